@@ -1,0 +1,43 @@
+# Segue: what a user and CI call. Every target sets the machine up first; that is a no-op once all is there.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# Flags for every cargo call of ours, such as --locked.
+CARGO_FLAGS ?=
+
+.PHONY: help setup build demo test bench lint clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' \
+		| while IFS='|' read -r target text; do printf '  make %-7s %s\n' "$$target" "$$text"; done
+
+setup: ## Install what is missing: system packages, libtorch (into a cache folder that all checkouts share)
+	@scripts/setup.sh
+
+build: setup ## Build everything
+	cargo build --workspace $(CARGO_FLAGS)
+
+demo: build ## Train a small Transformer-XL with 2 ranks on real text and let it write; TEXT=path for your own text
+	@scripts/demo.sh $(if $(TEXT),"$(TEXT)")
+
+test: build ## Run every test: unit, end to end under mpirun, documentation
+	scripts/tests/setup_test.sh
+	scripts/test.sh $(CARGO_FLAGS)
+
+bench: setup ## Measure the training step and the tokenizer next to the public Python peers
+	cargo build --release --package segue $(CARGO_FLAGS)
+	scripts/bench.sh
+
+lint: setup ## Check formatting, clippy, dependencies and the shell scripts
+	cargo fmt --check
+	cargo clippy --workspace --all-targets $(CARGO_FLAGS) -- -D warnings
+	scripts/cargo_deny.sh
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh scripts/tests/*.sh .ci/run; \
+		else echo 'shellcheck is not installed: the shell scripts are not checked'; fi
+
+clean: ## Remove build products and the demo's run (not the shared cache folder)
+	cargo clean
+	rm -rf runs/demo

@@ -1,0 +1,84 @@
+"""Two programs measured in turn in the same run, so that a drifting machine slows both alike."""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROUNDS = 5
+
+
+def skip(why):
+    """Ends the program without a failure: what it compares with is not here."""
+    print(f"skipped: {why}")
+    sys.exit(0)
+
+
+def peer_python(name):
+    """The interpreter of an environment of scripts/peers.sh."""
+    found = subprocess.run([ROOT / "scripts/peers.sh", "python", name], capture_output=True, text=True)
+    if found.returncode != 0:
+        skip(f"the Python packages to compare with are not installed; scripts/peers.sh installs them ({name})")
+    return found.stdout.strip()
+
+
+def segue_binary():
+    """SEGUE_BIN, else the release binary that `make bench` builds."""
+    target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    binary = pathlib.Path(os.environ.get("SEGUE_BIN", target / "release/segue"))
+    if not binary.is_file():
+        sys.exit(f"{binary} is not there: run `make bench`, or name a binary in SEGUE_BIN")
+    return str(binary)
+
+
+def mpirun(ranks):
+    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    return ["mpirun", "-n", str(ranks), "--bind-to", "none", *root]
+
+
+def last_json(command, **environment):
+    """Runs `command` and returns the JSON object on its last line of stdout that holds one."""
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, cwd=ROOT)
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith("{"):
+            return json.loads(line)
+    sys.exit(f"{' '.join(map(str, command))}\nexit code {done.returncode}, no JSON line\n{done.stderr[-4000:]}")
+
+
+def in_turn(ours, theirs, key, unit, rounds=ROUNDS):
+    """Calls `ours` and `theirs` alternately, prints each pair of their figure `key` and returns what was seen.
+
+    The ratio quoted is the median of the pairs' ratios; above 1, ours is the faster.
+    """
+    pairs = []
+    print(f"{'round':>5}  {'Segue ' + unit:>18}  {'peer ' + unit:>18}  {'ratio':>6}")
+    for number in range(1, rounds + 1):
+        pair = ours(), theirs()
+        pairs.append(pair)
+        mine, other = (figures[key] for figures in pair)
+        print(f"{number:>5}  {mine:>18.2f}  {other:>18.2f}  {mine / other:>6.2f}", flush=True)
+    mine, other, ratios = ([first[key] for first, _ in pairs], [second[key] for _, second in pairs],
+                           [first[key] / second[key] for first, second in pairs])
+    summary = {
+        "figure": key,
+        "segue_median": statistics.median(mine),
+        "peer_median": statistics.median(other),
+        "ratio_median": statistics.median(ratios),
+        "ratio_min": min(ratios),
+        "ratio_max": max(ratios),
+        "segue": [first for first, _ in pairs],
+        "peer": [second for _, second in pairs],
+    }
+    print(f"{'median':>6} {summary['segue_median']:>18.2f}  {summary['peer_median']:>18.2f}"
+          f"  {summary['ratio_median']:>6.2f}   (pairs {min(ratios):.2f} to {max(ratios):.2f})")
+    return summary
+
+
+def write(path, summary):
+    """The summary as JSON: into `path` where one is given, and on the last line of stdout."""
+    if path:
+        pathlib.Path(path).write_text(json.dumps(summary, indent=1) + "\n")
+    print(json.dumps({key: value for key, value in summary.items() if not isinstance(value, list)}))
