@@ -1,0 +1,25 @@
+//! Typed, validated configuration of a Segue run.
+//!
+//! A run is described by one TOML file (a *recipe*) and `key=value` overrides in the dotted names of
+//! that file. [`load`] merges defaults, recipe and overrides, remembers where each value came from,
+//! and returns a [`Config`] whose ranges hold: the rest of the program trusts it.
+//!
+//! ```
+//! let loaded = segue_configs::load(None, &["train.lanes=4".into(), "model.d_model=64".into()])?;
+//! assert_eq!(loaded.config.train.lanes, 4);
+//! assert!(segue_configs::load(None, &["train.lane=4".into()]).unwrap_err().to_string().contains("train.lanes"));
+//! # Ok::<(), segue_configs::ConfigError>(())
+//! ```
+
+mod error;
+mod merge;
+mod model;
+mod sections;
+
+pub use error::ConfigError;
+pub use merge::{Loaded, load};
+pub use model::{InitKind, MemoryStart, ModelConfig, SameLengthKeys, TransfoXlConfig};
+pub use sections::{
+    CheckpointConfig, Config, DataConfig, DecayFrom, EvalConfig, LogConfig, OptimConfig, OptimKind,
+    RunConfig, ScheduleConfig, ScheduleKind, TrainConfig,
+};

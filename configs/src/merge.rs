@@ -1,0 +1,272 @@
+//! Defaults, recipe and overrides become one configuration that knows where each value came from.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::{Config, ConfigError, ModelConfig, TransfoXlConfig};
+
+/// Origin of a value that nobody set.
+const DEFAULT: &str = "default";
+/// Names this similar (Jaro-Winkler, 0 to 1) are worth suggesting.
+const SIMILAR: f64 = 0.8;
+
+/// A merged configuration.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    /// The values.
+    pub config: Config,
+    /// Dotted key to the file or override that set it; `default` for the rest.
+    pub origins: BTreeMap<String, String>,
+}
+
+impl Loaded {
+    /// The merged configuration as TOML, each key followed by where it came from.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        let mut section = "";
+        for (key, value) in flatten(&self.config.to_json()) {
+            let (head, name) = key.split_once('.').unwrap_or(("", &key));
+            let head = SECTIONS.iter().find(|s| **s == head).copied().unwrap_or("");
+            if head != section {
+                section = head;
+                text.push_str(&format!("\n[{section}]\n"));
+            }
+            let origin = self.origins.get(&key).map_or(DEFAULT, String::as_str);
+            match value {
+                Value::Null => text.push_str(&format!("# {name} is not set  # {origin}\n")),
+                value => text.push_str(&format!("{name} = {value}  # {origin}\n")),
+            }
+        }
+        text.trim_start().to_string()
+    }
+}
+
+const SECTIONS: [&str; 9] =
+    ["run", "data", "train", "model", "optim", "schedule", "eval", "checkpoint", "log"];
+
+impl Config {
+    /// All sections as one JSON object; what a run's `config.json` record and hash are made of.
+    pub fn to_json(&self) -> Value {
+        let mut model = Map::from_iter([("model_type".into(), self.model.model_type().into())]);
+        if let Value::Object(fields) = self.model.to_json() {
+            model.extend(fields);
+        }
+        serde_json::json!({
+            "run": self.run, "data": self.data, "train": self.train, "model": model, "optim": self.optim,
+            "schedule": self.schedule, "eval": self.eval, "checkpoint": self.checkpoint, "log": self.log,
+        })
+    }
+
+    /// Reads back what [`Config::to_json`] wrote.
+    pub fn from_json(value: &Value, origin: &str) -> Result<Config, ConfigError> {
+        let mut layers = Layers::new(value)?;
+        layers.merge(value, origin)?;
+        layers.finish().map(|loaded| loaded.config)
+    }
+}
+
+/// Merges defaults, the recipe at `path` and `key=value` overrides, later ones winning, and checks
+/// the result.
+pub fn load(path: Option<&Path>, overrides: &[String]) -> Result<Loaded, ConfigError> {
+    let mut written = Vec::new();
+    if let Some(path) = path {
+        written.push((read_recipe(path)?, path.display().to_string()));
+    }
+    for text in overrides {
+        written.push((parse_override(text)?, format!("override `{text}`")));
+    }
+    let mut layers = Layers::new(
+        written.iter().map(|(v, _)| v).rfind(|v| model_type(v).is_some()).unwrap_or(&Value::Null),
+    )?;
+    for (value, origin) in &written {
+        layers.merge(value, origin)?;
+    }
+    layers.finish()
+}
+
+fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ConfigError::Missing { path: path.into(), source })?;
+    toml::from_str(&text)
+        .map_err(|e| ConfigError::Syntax { origin: path.display().to_string(), message: e.to_string() })
+}
+
+/// `a.b=value` as the nested object `{a: {b: value}}`. A value that is not TOML is a string.
+fn parse_override(text: &str) -> Result<Value, ConfigError> {
+    let malformed = || ConfigError::NotAnOverride { text: text.into() };
+    let (key, value) = text.split_once('=').ok_or_else(malformed)?;
+    if key.is_empty() || key.split('.').any(str::is_empty) {
+        return Err(malformed());
+    }
+    let parsed = toml::from_str::<Value>(&format!("x = {value}"))
+        .ok()
+        .and_then(|table| table.get("x").cloned())
+        .unwrap_or_else(|| Value::String(value.into()));
+    Ok(key.rsplit('.').fold(parsed, |inner, part| Value::Object(Map::from_iter([(part.to_string(), inner)]))))
+}
+
+fn model_type(value: &Value) -> Option<&Value> {
+    value.get("model").and_then(|m| m.get("model_type"))
+}
+
+struct Layers {
+    merged: Value,
+    origins: BTreeMap<String, String>,
+}
+
+impl Layers {
+    /// Starts from the defaults of the model that `chooser` names (Transformer-XL where it names none).
+    fn new(chooser: &Value) -> Result<Self, ConfigError> {
+        let mut config = Config::default();
+        if let Some(name) = model_type(chooser) {
+            let unknown = || ConfigError::WrongType {
+                key: "model.model_type".into(),
+                origin: "the configuration".into(),
+                message: format!("{name} is not a model; known are {}", ModelConfig::TYPES.join(", ")),
+            };
+            config.model = name.as_str().and_then(ModelConfig::default_of).ok_or_else(unknown)?;
+        }
+        Ok(Self { merged: config.to_json(), origins: BTreeMap::new() })
+    }
+
+    fn merge(&mut self, value: &Value, origin: &str) -> Result<(), ConfigError> {
+        let known: Vec<String> = flatten(&self.merged).into_iter().map(|(key, _)| key).collect();
+        for (key, value) in flatten(value) {
+            if !known.contains(&key) {
+                return Err(ConfigError::UnknownKey {
+                    nearest: nearest(&key, &known),
+                    key,
+                    origin: origin.into(),
+                });
+            }
+            if let Some(slot) = self.merged.pointer_mut(&format!("/{}", key.replace('.', "/"))) {
+                *slot = value;
+            }
+            self.origins.insert(key, origin.into());
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Loaded, ConfigError> {
+        let mut model = self.merged["model"].clone();
+        if let Some(fields) = model.as_object_mut() {
+            fields.remove("model_type");
+        }
+        let config = Config {
+            run: self.section("run", &self.merged["run"])?,
+            data: self.section("data", &self.merged["data"])?,
+            train: self.section("train", &self.merged["train"])?,
+            model: ModelConfig::TransfoXl(self.section::<TransfoXlConfig>("model", &model)?),
+            optim: self.section("optim", &self.merged["optim"])?,
+            schedule: self.section("schedule", &self.merged["schedule"])?,
+            eval: self.section("eval", &self.merged["eval"])?,
+            checkpoint: self.section("checkpoint", &self.merged["checkpoint"])?,
+            log: self.section("log", &self.merged["log"])?,
+        };
+        config.check()?;
+        Ok(Loaded { config, origins: self.origins })
+    }
+
+    fn section<T: DeserializeOwned>(&self, name: &str, value: &Value) -> Result<T, ConfigError> {
+        serde_path_to_error::deserialize(value).map_err(|error| {
+            let key = format!("{name}.{}", error.path());
+            // A wrong list element is named `key[2]`; its origin is the key's.
+            let whole = key.split('[').next().unwrap_or(&key);
+            let origin = self.origins.get(whole).cloned().unwrap_or_else(|| DEFAULT.into());
+            ConfigError::WrongType { key, origin, message: error.inner().to_string() }
+        })
+    }
+}
+
+/// Leaves of a nested object by dotted name, in order. Lists are leaves.
+fn flatten(value: &Value) -> Vec<(String, Value)> {
+    fn walk(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) {
+        match value {
+            Value::Object(fields) => {
+                for (name, inner) in fields {
+                    let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+                    walk(&key, inner, out);
+                }
+            }
+            leaf => out.push((prefix.to_string(), leaf.clone())),
+        }
+    }
+    let mut out = Vec::new();
+    walk("", value, &mut out);
+    out
+}
+
+fn nearest(key: &str, known: &[String]) -> Option<String> {
+    let score = |candidate: &String| {
+        // A right name in the wrong section is as good a hint as a near miss.
+        let last = |k: &str| k.rsplit('.').next().map(str::to_string);
+        if last(candidate) == last(key) { 1.0 } else { strsim::jaro_winkler(key, candidate) }
+    };
+    known
+        .iter()
+        .map(|candidate| (score(candidate), candidate))
+        .filter(|(similarity, _)| *similarity >= SIMILAR)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overrides(list: &[&str]) -> Vec<String> {
+        list.iter().map(|s| s.to_string()).collect()
+    }
+
+    fn fails(list: &[&str]) -> String {
+        load(None, &overrides(list)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn unknown_key_names_the_nearest() {
+        assert!(fails(&["train.step=3"]).contains("did you mean `train.steps`"));
+        assert!(fails(&["n_layer=3"]).contains("did you mean `model.n_layer`"));
+    }
+
+    #[test]
+    fn wrong_type_names_key_and_origin() {
+        let message = fails(&["train.steps=soon"]);
+        assert!(message.contains("train.steps") && message.contains("soon"), "{message}");
+    }
+
+    #[test]
+    fn later_layers_win_and_origins_are_kept() {
+        let dir = tempfile_with("[train]\nlanes = 16\nsegment = 64\n");
+        let loaded = load(Some(&dir), &overrides(&["train.lanes=4"])).unwrap();
+        assert_eq!((loaded.config.train.lanes, loaded.config.train.segment), (4, 64));
+        assert!(loaded.origins["train.lanes"].contains("override"));
+        assert!(loaded.render().contains("steps = 1000  # default"));
+        std::fs::remove_file(dir).unwrap();
+    }
+
+    #[test]
+    fn json_round_trip_is_the_same_config() {
+        let config = load(None, &overrides(&["model.cutoffs=[3,5]", "optim.kind=adamw"])).unwrap().config;
+        assert_eq!(Config::from_json(&config.to_json(), "test").unwrap(), config);
+    }
+
+    #[test]
+    fn strings_need_no_quotes_in_overrides() {
+        let loaded = load(None, &overrides(&["run.dir=runs/a b", "data.corpus=\"x\""])).unwrap();
+        assert_eq!((loaded.config.run.dir.as_str(), loaded.config.data.corpus.as_str()), ("runs/a b", "x"));
+    }
+
+    #[test]
+    fn lanes_must_be_whole_micro_batches() {
+        assert!(fails(&["train.lanes=7", "train.micro_batch=2"]).contains("multiple"));
+    }
+
+    fn tempfile_with(text: &str) -> std::path::PathBuf {
+        let path = std::env::temp_dir().join(format!("segue-config-{}.toml", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}

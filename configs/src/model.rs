@@ -1,0 +1,353 @@
+//! Model sections. Field names are those of Hugging Face's `config.json`, so that a checkpoint's
+//! `config.json` and a recipe's `[model]` say the same thing in the same words.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ConfigError;
+
+/// The model a recipe trains, chosen by `model.model_type`.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelConfig {
+    /// `transfo-xl`: Transformer-XL.
+    TransfoXl(TransfoXlConfig),
+}
+
+impl ModelConfig {
+    /// The names `model.model_type` may have.
+    pub const TYPES: [&'static str; 1] = ["transfo-xl"];
+
+    /// The configuration of `model_type` with every key at its default.
+    pub fn default_of(model_type: &str) -> Option<Self> {
+        match model_type {
+            "transfo-xl" => Some(ModelConfig::TransfoXl(TransfoXlConfig::default())),
+            _ => None,
+        }
+    }
+
+    /// The name in `model.model_type`.
+    pub fn model_type(&self) -> &'static str {
+        match self {
+            ModelConfig::TransfoXl(_) => "transfo-xl",
+        }
+    }
+
+    /// Entries of the output vocabulary; 0 until [`ModelConfig::fit_vocabulary`].
+    pub fn vocab_size(&self) -> usize {
+        match self {
+            ModelConfig::TransfoXl(c) => c.vocab_size,
+        }
+    }
+
+    /// Takes the corpus' vocabulary where the recipe leaves it open (`vocab_size = 0`), and refuses a
+    /// corpus with ids that the model has no embedding for.
+    pub fn fit_vocabulary(&mut self, corpus: usize) -> Result<(), ConfigError> {
+        let ModelConfig::TransfoXl(c) = self;
+        if c.vocab_size == 0 {
+            c.vocab_size = corpus;
+        }
+        if c.vocab_size < corpus {
+            return Err(ConfigError::OutOfRange {
+                key: "model.vocab_size",
+                value: c.vocab_size.to_string(),
+                why: format!(
+                    "the corpus' tokenizer has {corpus} entries, more than the model's vocabulary; build \
+                     the corpus with the model's tokenizer, or leave model.vocab_size out"
+                ),
+            });
+        }
+        c.check_cutoffs()
+    }
+
+    /// This section as JSON, without `model_type`.
+    pub fn to_json(&self) -> serde_json::Value {
+        let value = match self {
+            ModelConfig::TransfoXl(c) => serde_json::to_value(c),
+        };
+        value.unwrap_or_default()
+    }
+
+    /// Reads a Hugging Face `config.json`. Keys that only that package uses are left alone, and
+    /// `n_token`, its 2019 name for `vocab_size`, is understood.
+    pub fn from_hugging_face(text: &str, origin: &str) -> Result<Self, ConfigError> {
+        let syntax = |message: String| ConfigError::Syntax { origin: origin.into(), message };
+        let json: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(text).map_err(|e| syntax(e.to_string()))?;
+        let model_type = json.get("model_type").and_then(|v| v.as_str()).unwrap_or_default();
+        let default = Self::default_of(model_type).ok_or_else(|| {
+            syntax(format!("model_type is `{model_type}`; known are {}", Self::TYPES.join(", ")))
+        })?;
+        let mut merged = default.to_json();
+        let Some(known) = merged.as_object_mut() else {
+            return Err(syntax("a model section is a table".into()));
+        };
+        for (key, value) in json {
+            let key = if key == "n_token" { "vocab_size".into() } else { key };
+            if known.contains_key(&key) {
+                known.insert(key, value);
+            }
+        }
+        let config: TransfoXlConfig =
+            serde_path_to_error::deserialize(&merged).map_err(|e| ConfigError::WrongType {
+                key: e.path().to_string(),
+                origin: origin.into(),
+                message: e.inner().to_string(),
+            })?;
+        config.check()?;
+        config.check_cutoffs()?;
+        Ok(ModelConfig::TransfoXl(config))
+    }
+}
+
+/// Distribution of freshly drawn weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InitKind {
+    /// N(0, `init_std`).
+    Normal,
+    /// Uniform in ±`init_range`.
+    Uniform,
+}
+
+/// What the memory holds before the first segment of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemoryStart {
+    /// `mem_len` zero vectors that are attended to, as the TensorFlow reference and Hugging Face do.
+    Zeros,
+    /// Nothing: the memory grows from length 0, as the PyTorch reference does.
+    Empty,
+}
+
+/// How many keys each query sees under `same_length` (thesis silent; the two references differ).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SameLengthKeys {
+    /// `mem_len` keys, the query's own included (PyTorch reference, Hugging Face).
+    MemLen,
+    /// `mem_len + 1` keys (TensorFlow reference, NVIDIA).
+    MemLenPlusOne,
+}
+
+/// Transformer-XL (Dai et al. 2019; thesis section 2.1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TransfoXlConfig {
+    /// Entries of the vocabulary. 0 takes the corpus'.
+    pub vocab_size: usize,
+    /// First ids of the tail clusters of the adaptive softmax, rising; empty for one softmax.
+    pub cutoffs: Vec<usize>,
+    /// Width of the hidden states.
+    pub d_model: usize,
+    /// Width of the embeddings of the first cluster.
+    pub d_embed: usize,
+    /// Attention heads.
+    pub n_head: usize,
+    /// Width of one head; `n_head * d_head` need not equal `d_model`.
+    pub d_head: usize,
+    /// Width of the feed-forward layer.
+    pub d_inner: usize,
+    /// Embedding width of cluster i is `d_embed / div_val^i`.
+    pub div_val: usize,
+    /// LayerNorm before each block instead of after it.
+    pub pre_lnorm: bool,
+    /// Layers.
+    pub n_layer: usize,
+    /// Positions of memory.
+    pub mem_len: usize,
+    /// Distances above this count as this; -1 for no limit.
+    pub clamp_len: i64,
+    /// Every query sees the same number of keys.
+    pub same_length: bool,
+    /// That number, under `same_length`.
+    pub same_length_keys: SameLengthKeys,
+    /// Output projections of all clusters but the first are those of the input.
+    pub proj_share_all_but_first: bool,
+    /// The same for each cluster; wins over `proj_share_all_but_first`.
+    #[serde(default)]
+    pub tie_projs: Option<Vec<bool>>,
+    /// A projection also where a cluster's embedding is as wide as the model (false: identity).
+    pub proj_same_dim: bool,
+    /// Output tables are the input embeddings.
+    pub tie_word_embeddings: bool,
+    /// One pair u, v for each layer instead of one for the model.
+    pub untie_r: bool,
+    /// Dropout rate of embeddings, positions, sub-layer outputs and the final states.
+    pub dropout: f64,
+    /// Dropout rate of attention probabilities.
+    pub dropatt: f64,
+    /// Adaptive input and softmax; false is possible only without cutoffs.
+    pub adaptive: bool,
+    /// Attention type; 0, relative positions of Transformer-XL.
+    pub attn_type: usize,
+    /// Kind of initial weights.
+    pub init: InitKind,
+    /// Half-width of uniform initial weights.
+    pub init_range: f64,
+    /// Standard deviation of normal initial weights.
+    pub init_std: f64,
+    /// Standard deviation of the clusters' projections.
+    pub proj_init_std: f64,
+    /// LayerNorm's ε.
+    pub layer_norm_epsilon: f64,
+    /// Id of the end-of-sequence token in generated text.
+    pub eos_token_id: i64,
+    /// Memory before the first segment.
+    pub memory_start: MemoryStart,
+}
+
+impl Default for TransfoXlConfig {
+    fn default() -> Self {
+        Self {
+            vocab_size: 0,
+            cutoffs: Vec::new(),
+            d_model: 256,
+            d_embed: 0,
+            n_head: 4,
+            d_head: 0,
+            d_inner: 1024,
+            div_val: 1,
+            pre_lnorm: false,
+            n_layer: 6,
+            mem_len: 128,
+            clamp_len: -1,
+            same_length: false,
+            same_length_keys: SameLengthKeys::MemLen,
+            proj_share_all_but_first: true,
+            tie_projs: None,
+            proj_same_dim: true,
+            tie_word_embeddings: true,
+            untie_r: true,
+            dropout: 0.1,
+            dropatt: 0.0,
+            adaptive: true,
+            attn_type: 0,
+            init: InitKind::Normal,
+            init_range: 0.01,
+            init_std: 0.02,
+            proj_init_std: 0.01,
+            layer_norm_epsilon: 1e-5,
+            eos_token_id: 0,
+            memory_start: MemoryStart::Zeros,
+        }
+    }
+}
+
+impl TransfoXlConfig {
+    /// Embedding width of the first cluster: `d_embed`, or `d_model` where that is 0.
+    pub fn embed_width(&self) -> usize {
+        if self.d_embed == 0 { self.d_model } else { self.d_embed }
+    }
+
+    /// Width of a head: `d_head`, or `d_model / n_head` where that is 0.
+    pub fn head_width(&self) -> usize {
+        if self.d_head == 0 { self.d_model / self.n_head } else { self.d_head }
+    }
+
+    /// Cluster borders `[0, cutoffs.., vocab_size]`.
+    pub fn cluster_ends(&self) -> Vec<usize> {
+        let mut ends = vec![0];
+        ends.extend(&self.cutoffs);
+        ends.push(self.vocab_size);
+        ends
+    }
+
+    /// Whether cluster `i` shares its projection between input and output.
+    pub fn ties_projection(&self, i: usize) -> bool {
+        match &self.tie_projs {
+            Some(list) => list.get(i).copied().unwrap_or(false),
+            None => i > 0 && self.proj_share_all_but_first,
+        }
+    }
+
+    /// Checks every range that does not need the vocabulary.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let positive = [
+            ("model.d_model", self.d_model),
+            ("model.n_head", self.n_head),
+            ("model.d_inner", self.d_inner),
+            ("model.n_layer", self.n_layer),
+            ("model.div_val", self.div_val),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                return Err(out_of_range(key, value, "must be at least 1"));
+            }
+        }
+        if !self.d_model.is_multiple_of(2) {
+            return Err(out_of_range("model.d_model", self.d_model, "sines and cosines need an even width"));
+        }
+        if self.d_head == 0 && !self.d_model.is_multiple_of(self.n_head) {
+            let why = "without model.d_head, model.n_head must divide model.d_model";
+            return Err(out_of_range("model.n_head", self.n_head, why));
+        }
+        for (key, rate) in [("model.dropout", self.dropout), ("model.dropatt", self.dropatt)] {
+            if !(0.0..1.0).contains(&rate) {
+                return Err(out_of_range(key, rate, "a dropout rate lies in [0, 1)"));
+            }
+        }
+        if self.attn_type != 0 {
+            return Err(out_of_range("model.attn_type", self.attn_type, "only 0 (relative) is built"));
+        }
+        if self.same_length && self.mem_len == 0 {
+            return Err(out_of_range("model.same_length", true, "needs model.mem_len of at least 1"));
+        }
+        if !self.adaptive && !self.cutoffs.is_empty() {
+            return Err(out_of_range("model.adaptive", false, "model.cutoffs need the adaptive softmax"));
+        }
+        if self.layer_norm_epsilon <= 0.0 {
+            return Err(out_of_range(
+                "model.layer_norm_epsilon",
+                self.layer_norm_epsilon,
+                "must be positive",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks cutoffs against a known vocabulary.
+    pub(crate) fn check_cutoffs(&self) -> Result<(), ConfigError> {
+        let ends = self.cluster_ends();
+        if ends.windows(2).any(|w| w[0] >= w[1]) {
+            let why = format!("cutoffs must rise and stay below the vocabulary of {}", self.vocab_size);
+            return Err(out_of_range("model.cutoffs", format!("{:?}", self.cutoffs), &why));
+        }
+        let last = self.div_val.checked_pow(self.cutoffs.len() as u32);
+        if last.is_none_or(|divisor| self.embed_width() / divisor == 0) {
+            let why = "the last cluster's embedding would have width 0; fewer cutoffs or a smaller div_val";
+            return Err(out_of_range("model.div_val", self.div_val, why));
+        }
+        Ok(())
+    }
+}
+
+fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
+    ConfigError::OutOfRange { key, value: value.to_string(), why: why.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hugging_face_config_with_old_names_is_read() {
+        let text = r#"{"model_type":"transfo-xl","n_token":50,"cutoffs":[10],"d_model":8,"n_head":2,
+            "transformers_version":"2.1","tie_projs":[false,true]}"#;
+        let ModelConfig::TransfoXl(c) = ModelConfig::from_hugging_face(text, "config.json").unwrap();
+        assert_eq!((c.vocab_size, c.head_width(), c.embed_width()), (50, 4, 8));
+        assert!(!c.ties_projection(0) && c.ties_projection(1));
+    }
+
+    #[test]
+    fn corpus_larger_than_the_model_is_refused() {
+        let mut model = ModelConfig::TransfoXl(TransfoXlConfig { vocab_size: 10, ..Default::default() });
+        let message = model.fit_vocabulary(11).unwrap_err().to_string();
+        assert!(message.contains("11") && message.contains("vocab_size"), "{message}");
+    }
+
+    #[test]
+    fn open_vocabulary_takes_the_corpus() {
+        let mut model = ModelConfig::TransfoXl(TransfoXlConfig::default());
+        model.fit_vocabulary(123).unwrap();
+        assert_eq!(model.vocab_size(), 123);
+    }
+}

@@ -1,0 +1,326 @@
+//! The sections of a recipe, with defaults and ranges.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{ConfigError, ModelConfig, TransfoXlConfig};
+
+/// Everything that describes a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Where the run lives.
+    pub run: RunConfig,
+    /// What it reads.
+    pub data: DataConfig,
+    /// How it steps.
+    pub train: TrainConfig,
+    /// What it trains.
+    pub model: ModelConfig,
+    /// How gradients become updates.
+    pub optim: OptimConfig,
+    /// The learning rate over the steps.
+    pub schedule: ScheduleConfig,
+    /// Evaluation while training, and the defaults of `segue eval`.
+    pub eval: EvalConfig,
+    /// When state is written.
+    pub checkpoint: CheckpointConfig,
+    /// What is reported, and when.
+    pub log: LogConfig,
+}
+
+/// `[run]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    /// Folder of config, checkpoints, metrics and logs.
+    pub dir: String,
+}
+
+/// `[data]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct DataConfig {
+    /// Corpus folder, as `segue data build` writes it.
+    pub corpus: String,
+}
+
+/// `[train]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Global steps of the whole run.
+    pub steps: u64,
+    /// Stop after this step with a checkpoint, schedule untouched; 0 for never.
+    pub stop_at: u64,
+    /// Seed of weights, dropout and data choices.
+    pub seed: u64,
+    /// Parallel token streams of the global batch, over all ranks.
+    pub lanes: usize,
+    /// Lanes of one forward and backward pass.
+    pub micro_batch: usize,
+    /// Tokens of a lane per step.
+    pub segment: usize,
+    /// The same bits whatever the number of ranks.
+    pub exact: bool,
+    /// Threads of libtorch in each rank. Part of exactness: sums split over threads round differently.
+    pub threads: usize,
+    /// Gradient bytes that are reduced at a time.
+    pub bucket_bytes: usize,
+    /// Every so many steps all ranks compare a hash of their weights; 0 for never.
+    pub check_replicas_every: u64,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            steps: 1000,
+            stop_at: 0,
+            seed: 1,
+            lanes: 8,
+            micro_batch: 4,
+            segment: 128,
+            exact: true,
+            threads: 1,
+            bucket_bytes: 4 << 20,
+            check_replicas_every: 100,
+        }
+    }
+}
+
+/// The update rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimKind {
+    /// Adam; weight decay, if any, is added to the gradient.
+    Adam,
+    /// AdamW; weight decay is taken off the weights.
+    Adamw,
+}
+
+/// `[optim]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptimConfig {
+    /// The update rule.
+    pub kind: OptimKind,
+    /// Peak learning rate.
+    pub lr: f64,
+    /// Decay of the mean of gradients.
+    pub beta1: f64,
+    /// Decay of the mean of squares.
+    pub beta2: f64,
+    /// Added to the root of the mean of squares.
+    pub eps: f64,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Parameters whose name contains one of these are not decayed.
+    pub no_decay: Vec<String>,
+    /// Largest global norm of the gradient; 0 for no clipping.
+    pub clip: f64,
+}
+
+impl Default for OptimConfig {
+    fn default() -> Self {
+        Self {
+            kind: OptimKind::Adam,
+            lr: 2.5e-4,
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.0,
+            no_decay: vec!["bias".into(), "layer_norm".into()],
+            clip: 0.25,
+        }
+    }
+}
+
+/// Shape of the decay after warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScheduleKind {
+    /// The peak for ever.
+    Constant,
+    /// Half a cosine down to the floor.
+    Cosine,
+    /// A straight line down to the floor.
+    Linear,
+    /// Peak · √(warmup / step).
+    InverseSqrt,
+}
+
+/// Where cosine and linear decay begin to count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecayFrom {
+    /// At step 0, as the PyTorch reference: a small drop where warm-up ends.
+    Start,
+    /// At the end of warm-up, as the TensorFlow reference.
+    Warmup,
+}
+
+/// `[schedule]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduleConfig {
+    /// Shape of the decay.
+    pub kind: ScheduleKind,
+    /// Steps of linear warm-up.
+    pub warmup: u64,
+    /// Steps of the whole schedule; 0 for `train.steps`.
+    pub steps: u64,
+    /// The learning rate never falls below this share of the peak after warm-up.
+    pub floor: f64,
+    /// Where the decay counts from.
+    pub decay_from: DecayFrom,
+}
+
+impl Default for ScheduleConfig {
+    fn default() -> Self {
+        Self { kind: ScheduleKind::Cosine, warmup: 0, steps: 0, floor: 0.0, decay_from: DecayFrom::Warmup }
+    }
+}
+
+/// `[eval]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvalConfig {
+    /// Steps between evaluations; 0 for the end only.
+    pub every: u64,
+    /// Parallel pieces the split is cut into; 1 gives every token its whole past.
+    pub lanes: usize,
+    /// Tokens of a lane per forward pass; 0 for `train.segment`.
+    pub segment: usize,
+    /// Memory; -1 for the model's.
+    pub mem_len: i64,
+    /// Same-length attention while evaluating.
+    pub same_length: bool,
+    /// Clamp of distances while evaluating; -1 for none, 0 for the model's.
+    pub clamp_len: i64,
+}
+
+impl Default for EvalConfig {
+    fn default() -> Self {
+        Self { every: 0, lanes: 4, segment: 0, mem_len: -1, same_length: false, clamp_len: 0 }
+    }
+}
+
+/// `[checkpoint]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpointConfig {
+    /// Steps between checkpoints; 0 for the last step only.
+    pub every: u64,
+    /// Newest checkpoints kept, never fewer than two.
+    pub keep: usize,
+}
+
+impl Default for CheckpointConfig {
+    fn default() -> Self {
+        Self { every: 1000, keep: 3 }
+    }
+}
+
+/// `[log]`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogConfig {
+    /// Steps between reports.
+    pub every: u64,
+    /// TensorBoard event files beside `metrics.jsonl`.
+    pub tensorboard: bool,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self { every: 10, tensorboard: true }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            run: RunConfig::default(),
+            data: DataConfig::default(),
+            train: TrainConfig::default(),
+            model: ModelConfig::TransfoXl(TransfoXlConfig::default()),
+            optim: OptimConfig::default(),
+            schedule: ScheduleConfig::default(),
+            eval: EvalConfig::default(),
+            checkpoint: CheckpointConfig::default(),
+            log: LogConfig::default(),
+        }
+    }
+}
+
+impl Config {
+    /// Micro-steps of one global step, over all ranks.
+    pub fn micro_steps(&self) -> usize {
+        self.train.lanes / self.train.micro_batch
+    }
+
+    /// Steps of the learning-rate schedule.
+    pub fn schedule_steps(&self) -> u64 {
+        if self.schedule.steps == 0 { self.train.steps } else { self.schedule.steps }
+    }
+
+    /// Checks every range, and what sections say of each other.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let t = &self.train;
+        for (key, value) in [
+            ("train.lanes", t.lanes),
+            ("train.micro_batch", t.micro_batch),
+            ("train.segment", t.segment),
+            ("train.threads", t.threads),
+            ("train.bucket_bytes", t.bucket_bytes),
+            ("eval.lanes", self.eval.lanes),
+        ] {
+            if value == 0 {
+                return Err(out_of_range(key, value, "must be at least 1"));
+            }
+        }
+        if t.steps == 0 {
+            return Err(out_of_range("train.steps", t.steps, "must be at least 1"));
+        }
+        if !t.lanes.is_multiple_of(t.micro_batch) {
+            let why = format!("must be a multiple of train.micro_batch, which is {}", t.micro_batch);
+            return Err(out_of_range("train.lanes", t.lanes, &why));
+        }
+        if t.seed > i64::MAX as u64 {
+            return Err(out_of_range("train.seed", t.seed, "a seed has at most 63 bits"));
+        }
+        if self.checkpoint.keep < 2 {
+            let why = "two checkpoints at least: the newest may be the one that breaks";
+            return Err(out_of_range("checkpoint.keep", self.checkpoint.keep, why));
+        }
+        if self.log.every == 0 {
+            return Err(out_of_range("log.every", 0, "must be at least 1"));
+        }
+        let o = &self.optim;
+        for (key, value) in [("optim.lr", o.lr), ("optim.eps", o.eps)] {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(out_of_range(key, value, "must be positive"));
+            }
+        }
+        for (key, value) in [("optim.clip", o.clip), ("optim.weight_decay", o.weight_decay)] {
+            if !(value.is_finite() && value >= 0.0) {
+                return Err(out_of_range(key, value, "must be 0 or more"));
+            }
+        }
+        for (key, value) in
+            [("optim.beta1", o.beta1), ("optim.beta2", o.beta2), ("schedule.floor", self.schedule.floor)]
+        {
+            if !(0.0..1.0).contains(&value) {
+                return Err(out_of_range(key, value, "lies in [0, 1)"));
+            }
+        }
+        let ModelConfig::TransfoXl(model) = &self.model;
+        model.check()?;
+        if self.eval.same_length && (self.eval.mem_len == 0 || self.eval.mem_len < 0 && model.mem_len == 0) {
+            return Err(out_of_range("eval.same_length", true, "needs a memory of at least 1"));
+        }
+        Ok(())
+    }
+}
+
+fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
+    ConfigError::OutOfRange { key, value: value.to_string(), why: why.into() }
+}
