@@ -1,0 +1,16 @@
+//! Checkpoints: folders that hold everything a run is, published whole or not at all.
+//!
+//! Layout, formats and guarantees are in `docs/formats.md`.
+
+mod files;
+mod manifest;
+mod model_folder;
+mod tensors;
+mod training;
+mod writer;
+
+pub use manifest::{MANIFEST, Manifest};
+pub use model_folder::{ModelFolder, load_language_model};
+pub use tensors::{TensorFile, read_tensors, write_tensors};
+pub use training::{Restored, TrainState, find, list, restore, snapshot};
+pub use writer::Writer;

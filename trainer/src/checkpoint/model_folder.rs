@@ -1,0 +1,119 @@
+//! Folders in Hugging Face's layout: `config.json` and `model.safetensors`, with or without the rest of a
+//! checkpoint.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use segue_configs::ModelConfig;
+use segue_dataloader::Tokenizer;
+use serde_json::{Value, json};
+use tch::Kind;
+
+use super::files::read_error;
+use super::manifest::{MANIFEST, Manifest};
+use super::tensors::read_tensors;
+use super::training::find;
+use crate::objective::{LanguageModel, Objective};
+use crate::{Parameters, TrainError};
+
+/// A model on disk.
+pub struct ModelFolder {
+    /// The folder with `config.json`.
+    pub path: PathBuf,
+    /// The model's configuration.
+    pub config: ModelConfig,
+    /// Damaged newer checkpoints that were passed over.
+    pub refused: Vec<String>,
+}
+
+impl ModelFolder {
+    /// Opens a model folder, a checkpoint (verified), or the newest whole checkpoint of a run folder.
+    pub fn open(path: &Path) -> Result<Self, TrainError> {
+        let (folder, refused) = locate(path)?;
+        if folder.join(MANIFEST).exists() {
+            Manifest::verify(&folder)?;
+        }
+        let file = folder.join("config.json");
+        let text = fs::read_to_string(&file).map_err(read_error(&file))?;
+        let config = ModelConfig::from_hugging_face(&text, &file.display().to_string())?;
+        Ok(Self { path: folder, config, refused })
+    }
+
+    /// The tokenizer that lies beside the weights.
+    pub fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
+        Ok(Tokenizer::load(&self.path)?)
+    }
+}
+
+fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
+    for folder in [path.join("checkpoints"), path.to_path_buf()] {
+        if folder.is_dir()
+            && let Some(found) = find(&folder)?
+        {
+            return Ok(found);
+        }
+    }
+    if path.join("config.json").is_file() && !path.join("checkpoints").is_dir() {
+        return Ok((path.into(), Vec::new()));
+    }
+    let what = "it is neither a run with checkpoints, nor a checkpoint, nor a folder with config.json";
+    Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() })
+}
+
+/// The model of a folder, with its weights.
+pub fn load_language_model(folder: &ModelFolder, kind: Kind) -> Result<LanguageModel, TrainError> {
+    // Every value is overwritten, or the load fails: the seed does not matter.
+    let model = LanguageModel::new(&folder.config, 0, kind);
+    load_weights(&folder.path.join("model.safetensors"), &folder.config, model.parameters())?;
+    Ok(model)
+}
+
+/// Fills `parameters` from a file in Hugging Face's names. A tied tensor may be stored under either of
+/// its names; where both are there they must be equal.
+pub(super) fn load_weights(
+    path: &Path,
+    config: &ModelConfig,
+    parameters: &Parameters,
+) -> Result<(), TrainError> {
+    let mut file = read_tensors(path)?;
+    let other = |what: String| TrainError::OtherModel { path: path.into(), what };
+    for (alias, name) in LanguageModel::aliases(config) {
+        let Some(tied) = file.tensors.remove(&alias) else { continue };
+        match file.tensors.get(&name) {
+            None => _ = file.tensors.insert(name, tied),
+            Some(own) if own.size() == tied.size() && own == &tied => {}
+            Some(_) => {
+                return Err(other(format!("`{alias}` and `{name}` are tied in config.json, but differ")));
+            }
+        }
+    }
+    for (spec, tensor) in parameters.specs().iter().zip(parameters.tensors()) {
+        file.copy_into(&spec.name, &tensor.detach())?;
+    }
+    let known: BTreeMap<String, ()> = parameters
+        .specs()
+        .iter()
+        .map(|spec| spec.name.clone())
+        .chain(LanguageModel::buffers(config).into_iter().map(|(name, _)| name))
+        .map(|name| (name, ()))
+        .collect();
+    match file.tensors.keys().find(|name| !known.contains_key(*name)) {
+        Some(name) => Err(other(format!("the model has no parameter `{name}`"))),
+        None => Ok(()),
+    }
+}
+
+/// `config.json` as Hugging Face writes it, every width spelled out.
+pub(super) fn hugging_face_config(model: &ModelConfig) -> Value {
+    let ModelConfig::TransfoXl(c) = model;
+    let mut json = model.to_json();
+    json["model_type"] = json!(model.model_type());
+    json["architectures"] = json!(["TransfoXLLMHeadModel"]);
+    json["torch_dtype"] = json!("float32");
+    json["d_embed"] = json!(c.embed_width());
+    json["d_head"] = json!(c.head_width());
+    json["sample_softmax"] = json!(-1);
+    json["tie_projs"] = json!((0..=c.cutoffs.len()).map(|i| c.ties_projection(i)).collect::<Vec<_>>());
+    json
+}

@@ -1,0 +1,131 @@
+//! Tensors in safetensors files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
+use tch::{Device, Kind, Tensor};
+
+use super::files::{read_error, write_durably};
+use crate::TrainError;
+
+/// The tensors of one file, by name.
+pub struct TensorFile {
+    /// Where they came from.
+    pub path: PathBuf,
+    /// f32 and i64 tensors; f16, bf16 and f64 are read as f32, i32 as i64.
+    pub tensors: BTreeMap<String, Tensor>,
+}
+
+impl TensorFile {
+    /// Copies the tensor of that name into `target`, whose shape it must have.
+    pub fn copy_into(&self, name: &str, target: &Tensor) -> Result<(), TrainError> {
+        let other = |what: String| TrainError::OtherModel { path: self.path.clone(), what };
+        let source = self.tensors.get(name).ok_or_else(|| other(format!("it has no tensor `{name}`")))?;
+        if source.size() != target.size() {
+            let what = format!("`{name}` is {:?}, the model wants {:?}", source.size(), target.size());
+            return Err(other(what));
+        }
+        tch::no_grad(|| target.shallow_clone().copy_(source));
+        Ok(())
+    }
+}
+
+/// Reads every tensor of a safetensors file.
+pub fn read_tensors(path: &Path) -> Result<TensorFile, TrainError> {
+    let bytes = fs::read(path).map_err(read_error(path))?;
+    let damaged = |what: String| TrainError::Damaged { path: path.into(), what };
+    let file =
+        SafeTensors::deserialize(&bytes).map_err(|e| damaged(format!("not a safetensors file: {e}")))?;
+    let mut tensors = BTreeMap::new();
+    for (name, view) in file.tensors() {
+        let tensor =
+            to_tensor(&view).ok_or_else(|| damaged(format!("`{name}` has type {:?}", view.dtype())))?;
+        tensors.insert(name, tensor);
+    }
+    Ok(TensorFile { path: path.into(), tensors })
+}
+
+fn to_tensor(view: &TensorView) -> Option<Tensor> {
+    let (stored, kind) = match view.dtype() {
+        Dtype::F64 => (Kind::Double, Kind::Float),
+        Dtype::F32 => (Kind::Float, Kind::Float),
+        Dtype::F16 => (Kind::Half, Kind::Float),
+        Dtype::BF16 => (Kind::BFloat16, Kind::Float),
+        Dtype::I64 => (Kind::Int64, Kind::Int64),
+        Dtype::I32 => (Kind::Int, Kind::Int64),
+        _ => return None,
+    };
+    let shape: Vec<i64> = view.shape().iter().map(|&n| n as i64).collect();
+    Some(Tensor::f_from_data_size(view.data(), &shape, stored).ok()?.to_kind(kind))
+}
+
+/// Writes named tensors (f32 or i64) as a safetensors file and waits until it is on the disk. The same
+/// tensors give the same bytes.
+pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), TrainError> {
+    let stored: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = tensors
+        .iter()
+        .map(|(name, tensor)| {
+            let dtype = if tensor.kind() == Kind::Int64 { Dtype::I64 } else { Dtype::F32 };
+            let kind = if dtype == Dtype::I64 { Kind::Int64 } else { Kind::Float };
+            let shape = tensor.size().iter().map(|&n| n as usize).collect();
+            (name.clone(), dtype, shape, bytes_of(&tensor.detach().to_kind(kind).contiguous()))
+        })
+        .collect();
+    let damaged =
+        |e: safetensors::SafeTensorError| TrainError::Damaged { path: path.into(), what: e.to_string() };
+    let views = stored
+        .iter()
+        .map(|(name, dtype, shape, bytes)| {
+            Ok((name.as_str(), TensorView::new(*dtype, shape.clone(), bytes)?))
+        })
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(damaged)?;
+    // One entry only: a hash map of several would be written in any order.
+    let metadata = [("format".to_string(), "pt".to_string())].into();
+    let bytes = safetensors::serialize(views, Some(metadata)).map_err(damaged)?;
+    write_durably(path, &bytes)
+}
+
+/// Raw little-endian contents of a contiguous CPU tensor.
+fn bytes_of(tensor: &Tensor) -> Vec<u8> {
+    assert_eq!(tensor.device(), Device::Cpu);
+    let mut bytes = vec![0u8; tensor.numel() * tensor.kind().elt_size_in_bytes()];
+    tensor.copy_data_u8(&mut bytes, tensor.numel());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_survive_a_round_trip_and_bytes_do_not_vary() {
+        let dir = tempfile::tempdir().unwrap();
+        let tensors = vec![
+            ("b".to_string(), Tensor::from_slice(&[1.5f32, -0.0, f32::MIN_POSITIVE]).view([3, 1])),
+            ("a".to_string(), Tensor::from_slice(&[i64::MAX, -1])),
+        ];
+        let (one, two) = (dir.path().join("1"), dir.path().join("2"));
+        write_tensors(&one, &tensors).unwrap();
+        write_tensors(&two, &tensors).unwrap();
+        assert_eq!(fs::read(&one).unwrap(), fs::read(&two).unwrap());
+        let back = read_tensors(&one).unwrap();
+        assert_eq!(back.tensors["b"], tensors[0].1);
+        assert_eq!(back.tensors["a"], tensors[1].1);
+    }
+
+    #[test]
+    fn truncated_file_is_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        write_tensors(&path, &[("a".into(), Tensor::from_slice(&[1f32; 100]))]).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        for keep in [0, 4, 20, bytes.len() - 1] {
+            fs::write(&path, &bytes[..keep]).unwrap();
+            assert_eq!(read_tensors(&path).err().unwrap().exit_code(), 65, "{keep} bytes");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The thread that writes checkpoints while training goes on.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use crate::TrainError;
+
+/// What runs on the writer's thread: it writes one checkpoint and gives its folder.
+pub type Job = Box<dyn FnOnce() -> Result<PathBuf, TrainError> + Send>;
+
+/// Writes one checkpoint at a time, in order. A second one waits until the first is published, so at
+/// most one copy of the state is alive beside the state itself.
+pub struct Writer {
+    jobs: Option<SyncSender<Job>>,
+    done: Receiver<Result<PathBuf, TrainError>>,
+    thread: Option<JoinHandle<()>>,
+    pending: usize,
+}
+
+impl Writer {
+    /// Starts the thread.
+    pub fn start() -> Result<Self, TrainError> {
+        let (jobs, queue) = sync_channel::<Job>(0);
+        let (report, done) = std::sync::mpsc::channel();
+        let work = move || {
+            for job in queue {
+                if report.send(job()).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("checkpoint".into())
+            .spawn(work)
+            .map_err(|source| TrainError::Read { path: "a new thread".into(), source })?;
+        Ok(Self { jobs: Some(jobs), done, thread: Some(thread), pending: 0 })
+    }
+
+    /// Hands over a job, once the job before it is done; gives that one's folder, or its error.
+    pub fn submit(&mut self, job: Job) -> Result<Option<PathBuf>, TrainError> {
+        let published = self.wait()?;
+        if let Some(jobs) = &self.jobs
+            && jobs.send(job).is_ok()
+        {
+            self.pending += 1;
+        }
+        Ok(published)
+    }
+
+    /// What has been published since the last call, without waiting.
+    pub fn poll(&mut self) -> Result<Option<PathBuf>, TrainError> {
+        match self.done.try_recv() {
+            Ok(result) => {
+                self.pending -= 1;
+                result.map(Some)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Waits until nothing is being written; gives the folder published meanwhile.
+    pub fn wait(&mut self) -> Result<Option<PathBuf>, TrainError> {
+        let mut last = None;
+        while self.pending > 0 {
+            self.pending -= 1;
+            match self.done.recv() {
+                Ok(result) => last = Some(result?),
+                Err(_) => return Err(TrainError::Libtorch("the checkpoint thread has ended".into())),
+            }
+        }
+        Ok(last)
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Gradient buckets: where micro-steps' gradients add up, and when a sum is ready to be reduced.
+//!
+//! Micro-steps are the leaves of one binary tree. Inside a rank the tree is walked as a binary counter:
+//! level `l` holds the sum of 2^l micro-steps or nothing, and a new gradient carries upwards like a
+//! one added to a binary number. Across ranks [`segue_collectives::tree::tree_all_reduce`] goes on in the same
+//! tree.
+
+use std::sync::Mutex;
+use std::sync::mpsc::Sender;
+
+use tch::{Device, Kind, Tensor, no_grad};
+
+use crate::libtorch::{GradReady, take_grad};
+use crate::{ParameterSpec, Parameters};
+
+/// Parameters start at multiples of this many values (64 bytes), so that a vector kernel sees the
+/// same alignment, hence the same order of sums, whatever the buckets.
+const ALIGNMENT: usize = 16;
+
+/// A bucket whose sum over this rank's micro-steps is complete.
+pub struct Ready {
+    /// Its number; buckets come in rising order.
+    pub bucket: usize,
+    /// The sum: a flat f32 tensor that nobody touches until the step ends.
+    pub sum: Tensor,
+}
+
+/// Flat storage of a bucket's gradients at one level of the counter.
+struct Level {
+    flat: Tensor,
+    /// One view a parameter, in the bucket's order.
+    views: Vec<Tensor>,
+}
+
+struct Bucket {
+    /// Indices of its parameters.
+    members: Vec<usize>,
+    levels: Vec<Level>,
+    /// Which members this micro-step has given a gradient.
+    seen: Vec<bool>,
+    complete: bool,
+    /// Level that holds the whole sum once the last micro-step is over.
+    result: usize,
+}
+
+struct State {
+    leaves: Vec<Tensor>,
+    buckets: Vec<Bucket>,
+    micro_step: usize,
+    ready: Option<Sender<Ready>>,
+    next_to_send: usize,
+}
+
+/// Collects gradients as backward makes them. One micro-step is open at a time.
+pub struct GradientBuckets {
+    /// Bucket and position inside it, per parameter.
+    places: Vec<(usize, usize)>,
+    micro_steps: usize,
+    state: Mutex<State>,
+}
+
+impl GradientBuckets {
+    /// Buckets of about `bucket_bytes`, filled from the last parameter backwards: the order in which
+    /// backward makes gradients. Sums `micro_steps` gradients a step; each bucket goes to `ready`, in
+    /// order, as soon as its sum is complete.
+    pub fn new(
+        parameters: &Parameters,
+        bucket_bytes: usize,
+        micro_steps: usize,
+        ready: Option<Sender<Ready>>,
+    ) -> Self {
+        let specs = parameters.specs();
+        let groups = group(specs, bucket_bytes);
+        let mut places = vec![(0, 0); specs.len()];
+        for (b, members) in groups.iter().enumerate() {
+            for (position, &parameter) in members.iter().enumerate() {
+                places[parameter] = (b, position);
+            }
+        }
+        let levels = micro_steps.ilog2() as usize + 1;
+        let buckets = groups.into_iter().map(|members| Bucket::new(members, specs, levels)).collect();
+        let leaves = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
+        let state = State { leaves, buckets, micro_step: 0, ready, next_to_send: 0 };
+        Self { places, micro_steps, state: Mutex::new(state) }
+    }
+
+    /// Opens micro-step `index` of this rank's `0..micro_steps`.
+    pub fn begin(&self, index: usize) {
+        let mut state = self.lock();
+        state.micro_step = index;
+        if index == 0 {
+            state.next_to_send = 0;
+        }
+        for bucket in &mut state.buckets {
+            bucket.seen.fill(false);
+            bucket.complete = false;
+        }
+    }
+
+    /// Closes the open micro-step: parameters that got no gradient count as zero.
+    pub fn finish(&self) {
+        let mut state = self.lock();
+        for b in 0..state.buckets.len() {
+            if !state.buckets[b].complete {
+                for position in 0..state.buckets[b].members.len() {
+                    if !state.buckets[b].seen[position] {
+                        self.collect(&mut state, b, position, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Number of buckets.
+    pub fn len(&self) -> usize {
+        self.lock().buckets.len()
+    }
+
+    /// Whether there is nothing to train.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sums over all micro-steps, in the parameters' order; valid until the next [`Self::begin`].
+    pub fn gradients(&self) -> Vec<Tensor> {
+        let state = self.lock();
+        let view = |&(b, position): &(usize, usize)| {
+            let bucket = &state.buckets[b];
+            bucket.levels[bucket.result].views[position].shallow_clone()
+        };
+        self.places.iter().map(view).collect()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        // A panic while the lock is held ends the process; the state is never seen half done.
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Adds one gradient to the counter; `None` counts as zero.
+    fn collect(&self, state: &mut State, b: usize, position: usize, grad: Option<&Tensor>) {
+        let micro_step = state.micro_step;
+        let bucket = &mut state.buckets[b];
+        if std::mem::replace(&mut bucket.seen[position], true) {
+            return;
+        }
+        no_grad(|| {
+            let target = &mut bucket.levels[0].views[position];
+            match (micro_step.is_multiple_of(2), grad) {
+                (true, Some(grad)) => target.copy_(grad),
+                (true, None) => _ = target.zero_(),
+                (false, Some(grad)) => _ = target.g_add_(grad),
+                // Adds +0 as any rank that holds zeros would: −0 becomes +0 on all of them.
+                (false, None) => _ = target.g_add_scalar_(0.0),
+            }
+        });
+        if bucket.seen.iter().all(|&seen| seen) {
+            bucket.complete = true;
+            bucket.carry(micro_step);
+            if micro_step + 1 == self.micro_steps {
+                bucket.settle(self.micro_steps);
+                state.send_ready();
+            }
+        }
+    }
+}
+
+impl GradReady for GradientBuckets {
+    fn ready(&self, parameter: usize) {
+        let (b, position) = self.places[parameter];
+        let mut state = self.lock();
+        let grad = take_grad(&state.leaves[parameter]);
+        self.collect(&mut state, b, position, grad.as_ref());
+    }
+}
+
+impl State {
+    /// Hands over complete buckets in rising order, so that all ranks reduce in the same order.
+    fn send_ready(&mut self) {
+        while let Some(bucket) = self.buckets.get(self.next_to_send).filter(|b| b.complete) {
+            let ready =
+                Ready { bucket: self.next_to_send, sum: bucket.levels[bucket.result].flat.shallow_clone() };
+            self.next_to_send += 1;
+            if let Some(sender) = &self.ready {
+                // A closed channel means the reducer has failed; the step learns it when it waits.
+                let _ = sender.send(ready);
+            }
+        }
+    }
+}
+
+impl Bucket {
+    fn new(members: Vec<usize>, specs: &[ParameterSpec], levels: usize) -> Self {
+        let level = |_| {
+            let total: usize = members.iter().map(|&i| padded(&specs[i])).sum();
+            let flat = Tensor::zeros([total as i64], (Kind::Float, Device::Cpu));
+            let mut offset = 0;
+            let views = members.iter().map(|&i| {
+                let view = flat.narrow(0, offset, specs[i].numel() as i64).view(specs[i].shape.as_slice());
+                offset += padded(&specs[i]) as i64;
+                view
+            });
+            Level { views: views.collect(), flat: flat.shallow_clone() }
+        };
+        Self {
+            levels: (0..levels).map(level).collect(),
+            seen: vec![false; members.len()],
+            members,
+            complete: false,
+            result: 0,
+        }
+    }
+
+    /// Carries the sum in level 0 upwards after micro-step `index`. For an odd index level 0 already
+    /// holds two micro-steps: the new gradient was added in place.
+    fn carry(&mut self, index: usize) {
+        let top = index.trailing_ones() as usize;
+        for level in 1..top {
+            let (low, high) = self.levels.split_at_mut(level);
+            // high[0] += low[0]; the sum then moves down to level 0, where the loop expects it.
+            high[0].flat += &low[0].flat;
+            std::mem::swap(&mut low[0], &mut high[0]);
+        }
+        self.levels.swap(0, top);
+    }
+
+    /// Adds what is left on the counter after the last micro-step, smallest first.
+    fn settle(&mut self, micro_steps: usize) {
+        let occupied: Vec<usize> = (0..self.levels.len()).filter(|l| micro_steps >> l & 1 == 1).collect();
+        for pair in occupied.windows(2) {
+            let (low, high) = self.levels.split_at_mut(pair[1]);
+            high[0].flat += &low[pair[0]].flat;
+        }
+        self.result = occupied.last().copied().unwrap_or(0);
+    }
+}
+
+fn padded(spec: &ParameterSpec) -> usize {
+    spec.numel().next_multiple_of(ALIGNMENT)
+}
+
+/// Parameter indices per bucket, last parameter first.
+fn group(specs: &[ParameterSpec], bucket_bytes: usize) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let mut bytes = usize::MAX;
+    for i in (0..specs.len()).rev() {
+        let size = padded(&specs[i]) * size_of::<f32>();
+        if bytes.saturating_add(size) > bucket_bytes {
+            groups.push(Vec::new());
+            bytes = 0;
+        }
+        if let Some(group) = groups.last_mut() {
+            group.push(i);
+        }
+        bytes += size;
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Init;
+
+    fn parameters(sizes: &[i64]) -> Parameters {
+        let spec = |(i, &n): (usize, &i64)| ParameterSpec {
+            name: format!("p{i}"),
+            shape: vec![n],
+            init: Init::Zeros,
+        };
+        Parameters::initialise(sizes.iter().enumerate().map(spec).collect(), 1, Kind::Float)
+    }
+
+    /// Values whose sums depend on the order of addition.
+    fn gradient(micro_step: usize, parameter: usize) -> f32 {
+        (1.0 + micro_step as f32 * 0.377 + parameter as f32 * 1.31)
+            * 10f32.powi((micro_step as i32 * 7) % 9 - 4)
+    }
+
+    fn run(parameters: &Parameters, micro_steps: usize, bucket_bytes: usize) -> Vec<f32> {
+        let buckets = GradientBuckets::new(parameters, bucket_bytes, micro_steps, None);
+        // Two steps: the second must not see the first's sums.
+        for _ in 0..2 {
+            for m in 0..micro_steps {
+                buckets.begin(m);
+                for p in (0..parameters.tensors().len()).rev() {
+                    let n = parameters.specs()[p].numel() as i64;
+                    let grad = Tensor::full([n], gradient(m, p) as f64, (Kind::Float, Device::Cpu));
+                    let (b, position) = buckets.places[p];
+                    // One parameter gets no gradient in one micro-step.
+                    if (m, p) != (1, 0) {
+                        buckets.collect(&mut buckets.lock(), b, position, Some(&grad));
+                    }
+                }
+                buckets.finish();
+            }
+        }
+        buckets.gradients().iter().map(|g| g.double_value(&[0]) as f32).collect()
+    }
+
+    #[test]
+    fn counter_adds_in_the_order_of_the_tree() {
+        let parameters = parameters(&[3, 40, 5]);
+        for micro_steps in 1..=9 {
+            for bucket_bytes in [1, 200, 1 << 20] {
+                let sums = run(&parameters, micro_steps, bucket_bytes);
+                for (p, sum) in sums.iter().enumerate() {
+                    let leaves = (0..micro_steps)
+                        .map(|m| if (m, p) == (1, 0) { 0.0 } else { gradient(m, p) })
+                        .collect();
+                    let expected = segue_collectives::tree::tree_sum(leaves, |a: f32, b| a + b).unwrap();
+                    assert_eq!(sum.to_bits(), expected.to_bits(), "{micro_steps} micro-steps, parameter {p}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn buckets_leave_in_rising_order_after_the_last_micro_step() {
+        let parameters = parameters(&[64, 64, 64]);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let buckets = GradientBuckets::new(&parameters, 256, 2, Some(sender));
+        for m in 0..2 {
+            buckets.begin(m);
+            // Gradients arrive in forward order: bucket 0 (the last parameter) completes last.
+            for p in 0..3 {
+                let (b, position) = buckets.places[p];
+                let grad = Tensor::ones([64], (Kind::Float, Device::Cpu));
+                buckets.collect(&mut buckets.lock(), b, position, Some(&grad));
+            }
+            let sent: Vec<usize> = receiver.try_iter().map(|r| r.bucket).collect();
+            assert_eq!(sent, if m == 0 { vec![] } else { vec![0, 1, 2] });
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Evaluation, sharded over ranks: every token but a split's first is predicted exactly once, and the
+//! result has the same bits at any number of ranks.
+
+use std::f64::consts::LN_2;
+
+use segue_collectives::Communicator;
+use segue_dataloader::{EvalBatch, EvalLanes, TokenStream};
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use crate::TrainError;
+use crate::objective::{Batch, Objective};
+
+/// How a split is walked through.
+#[derive(Debug, Clone, Copy)]
+pub struct EvalOptions {
+    /// Pieces the split is cut into; each begins with a fresh memory.
+    pub lanes: usize,
+    /// Lanes of one forward pass.
+    pub group: usize,
+    /// Tokens of a lane in one forward pass.
+    pub segment: usize,
+}
+
+/// The result of an evaluation.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Evaluation {
+    /// Σ −log P over all targets.
+    pub nats: f64,
+    /// Targets predicted.
+    pub targets: u64,
+    /// UTF-8 bytes of the split's text.
+    pub bytes: u64,
+    /// Characters of the split's text.
+    pub chars: u64,
+    /// nats / targets.
+    pub loss: f64,
+    /// exp(loss).
+    pub ppl: f64,
+    /// Bits per token: loss / ln 2.
+    pub bits_per_token: f64,
+    /// Bits per character of text.
+    pub bits_per_char: f64,
+    /// Bits per byte of text.
+    pub bits_per_byte: f64,
+}
+
+impl Evaluation {
+    fn new(nats: f64, targets: u64, stream: &TokenStream) -> Self {
+        let (bytes, chars, loss) = (stream.bytes(), stream.chars(), nats / targets as f64);
+        Self {
+            nats,
+            targets,
+            bytes,
+            chars,
+            loss,
+            ppl: loss.exp(),
+            bits_per_token: loss / LN_2,
+            bits_per_char: nats / LN_2 / chars as f64,
+            bits_per_byte: nats / LN_2 / bytes as f64,
+        }
+    }
+}
+
+/// Evaluates a split over all ranks of `comm`. `progress` gets steps done and steps of this rank. A
+/// collective call.
+///
+/// Lanes go in fixed groups, one forward pass each; rank r takes groups r, r + ranks, .. Each group's sum
+/// is made on one rank, in double precision, and the sums are added in the order of the groups.
+pub fn evaluate(
+    objective: &impl Objective,
+    stream: &TokenStream,
+    options: EvalOptions,
+    comm: &dyn Communicator,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<Evaluation, TrainError> {
+    let cut = EvalLanes::new(stream.len(), options.lanes, options.segment)?;
+    let groups = options.lanes.div_ceil(options.group);
+    let own = (comm.rank()..groups).step_by(comm.world_size());
+    let whole = own.len() as u64 * cut.steps();
+    let mut sums = Vec::new();
+    for (done, group) in own.enumerate() {
+        let range = group * options.group..((group + 1) * options.group).min(options.lanes);
+        let mut memory = objective.memory_start(range.len() as i64);
+        let mut nats = 0.0;
+        for step in 0..cut.steps() {
+            let batch = cut.batch(stream, range.clone(), step)?;
+            let (nll, next) = objective.score(&tensors(&batch, range.len(), options.segment), &memory);
+            nats += masked_sum(&nll, &batch.counts);
+            memory = next;
+            progress(done as u64 * cut.steps() + step + 1, whole);
+        }
+        sums.push((group as u64, nats));
+    }
+    let bytes: Vec<u8> =
+        sums.iter().flat_map(|(group, nats)| [group.to_le_bytes(), nats.to_le_bytes()].concat()).collect();
+    let word = |b: &[u8]| -> [u8; 8] { std::array::from_fn(|i| b[i]) };
+    let mut all: Vec<(u64, f64)> = comm
+        .all_gather(&bytes)?
+        .iter()
+        .flat_map(|bytes| bytes.chunks_exact(16))
+        .map(|b| (u64::from_le_bytes(word(b)), f64::from_le_bytes(word(&b[8..]))))
+        .collect();
+    all.sort_by_key(|(group, _)| *group);
+    Ok(Evaluation::new(all.iter().map(|(_, nats)| nats).sum(), cut.total_targets(), stream))
+}
+
+fn tensors(batch: &EvalBatch, lanes: usize, segment: usize) -> Batch {
+    let shape = [lanes as i64, segment as i64];
+    Batch {
+        inputs: Tensor::from_slice(&batch.inputs).view(shape),
+        targets: Tensor::from_slice(&batch.targets).view(shape),
+    }
+}
+
+/// Sum of each lane's first `counts` losses, in double precision. `nll`: `[lanes, segment]`.
+fn masked_sum(nll: &Tensor, counts: &[usize]) -> f64 {
+    let nll = nll.to_kind(Kind::Double);
+    let lane = |(i, &count): (usize, &usize)| {
+        nll.get(i as i64).narrow(0, 0, count as i64).sum(None::<Kind>).double_value(&[])
+    };
+    counts.iter().enumerate().map(lane).sum()
+}

@@ -1,0 +1,45 @@
+use std::ops::Range;
+
+use segue_collectives::Communicator;
+use segue_collectives::tree::aligned_blocks;
+use segue_configs::TrainConfig;
+
+use crate::TrainError;
+
+/// Which lanes and micro-steps of the global step are this rank's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout {
+    /// Lanes of the whole job.
+    pub lanes: usize,
+    /// Lanes of one micro-step.
+    pub micro_batch: usize,
+    /// This rank's micro-steps, numbered over the job.
+    pub micro_steps: Range<usize>,
+}
+
+impl Layout {
+    /// Contiguous equal blocks of micro-steps. With `train.exact` each block is a subtree of the
+    /// reduction tree, so that sums do not depend on the number of ranks.
+    pub fn new(train: &TrainConfig, comm: &dyn Communicator) -> Result<Self, TrainError> {
+        let (lanes, micro_batch, world) = (train.lanes, train.micro_batch, comm.world_size());
+        let micro_steps = lanes / micro_batch;
+        if !micro_steps.is_multiple_of(world) {
+            return Err(TrainError::Layout(format!(
+                "{world} ranks do not divide the {micro_steps} micro-steps of a step ({lanes} lanes in micro-batches of \
+                 {micro_batch}); choose train.lanes as a multiple of {}, or another number of ranks",
+                micro_batch * world
+            )));
+        }
+        if train.exact {
+            aligned_blocks(micro_steps, world)?;
+        }
+        let each = micro_steps / world;
+        let first = comm.rank() * each;
+        Ok(Self { lanes, micro_batch, micro_steps: first..first + each })
+    }
+
+    /// This rank's lanes, numbered over the job.
+    pub fn lane_range(&self) -> Range<usize> {
+        self.micro_steps.start * self.micro_batch..self.micro_steps.end * self.micro_batch
+    }
+}

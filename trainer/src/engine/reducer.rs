@@ -1,0 +1,67 @@
+//! The communication thread: reduces buckets over ranks while backward goes on.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use segue_collectives::tree::tree_all_reduce;
+use segue_collectives::{CollectiveError, Communicator};
+
+use super::buckets::Ready;
+use crate::TrainError;
+use crate::libtorch::as_f32_mut;
+
+/// Owner of the communication thread. The thread ends when its [`Sender`]s are gone.
+pub struct Reducer {
+    done: Receiver<Result<usize, CollectiveError>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reducer {
+    /// Starts the thread over its own channel between ranks. `exact` keeps the order of the tree; else the
+    /// library's all-reduce may add as it likes.
+    pub fn start(comm: Box<dyn Communicator>, exact: bool) -> Result<(Self, Sender<Ready>), TrainError> {
+        let (ready, jobs) = channel::<Ready>();
+        let (report, done) = channel();
+        let work = move || {
+            let mut scratch = Vec::new();
+            for mut job in jobs {
+                // The bucket's owner does not touch the sum before this thread reports it.
+                let values = as_f32_mut(&mut job.sum);
+                let result = if exact {
+                    tree_all_reduce(comm.as_ref(), values, &mut scratch)
+                } else {
+                    comm.all_reduce_any_order(values)
+                };
+                let failed = result.is_err();
+                if report.send(result.map(|()| job.bucket)).is_err() || failed {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("reduce".into())
+            .spawn(work)
+            .map_err(|source| TrainError::Read { path: "a new thread".into(), source })?;
+        Ok((Self { done, thread: Some(thread) }, ready))
+    }
+
+    /// Blocks until `buckets` buckets have been reduced.
+    pub fn wait(&self, buckets: usize) -> Result<(), TrainError> {
+        for _ in 0..buckets {
+            match self.done.recv() {
+                Ok(result) => result.map(drop)?,
+                Err(_) => return Err(TrainError::Libtorch("the communication thread has ended".into())),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reducer {
+    fn drop(&mut self) {
+        // By field order the engine has dropped its senders: the thread's loop is over or about to be.
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

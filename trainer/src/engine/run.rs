@@ -1,0 +1,324 @@
+//! A run from its first step, or from its last checkpoint, to its end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use segue_collectives::Communicator;
+use segue_collectives::consensus::any_rank;
+use segue_configs::Config;
+use segue_dataloader::{Corpus, LaneCursor, Lanes, Prefetcher, Split, TokenStream, Tokenizer};
+use tch::{Kind, Tensor};
+
+use super::evaluate::{EvalOptions, Evaluation, evaluate};
+use super::replicas::check_replicas;
+use super::step::{Engine, StepReport};
+use crate::TrainError;
+use crate::checkpoint::{self, TrainState, Writer};
+use crate::model::Context;
+use crate::objective::{Batch, LanguageModel, Objective};
+
+/// What a run is about, told once.
+#[derive(Debug, Clone)]
+pub struct Started {
+    /// Steps already made.
+    pub step: u64,
+    /// Steps to make in all.
+    pub steps: u64,
+    /// Times the run has been started.
+    pub attempt: u64,
+    /// Trained values.
+    pub parameters: usize,
+    /// Ranks.
+    pub world_size: usize,
+    /// Targets of one step.
+    pub targets_per_step: u64,
+    /// The checkpoint it goes on from.
+    pub resumed: Option<PathBuf>,
+    /// Newer checkpoints that did not verify.
+    pub refused: Vec<String>,
+}
+
+/// What happens while a run goes on. Every rank sees every event.
+#[derive(Debug)]
+pub enum Event {
+    /// Everything is set up.
+    Started(Started),
+    /// A step is over.
+    Step {
+        /// What it did.
+        report: StepReport,
+        /// Targets trained on so far.
+        tokens: u64,
+        /// Wall time of the step.
+        elapsed: Duration,
+        /// Of it, waiting for data.
+        data_wait: Duration,
+        /// Of it, copying state or waiting for the checkpoint before.
+        checkpoint_stall: Duration,
+    },
+    /// The validation split was evaluated.
+    Evaluated {
+        /// After this step.
+        step: u64,
+        /// The result.
+        evaluation: Evaluation,
+    },
+    /// A checkpoint is on the disk (rank 0).
+    Checkpointed {
+        /// Its folder.
+        path: PathBuf,
+    },
+}
+
+/// How a run ended.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Steps made.
+    pub step: u64,
+    /// Loss of the last step of this attempt.
+    pub loss: Option<f64>,
+    /// The last evaluation.
+    pub evaluation: Option<Evaluation>,
+    /// Stopped by a request, with a checkpoint, before its end.
+    pub preempted: bool,
+}
+
+/// Trains a language model as `config` says: resumes from the newest whole checkpoint of the run
+/// folder, and always leaves a checkpoint of its last step. `stop` is asked at every step; where any
+/// rank says yes, all stop with a checkpoint. A collective call.
+pub fn pretrain(
+    config: &Config,
+    corpus: &Corpus,
+    comm: &dyn Communicator,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+) -> Result<Outcome, TrainError> {
+    let mut run = Run::open(config, corpus, comm, on_event)?;
+    let last = match config.train.stop_at {
+        0 => config.train.steps,
+        stop_at => stop_at.min(config.train.steps),
+    };
+    let mut outcome = Outcome { step: run.state.step, loss: None, evaluation: None, preempted: false };
+    while run.state.step < last {
+        let report = run.step(on_event)?;
+        outcome.loss = Some(report.loss);
+        let step = run.state.step;
+        let every = |n: u64| n > 0 && step.is_multiple_of(n);
+        if every(config.train.check_replicas_every) && comm.world_size() > 1 {
+            check_replicas(step, run.engine.objective.parameters(), comm)?;
+        }
+        outcome.preempted = any_rank(comm, stop())? && step < last;
+        if step == last || outcome.preempted || every(config.checkpoint.every) {
+            run.checkpoint(on_event)?;
+        }
+        if outcome.preempted {
+            break;
+        }
+        if step == config.train.steps || every(config.eval.every) {
+            outcome.evaluation = run.evaluate(on_event)?;
+        }
+    }
+    if run.state.step == config.train.steps && outcome.evaluation.is_none() {
+        // Started again after its end: nothing is left to train, the result is still of interest.
+        outcome.evaluation = run.evaluate(on_event)?;
+    }
+    run.finish(on_event)?;
+    outcome.step = run.state.step;
+    Ok(outcome)
+}
+
+struct Run<'a> {
+    config: &'a Config,
+    comm: &'a dyn Communicator,
+    engine: Engine<'a, LanguageModel>,
+    state: TrainState,
+    batches: Prefetcher,
+    valid: Option<TokenStream>,
+    tokenizer: Arc<Tokenizer>,
+    writer: Writer,
+    stall: Duration,
+}
+
+impl<'a> Run<'a> {
+    fn open(
+        config: &'a Config,
+        corpus: &Corpus,
+        comm: &'a dyn Communicator,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Self, TrainError> {
+        let stream = corpus.tokens(Split::Train)?;
+        let lanes = Lanes::new(stream.len(), config.train.lanes, config.train.segment)?;
+        let objective = LanguageModel::new(&config.model, config.train.seed, Kind::Float);
+        let parameters = objective.parameters().count();
+        let mut engine = Engine::new(config, objective, comm)?;
+        let start = vec![LaneCursor::default(); config.train.lanes];
+        let mut state = TrainState::start(config, corpus.fingerprint(), start, comm.world_size());
+        let found = newest_checkpoint(&Path::new(&config.run.dir).join("checkpoints"), comm)?;
+        let (resumed, refused) = match found {
+            Some((path, refused)) => {
+                let stored = checkpoint::restore(&path, config, corpus.fingerprint(), &mut engine)?.state;
+                state = TrainState {
+                    attempt: stored.attempt + 1,
+                    config: state.config,
+                    segue: state.segue,
+                    world_size: state.world_size,
+                    ..stored
+                };
+                (Some(path), refused)
+            }
+            None => (None, Vec::new()),
+        };
+        let range = engine.layout.lane_range();
+        let cursors = state.lanes[range.clone()].to_vec();
+        let batches = Prefetcher::spawn(stream, lanes, range, cursors)?;
+        on_event(Event::Started(Started {
+            step: state.step,
+            steps: config.train.steps,
+            attempt: state.attempt,
+            parameters,
+            world_size: comm.world_size(),
+            targets_per_step: (config.train.lanes * config.train.segment) as u64,
+            resumed,
+            refused,
+        }));
+        let valid = corpus.info().has(Split::Valid).then(|| corpus.tokens(Split::Valid)).transpose()?;
+        let tokenizer = Arc::new(corpus.tokenizer()?);
+        let writer = Writer::start()?;
+        Ok(Self { config, comm, engine, state, batches, valid, tokenizer, writer, stall: Duration::ZERO })
+    }
+
+    fn step(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<StepReport, TrainError> {
+        let began = Instant::now();
+        let waited = self.batches.waited();
+        let batch = self.batches.next_batch()?;
+        let data_wait = self.batches.waited() - waited;
+        self.forget_restarted_lanes(&batch.restarts);
+        let report = self.engine.step(self.state.step + 1, &self.micro_batches(&batch))?;
+        self.state.step = report.step;
+        self.state.tokens += report.targets as u64;
+        // All lanes are of one length, so those of other ranks have moved just as far.
+        if let Some(cursor) = batch.cursors_after.first() {
+            self.state.lanes.fill(*cursor);
+        }
+        on_event(Event::Step {
+            report,
+            tokens: self.state.tokens,
+            elapsed: began.elapsed() + self.stall,
+            data_wait,
+            checkpoint_stall: std::mem::take(&mut self.stall),
+        });
+        if let Some(path) = self.writer.poll()? {
+            on_event(Event::Checkpointed { path });
+        }
+        Ok(report)
+    }
+
+    /// Lanes that begin their piece anew begin with a fresh memory too.
+    fn forget_restarted_lanes(&mut self, restarts: &[bool]) {
+        let each = self.engine.layout.micro_batch;
+        for (micro_step, restarts) in restarts.chunks(each).enumerate() {
+            if restarts.iter().any(|&r| r) {
+                // Lanes are of one length: they all begin anew at the same step.
+                self.engine.memory[micro_step] = self.engine.objective.memory_start(each as i64);
+            }
+        }
+    }
+
+    fn micro_batches(&self, batch: &segue_dataloader::Batch) -> Vec<Batch> {
+        let shape = [self.engine.layout.micro_batch as i64, self.config.train.segment as i64];
+        let size = (shape[0] * shape[1]) as usize;
+        let pairs = batch.inputs.chunks(size).zip(batch.targets.chunks(size));
+        pairs
+            .map(|(inputs, targets)| Batch {
+                inputs: Tensor::from_slice(inputs).view(shape),
+                targets: Tensor::from_slice(targets).view(shape),
+            })
+            .collect()
+    }
+
+    fn checkpoint(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        let began = Instant::now();
+        let run = Path::new(&self.config.run.dir);
+        let tokenizer = self.tokenizer.clone();
+        let job = checkpoint::snapshot(run, self.config, &self.engine, &self.state, tokenizer, self.comm)?;
+        if let Some(job) = job
+            && let Some(path) = self.writer.submit(job)?
+        {
+            on_event(Event::Checkpointed { path });
+        }
+        self.stall += began.elapsed();
+        Ok(())
+    }
+
+    /// Perplexity on the validation split, if the corpus has one.
+    fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<Option<Evaluation>, TrainError> {
+        let Some(valid) = &self.valid else { return Ok(None) };
+        let training = self.engine.objective.model.context;
+        self.engine.objective.model.context = eval_context(self.config, training);
+        let options = EvalOptions {
+            lanes: self.config.eval.lanes,
+            group: self.config.train.micro_batch,
+            segment: match self.config.eval.segment {
+                0 => self.config.train.segment,
+                segment => segment,
+            },
+        };
+        let result = evaluate(&self.engine.objective, valid, options, self.comm, |_, _| {});
+        self.engine.objective.model.context = training;
+        let evaluation = result?;
+        on_event(Event::Evaluated { step: self.state.step, evaluation });
+        Ok(Some(evaluation))
+    }
+
+    fn finish(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        if let Some(path) = self.writer.wait()? {
+            on_event(Event::Checkpointed { path });
+        }
+        // No rank leaves before the last checkpoint is on the disk.
+        self.comm.barrier()?;
+        Ok(())
+    }
+}
+
+/// The context that `[eval]` asks for.
+fn eval_context(config: &Config, training: Context) -> Context {
+    let segue_configs::ModelConfig::TransfoXl(model) = &config.model;
+    let mut context = training;
+    if config.eval.mem_len >= 0 {
+        context.mem_len = config.eval.mem_len;
+    }
+    if config.eval.clamp_len != 0 {
+        context.clamp_len = config.eval.clamp_len;
+    }
+    if config.eval.same_length { context.with_same_length(model.same_length_keys) } else { context }
+}
+
+/// Rank 0 looks for a checkpoint and tells the others, so that all take the same one.
+fn newest_checkpoint(
+    folder: &Path,
+    comm: &dyn Communicator,
+) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
+    let found = if comm.rank() == 0 { checkpoint::find(folder) } else { Ok(None) };
+    // Byte 0: nothing, found, failed. Then the folder's name.
+    let message = match &found {
+        Ok(None) => vec![0],
+        Ok(Some((path, _))) => [&[1], path.as_os_str().as_encoded_bytes()].concat(),
+        Err(_) => vec![2],
+    };
+    let told = comm.all_gather(&message)?;
+    if comm.rank() == 0 {
+        return found;
+    }
+    match told[0].split_first() {
+        Some((1, path)) => {
+            let path = String::from_utf8_lossy(path).into_owned();
+            Ok(Some((PathBuf::from(path), Vec::new())))
+        }
+        Some((2, _)) => Err(TrainError::Damaged {
+            path: folder.into(),
+            what: "no checkpoint verifies; rank 0 says which and why".into(),
+        }),
+        _ => Ok(None),
+    }
+}

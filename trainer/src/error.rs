@@ -1,0 +1,141 @@
+use std::path::PathBuf;
+
+use segue_collectives::CollectiveError;
+use segue_configs::ConfigError;
+use segue_dataloader::DataError;
+use thiserror::Error;
+
+/// What can go wrong while training, evaluating or handling checkpoints.
+#[derive(Debug, Error)]
+pub enum TrainError {
+    /// The configuration, or a checkpoint's.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The corpus.
+    #[error(transparent)]
+    Data(#[from] DataError),
+    /// Another rank.
+    #[error(transparent)]
+    Collective(#[from] CollectiveError),
+    /// libtorch refused an operation.
+    #[error("libtorch: {0}")]
+    Libtorch(String),
+    /// A file cannot be written.
+    #[error("cannot write {path}: {source}; {}", write_advice(.source))]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file's contents are not what they should be.
+    #[error("{path} is damaged: {what}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Found and expected.
+        what: String,
+    },
+    /// No checkpoint in the folder verifies.
+    #[error("no usable checkpoint in {path}: {what}")]
+    NoCheckpoint {
+        /// The folder looked in.
+        path: PathBuf,
+        /// Each candidate and what is wrong with it.
+        what: String,
+    },
+    /// The run folder's checkpoint belongs to another configuration.
+    #[error(
+        "the checkpoint {path} was made with another configuration:\n{differences}\
+         set these back, or start in a new run.dir"
+    )]
+    OtherRun {
+        /// The checkpoint.
+        path: PathBuf,
+        /// One line for each key: then and now.
+        differences: String,
+    },
+    /// A checkpoint's weights do not fit the model.
+    #[error("{path} does not fit the model: {what}")]
+    OtherModel {
+        /// The weights file.
+        path: PathBuf,
+        /// The parameter, found and expected.
+        what: String,
+    },
+    /// Ranks and micro-steps do not fit together.
+    #[error("{0}")]
+    Layout(String),
+    /// A loss or gradient is NaN or infinite. The update was not made.
+    #[error(
+        "step {step}: {what} is {value}; the weights of step {} are kept. Lower optim.lr, lengthen \
+         schedule.warmup or look at the data of this step", .step - 1
+    )]
+    NonFinite {
+        /// The global step.
+        step: u64,
+        /// Loss or gradient norm.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+    },
+    /// Replicas that should be equal are not.
+    #[error("step {step}: rank {rank} holds other weights than rank 0; its memory or network is suspect")]
+    ReplicasDiffer {
+        /// The global step.
+        step: u64,
+        /// The first rank that differs.
+        rank: usize,
+    },
+}
+
+fn write_advice(source: &std::io::Error) -> &'static str {
+    match source.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+            "free some space, lower checkpoint.keep or choose another run.dir, then run the same command again"
+        }
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+            "choose a run.dir that can be written"
+        }
+        _ => "check the file system, then run the same command again",
+    }
+}
+
+impl TrainError {
+    /// The process exit code documented for this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            TrainError::Config(e) => e.exit_code(),
+            TrainError::Data(e) => e.exit_code(),
+            TrainError::Collective(e) => e.exit_code() as u8,
+            TrainError::Libtorch(_) => 70,
+            TrainError::Write { source, .. } => match source.kind() {
+                std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => 73,
+                _ => 74,
+            },
+            TrainError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => 66,
+            TrainError::Read { .. } => 74,
+            TrainError::NoCheckpoint { .. } => 66,
+            TrainError::Damaged { .. } => 65,
+            TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => 78,
+            TrainError::NonFinite { .. } => 80,
+            TrainError::ReplicasDiffer { .. } => 81,
+        }
+    }
+}
+
+impl From<tch::TchError> for TrainError {
+    fn from(error: tch::TchError) -> Self {
+        // libtorch appends a C++ back trace; its first line says what happened.
+        let text = error.to_string();
+        TrainError::Libtorch(text.lines().next().unwrap_or_default().to_string())
+    }
+}

@@ -1,0 +1,166 @@
+//! Text from a model, one token at a time with memory.
+
+use tch::{Kind, Tensor};
+
+use crate::model::Memory;
+use crate::objective::{LanguageModel, Objective};
+use crate::seed::{Purpose, Stream};
+
+/// How the next token is chosen.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Sampling {
+    /// Keep this many most probable tokens; 0 for all.
+    pub top_k: usize,
+    /// Keep the fewest most probable tokens whose probabilities reach this sum; 1 for all.
+    pub top_p: f64,
+    /// Divides log-probabilities; 0 always takes the most probable token.
+    pub temperature: f64,
+    /// Token that is never chosen.
+    pub exclude: Option<i64>,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+/// A text in the making: the memory, the last token, and how many were drawn.
+pub struct Generator<'a> {
+    model: &'a LanguageModel,
+    sampling: Sampling,
+    memory: Memory,
+    last: i64,
+    drawn: u64,
+}
+
+impl<'a> Generator<'a> {
+    /// Reads `prompt` (at least one token) in segments of `segment` tokens.
+    pub fn new(model: &'a LanguageModel, prompt: &[i64], segment: usize, sampling: Sampling) -> Self {
+        let mut memory = model.memory_start(1);
+        let (last, context) = match prompt.split_last() {
+            Some((last, context)) => (*last, context),
+            None => (0, &[][..]),
+        };
+        for part in context.chunks(segment.max(1)) {
+            let ids = Tensor::from_slice(part).unsqueeze(0);
+            memory = tch::no_grad(|| model.model.forward(&ids, &memory, false)).memory;
+        }
+        Self { model, sampling, memory, last, drawn: 0 }
+    }
+
+    /// Log-probabilities of the token after the text so far, `[vocab_size]`; the last token enters the
+    /// memory.
+    fn advance(&mut self) -> Vec<f64> {
+        let ids = Tensor::from_slice(&[self.last]).unsqueeze(0);
+        let (log_probs, memory) = tch::no_grad(|| {
+            let out = self.model.model.forward(&ids, &self.memory, false);
+            (self.model.model.log_probs(&out.hidden), out.memory)
+        });
+        self.memory = memory;
+        let flat = log_probs.reshape([-1]).to_kind(Kind::Double);
+        let mut values = vec![0.0; flat.numel()];
+        flat.copy_data(&mut values, flat.numel());
+        values
+    }
+}
+
+impl Iterator for Generator<'_> {
+    type Item = i64;
+
+    /// Draws one token. The text never ends of itself.
+    fn next(&mut self) -> Option<i64> {
+        let log_probs = self.advance();
+        let uniform = Stream::new(self.sampling.seed, Purpose::Sampling, &[]).uniform(self.drawn);
+        self.drawn += 1;
+        self.last = choose(&log_probs, self.sampling, uniform) as i64;
+        Some(self.last)
+    }
+}
+
+/// The token at `uniform` (in (0, 1)) of the distribution that `sampling` makes of `log_probs`.
+fn choose(log_probs: &[f64], sampling: Sampling, uniform: f64) -> usize {
+    let candidates = candidates(log_probs, sampling);
+    let total: f64 = candidates.iter().map(|(_, p)| p).sum();
+    let mut left = uniform * total;
+    for (token, probability) in &candidates {
+        left -= probability;
+        if left < 0.0 {
+            return *token;
+        }
+    }
+    candidates.last().map_or(0, |(token, _)| *token)
+}
+
+/// Tokens that may be chosen with their weights, most probable first; equal ones by rising id.
+fn candidates(log_probs: &[f64], sampling: Sampling) -> Vec<(usize, f64)> {
+    let mut order: Vec<usize> = (0..log_probs.len())
+        .filter(|&i| Some(i as i64) != sampling.exclude && !log_probs[i].is_nan())
+        .collect();
+    order.sort_by(|&a, &b| log_probs[b].total_cmp(&log_probs[a]).then(a.cmp(&b)));
+    if sampling.temperature <= 0.0 {
+        order.truncate(1);
+        return order.into_iter().map(|i| (i, 1.0)).collect();
+    }
+    if sampling.top_k > 0 {
+        order.truncate(sampling.top_k);
+    }
+    let best = order.first().map_or(0.0, |&i| log_probs[i]);
+    let weight = |i: usize| ((log_probs[i] - best) / sampling.temperature).exp();
+    let mut kept: Vec<(usize, f64)> = order.into_iter().map(|i| (i, weight(i))).collect();
+    let limit = sampling.top_p * kept.iter().map(|(_, p)| p).sum::<f64>();
+    let mut sum = 0.0;
+    let within = kept.iter().take_while(|(_, p)| {
+        let before = sum;
+        sum += p;
+        before < limit
+    });
+    let keep = within.count().max(1);
+    kept.truncate(keep);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Sampling = Sampling { top_k: 0, top_p: 1.0, temperature: 1.0, exclude: None, seed: 1 };
+
+    fn log_probs() -> Vec<f64> {
+        [0.1, 0.4, 0.2, 0.3].iter().map(|p: &f64| p.ln()).collect()
+    }
+
+    fn tokens(sampling: Sampling) -> Vec<usize> {
+        candidates(&log_probs(), sampling).into_iter().map(|(token, _)| token).collect()
+    }
+
+    #[test]
+    fn candidates_follow_k_p_and_exclusion() {
+        assert_eq!(tokens(ALL), [1, 3, 2, 0]);
+        assert_eq!(tokens(Sampling { top_k: 2, ..ALL }), [1, 3]);
+        assert_eq!(tokens(Sampling { top_p: 0.6, ..ALL }), [1, 3]);
+        assert_eq!(tokens(Sampling { top_p: 0.0, ..ALL }), [1]);
+        assert_eq!(tokens(Sampling { exclude: Some(1), ..ALL }), [3, 2, 0]);
+        assert_eq!(tokens(Sampling { temperature: 0.0, ..ALL }), [1]);
+    }
+
+    #[test]
+    fn draws_match_the_renormalised_probabilities() {
+        let sampling = Sampling { top_k: 3, ..ALL };
+        let (n, mut counts) = (30_000, [0f64; 4]);
+        let stream = Stream::new(9, Purpose::Sampling, &[]);
+        for i in 0..n {
+            counts[choose(&log_probs(), sampling, stream.uniform(i))] += 1.0;
+        }
+        let expected = [0.0, 4.0 / 9.0, 2.0 / 9.0, 3.0 / 9.0].map(|p| p * n as f64);
+        assert_eq!(counts[0], 0.0);
+        let chi_square: f64 = (1..4).map(|i| (counts[i] - expected[i]).powi(2) / expected[i]).sum();
+        // 0.999 quantile for two degrees of freedom.
+        assert!(chi_square < 13.8, "{counts:?}");
+    }
+
+    #[test]
+    fn temperature_sharpens() {
+        let ratio = |temperature| {
+            let c = candidates(&log_probs(), Sampling { temperature, ..ALL });
+            c[0].1 / c[3].1
+        };
+        assert!((ratio(1.0) - 4.0).abs() < 1e-9 && (ratio(0.5) - 16.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,17 @@
+//! Models, objectives, optimizers, the step engine, checkpoints, evaluation and generation.
+
+pub mod checkpoint;
+pub mod engine;
+mod error;
+pub mod generate;
+pub mod libtorch;
+pub mod model;
+pub mod objective;
+pub mod optim;
+mod parameters;
+pub mod parity;
+pub mod report;
+pub mod seed;
+
+pub use error::TrainError;
+pub use parameters::{Init, ParameterSpec, Parameters};

@@ -1,0 +1,193 @@
+//! The one place that speaks to libtorch past what `tch` binds: gradient hooks, the fused Adam update,
+//! thread counts, and tensor storage as slices.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::TrainError;
+
+const MESSAGE_BYTES: usize = 1024;
+
+/// `at::Tensor` of the C++ side.
+#[repr(C)]
+struct CppTensor {
+    _opaque: [u8; 0],
+}
+
+type Callback = extern "C" fn(*mut c_void, usize);
+
+unsafe extern "C" {
+    fn segue_on_grad_ready(
+        leaf: *mut CppTensor,
+        callback: Callback,
+        context: *mut c_void,
+        parameter: usize,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
+    fn segue_remove_grad_hook(leaf: *mut CppTensor);
+    fn segue_take_grad(leaf: *mut CppTensor) -> *mut CppTensor;
+    fn segue_adam(
+        count: usize,
+        weights: *const *mut CppTensor,
+        grads: *const *mut CppTensor,
+        means: *const *mut CppTensor,
+        squares: *const *mut CppTensor,
+        steps: *const *mut CppTensor,
+        grad_divisor: *mut CppTensor,
+        lr: f64,
+        beta1: f64,
+        beta2: f64,
+        weight_decay: f64,
+        eps: f64,
+        decoupled: bool,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
+}
+
+/// Runs a shim call and turns the message it leaves into an error.
+fn checked(call: impl FnOnce(*mut c_char, usize) -> bool) -> Result<(), TrainError> {
+    let mut message = [0 as c_char; MESSAGE_BYTES];
+    if call(message.as_mut_ptr(), MESSAGE_BYTES) {
+        return Ok(());
+    }
+    // SAFETY: the shim ends the message with a zero byte inside the buffer.
+    let text = unsafe { CStr::from_ptr(message.as_ptr()) };
+    Err(TrainError::Libtorch(text.to_string_lossy().into_owned()))
+}
+
+fn cpp(tensor: &Tensor) -> *mut CppTensor {
+    tensor.as_ptr() as *mut CppTensor
+}
+
+/// What is called with a parameter's index when its gradient is complete.
+pub trait GradReady: Send + Sync {
+    /// Runs on the backward thread. `parameter` is the index given to [`GradHooks::install`].
+    fn ready(&self, parameter: usize);
+}
+
+/// Hooks on leaf tensors; removed when dropped.
+pub struct GradHooks<T: GradReady + 'static> {
+    leaves: Vec<Tensor>,
+    target: Arc<T>,
+}
+
+impl<T: GradReady + 'static> GradHooks<T> {
+    /// Calls `target.ready(i)` each time the gradient of `leaves[i]` has been accumulated.
+    pub fn install(leaves: &[&Tensor], target: Arc<T>) -> Result<Self, TrainError> {
+        let hooks = Self { leaves: leaves.iter().map(|t| t.shallow_clone()).collect(), target };
+        let context = Arc::as_ptr(&hooks.target) as *mut c_void;
+        for (parameter, leaf) in hooks.leaves.iter().enumerate() {
+            // SAFETY: `context` stays valid while the hook is set: `hooks` owns the Arc, and removes the
+            // hooks before it lets go of it.
+            checked(|message, capacity| unsafe {
+                segue_on_grad_ready(cpp(leaf), call_ready::<T>, context, parameter, message, capacity)
+            })?;
+        }
+        Ok(hooks)
+    }
+}
+
+/// A panic inside aborts the process, as in any `extern "C"` function: nothing unwinds through C++.
+extern "C" fn call_ready<T: GradReady>(context: *mut c_void, parameter: usize) {
+    // SAFETY: set by `GradHooks::install` to a live `T`, which is Sync.
+    let target = unsafe { &*(context as *const T) };
+    target.ready(parameter);
+}
+
+impl<T: GradReady> Drop for GradHooks<T> {
+    fn drop(&mut self) {
+        for leaf in &self.leaves {
+            // SAFETY: `leaf` is a live tensor; the call only clears its hook.
+            unsafe { segue_remove_grad_hook(cpp(leaf)) };
+        }
+    }
+}
+
+/// Moves the gradient out of a leaf; `None` where backward has left none.
+pub fn take_grad(leaf: &Tensor) -> Option<Tensor> {
+    // SAFETY: `leaf` is a live tensor. The returned pointer, where not null, is a tensor of its own
+    // that nothing else owns, and `CppTensor` is the type behind tch's pointer.
+    unsafe {
+        let grad = segue_take_grad(cpp(leaf));
+        (!grad.is_null()).then(|| Tensor::from_ptr(grad as *mut _))
+    }
+}
+
+/// Constants of one Adam update.
+#[derive(Debug, Clone, Copy)]
+pub struct AdamStep {
+    /// Learning rate of this step.
+    pub lr: f64,
+    /// Decay of the mean of gradients.
+    pub beta1: f64,
+    /// Decay of the mean of squares.
+    pub beta2: f64,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Added to the root of the mean of squares.
+    pub eps: f64,
+    /// AdamW instead of Adam.
+    pub decoupled: bool,
+}
+
+/// One fused update of all `weights`, in place. Gradients are divided by `grad_divisor` (f32 scalar)
+/// first; `steps[i]` (f32 scalar) holds the number of the update, from 1.
+pub fn adam(
+    weights: &[Tensor],
+    grads: &[Tensor],
+    means: &[Tensor],
+    squares: &[Tensor],
+    steps: &[Tensor],
+    grad_divisor: &Tensor,
+    step: AdamStep,
+) -> Result<(), TrainError> {
+    let count = weights.len();
+    assert!([grads.len(), means.len(), squares.len(), steps.len()].iter().all(|n| *n == count));
+    let pointers = |tensors: &[Tensor]| tensors.iter().map(cpp).collect::<Vec<_>>();
+    let (w, g, m, v, s) =
+        (pointers(weights), pointers(grads), pointers(means), pointers(squares), pointers(steps));
+    // SAFETY: five arrays of `count` live tensors each; the shim keeps none of the pointers.
+    checked(|message, capacity| unsafe {
+        segue_adam(
+            count,
+            w.as_ptr(),
+            g.as_ptr(),
+            m.as_ptr(),
+            v.as_ptr(),
+            s.as_ptr(),
+            cpp(grad_divisor),
+            step.lr,
+            step.beta1,
+            step.beta2,
+            step.weight_decay,
+            step.eps,
+            step.decoupled,
+            message,
+            capacity,
+        )
+    })
+}
+
+/// The f32 storage of a contiguous CPU tensor.
+///
+/// The caller must be the only one to touch the tensor while the slice lives.
+pub(crate) fn as_f32_mut(tensor: &mut Tensor) -> &mut [f32] {
+    assert!(tensor.is_contiguous() && tensor.kind() == Kind::Float && tensor.device() == Device::Cpu);
+    let pointer = tensor.data_ptr() as *mut f32;
+    // SAFETY: contiguous f32 storage on the CPU holds `numel` values from `data_ptr`, and the exclusive
+    // borrow keeps this handle from being used meanwhile.
+    unsafe { std::slice::from_raw_parts_mut(pointer, tensor.numel()) }
+}
+
+/// Fixes libtorch's threads for the life of the process. Sums split over threads round differently, so
+/// this number is part of a run's identity.
+pub fn set_threads(threads: usize) {
+    static INTEROP: std::sync::Once = std::sync::Once::new();
+    tch::set_num_threads(threads as i32);
+    // libtorch refuses a second call.
+    INTEROP.call_once(|| tch::set_num_interop_threads(1));
+}

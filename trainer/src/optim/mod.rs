@@ -1,0 +1,9 @@
+//! From gradients to updates: clipping, Adam, the learning rate.
+
+mod adam;
+mod clip;
+mod schedule;
+
+pub use adam::Adam;
+pub use clip::{clip_factor, global_norm};
+pub use schedule::learning_rate;

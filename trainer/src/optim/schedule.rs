@@ -1,0 +1,73 @@
+//! The learning rate as a function of the step alone.
+
+use std::f64::consts::PI;
+
+use segue_configs::{Config, DecayFrom, ScheduleKind};
+
+/// Learning rate of update `step`, counted from 1: linear warm-up to `optim.lr`, then the configured
+/// decay (spec 1.6). Cosine and linear end at `schedule.floor` times the peak and stay there.
+pub fn learning_rate(config: &Config, step: u64) -> f64 {
+    let (schedule, peak) = (&config.schedule, config.optim.lr);
+    if step < schedule.warmup {
+        return peak * step as f64 / schedule.warmup as f64;
+    }
+    let share = match schedule.kind {
+        ScheduleKind::Constant => 1.0,
+        ScheduleKind::InverseSqrt => (schedule.warmup.max(1) as f64 / step.max(1) as f64).sqrt(),
+        ScheduleKind::Cosine => 0.5 * (1.0 + (PI * progress(config, step)).cos()),
+        ScheduleKind::Linear => 1.0 - progress(config, step),
+    };
+    let share = match schedule.kind {
+        ScheduleKind::Cosine | ScheduleKind::Linear => schedule.floor + (1.0 - schedule.floor) * share,
+        _ => share.max(schedule.floor),
+    };
+    peak * share
+}
+
+/// Share of the decay that is over, 0 to 1.
+fn progress(config: &Config, step: u64) -> f64 {
+    let start = match config.schedule.decay_from {
+        DecayFrom::Start => 0,
+        DecayFrom::Warmup => config.schedule.warmup,
+    };
+    let whole = config.schedule_steps().saturating_sub(start).max(1);
+    ((step.saturating_sub(start)) as f64 / whole as f64).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(overrides: &[&str]) -> Config {
+        let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
+        segue_configs::load(None, &overrides).unwrap().config
+    }
+
+    fn points(config: &Config, steps: &[u64]) -> Vec<f64> {
+        steps.iter().map(|&s| (learning_rate(config, s) * 1e6).round() / 1e6).collect()
+    }
+
+    const COMMON: [&str; 3] = ["optim.lr=1.0", "schedule.warmup=10", "train.steps=110"];
+
+    #[test]
+    fn pytorch_cosine_counts_from_step_zero() {
+        let c = config(&[&COMMON[..], &["schedule.kind=cosine", "schedule.decay_from=start"]].concat());
+        assert_eq!(points(&c, &[1, 5, 55, 110, 200]), [0.1, 0.5, 0.5, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn tensorflow_cosine_counts_from_the_end_of_warm_up() {
+        let c = config(&[&COMMON[..], &["schedule.kind=cosine", "schedule.floor=0.004"]].concat());
+        assert_eq!(points(&c, &[10, 60, 110]), [1.0, 0.502, 0.004]);
+    }
+
+    #[test]
+    fn linear_and_inverse_square_root() {
+        let c = config(&[&COMMON[..], &["schedule.kind=linear"]].concat());
+        assert_eq!(points(&c, &[10, 60, 110]), [1.0, 0.5, 0.0]);
+        let c = config(&[&COMMON[..], &["schedule.kind=inverse_sqrt"]].concat());
+        assert_eq!(points(&c, &[5, 10, 40, 1000]), [0.5, 1.0, 0.5, 0.1]);
+        let c = config(&[&COMMON[..], &["schedule.kind=constant"]].concat());
+        assert_eq!(points(&c, &[9, 10, 110]), [0.9, 1.0, 1.0]);
+    }
+}

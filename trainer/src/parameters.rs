@@ -1,0 +1,101 @@
+//! Named trainable tensors of a model.
+
+use std::collections::HashMap;
+
+use rayon::prelude::*;
+use tch::{Kind, Tensor};
+
+use crate::seed::{Purpose, Stream, name_counter};
+
+/// How a parameter starts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Init {
+    /// N(mean, std²).
+    Normal {
+        /// Centre.
+        mean: f64,
+        /// Standard deviation.
+        std: f64,
+    },
+    /// Uniform in ±range.
+    Uniform {
+        /// Half the width.
+        range: f64,
+    },
+    /// All zero.
+    Zeros,
+}
+
+/// Name, shape and start of one parameter. A model is described by a list of these, so that it can
+/// be counted and planned without a byte of weights.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParameterSpec {
+    /// Dotted name, Hugging Face's.
+    pub name: String,
+    /// Sizes.
+    pub shape: Vec<i64>,
+    /// Start.
+    pub init: Init,
+}
+
+impl ParameterSpec {
+    /// Number of values.
+    pub fn numel(&self) -> usize {
+        self.shape.iter().product::<i64>() as usize
+    }
+}
+
+/// The leaves of a model's graph, in the order of its specs.
+pub struct Parameters {
+    specs: Vec<ParameterSpec>,
+    tensors: Vec<Tensor>,
+    index: HashMap<String, usize>,
+}
+
+impl Parameters {
+    /// Draws every parameter from (seed, its name): the same values in any order and on any rank.
+    pub fn initialise(specs: Vec<ParameterSpec>, seed: u64, kind: Kind) -> Self {
+        let tensors = specs.iter().map(|spec| draw(spec, seed, kind).set_requires_grad(true)).collect();
+        let index = specs.iter().enumerate().map(|(i, spec)| (spec.name.clone(), i)).collect();
+        Self { specs, tensors, index }
+    }
+
+    /// The leaf of that name. A model asks only for names it has specified itself.
+    pub fn get(&self, name: &str) -> Tensor {
+        match self.index.get(name) {
+            Some(&i) => self.tensors[i].shallow_clone(),
+            None => panic!("the model asks for parameter `{name}`, which it has not specified"),
+        }
+    }
+
+    /// Descriptions, in order.
+    pub fn specs(&self) -> &[ParameterSpec] {
+        &self.specs
+    }
+
+    /// Leaves, in the order of [`Parameters::specs`].
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// Number of trained values.
+    pub fn count(&self) -> usize {
+        self.specs.iter().map(ParameterSpec::numel).sum()
+    }
+}
+
+/// Values of one parameter. Drawn in parallel: number i depends on i alone.
+fn draw(spec: &ParameterSpec, seed: u64, kind: Kind) -> Tensor {
+    let stream = Stream::new(seed, Purpose::Weights, &[name_counter(&spec.name)]);
+    let n = spec.numel() as u64;
+    let values: Vec<f32> = match spec.init {
+        Init::Zeros => return Tensor::zeros(&spec.shape, (kind, tch::Device::Cpu)),
+        Init::Normal { mean, std } => {
+            (0..n).into_par_iter().map(|i| (mean + std * stream.normal(i)) as f32).collect()
+        }
+        Init::Uniform { range } => {
+            (0..n).into_par_iter().map(|i| (range * (2.0 * stream.uniform(i) - 1.0)) as f32).collect()
+        }
+    };
+    Tensor::from_slice(&values).view(spec.shape.as_slice()).to_kind(kind)
+}

@@ -1,0 +1,88 @@
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::TrainError;
+
+const FILE: &str = "metrics.jsonl";
+/// Rows of steps that a later attempt made again.
+const SUPERSEDED: &str = "metrics.superseded.jsonl";
+
+/// `metrics.jsonl`: one JSON object a line, each with its `step`, which never goes backwards.
+pub struct MetricsFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl MetricsFile {
+    /// Opens the file of a run that goes on after `step`. Rows past that step, left by an attempt that
+    /// died after its last checkpoint, move to `metrics.superseded.jsonl`, and so does a torn last line.
+    pub fn open(run: &Path, step: u64) -> Result<Self, TrainError> {
+        let path = run.join(FILE);
+        let write_error = |source| TrainError::Write { path: path.clone(), source };
+        fs::create_dir_all(run).map_err(write_error)?;
+        if path.exists() {
+            let (kept, superseded) = split_rows(&path, step)?;
+            if !superseded.is_empty() {
+                append(&run.join(SUPERSEDED), &superseded).map_err(write_error)?;
+                let fresh = run.join(".metrics.jsonl.new");
+                fs::write(&fresh, kept).and_then(|()| fs::rename(&fresh, &path)).map_err(write_error)?;
+            }
+        }
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(write_error)?;
+        Ok(Self { path, file })
+    }
+
+    /// Adds one row.
+    pub fn append(&mut self, row: &Value) -> Result<(), TrainError> {
+        let line = format!("{row}\n");
+        self.file
+            .write_all(line.as_bytes())
+            .map_err(|source| TrainError::Write { path: self.path.clone(), source })
+    }
+}
+
+fn split_rows(path: &Path, step: u64) -> Result<(String, String), TrainError> {
+    let read_error = |source| TrainError::Read { path: path.into(), source };
+    let (mut kept, mut superseded) = (String::new(), String::new());
+    for line in BufReader::new(File::open(path).map_err(read_error)?).lines() {
+        let line = line.map_err(read_error)?;
+        let row = serde_json::from_str::<Value>(&line).ok();
+        let row_step = row.and_then(|row| row.get("step").and_then(Value::as_u64));
+        let rows = if row_step.is_some_and(|s| s <= step) { &mut kept } else { &mut superseded };
+        rows.push_str(&line);
+        rows.push('\n');
+    }
+    Ok((kept, superseded))
+}
+
+fn append(path: &Path, text: &str) -> std::io::Result<()> {
+    OpenOptions::new().create(true).append(true).open(path)?.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn steps_never_go_backwards_and_no_row_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = MetricsFile::open(dir.path(), 0).unwrap();
+        for step in 1..=5 {
+            file.append(&json!({"step": step, "attempt": 1})).unwrap();
+        }
+        file.file.write_all(b"{\"step\": 6, \"att").unwrap();
+        let mut file = MetricsFile::open(dir.path(), 3).unwrap();
+        file.append(&json!({"step": 4, "attempt": 2})).unwrap();
+        let read = |name| fs::read_to_string(dir.path().join(name)).unwrap();
+        let steps: Vec<u64> = read(FILE)
+            .lines()
+            .map(|l| serde_json::from_str::<Value>(l).unwrap()["step"].as_u64().unwrap())
+            .collect();
+        assert_eq!(steps, [1, 2, 3, 4]);
+        assert_eq!(read(SUPERSEDED).lines().count(), 3);
+    }
+}
