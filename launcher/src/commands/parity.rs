@@ -1,0 +1,36 @@
+use std::path::PathBuf;
+
+use clap::Args;
+use segue_trainer::parity::parity;
+use serde_json::{Value, json};
+
+use crate::failure::{CHECK_FAILED, Failure};
+use crate::output::Output;
+
+/// Arguments of `segue parity`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  segue parity --model fixtures/transfoxl_tiny --cases fixtures/transfoxl_tiny/cases.safetensors\n\n\
+    Exits with 0 only where every group holds, else with 1.")]
+pub struct ParityArgs {
+    /// Folder with config.json and model.safetensors in Hugging Face's names.
+    #[arg(long)]
+    model: PathBuf,
+    /// Inputs and expected outputs, memories and gradients.
+    #[arg(long)]
+    cases: PathBuf,
+}
+
+/// Prints the largest relative error of each group of tensors.
+pub fn run(args: ParityArgs, out: &Output) -> Result<Value, Failure> {
+    segue_trainer::libtorch::set_threads(1);
+    let groups = parity(&args.model, &args.cases)?;
+    out.line(&format!("{:26} {:>8} {:>10} {:>8}", "group", "tensors", "error", "limit"));
+    for group in &groups {
+        let verdict = if group.holds() { String::new() } else { format!("  FAILS at {}", group.worst) };
+        let line = format!("{:26} {:>8} {:>10.2e} {:>8.0e}", group.name, group.tensors, group.error, group.limit);
+        out.line(&(line + &verdict));
+    }
+    let holds = groups.iter().all(|group| group.holds());
+    let exit_code = if holds { 0 } else { CHECK_FAILED };
+    Ok(json!({ "holds": holds, "groups": groups, "exit_code": exit_code }))
+}

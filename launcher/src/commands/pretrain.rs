@@ -1,0 +1,285 @@
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use segue_cluster::signals::Preemption;
+use segue_collectives::Communicator;
+use segue_configs::Config;
+use segue_dataloader::Corpus;
+use segue_trainer::engine::{Event, Outcome, Started, StepReport, pretrain};
+use segue_trainer::report::{EventFile, MetricsFile};
+use serde_json::{Value, json};
+
+use crate::commands::eval::describe;
+use crate::failure::{Failure, PREEMPTED};
+use crate::output::{Output, Progress, Unit};
+
+/// Arguments of `segue pretrain`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue pretrain --config configs/recipes/tiny.toml run.dir=runs/tiny data.corpus=corpora/mine\n  \
+    mpirun -n 4 segue pretrain --config my.toml train.lanes=64 optim.lr=1e-3\n\n\
+    The same command goes on where a killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a\n\
+    checkpoint, with exit code 75.")]
+pub struct PretrainArgs {
+    /// Recipe: a TOML file.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Print the merged configuration, with the origin of each value, and end.
+    #[arg(long)]
+    print_config: bool,
+    /// Values that win over the recipe's, by dotted name.
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+/// Trains, and reports to stderr, `metrics.jsonl`, TensorBoard and logs.
+pub fn run(args: PretrainArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    let loaded = segue_configs::load(args.config.as_deref(), &args.overrides)?;
+    if args.print_config {
+        if comm.rank() == 0 {
+            print!("{}", loaded.render());
+        }
+        return Ok(loaded.config.to_json());
+    }
+    let mut config = loaded.config;
+    for (key, value) in [("run.dir", &config.run.dir), ("data.corpus", &config.data.corpus)] {
+        if value.is_empty() {
+            let message = format!("{key} is not set; add {key}=FOLDER to the command or the recipe");
+            return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
+        }
+    }
+    let corpus = Corpus::open(Path::new(&config.data.corpus))?;
+    config.model.fit_vocabulary(corpus.vocab_size())?;
+    segue_trainer::libtorch::set_threads(config.train.threads);
+    let preemption = Preemption::install().map_err(|e| Failure::new(70, e.to_string()))?;
+    let run = Path::new(&config.run.dir);
+    let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };
+    let mut reporter = Reporter::new(&config, comm, out, in_characters(&corpus));
+    let outcome = pretrain(&config, &corpus, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
+    let problem = reporter.finish();
+    let outcome = outcome?;
+    if let Some(problem) = problem {
+        return Err(problem);
+    }
+    Ok(summary(&config, &outcome, out))
+}
+
+/// Whether tokens are characters or bytes, so that losses are told in bits per character.
+fn in_characters(corpus: &Corpus) -> bool {
+    ["byte", "char"].contains(&corpus.info().tokenizer.kind.as_str())
+}
+
+fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
+    if outcome.preempted {
+        out.line(&format!("stopped after step {} with a checkpoint; run the same command to go on", outcome.step));
+    } else {
+        out.line(&format!("step {} of {} is done; everything is in {}", outcome.step, config.train.steps, config.run.dir));
+    }
+    json!({
+        "run": config.run.dir,
+        "step": outcome.step,
+        "loss": outcome.loss,
+        "evaluation": outcome.evaluation,
+        "preempted": outcome.preempted,
+        "exit_code": if outcome.preempted { PREEMPTED } else { 0 },
+    })
+}
+
+/// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
+/// with the process, however it ends.
+fn lock(run: &Path) -> Result<File, Failure> {
+    let path = run.join("lock");
+    let open = || {
+        fs::create_dir_all(run)?;
+        File::create(&path)
+    };
+    let file = open().map_err(|e| Failure::new(73, format!("cannot write {}: {e}; choose a run.dir that can be written", path.display())))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            let message = format!("another job is training in {}; wait for it, or choose another run.dir", run.display());
+            Err(Failure::new(73, message))
+        }
+        // A file system without locks: go on as everyone else does there.
+        Err(fs::TryLockError::Error(_)) => Ok(file),
+    }
+}
+
+/// Writes what happens to all places where people look. Errors of these files do not stop training; the
+/// first one is the command's failure at its end.
+struct Reporter<'a> {
+    config: &'a Config,
+    out: &'a Output,
+    rank: usize,
+    characters: bool,
+    attempt: u64,
+    metrics: Option<MetricsFile>,
+    events: Option<EventFile>,
+    bar: Option<Progress<'a>>,
+    recent: Interval,
+    problem: Option<Failure>,
+}
+
+/// Sums over the steps since the last report.
+#[derive(Default)]
+struct Interval {
+    steps: u64,
+    targets: f64,
+    nats: f64,
+    elapsed: Duration,
+    data_wait: Duration,
+    communication_exposed: Duration,
+    checkpoint_stall: Duration,
+}
+
+impl<'a> Reporter<'a> {
+    fn new(config: &'a Config, comm: &dyn Communicator, out: &'a Output, characters: bool) -> Self {
+        Self {
+            config,
+            out,
+            rank: comm.rank(),
+            characters,
+            attempt: 1,
+            metrics: None,
+            events: None,
+            bar: None,
+            recent: Interval::default(),
+            problem: None,
+        }
+    }
+
+    fn report(&mut self, event: Event) {
+        if let Err(failure) = self.write(event) {
+            self.out.line(&format!("warning: {}", failure.message));
+            self.problem.get_or_insert(failure);
+        }
+    }
+
+    fn finish(self) -> Option<Failure> {
+        self.problem
+    }
+
+    fn write(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Started(started) => self.started(&started),
+            Event::Step { report, tokens, elapsed, data_wait, checkpoint_stall } => {
+                let recent = &mut self.recent;
+                recent.steps += 1;
+                recent.targets += report.targets;
+                recent.nats += report.loss * report.targets;
+                recent.elapsed += elapsed;
+                recent.data_wait += data_wait;
+                recent.communication_exposed += report.communication_exposed;
+                recent.checkpoint_stall += checkpoint_stall;
+                if let Some(bar) = &self.bar {
+                    bar.set(report.step);
+                }
+                let due = report.step.is_multiple_of(self.config.log.every) || report.step == self.config.train.steps;
+                if due { self.interval(&report, tokens) } else { Ok(()) }
+            }
+            Event::Evaluated { step, evaluation } => {
+                self.out.line(&format!("step {step}: validation: {}", describe(&evaluation)));
+                tracing::info!(rank = self.rank, step, loss = evaluation.loss, ppl = evaluation.ppl, "evaluated");
+                let mut row = json!({ "kind": "eval", "step": step, "attempt": self.attempt });
+                merge(&mut row, &json!(evaluation));
+                self.row(&row)?;
+                self.scalars(step, &[("valid/loss", evaluation.loss), ("valid/ppl", evaluation.ppl), ("valid/bpc", evaluation.bits_per_char)])
+            }
+            Event::Checkpointed { path } => {
+                tracing::info!(rank = self.rank, path = %path.display(), "checkpointed");
+                Ok(())
+            }
+        }
+    }
+
+    fn started(&mut self, started: &Started) -> Result<(), Failure> {
+        self.attempt = started.attempt;
+        for refused in &started.refused {
+            self.out.line(&format!("warning: passed over a checkpoint that does not verify: {refused}"));
+        }
+        if let Some(path) = &started.resumed {
+            self.out.line(&format!("going on from {}, attempt {}", path.display(), started.attempt));
+        }
+        self.out.line(&format!(
+            "{} parameters, {} tokens a step, {} rank(s), steps {} to {}",
+            started.parameters, started.targets_per_step, started.world_size, started.step + 1, started.steps
+        ));
+        tracing::info!(rank = self.rank, step = started.step, attempt = started.attempt, world_size = started.world_size, "started");
+        if self.rank != 0 {
+            return Ok(());
+        }
+        let run = Path::new(&self.config.run.dir);
+        self.metrics = Some(MetricsFile::open(run, started.step)?);
+        if self.config.log.tensorboard {
+            self.events = Some(EventFile::create(&run.join("tensorboard"), started.step)?);
+        }
+        let record = format!("{:#}\n", self.config.to_json());
+        let path = run.join("config.json");
+        fs::write(&path, record).map_err(|e| Failure::new(74, format!("cannot write {}: {e}", path.display())))?;
+        let bar = self.out.progress(started.steps, Unit::Steps, "train");
+        bar.resume_at(started.step);
+        self.bar = Some(bar);
+        Ok(())
+    }
+
+    /// Reports the steps since the last report.
+    fn interval(&mut self, report: &StepReport, tokens: u64) -> Result<(), Failure> {
+        let recent = std::mem::take(&mut self.recent);
+        let loss = recent.nats / recent.targets;
+        let seconds = recent.elapsed.as_secs_f64();
+        let tokens_per_s = recent.targets / seconds;
+        let (name, value) = if self.characters { ("bpc", loss / std::f64::consts::LN_2) } else { ("ppl", loss.exp()) };
+        let step = report.step;
+        let text = format!("loss {loss:.4}, {name} {value:.2}, {tokens_per_s:.0} tokens/s");
+        if let Some(bar) = &self.bar {
+            bar.message(&text);
+        }
+        self.out.line(&format!(
+            "step {step}/{}: {text}, lr {:.2e}, gradient norm {:.3}",
+            self.config.train.steps, report.lr, report.grad_norm
+        ));
+        tracing::info!(rank = self.rank, step, loss, tokens_per_s, grad_norm = report.grad_norm, "step");
+        self.row(&json!({
+            "kind": "train",
+            "step": step,
+            "attempt": self.attempt,
+            "tokens": tokens,
+            "loss": loss,
+            name: value,
+            "lr": report.lr,
+            "grad_norm": report.grad_norm,
+            "tokens_per_s": tokens_per_s,
+            "step_s": seconds / recent.steps as f64,
+            "data_wait_s": recent.data_wait.as_secs_f64(),
+            "communication_exposed_s": recent.communication_exposed.as_secs_f64(),
+            "checkpoint_stall_s": recent.checkpoint_stall.as_secs_f64(),
+        }))?;
+        let tag = format!("train/{name}");
+        self.scalars(
+            step,
+            &[
+                ("train/loss", loss),
+                (tag.as_str(), value),
+                ("train/lr", report.lr),
+                ("train/gradient_norm", report.grad_norm),
+                ("speed/tokens_per_s", tokens_per_s),
+            ],
+        )
+    }
+
+    fn row(&mut self, row: &Value) -> Result<(), Failure> {
+        Ok(self.metrics.as_mut().map_or(Ok(()), |file| file.append(row))?)
+    }
+
+    fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<(), Failure> {
+        Ok(self.events.as_mut().map_or(Ok(()), |file| file.scalars(step, values))?)
+    }
+}
+
+fn merge(row: &mut Value, more: &Value) {
+    if let (Some(row), Some(more)) = (row.as_object_mut(), more.as_object()) {
+        row.extend(more.clone());
+    }
+}

@@ -1,0 +1,48 @@
+use std::path::PathBuf;
+
+use clap::Args;
+use segue_trainer::checkpoint::{ModelFolder, load_language_model, read_tensors, write_tensors};
+use segue_trainer::objective::Objective;
+use serde_json::{Value, json};
+use tch::Kind;
+
+use crate::failure::Failure;
+
+/// Arguments of `segue score`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  segue score --model runs/tiny --ids ids.safetensors --output log_probs.safetensors\n\n\
+    Reads `input_ids` [batch, segment] (i64); writes them and `log_probs` [batch, segment, vocabulary].")]
+pub struct ScoreArgs {
+    /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
+    #[arg(long)]
+    model: PathBuf,
+    /// safetensors file with `input_ids`.
+    #[arg(long)]
+    ids: PathBuf,
+    /// safetensors file to write.
+    #[arg(long)]
+    output: PathBuf,
+}
+
+/// Log-probabilities of every next token for one segment with the memory a stream starts with.
+pub fn run(args: ScoreArgs) -> Result<Value, Failure> {
+    segue_trainer::libtorch::set_threads(1);
+    let folder = ModelFolder::open(&args.model)?;
+    let model = load_language_model(&folder, Kind::Float)?;
+    let mut file = read_tensors(&args.ids)?;
+    let bad = |what: String| Failure::new(65, format!("{}: {what}", args.ids.display()));
+    let ids = file.tensors.remove("input_ids").ok_or_else(|| bad("it has no tensor `input_ids`".into()))?;
+    if ids.dim() != 2 || ids.kind() != Kind::Int64 || ids.numel() == 0 {
+        return Err(bad(format!("`input_ids` is {:?}, not a matrix of integers", ids.size())));
+    }
+    let vocabulary = folder.config.vocab_size() as i64;
+    if ids.min().int64_value(&[]) < 0 || ids.max().int64_value(&[]) >= vocabulary {
+        return Err(bad(format!("`input_ids` holds ids outside 0..{vocabulary}")));
+    }
+    let log_probs = tch::no_grad(|| {
+        let memory = model.memory_start(ids.size()[0]);
+        model.model.log_probs(&model.model.forward(&ids, &memory, false).hidden)
+    });
+    write_tensors(&args.output, &[("input_ids".into(), ids), ("log_probs".into(), log_probs)])?;
+    Ok(json!({ "model": folder.path, "output": args.output }))
+}

@@ -1,0 +1,107 @@
+//! `segue`: distributed data-parallel training of language models that carry memory across segments.
+
+mod commands;
+mod failure;
+mod output;
+mod session;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use failure::{Failure, USAGE};
+use output::Output;
+use segue_collectives::Communicator;
+use serde_json::Value;
+
+/// Train language models that carry memory across segments, data-parallel and exact.
+#[derive(Parser)]
+#[command(name = "segue", version, after_help = "Exit codes, file formats and a guide are in docs/.")]
+struct Cli {
+    /// End with one JSON object on stdout.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train or import a tokenizer.
+    Tokenizer(commands::tokenizer::TokenizerArgs),
+    /// Build, describe or verify a corpus.
+    Data(commands::data::DataArgs),
+    /// Train a model: alone, or on many ranks under mpirun.
+    Pretrain(commands::pretrain::PretrainArgs),
+    /// Measure the perplexity of a model on a corpus.
+    Eval(commands::eval::EvalArgs),
+    /// Let a model write.
+    Generate(commands::generate::GenerateArgs),
+    /// Write the log-probabilities a model gives to token ids.
+    Score(commands::score::ScoreArgs),
+    /// Compare a model with reference numbers.
+    Parity(commands::parity::ParityArgs),
+    /// Measure speed: a training step, an all-reduce, a tokenizer.
+    Bench(commands::bench::BenchArgs),
+}
+
+/// Runs on every rank.
+fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    match command {
+        Command::Tokenizer(args) => commands::tokenizer::run(args, out),
+        Command::Data(args) => commands::data::run(args, out),
+        Command::Pretrain(args) => commands::pretrain::run(args, comm, out),
+        Command::Eval(args) => commands::eval::run(args, comm, out),
+        Command::Generate(args) => commands::generate::run(args, json, out),
+        Command::Score(args) => commands::score::run(args),
+        Command::Parity(args) => commands::parity::run(args, out),
+        Command::Bench(args) => commands::bench::run(args, comm, out),
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed stream cannot be told anything.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    let comm = match session::join() {
+        Ok(comm) => comm,
+        Err(failure) => {
+            eprintln!("error: {}", failure.message);
+            return ExitCode::from(failure.code);
+        }
+    };
+    let out = Output::new(comm.rank());
+    match run(cli.command, cli.json, comm.as_ref(), &out) {
+        Ok(result) => finish(&result, cli.json && comm.rank() == 0),
+        Err(failure) => fail(&failure, comm.as_ref()),
+    }
+}
+
+/// Prints the result. A command may name another exit code than 0 in it.
+fn finish(result: &Value, print: bool) -> ExitCode {
+    let code = result.get("exit_code").and_then(Value::as_u64).unwrap_or(0);
+    if print && writeln!(std::io::stdout(), "{result}").is_err() {
+        return ExitCode::from(74);
+    }
+    ExitCode::from(code as u8)
+}
+
+/// Prints the failure once, and sees to it that no rank waits for this one.
+fn fail(failure: &Failure, comm: &dyn Communicator) -> ExitCode {
+    if comm.world_size() == 1 {
+        eprintln!("error: {}", failure.message);
+    } else if comm.rank() == 0 {
+        eprintln!("error: {}", failure.message);
+    } else if !failure.on_all_ranks {
+        eprintln!("error on rank {}: {}", comm.rank(), failure.message);
+    }
+    if comm.world_size() > 1 && !failure.on_all_ranks {
+        comm.abort(i32::from(failure.code));
+    }
+    ExitCode::from(failure.code)
+}

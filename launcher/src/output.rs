@@ -1,0 +1,125 @@
+//! What people see: lines and progress bars on stderr. Results go to stdout as JSON, by `main` alone.
+
+use std::fs::{File, OpenOptions};
+use std::io::IsTerminal;
+use std::sync::Mutex;
+
+use console::Term;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Redraws of a bar a second, at most.
+const REDRAWS: u8 = 8;
+
+/// What a progress bar counts.
+#[derive(Debug, Clone, Copy)]
+pub enum Unit {
+    /// Bytes of input.
+    Bytes,
+    /// Steps of work.
+    Steps,
+}
+
+/// Where human text goes. Ranks other than 0 are silent.
+pub struct Output {
+    silent: bool,
+    /// The bar that lines have to go above, if one is drawn.
+    bar: Mutex<Option<ProgressBar>>,
+}
+
+impl Output {
+    /// Output of one rank.
+    pub fn new(rank: usize) -> Self {
+        Self { silent: rank != 0, bar: Mutex::new(None) }
+    }
+
+    /// Prints a line to stderr.
+    pub fn line(&self, text: &str) {
+        if self.silent {
+            return;
+        }
+        let bar = self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &*bar {
+            Some(bar) if !bar.is_hidden() => bar.println(text),
+            _ => eprintln!("{text}"),
+        }
+    }
+
+    /// Starts a progress bar; it is drawn only on a terminal.
+    pub fn progress(&self, total: u64, unit: Unit, label: &str) -> Progress<'_> {
+        let target = if self.silent { ProgressDrawTarget::hidden() } else { draw_target() };
+        let bar = ProgressBar::with_draw_target(Some(total), target);
+        let template = match unit {
+            Unit::Bytes => "{prefix} [{bar:28}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left {wide_msg}",
+            Unit::Steps => "{prefix} [{bar:28}] {pos}/{len} {eta} left {wide_msg}",
+        };
+        // The templates are constants; a wrong one would show in the first run.
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_prefix(label.to_string());
+        *self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(bar.clone());
+        Progress { output: self, bar }
+    }
+}
+
+/// A progress bar; gone when dropped.
+pub struct Progress<'a> {
+    output: &'a Output,
+    bar: ProgressBar,
+}
+
+impl Progress<'_> {
+    /// Work done so far.
+    pub fn set(&self, position: u64) {
+        self.bar.set_position(position);
+    }
+
+    /// Work done so far of a whole that is known only now.
+    pub fn set_of(&self, position: u64, total: u64) {
+        self.bar.set_length(total);
+        self.bar.set_position(position);
+    }
+
+    /// Text at the end of the bar.
+    pub fn message(&self, text: &str) {
+        self.bar.set_message(text.to_string());
+    }
+
+    /// Starts counting from work that was done before: it does not count towards the time left.
+    pub fn resume_at(&self, position: u64) {
+        self.bar.set_position(position);
+        self.bar.reset_eta();
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        *self.output.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = None;
+    }
+}
+
+fn draw_target() -> ProgressDrawTarget {
+    if std::io::stderr().is_terminal() {
+        return ProgressDrawTarget::stderr_with_hz(REDRAWS);
+    }
+    match launcher_terminal() {
+        Some((read, write)) => ProgressDrawTarget::term(Term::read_write_pair(read, write), REDRAWS),
+        None => ProgressDrawTarget::hidden(),
+    }
+}
+
+/// The terminal of the `mpirun` that started this process on the same host. mpirun gives its ranks a pipe
+/// as stderr, so a bar has to be drawn past it.
+fn launcher_terminal() -> Option<(File, File)> {
+    std::env::var_os("OMPI_COMM_WORLD_RANK")?;
+    let parent = std::os::unix::process::parent_id();
+    let stderr = format!("/proc/{parent}/fd/2");
+    let write = OpenOptions::new().write(true).open(&stderr).ok()?;
+    let read = File::open(&stderr).ok()?;
+    write.is_terminal().then_some((read, write))
+}
