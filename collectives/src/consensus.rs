@@ -1,0 +1,38 @@
+//! Decisions that all ranks must take alike, at the same step.
+
+use crate::{CollectiveError, Communicator};
+
+/// Collective. Whether any rank raised its `flag`: all ranks get the same answer.
+///
+/// A signal reaches the ranks at different moments; asking this at a fixed place of every step lets
+/// them all stop after the same one.
+///
+/// ```
+/// use segue_collectives::{consensus::any_rank, simulated, Communicator};
+/// let answers = simulated::run(4, |comm| any_rank(comm, comm.rank() == 2).unwrap());
+/// assert_eq!(answers, [true; 4]);
+/// ```
+pub fn any_rank(comm: &dyn Communicator, flag: bool) -> Result<bool, CollectiveError> {
+    Ok(comm.all_gather(&[u8::from(flag)])?.into_iter().any(|flag| flag == [1]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulated;
+
+    #[test]
+    fn ranks_agree_on_whether_any_raised_its_flag() {
+        for world_size in 1..=5 {
+            assert_eq!(
+                simulated::run(world_size, |comm| any_rank(comm, false).unwrap()),
+                vec![false; world_size]
+            );
+            for raised in 0..world_size {
+                let answers =
+                    simulated::run(world_size, |comm| any_rank(comm, comm.rank() == raised).unwrap());
+                assert_eq!(answers, vec![true; world_size]);
+            }
+        }
+    }
+}

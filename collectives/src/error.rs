@@ -1,0 +1,130 @@
+//! What can go wrong between ranks.
+
+use thiserror::Error;
+
+/// A collective call that did not come through. Every variant names the rank that saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum CollectiveError {
+    /// The peer ended, or its connection broke, while this rank needed it.
+    #[error(
+        "rank {rank} lost rank {peer} during {during}: that rank has ended; look for its own message, \
+         then start the job again, it resumes from the last checkpoint"
+    )]
+    PeerGone {
+        /// The rank that noticed.
+        rank: usize,
+        /// The rank that is gone.
+        peer: usize,
+        /// The call that noticed.
+        during: &'static str,
+    },
+
+    /// The MPI library refused or failed a call.
+    #[error("rank {rank}: {call}{} failed: {message}", with_peer(*.peer))]
+    Mpi {
+        /// The rank that made the call.
+        rank: usize,
+        /// The other side, where the call has one.
+        peer: Option<usize>,
+        /// The MPI function.
+        call: &'static str,
+        /// What the library says.
+        message: String,
+    },
+
+    /// MPI could not be started in this process.
+    #[error("MPI cannot be used: {reason}")]
+    MpiUnavailable {
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+
+    /// Two ranks disagree on the length of a message.
+    #[error(
+        "rank {rank} expected {expected} bytes from rank {peer} in {during} and received {received}: \
+         the ranks do not run the same program on the same configuration"
+    )]
+    LengthMismatch {
+        /// The receiving rank.
+        rank: usize,
+        /// The sending rank.
+        peer: usize,
+        /// The receiving call.
+        during: &'static str,
+        /// Bytes the receiver made room for.
+        expected: usize,
+        /// Bytes that came.
+        received: usize,
+    },
+
+    /// A call named a rank that is not there to talk to.
+    #[error("rank {rank} of {world_size} cannot talk to rank {peer} in {during}")]
+    NoSuchPeer {
+        /// The calling rank.
+        rank: usize,
+        /// The rank it named: outside the world, or itself.
+        peer: usize,
+        /// Ranks in the world.
+        world_size: usize,
+        /// The call.
+        during: &'static str,
+    },
+
+    /// The micro-steps of a global step cannot be shared by this many ranks in the fixed order.
+    #[error(
+        "{micro_steps} micro-steps cannot be shared by {world_size} ranks: each rank needs the same \
+         number of them, and that number must be a power of two. Start {} ranks, or change the number \
+         of lanes or the micro-batch (micro-steps = lanes / micro-batch)",
+        one_of(.possible)
+    )]
+    UnevenMicroSteps {
+        /// Micro-steps in a global step.
+        micro_steps: usize,
+        /// Ranks in the job.
+        world_size: usize,
+        /// The numbers of ranks that can share these micro-steps.
+        possible: Vec<usize>,
+    },
+}
+
+impl CollectiveError {
+    /// The process exit code for this error: 69 a peer or the service is gone, 78 the configuration
+    /// asks for the impossible, 70 a bug.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::PeerGone { .. } | Self::Mpi { .. } | Self::MpiUnavailable { .. } => 69,
+            Self::UnevenMicroSteps { .. } => 78,
+            Self::LengthMismatch { .. } | Self::NoSuchPeer { .. } => 70,
+        }
+    }
+}
+
+fn with_peer(peer: Option<usize>) -> String {
+    peer.map(|peer| format!(" with rank {peer}")).unwrap_or_default()
+}
+
+fn one_of(numbers: &[usize]) -> String {
+    match numbers {
+        [] => "no".to_owned(),
+        [only] => only.to_string(),
+        [first @ .., last] => {
+            let first: Vec<String> = first.iter().map(usize::to_string).collect();
+            format!("{} or {last}", first.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_rank_and_peer() {
+        let gone = CollectiveError::PeerGone { rank: 3, peer: 1, during: "exchange" };
+        assert!(gone.to_string().starts_with("rank 3 lost rank 1 during exchange"));
+        assert_eq!(gone.exit_code(), 69);
+        let failed =
+            CollectiveError::Mpi { rank: 0, peer: Some(2), call: "MPI_Sendrecv", message: "broken".into() };
+        assert_eq!(failed.to_string(), "rank 0: MPI_Sendrecv with rank 2 failed: broken");
+    }
+}

@@ -1,0 +1,39 @@
+//! What ranks say to each other.
+//!
+//! [`Communicator`] is the one trait the engine speaks to. Behind it stand
+//!
+//! - [`local`]: a world of one, for a run without a launcher;
+//! - [`mpi`]: a job started by `mpirun` or `srun`, one process per rank;
+//! - [`simulated`]: any number of ranks as threads of one process, for tests.
+//!
+//! NCCL takes its place here as a fourth module beside these, over tensors in device memory; it uses
+//! one of the three above to hand out its unique id.
+//!
+//! On top of the trait, for every implementation alike: [`tree`] sums over ranks in one fixed order,
+//! which is what makes a run's bits independent of the number of ranks; [`consensus`] lets all ranks
+//! take the same decision at the same step; [`panic_hook`] ends the whole job when one rank panics;
+//! [`bench`](mod@bench) times an all-reduce.
+//!
+//! ```
+//! use segue_collectives::{simulated, tree::tree_all_reduce, Communicator};
+//!
+//! let totals: Vec<Vec<f32>> = simulated::run(3, |comm| {
+//!     let mut values = vec![comm.rank() as f32; 4];
+//!     tree_all_reduce(comm, &mut values, &mut Vec::new()).unwrap();
+//!     values
+//! });
+//! assert!(totals.iter().all(|values| *values == [3.0; 4]));
+//! ```
+
+pub mod bench;
+mod communicator;
+pub mod consensus;
+mod error;
+pub mod local;
+pub mod mpi;
+pub mod panic_hook;
+pub mod simulated;
+pub mod tree;
+
+pub use communicator::Communicator;
+pub use error::CollectiveError;
