@@ -1,0 +1,369 @@
+//! How this process was started, told by the environment variables of launchers and schedulers.
+//!
+//! Read are those of Open MPI, of PMI (MPICH, Intel MPI, `srun --mpi=pmi2`) and PMIx
+//! (`srun --mpi=pmix`), of Slurm and PBS, and the `RANK` and `WORLD_SIZE` that PyTorch's launchers and
+//! many job templates set.
+//!
+//! Inside a Slurm step `mpirun` starts one daemon a node, and the ranks inherit the daemon's
+//! `SLURM_PROCID` and PMI variables. So where Open MPI's own variables are there, those are not read.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::ClusterError;
+
+/// What started this process and gave it its rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launcher {
+    /// Nothing: one process, the whole job.
+    Alone,
+    /// Open MPI's `mpirun`.
+    OpenMpi,
+    /// A launcher that speaks PMIx, such as `srun --mpi=pmix`.
+    Pmix,
+    /// A launcher that speaks PMI, such as MPICH's `mpiexec` or `srun --mpi=pmi2`.
+    Pmi,
+}
+
+/// The batch system whose job this process belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scheduler {
+    /// Slurm.
+    Slurm {
+        /// `SLURM_JOB_ID`.
+        job_id: String,
+        /// How often Slurm has started this job again, `SLURM_RESTART_COUNT`; 0 the first time.
+        restart_count: usize,
+    },
+    /// PBS: OpenPBS, PBS Professional or Torque.
+    Pbs {
+        /// `PBS_JOBID`.
+        job_id: String,
+        /// The file that lists the job's hosts, `PBS_NODEFILE`.
+        node_file: Option<PathBuf>,
+    },
+}
+
+/// Where this process stands in its job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobEnvironment {
+    /// What gave this process its rank.
+    pub launcher: Launcher,
+    /// This rank, from 0.
+    pub rank: usize,
+    /// How many ranks the job has.
+    pub world_size: usize,
+    /// This rank among those on the same host, from 0, where the launcher tells.
+    pub local_rank: Option<usize>,
+    /// How many ranks the job has on this host, where the launcher tells.
+    pub local_size: Option<usize>,
+    /// The batch system around it all.
+    pub scheduler: Option<Scheduler>,
+}
+
+/// A rank and a number of ranks, with the names of the variables they were read from.
+struct Standing {
+    rank: usize,
+    world_size: usize,
+    variables: [&'static str; 2],
+}
+
+impl Standing {
+    fn assignments(&self) -> Vec<(&'static str, usize)> {
+        vec![(self.variables[0], self.rank), (self.variables[1], self.world_size)]
+    }
+
+    fn agree(&self, other: &Standing) -> Result<(), ClusterError> {
+        if (self.rank, self.world_size) == (other.rank, other.world_size) {
+            return Ok(());
+        }
+        Err(ClusterError::Contradiction { first: self.assignments(), second: other.assignments() })
+    }
+}
+
+impl JobEnvironment {
+    /// Reads the variables of this process.
+    pub fn detect() -> Result<JobEnvironment, ClusterError> {
+        // A variable that is not UTF-8 is none of a launcher's.
+        let variables = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        JobEnvironment::from_variables(&variables.collect())
+    }
+
+    /// [`detect`](JobEnvironment::detect) from a given set of variables.
+    ///
+    /// ```
+    /// use segue_cluster::environment::{JobEnvironment, Launcher};
+    /// let variables = [("OMPI_COMM_WORLD_RANK", "3"), ("OMPI_COMM_WORLD_SIZE", "4")]
+    ///     .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    /// let job = JobEnvironment::from_variables(&variables.into()).unwrap();
+    /// assert_eq!((job.launcher, job.rank, job.world_size), (Launcher::OpenMpi, 3, 4));
+    /// ```
+    pub fn from_variables(variables: &BTreeMap<String, String>) -> Result<JobEnvironment, ClusterError> {
+        let variables = Variables(variables);
+        let scheduler = scheduler(&variables)?;
+        let torch = variables.standing("RANK", "WORLD_SIZE")?;
+        let Some((launcher, standing)) = mpi_launcher(&variables)? else {
+            refuse_ranks_without_mpi(&variables, torch.as_ref())?;
+            return Ok(JobEnvironment {
+                launcher: Launcher::Alone,
+                rank: 0,
+                world_size: 1,
+                local_rank: Some(0),
+                local_size: Some(1),
+                scheduler,
+            });
+        };
+        if let Some(torch) = torch {
+            standing.agree(&torch)?;
+        }
+        let (local_rank, local_size) = match launcher {
+            Launcher::OpenMpi => ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+            // Hydra, the launcher of MPICH and Intel MPI.
+            _ if variables.text("MPI_LOCALRANKID").is_some() => ("MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+            // Slurm tells the size only as a list over nodes.
+            _ => ("SLURM_LOCALID", ""),
+        };
+        Ok(JobEnvironment {
+            launcher,
+            rank: standing.rank,
+            world_size: standing.world_size,
+            local_rank: variables.number(local_rank)?,
+            local_size: variables.number(local_size)?,
+            scheduler,
+        })
+    }
+
+    /// Whether the ranks are to talk over MPI; where not, this process is the whole job.
+    pub fn under_mpi(&self) -> bool {
+        self.launcher != Launcher::Alone
+    }
+}
+
+/// The MPI launcher that started this process, and what it says.
+fn mpi_launcher(variables: &Variables) -> Result<Option<(Launcher, Standing)>, ClusterError> {
+    let pmix_rank = variables.number("PMIX_RANK")?;
+    if let Some(open_mpi) = variables.standing("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")? {
+        if let Some(rank) = pmix_rank.filter(|rank| *rank != open_mpi.rank) {
+            return Err(ClusterError::Contradiction {
+                first: open_mpi.assignments(),
+                second: vec![("PMIX_RANK", rank)],
+            });
+        }
+        return Ok(Some((Launcher::OpenMpi, open_mpi)));
+    }
+    let step = variables.slurm_step()?;
+    if let Some(rank) = pmix_rank {
+        // PMIx gives the number of ranks to the MPI library alone; the variables have it from Slurm.
+        let step = step.ok_or(ClusterError::Incomplete {
+            set: "PMIX_RANK",
+            value: rank,
+            missing: "OMPI_COMM_WORLD_SIZE or SLURM_STEP_NUM_TASKS",
+        })?;
+        let standing =
+            Standing { rank, world_size: step.world_size, variables: ["PMIX_RANK", step.variables[1]] };
+        standing.agree(&step)?;
+        return Ok(Some((Launcher::Pmix, standing)));
+    }
+    let Some(pmi) = variables.standing("PMI_RANK", "PMI_SIZE")? else { return Ok(None) };
+    Ok(Some((Launcher::Pmi, pmi)))
+}
+
+/// Refuses to call a process alone that was started as one of several.
+fn refuse_ranks_without_mpi(variables: &Variables, torch: Option<&Standing>) -> Result<(), ClusterError> {
+    let several = |standing: &&Standing| standing.world_size > 1;
+    if let Some(step) = variables.slurm_step()?.as_ref().filter(several) {
+        return Err(ClusterError::NoMpi {
+            found: step.assignments(),
+            advice: "start it with mpirun inside the job, or with srun --mpi=pmix or --mpi=pmi2",
+        });
+    }
+    if let Some(torch) = torch.filter(several) {
+        return Err(ClusterError::NoMpi {
+            found: torch.assignments(),
+            advice: "start it with mpirun instead of torchrun, or unset these variables",
+        });
+    }
+    Ok(())
+}
+
+fn scheduler(variables: &Variables) -> Result<Option<Scheduler>, ClusterError> {
+    let slurm = variables.text("SLURM_JOB_ID").or_else(|| variables.text("SLURM_JOBID"));
+    match (slurm, variables.text("PBS_JOBID")) {
+        (Some(slurm), Some(pbs)) => {
+            Err(ClusterError::TwoSchedulers { slurm: slurm.to_owned(), pbs: pbs.to_owned() })
+        }
+        (Some(job_id), None) => Ok(Some(Scheduler::Slurm {
+            job_id: job_id.to_owned(),
+            restart_count: variables.number("SLURM_RESTART_COUNT")?.unwrap_or(0),
+        })),
+        (None, Some(job_id)) => Ok(Some(Scheduler::Pbs {
+            job_id: job_id.to_owned(),
+            node_file: variables.text("PBS_NODEFILE").map(PathBuf::from),
+        })),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Variables by name; an empty one counts as unset.
+struct Variables<'a>(&'a BTreeMap<String, String>);
+
+impl Variables<'_> {
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn number(&self, name: &'static str) -> Result<Option<usize>, ClusterError> {
+        let Some(value) = self.text(name) else { return Ok(None) };
+        let malformed =
+            |_| ClusterError::Malformed { name, value: value.to_owned(), expected: "a number from 0" };
+        value.parse().map(Some).map_err(malformed)
+    }
+
+    /// A rank and a number of ranks that belong together; `None` where neither is set.
+    fn standing(
+        &self,
+        rank_name: &'static str,
+        size_name: &'static str,
+    ) -> Result<Option<Standing>, ClusterError> {
+        match (self.number(rank_name)?, self.number(size_name)?) {
+            (None, None) => Ok(None),
+            (Some(value), None) => {
+                Err(ClusterError::Incomplete { set: rank_name, value, missing: size_name })
+            }
+            (None, Some(value)) => {
+                Err(ClusterError::Incomplete { set: size_name, value, missing: rank_name })
+            }
+            (Some(rank), Some(world_size)) if rank < world_size => {
+                Ok(Some(Standing { rank, world_size, variables: [rank_name, size_name] }))
+            }
+            (Some(rank), Some(world_size)) => Err(ClusterError::Contradiction {
+                first: vec![(rank_name, rank)],
+                second: vec![(size_name, world_size)],
+            }),
+        }
+    }
+
+    /// What `srun` says. A batch script has `SLURM_PROCID=0` and the `SLURM_NTASKS` of its whole job,
+    /// but only `srun` sets `SLURM_STEP_NUM_TASKS`.
+    fn slurm_step(&self) -> Result<Option<Standing>, ClusterError> {
+        match self.number("SLURM_STEP_NUM_TASKS")? {
+            Some(_) => self.standing("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+            None => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(variables: &str) -> Result<JobEnvironment, ClusterError> {
+        let pair = |assignment: &str| {
+            let (name, value) = assignment.split_once('=').unwrap();
+            (name.to_owned(), value.to_owned())
+        };
+        JobEnvironment::from_variables(&variables.split_whitespace().map(pair).collect())
+    }
+
+    fn refusal(variables: &str) -> String {
+        let error = job(variables).unwrap_err();
+        assert_eq!(error.exit_code(), 78);
+        error.to_string()
+    }
+
+    #[test]
+    fn without_a_launcher_the_process_is_the_whole_job() {
+        let alone = JobEnvironment {
+            launcher: Launcher::Alone,
+            rank: 0,
+            world_size: 1,
+            local_rank: Some(0),
+            local_size: Some(1),
+            scheduler: None,
+        };
+        assert!(!alone.under_mpi());
+        assert_eq!(job("HOME=/root RANK=").unwrap(), alone);
+        assert_eq!(job("RANK=0 WORLD_SIZE=1").unwrap(), alone);
+    }
+
+    #[test]
+    fn open_mpi_tells_ranks_and_local_ranks() {
+        let job = job("OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 \
+                       OMPI_COMM_WORLD_LOCAL_SIZE=4 PMIX_RANK=5 RANK=5 WORLD_SIZE=8")
+        .unwrap();
+        assert!(job.under_mpi());
+        assert_eq!((job.launcher, job.rank, job.world_size), (Launcher::OpenMpi, 5, 8));
+        assert_eq!((job.local_rank, job.local_size), (Some(1), Some(4)));
+    }
+
+    #[test]
+    fn the_slurm_variables_of_a_daemon_are_not_those_of_its_ranks() {
+        // What rank 3 of 4 inherits on the second of two nodes, where srun started the only daemon.
+        let job = job("OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 \
+                       SLURM_NTASKS=4 SLURM_JOB_ID=17 SLURM_RESTART_COUNT=2 PMI_RANK=0 PMI_SIZE=1")
+        .unwrap();
+        assert_eq!((job.rank, job.world_size), (3, 4));
+        assert_eq!(job.scheduler, Some(Scheduler::Slurm { job_id: "17".into(), restart_count: 2 }));
+    }
+
+    #[test]
+    fn srun_with_pmix_or_pmi_is_an_mpi_launcher() {
+        let pmix =
+            job("PMIX_RANK=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=0 SLURM_JOB_ID=9").unwrap();
+        assert_eq!((pmix.launcher, pmix.rank, pmix.world_size), (Launcher::Pmix, 1, 2));
+        assert_eq!((pmix.local_rank, pmix.local_size), (Some(0), None));
+        let pmi = job("PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1 MPI_LOCALNRANKS=2").unwrap();
+        assert_eq!((pmi.launcher, pmi.rank, pmi.world_size), (Launcher::Pmi, 1, 2));
+        assert_eq!((pmi.local_rank, pmi.local_size), (Some(1), Some(2)));
+    }
+
+    #[test]
+    fn a_batch_script_is_alone_in_its_job() {
+        let slurm = job("SLURM_JOB_ID=17 SLURM_PROCID=0 SLURM_NTASKS=4").unwrap();
+        assert_eq!(slurm.launcher, Launcher::Alone);
+        assert_eq!(slurm.scheduler, Some(Scheduler::Slurm { job_id: "17".into(), restart_count: 0 }));
+        let pbs = job("PBS_JOBID=8.head PBS_NODEFILE=/var/spool/aux/8.head").unwrap();
+        let node_file = Some("/var/spool/aux/8.head".into());
+        assert_eq!(pbs.scheduler, Some(Scheduler::Pbs { job_id: "8.head".into(), node_file }));
+    }
+
+    #[test]
+    fn several_ranks_without_mpi_are_refused() {
+        let message = refusal("SLURM_JOB_ID=17 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4");
+        assert!(message.contains("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4"), "{message}");
+        assert!(message.contains("srun --mpi=pmix"), "{message}");
+        let message = refusal("RANK=0 WORLD_SIZE=2");
+        assert!(message.contains("RANK=0 WORLD_SIZE=2") && message.contains("mpirun"), "{message}");
+    }
+
+    #[test]
+    fn contradictions_name_the_variables_and_their_values() {
+        let message = refusal("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 RANK=1 WORLD_SIZE=2");
+        let both = "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 but RANK=1 WORLD_SIZE=2";
+        assert!(message.contains(both), "{message}");
+        let message = refusal("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 PMIX_RANK=0");
+        assert!(message.contains("OMPI_COMM_WORLD_SIZE=4 but PMIX_RANK=0"), "{message}");
+        let message = refusal("OMPI_COMM_WORLD_RANK=4 OMPI_COMM_WORLD_SIZE=4");
+        assert!(message.contains("OMPI_COMM_WORLD_RANK=4 but OMPI_COMM_WORLD_SIZE=4"), "{message}");
+        let message = refusal("PMIX_RANK=1 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2");
+        assert!(message.contains("PMIX_RANK=1") && message.contains("SLURM_PROCID=0"), "{message}");
+        let message = refusal("SLURM_JOB_ID=1 PBS_JOBID=2.head");
+        assert!(message.contains("SLURM_JOB_ID=1 and PBS_JOBID=2.head"), "{message}");
+    }
+
+    #[test]
+    fn half_a_set_and_garbage_are_refused() {
+        let message = refusal("OMPI_COMM_WORLD_RANK=1");
+        assert!(
+            message.contains("OMPI_COMM_WORLD_RANK=1 is set but OMPI_COMM_WORLD_SIZE is not"),
+            "{message}"
+        );
+        let message = refusal("WORLD_SIZE=2");
+        assert!(message.contains("WORLD_SIZE=2 is set but RANK is not"), "{message}");
+        let message = refusal("PMIX_RANK=0");
+        assert!(message.contains("SLURM_STEP_NUM_TASKS is not"), "{message}");
+        let message = refusal("PMI_RANK=-1 PMI_SIZE=2");
+        assert!(message.contains("PMI_RANK=\"-1\" is not a number from 0"), "{message}");
+    }
+}

@@ -1,0 +1,96 @@
+//! What can go wrong between a job and what started it.
+
+use thiserror::Error;
+
+/// The environment of a job does not fit together, or the system refuses what a job needs.
+#[derive(Debug, Error)]
+pub enum ClusterError {
+    /// A variable does not hold what its launcher would write.
+    #[error("environment variable {name}={value:?} is not {expected}; unset it or correct it")]
+    Malformed {
+        /// The variable.
+        name: &'static str,
+        /// What it holds.
+        value: String,
+        /// What it should hold.
+        expected: &'static str,
+    },
+
+    /// One half of a pair of variables is missing.
+    #[error(
+        "environment variable {set}={value} is set but {missing} is not: the environment of a launcher \
+         came through in part; pass all of it on, or unset {set}"
+    )]
+    Incomplete {
+        /// The variable that is there.
+        set: &'static str,
+        /// What it holds.
+        value: usize,
+        /// The variable that is not, or the variables one of which would do.
+        missing: &'static str,
+    },
+
+    /// Two sources disagree on the rank or the number of ranks.
+    #[error(
+        "environment variables contradict each other: {} but {}; unset those of the launcher that did \
+         not start this job", assignments(.first), assignments(.second)
+    )]
+    Contradiction {
+        /// Variables and their values that say one thing.
+        first: Vec<(&'static str, usize)>,
+        /// Variables and their values that say another.
+        second: Vec<(&'static str, usize)>,
+    },
+
+    /// Several processes were started, but not in a way that lets them find each other.
+    #[error(
+        "{} tell of several ranks, but no MPI launcher started this process, so each would train alone: \
+         {advice}", assignments(.found)
+    )]
+    NoMpi {
+        /// The variables that tell of several ranks.
+        found: Vec<(&'static str, usize)>,
+        /// How to start the job instead.
+        advice: &'static str,
+    },
+
+    /// Two schedulers claim the job.
+    #[error(
+        "environment variables SLURM_JOB_ID={slurm} and PBS_JOBID={pbs} are both set; unset the stale one"
+    )]
+    TwoSchedulers {
+        /// The Slurm job.
+        slurm: String,
+        /// The PBS job.
+        pbs: String,
+    },
+
+    /// A signal handler could not be installed.
+    #[error("cannot listen for {signal}: {source}")]
+    Signal {
+        /// Name of the signal.
+        signal: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+impl ClusterError {
+    /// The process exit code for this error: 78 where the environment must be changed, 70 where the
+    /// system refused what always works.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Signal { .. } => 70,
+            Self::Malformed { .. }
+            | Self::Incomplete { .. }
+            | Self::Contradiction { .. }
+            | Self::NoMpi { .. }
+            | Self::TwoSchedulers { .. } => 78,
+        }
+    }
+}
+
+fn assignments(variables: &[(&'static str, usize)]) -> String {
+    let each: Vec<String> = variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    each.join(" ")
+}

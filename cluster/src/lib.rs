@@ -1,0 +1,13 @@
+//! Starting and watching jobs.
+//!
+//! [`environment`] tells how this process was started: by which launcher, as which rank, under which
+//! scheduler. [`signals`] turns the signals by which a scheduler announces the end into a flag that the
+//! training loop asks for.
+
+pub mod environment;
+mod error;
+pub mod signals;
+
+pub use environment::JobEnvironment;
+pub use error::ClusterError;
+pub use signals::Preemption;

@@ -1,0 +1,117 @@
+//! Signals as flags.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::flag;
+
+use crate::ClusterError;
+
+/// The exit code of a process that SIGINT ended, by the shell's convention of 128 + signal.
+const INTERRUPTED_EXIT_CODE: c_int = 128 + SIGINT;
+
+/// Whether this process has been asked to stop: by SIGUSR1 (a batch system's warning before the time
+/// limit), SIGTERM (cancelled, or the node is wanted back) or SIGINT (Ctrl-C).
+///
+/// The signals only set a flag. The training loop asks [`requested`](Preemption::requested) once a
+/// step, agrees on the answer with the other ranks, writes a checkpoint and ends. A second SIGINT ends
+/// the process at once, with code 130.
+///
+/// ```
+/// let preemption = segue_cluster::Preemption::install().unwrap();
+/// assert!(!preemption.requested());
+/// signal_hook::low_level::raise(signal_hook::consts::SIGUSR1).unwrap();
+/// assert!(preemption.requested());
+/// assert_eq!(preemption.signal_name(), Some("SIGUSR1"));
+/// ```
+#[derive(Debug, Clone)]
+pub struct Preemption {
+    /// The latest signal that came, 0 before the first.
+    signal: Arc<AtomicUsize>,
+}
+
+impl Preemption {
+    /// Listens from now on, for the rest of the process. Install it once, first thing.
+    pub fn install() -> Result<Preemption, ClusterError> {
+        let signal = Arc::new(AtomicUsize::new(0));
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let refused = |signal: c_int| move |source| ClusterError::Signal { signal: name_of(signal), source };
+
+        // Handlers run in the order of their registration: the shutdown looks at the flag of an earlier
+        // SIGINT before this one sets it.
+        flag::register_conditional_shutdown(SIGINT, INTERRUPTED_EXIT_CODE, Arc::clone(&interrupted))
+            .map_err(refused(SIGINT))?;
+        flag::register(SIGINT, interrupted).map_err(refused(SIGINT))?;
+        for number in [SIGUSR1, SIGTERM, SIGINT] {
+            // Signal numbers are small and positive.
+            flag::register_usize(number, Arc::clone(&signal), number as usize).map_err(refused(number))?;
+        }
+        Ok(Preemption { signal })
+    }
+
+    /// Whether any of the signals has come since [`install`](Preemption::install).
+    pub fn requested(&self) -> bool {
+        self.signal.load(Ordering::Relaxed) != 0
+    }
+
+    /// The name of the latest signal that came.
+    pub fn signal_name(&self) -> Option<&'static str> {
+        match self.signal.load(Ordering::Relaxed) {
+            0 => None,
+            number => Some(name_of(number as c_int)),
+        }
+    }
+}
+
+fn name_of(signal: c_int) -> &'static str {
+    match signal {
+        SIGUSR1 => "SIGUSR1",
+        SIGTERM => "SIGTERM",
+        SIGINT => "SIGINT",
+        _ => "a signal",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signal_hook::low_level::raise;
+    use std::process::{Command, ExitStatus};
+
+    /// Signals are the process's own, so each test raises them in a child: `program` of this binary.
+    fn raise_in_child(signals: &str) -> ExitStatus {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "signals::tests::program", "--ignored"])
+            .env("SEGUE_TEST_SIGNALS", signals)
+            .output()
+            .unwrap();
+        child.status
+    }
+
+    #[test]
+    #[ignore = "started by the other tests, in a process of its own"]
+    fn program() {
+        let preemption = Preemption::install().unwrap();
+        assert_eq!((preemption.requested(), preemption.signal_name()), (false, None));
+        for name in std::env::var("SEGUE_TEST_SIGNALS").unwrap().split(' ') {
+            let signal = [SIGUSR1, SIGTERM, SIGINT].into_iter().find(|signal| name_of(*signal) == name);
+            raise(signal.unwrap()).unwrap();
+            assert_eq!((preemption.requested(), preemption.signal_name()), (true, Some(name)));
+        }
+        std::process::exit(75);
+    }
+
+    #[test]
+    fn each_signal_sets_the_flag_and_ends_nothing() {
+        for signal in ["SIGUSR1", "SIGTERM", "SIGINT", "SIGINT SIGTERM SIGUSR1", "SIGTERM SIGTERM"] {
+            assert_eq!(raise_in_child(signal).code(), Some(75), "{signal}");
+        }
+    }
+
+    #[test]
+    fn a_second_interrupt_ends_at_once() {
+        assert_eq!(raise_in_child("SIGINT SIGINT").code(), Some(130));
+    }
+}
