@@ -92,6 +92,8 @@ impl ModelConfig {
                 origin: origin.into(),
                 message: e.inner().to_string(),
             })?;
+        // That package reads `adaptive` and does nothing with it.
+        config.adaptive = true;
         config.check()?;
         config.check_cutoffs()?;
         Ok(ModelConfig::TransfoXl(config))
