@@ -86,7 +86,7 @@ impl ModelConfig {
                 known.insert(key, value);
             }
         }
-        let config: TransfoXlConfig =
+        let mut config: TransfoXlConfig =
             serde_path_to_error::deserialize(&merged).map_err(|e| ConfigError::WrongType {
                 key: e.path().to_string(),
                 origin: origin.into(),

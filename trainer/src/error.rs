@@ -20,6 +20,14 @@ pub enum TrainError {
     /// libtorch refused an operation.
     #[error("libtorch: {0}")]
     Libtorch(String),
+    /// A thread of this process cannot be started, or has ended before its time.
+    #[error("the {name} thread {what}")]
+    Thread {
+        /// Its name.
+        name: &'static str,
+        /// What happened to it.
+        what: String,
+    },
     /// A file cannot be written.
     #[error("cannot write {path}: {source}; {}", write_advice(.source))]
     Write {
@@ -116,7 +124,7 @@ impl TrainError {
             TrainError::Config(e) => e.exit_code(),
             TrainError::Data(e) => e.exit_code(),
             TrainError::Collective(e) => e.exit_code() as u8,
-            TrainError::Libtorch(_) => 70,
+            TrainError::Libtorch(_) | TrainError::Thread { .. } => 70,
             TrainError::Write { source, .. } => match source.kind() {
                 std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => 73,
                 _ => 74,

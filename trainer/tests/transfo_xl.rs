@@ -5,8 +5,7 @@ use std::path::Path;
 
 use segue_configs::{MemoryStart, ModelConfig, TransfoXlConfig};
 use segue_trainer::Parameters;
-use segue_trainer::model::{Memory, TransfoXl};
-use segue_trainer::objective::LanguageModel;
+use segue_trainer::model::{Memory, TransfoXl, specs};
 use tch::{Device, Kind, Tensor};
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");
@@ -237,7 +236,7 @@ fn tied_tables_are_one_tensor() {
 }
 
 fn count(config: TransfoXlConfig) -> usize {
-    LanguageModel::specs(&ModelConfig::TransfoXl(config)).iter().map(|spec| spec.numel()).sum()
+    specs(&ModelConfig::TransfoXl(config)).iter().map(|spec| spec.numel()).sum()
 }
 
 /// Counts of spec 7.6, none of which needs a byte of weights.

@@ -6,10 +6,10 @@ use segue_collectives::Communicator;
 use segue_collectives::bench::{AllReduceTimings, bench_all_reduce};
 use segue_configs::Config;
 use segue_trainer::engine::Engine;
-use segue_trainer::objective::{Batch, LanguageModel, Objective};
+use segue_trainer::objective::{self, Batch};
 use segue_trainer::seed::{Purpose, Stream};
 use serde_json::{Value, json};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
@@ -127,9 +127,9 @@ fn step(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value,
     ];
     let config = segue_configs::load(None, &overrides)?.config;
     segue_trainer::libtorch::set_threads(args.threads);
-    let model = LanguageModel::new(&config.model, config.train.seed, Kind::Float);
-    let parameters = model.parameters().count();
-    let mut engine = Engine::new(&config, model, comm)?;
+    let objective = objective::build(&config.model, config.train.seed);
+    let parameters = objective.parameters().count();
+    let mut engine = Engine::new(&config, objective, comm)?;
     let bar = out.progress(args.warmup + args.steps, Unit::Steps, "bench");
     let (mut times, mut exposed, mut loss) = (Vec::new(), Vec::new(), f64::NAN);
     for step in 1..=args.warmup + args.steps {

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use segue_cluster::signals::Preemption;
+use segue_cluster::Preemption;
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::Corpus;
@@ -53,7 +53,7 @@ pub fn run(args: PretrainArgs, comm: &dyn Communicator, out: &Output) -> Result<
     let corpus = Corpus::open(Path::new(&config.data.corpus))?;
     config.model.fit_vocabulary(corpus.vocab_size())?;
     segue_trainer::libtorch::set_threads(config.train.threads);
-    let preemption = Preemption::install().map_err(|e| Failure::new(70, e.to_string()))?;
+    let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
     let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };
     let mut reporter = Reporter::new(&config, comm, out, in_characters(&corpus));
@@ -122,12 +122,11 @@ struct Reporter<'a> {
     problem: Option<Failure>,
 }
 
-/// Sums over the steps since the last report.
+/// Sums over this attempt's steps since the last report.
 #[derive(Default)]
 struct Interval {
     steps: u64,
     targets: f64,
-    nats: f64,
     elapsed: Duration,
     data_wait: Duration,
     communication_exposed: Duration,
@@ -164,11 +163,10 @@ impl<'a> Reporter<'a> {
     fn write(&mut self, event: Event) -> Result<(), Failure> {
         match event {
             Event::Started(started) => self.started(&started),
-            Event::Step { report, tokens, elapsed, data_wait, checkpoint_stall } => {
+            Event::Step { report, tokens, due, elapsed, data_wait, checkpoint_stall } => {
                 let recent = &mut self.recent;
                 recent.steps += 1;
                 recent.targets += report.targets;
-                recent.nats += report.loss * report.targets;
                 recent.elapsed += elapsed;
                 recent.data_wait += data_wait;
                 recent.communication_exposed += report.communication_exposed;
@@ -176,8 +174,7 @@ impl<'a> Reporter<'a> {
                 if let Some(bar) = &self.bar {
                     bar.set(report.step);
                 }
-                let due = report.step.is_multiple_of(self.config.log.every) || report.step == self.config.train.steps;
-                if due { self.interval(&report, tokens) } else { Ok(()) }
+                due.map_or(Ok(()), |sum| self.interval(&report, tokens, sum.nats / sum.targets))
             }
             Event::Evaluated { step, evaluation } => {
                 self.out.line(&format!("step {step}: validation: {}", describe(&evaluation)));
@@ -225,9 +222,8 @@ impl<'a> Reporter<'a> {
     }
 
     /// Reports the steps since the last report.
-    fn interval(&mut self, report: &StepReport, tokens: u64) -> Result<(), Failure> {
+    fn interval(&mut self, report: &StepReport, tokens: u64, loss: f64) -> Result<(), Failure> {
         let recent = std::mem::take(&mut self.recent);
-        let loss = recent.nats / recent.targets;
         let seconds = recent.elapsed.as_secs_f64();
         let tokens_per_s = recent.targets / seconds;
         let (name, value) = if self.characters { ("bpc", loss / std::f64::consts::LN_2) } else { ("ppl", loss.exp()) };

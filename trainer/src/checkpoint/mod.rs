@@ -12,5 +12,5 @@ mod writer;
 pub use manifest::{MANIFEST, Manifest};
 pub use model_folder::{ModelFolder, load_language_model};
 pub use tensors::{TensorFile, read_tensors, write_tensors};
-pub use training::{Restored, TrainState, find, list, restore, snapshot};
+pub use training::{LossSum, TrainState, find, list, restore, snapshot};
 pub use writer::Writer;

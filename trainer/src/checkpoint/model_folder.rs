@@ -15,7 +15,7 @@ use super::manifest::{MANIFEST, Manifest};
 use super::tensors::read_tensors;
 use super::training::find;
 use crate::objective::{LanguageModel, Objective};
-use crate::{Parameters, TrainError};
+use crate::{Parameters, TrainError, model};
 
 /// A model on disk.
 pub struct ModelFolder {
@@ -64,9 +64,9 @@ fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
 /// The model of a folder, with its weights.
 pub fn load_language_model(folder: &ModelFolder, kind: Kind) -> Result<LanguageModel, TrainError> {
     // Every value is overwritten, or the load fails: the seed does not matter.
-    let model = LanguageModel::new(&folder.config, 0, kind);
-    load_weights(&folder.path.join("model.safetensors"), &folder.config, model.parameters())?;
-    Ok(model)
+    let objective = LanguageModel::new(&folder.config, 0, kind);
+    load_weights(&folder.path.join("model.safetensors"), &folder.config, objective.parameters())?;
+    Ok(objective)
 }
 
 /// Fills `parameters` from a file in Hugging Face's names. A tied tensor may be stored under either of
@@ -78,7 +78,7 @@ pub(super) fn load_weights(
 ) -> Result<(), TrainError> {
     let mut file = read_tensors(path)?;
     let other = |what: String| TrainError::OtherModel { path: path.into(), what };
-    for (alias, name) in LanguageModel::aliases(config) {
+    for (alias, name) in model::aliases(config) {
         let Some(tied) = file.tensors.remove(&alias) else { continue };
         match file.tensors.get(&name) {
             None => _ = file.tensors.insert(name, tied),
@@ -95,7 +95,7 @@ pub(super) fn load_weights(
         .specs()
         .iter()
         .map(|spec| spec.name.clone())
-        .chain(LanguageModel::buffers(config).into_iter().map(|(name, _)| name))
+        .chain(model::buffers(config).into_iter().map(|(name, _)| name))
         .map(|name| (name, ()))
         .collect();
     match file.tensors.keys().find(|name| !known.contains_key(*name)) {

@@ -18,8 +18,7 @@ use super::model_folder::{hugging_face_config, load_weights};
 use super::tensors::{read_tensors, write_tensors};
 use super::writer::Job;
 use crate::engine::Engine;
-use crate::model::Memory;
-use crate::objective::{LanguageModel, Objective};
+use crate::model::{self, Memory};
 use crate::{Parameters, TrainError};
 
 /// Version of `trainer_state.json` this program writes.
@@ -44,6 +43,15 @@ const FREE_KEYS: [&str; 9] = [
     "/train/check_replicas_every",
 ];
 
+/// Loss added up over steps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct LossSum {
+    /// Σ −log P, in nats.
+    pub nats: f64,
+    /// Targets it is a sum of.
+    pub targets: f64,
+}
+
 /// `trainer_state.json`: what a run is besides its tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainState {
@@ -55,6 +63,8 @@ pub struct TrainState {
     pub attempt: u64,
     /// Targets trained on.
     pub tokens: u64,
+    /// Loss since the last report, so that reports do not tell where a run was interrupted.
+    pub unreported: LossSum,
     /// Place of every lane of the job.
     pub lanes: Vec<LaneCursor>,
     /// Fingerprint of the corpus.
@@ -77,6 +87,7 @@ impl TrainState {
             step: 0,
             attempt: 1,
             tokens: 0,
+            unreported: LossSum::default(),
             lanes,
             corpus: corpus.into(),
             config_hash: config_hash(config),
@@ -84,6 +95,15 @@ impl TrainState {
             segue: env!("CARGO_PKG_VERSION").into(),
             world_size,
         }
+    }
+
+    /// Takes over where `stored` stopped, as one more attempt.
+    pub fn go_on_from(&mut self, stored: TrainState) {
+        self.step = stored.step;
+        self.attempt = stored.attempt + 1;
+        self.tokens = stored.tokens;
+        self.unreported = stored.unreported;
+        self.lanes = stored.lanes;
     }
 }
 
@@ -126,7 +146,7 @@ fn differences(then: &Value, now: &Value) -> String {
 pub fn snapshot(
     run: &Path,
     config: &Config,
-    engine: &Engine<LanguageModel>,
+    engine: &Engine,
     state: &TrainState,
     tokenizer: Arc<Tokenizer>,
     comm: &dyn Communicator,
@@ -136,17 +156,17 @@ pub fn snapshot(
     };
     let parameters = engine.objective.parameters();
     let mut weights = copies(parameters);
-    weights.extend(LanguageModel::buffers(&config.model));
+    weights.extend(model::buffers(&config.model));
     let optimizer: Vec<_> =
         engine.optimizer.state(parameters).into_iter().map(|(n, t)| (n, t.copy())).collect();
-    let (model, state) = (config.model.clone(), state.clone());
+    let (model_config, state) = (config.model.clone(), state.clone());
     let (folder, keep) = (run.join("checkpoints"), config.checkpoint.keep);
     Ok(Some(Box::new(move || {
         publish(&folder, &format!("step-{:08}", state.step), keep, |dir| {
             write_tensors(&dir.join(WEIGHTS), &weights)?;
             write_tensors(&dir.join(OPTIMIZER), &optimizer)?;
             write_tensors(&dir.join(MEMORY), &memory)?;
-            write_json(&dir.join("config.json"), &hugging_face_config(&model))?;
+            write_json(&dir.join("config.json"), &hugging_face_config(&model_config))?;
             write_json(&dir.join(STATE), &json!(state))?;
             tokenizer.save(dir)?;
             Ok(())
@@ -166,7 +186,7 @@ fn write_json(path: &Path, value: &Value) -> Result<(), TrainError> {
 
 /// Memory of all lanes of the job, `layer.I` of `[lanes, mem, d_model]`, on rank 0.
 fn gather_memory(
-    engine: &Engine<LanguageModel>,
+    engine: &Engine,
     comm: &dyn Communicator,
 ) -> Result<Option<Vec<(String, Tensor)>>, TrainError> {
     let layers = engine.memory.first().map_or(0, |m| m.layers.len());
@@ -268,19 +288,14 @@ pub fn find(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError>
     })
 }
 
-/// What [`restore`] brought back.
-pub struct Restored {
-    /// The state the checkpoint holds.
-    pub state: TrainState,
-}
-
-/// Fills `engine` from the checkpoint `path`, which belongs to the same configuration and corpus.
+/// Fills `engine` from the checkpoint `path`, which must belong to the same configuration and corpus,
+/// and gives the rest of its state.
 pub fn restore(
     path: &Path,
     config: &Config,
     corpus: &str,
-    engine: &mut Engine<LanguageModel>,
-) -> Result<Restored, TrainError> {
+    engine: &mut Engine,
+) -> Result<TrainState, TrainError> {
     let file = path.join(STATE);
     let text = fs::read(&file).map_err(read_error(&file))?;
     let damaged = |what: String| TrainError::Damaged { path: file.clone(), what };
@@ -303,11 +318,11 @@ pub fn restore(
         path: path.join(MEMORY),
         what: format!("it does not hold the memory of {} lanes", engine.layout.lanes),
     })?;
-    Ok(Restored { state })
+    Ok(state)
 }
 
 /// This rank's lanes out of all lanes' memory, cut into micro-steps.
-fn own_memory(engine: &Engine<LanguageModel>, tensors: &BTreeMap<String, Tensor>) -> Option<Vec<Memory>> {
+fn own_memory(engine: &Engine, tensors: &BTreeMap<String, Tensor>) -> Option<Vec<Memory>> {
     let (lanes, each) = (engine.layout.lanes as i64, engine.layout.micro_batch as i64);
     let layers = engine.memory.first()?.layers.len();
     let whole: Vec<&Tensor> = (0..layers)

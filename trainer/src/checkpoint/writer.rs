@@ -33,7 +33,7 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("checkpoint".into())
             .spawn(work)
-            .map_err(|source| TrainError::Read { path: "a new thread".into(), source })?;
+            .map_err(|e| TrainError::Thread { name: "checkpoint", what: format!("cannot start: {e}") })?;
         Ok(Self { jobs: Some(jobs), done, thread: Some(thread), pending: 0 })
     }
 
@@ -66,7 +66,7 @@ impl Writer {
             self.pending -= 1;
             match self.done.recv() {
                 Ok(result) => last = Some(result?),
-                Err(_) => return Err(TrainError::Libtorch("the checkpoint thread has ended".into())),
+                Err(_) => return Err(TrainError::Thread { name: "checkpoint", what: "has ended".into() }),
             }
         }
         Ok(last)

@@ -68,7 +68,7 @@ impl Evaluation {
 /// Lanes go in fixed groups, one forward pass each; rank r takes groups r, r + ranks, .. Each group's sum
 /// is made on one rank, in double precision, and the sums are added in the order of the groups.
 pub fn evaluate(
-    objective: &impl Objective,
+    objective: &dyn Objective,
     stream: &TokenStream,
     options: EvalOptions,
     comm: &dyn Communicator,

@@ -41,7 +41,7 @@ impl Reducer {
         let thread = std::thread::Builder::new()
             .name("reduce".into())
             .spawn(work)
-            .map_err(|source| TrainError::Read { path: "a new thread".into(), source })?;
+            .map_err(|e| TrainError::Thread { name: "reduce", what: format!("cannot start: {e}") })?;
         Ok((Self { done, thread: Some(thread) }, ready))
     }
 
@@ -50,7 +50,7 @@ impl Reducer {
         for _ in 0..buckets {
             match self.done.recv() {
                 Ok(result) => result.map(drop)?,
-                Err(_) => return Err(TrainError::Libtorch("the communication thread has ended".into())),
+                Err(_) => return Err(TrainError::Thread { name: "reduce", what: "has ended".into() }),
             }
         }
         Ok(())

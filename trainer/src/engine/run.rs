@@ -8,15 +8,14 @@ use segue_collectives::Communicator;
 use segue_collectives::consensus::any_rank;
 use segue_configs::Config;
 use segue_dataloader::{Corpus, LaneCursor, Lanes, Prefetcher, Split, TokenStream, Tokenizer};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::evaluate::{EvalOptions, Evaluation, evaluate};
 use super::replicas::check_replicas;
 use super::step::{Engine, StepReport};
 use crate::TrainError;
-use crate::checkpoint::{self, TrainState, Writer};
-use crate::model::Context;
-use crate::objective::{Batch, LanguageModel, Objective};
+use crate::checkpoint::{self, LossSum, TrainState, Writer};
+use crate::objective::{self, Batch};
 
 /// What a run is about, told once.
 #[derive(Debug, Clone)]
@@ -50,6 +49,8 @@ pub enum Event {
         report: StepReport,
         /// Targets trained on so far.
         tokens: u64,
+        /// Loss since the last report, where one is due after this step.
+        due: Option<LossSum>,
         /// Wall time of the step.
         elapsed: Duration,
         /// Of it, waiting for data.
@@ -84,7 +85,7 @@ pub struct Outcome {
     pub preempted: bool,
 }
 
-/// Trains a language model as `config` says: resumes from the newest whole checkpoint of the run
+/// Trains as `config` says: resumes from the newest whole checkpoint of the run
 /// folder, and always leaves a checkpoint of its last step. `stop` is asked at every step; where any
 /// rank says yes, all stop with a checkpoint. A collective call.
 pub fn pretrain(
@@ -131,7 +132,7 @@ pub fn pretrain(
 struct Run<'a> {
     config: &'a Config,
     comm: &'a dyn Communicator,
-    engine: Engine<'a, LanguageModel>,
+    engine: Engine<'a>,
     state: TrainState,
     batches: Prefetcher,
     valid: Option<TokenStream>,
@@ -149,7 +150,7 @@ impl<'a> Run<'a> {
     ) -> Result<Self, TrainError> {
         let stream = corpus.tokens(Split::Train)?;
         let lanes = Lanes::new(stream.len(), config.train.lanes, config.train.segment)?;
-        let objective = LanguageModel::new(&config.model, config.train.seed, Kind::Float);
+        let objective = objective::build(&config.model, config.train.seed);
         let parameters = objective.parameters().count();
         let mut engine = Engine::new(config, objective, comm)?;
         let start = vec![LaneCursor::default(); config.train.lanes];
@@ -157,14 +158,7 @@ impl<'a> Run<'a> {
         let found = newest_checkpoint(&Path::new(&config.run.dir).join("checkpoints"), comm)?;
         let (resumed, refused) = match found {
             Some((path, refused)) => {
-                let stored = checkpoint::restore(&path, config, corpus.fingerprint(), &mut engine)?.state;
-                state = TrainState {
-                    attempt: stored.attempt + 1,
-                    config: state.config,
-                    segue: state.segue,
-                    world_size: state.world_size,
-                    ..stored
-                };
+                state.go_on_from(checkpoint::restore(&path, config, corpus.fingerprint(), &mut engine)?);
                 (Some(path), refused)
             }
             None => (None, Vec::new()),
@@ -201,9 +195,13 @@ impl<'a> Run<'a> {
         if let Some(cursor) = batch.cursors_after.first() {
             self.state.lanes.fill(*cursor);
         }
+        self.state.unreported.nats += report.loss * report.targets;
+        self.state.unreported.targets += report.targets;
+        let due = report.step.is_multiple_of(self.config.log.every) || report.step == self.config.train.steps;
         on_event(Event::Step {
             report,
             tokens: self.state.tokens,
+            due: due.then(|| std::mem::take(&mut self.state.unreported)),
             elapsed: began.elapsed() + self.stall,
             data_wait,
             checkpoint_stall: std::mem::take(&mut self.stall),
@@ -254,8 +252,7 @@ impl<'a> Run<'a> {
     /// Perplexity on the validation split, if the corpus has one.
     fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<Option<Evaluation>, TrainError> {
         let Some(valid) = &self.valid else { return Ok(None) };
-        let training = self.engine.objective.model.context;
-        self.engine.objective.model.context = eval_context(self.config, training);
+        self.engine.objective.look(Some(&self.config.eval));
         let options = EvalOptions {
             lanes: self.config.eval.lanes,
             group: self.config.train.micro_batch,
@@ -264,8 +261,8 @@ impl<'a> Run<'a> {
                 segment => segment,
             },
         };
-        let result = evaluate(&self.engine.objective, valid, options, self.comm, |_, _| {});
-        self.engine.objective.model.context = training;
+        let result = evaluate(self.engine.objective.as_ref(), valid, options, self.comm, |_, _| {});
+        self.engine.objective.look(None);
         let evaluation = result?;
         on_event(Event::Evaluated { step: self.state.step, evaluation });
         Ok(Some(evaluation))
@@ -279,19 +276,6 @@ impl<'a> Run<'a> {
         self.comm.barrier()?;
         Ok(())
     }
-}
-
-/// The context that `[eval]` asks for.
-fn eval_context(config: &Config, training: Context) -> Context {
-    let segue_configs::ModelConfig::TransfoXl(model) = &config.model;
-    let mut context = training;
-    if config.eval.mem_len >= 0 {
-        context.mem_len = config.eval.mem_len;
-    }
-    if config.eval.clamp_len != 0 {
-        context.clamp_len = config.eval.clamp_len;
-    }
-    if config.eval.same_length { context.with_same_length(model.same_length_keys) } else { context }
 }
 
 /// Rank 0 looks for a checkpoint and tells the others, so that all take the same one.

@@ -35,11 +35,11 @@ pub struct StepReport {
 }
 
 /// Training of one objective on one rank.
-pub struct Engine<'a, O: Objective> {
+pub struct Engine<'a> {
     config: &'a Config,
     comm: &'a dyn Communicator,
     /// The objective and its parameters.
-    pub objective: O,
+    pub objective: Box<dyn Objective>,
     /// Optimizer state.
     pub optimizer: Adam,
     /// Segment memory, one entry for each of this rank's micro-steps.
@@ -52,9 +52,9 @@ pub struct Engine<'a, O: Objective> {
     reducer: Option<Reducer>,
 }
 
-impl<'a, O: Objective> Engine<'a, O> {
+impl<'a> Engine<'a> {
     /// Sets up buckets, hooks and the communication thread. A collective call.
-    pub fn new(config: &'a Config, objective: O, comm: &'a dyn Communicator) -> Result<Self, TrainError> {
+    pub fn new(config: &'a Config, objective: Box<dyn Objective>, comm: &'a dyn Communicator) -> Result<Self, TrainError> {
         let layout = Layout::new(&config.train, comm)?;
         let (reducer, ready) = if comm.world_size() == 1 {
             (None, None)

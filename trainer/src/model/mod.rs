@@ -5,7 +5,33 @@ mod attention;
 mod memory;
 mod transfo_xl;
 
+use segue_configs::ModelConfig;
+use tch::Tensor;
+
+use crate::ParameterSpec;
+
 pub use adaptive::{AdaptiveEmbedding, AdaptiveSoftmax};
 pub use attention::{Context, attention_mask, relative_shift, sinusoids};
 pub use memory::Memory;
 pub use transfo_xl::{Output, TransfoXl};
+
+/// Parameters of the configured model, without making them.
+pub fn specs(config: &ModelConfig) -> Vec<ParameterSpec> {
+    match config {
+        ModelConfig::TransfoXl(config) => TransfoXl::specs(config),
+    }
+}
+
+/// Names under which Hugging Face also stores a parameter of the configured model: `(its name, ours)`.
+pub fn aliases(config: &ModelConfig) -> Vec<(String, String)> {
+    match config {
+        ModelConfig::TransfoXl(config) => TransfoXl::aliases(config),
+    }
+}
+
+/// Tensors that Hugging Face stores and that follow from the configuration alone.
+pub fn buffers(config: &ModelConfig) -> Vec<(String, Tensor)> {
+    match config {
+        ModelConfig::TransfoXl(config) => TransfoXl::buffers(config),
+    }
+}

@@ -1,9 +1,9 @@
-use segue_configs::ModelConfig;
+use segue_configs::{EvalConfig, ModelConfig};
 use tch::{Kind, Tensor};
 
 use super::{Batch, Loss, Objective};
-use crate::model::{Memory, TransfoXl};
-use crate::{ParameterSpec, Parameters};
+use crate::Parameters;
+use crate::model::{Context, Memory, TransfoXl};
 
 /// Next-token prediction, Σ −log P(x_t | x_<t) (thesis 2.1.2).
 pub struct LanguageModel {
@@ -13,24 +13,6 @@ pub struct LanguageModel {
 }
 
 impl LanguageModel {
-    /// Parameters of the configured model, without making them.
-    pub fn specs(config: &ModelConfig) -> Vec<ParameterSpec> {
-        let ModelConfig::TransfoXl(config) = config;
-        TransfoXl::specs(config)
-    }
-
-    /// Names under which Hugging Face also stores a parameter: `(its name, ours)`.
-    pub fn aliases(config: &ModelConfig) -> Vec<(String, String)> {
-        let ModelConfig::TransfoXl(config) = config;
-        TransfoXl::aliases(config)
-    }
-
-    /// Tensors that Hugging Face stores and that follow from the configuration alone.
-    pub fn buffers(config: &ModelConfig) -> Vec<(String, Tensor)> {
-        let ModelConfig::TransfoXl(config) = config;
-        TransfoXl::buffers(config)
-    }
-
     /// The configured model with fresh weights.
     pub fn new(config: &ModelConfig, seed: u64, kind: Kind) -> Self {
         let ModelConfig::TransfoXl(config) = config;
@@ -52,6 +34,23 @@ impl Objective for LanguageModel {
         let out = self.model.forward(&batch.inputs, memory, train);
         let nll = self.model.nll(&out.hidden, &batch.targets);
         Loss { sum: nll.sum(None::<Kind>), weight: nll.numel() as f64, memory: out.memory }
+    }
+
+    fn look(&mut self, eval: Option<&EvalConfig>) {
+        let config = self.model.config();
+        let mut context = Context::new(config);
+        if let Some(eval) = eval {
+            if eval.mem_len >= 0 {
+                context.mem_len = eval.mem_len;
+            }
+            if eval.clamp_len != 0 {
+                context.clamp_len = eval.clamp_len;
+            }
+            if eval.same_length || config.same_length {
+                context = context.with_same_length(config.same_length_keys);
+            }
+        }
+        self.model.context = context;
     }
 
     fn score(&self, batch: &Batch, memory: &Memory) -> (Tensor, Memory) {

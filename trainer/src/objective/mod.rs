@@ -3,7 +3,8 @@
 
 mod language_model;
 
-use tch::Tensor;
+use segue_configs::{EvalConfig, ModelConfig};
+use tch::{Kind, Tensor};
 
 use crate::Parameters;
 use crate::model::Memory;
@@ -40,7 +41,17 @@ pub trait Objective {
     /// Loss of one micro-batch; dropout is on where `train` is.
     fn loss(&self, batch: &Batch, memory: &Memory, train: bool) -> Loss;
 
+    /// How far attention looks: as `[eval]` says, or with `None` as in training.
+    fn look(&mut self, eval: Option<&EvalConfig>);
+
     /// −log P of each target, `[micro_batch, segment]` in nats, and the next memory; no graph, no
     /// dropout.
     fn score(&self, batch: &Batch, memory: &Memory) -> (Tensor, Memory);
+}
+
+/// The objective of the configured model, with fresh weights drawn from `seed`.
+pub fn build(config: &ModelConfig, seed: u64) -> Box<dyn Objective> {
+    match config {
+        ModelConfig::TransfoXl(_) => Box::new(LanguageModel::new(config, seed, Kind::Float)),
+    }
 }

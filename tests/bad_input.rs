@@ -1,0 +1,105 @@
+//! Bad input: one message that says what, where and what to do, and the documented exit code.
+
+use std::fs;
+
+use segue_tests::{Workplace, alone, fail, mpirun, succeed};
+
+#[test]
+fn missing_files_are_66() {
+    let place = Workplace::new();
+    let recipe = place.text("no.toml");
+    fail(alone(&["pretrain", "--config", &recipe]), 66, &["no.toml"]);
+    let corpus = format!("data.corpus={}", place.text("nowhere"));
+    fail(alone(&place.pretrain("run", &[&corpus])), 66, &["nowhere"]);
+    let (input, output) = (place.text("no.txt"), place.text("out"));
+    let build = ["data", "build", "--preset", "documents", "--tokenizer-kind", "byte", "--train", &input, "--output", &output];
+    fail(alone(&build), 66, &["no.txt"]);
+    fail(alone(&["generate", "--model", &place.text("none"), "--prompt", "x"]), 66, &["none"]);
+}
+
+#[test]
+fn empty_corpus_is_65() {
+    let place = Workplace::new();
+    let (input, output) = (place.text("empty.txt"), place.text("out"));
+    fs::write(&input, "").unwrap();
+    let build = ["data", "build", "--preset", "documents", "--tokenizer-kind", "byte", "--train", &input, "--output", &output];
+    fail(alone(&build), 65, &["empty"]);
+}
+
+#[test]
+fn corpus_that_does_not_fit_the_vocabulary_is_78() {
+    let place = Workplace::new();
+    fail(alone(&place.pretrain("run", &["model.vocab_size=100"])), 78, &["model.vocab_size", "100", "256"]);
+}
+
+#[test]
+fn lane_too_short_for_a_segment_is_65() {
+    let place = Workplace::new();
+    let options = ["train.segment=40000"];
+    fail(alone(&place.pretrain("run", &options)), 65, &["segment", "lanes"]);
+}
+
+#[test]
+fn lanes_that_ranks_do_not_divide_are_78() {
+    let place = Workplace::new();
+    fail(mpirun(3, &place.pretrain("run", &[])), 78, &["3 ranks", "train.lanes"]);
+}
+
+#[test]
+fn micro_steps_that_are_no_subtree_are_78_where_exactness_is_asked() {
+    let place = Workplace::new();
+    let lanes = ["train.lanes=12", "train.steps=2"];
+    fail(mpirun(2, &place.pretrain("run", &lanes)), 78, &["train.exact"]);
+    succeed(mpirun(2, &place.pretrain("run", &[&lanes[..], &["train.exact=false"]].concat())));
+}
+
+#[test]
+fn unknown_key_is_78_and_names_the_nearest() {
+    let place = Workplace::new();
+    fail(alone(&place.pretrain("run", &["train.step=5"])), 78, &["train.step", "did you mean `train.steps`"]);
+}
+
+#[test]
+fn wrong_type_is_78_and_names_key_and_origin() {
+    let place = Workplace::new();
+    fail(alone(&place.pretrain("run", &["train.steps=many"])), 78, &["train.steps", "override"]);
+}
+
+#[test]
+fn loss_that_is_no_number_is_80_and_keeps_the_last_good_step() {
+    let place = Workplace::new();
+    let options = ["optim.lr=1e30", "optim.clip=0", "schedule.warmup=0", "checkpoint.every=1"];
+    fail(mpirun(2, &place.pretrain("run", &options)), 80, &["step", "optim.lr"]);
+}
+
+#[test]
+fn checkpoint_of_another_model_is_78_and_names_the_key() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("run", &["train.steps=2"])));
+    fail(mpirun(2, &place.pretrain("run", &["model.d_inner=32"])), 78, &["model.d_inner", "64 then, 32 now"]);
+}
+
+#[test]
+fn corpus_of_another_text_is_78() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("run", &["train.steps=2"])));
+    fs::write(place.path("train.txt"), segue_tests::text(50_000, 9)).unwrap();
+    place.build("other", &["--preset", "documents", "--tokenizer-kind", "byte"]);
+    let other = format!("data.corpus={}", place.text("other"));
+    fail(alone(&place.pretrain("run", &[&other])), 78, &["data.corpus"]);
+}
+
+#[test]
+fn two_jobs_in_one_run_folder_are_refused() {
+    let place = Workplace::new();
+    fs::create_dir(place.path("run")).unwrap();
+    let lock = fs::File::create(place.path("run/lock")).unwrap();
+    lock.lock().unwrap();
+    fail(alone(&place.pretrain("run", &[])), 73, &["another job"]);
+}
+
+#[test]
+fn bad_command_line_is_64() {
+    fail(alone(&["pretrain", "--no-such-option"]), 64, &["--no-such-option"]);
+    fail(alone(&["no-such-command"]), 64, &["no-such-command"]);
+}

@@ -1,0 +1,110 @@
+//! Bytes do not depend on kills, stops or the number of ranks.
+
+use std::process::Child;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use segue_tests::{Workplace, alone, mpirun, succeed};
+
+#[test]
+fn ranks_1_2_and_4_give_the_same_bytes() {
+    let place = Workplace::new();
+    let one = succeed(alone(&place.pretrain("one", &[])));
+    for (ranks, run) in [(2, "two"), (4, "four")] {
+        let result = succeed(mpirun(ranks, &place.pretrain(run, &[])));
+        place.assert_same("one", run);
+        assert_eq!(result["evaluation"], one["evaluation"], "{ranks} ranks");
+        assert_eq!(result["loss"], one["loss"], "{ranks} ranks");
+    }
+}
+
+#[test]
+fn small_buckets_and_adaptive_softmax_keep_the_bytes() {
+    let place = Workplace::new();
+    let options = ["model.cutoffs=[100,120]", "model.div_val=2", "train.bucket_bytes=4096", "model.untie_r=false"];
+    succeed(alone(&place.pretrain("one", &options)));
+    succeed(mpirun(4, &place.pretrain("four", &options)));
+    place.assert_same("one", "four");
+}
+
+#[test]
+fn stopping_and_changing_the_number_of_ranks_leaves_no_trace() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("whole", &[])));
+    succeed(mpirun(2, &place.pretrain("parts", &["train.stop_at=25"])));
+    succeed(mpirun(4, &place.pretrain("parts", &["train.stop_at=38"])));
+    succeed(alone(&place.pretrain("parts", &[])));
+    place.assert_same("whole", "parts");
+}
+
+#[test]
+fn a_run_made_longer_equals_one_that_was_long_from_the_start() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("whole", &[])));
+    succeed(alone(&place.pretrain("grown", &["train.steps=25"])));
+    succeed(mpirun(2, &place.pretrain("grown", &[])));
+    place.assert_same("whole", "grown");
+}
+
+/// Kills of one test; the steps are many and checkpoints few, so that most kills cost work.
+const KILLS: usize = 20;
+const LONG: [&str; 3] = ["train.steps=400", "checkpoint.every=20", "eval.every=100"];
+
+#[test]
+fn killed_at_random_moments_a_run_ends_with_the_same_bytes() {
+    let place = Workplace::new();
+    succeed(mpirun(2, &place.pretrain("undisturbed", &LONG)));
+    let (mut kills, mut runs, mut draw) = (0, 0, 0x5e6u64);
+    while kills < KILLS {
+        let run = format!("killed-{runs}");
+        loop {
+            draw = draw.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let moment = Duration::from_millis(100 + (draw >> 33) % 900);
+            let victim = (draw >> 20) as usize % 2;
+            let killed = kills < KILLS && kill_rank(&mut spawn(&place, &run), victim, moment);
+            kills += usize::from(killed);
+            if !killed {
+                break;
+            }
+        }
+        // The attempt above ended by itself, or the kills are used up: go on to the end.
+        succeed(mpirun(2, &place.pretrain(&run, &LONG)));
+        place.assert_same("undisturbed", &run);
+        runs += 1;
+    }
+    println!("{kills} kills over {runs} runs");
+}
+
+fn spawn(place: &Workplace, run: &str) -> Child {
+    let mut command = mpirun(2, &place.pretrain(run, &LONG));
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    command.spawn().expect("mpirun starts")
+}
+
+/// SIGKILLs rank `victim` at `moment` after the start; false where the job has ended before.
+fn kill_rank(job: &mut Child, victim: usize, moment: Duration) -> bool {
+    let mpirun = job.id();
+    let (ended, wait) = channel::<()>();
+    std::thread::scope(|scope| {
+        let killer = scope.spawn(move || {
+            // The moment is what is drawn at random; nothing is synchronised by it.
+            if wait.recv_timeout(moment) != Err(RecvTimeoutError::Timeout) {
+                return false;
+            }
+            let ranks = children(mpirun);
+            let target = ranks.get(victim).copied().unwrap_or(mpirun);
+            // SAFETY: plain system call on a process of ours.
+            unsafe { libc::kill(target as i32, libc::SIGKILL) == 0 }
+        });
+        let status = job.wait().expect("mpirun ends");
+        drop(ended);
+        killer.join().expect("the killer ends") && !status.success()
+    })
+}
+
+/// Processes that `parent` has started.
+fn children(parent: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect()
+}

@@ -1,0 +1,109 @@
+//! Checkpoints and reference numbers of public packages.
+
+use std::path::Path;
+use std::process::Command;
+
+use segue_tests::{ROOT, SHARED, Workplace, alone, finish, stderr, succeed};
+
+#[test]
+fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
+    let folder = Path::new(SHARED).join("fixtures/transfoxl_tiny");
+    if !folder.exists() {
+        println!("skipped: no reference files at {}", folder.display());
+        return;
+    }
+    let (model, cases) = (folder.display().to_string(), folder.join("cases.safetensors").display().to_string());
+    let result = succeed(alone(&["parity", "--json", "--model", &model, "--cases", &cases]));
+    assert_eq!(result["holds"], true);
+    // One wrong weight has to show.
+    let place = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::write(place.path().join(name), std::fs::read(folder.join(name)).unwrap()).unwrap();
+    }
+    let weights = place.path().join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    let at = bytes.len() - 2;
+    bytes[at] ^= 0x40;
+    std::fs::write(&weights, bytes).unwrap();
+    let model = place.path().display().to_string();
+    let output = finish(alone(&["parity", "--model", &model, "--cases", &cases]));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+}
+
+fn peer_python() -> Option<String> {
+    let script = format!("{ROOT}/scripts/peers.sh");
+    let output = Command::new("bash").args([&script, "python", "transfoxl"]).output().ok()?;
+    let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    if python.is_empty() {
+        println!("skipped: no Python with transformers 4.33.3 (scripts/peers.sh installs one)");
+        return None;
+    }
+    Some(python)
+}
+
+/// Fresh reference numbers for every option of the model.
+#[test]
+fn parity_holds_for_other_configurations() {
+    let Some(python) = peer_python() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().display().to_string();
+    for config in [
+        r#"{"div_val": 1}"#,
+        r#"{"div_val": 1, "d_embed": 16}"#,
+        r#"{"div_val": 1, "d_embed": 16, "proj_share_all_but_first": false}"#,
+        r#"{"cutoffs": [], "div_val": 1}"#,
+        r#"{"cutoffs": [], "div_val": 2}"#,
+        r#"{"cutoffs": [10, 30, 70], "div_val": 4, "d_embed": 64}"#,
+        r#"{"same_length": true, "mem_len": 4}"#,
+        r#"{"clamp_len": 6}"#,
+        r#"{"pre_lnorm": true, "untie_r": false}"#,
+        r#"{"mem_len": 0}"#,
+        r#"{"tie_word_embeddings": false, "n_head": 2, "d_head": 10}"#,
+    ] {
+        let mut make = Command::new(&python);
+        make.args([&format!("{ROOT}/tests/peers/make_parity_cases.py"), &folder, config]);
+        let output = finish(make);
+        assert!(output.status.success(), "{config}: {}", stderr(&output));
+        let cases = format!("{folder}/cases.safetensors");
+        let result = succeed(alone(&["parity", "--json", "--model", &folder, "--cases", &cases]));
+        let groups = result["groups"].as_array().unwrap();
+        let worst = groups.iter().map(|g| g["error"].as_f64().unwrap()).fold(0.0, f64::max);
+        println!("{config}: {worst:.1e}");
+        assert_eq!(result["holds"], true, "{config}");
+    }
+}
+
+/// Opens a checkpoint with Hugging Face transformers 4.33.3 and compares log-probabilities.
+#[test]
+fn hugging_face_opens_a_checkpoint_and_agrees() {
+    let Some(python) = peer_python() else { return };
+    let place = Workplace::new();
+    let variants: [(&str, &[&str]); 4] = [
+        ("plain", &[]),
+        ("adaptive", &["model.cutoffs=[50,120]", "model.div_val=2"]),
+        ("shared", &["model.untie_r=false", "model.pre_lnorm=true", "model.cutoffs=[60]"]),
+        ("clamped", &["model.clamp_len=10", "model.same_length=true", "model.d_embed=16"]),
+    ];
+    for (name, overrides) in variants {
+        succeed(alone(&place.pretrain(name, &[overrides, &["train.steps=10"]].concat())));
+        let (run, ids, scores) = (place.text(name), place.text("ids.safetensors"), place.text("scores.safetensors"));
+        std::fs::write(&ids, ids_file()).unwrap();
+        succeed(alone(&["score", "--model", &run, "--ids", &ids, "--output", &scores]));
+        let checkpoint = place.text(&format!("{name}/checkpoints/latest"));
+        let mut command = Command::new(&python);
+        command.args([&format!("{ROOT}/tests/peers/from_pretrained.py"), &checkpoint, &scores]);
+        let output = finish(command);
+        println!("{name}: {}", String::from_utf8_lossy(&output.stdout).trim());
+        assert!(output.status.success(), "{name}: {}", stderr(&output));
+    }
+}
+
+/// A safetensors file with `input_ids`, `[2, 24]`, written out by hand.
+fn ids_file() -> Vec<u8> {
+    let ids: Vec<i64> = (0..48).map(|i| (i * 37 + 11) % 256).collect();
+    let header = r#"{"input_ids":{"dtype":"I64","shape":[2,24],"data_offsets":[0,384]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
+    bytes
+}

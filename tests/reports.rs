@@ -1,0 +1,127 @@
+//! What a run leaves for people and programs.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use segue_tests::{ROOT, Workplace, alone, finish, mpirun, stderr, succeed};
+use serde_json::Value;
+
+fn rows(place: &Workplace, run: &str) -> Vec<Value> {
+    let text = fs::read_to_string(place.path(run).join("metrics.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn metrics_tell_every_interval() {
+    let place = Workplace::new();
+    let result = succeed(mpirun(2, &place.pretrain("run", &["eval.every=20"])));
+    let rows = rows(&place, "run");
+    let train: Vec<&Value> = rows.iter().filter(|r| r["kind"] == "train").collect();
+    assert_eq!(train.iter().map(|r| r["step"].as_u64().unwrap()).collect::<Vec<_>>(), [10, 20, 30, 40, 50]);
+    for key in [
+        "attempt", "tokens", "loss", "bpc", "lr", "grad_norm", "tokens_per_s", "data_wait_s",
+        "communication_exposed_s", "checkpoint_stall_s",
+    ] {
+        assert!(train.iter().all(|r| r[key].is_number()), "{key}");
+    }
+    assert_eq!(train[4]["tokens"], 50 * 8 * 16);
+    let first = train[0]["loss"].as_f64().unwrap();
+    assert!(train[4]["loss"].as_f64().unwrap() < first - 0.5, "it does not learn");
+    let eval: Vec<u64> = rows.iter().filter(|r| r["kind"] == "eval").map(|r| r["step"].as_u64().unwrap()).collect();
+    assert_eq!(eval, [20, 40, 50]);
+    assert_eq!(result["evaluation"]["targets"], 5_999);
+}
+
+#[test]
+fn losses_of_a_resumed_run_are_those_of_an_undisturbed_one() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("whole", &[])));
+    // In the middle of an interval of ten steps.
+    succeed(alone(&place.pretrain("parts", &["train.stop_at=17"])));
+    succeed(alone(&place.pretrain("parts", &[])));
+    let losses = |run| -> Vec<(u64, f64)> {
+        let rows = rows(&place, run);
+        let train = rows.iter().filter(|r| r["kind"] == "train");
+        train.map(|r| (r["step"].as_u64().unwrap(), r["loss"].as_f64().unwrap())).collect()
+    };
+    assert_eq!(losses("whole"), losses("parts"));
+}
+
+#[test]
+fn signal_stops_a_job_with_75_after_a_checkpoint_and_it_goes_on_exactly() {
+    let place = Workplace::new();
+    let long = ["train.steps=3000", "log.every=1", "checkpoint.every=0"];
+    let mut command = mpirun(2, &place.pretrain("run", &long));
+    let mut job = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
+    // The first report of a step says that the job is in its loop.
+    assert!(lines.by_ref().any(|line| line.unwrap().starts_with("step ")));
+    // SAFETY: plain system call on a process of ours.
+    unsafe { libc::kill(job.id() as i32, libc::SIGUSR1) };
+    let said: Vec<String> = lines.map_while(Result::ok).collect();
+    assert_eq!(job.wait().unwrap().code(), Some(75), "{said:?}");
+    let stopped = rows(&place, "run").last().unwrap()["step"].as_u64().unwrap();
+    assert!(stopped < 3000);
+    let until = format!("train.steps={}", stopped + 5);
+    succeed(alone(&place.pretrain("run", &[&until])));
+    succeed(alone(&place.pretrain("whole", &[&until])));
+    place.assert_same("whole", "run");
+}
+
+#[test]
+fn generated_text_depends_on_the_seed_alone() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("run", &[])));
+    let run = place.text("run");
+    let generate = |seed: &str| {
+        let args = ["generate", "--json", "--model", &run, "--prompt", "the lane ", "--tokens", "40", "--seed", seed];
+        succeed(alone(&args))["text"].as_str().unwrap().to_string()
+    };
+    assert_eq!(generate("1"), generate("1"));
+    assert_ne!(generate("1"), generate("2"));
+}
+
+#[test]
+fn evaluation_is_the_same_at_any_number_of_ranks() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("run", &["train.steps=10"])));
+    let run = place.text("run");
+    let args = ["eval", "--json", "--model", &run, "--lanes", "7", "--segment", "33", "--mem-len", "50"];
+    let one = succeed(alone(&args));
+    assert_eq!(one["evaluation"]["targets"], 5_999);
+    for ranks in [2, 3] {
+        assert_eq!(succeed(mpirun(ranks, &args)), one, "{ranks} ranks");
+    }
+}
+
+#[test]
+fn merged_configuration_says_where_each_value_comes_from() {
+    let output = finish(alone(&[
+        "pretrain", "--print-config", "--config", &format!("{ROOT}/configs/recipes/tiny.toml"), "train.seed=7",
+    ]));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(text.contains("seed = 7  # override"), "{text}");
+    assert!(text.lines().any(|l| l.starts_with("n_layer = 2") && l.contains("tiny.toml")), "{text}");
+}
+
+#[test]
+fn tensorboard_reads_the_events() {
+    let place = Workplace::new();
+    let python = Command::new("bash").args([&format!("{ROOT}/scripts/peers.sh"), "python", "base"]).output().unwrap();
+    let python = String::from_utf8_lossy(&python.stdout).trim().to_string();
+    let has = !python.is_empty()
+        && Command::new(&python).args(["-c", "import tensorboard"]).status().is_ok_and(|status| status.success());
+    if !has {
+        println!("skipped: no Python with the tensorboard package (scripts/peers.sh installs one)");
+        return;
+    }
+    succeed(alone(&place.pretrain("run", &[])));
+    let folder = place.text("run/tensorboard");
+    let mut command = Command::new(python);
+    command.args([&format!("{ROOT}/tests/peers/read_tensorboard.py"), &folder]);
+    let output = finish(command);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && said.contains("train/loss") && said.contains("valid/loss"), "{said}{}", stderr(&output));
+}

@@ -1,0 +1,182 @@
+//! What the end-to-end tests share: the real binary, alone or under a real `mpirun`, on a small corpus.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Root of the checkout.
+pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+/// Reference files beside the checkout; not everyone has them.
+pub const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");
+
+/// The binary, built first where `cargo test` has not done so.
+pub fn segue() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test knows its path");
+        // target/PROFILE/deps/test-HASH
+        let profile = test.ancestors().nth(2).expect("tests lie two folders down").to_path_buf();
+        let binary = profile.join("segue");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", "segue"]).current_dir(ROOT);
+        if profile.file_name().is_some_and(|name| name == "release") {
+            build.arg("--release");
+        }
+        if let Some(target) = profile.parent() {
+            build.env("CARGO_TARGET_DIR", target);
+        }
+        assert!(build.status().expect("cargo starts").success(), "the binary does not build");
+        binary
+    })
+}
+
+/// `segue` with these arguments.
+pub fn alone<S: AsRef<str>>(args: &[S]) -> Command {
+    let mut command = Command::new(segue());
+    command.args(args.iter().map(AsRef::as_ref));
+    command
+}
+
+/// `mpirun -n RANKS segue` with these arguments, also on fewer cores than ranks, also as root.
+pub fn mpirun<S: AsRef<str>>(ranks: usize, args: &[S]) -> Command {
+    let mut command = Command::new("mpirun");
+    command.args(["--oversubscribe", "--bind-to", "none", "-n", &ranks.to_string()]);
+    // SAFETY: the call has no conditions.
+    if unsafe { libc::geteuid() } == 0 {
+        command.arg("--allow-run-as-root");
+    }
+    // Ranks that outnumber cores must not spin while they wait.
+    command.args(["--mca", "mpi_yield_when_idle", "1"]);
+    command.arg(segue()).args(args.iter().map(AsRef::as_ref));
+    command
+}
+
+/// Runs a command to its end.
+pub fn finish(mut command: Command) -> Output {
+    command.stdin(Stdio::null()).output().expect("the command starts")
+}
+
+/// stderr as text.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs a command that must succeed; its JSON result, if it prints one.
+pub fn succeed(command: Command) -> Value {
+    let text = format!("{command:?}");
+    let output = finish(command);
+    assert!(output.status.success(), "{text}\n{:?}\n{}", output.status, stderr(&output));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    stdout.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or(Value::Null)
+}
+
+/// Runs a command that must fail with this exit code and say all of these words.
+pub fn fail(command: Command, code: i32, words: &[&str]) {
+    let text = format!("{command:?}");
+    let output = finish(command);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{text}\n{said}");
+    for word in words {
+        assert!(said.contains(word), "`{word}` is not in what it said:\n{said}");
+    }
+}
+
+/// A workplace with a small corpus, gone when dropped.
+pub struct Workplace {
+    /// The folder.
+    pub dir: TempDir,
+}
+
+impl Workplace {
+    /// Builds a byte-level corpus of invented English-like text.
+    pub fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let this = Self { dir };
+        std::fs::write(this.path("train.txt"), text(60_000, 1)).expect("a file");
+        std::fs::write(this.path("valid.txt"), text(6_000, 2)).expect("a file");
+        this.build("corpus", &["--preset", "documents", "--tokenizer-kind", "byte"]);
+        this
+    }
+
+    /// Builds a corpus of the two texts under `name`.
+    pub fn build(&self, name: &str, options: &[&str]) {
+        let (train, valid, output) = (self.text("train.txt"), self.text("valid.txt"), self.text(name));
+        let args = ["data", "build", "--train", &train, "--valid", &valid, "--output", &output];
+        succeed(alone(&[&args, options].concat()));
+    }
+
+    /// A path inside.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A path inside, as text.
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).display().to_string()
+    }
+
+    /// Arguments that train the tiny recipe in the run folder `run`.
+    pub fn pretrain(&self, run: &str, overrides: &[&str]) -> Vec<String> {
+        let mut args = vec![
+            "pretrain".to_string(),
+            "--json".into(),
+            "--config".into(),
+            format!("{ROOT}/configs/recipes/tiny.toml"),
+            format!("run.dir={}", self.text(run)),
+            format!("data.corpus={}", self.text("corpus")),
+        ];
+        args.extend(overrides.iter().map(|s| s.to_string()));
+        args
+    }
+
+    /// The three files whose bytes are promised, of a run's last checkpoint.
+    pub fn final_bytes(&self, run: &str) -> [Vec<u8>; 3] {
+        let latest = self.path(run).join("checkpoints/latest");
+        ["model.safetensors", "optimizer.safetensors", "memory.safetensors"].map(|name| {
+            let path = latest.join(name);
+            std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+        })
+    }
+
+    /// Panics unless both runs ended with the same bytes.
+    pub fn assert_same(&self, run: &str, other: &str) {
+        for (i, (a, b)) in self.final_bytes(run).iter().zip(&self.final_bytes(other)).enumerate() {
+            assert!(a == b, "file {i} of {run} and {other} differ");
+        }
+    }
+}
+
+impl Default for Workplace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// `length` bytes of words with the frequencies of a language.
+pub fn text(length: usize, seed: u64) -> String {
+    const WORDS: [&str; 16] = [
+        "the", "of", "memory", "and", "segment", "a", "lane", "to", "reads", "in", "every", "model", "past",
+        "is", "carried", "on",
+    ];
+    let mut state = seed;
+    let mut out = String::with_capacity(length + 16);
+    while out.len() < length {
+        // Knuth's linear congruential generator; its high bits are good enough for words.
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        let draw = (state >> 33) as usize;
+        out.push_str(WORDS[(draw % 16).min(draw / 16 % 16)]);
+        out.push_str(if draw % 11 == 0 { ".\n" } else { " " });
+    }
+    out.truncate(length);
+    out
+}
+
+/// Whether this process may mount file systems.
+pub fn may_mount() -> bool {
+    // SAFETY: the call has no conditions.
+    unsafe { libc::geteuid() == 0 }
+}
