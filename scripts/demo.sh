@@ -46,8 +46,6 @@ train() {
     local options=(--bind-to none)
     [[ $(id -u) -ne 0 ]] || options+=(--allow-run-as-root)
     (($(nproc) >= RANKS)) || options+=(--oversubscribe)
-    # A rank's stderr is a pipe to mpirun, never a terminal: tell it what ours is.
-    [[ ! -t 2 ]] || options+=(-x SEGUE_PROGRESS=always)
     say "2/4 training with $RANKS ranks into $DEMO/run"
     mpirun -n $RANKS "${options[@]}" "$SEGUE" pretrain --config configs/recipes/demo.toml \
         run.dir=$DEMO/run data.corpus=$DEMO/corpus

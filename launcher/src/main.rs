@@ -93,9 +93,7 @@ fn finish(result: &Value, print: bool) -> ExitCode {
 
 /// Prints the failure once, and sees to it that no rank waits for this one.
 fn fail(failure: &Failure, comm: &dyn Communicator) -> ExitCode {
-    if comm.world_size() == 1 {
-        eprintln!("error: {}", failure.message);
-    } else if comm.rank() == 0 {
+    if comm.rank() == 0 {
         eprintln!("error: {}", failure.message);
     } else if !failure.on_all_ranks {
         eprintln!("error on rank {}: {}", comm.rank(), failure.message);

@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
             resumed,
             refused,
         }));
-        let valid = corpus.info().has(Split::Valid).then(|| corpus.tokens(Split::Valid)).transpose()?;
+        let valid = corpus.info().splits.contains_key(&Split::Valid).then(|| corpus.tokens(Split::Valid)).transpose()?;
         let tokenizer = Arc::new(corpus.tokenizer()?);
         let writer = Writer::start()?;
         Ok(Self { config, comm, engine, state, batches, valid, tokenizer, writer, stall: Duration::ZERO })
