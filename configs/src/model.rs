@@ -130,6 +130,10 @@ pub enum SameLengthKeys {
     MemLenPlusOne,
 }
 
+/// Bounds that keep products of sizes far inside 64 bits, whatever a file says.
+const MAX_WIDTH: usize = 1 << 24;
+const MAX_VOCABULARY: usize = 1 << 31;
+
 /// Transformer-XL (Dai et al. 2019; thesis section 2.1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -274,6 +278,15 @@ impl TransfoXlConfig {
             if value == 0 {
                 return Err(out_of_range(key, value, "must be at least 1"));
             }
+        }
+        let widths = [("model.d_embed", self.d_embed), ("model.d_head", self.d_head), ("model.mem_len", self.mem_len)];
+        for (key, value) in positive.into_iter().chain(widths) {
+            if value > MAX_WIDTH {
+                return Err(out_of_range(key, value, "no model is that large"));
+            }
+        }
+        if self.vocab_size > MAX_VOCABULARY {
+            return Err(out_of_range("model.vocab_size", self.vocab_size, "no vocabulary is that large"));
         }
         if !self.d_model.is_multiple_of(2) {
             return Err(out_of_range("model.d_model", self.d_model, "sines and cosines need an even width"));

@@ -55,7 +55,14 @@ pub struct Parameters {
 impl Parameters {
     /// Draws every parameter from (seed, its name): the same values in any order and on any rank.
     pub fn initialise(specs: Vec<ParameterSpec>, seed: u64, kind: Kind) -> Self {
-        let tensors = specs.iter().map(|spec| draw(spec, seed, kind).set_requires_grad(true)).collect();
+        let tensors = specs.iter().map(|spec| draw(spec, seed, kind)).collect();
+        Self::from_tensors(specs, tensors, kind)
+    }
+
+    /// Parameters with these values, one for each spec.
+    pub fn from_tensors(specs: Vec<ParameterSpec>, tensors: Vec<Tensor>, kind: Kind) -> Self {
+        assert_eq!(specs.len(), tensors.len());
+        let tensors = tensors.into_iter().map(|t| t.to_kind(kind).set_requires_grad(true)).collect();
         let index = specs.iter().enumerate().map(|(i, spec)| (spec.name.clone(), i)).collect();
         Self { specs, tensors, index }
     }

@@ -1,5 +1,6 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::Args;
@@ -10,6 +11,8 @@ use segue_dataloader::Corpus;
 use segue_trainer::engine::{Event, Outcome, Started, StepReport, pretrain};
 use segue_trainer::report::{EventFile, MetricsFile};
 use serde_json::{Value, json};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::commands::eval::describe;
 use crate::failure::{Failure, PREEMPTED};
@@ -56,6 +59,7 @@ pub fn run(args: PretrainArgs, comm: &dyn Communicator, out: &Output) -> Result<
     let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
     let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };
+    start_log(run, comm.rank())?;
     let mut reporter = Reporter::new(&config, comm, out, in_characters(&corpus));
     let outcome = pretrain(&config, &corpus, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
     let problem = reporter.finish();
@@ -87,6 +91,24 @@ fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
     })
 }
 
+/// Sends structured events of this rank to `RUN/logs/rank-00000.jsonl`; `RUST_LOG` chooses which.
+fn start_log(run: &Path, rank: usize) -> Result<(), Failure> {
+    let path = run.join("logs").join(format!("rank-{rank:05}.jsonl"));
+    let open = || {
+        fs::create_dir_all(run.join("logs"))?;
+        File::options().create(true).append(true).open(&path)
+    };
+    let file = open().map_err(|e| cannot_write(&path, &e))?;
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(Mutex::new(file)).init();
+    Ok(())
+}
+
+/// The run folder is the first thing a job writes to: what is wrong with it shows here.
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(73, format!("cannot write {}: {error}; choose a run.dir that can be written", path.display()))
+}
+
 /// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
 /// with the process, however it ends.
 fn lock(run: &Path) -> Result<File, Failure> {
@@ -95,7 +117,7 @@ fn lock(run: &Path) -> Result<File, Failure> {
         fs::create_dir_all(run)?;
         File::create(&path)
     };
-    let file = open().map_err(|e| Failure::new(73, format!("cannot write {}: {e}; choose a run.dir that can be written", path.display())))?;
+    let file = open().map_err(|e| cannot_write(&path, &e))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => {
@@ -199,9 +221,12 @@ impl<'a> Reporter<'a> {
         if let Some(path) = &started.resumed {
             self.out.line(&format!("going on from {}, attempt {}", path.display(), started.attempt));
         }
+        if started.step >= started.steps {
+            self.out.line(&format!("all {} steps are done; nothing is left to train", started.steps));
+        }
         self.out.line(&format!(
-            "{} parameters, {} tokens a step, {} rank(s), steps {} to {}",
-            started.parameters, started.targets_per_step, started.world_size, started.step + 1, started.steps
+            "{} parameters, {} tokens a step, {} rank(s), from step {} to {}",
+            started.parameters, started.targets_per_step, started.world_size, started.step, started.steps
         ));
         tracing::info!(rank = self.rank, step = started.step, attempt = started.attempt, world_size = started.world_size, "started");
         if self.rank != 0 {

@@ -1,21 +1,20 @@
 //! Folders in Hugging Face's layout: `config.json` and `model.safetensors`, with or without the rest of a
 //! checkpoint.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_configs::ModelConfig;
 use segue_dataloader::Tokenizer;
 use serde_json::{Value, json};
-use tch::Kind;
+use tch::{Kind, Tensor};
 
 use super::files::read_error;
 use super::manifest::{MANIFEST, Manifest};
 use super::tensors::read_tensors;
 use super::training::find;
-use crate::objective::{LanguageModel, Objective};
-use crate::{Parameters, TrainError, model};
+use crate::objective::LanguageModel;
+use crate::{ParameterSpec, Parameters, TrainError, model};
 
 /// A model on disk.
 pub struct ModelFolder {
@@ -63,19 +62,15 @@ fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
 
 /// The model of a folder, with its weights.
 pub fn load_language_model(folder: &ModelFolder, kind: Kind) -> Result<LanguageModel, TrainError> {
-    // Every value is overwritten, or the load fails: the seed does not matter.
-    let objective = LanguageModel::new(&folder.config, 0, kind);
-    load_weights(&folder.path.join("model.safetensors"), &folder.config, objective.parameters())?;
-    Ok(objective)
+    let weights = read_weights(&folder.path.join("model.safetensors"), &folder.config)?;
+    let parameters = Parameters::from_tensors(model::specs(&folder.config), weights, kind);
+    Ok(LanguageModel::from_parameters(&folder.config, parameters))
 }
 
-/// Fills `parameters` from a file in Hugging Face's names. A tied tensor may be stored under either of
-/// its names; where both are there they must be equal.
-pub(super) fn load_weights(
-    path: &Path,
-    config: &ModelConfig,
-    parameters: &Parameters,
-) -> Result<(), TrainError> {
+/// The configured model's parameters out of a file in Hugging Face's names, in the order of its specs.
+/// A tied tensor may be stored under either of its names; where both are there they must be equal.
+/// Nothing of the model's size is allocated before the file is known to hold it.
+pub(super) fn read_weights(path: &Path, config: &ModelConfig) -> Result<Vec<Tensor>, TrainError> {
     let mut file = read_tensors(path)?;
     let other = |what: String| TrainError::OtherModel { path: path.into(), what };
     for (alias, name) in model::aliases(config) {
@@ -88,19 +83,14 @@ pub(super) fn load_weights(
             }
         }
     }
-    for (spec, tensor) in parameters.specs().iter().zip(parameters.tensors()) {
-        file.copy_into(&spec.name, &tensor.detach())?;
+    let take = |spec: &ParameterSpec| file.take(&spec.name, &spec.shape);
+    let weights = model::specs(config).iter().map(take).collect::<Result<Vec<_>, _>>()?;
+    for (name, _) in model::buffers(config) {
+        file.tensors.remove(&name);
     }
-    let known: BTreeMap<String, ()> = parameters
-        .specs()
-        .iter()
-        .map(|spec| spec.name.clone())
-        .chain(model::buffers(config).into_iter().map(|(name, _)| name))
-        .map(|name| (name, ()))
-        .collect();
-    match file.tensors.keys().find(|name| !known.contains_key(*name)) {
+    match file.tensors.keys().next() {
         Some(name) => Err(other(format!("the model has no parameter `{name}`"))),
-        None => Ok(()),
+        None => Ok(weights),
     }
 }
 

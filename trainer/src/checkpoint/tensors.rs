@@ -20,16 +20,14 @@ pub struct TensorFile {
 }
 
 impl TensorFile {
-    /// Copies the tensor of that name into `target`, whose shape it must have.
-    pub fn copy_into(&self, name: &str, target: &Tensor) -> Result<(), TrainError> {
+    /// Takes out the tensor of that name, which must have this shape.
+    pub fn take(&mut self, name: &str, shape: &[i64]) -> Result<Tensor, TrainError> {
         let other = |what: String| TrainError::OtherModel { path: self.path.clone(), what };
-        let source = self.tensors.get(name).ok_or_else(|| other(format!("it has no tensor `{name}`")))?;
-        if source.size() != target.size() {
-            let what = format!("`{name}` is {:?}, the model wants {:?}", source.size(), target.size());
-            return Err(other(what));
+        let tensor = self.tensors.remove(name).ok_or_else(|| other(format!("it has no tensor `{name}`")))?;
+        if tensor.size() != shape {
+            return Err(other(format!("`{name}` is {:?}, the model wants {shape:?}", tensor.size())));
         }
-        tch::no_grad(|| target.shallow_clone().copy_(source));
-        Ok(())
+        Ok(tensor)
     }
 }
 

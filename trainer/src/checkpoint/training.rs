@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::Config;
+use segue_configs::{Config, ScheduleKind};
 use segue_dataloader::{LaneCursor, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use tch::{Kind, Tensor};
 
 use super::files::{read_error, swap_link, sync_folder, write_durably, write_error};
 use super::manifest::{MANIFEST, Manifest};
-use super::model_folder::{hugging_face_config, load_weights};
+use super::model_folder::{hugging_face_config, read_weights};
 use super::tensors::{read_tensors, write_tensors};
 use super::writer::Job;
 use crate::engine::Engine;
@@ -91,7 +91,7 @@ impl TrainState {
             lanes,
             corpus: corpus.into(),
             config_hash: config_hash(config),
-            config: config.to_json(),
+            config: resolved(config),
             segue: env!("CARGO_PKG_VERSION").into(),
             world_size,
         }
@@ -105,6 +105,16 @@ impl TrainState {
         self.unreported = stored.unreported;
         self.lanes = stored.lanes;
     }
+}
+
+/// The configuration with the length of a schedule that follows `train.steps` spelled out: a run made
+/// longer must not silently get other learning rates.
+fn resolved(config: &Config) -> Value {
+    let mut json = config.to_json();
+    if matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear) {
+        json["schedule"]["steps"] = json!(config.schedule_steps());
+    }
+    json
 }
 
 /// The configuration without its free keys.
@@ -121,7 +131,7 @@ fn identity(config: &Value) -> Value {
 }
 
 fn config_hash(config: &Config) -> String {
-    blake3::hash(identity(&config.to_json()).to_string().as_bytes()).to_hex().to_string()
+    blake3::hash(identity(&resolved(config)).to_string().as_bytes()).to_hex().to_string()
 }
 
 /// One line for each key in which two configurations differ, free keys aside.
@@ -300,17 +310,20 @@ pub fn restore(
     let text = fs::read(&file).map_err(read_error(&file))?;
     let damaged = |what: String| TrainError::Damaged { path: file.clone(), what };
     let state: TrainState = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
-    let mut differing = differences(&state.config, &config.to_json());
+    let mut differing = differences(&state.config, &resolved(config));
     if state.corpus != corpus {
         differing.push_str(&format!("  data.corpus: fingerprint {} then, {corpus} now\n", state.corpus));
     }
     if !differing.is_empty() {
         return Err(TrainError::OtherRun { path: path.into(), differences: differing });
     }
-    load_weights(&path.join(WEIGHTS), &config.model, engine.objective.parameters())?;
-    let stored = read_tensors(&path.join(OPTIMIZER))?;
-    for (name, tensor) in engine.optimizer.state(engine.objective.parameters()) {
-        stored.copy_into(&name, &tensor)?;
+    let parameters = engine.objective.parameters();
+    let weights = read_weights(&path.join(WEIGHTS), &config.model)?;
+    fill(parameters.tensors().iter().zip(weights));
+    let mut stored = read_tensors(&path.join(OPTIMIZER))?;
+    for (name, tensor) in engine.optimizer.state(parameters) {
+        let saved = stored.take(&name, &tensor.size())?;
+        fill([(&tensor, saved)]);
     }
     engine.optimizer.restore(state.step);
     let stored = read_tensors(&path.join(MEMORY))?;
@@ -319,6 +332,11 @@ pub fn restore(
         what: format!("it does not hold the memory of {} lanes", engine.layout.lanes),
     })?;
     Ok(state)
+}
+
+/// Copies saved values into live tensors.
+fn fill<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, Tensor)>) {
+    tch::no_grad(|| pairs.into_iter().for_each(|(live, saved)| live.shallow_clone().copy_(&saved)));
 }
 
 /// This rank's lanes out of all lanes' memory, cut into micro-steps.
@@ -384,8 +402,12 @@ mod tests {
         let load = |o: &[&str]| {
             segue_configs::load(None, &o.iter().map(|s| s.to_string()).collect::<Vec<_>>()).unwrap().config
         };
-        let (a, b, c) = (load(&[]), load(&["train.steps=7", "run.dir=x"]), load(&["optim.lr=0.5"]));
+        let (a, b, c) = (load(&[]), load(&["train.stop_at=7", "run.dir=x"]), load(&["optim.lr=0.5"]));
         assert_eq!(config_hash(&a), config_hash(&b));
+        let longer = load(&["train.steps=2000"]);
+        assert!(differences(&resolved(&a), &resolved(&longer)).contains("schedule.steps: 1000 then, 2000 now"));
+        let constant = |steps: &str| load(&["schedule.kind=constant", steps]);
+        assert_eq!(config_hash(&constant("train.steps=5")), config_hash(&constant("train.steps=6")));
         assert_ne!(config_hash(&a), config_hash(&c));
         assert_eq!(differences(&a.to_json(), &b.to_json()), "");
         assert!(differences(&a.to_json(), &c.to_json()).contains("optim.lr: 0.00025 then, 0.5 now"));

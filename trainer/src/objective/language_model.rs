@@ -3,7 +3,7 @@ use tch::{Kind, Tensor};
 
 use super::{Batch, Loss, Objective};
 use crate::Parameters;
-use crate::model::{Context, Memory, TransfoXl};
+use crate::model::{Context, Memory, TransfoXl, specs};
 
 /// Next-token prediction, Σ −log P(x_t | x_<t) (thesis 2.1.2).
 pub struct LanguageModel {
@@ -15,8 +15,12 @@ pub struct LanguageModel {
 impl LanguageModel {
     /// The configured model with fresh weights.
     pub fn new(config: &ModelConfig, seed: u64, kind: Kind) -> Self {
+        Self::from_parameters(config, Parameters::initialise(specs(config), seed, kind))
+    }
+
+    /// The configured model over parameters it takes as its own.
+    pub fn from_parameters(config: &ModelConfig, parameters: Parameters) -> Self {
         let ModelConfig::TransfoXl(config) = config;
-        let parameters = Parameters::initialise(TransfoXl::specs(config), seed, kind);
         Self { model: TransfoXl::new(config, &parameters), parameters }
     }
 }

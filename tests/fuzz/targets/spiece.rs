@@ -1,0 +1,13 @@
+//! A SentencePiece model, and text through whatever tokenizer it gives.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("spiece.model");
+    std::fs::write(&path, bytes).unwrap();
+    if let Ok(tokenizer) = segue_dataloader::Tokenizer::import(&path) {
+        let mut ids = Vec::new();
+        tokenizer.encode("a segment, und noch eins — ﬁn.", &mut ids);
+        tokenizer.decode(&ids);
+    }
+});
