@@ -89,11 +89,6 @@ impl Progress<'_> {
         self.bar.set_position(position);
         self.bar.reset_eta();
     }
-
-    /// Takes the bar away.
-    pub fn finish(&self) {
-        self.bar.finish_and_clear();
-    }
 }
 
 impl Drop for Progress<'_> {

@@ -1,0 +1,199 @@
+use std::sync::{Mutex, PoisonError};
+
+use super::units::{Content, Reading, SourceSize, Unit, for_each_unit};
+use crate::corpus::Dtype;
+use crate::error::DataError;
+use crate::input::{Chunk, Source};
+use crate::tokenizer::{Encoder, Tokenizer};
+
+/// A chunk as it goes into a shard.
+pub(crate) struct Encoded {
+    /// Packed token ids.
+    pub(crate) payload: Vec<u8>,
+    /// Token offsets in the chunk at which documents begin.
+    pub(crate) documents: Vec<u32>,
+    /// Token offsets in the chunk at which sentences begin.
+    pub(crate) sentences: Vec<u32>,
+    /// Size of the source text.
+    pub(crate) size: SourceSize,
+    /// Tokens that stand for something outside the vocabulary.
+    pub(crate) unknown: u64,
+}
+
+/// Encodes chunks, each by itself, on any number of threads.
+pub(crate) struct ChunkEncoder<'a> {
+    tokenizer: &'a Tokenizer,
+    reading: Reading,
+    sources: &'a [Source],
+    dtype: Dtype,
+    /// What ends a line: the end-of-sentence token, or the line break itself where a tokenizer has none.
+    line_end: Vec<u32>,
+    /// Encoders that no thread is using; they remember the words they have merged.
+    idle: Mutex<Vec<Encoder<'a>>>,
+}
+
+impl<'a> ChunkEncoder<'a> {
+    pub(crate) fn new(tokenizer: &'a Tokenizer, reading: Reading, sources: &'a [Source]) -> Self {
+        let mut line_end = Vec::new();
+        match tokenizer.eos_id() {
+            Some(eos) => line_end.push(eos),
+            None => tokenizer.encode("\n", &mut line_end),
+        }
+        ChunkEncoder {
+            tokenizer,
+            reading,
+            sources,
+            dtype: Dtype::for_vocabulary(tokenizer.vocab_size()),
+            line_end,
+            idle: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn encode(&self, chunk: &Chunk) -> Result<Encoded, DataError> {
+        // A panic on another thread leaves the list of idle encoders as good as it was.
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut encoder = idle.unwrap_or_else(|| self.tokenizer.encoder());
+        let encoded = self.encode_with(&mut encoder, chunk);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(encoder);
+        encoded
+    }
+
+    fn encode_with(&self, encoder: &mut Encoder<'a>, chunk: &Chunk) -> Result<Encoded, DataError> {
+        let mut sink = Sink {
+            dtype: self.dtype,
+            unk: self.tokenizer.unk_id(),
+            ids: Vec::new(),
+            line_starts: Vec::new(),
+            encoded: Encoded {
+                payload: Vec::with_capacity(chunk.text.len() / 2),
+                documents: Vec::new(),
+                sentences: Vec::new(),
+                size: SourceSize::default(),
+                unknown: 0,
+            },
+        };
+        let size = for_each_unit(&self.reading, self.sources, chunk, &mut |unit| {
+            self.encode_unit(encoder, chunk, &unit, &mut sink)
+        })?;
+        let mut encoded = sink.finish();
+        encoded.size = size;
+        Ok(encoded)
+    }
+
+    fn encode_unit(
+        &self,
+        encoder: &mut Encoder<'a>,
+        chunk: &Chunk,
+        unit: &Unit<'_>,
+        sink: &mut Sink,
+    ) -> Result<(), DataError> {
+        if unit.begins_document {
+            sink.encoded.documents.push(sink.position());
+        }
+        let unfit = |why: String| {
+            let part = &chunk.parts[0];
+            DataError::BadInput {
+                path: self.sources[part.begin.source].path.clone(),
+                offset: part.begin.offset,
+                why: format!("the tokenizer cannot encode text that begins in the mebibyte here: {why}"),
+            }
+        };
+        match unit.text {
+            Content::Line(line) => {
+                if unit.begins_sentence {
+                    sink.encoded.sentences.push(sink.position());
+                }
+                encoder.encode(line, &mut sink.ids).map_err(unfit)?;
+                if unit.ends {
+                    sink.ids.extend_from_slice(&self.line_end);
+                }
+                sink.pack_if_full();
+                return Ok(());
+            }
+            Content::Text(text) => {
+                sink.pack();
+                encoder.encode_lines(text, &mut sink.ids, &mut sink.line_starts).map_err(unfit)?;
+                sink.take_sentences(unit.begins_sentence || starts_blank(text.as_bytes()));
+            }
+            Content::Bytes(bytes) => {
+                sink.pack();
+                if let Some(at) = encoder.first_unknown_byte(bytes) {
+                    return Err(unfit(format!(
+                        "byte 0x{:02X} has no code; train the tokenizer on all splits",
+                        bytes[at]
+                    )));
+                }
+                for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+                    if !line.trim_ascii().is_empty() {
+                        sink.line_starts.push(sink.ids.len() as u32);
+                    }
+                    encoder.encode_bytes(line, &mut sink.ids);
+                }
+                sink.take_sentences(unit.begins_sentence || starts_blank(bytes));
+            }
+        }
+        if unit.ends {
+            sink.ids.extend(self.tokenizer.eos_id());
+        }
+        sink.pack();
+        Ok(())
+    }
+}
+
+/// Whether the first line is blank, so that no sentence begins in it.
+fn starts_blank(text: &[u8]) -> bool {
+    let end = memchr::memchr(b'\n', text).unwrap_or(text.len());
+    text[..end].trim_ascii().is_empty()
+}
+
+/// Collects ids and packs them, so that no more than a unit's worth of them is held at full width.
+struct Sink {
+    dtype: Dtype,
+    unk: Option<u32>,
+    ids: Vec<u32>,
+    /// Places in `ids` at which lines begin.
+    line_starts: Vec<u32>,
+    encoded: Encoded,
+}
+
+impl Sink {
+    /// Ids held before they are packed.
+    const HELD: usize = 1 << 14;
+
+    /// Number of tokens so far.
+    fn position(&self) -> u32 {
+        (self.encoded.payload.len() / self.dtype.bytes() + self.ids.len()) as u32
+    }
+
+    /// Turns line starts into sentences; call with everything before the unit packed.
+    fn take_sentences(&mut self, first_begins: bool) {
+        let base = (self.encoded.payload.len() / self.dtype.bytes()) as u32;
+        let skipped = usize::from(!first_begins);
+        self.encoded.sentences.extend(self.line_starts.iter().skip(skipped).map(|start| base + start));
+        self.line_starts.clear();
+    }
+
+    fn pack_if_full(&mut self) {
+        if self.ids.len() >= Self::HELD {
+            self.pack();
+        }
+    }
+
+    fn pack(&mut self) {
+        if let Some(unk) = self.unk {
+            self.encoded.unknown += self.ids.iter().filter(|id| **id == unk).count() as u64;
+        }
+        match self.dtype {
+            Dtype::U16 => {
+                self.encoded.payload.extend(self.ids.iter().flat_map(|id| (*id as u16).to_le_bytes()));
+            }
+            Dtype::U32 => self.encoded.payload.extend(self.ids.iter().flat_map(|id| id.to_le_bytes())),
+        }
+        self.ids.clear();
+    }
+
+    fn finish(mut self) -> Encoded {
+        self.pack();
+        self.encoded
+    }
+}

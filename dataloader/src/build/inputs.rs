@@ -1,0 +1,132 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::options::BuildOptions;
+use super::split::{RecordFilter, byte_marks, split_of};
+use crate::corpus::Split;
+use crate::error::DataError;
+use crate::input::{
+    ChunkReader, Cut, Position, STDIN, Source, align_to_line, collect, measure, place_of, spool_stdin,
+};
+use crate::preset::Preset;
+
+/// A stretch of text: what a split is made from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Stretch {
+    pub(crate) sources: Vec<Source>,
+    pub(crate) begin: Position,
+    pub(crate) end: Position,
+    /// Which of the records belong to the split, where one file holds several splits' records.
+    pub(crate) filter: Option<RecordFilter>,
+}
+
+impl Stretch {
+    /// All of some sources.
+    pub(crate) fn whole(sources: Vec<Source>) -> Stretch {
+        let end = Position::start_of(sources.len());
+        Stretch { sources, begin: Position::start_of(0), end, filter: None }
+    }
+
+    /// Bytes on disk that reading the stretch is measured by.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        let last = self.sources.get(self.end.source).filter(|source| source.is_compressed());
+        let end = self.file_bytes_before(self.end) + last.map_or(0, |source| source.file_bytes);
+        end.saturating_sub(self.file_bytes_before(self.begin))
+    }
+
+    /// Bytes on disk before a place; where that is inside a compressed file, before the file.
+    pub(crate) fn file_bytes_before(&self, place: Position) -> u64 {
+        let before: u64 = self.sources.iter().take(place.source).map(|source| source.file_bytes).sum();
+        match self.sources.get(place.source) {
+            Some(source) if !source.is_compressed() => before + place.offset,
+            _ => before,
+        }
+    }
+
+    /// Reads the stretch from a place in it on.
+    pub(crate) fn reader(&self, cut: Cut, at: Position) -> ChunkReader<'_> {
+        ChunkReader::new(&self.sources, cut, self.begin, at, self.end)
+    }
+}
+
+/// Finds the inputs of every split.
+pub(crate) fn stretches(
+    options: &BuildOptions,
+    scratch: &Path,
+) -> Result<BTreeMap<Split, Stretch>, DataError> {
+    let explicit =
+        [(Split::Train, &options.train), (Split::Valid, &options.valid), (Split::Test, &options.test)];
+    let Some(shares) = options.shares() else {
+        let named = explicit.into_iter().filter(|(_, inputs)| !inputs.is_empty());
+        return named
+            .map(|(split, inputs)| {
+                Ok((split, Stretch::whole(resolve(inputs, &options.extensions, scratch)?)))
+            })
+            .collect();
+    };
+    let sources = resolve(&options.train, &options.extensions, scratch)?;
+    let wanted = Split::ALL.into_iter().filter(|split| shares[*split as usize] > 0.0);
+    match options.preset {
+        Preset::Jsonl => Ok(wanted.map(|split| (split, records_of(&sources, shares, split))).collect()),
+        Preset::Documents if every_split_gets_a_file(shares, sources.len()) => {
+            Ok(wanted.map(|split| (split, files_of(&sources, shares, split))).collect())
+        }
+        Preset::Enwik8 | Preset::Text8 => cut_by_bytes(sources, shares, false),
+        _ => cut_by_bytes(sources, shares, true),
+    }
+}
+
+/// The files that inputs stand for; standard input is written into the scratch folder first.
+pub(crate) fn resolve(
+    inputs: &[PathBuf],
+    extensions: &[String],
+    scratch: &Path,
+) -> Result<Vec<Source>, DataError> {
+    let mut sources = Vec::new();
+    for input in inputs {
+        match input.as_os_str() == STDIN {
+            true => sources.push(spool_stdin(&scratch.join("stdin"))?),
+            false => sources.extend(collect(std::slice::from_ref(input), extensions)?),
+        }
+    }
+    Ok(sources)
+}
+
+fn records_of(sources: &[Source], shares: [f64; 3], split: Split) -> Stretch {
+    Stretch { filter: Some(RecordFilter { shares, split }), ..Stretch::whole(sources.to_vec()) }
+}
+
+fn every_split_gets_a_file(shares: [f64; 3], files: usize) -> bool {
+    let has_file = |split: Split| (0..files as u64).any(|file| split_of(shares, file) == split);
+    Split::ALL.into_iter().all(|split| shares[split as usize] == 0.0 || has_file(split))
+}
+
+fn files_of(sources: &[Source], shares: [f64; 3], split: Split) -> Stretch {
+    let numbered = sources.iter().enumerate();
+    let mine = numbered.filter(|(number, _)| split_of(shares, *number as u64) == split);
+    Stretch::whole(mine.map(|(_, source)| source.clone()).collect())
+}
+
+/// Cuts the concatenation of the sources in contiguous stretches, at line starts where asked.
+fn cut_by_bytes(
+    sources: Vec<Source>,
+    shares: [f64; 3],
+    at_lines: bool,
+) -> Result<BTreeMap<Split, Stretch>, DataError> {
+    let sizes = measure(&sources)?;
+    let marks = byte_marks(shares, sizes.iter().sum());
+    let place = |mark: u64| match at_lines {
+        true => align_to_line(&sources, place_of(&sizes, mark)),
+        false => Ok(place_of(&sizes, mark)),
+    };
+    let mut splits = BTreeMap::new();
+    for (number, split) in Split::ALL.into_iter().enumerate() {
+        if shares[number] > 0.0 {
+            let (begin, end) = (place(marks[number])?, place(marks[number + 1])?);
+            splits.insert(split, Stretch { sources: sources.clone(), begin, end, filter: None });
+        }
+    }
+    Ok(splits)
+}

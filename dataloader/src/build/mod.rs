@@ -1,0 +1,20 @@
+//! Building a corpus: text in, shards out, in parallel, in bounded memory, and so that it can be interrupted.
+
+mod encode;
+mod inputs;
+mod journal;
+mod observer;
+mod options;
+mod pipeline;
+mod plan;
+mod run;
+mod shards;
+mod split;
+mod units;
+
+pub(crate) use inputs::Stretch;
+pub use observer::{BuildObserver, Stage};
+pub use options::{BuildOptions, DEFAULT_SHARD_TOKENS, InvalidUtf8, TokenizerChoice};
+pub(crate) use pipeline::{Next, in_order, worker_pool};
+pub use run::build;
+pub(crate) use units::{Content, Reading, Unit, for_each_unit};

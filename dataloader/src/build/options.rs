@@ -1,0 +1,158 @@
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::DataError;
+use crate::preset::Preset;
+use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
+
+/// Tokens after which a shard is closed: 128 MiB of 16-bit ids.
+pub const DEFAULT_SHARD_TOKENS: u64 = 1 << 26;
+/// How far the shares of a split may be from adding up to one.
+const SHARE_TOLERANCE: f64 = 1e-6;
+
+/// What to do with input that is not UTF-8. Byte tokenizers take any input and never ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InvalidUtf8 {
+    /// Fail, naming file and offset.
+    #[default]
+    Fail,
+    /// Replace every invalid sequence by U+FFFD, and count them.
+    Replace,
+}
+
+/// Where a build's tokenizer comes from.
+#[derive(Clone, Debug)]
+pub enum TokenizerChoice {
+    /// The preset's own: words for WikiText and Penn Treebank, the reference's coding of bytes for enwik8 and text8.
+    Preset,
+    /// Trained on the train split first.
+    Train(TrainOptions),
+    /// One that exists.
+    Given(Tokenizer),
+}
+
+/// What to build a corpus from and how.
+#[derive(Clone, Debug)]
+pub struct BuildOptions {
+    /// How the text is cut.
+    pub preset: Preset,
+    /// Files, folders or `-` for standard input: the train split, or all splits where `split` is given.
+    pub train: Vec<PathBuf>,
+    /// Inputs of the valid split.
+    pub valid: Vec<PathBuf>,
+    /// Inputs of the test split.
+    pub test: Vec<PathBuf>,
+    /// The shares of train, valid and test that `train` is cut into.
+    pub split: Option<[f64; 3]>,
+    /// Where the tokenizer comes from.
+    pub tokenizer: TokenizerChoice,
+    /// The corpus folder to make.
+    pub output: PathBuf,
+    /// Threads that encode; 0 for one per core.
+    pub workers: usize,
+    /// Whether shards are compressed with zstd.
+    pub compress: bool,
+    /// Extensions of the files taken from folders; all files where empty.
+    pub extensions: Vec<String>,
+    /// What to do with input that is not UTF-8.
+    pub invalid_utf8: InvalidUtf8,
+    /// Tokens after which a shard is closed.
+    pub shard_tokens: u64,
+}
+
+impl BuildOptions {
+    /// The defaults for a preset: one worker per core, plain shards of [`DEFAULT_SHARD_TOKENS`].
+    pub fn new(preset: Preset, train: Vec<PathBuf>, output: PathBuf) -> BuildOptions {
+        BuildOptions {
+            preset,
+            train,
+            valid: Vec::new(),
+            test: Vec::new(),
+            split: None,
+            tokenizer: TokenizerChoice::Preset,
+            output,
+            workers: 0,
+            compress: false,
+            extensions: Vec::new(),
+            invalid_utf8: InvalidUtf8::Fail,
+            shard_tokens: DEFAULT_SHARD_TOKENS,
+        }
+    }
+
+    /// The shares to cut the train input into, if it is cut at all.
+    pub(crate) fn shares(&self) -> Option<[f64; 3]> {
+        let explicit = !self.valid.is_empty() || !self.test.is_empty();
+        self.split.or_else(|| self.preset.default_split().filter(|_| !explicit))
+    }
+
+    /// Refuses options that contradict each other.
+    pub(crate) fn check(&self) -> Result<(), DataError> {
+        let usage = |message: &str| Err(DataError::Usage(message.into()));
+        if self.train.is_empty() {
+            return usage("name at least one input for the train split with --train");
+        }
+        if self.shard_tokens == 0 {
+            return usage("a shard needs at least one token");
+        }
+        if self.split.is_some() && !(self.valid.is_empty() && self.test.is_empty()) {
+            return usage("--split cuts the train input; leave out --valid and --test, or leave out --split");
+        }
+        if let Some(shares) = self.split {
+            let sum: f64 = shares.iter().sum();
+            let possible = shares.iter().all(|share| (0.0..=1.0).contains(share)) && shares[0] > 0.0;
+            if !possible || (sum - 1.0).abs() > SHARE_TOLERANCE {
+                return usage(
+                    "--split needs three shares that add up to 1, the first above 0, such as 0.9,0.05,0.05",
+                );
+            }
+        }
+        let stdin = |inputs: &[PathBuf]| inputs.iter().filter(|path| path.as_os_str() == "-").count();
+        if stdin(&self.train) + stdin(&self.valid) + stdin(&self.test) > 1 {
+            return usage("standard input (-) can be read for one split only, once");
+        }
+        self.check_tokenizer()
+    }
+
+    fn check_tokenizer(&self) -> Result<(), DataError> {
+        let usage = |message: String| Err(DataError::Usage(message));
+        let kind = match &self.tokenizer {
+            TokenizerChoice::Preset => return self.check_preset_tokenizer(),
+            TokenizerChoice::Train(options) => {
+                options.check()?;
+                options.kind
+            }
+            TokenizerChoice::Given(tokenizer) => tokenizer.kind(),
+        };
+        let codes_bytes = matches!(self.preset, Preset::Enwik8 | Preset::Text8);
+        if codes_bytes && kind != TokenizerKind::Byte {
+            return usage(format!(
+                "the {} preset codes bytes: leave out the tokenizer for the reference's coding, or choose the byte \
+                 kind; other tokenizers go with the documents preset",
+                self.preset
+            ));
+        }
+        if let TokenizerChoice::Given(tokenizer) = &self.tokenizer
+            && matches!(self.preset, Preset::WikiText | Preset::Ptb | Preset::Sentences)
+            && tokenizer.eos_id().is_none()
+            && kind != TokenizerKind::Byte
+        {
+            return usage(format!(
+                "the {} preset ends every line with an end-of-sentence token and this tokenizer has none",
+                self.preset
+            ));
+        }
+        Ok(())
+    }
+
+    fn check_preset_tokenizer(&self) -> Result<(), DataError> {
+        match self.preset {
+            Preset::WikiText | Preset::Ptb | Preset::Enwik8 | Preset::Text8 => Ok(()),
+            Preset::Sentences | Preset::Jsonl | Preset::Documents => Err(DataError::Usage(format!(
+                "the {} preset needs a tokenizer: give --tokenizer DIR or --tokenizer-kind KIND",
+                self.preset
+            ))),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+use crate::error::DataError;
+use crate::input::{Chunk, ChunkReader};
+
+/// Text in work per worker. While this much is encoded, as much again is read and what came out before is written.
+const TEXT_PER_WORKER: usize = 4 << 20;
+
+/// What the consumer of a pipeline wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// More.
+    Continue,
+    /// Nothing more.
+    Stop,
+}
+
+/// The threads of a build: as many as asked for, or one per core.
+pub(crate) fn worker_pool(workers: usize) -> Result<ThreadPool, DataError> {
+    ThreadPoolBuilder::new()
+        .num_threads(workers)
+        .thread_name(|number| format!("segue-encode-{number}"))
+        .build()
+        .map_err(|e| DataError::Thread(format!("cannot be started: {e}")))
+}
+
+/// What is known of a chunk once its text is gone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkEnd {
+    pub(crate) after: crate::input::Position,
+    pub(crate) file_bytes_read: u64,
+}
+
+/// Reads chunks, works on them in parallel, and hands the results on in the order of the chunks.
+///
+/// Reading the next batch, working on this one and consuming the last one go on at the same time; each waits for the
+/// others at the end of a batch, so what is in memory is bounded by two batches and their results.
+pub(crate) fn in_order<T: Send>(
+    pool: &ThreadPool,
+    reader: &mut ChunkReader<'_>,
+    work: impl Fn(&Chunk) -> Result<T, DataError> + Sync,
+    mut consume: impl FnMut(T, ChunkEnd) -> Result<Next, DataError> + Send,
+) -> Result<(), DataError> {
+    let budget = TEXT_PER_WORKER * pool.current_num_threads();
+    let mut batch = read_batch(reader, budget)?;
+    let mut results: Vec<(Result<T, DataError>, ChunkEnd)> = Vec::new();
+    while !batch.is_empty() || !results.is_empty() {
+        let finished = std::mem::take(&mut results);
+        let (next, (following, worked)) = pool.join(
+            || consume_all(finished, &mut consume),
+            || {
+                rayon::join(
+                    || if batch.is_empty() { Ok(Vec::new()) } else { read_batch(reader, budget) },
+                    || batch.par_iter().map(|chunk| (work(chunk), end_of(chunk))).collect(),
+                )
+            },
+        );
+        if next? == Next::Stop {
+            return Ok(());
+        }
+        results = worked;
+        batch = following?;
+    }
+    Ok(())
+}
+
+fn end_of(chunk: &Chunk) -> ChunkEnd {
+    ChunkEnd { after: chunk.after, file_bytes_read: chunk.file_bytes_read }
+}
+
+fn read_batch(reader: &mut ChunkReader<'_>, budget: usize) -> Result<Vec<Chunk>, DataError> {
+    let mut batch = Vec::new();
+    let mut held = 0;
+    while held < budget {
+        let Some(chunk) = reader.next_chunk()? else { break };
+        held += chunk.text.len();
+        batch.push(chunk);
+    }
+    Ok(batch)
+}
+
+fn consume_all<T>(
+    results: Vec<(Result<T, DataError>, ChunkEnd)>,
+    consume: &mut impl FnMut(T, ChunkEnd) -> Result<Next, DataError>,
+) -> Result<Next, DataError> {
+    for (result, end) in results {
+        if consume(result?, end)? == Next::Stop {
+            return Ok(Next::Stop);
+        }
+    }
+    Ok(Next::Continue)
+}

@@ -1,0 +1,87 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::inputs::Stretch;
+use super::options::{BuildOptions, InvalidUtf8, TokenizerChoice};
+use crate::corpus::{Split, write_whole};
+use crate::error::DataError;
+use crate::preset::Preset;
+use crate::tokenizer::TrainOptions;
+
+/// Version of the files in a build's own folder; another version's build is begun anew.
+const PLAN_VERSION: u32 = 1;
+/// Name of the plan in a build's own folder.
+const PLAN_FILE: &str = "plan.json";
+
+/// Everything that the result of a build depends on. A build that finds another plan than its own in its output folder
+/// begins anew.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    version: u32,
+    preset: Preset,
+    tokenizer: PlannedTokenizer,
+    compress: bool,
+    invalid_utf8: InvalidUtf8,
+    shard_tokens: u64,
+    pub(crate) splits: BTreeMap<Split, Stretch>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum PlannedTokenizer {
+    Preset,
+    Trained(TrainOptions),
+    Given(String),
+}
+
+impl Plan {
+    pub(crate) fn new(options: &BuildOptions, splits: BTreeMap<Split, Stretch>) -> Plan {
+        Plan {
+            version: PLAN_VERSION,
+            preset: options.preset,
+            tokenizer: match &options.tokenizer {
+                TokenizerChoice::Preset => PlannedTokenizer::Preset,
+                TokenizerChoice::Train(options) => PlannedTokenizer::Trained(options.clone()),
+                TokenizerChoice::Given(tokenizer) => PlannedTokenizer::Given(tokenizer.fingerprint()),
+            },
+            compress: options.compress,
+            invalid_utf8: options.invalid_utf8,
+            shard_tokens: options.shard_tokens,
+            splits,
+        }
+    }
+
+    /// The plan of the build that was interrupted in this folder, if there is one that can be read.
+    pub(crate) fn read(scratch: &Path) -> Option<Plan> {
+        serde_json::from_slice(&fs::read(scratch.join(PLAN_FILE)).ok()?).ok()
+    }
+
+    pub(crate) fn write(&self, scratch: &Path) -> Result<(), DataError> {
+        let text = serde_json::to_vec(self).map_err(|e| DataError::write(scratch, e.into()))?;
+        write_whole(&scratch.join(PLAN_FILE), &text)
+    }
+
+    /// What has changed since another plan, in the user's terms.
+    pub(crate) fn difference(&self, old: &Plan) -> String {
+        for (split, stretch) in &self.splits {
+            let Some(before) = old.splits.get(split) else {
+                return format!("the {split} split is new");
+            };
+            for (now, then) in stretch.sources.iter().zip(&before.sources) {
+                if now != then {
+                    return format!("the input {} changed", now.path.display());
+                }
+            }
+            if stretch != before {
+                return format!("the inputs of the {split} split changed");
+            }
+        }
+        match self.tokenizer == old.tokenizer {
+            true => "the options changed".into(),
+            false => "the tokenizer changed".into(),
+        }
+    }
+}

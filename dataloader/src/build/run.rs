@@ -1,0 +1,231 @@
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rayon::ThreadPool;
+use rustix::fs::{FlockOperation, flock};
+
+use super::encode::ChunkEncoder;
+use super::inputs::{Stretch, stretches};
+use super::journal::{Entry, Journal};
+use super::observer::{BuildObserver, Stage};
+use super::options::{BuildOptions, TokenizerChoice};
+use super::pipeline::{Next, in_order, worker_pool};
+use super::plan::Plan;
+use super::shards::SplitWriter;
+use super::units::Reading;
+use crate::corpus::{
+    BUILD_FOLDER, CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, Split, SplitInfo, TOKENIZER_FOLDER,
+    TokenizerInfo, make_folder,
+};
+use crate::error::DataError;
+use crate::preset::{Layout, Preset};
+use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions, train_on};
+
+/// Builds a corpus and returns its `corpus.json`.
+///
+/// The result depends on the inputs and the options, not on the number of workers or on interruptions: a build that was
+/// killed is taken up again by the same call, without redoing finished shards. Where inputs or options have changed since,
+/// it begins anew and says so through the observer.
+pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<CorpusInfo, DataError> {
+    options.check()?;
+    let output = options.output.as_path();
+    let scratch = output.join(BUILD_FOLDER);
+    let _lock = claim(output, &scratch)?;
+    let plan = Plan::new(options, stretches(options, &scratch)?);
+    match Plan::read(&scratch) {
+        Some(old) if old == plan => observer.note("going on with the interrupted build"),
+        Some(old) => {
+            let why = plan.difference(&old);
+            observer.note(&format!("{why} since the interrupted build: beginning anew"));
+            clear(output, &scratch)?;
+        }
+        None => clear(output, &scratch)?,
+    }
+    plan.write(&scratch)?;
+    let mut build = Build {
+        options,
+        observer,
+        pool: worker_pool(options.workers)?,
+        journal: Journal::open(&scratch, output)?,
+        published: 0,
+    };
+    let tokenizer = build.tokenizer(&plan)?;
+    let mut splits = BTreeMap::new();
+    for (split, stretch) in &plan.splits {
+        splits.insert(*split, build.split(*split, stretch, &tokenizer)?);
+    }
+    let info = describe(options.preset, &tokenizer, splits);
+    info.write(output)?;
+    fs::remove_dir_all(&scratch).map_err(|e| DataError::write(&scratch, e))?;
+    Ok(info)
+}
+
+/// Makes sure that the output folder may be built in, and that nobody else builds there while the lock is held.
+fn claim(output: &Path, scratch: &Path) -> Result<File, DataError> {
+    let refuse = |why: &str| Err(DataError::Output { path: output.into(), why: why.into() });
+    if output.join(CORPUS_FILE).exists() {
+        return refuse("it holds a finished corpus; remove that or choose another folder");
+    }
+    if output.exists() && !scratch.exists() {
+        let mut entries = fs::read_dir(output)
+            .map_err(|e| DataError::Output { path: output.into(), why: e.to_string() })?;
+        if entries.next().is_some() {
+            return refuse("it holds other files; choose an empty or a new folder");
+        }
+    }
+    make_folder(scratch)?;
+    let path = scratch.join("lock");
+    let lock = File::create(&path).map_err(|e| DataError::write(&path, e))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(_) => refuse("another build is writing there; wait for it or choose another folder"),
+    }
+}
+
+/// Removes what an earlier build has left, except for its scratch folder's lock and standard input.
+fn clear(output: &Path, scratch: &Path) -> Result<(), DataError> {
+    let remove = |path: PathBuf| match fs::remove_dir_all(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(DataError::write(&path, e)),
+        _ => Ok(()),
+    };
+    Split::ALL.into_iter().try_for_each(|split| remove(output.join(split.name())))?;
+    remove(output.join(TOKENIZER_FOLDER))?;
+    for file in ["plan.json", "journal.jsonl"] {
+        let path = scratch.join(file);
+        if path.exists() {
+            fs::remove_file(&path).map_err(|e| DataError::write(&path, e))?;
+        }
+    }
+    Ok(())
+}
+
+/// How a preset's text is read for a tokenizer of some kind.
+pub(crate) fn reading(options: &BuildOptions, stretch: &Stretch, byte_tokenizer: bool) -> Reading {
+    let coded = matches!(options.tokenizer, TokenizerChoice::Preset);
+    Reading {
+        layout: options.preset.layout(),
+        invalid_utf8: options.invalid_utf8,
+        raw: byte_tokenizer,
+        trim: options.preset == Preset::Text8 && coded,
+        filter: stretch.filter,
+    }
+}
+
+struct Build<'a> {
+    options: &'a BuildOptions,
+    observer: &'a dyn BuildObserver,
+    pool: ThreadPool,
+    journal: Journal,
+    /// Shards published by this call.
+    published: u64,
+}
+
+impl Build<'_> {
+    /// Loads, trains or takes over the tokenizer; afterwards it is in the corpus folder.
+    fn tokenizer(&mut self, plan: &Plan) -> Result<Tokenizer, DataError> {
+        let folder = self.options.output.join(TOKENIZER_FOLDER);
+        if let Some(fingerprint) = self.journal.tokenizer()
+            && let Ok(tokenizer) = Tokenizer::load(&folder)
+            && tokenizer.fingerprint() == fingerprint
+        {
+            return Ok(tokenizer);
+        }
+        let tokenizer = match &self.options.tokenizer {
+            TokenizerChoice::Given(tokenizer) => tokenizer.clone(),
+            TokenizerChoice::Train(train) => self.train(plan, train, false)?,
+            TokenizerChoice::Preset => match self.options.preset.layout() {
+                // The reference counts symbols over all splits.
+                Layout::Bytes => self.train(plan, &TrainOptions::coded_bytes(), true)?,
+                _ => {
+                    let lower_case = self.options.preset == Preset::Ptb;
+                    let words = TrainOptions { lower_case, ..TrainOptions::new(TokenizerKind::Word) };
+                    self.train(plan, &words, false)?
+                }
+            },
+        };
+        tokenizer.save(&folder)?;
+        self.journal.record(Entry::Tokenizer { fingerprint: tokenizer.fingerprint() })?;
+        Ok(tokenizer)
+    }
+
+    fn train(&self, plan: &Plan, train: &TrainOptions, all_splits: bool) -> Result<Tokenizer, DataError> {
+        let is_byte = train.kind == TokenizerKind::Byte;
+        let wanted = plan.splits.iter().filter(|(split, _)| all_splits || **split == Split::Train);
+        let texts: Vec<_> =
+            wanted.map(|(_, stretch)| (stretch, reading(self.options, stretch, is_byte))).collect();
+        train_on(&texts, train, &self.pool, self.observer)
+    }
+
+    /// Builds the shards of a split that are not finished yet.
+    fn split(
+        &mut self,
+        split: Split,
+        stretch: &Stretch,
+        tokenizer: &Tokenizer,
+    ) -> Result<SplitInfo, DataError> {
+        let folder = self.options.output.join(split.name());
+        make_folder(&folder)?;
+        let mut info = SplitInfo::default();
+        let mut at = stretch.begin;
+        for entry in self.journal.shards(split) {
+            entry.add_to(&mut info);
+            at = entry.after;
+        }
+        let reading = reading(self.options, stretch, tokenizer.kind() == TokenizerKind::Byte);
+        let encoder = ChunkEncoder::new(tokenizer, reading, &stretch.sources);
+        let mut shards = SplitWriter {
+            split,
+            folder: &folder,
+            options: self.options,
+            dtype: Dtype::for_vocabulary(tokenizer.vocab_size()),
+            journal: &mut self.journal,
+            observer: self.observer,
+            published: &mut self.published,
+            open: None,
+            info,
+        };
+        let (observer, already) = (self.observer, stretch.file_bytes_before(stretch.begin));
+        observer.stage(Stage::Encoding(split), stretch.file_bytes());
+        let mut reader = stretch.reader(reading.layout.cut(), at);
+        in_order(
+            &self.pool,
+            &mut reader,
+            |chunk| encoder.encode(chunk),
+            |encoded, end| {
+                shards.append(&encoded, end.after)?;
+                observer.progress(end.file_bytes_read.saturating_sub(already));
+                Ok(Next::Continue)
+            },
+        )?;
+        let info = shards.finish()?;
+        match info.tokens {
+            0 => Err(DataError::EmptyInput {
+                why: format!("the {split} split holds no text; check its inputs"),
+            }),
+            _ => Ok(info),
+        }
+    }
+}
+
+fn describe(preset: Preset, tokenizer: &Tokenizer, splits: BTreeMap<Split, SplitInfo>) -> CorpusInfo {
+    let mut info = CorpusInfo {
+        format: CorpusInfo::FORMAT.into(),
+        version: CORPUS_VERSION,
+        preset: preset.name().into(),
+        dtype: Dtype::for_vocabulary(tokenizer.vocab_size()),
+        vocab_size: tokenizer.vocab_size(),
+        tokenizer: TokenizerInfo {
+            kind: tokenizer.kind().name().into(),
+            fingerprint: tokenizer.fingerprint(),
+            vocab_size: tokenizer.vocab_size(),
+            eos_id: tokenizer.eos_id(),
+            unk_id: tokenizer.unk_id(),
+            files: tokenizer.file_infos(),
+        },
+        splits,
+        fingerprint: String::new(),
+    };
+    info.fingerprint = info.computed_fingerprint();
+    info
+}

@@ -1,0 +1,262 @@
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::options::InvalidUtf8;
+use super::split::RecordFilter;
+use crate::error::DataError;
+use crate::input::{CHUNK_BYTES, Chunk, Cut, Part, Source, find_cut};
+use crate::preset::Layout;
+
+/// Text that is encoded by itself.
+pub(crate) struct Unit<'a> {
+    pub(crate) text: Content<'a>,
+    /// Whether a document begins here.
+    pub(crate) begins_document: bool,
+    /// Whether the unit's first line begins here; otherwise it goes on with a line that was cut.
+    pub(crate) begins_sentence: bool,
+    /// Whether the token that ends a line or document comes after it.
+    pub(crate) ends: bool,
+}
+
+/// What a unit holds.
+pub(crate) enum Content<'a> {
+    /// One line without its end.
+    Line(&'a str),
+    /// Text with line breaks.
+    Text(&'a str),
+    /// Bytes that need not be text.
+    Bytes(&'a [u8]),
+}
+
+/// Sizes of the source text that a chunk's units were made from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SourceSize {
+    pub(crate) bytes: u64,
+    pub(crate) chars: u64,
+    pub(crate) replaced: u64,
+}
+
+impl SourceSize {
+    fn add(&mut self, text: &[u8]) {
+        self.bytes += text.len() as u64;
+        // Every byte that does not continue a UTF-8 sequence begins a character.
+        self.chars += text.iter().filter(|byte| **byte & 0xC0 != 0x80).count() as u64;
+    }
+}
+
+/// How text is turned into units.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) layout: Layout,
+    pub(crate) invalid_utf8: InvalidUtf8,
+    /// Whether text may be any bytes, because a byte tokenizer takes them.
+    pub(crate) raw: bool,
+    /// Whether white space at both ends of the whole stretch is left out.
+    pub(crate) trim: bool,
+    /// Which records belong to the split.
+    pub(crate) filter: Option<RecordFilter>,
+}
+
+/// Calls `each` with the units of a chunk in order.
+pub(crate) fn for_each_unit(
+    reading: &Reading,
+    sources: &[Source],
+    chunk: &Chunk,
+    each: &mut dyn FnMut(Unit<'_>) -> Result<(), DataError>,
+) -> Result<SourceSize, DataError> {
+    let mut size = SourceSize::default();
+    for part in &chunk.parts {
+        let bytes = &chunk.text[part.bytes.clone()];
+        let context = Context { reading, part, source: &sources[part.begin.source.min(sources.len() - 1)] };
+        match reading.layout {
+            Layout::Bytes => context.stream(bytes, &mut size, each)?,
+            Layout::Lines { headings, blank_separates } => {
+                let text = context.text(bytes, &mut size)?;
+                context.lines(&text, headings, blank_separates, each)?;
+            }
+            Layout::Records => context.records(bytes, &mut size, each)?,
+            Layout::Documents => context.document(bytes, &mut size, each)?,
+        }
+    }
+    Ok(size)
+}
+
+struct Context<'a> {
+    reading: &'a Reading,
+    part: &'a Part,
+    source: &'a Source,
+}
+
+type Each<'e> = &'e mut dyn FnMut(Unit<'_>) -> Result<(), DataError>;
+
+impl Context<'_> {
+    /// Checks that bytes are text and counts them.
+    fn text<'b>(&self, bytes: &'b [u8], size: &mut SourceSize) -> Result<Cow<'b, str>, DataError> {
+        size.add(bytes);
+        let error = match std::str::from_utf8(bytes) {
+            Ok(text) => return Ok(Cow::Borrowed(text)),
+            Err(error) => error,
+        };
+        if self.reading.invalid_utf8 == InvalidUtf8::Fail {
+            let offset = self.part.begin.offset + error.valid_up_to() as u64;
+            return Err(DataError::NotUtf8 { path: self.source.path.clone(), offset });
+        }
+        size.replaced += bytes.utf8_chunks().filter(|chunk| !chunk.invalid().is_empty()).count() as u64;
+        Ok(String::from_utf8_lossy(bytes))
+    }
+
+    fn stream(&self, bytes: &[u8], size: &mut SourceSize, each: Each<'_>) -> Result<(), DataError> {
+        let mut bytes = bytes;
+        if self.reading.trim && self.part.starts_all {
+            bytes = bytes.trim_ascii_start();
+        }
+        if self.reading.trim && self.part.ends_all {
+            bytes = bytes.trim_ascii_end();
+        }
+        size.add(bytes);
+        each(Unit {
+            text: Content::Bytes(bytes),
+            begins_document: self.part.starts_all,
+            begins_sentence: !self.part.begin.mid_line,
+            ends: false,
+        })
+    }
+
+    fn lines(
+        &self,
+        text: &str,
+        headings: bool,
+        blank_separates: bool,
+        each: Each<'_>,
+    ) -> Result<(), DataError> {
+        let begin = &self.part.begin;
+        let mut continues = begin.mid_line;
+        // Whether the next line that holds text begins a document, whatever it says.
+        let mut document_waits = match blank_separates {
+            true => begin.after_blank || self.part.starts_file,
+            false => begin.file_blank || self.part.starts_file,
+        };
+        let mut after_blank = begin.after_blank || self.part.starts_file;
+        let mut lines = text.split_inclusive('\n').peekable();
+        while let Some(whole) = lines.next() {
+            let complete = whole.ends_with('\n');
+            let line = whole.strip_suffix('\n').map_or(whole, |line| line.strip_suffix('\r').unwrap_or(line));
+            // A line that is cut goes on in the next chunk, unless the file ends with it.
+            let ends = complete || lines.peek().is_none() && self.part.ends_file;
+            let blank = line.trim().is_empty();
+            let separates = blank_separates && blank && !continues;
+            if separates {
+                document_waits = true;
+                continue;
+            }
+            // A title stands between blank lines; no title is the last line of a chunk, unless the file ends with it.
+            let stands_alone = after_blank && lines.peek().is_none_or(|next| next.trim().is_empty());
+            let is_title = headings && stands_alone && is_heading(line);
+            let begins_document = !blank && !continues && (document_waits || is_title);
+            each(Unit {
+                text: Content::Line(line),
+                begins_document,
+                begins_sentence: !blank && !continues,
+                ends,
+            })?;
+            document_waits &= blank;
+            after_blank = blank && !continues;
+            continues = !ends;
+        }
+        Ok(())
+    }
+
+    fn records(&self, bytes: &[u8], size: &mut SourceSize, each: Each<'_>) -> Result<(), DataError> {
+        #[derive(Deserialize)]
+        struct Record<'t> {
+            #[serde(borrow)]
+            text: Cow<'t, str>,
+        }
+        let mut offset = self.part.begin.offset;
+        for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let at = offset;
+            offset += line.len() as u64;
+            let number = self.part.begin.lines + number as u64;
+            if line.trim_ascii().is_empty() || self.reading.filter.is_some_and(|filter| !filter.takes(number))
+            {
+                continue;
+            }
+            let record: Record<'_> = serde_json::from_slice(line).map_err(|e| DataError::BadInput {
+                path: self.source.path.clone(),
+                offset: at,
+                why: format!("this line is not a JSON object with a string under \"text\": {e}"),
+            })?;
+            size.add(record.text.as_bytes());
+            whole_document(&record.text, each)?;
+        }
+        Ok(())
+    }
+
+    fn document(&self, bytes: &[u8], size: &mut SourceSize, each: Each<'_>) -> Result<(), DataError> {
+        let Part { starts_file, ends_file, .. } = *self.part;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // A document is cut before white space: what follows is the end of a line, or goes on with one.
+        let begins_sentence = starts_file || bytes[0] == b'\n';
+        if self.reading.raw {
+            size.add(bytes);
+            let (text, begins_document) = (Content::Bytes(bytes), starts_file);
+            return each(Unit { text, begins_document, begins_sentence, ends: ends_file });
+        }
+        let text = self.text(bytes, size)?;
+        each(Unit {
+            text: Content::Text(&text),
+            begins_document: starts_file,
+            begins_sentence,
+            ends: ends_file,
+        })
+    }
+}
+
+/// Calls `each` with a document that is held as a whole: one unit, or several where it is longer than a chunk.
+fn whole_document(text: &str, each: Each<'_>) -> Result<(), DataError> {
+    let mut rest = text;
+    let mut begins_document = true;
+    while !rest.is_empty() {
+        let mut length = rest.len();
+        if length > CHUNK_BYTES {
+            length = find_cut(&rest.as_bytes()[..CHUNK_BYTES], Cut::Documents);
+            while !rest.is_char_boundary(length) {
+                length -= 1;
+            }
+        }
+        let (now, later) = rest.split_at(length);
+        each(Unit {
+            text: Content::Text(now),
+            begins_document,
+            begins_sentence: begins_document || now.starts_with('\n'),
+            ends: later.is_empty(),
+        })?;
+        begins_document = false;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// Whether a line is the title of a WikiText article: ` = Title = ` with a single equals sign on both sides.
+fn is_heading(line: &str) -> bool {
+    let inner = line.trim().strip_prefix("= ").and_then(|rest| rest.strip_suffix(" ="));
+    inner.is_some_and(|title| !title.trim_start().starts_with('=') && !title.trim_end().ends_with('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_first_level_headings_begin_articles() {
+        for heading in [" = Homarus gammarus = ", " = A = B = ", "= x ="] {
+            assert!(is_heading(heading), "{heading:?}");
+        }
+        for other in [" = = Section = = ", " = = = Deeper = = = ", " text = more ", " = open ", " = = ", ""] {
+            assert!(!is_heading(other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! A corpus: a folder of shards with its tokenizer and `corpus.json`.
+
+mod info;
+mod open;
+mod stream;
+mod unpack;
+mod verify;
+
+pub(crate) use info::write_whole;
+pub use info::{
+    CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, FileInfo, ShardInfo, Split, SplitInfo, TokenizerInfo,
+};
+pub use open::Corpus;
+pub(crate) use open::{BUILD_FOLDER, TOKENIZER_FOLDER, make_folder};
+pub use stream::{Boundaries, TokenStream};
+pub use verify::{BadBlock, VerifyReport};

@@ -1,0 +1,233 @@
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::info::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo};
+use super::stream::{Boundaries, TokenStream};
+use super::unpack::{default_cache, unpack};
+use crate::error::DataError;
+use crate::shard::{HEADER_BYTES, INDEX_HEADER_BYTES, IndexHeader, MappedIndex, MappedShard, ShardHeader};
+use crate::tokenizer::Tokenizer;
+
+/// The folder of an unfinished build inside its output folder.
+pub(crate) const BUILD_FOLDER: &str = ".build";
+/// The folder of the tokenizer's files inside a corpus.
+pub(crate) const TOKENIZER_FOLDER: &str = "tokenizer";
+
+/// An opened corpus. Cloning shares it.
+///
+/// Opening reads `corpus.json` and the headers of the shards, never their tokens, so its cost does not grow with
+/// the size of the corpus. [`Corpus::verify`] is what reads everything.
+///
+/// ```no_run
+/// use segue_dataloader::{Corpus, Split};
+///
+/// let corpus = Corpus::open("wikitext-103".as_ref())?;
+/// let train = corpus.tokens(Split::Train)?;
+/// let mut ids = vec![0; 150];
+/// train.read(0, &mut ids)?;
+/// println!("{}", corpus.tokenizer()?.decode_signed(&ids));
+/// # Ok::<(), segue_dataloader::DataError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Corpus {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    dir: PathBuf,
+    cache: PathBuf,
+    info: CorpusInfo,
+}
+
+impl Corpus {
+    /// Opens a corpus; compressed shards are unpacked into the user's cache folder when they are first used
+    /// (`SEGUE_CACHE`, or `segue` in `XDG_CACHE_HOME` or `~/.cache`).
+    pub fn open(dir: &Path) -> Result<Corpus, DataError> {
+        Corpus::open_with_cache(dir, &default_cache())
+    }
+
+    /// Opens a corpus whose compressed shards are unpacked into the given folder.
+    pub fn open_with_cache(dir: &Path, cache: &Path) -> Result<Corpus, DataError> {
+        let info = CorpusInfo::read(dir)?;
+        if info.splits.values().all(|split| split.tokens == 0) {
+            return Err(DataError::corpus(dir, "it is empty: build it again from inputs that hold text"));
+        }
+        for (split, part) in &info.splits {
+            check_counts(dir, &info, *split, part)?;
+            for shard in &part.shards {
+                check_shard(dir, &info, *split, shard)?;
+                check_index(dir, *split, shard)?;
+            }
+        }
+        Ok(Corpus { inner: Arc::new(Inner { dir: dir.into(), cache: cache.into(), info }) })
+    }
+
+    /// The content of `corpus.json`.
+    pub fn info(&self) -> &CorpusInfo {
+        &self.inner.info
+    }
+
+    /// Number of ids.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.info.vocab_size
+    }
+
+    /// Names the content: a checkpoint that stores it can tell that it goes on with the same data.
+    pub fn fingerprint(&self) -> &str {
+        &self.inner.info.fingerprint
+    }
+
+    /// The corpus folder.
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// The folder of the tokenizer's files.
+    pub fn tokenizer_dir(&self) -> PathBuf {
+        self.inner.dir.join(TOKENIZER_FOLDER)
+    }
+
+    /// Loads the tokenizer and checks that it is the one the corpus was built with.
+    pub fn tokenizer(&self) -> Result<Tokenizer, DataError> {
+        let dir = self.tokenizer_dir();
+        let tokenizer = Tokenizer::load(&dir)?;
+        let (found, expected) = (tokenizer.fingerprint(), &self.inner.info.tokenizer.fingerprint);
+        if found != *expected {
+            let why = format!("its fingerprint is {found}, the corpus was built with {expected}");
+            return Err(DataError::tokenizer(&dir, why));
+        }
+        Ok(tokenizer)
+    }
+
+    /// Maps the tokens of a split.
+    pub fn tokens(&self, split: Split) -> Result<TokenStream, DataError> {
+        let part = self.part(split)?;
+        let mut shards = Vec::with_capacity(part.shards.len());
+        for shard in &part.shards {
+            let stored = CorpusInfo::shard_path(self.dir(), split, &shard.file);
+            let path = match shard.compressed {
+                true => unpack(&stored, shard, self.inner.info.dtype, &self.inner.cache)?,
+                false => stored,
+            };
+            let mapped = MappedShard::open(&path)?;
+            check_header(mapped.path(), mapped.header(), &self.inner.info, shard)?;
+            shards.push(mapped);
+        }
+        Ok(TokenStream::new(shards, part.bytes, part.chars))
+    }
+
+    /// Maps the token offsets at which the documents of a split begin.
+    pub fn documents(&self, split: Split) -> Result<Boundaries, DataError> {
+        Ok(Boundaries::documents(self.indices(split)?))
+    }
+
+    /// Maps the token offsets at which the sentences (lines that hold text) of a split begin.
+    pub fn sentences(&self, split: Split) -> Result<Boundaries, DataError> {
+        Ok(Boundaries::sentences(self.indices(split)?))
+    }
+
+    fn indices(&self, split: Split) -> Result<Vec<(u64, MappedIndex)>, DataError> {
+        let open = |shard: &ShardInfo| {
+            let path = CorpusInfo::shard_path(self.dir(), split, &shard.index);
+            Ok((shard.tokens, MappedIndex::open(&path)?))
+        };
+        self.part(split)?.shards.iter().map(open).collect()
+    }
+
+    fn part(&self, split: Split) -> Result<&SplitInfo, DataError> {
+        self.inner
+            .info
+            .splits
+            .get(&split)
+            .filter(|part| part.tokens > 0)
+            .ok_or_else(|| DataError::EmptySplit { path: self.dir().into(), split: split.name() })
+    }
+}
+
+/// Whether a folder holds a build that was interrupted.
+pub(crate) fn is_unfinished(dir: &Path) -> bool {
+    dir.join(BUILD_FOLDER).is_dir()
+}
+
+fn check_counts(dir: &Path, info: &CorpusInfo, split: Split, part: &SplitInfo) -> Result<(), DataError> {
+    let sum = part.shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(shard.tokens));
+    let why = if sum != Some(part.tokens) {
+        format!("the shards of {split} do not add up to its {} tokens", part.tokens)
+    } else if info.dtype != Dtype::for_vocabulary(info.vocab_size) {
+        format!("ids of a vocabulary of {} are not stored as {:?}", info.vocab_size, info.dtype)
+    } else {
+        return Ok(());
+    };
+    Err(DataError::corpus(dir, why))
+}
+
+/// Checks the size of a shard's file and, where it is not compressed, its header.
+fn check_shard(dir: &Path, info: &CorpusInfo, split: Split, shard: &ShardInfo) -> Result<(), DataError> {
+    let path = CorpusInfo::shard_path(dir, split, &shard.file);
+    let mut file = open_part(&path)?;
+    check_size(&path, &file, shard.file.bytes)?;
+    if shard.compressed {
+        return Ok(());
+    }
+    let mut start = [0; HEADER_BYTES];
+    file.read_exact(&mut start).map_err(|e| DataError::read(&path, e))?;
+    let header = ShardHeader::parse(&start).map_err(|why| DataError::shard(&path, why))?;
+    check_header(&path, &header, info, shard)
+}
+
+fn check_header(
+    path: &Path,
+    header: &ShardHeader,
+    info: &CorpusInfo,
+    shard: &ShardInfo,
+) -> Result<(), DataError> {
+    let hash = blake3::Hash::from_bytes(header.payload_hash).to_hex();
+    let why = if header.dtype != info.dtype {
+        format!("its token ids are {:?}, those of the corpus {:?}", header.dtype, info.dtype)
+    } else if header.count != shard.tokens {
+        format!("it has {} tokens where corpus.json says {}", header.count, shard.tokens)
+    } else if hash.as_str() != shard.payload_blake3 {
+        "it is the shard of another corpus: its payload's hash is not the one in corpus.json".into()
+    } else {
+        return Ok(());
+    };
+    Err(DataError::shard(path, why))
+}
+
+fn check_index(dir: &Path, split: Split, shard: &ShardInfo) -> Result<(), DataError> {
+    let path = CorpusInfo::shard_path(dir, split, &shard.index);
+    let mut file = open_part(&path)?;
+    check_size(&path, &file, shard.index.bytes)?;
+    let mut start = [0; INDEX_HEADER_BYTES];
+    file.read_exact(&mut start).map_err(|e| DataError::read(&path, e))?;
+    let header = IndexHeader::parse(&start).map_err(|why| DataError::shard(&path, why))?;
+    if blake3::Hash::from_bytes(header.payload_hash).to_hex().as_str() != shard.payload_blake3 {
+        return Err(DataError::shard(&path, "it is the index of another shard"));
+    }
+    if header.documents != shard.documents || header.sentences != shard.sentences {
+        return Err(DataError::shard(&path, "its numbers of documents and sentences are not corpus.json's"));
+    }
+    Ok(())
+}
+
+fn open_part(path: &Path) -> Result<File, DataError> {
+    File::open(path).map_err(|e| crate::shard::missing_part(path, e))
+}
+
+fn check_size(path: &Path, file: &File, expected: u64) -> Result<(), DataError> {
+    let found = file.metadata().map_err(|e| DataError::read(path, e))?.len();
+    if found == expected {
+        return Ok(());
+    }
+    let what = if found < expected { "truncated" } else { "too long" };
+    Err(DataError::shard(path, format!("it is {what}: {found} bytes where corpus.json says {expected}")))
+}
+
+/// The folder of a build's own files, made where it is missing.
+pub(crate) fn make_folder(path: &Path) -> Result<(), DataError> {
+    fs::create_dir_all(path)
+        .map_err(|e| DataError::Output { path: path.into(), why: format!("the folder cannot be made: {e}") })
+}

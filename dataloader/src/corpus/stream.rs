@@ -1,0 +1,158 @@
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::DataError;
+use crate::shard::{MappedIndex, MappedShard};
+
+/// The tokens of one split as one contiguous stream over its shards. Cloning shares the memory maps.
+#[derive(Clone)]
+pub struct TokenStream {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shards: Vec<MappedShard>,
+    /// Position of each shard's first token in the stream, and the stream's length at the end.
+    starts: Vec<u64>,
+    bytes: u64,
+    chars: u64,
+}
+
+impl TokenStream {
+    pub(crate) fn new(shards: Vec<MappedShard>, bytes: u64, chars: u64) -> TokenStream {
+        let starts = cumulate(shards.iter().map(|shard| shard.header().count));
+        TokenStream { inner: Arc::new(Inner { shards, starts, bytes, chars }) }
+    }
+
+    /// Number of tokens.
+    pub fn len(&self) -> u64 {
+        self.inner.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Whether there are no tokens; never so for a stream from [`crate::Corpus::tokens`].
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the source text, line ends included: the divisor of bits per byte.
+    pub fn bytes(&self) -> u64 {
+        self.inner.bytes
+    }
+
+    /// Characters of the source text, line ends included.
+    pub fn chars(&self) -> u64 {
+        self.inner.chars
+    }
+
+    /// Copies the tokens `start..start + out.len()`, across the borders of shards.
+    pub fn read(&self, start: u64, out: &mut [i64]) -> Result<(), DataError> {
+        let total = self.len();
+        match start.checked_add(out.len() as u64) {
+            Some(end) if end <= total => {}
+            end => return Err(DataError::OutOfRange { start, end: end.unwrap_or(u64::MAX), total }),
+        }
+        let mut position = start;
+        let mut rest = out;
+        while !rest.is_empty() {
+            let shard = holder(&self.inner.starts, position);
+            let room = (self.inner.starts[shard + 1] - position).min(rest.len() as u64) as usize;
+            let (now, later) = rest.split_at_mut(room);
+            self.inner.shards[shard].read(position - self.inner.starts[shard], now);
+            position += room as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for TokenStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenStream({} tokens in {} shards)", self.len(), self.inner.shards.len())
+    }
+}
+
+/// Where the documents or the sentences of a split begin, read from the memory-mapped indices.
+pub struct Boundaries {
+    indices: Vec<MappedIndex>,
+    /// Position of each shard's first token in the stream.
+    tokens: Vec<u64>,
+    /// Number of entries before each shard, and in all.
+    entries: Vec<u64>,
+    entry: fn(&MappedIndex, u64) -> Option<u64>,
+}
+
+impl Boundaries {
+    pub(crate) fn documents(indices: Vec<(u64, MappedIndex)>) -> Boundaries {
+        Boundaries::new(indices, |index| index.header().documents, MappedIndex::document)
+    }
+
+    pub(crate) fn sentences(indices: Vec<(u64, MappedIndex)>) -> Boundaries {
+        Boundaries::new(indices, |index| index.header().sentences, MappedIndex::sentence)
+    }
+
+    fn new(
+        indices: Vec<(u64, MappedIndex)>,
+        count: fn(&MappedIndex) -> u64,
+        entry: fn(&MappedIndex, u64) -> Option<u64>,
+    ) -> Boundaries {
+        let (lengths, indices): (Vec<u64>, Vec<MappedIndex>) = indices.into_iter().unzip();
+        let tokens = cumulate(lengths.into_iter());
+        let entries = cumulate(indices.iter().map(count));
+        Boundaries { indices, tokens, entries, entry }
+    }
+
+    /// Number of documents or sentences.
+    pub fn len(&self) -> u64 {
+        self.entries.last().copied().unwrap_or(0)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Position in the token stream at which entry `i` begins.
+    pub fn get(&self, i: u64) -> Option<u64> {
+        if i >= self.len() {
+            return None;
+        }
+        let shard = holder(&self.entries, i);
+        let offset = (self.entry)(&self.indices[shard], i - self.entries[shard])?;
+        Some(self.tokens[shard] + offset)
+    }
+}
+
+impl fmt::Debug for Boundaries {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Boundaries({} in {} shards)", self.len(), self.indices.len())
+    }
+}
+
+/// Sums up to each item, starting with zero.
+fn cumulate(lengths: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut sums = vec![0];
+    let mut sum = 0;
+    for length in lengths {
+        sum += length;
+        sums.push(sum);
+    }
+    sums
+}
+
+/// The part that holds `position`, given where each part starts; parts may be empty.
+fn holder(starts: &[u64], position: u64) -> usize {
+    starts.partition_point(|start| *start <= position) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_parts_hold_nothing() {
+        let starts = cumulate([2, 0, 3].into_iter());
+        assert_eq!(starts, [0, 2, 2, 5]);
+        let holders: Vec<usize> = (0..5).map(|position| holder(&starts, position)).collect();
+        assert_eq!(holders, [0, 0, 2, 2, 2]);
+    }
+}

@@ -1,0 +1,71 @@
+use std::env;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use super::info::{Dtype, ShardInfo};
+use super::open::make_folder;
+use crate::error::DataError;
+use crate::shard::{HEADER_BYTES, missing_part};
+
+/// How much of a shard is held in memory while it is unpacked.
+const COPY_BYTES: usize = 1 << 18;
+
+/// The user's cache folder: `SEGUE_CACHE`, else `segue` in `XDG_CACHE_HOME` or `~/.cache`, else in the
+/// system's temporary folder.
+pub(crate) fn default_cache() -> PathBuf {
+    let folder = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    folder("SEGUE_CACHE")
+        .or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("segue")))
+        .or_else(|| folder("HOME").map(|home| home.join(".cache/segue")))
+        .unwrap_or_else(|| env::temp_dir().join("segue-cache"))
+}
+
+/// Unpacks a compressed shard into the cache unless it is there already, and returns its path. The cached file is
+/// named by the payload's hash, checked before it gets that name, and shared by all corpora and processes.
+pub(crate) fn unpack(
+    stored: &Path,
+    shard: &ShardInfo,
+    dtype: Dtype,
+    cache: &Path,
+) -> Result<PathBuf, DataError> {
+    let folder = cache.join("shards");
+    let target = folder.join(format!("{}-{}.bin", shard.payload_blake3, dtype.bytes()));
+    let expected = HEADER_BYTES as u64 + shard.tokens * dtype.bytes() as u64;
+    if fs::metadata(&target).is_ok_and(|found| found.len() == expected) {
+        return Ok(target);
+    }
+    make_folder(&folder)?;
+    tracing::info!(shard = %stored.display(), bytes = expected, "unpacking a compressed shard");
+    let input = File::open(stored).map_err(|e| missing_part(stored, e))?;
+    let mut input = zstd::Decoder::new(input).map_err(|e| DataError::read(stored, e))?;
+    let failed = |e: io::Error| DataError::write(&folder, e);
+    let mut output = tempfile::NamedTempFile::new_in(&folder).map_err(failed)?;
+    let mut hasher = blake3::Hasher::new();
+    let mut written = 0u64;
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut bounded = BufReader::with_capacity(COPY_BYTES, (&mut input).take(expected + 1));
+    loop {
+        let filled = bounded
+            .read(&mut buffer)
+            .map_err(|e| DataError::shard(stored, format!("it cannot be unpacked: {e}")))?;
+        if filled == 0 {
+            break;
+        }
+        output.write_all(&buffer[..filled]).map_err(failed)?;
+        // The header is read and checked when the shard is mapped; the hash is the payload's.
+        let header_left = (HEADER_BYTES as u64).saturating_sub(written).min(filled as u64) as usize;
+        hasher.update(&buffer[header_left..filled]);
+        written += filled as u64;
+    }
+    if written != expected {
+        let why = format!("it unpacks to {written} bytes or more where {expected} were packed");
+        return Err(DataError::shard(stored, why));
+    }
+    if hasher.finalize().to_hex().as_str() != shard.payload_blake3 {
+        return Err(DataError::shard(stored, "what it unpacks to does not match the payload's hash"));
+    }
+    output.as_file().sync_all().map_err(failed)?;
+    output.persist(&target).map_err(|e| failed(e.error))?;
+    Ok(target)
+}

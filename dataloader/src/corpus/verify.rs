@@ -1,0 +1,150 @@
+use std::fs::File;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::info::{CorpusInfo, FileInfo, ShardInfo, Split};
+use super::open::Corpus;
+use crate::error::DataError;
+use crate::shard::{BLOCK_BYTES, HEADER_BYTES, MappedIndex, MappedShard};
+
+/// A file of a corpus that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadBlock {
+    /// The file, relative to the corpus folder.
+    pub file: String,
+    /// Offset in the (uncompressed) file of the first bad block, where it is known.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// What [`Corpus::verify`] found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct VerifyReport {
+    /// Whether every hash is right.
+    pub ok: bool,
+    /// Files read.
+    pub files: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// The fingerprint of the corpus.
+    pub fingerprint: String,
+    /// Everything that is wrong, one entry for each bad file.
+    pub bad: Vec<BadBlock>,
+}
+
+impl Corpus {
+    /// Reads every file of the corpus and checks every hash. `progress` is called with the bytes done and the
+    /// bytes in all.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<VerifyReport, DataError> {
+        let info = self.info();
+        let mut work = Vec::new();
+        for (split, part) in &info.splits {
+            work.extend(part.shards.iter().map(|shard| (*split, shard)));
+        }
+        let tokenizer_bytes: u64 = info.tokenizer.files.iter().map(|f| f.bytes).sum();
+        let shard_bytes: u64 = work.iter().map(|(_, s)| s.file.bytes + s.index.bytes).sum();
+        let total = tokenizer_bytes + shard_bytes;
+        let mut report = VerifyReport {
+            ok: true,
+            files: 0,
+            bytes: 0,
+            fingerprint: info.fingerprint.clone(),
+            bad: Vec::new(),
+        };
+        progress(0, total);
+        for file in &info.tokenizer.files {
+            let relative = format!("tokenizer/{}", file.name);
+            report.note(&relative, file, check_file(&self.dir().join(&relative), file));
+            progress(report.bytes, total);
+        }
+        for (split, shard) in work {
+            let relative = |file: &FileInfo| format!("{split}/{}", file.name);
+            report.note(&relative(&shard.index), &shard.index, check_index(self.dir(), split, shard));
+            report.note(&relative(&shard.file), &shard.file, check_shard(self, split, shard));
+            progress(report.bytes, total);
+        }
+        report.ok = report.bad.is_empty();
+        Ok(report)
+    }
+}
+
+/// Where a file is bad: the offset where it is known, and why.
+type Finding = Result<(), (Option<u64>, String)>;
+
+impl VerifyReport {
+    fn note(&mut self, relative: &str, file: &FileInfo, finding: Finding) {
+        self.files += 1;
+        self.bytes += file.bytes;
+        if let Err((offset, why)) = finding {
+            self.bad.push(BadBlock { file: relative.into(), offset, why });
+        }
+    }
+}
+
+fn unread(error: DataError) -> (Option<u64>, String) {
+    (None, error.to_string())
+}
+
+fn check_file(path: &Path, expected: &FileInfo) -> Finding {
+    let found = FileInfo::of(path).map_err(unread)?;
+    if found.bytes != expected.bytes {
+        return Err((None, format!("{} bytes where corpus.json says {}", found.bytes, expected.bytes)));
+    }
+    if found.blake3 != expected.blake3 {
+        return Err((None, "its content does not match the hash in corpus.json".into()));
+    }
+    Ok(())
+}
+
+fn check_index(dir: &Path, split: Split, shard: &ShardInfo) -> Finding {
+    let path = CorpusInfo::shard_path(dir, split, &shard.index);
+    check_file(&path, &shard.index)?;
+    MappedIndex::open(&path).and_then(|index| index.verify()).map_err(unread)
+}
+
+fn check_shard(corpus: &Corpus, split: Split, shard: &ShardInfo) -> Finding {
+    let path = CorpusInfo::shard_path(corpus.dir(), split, &shard.file);
+    if shard.compressed {
+        // Compressed blocks have no borders that token offsets could name: the file is right or wrong as a whole.
+        return check_file(&path, &shard.file);
+    }
+    let mapped = MappedShard::open(&path).map_err(|e| {
+        // A shard cut short is bad from where it ends.
+        let length = std::fs::metadata(&path).map(|m| m.len()).ok();
+        (length.map(|found| if found < shard.file.bytes { found } else { 0 }), e.to_string())
+    })?;
+    if blake3::Hasher::new().update_rayon(mapped.file()).finalize().to_hex().as_str() == shard.file.blake3 {
+        return Ok(());
+    }
+    let index = CorpusInfo::shard_path(corpus.dir(), split, &shard.index);
+    match MappedIndex::open(&index) {
+        Ok(index) => Err(first_bad_block(&mapped, &index)),
+        Err(e) => Err((None, format!("its hash is wrong, and its index cannot say where: {e}"))),
+    }
+}
+
+/// Finds the first block of a bad shard whose hash is not the recorded one.
+fn first_bad_block(shard: &MappedShard, index: &MappedIndex) -> (Option<u64>, String) {
+    for (block, bytes) in shard.payload().chunks(BLOCK_BYTES).enumerate() {
+        if index.block_hash(block as u64) != Some(blake3::hash(bytes).as_bytes().as_slice()) {
+            let offset = (HEADER_BYTES + block * BLOCK_BYTES) as u64;
+            let first_token = (block * BLOCK_BYTES / shard.header().dtype.bytes()) as u64;
+            let why = format!(
+                "the block of {} bytes at offset {offset} (token {first_token} of the shard on) does not match its hash",
+                bytes.len()
+            );
+            return (Some(offset), why);
+        }
+    }
+    (Some(0), "its header is not the one that was written".into())
+}
+
+/// BLAKE3 of a file, read through a small buffer.
+pub(crate) fn hash_file(path: &Path) -> Result<blake3::Hash, DataError> {
+    let failed = |e| DataError::read(path, e);
+    let mut hasher = blake3::Hasher::new();
+    hasher.update_reader(File::open(path).map_err(failed)?).map_err(failed)?;
+    Ok(hasher.finalize())
+}

@@ -1,0 +1,192 @@
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// What can go wrong between raw text and a batch. The message says what, where and what to do.
+#[derive(Debug, Error)]
+pub enum DataError {
+    /// A file or folder that was asked for is not there.
+    #[error("{path} is missing: {hint}")]
+    Missing {
+        /// What was looked for.
+        path: PathBuf,
+        /// What it is needed for, or how to get it.
+        hint: String,
+    },
+    /// The system refused to read something.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The system refused to write something.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The output folder cannot take the result.
+    #[error("{path} cannot take the output: {why}")]
+    Output {
+        /// The folder.
+        path: PathBuf,
+        /// What stands in the way and what to do.
+        why: String,
+    },
+    /// Input text that is not UTF-8.
+    #[error("{path} is not UTF-8 at byte {offset}: convert it or pass --invalid-utf8 replace")]
+    NotUtf8 {
+        /// The input file.
+        path: PathBuf,
+        /// Offset of the first bad byte in the (decompressed) text.
+        offset: u64,
+    },
+    /// Input that is damaged or not of the format its name or preset says.
+    #[error("{path}, at byte {offset}: {why}")]
+    BadInput {
+        /// The input file.
+        path: PathBuf,
+        /// Offset in the (decompressed) text.
+        offset: u64,
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// There is nothing to build from.
+    #[error("no text to build from: {why}")]
+    EmptyInput {
+        /// Which input is empty and what to do.
+        why: String,
+    },
+    /// A shard or one of its side files is damaged.
+    #[error("{path} is damaged: {why}")]
+    BadShard {
+        /// The file.
+        path: PathBuf,
+        /// Which promise of the format it breaks, with found and expected values.
+        why: String,
+    },
+    /// `corpus.json` cannot be used.
+    #[error("{path} is not a usable corpus: {why}")]
+    BadCorpus {
+        /// The corpus folder or its `corpus.json`.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// The corpus has no tokens in the split asked for.
+    #[error("the corpus {path} has no {split} text: rebuild it with --{split} FILE or with --split")]
+    EmptySplit {
+        /// The corpus folder.
+        path: PathBuf,
+        /// The split's name.
+        split: &'static str,
+    },
+    /// A tokenizer file is damaged or of a kind that is not supported.
+    #[error("{path} is not a usable tokenizer: {why}")]
+    BadTokenizer {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// A tokenizer cannot be trained from this text with these options.
+    #[error("cannot train the {kind} tokenizer: {why}")]
+    Training {
+        /// The kind asked for.
+        kind: &'static str,
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// Options that contradict each other or are out of range.
+    #[error("{0}")]
+    Usage(String),
+    /// A lane is shorter than one segment.
+    #[error(
+        "a lane has {lane_tokens} tokens and a segment of {segment} needs {needed}: \
+         use fewer lanes (now {lanes}), a shorter segment, or more text (now {total} tokens)"
+    )]
+    LaneTooShort {
+        /// Tokens in each lane.
+        lane_tokens: u64,
+        /// Number of lanes over the whole job.
+        lanes: usize,
+        /// Tokens a lane yields per step.
+        segment: usize,
+        /// Tokens a lane needs: one segment and one more target.
+        needed: u64,
+        /// Tokens in the stream.
+        total: u64,
+    },
+    /// A read past the end of a token stream.
+    #[error("tokens {start}..{end} were asked for, but the stream ends at {total}")]
+    OutOfRange {
+        /// First token asked for.
+        start: u64,
+        /// One past the last token asked for.
+        end: u64,
+        /// Length of the stream.
+        total: u64,
+    },
+    /// The build was asked to stop; what is finished is kept.
+    #[error("the build was stopped after {shards} finished shards; run it again to go on from there")]
+    Stopped {
+        /// Shards that are whole on disk.
+        shards: u64,
+    },
+    /// A thread of ours could not be started or ended without saying why.
+    #[error("the thread that builds batches {0}")]
+    Thread(String),
+}
+
+impl DataError {
+    /// The process exit code documented for this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            DataError::Usage(_) => 64,
+            DataError::NotUtf8 { .. }
+            | DataError::BadInput { .. }
+            | DataError::EmptyInput { .. }
+            | DataError::BadShard { .. }
+            | DataError::BadCorpus { .. }
+            | DataError::EmptySplit { .. }
+            | DataError::BadTokenizer { .. }
+            | DataError::Training { .. }
+            | DataError::LaneTooShort { .. } => 65,
+            DataError::Missing { .. } => 66,
+            DataError::OutOfRange { .. } | DataError::Thread(_) => 70,
+            DataError::Output { .. } => 73,
+            DataError::Read { .. } | DataError::Write { .. } => 74,
+            DataError::Stopped { .. } => 75,
+        }
+    }
+
+    /// A failed read: a missing file is told apart from one that cannot be read.
+    pub(crate) fn read(path: &Path, source: std::io::Error) -> Self {
+        match source.kind() {
+            std::io::ErrorKind::NotFound => {
+                DataError::Missing { path: path.into(), hint: "check the path".into() }
+            }
+            _ => DataError::Read { path: path.into(), source },
+        }
+    }
+
+    pub(crate) fn write(path: &Path, source: std::io::Error) -> Self {
+        DataError::Write { path: path.into(), source }
+    }
+
+    pub(crate) fn shard(path: &Path, why: impl Into<String>) -> Self {
+        DataError::BadShard { path: path.into(), why: why.into() }
+    }
+
+    pub(crate) fn corpus(path: &Path, why: impl Into<String>) -> Self {
+        DataError::BadCorpus { path: path.into(), why: why.into() }
+    }
+
+    pub(crate) fn tokenizer(path: &Path, why: impl Into<String>) -> Self {
+        DataError::BadTokenizer { path: path.into(), why: why.into() }
+    }
+}

@@ -1,0 +1,213 @@
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
+
+use flate2::read::MultiGzDecoder;
+use serde::{Deserialize, Serialize};
+
+use crate::error::DataError;
+
+/// The path that stands for standard input.
+pub(crate) const STDIN: &str = "-";
+/// How much of a compressed file is read at once.
+const READ_BYTES: usize = 1 << 16;
+
+/// How a file is packed, told by its extension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Packing {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+/// One file of text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Source {
+    /// What is opened.
+    pub(crate) path: PathBuf,
+    packing: Packing,
+    /// Size of the file as it lies on disk.
+    pub(crate) file_bytes: u64,
+    /// Tells a changed file from an unchanged one: the time it was modified, or the hash of standard input.
+    stamp: String,
+}
+
+impl Source {
+    fn of(path: &Path, metadata: &fs::Metadata) -> Source {
+        let packing = match path.extension().and_then(|e| e.to_str()) {
+            Some("gz") => Packing::Gzip,
+            Some("zst") => Packing::Zstd,
+            _ => Packing::Plain,
+        };
+        let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let stamp = modified.map_or_else(String::new, |time| time.as_nanos().to_string());
+        Source { path: path.into(), packing, file_bytes: metadata.len(), stamp }
+    }
+
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.packing != Packing::Plain
+    }
+
+    /// Opens the text at an offset (of the unpacked text). `read` is kept at the number of bytes of the file that have
+    /// been read.
+    pub(crate) fn open_at(
+        &self,
+        offset: u64,
+        read: Arc<AtomicU64>,
+    ) -> Result<Box<dyn Read + Send>, DataError> {
+        let failed = |e| DataError::read(&self.path, e);
+        let mut file = File::open(&self.path).map_err(failed)?;
+        read.store(0, Ordering::Relaxed);
+        if self.packing == Packing::Plain {
+            file.seek(SeekFrom::Start(offset)).map_err(failed)?;
+            read.store(offset, Ordering::Relaxed);
+            return Ok(Box::new(CountingReader { inner: file, read }));
+        }
+        let counted = BufReader::with_capacity(READ_BYTES, CountingReader { inner: file, read });
+        let mut unpacked: Box<dyn Read + Send> = match self.packing {
+            Packing::Gzip => Box::new(MultiGzDecoder::new(counted)),
+            _ => Box::new(zstd::Decoder::with_buffer(counted).map_err(failed)?),
+        };
+        let skipped = io::copy(&mut unpacked.by_ref().take(offset), &mut io::sink());
+        skipped.map_err(|e| self.failed_at(0, e))?;
+        Ok(unpacked)
+    }
+
+    /// A read that failed: damage in a compressed file is bad input, anything else the system's refusal.
+    pub(crate) fn failed_at(&self, offset: u64, error: io::Error) -> DataError {
+        use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+        match error.kind() {
+            InvalidData | InvalidInput | Other | UnexpectedEof if self.is_compressed() => {
+                DataError::BadInput {
+                    path: self.path.clone(),
+                    offset,
+                    why: format!("it cannot be unpacked, so it is damaged or cut short: {error}"),
+                }
+            }
+            _ => DataError::read(&self.path, error),
+        }
+    }
+}
+
+/// Counts what is read.
+struct CountingReader<R> {
+    inner: R,
+    read: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for CountingReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let filled = self.inner.read(buffer)?;
+        self.read.fetch_add(filled as u64, Ordering::Relaxed);
+        Ok(filled)
+    }
+}
+
+/// The files that a list of inputs stands for. Folders are walked in the order of their names; hidden entries are left
+/// out, and so are files that do not end in one of the extensions, where any are given.
+pub(crate) fn collect(inputs: &[PathBuf], extensions: &[String]) -> Result<Vec<Source>, DataError> {
+    let mut sources = Vec::new();
+    for input in inputs {
+        let metadata = fs::metadata(input).map_err(|e| DataError::read(input, e))?;
+        if !metadata.is_dir() {
+            sources.push(Source::of(input, &metadata));
+            continue;
+        }
+        let before = sources.len();
+        walk(input, extensions, &mut sources)?;
+        if sources.len() == before {
+            let filter = match extensions.is_empty() {
+                true => String::new(),
+                false => format!(" that end in .{}", extensions.join(" or .")),
+            };
+            return Err(DataError::EmptyInput {
+                why: format!("the folder {} holds no files{filter}", input.display()),
+            });
+        }
+    }
+    Ok(sources)
+}
+
+fn walk(folder: &Path, extensions: &[String], sources: &mut Vec<Source>) -> Result<(), DataError> {
+    let failed = |e| DataError::read(folder, e);
+    let mut entries = fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+    entries.sort_by_key(|entry| entry.file_name());
+    for entry in entries {
+        let path = entry.path();
+        if entry.file_name().as_encoded_bytes().starts_with(b".") {
+            continue;
+        }
+        let kind = entry.file_type().map_err(|e| DataError::read(&path, e))?;
+        if kind.is_dir() {
+            walk(&path, extensions, sources)?;
+            continue;
+        }
+        // A link to a file is followed; a link to a folder is not, as it could lead in a circle.
+        let metadata = fs::metadata(&path).map_err(|e| DataError::read(&path, e))?;
+        if metadata.is_file() && has_extension(&path, extensions) {
+            sources.push(Source::of(&path, &metadata));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file name ends in one of the extensions; that of a packing may follow it.
+fn has_extension(path: &Path, extensions: &[String]) -> bool {
+    let is_wanted = |path: &Path| {
+        path.extension().is_some_and(|found| extensions.iter().any(|e| *e.trim_start_matches('.') == *found))
+    };
+    let packed = path.extension().is_some_and(|e| e == "gz" || e == "zst");
+    extensions.is_empty() || is_wanted(path) || packed && is_wanted(&path.with_extension(""))
+}
+
+/// Copies standard input into a file, as it is read more than once.
+pub(crate) fn spool_stdin(path: &Path) -> Result<Source, DataError> {
+    let failed = |e| DataError::write(path, e);
+    let mut file = io::BufWriter::new(File::create(path).map_err(failed)?);
+    let mut hasher = blake3::Hasher::new();
+    let mut input = io::stdin().lock();
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        let filled = match input.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(filled) => filled,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(DataError::read(Path::new("standard input"), e)),
+        };
+        hasher.update(&buffer[..filled]);
+        file.write_all(&buffer[..filled]).map_err(failed)?;
+    }
+    file.flush().map_err(failed)?;
+    let metadata = fs::metadata(path).map_err(|e| DataError::read(path, e))?;
+    Ok(Source { stamp: hasher.finalize().to_hex().to_string(), ..Source::of(path, &metadata) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_walked_in_order_and_filtered() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("b/c")).unwrap();
+        fs::create_dir_all(folder.path().join(".git")).unwrap();
+        for name in ["z.rs", "b/a.md", "b/c/x.rs.gz", "b/c/y.toml", "a.txt", ".git/x.rs", ".hidden.rs"] {
+            fs::write(folder.path().join(name), name).unwrap();
+        }
+        let names = |extensions: &[&str]| -> Vec<String> {
+            let extensions: Vec<String> = extensions.iter().map(|e| e.to_string()).collect();
+            let sources = collect(&[folder.path().into()], &extensions).unwrap();
+            let relative = |source: &Source| source.path.strip_prefix(folder.path()).unwrap().to_owned();
+            sources.iter().map(|source| relative(source).to_string_lossy().into_owned()).collect()
+        };
+        assert_eq!(names(&[]), ["a.txt", "b/a.md", "b/c/x.rs.gz", "b/c/y.toml", "z.rs"]);
+        assert_eq!(names(&["rs", ".md"]), ["b/a.md", "b/c/x.rs.gz", "z.rs"]);
+        let error = collect(&[folder.path().into()], &["py".into()]).unwrap_err();
+        assert_eq!(error.exit_code(), 65);
+        assert!(error.to_string().contains(".py"), "{error}");
+        assert_eq!(collect(&[folder.path().join("none")], &[]).unwrap_err().exit_code(), 66);
+    }
+}

@@ -1,0 +1,39 @@
+//! Text to tokens, shards on disk, lanes and batches.
+//!
+//! Raw text goes through a [`Tokenizer`] into a [`Corpus`]: a folder of checksummed, memory-mapped shards, made by
+//! [`build`]. Training reads it in [`Lanes`], ahead of time through a [`Prefetcher`]; evaluation in [`EvalLanes`].
+//! Nothing here knows tensors or ranks.
+
+mod bench;
+mod build;
+mod corpus;
+mod error;
+mod eval_lanes;
+mod input;
+mod lanes;
+mod prefetch;
+mod preset;
+mod shard;
+mod spiece;
+mod tokenizer;
+
+pub use bench::bench_encode;
+pub use build::{
+    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, InvalidUtf8, Stage, TokenizerChoice, build,
+};
+pub use corpus::{
+    BadBlock, Boundaries, CORPUS_FILE, CORPUS_VERSION, Corpus, CorpusInfo, Dtype, FileInfo, ShardInfo, Split,
+    SplitInfo, TokenStream, TokenizerInfo, VerifyReport,
+};
+pub use error::DataError;
+pub use eval_lanes::{EvalBatch, EvalLanes, PADDING_ID};
+pub use lanes::{Batch, LaneCursor, Lanes};
+pub use prefetch::Prefetcher;
+pub use preset::Preset;
+pub use shard::{
+    BLOCK_BYTES, HEADER_BYTES, INDEX_HEADER_BYTES, INDEX_MAGIC, INDEX_VERSION, IndexHeader, SHARD_MAGIC,
+    SHARD_VERSION, ShardHeader,
+};
+pub use tokenizer::{
+    EOS, Encoder, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions, UNK, train_tokenizer,
+};

@@ -1,0 +1,120 @@
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::DataError;
+use crate::input::Cut;
+
+/// How the text of a kind of data set is cut in documents and sentences, and where end-of-sentence tokens go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// WikiText: words between white space; every line, empty ones too, ends in `<eos>`. An article (a line of the form
+    /// ` = Title = `) is a document, a line that holds text a sentence.
+    WikiText,
+    /// Penn Treebank: words, lower case; every line ends in `<eos>`. A file is a document.
+    Ptb,
+    /// enwik8: one stream of bytes, split 90/5/5. As the Transformer-XL reference codes it (bytes sorted by frequency,
+    /// the newline is no symbol: 204 symbols), or plain bytes with a byte tokenizer.
+    Enwik8,
+    /// text8: as enwik8; 27 symbols. The reference also drops white space at both ends of each split.
+    Text8,
+    /// One sentence per line, which ends in the end-of-sentence token; an empty line ends a document.
+    Sentences,
+    /// JSON lines: the string under `text` is a document, which ends in the end-of-sentence token.
+    Jsonl,
+    /// Plain text: a file is a document, which ends in the end-of-sentence token.
+    Documents,
+}
+
+/// How a preset's text is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Lines, each ended by a token.
+    Lines {
+        /// Whether lines of the form ` = Title = ` begin documents.
+        headings: bool,
+        /// Whether blank lines end documents instead of being lines of their own.
+        blank_separates: bool,
+    },
+    /// One JSON object per line.
+    Records,
+    /// Whole files.
+    Documents,
+    /// One stream of bytes.
+    Bytes,
+}
+
+impl Preset {
+    /// All presets.
+    pub const ALL: [Preset; 7] = [
+        Preset::WikiText,
+        Preset::Ptb,
+        Preset::Enwik8,
+        Preset::Text8,
+        Preset::Sentences,
+        Preset::Jsonl,
+        Preset::Documents,
+    ];
+
+    /// The preset's name on the command line and in `corpus.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Preset::WikiText => "wikitext",
+            Preset::Ptb => "ptb",
+            Preset::Enwik8 => "enwik8",
+            Preset::Text8 => "text8",
+            Preset::Sentences => "sentences",
+            Preset::Jsonl => "jsonl",
+            Preset::Documents => "documents",
+        }
+    }
+
+    /// The shares of train, valid and test that the preset cuts its input into unless told otherwise.
+    pub fn default_split(self) -> Option<[f64; 3]> {
+        match self {
+            Preset::Enwik8 | Preset::Text8 => Some([0.9, 0.05, 0.05]),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn layout(self) -> Layout {
+        match self {
+            Preset::WikiText => Layout::Lines { headings: true, blank_separates: false },
+            Preset::Ptb => Layout::Lines { headings: false, blank_separates: false },
+            Preset::Sentences => Layout::Lines { headings: false, blank_separates: true },
+            Preset::Jsonl => Layout::Records,
+            Preset::Documents => Layout::Documents,
+            Preset::Enwik8 | Preset::Text8 => Layout::Bytes,
+        }
+    }
+}
+
+impl Layout {
+    pub(crate) fn cut(self) -> Cut {
+        match self {
+            Layout::Lines { .. } => Cut::Lines,
+            Layout::Records => Cut::Records,
+            Layout::Documents => Cut::Documents,
+            Layout::Bytes => Cut::Bytes,
+        }
+    }
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Preset {
+    type Err = DataError;
+
+    fn from_str(name: &str) -> Result<Preset, DataError> {
+        Preset::ALL.into_iter().find(|preset| preset.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = Preset::ALL.into_iter().map(Preset::name).collect();
+            DataError::Usage(format!("`{name}` is no preset: choose {}", known.join(", ")))
+        })
+    }
+}

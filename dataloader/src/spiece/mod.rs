@@ -1,0 +1,13 @@
+//! SentencePiece models of the unigram kind: reader, normaliser, best segmentation.
+//!
+//! Follows the SentencePiece library (its `EncodeOptimized`) so that the ids are the same, down to which of two equally
+//! good segmentations wins. Nothing of it is trusted to be well formed: a model file may come from anywhere.
+
+mod charsmap;
+mod model;
+mod normalize;
+mod segment;
+mod trie;
+mod wire;
+
+pub(crate) use model::SentencePiece;

@@ -1,0 +1,149 @@
+use std::str::FromStr;
+
+use super::byte_level::{ByteLevelBpe, MergeCache};
+use super::interface::EOS;
+
+/// Names under which tokenizers of other makes keep their end-of-text token, in the order of preference.
+const EOS_NAMES: [&str; 7] = [EOS, "</s>", "<|endoftext|>", "<|end_of_text|>", "[EOS]", "<eod>", "[SEP]"];
+
+/// A tokenizer of the `tokenizers` crate, from its `tokenizer.json`.
+pub(crate) struct HuggingFaceTokenizer {
+    json: Vec<u8>,
+    tokenizer: tokenizers::Tokenizer,
+    fast: Option<ByteLevelBpe>,
+    vocab_size: usize,
+    unk: Option<u32>,
+    eos: Option<u32>,
+}
+
+impl HuggingFaceTokenizer {
+    /// Reads a `tokenizer.json`; the error says what is wrong with it.
+    pub(crate) fn from_json(json: Vec<u8>) -> Result<HuggingFaceTokenizer, String> {
+        let text = std::str::from_utf8(&json).map_err(|e| format!("it is not UTF-8: {e}"))?;
+        let mut tokenizer = tokenizers::Tokenizer::from_str(text).map_err(|e| e.to_string())?;
+        // A corpus holds all of a text and nothing more, whatever the file asks for.
+        tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
+        tokenizer.with_padding(None);
+        // Ids may have gaps: what counts is the largest.
+        let vocabulary = tokenizer.get_vocab(true);
+        let vocab_size = vocabulary.values().max().map_or(0, |id| *id as usize + 1);
+        if vocab_size == 0 {
+            return Err("its vocabulary is empty".into());
+        }
+        let fast = ByteLevelBpe::from_json(&json);
+        let eos = EOS_NAMES.iter().find_map(|name| tokenizer.token_to_id(name));
+        let unk = unknown_id(text, &tokenizer);
+        Ok(HuggingFaceTokenizer { fast, json, tokenizer, vocab_size, unk, eos })
+    }
+
+    pub(crate) fn json(&self) -> &[u8] {
+        &self.json
+    }
+
+    pub(crate) fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
+    pub(crate) fn unk(&self) -> Option<u32> {
+        self.unk
+    }
+
+    pub(crate) fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    pub(crate) fn token(&self, id: u32) -> Option<String> {
+        self.tokenizer.id_to_token(id)
+    }
+
+    pub(crate) fn id(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+
+    pub(crate) fn encode(
+        &self,
+        text: &str,
+        merges: &mut MergeCache,
+        out: &mut Vec<u32>,
+    ) -> Result<(), String> {
+        match &self.fast {
+            Some(fast) => fast.encode(text, merges, out),
+            None => out.extend_from_slice(
+                self.tokenizer.encode_fast(text, false).map_err(|e| e.to_string())?.get_ids(),
+            ),
+        }
+        Ok(())
+    }
+
+    /// Encodes several lines as a whole; see [`super::Encoder::encode_lines`].
+    pub(crate) fn encode_lines(
+        &self,
+        text: &str,
+        merges: &mut MergeCache,
+        out: &mut Vec<u32>,
+        line_starts: &mut Vec<u32>,
+    ) -> Result<(), String> {
+        let mut lines = LineStarts::new(text);
+        match &self.fast {
+            Some(fast) => fast.encode_with(text, merges, out, &mut |place, token| {
+                lines.token_begins(place, token, line_starts);
+            }),
+            None => {
+                let first = out.len();
+                let encoding = self.tokenizer.encode(text, false).map_err(|e| e.to_string())?;
+                for (token, (place, _)) in encoding.get_offsets().iter().enumerate() {
+                    lines.token_begins(*place, first + token, line_starts);
+                }
+                out.extend_from_slice(encoding.get_ids());
+            }
+        }
+        Ok(())
+    }
+
+    /// Text of the ids; special tokens are shown by their names.
+    pub(crate) fn decode(&self, ids: &[u32]) -> String {
+        self.tokenizer.decode(ids, false).unwrap_or_default()
+    }
+}
+
+/// Matches tokens, coming in order of their places, with the lines that are not blank.
+struct LineStarts<'a> {
+    lines: std::iter::Peekable<std::str::SplitInclusive<'a, char>>,
+    line_place: usize,
+    last: Option<u32>,
+}
+
+impl<'a> LineStarts<'a> {
+    fn new(text: &'a str) -> LineStarts<'a> {
+        LineStarts { lines: text.split_inclusive('\n').peekable(), line_place: 0, last: None }
+    }
+
+    fn token_begins(&mut self, place: usize, token: usize, starts: &mut Vec<u32>) {
+        while let Some(line) = self.lines.peek()
+            && self.line_place <= place
+        {
+            // Two lines may share a token; the index keeps its places distinct.
+            if !line.trim().is_empty() && self.last != Some(token as u32) {
+                starts.push(token as u32);
+                self.last = Some(token as u32);
+            }
+            self.line_place += line.len();
+            self.lines.next();
+        }
+    }
+}
+
+/// The id that the model gives to what it does not know.
+fn unknown_id(json: &str, tokenizer: &tokenizers::Tokenizer) -> Option<u32> {
+    #[derive(serde::Deserialize)]
+    struct Description {
+        model: ModelUnknown,
+    }
+    #[derive(serde::Deserialize)]
+    struct ModelUnknown {
+        unk_token: Option<String>,
+        unk_id: Option<u32>,
+    }
+    let model = serde_json::from_str::<Description>(json).ok()?.model;
+    model.unk_id.or_else(|| tokenizer.token_to_id(&model.unk_token?))
+}

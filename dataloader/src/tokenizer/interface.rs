@@ -1,0 +1,324 @@
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::byte_level::MergeCache;
+use super::bytes::ByteTokenizer;
+use super::characters::CharTokenizer;
+use super::huggingface::HuggingFaceTokenizer;
+use super::store::StoredFile;
+use super::words::WordTokenizer;
+use crate::corpus::FileInfo;
+use crate::error::DataError;
+use crate::spiece::SentencePiece;
+
+/// The token that ends a sentence or a document in the vocabularies trained here.
+pub const EOS: &str = "<eos>";
+/// The token that stands for what a vocabulary lacks.
+pub const UNK: &str = "<unk>";
+
+/// The kinds of tokenizers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenizerKind {
+    /// Bytes, all 256 of them or those of a table.
+    Byte,
+    /// Characters.
+    Char,
+    /// Words between white space.
+    Word,
+    /// Byte-level byte-pair encoding.
+    Bpe,
+    /// Byte-level unigram language model.
+    Unigram,
+    /// A SentencePiece model.
+    SentencePiece,
+    /// A `tokenizer.json` of another make.
+    Foreign,
+}
+
+impl TokenizerKind {
+    /// The kinds that can be trained here.
+    pub const TRAINABLE: [TokenizerKind; 5] = [
+        TokenizerKind::Byte,
+        TokenizerKind::Char,
+        TokenizerKind::Word,
+        TokenizerKind::Bpe,
+        TokenizerKind::Unigram,
+    ];
+
+    /// The kind's name in files and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            TokenizerKind::Byte => "byte",
+            TokenizerKind::Char => "char",
+            TokenizerKind::Word => "word",
+            TokenizerKind::Bpe => "bpe",
+            TokenizerKind::Unigram => "unigram",
+            TokenizerKind::SentencePiece => "sentencepiece",
+            TokenizerKind::Foreign => "foreign",
+        }
+    }
+}
+
+impl fmt::Display for TokenizerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for TokenizerKind {
+    type Err = DataError;
+
+    fn from_str(name: &str) -> Result<TokenizerKind, DataError> {
+        TokenizerKind::TRAINABLE.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            DataError::Usage(format!(
+                "`{name}` is no kind of tokenizer: choose byte, char, word, bpe or unigram"
+            ))
+        })
+    }
+}
+
+/// Turns text into token ids and back. Cloning shares the vocabulary.
+///
+/// ```
+/// use segue_dataloader::Tokenizer;
+///
+/// let tokenizer = Tokenizer::bytes();
+/// let mut ids = Vec::new();
+/// tokenizer.encode("Aé", &mut ids);
+/// assert_eq!(ids, [65, 0xC3, 0xA9]);
+/// assert_eq!(tokenizer.decode(&ids), "Aé");
+/// ```
+#[derive(Clone)]
+pub struct Tokenizer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    kind: TokenizerKind,
+    model: Model,
+    files: Vec<StoredFile>,
+    fingerprint: String,
+}
+
+/// What a tokenizer is made of.
+pub(crate) enum Model {
+    Bytes(Box<ByteTokenizer>),
+    Characters(CharTokenizer),
+    Words(WordTokenizer),
+    HuggingFace(Box<HuggingFaceTokenizer>),
+    SentencePiece(Box<SentencePiece>),
+}
+
+impl Tokenizer {
+    /// Every byte its own id.
+    pub fn bytes() -> Tokenizer {
+        Tokenizer::new(TokenizerKind::Byte, Model::Bytes(Box::new(ByteTokenizer::plain())))
+    }
+
+    pub(crate) fn new(kind: TokenizerKind, model: Model) -> Tokenizer {
+        let (files, fingerprint) = super::store::files_of(kind, &model);
+        Tokenizer { inner: Arc::new(Inner { kind, model, files, fingerprint }) }
+    }
+
+    pub(crate) fn model(&self) -> &Model {
+        &self.inner.model
+    }
+
+    /// The files that [`Tokenizer::save`] writes.
+    pub fn file_infos(&self) -> Vec<FileInfo> {
+        self.files().iter().map(StoredFile::info).collect()
+    }
+
+    pub(crate) fn files(&self) -> &[StoredFile] {
+        &self.inner.files
+    }
+
+    /// The tokenizer's kind.
+    pub fn kind(&self) -> TokenizerKind {
+        self.inner.kind
+    }
+
+    /// Names the vocabulary and the settings: BLAKE3, in hexadecimal, over everything that [`Tokenizer::save`]
+    /// writes.
+    pub fn fingerprint(&self) -> String {
+        self.inner.fingerprint.clone()
+    }
+
+    /// Number of ids.
+    pub fn vocab_size(&self) -> usize {
+        match self.model() {
+            Model::Bytes(bytes) => bytes.symbols().len(),
+            Model::Characters(characters) => characters.symbols().len(),
+            Model::Words(words) => words.words().len(),
+            Model::HuggingFace(hugging_face) => hugging_face.vocab_size(),
+            Model::SentencePiece(pieces) => pieces.vocab_size(),
+        }
+    }
+
+    /// The id that ends a sentence or a document.
+    pub fn eos_id(&self) -> Option<u32> {
+        match self.model() {
+            Model::Bytes(_) => None,
+            Model::Characters(characters) => Some(characters.eos()),
+            Model::Words(words) => Some(words.eos()),
+            Model::HuggingFace(hugging_face) => hugging_face.eos(),
+            Model::SentencePiece(pieces) => pieces.eos_id(),
+        }
+    }
+
+    /// The id that stands for what the vocabulary lacks.
+    pub fn unk_id(&self) -> Option<u32> {
+        match self.model() {
+            Model::Bytes(_) => None,
+            Model::Characters(characters) => Some(characters.unk()),
+            Model::Words(words) => Some(words.unk()),
+            Model::HuggingFace(hugging_face) => hugging_face.unk(),
+            Model::SentencePiece(pieces) => Some(pieces.unk_id()),
+        }
+    }
+
+    /// The text of one token as the vocabulary has it.
+    pub fn token(&self, id: u32) -> Option<String> {
+        let place = id as usize;
+        match self.model() {
+            Model::Bytes(bytes) => bytes.symbols().get(place).map(|byte| format!("<0x{byte:02X}>")),
+            Model::Characters(characters) => characters.symbols().get(place).cloned(),
+            Model::Words(words) => words.words().get(place).map(|word| word.to_string()),
+            Model::HuggingFace(hugging_face) => hugging_face.token(id),
+            Model::SentencePiece(pieces) => pieces.piece(id).map(str::to_owned),
+        }
+    }
+
+    /// The id of a token given as the vocabulary has it.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        match self.model() {
+            Model::Bytes(bytes) => match token.as_bytes() {
+                [byte] => bytes.id(*byte),
+                _ => None,
+            },
+            Model::Characters(characters) => {
+                characters.symbols().iter().position(|symbol| symbol == token).map(|id| id as u32)
+            }
+            Model::Words(words) => words.id(token),
+            Model::HuggingFace(hugging_face) => hugging_face.id(token),
+            Model::SentencePiece(pieces) => pieces.piece_id(token),
+        }
+    }
+
+    /// Appends the ids of a text. No end of sentence is added. Where a foreign tokenizer fails on a text (it may lack
+    /// an unknown token), nothing is appended and a warning is logged; [`Encoder::encode`] reports it.
+    pub fn encode(&self, text: &str, out: &mut Vec<u32>) {
+        if let Err(why) = self.encoder().encode(text, out) {
+            tracing::warn!(%why, "a text cannot be encoded");
+        }
+    }
+
+    /// Appends the ids of raw bytes. A byte tokenizer takes any bytes; the others need UTF-8.
+    pub fn encode_bytes(&self, bytes: &[u8], out: &mut Vec<u32>) -> Result<(), DataError> {
+        if let Model::Bytes(tokenizer) = self.model() {
+            tokenizer.encode(bytes, out);
+            return Ok(());
+        }
+        let text = std::str::from_utf8(bytes)
+            .map_err(|e| DataError::NotUtf8 { path: "the text".into(), offset: e.valid_up_to() as u64 })?;
+        self.encode(text, out);
+        Ok(())
+    }
+
+    /// The text of a sequence of ids; ids outside the vocabulary are left out.
+    pub fn decode(&self, ids: &[u32]) -> String {
+        match self.model() {
+            Model::Bytes(bytes) => String::from_utf8_lossy(&bytes.decode(ids)).into_owned(),
+            Model::Characters(characters) => characters.decode(ids),
+            Model::Words(words) => words.decode(ids),
+            Model::HuggingFace(hugging_face) => hugging_face.decode(ids),
+            Model::SentencePiece(pieces) => pieces.decode(ids),
+        }
+    }
+
+    /// [`Tokenizer::decode`] of ids as batches hold them; negative ids are left out.
+    pub fn decode_signed(&self, ids: &[i64]) -> String {
+        let ids: Vec<u32> = ids.iter().filter_map(|id| u32::try_from(*id).ok()).collect();
+        self.decode(&ids)
+    }
+
+    /// The bytes of a sequence of ids: for a byte tokenizer exactly those that were encoded.
+    pub fn decode_bytes(&self, ids: &[u32]) -> Vec<u8> {
+        match self.model() {
+            Model::Bytes(bytes) => bytes.decode(ids),
+            _ => self.decode(ids).into_bytes(),
+        }
+    }
+
+    /// Something to encode much text with on one thread: it remembers the merges of words it has seen.
+    pub fn encoder(&self) -> Encoder<'_> {
+        Encoder { model: self.model(), merges: MergeCache::default() }
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tokenizer({}, {} ids)", self.kind(), self.vocab_size())
+    }
+}
+
+/// Encodes text with a [`Tokenizer`] on one thread. The ids do not depend on what was encoded before.
+pub struct Encoder<'a> {
+    model: &'a Model,
+    merges: MergeCache,
+}
+
+impl Encoder<'_> {
+    /// Appends the ids of a text. No end of sentence is added. Only foreign tokenizers can fail, on text that they
+    /// have no tokens for; the error is theirs.
+    pub fn encode(&mut self, text: &str, out: &mut Vec<u32>) -> Result<(), String> {
+        match self.model {
+            Model::Bytes(bytes) => bytes.encode(text.as_bytes(), out),
+            Model::Characters(characters) => characters.encode(text, out),
+            Model::Words(words) => words.encode(text, out),
+            Model::HuggingFace(hugging_face) => return hugging_face.encode(text, &mut self.merges, out),
+            Model::SentencePiece(pieces) => pieces.encode(text, out),
+        }
+        Ok(())
+    }
+
+    /// Encodes a text of several lines as a whole and tells, for every line that is not blank, the place in `out` of
+    /// the first token (of sub-word kinds: the first token of a word) that begins in it or after it.
+    pub fn encode_lines(
+        &mut self,
+        text: &str,
+        out: &mut Vec<u32>,
+        line_starts: &mut Vec<u32>,
+    ) -> Result<(), String> {
+        if let Model::HuggingFace(hugging_face) = self.model {
+            return hugging_face.encode_lines(text, &mut self.merges, out, line_starts);
+        }
+        // These kinds have no token that spans a line break, so the lines may as well be encoded one by one.
+        for line in text.split_inclusive('\n') {
+            if !line.trim().is_empty() {
+                line_starts.push(out.len() as u32);
+            }
+            self.encode(line, out)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the ids of bytes; for byte tokenizers only, the others append nothing.
+    pub(crate) fn encode_bytes(&self, bytes: &[u8], out: &mut Vec<u32>) {
+        if let Model::Bytes(tokenizer) = self.model {
+            tokenizer.encode(bytes, out);
+        }
+    }
+
+    /// Position of the first byte that a byte tokenizer has no id for; the newline may lack one.
+    pub(crate) fn first_unknown_byte(&self, bytes: &[u8]) -> Option<usize> {
+        match self.model {
+            Model::Bytes(tokenizer) => tokenizer.first_unknown(bytes),
+            _ => None,
+        }
+    }
+}

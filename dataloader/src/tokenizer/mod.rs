@@ -1,0 +1,20 @@
+//! Tokenizers: text to ids and back, training, import, and their files.
+
+mod byte_level;
+mod bytes;
+mod characters;
+mod count;
+mod huggingface;
+mod import;
+mod interface;
+mod merges;
+mod scanner;
+mod store;
+mod subword;
+mod train;
+mod words;
+
+pub use interface::{EOS, Encoder, Tokenizer, TokenizerKind, UNK};
+pub use store::TOKENIZER_FILE;
+pub(crate) use train::train_on;
+pub use train::{TrainOptions, train_tokenizer};

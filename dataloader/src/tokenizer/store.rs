@@ -1,0 +1,196 @@
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::bytes::ByteTokenizer;
+use super::characters::CharTokenizer;
+use super::huggingface::HuggingFaceTokenizer;
+use super::interface::{Model, Tokenizer, TokenizerKind};
+use super::words::WordTokenizer;
+use crate::corpus::FileInfo;
+use crate::error::DataError;
+use crate::spiece::SentencePiece;
+
+/// The file that says of what kind the tokenizer in a folder is and names its other files.
+pub const TOKENIZER_FILE: &str = "segue_tokenizer.json";
+const FORMAT: &str = "segue-tokenizer";
+const VERSION: u32 = 1;
+
+/// Names that other programs expect for these files.
+pub(crate) const HUGGING_FACE_FILE: &str = "tokenizer.json";
+pub(crate) const SENTENCE_PIECE_FILE: &str = "spiece.model";
+const WORDS_FILE: &str = "vocab.txt";
+const CHARACTERS_FILE: &str = "characters.json";
+
+/// A file of a tokenizer, held in memory: what is saved is what was loaded, byte for byte.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredFile {
+    pub(crate) name: String,
+    pub(crate) content: Vec<u8>,
+}
+
+impl StoredFile {
+    pub(crate) fn info(&self) -> FileInfo {
+        FileInfo {
+            name: self.name.clone(),
+            bytes: self.content.len() as u64,
+            blake3: blake3::hash(&self.content).to_hex().to_string(),
+        }
+    }
+}
+
+/// The content of [`TOKENIZER_FILE`].
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    format: String,
+    version: u32,
+    kind: TokenizerKind,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    lower_case: bool,
+    /// The byte of each id, where it is not the id itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    symbols: Option<Vec<u8>>,
+    files: Vec<FileInfo>,
+}
+
+/// The files that a tokenizer consists of, and its fingerprint: the hash of the manifest, which holds the others'.
+pub(crate) fn files_of(kind: TokenizerKind, model: &Model) -> (Vec<StoredFile>, String) {
+    let mut manifest = Manifest {
+        format: FORMAT.into(),
+        version: VERSION,
+        kind,
+        lower_case: false,
+        symbols: None,
+        files: Vec::new(),
+    };
+    let mut files = Vec::new();
+    let mut store = |name: &str, content| files.push(StoredFile { name: name.into(), content });
+    match model {
+        Model::Bytes(bytes) if bytes.is_plain() => {}
+        Model::Bytes(bytes) => manifest.symbols = Some(bytes.symbols().to_vec()),
+        Model::Characters(characters) => {
+            manifest.lower_case = characters.lower_case();
+            store(CHARACTERS_FILE, to_json(&characters.symbols()));
+        }
+        Model::Words(words) => {
+            manifest.lower_case = words.lower_case();
+            let size = words.words().iter().map(|word| word.len() + 1).sum();
+            let mut text = String::with_capacity(size);
+            for word in words.words() {
+                text.push_str(word);
+                text.push('\n');
+            }
+            store(WORDS_FILE, text.into_bytes());
+        }
+        Model::HuggingFace(hugging_face) => store(HUGGING_FACE_FILE, hugging_face.json().to_vec()),
+        Model::SentencePiece(pieces) => store(SENTENCE_PIECE_FILE, pieces.file().to_vec()),
+    }
+    manifest.files = files.iter().map(StoredFile::info).collect();
+    let content = to_json(&manifest);
+    let fingerprint = blake3::hash(&content).to_hex().to_string();
+    files.push(StoredFile { name: TOKENIZER_FILE.into(), content });
+    (files, fingerprint)
+}
+
+fn to_json(value: &impl Serialize) -> Vec<u8> {
+    // Strings, numbers and lists of them always have a JSON form.
+    let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+impl Tokenizer {
+    /// Writes the tokenizer's files into a folder, making it where it is missing. The last file written is
+    /// [`TOKENIZER_FILE`].
+    pub fn save(&self, dir: &Path) -> Result<(), DataError> {
+        crate::corpus::make_folder(dir)?;
+        for file in self.files() {
+            crate::corpus::write_whole(&dir.join(&file.name), &file.content)?;
+        }
+        Ok(())
+    }
+
+    /// Loads a tokenizer from a folder that [`Tokenizer::save`] has written, or that holds a `tokenizer.json` or a
+    /// `spiece.model` from elsewhere.
+    pub fn load(dir: &Path) -> Result<Tokenizer, DataError> {
+        let path = dir.join(TOKENIZER_FILE);
+        if !path.exists() {
+            return load_foreign_folder(dir);
+        }
+        let text = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+        let manifest: Manifest =
+            serde_json::from_slice(&text).map_err(|e| DataError::tokenizer(&path, e.to_string()))?;
+        if manifest.format != FORMAT || manifest.version != VERSION {
+            let why = format!(
+                "it is {} version {}; this program reads {FORMAT} version {VERSION}",
+                manifest.format, manifest.version
+            );
+            return Err(DataError::tokenizer(&path, why));
+        }
+        let tokenizer = Tokenizer::new(manifest.kind, load_model(dir, &manifest)?);
+        if tokenizer.fingerprint() != blake3::hash(&text).to_hex().as_str() {
+            return Err(DataError::tokenizer(&path, "it was altered after it was written"));
+        }
+        Ok(tokenizer)
+    }
+}
+
+fn load_model(dir: &Path, manifest: &Manifest) -> Result<Model, DataError> {
+    let damaged = |why: String| DataError::tokenizer(dir, why);
+    Ok(match manifest.kind {
+        TokenizerKind::Byte => Model::Bytes(Box::new(match &manifest.symbols {
+            None => ByteTokenizer::plain(),
+            Some(symbols) => ByteTokenizer::coded(symbols.clone()).map_err(damaged)?,
+        })),
+        TokenizerKind::Char => {
+            let content = read_checked(dir, manifest, CHARACTERS_FILE)?;
+            let symbols = serde_json::from_slice(&content).map_err(|e| damaged(e.to_string()))?;
+            Model::Characters(CharTokenizer::new(symbols, manifest.lower_case).map_err(damaged)?)
+        }
+        TokenizerKind::Word => {
+            let content = read_checked(dir, manifest, WORDS_FILE)?;
+            let text = std::str::from_utf8(&content)
+                .map_err(|e| damaged(format!("{WORDS_FILE} is not UTF-8: {e}")))?;
+            let words = text.split_terminator('\n').map(Box::from).collect();
+            Model::Words(WordTokenizer::new(words, manifest.lower_case).map_err(damaged)?)
+        }
+        TokenizerKind::Bpe | TokenizerKind::Unigram | TokenizerKind::Foreign => {
+            let content = read_checked(dir, manifest, HUGGING_FACE_FILE)?;
+            Model::HuggingFace(Box::new(HuggingFaceTokenizer::from_json(content).map_err(damaged)?))
+        }
+        TokenizerKind::SentencePiece => {
+            let content = read_checked(dir, manifest, SENTENCE_PIECE_FILE)?;
+            Model::SentencePiece(Box::new(SentencePiece::from_bytes(content).map_err(damaged)?))
+        }
+    })
+}
+
+/// Reads a file of a tokenizer and checks it against the manifest.
+fn read_checked(dir: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, DataError> {
+    let path = dir.join(name);
+    let Some(expected) = manifest.files.iter().find(|file| file.name == name) else {
+        return Err(DataError::tokenizer(dir, format!("{TOKENIZER_FILE} does not list {name}")));
+    };
+    let content = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+    if blake3::hash(&content).to_hex().as_str() != expected.blake3 {
+        return Err(DataError::tokenizer(
+            &path,
+            format!("its content does not match the hash in {TOKENIZER_FILE}"),
+        ));
+    }
+    Ok(content)
+}
+
+fn load_foreign_folder(dir: &Path) -> Result<Tokenizer, DataError> {
+    for name in [HUGGING_FACE_FILE, SENTENCE_PIECE_FILE] {
+        let path = dir.join(name);
+        if path.is_file() {
+            return Tokenizer::import(&path);
+        }
+    }
+    Err(DataError::Missing {
+        path: dir.join(TOKENIZER_FILE),
+        hint: "make a tokenizer with `segue tokenizer train` or `segue tokenizer import`".into(),
+    })
+}

@@ -1,0 +1,238 @@
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use clap::{Args, Subcommand};
+use segue_dataloader::{
+    BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, Preset, Stage, Tokenizer, TokenizerChoice,
+    build,
+};
+use serde_json::{Value, json};
+
+use crate::commands::tokenizer::{Kind, OnInvalidUtf8, VocabularyArgs};
+use crate::failure::{Failure, USAGE};
+use crate::output::{Output, Progress, Unit};
+
+/// Exit code of a corpus with bad hashes.
+const BAD_DATA: u8 = 65;
+
+/// Arguments of `segue data`.
+#[derive(Args)]
+pub struct DataArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Turn text into a corpus: tokenised, sharded, indexed, hashed.
+    Build(Box<BuildArgs>),
+    /// Describe a corpus.
+    Info(CorpusArgs),
+    /// Check every hash of a corpus.
+    Verify(CorpusArgs),
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue data build --preset wikitext --train wiki.train.tokens --valid wiki.valid.tokens \\\n    \
+    --test wiki.test.tokens --output corpora/wikitext-2\n  \
+    segue data build --preset documents --train src docs --extension rs,md --split 0.9,0.05,0.05 \\\n    \
+    --tokenizer-kind bpe --vocab-size 8000 --output corpora/code\n  \
+    zcat dump.jsonl.gz | segue data build --preset jsonl --train - --tokenizer tokenizers/gpt2 --output corpora/dump\n\n\
+    A build that was killed is taken up again by the same command, without redoing finished shards. The corpus does\n\
+    not depend on the number of workers or on interruptions. Memory: 64 MiB a worker, however large the input.")]
+struct BuildArgs {
+    /// How the text is laid out: wikitext, ptb, enwik8, text8, sentences, jsonl or documents.
+    #[arg(long)]
+    preset: Preset,
+    /// Files, folders, or - for standard input; .gz and .zst are unpacked.
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    train: Vec<PathBuf>,
+    /// Inputs of the valid split.
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    valid: Vec<PathBuf>,
+    /// Inputs of the test split.
+    #[arg(long, num_args = 1.., value_name = "FILE")]
+    test: Vec<PathBuf>,
+    /// Cut the train input into train, valid and test by these shares [default: enwik8 and text8 0.9,0.05,0.05].
+    #[arg(long, value_delimiter = ',', num_args = 1, value_name = "A,B,C")]
+    split: Vec<f64>,
+    /// Folder of a tokenizer [default: the preset's own].
+    #[arg(long, value_name = "DIR", conflicts_with = "tokenizer_kind")]
+    tokenizer: Option<PathBuf>,
+    /// Train a tokenizer of this kind on the train split first.
+    #[arg(long, value_name = "KIND")]
+    tokenizer_kind: Option<Kind>,
+    #[command(flatten)]
+    vocabulary: VocabularyArgs,
+    /// The corpus folder to make.
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+    /// Threads [default: one per core].
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    workers: usize,
+    /// Compress the shards with zstd; they are unpacked into the cache when they are first used.
+    #[arg(long)]
+    compress: bool,
+    /// Of folders, take only files with these extensions.
+    #[arg(long, value_delimiter = ',', value_name = "EXT,..")]
+    extension: Vec<String>,
+    /// What to do with text that is not UTF-8.
+    #[arg(long, default_value = "fail")]
+    invalid_utf8: OnInvalidUtf8,
+    /// Tokens after which a shard is closed.
+    #[arg(long, default_value_t = DEFAULT_SHARD_TOKENS, value_name = "N")]
+    shard_tokens: u64,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  segue data info corpora/wikitext-2\n  segue data verify corpora/wikitext-2\n\n\
+    verify ends with exit code 65 where a hash is wrong, and names the file and the offset of the first bad block.")]
+struct CorpusArgs {
+    /// The corpus folder.
+    corpus: PathBuf,
+}
+
+/// Builds, describes or verifies a corpus.
+pub fn run(args: DataArgs, out: &Output) -> Result<Value, Failure> {
+    match args.action {
+        Action::Build(args) => build_corpus(*args, out),
+        Action::Info(args) => info(&args.corpus, out),
+        Action::Verify(args) => verify(&args.corpus, out),
+    }
+}
+
+fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
+    let tokenizer = match (&args.tokenizer, args.tokenizer_kind) {
+        (Some(dir), _) => TokenizerChoice::Given(Tokenizer::load(dir)?),
+        (None, Some(kind)) => TokenizerChoice::Train(args.vocabulary.options(kind)),
+        (None, None) if args.vocabulary.any() => {
+            let message = "--vocab-size, --min-frequency, --lower and --special shape a tokenizer that is trained: \
+                           name its kind with --tokenizer-kind";
+            return Err(Failure::new(USAGE, message));
+        }
+        (None, None) => TokenizerChoice::Preset,
+    };
+    let split = match args.split.as_slice() {
+        [] => None,
+        [train, valid, test] => Some([*train, *valid, *test]),
+        _ => return Err(Failure::new(USAGE, "--split needs three shares, such as 0.9,0.05,0.05")),
+    };
+    let options = BuildOptions {
+        preset: args.preset,
+        train: args.train,
+        valid: args.valid,
+        test: args.test,
+        split,
+        tokenizer,
+        output: args.output,
+        workers: args.workers,
+        compress: args.compress,
+        extensions: args.extension,
+        invalid_utf8: args.invalid_utf8.into(),
+        shard_tokens: args.shard_tokens,
+    };
+    let progress = BuildProgress::new(out);
+    let info = build(&options, &progress)?;
+    drop(progress);
+    out.line(&format!("corpus in {}", options.output.display()));
+    describe(&info, out);
+    Ok(result(&options.output, &info))
+}
+
+fn info(dir: &Path, out: &Output) -> Result<Value, Failure> {
+    let corpus = Corpus::open(dir)?;
+    describe(corpus.info(), out);
+    Ok(result(dir, corpus.info()))
+}
+
+fn verify(dir: &Path, out: &Output) -> Result<Value, Failure> {
+    let corpus = Corpus::open(dir)?;
+    let mut bar: Option<Progress<'_>> = None;
+    let report = corpus.verify(&mut |done, total| {
+        bar.get_or_insert_with(|| out.progress(total, Unit::Bytes, "verifying")).set(done);
+    })?;
+    drop(bar);
+    for bad in &report.bad {
+        out.line(&format!("bad: {}: {}", bad.file, bad.why));
+    }
+    match report.ok {
+        true => out.line(&format!("{} files, {} bytes: every hash is right", report.files, report.bytes)),
+        false => out.line("restore the files named above, or build the corpus again"),
+    }
+    let code = if report.ok { 0 } else { BAD_DATA };
+    let mut value = json!({ "exit_code": code, "corpus": dir });
+    if let (Value::Object(all), Ok(Value::Object(found))) = (&mut value, serde_json::to_value(&report)) {
+        all.extend(found);
+    }
+    Ok(value)
+}
+
+/// Human words for a corpus.
+fn describe(info: &CorpusInfo, out: &Output) {
+    out.line(&format!(
+        "{} preset, {} tokenizer with {} ids, fingerprint {}",
+        info.preset,
+        info.tokenizer.kind,
+        info.vocab_size,
+        &info.fingerprint[..12.min(info.fingerprint.len())]
+    ));
+    for (split, part) in &info.splits {
+        out.line(&format!(
+            "  {split}: {} tokens ({} unknown), {} documents, {} sentences, {} bytes of text, {} shards",
+            part.tokens,
+            part.unknown,
+            part.documents,
+            part.sentences,
+            part.bytes,
+            part.shards.len()
+        ));
+        if part.replaced > 0 {
+            out.line(&format!("  {split}: {} invalid UTF-8 sequences were replaced", part.replaced));
+        }
+    }
+}
+
+/// The result object: where the corpus is, and its `corpus.json`.
+fn result(dir: &Path, info: &CorpusInfo) -> Value {
+    let mut value = json!({ "corpus": dir });
+    if let (Value::Object(all), Ok(Value::Object(described))) = (&mut value, serde_json::to_value(info)) {
+        all.extend(described);
+    }
+    value
+}
+
+/// Shows a build's stages as progress bars and its notes as lines.
+pub struct BuildProgress<'a> {
+    out: &'a Output,
+    bar: Mutex<Option<Progress<'a>>>,
+}
+
+impl<'a> BuildProgress<'a> {
+    /// Nothing is shown before the first stage.
+    pub fn new(out: &'a Output) -> BuildProgress<'a> {
+        BuildProgress { out, bar: Mutex::new(None) }
+    }
+}
+
+impl BuildObserver for BuildProgress<'_> {
+    fn stage(&self, stage: Stage, total_bytes: u64) {
+        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        // The old bar clears its line before the new one is drawn.
+        *bar = None;
+        match stage {
+            Stage::Training => self.out.line("training the tokenizer"),
+            _ => *bar = Some(self.out.progress(total_bytes, Unit::Bytes, &stage.to_string())),
+        }
+    }
+
+    fn progress(&self, done_bytes: u64) {
+        if let Some(bar) = &*self.bar.lock().unwrap_or_else(PoisonError::into_inner) {
+            bar.set(done_bytes);
+        }
+    }
+
+    fn note(&self, message: &str) {
+        self.out.line(message);
+    }
+}

@@ -1,0 +1,194 @@
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
+use segue_dataloader::{InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer};
+use serde_json::{Value, json};
+
+use crate::commands::data::BuildProgress;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Arguments of `segue tokenizer`.
+#[derive(Args)]
+pub struct TokenizerArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Train a tokenizer on text.
+    Train(TrainArgs),
+    /// Take over the vocabulary of another program.
+    Import(ImportArgs),
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue tokenizer train --kind word --input wiki.train.tokens --output tokenizers/wikitext\n  \
+    segue tokenizer train --kind bpe --vocab-size 16000 --input src docs --extension rs,md --output tokenizers/code\n\n\
+    The tokenizer depends on the text and the options, not on the number of workers.")]
+struct TrainArgs {
+    /// What to train.
+    #[arg(long)]
+    kind: Kind,
+    /// Files, folders, or - for standard input; .gz and .zst are unpacked.
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    input: Vec<PathBuf>,
+    /// Folder to write the tokenizer's files into.
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+    #[command(flatten)]
+    vocabulary: VocabularyArgs,
+    /// How the text is laid out: documents, or jsonl for the `text` of JSON lines.
+    #[arg(long, default_value = "documents")]
+    preset: Preset,
+    /// Of folders, take only files with these extensions.
+    #[arg(long, value_delimiter = ',', value_name = "EXT,..")]
+    extension: Vec<String>,
+    /// What to do with text that is not UTF-8.
+    #[arg(long, default_value = "fail")]
+    invalid_utf8: OnInvalidUtf8,
+    /// Threads [default: one per core].
+    #[arg(long, default_value_t = 0, hide_default_value = true)]
+    workers: usize,
+}
+
+/// The options that shape a vocabulary.
+#[derive(Args)]
+pub struct VocabularyArgs {
+    /// Number of ids, special tokens included [default: bpe and unigram 32000, word and char all that occur].
+    #[arg(long, value_name = "N")]
+    vocab_size: Option<usize>,
+    /// How often a word, character or merge must occur [default: bpe 2, word and char 1].
+    #[arg(long, value_name = "N")]
+    min_frequency: Option<u64>,
+    /// Take upper-case letters for lower-case ones.
+    #[arg(long)]
+    lower: bool,
+    /// Further special tokens, after <eos>.
+    #[arg(long, value_delimiter = ',', value_name = "TOKEN,..")]
+    special: Vec<String>,
+}
+
+impl VocabularyArgs {
+    /// Whether any of them is given.
+    pub fn any(&self) -> bool {
+        self.vocab_size.is_some() || self.min_frequency.is_some() || self.lower || !self.special.is_empty()
+    }
+
+    /// The options for a kind.
+    pub fn options(self, kind: Kind) -> TrainOptions {
+        TrainOptions {
+            vocab_size: self.vocab_size,
+            min_frequency: self.min_frequency,
+            lower_case: self.lower,
+            special_tokens: self.special,
+            ..TrainOptions::new(kind.into())
+        }
+    }
+}
+
+/// The kinds that can be trained.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum Kind {
+    /// The 256 bytes.
+    Byte,
+    /// Characters, most frequent first.
+    Char,
+    /// Words between white space, most frequent first.
+    Word,
+    /// Byte-level byte-pair encoding, as GPT-2 has it.
+    Bpe,
+    /// Byte-level unigram language model.
+    Unigram,
+}
+
+impl From<Kind> for TokenizerKind {
+    fn from(kind: Kind) -> TokenizerKind {
+        match kind {
+            Kind::Byte => TokenizerKind::Byte,
+            Kind::Char => TokenizerKind::Char,
+            Kind::Word => TokenizerKind::Word,
+            Kind::Bpe => TokenizerKind::Bpe,
+            Kind::Unigram => TokenizerKind::Unigram,
+        }
+    }
+}
+
+/// What to do with text that is not UTF-8.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum OnInvalidUtf8 {
+    /// Stop, naming file and offset.
+    Fail,
+    /// Replace each invalid sequence by U+FFFD, and count them.
+    Replace,
+}
+
+impl From<OnInvalidUtf8> for InvalidUtf8 {
+    fn from(choice: OnInvalidUtf8) -> InvalidUtf8 {
+        match choice {
+            OnInvalidUtf8::Fail => InvalidUtf8::Fail,
+            OnInvalidUtf8::Replace => InvalidUtf8::Replace,
+        }
+    }
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue tokenizer import tokenizer.json --output tokenizers/gpt2\n  \
+    segue tokenizer import spiece.model --output tokenizers/xlnet\n  \
+    segue tokenizer import vocab.txt --output tokenizers/words\n\n\
+    The name tells the format: *.json a Hugging Face tokenizer, *.model a SentencePiece unigram model, anything else a\n\
+    vocabulary list with one word per line.")]
+struct ImportArgs {
+    /// The file to take over.
+    file: PathBuf,
+    /// Folder to write the tokenizer's files into.
+    #[arg(long, value_name = "DIR")]
+    output: PathBuf,
+}
+
+/// Trains or imports a tokenizer.
+pub fn run(args: TokenizerArgs, out: &Output) -> Result<Value, Failure> {
+    match args.action {
+        Action::Train(args) => train(args, out),
+        Action::Import(args) => {
+            let tokenizer = Tokenizer::import(&args.file)?;
+            finish(&tokenizer, &args.output, out)
+        }
+    }
+}
+
+fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
+    let progress = BuildProgress::new(out);
+    let tokenizer = train_tokenizer(
+        &args.input,
+        &args.extension,
+        args.preset,
+        args.invalid_utf8.into(),
+        &args.vocabulary.options(args.kind),
+        args.workers,
+        &progress,
+    )?;
+    drop(progress);
+    finish(&tokenizer, &args.output, out)
+}
+
+fn finish(tokenizer: &Tokenizer, output: &Path, out: &Output) -> Result<Value, Failure> {
+    tokenizer.save(output)?;
+    out.line(&format!(
+        "{} tokenizer with {} ids in {}",
+        tokenizer.kind(),
+        tokenizer.vocab_size(),
+        output.display()
+    ));
+    Ok(json!({
+        "output": output,
+        "kind": tokenizer.kind(),
+        "vocab_size": tokenizer.vocab_size(),
+        "eos_id": tokenizer.eos_id(),
+        "unk_id": tokenizer.unk_id(),
+        "fingerprint": tokenizer.fingerprint(),
+    }))
+}
