@@ -12,7 +12,18 @@ fn missing_files_are_66() {
     let corpus = format!("data.corpus={}", place.text("nowhere"));
     fail(alone(&place.pretrain("run", &[&corpus])), 66, &["nowhere"]);
     let (input, output) = (place.text("no.txt"), place.text("out"));
-    let build = ["data", "build", "--preset", "documents", "--tokenizer-kind", "byte", "--train", &input, "--output", &output];
+    let build = [
+        "data",
+        "build",
+        "--preset",
+        "documents",
+        "--tokenizer-kind",
+        "byte",
+        "--train",
+        &input,
+        "--output",
+        &output,
+    ];
     fail(alone(&build), 66, &["no.txt"]);
     fail(alone(&["generate", "--model", &place.text("none"), "--prompt", "x"]), 66, &["none"]);
 }
@@ -22,8 +33,19 @@ fn empty_corpus_is_65() {
     let place = Workplace::new();
     let (input, output) = (place.text("empty.txt"), place.text("out"));
     fs::write(&input, "").unwrap();
-    let build = ["data", "build", "--preset", "documents", "--tokenizer-kind", "byte", "--train", &input, "--output", &output];
-    fail(alone(&build), 65, &["empty"]);
+    let build = [
+        "data",
+        "build",
+        "--preset",
+        "documents",
+        "--tokenizer-kind",
+        "byte",
+        "--train",
+        &input,
+        "--output",
+        &output,
+    ];
+    fail(alone(&build), 65, &["no text", "train"]);
 }
 
 #[test]

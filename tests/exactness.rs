@@ -21,7 +21,8 @@ fn ranks_1_2_and_4_give_the_same_bytes() {
 #[test]
 fn small_buckets_and_adaptive_softmax_keep_the_bytes() {
     let place = Workplace::new();
-    let options = ["model.cutoffs=[100,120]", "model.div_val=2", "train.bucket_bytes=4096", "model.untie_r=false"];
+    let options =
+        ["model.cutoffs=[100,120]", "model.div_val=2", "train.bucket_bytes=4096", "model.untie_r=false"];
     succeed(alone(&place.pretrain("one", &options)));
     succeed(mpirun(4, &place.pretrain("four", &options)));
     place.assert_same("one", "four");
@@ -106,5 +107,7 @@ fn kill_rank(job: &mut Child, victim: usize, moment: Duration) -> bool {
 fn children(parent: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>()).collect()
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect()
 }

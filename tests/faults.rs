@@ -62,7 +62,11 @@ fn truncated_file_is_found_and_the_checkpoint_before_is_used() {
 
 #[test]
 fn missing_file_is_found_and_the_checkpoint_before_is_used() {
-    survives(|checkpoint| fs::remove_file(checkpoint.join("memory.safetensors")).unwrap(), "memory.safetensors", 66);
+    survives(
+        |checkpoint| fs::remove_file(checkpoint.join("memory.safetensors")).unwrap(),
+        "memory.safetensors",
+        66,
+    );
 }
 
 #[test]
@@ -109,7 +113,11 @@ fn full_disk_ends_the_job_with_74_and_keeps_the_checkpoint_before() {
     let place = Workplace::new();
     // A checkpoint of the tiny recipe takes about 400 KiB: one fits, two do not.
     let disk = Disk::mount(place.path("disk"), "640k");
-    fail(mpirun(2, &place.pretrain("disk/run", &["train.steps=30"])), 74, &["cannot write", "step-00000020", "free some space"]);
+    fail(
+        mpirun(2, &place.pretrain("disk/run", &["train.steps=30"])),
+        74,
+        &["cannot write", "step-00000020", "free some space"],
+    );
     assert!(!disk.path.join("run/checkpoints/.step-00000020.part").exists());
     let run = place.text("disk/run");
     succeed(alone(&["generate", "--model", &run, "--prompt", "the", "--tokens", "3"]));

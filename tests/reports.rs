@@ -20,15 +20,24 @@ fn metrics_tell_every_interval() {
     let train: Vec<&Value> = rows.iter().filter(|r| r["kind"] == "train").collect();
     assert_eq!(train.iter().map(|r| r["step"].as_u64().unwrap()).collect::<Vec<_>>(), [10, 20, 30, 40, 50]);
     for key in [
-        "attempt", "tokens", "loss", "bpc", "lr", "grad_norm", "tokens_per_s", "data_wait_s",
-        "communication_exposed_s", "checkpoint_stall_s",
+        "attempt",
+        "tokens",
+        "loss",
+        "bpc",
+        "lr",
+        "grad_norm",
+        "tokens_per_s",
+        "data_wait_s",
+        "communication_exposed_s",
+        "checkpoint_stall_s",
     ] {
         assert!(train.iter().all(|r| r[key].is_number()), "{key}");
     }
     assert_eq!(train[4]["tokens"], 50 * 8 * 16);
     let first = train[0]["loss"].as_f64().unwrap();
     assert!(train[4]["loss"].as_f64().unwrap() < first - 0.5, "it does not learn");
-    let eval: Vec<u64> = rows.iter().filter(|r| r["kind"] == "eval").map(|r| r["step"].as_u64().unwrap()).collect();
+    let eval: Vec<u64> =
+        rows.iter().filter(|r| r["kind"] == "eval").map(|r| r["step"].as_u64().unwrap()).collect();
     assert_eq!(eval, [20, 40, 50]);
     assert_eq!(result["evaluation"]["targets"], 5_999);
 }
@@ -75,7 +84,18 @@ fn generated_text_depends_on_the_seed_alone() {
     succeed(alone(&place.pretrain("run", &[])));
     let run = place.text("run");
     let generate = |seed: &str| {
-        let args = ["generate", "--json", "--model", &run, "--prompt", "the lane ", "--tokens", "40", "--seed", seed];
+        let args = [
+            "generate",
+            "--json",
+            "--model",
+            &run,
+            "--prompt",
+            "the lane ",
+            "--tokens",
+            "40",
+            "--seed",
+            seed,
+        ];
         succeed(alone(&args))["text"].as_str().unwrap().to_string()
     };
     assert_eq!(generate("1"), generate("1"));
@@ -98,7 +118,11 @@ fn evaluation_is_the_same_at_any_number_of_ranks() {
 #[test]
 fn merged_configuration_says_where_each_value_comes_from() {
     let output = finish(alone(&[
-        "pretrain", "--print-config", "--config", &format!("{ROOT}/configs/recipes/tiny.toml"), "train.seed=7",
+        "pretrain",
+        "--print-config",
+        "--config",
+        &format!("{ROOT}/configs/recipes/tiny.toml"),
+        "train.seed=7",
     ]));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{}", stderr(&output));
@@ -109,10 +133,14 @@ fn merged_configuration_says_where_each_value_comes_from() {
 #[test]
 fn tensorboard_reads_the_events() {
     let place = Workplace::new();
-    let python = Command::new("bash").args([&format!("{ROOT}/scripts/peers.sh"), "python", "base"]).output().unwrap();
+    let python =
+        Command::new("bash").args([&format!("{ROOT}/scripts/peers.sh"), "python", "base"]).output().unwrap();
     let python = String::from_utf8_lossy(&python.stdout).trim().to_string();
     let has = !python.is_empty()
-        && Command::new(&python).args(["-c", "import tensorboard"]).status().is_ok_and(|status| status.success());
+        && Command::new(&python)
+            .args(["-c", "import tensorboard"])
+            .status()
+            .is_ok_and(|status| status.success());
     if !has {
         println!("skipped: no Python with the tensorboard package (scripts/peers.sh installs one)");
         return;
@@ -123,5 +151,9 @@ fn tensorboard_reads_the_events() {
     command.args([&format!("{ROOT}/tests/peers/read_tensorboard.py"), &folder]);
     let output = finish(command);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && said.contains("train/loss") && said.contains("valid/loss"), "{said}{}", stderr(&output));
+    assert!(
+        output.status.success() && said.contains("train/loss") && said.contains("valid/loss"),
+        "{said}{}",
+        stderr(&output)
+    );
 }

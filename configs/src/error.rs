@@ -5,8 +5,8 @@ use thiserror::Error;
 /// What can be wrong with a configuration. The message says where and what to do.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The recipe file is not there.
-    #[error("no configuration file at {path}: {source}")]
+    /// The recipe file cannot be read.
+    #[error("cannot read the configuration file {path}: {source}")]
     Missing {
         /// The file asked for.
         path: PathBuf,

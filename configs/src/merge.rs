@@ -63,7 +63,7 @@ impl Config {
     /// Reads back what [`Config::to_json`] wrote.
     pub fn from_json(value: &Value, origin: &str) -> Result<Config, ConfigError> {
         let mut layers = Layers::new(value)?;
-        layers.merge(value, origin)?;
+        layers.merge(value, origin, None)?;
         layers.finish().map(|loaded| loaded.config)
     }
 }
@@ -73,16 +73,17 @@ impl Config {
 pub fn load(path: Option<&Path>, overrides: &[String]) -> Result<Loaded, ConfigError> {
     let mut written = Vec::new();
     if let Some(path) = path {
-        written.push((read_recipe(path)?, path.display().to_string()));
+        written.push((read_recipe(path)?, path.display().to_string(), None));
     }
     for text in overrides {
-        written.push((parse_override(text)?, format!("override `{text}`")));
+        let raw = text.split_once('=').map(|(_, value)| value);
+        written.push((parse_override(text)?, format!("override `{text}`"), raw));
     }
     let mut layers = Layers::new(
-        written.iter().map(|(v, _)| v).rfind(|v| model_type(v).is_some()).unwrap_or(&Value::Null),
+        written.iter().map(|(v, ..)| v).rfind(|v| model_type(v).is_some()).unwrap_or(&Value::Null),
     )?;
-    for (value, origin) in &written {
-        layers.merge(value, origin)?;
+    for (value, origin, raw) in &written {
+        layers.merge(value, origin, *raw)?;
     }
     layers.finish()
 }
@@ -132,7 +133,8 @@ impl Layers {
         Ok(Self { merged: config.to_json(), origins: BTreeMap::new() })
     }
 
-    fn merge(&mut self, value: &Value, origin: &str) -> Result<(), ConfigError> {
+    /// `raw` is the text of an override: a key that wants text takes it as it stands, were it a number.
+    fn merge(&mut self, value: &Value, origin: &str, raw: Option<&str>) -> Result<(), ConfigError> {
         let known: Vec<String> = flatten(&self.merged).into_iter().map(|(key, _)| key).collect();
         for (key, value) in flatten(value) {
             if !known.contains(&key) {
@@ -143,7 +145,10 @@ impl Layers {
                 });
             }
             if let Some(slot) = self.merged.pointer_mut(&format!("/{}", key.replace('.', "/"))) {
-                *slot = value;
+                *slot = match raw {
+                    Some(raw) if slot.is_string() && !value.is_string() => Value::String(raw.into()),
+                    _ => value,
+                };
             }
             self.origins.insert(key, origin.into());
         }
@@ -256,6 +261,7 @@ mod tests {
     #[test]
     fn strings_need_no_quotes_in_overrides() {
         let loaded = load(None, &overrides(&["run.dir=runs/a b", "data.corpus=\"x\""])).unwrap();
+        assert_eq!(load(None, &overrides(&["run.dir=2026"])).unwrap().config.run.dir, "2026");
         assert_eq!((loaded.config.run.dir.as_str(), loaded.config.data.corpus.as_str()), ("runs/a b", "x"));
     }
 

@@ -40,8 +40,10 @@ impl ModelConfig {
 
     /// Takes the corpus' vocabulary where the recipe leaves it open (`vocab_size = 0`), and refuses a
     /// corpus with ids that the model has no embedding for.
-    pub fn fit_vocabulary(&mut self, corpus: usize) -> Result<(), ConfigError> {
+    /// `eos` is the tokenizer's end-of-sequence token, if it has one.
+    pub fn fit_vocabulary(&mut self, corpus: usize, eos: Option<u32>) -> Result<(), ConfigError> {
         let ModelConfig::TransfoXl(c) = self;
+        c.eos_token_id = eos.map_or(c.eos_token_id, i64::from);
         if c.vocab_size == 0 {
             c.vocab_size = corpus;
         }
@@ -279,7 +281,8 @@ impl TransfoXlConfig {
                 return Err(out_of_range(key, value, "must be at least 1"));
             }
         }
-        let widths = [("model.d_embed", self.d_embed), ("model.d_head", self.d_head), ("model.mem_len", self.mem_len)];
+        let widths =
+            [("model.d_embed", self.d_embed), ("model.d_head", self.d_head), ("model.mem_len", self.mem_len)];
         for (key, value) in positive.into_iter().chain(widths) {
             if value > MAX_WIDTH {
                 return Err(out_of_range(key, value, "no model is that large"));
@@ -355,14 +358,15 @@ mod tests {
     #[test]
     fn corpus_larger_than_the_model_is_refused() {
         let mut model = ModelConfig::TransfoXl(TransfoXlConfig { vocab_size: 10, ..Default::default() });
-        let message = model.fit_vocabulary(11).unwrap_err().to_string();
+        let message = model.fit_vocabulary(11, None).unwrap_err().to_string();
         assert!(message.contains("11") && message.contains("vocab_size"), "{message}");
     }
 
     #[test]
     fn open_vocabulary_takes_the_corpus() {
         let mut model = ModelConfig::TransfoXl(TransfoXlConfig::default());
-        model.fit_vocabulary(123).unwrap();
-        assert_eq!(model.vocab_size(), 123);
+        model.fit_vocabulary(123, Some(5)).unwrap();
+        let ModelConfig::TransfoXl(c) = &model;
+        assert_eq!((c.vocab_size, c.eos_token_id), (123, 5));
     }
 }

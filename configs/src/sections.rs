@@ -19,7 +19,7 @@ pub struct Config {
     pub optim: OptimConfig,
     /// The learning rate over the steps.
     pub schedule: ScheduleConfig,
-    /// Evaluation while training, and the defaults of `segue eval`.
+    /// Evaluation while training.
     pub eval: EvalConfig,
     /// When state is written.
     pub checkpoint: CheckpointConfig,

@@ -14,6 +14,18 @@ const DEPTH: usize = 2;
 ///
 /// The thread owns the reading; the consumer only receives. It may wait for the thread in [`Prefetcher::next_batch`],
 /// and the thread waits for it when two batches are ready. Dropping the prefetcher ends the thread.
+///
+/// ```no_run
+/// use segue_dataloader::{Corpus, LaneCursor, Lanes, Prefetcher, Split};
+///
+/// let stream = Corpus::open("wikitext-103".as_ref())?.tokens(Split::Train)?;
+/// let lanes = Lanes::new(stream.len(), 60, 150)?;
+/// // The second of two ranks.
+/// let mut batches = Prefetcher::spawn(stream, lanes, 30..60, vec![LaneCursor::default(); 30])?;
+/// let batch = batches.next_batch()?;
+/// assert_eq!(batch.inputs.len(), 30 * 150);
+/// # Ok::<(), segue_dataloader::DataError>(())
+/// ```
 #[derive(Debug)]
 pub struct Prefetcher {
     batches: Option<Receiver<Result<Batch, DataError>>>,

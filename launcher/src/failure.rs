@@ -31,10 +31,10 @@ impl Failure {
 
 impl From<TrainError> for Failure {
     fn from(error: TrainError) -> Self {
+        // What follows from the command line and from sums over all ranks.
         let on_all_ranks = matches!(
             error,
-            TrainError::Config(_)
-                | TrainError::Layout(_)
+            TrainError::Layout(_)
                 | TrainError::OtherRun { .. }
                 | TrainError::NonFinite { .. }
                 | TrainError::ReplicasDiffer { .. }
@@ -45,7 +45,9 @@ impl From<TrainError> for Failure {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Self { on_all_ranks: true, ..Self::new(error.exit_code(), error.to_string()) }
+        // A file may be missing on one host alone.
+        let on_all_ranks = !matches!(error, ConfigError::Missing { .. });
+        Self { on_all_ranks, ..Self::new(error.exit_code(), error.to_string()) }
     }
 }
 

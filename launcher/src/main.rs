@@ -50,9 +50,9 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
     match command {
         Command::Tokenizer(args) => commands::tokenizer::run(args, out),
         Command::Data(args) => commands::data::run(args, out),
-        Command::Pretrain(args) => commands::pretrain::run(args, comm, out),
+        Command::Pretrain(args) => commands::pretrain::run(args, json, comm, out),
         Command::Eval(args) => commands::eval::run(args, comm, out),
-        Command::Generate(args) => commands::generate::run(args, json, out),
+        Command::Generate(args) => commands::generate::run(args, json || comm.rank() != 0, out),
         Command::Score(args) => commands::score::run(args),
         Command::Parity(args) => commands::parity::run(args, out),
         Command::Bench(args) => commands::bench::run(args, comm, out),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use segue_cluster::JobEnvironment;
+use segue_collectives::Communicator;
 use segue_collectives::local::Local;
 use segue_collectives::mpi::Mpi;
-use segue_collectives::Communicator;
 use segue_collectives::panic_hook::install_panic_hook;
 
 use crate::failure::Failure;

@@ -2,12 +2,12 @@
 """Trains Hugging Face's TransfoXLLMHeadModel the way Segue trains its own, to compare the quality reached.
 
     $(scripts/peers.sh python transfoxl) tests/peers/train_transfoxl.py \\
-        --config RUN/config.toml --corpus CORPUS --seeds 1,2,3 [key=value ...]
+        --config merged.toml --corpus CORPUS --seeds 1,2,3 [key=value ...]
 
 The same tokens, sizes, lanes, segments, memory, optimizer, clipping, schedule and number of steps; only the random
 numbers differ (initial weights, dropout). One JSON line a seed on stdout, then one with the mean over the seeds.
 
---config is a Segue configuration with every key: the one a run folder holds. `key=value` overrides it with the
+--config is a Segue configuration with every key: what `segue pretrain --print-config` prints. `key=value` overrides it with the
 dotted names of the file. --corpus is a folder that `segue data build` wrote, its shards not compressed.
 """
 
@@ -232,7 +232,7 @@ def run(args, config, seed, vocab_size, training, valid):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, help="Segue configuration with every key (RUN/config.toml)")
+    parser.add_argument("--config", required=True, help="what `segue pretrain --print-config` prints")
     parser.add_argument("--corpus", required=True, help="folder that `segue data build` wrote")
     parser.add_argument("--seeds", default="1", help="comma-separated")
     parser.add_argument("--threads", type=int, default=2)

@@ -84,8 +84,8 @@ pub enum TrainError {
     Layout(String),
     /// A loss or gradient is NaN or infinite. The update was not made.
     #[error(
-        "step {step}: {what} is {value}; the weights of step {} are kept. Lower optim.lr, lengthen \
-         schedule.warmup or look at the data of this step", .step - 1
+        "step {step}: {what} is {value}, so its update was not made; the last checkpoint is from before it. \
+         Lower optim.lr, lengthen schedule.warmup or look at the data of this step"
     )]
     NonFinite {
         /// The global step.

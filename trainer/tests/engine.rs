@@ -11,9 +11,19 @@ use tch::Tensor;
 /// Dropout is off: ranks that share a process share libtorch's generator.
 fn config(overrides: &[&str]) -> Config {
     let base = [
-        "model.vocab_size=50", "model.d_model=16", "model.n_head=2", "model.d_inner=24", "model.n_layer=2",
-        "model.mem_len=6", "model.dropout=0.0", "train.lanes=8", "train.micro_batch=1", "train.segment=5",
-        "train.bucket_bytes=2048", "optim.lr=0.01", "schedule.kind=constant",
+        "model.vocab_size=50",
+        "model.d_model=16",
+        "model.n_head=2",
+        "model.d_inner=24",
+        "model.n_layer=2",
+        "model.mem_len=6",
+        "model.dropout=0.0",
+        "train.lanes=8",
+        "train.micro_batch=1",
+        "train.segment=5",
+        "train.bucket_bytes=2048",
+        "optim.lr=0.01",
+        "schedule.kind=constant",
     ];
     let all: Vec<String> = base.iter().chain(overrides).map(|s| s.to_string()).collect();
     segue_configs::load(None, &all).unwrap().config
@@ -22,7 +32,8 @@ fn config(overrides: &[&str]) -> Config {
 fn batch(config: &Config, step: u64, micro_step: usize) -> Batch {
     let size = (config.train.micro_batch * config.train.segment) as u64;
     let ids = |shift: u64| {
-        let values: Vec<i64> = (0..size).map(|i| ((i + shift) * (7 + step) + 13 * micro_step as u64) as i64 % 50).collect();
+        let values: Vec<i64> =
+            (0..size).map(|i| ((i + shift) * (7 + step) + 13 * micro_step as u64) as i64 % 50).collect();
         Tensor::from_slice(&values).view([config.train.micro_batch as i64, config.train.segment as i64])
     };
     Batch { inputs: ids(0), targets: ids(1) }
@@ -38,7 +49,8 @@ fn train(config: &Config, comm: &dyn Communicator, steps: u64) -> Result<(Vec<u3
         last = Some(engine.step(step, &batches)?);
     }
     let weights = engine.objective.parameters().tensors().iter();
-    let bits = weights.flat_map(|t| Vec::<f32>::try_from(t.detach().reshape([-1])).unwrap()).map(f32::to_bits);
+    let bits =
+        weights.flat_map(|t| Vec::<f32>::try_from(t.detach().reshape([-1])).unwrap()).map(f32::to_bits);
     Ok((bits.collect(), last.unwrap().loss.to_bits()))
 }
 

@@ -27,6 +27,21 @@ use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions, train_on};
 /// The result depends on the inputs and the options, not on the number of workers or on interruptions: a build that was
 /// killed is taken up again by the same call, without redoing finished shards. Where inputs or options have changed since,
 /// it begins anew and says so through the observer.
+///
+/// ```
+/// use segue_dataloader::{BuildOptions, Corpus, Preset, Split, build};
+///
+/// let folder = tempfile::tempdir()?;
+/// let (text, output) = (folder.path().join("train.txt"), folder.path().join("corpus"));
+/// std::fs::write(&text, "the cat saw the dog\n")?;
+/// let info = build(&BuildOptions::new(Preset::WikiText, vec![text], output.clone()), &())?;
+/// // the cat saw the dog <eos>; the vocabulary has <unk> besides.
+/// assert_eq!((info.splits[&Split::Train].tokens, info.vocab_size), (6, 6));
+///
+/// let tokens = Corpus::open(&output)?.tokens(Split::Train)?;
+/// assert_eq!(tokens.len(), 6);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<CorpusInfo, DataError> {
     options.check()?;
     let output = options.output.as_path();

@@ -1,3 +1,4 @@
+use std::panic::catch_unwind;
 use std::str::FromStr;
 
 use super::byte_level::{ByteLevelBpe, MergeCache};
@@ -20,7 +21,10 @@ impl HuggingFaceTokenizer {
     /// Reads a `tokenizer.json`; the error says what is wrong with it.
     pub(crate) fn from_json(json: Vec<u8>) -> Result<HuggingFaceTokenizer, String> {
         let text = std::str::from_utf8(&json).map_err(|e| format!("it is not UTF-8: {e}"))?;
-        let mut tokenizer = tokenizers::Tokenizer::from_str(text).map_err(|e| e.to_string())?;
+        // The crate asserts some of what a file promises; a bad file must not take the process down.
+        let read = catch_unwind(|| tokenizers::Tokenizer::from_str(text));
+        let mut tokenizer =
+            read.map_err(|_| "it contradicts itself".to_owned())?.map_err(|e| e.to_string())?;
         // A corpus holds all of a text and nothing more, whatever the file asks for.
         tokenizer.with_truncation(None).map_err(|e| e.to_string())?;
         tokenizer.with_padding(None);

@@ -11,13 +11,16 @@ use segue_trainer::seed::{Purpose, Stream};
 use serde_json::{Value, json};
 use tch::Tensor;
 
+use super::at_least_one;
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
 /// Arguments of `segue bench`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  mpirun -n 2 segue bench step --layers 6 --d-model 256 --micro-batch 8\n  \
-    mpirun -n 2 segue bench allreduce --mib 64\n  segue bench data --tokenizer DIR --input text.txt --workers 2")]
+#[command(
+    after_help = "Examples:\n  mpirun -n 2 segue bench step --layers 6 --d-model 256 --micro-batch 8\n  \
+    mpirun -n 2 segue bench allreduce --mib 64\n  segue bench data --tokenizer DIR --input text.txt --workers 2"
+)]
 pub struct BenchArgs {
     #[command(subcommand)]
     what: What,
@@ -36,28 +39,28 @@ enum What {
 #[derive(Args)]
 struct StepArgs {
     /// Layers.
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 6, value_parser = at_least_one)]
     layers: usize,
     /// Width of hidden states.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = at_least_one)]
     d_model: usize,
     /// Attention heads.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
     heads: usize,
     /// Width of the feed-forward layer.
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = at_least_one)]
     d_inner: usize,
     /// Entries of the vocabulary.
-    #[arg(long, default_value_t = 8000)]
+    #[arg(long, default_value_t = 8000, value_parser = at_least_one)]
     vocab: usize,
     /// Tokens of a lane per step.
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = at_least_one)]
     segment: usize,
     /// Positions of memory.
     #[arg(long, default_value_t = 128)]
     mem: usize,
     /// Lanes of each rank, in one micro-step.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     micro_batch: usize,
     /// Dropout rate.
     #[arg(long, default_value_t = 0.1)]
@@ -69,7 +72,7 @@ struct StepArgs {
     #[arg(long, default_value_t = 2)]
     warmup: u64,
     /// Threads of libtorch in each rank.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
     /// Let the library's all-reduce add in any order.
     #[arg(long)]
@@ -79,10 +82,10 @@ struct StepArgs {
 #[derive(Args)]
 struct AllreduceArgs {
     /// Size of the sum.
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     mib: usize,
     /// Times each is measured.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 20, value_parser = at_least_one)]
     repeats: usize,
 }
 
@@ -95,7 +98,7 @@ struct DataArgs {
     #[arg(long)]
     input: PathBuf,
     /// Threads.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = at_least_one)]
     workers: usize,
 }
 
@@ -147,7 +150,9 @@ fn step(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value,
     drop(bar);
     let (step_s, exposed_s) = (median(&mut times), median(&mut exposed));
     let tokens_per_s = (lanes * args.segment) as f64 / step_s;
-    out.line(&format!("{tokens_per_s:.0} tokens/s, {step_s:.4} s a step, of it {exposed_s:.4} s waiting for reductions"));
+    out.line(&format!(
+        "{tokens_per_s:.0} tokens/s, {step_s:.4} s a step, of it {exposed_s:.4} s waiting for reductions"
+    ));
     Ok(json!({
         "tokens_per_s": tokens_per_s, "step_s": step_s, "communication_exposed_s": exposed_s,
         "params": parameters, "world": comm.world_size(), "buckets": engine.bucket_count(), "loss": loss,
@@ -160,8 +165,9 @@ fn random_batch(config: &Config, rank: usize, step: u64) -> Batch {
     let size = config.train.micro_batch * config.train.segment;
     let shape = [config.train.micro_batch as i64, config.train.segment as i64];
     let draw = |offset: usize| {
-        let ids: Vec<i64> =
-            (0..size).map(|i| (stream.bits((offset + i) as u64) % config.model.vocab_size() as u64) as i64).collect();
+        let ids: Vec<i64> = (0..size)
+            .map(|i| (stream.bits((offset + i) as u64) % config.model.vocab_size() as u64) as i64)
+            .collect();
         Tensor::from_slice(&ids).view(shape)
     };
     Batch { inputs: draw(0), targets: draw(size) }
@@ -176,7 +182,13 @@ fn allreduce(args: &AllreduceArgs, comm: &dyn Communicator, out: &Output) -> Res
     let timings = bench_all_reduce(comm, args.mib << 20, args.repeats)?;
     let seconds = |t: &[std::time::Duration]| AllReduceTimings::median(t).as_secs_f64();
     let (tree_s, library_s) = (seconds(&timings.tree), seconds(&timings.any_order));
-    out.line(&format!("{} MiB over {} ranks: tree {:.2} ms, library {:.2} ms", args.mib, comm.world_size(), tree_s * 1e3, library_s * 1e3));
+    out.line(&format!(
+        "{} MiB over {} ranks: tree {:.2} ms, library {:.2} ms",
+        args.mib,
+        comm.world_size(),
+        tree_s * 1e3,
+        library_s * 1e3
+    ));
     Ok(json!({ "mib": args.mib, "world": comm.world_size(), "tree_s": tree_s, "library_s": library_s }))
 }
 

@@ -3,8 +3,8 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::{Args, Subcommand};
 use segue_dataloader::{
-    BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, Preset, Stage, Tokenizer, TokenizerChoice,
-    build,
+    BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, Preset, Stage, Tokenizer,
+    TokenizerChoice, build,
 };
 use serde_json::{Value, json};
 
@@ -86,8 +86,10 @@ struct BuildArgs {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  segue data info corpora/wikitext-2\n  segue data verify corpora/wikitext-2\n\n\
-    verify ends with exit code 65 where a hash is wrong, and names the file and the offset of the first bad block.")]
+#[command(
+    after_help = "Examples:\n  segue data info corpora/wikitext-2\n  segue data verify corpora/wikitext-2\n\n\
+    verify ends with exit code 65 where a hash is wrong, and names the file and the offset of the first bad block."
+)]
 struct CorpusArgs {
     /// The corpus folder.
     corpus: PathBuf,

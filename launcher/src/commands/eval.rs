@@ -2,21 +2,24 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::ModelConfig;
+use segue_configs::EvalConfig;
 use segue_dataloader::{Corpus, Split};
 use segue_trainer::checkpoint::{ModelFolder, load_language_model};
 use segue_trainer::engine::{EvalOptions, Evaluation, evaluate};
-use segue_trainer::objective::LanguageModel;
+use segue_trainer::objective::{LanguageModel, Objective};
 use serde_json::{Value, json};
 use tch::Kind;
 
+use super::at_least_one;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
 
 /// Arguments of `segue eval`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  segue eval --model runs/wikitext2 --corpus corpora/wikitext2 --split test --lanes 1 --mem-len 400\n\n\
-    Works under mpirun too; the result has the same bits at any number of ranks.")]
+#[command(
+    after_help = "Example:\n  segue eval --model runs/wikitext2 --corpus corpora/wikitext2 --split test --lanes 1 --mem-len 400\n\n\
+    Works under mpirun too; the result has the same bits at any number of ranks."
+)]
 pub struct EvalArgs {
     /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long)]
@@ -28,22 +31,22 @@ pub struct EvalArgs {
     #[arg(long, value_enum, default_value = "valid")]
     split: SplitName,
     /// Pieces the split is cut into; 1 gives every token its whole past.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
     lanes: usize,
     /// Tokens of a piece per forward pass.
-    #[arg(long, default_value_t = 128)]
+    #[arg(long, default_value_t = 128, value_parser = at_least_one)]
     segment: usize,
     /// Positions of memory; the model's where not given.
     #[arg(long)]
     mem_len: Option<usize>,
-    /// Distances above this count as this; 0 for no limit.
-    #[arg(long)]
+    /// Distances above this count as this, -1 for no limit; the model's where not given.
+    #[arg(long, allow_negative_numbers = true)]
     clamp_len: Option<i64>,
     /// Let every query see the same number of keys.
     #[arg(long)]
     same_length: bool,
     /// Threads of libtorch in each rank.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
 }
 
@@ -73,9 +76,10 @@ pub fn run(args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Valu
     }
     let corpus = Corpus::open(&corpus_folder(&args)?)?;
     let mut config = folder.config.clone();
-    config.fit_vocabulary(corpus.vocab_size())?;
+    config.fit_vocabulary(corpus.vocab_size(), None)?;
     let mut model = load_language_model(&folder, Kind::Float)?;
-    set_context(&mut model, &config, &args)?;
+    check_tokenizer(&folder, &corpus)?;
+    look(&mut model, args.mem_len, args.clamp_len, args.same_length)?;
     let stream = corpus.tokens(args.split.into())?;
     let options = EvalOptions { lanes: args.lanes, group: args.lanes.min(4), segment: args.segment };
     let bar = out.progress(0, Unit::Steps, "evaluate");
@@ -99,27 +103,51 @@ fn corpus_folder(args: &EvalArgs) -> Result<PathBuf, Failure> {
     }
     let record = args.model.join("config.json");
     let text = std::fs::read_to_string(&record).unwrap_or_default();
-    let corpus = serde_json::from_str::<Value>(&text).ok().and_then(|c| Some(c["data"]["corpus"].as_str()?.to_string()));
+    let corpus = serde_json::from_str::<Value>(&text)
+        .ok()
+        .and_then(|c| Some(c["data"]["corpus"].as_str()?.to_string()));
     corpus.map(PathBuf::from).ok_or_else(|| {
-        let message = format!("{} does not say which corpus it was trained on; give --corpus", args.model.display());
+        let message =
+            format!("{} does not say which corpus it was trained on; give --corpus", args.model.display());
         Failure::new(USAGE, message)
     })
 }
 
-fn set_context(model: &mut LanguageModel, config: &ModelConfig, args: &EvalArgs) -> Result<(), Failure> {
-    let ModelConfig::TransfoXl(config) = config;
-    let context = &mut model.model.context;
-    if let Some(mem_len) = args.mem_len {
-        context.mem_len = mem_len as i64;
+/// Ids mean the same to model and corpus only where both have the same tokenizer.
+fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus) -> Result<(), Failure> {
+    // A folder from elsewhere may have none that this program reads.
+    let Ok(tokenizer) = folder.tokenizer() else { return Ok(()) };
+    let (own, other) = (tokenizer.fingerprint(), &corpus.info().tokenizer.fingerprint);
+    if own == *other {
+        return Ok(());
     }
-    if let Some(clamp_len) = args.clamp_len {
-        context.clamp_len = clamp_len;
-    }
-    if args.same_length || config.same_length {
-        if context.mem_len == 0 {
-            return Err(Failure::new(USAGE, "--same-length needs a memory of at least 1"));
-        }
-        *context = context.with_same_length(config.same_length_keys);
+    let message = format!(
+        "{} was trained with another tokenizer ({own}) than {} was built with ({other}); build the corpus with \
+         --tokenizer {}",
+        folder.path.display(),
+        corpus.dir().display(),
+        folder.path.display()
+    );
+    Err(Failure::new(78, message))
+}
+
+/// Sets how far attention looks, where the command says.
+pub fn look(
+    model: &mut LanguageModel,
+    mem_len: Option<usize>,
+    clamp_len: Option<i64>,
+    same_length: bool,
+) -> Result<(), Failure> {
+    let same_length = same_length || model.model.config().same_length;
+    let eval = EvalConfig {
+        mem_len: mem_len.map_or(-1, |n| n as i64),
+        clamp_len: clamp_len.unwrap_or(0),
+        same_length,
+        ..Default::default()
+    };
+    model.look(Some(&eval));
+    if same_length && model.model.context.mem_len == 0 {
+        return Err(Failure::new(USAGE, "same-length attention needs a memory of at least 1"));
     }
     Ok(())
 }

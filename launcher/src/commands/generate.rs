@@ -7,6 +7,8 @@ use segue_trainer::generate::{Generator, Sampling};
 use serde_json::{Value, json};
 use tch::Kind;
 
+use super::at_least_one;
+use super::eval::look;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
 
@@ -15,8 +17,10 @@ const SEGMENT: usize = 128;
 
 /// Arguments of `segue generate`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  segue generate --model runs/demo/run --prompt 'fn main() {' --tokens 200 --top-k 40 --seed 7\n\n\
-    The same seed gives the same text. Without --prompt, the prompt is read from stdin.")]
+#[command(
+    after_help = "Example:\n  segue generate --model runs/demo/run --prompt 'fn main() {' --tokens 200 --top-k 40 --seed 7\n\n\
+    The same seed gives the same text. Without --prompt, the prompt is read from stdin."
+)]
 pub struct GenerateArgs {
     /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long)]
@@ -46,20 +50,18 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Threads of libtorch.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
 }
 
-/// Writes the text to stdout (with `--json`, into the result).
-pub fn run(args: GenerateArgs, json: bool, out: &Output) -> Result<Value, Failure> {
+/// Writes the text to stdout, unless it is to be in the result alone.
+pub fn run(args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
     check(&args)?;
     segue_trainer::libtorch::set_threads(args.threads);
     let folder = ModelFolder::open(&args.model)?;
     let tokenizer = folder.tokenizer()?;
     let mut model = load_language_model(&folder, Kind::Float)?;
-    if let Some(mem_len) = args.mem_len {
-        model.model.context.mem_len = mem_len as i64;
-    }
+    look(&mut model, args.mem_len, None, false)?;
     let prompt = prompt(&args)?;
     let mut ids = Vec::new();
     tokenizer.encode(&prompt, &mut ids);
@@ -82,11 +84,13 @@ pub fn run(args: GenerateArgs, json: bool, out: &Output) -> Result<Value, Failur
         bar.set(written.len() as u64);
     }
     drop(bar);
-    let known: Vec<u32> = written.iter().copied().filter(|&id| (id as usize) < tokenizer.vocab_size()).collect();
+    let known: Vec<u32> =
+        written.iter().copied().filter(|&id| (id as usize) < tokenizer.vocab_size()).collect();
     let text = tokenizer.decode(&known);
-    if !json {
+    if !quiet {
         let whole = tokenizer.decode(&[ids.as_slice(), known.as_slice()].concat());
-        writeln!(std::io::stdout(), "{whole}").map_err(|e| Failure::new(74, format!("cannot write to stdout: {e}")))?;
+        writeln!(std::io::stdout(), "{whole}")
+            .map_err(|e| Failure::new(74, format!("cannot write to stdout: {e}")))?;
     }
     Ok(json!({ "prompt": prompt, "text": text, "tokens": written, "seed": args.seed }))
 }

@@ -8,3 +8,12 @@ pub mod parity;
 pub mod pretrain;
 pub mod score;
 pub mod tokenizer;
+
+/// Parses an option that counts something there must be one of.
+fn at_least_one(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(0) => Err("must be at least 1".into()),
+        Ok(count) => Ok(count),
+        Err(_) => Err("not a whole number".into()),
+    }
+}

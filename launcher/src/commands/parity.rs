@@ -9,8 +9,10 @@ use crate::output::Output;
 
 /// Arguments of `segue parity`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  segue parity --model fixtures/transfoxl_tiny --cases fixtures/transfoxl_tiny/cases.safetensors\n\n\
-    Exits with 0 only where every group holds, else with 1.")]
+#[command(
+    after_help = "Example:\n  segue parity --model fixtures/transfoxl_tiny --cases fixtures/transfoxl_tiny/cases.safetensors\n\n\
+    Exits with 0 only where every group holds, else with 1."
+)]
 pub struct ParityArgs {
     /// Folder with config.json and model.safetensors in Hugging Face's names.
     #[arg(long)]
@@ -27,7 +29,8 @@ pub fn run(args: ParityArgs, out: &Output) -> Result<Value, Failure> {
     out.line(&format!("{:26} {:>8} {:>10} {:>8}", "group", "tensors", "error", "limit"));
     for group in &groups {
         let verdict = if group.holds() { String::new() } else { format!("  FAILS at {}", group.worst) };
-        let line = format!("{:26} {:>8} {:>10.2e} {:>8.0e}", group.name, group.tensors, group.error, group.limit);
+        let line =
+            format!("{:26} {:>8} {:>10.2e} {:>8.0e}", group.name, group.tensors, group.error, group.limit);
         out.line(&(line + &verdict));
     }
     let holds = groups.iter().all(|group| group.holds());

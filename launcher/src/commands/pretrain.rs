@@ -38,10 +38,10 @@ pub struct PretrainArgs {
 }
 
 /// Trains, and reports to stderr, `metrics.jsonl`, TensorBoard and logs.
-pub fn run(args: PretrainArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let loaded = segue_configs::load(args.config.as_deref(), &args.overrides)?;
     if args.print_config {
-        if comm.rank() == 0 {
+        if comm.rank() == 0 && !json {
             print!("{}", loaded.render());
         }
         return Ok(loaded.config.to_json());
@@ -54,14 +54,15 @@ pub fn run(args: PretrainArgs, comm: &dyn Communicator, out: &Output) -> Result<
         }
     }
     let corpus = Corpus::open(Path::new(&config.data.corpus))?;
-    config.model.fit_vocabulary(corpus.vocab_size())?;
+    config.model.fit_vocabulary(corpus.vocab_size(), corpus.tokenizer()?.eos_id())?;
     segue_trainer::libtorch::set_threads(config.train.threads);
     let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
     let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };
     start_log(run, comm.rank())?;
     let mut reporter = Reporter::new(&config, comm, out, in_characters(&corpus));
-    let outcome = pretrain(&config, &corpus, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
+    let outcome =
+        pretrain(&config, &corpus, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
     let problem = reporter.finish();
     let outcome = outcome?;
     if let Some(problem) = problem {
@@ -77,9 +78,15 @@ fn in_characters(corpus: &Corpus) -> bool {
 
 fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
     if outcome.preempted {
-        out.line(&format!("stopped after step {} with a checkpoint; run the same command to go on", outcome.step));
+        out.line(&format!(
+            "stopped after step {} with a checkpoint; run the same command to go on",
+            outcome.step
+        ));
     } else {
-        out.line(&format!("step {} of {} is done; everything is in {}", outcome.step, config.train.steps, config.run.dir));
+        out.line(&format!(
+            "step {} of {} is done; everything is in {}",
+            outcome.step, config.train.steps, config.run.dir
+        ));
     }
     json!({
         "run": config.run.dir,
@@ -106,7 +113,10 @@ fn start_log(run: &Path, rank: usize) -> Result<(), Failure> {
 
 /// The run folder is the first thing a job writes to: what is wrong with it shows here.
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(73, format!("cannot write {}: {error}; choose a run.dir that can be written", path.display()))
+    Failure::new(
+        73,
+        format!("cannot write {}: {error}; choose a run.dir that can be written", path.display()),
+    )
 }
 
 /// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
@@ -121,7 +131,10 @@ fn lock(run: &Path) -> Result<File, Failure> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => {
-            let message = format!("another job is training in {}; wait for it, or choose another run.dir", run.display());
+            let message = format!(
+                "another job is training in {}; wait for it, or choose another run.dir",
+                run.display()
+            );
             Err(Failure::new(73, message))
         }
         // A file system without locks: go on as everyone else does there.
@@ -200,11 +213,24 @@ impl<'a> Reporter<'a> {
             }
             Event::Evaluated { step, evaluation } => {
                 self.out.line(&format!("step {step}: validation: {}", describe(&evaluation)));
-                tracing::info!(rank = self.rank, step, loss = evaluation.loss, ppl = evaluation.ppl, "evaluated");
+                tracing::info!(
+                    rank = self.rank,
+                    step,
+                    loss = evaluation.loss,
+                    ppl = evaluation.ppl,
+                    "evaluated"
+                );
                 let mut row = json!({ "kind": "eval", "step": step, "attempt": self.attempt });
                 merge(&mut row, &json!(evaluation));
                 self.row(&row)?;
-                self.scalars(step, &[("valid/loss", evaluation.loss), ("valid/ppl", evaluation.ppl), ("valid/bpc", evaluation.bits_per_char)])
+                self.scalars(
+                    step,
+                    &[
+                        ("valid/loss", evaluation.loss),
+                        ("valid/ppl", evaluation.ppl),
+                        ("valid/bpc", evaluation.bits_per_char),
+                    ],
+                )
             }
             Event::Checkpointed { path } => {
                 tracing::info!(rank = self.rank, path = %path.display(), "checkpointed");
@@ -228,7 +254,13 @@ impl<'a> Reporter<'a> {
             "{} parameters, {} tokens a step, {} rank(s), from step {} to {}",
             started.parameters, started.targets_per_step, started.world_size, started.step, started.steps
         ));
-        tracing::info!(rank = self.rank, step = started.step, attempt = started.attempt, world_size = started.world_size, "started");
+        tracing::info!(
+            rank = self.rank,
+            step = started.step,
+            attempt = started.attempt,
+            world_size = started.world_size,
+            "started"
+        );
         if self.rank != 0 {
             return Ok(());
         }
@@ -238,8 +270,10 @@ impl<'a> Reporter<'a> {
             self.events = Some(EventFile::create(&run.join("tensorboard"), started.step)?);
         }
         let record = format!("{:#}\n", self.config.to_json());
-        let path = run.join("config.json");
-        fs::write(&path, record).map_err(|e| Failure::new(74, format!("cannot write {}: {e}", path.display())))?;
+        let (path, fresh) = (run.join("config.json"), run.join(".config.json.new"));
+        fs::write(&fresh, record)
+            .and_then(|()| fs::rename(&fresh, &path))
+            .map_err(|e| Failure::new(74, format!("cannot write {}: {e}", path.display())))?;
         let bar = self.out.progress(started.steps, Unit::Steps, "train");
         bar.resume_at(started.step);
         self.bar = Some(bar);
@@ -251,7 +285,8 @@ impl<'a> Reporter<'a> {
         let recent = std::mem::take(&mut self.recent);
         let seconds = recent.elapsed.as_secs_f64();
         let tokens_per_s = recent.targets / seconds;
-        let (name, value) = if self.characters { ("bpc", loss / std::f64::consts::LN_2) } else { ("ppl", loss.exp()) };
+        let (name, value) =
+            if self.characters { ("bpc", loss / std::f64::consts::LN_2) } else { ("ppl", loss.exp()) };
         let step = report.step;
         let text = format!("loss {loss:.4}, {name} {value:.2}, {tokens_per_s:.0} tokens/s");
         if let Some(bar) = &self.bar {

@@ -10,8 +10,10 @@ use crate::failure::Failure;
 
 /// Arguments of `segue score`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  segue score --model runs/tiny --ids ids.safetensors --output log_probs.safetensors\n\n\
-    Reads `input_ids` [batch, segment] (i64); writes them and `log_probs` [batch, segment, vocabulary].")]
+#[command(
+    after_help = "Example:\n  segue score --model runs/tiny --ids ids.safetensors --output log_probs.safetensors\n\n\
+    Reads `input_ids` [batch, segment] (i64); writes them and `log_probs` [batch, segment, vocabulary]."
+)]
 pub struct ScoreArgs {
     /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! Checkpoints: folders that hold everything a run is, published whole or not at all.
 //!
-//! Layout, formats and guarantees are in `docs/formats.md`.
+//! Layout, formats and guarantees are in `docs/checkpoints.md`.
 
 mod files;
 mod manifest;
@@ -12,5 +12,5 @@ mod writer;
 pub use manifest::{MANIFEST, Manifest};
 pub use model_folder::{ModelFolder, load_language_model};
 pub use tensors::{TensorFile, read_tensors, write_tensors};
-pub use training::{LossSum, TrainState, find, list, restore, snapshot};
+pub use training::{LossSum, TrainState, find, find_and_set_aside, list, restore, snapshot};
 pub use writer::Writer;

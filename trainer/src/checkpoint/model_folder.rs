@@ -30,9 +30,6 @@ impl ModelFolder {
     /// Opens a model folder, a checkpoint (verified), or the newest whole checkpoint of a run folder.
     pub fn open(path: &Path) -> Result<Self, TrainError> {
         let (folder, refused) = locate(path)?;
-        if folder.join(MANIFEST).exists() {
-            Manifest::verify(&folder)?;
-        }
         let file = folder.join("config.json");
         let text = fs::read_to_string(&file).map_err(read_error(&file))?;
         let config = ModelConfig::from_hugging_face(&text, &file.display().to_string())?;
@@ -52,6 +49,10 @@ fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
         {
             return Ok(found);
         }
+    }
+    if path.join(MANIFEST).exists() {
+        Manifest::verify(path)?;
+        return Ok((path.into(), Vec::new()));
     }
     if path.join("config.json").is_file() && !path.join("checkpoints").is_dir() {
         return Ok((path.into(), Vec::new()));

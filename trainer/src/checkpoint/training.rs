@@ -65,6 +65,8 @@ pub struct TrainState {
     pub tokens: u64,
     /// Loss since the last report, so that reports do not tell where a run was interrupted.
     pub unreported: LossSum,
+    /// The last step that was evaluated.
+    pub evaluated: u64,
     /// Place of every lane of the job.
     pub lanes: Vec<LaneCursor>,
     /// Fingerprint of the corpus.
@@ -88,6 +90,7 @@ impl TrainState {
             attempt: 1,
             tokens: 0,
             unreported: LossSum::default(),
+            evaluated: 0,
             lanes,
             corpus: corpus.into(),
             config_hash: config_hash(config),
@@ -103,6 +106,7 @@ impl TrainState {
         self.attempt = stored.attempt + 1;
         self.tokens = stored.tokens;
         self.unreported = stored.unreported;
+        self.evaluated = stored.evaluated;
         self.lanes = stored.lanes;
     }
 }
@@ -226,7 +230,7 @@ fn publish(
 ) -> Result<PathBuf, TrainError> {
     fs::create_dir_all(folder).map_err(write_error(folder))?;
     let (fresh, target) = (folder.join(format!(".{name}.part")), folder.join(name));
-    remove_folder(&fresh)?;
+    remove_parts(folder)?;
     fs::create_dir(&fresh).map_err(write_error(&fresh))?;
     let written = fill(&fresh).and_then(|()| Manifest::write(&fresh)).and_then(|()| sync_folder(&fresh));
     if let Err(error) = written {
@@ -243,6 +247,21 @@ fn publish(
         remove_folder(&old)?;
     }
     Ok(target)
+}
+
+/// Removes what writers that were killed have left. One job at a time writes to a run folder.
+fn remove_parts(folder: &Path) -> Result<(), TrainError> {
+    for entry in fs::read_dir(folder).map_err(read_error(folder))? {
+        let path = entry.map_err(read_error(folder))?.path();
+        if path
+            .file_name()
+            .and_then(|n| n.to_str())
+            .is_some_and(|n| n.starts_with(".step-") && n.ends_with(".part"))
+        {
+            remove_folder(&path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes a folder, its manifest first: half removed, it does not count as a checkpoint.
@@ -282,20 +301,41 @@ pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, TrainError> {
 /// The newest checkpoint in `folder` that verifies, and what was wrong with newer ones. `None` where
 /// there is no checkpoint at all; an error where none verifies.
 pub fn find(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
+    let found = search(folder)?;
+    Ok(found.map(|(path, refused)| (path, refused.into_iter().map(|(_, why)| why).collect())))
+}
+
+/// Like [`find`], for the job that owns the folder: renames those that do not verify to `damaged-step-..`, so
+/// that they do not count among the checkpoints to keep.
+pub fn find_and_set_aside(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
+    let Some((path, refused)) = search(folder)? else { return Ok(None) };
+    for (damaged, _) in &refused {
+        if let Some(name) = damaged.file_name().and_then(|n| n.to_str()) {
+            let aside = folder.join(format!("damaged-{name}"));
+            remove_folder(&aside)?;
+            fs::rename(damaged, &aside).map_err(write_error(&aside))?;
+        }
+    }
+    Ok(Some((path, refused.into_iter().map(|(_, why)| why).collect())))
+}
+
+/// A whole checkpoint, and newer ones with what is wrong with them.
+type Search = (PathBuf, Vec<(PathBuf, String)>);
+
+fn search(folder: &Path) -> Result<Option<Search>, TrainError> {
     let mut refused = Vec::new();
     for (_, path) in list(folder)?.into_iter().rev() {
         match Manifest::verify(&path) {
             Ok(_) => return Ok(Some((path, refused))),
-            Err(error) => refused.push(error.to_string()),
+            Err(error) => refused.push((path, error.to_string())),
         }
     }
     if refused.is_empty() {
         return Ok(None);
     }
-    Err(TrainError::Damaged {
-        path: folder.into(),
-        what: format!("no checkpoint verifies:\n  {}", refused.join("\n  ")),
-    })
+    let reasons: Vec<String> = refused.into_iter().map(|(_, why)| why).collect();
+    let what = format!("no checkpoint verifies:\n  {}", reasons.join("\n  "));
+    Err(TrainError::Damaged { path: folder.into(), what })
 }
 
 /// Fills `engine` from the checkpoint `path`, which must belong to the same configuration and corpus,
@@ -405,7 +445,9 @@ mod tests {
         let (a, b, c) = (load(&[]), load(&["train.stop_at=7", "run.dir=x"]), load(&["optim.lr=0.5"]));
         assert_eq!(config_hash(&a), config_hash(&b));
         let longer = load(&["train.steps=2000"]);
-        assert!(differences(&resolved(&a), &resolved(&longer)).contains("schedule.steps: 1000 then, 2000 now"));
+        assert!(
+            differences(&resolved(&a), &resolved(&longer)).contains("schedule.steps: 1000 then, 2000 now")
+        );
         let constant = |steps: &str| load(&["schedule.kind=constant", steps]);
         assert_eq!(config_hash(&constant("train.steps=5")), config_hash(&constant("train.steps=6")));
         assert_ne!(config_hash(&a), config_hash(&c));

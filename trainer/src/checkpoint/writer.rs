@@ -40,10 +40,9 @@ impl Writer {
     /// Hands over a job, once the job before it is done; gives that one's folder, or its error.
     pub fn submit(&mut self, job: Job) -> Result<Option<PathBuf>, TrainError> {
         let published = self.wait()?;
-        if let Some(jobs) = &self.jobs
-            && jobs.send(job).is_ok()
-        {
-            self.pending += 1;
+        match self.jobs.as_ref().map(|jobs| jobs.send(job)) {
+            Some(Ok(())) => self.pending += 1,
+            _ => return Err(TrainError::Thread { name: "checkpoint", what: "has ended".into() }),
         }
         Ok(published)
     }

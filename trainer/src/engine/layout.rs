@@ -31,7 +31,11 @@ impl Layout {
             )));
         }
         if train.exact {
-            aligned_blocks(micro_steps, world)?;
+            aligned_blocks(micro_steps, world).map_err(|e| {
+                TrainError::Layout(format!(
+                    "{e}; or give up equal bits at any number of ranks with train.exact=false"
+                ))
+            })?;
         }
         let each = micro_steps / world;
         let first = comm.rank() * each;

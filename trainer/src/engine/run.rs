@@ -101,6 +101,10 @@ pub fn pretrain(
         stop_at => stop_at.min(config.train.steps),
     };
     let mut outcome = Outcome { step: run.state.step, loss: None, evaluation: None, preempted: false };
+    if run.evaluation_due() && run.state.step < last {
+        // Stopped on request before it could be made.
+        run.evaluate(on_event)?;
+    }
     while run.state.step < last {
         let report = run.step(on_event)?;
         outcome.loss = Some(report.loss);
@@ -110,14 +114,15 @@ pub fn pretrain(
             check_replicas(step, run.engine.objective.parameters(), comm)?;
         }
         outcome.preempted = any_rank(comm, stop())? && step < last;
+        if run.evaluation_due() && !outcome.preempted {
+            outcome.evaluation = run.evaluate(on_event)?;
+        }
+        // After the evaluation: a checkpoint knows that its step has been evaluated.
         if step == last || outcome.preempted || every(config.checkpoint.every) {
             run.checkpoint(on_event)?;
         }
         if outcome.preempted {
             break;
-        }
-        if step == config.train.steps || every(config.eval.every) {
-            outcome.evaluation = run.evaluate(on_event)?;
         }
     }
     if run.state.step == config.train.steps && outcome.evaluation.is_none() {
@@ -155,6 +160,7 @@ impl<'a> Run<'a> {
         let mut engine = Engine::new(config, objective, comm)?;
         let start = vec![LaneCursor::default(); config.train.lanes];
         let mut state = TrainState::start(config, corpus.fingerprint(), start, comm.world_size());
+        check_agreement(&state, comm)?;
         let found = newest_checkpoint(&Path::new(&config.run.dir).join("checkpoints"), comm)?;
         let (resumed, refused) = match found {
             Some((path, refused)) => {
@@ -176,7 +182,12 @@ impl<'a> Run<'a> {
             resumed,
             refused,
         }));
-        let valid = corpus.info().splits.contains_key(&Split::Valid).then(|| corpus.tokens(Split::Valid)).transpose()?;
+        let valid = corpus
+            .info()
+            .splits
+            .contains_key(&Split::Valid)
+            .then(|| corpus.tokens(Split::Valid))
+            .transpose()?;
         let tokenizer = Arc::new(corpus.tokenizer()?);
         let writer = Writer::start()?;
         Ok(Self { config, comm, engine, state, batches, valid, tokenizer, writer, stall: Duration::ZERO })
@@ -249,6 +260,13 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Whether the state's step is one to evaluate after, and that has not been done.
+    fn evaluation_due(&self) -> bool {
+        let (step, every) = (self.state.step, self.config.eval.every);
+        let due = step == self.config.train.steps || every > 0 && step.is_multiple_of(every);
+        due && step > 0 && self.state.evaluated != step
+    }
+
     /// Perplexity on the validation split, if the corpus has one.
     fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<Option<Evaluation>, TrainError> {
         let Some(valid) = &self.valid else { return Ok(None) };
@@ -264,6 +282,7 @@ impl<'a> Run<'a> {
         let result = evaluate(self.engine.objective.as_ref(), valid, options, self.comm, |_, _| {});
         self.engine.objective.look(None);
         let evaluation = result?;
+        self.state.evaluated = self.state.step;
         on_event(Event::Evaluated { step: self.state.step, evaluation });
         Ok(Some(evaluation))
     }
@@ -278,12 +297,24 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Every rank must train the same thing on the same text.
+fn check_agreement(state: &TrainState, comm: &dyn Communicator) -> Result<(), TrainError> {
+    let own = [state.config_hash.as_bytes(), state.corpus.as_bytes()].concat();
+    let all = comm.all_gather(&own)?;
+    match all.iter().position(|other| *other != all[0]) {
+        Some(rank) => Err(TrainError::Layout(format!(
+            "rank {rank} has another configuration or corpus than rank 0; give every host the same files"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Rank 0 looks for a checkpoint and tells the others, so that all take the same one.
 fn newest_checkpoint(
     folder: &Path,
     comm: &dyn Communicator,
 ) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
-    let found = if comm.rank() == 0 { checkpoint::find(folder) } else { Ok(None) };
+    let found = if comm.rank() == 0 { checkpoint::find_and_set_aside(folder) } else { Ok(None) };
     // Byte 0: nothing, found, failed. Then the folder's name.
     let message = match &found {
         Ok(None) => vec![0],

@@ -54,7 +54,11 @@ pub struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     /// Sets up buckets, hooks and the communication thread. A collective call.
-    pub fn new(config: &'a Config, objective: Box<dyn Objective>, comm: &'a dyn Communicator) -> Result<Self, TrainError> {
+    pub fn new(
+        config: &'a Config,
+        objective: Box<dyn Objective>,
+        comm: &'a dyn Communicator,
+    ) -> Result<Self, TrainError> {
         let layout = Layout::new(&config.train, comm)?;
         let (reducer, ready) = if comm.world_size() == 1 {
             (None, None)
