@@ -229,6 +229,21 @@ fn two_builds_do_not_write_in_one_folder() {
 }
 
 #[test]
+fn what_is_built_is_no_input() {
+    let folder = tempfile::tempdir().unwrap();
+    write_input(folder.path());
+    let inside = BuildOptions {
+        shard_tokens: 100_000,
+        ..options(Preset::Documents, TokenizerKind::Byte, folder.path(), &folder.path().join("corpus"))
+    };
+    build(&inside, &Stopper::after(1)).unwrap_err();
+    let stopper = Stopper::after(u64::MAX);
+    let info = build(&inside, &stopper).unwrap();
+    assert!(stopper.notes().contains("going on"), "{}", stopper.notes());
+    assert_eq!(info.splits[&Split::Train].documents, 1);
+}
+
+#[test]
 fn bad_input_is_named_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);

@@ -61,12 +61,10 @@ pub(crate) fn stretches(
     let Some(shares) = options.shares() else {
         let named = explicit.into_iter().filter(|(_, inputs)| !inputs.is_empty());
         return named
-            .map(|(split, inputs)| {
-                Ok((split, Stretch::whole(resolve(inputs, &options.extensions, scratch)?)))
-            })
+            .map(|(split, inputs)| Ok((split, Stretch::whole(resolve(inputs, options, scratch)?))))
             .collect();
     };
-    let sources = resolve(&options.train, &options.extensions, scratch)?;
+    let sources = resolve(&options.train, options, scratch)?;
     let wanted = Split::ALL.into_iter().filter(|split| shares[*split as usize] > 0.0);
     match options.preset {
         Preset::Jsonl => Ok(wanted.map(|split| (split, records_of(&sources, shares, split))).collect()),
@@ -78,20 +76,26 @@ pub(crate) fn stretches(
     }
 }
 
-/// The files that inputs stand for; standard input is written into the scratch folder first.
-pub(crate) fn resolve(
-    inputs: &[PathBuf],
-    extensions: &[String],
-    scratch: &Path,
-) -> Result<Vec<Source>, DataError> {
+/// The files that inputs stand for; standard input is written into the scratch folder first. The output folder may lie
+/// inside an input folder: what is built is not an input.
+fn resolve(inputs: &[PathBuf], options: &BuildOptions, scratch: &Path) -> Result<Vec<Source>, DataError> {
     let mut sources = Vec::new();
     for input in inputs {
         match input.as_os_str() == STDIN {
             true => sources.push(spool_stdin(&scratch.join("stdin"))?),
-            false => sources.extend(collect(std::slice::from_ref(input), extensions)?),
+            false => sources.extend(collect(std::slice::from_ref(input), &options.extensions)?),
         }
     }
-    Ok(sources)
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());
+    let (output, scratch) = (real(&options.output), real(scratch));
+    sources.retain(|source| {
+        let path = real(&source.path);
+        !path.starts_with(&output) || path.starts_with(&scratch)
+    });
+    match sources.is_empty() {
+        true => Err(DataError::EmptyInput { why: "all inputs lie in the output folder".into() }),
+        false => Ok(sources),
+    }
 }
 
 fn records_of(sources: &[Source], shares: [f64; 3], split: Split) -> Stretch {

@@ -71,7 +71,7 @@ impl Plan {
                 return format!("the {split} split is new");
             };
             for (now, then) in stretch.sources.iter().zip(&before.sources) {
-                if now != then {
+                if now.path == then.path && now != then {
                     return format!("the input {} changed", now.path.display());
                 }
             }

@@ -130,6 +130,7 @@ fn step(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value,
     ];
     let config = segue_configs::load(None, &overrides)?.config;
     segue_trainer::libtorch::set_threads(args.threads);
+    segue_trainer::libtorch::keep_freed_memory();
     let objective = objective::build(&config.model, config.train.seed);
     let parameters = objective.parameters().count();
     let mut engine = Engine::new(&config, objective, comm)?;

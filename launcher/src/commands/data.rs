@@ -38,8 +38,9 @@ enum Action {
     --test wiki.test.tokens --output corpora/wikitext-2\n  \
     segue data build --preset documents --train src docs --extension rs,md --split 0.9,0.05,0.05 \\\n    \
     --tokenizer-kind bpe --vocab-size 8000 --output corpora/code\n  \
-    zcat dump.jsonl.gz | segue data build --preset jsonl --train - --tokenizer tokenizers/gpt2 --output corpora/dump\n\n\
-    A build that was killed is taken up again by the same command, without redoing finished shards. The corpus does\n\
+    zcat dump.jsonl.gz | segue data build --preset jsonl --train - \\\n    \
+    --tokenizer tokenizers/gpt2 --output corpora/dump\n\n\
+    A build that was killed is taken up again by the same command, without redoing finished shards. The corpus does \
     not depend on the number of workers or on interruptions. Memory: 64 MiB a worker, however large the input.")]
 struct BuildArgs {
     /// How the text is laid out: wikitext, ptb, enwik8, text8, sentences, jsonl or documents.

@@ -56,6 +56,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     let corpus = Corpus::open(Path::new(&config.data.corpus))?;
     config.model.fit_vocabulary(corpus.vocab_size(), corpus.tokenizer()?.eos_id())?;
     segue_trainer::libtorch::set_threads(config.train.threads);
+    segue_trainer::libtorch::keep_freed_memory();
     let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
     let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };

@@ -26,7 +26,8 @@ enum Action {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     segue tokenizer train --kind word --input wiki.train.tokens --output tokenizers/wikitext\n  \
-    segue tokenizer train --kind bpe --vocab-size 16000 --input src docs --extension rs,md --output tokenizers/code\n\n\
+    segue tokenizer train --kind bpe --vocab-size 16000 --input src docs --extension rs,md \\\n    \
+    --output tokenizers/code\n\n\
     The tokenizer depends on the text and the options, not on the number of workers.")]
 struct TrainArgs {
     /// What to train.
@@ -139,7 +140,7 @@ impl From<OnInvalidUtf8> for InvalidUtf8 {
     segue tokenizer import tokenizer.json --output tokenizers/gpt2\n  \
     segue tokenizer import spiece.model --output tokenizers/xlnet\n  \
     segue tokenizer import vocab.txt --output tokenizers/words\n\n\
-    The name tells the format: *.json a Hugging Face tokenizer, *.model a SentencePiece unigram model, anything else a\n\
+    The name tells the format: *.json a Hugging Face tokenizer, *.model a SentencePiece unigram model, anything else a \
     vocabulary list with one word per line.")]
 struct ImportArgs {
     /// The file to take over.

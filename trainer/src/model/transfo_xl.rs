@@ -278,9 +278,13 @@ impl Layer {
         let scale = 1.0 / (width as f64).sqrt();
         let q_content = by_head((&q + &self.r_w_bias) * scale, query); // terms (a) + (c)
         let q_position = by_head((&q + &self.r_r_bias) * scale, query); // terms (b) + (d)
-        let scores = relative_shift(&self.position_scores(&q_position, positions, batch))
-            .baddbmm(&q_content, &k.transpose(1, 2), 1.0, 1.0) // [heads * batch, query, key]
-            + mask;
+        let mut scores = relative_shift(&self.position_scores(&q_position, positions, batch)).baddbmm(
+            &q_content,
+            &k.transpose(1, 2),
+            1.0,
+            1.0,
+        ); // [heads * batch, query, key]
+        let _ = scores.g_add_(mask);
         let weights = drop(scores.softmax(-1, None::<Kind>), self.dropatt, train);
         let read = weights.bmm(&v).view([heads, batch, query, width]).permute([1, 2, 0, 3]);
         read.reshape([batch, query, all]).linear::<&Tensor>(&self.o, None)
