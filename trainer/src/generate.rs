@@ -40,7 +40,7 @@ impl<'a> Generator<'a> {
         };
         for part in context.chunks(segment.max(1)) {
             let ids = Tensor::from_slice(part).unsqueeze(0);
-            memory = tch::no_grad(|| model.model.forward(&ids, &memory, false)).memory;
+            memory = tch::no_grad(|| model.model.forward(&ids, &memory, None)).memory;
         }
         Self { model, sampling, memory, last, drawn: 0 }
     }
@@ -50,7 +50,7 @@ impl<'a> Generator<'a> {
     fn advance(&mut self) -> Vec<f64> {
         let ids = Tensor::from_slice(&[self.last]).unsqueeze(0);
         let (log_probs, memory) = tch::no_grad(|| {
-            let out = self.model.model.forward(&ids, &self.memory, false);
+            let out = self.model.model.forward(&ids, &self.memory, None);
             (self.model.model.log_probs(&out.hidden), out.memory)
         });
         self.memory = memory;

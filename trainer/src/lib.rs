@@ -6,6 +6,7 @@ mod error;
 pub mod generate;
 pub mod libtorch;
 pub mod model;
+pub mod noise;
 pub mod objective;
 pub mod optim;
 mod parameters;

@@ -68,7 +68,7 @@ pub fn parity(folder: &Path, cases: &Path) -> Result<Vec<Group>, TrainError> {
             .filter_map(|name| Some((name.strip_prefix(&prefix)?.to_string(), rest.remove(&name)?)))
             .collect();
         let before = memory.take().unwrap_or_else(|| model.memory_start(ids.size()[0]));
-        let out = model.model.forward(&ids, &before, false);
+        let out = model.model.forward(&ids, &before, None);
         let length = ids.size()[1];
         // The package predicts token t + 1 of the segment from token t: one target fewer than tokens.
         let losses = model.model.nll(&out.hidden.narrow(1, 0, length - 1), &ids.narrow(1, 1, length - 1));

@@ -8,7 +8,6 @@ use segue_trainer::objective::{self, Batch};
 use segue_trainer::{TrainError, libtorch};
 use tch::Tensor;
 
-/// Dropout is off: ranks that share a process share libtorch's generator.
 fn config(overrides: &[&str]) -> Config {
     let base = [
         "model.vocab_size=50",
@@ -17,7 +16,7 @@ fn config(overrides: &[&str]) -> Config {
         "model.d_inner=24",
         "model.n_layer=2",
         "model.mem_len=6",
-        "model.dropout=0.0",
+        "model.dropout=0.2",
         "train.lanes=8",
         "train.micro_batch=1",
         "train.segment=5",

@@ -56,7 +56,7 @@ fn run(model: &TransfoXl, ids: &Tensor, chunk: i64) -> Tensor {
     let mut start = 0;
     while start < ids.size()[1] {
         let length = chunk.min(ids.size()[1] - start);
-        let output = tch::no_grad(|| model.forward(&ids.narrow(1, start, length), &memory, false));
+        let output = tch::no_grad(|| model.forward(&ids.narrow(1, start, length), &memory, None));
         out.push(output.hidden);
         memory = output.memory;
         start += length;
@@ -129,7 +129,7 @@ fn no_gradient_enters_the_memory() {
             .map(|_| Tensor::rand([1, 5, 8], (Kind::Double, Device::Cpu)).set_requires_grad(true))
             .collect(),
     };
-    let output = model.forward(&tokens(4), &memory, false);
+    let output = model.forward(&tokens(4), &memory, None);
     output.hidden.sum(None::<Kind>).backward();
     for (read, written) in memory.layers.iter().zip(&output.memory.layers) {
         assert!(!read.grad().defined() && !written.requires_grad());
@@ -147,7 +147,7 @@ fn four_terms_pair_by_pair_give_the_same_states() {
     let (query, mem, d, heads, width) = (4, 3, 8, 2, 4);
     let memory = Memory { layers: vec![Tensor::rand([1, mem, d], (Kind::Double, Device::Cpu))] };
     let ids = tokens(query);
-    let found = tch::no_grad(|| model.forward(&ids, &memory, false)).hidden;
+    let found = tch::no_grad(|| model.forward(&ids, &memory, None)).hidden;
 
     let get = |name: &str| parameters.get(&format!("transformer.layers.0.{name}")).detach();
     let embedding = parameters.get("transformer.word_emb.emb_layers.0.weight").detach();

@@ -43,7 +43,7 @@ pub fn run(args: ScoreArgs) -> Result<Value, Failure> {
     }
     let log_probs = tch::no_grad(|| {
         let memory = model.memory_start(ids.size()[0]);
-        model.model.log_probs(&model.model.forward(&ids, &memory, false).hidden)
+        model.model.log_probs(&model.model.forward(&ids, &memory, None).hidden)
     });
     write_tensors(&args.output, &[("input_ids".into(), ids), ("log_probs".into(), log_probs)])?;
     Ok(json!({ "model": folder.path, "output": args.output }))

@@ -13,6 +13,7 @@ use super::reducer::Reducer;
 use crate::TrainError;
 use crate::libtorch::GradHooks;
 use crate::model::Memory;
+use crate::noise::Noise;
 use crate::objective::{Batch, Objective};
 use crate::optim::{Adam, clip_factor, global_norm, learning_rate};
 use crate::seed::{Purpose, derive};
@@ -85,9 +86,8 @@ impl<'a> Engine<'a> {
         for (i, batch) in batches.iter().enumerate() {
             let micro_step = self.layout.micro_steps.start + i;
             let seed = derive(self.config.train.seed, Purpose::Dropout, &[step, micro_step as u64]);
-            tch::manual_seed((seed >> 1) as i64);
             self.buckets.begin(i);
-            let loss = self.objective.loss(batch, &self.memory[i], true);
+            let loss = self.objective.loss(batch, &self.memory[i], Some(&Noise::new(seed)));
             loss.sum.f_backward()?;
             self.buckets.finish();
             sums.push([loss.sum.double_value(&[]), loss.weight]);

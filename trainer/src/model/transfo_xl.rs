@@ -7,6 +7,7 @@ use tch::{Kind, Tensor};
 use super::adaptive::{self, AdaptiveEmbedding, AdaptiveSoftmax};
 use super::attention::{Context, attention_mask, inverse_frequencies, relative_shift, sinusoids};
 use super::memory::Memory;
+use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 /// Mean of initial LayerNorm weights.
@@ -125,23 +126,21 @@ impl TransfoXl {
         Memory::zeros(self.layers.len(), lanes, length, self.config.d_model as i64, self.kind)
     }
 
-    /// Runs one segment. `ids`: `[batch, segment]`; dropout is on where `train` is.
-    pub fn forward(&self, ids: &Tensor, memory: &Memory, train: bool) -> Output {
+    /// Runs one segment. `ids`: `[batch, segment]`; dropout is on where there is noise.
+    pub fn forward(&self, ids: &Tensor, memory: &Memory, noise: Option<&Noise>) -> Output {
         let (query, mem) = (ids.size()[1], memory.len());
-        let dropout = |x: Tensor| {
-            if train && self.config.dropout > 0.0 { x.dropout(self.config.dropout, true) } else { x }
-        };
+        let drop = |x: Tensor| dropout(x, self.config.dropout, noise);
         let d_model = self.config.d_model as i64;
-        let positions = dropout(sinusoids(mem + query, self.context.clamp_len, d_model, self.kind));
+        let positions = drop(sinusoids(mem + query, self.context.clamp_len, d_model, self.kind));
         let mask = attention_mask(query, mem, self.context.same_length, self.kind);
-        let mut hidden = dropout(self.embedding.forward(ids));
+        let mut hidden = drop(self.embedding.forward(ids));
         let mut inputs = Vec::with_capacity(self.layers.len());
         for (layer, mem) in self.layers.iter().zip(&memory.layers) {
             inputs.push(hidden.shallow_clone());
             // SG of thesis 2.1.3: no gradient leaves the segment.
-            hidden = layer.forward(&hidden, &mem.detach(), &positions, &mask, train);
+            hidden = layer.forward(&hidden, &mem.detach(), &positions, &mask, noise);
         }
-        Output { hidden: dropout(hidden), memory: memory.extended(&inputs, self.context.mem_len) }
+        Output { hidden: drop(hidden), memory: memory.extended(&inputs, self.context.mem_len) }
     }
 
     /// −log P of each target, in nats: `[batch, segment]` for `hidden` of `[batch, segment, d_model]`
@@ -235,14 +234,14 @@ impl Layer {
         mem: &Tensor,
         positions: &Tensor,
         mask: &Tensor,
-        train: bool,
+        noise: Option<&Noise>,
     ) -> Tensor {
-        let attended = drop(self.attend(hidden, mem, positions, mask, train), self.dropout, train);
+        let attended = dropout(self.attend(hidden, mem, positions, mask, noise), self.dropout, noise);
         let hidden = self.normed(&self.attention_norm, &(hidden + attended));
         let fed =
             if self.pre_norm { self.feed_forward_norm.forward(&hidden) } else { hidden.shallow_clone() };
-        let inner = drop(fed.linear(&self.inner.0, Some(&self.inner.1)).relu(), self.dropout, train);
-        let fed = drop(inner.linear(&self.outer.0, Some(&self.outer.1)), self.dropout, train);
+        let inner = dropout(fed.linear(&self.inner.0, Some(&self.inner.1)).relu(), self.dropout, noise);
+        let fed = dropout(inner.linear(&self.outer.0, Some(&self.outer.1)), self.dropout, noise);
         self.normed(&self.feed_forward_norm, &(hidden + fed))
     }
 
@@ -257,7 +256,7 @@ impl Layer {
         mem: &Tensor,
         positions: &Tensor,
         mask: &Tensor,
-        train: bool,
+        noise: Option<&Noise>,
     ) -> Tensor {
         let (batch, query) = (hidden.size()[0], hidden.size()[1]);
         let (heads, width, key) = (self.heads, self.width, mem.size()[1] + query);
@@ -285,7 +284,7 @@ impl Layer {
             1.0,
         ); // [heads * batch, query, key]
         let _ = scores.g_add_(mask);
-        let weights = drop(scores.softmax(-1, None::<Kind>), self.dropatt, train);
+        let weights = dropout(scores.softmax(-1, None::<Kind>), self.dropatt, noise);
         let read = weights.bmm(&v).view([heads, batch, query, width]).permute([1, 2, 0, 3]);
         read.reshape([batch, query, all]).linear::<&Tensor>(&self.o, None)
     }
@@ -299,8 +298,4 @@ impl Layer {
         let table = table.constant_pad_nd([0, 0, 1, 0]).view([key + 1, heads, width]).permute([1, 2, 0]);
         q.view([heads, batch * query, width]).bmm(&table).view([heads * batch, query, key + 1])
     }
-}
-
-fn drop(x: Tensor, rate: f64, train: bool) -> Tensor {
-    if train && rate > 0.0 { x.dropout(rate, true) } else { x }
 }

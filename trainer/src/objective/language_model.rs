@@ -4,6 +4,7 @@ use tch::{Kind, Tensor};
 use super::{Batch, Loss, Objective};
 use crate::Parameters;
 use crate::model::{Context, Memory, TransfoXl, specs};
+use crate::noise::Noise;
 
 /// Next-token prediction, Σ −log P(x_t | x_<t) (thesis 2.1.2).
 pub struct LanguageModel {
@@ -34,8 +35,8 @@ impl Objective for LanguageModel {
         self.model.memory_start(lanes)
     }
 
-    fn loss(&self, batch: &Batch, memory: &Memory, train: bool) -> Loss {
-        let out = self.model.forward(&batch.inputs, memory, train);
+    fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss {
+        let out = self.model.forward(&batch.inputs, memory, noise);
         let nll = self.model.nll(&out.hidden, &batch.targets);
         Loss { sum: nll.sum(None::<Kind>), weight: nll.numel() as f64, memory: out.memory }
     }
@@ -59,7 +60,7 @@ impl Objective for LanguageModel {
 
     fn score(&self, batch: &Batch, memory: &Memory) -> (Tensor, Memory) {
         tch::no_grad(|| {
-            let out = self.model.forward(&batch.inputs, memory, false);
+            let out = self.model.forward(&batch.inputs, memory, None);
             (self.model.nll(&out.hidden, &batch.targets), out.memory)
         })
     }

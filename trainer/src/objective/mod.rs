@@ -8,6 +8,7 @@ use tch::{Kind, Tensor};
 
 use crate::Parameters;
 use crate::model::Memory;
+use crate::noise::Noise;
 
 pub use language_model::LanguageModel;
 
@@ -38,8 +39,8 @@ pub trait Objective {
     /// What `lanes` carry before their first segment.
     fn memory_start(&self, lanes: i64) -> Memory;
 
-    /// Loss of one micro-batch; dropout is on where `train` is.
-    fn loss(&self, batch: &Batch, memory: &Memory, train: bool) -> Loss;
+    /// Loss of one micro-batch; dropout is on where there is noise.
+    fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss;
 
     /// How far attention looks: as `[eval]` says, or with `None` as in training.
     fn look(&mut self, eval: Option<&EvalConfig>);

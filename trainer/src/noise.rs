@@ -1,0 +1,124 @@
+//! Dropout whose masks are a function of a seed: no generator, no state, nothing to save.
+
+use std::cell::Cell;
+
+use tch::Tensor;
+
+use crate::libtorch::as_f32_mut;
+
+/// Dropout of one forward pass. Each place that drops something draws from a stream of its own, numbered in
+/// the order of the pass.
+#[derive(Debug)]
+pub struct Noise {
+    seed: u64,
+    places: Cell<u32>,
+}
+
+impl Noise {
+    /// The dropout that `seed` stands for.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, places: Cell::new(0) }
+    }
+
+    /// Each value of `x` is zero with probability `rate`, else divided by `1 - rate`. f32 on the CPU.
+    fn drop(&self, x: &Tensor, rate: f64) -> Tensor {
+        let place = self.places.get();
+        self.places.set(place + 1);
+        let mut mask = Tensor::empty(x.size(), (x.kind(), x.device()));
+        fill(as_f32_mut(&mut mask), self.seed, place, rate);
+        x * mask
+    }
+}
+
+/// `x` with dropout at `rate` where there is noise.
+pub fn dropout(x: Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
+    match noise {
+        Some(noise) if rate > 0.0 => noise.drop(&x, rate),
+        _ => x,
+    }
+}
+
+/// Value `i` becomes 0 with probability `rate`, else `1 / (1 - rate)`, by a hash of (seed, place, i).
+fn fill(mask: &mut [f32], seed: u64, place: u32, rate: f64) {
+    // A hash below the threshold drops; 2^32 values divide finely enough for any rate.
+    let threshold = (rate * (1u64 << 32) as f64) as u32;
+    let kept = (1.0 / (1.0 - rate)) as f32;
+    let keys = [mix(seed as u32 ^ mix(place)), mix((seed >> 32) as u32 ^ mix(!place))];
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has AVX2, which is all the function asks for.
+        unsafe { fill_avx2(mask, keys, threshold, kept) };
+        return;
+    }
+    fill_plain(mask, keys, threshold, kept);
+}
+
+/// The same loop, compiled for eight values at a time; integer arithmetic gives the same bits.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn fill_avx2(mask: &mut [f32], keys: [u32; 2], threshold: u32, kept: f32) {
+    fill_plain(mask, keys, threshold, kept);
+}
+
+#[inline(always)]
+fn fill_plain(mask: &mut [f32], keys: [u32; 2], threshold: u32, kept: f32) {
+    for (i, value) in mask.iter_mut().enumerate() {
+        let hash = mix(mix(i as u32 ^ keys[0]) ^ keys[1]);
+        *value = if hash < threshold { 0.0 } else { kept };
+    }
+}
+
+/// A bijection of 32 bits with good avalanche (the finaliser of MurmurHash3, Appleby 2008).
+#[inline(always)]
+fn mix(mut x: u32) -> u32 {
+    x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
+    x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
+    x ^ (x >> 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask(seed: u64, place: u32, rate: f64) -> Vec<f32> {
+        let mut mask = vec![f32::NAN; 200_000];
+        fill(&mut mask, seed, place, rate);
+        mask
+    }
+
+    #[test]
+    fn share_of_zeros_is_the_rate_and_the_mean_is_one() {
+        for rate in [0.1, 0.5, 0.9] {
+            let mask = mask(5, 0, rate);
+            let zeros = mask.iter().filter(|&&x| x == 0.0).count() as f64 / mask.len() as f64;
+            // Five standard deviations of 200,000 draws.
+            let limit = 5.0 * (rate * (1.0 - rate) / mask.len() as f64).sqrt();
+            assert!((zeros - rate).abs() < limit, "{zeros} for {rate}");
+            let kept = (1.0 / (1.0 - rate)) as f32;
+            assert!(mask.iter().all(|&x| x == 0.0 || x == kept));
+        }
+    }
+
+    #[test]
+    fn neighbours_places_and_seeds_are_independent() {
+        let base = mask(5, 0, 0.5);
+        let agree = |other: &[f32]| {
+            let same = base.iter().zip(other).filter(|(a, b)| a == b).count();
+            same as f64 / base.len() as f64
+        };
+        let shifted: Vec<f32> = base[1..].iter().copied().chain([0.0]).collect();
+        for other in [shifted, mask(5, 1, 0.5), mask(6, 0, 0.5), mask(5 + (1 << 32), 0, 0.5)] {
+            assert!((agree(&other) - 0.5).abs() < 0.006, "{}", agree(&other));
+        }
+        assert_eq!(agree(&mask(5, 0, 0.5)), 1.0);
+    }
+
+    #[test]
+    fn both_loops_give_the_same_bits() {
+        let (mut fast, mut plain) = (vec![0.0; 1003], vec![0.0; 1003]);
+        fill(&mut fast, 9, 4, 0.3);
+        let keys = [mix(9 ^ mix(4)), mix(mix(!4))];
+        fill_plain(&mut plain, keys, (0.3 * (1u64 << 32) as f64) as u32, (1.0 / 0.7) as f32);
+        assert_eq!(fast, plain);
+    }
+}
