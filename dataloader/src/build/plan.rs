@@ -14,7 +14,7 @@ use crate::tokenizer::TrainOptions;
 /// Version of the files in a build's own folder; another version's build is begun anew.
 const PLAN_VERSION: u32 = 1;
 /// Name of the plan in a build's own folder.
-const PLAN_FILE: &str = "plan.json";
+pub(crate) const PLAN_FILE: &str = "plan.json";
 
 /// Everything that the result of a build depends on. A build that finds another plan than its own in its output folder
 /// begins anew.

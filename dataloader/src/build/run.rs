@@ -11,12 +11,12 @@ use super::journal::{Entry, Journal};
 use super::observer::{BuildObserver, Stage};
 use super::options::{BuildOptions, TokenizerChoice};
 use super::pipeline::{Next, in_order, worker_pool};
-use super::plan::Plan;
+use super::plan::{PLAN_FILE, Plan};
 use super::shards::SplitWriter;
 use super::units::Reading;
 use crate::corpus::{
-    BUILD_FOLDER, CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, Split, SplitInfo, TOKENIZER_FOLDER,
-    TokenizerInfo, make_folder,
+    BUILD_FOLDER, CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, Split, SplitInfo, TEMPORARY_SUFFIX,
+    TOKENIZER_FOLDER, TokenizerInfo, make_folder,
 };
 use crate::error::DataError;
 use crate::preset::{Layout, Preset};
@@ -48,8 +48,15 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
     let scratch = output.join(BUILD_FOLDER);
     let _lock = claim(output, &scratch)?;
     let plan = Plan::new(options, stretches(options, &scratch)?);
+    let finished = output.join(CORPUS_FILE).exists();
     match Plan::read(&scratch) {
-        Some(old) if old == plan => observer.note("going on with the interrupted build"),
+        // Killed between its last file and its cleaning up.
+        Some(old) if old == plan && finished => return clean_up(output, &scratch),
+        _ if finished => return Err(holds_a_corpus(output)),
+        Some(old) if old == plan => {
+            observer.note("going on with the interrupted build");
+            sweep(output)?;
+        }
         Some(old) => {
             let why = plan.difference(&old);
             observer.note(&format!("{why} since the interrupted build: beginning anew"));
@@ -72,15 +79,48 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
     }
     let info = describe(options.preset, &tokenizer, splits);
     info.write(output)?;
-    fs::remove_dir_all(&scratch).map_err(|e| DataError::write(&scratch, e))?;
-    Ok(info)
+    clean_up(output, &scratch)
+}
+
+/// Takes the scratch folder away from a finished corpus, its plan last: until then the same call can do it again.
+fn clean_up(output: &Path, scratch: &Path) -> Result<CorpusInfo, DataError> {
+    let remove = || {
+        for entry in fs::read_dir(scratch)? {
+            let entry = entry?;
+            if entry.file_name() != PLAN_FILE {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        fs::remove_dir_all(scratch)
+    };
+    remove().map_err(|e| DataError::write(scratch, e))?;
+    CorpusInfo::read(output)
+}
+
+/// Removes files that were being written when an earlier build was killed. The caller holds the lock.
+fn sweep(output: &Path) -> Result<(), DataError> {
+    let folders = Split::ALL.map(|split| output.join(split.name()));
+    for folder in folders.into_iter().chain([output.to_path_buf(), output.join(TOKENIZER_FOLDER)]) {
+        for path in fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.ends_with(TEMPORARY_SUFFIX) {
+                fs::remove_file(&path).map_err(|e| DataError::write(&path, e))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn holds_a_corpus(output: &Path) -> DataError {
+    let why = "it holds a finished corpus; remove that or choose another folder";
+    DataError::Output { path: output.into(), why: why.into() }
 }
 
 /// Makes sure that the output folder may be built in, and that nobody else builds there while the lock is held.
 fn claim(output: &Path, scratch: &Path) -> Result<File, DataError> {
     let refuse = |why: &str| Err(DataError::Output { path: output.into(), why: why.into() });
-    if output.join(CORPUS_FILE).exists() {
-        return refuse("it holds a finished corpus; remove that or choose another folder");
+    if output.join(CORPUS_FILE).exists() && !scratch.exists() {
+        return Err(holds_a_corpus(output));
     }
     if output.exists() && !scratch.exists() {
         let mut entries = fs::read_dir(output)
@@ -106,7 +146,7 @@ fn clear(output: &Path, scratch: &Path) -> Result<(), DataError> {
     };
     Split::ALL.into_iter().try_for_each(|split| remove(output.join(split.name())))?;
     remove(output.join(TOKENIZER_FOLDER))?;
-    for file in ["plan.json", "journal.jsonl"] {
+    for file in [PLAN_FILE, "journal.jsonl"] {
         let path = scratch.join(file);
         if path.exists() {
             fs::remove_file(&path).map_err(|e| DataError::write(&path, e))?;

@@ -273,11 +273,15 @@ impl CorpusInfo {
     }
 }
 
+/// What files end in until they are whole.
+pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
+
 /// Writes a small file whole or not at all: a temporary file beside it, synced and renamed.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), DataError> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let failed = |e| DataError::write(path, e);
-    let mut file = tempfile::Builder::new().prefix(".").suffix(".tmp").tempfile_in(folder).map_err(failed)?;
+    let mut file =
+        tempfile::Builder::new().prefix(".").suffix(TEMPORARY_SUFFIX).tempfile_in(folder).map_err(failed)?;
     file.write_all(content).map_err(failed)?;
     set_shared_mode(file.as_file()).map_err(failed)?;
     file.as_file().sync_all().map_err(failed)?;
