@@ -223,8 +223,9 @@ fn a_build_killed_at_any_moment_ends_with_the_same_bytes() {
         child.kill().unwrap();
         child.wait().unwrap();
         kills += 1;
-        if output.join("corpus.json").exists() && !output.join(".build").exists() {
-            // Killed after its work, before its exit: another build would be refused, rightly.
+        if output.join("corpus.json").exists() && !output.join(".build/plan.json").exists() {
+            // Killed after its work, before its exit: another build is refused, rightly, and sweeps up.
+            build(&several_shards(&input, &output, TokenizerKind::Bpe), &()).unwrap_err();
             break;
         }
     }

@@ -52,7 +52,9 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
     match Plan::read(&scratch) {
         // Killed between its last file and its cleaning up.
         Some(old) if old == plan && finished => return clean_up(output, &scratch),
-        _ if finished => return Err(holds_a_corpus(output)),
+        Some(_) if finished => return Err(holds_a_corpus(output)),
+        // Killed in the last moment of cleaning up.
+        None if finished => return clean_up(output, &scratch).and(Err(holds_a_corpus(output))),
         Some(old) if old == plan => {
             observer.note("going on with the interrupted build");
             sweep(output)?;
