@@ -169,7 +169,7 @@ pub fn text(length: usize, seed: u64) -> String {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         let draw = (state >> 33) as usize;
         out.push_str(WORDS[(draw % 16).min(draw / 16 % 16)]);
-        out.push_str(if draw % 11 == 0 { ".\n" } else { " " });
+        out.push_str(if draw.is_multiple_of(11) { ".\n" } else { " " });
     }
     out.truncate(length);
     out
