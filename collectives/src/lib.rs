@@ -33,7 +33,9 @@ pub mod local;
 pub mod mpi;
 pub mod panic_hook;
 pub mod simulated;
+mod stderr;
 pub mod tree;
 
 pub use communicator::Communicator;
 pub use error::CollectiveError;
+pub use stderr::print_line;

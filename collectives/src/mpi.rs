@@ -28,6 +28,7 @@ use ::mpi::ffi;
 
 use crate::CollectiveError;
 use crate::communicator::{Communicator, check_peer, check_root};
+use crate::stderr::print_line;
 
 /// Long messages are cut into pieces of this many bytes: twice as fast as one call within a node
 /// (a piece stays in the cache), and far below the 2^31-1 elements that MPI's counts hold.
@@ -119,7 +120,7 @@ impl Mpi {
     /// Ends the job for an error that leaves a request open: it may still write into its buffer, so
     /// the caller must not get the buffer back.
     fn end_job(&self, error: &CollectiveError) -> ! {
-        eprintln!("error: {error}");
+        print_line(&format!("error: {error}"));
         self.abort(error.exit_code())
     }
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use failure::{Failure, USAGE};
 use output::Output;
-use segue_collectives::Communicator;
+use segue_collectives::{Communicator, print_line};
 use serde_json::Value;
 
 /// Train language models that carry memory across segments, data-parallel and exact.
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     let comm = match session::join() {
         Ok(comm) => comm,
         Err(failure) => {
-            eprintln!("error: {}", failure.message);
+            print_line(&format!("error: {}", failure.message));
             return ExitCode::from(failure.code);
         }
     };
@@ -94,9 +94,9 @@ fn finish(result: &Value, print: bool) -> ExitCode {
 /// Prints the failure once, and sees to it that no rank waits for this one.
 fn fail(failure: &Failure, comm: &dyn Communicator) -> ExitCode {
     if comm.rank() == 0 {
-        eprintln!("error: {}", failure.message);
+        print_line(&format!("error: {}", failure.message));
     } else if !failure.on_all_ranks {
-        eprintln!("error on rank {}: {}", comm.rank(), failure.message);
+        print_line(&format!("error on rank {}: {}", comm.rank(), failure.message));
     }
     if comm.world_size() > 1 && !failure.on_all_ranks {
         comm.abort(i32::from(failure.code));

@@ -6,6 +6,7 @@ use std::sync::Mutex;
 
 use console::Term;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use segue_collectives::print_line;
 
 /// Redraws of a bar a second, at most.
 const REDRAWS: u8 = 8;
@@ -40,7 +41,7 @@ impl Output {
         let bar = self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match &*bar {
             Some(bar) if !bar.is_hidden() => bar.println(text),
-            _ => eprintln!("{text}"),
+            _ => print_line(text),
         }
     }
 
