@@ -18,8 +18,8 @@ mod sections;
 
 pub use error::ConfigError;
 pub use merge::{Loaded, load};
-pub use model::{InitKind, MemoryStart, ModelConfig, SameLengthKeys, TransfoXlConfig};
+pub use model::{AttnType, InitKind, MemoryStart, ModelConfig, SameLengthKeys, TransfoXlConfig};
 pub use sections::{
-    CheckpointConfig, Config, DataConfig, DecayFrom, EvalConfig, LogConfig, OptimConfig, OptimKind,
-    RunConfig, ScheduleConfig, ScheduleKind, TrainConfig,
+    AverageConfig, CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig,
+    LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, TrainConfig,
 };

@@ -44,8 +44,8 @@ impl Loaded {
     }
 }
 
-const SECTIONS: [&str; 9] =
-    ["run", "data", "train", "model", "optim", "schedule", "eval", "checkpoint", "log"];
+const SECTIONS: [&str; 10] =
+    ["run", "data", "train", "model", "optim", "schedule", "eval", "average", "checkpoint", "log"];
 
 impl Config {
     /// All sections as one JSON object; what a run's `config.json` record and hash are made of.
@@ -56,7 +56,8 @@ impl Config {
         }
         serde_json::json!({
             "run": self.run, "data": self.data, "train": self.train, "model": model, "optim": self.optim,
-            "schedule": self.schedule, "eval": self.eval, "checkpoint": self.checkpoint, "log": self.log,
+            "schedule": self.schedule, "eval": self.eval, "average": self.average,
+            "checkpoint": self.checkpoint, "log": self.log,
         })
     }
 
@@ -160,7 +161,7 @@ impl Layers {
         if let Some(fields) = model.as_object_mut() {
             fields.remove("model_type");
         }
-        let config = Config {
+        let mut config = Config {
             run: self.section("run", &self.merged["run"])?,
             data: self.section("data", &self.merged["data"])?,
             train: self.section("train", &self.merged["train"])?,
@@ -168,10 +169,13 @@ impl Layers {
             optim: self.section("optim", &self.merged["optim"])?,
             schedule: self.section("schedule", &self.merged["schedule"])?,
             eval: self.section("eval", &self.merged["eval"])?,
+            average: self.section("average", &self.merged["average"])?,
             checkpoint: self.section("checkpoint", &self.merged["checkpoint"])?,
             log: self.section("log", &self.merged["log"])?,
         };
         config.check()?;
+        let ModelConfig::TransfoXl(model) = &mut config.model;
+        model.fit_positions(config.train.ext_len + config.train.segment);
         Ok(Loaded { config, origins: self.origins })
     }
 
@@ -263,6 +267,18 @@ mod tests {
         let loaded = load(None, &overrides(&["run.dir=runs/a b", "data.corpus=\"x\""])).unwrap();
         assert_eq!(load(None, &overrides(&["run.dir=2026"])).unwrap().config.run.dir, "2026");
         assert_eq!((loaded.config.run.dir.as_str(), loaded.config.data.corpus.as_str()), ("runs/a b", "x"));
+    }
+
+    #[test]
+    fn position_encodings_have_names_and_numbers() {
+        let attn_type = |written: &str| {
+            let ModelConfig::TransfoXl(model) = load(None, &overrides(&[written])).unwrap().config.model;
+            (model.attn_type, model.max_klen)
+        };
+        assert_eq!(attn_type("model.attn_type=shaw"), (crate::AttnType::Shaw, 256));
+        assert_eq!(attn_type("model.attn_type=2"), (crate::AttnType::Absolute, 0));
+        assert!(fails(&["model.attn_type=rotary"]).contains("relative, shaw"));
+        assert!(fails(&["model.attn_type=4"]).contains("0 to 3"));
     }
 
     #[test]

@@ -97,6 +97,13 @@ impl ModelConfig {
         // That package reads `adaptive` and does nothing with it.
         config.adaptive = true;
         config.check()?;
+        if config.attn_type.has_table() && config.max_klen == 0 {
+            return Err(out_of_range(
+                "model.max_klen",
+                0,
+                "must be the number of rows of the position tables",
+            ));
+        }
         config.check_cutoffs()?;
         Ok(ModelConfig::TransfoXl(config))
     }
@@ -112,6 +119,63 @@ pub enum InitKind {
     Uniform,
 }
 
+/// How positions enter attention: `attn_type`, a number as in the PyTorch reference and in Hugging
+/// Face's `config.json`, or in a recipe its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "AttnTypeName", into = "u8")]
+pub enum AttnType {
+    /// 0, `relative`: the four terms of thesis 2.1.3.
+    Relative,
+    /// 1, `shaw`: a learned table of distances for each layer (Shaw et al. 2018).
+    Shaw,
+    /// 2, `absolute`: sinusoids added to the embeddings (Vaswani et al. 2017).
+    Absolute,
+    /// 3, `learned`: a learned table of positions added to each layer's input (Al-Rfou et al. 2018).
+    Learned,
+}
+
+impl AttnType {
+    /// Every kind, in the order of its number, with its name.
+    pub const NAMES: [(AttnType, &'static str); 4] = [
+        (AttnType::Relative, "relative"),
+        (AttnType::Shaw, "shaw"),
+        (AttnType::Absolute, "absolute"),
+        (AttnType::Learned, "learned"),
+    ];
+
+    /// Whether it has tables of a fixed number of rows.
+    pub fn has_table(self) -> bool {
+        matches!(self, AttnType::Shaw | AttnType::Learned)
+    }
+}
+
+/// The two ways to write an [`AttnType`].
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum AttnTypeName {
+    Number(usize),
+    Name(String),
+}
+
+impl TryFrom<AttnTypeName> for AttnType {
+    type Error = String;
+
+    fn try_from(written: AttnTypeName) -> Result<Self, String> {
+        let found = match &written {
+            AttnTypeName::Number(number) => AttnType::NAMES.get(*number),
+            AttnTypeName::Name(name) => AttnType::NAMES.iter().find(|(_, known)| known == name),
+        };
+        let known = AttnType::NAMES.map(|(_, name)| name).join(", ");
+        found.map(|(kind, _)| *kind).ok_or_else(|| format!("expected one of {known}, or 0 to 3"))
+    }
+}
+
+impl From<AttnType> for u8 {
+    fn from(kind: AttnType) -> u8 {
+        kind as u8
+    }
+}
+
 /// What the memory holds before the first segment of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -120,6 +184,8 @@ pub enum MemoryStart {
     Zeros,
     /// Nothing: the memory grows from length 0, as the PyTorch reference does.
     Empty,
+    /// `mem_len` zero vectors that nobody sees: the results of `empty` with shapes that never change.
+    Masked,
 }
 
 /// How many keys each query sees under `same_length` (thesis silent; the two references differ).
@@ -185,8 +251,17 @@ pub struct TransfoXlConfig {
     pub dropatt: f64,
     /// Adaptive input and softmax; false is possible only without cutoffs.
     pub adaptive: bool,
-    /// Attention type; 0, relative positions of Transformer-XL.
-    pub attn_type: usize,
+    /// How positions enter attention.
+    pub attn_type: AttnType,
+    /// Under `shaw`, also the reference's content bias u and learned bias for each distance, which the
+    /// thesis does not have.
+    pub shaw_extras: bool,
+    /// Rows of the tables of `shaw` and `learned`; what lies beyond takes the last row. 0 takes
+    /// `train.ext_len + train.segment + mem_len`.
+    pub max_klen: usize,
+    /// One dropout mask for all positions of a segment (Gal and Ghahramani 2016); attention
+    /// probabilities keep a mask for each value.
+    pub variational: bool,
     /// Kind of initial weights.
     pub init: InitKind,
     /// Half-width of uniform initial weights.
@@ -228,7 +303,10 @@ impl Default for TransfoXlConfig {
             dropout: 0.1,
             dropatt: 0.0,
             adaptive: true,
-            attn_type: 0,
+            attn_type: AttnType::Relative,
+            shaw_extras: false,
+            max_klen: 0,
+            variational: false,
             init: InitKind::Normal,
             init_range: 0.01,
             init_std: 0.02,
@@ -267,6 +345,14 @@ impl TransfoXlConfig {
         }
     }
 
+    /// Gives tables of positions room for `segment` tokens after the memory, where the recipe leaves
+    /// their size open.
+    pub(crate) fn fit_positions(&mut self, segment: usize) {
+        if self.attn_type.has_table() && self.max_klen == 0 {
+            self.max_klen = segment + self.mem_len;
+        }
+    }
+
     /// Checks every range that does not need the vocabulary.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let positive = [
@@ -281,8 +367,12 @@ impl TransfoXlConfig {
                 return Err(out_of_range(key, value, "must be at least 1"));
             }
         }
-        let widths =
-            [("model.d_embed", self.d_embed), ("model.d_head", self.d_head), ("model.mem_len", self.mem_len)];
+        let widths = [
+            ("model.d_embed", self.d_embed),
+            ("model.d_head", self.d_head),
+            ("model.mem_len", self.mem_len),
+            ("model.max_klen", self.max_klen),
+        ];
         for (key, value) in positive.into_iter().chain(widths) {
             if value > MAX_WIDTH {
                 return Err(out_of_range(key, value, "no model is that large"));
@@ -303,8 +393,8 @@ impl TransfoXlConfig {
                 return Err(out_of_range(key, rate, "a dropout rate lies in [0, 1)"));
             }
         }
-        if self.attn_type != 0 {
-            return Err(out_of_range("model.attn_type", self.attn_type, "only 0 (relative) is built"));
+        if self.shaw_extras && self.attn_type != AttnType::Shaw {
+            return Err(out_of_range("model.shaw_extras", true, "needs model.attn_type = \"shaw\""));
         }
         if self.same_length && self.mem_len == 0 {
             return Err(out_of_range("model.same_length", true, "needs model.mem_len of at least 1"));

@@ -21,6 +21,8 @@ pub struct Config {
     pub schedule: ScheduleConfig,
     /// Evaluation while training.
     pub eval: EvalConfig,
+    /// The mean of weights over steps.
+    pub average: AverageConfig,
     /// When state is written.
     pub checkpoint: CheckpointConfig,
     /// What is reported, and when.
@@ -36,11 +38,52 @@ pub struct RunConfig {
 }
 
 /// `[data]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
     /// Corpus folder, as `segue data build` writes it.
     pub corpus: String,
+    /// In which order lanes read it.
+    pub order: DataOrder,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self { corpus: String::new(), order: DataOrder::Stream }
+    }
+}
+
+/// The order in which lanes read a corpus.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DataOrder {
+    /// Each lane reads one contiguous piece.
+    Stream,
+    /// Sentences in a new random order every epoch, packed one after the other into the lanes: for
+    /// corpora whose sentences are shuffled anyway, like One Billion Word.
+    Sentences,
+}
+
+/// Targets that a segment takes its loss from (thesis 2.1.5, table 2.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LossKind {
+    /// All.
+    Full,
+    /// The most recent ⌈segment / 2⌉.
+    Half,
+}
+
+/// What a document's end does to the memory of its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DocumentEnd {
+    /// Nothing, as in the references.
+    Carry,
+    /// The segment after the one in which a document ended starts with a fresh memory.
+    Reset,
+    /// No position sees another document, neither in memory nor in its own segment.
+    Mask,
 }
 
 /// `[train]`
@@ -59,6 +102,17 @@ pub struct TrainConfig {
     pub micro_batch: usize,
     /// Tokens of a lane per step.
     pub segment: usize,
+    /// Tokens before them that are read again each step, as context without loss.
+    pub ext_len: usize,
+    /// Targets that count.
+    pub loss: LossKind,
+    /// Segments of varying length: 95 % whole, else half, then N(0, 5) more or less, at least 5 and at
+    /// most `segment`.
+    pub varlen: bool,
+    /// Start each lane at a random place of its piece, another one each epoch.
+    pub roll: bool,
+    /// What a document's end does to memory.
+    pub at_document_end: DocumentEnd,
     /// The same bits whatever the number of ranks.
     pub exact: bool,
     /// Threads of libtorch in each rank. Part of exactness: sums split over threads round differently.
@@ -78,6 +132,11 @@ impl Default for TrainConfig {
             lanes: 8,
             micro_batch: 4,
             segment: 128,
+            ext_len: 0,
+            loss: LossKind::Full,
+            varlen: false,
+            roll: false,
+            at_document_end: DocumentEnd::Carry,
             exact: true,
             threads: 1,
             bucket_bytes: 4 << 20,
@@ -189,6 +248,8 @@ pub struct EvalConfig {
     pub lanes: usize,
     /// Tokens of a lane per forward pass; 0 for `train.segment`.
     pub segment: usize,
+    /// Tokens before them that are read again in each pass, as context.
+    pub ext_len: usize,
     /// Memory; -1 for the model's.
     pub mem_len: i64,
     /// Same-length attention while evaluating.
@@ -199,8 +260,21 @@ pub struct EvalConfig {
 
 impl Default for EvalConfig {
     fn default() -> Self {
-        Self { every: 0, lanes: 4, segment: 0, mem_len: -1, same_length: false, clamp_len: 0 }
+        Self { every: 0, lanes: 4, segment: 0, ext_len: 0, mem_len: -1, same_length: false, clamp_len: 0 }
     }
+}
+
+/// `[average]`: the mean of the weights after each step from some step on (Polyak; AWD-LSTM's
+/// non-monotonic trigger, Merity et al. 2018). Once it has begun, evaluations and `model.safetensors`
+/// are of the mean.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct AverageConfig {
+    /// Begin after this step; 0 for never.
+    pub start: u64,
+    /// Begin when the validation loss has not fallen below that of this many evaluations before; 0 for
+    /// never.
+    pub patience: u64,
 }
 
 /// `[checkpoint]`
@@ -245,6 +319,7 @@ impl Default for Config {
             optim: OptimConfig::default(),
             schedule: ScheduleConfig::default(),
             eval: EvalConfig::default(),
+            average: AverageConfig::default(),
             checkpoint: CheckpointConfig::default(),
             log: LogConfig::default(),
         }
@@ -311,6 +386,23 @@ impl Config {
             if !(0.0..1.0).contains(&value) {
                 return Err(out_of_range(key, value, "lies in [0, 1)"));
             }
+        }
+        if self.data.order == DataOrder::Sentences {
+            if t.roll {
+                return Err(out_of_range("train.roll", true, "needs data.order = \"stream\""));
+            }
+            if t.at_document_end != DocumentEnd::Carry {
+                let why = "sentences are packed without their documents; carry is what they can do";
+                return Err(out_of_range("train.at_document_end", "other than carry", why));
+            }
+            if t.ext_len > 0 {
+                return Err(out_of_range("train.ext_len", t.ext_len, "needs data.order = \"stream\""));
+            }
+        }
+        if t.at_document_end == DocumentEnd::Reset && t.ext_len > 0 {
+            let why = "with train.at_document_end = \"reset\" the context would still show the old document; \
+                       use \"mask\"";
+            return Err(out_of_range("train.ext_len", t.ext_len, why));
         }
         let ModelConfig::TransfoXl(model) = &self.model;
         model.check()?;

@@ -1,18 +1,19 @@
 //! Text to tokens, shards on disk, lanes and batches.
 //!
 //! Raw text goes through a [`Tokenizer`] into a [`Corpus`]: a folder of checksummed, memory-mapped shards, made by
-//! [`build`]. Training reads it in [`Lanes`], ahead of time through a [`Prefetcher`]; evaluation in [`EvalLanes`].
+//! [`build`]. Training reads it in [`StreamLanes`] or
+//! [`SentenceLanes`], ahead of time through a [`Prefetcher`]; evaluation in [`EvalLanes`].
 //! Nothing here knows tensors or ranks.
 
 mod bench;
 mod build;
 mod corpus;
 mod error;
-mod eval_lanes;
 mod input;
 mod lanes;
 mod prefetch;
 mod preset;
+pub mod seed;
 mod shard;
 mod spiece;
 mod tokenizer;
@@ -26,8 +27,10 @@ pub use corpus::{
     SplitInfo, TokenStream, TokenizerInfo, VerifyReport,
 };
 pub use error::DataError;
-pub use eval_lanes::{EvalBatch, EvalLanes, PADDING_ID};
-pub use lanes::{Batch, LaneCursor, Lanes};
+pub use lanes::{
+    Batch, Documents, EvalBatch, EvalLanes, LaneCursor, Lanes, PADDING_ID, Segments, SentenceLanes,
+    StreamLanes,
+};
 pub use prefetch::Prefetcher;
 pub use preset::Preset;
 pub use shard::{

@@ -3,7 +3,6 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::corpus::TokenStream;
 use crate::error::DataError;
 use crate::lanes::{Batch, LaneCursor, Lanes};
 
@@ -16,12 +15,12 @@ const DEPTH: usize = 2;
 /// and the thread waits for it when two batches are ready. Dropping the prefetcher ends the thread.
 ///
 /// ```no_run
-/// use segue_dataloader::{Corpus, LaneCursor, Lanes, Prefetcher, Split};
+/// use segue_dataloader::{Corpus, LaneCursor, Prefetcher, Segments, Split, StreamLanes};
 ///
 /// let stream = Corpus::open("wikitext-103".as_ref())?.tokens(Split::Train)?;
-/// let lanes = Lanes::new(stream.len(), 60, 150)?;
-/// // The second of two ranks.
-/// let mut batches = Prefetcher::spawn(stream, lanes, 30..60, vec![LaneCursor::default(); 30])?;
+/// let lanes = StreamLanes::new(stream, 60, Segments::fixed(150))?;
+/// // The second of two ranks, from the first step on.
+/// let mut batches = Prefetcher::spawn(Box::new(lanes), 30..60, vec![LaneCursor::default(); 30], 1)?;
 /// let batch = batches.next_batch()?;
 /// assert_eq!(batch.inputs.len(), 30 * 150);
 /// # Ok::<(), segue_dataloader::DataError>(())
@@ -34,18 +33,18 @@ pub struct Prefetcher {
 }
 
 impl Prefetcher {
-    /// Starts building batches of the lanes `range` from the given cursors on.
+    /// Starts building batches of the lanes `range`, from step `first_step` and the given cursors on.
     pub fn spawn(
-        stream: TokenStream,
-        lanes: Lanes,
+        lanes: Box<dyn Lanes>,
         range: Range<usize>,
         cursors: Vec<LaneCursor>,
+        first_step: u64,
     ) -> Result<Prefetcher, DataError> {
         let (sender, batches) = sync_channel(DEPTH);
         let build = move || {
             let mut cursors = cursors;
-            loop {
-                let batch = lanes.batch(&stream, range.clone(), &cursors);
+            for step in first_step.. {
+                let batch = lanes.batch(range.clone(), &cursors, step);
                 match &batch {
                     Ok(batch) => cursors.clone_from(&batch.cursors_after),
                     Err(_) => {

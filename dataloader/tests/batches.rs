@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use scratch::{all_tokens, options};
+use segue_configs::DocumentEnd;
 use segue_dataloader::{
-    BuildOptions, Corpus, DataError, EvalLanes, LaneCursor, Lanes, PADDING_ID, Prefetcher, Preset, Split,
-    TokenStream, TokenizerKind, build,
+    BuildOptions, Corpus, DataError, Documents, EvalLanes, LaneCursor, Lanes, PADDING_ID, Prefetcher, Preset,
+    Segments, SentenceLanes, Split, StreamLanes, TokenStream, TokenizerKind, build,
 };
 
 /// A stream over several shards. No token is the padding id.
@@ -28,11 +29,11 @@ fn lanes_read_their_own_piece_of_the_stream() {
     let stream = stream(&folder);
     let tokens = all_tokens(&stream);
     let (lanes, segment) = (7, 1000);
-    let cut = Lanes::new(stream.len(), lanes, segment).unwrap();
+    let cut = StreamLanes::new(stream, lanes, Segments::fixed(segment)).unwrap();
     let lane_tokens = tokens.len() / lanes;
     let mut cursors = vec![LaneCursor::default(); 3];
     for step in 0..cut.steps_per_epoch() + 2 {
-        let batch = cut.batch(&stream, 2..5, &cursors).unwrap();
+        let batch = cut.batch(2..5, &cursors, step + 1).unwrap();
         let in_epoch = (step % cut.steps_per_epoch()) as usize;
         for (row, lane) in (2..5).enumerate() {
             let first = lane * lane_tokens + in_epoch * segment;
@@ -43,19 +44,35 @@ fn lanes_read_their_own_piece_of_the_stream() {
         cursors = batch.cursors_after;
         assert_eq!(cursors[0].epoch, step / cut.steps_per_epoch());
     }
-    assert_eq!(cut.batch(&stream, 5..8, &cursors).unwrap_err().exit_code(), 64);
+    assert_eq!(cut.batch(5..8, &cursors, 1).unwrap_err().exit_code(), 64);
+}
+
+#[test]
+fn a_lane_too_short_for_one_segment_says_what_to_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let stream = stream(&folder);
+    let cut = |lanes, segment| StreamLanes::new(stream.clone(), lanes, Segments::fixed(segment));
+    let error = cut(100_000, 23).unwrap_err();
+    let text = error.to_string();
+    for part in ["23 tokens", "fewer lanes (now 100000)", "segment of 23 needs 24", "now 2300000 tokens"] {
+        assert!(text.contains(part), "`{part}` is not in: {text}");
+    }
+    assert_eq!(error.exit_code(), 65);
+    assert!(cut(100_000, 22).is_ok());
+    assert_eq!(cut(0, 1).unwrap_err().exit_code(), 64);
 }
 
 #[test]
 fn the_prefetcher_yields_the_same_batches_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder);
-    let cut = Lanes::new(stream.len(), 4, 5000).unwrap();
-    let start = vec![LaneCursor { epoch: 3, offset: 15_000 }; 2];
-    let mut prefetcher = Prefetcher::spawn(stream.clone(), cut, 1..3, start.clone()).unwrap();
+    let segments = Segments { longest: 5000, ext_len: 7, varlen: Some(1) };
+    let cut = || StreamLanes::new(stream.clone(), 4, segments).unwrap().rolled(2);
+    let start = vec![LaneCursor { epoch: 3, offset: 15_000, ..LaneCursor::default() }; 2];
+    let mut prefetcher = Prefetcher::spawn(Box::new(cut()), 1..3, start.clone(), 9).unwrap();
     let mut cursors = start;
-    for _ in 0..300 {
-        let expected = cut.batch(&stream, 1..3, &cursors).unwrap();
+    for step in 9..309 {
+        let expected = cut().batch(1..3, &cursors, step).unwrap();
         assert_eq!(prefetcher.next_batch().unwrap(), expected);
         cursors = expected.cursors_after;
     }
@@ -66,10 +83,10 @@ fn the_prefetcher_yields_the_same_batches_in_order() {
 fn a_dropped_prefetcher_ends_its_thread() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder);
-    let cut = Lanes::new(stream.len(), 1, 10).unwrap();
     for taken in 0..5 {
+        let lanes = StreamLanes::new(stream.clone(), 1, Segments::fixed(10)).unwrap();
         let mut prefetcher =
-            Prefetcher::spawn(stream.clone(), cut, 0..1, vec![LaneCursor::default()]).unwrap();
+            Prefetcher::spawn(Box::new(lanes), 0..1, vec![LaneCursor::default()], 1).unwrap();
         for _ in 0..taken {
             prefetcher.next_batch().unwrap();
         }
@@ -81,11 +98,111 @@ fn a_dropped_prefetcher_ends_its_thread() {
 fn the_prefetcher_passes_errors_on() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder);
-    // Lanes cut for a longer stream than this one.
-    let cut = Lanes::new(stream.len() * 2, 2, 1000).unwrap();
-    let mut prefetcher = Prefetcher::spawn(stream, cut, 1..2, vec![LaneCursor::default()]).unwrap();
-    assert!(matches!(prefetcher.next_batch(), Err(DataError::OutOfRange { .. })));
+    let sentences = Corpus::open(&folder.path().join("corpus")).unwrap().sentences(Split::Train).unwrap();
+    // No sentence of bytes ends with a token of this id.
+    let lanes = SentenceLanes::new(stream, sentences, 1, Segments::fixed(10), 1000, 1).unwrap();
+    let mut prefetcher = Prefetcher::spawn(Box::new(lanes), 0..1, vec![LaneCursor::default()], 1).unwrap();
+    assert!(matches!(prefetcher.next_batch(), Err(DataError::EmptyInput { .. })));
     assert!(matches!(prefetcher.next_batch(), Err(DataError::Thread(_))));
+}
+
+#[test]
+fn context_is_the_tokens_before_a_segment_and_overlap_what_comes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let stream = stream(&folder);
+    let tokens = all_tokens(&stream);
+    let segments = Segments { longest: 100, ext_len: 250, varlen: None };
+    let cut = StreamLanes::new(stream.clone(), 3, segments).unwrap();
+    let lane_tokens = cut.lane_tokens() as usize;
+    let mut cursors = vec![LaneCursor::default()];
+    for (step, context, overlap) in [(1, 0, 100), (2, 100, 200), (3, 200, 250), (4, 250, 250)] {
+        let batch = cut.batch(1..2, &cursors, step).unwrap();
+        assert_eq!((batch.context, batch.overlap, batch.segment), (context, overlap, 100));
+        let first = lane_tokens + (step as usize - 1) * 100;
+        assert_eq!(batch.inputs, tokens[first - context..first + 100]);
+        assert_eq!(batch.targets, tokens[first + 1..first + 101]);
+        cursors = batch.cursors_after;
+    }
+    let eval = EvalLanes::new(stream.len(), 2, 100).unwrap().with_context(250);
+    for (step, context, overlap) in [(0, 0, 100), (1, 100, 200), (2, 200, 250), (7, 250, 250)] {
+        let batch = eval.batch(&stream, 1..2, step, None).unwrap();
+        assert_eq!((batch.context, batch.overlap), (context, overlap));
+        let first = eval.targets(1).start as usize - 1 + step as usize * 100;
+        assert_eq!(batch.inputs, tokens[first - context..first + 100]);
+        assert_eq!(batch.targets, tokens[first + 1..first + 101]);
+    }
+}
+
+#[test]
+fn a_rolled_lane_reads_its_piece_from_another_place_each_epoch_and_goes_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let stream = stream(&folder);
+    let tokens = all_tokens(&stream);
+    let cut = StreamLanes::new(stream, 5, Segments::fixed(999)).unwrap().rolled(7);
+    let lane_tokens = cut.lane_tokens() as usize;
+    let piece = &tokens[3 * lane_tokens..4 * lane_tokens];
+    let mut cursors = vec![LaneCursor::default()];
+    let mut starts = Vec::new();
+    for epoch in 0..3 {
+        let mut read = Vec::new();
+        for step in 0..cut.steps_per_epoch() {
+            let batch = cut.batch(3..4, &cursors, epoch * cut.steps_per_epoch() + step + 1).unwrap();
+            read.extend(&batch.inputs);
+            cursors = batch.cursors_after;
+            assert_eq!(batch.targets[..998], batch.inputs[1..]);
+        }
+        let doubled = [piece, piece].concat();
+        // The text repeats itself: only the whole epoch tells its start.
+        let start = (0..lane_tokens).find(|i| doubled[*i..].starts_with(&read));
+        assert!(start.is_some(), "epoch {epoch} is not the lane read round from some place");
+        starts.push(start);
+    }
+    assert!(starts[0] != starts[1] && starts[1] != starts[2], "{starts:?}");
+}
+
+#[test]
+fn documents_are_marked_or_forgotten_where_they_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("texts");
+    fs::create_dir(&input).unwrap();
+    let lengths = [37, 1, 20, 64, 5];
+    for (i, length) in lengths.iter().enumerate() {
+        fs::write(input.join(format!("{i}.txt")), "x".repeat(*length)).unwrap();
+    }
+    let output = folder.path().join("corpus");
+    build(&options(Preset::Documents, TokenizerKind::Byte, &input, &output), &()).unwrap();
+    let corpus = Corpus::open(&output).unwrap();
+    let stream = corpus.tokens(Split::Train).unwrap();
+    let documents = || Documents::new(corpus.documents(Split::Train).unwrap());
+    // The plain list: the document of each token, from 1.
+    let starts: Vec<u64> = {
+        let starts = corpus.documents(Split::Train).unwrap();
+        (0..starts.len()).map(|i| starts.get(i).unwrap()).collect()
+    };
+    assert_eq!(starts.len(), lengths.len());
+    let of: Vec<i64> =
+        (0..stream.len()).map(|p| starts.iter().filter(|start| **start <= p).count() as i64).collect();
+
+    let cut = |policy| {
+        StreamLanes::new(stream.clone(), 1, Segments::fixed(10)).unwrap().with_documents(documents(), policy)
+    };
+    let (mask, reset) = (cut(DocumentEnd::Mask), cut(DocumentEnd::Reset));
+    let eval = EvalLanes::new(stream.len(), 1, 10).unwrap();
+    let (mut cursors, mut masked) = (vec![LaneCursor::default()], vec![LaneCursor::default()]);
+    for step in 0..mask.steps_per_epoch() as usize {
+        let batch = mask.batch(0..1, &masked, step as u64 + 1).unwrap();
+        assert_eq!(batch.documents.unwrap(), of[step * 10..step * 10 + 10]);
+        masked = batch.cursors_after;
+        let ended = step == 0 || of[step * 10 - 10] != of[step * 10];
+        let batch = reset.batch(0..1, &cursors, step as u64 + 1).unwrap();
+        assert_eq!((batch.restarts[0], &batch.documents), (ended, &None), "step {step}");
+        cursors = batch.cursors_after;
+        let documents = documents();
+        let batch = eval.batch(&stream, 0..1, step as u64, Some((&documents, DocumentEnd::Reset))).unwrap();
+        assert_eq!(batch.restarts[0], ended);
+        let batch = eval.batch(&stream, 0..1, step as u64, Some((&documents, DocumentEnd::Mask))).unwrap();
+        assert_eq!(batch.documents.unwrap(), of[step * 10..step * 10 + 10]);
+    }
 }
 
 #[test]
@@ -99,7 +216,7 @@ fn evaluation_predicts_every_token_once_at_any_number_of_lanes() {
         for step in 0..cut.steps() {
             // Two ranks, each with its lanes.
             for range in [0..lanes / 2, lanes / 2..lanes] {
-                let batch = cut.batch(&stream, range.clone(), step).unwrap();
+                let batch = cut.batch(&stream, range.clone(), step, None).unwrap();
                 for (row, lane) in range.enumerate() {
                     let (real, padding) =
                         batch.targets[row * segment..][..segment].split_at(batch.counts[row]);

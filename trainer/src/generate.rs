@@ -4,7 +4,7 @@ use tch::{Kind, Tensor};
 
 use crate::model::Memory;
 use crate::objective::{LanguageModel, Objective};
-use crate::seed::{Purpose, Stream};
+use segue_dataloader::seed::{Purpose, Stream};
 
 /// How the next token is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]

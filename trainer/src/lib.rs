@@ -12,7 +12,6 @@ pub mod optim;
 mod parameters;
 pub mod parity;
 pub mod report;
-pub mod seed;
 
 pub use error::TrainError;
 pub use parameters::{Init, ParameterSpec, Parameters};

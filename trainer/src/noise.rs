@@ -20,20 +20,35 @@ impl Noise {
         Self { seed, places: Cell::new(0) }
     }
 
-    /// Each value of `x` is zero with probability `rate`, else divided by `1 - rate`. f32 on the CPU.
-    fn drop(&self, x: &Tensor, rate: f64) -> Tensor {
+    /// A mask of this shape whose values are zero with probability `rate`, else `1 / (1 - rate)`. f32 on
+    /// the CPU.
+    fn mask(&self, shape: &[i64], x: &Tensor, rate: f64) -> Tensor {
         let place = self.places.get();
         self.places.set(place + 1);
-        let mut mask = Tensor::empty(x.size(), (x.kind(), x.device()));
+        let mut mask = Tensor::empty(shape, (x.kind(), x.device()));
         fill(as_f32_mut(&mut mask), self.seed, place, rate);
-        x * mask
+        mask
     }
 }
 
 /// `x` with dropout at `rate` where there is noise.
 pub fn dropout(x: Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
     match noise {
-        Some(noise) if rate > 0.0 => noise.drop(&x, rate),
+        Some(noise) if rate > 0.0 => noise.mask(&x.size(), &x, rate) * x,
+        _ => x,
+    }
+}
+
+/// The same with one mask for all positions, variational dropout (Gal and Ghahramani 2016): `x` is
+/// `[.., positions, width]`.
+pub fn locked_dropout(x: Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
+    match noise {
+        Some(noise) if rate > 0.0 => {
+            let mut shape = x.size();
+            let positions = shape.len() - 2;
+            shape[positions] = 1;
+            noise.mask(&shape, &x, rate) * x
+        }
         _ => x,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 use tch::{Kind, Tensor};
 
-use crate::seed::{Purpose, Stream, name_counter};
+use segue_dataloader::seed::{Purpose, Stream, name_counter};
 
 /// How a parameter starts.
 #[derive(Debug, Clone, Copy, PartialEq)]

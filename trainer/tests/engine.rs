@@ -35,13 +35,13 @@ fn batch(config: &Config, step: u64, micro_step: usize) -> Batch {
             (0..size).map(|i| ((i + shift) * (7 + step) + 13 * micro_step as u64) as i64 % 50).collect();
         Tensor::from_slice(&values).view([config.train.micro_batch as i64, config.train.segment as i64])
     };
-    Batch { inputs: ids(0), targets: ids(1) }
+    Batch::new(ids(0), ids(1))
 }
 
 /// Bits of all weights and of the last loss after `steps` steps.
 fn train(config: &Config, comm: &dyn Communicator, steps: u64) -> Result<(Vec<u32>, u64), TrainError> {
     libtorch::set_threads(1);
-    let mut engine = Engine::new(config, objective::build(&config.model, 3), comm)?;
+    let mut engine = Engine::new(config, objective::build(config), comm)?;
     let mut last: Option<StepReport> = None;
     for step in 1..=steps {
         let batches: Vec<Batch> = engine.layout.micro_steps.clone().map(|m| batch(config, step, m)).collect();

@@ -128,6 +128,7 @@ fn no_gradient_enters_the_memory() {
         layers: (0..3)
             .map(|_| Tensor::rand([1, 5, 8], (Kind::Double, Device::Cpu)).set_requires_grad(true))
             .collect(),
+        documents: None,
     };
     let output = model.forward(&tokens(4), &memory, None);
     output.hidden.sum(None::<Kind>).backward();
@@ -145,7 +146,8 @@ fn four_terms_pair_by_pair_give_the_same_states() {
     let parameters = Parameters::initialise(TransfoXl::specs(&config), 5, Kind::Double);
     let model = TransfoXl::new(&config, &parameters);
     let (query, mem, d, heads, width) = (4, 3, 8, 2, 4);
-    let memory = Memory { layers: vec![Tensor::rand([1, mem, d], (Kind::Double, Device::Cpu))] };
+    let layers = vec![Tensor::rand([1, mem, d], (Kind::Double, Device::Cpu))];
+    let memory = Memory { layers, documents: None };
     let ids = tokens(query);
     let found = tch::no_grad(|| model.forward(&ids, &memory, None)).hidden;
 

@@ -5,9 +5,9 @@ use clap::{Args, Subcommand};
 use segue_collectives::Communicator;
 use segue_collectives::bench::{AllReduceTimings, bench_all_reduce};
 use segue_configs::Config;
+use segue_dataloader::seed::{Purpose, Stream};
 use segue_trainer::engine::Engine;
 use segue_trainer::objective::{self, Batch};
-use segue_trainer::seed::{Purpose, Stream};
 use serde_json::{Value, json};
 use tch::Tensor;
 
@@ -131,7 +131,7 @@ fn step(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value,
     let config = segue_configs::load(None, &overrides)?.config;
     segue_trainer::libtorch::set_threads(args.threads);
     segue_trainer::libtorch::keep_freed_memory();
-    let objective = objective::build(&config.model, config.train.seed);
+    let objective = objective::build(&config);
     let parameters = objective.parameters().count();
     let mut engine = Engine::new(&config, objective, comm)?;
     let bar = out.progress(args.warmup + args.steps, Unit::Steps, "bench");
@@ -171,7 +171,7 @@ fn random_batch(config: &Config, rank: usize, step: u64) -> Batch {
             .collect();
         Tensor::from_slice(&ids).view(shape)
     };
-    Batch { inputs: draw(0), targets: draw(size) }
+    Batch::new(draw(0), draw(size))
 }
 
 fn median(values: &mut [f64]) -> f64 {

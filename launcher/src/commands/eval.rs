@@ -2,8 +2,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::EvalConfig;
-use segue_dataloader::{Corpus, Split};
+use segue_configs::{DocumentEnd, EvalConfig};
+use segue_dataloader::{Corpus, Documents, Split};
 use segue_trainer::checkpoint::{ModelFolder, load_language_model};
 use segue_trainer::engine::{EvalOptions, Evaluation, evaluate};
 use segue_trainer::objective::{LanguageModel, Objective};
@@ -36,6 +36,12 @@ pub struct EvalArgs {
     /// Tokens of a piece per forward pass.
     #[arg(long, default_value_t = 128, value_parser = at_least_one)]
     segment: usize,
+    /// Tokens before each pass that are read again, as context.
+    #[arg(long, default_value_t = 0)]
+    ext_len: usize,
+    /// What a document's end does to the memory.
+    #[arg(long, value_enum, default_value = "carry")]
+    at_document_end: DocumentEndName,
     /// Positions of memory; the model's where not given.
     #[arg(long)]
     mem_len: Option<usize>,
@@ -67,6 +73,26 @@ impl From<SplitName> for Split {
     }
 }
 
+#[derive(Clone, Copy, ValueEnum)]
+enum DocumentEndName {
+    /// Nothing.
+    Carry,
+    /// The next segment starts with a fresh memory.
+    Reset,
+    /// No position sees another document.
+    Mask,
+}
+
+impl From<DocumentEndName> for DocumentEnd {
+    fn from(name: DocumentEndName) -> DocumentEnd {
+        match name {
+            DocumentEndName::Carry => DocumentEnd::Carry,
+            DocumentEndName::Reset => DocumentEnd::Reset,
+            DocumentEndName::Mask => DocumentEnd::Mask,
+        }
+    }
+}
+
 /// Evaluates and prints perplexity and bits.
 pub fn run(args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(args.threads);
@@ -80,8 +106,22 @@ pub fn run(args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Valu
     let mut model = load_language_model(&folder, Kind::Float)?;
     check_tokenizer(&folder, &corpus)?;
     look(&mut model, args.mem_len, args.clamp_len, args.same_length)?;
-    let stream = corpus.tokens(args.split.into())?;
-    let options = EvalOptions { lanes: args.lanes, group: args.lanes.min(4), segment: args.segment };
+    let (split, policy) = (args.split.into(), args.at_document_end.into());
+    let stream = corpus.tokens(split)?;
+    let documents = match policy {
+        DocumentEnd::Carry => None,
+        DocumentEnd::Reset | DocumentEnd::Mask => Some(Documents::new(corpus.documents(split)?)),
+    };
+    if documents.is_some() {
+        model.keep_marks();
+    }
+    let options = EvalOptions {
+        lanes: args.lanes,
+        group: args.lanes.min(4),
+        segment: args.segment,
+        ext_len: args.ext_len,
+        documents: documents.as_ref().map(|documents| (documents, policy)),
+    };
     let bar = out.progress(0, Unit::Steps, "evaluate");
     let result = evaluate(&model, &stream, options, comm, |done, whole| bar.set_of(done, whole))?;
     drop(bar);

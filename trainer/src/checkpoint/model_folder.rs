@@ -16,6 +16,9 @@ use super::training::find;
 use crate::objective::LanguageModel;
 use crate::{ParameterSpec, Parameters, TrainError, model};
 
+/// The weights of a model folder.
+pub(super) const WEIGHTS: &str = "model.safetensors";
+
 /// A model on disk.
 pub struct ModelFolder {
     /// The folder with `config.json`.
@@ -63,7 +66,7 @@ fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
 
 /// The model of a folder, with its weights.
 pub fn load_language_model(folder: &ModelFolder, kind: Kind) -> Result<LanguageModel, TrainError> {
-    let weights = read_weights(&folder.path.join("model.safetensors"), &folder.config)?;
+    let weights = read_weights(&folder.path.join(WEIGHTS), &folder.config)?;
     let parameters = Parameters::from_tensors(model::specs(&folder.config), weights, kind);
     Ok(LanguageModel::from_parameters(&folder.config, parameters))
 }

@@ -10,21 +10,25 @@ use segue_configs::{Config, ScheduleKind};
 use segue_dataloader::{LaneCursor, Tokenizer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::files::{read_error, swap_link, sync_folder, write_durably, write_error};
 use super::manifest::{MANIFEST, Manifest};
-use super::model_folder::{hugging_face_config, read_weights};
+use super::model_folder::{WEIGHTS, hugging_face_config, read_weights};
 use super::tensors::{read_tensors, write_tensors};
 use super::writer::Job;
 use crate::engine::Engine;
 use crate::model::{self, Memory};
+use crate::optim::Average;
 use crate::{Parameters, TrainError};
 
 /// Version of `trainer_state.json` this program writes.
 const STATE_VERSION: u32 = 1;
-const WEIGHTS: &str = "model.safetensors";
+/// Weights that training goes on from, where `model.safetensors` holds their mean.
+const TRAINING_WEIGHTS: &str = "training_weights.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
+/// Marks of the memory's positions in that file.
+const MARKS: &str = "documents";
 const MEMORY: &str = "memory.safetensors";
 const STATE: &str = "trainer_state.json";
 const LATEST: &str = "latest";
@@ -33,7 +37,7 @@ const LATEST: &str = "latest";
 /// what it shows, not what it computes.
 const FREE_KEYS: [&str; 9] = [
     "/run",
-    "/data",
+    "/data/corpus",
     "/log",
     "/eval",
     "/checkpoint",
@@ -52,6 +56,29 @@ pub struct LossSum {
     pub targets: f64,
 }
 
+/// What is known of the mean of weights.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AverageState {
+    /// Weights in the mean; `None` before it has begun.
+    pub count: Option<u64>,
+    /// Validation losses so far, in nats a target, until it begins.
+    pub losses: Vec<f64>,
+}
+
+impl AverageState {
+    /// Takes note of a validation loss; true where the mean is to begin: the loss is above the best of those
+    /// that lie `patience` evaluations or more back (Merity et al. 2018, algorithm 1).
+    pub fn observe(&mut self, loss: f64, patience: u64) -> bool {
+        if patience == 0 || self.count.is_some() {
+            return false;
+        }
+        let old = self.losses.len().saturating_sub(patience as usize);
+        let stalled = self.losses[..old].iter().any(|before| loss > *before);
+        self.losses.push(loss);
+        stalled
+    }
+}
+
 /// `trainer_state.json`: what a run is besides its tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainState {
@@ -67,6 +94,9 @@ pub struct TrainState {
     pub unreported: LossSum,
     /// The last step that was evaluated.
     pub evaluated: u64,
+    /// The mean of weights.
+    #[serde(default)]
+    pub average: AverageState,
     /// Place of every lane of the job.
     pub lanes: Vec<LaneCursor>,
     /// Fingerprint of the corpus.
@@ -91,6 +121,7 @@ impl TrainState {
             tokens: 0,
             unreported: LossSum::default(),
             evaluated: 0,
+            average: AverageState::default(),
             lanes,
             corpus: corpus.into(),
             config_hash: config_hash(config),
@@ -107,6 +138,7 @@ impl TrainState {
         self.tokens = stored.tokens;
         self.unreported = stored.unreported;
         self.evaluated = stored.evaluated;
+        self.average = stored.average;
         self.lanes = stored.lanes;
     }
 }
@@ -169,15 +201,23 @@ pub fn snapshot(
         return Ok(None);
     };
     let parameters = engine.objective.parameters();
-    let mut weights = copies(parameters);
+    let mut weights = copies(parameters, parameters.tensors());
+    let mut training_weights = None;
+    if let Some(average) = engine.average.as_ref().filter(|average| average.count() > 0) {
+        training_weights = Some(std::mem::replace(&mut weights, copies(parameters, average.mean())));
+    }
     weights.extend(model::buffers(&config.model));
     let optimizer: Vec<_> =
         engine.optimizer.state(parameters).into_iter().map(|(n, t)| (n, t.copy())).collect();
-    let (model_config, state) = (config.model.clone(), state.clone());
+    let (model_config, mut state) = (config.model.clone(), state.clone());
+    state.average.count = engine.average.as_ref().map(Average::count);
     let (folder, keep) = (run.join("checkpoints"), config.checkpoint.keep);
     Ok(Some(Box::new(move || {
         publish(&folder, &format!("step-{:08}", state.step), keep, |dir| {
             write_tensors(&dir.join(WEIGHTS), &weights)?;
+            if let Some(weights) = training_weights {
+                write_tensors(&dir.join(TRAINING_WEIGHTS), &weights)?;
+            }
             write_tensors(&dir.join(OPTIMIZER), &optimizer)?;
             write_tensors(&dir.join(MEMORY), &memory)?;
             write_json(&dir.join("config.json"), &hugging_face_config(&model_config))?;
@@ -188,8 +228,9 @@ pub fn snapshot(
     })))
 }
 
-fn copies(parameters: &Parameters) -> Vec<(String, Tensor)> {
-    let pairs = parameters.specs().iter().zip(parameters.tensors());
+/// Copies of values of all parameters, with their names.
+fn copies(parameters: &Parameters, values: &[Tensor]) -> Vec<(String, Tensor)> {
+    let pairs = parameters.specs().iter().zip(values);
     pairs.map(|(spec, t)| (spec.name.clone(), t.detach().copy())).collect()
 }
 
@@ -198,23 +239,29 @@ fn write_json(path: &Path, value: &Value) -> Result<(), TrainError> {
     write_durably(path, text.as_bytes())
 }
 
-/// Memory of all lanes of the job, `layer.I` of `[lanes, mem, d_model]`, on rank 0.
+/// Memory of all lanes of the job on rank 0: `layer.I` of `[lanes, mem, d_model]`, and `documents` of
+/// `[lanes, mem]` where marks are kept.
 fn gather_memory(
     engine: &Engine,
     comm: &dyn Communicator,
 ) -> Result<Option<Vec<(String, Tensor)>>, TrainError> {
     let layers = engine.memory.first().map_or(0, |m| m.layers.len());
-    let mut out = Vec::with_capacity(layers);
-    for layer in 0..layers {
-        let own: Vec<&Tensor> = engine.memory.iter().map(|m| &m.layers[layer]).collect();
+    let mut parts: Vec<(String, Vec<&Tensor>)> = (0..layers)
+        .map(|layer| (format!("layer.{layer}"), engine.memory.iter().map(|m| &m.layers[layer]).collect()))
+        .collect();
+    let marks: Vec<&Tensor> = engine.memory.iter().filter_map(|m| m.documents.as_ref()).collect();
+    if !marks.is_empty() {
+        parts.push((MARKS.into(), marks));
+    }
+    let mut out = Vec::with_capacity(parts.len());
+    for (name, own) in parts {
         let own = Tensor::cat(&own, 0);
         let mut shape = own.size();
         shape[0] = engine.layout.lanes as i64;
-        let mut bytes = vec![0u8; own.numel() * size_of::<f32>()];
+        let mut bytes = vec![0u8; own.numel() * own.kind().elt_size_in_bytes()];
         own.contiguous().copy_data_u8(&mut bytes, own.numel());
         if let Some(all) = comm.gather(0, &bytes)? {
-            let whole = Tensor::f_from_data_size(&all.concat(), &shape, Kind::Float)?;
-            out.push((format!("layer.{layer}"), whole));
+            out.push((name, Tensor::f_from_data_size(&all.concat(), &shape, own.kind())?));
         }
     }
     Ok((comm.rank() == 0).then_some(out))
@@ -358,7 +405,16 @@ pub fn restore(
         return Err(TrainError::OtherRun { path: path.into(), differences: differing });
     }
     let parameters = engine.objective.parameters();
-    let weights = read_weights(&path.join(WEIGHTS), &config.model)?;
+    let mut weights = read_weights(&path.join(WEIGHTS), &config.model)?;
+    if let Some(count) = state.average.count {
+        if count > 0 {
+            let training = read_weights(&path.join(TRAINING_WEIGHTS), &config.model)?;
+            let mean = std::mem::replace(&mut weights, training);
+            engine.average = Some(Average::restored(mean, count));
+        } else {
+            engine.average = Some(Average::new(parameters));
+        }
+    }
     fill(parameters.tensors().iter().zip(weights));
     let mut stored = read_tensors(&path.join(OPTIMIZER))?;
     for (name, tensor) in engine.optimizer.state(parameters) {
@@ -383,11 +439,16 @@ fn fill<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, Tensor)>) {
 fn own_memory(engine: &Engine, tensors: &BTreeMap<String, Tensor>) -> Option<Vec<Memory>> {
     let (lanes, each) = (engine.layout.lanes as i64, engine.layout.micro_batch as i64);
     let layers = engine.memory.first()?.layers.len();
-    let whole: Vec<&Tensor> = (0..layers)
-        .map(|i| tensors.get(&format!("layer.{i}")).filter(|t| t.size().first() == Some(&lanes)))
-        .collect::<Option<_>>()?;
+    let take = |name: &str| tensors.get(name).filter(|t| t.size().first() == Some(&lanes));
+    let whole: Vec<&Tensor> = (0..layers).map(|i| take(&format!("layer.{i}"))).collect::<Option<_>>()?;
+    let marks = match engine.memory.first()?.documents {
+        Some(_) => Some(take(MARKS)?),
+        None => None,
+    };
+    let cut = |t: &Tensor, micro_step: usize| t.narrow(0, micro_step as i64 * each, each).contiguous();
     let part = |micro_step: usize| Memory {
-        layers: whole.iter().map(|t| t.narrow(0, micro_step as i64 * each, each).contiguous()).collect(),
+        layers: whole.iter().map(|t| cut(t, micro_step)).collect(),
+        documents: marks.map(|t| cut(t, micro_step)),
     };
     Some(engine.layout.micro_steps.clone().map(part).collect())
 }

@@ -4,7 +4,8 @@
 use std::f64::consts::LN_2;
 
 use segue_collectives::Communicator;
-use segue_dataloader::{EvalBatch, EvalLanes, TokenStream};
+use segue_configs::DocumentEnd;
+use segue_dataloader::{Documents, EvalBatch, EvalLanes, TokenStream};
 use serde::Serialize;
 use tch::{Kind, Tensor};
 
@@ -13,13 +14,17 @@ use crate::objective::{Batch, Objective};
 
 /// How a split is walked through.
 #[derive(Debug, Clone, Copy)]
-pub struct EvalOptions {
+pub struct EvalOptions<'a> {
     /// Pieces the split is cut into; each begins with a fresh memory.
     pub lanes: usize,
     /// Lanes of one forward pass.
     pub group: usize,
     /// Tokens of a lane in one forward pass.
     pub segment: usize,
+    /// Tokens before them that are read again, as context.
+    pub ext_len: usize,
+    /// Where documents end and what that does to memory; the objective must keep marks.
+    pub documents: Option<(&'a Documents, DocumentEnd)>,
 }
 
 /// The result of an evaluation.
@@ -74,7 +79,7 @@ pub fn evaluate(
     comm: &dyn Communicator,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Evaluation, TrainError> {
-    let cut = EvalLanes::new(stream.len(), options.lanes, options.segment)?;
+    let cut = EvalLanes::new(stream.len(), options.lanes, options.segment)?.with_context(options.ext_len);
     let groups = options.lanes.div_ceil(options.group);
     let own = (comm.rank()..groups).step_by(comm.world_size());
     let whole = own.len() as u64 * cut.steps();
@@ -84,7 +89,10 @@ pub fn evaluate(
         let mut memory = objective.memory_start(range.len() as i64);
         let mut nats = 0.0;
         for step in 0..cut.steps() {
-            let batch = cut.batch(stream, range.clone(), step)?;
+            let batch = cut.batch(stream, range.clone(), step, options.documents)?;
+            if step > 0 && batch.restarts.contains(&true) {
+                memory.forget(&batch.restarts, objective.memory_start(range.len() as i64));
+            }
             let (nll, next) = objective.score(&tensors(&batch, range.len(), options.segment), &memory);
             nats += masked_sum(&nll, &batch.counts);
             memory = next;
@@ -106,10 +114,12 @@ pub fn evaluate(
 }
 
 fn tensors(batch: &EvalBatch, lanes: usize, segment: usize) -> Batch {
-    let shape = [lanes as i64, segment as i64];
+    let (lanes, segment, width) = (lanes as i64, segment as i64, (batch.context + segment) as i64);
     Batch {
-        inputs: Tensor::from_slice(&batch.inputs).view(shape),
-        targets: Tensor::from_slice(&batch.targets).view(shape),
+        inputs: Tensor::from_slice(&batch.inputs).view([lanes, width]),
+        targets: Tensor::from_slice(&batch.targets).view([lanes, segment]),
+        documents: batch.documents.as_ref().map(|d| Tensor::from_slice(d).view([lanes, width])),
+        overlap: batch.overlap as i64,
     }
 }
 

@@ -2,6 +2,7 @@
 //! objectives and ranks, and nothing of any particular model.
 
 mod buckets;
+mod data;
 mod evaluate;
 mod layout;
 mod reducer;

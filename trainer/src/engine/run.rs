@@ -1,21 +1,22 @@
 //! A run from its first step, or from its last checkpoint, to its end.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use segue_collectives::Communicator;
 use segue_collectives::consensus::any_rank;
-use segue_configs::Config;
-use segue_dataloader::{Corpus, LaneCursor, Lanes, Prefetcher, Split, TokenStream, Tokenizer};
-use tch::Tensor;
+use segue_configs::{Config, DocumentEnd};
+use segue_dataloader::{Corpus, LaneCursor, Prefetcher, Tokenizer};
 
+use super::data::{Validation, micro_batches, open_lanes};
 use super::evaluate::{EvalOptions, Evaluation, evaluate};
 use super::replicas::check_replicas;
 use super::step::{Engine, StepReport};
 use crate::TrainError;
 use crate::checkpoint::{self, LossSum, TrainState, Writer};
-use crate::objective::{self, Batch};
+use crate::objective;
 
 /// What a run is about, told once.
 #[derive(Debug, Clone)]
@@ -140,7 +141,7 @@ struct Run<'a> {
     engine: Engine<'a>,
     state: TrainState,
     batches: Prefetcher,
-    valid: Option<TokenStream>,
+    valid: Option<Validation>,
     tokenizer: Arc<Tokenizer>,
     writer: Writer,
     stall: Duration,
@@ -153,9 +154,11 @@ impl<'a> Run<'a> {
         comm: &'a dyn Communicator,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Self, TrainError> {
-        let stream = corpus.tokens(Split::Train)?;
-        let lanes = Lanes::new(stream.len(), config.train.lanes, config.train.segment)?;
-        let objective = objective::build(&config.model, config.train.seed);
+        let lanes = open_lanes(config, corpus)?;
+        let mut objective = objective::build(config);
+        if config.train.at_document_end != DocumentEnd::Carry {
+            objective.keep_marks();
+        }
         let parameters = objective.parameters().count();
         let mut engine = Engine::new(config, objective, comm)?;
         let start = vec![LaneCursor::default(); config.train.lanes];
@@ -171,7 +174,7 @@ impl<'a> Run<'a> {
         };
         let range = engine.layout.lane_range();
         let cursors = state.lanes[range.clone()].to_vec();
-        let batches = Prefetcher::spawn(stream, lanes, range, cursors)?;
+        let batches = Prefetcher::spawn(lanes, range, cursors, state.step + 1)?;
         on_event(Event::Started(Started {
             step: state.step,
             steps: config.train.steps,
@@ -182,12 +185,7 @@ impl<'a> Run<'a> {
             resumed,
             refused,
         }));
-        let valid = corpus
-            .info()
-            .splits
-            .contains_key(&Split::Valid)
-            .then(|| corpus.tokens(Split::Valid))
-            .transpose()?;
+        let valid = Validation::open(corpus, config.train.at_document_end)?;
         let tokenizer = Arc::new(corpus.tokenizer()?);
         let writer = Writer::start()?;
         Ok(Self { config, comm, engine, state, batches, valid, tokenizer, writer, stall: Duration::ZERO })
@@ -199,13 +197,14 @@ impl<'a> Run<'a> {
         let batch = self.batches.next_batch()?;
         let data_wait = self.batches.waited() - waited;
         self.forget_restarted_lanes(&batch.restarts);
-        let report = self.engine.step(self.state.step + 1, &self.micro_batches(&batch))?;
+        let micro_batches = micro_batches(&batch, self.engine.layout.micro_batch);
+        if self.config.average.start > 0 && self.state.step >= self.config.average.start {
+            self.engine.start_average();
+        }
+        let report = self.engine.step(self.state.step + 1, &micro_batches)?;
         self.state.step = report.step;
         self.state.tokens += report.targets as u64;
-        // All lanes are of one length, so those of other ranks have moved just as far.
-        if let Some(cursor) = batch.cursors_after.first() {
-            self.state.lanes.fill(*cursor);
-        }
+        self.state.lanes[self.engine.layout.lane_range()].copy_from_slice(&batch.cursors_after);
         self.state.unreported.nats += report.loss * report.targets;
         self.state.unreported.targets += report.targets;
         let due = report.step.is_multiple_of(self.config.log.every) || report.step == self.config.train.steps;
@@ -223,33 +222,22 @@ impl<'a> Run<'a> {
         Ok(report)
     }
 
-    /// Lanes that begin their piece anew begin with a fresh memory too.
+    /// Lanes that begin anew, or that have left a document behind them, begin with a fresh memory.
     fn forget_restarted_lanes(&mut self, restarts: &[bool]) {
         let each = self.engine.layout.micro_batch;
         for (micro_step, restarts) in restarts.chunks(each).enumerate() {
-            if restarts.iter().any(|&r| r) {
-                // Lanes are of one length: they all begin anew at the same step.
-                self.engine.memory[micro_step] = self.engine.objective.memory_start(each as i64);
+            if restarts.contains(&true) {
+                let fresh = self.engine.objective.memory_start(each as i64);
+                self.engine.memory[micro_step].forget(restarts, fresh);
             }
         }
-    }
-
-    fn micro_batches(&self, batch: &segue_dataloader::Batch) -> Vec<Batch> {
-        let shape = [self.engine.layout.micro_batch as i64, self.config.train.segment as i64];
-        let size = (shape[0] * shape[1]) as usize;
-        let pairs = batch.inputs.chunks(size).zip(batch.targets.chunks(size));
-        pairs
-            .map(|(inputs, targets)| Batch {
-                inputs: Tensor::from_slice(inputs).view(shape),
-                targets: Tensor::from_slice(targets).view(shape),
-            })
-            .collect()
     }
 
     fn checkpoint(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let began = Instant::now();
         let run = Path::new(&self.config.run.dir);
         let tokenizer = self.tokenizer.clone();
+        gather_cursors(&mut self.state.lanes, self.engine.layout.lane_range(), self.comm)?;
         let job = checkpoint::snapshot(run, self.config, &self.engine, &self.state, tokenizer, self.comm)?;
         if let Some(job) = job
             && let Some(path) = self.writer.submit(job)?
@@ -270,19 +258,24 @@ impl<'a> Run<'a> {
     /// Perplexity on the validation split, if the corpus has one.
     fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<Option<Evaluation>, TrainError> {
         let Some(valid) = &self.valid else { return Ok(None) };
-        self.engine.objective.look(Some(&self.config.eval));
+        let (eval, train) = (&self.config.eval, &self.config.train);
         let options = EvalOptions {
-            lanes: self.config.eval.lanes,
-            group: self.config.train.micro_batch,
-            segment: match self.config.eval.segment {
-                0 => self.config.train.segment,
-                segment => segment,
-            },
+            lanes: eval.lanes,
+            group: train.micro_batch,
+            segment: if eval.segment == 0 { train.segment } else { eval.segment },
+            ext_len: eval.ext_len,
+            documents: valid.documents(),
         };
-        let result = evaluate(self.engine.objective.as_ref(), valid, options, self.comm, |_, _| {});
-        self.engine.objective.look(None);
-        let evaluation = result?;
+        let evaluation = self.engine.with_average(|objective| {
+            objective.look(Some(eval));
+            let result = evaluate(objective, &valid.stream, options, self.comm, |_, _| {});
+            objective.look(None);
+            result
+        })?;
         self.state.evaluated = self.state.step;
+        if self.state.average.observe(evaluation.loss, self.config.average.patience) {
+            self.engine.start_average();
+        }
         on_event(Event::Evaluated { step: self.state.step, evaluation });
         Ok(Some(evaluation))
     }
@@ -295,6 +288,26 @@ impl<'a> Run<'a> {
         self.comm.barrier()?;
         Ok(())
     }
+}
+
+/// Completes the cursors of all lanes of the job by those of the other ranks.
+fn gather_cursors(
+    lanes: &mut [LaneCursor],
+    own: Range<usize>,
+    comm: &dyn Communicator,
+) -> Result<(), TrainError> {
+    let bytes: Vec<u8> = lanes[own]
+        .iter()
+        .flat_map(|c| [c.epoch, c.sentence, c.offset, u64::from(c.forget)])
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    let all = comm.all_gather(&bytes)?.concat();
+    let numbers: Vec<u64> =
+        all.chunks_exact(8).map(|b| u64::from_le_bytes(std::array::from_fn(|i| b[i]))).collect();
+    for (lane, c) in lanes.iter_mut().zip(numbers.chunks_exact(4)) {
+        *lane = LaneCursor { epoch: c[0], sentence: c[1], offset: c[2], forget: c[3] != 0 };
+    }
+    Ok(())
 }
 
 /// Every rank must train the same thing on the same text.

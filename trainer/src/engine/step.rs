@@ -15,8 +15,8 @@ use crate::libtorch::GradHooks;
 use crate::model::Memory;
 use crate::noise::Noise;
 use crate::objective::{Batch, Objective};
-use crate::optim::{Adam, clip_factor, global_norm, learning_rate};
-use crate::seed::{Purpose, derive};
+use crate::optim::{Adam, Average, clip_factor, global_norm, learning_rate};
+use segue_dataloader::seed::{Purpose, derive};
 
 /// What one global step did.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +43,8 @@ pub struct Engine<'a> {
     pub objective: Box<dyn Objective>,
     /// Optimizer state.
     pub optimizer: Adam,
+    /// Mean of the weights, once it has begun.
+    pub average: Option<Average>,
     /// Segment memory, one entry for each of this rank's micro-steps.
     pub memory: Vec<Memory>,
     /// This rank's share of the global batch.
@@ -76,7 +78,18 @@ impl<'a> Engine<'a> {
         let optimizer = Adam::new(&config.optim, parameters);
         let memory =
             layout.micro_steps.clone().map(|_| objective.memory_start(layout.micro_batch as i64)).collect();
-        Ok(Self { config, comm, objective, optimizer, memory, layout, _hooks: hooks, buckets, reducer })
+        Ok(Self {
+            config,
+            comm,
+            objective,
+            optimizer,
+            average: None,
+            memory,
+            layout,
+            _hooks: hooks,
+            buckets,
+            reducer,
+        })
     }
 
     /// Makes update number `step` (from 1) of the run from one batch for each of this rank's
@@ -105,6 +118,9 @@ impl<'a> Engine<'a> {
         let lr = learning_rate(self.config, step);
         let divisor = targets / clip_factor(grad_norm, self.config.optim.clip);
         self.optimizer.step(self.objective.parameters(), &grads, divisor, lr)?;
+        if let Some(average) = &mut self.average {
+            average.update(self.objective.parameters());
+        }
         Ok(StepReport { step, loss, targets, lr, grad_norm, communication_exposed })
     }
 
@@ -115,6 +131,22 @@ impl<'a> Engine<'a> {
         let number = |b: &[u8]| f64::from_le_bytes(std::array::from_fn(|i| b[i]));
         let pairs = all.iter().flat_map(|bytes| bytes.chunks_exact(16)).map(|b| [number(b), number(&b[8..])]);
         Ok(tree_sum(pairs.collect(), |a, b| [a[0] + b[0], a[1] + b[1]]).unwrap_or_default())
+    }
+
+    /// From the next step on, keeps the mean of the weights.
+    pub fn start_average(&mut self) {
+        self.average.get_or_insert_with(|| Average::new(self.objective.parameters()));
+    }
+
+    /// Runs `work` on the objective with the mean of the weights in their place, where there is one.
+    pub fn with_average<T>(&mut self, work: impl FnOnce(&mut dyn Objective) -> T) -> T {
+        let Some(average) = self.average.as_mut().filter(|average| average.count() > 0) else {
+            return work(self.objective.as_mut());
+        };
+        average.swap(self.objective.parameters());
+        let result = work(self.objective.as_mut());
+        average.swap(self.objective.parameters());
+        result
     }
 
     /// Number of gradient buckets.

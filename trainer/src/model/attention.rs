@@ -4,6 +4,8 @@
 use segue_configs::{SameLengthKeys, TransfoXlConfig};
 use tch::{Kind, Tensor};
 
+use super::memory::NO_DOCUMENT;
+
 /// Base of the geometric progression of wavelengths (Vaswani et al. 2017, section 3.5).
 const WAVELENGTH_BASE: f64 = 10_000.0;
 
@@ -82,6 +84,23 @@ pub fn attention_mask(query: i64, mem: i64, same_length: Option<i64>, kind: Kind
         hidden = hidden.logical_or(&all.tril(mem - keys));
     }
     Tensor::zeros([query, key], (kind, tch::Device::Cpu)).masked_fill(&hidden, f64::NEG_INFINITY)
+}
+
+/// Which keys a lane's queries must not see for their documents, `[batch, query, key]`: places of
+/// the memory that nothing was written to and, with `compare`, other documents than the query's own.
+/// `before`: marks of the memory, `[batch, mem]`; `own`: of the segment, `[batch, query]`.
+pub fn unseen_documents(before: &Tensor, own: &Tensor, compare: bool) -> Tensor {
+    let keys = Tensor::cat(&[before, own], 1).unsqueeze(1);
+    if compare {
+        keys.not_equal_tensor(&own.unsqueeze(2))
+    } else {
+        keys.eq(NO_DOCUMENT).expand([-1, own.size()[1], -1], false)
+    }
+}
+
+/// An additive mask with more places hidden.
+pub fn hide(mask: &Tensor, hidden: &Tensor) -> Tensor {
+    mask.expand(hidden.size(), false).masked_fill(hidden, f64::NEG_INFINITY)
 }
 
 #[cfg(test)]

@@ -1,17 +1,29 @@
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
+
+/// The mark of a place of the memory that nothing was written to.
+pub const NO_DOCUMENT: i64 = -1;
 
 /// Detached hidden states that lanes carry from segment to segment.
 #[derive(Debug)]
 pub struct Memory {
     /// Inputs of layers 1..=n of past segments: `[lanes, mem, d_model]` each.
     pub layers: Vec<Tensor>,
+    /// The document of each position, `[lanes, mem]`, [`NO_DOCUMENT`] where nothing was written; `None`
+    /// where all of the memory is seen by everyone.
+    pub documents: Option<Tensor>,
 }
 
 impl Memory {
     /// `mem_len` zero vectors a layer; with `mem_len` 0, nothing.
     pub fn zeros(layers: usize, lanes: i64, mem_len: i64, d_model: i64, kind: Kind) -> Self {
-        let layer = || Tensor::zeros([lanes, mem_len, d_model], (kind, tch::Device::Cpu));
-        Self { layers: (0..layers).map(|_| layer()).collect() }
+        let layer = || Tensor::zeros([lanes, mem_len, d_model], (kind, Device::Cpu));
+        Self { layers: (0..layers).map(|_| layer()).collect(), documents: None }
+    }
+
+    /// The same with its places marked: `document` for all of them.
+    pub fn marked(self, document: i64) -> Self {
+        let size = [self.layers.first().map_or(0, |layer| layer.size()[0]), self.len()];
+        Self { documents: Some(Tensor::full(size, document, (Kind::Int64, Device::Cpu))), ..self }
     }
 
     /// Positions held.
@@ -25,23 +37,53 @@ impl Memory {
     }
 
     /// The last `mem_len` positions of old memory and new hidden states, cut off from the graph
-    /// (thesis 2.1.3: m' is the tail of m ∘ h).
-    pub fn extended(&self, hidden: &[Tensor], mem_len: i64) -> Self {
-        let layers = self.layers.iter().zip(hidden).map(|(old, new)| {
-            let (old, new) = (old.detach(), new.detach());
-            let (have, add) = (old.size()[1], new.size()[1]);
-            if add >= mem_len {
-                return new.narrow(1, add - mem_len, mem_len).contiguous();
-            }
-            let keep = (mem_len - add).min(have);
-            Tensor::cat(&[old.narrow(1, have - keep, keep), new], 1)
-        });
-        Self { layers: layers.collect() }
+    /// (thesis 2.1.3: m' is the tail of m ∘ h). `documents`: those of the new states, `[lanes, new]`,
+    /// where the memory keeps marks.
+    pub fn extended(&self, hidden: &[Tensor], documents: Option<&Tensor>, mem_len: i64) -> Self {
+        let layers = self.layers.iter().zip(hidden).map(|(old, new)| tail(old, new, mem_len)).collect();
+        let documents = self.documents.as_ref().zip(documents).map(|(old, new)| tail(old, new, mem_len));
+        Self { layers, documents }
     }
+
+    /// Replaces what the marked lanes remember by what `fresh`, of the same lanes, holds for them.
+    /// Where that is shorter, the places are left empty, which a memory without marks cannot tell.
+    pub fn forget(&mut self, lanes: &[bool], fresh: Memory) {
+        if lanes.iter().all(|forgets| *forgets) {
+            *self = fresh;
+            return;
+        }
+        let chosen: Vec<i64> = (0..).zip(lanes).filter(|(_, forgets)| **forgets).map(|(i, _)| i).collect();
+        let chosen = Tensor::from_slice(&chosen);
+        let start = fresh
+            .documents
+            .as_ref()
+            .filter(|d| d.numel() > 0)
+            .map_or(NO_DOCUMENT, |d| d.int64_value(&[0, 0]));
+        for layer in &mut self.layers {
+            *layer = layer.index_fill(0, &chosen, 0.0);
+        }
+        if let Some(documents) = &mut self.documents {
+            *documents = documents.index_fill(0, &chosen, start as f64);
+        }
+    }
+}
+
+/// The last `mem_len` places of `old` and `new` on axis 1, detached.
+fn tail(old: &Tensor, new: &Tensor, mem_len: i64) -> Tensor {
+    let (old, new) = (old.detach(), new.detach());
+    let (have, add) = (old.size()[1], new.size()[1]);
+    if add >= mem_len {
+        return new.narrow(1, add - mem_len, mem_len).contiguous();
+    }
+    let keep = (mem_len - add).min(have);
+    Tensor::cat(&[old.narrow(1, have - keep, keep), new], 1)
 }
 
 impl Clone for Memory {
     fn clone(&self) -> Self {
-        Self { layers: self.layers.iter().map(Tensor::shallow_clone).collect() }
+        Self {
+            layers: self.layers.iter().map(Tensor::shallow_clone).collect(),
+            documents: self.documents.as_ref().map(Tensor::shallow_clone),
+        }
     }
 }

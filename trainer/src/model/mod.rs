@@ -2,6 +2,8 @@
 
 mod adaptive;
 mod attention;
+mod encoding;
+mod layer;
 mod memory;
 mod transfo_xl;
 
@@ -12,8 +14,8 @@ use crate::ParameterSpec;
 
 pub use adaptive::{AdaptiveEmbedding, AdaptiveSoftmax};
 pub use attention::{Context, attention_mask, relative_shift, sinusoids};
-pub use memory::Memory;
-pub use transfo_xl::{Output, TransfoXl};
+pub use memory::{Memory, NO_DOCUMENT};
+pub use transfo_xl::{Output, Segment, TransfoXl};
 
 /// Parameters of the configured model, without making them.
 pub fn specs(config: &ModelConfig) -> Vec<ParameterSpec> {

@@ -1,4 +1,4 @@
-use segue_configs::{EvalConfig, ModelConfig};
+use segue_configs::{EvalConfig, LossKind, ModelConfig};
 use tch::{Kind, Tensor};
 
 use super::{Batch, Loss, Objective};
@@ -10,6 +10,8 @@ use crate::noise::Noise;
 pub struct LanguageModel {
     /// The model.
     pub model: TransfoXl,
+    /// Targets of a segment that training counts.
+    pub targets: LossKind,
     parameters: Parameters,
 }
 
@@ -22,7 +24,14 @@ impl LanguageModel {
     /// The configured model over parameters it takes as its own.
     pub fn from_parameters(config: &ModelConfig, parameters: Parameters) -> Self {
         let ModelConfig::TransfoXl(config) = config;
-        Self { model: TransfoXl::new(config, &parameters), parameters }
+        Self { model: TransfoXl::new(config, &parameters), targets: LossKind::Full, parameters }
+    }
+
+    /// −log P of the last `count` targets, `[micro_batch, count]`, and the next memory.
+    fn nll(&self, batch: &Batch, count: i64, memory: &Memory, noise: Option<&Noise>) -> (Tensor, Memory) {
+        let out = self.model.forward(batch.segment(), memory, noise);
+        let last = |x: &Tensor| x.narrow(1, x.size()[1] - count, count);
+        (self.model.nll(&last(&out.hidden), &last(&batch.targets)), out.memory)
     }
 }
 
@@ -35,10 +44,18 @@ impl Objective for LanguageModel {
         self.model.memory_start(lanes)
     }
 
+    fn keep_marks(&mut self) {
+        self.model.keeps_marks = true;
+    }
+
     fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss {
-        let out = self.model.forward(&batch.inputs, memory, noise);
-        let nll = self.model.nll(&out.hidden, &batch.targets);
-        Loss { sum: nll.sum(None::<Kind>), weight: nll.numel() as f64, memory: out.memory }
+        let segment = batch.targets.size()[1];
+        let count = match self.targets {
+            LossKind::Full => segment,
+            LossKind::Half => (segment + 1) / 2,
+        };
+        let (nll, memory) = self.nll(batch, count, memory, noise);
+        Loss { sum: nll.sum(None::<Kind>), weight: nll.numel() as f64, memory }
     }
 
     fn look(&mut self, eval: Option<&EvalConfig>) {
@@ -59,9 +76,6 @@ impl Objective for LanguageModel {
     }
 
     fn score(&self, batch: &Batch, memory: &Memory) -> (Tensor, Memory) {
-        tch::no_grad(|| {
-            let out = self.model.forward(&batch.inputs, memory, None);
-            (self.model.nll(&out.hidden, &batch.targets), out.memory)
-        })
+        tch::no_grad(|| self.nll(batch, batch.targets.size()[1], memory, None))
     }
 }

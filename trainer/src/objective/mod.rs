@@ -3,11 +3,11 @@
 
 mod language_model;
 
-use segue_configs::{EvalConfig, ModelConfig};
+use segue_configs::{Config, EvalConfig, ModelConfig};
 use tch::{Kind, Tensor};
 
 use crate::Parameters;
-use crate::model::Memory;
+use crate::model::{Memory, Segment};
 use crate::noise::Noise;
 
 pub use language_model::LanguageModel;
@@ -15,10 +15,26 @@ pub use language_model::LanguageModel;
 /// One micro-batch.
 #[derive(Debug)]
 pub struct Batch {
-    /// Token ids, `[micro_batch, segment]`.
+    /// Token ids, `[micro_batch, context + segment]`.
     pub inputs: Tensor,
-    /// The token after each, `[micro_batch, segment]`.
+    /// The token after each of the last `segment` inputs, `[micro_batch, segment]`.
     pub targets: Tensor,
+    /// The document of each input, where documents must not see each other.
+    pub documents: Option<Tensor>,
+    /// Last inputs that come again as context of the next segment.
+    pub overlap: i64,
+}
+
+impl Batch {
+    /// A plain segment and its targets, `[micro_batch, segment]` both.
+    pub fn new(inputs: Tensor, targets: Tensor) -> Self {
+        Self { inputs, targets, documents: None, overlap: 0 }
+    }
+
+    /// What the model reads.
+    pub fn segment(&self) -> Segment<'_> {
+        Segment { ids: &self.inputs, documents: self.documents.as_ref(), overlap: self.overlap }
+    }
 }
 
 /// What one micro-step gives.
@@ -39,6 +55,10 @@ pub trait Objective {
     /// What `lanes` carry before their first segment.
     fn memory_start(&self, lanes: i64) -> Memory;
 
+    /// Told before training and evaluation whether lanes may have to forget part of their memory, or
+    /// see one document at a time.
+    fn keep_marks(&mut self);
+
     /// Loss of one micro-batch; dropout is on where there is noise.
     fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss;
 
@@ -50,9 +70,13 @@ pub trait Objective {
     fn score(&self, batch: &Batch, memory: &Memory) -> (Tensor, Memory);
 }
 
-/// The objective of the configured model, with fresh weights drawn from `seed`.
-pub fn build(config: &ModelConfig, seed: u64) -> Box<dyn Objective> {
-    match config {
-        ModelConfig::TransfoXl(_) => Box::new(LanguageModel::new(config, seed, Kind::Float)),
+/// The objective of the configured run, with fresh weights.
+pub fn build(config: &Config) -> Box<dyn Objective> {
+    match config.model {
+        ModelConfig::TransfoXl(_) => {
+            let mut objective = LanguageModel::new(&config.model, config.train.seed, Kind::Float);
+            objective.targets = config.train.loss;
+            Box::new(objective)
+        }
     }
 }

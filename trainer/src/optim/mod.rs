@@ -1,9 +1,11 @@
 //! From gradients to updates: clipping, Adam, the learning rate.
 
 mod adam;
+mod average;
 mod clip;
 mod schedule;
 
 pub use adam::Adam;
+pub use average::Average;
 pub use clip::{clip_factor, global_norm};
 pub use schedule::learning_rate;

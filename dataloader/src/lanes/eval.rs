@@ -1,5 +1,8 @@
 use std::ops::Range;
 
+use segue_configs::DocumentEnd;
+
+use super::Documents;
 use crate::corpus::TokenStream;
 use crate::error::DataError;
 
@@ -26,17 +29,26 @@ pub struct EvalLanes {
     total: u64,
     lanes: usize,
     segment: usize,
+    ext_len: usize,
 }
 
 /// One step of a contiguous range of lanes in an evaluation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvalBatch {
-    /// Token ids, `[lanes, segment]`, [`PADDING_ID`] after a lane's last input.
+    /// Inputs of a lane before the one that predicts its first target.
+    pub context: usize,
+    /// Last inputs of a lane that come again as context of the next step.
+    pub overlap: usize,
+    /// Token ids, `[lanes, context + segment]`, [`PADDING_ID`] after a lane's last input.
     pub inputs: Vec<i64>,
     /// The token after each input, `[lanes, segment]`, [`PADDING_ID`] after a lane's last target.
     pub targets: Vec<i64>,
     /// Per lane: how many targets, from the left, are real.
     pub counts: Vec<usize>,
+    /// The document that each input belongs to, `[lanes, context + segment]`, where it matters.
+    pub documents: Option<Vec<i64>>,
+    /// Per lane: the lane's memory must be fresh before this step.
+    pub restarts: Vec<bool>,
 }
 
 impl EvalLanes {
@@ -50,7 +62,12 @@ impl EvalLanes {
                 why: format!("an evaluation needs at least 2 tokens and the split has {total_tokens}"),
             });
         }
-        Ok(EvalLanes { total: total_tokens, lanes, segment })
+        Ok(EvalLanes { total: total_tokens, lanes, segment, ext_len: 0 })
+    }
+
+    /// Reads up to `ext_len` tokens before each segment again, as its context; none from before the lane's piece.
+    pub fn with_context(self, ext_len: usize) -> EvalLanes {
+        EvalLanes { ext_len, ..self }
     }
 
     /// Number of lanes over the whole job.
@@ -89,38 +106,57 @@ impl EvalLanes {
         (targets.end - targets.start).saturating_sub(done).min(self.segment as u64) as usize
     }
 
-    /// Reads a step of the lanes `range`.
+    /// Reads a step of the lanes `range`, with the marks that the policy for a document's end needs.
     pub fn batch(
         &self,
         stream: &TokenStream,
         range: Range<usize>,
         step: u64,
+        documents: Option<(&Documents, DocumentEnd)>,
     ) -> Result<EvalBatch, DataError> {
         if range.end > self.lanes {
             return Err(DataError::Usage(format!("lanes {range:?} of {}", self.lanes)));
         }
-        let size = range.len() * self.segment;
+        let done = step * self.segment as u64;
+        let context = done.min(self.ext_len as u64) as usize;
+        let width = context + self.segment;
         let mut batch = EvalBatch {
-            inputs: Vec::with_capacity(size),
-            targets: Vec::with_capacity(size),
+            context,
+            overlap: width.min(self.ext_len),
+            inputs: Vec::with_capacity(range.len() * width),
+            targets: Vec::with_capacity(range.len() * self.segment),
             counts: Vec::with_capacity(range.len()),
+            documents: None,
+            restarts: Vec::with_capacity(range.len()),
         };
-        let mut tokens = vec![PADDING_ID; self.segment + 1];
+        let mut marks = Vec::with_capacity(range.len() * width);
+        let (mut tokens, mut numbers) = (vec![PADDING_ID; width + 1], vec![0; width]);
         for lane in range {
             let count = self.count(lane, step);
+            let first_input = self.targets(lane).start - 1 + done;
             tokens.fill(PADDING_ID);
             if count > 0 {
-                let first_input = self.targets(lane).start - 1 + step * self.segment as u64;
-                stream.read(first_input, &mut tokens[..count + 1])?;
+                stream.read(first_input - context as u64, &mut tokens[..context + count + 1])?;
             }
-            batch.inputs.extend_from_slice(&tokens[..self.segment]);
-            batch.targets.extend_from_slice(&tokens[1..]);
+            batch.inputs.extend_from_slice(&tokens[..width]);
+            batch.targets.extend_from_slice(&tokens[context + 1..]);
             // The token that closes a ragged segment is a target only.
             if count < self.segment {
                 let end = batch.inputs.len();
                 batch.inputs[end - self.segment + count] = PADDING_ID;
             }
             batch.counts.push(count);
+            let mut restarts = step == 0;
+            if let Some((documents, policy)) = documents {
+                documents.fill(first_input - context as u64, &mut numbers);
+                marks.extend_from_slice(&numbers);
+                let before = first_input.saturating_sub(self.segment as u64);
+                restarts |= policy == DocumentEnd::Reset && documents.at(before) != documents.at(first_input);
+            }
+            batch.restarts.push(restarts);
+        }
+        if matches!(documents, Some((_, DocumentEnd::Mask))) {
+            batch.documents = Some(marks);
         }
         Ok(batch)
     }

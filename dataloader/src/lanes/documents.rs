@@ -1,0 +1,40 @@
+use crate::corpus::Boundaries;
+
+/// Which document a token belongs to.
+#[derive(Debug)]
+pub struct Documents {
+    starts: Boundaries,
+}
+
+impl Documents {
+    /// Documents that begin at `starts`.
+    pub fn new(starts: Boundaries) -> Self {
+        Self { starts }
+    }
+
+    /// Number of the document that holds the token at `position`, from 1; 0 before the first.
+    pub fn at(&self, position: u64) -> i64 {
+        let (mut low, mut high) = (0, self.starts.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.starts.get(middle) {
+                Some(start) if start <= position => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low as i64
+    }
+
+    /// The same for consecutive positions from `start` on.
+    pub fn fill(&self, start: u64, out: &mut [i64]) {
+        let mut document = self.at(start);
+        let mut next = self.starts.get(document as u64);
+        for (place, position) in out.iter_mut().zip(start..) {
+            while next.is_some_and(|next| next <= position) {
+                document += 1;
+                next = self.starts.get(document as u64);
+            }
+            *place = document;
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! How lanes read a corpus: contiguous streams, packed sentences, and the pieces of an evaluation.
+
+mod documents;
+mod eval;
+mod segments;
+mod sentences;
+mod stream;
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::DataError;
+
+pub use documents::Documents;
+pub use eval::{EvalBatch, EvalLanes, PADDING_ID};
+pub use segments::Segments;
+pub use sentences::SentenceLanes;
+pub use stream::StreamLanes;
+
+/// Where a lane stands: a part of the training state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaneCursor {
+    /// How often the lane has begun again.
+    pub epoch: u64,
+    /// Number of the sentence in the lane's order of this epoch; 0 for lanes that read a stream.
+    #[serde(default)]
+    pub sentence: u64,
+    /// Tokens of the lane's piece, or of the sentence, that were inputs in this epoch.
+    pub offset: u64,
+    /// The memory of what came before is to be forgotten.
+    #[serde(default)]
+    pub forget: bool,
+}
+
+/// One step of a contiguous range of lanes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Targets of a lane.
+    pub segment: usize,
+    /// Inputs of a lane before the one that predicts its first target.
+    pub context: usize,
+    /// Last inputs of a lane that come again as context of the next step.
+    pub overlap: usize,
+    /// Token ids, `[lanes, context + segment]`.
+    pub inputs: Vec<i64>,
+    /// The token after each of the last `segment` inputs, `[lanes, segment]`.
+    pub targets: Vec<i64>,
+    /// The document that each input belongs to, `[lanes, context + segment]`, where it matters.
+    pub documents: Option<Vec<i64>>,
+    /// Per lane: the lane's memory must be fresh before this step.
+    pub restarts: Vec<bool>,
+    /// Per lane: where the next step begins.
+    pub cursors_after: Vec<LaneCursor>,
+}
+
+/// A way of reading: what each lane yields is a function of its cursor and the step, never of the number of ranks.
+pub trait Lanes: Send {
+    /// Number of lanes over the whole job.
+    fn lanes(&self) -> usize;
+
+    /// Reads step `step` (from 1) of the lanes `range`, whose cursors are given in the same order.
+    fn batch(&self, range: Range<usize>, cursors: &[LaneCursor], step: u64) -> Result<Batch, DataError>;
+}
+
+/// Refuses lanes that do not exist.
+fn check_range(range: &Range<usize>, cursors: &[LaneCursor], lanes: usize) -> Result<(), DataError> {
+    if range.end > lanes || range.len() != cursors.len() {
+        return Err(DataError::Usage(format!(
+            "lanes {range:?} with {} cursors do not fit a job of {lanes} lanes",
+            cursors.len(),
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+use std::ops::Range;
+
+use super::{Batch, LaneCursor, Lanes, Segments, check_range};
+use crate::corpus::{Boundaries, TokenStream};
+use crate::error::DataError;
+use crate::seed::{Permutation, Purpose};
+
+/// Lanes that are filled with whole sentences, one behind the other, in an order drawn anew every epoch
+/// (spec 1.7, the reference's iterator for One Billion Word).
+///
+/// A sentence is its words and the end-of-sequence token; the first word is predicted from that token too, so that a
+/// sentence of n words gives n + 1 pairs and none of them crosses its borders. A sentence that a segment cuts goes on in
+/// the next. Sentence `k` of an epoch's order belongs to lane `k mod lanes`.
+#[derive(Debug)]
+pub struct SentenceLanes {
+    stream: TokenStream,
+    starts: Boundaries,
+    lanes: usize,
+    segments: Segments,
+    eos: i64,
+    seed: u64,
+}
+
+impl SentenceLanes {
+    /// Packs the sentences that begin at `starts` and end with `eos` each.
+    pub fn new(
+        stream: TokenStream,
+        starts: Boundaries,
+        lanes: usize,
+        segments: Segments,
+        eos: i64,
+        seed: u64,
+    ) -> Result<Self, DataError> {
+        segments.check(lanes)?;
+        if starts.len() < lanes as u64 {
+            let why = format!("{} sentences do not fill {lanes} lanes; use fewer lanes", starts.len());
+            return Err(DataError::EmptyInput { why });
+        }
+        Ok(Self { stream, starts, lanes, segments, eos, seed })
+    }
+
+    /// The order of an epoch.
+    fn order(&self, epoch: u64) -> Permutation {
+        Permutation::new(self.starts.len(), self.seed, Purpose::Sentences, &[epoch])
+    }
+
+    /// The tokens of the sentence at a cursor, the end-of-sequence token once more in front.
+    fn sentence(&self, lane: usize, cursor: LaneCursor, out: &mut Vec<i64>) -> Result<(), DataError> {
+        let number = self.order(cursor.epoch).at(cursor.sentence * self.lanes as u64 + lane as u64);
+        let start = self.starts.get(number).unwrap_or(0);
+        let end = self.starts.get(number + 1).unwrap_or(self.stream.len());
+        out.clear();
+        out.resize((end.saturating_sub(start) + 1) as usize, self.eos);
+        self.stream.read(start, &mut out[1..])?;
+        if out.len() > 1 && out.last() == Some(&self.eos) {
+            return Ok(());
+        }
+        Err(DataError::EmptyInput {
+            why: format!(
+                "sentence {number} of the corpus does not end with the end-of-sequence token; data.order = \
+                 \"sentences\" wants a corpus that was built with one sentence a line"
+            ),
+        })
+    }
+
+    /// The cursor of the sentence after this one.
+    fn next(&self, lane: usize, cursor: LaneCursor) -> LaneCursor {
+        let next = LaneCursor { sentence: cursor.sentence + 1, offset: 0, ..cursor };
+        if next.sentence * self.lanes as u64 + (lane as u64) < self.starts.len() {
+            next
+        } else {
+            LaneCursor { epoch: cursor.epoch + 1, ..LaneCursor::default() }
+        }
+    }
+}
+
+impl Lanes for SentenceLanes {
+    fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    fn batch(&self, range: Range<usize>, cursors: &[LaneCursor], step: u64) -> Result<Batch, DataError> {
+        check_range(&range, cursors, self.lanes)?;
+        let segment = self.segments.length(step);
+        let mut batch = Batch {
+            segment,
+            context: 0,
+            overlap: 0,
+            inputs: Vec::with_capacity(range.len() * segment),
+            targets: Vec::with_capacity(range.len() * segment),
+            documents: None,
+            restarts: vec![false; range.len()],
+            cursors_after: Vec::with_capacity(range.len()),
+        };
+        let mut sentence = Vec::new();
+        for (lane, cursor) in range.zip(cursors) {
+            let (mut cursor, mut missing) = (*cursor, segment);
+            while missing > 0 {
+                self.sentence(lane, cursor, &mut sentence)?;
+                let from = (cursor.offset as usize).min(sentence.len() - 1);
+                let take = missing.min(sentence.len() - 1 - from);
+                batch.inputs.extend_from_slice(&sentence[from..from + take]);
+                batch.targets.extend_from_slice(&sentence[from + 1..from + 1 + take]);
+                missing -= take;
+                cursor.offset = (from + take) as u64;
+                if from + take + 1 == sentence.len() {
+                    cursor = self.next(lane, cursor);
+                }
+            }
+            batch.cursors_after.push(cursor);
+        }
+        Ok(batch)
+    }
+}

@@ -1,0 +1,184 @@
+use std::ops::Range;
+
+use segue_configs::DocumentEnd;
+
+use super::{Batch, Documents, LaneCursor, Lanes, Segments, check_range};
+use crate::corpus::TokenStream;
+use crate::error::DataError;
+use crate::seed::{Purpose, Stream};
+
+/// Lanes that read contiguous pieces of a token stream.
+///
+/// Lane `i` of `lanes` owns the tokens `i * lane_tokens .. (i + 1) * lane_tokens`; up to `lanes - 1` tokens at the
+/// end of the stream belong to no lane. A lane is read from its start in segments; where less than one segment and
+/// one more target are left, the lane begins again. With `ext_len`, up to so many tokens before a segment are read
+/// again as its context. Lanes are numbered over the whole job.
+#[derive(Debug)]
+pub struct StreamLanes {
+    stream: TokenStream,
+    lanes: usize,
+    segments: Segments,
+    lane_tokens: u64,
+    roll: Option<u64>,
+    documents: Option<(Documents, DocumentEnd)>,
+}
+
+impl StreamLanes {
+    /// Cuts a stream in `lanes` pieces.
+    pub fn new(stream: TokenStream, lanes: usize, segments: Segments) -> Result<Self, DataError> {
+        segments.check(lanes)?;
+        let (total, segment) = (stream.len(), segments.longest);
+        let lane_tokens = total / lanes as u64;
+        let needed = segment as u64 + 1;
+        if lane_tokens < needed {
+            return Err(DataError::LaneTooShort { lane_tokens, lanes, segment, needed, total });
+        }
+        Ok(Self { stream, lanes, segments, lane_tokens, roll: None, documents: None })
+    }
+
+    /// Begins each epoch of each lane at a place drawn with `seed` and goes round, as NVIDIA's `roll` does: the lane's
+    /// end is followed by its start.
+    pub fn rolled(mut self, seed: u64) -> Self {
+        self.roll = Some(seed);
+        self
+    }
+
+    /// Tells where documents end, as `policy` wants it.
+    pub fn with_documents(mut self, documents: Documents, policy: DocumentEnd) -> Self {
+        self.documents = Some((documents, policy));
+        self
+    }
+
+    /// Tokens a lane owns.
+    pub fn lane_tokens(&self) -> u64 {
+        self.lane_tokens
+    }
+
+    /// Steps until a lane begins again, for segments of one length.
+    pub fn steps_per_epoch(&self) -> u64 {
+        (self.lane_tokens - 1) / self.segments.longest as u64
+    }
+
+    /// Where a segment of `length` at `cursor` really begins: at the start of the lane, if too little is left.
+    fn begin(&self, cursor: LaneCursor, length: usize) -> LaneCursor {
+        let fits = cursor.offset.checked_add(length as u64).is_some_and(|end| end < self.lane_tokens);
+        if fits { cursor } else { LaneCursor { epoch: cursor.epoch + 1, ..LaneCursor::default() } }
+    }
+
+    /// The parts of the stream that hold `len` tokens of a lane from `offset` of its epoch on: two where the lane goes
+    /// round.
+    fn parts(&self, lane: usize, epoch: u64, offset: u64, len: usize) -> [(u64, usize); 2] {
+        let shift = self.roll.map_or(0, |seed| {
+            Stream::new(seed, Purpose::Roll, &[epoch, lane as u64]).bits(0) % self.lane_tokens
+        });
+        let (base, place) = (lane as u64 * self.lane_tokens, (offset + shift) % self.lane_tokens);
+        let first = (self.lane_tokens - place).min(len as u64) as usize;
+        [(base + place, first), (base, len - first)]
+    }
+
+    fn read(&self, parts: [(u64, usize); 2], tokens: &mut [i64]) -> Result<(), DataError> {
+        let (first, second) = tokens.split_at_mut(parts[0].1);
+        self.stream.read(parts[0].0, first)?;
+        self.stream.read(parts[1].0, second)
+    }
+}
+
+impl Lanes for StreamLanes {
+    fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    fn batch(&self, range: Range<usize>, cursors: &[LaneCursor], step: u64) -> Result<Batch, DataError> {
+        check_range(&range, cursors, self.lanes)?;
+        let segment = self.segments.length(step);
+        let offset = cursors.first().map_or(0, |cursor| self.begin(*cursor, segment).offset);
+        let context = offset.min(self.segments.ext_len as u64) as usize;
+        let width = context + segment;
+        let mut batch = Batch {
+            segment,
+            context,
+            overlap: width.min(self.segments.ext_len),
+            inputs: Vec::with_capacity(range.len() * width),
+            targets: Vec::with_capacity(range.len() * segment),
+            documents: None,
+            restarts: Vec::with_capacity(range.len()),
+            cursors_after: Vec::with_capacity(range.len()),
+        };
+        let mut marks = Vec::with_capacity(range.len() * width);
+        let (mut tokens, mut numbers) = (vec![0; width + 1], vec![0; width + 1]);
+        for (lane, cursor) in range.zip(cursors) {
+            let begin = self.begin(*cursor, segment);
+            if begin.offset != offset {
+                return Err(DataError::Usage("the lanes of a step stand at different places".into()));
+            }
+            let parts = self.parts(lane, begin.epoch, offset - context as u64, width + 1);
+            self.read(parts, &mut tokens)?;
+            batch.inputs.extend_from_slice(&tokens[..width]);
+            batch.targets.extend_from_slice(&tokens[context + 1..]);
+            let mut after = LaneCursor { offset: offset + segment as u64, forget: false, ..begin };
+            if let Some((documents, policy)) = &self.documents {
+                let (first, second) = numbers.split_at_mut(parts[0].1);
+                documents.fill(parts[0].0, first);
+                documents.fill(parts[1].0, second);
+                marks.extend_from_slice(&numbers[..width]);
+                after.forget = *policy == DocumentEnd::Reset && numbers[context] != numbers[width];
+            }
+            batch.restarts.push(offset == 0 || begin.forget);
+            batch.cursors_after.push(after);
+        }
+        if matches!(self.documents, Some((_, DocumentEnd::Mask))) {
+            batch.documents = Some(marks);
+        }
+        Ok(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Lanes of so many tokens over nothing.
+    fn cut(lane_tokens: u64, segment: usize) -> StreamLanes {
+        StreamLanes {
+            stream: TokenStream::new(Vec::new(), 0, 0),
+            lanes: 1,
+            segments: Segments::fixed(segment),
+            lane_tokens,
+            roll: None,
+            documents: None,
+        }
+    }
+
+    proptest! {
+        /// Against a list of the positions that a plain loop over one lane visits.
+        #[test]
+        fn a_lane_visits_every_whole_segment_once_an_epoch(segment in 1usize..40, extra in 1u64..200) {
+            let cut = cut(segment as u64 + extra, segment);
+            let mut expected = Vec::new();
+            let mut position = 0;
+            while position + (segment as u64) < cut.lane_tokens() {
+                expected.push(position);
+                position += segment as u64;
+            }
+            prop_assert_eq!(cut.steps_per_epoch(), expected.len() as u64);
+            let mut cursor = LaneCursor::default();
+            for epoch in 0..3 {
+                for offset in &expected {
+                    let begin = cut.begin(cursor, segment);
+                    prop_assert_eq!((begin.epoch, begin.offset), (epoch, *offset));
+                    cursor = LaneCursor { offset: begin.offset + segment as u64, ..begin };
+                }
+            }
+        }
+
+        #[test]
+        fn any_cursor_leads_to_a_readable_step(
+            lane_tokens in 2u64..1 << 40, segment in 1usize..5000, offset: u64, epoch in 0..u64::MAX / 2,
+        ) {
+            prop_assume!(lane_tokens > segment as u64);
+            let begin = cut(lane_tokens, segment).begin(LaneCursor { epoch, offset, ..LaneCursor::default() }, segment);
+            prop_assert!(begin.offset + (segment as u64) < lane_tokens);
+        }
+    }
+}
