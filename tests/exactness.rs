@@ -28,6 +28,40 @@ fn small_buckets_and_adaptive_softmax_keep_the_bytes() {
     place.assert_same("one", "four");
 }
 
+/// Every way of reading and forgetting, over ranks and stops.
+#[test]
+fn any_order_of_data_and_any_memory_keeps_the_bytes() {
+    let place = Workplace::new();
+    place.build("sentences", &["--preset", "sentences", "--tokenizer-kind", "word"]);
+    let sentences = format!("data.corpus={}", place.text("sentences"));
+    let variants: [(&str, &[&str]); 5] = [
+        ("mask", &["train.at_document_end=mask", "train.roll=true", "model.memory_start=masked"]),
+        ("reset", &["train.at_document_end=reset", "train.varlen=true", "model.memory_start=empty"]),
+        ("context", &["train.ext_len=8", "train.loss=half", "model.attn_type=shaw", "eval.ext_len=8"]),
+        ("sentences", &["data.order=sentences", &sentences, "model.variational=true"]),
+        ("learned", &["model.attn_type=learned", "model.mem_len=0", "train.varlen=true"]),
+    ];
+    for (name, options) in variants {
+        // Documents that end now and then: those of the corpus are too long for that.
+        let corpus = place.documents();
+        let with = |more: &[&str]| {
+            let own = [format!("data.corpus={corpus}")];
+            let all =
+                own.iter().map(String::as_str).chain(options.iter().copied()).chain(more.iter().copied());
+            all.map(str::to_string).collect::<Vec<_>>()
+        };
+        let pretrain = |run: &str, more: &[&str]| {
+            let all = with(more);
+            place.pretrain(&format!("{name}-{run}"), &all.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        succeed(alone(&pretrain("whole", &[])));
+        succeed(mpirun(2, &pretrain("parts", &["train.stop_at=13"])));
+        succeed(mpirun(4, &pretrain("parts", &["train.stop_at=31"])));
+        succeed(alone(&pretrain("parts", &[])));
+        place.assert_same(&format!("{name}-whole"), &format!("{name}-parts"));
+    }
+}
+
 #[test]
 fn stopping_and_changing_the_number_of_ranks_leaves_no_trace() {
     let place = Workplace::new();

@@ -109,6 +109,23 @@ impl Workplace {
         succeed(alone(&[&args, options].concat()));
     }
 
+    /// A corpus of many short documents, built where it is not there yet; its folder.
+    pub fn documents(&self) -> String {
+        let output = self.text("documents");
+        if !self.path("documents").exists() {
+            let input = self.path("short");
+            std::fs::create_dir(&input).expect("a folder");
+            for i in 0..400 {
+                std::fs::write(input.join(format!("{i:03}")), text(20 + i * 37 % 90, i as u64))
+                    .expect("a file");
+            }
+            let (input, valid) = (input.display().to_string(), self.text("valid.txt"));
+            let args = ["data", "build", "--train", &input, "--valid", &valid, "--output", &output];
+            succeed(alone(&[&args[..], &["--preset", "documents", "--tokenizer-kind", "byte"]].concat()));
+        }
+        output
+    }
+
     /// A path inside.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)

@@ -45,25 +45,21 @@ impl Memory {
         Self { layers, documents }
     }
 
-    /// Replaces what the marked lanes remember by what `fresh`, of the same lanes, holds for them.
-    /// Where that is shorter, the places are left empty, which a memory without marks cannot tell.
+    /// Lets the chosen lanes begin anew, as lanes of `fresh` do. A memory without marks can only be
+    /// forgotten by all lanes at once; one with marks keeps its length, so that all of a job's have one shape.
     pub fn forget(&mut self, lanes: &[bool], fresh: Memory) {
-        if lanes.iter().all(|forgets| *forgets) {
+        let Some(documents) = &mut self.documents else {
+            assert!(lanes.iter().all(|forgets| *forgets), "a memory without marks is forgotten as a whole");
             *self = fresh;
             return;
-        }
+        };
         let chosen: Vec<i64> = (0..).zip(lanes).filter(|(_, forgets)| **forgets).map(|(i, _)| i).collect();
         let chosen = Tensor::from_slice(&chosen);
-        let start = fresh
-            .documents
-            .as_ref()
-            .filter(|d| d.numel() > 0)
-            .map_or(NO_DOCUMENT, |d| d.int64_value(&[0, 0]));
+        let marks = fresh.documents.filter(|marks| marks.numel() > 0);
+        let mark = marks.map_or(NO_DOCUMENT, |marks| marks.int64_value(&[0, 0]));
+        *documents = documents.index_fill(0, &chosen, mark as f64);
         for layer in &mut self.layers {
             *layer = layer.index_fill(0, &chosen, 0.0);
-        }
-        if let Some(documents) = &mut self.documents {
-            *documents = documents.index_fill(0, &chosen, start as f64);
         }
     }
 }

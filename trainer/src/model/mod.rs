@@ -14,6 +14,7 @@ use crate::ParameterSpec;
 
 pub use adaptive::{AdaptiveEmbedding, AdaptiveSoftmax};
 pub use attention::{Context, attention_mask, relative_shift, sinusoids};
+pub use encoding::{Encoding, Positions};
 pub use memory::{Memory, NO_DOCUMENT};
 pub use transfo_xl::{Output, Segment, TransfoXl};
 
