@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use segue_tests::{ROOT, Workplace, alone, finish, mpirun, stderr, succeed};
+use segue_tests::{ROOT, Workplace, alone, fail, finish, mpirun, stderr, succeed};
 use serde_json::Value;
 
 fn rows(place: &Workplace, run: &str) -> Vec<Value> {
@@ -156,4 +156,35 @@ fn tensorboard_reads_the_events() {
         "{said}{}",
         stderr(&output)
     );
+}
+
+/// `segue pretrain --dry-run` of a recipe.
+fn dry_run(recipe: &str, more: &[&str]) -> Command {
+    let config = format!("{ROOT}/configs/recipes/{recipe}.toml");
+    alone(&[&["pretrain", "--json", "--dry-run", "--config", &config], more].concat())
+}
+
+#[test]
+fn t26_dry_run_counts_what_is_published() {
+    // Spec 7.6. No machine here could hold the largest of them.
+    for (recipe, parameters) in
+        [("enwik8-base", 41_055_436), ("wikitext103-large", 285_170_506), ("lm1b-large", 838_078_041u64)]
+    {
+        let result = succeed(dry_run(recipe, &["--ranks", "2"]));
+        assert_eq!(result["cost"]["parameters"], parameters, "{recipe}");
+        assert_eq!(result["agrees"], true);
+        assert_eq!(result["cost"]["ranks"], 2);
+    }
+    let output = finish(dry_run("enwik8-base", &["model.n_layer=13"]));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("published are 41,055,436"), "{}", stderr(&output));
+}
+
+#[test]
+fn dry_run_says_what_it_cannot_reckon() {
+    fail(dry_run("tiny", &[]), 78, &["model.vocab_size=N"]);
+    fail(dry_run("enwik8-base", &["--ranks", "3"]), 78, &["3 ranks do not divide the 2 micro-steps"]);
+    let place = Workplace::new();
+    let corpus = format!("data.corpus={}", place.text("corpus"));
+    assert!(succeed(dry_run("tiny", &[&corpus]))["cost"]["parameters"].as_u64().unwrap() > 256 * 32);
 }

@@ -2,10 +2,11 @@
 //!
 //! [`environment`] tells how this process was started: by which launcher, as which rank, under which
 //! scheduler. [`signals`] turns the signals by which a scheduler announces the end into a flag that the
-//! training loop asks for.
+//! training loop asks for. [`pool`] runs many commands, some at a time.
 
 pub mod environment;
 mod error;
+pub mod pool;
 pub mod signals;
 
 pub use environment::JobEnvironment;

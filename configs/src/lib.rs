@@ -14,11 +14,14 @@
 mod error;
 mod merge;
 mod model;
+mod published;
 mod sections;
+pub mod sweep;
 
 pub use error::ConfigError;
 pub use merge::{Loaded, load};
 pub use model::{AttnType, InitKind, MemoryStart, ModelConfig, SameLengthKeys, TransfoXlConfig};
+pub use published::PublishedConfig;
 pub use sections::{
     AverageConfig, CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig,
     LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, TrainConfig,

@@ -44,8 +44,19 @@ impl Loaded {
     }
 }
 
-const SECTIONS: [&str; 10] =
-    ["run", "data", "train", "model", "optim", "schedule", "eval", "average", "checkpoint", "log"];
+const SECTIONS: [&str; 11] = [
+    "run",
+    "data",
+    "train",
+    "model",
+    "optim",
+    "schedule",
+    "eval",
+    "average",
+    "checkpoint",
+    "log",
+    "published",
+];
 
 impl Config {
     /// All sections as one JSON object; what a run's `config.json` record and hash are made of.
@@ -57,7 +68,7 @@ impl Config {
         serde_json::json!({
             "run": self.run, "data": self.data, "train": self.train, "model": model, "optim": self.optim,
             "schedule": self.schedule, "eval": self.eval, "average": self.average,
-            "checkpoint": self.checkpoint, "log": self.log,
+            "checkpoint": self.checkpoint, "log": self.log, "published": self.published,
         })
     }
 
@@ -172,6 +183,7 @@ impl Layers {
             average: self.section("average", &self.merged["average"])?,
             checkpoint: self.section("checkpoint", &self.merged["checkpoint"])?,
             log: self.section("log", &self.merged["log"])?,
+            published: self.section("published", &self.merged["published"])?,
         };
         config.check()?;
         let ModelConfig::TransfoXl(model) = &mut config.model;
@@ -191,7 +203,7 @@ impl Layers {
 }
 
 /// Leaves of a nested object by dotted name, in order. Lists are leaves.
-fn flatten(value: &Value) -> Vec<(String, Value)> {
+pub(crate) fn flatten(value: &Value) -> Vec<(String, Value)> {
     fn walk(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) {
         match value {
             Value::Object(fields) => {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfigError, ModelConfig, TransfoXlConfig};
+use crate::{ConfigError, ModelConfig, PublishedConfig, TransfoXlConfig};
 
 /// Everything that describes a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +27,8 @@ pub struct Config {
     pub checkpoint: CheckpointConfig,
     /// What is reported, and when.
     pub log: LogConfig,
+    /// What others report of this model.
+    pub published: PublishedConfig,
 }
 
 /// `[run]`
@@ -322,6 +324,7 @@ impl Default for Config {
             average: AverageConfig::default(),
             checkpoint: CheckpointConfig::default(),
             log: LogConfig::default(),
+            published: PublishedConfig::default(),
         }
     }
 }

@@ -33,6 +33,8 @@ enum Command {
     Data(commands::data::DataArgs),
     /// Train a model: alone, or on many ranks under mpirun.
     Pretrain(commands::pretrain::PretrainArgs),
+    /// Train and evaluate many variants of a recipe, and compare them.
+    Sweep(commands::sweep::SweepArgs),
     /// Measure the perplexity of a model on a corpus.
     Eval(commands::eval::EvalArgs),
     /// Let a model write.
@@ -51,6 +53,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Tokenizer(args) => commands::tokenizer::run(args, out),
         Command::Data(args) => commands::data::run(args, out),
         Command::Pretrain(args) => commands::pretrain::run(args, json, comm, out),
+        Command::Sweep(args) => commands::sweep::run(args, comm, out),
         Command::Eval(args) => commands::eval::run(args, comm, out),
         Command::Generate(args) => commands::generate::run(args, json || comm.rank() != 0, out),
         Command::Score(args) => commands::score::run(args),

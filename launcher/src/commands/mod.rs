@@ -2,11 +2,13 @@
 
 pub mod bench;
 pub mod data;
+mod dry_run;
 pub mod eval;
 pub mod generate;
 pub mod parity;
 pub mod pretrain;
 pub mod score;
+pub mod sweep;
 pub mod tokenizer;
 
 /// Parses an option that counts something there must be one of.

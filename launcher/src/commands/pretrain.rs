@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
+use super::{at_least_one, dry_run};
 use crate::commands::eval::describe;
 use crate::failure::{Failure, PREEMPTED};
 use crate::output::{Output, Progress, Unit};
@@ -22,7 +23,8 @@ use crate::output::{Output, Progress, Unit};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     segue pretrain --config configs/recipes/tiny.toml run.dir=runs/tiny data.corpus=corpora/mine\n  \
-    mpirun -n 4 segue pretrain --config my.toml train.lanes=64 optim.lr=1e-3\n\n\
+    mpirun -n 4 segue pretrain --config my.toml train.lanes=64 optim.lr=1e-3\n  \
+    segue pretrain --config configs/recipes/enwik8-base.toml --dry-run --ranks 2\n\n\
     The same command goes on where a killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a\n\
     checkpoint, with exit code 75.")]
 pub struct PretrainArgs {
@@ -32,6 +34,12 @@ pub struct PretrainArgs {
     /// Print the merged configuration, with the origin of each value, and end.
     #[arg(long)]
     print_config: bool,
+    /// Print parameters, memory and operations, without a corpus or a weight, and end.
+    #[arg(long)]
+    dry_run: bool,
+    /// Ranks that a dry run reckons with; those of this job where not given.
+    #[arg(long, requires = "dry_run", value_parser = at_least_one)]
+    ranks: Option<usize>,
     /// Values that win over the recipe's, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
@@ -45,6 +53,9 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
             print!("{}", loaded.render());
         }
         return Ok(loaded.config.to_json());
+    }
+    if args.dry_run {
+        return dry_run::run(loaded.config, args.ranks.unwrap_or(comm.world_size()), out);
     }
     let mut config = loaded.config;
     for (key, value) in [("run.dir", &config.run.dir), ("data.corpus", &config.data.corpus)] {
@@ -122,7 +133,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
 
 /// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
 /// with the process, however it ends.
-fn lock(run: &Path) -> Result<File, Failure> {
+pub(super) fn lock(run: &Path) -> Result<File, Failure> {
     let path = run.join("lock");
     let open = || {
         fs::create_dir_all(run)?;

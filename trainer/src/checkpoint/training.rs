@@ -35,12 +35,13 @@ const LATEST: &str = "latest";
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 9] = [
+const FREE_KEYS: [&str; 10] = [
     "/run",
     "/data/corpus",
     "/log",
     "/eval",
     "/checkpoint",
+    "/published",
     "/train/steps",
     "/train/stop_at",
     "/train/bucket_bytes",

@@ -21,29 +21,34 @@ impl Layout {
     /// Contiguous equal blocks of micro-steps. With `train.exact` each block is a subtree of the
     /// reduction tree, so that sums do not depend on the number of ranks.
     pub fn new(train: &TrainConfig, comm: &dyn Communicator) -> Result<Self, TrainError> {
-        let (lanes, micro_batch, world) = (train.lanes, train.micro_batch, comm.world_size());
-        let micro_steps = lanes / micro_batch;
-        if !micro_steps.is_multiple_of(world) {
-            return Err(TrainError::Layout(format!(
-                "{world} ranks do not divide the {micro_steps} micro-steps of a step ({lanes} lanes in micro-batches of \
-                 {micro_batch}); choose train.lanes as a multiple of {}, or another number of ranks",
-                micro_batch * world
-            )));
-        }
-        if train.exact {
-            aligned_blocks(micro_steps, world).map_err(|e| {
-                TrainError::Layout(format!(
-                    "{e}; or give up equal bits at any number of ranks with train.exact=false"
-                ))
-            })?;
-        }
-        let each = micro_steps / world;
+        let each = check_ranks(train, comm.world_size())?;
         let first = comm.rank() * each;
-        Ok(Self { lanes, micro_batch, micro_steps: first..first + each })
+        Ok(Self { lanes: train.lanes, micro_batch: train.micro_batch, micro_steps: first..first + each })
     }
 
     /// This rank's lanes, numbered over the job.
     pub fn lane_range(&self) -> Range<usize> {
         self.micro_steps.start * self.micro_batch..self.micro_steps.end * self.micro_batch
     }
+}
+
+/// Micro-steps of each of `world` ranks, if that many can share a step.
+pub fn check_ranks(train: &TrainConfig, world: usize) -> Result<usize, TrainError> {
+    let (lanes, micro_batch) = (train.lanes, train.micro_batch);
+    let micro_steps = lanes / micro_batch;
+    if world == 0 || !micro_steps.is_multiple_of(world) {
+        return Err(TrainError::Layout(format!(
+            "{world} ranks do not divide the {micro_steps} micro-steps of a step ({lanes} lanes in micro-batches of \
+             {micro_batch}); choose train.lanes as a multiple of {}, or another number of ranks",
+            micro_batch * world.max(1)
+        )));
+    }
+    if train.exact {
+        aligned_blocks(micro_steps, world).map_err(|e| {
+            TrainError::Layout(format!(
+                "{e}; or give up equal bits at any number of ranks with train.exact=false"
+            ))
+        })?;
+    }
+    Ok(micro_steps / world)
 }

@@ -12,6 +12,6 @@ mod step;
 
 pub use buckets::GradientBuckets;
 pub use evaluate::{EvalOptions, Evaluation, evaluate};
-pub use layout::Layout;
+pub use layout::{Layout, check_ranks};
 pub use run::{Event, Outcome, Started, pretrain};
 pub use step::{Engine, StepReport};

@@ -99,6 +99,14 @@ pub fn specs(config: &TransfoXlConfig, weight: Init) -> Vec<ParameterSpec> {
     out
 }
 
+/// Words, embedding width, and whether there is a projection, of each cluster of the vocabulary.
+pub fn cluster_shapes(config: &TransfoXlConfig) -> Vec<(u64, u64, bool)> {
+    let layout = Layout { config };
+    let ends = config.cluster_ends();
+    let shape = |i: usize| ((ends[i + 1] - ends[i]) as u64, layout.width(i) as u64, layout.projects(i));
+    (0..layout.clusters()).map(shape).collect()
+}
+
 /// Names under which Hugging Face also stores a tied parameter: `(its name, ours)`.
 pub fn aliases(config: &TransfoXlConfig) -> Vec<(String, String)> {
     let layout = Layout { config };

@@ -12,6 +12,7 @@ use tch::Tensor;
 
 use crate::ParameterSpec;
 
+pub(crate) use adaptive::cluster_shapes;
 pub use adaptive::{AdaptiveEmbedding, AdaptiveSoftmax};
 pub use attention::{Context, attention_mask, relative_shift, sinusoids};
 pub use encoding::{Encoding, Positions};

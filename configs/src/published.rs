@@ -1,0 +1,16 @@
+use serde::{Deserialize, Serialize};
+
+/// `[published]`: what a paper or a program says of the model of a recipe, for comparison. It changes
+/// nothing that is computed, so it is no part of a run's identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedConfig {
+    /// Exact number of parameters, each shared one counted once; 0 where none is published.
+    pub parameters: u64,
+    /// Number of parameters as the thesis rounds it, such as `151M`.
+    pub thesis_parameters: String,
+    /// Result the thesis reports for it, such as `24.0 perplexity`.
+    pub thesis_result: String,
+    /// Where these figures and the settings of the recipe come from.
+    pub source: String,
+}

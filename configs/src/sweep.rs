@@ -1,0 +1,504 @@
+//! Sweeps: one file that describes many runs of one recipe and what is to be compared between them.
+//!
+//! A sweep is a list of cells, each a set of overrides, times the values of axes, times seeds. [`Sweep::load`]
+//! expands it and checks the configuration of every run before anything starts.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::merge::flatten;
+use crate::{Config, ConfigError, ModelConfig, load};
+
+/// Between the labels of axes in the name of a cell.
+const JOINT: &str = " · ";
+
+/// A sweep as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SweepFile {
+    name: String,
+    recipe: PathBuf,
+    #[serde(default = "default_output")]
+    output: PathBuf,
+    #[serde(default = "default_seeds")]
+    seeds: Vec<u64>,
+    #[serde(default)]
+    set: Map<String, Value>,
+    evaluate: Evaluate,
+    #[serde(default, rename = "cell")]
+    cells: Vec<CellFile>,
+    #[serde(default, rename = "axis")]
+    axes: Vec<Axis>,
+    #[serde(default, rename = "expect")]
+    expectations: Vec<Expectation>,
+}
+
+fn default_output() -> PathBuf {
+    "runs/sweep".into()
+}
+
+fn default_seeds() -> Vec<u64> {
+    vec![1, 2, 3]
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CellFile {
+    label: String,
+    #[serde(default)]
+    set: Map<String, Value>,
+    #[serde(default)]
+    published: PublishedRow,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Axis {
+    name: String,
+    values: Vec<AxisValue>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AxisValue {
+    label: String,
+    #[serde(default)]
+    set: Map<String, Value>,
+}
+
+/// `[evaluate]`: how every run is evaluated when it is trained.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluate {
+    /// Part of the corpus: `valid` or `test`.
+    #[serde(default = "default_split")]
+    pub split: String,
+    /// Pieces it is cut into.
+    #[serde(default = "default_lanes")]
+    pub lanes: usize,
+    /// Runs with a memory: the attention length is the length of the memory, and every query sees as
+    /// many keys.
+    pub memory: Option<Lengths>,
+    /// Runs without: the attention length is how many tokens are read again before each segment.
+    pub window: Option<Lengths>,
+}
+
+fn default_split() -> String {
+    "valid".into()
+}
+
+fn default_lanes() -> usize {
+    4
+}
+
+/// Attention lengths to try.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lengths {
+    /// Tokens predicted at a time.
+    pub segment: usize,
+    /// The attention length of training, where `init` is measured. Where it is not given: the length of the
+    /// memory, or what precedes the last `segment` tokens of a window as long as training's.
+    pub init: Option<usize>,
+    /// Lengths among which `best` is looked for; `init` is always one.
+    #[serde(default)]
+    pub lengths: Vec<usize>,
+}
+
+/// What a paper reports of a cell.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PublishedRow {
+    /// Its row, in words.
+    pub row: String,
+    /// Perplexity at the attention length of training.
+    pub init: Option<f64>,
+    /// Perplexity at the best attention length.
+    pub best: Option<f64>,
+    /// The smallest attention length that reaches it.
+    pub attention: Option<u64>,
+}
+
+/// At which attention length two cells are compared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum At {
+    /// That of training.
+    Init,
+    /// Each cell's best.
+    #[default]
+    Best,
+}
+
+/// `[[expect]]`: one cell should have a lower perplexity than another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// Label of the cell that should be lower.
+    pub better: String,
+    /// Label of the other.
+    pub than: String,
+    /// At which attention length.
+    #[serde(default)]
+    pub at: At,
+}
+
+/// One evaluation of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evaluation {
+    /// Attention length, in tokens.
+    pub attention: usize,
+    /// Options of `segue eval`.
+    pub options: Vec<String>,
+}
+
+impl Evaluation {
+    /// Its options in one text: evaluations with the same name have the same result.
+    pub fn name(&self) -> String {
+        self.options.join(" ")
+    }
+}
+
+/// One cell: a configuration but for the seed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cell {
+    /// Unique name.
+    pub label: String,
+    /// `key=value` texts, in the order in which they apply.
+    pub overrides: Vec<String>,
+    /// What is reported of it elsewhere.
+    pub published: PublishedRow,
+    /// Its evaluations, by rising attention length.
+    pub evaluations: Vec<Evaluation>,
+    /// The attention length of training.
+    pub init: usize,
+}
+
+impl Cell {
+    /// The label as the name of a folder.
+    pub fn slug(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+        let text: String = self.label.chars().map(plain).collect();
+        text.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")
+    }
+}
+
+/// A sweep, expanded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sweep {
+    /// Title of its table.
+    pub name: String,
+    /// The recipe under every cell.
+    pub recipe: PathBuf,
+    /// Folder of its runs and results.
+    pub output: PathBuf,
+    /// Seeds that every cell is trained with.
+    pub seeds: Vec<u64>,
+    /// The cells, in the order of the table.
+    pub cells: Vec<Cell>,
+    /// Orders to check.
+    pub expectations: Vec<Expectation>,
+}
+
+impl Sweep {
+    /// Reads a sweep and expands it. `overrides` apply to every cell, last. A relative recipe is
+    /// looked for beside the file.
+    pub fn load(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Missing { path: path.into(), source })?;
+        let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
+        let mut file: SweepFile = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);
+        file.expand(overrides, &wrong)
+    }
+
+    /// The overrides of one run.
+    pub fn overrides_of(&self, cell: &Cell, seed: u64) -> Vec<String> {
+        let mut all = cell.overrides.clone();
+        all.push(format!("train.seed={seed}"));
+        all
+    }
+
+    /// The configuration of one run.
+    pub fn config_of(&self, cell: &Cell, seed: u64) -> Result<Config, ConfigError> {
+        Ok(load(Some(&self.recipe), &self.overrides_of(cell, seed))?.config)
+    }
+}
+
+impl SweepFile {
+    fn expand(
+        self,
+        overrides: &[String],
+        wrong: &dyn Fn(String) -> ConfigError,
+    ) -> Result<Sweep, ConfigError> {
+        check_unique("seeds", self.seeds.iter().map(u64::to_string)).map_err(wrong)?;
+        for axis in &self.axes {
+            let name = format!("labels of the axis `{}`", axis.name);
+            check_unique(&name, axis.values.iter().map(|v| v.label.clone())).map_err(wrong)?;
+        }
+        if self.cells.is_empty() && self.axes.is_empty() {
+            return Err(wrong("a sweep needs a [[cell]] or an [[axis]]".into()));
+        }
+        let mut cells = Vec::new();
+        for (label, set, published) in self.combinations() {
+            let mut all = assignments(&self.set);
+            all.extend(assignments(&set));
+            all.extend(overrides.iter().cloned());
+            let config = load(Some(&self.recipe), &all).map_err(|e| in_cell(&label, e))?.config;
+            let lengths =
+                self.evaluate.lengths_for(&config).map_err(|why| wrong(format!("cell `{label}`: {why}")))?;
+            let init = lengths.init_of(&config);
+            let evaluations = self.evaluate.evaluations(lengths, init, &config);
+            cells.push(Cell { label, overrides: all, published, evaluations, init });
+        }
+        check_unique("labels of cells", cells.iter().map(|c| c.label.clone())).map_err(wrong)?;
+        for expected in &self.expectations {
+            for label in [&expected.better, &expected.than] {
+                if !cells.iter().any(|cell| cell.label == *label) {
+                    return Err(wrong(format!(
+                        "[[expect]] names the cell `{label}`, which the sweep does not have"
+                    )));
+                }
+            }
+        }
+        let Self { name, recipe, output, seeds, expectations, .. } = self;
+        Ok(Sweep { name, recipe, output, seeds, cells, expectations })
+    }
+
+    /// Each cell with each value of each axis; the last axis changes fastest.
+    fn combinations(&self) -> Vec<(String, Map<String, Value>, PublishedRow)> {
+        let mut all: Vec<(Vec<String>, Map<String, Value>, PublishedRow)> = match &self.cells[..] {
+            [] => vec![Default::default()],
+            cells => {
+                cells.iter().map(|c| (vec![c.label.clone()], c.set.clone(), c.published.clone())).collect()
+            }
+        };
+        for axis in &self.axes {
+            all = all
+                .iter()
+                .flat_map(|(labels, set, published)| {
+                    axis.values.iter().map(move |value| {
+                        let labels = labels.iter().chain([&value.label]).cloned().collect();
+                        (labels, merged(set, &value.set), published.clone())
+                    })
+                })
+                .collect();
+        }
+        let named = |(labels, set, published): (Vec<String>, _, _)| (labels.join(JOINT), set, published);
+        all.into_iter().map(named).collect()
+    }
+}
+
+impl Evaluate {
+    fn lengths_for(&self, config: &Config) -> Result<&Lengths, String> {
+        let ModelConfig::TransfoXl(model) = &config.model;
+        let (table, found) =
+            if model.mem_len > 0 { ("memory", &self.memory) } else { ("window", &self.window) };
+        let lengths = found.as_ref().ok_or_else(|| {
+            format!(
+                "model.mem_len is {}, so [evaluate.{table}] has to say how it is evaluated",
+                model.mem_len
+            )
+        })?;
+        match lengths.segment {
+            0 => Err(format!("evaluate.{table}.segment must be at least 1")),
+            _ => Ok(lengths),
+        }
+    }
+
+    fn evaluations(&self, lengths: &Lengths, init: usize, config: &Config) -> Vec<Evaluation> {
+        let ModelConfig::TransfoXl(model) = &config.model;
+        let attention: BTreeSet<usize> = lengths.lengths.iter().copied().chain([init]).collect();
+        let options = |length: usize| {
+            let mut options = vec![
+                format!("--split={}", self.split),
+                format!("--lanes={}", self.lanes),
+                format!("--segment={}", lengths.segment),
+            ];
+            if model.mem_len > 0 {
+                options.extend([format!("--mem-len={length}"), "--same-length".into()]);
+            } else {
+                options.extend(["--mem-len=0".into(), format!("--ext-len={length}")]);
+            }
+            options
+        };
+        attention
+            .into_iter()
+            .map(|length| Evaluation { attention: length, options: options(length) })
+            .collect()
+    }
+}
+
+impl Lengths {
+    fn init_of(&self, config: &Config) -> usize {
+        let ModelConfig::TransfoXl(model) = &config.model;
+        let default = match model.mem_len {
+            0 => (config.train.ext_len + config.train.segment).saturating_sub(self.segment),
+            memory => memory,
+        };
+        self.init.unwrap_or(default)
+    }
+}
+
+/// A nested table as `key=value` texts.
+fn assignments(set: &Map<String, Value>) -> Vec<String> {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    flatten(&Value::Object(set.clone())).iter().map(|(key, value)| format!("{key}={}", text(value))).collect()
+}
+
+/// Both tables as one with dotted names, the second winning.
+fn merged(first: &Map<String, Value>, second: &Map<String, Value>) -> Map<String, Value> {
+    [first, second].into_iter().flat_map(|set| flatten(&Value::Object(set.clone()))).collect()
+}
+
+fn check_unique(what: &str, names: impl Iterator<Item = String>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if !seen.insert(name.clone()) {
+            return Err(format!("{what}: `{name}` is there twice"));
+        }
+    }
+    if seen.is_empty() { Err(format!("{what}: there is none; give at least one")) } else { Ok(()) }
+}
+
+fn in_cell(label: &str, error: ConfigError) -> ConfigError {
+    match error {
+        missing @ ConfigError::Missing { .. } => missing,
+        other => ConfigError::Syntax { origin: format!("cell `{label}`"), message: other.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "name = \"t\"\nrecipe = \"r.toml\"\nseeds = [1, 2]\n[evaluate.memory]\nsegment = 8\n\
+        lengths = [32, 8]\n[evaluate.window]\nsegment = 4\ninit = 12\n";
+
+    fn sweep(text: &str, overrides: &[&str]) -> Result<Sweep, ConfigError> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("r.toml"), "[train]\nlanes = 8\n").unwrap();
+        let path = dir.path().join("sweep.toml");
+        std::fs::write(&path, format!("{HEAD}{text}")).unwrap();
+        let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
+        Sweep::load(&path, &overrides)
+    }
+
+    fn axis(name: &str, values: &[(&str, &str)]) -> String {
+        let value = |(label, set): &(&str, &str)| format!("{{ label = \"{label}\", set = {{ {set} }} }}");
+        let values: Vec<String> = values.iter().map(value).collect();
+        format!("[[axis]]\nname = \"{name}\"\nvalues = [{}]\n", values.join(", "))
+    }
+
+    #[test]
+    fn later_settings_win_and_seeds_come_last() {
+        let text = "[[cell]]\nlabel = \"a b\"\nset.train.steps = 7\nset.model.d_model = 32\n";
+        let axes = axis("width", &[("narrow", "model.d_model = 16"), ("as is", "")]);
+        let sweep = sweep(&format!("{text}{axes}"), &["train.steps=9"]).unwrap();
+        let labels: Vec<&str> = sweep.cells.iter().map(|c| c.label.as_str()).collect();
+        assert_eq!(labels, ["a b · narrow", "a b · as is"]);
+        assert_eq!(sweep.cells[0].slug(), "a-b-narrow");
+        for (cell, width) in sweep.cells.iter().zip([16, 32]) {
+            assert!(cell.overrides.contains(&format!("model.d_model={width}")), "{cell:?}");
+            assert_eq!(cell.overrides.last().unwrap(), "train.steps=9");
+        }
+        assert_eq!(sweep.overrides_of(&sweep.cells[0], 2).last().unwrap(), "train.seed=2");
+    }
+
+    #[test]
+    fn evaluation_follows_the_memory() {
+        let sweep =
+            sweep(&axis("memory", &[("some", "model.mem_len = 16"), ("none", "model.mem_len = 0")]), &[])
+                .unwrap();
+        let attention = |i: usize| sweep.cells[i].evaluations.iter().map(|e| e.attention).collect::<Vec<_>>();
+        assert_eq!((attention(0), attention(1)), (vec![8, 16, 32], vec![12]));
+        let with_memory = sweep.cells[0].evaluations[1].options.join(" ");
+        assert_eq!(with_memory, "--split=valid --lanes=4 --segment=8 --mem-len=16 --same-length");
+        let without = sweep.cells[1].evaluations[0].options.join(" ");
+        assert_eq!(without, "--split=valid --lanes=4 --segment=4 --mem-len=0 --ext-len=12");
+    }
+
+    #[test]
+    fn mistakes_are_found_before_anything_starts() {
+        let cell = |label: &str, more: &str| format!("[[cell]]\nlabel = \"{label}\"\n{more}\n");
+        for (text, word) in [
+            (cell("a", "set.model.d_modle = 1"), "model.d_model"),
+            (cell("a", "") + &cell("a", ""), "twice"),
+            (cell("a", "") + "[[expect]]\nbetter = \"a\"\nthan = \"b\"\n", "`b`"),
+            (cell("a", "sett = 1"), "sett"),
+            (cell("a", "set.train.steps = \"soon\""), "soon"),
+        ] {
+            let message = sweep(&text, &[]).unwrap_err().to_string();
+            assert!(message.contains(word), "{word}: {message}");
+        }
+    }
+
+    proptest::proptest! {
+        /// The grid is the product of its axes: every combination once, and nothing else.
+        #[test]
+        fn a_grid_is_the_product_of_its_axes(sizes in proptest::collection::vec(1usize..4, 1..4)) {
+            let keys = ["train.steps", "model.d_inner", "model.n_layer"];
+            let mut text = String::new();
+            for (number, size) in sizes.iter().enumerate() {
+                let values: Vec<(String, String)> =
+                    (1..=*size).map(|v| (format!("{number}={v}"), format!("{} = {v}", keys[number]))).collect();
+                let values: Vec<(&str, &str)> = values.iter().map(|(l, s)| (l.as_str(), s.as_str())).collect();
+                text += &axis(&number.to_string(), &values);
+            }
+            let sweep = sweep(&text, &[]).unwrap();
+            proptest::prop_assert_eq!(sweep.cells.len(), sizes.iter().product::<usize>());
+            let different: BTreeSet<_> = sweep.cells.iter().map(|c| c.overrides.clone()).collect();
+            proptest::prop_assert_eq!(different.len(), sweep.cells.len());
+            for cell in &sweep.cells {
+                for (part, key) in cell.label.split(JOINT).zip(keys) {
+                    let value = part.split_once('=').unwrap().1;
+                    let set = format!("{key}={value}");
+                    proptest::prop_assert!(cell.overrides.contains(&set));
+                }
+            }
+        }
+    }
+
+    fn each_toml(folder: &str) -> Vec<PathBuf> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect()
+    }
+
+    #[test]
+    fn every_recipe_and_every_sweep_loads() {
+        let (recipes, sweeps) = (each_toml("recipes"), each_toml("sweeps"));
+        assert!(recipes.len() >= 20 && sweeps.len() >= 4);
+        for path in recipes {
+            let loaded = load(Some(&path), &[]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            let mut model = loaded.config.model;
+            if model.vocab_size() > 0 {
+                model.fit_vocabulary(1, None).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            }
+        }
+        for path in sweeps {
+            Sweep::load(&path, &[]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        }
+    }
+
+    /// Spec T24, table 2.6: encoding, recurrence and loss of its ten rows.
+    #[test]
+    fn t24_table_2_6_has_its_rows() {
+        let path = each_toml("sweeps").into_iter().find(|p| p.ends_with("table-2.6.toml")).unwrap();
+        let sweep = Sweep::load(&path, &[]).unwrap();
+        let best: Vec<f64> = sweep.cells.iter().map(|c| c.published.best.unwrap()).collect();
+        assert_eq!(best, [26.77, 27.94, 28.33, 29.02, 30.10, 29.75, 30.50, 30.97, 31.16, 23.09]);
+        let recurrent = |cell: &Cell| {
+            let ModelConfig::TransfoXl(model) = sweep.config_of(cell, 1).unwrap().model;
+            model.mem_len > 0
+        };
+        let recurrence: Vec<bool> = sweep.cells.iter().map(recurrent).collect();
+        assert_eq!(recurrence, [true, true, true, false, false, false, false, false, false, true]);
+    }
+}

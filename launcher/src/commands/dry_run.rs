@@ -1,0 +1,151 @@
+//! `segue pretrain --dry-run`: what a recipe would cost, next to what is published of it.
+
+use std::path::Path;
+
+use segue_configs::{Config, ModelConfig, PublishedConfig};
+use segue_dataloader::Corpus;
+use segue_trainer::cost::{Bounds, Cost};
+use serde_json::{Value, json};
+
+use crate::failure::{CHECK_FAILED, Failure};
+use crate::output::Output;
+
+/// Bytes of a GiB.
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// Prints the cost of `config` on `ranks` ranks. Exit code 1 where the recipe publishes an exact number of
+/// parameters and the model has another.
+pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Failure> {
+    know_vocabulary(&mut config)?;
+    let cost = Cost::of(&config, ranks)?;
+    let published = &config.published;
+    let differs = published.parameters != 0 && published.parameters != cost.parameters;
+    for line in describe(&cost, published) {
+        out.line(&line);
+    }
+    if differs {
+        out.line(&format!(
+            "the model has {} parameters, and published are {}: an override changes it, or the recipe is wrong",
+            grouped(cost.parameters),
+            grouped(published.parameters)
+        ));
+    }
+    Ok(json!({
+        "cost": cost,
+        "bytes_per_rank": cost.memory_per_rank.total(),
+        "published": published,
+        "agrees": (published.parameters != 0).then_some(!differs),
+        "exit_code": if differs { CHECK_FAILED } else { 0 },
+    }))
+}
+
+/// Takes the corpus' vocabulary where the recipe leaves it open and names a corpus.
+fn know_vocabulary(config: &mut Config) -> Result<(), Failure> {
+    let ModelConfig::TransfoXl(model) = &config.model;
+    if model.vocab_size > 0 {
+        return Ok(config.model.fit_vocabulary(0, None)?);
+    }
+    if config.data.corpus.is_empty() {
+        let message =
+            "the recipe leaves the vocabulary to the corpus; add model.vocab_size=N or data.corpus=FOLDER";
+        return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
+    }
+    let corpus = Corpus::open(Path::new(&config.data.corpus))?;
+    Ok(config.model.fit_vocabulary(corpus.vocab_size(), None)?)
+}
+
+fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
+    let mut lines = vec![format!("{:<24}{:>18}", "parameters", grouped(cost.parameters))];
+    let parts = cost.parameters_by_part;
+    for (name, count) in [
+        ("embedding", parts.embedding),
+        ("projections", parts.projections),
+        ("layers", parts.layers),
+        ("softmax", parts.softmax),
+    ] {
+        lines.push(format!("  {name:<22}{:>18}", grouped(count)));
+    }
+    if published.parameters != 0 {
+        lines.push(format!("{:<24}{:>18}", "  published", grouped(published.parameters)));
+    }
+    for (name, text) in [
+        ("  thesis", &published.thesis_parameters),
+        ("  result to reach", &published.thesis_result),
+        ("  source", &published.source),
+    ] {
+        if !text.is_empty() {
+            lines.push(format!("{name:<24}{text}"));
+        }
+    }
+    let memory = cost.memory_per_rank;
+    lines.push(format!(
+        "memory of each of {} rank(s), {} micro-step(s) a step: {}",
+        cost.ranks,
+        cost.micro_steps_per_rank,
+        gib(memory.total())
+    ));
+    for (name, bytes) in [
+        ("weights", memory.weights),
+        ("gradients", memory.gradients),
+        ("optimizer", memory.optimizer),
+        ("mean of weights", memory.average),
+        ("segment memory", memory.segment_memory),
+    ] {
+        if bytes > 0 {
+            lines.push(format!("  {name:<22}{:>18} bytes", grouped(bytes)));
+        }
+    }
+    lines.push(format!("  {:<22}{} (estimate)", "activations", gib(memory.activations)));
+    lines.push(format!("operations per token, forward   {}", flops(cost.forward_flops_per_token)));
+    lines.push(format!("operations per token, training  {}", flops(cost.training_flops_per_token)));
+    lines.push(format!(
+        "{} tokens a step ({} with a loss), {} steps: {} tokens, {}",
+        grouped(cost.tokens_per_step),
+        grouped(cost.targets_per_step),
+        grouped(cost.steps),
+        grouped(cost.tokens),
+        flops(cost.flops)
+    ));
+    if cost.flops.least < cost.flops.most {
+        lines.push("  to: from all words in the first cluster to all words in the costliest".into());
+    }
+    lines
+}
+
+fn gib(bytes: Bounds) -> String {
+    between(bytes, |b| format!("{:.2}", b / GIB), "GiB")
+}
+
+fn flops(count: Bounds) -> String {
+    between(count, |f| format!("{f:.3e}"), "FLOP")
+}
+
+fn between(bounds: Bounds, show: impl Fn(f64) -> String, unit: &str) -> String {
+    let (least, most) = (show(bounds.least), show(bounds.most));
+    if least == most { format!("{least} {unit}") } else { format!("{least} to {most} {unit}") }
+}
+
+/// Digits in groups of three.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_from_the_right() {
+        assert_eq!(grouped(7), "7");
+        assert_eq!(grouped(151_107_538), "151,107,538");
+        assert_eq!(grouped(41_055), "41,055");
+    }
+}

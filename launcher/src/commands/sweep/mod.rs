@@ -1,0 +1,190 @@
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use segue_cluster::Preemption;
+use segue_cluster::pool::{Event, run_all};
+use segue_collectives::Communicator;
+use segue_configs::sweep::Sweep;
+use segue_trainer::report::{CellResult, Summary, interval_chart};
+use serde_json::{Value, json};
+
+use self::job::{Job, Outcome};
+use super::{at_least_one, pretrain};
+use crate::failure::{CHECK_FAILED, Failure, PREEMPTED, USAGE};
+use crate::output::{Output, Unit};
+
+mod job;
+
+/// Arguments of `segue sweep`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  \
+    segue sweep configs/sweeps/ablation-wikitext2.toml --workers 2 data.corpus=corpora/wikitext2\n\n\
+    The same command goes on where a sweep was interrupted: runs that are done are not made again, others\n\
+    resume. SIGTERM or Ctrl-C stop it after checkpoints, with exit code 75.")]
+pub struct SweepArgs {
+    /// Sweep: a TOML file.
+    sweep: PathBuf,
+    /// Runs at the same time.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    workers: usize,
+    /// Folder of runs and results; the sweep's own where not given.
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Print the runs and end.
+    #[arg(long)]
+    list: bool,
+    /// Values that win over those of every cell, by dotted name.
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+/// Trains and evaluates every cell with every seed, and writes table, chart and numbers.
+pub fn run(args: SweepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    if comm.world_size() > 1 {
+        let message = "a sweep starts its own processes; run it without mpirun";
+        return Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
+    }
+    let sweep = Sweep::load(&args.sweep, &args.overrides)?;
+    let output = args.output.unwrap_or_else(|| sweep.output.clone());
+    let jobs = job::all(&sweep, &output)?;
+    if args.list {
+        return Ok(list(&sweep, &jobs, out));
+    }
+    let preemption = Preemption::install()?;
+    let _lock = pretrain::lock(&output)?;
+    for folder in ["runs", "results", "logs"] {
+        let path = output.join(folder);
+        fs::create_dir_all(&path).map_err(|e| cannot_write(&path, &e))?;
+    }
+    let outcomes = work_off(&jobs, args.workers, &preemption, out);
+    let summary = Summary::new(&sweep.name, &results(&sweep, &jobs)?, &sweep.expectations);
+    write_reports(&summary, &jobs, &output)?;
+    Ok(finish(&summary, &jobs, &outcomes, &output, out))
+}
+
+/// Runs the jobs. `None` for those that were not begun.
+fn work_off(jobs: &[Job], workers: usize, preemption: &Preemption, out: &Output) -> Vec<Option<Outcome>> {
+    let commands = |job: &Job| 1 + job.evaluations.len() as u64;
+    let bar = out.progress(jobs.iter().map(commands).sum(), Unit::Steps, "sweep");
+    let mut done: Vec<u64> = jobs.iter().map(Job::commands_done).collect();
+    bar.resume_at(done.iter().sum());
+    let mut outcomes: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
+    let mut hear = |event| {
+        match event {
+            Event::Started(i) => bar.message(&jobs[i].name()),
+            Event::Progress(i) => done[i] = (done[i] + 1).min(commands(&jobs[i])),
+            Event::Finished(i, outcome) => {
+                out.line(&format!("{}: {outcome}", jobs[i].name()));
+                outcomes[i] = Some(outcome);
+            }
+        }
+        bar.set(done.iter().sum());
+    };
+    run_all(jobs.len(), workers, &|| preemption.requested(), &|i, runner| jobs[i].work(runner), &mut hear);
+    outcomes
+}
+
+/// What is recorded, cell by cell.
+fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
+    let mut cells: Vec<CellResult> = sweep
+        .cells
+        .iter()
+        .map(|cell| CellResult {
+            label: cell.label.clone(),
+            init: cell.init,
+            published: cell.published.clone(),
+            perplexity: Default::default(),
+        })
+        .collect();
+    for job in jobs {
+        if let Some(perplexity) = job.perplexity() {
+            cells[job.cell].perplexity.insert(job.seed, perplexity);
+        }
+    }
+    Ok(cells)
+}
+
+fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), Failure> {
+    let mut csv = "cell,seed,attention,perplexity\n".to_string();
+    for job in jobs {
+        for (attention, perplexity) in job.perplexity().unwrap_or_default() {
+            let label = job.label.replace('"', "\"\"");
+            csv.push_str(&format!("\"{label}\",{},{attention},{perplexity}\n", job.seed));
+        }
+    }
+    let chart = interval_chart(&summary.name, &summary.rows);
+    for (name, text) in [
+        ("table.md", summary.markdown()),
+        ("table.svg", chart),
+        ("results.json", format!("{:#}\n", json!(summary))),
+        ("results.csv", csv),
+    ] {
+        publish(&output.join(name), &text)?;
+    }
+    Ok(())
+}
+
+fn finish(
+    summary: &Summary,
+    jobs: &[Job],
+    outcomes: &[Option<Outcome>],
+    output: &Path,
+    out: &Output,
+) -> Value {
+    let failed: Vec<Value> = jobs
+        .iter()
+        .zip(outcomes)
+        .filter_map(|(job, outcome)| match outcome {
+            Some(Outcome::Failed { code, why }) => Some(json!({
+                "cell": job.label, "seed": job.seed, "code": code, "why": why, "log": job.log,
+            })),
+            _ => None,
+        })
+        .collect();
+    let open = outcomes.iter().filter(|o| matches!(o, None | Some(Outcome::Stopped))).count();
+    let code = match (failed.len(), open) {
+        (_, 1..) => PREEMPTED,
+        (1.., _) => CHECK_FAILED,
+        _ => 0,
+    };
+    for check in &summary.checks {
+        let difference = check.difference.map_or(String::new(), |d| format!(", difference {}", d.text()));
+        out.line(&format!(
+            "expected {} below {}: {}{difference}",
+            check.expected.better,
+            check.expected.than,
+            check.verdict.words()
+        ));
+    }
+    if open > 0 {
+        out.line(&format!("stopped with {open} of {} runs open; run the same command to go on", jobs.len()));
+    }
+    if !failed.is_empty() {
+        out.line(&format!("{} of {} runs failed; the log of each is named above", failed.len(), jobs.len()));
+    }
+    out.line(&format!("table and chart are in {}", output.display()));
+    json!({ "output": output, "summary": summary, "failed": failed, "open": open, "exit_code": code })
+}
+
+fn list(sweep: &Sweep, jobs: &[Job], out: &Output) -> Value {
+    for job in jobs {
+        out.line(&format!("{}: {}", job.name(), sweep.cells[job.cell].overrides.join(" ")));
+    }
+    let row = |job: &Job| json!({ "cell": job.label, "seed": job.seed, "run": job.run, "done": job.perplexity().is_some() });
+    json!({ "runs": jobs.iter().map(row).collect::<Vec<_>>() })
+}
+
+/// Writes a file whole or not at all.
+fn publish(path: &Path, text: &str) -> Result<(), Failure> {
+    let fresh = path.with_extension("new");
+    fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, path)).map_err(|e| cannot_write(path, &e))
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(74, format!("cannot write {}: {error}", path.display()))
+}
+
+fn append(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}

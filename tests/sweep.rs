@@ -1,0 +1,141 @@
+//! Sweeps of many small runs, by the real binary.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use segue_tests::{ROOT, Workplace, alone, fail, finish, stderr, succeed};
+use serde_json::Value;
+
+/// A sweep of two cells, and what else `more` adds, over two seeds.
+fn write_sweep(place: &Workplace, steps: usize, more: &str) -> String {
+    let path = place.path("sweep.toml");
+    let text = format!(
+        "name = \"Toy\"\nrecipe = \"{ROOT}/configs/recipes/tiny.toml\"\nseeds = [1, 2]\n\
+         [set]\ntrain.steps = {steps}\ncheckpoint.every = 5\ndata.corpus = \"{}\"\n\
+         [evaluate.memory]\nsegment = 16\ninit = 16\nlengths = [32]\n\
+         [evaluate.window]\nsegment = 4\ninit = 12\n\
+         [[cell]]\nlabel = \"recurrence\"\npublished = {{ row = \"T-XL\", init = 27.02 }}\n\
+         [[cell]]\nlabel = \"no recurrence\"\nset.model.mem_len = 0\n\
+         [[expect]]\nbetter = \"recurrence\"\nthan = \"no recurrence\"\n{more}",
+        place.text("corpus")
+    );
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+fn sweep(place: &Workplace, path: &str, output: &str, more: &[&str]) -> Command {
+    let output = place.text(output);
+    alone(&[&["sweep", path, "--json", "--workers", "2", "--output", &output], more].concat())
+}
+
+fn read(place: &Workplace, name: &str) -> String {
+    fs::read_to_string(place.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+#[test]
+fn t24_sweep_compares_cells_over_seeds() {
+    let place = Workplace::new();
+    let path = write_sweep(&place, 20, "");
+    let result = succeed(sweep(&place, &path, "out", &[]));
+    let rows = result["summary"]["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        // Neither untrained (256 bytes) nor beyond what these words allow.
+        let init = row["init"]["mean"].as_f64().unwrap();
+        assert!((1.5..256.0).contains(&init) && row["init"]["count"] == 2, "{row}");
+        assert!(row["best"]["mean"].as_f64().unwrap() <= init);
+    }
+    assert!(result["summary"]["checks"][0]["difference"]["count"] == 2);
+    let table = read(&place, "out/table.md");
+    assert!(table.contains("| recurrence | 2 | ") && table.contains("| T-XL | 27.02 | – | – |"), "{table}");
+    assert!(read(&place, "out/table.svg").starts_with("<svg"));
+    assert_eq!(read(&place, "out/results.csv").lines().count(), 1 + 2 * 2 + 2);
+
+    // The record of a run is what the commands say when they are given by hand.
+    let record: Value = fs::read_dir(place.path("out/results"))
+        .unwrap()
+        .map(|e| serde_json::from_str(&fs::read_to_string(e.unwrap().path()).unwrap()).unwrap())
+        .find(|record: &Value| record["cell"] == "recurrence" && record["seed"] == 2)
+        .unwrap();
+    let run = record["run"].as_str().unwrap();
+    let by_hand = succeed(alone(&[
+        "eval",
+        "--json",
+        "--model",
+        run,
+        "--lanes",
+        "4",
+        "--segment",
+        "16",
+        "--mem-len",
+        "32",
+        "--same-length",
+    ]));
+    let name = "--split=valid --lanes=4 --segment=16 --mem-len=32 --same-length";
+    assert_eq!(record["evaluations"][name], by_hand["evaluation"]);
+
+    // Nothing is done twice: the runs could not even start again without their recipe's corpus.
+    let before = read(&place, "out/results.json");
+    let logs = || fs::read_dir(place.path("out/logs")).unwrap().map(|e| e.unwrap().metadata().unwrap().len());
+    let written: u64 = logs().sum();
+    succeed(sweep(&place, &path, "out", &[]));
+    assert_eq!(read(&place, "out/results.json"), before);
+    assert_eq!(logs().sum::<u64>(), written);
+}
+
+/// Starts a sweep, waits until a run has written a checkpoint's first report, and sends it a signal.
+fn interrupt(mut command: Command, signal: i32) -> Option<i32> {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("trained")));
+    assert!(first.is_some(), "no run ended");
+    // SAFETY: the child is ours and not yet waited for.
+    unsafe { libc::kill(child.id() as i32, signal) };
+    // The rest has to be read, or the child could wait for room.
+    lines.for_each(drop);
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn t24_killed_sweep_ends_with_the_same_results() {
+    let place = Workplace::new();
+    let path = write_sweep(&place, 15, "");
+    succeed(sweep(&place, &path, "whole", &[]));
+    assert_eq!(interrupt(sweep(&place, &path, "killed", &[]), libc::SIGKILL), None);
+    succeed(sweep(&place, &path, "killed", &[]));
+    assert_eq!(interrupt(sweep(&place, &path, "stopped", &[]), libc::SIGTERM), Some(75));
+    succeed(sweep(&place, &path, "stopped", &[]));
+    for name in ["results.json", "results.csv", "table.md", "table.svg"] {
+        let whole = read(&place, &format!("whole/{name}"));
+        assert_eq!(read(&place, &format!("killed/{name}")), whole, "{name}");
+        assert_eq!(read(&place, &format!("stopped/{name}")), whole, "{name}");
+    }
+}
+
+#[test]
+fn t24_failing_cell_is_named_and_the_others_go_on() {
+    let place = Workplace::new();
+    let path = write_sweep(&place, 5, "[[cell]]\nlabel = \"too long\"\nset.train.segment = 50000\n");
+    let output = finish(sweep(&place, &path, "out", &[]));
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("too long, seed 1: failed with exit code 65: error: a lane has"), "{said}");
+    assert!(said.contains("logs/too-long-s1-"), "{said}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["failed"].as_array().unwrap().len(), 2);
+    let table = read(&place, "out/table.md");
+    assert!(table.contains("| too long | 0 | – |") && table.contains("| no recurrence | 2 | "), "{table}");
+}
+
+#[test]
+fn sweeps_with_mistakes_do_not_start() {
+    let place = Workplace::new();
+    let path = write_sweep(&place, 5, "[[cell]]\nlabel = \"typo\"\nset.model.d_modle = 3\n");
+    fail(sweep(&place, &path, "out", &[]), 78, &["typo", "d_modle", "model.d_model"]);
+    fail(sweep(&place, "nowhere.toml", "out", &[]), 66, &["nowhere.toml"]);
+    fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["train.step=3"]), 78, &["train.steps"]);
+    fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["data.corpus=nowhere"]), 66, &["nowhere"]);
+    assert!(!place.path("out").exists());
+}

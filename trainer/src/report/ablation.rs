@@ -1,0 +1,321 @@
+//! The table of a sweep: cells with intervals over seeds, what is published of them, and whether they come
+//! in the order they should.
+
+use std::collections::BTreeMap;
+
+use segue_configs::sweep::{At, Expectation, PublishedRow};
+use serde::Serialize;
+
+use super::statistics::Interval;
+
+/// A length reaches the best perplexity where it comes this close: the thesis compares two decimals of
+/// perplexities near 25.
+const REACHED: f64 = 1.0005;
+
+/// Perplexities of one cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CellResult {
+    /// Name of the cell.
+    pub label: String,
+    /// Attention length of training.
+    pub init: usize,
+    /// What is published of it.
+    pub published: PublishedRow,
+    /// Perplexity by seed and attention length. Every seed has the same lengths.
+    pub perplexity: BTreeMap<u64, BTreeMap<usize, f64>>,
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// Name of the cell.
+    pub label: String,
+    /// Perplexity at the attention length of training.
+    pub init: Option<Interval>,
+    /// Perplexity at the attention length with the lowest mean.
+    pub best: Option<Interval>,
+    /// The smallest attention length that reaches the best mean.
+    pub attention: Option<usize>,
+    /// Perplexity at every attention length.
+    pub lengths: BTreeMap<usize, Interval>,
+    /// What is published of it.
+    pub published: PublishedRow,
+}
+
+/// How an expected order came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The whole interval of the difference has the expected sign.
+    Holds,
+    /// The interval reaches over zero, or there is none.
+    WithinTheInterval,
+    /// The whole interval has the other sign.
+    Violated,
+    /// A cell has no result.
+    Unknown,
+}
+
+impl Verdict {
+    fn of(difference: Option<Interval>) -> Self {
+        match difference {
+            None => Verdict::Unknown,
+            Some(Interval { mean, half_width: Some(half), .. }) if mean > half => Verdict::Holds,
+            Some(Interval { mean, half_width: Some(half), .. }) if mean < -half => Verdict::Violated,
+            Some(_) => Verdict::WithinTheInterval,
+        }
+    }
+
+    /// The verdict in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds",
+            Verdict::WithinTheInterval => "within the interval",
+            Verdict::Violated => "violated",
+            Verdict::Unknown => "no result",
+        }
+    }
+}
+
+/// An expected order with what was found.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// The order.
+    pub expected: Expectation,
+    /// Perplexity of the worse less that of the better, paired by seed.
+    pub difference: Option<Interval>,
+    /// How it came out.
+    pub verdict: Verdict,
+}
+
+/// The results of a sweep, worked out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Title.
+    pub name: String,
+    /// One row a cell.
+    pub rows: Vec<Row>,
+    /// One an expected order.
+    pub checks: Vec<Check>,
+}
+
+impl CellResult {
+    /// The mean at every attention length.
+    fn lengths(&self) -> BTreeMap<usize, Interval> {
+        let lengths = self.perplexity.values().flat_map(|by_length| by_length.keys().copied());
+        let at = |length: usize| Interval::of(&self.at(length).into_values().collect::<Vec<_>>());
+        lengths.filter_map(|length| Some((length, at(length)?))).collect()
+    }
+
+    /// Perplexity by seed at one attention length.
+    fn at(&self, length: usize) -> BTreeMap<u64, f64> {
+        let value =
+            |(seed, by_length): (&u64, &BTreeMap<usize, f64>)| Some((*seed, *by_length.get(&length)?));
+        self.perplexity.iter().filter_map(value).collect()
+    }
+
+    /// The attention length with the lowest mean.
+    fn best(&self) -> Option<usize> {
+        let lowest = |a: &(usize, Interval), b: &(usize, Interval)| a.1.mean.total_cmp(&b.1.mean);
+        Some(self.lengths().into_iter().min_by(lowest)?.0)
+    }
+
+    fn row(&self) -> Row {
+        let lengths = self.lengths();
+        let best = self.best().and_then(|length| lengths.get(&length).copied());
+        let reaches =
+            |(_, interval): &(&usize, &Interval)| best.is_some_and(|b| interval.mean <= b.mean * REACHED);
+        Row {
+            label: self.label.clone(),
+            init: lengths.get(&self.init).copied(),
+            best,
+            attention: lengths.iter().find(reaches).map(|(length, _)| *length),
+            lengths,
+            published: self.published.clone(),
+        }
+    }
+}
+
+impl Summary {
+    /// Works out rows and checks.
+    pub fn new(name: &str, cells: &[CellResult], expectations: &[Expectation]) -> Self {
+        let check = |expected: &Expectation| {
+            let difference = paired(cells, expected);
+            Check { expected: expected.clone(), difference, verdict: Verdict::of(difference) }
+        };
+        Self {
+            name: name.into(),
+            rows: cells.iter().map(CellResult::row).collect(),
+            checks: expectations.iter().map(check).collect(),
+        }
+    }
+
+    /// The summary as Markdown.
+    pub fn markdown(&self) -> String {
+        let mut text = format!("# {}\n\n", self.name);
+        text.push_str(
+            "Perplexity, mean and 95 % confidence interval over seeds. `init` is at the attention length of\n\
+             training, `best` at the best one; `attention` is the smallest length that reaches the best.\n\n",
+        );
+        text.push_str(
+            "| cell | seeds | init | best | attention | published row | init | best | attention |\n\
+             |---|---|---|---|---|---|---|---|---|\n",
+        );
+        for row in &self.rows {
+            let interval = |i: Option<Interval>| i.map_or("–".into(), |i| i.text());
+            let published = |value: Option<f64>| value.map_or("–".into(), |v| format!("{v:.2}"));
+            text.push_str(&format!(
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+                row.label,
+                row.init.map_or(0, |i| i.count),
+                interval(row.init),
+                interval(row.best),
+                or_dash(row.attention),
+                if row.published.row.is_empty() { "–" } else { &row.published.row },
+                published(row.published.init),
+                published(row.published.best),
+                or_dash(row.published.attention),
+            ));
+        }
+        text + &self.lengths_markdown() + &self.checks_markdown()
+    }
+
+    fn lengths_markdown(&self) -> String {
+        let mut text = "\n## By attention length\n\n".to_string();
+        for row in &self.rows {
+            let each: Vec<String> =
+                row.lengths.iter().map(|(length, i)| format!("{length}: {}", i.text())).collect();
+            text.push_str(&format!("- {}: {}\n", row.label, each.join(", ")));
+        }
+        text
+    }
+
+    fn checks_markdown(&self) -> String {
+        if self.checks.is_empty() {
+            return String::new();
+        }
+        let mut text = "\n## Expected orders\n\n\
+            The difference of perplexities is paired by seed; above 0 is as expected.\n\n\
+            | lower | higher | at | difference | verdict |\n|---|---|---|---|---|\n"
+            .to_string();
+        for check in &self.checks {
+            text.push_str(&format!(
+                "| {} | {} | {} | {} | {} |\n",
+                check.expected.better,
+                check.expected.than,
+                match check.expected.at {
+                    At::Init => "init",
+                    At::Best => "best",
+                },
+                check.difference.map_or("–".into(), |d| d.text()),
+                check.verdict.words(),
+            ));
+        }
+        text
+    }
+}
+
+/// Differences between two cells, seed by seed.
+fn paired(cells: &[CellResult], expected: &Expectation) -> Option<Interval> {
+    let values = |label: &str| {
+        let cell = cells.iter().find(|cell| cell.label == label)?;
+        Some(cell.at(match expected.at {
+            At::Init => cell.init,
+            At::Best => cell.best()?,
+        }))
+    };
+    let (better, than) = (values(&expected.better)?, values(&expected.than)?);
+    let differences: Vec<f64> = better.iter().filter_map(|(seed, b)| Some(than.get(seed)? - b)).collect();
+    Interval::of(&differences)
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or("–".into(), |v| v.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(label: &str, published: PublishedRow, table: &[(u64, &[(usize, f64)])]) -> CellResult {
+        let perplexity =
+            table.iter().map(|(seed, lengths)| (*seed, lengths.iter().copied().collect())).collect();
+        CellResult { label: label.into(), init: 64, published, perplexity }
+    }
+
+    fn expected(better: &str, than: &str, at: At) -> Expectation {
+        Expectation { better: better.into(), than: than.into(), at }
+    }
+
+    fn summary() -> Summary {
+        let row = |row: &str, init, best, attention| PublishedRow {
+            row: row.into(),
+            init: Some(init),
+            best: Some(best),
+            attention: Some(attention),
+        };
+        let ours = cell(
+            "ours",
+            row("T-XL (128M)", 27.02, 26.77, 500),
+            &[
+                (1, &[(64, 101.0), (128, 99.01), (256, 99.0)]),
+                (2, &[(64, 103.0), (128, 101.01), (256, 101.0)]),
+                (3, &[(64, 102.0), (128, 100.01), (256, 100.0)]),
+            ],
+        );
+        let none = cell(
+            "none",
+            row("no recurrence", 29.59, 29.02, 260),
+            &[(1, &[(64, 109.0)]), (2, &[(64, 111.0)]), (3, &[(64, 110.0)])],
+        );
+        let failed = cell("failed", PublishedRow::default(), &[]);
+        let checks = [
+            expected("ours", "none", At::Best),
+            expected("none", "ours", At::Init),
+            expected("ours", "ours", At::Best),
+            expected("ours", "failed", At::Best),
+        ];
+        Summary::new("Test", &[ours, none, failed], &checks)
+    }
+
+    #[test]
+    fn table_reads_as_it_should() {
+        // By hand: standard deviation 1, so ± 4.3027 / sqrt(3) = 2.48; differences between cells are the
+        // same for each seed, so their interval has no width.
+        let text = summary().markdown();
+        let golden = "\
+| ours | 3 | 102.00 ± 2.48 | 100.00 ± 2.48 | 128 | T-XL (128M) | 27.02 | 26.77 | 500 |
+| none | 3 | 110.00 ± 2.48 | 110.00 ± 2.48 | 64 | no recurrence | 29.59 | 29.02 | 260 |
+| failed | 0 | – | – | – | – | – | – | – |
+
+## By attention length
+
+- ours: 64: 102.00 ± 2.48, 128: 100.01 ± 2.48, 256: 100.00 ± 2.48
+- none: 64: 110.00 ± 2.48
+- failed: 
+
+## Expected orders
+
+The difference of perplexities is paired by seed; above 0 is as expected.
+
+| lower | higher | at | difference | verdict |
+|---|---|---|---|---|
+| ours | none | best | 10.00 ± 0.00 | holds |
+| none | ours | init | -8.00 ± 0.00 | violated |
+| ours | ours | best | 0.00 ± 0.00 | within the interval |
+| ours | failed | best | – | no result |
+";
+        assert!(text.ends_with(golden), "{text}");
+    }
+
+    #[test]
+    fn one_seed_decides_nothing() {
+        let cells = [
+            cell("a", PublishedRow::default(), &[(1, &[(64, 10.0)])]),
+            cell("b", PublishedRow::default(), &[(1, &[(64, 20.0)])]),
+        ];
+        let summary = Summary::new("Test", &cells, &[expected("a", "b", At::Best)]);
+        assert_eq!(summary.checks[0].verdict, Verdict::WithinTheInterval);
+        assert_eq!(summary.checks[0].difference.unwrap().mean, 10.0);
+    }
+}
