@@ -38,5 +38,6 @@ pub use shard::{
     SHARD_VERSION, ShardHeader,
 };
 pub use tokenizer::{
-    EOS, Encoder, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions, UNK, train_tokenizer,
+    EOS, Encoder, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions, UNK, detokenize, detokenize_after,
+    train_tokenizer,
 };

@@ -18,6 +18,8 @@ pub enum Purpose {
     Roll = 6,
     /// Order of sentences; counter: epoch.
     Sentences = 7,
+    /// Positions that an evaluation looks at; counter: which protocol.
+    Evaluation = 20,
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche.

@@ -2,6 +2,7 @@
 
 mod commands;
 mod failure;
+mod folder;
 mod output;
 mod session;
 
@@ -39,6 +40,8 @@ enum Command {
     Eval(commands::eval::EvalArgs),
     /// Let a model write.
     Generate(commands::generate::GenerateArgs),
+    /// Average the weights of checkpoints.
+    Average(commands::average::AverageArgs),
     /// Write the log-probabilities a model gives to token ids.
     Score(commands::score::ScoreArgs),
     /// Compare a model with reference numbers.
@@ -56,6 +59,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Sweep(args) => commands::sweep::run(args, comm, out),
         Command::Eval(args) => commands::eval::run(args, comm, out),
         Command::Generate(args) => commands::generate::run(args, json || comm.rank() != 0, out),
+        Command::Average(args) => commands::average::run(args, out),
         Command::Score(args) => commands::score::run(args),
         Command::Parity(args) => commands::parity::run(args, out),
         Command::Bench(args) => commands::bench::run(args, comm, out),

@@ -2,6 +2,7 @@
 //! their proof with the command: T20 to T23 and T25 in the trainer's evaluation and generation, T24 in `sweep.rs`, T26 with
 //! the recipes.
 
+mod copying;
 mod data;
 mod encodings;
 mod memory;

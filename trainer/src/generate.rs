@@ -33,16 +33,32 @@ pub struct Generator<'a> {
 impl<'a> Generator<'a> {
     /// Reads `prompt` (at least one token) in segments of `segment` tokens.
     pub fn new(model: &'a LanguageModel, prompt: &[i64], segment: usize, sampling: Sampling) -> Self {
-        let mut memory = model.memory_start(1);
-        let (last, context) = match prompt.split_last() {
-            Some((last, context)) => (*last, context),
+        let memory = model.memory_start(1);
+        let (first, rest) = match prompt.split_first() {
+            Some((first, rest)) => (*first, rest),
             None => (0, &[][..]),
         };
-        for part in context.chunks(segment.max(1)) {
+        let mut this = Self { model, sampling, memory, last: first, drawn: 0 };
+        this.read(rest, segment);
+        this
+    }
+
+    /// Reads more text, in segments of `segment` tokens. What was read and written before stays in the
+    /// memory.
+    pub fn read(&mut self, ids: &[i64], segment: usize) {
+        let Some((last, others)) = ids.split_last() else { return };
+        // The last token waits: it enters the memory when the one after it is asked for.
+        let waiting: Vec<i64> = std::iter::once(self.last).chain(others.iter().copied()).collect();
+        for part in waiting.chunks(segment.max(1)) {
             let ids = Tensor::from_slice(part).unsqueeze(0);
-            memory = tch::no_grad(|| model.model.forward(&ids, &memory, None)).memory;
+            self.memory = tch::no_grad(|| self.model.model.forward(&ids, &self.memory, None)).memory;
         }
-        Self { model, sampling, memory, last, drawn: 0 }
+        self.last = *last;
+    }
+
+    /// Chooses tokens in another way from now on.
+    pub fn set_sampling(&mut self, sampling: Sampling) {
+        self.sampling = sampling;
     }
 
     /// Log-probabilities of the token after the text so far, `[vocab_size]`; the last token enters the
@@ -118,6 +134,8 @@ fn candidates(log_probs: &[f64], sampling: Sampling) -> Vec<(usize, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use segue_configs::{MemoryStart, ModelConfig, TransfoXlConfig};
+
     use super::*;
 
     const ALL: Sampling = Sampling { top_k: 0, top_p: 1.0, temperature: 1.0, exclude: None, seed: 1 };
@@ -153,6 +171,68 @@ mod tests {
         let chi_square: f64 = (1..4).map(|i| (counts[i] - expected[i]).powi(2) / expected[i]).sum();
         // 0.999 quantile for two degrees of freedom.
         assert!(chi_square < 13.8, "{counts:?}");
+    }
+
+    /// A model without memory at the start, and text whose every token it has room to remember.
+    fn small_model() -> LanguageModel {
+        crate::libtorch::set_threads(1);
+        let config = TransfoXlConfig {
+            vocab_size: 60,
+            d_model: 16,
+            n_head: 2,
+            d_inner: 24,
+            n_layer: 2,
+            mem_len: 100,
+            init_std: 0.3,
+            memory_start: MemoryStart::Empty,
+            ..Default::default()
+        };
+        LanguageModel::new(&ModelConfig::TransfoXl(config), 4, Kind::Double)
+    }
+
+    #[test]
+    fn t25_memory_generation_equals_recomputing_the_whole_text() {
+        let model = small_model();
+        let prompt: Vec<i64> = (0..13).map(|i| i * i % 60).collect();
+        let sampling = Sampling { top_k: 40, seed: 7, ..ALL };
+        let with_memory: Vec<i64> = Generator::new(&model, &prompt, 5, sampling).take(30).collect();
+        let mut text = prompt.clone();
+        for drawn in 0..30 {
+            let ids = Tensor::from_slice(&text).unsqueeze(0);
+            let out = tch::no_grad(|| model.model.forward(&ids, &model.memory_start(1), None));
+            let last = tch::no_grad(|| model.model.log_probs(&out.hidden)).get(0).get(text.len() as i64 - 1);
+            let log_probs = Vec::<f64>::try_from(last).unwrap();
+            let uniform = Stream::new(7, Purpose::Sampling, &[]).uniform(drawn);
+            text.push(choose(&log_probs, sampling, uniform) as i64);
+        }
+        assert_eq!(with_memory, text[13..]);
+        let again: Vec<i64> = Generator::new(&model, &prompt, 13, sampling).take(30).collect();
+        assert_eq!(again, with_memory);
+    }
+
+    #[test]
+    fn t25_support_is_the_40_most_probable_and_ratios_stay() {
+        let log_probs: Vec<f64> = (0..60).map(|i| -0.1 * (i * 7 % 60) as f64).collect();
+        let kept = candidates(&log_probs, Sampling { top_k: 40, ..ALL });
+        assert_eq!(kept.len(), 40);
+        let least = kept.iter().map(|(i, _)| log_probs[*i]).fold(f64::INFINITY, f64::min);
+        let better = log_probs.iter().filter(|p| **p >= least).count();
+        assert_eq!(better, 40);
+        for (token, weight) in &kept {
+            let ratio = (log_probs[*token] - log_probs[kept[0].0]).exp();
+            assert!((weight / kept[0].1 - ratio).abs() < 1e-12);
+        }
+    }
+
+    #[test]
+    fn text_read_in_pieces_is_text_read_at_once() {
+        let model = small_model();
+        let greedy = Sampling { temperature: 0.0, ..ALL };
+        let mut pieces = Generator::new(&model, &[1, 2, 3], 2, greedy);
+        pieces.read(&[], 2);
+        pieces.read(&[4, 5, 6, 7], 3);
+        let whole = Generator::new(&model, &[1, 2, 3, 4, 5, 6, 7], 8, greedy);
+        assert_eq!(pieces.take(10).collect::<Vec<_>>(), whole.take(10).collect::<Vec<_>>());
     }
 
     #[test]

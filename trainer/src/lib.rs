@@ -4,6 +4,7 @@ pub mod checkpoint;
 pub mod cost;
 pub mod engine;
 mod error;
+pub mod evaluation;
 pub mod generate;
 pub mod libtorch;
 pub mod model;

@@ -4,6 +4,7 @@ mod byte_level;
 mod bytes;
 mod characters;
 mod count;
+mod detokenize;
 mod huggingface;
 mod import;
 mod interface;
@@ -14,6 +15,7 @@ mod subword;
 mod train;
 mod words;
 
+pub use detokenize::{detokenize, detokenize_after};
 pub use interface::{EOS, Encoder, Tokenizer, TokenizerKind, UNK};
 pub use store::TOKENIZER_FILE;
 pub(crate) use train::train_on;

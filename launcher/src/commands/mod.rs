@@ -1,5 +1,6 @@
 //! One file a command: arguments, a call into the crates, words for the result.
 
+pub mod average;
 pub mod bench;
 pub mod data;
 mod dry_run;

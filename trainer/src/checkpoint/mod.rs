@@ -2,6 +2,7 @@
 //!
 //! Layout, formats and guarantees are in `docs/checkpoints.md`.
 
+mod average;
 mod files;
 mod manifest;
 mod model_folder;
@@ -9,6 +10,7 @@ mod tensors;
 mod training;
 mod writer;
 
+pub use average::average;
 pub use manifest::{MANIFEST, Manifest};
 pub use model_folder::{ModelFolder, load_language_model};
 pub use tensors::{TensorFile, read_tensors, write_tensors};

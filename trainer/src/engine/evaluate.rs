@@ -51,7 +51,8 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    fn new(nats: f64, targets: u64, stream: &TokenStream) -> Self {
+    /// Of a sum over targets of a stream.
+    pub(crate) fn new(nats: f64, targets: u64, stream: &TokenStream) -> Self {
         let (bytes, chars, loss) = (stream.bytes(), stream.chars(), nats / targets as f64);
         Self {
             nats,

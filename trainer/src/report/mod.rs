@@ -1,13 +1,16 @@
-//! What a run leaves for people: `metrics.jsonl` and TensorBoard event files; and of many runs, the table and
-//! chart of a sweep.
+//! What a run leaves for people: `metrics.jsonl` and TensorBoard event files; of many runs, the table and
+//! chart of a sweep; and charts.
 
 mod ablation;
+mod chart;
 mod interval_chart;
 mod metrics;
 mod statistics;
+mod svg;
 mod tensorboard;
 
 pub use ablation::{CellResult, Check, Row, Summary, Verdict};
+pub use chart::{IntervalChart, IntervalRow, LineChart, Point, Series};
 pub use interval_chart::interval_chart;
 pub use metrics::MetricsFile;
 pub use statistics::{Interval, student_t_975};

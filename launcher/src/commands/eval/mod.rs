@@ -1,6 +1,14 @@
-use std::path::PathBuf;
+//! `segue eval`: perplexity of a split, and other protocols below it, one file each.
 
-use clap::{Args, ValueEnum};
+mod dynamic;
+mod recl;
+mod sliding;
+mod speed;
+pub mod subject;
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::{DocumentEnd, EvalConfig};
 use segue_dataloader::{Corpus, Documents, Split};
@@ -18,12 +26,16 @@ use crate::output::{Output, Unit};
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  segue eval --model runs/wikitext2 --corpus corpora/wikitext2 --split test --lanes 1 --mem-len 400\n\n\
-    Works under mpirun too; the result has the same bits at any number of ranks."
+    Works under mpirun too; the result has the same bits at any number of ranks.",
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
 )]
 pub struct EvalArgs {
+    #[command(subcommand)]
+    protocol: Option<Protocol>,
     /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
-    #[arg(long)]
-    model: PathBuf,
+    #[arg(long, required = true)]
+    model: Option<PathBuf>,
     /// Corpus folder; for a run folder, the one it was trained on.
     #[arg(long)]
     corpus: Option<PathBuf>,
@@ -56,8 +68,21 @@ pub struct EvalArgs {
     threads: usize,
 }
 
+/// Other ways to look at a model.
+#[derive(Subcommand)]
+enum Protocol {
+    /// Predict each token from a window that slides by one and is computed anew.
+    Sliding(sliding::SlidingArgs),
+    /// Measure what a token costs with and without state reuse.
+    Speed(speed::SpeedArgs),
+    /// Measure how much context the models of a group make use of.
+    Recl(recl::ReclArgs),
+    /// Evaluate while the model adapts to the text.
+    Dynamic(dynamic::DynamicArgs),
+}
+
 #[derive(Clone, Copy, ValueEnum)]
-enum SplitName {
+pub enum SplitName {
     Train,
     Valid,
     Test,
@@ -93,14 +118,26 @@ impl From<DocumentEndName> for DocumentEnd {
     }
 }
 
-/// Evaluates and prints perplexity and bits.
-pub fn run(args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+/// Runs the protocol that is named, or evaluates a split.
+pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    match (args.protocol.take(), args.model.take()) {
+        (Some(Protocol::Sliding(args)), _) => sliding::run(args, out),
+        (Some(Protocol::Speed(args)), _) => speed::run(args, out),
+        (Some(Protocol::Recl(args)), _) => recl::run(args, out),
+        (Some(Protocol::Dynamic(args)), _) => dynamic::run(args, out),
+        (None, Some(model)) => run_split(&model, args, comm, out),
+        (None, None) => Err(Failure::new(USAGE, "give --model")),
+    }
+}
+
+/// Evaluates a split and prints perplexity and bits.
+fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(args.threads);
-    let folder = ModelFolder::open(&args.model)?;
+    let folder = ModelFolder::open(model)?;
     for refused in &folder.refused {
         out.line(&format!("passed over: {refused}"));
     }
-    let corpus = Corpus::open(&corpus_folder(&args)?)?;
+    let corpus = Corpus::open(&corpus_folder(model, args.corpus.as_deref())?)?;
     let mut config = folder.config.clone();
     config.fit_vocabulary(corpus.vocab_size(), None)?;
     let mut model = load_language_model(&folder, Kind::Float)?;
@@ -137,24 +174,25 @@ pub fn describe(e: &Evaluation) -> String {
     )
 }
 
-fn corpus_folder(args: &EvalArgs) -> Result<PathBuf, Failure> {
-    if let Some(corpus) = &args.corpus {
-        return Ok(corpus.clone());
+/// The corpus that is named, or the one that a run was trained on.
+pub fn corpus_folder(model: &Path, named: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(corpus) = named {
+        return Ok(corpus.into());
     }
-    let record = args.model.join("config.json");
+    let record = model.join("config.json");
     let text = std::fs::read_to_string(&record).unwrap_or_default();
     let corpus = serde_json::from_str::<Value>(&text)
         .ok()
         .and_then(|c| Some(c["data"]["corpus"].as_str()?.to_string()));
     corpus.map(PathBuf::from).ok_or_else(|| {
         let message =
-            format!("{} does not say which corpus it was trained on; give --corpus", args.model.display());
+            format!("{} does not say which corpus it was trained on; give --corpus", model.display());
         Failure::new(USAGE, message)
     })
 }
 
 /// Ids mean the same to model and corpus only where both have the same tokenizer.
-fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus) -> Result<(), Failure> {
+pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus) -> Result<(), Failure> {
     // A folder from elsewhere may have none that this program reads.
     let Ok(tokenizer) = folder.tokenizer() else { return Ok(()) };
     let (own, other) = (tokenizer.fingerprint(), &corpus.info().tokenizer.fingerprint);

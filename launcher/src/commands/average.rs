@@ -1,0 +1,58 @@
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use segue_trainer::checkpoint;
+use serde_json::{Value, json};
+
+use super::at_least_one;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Arguments of `segue average`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue average runs/mine/checkpoints/step-00001000 runs/mine/checkpoints/step-00001500 --output averaged\n  \
+    segue average --run runs/mine --last 3 --output averaged")]
+pub struct AverageArgs {
+    /// Checkpoints, or folders in Hugging Face's layout, of one model.
+    #[arg(value_name = "DIR", required_unless_present = "run", conflicts_with = "run")]
+    sources: Vec<PathBuf>,
+    /// Run folder whose newest checkpoints are averaged.
+    #[arg(long)]
+    run: Option<PathBuf>,
+    /// How many of them; all that are there where not given.
+    #[arg(long, requires = "run", value_parser = at_least_one)]
+    last: Option<usize>,
+    /// Model folder to make.
+    #[arg(long)]
+    output: PathBuf,
+}
+
+/// Averages the weights into a model folder.
+pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
+    let sources = match &args.run {
+        None => args.sources,
+        Some(run) => newest(run, args.last)?,
+    };
+    checkpoint::average(&sources, &args.output)?;
+    out.line(&format!("the mean of {} checkpoints is in {}", sources.len(), args.output.display()));
+    Ok(json!({ "sources": sources, "output": args.output }))
+}
+
+/// The newest `count` checkpoints of a run, oldest first.
+fn newest(run: &Path, count: Option<usize>) -> Result<Vec<PathBuf>, Failure> {
+    let folder = run.join("checkpoints");
+    let all = checkpoint::list(&folder)?;
+    let count = count.unwrap_or(all.len());
+    if all.is_empty() || all.len() < count {
+        let message = format!(
+            "{} holds {} checkpoints, not {}; ask for fewer, or train with a larger checkpoint.keep",
+            folder.display(),
+            all.len(),
+            count.max(1)
+        );
+        return Err(Failure::new(66, message));
+    }
+    let surplus = all.len() - count;
+    Ok(all.into_iter().skip(surplus).map(|(_, path)| path).collect())
+}

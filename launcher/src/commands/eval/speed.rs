@@ -1,0 +1,162 @@
+use std::path::PathBuf;
+
+use clap::Args;
+use segue_configs::ModelConfig;
+use segue_trainer::checkpoint::{ModelFolder, load_language_model};
+use segue_trainer::evaluation::{SpeedOptions, SpeedPoint, SpeedReport, THESIS_RATIOS, speed};
+use segue_trainer::objective::LanguageModel;
+use segue_trainer::report::{LineChart, Point, Series};
+use serde_json::{Value, json};
+use tch::Kind;
+
+use crate::commands::at_least_one;
+use crate::failure::{CHECK_FAILED, Failure, USAGE};
+use crate::folder::ResultFolder;
+use crate::output::{Output, Unit};
+
+/// Seed of fresh weights: what they are does not matter for the time.
+const SEED: u64 = 1;
+
+/// Arguments of `segue eval speed`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue eval speed --model runs/wikitext2 --output speed\n  \
+    segue eval speed model.n_layer=12 model.d_model=64 model.n_head=8 model.d_inner=256 model.vocab_size=204\n\n\
+    Exits with 1 where both protocols do not give the same losses.")]
+pub struct SpeedArgs {
+    /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
+    #[arg(long, conflicts_with_all = ["config", "overrides"])]
+    model: Option<PathBuf>,
+    /// Recipe of a model that gets fresh weights.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Attention lengths.
+    #[arg(long, value_delimiter = ',', default_value = "100,200,400,800", value_name = "N,..", value_parser = at_least_one)]
+    lengths: Vec<usize>,
+    /// Tokens of a segment with state reuse; the attention length where not given.
+    #[arg(long, value_parser = at_least_one)]
+    segment: Option<usize>,
+    /// Timed repetitions, after one that is not timed; the median counts.
+    #[arg(long, default_value_t = 5, value_parser = at_least_one)]
+    repeats: usize,
+    /// Seconds that a repetition lasts at least.
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// Folder for speed.json, speed.csv and speed.svg.
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Threads of libtorch.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    threads: usize,
+    /// Values of the recipe, by dotted name.
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+/// Measures both protocols, prints a table, and writes it down where asked.
+pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
+    segue_trainer::libtorch::set_threads(args.threads);
+    segue_trainer::libtorch::keep_freed_memory();
+    let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
+    let mut model = model(&args)?;
+    let options = SpeedOptions {
+        lengths: args.lengths.clone(),
+        segment: args.segment.unwrap_or(0),
+        repeats: args.repeats,
+        seconds: args.seconds,
+    };
+    let bar = out.progress(0, Unit::Steps, "measure");
+    let report = speed(&mut model, &options, |done, whole| bar.set_of(done, whole))?;
+    drop(bar);
+    print(&report, out);
+    let mut result = json!(report);
+    result["model"] = ModelConfig::TransfoXl(model.model.config().clone()).to_json();
+    result["threads"] = json!(args.threads);
+    if let Some(folder) = folder {
+        folder.write_json("speed.json", &result)?;
+        folder.write_csv("speed.csv", &HEADER, &report.points.iter().map(row).collect::<Vec<_>>())?;
+        folder.write("speed.svg", &chart(&report).svg())?;
+        out.line(&format!("written to {}", folder.path().display()));
+    }
+    result["exit_code"] = json!(if report.agreement.holds { 0 } else { CHECK_FAILED });
+    Ok(result)
+}
+
+fn model(args: &SpeedArgs) -> Result<LanguageModel, Failure> {
+    if let Some(model) = &args.model {
+        return Ok(load_language_model(&ModelFolder::open(model)?, Kind::Float)?);
+    }
+    if args.config.is_none() && args.overrides.is_empty() {
+        return Err(Failure::new(USAGE, "give --model, or a shape by --config or model.KEY=VALUE"));
+    }
+    let mut config = segue_configs::load(args.config.as_deref(), &args.overrides)?.config;
+    if config.model.vocab_size() == 0 {
+        return Err(Failure::new(USAGE, "there is no corpus to take it from: give model.vocab_size=N"));
+    }
+    let vocabulary = config.model.vocab_size();
+    config.model.fit_vocabulary(vocabulary, None)?;
+    Ok(LanguageModel::new(&config.model, SEED, Kind::Float))
+}
+
+const HEADER: [&str; 6] =
+    ["attention", "segment", "vanilla_seconds", "recurrent_seconds", "ratio", "thesis_ratio"];
+
+fn row(point: &SpeedPoint) -> Vec<String> {
+    vec![
+        point.attention.to_string(),
+        point.segment.to_string(),
+        point.vanilla.to_string(),
+        point.recurrent.to_string(),
+        point.ratio.to_string(),
+        point.thesis.map_or(String::new(), |ratio| ratio.to_string()),
+    ]
+}
+
+fn print(report: &SpeedReport, out: &Output) {
+    out.line(&format!(
+        "{:>9} {:>16} {:>18} {:>8} {:>8}",
+        "attention", "vanilla ms/token", "recurrent ms/token", "slower", "thesis"
+    ));
+    for p in &report.points {
+        let thesis = p.thesis.map_or(String::new(), |ratio| format!("{ratio:.0}×"));
+        out.line(&format!(
+            "{:>9} {:>16.3} {:>18.5} {:>8} {thesis:>8}",
+            p.attention,
+            p.vanilla * 1e3,
+            p.recurrent * 1e3,
+            format!("{:.1}×", p.ratio)
+        ));
+    }
+    if let (Some(line), Some(power)) = (report.line, report.power) {
+        out.line(&format!(
+            "ratio = {:.2} + {:.4} × length, R² {:.4}; as a power of the length: exponent {:.3}, R² {:.4}",
+            line.intercept, line.slope, line.r_squared, power.slope, power.r_squared
+        ));
+    }
+    let a = report.agreement;
+    out.line(&format!(
+        "losses of both over the same {} tokens differ by {:.1e} at most (limit {:.0e}){}",
+        a.window,
+        a.difference,
+        a.limit,
+        if a.holds { "" } else { ": FAILS" }
+    ));
+}
+
+fn chart(report: &SpeedReport) -> LineChart {
+    let points = |pairs: Vec<(f64, f64)>| pairs.into_iter().map(Point::from).collect();
+    let measured = report.points.iter().map(|p| (p.attention as f64, p.ratio)).collect();
+    let mut chart = LineChart::new(
+        "Evaluation without state reuse, against evaluation with it",
+        "attention length",
+        "times slower per token",
+    )
+    .with(Series::new("measured", points(measured)));
+    let longest = report.points.iter().map(|p| p.attention).max().unwrap_or(0);
+    let thesis: Vec<(f64, f64)> =
+        THESIS_RATIOS.iter().filter(|(l, _)| *l <= longest).map(|(l, ratio)| (*l as f64, *ratio)).collect();
+    if !thesis.is_empty() {
+        chart = chart.with(Series::new("thesis", points(thesis)));
+    }
+    chart
+}

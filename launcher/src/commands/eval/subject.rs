@@ -1,0 +1,69 @@
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use segue_dataloader::{Corpus, TokenStream};
+use segue_trainer::checkpoint::{ModelFolder, load_language_model};
+use segue_trainer::objective::LanguageModel;
+use tch::Kind;
+
+use super::{SplitName, check_tokenizer, corpus_folder};
+use crate::commands::at_least_one;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Which model looks at which text.
+#[derive(Args)]
+pub struct SubjectArgs {
+    /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
+    #[arg(long)]
+    pub model: PathBuf,
+    #[command(flatten)]
+    pub text: TextArgs,
+}
+
+/// Which text is looked at.
+#[derive(Args)]
+pub struct TextArgs {
+    /// Corpus folder; for a run folder, the one it was trained on.
+    #[arg(long)]
+    pub corpus: Option<PathBuf>,
+    /// Part of the corpus.
+    #[arg(long, value_enum, default_value = "valid")]
+    pub split: SplitName,
+    /// Threads of libtorch.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    pub threads: usize,
+}
+
+/// A model and the text it looks at; both have the same tokenizer.
+pub struct Subject {
+    pub folder: ModelFolder,
+    pub model: LanguageModel,
+    pub corpus: Corpus,
+    pub stream: TokenStream,
+}
+
+impl SubjectArgs {
+    /// Opens both.
+    pub fn open(&self, out: &Output) -> Result<Subject, Failure> {
+        Subject::open(&self.model, &self.text, out)
+    }
+}
+
+impl Subject {
+    /// Opens a model and a split.
+    pub fn open(model: &Path, text: &TextArgs, out: &Output) -> Result<Subject, Failure> {
+        segue_trainer::libtorch::set_threads(text.threads);
+        let folder = ModelFolder::open(model)?;
+        for refused in &folder.refused {
+            out.line(&format!("passed over: {refused}"));
+        }
+        let corpus = Corpus::open(&corpus_folder(model, text.corpus.as_deref())?)?;
+        let mut config = folder.config.clone();
+        config.fit_vocabulary(corpus.vocab_size(), None)?;
+        let model = load_language_model(&folder, Kind::Float)?;
+        check_tokenizer(&folder, &corpus)?;
+        let stream = corpus.tokens(text.split.into())?;
+        Ok(Subject { folder, model, corpus, stream })
+    }
+}

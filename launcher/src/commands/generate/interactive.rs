@@ -1,0 +1,245 @@
+//! A conversation in the terminal: each line that is typed is read by the model, which writes on from it.
+
+use std::io::{self, BufRead, Write};
+
+use segue_dataloader::{Tokenizer, TokenizerKind};
+use segue_trainer::generate::{Generator, Sampling};
+use segue_trainer::objective::LanguageModel;
+
+use super::SEGMENT;
+
+const HELP: &str = "\
+Type text; the model reads it and writes on. It remembers what was read and written before.
+  /reset          forget everything
+  /tokens N       write N tokens after each line
+  /top-k K        choose among the K most probable tokens, 0 for all
+  /temperature T  below 1 sharper, above 1 flatter, 0 always the most probable token
+  /help           this list
+  /quit           end (so does Ctrl-D)
+";
+
+/// What the model has read so far, and how it goes on.
+pub struct Session<'a> {
+    model: &'a LanguageModel,
+    tokenizer: &'a Tokenizer,
+    sampling: Sampling,
+    tokens: usize,
+    generator: Option<Generator<'a>>,
+}
+
+/// What a line asks for.
+#[derive(Debug, PartialEq)]
+enum Request<'a> {
+    Text(&'a str),
+    Reset,
+    Tokens(usize),
+    TopK(usize),
+    Temperature(f64),
+    Help,
+    Quit,
+    Wrong(String),
+}
+
+impl<'a> Session<'a> {
+    /// A session that has read nothing.
+    pub fn new(
+        model: &'a LanguageModel,
+        tokenizer: &'a Tokenizer,
+        sampling: Sampling,
+        tokens: usize,
+    ) -> Self {
+        Self { model, tokenizer, sampling, tokens, generator: None }
+    }
+
+    /// Answers lines of `input` on `output` until it ends or `/quit`.
+    pub fn converse(&mut self, mut input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+        let mut line = String::new();
+        loop {
+            write!(output, "> ")?;
+            output.flush()?;
+            line.clear();
+            if input.read_line(&mut line)? == 0 {
+                return writeln!(output);
+            }
+            match request(line.trim_end_matches(['\n', '\r'])) {
+                Request::Quit => return Ok(()),
+                Request::Help => write!(output, "{HELP}")?,
+                Request::Wrong(why) => writeln!(output, "{why}")?,
+                Request::Reset => self.generator = None,
+                Request::Tokens(tokens) => self.tokens = tokens,
+                Request::TopK(top_k) => self.change(|sampling| sampling.top_k = top_k),
+                Request::Temperature(t) => self.change(|sampling| sampling.temperature = t),
+                Request::Text(text) => self.go_on(text, &mut output)?,
+            }
+        }
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Sampling)) {
+        change(&mut self.sampling);
+        if let Some(generator) = &mut self.generator {
+            generator.set_sampling(self.sampling);
+        }
+    }
+
+    /// Reads a line and writes on from it, token by token.
+    fn go_on(&mut self, text: &str, output: &mut impl Write) -> io::Result<()> {
+        let ids = self.line_ids(text);
+        let signed: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
+        match &mut self.generator {
+            Some(generator) => generator.read(&signed, SEGMENT),
+            None => self.generator = Some(Generator::new(self.model, &signed, SEGMENT, self.sampling)),
+        }
+        let mut stream = TextStream::new(self.tokenizer, ids);
+        for token in self.generator.iter_mut().flatten().take(self.tokens) {
+            write!(output, "{}", stream.push(token as u32))?;
+            output.flush()?;
+        }
+        writeln!(output, "{}", stream.rest())
+    }
+
+    /// The ids of a typed line. To a word model a line begins after an end of line; no model can start from nothing.
+    fn line_ids(&self, text: &str) -> Vec<u32> {
+        let mut ids = Vec::new();
+        let eos = self.tokenizer.eos_id();
+        if self.tokenizer.kind() == TokenizerKind::Word {
+            ids.extend(eos);
+        }
+        self.tokenizer.encode(text, &mut ids);
+        if ids.is_empty() && self.generator.is_none() {
+            ids.push(eos.unwrap_or(0));
+        }
+        ids
+    }
+}
+
+fn request(line: &str) -> Request<'_> {
+    if !line.starts_with('/') {
+        return Request::Text(line);
+    }
+    let (name, value) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let value = value.trim();
+    let number = |make: fn(usize) -> Request<'static>| match value.parse() {
+        Ok(number) => make(number),
+        Err(_) => Request::Wrong(format!("{name} takes a whole number, not `{value}`")),
+    };
+    match name {
+        "/reset" => Request::Reset,
+        "/help" => Request::Help,
+        "/quit" => Request::Quit,
+        "/tokens" => number(Request::Tokens),
+        "/top-k" => number(Request::TopK),
+        "/temperature" => match value.parse() {
+            Ok(t) if f64::is_finite(t) && t >= 0.0 => Request::Temperature(t),
+            _ => Request::Wrong(format!("/temperature takes a number from 0 up, not `{value}`")),
+        },
+        _ => Request::Wrong(format!("there is no {name}; /help lists what there is")),
+    }
+}
+
+/// Text of tokens as they come: a character whose bytes are not all there yet is held back.
+struct TextStream<'a> {
+    tokenizer: &'a Tokenizer,
+    ids: Vec<u32>,
+    shown: usize,
+}
+
+impl<'a> TextStream<'a> {
+    /// Goes on after `ids`, whose text is known already.
+    fn new(tokenizer: &'a Tokenizer, ids: Vec<u32>) -> Self {
+        let shown = tokenizer.decode(&ids).len();
+        Self { tokenizer, ids, shown }
+    }
+
+    /// The text that one more token makes certain.
+    fn push(&mut self, id: u32) -> String {
+        // Rows of a padded vocabulary stand for no text.
+        if (id as usize) < self.tokenizer.vocab_size() {
+            self.ids.push(id);
+        }
+        let text = self.tokenizer.decode(&self.ids);
+        let certain = text.trim_end_matches('\u{fffd}').len();
+        self.take(&text[..certain])
+    }
+
+    /// What was held back.
+    fn rest(&mut self) -> String {
+        let text = self.tokenizer.decode(&self.ids);
+        self.take(&text)
+    }
+
+    fn take(&mut self, text: &str) -> String {
+        let new = text.get(self.shown..).unwrap_or_default().to_string();
+        self.shown = self.shown.max(text.len());
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_configs::{MemoryStart, ModelConfig, TransfoXlConfig};
+    use tch::Kind;
+
+    use super::*;
+
+    const GREEDY: Sampling = Sampling { top_k: 0, top_p: 1.0, temperature: 0.0, exclude: None, seed: 1 };
+
+    fn model() -> LanguageModel {
+        segue_trainer::libtorch::set_threads(1);
+        let config = TransfoXlConfig {
+            vocab_size: 128,
+            d_model: 16,
+            n_head: 2,
+            d_inner: 16,
+            n_layer: 1,
+            mem_len: 64,
+            init_std: 0.5,
+            memory_start: MemoryStart::Empty,
+            ..Default::default()
+        };
+        LanguageModel::new(&ModelConfig::TransfoXl(config), 3, Kind::Float)
+    }
+
+    fn converse(input: &str) -> String {
+        let (model, tokenizer, mut output) = (model(), Tokenizer::bytes(), Vec::new());
+        Session::new(&model, &tokenizer, GREEDY, 5).converse(input.as_bytes(), &mut output).unwrap();
+        String::from_utf8(output).unwrap()
+    }
+
+    /// What the model writes after the bytes of `text`.
+    fn continuation(text: &str, tokens: usize) -> Vec<u32> {
+        let ids: Vec<i64> = text.bytes().map(i64::from).collect();
+        Generator::new(&model(), &ids, SEGMENT, GREEDY).take(tokens).map(|id| id as u32).collect()
+    }
+
+    #[test]
+    fn memory_goes_on_from_line_to_line_until_it_is_reset() {
+        let first = continuation("ab", 5);
+        let bytes = Tokenizer::bytes();
+        let so_far = format!("ab{}cd", bytes.decode(&first));
+        let (one, two) = (bytes.decode(&first), bytes.decode(&continuation(&so_far, 5)));
+        assert_eq!(converse("ab\ncd\n/quit\n"), format!("> {one}\n> {two}\n> "));
+        let fresh = bytes.decode(&continuation("cd", 5));
+        assert_eq!(converse("ab\n/reset\ncd\n"), format!("> {one}\n> > {fresh}\n> \n"));
+    }
+
+    #[test]
+    fn commands_change_the_session_and_wrong_ones_are_named() {
+        let two = Tokenizer::bytes().decode(&continuation("ab", 2));
+        assert_eq!(converse("/tokens 2\nab"), format!("> > {two}\n> \n"));
+        assert!(converse("/tokens many\n").contains("/tokens takes a whole number, not `many`"));
+        assert!(converse("/temperature -1\n").contains("from 0 up"));
+        assert!(converse("/nothing\n").contains("/help"));
+        assert!(converse("/help\n").contains("/top-k K"));
+        assert_eq!(request("/top-k  7"), Request::TopK(7));
+        assert_eq!(request("a /quit"), Request::Text("a /quit"));
+    }
+
+    #[test]
+    fn a_character_is_shown_when_all_its_bytes_are_there() {
+        let tokenizer = Tokenizer::bytes();
+        let mut stream = TextStream::new(&tokenizer, vec![65]);
+        let shown: Vec<String> = [0xC3, 0xA9, 66, 0xC3].map(|id| stream.push(id)).to_vec();
+        assert_eq!(shown, ["", "é", "B", ""]);
+        assert_eq!(stream.rest(), "\u{fffd}");
+    }
+}

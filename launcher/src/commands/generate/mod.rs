@@ -1,0 +1,156 @@
+//! `segue generate`: text from a prompt, a conversation, or the samples of a protocol.
+
+mod interactive;
+mod samples;
+mod sampling;
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use segue_dataloader::Tokenizer;
+use segue_trainer::checkpoint::{ModelFolder, load_language_model};
+use segue_trainer::generate::{Generator, Sampling};
+use segue_trainer::objective::LanguageModel;
+use serde_json::{Value, json};
+use tch::Kind;
+
+use self::interactive::Session;
+use self::sampling::SamplingArgs;
+use super::at_least_one;
+use super::eval::look;
+use crate::failure::{Failure, USAGE};
+use crate::output::{Output, Unit};
+
+/// Tokens of the prompt read at a time.
+const SEGMENT: usize = 128;
+
+/// Arguments of `segue generate`.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  segue generate --model runs/demo/run --prompt 'fn main() {' --tokens 200 --top-k 40 --seed 7\n\n\
+    The same seed gives the same text. Without --prompt, the prompt is read from stdin; in a terminal, lines are \
+    read and continued one after another.",
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+pub struct GenerateArgs {
+    #[command(subcommand)]
+    protocol: Option<Protocol>,
+    /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
+    #[arg(long, required = true)]
+    model: Option<PathBuf>,
+    /// Text to go on from.
+    #[arg(long)]
+    prompt: Option<String>,
+    /// Tokens to write.
+    #[arg(long, default_value_t = 100)]
+    tokens: usize,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Positions of memory; the model's where not given.
+    #[arg(long)]
+    mem_len: Option<usize>,
+    /// Threads of libtorch.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    threads: usize,
+}
+
+/// Other ways to let a model write.
+#[derive(Subcommand)]
+enum Protocol {
+    /// Continue random stretches of a split, beside what really follows them.
+    Samples(samples::SamplesArgs),
+}
+
+/// Draws samples, holds a conversation, or continues one prompt. `quiet`: text goes to the result alone.
+pub fn run(mut args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
+    match (args.protocol.take(), args.model.take()) {
+        (Some(Protocol::Samples(args)), _) => samples::run(args, quiet, out),
+        (None, Some(model)) => run_prompt(&model, args, quiet, out),
+        (None, None) => Err(Failure::new(USAGE, "give --model")),
+    }
+}
+
+fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
+    segue_trainer::libtorch::set_threads(args.threads);
+    let folder = ModelFolder::open(folder)?;
+    let tokenizer = folder.tokenizer()?;
+    let sampling = args.sampling.sampling(&tokenizer)?;
+    let mut model = load_language_model(&folder, Kind::Float)?;
+    look(&mut model, args.mem_len, None, false)?;
+    if args.prompt.is_none() && std::io::stdin().is_terminal() {
+        return converse(&model, &tokenizer, sampling, args.tokens, quiet);
+    }
+    let prompt = prompt(&args)?;
+    continue_prompt(&prompt, &model, &tokenizer, sampling, args.tokens, quiet, out)
+}
+
+/// Answers lines from the terminal until it is told to end.
+fn converse(
+    model: &LanguageModel,
+    tokenizer: &Tokenizer,
+    sampling: Sampling,
+    tokens: usize,
+    quiet: bool,
+) -> Result<Value, Failure> {
+    if quiet {
+        return Err(Failure::new(USAGE, "give --prompt, or the prompt on stdin"));
+    }
+    let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    Session::new(model, tokenizer, sampling, tokens)
+        .converse(input, output)
+        .map_err(|e| Failure::new(74, format!("the terminal is gone: {e}")))?;
+    Ok(json!({ "seed": sampling.seed }))
+}
+
+/// Writes the text to stdout, unless it is to be in the result alone.
+fn continue_prompt(
+    prompt: &str,
+    model: &LanguageModel,
+    tokenizer: &Tokenizer,
+    sampling: Sampling,
+    tokens: usize,
+    quiet: bool,
+    out: &Output,
+) -> Result<Value, Failure> {
+    let mut ids = Vec::new();
+    tokenizer.encode(prompt, &mut ids);
+    if ids.is_empty() {
+        ids.push(tokenizer.eos_id().unwrap_or(0));
+    }
+    let context: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
+    let bar = out.progress(tokens as u64, Unit::Steps, "generate");
+    let mut written = Vec::with_capacity(tokens);
+    for token in Generator::new(model, &context, SEGMENT, sampling).take(tokens) {
+        // Rows of a padded vocabulary stand for no text.
+        written.push(token as u32);
+        bar.set(written.len() as u64);
+    }
+    drop(bar);
+    let known: Vec<u32> =
+        written.iter().copied().filter(|&id| (id as usize) < tokenizer.vocab_size()).collect();
+    let text = tokenizer.decode(&known);
+    if !quiet {
+        let whole = tokenizer.decode(&[ids.as_slice(), known.as_slice()].concat());
+        print(&whole)?;
+    }
+    Ok(json!({ "prompt": prompt, "text": text, "tokens": written, "seed": sampling.seed }))
+}
+
+/// Text for people, alone on stdout.
+fn print(text: &str) -> Result<(), Failure> {
+    writeln!(std::io::stdout(), "{text}")
+        .map_err(|e| Failure::new(74, format!("cannot write to stdout: {e}")))
+}
+
+fn prompt(args: &GenerateArgs) -> Result<String, Failure> {
+    if let Some(prompt) = &args.prompt {
+        return Ok(prompt.clone());
+    }
+    let mut text = String::new();
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|e| Failure::new(65, format!("the prompt on stdin is not text: {e}")))?;
+    Ok(text)
+}

@@ -1,0 +1,171 @@
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use segue_dataloader::{Tokenizer, TokenizerKind, detokenize, detokenize_after};
+use segue_trainer::evaluation::{Sample, SampleOptions, draw_samples};
+use serde_json::{Value, json};
+
+use super::SEGMENT;
+use super::sampling::SamplingArgs;
+use crate::commands::at_least_one;
+use crate::commands::eval::look;
+use crate::commands::eval::subject::SubjectArgs;
+use crate::failure::Failure;
+use crate::folder::ResultFolder;
+use crate::output::{Output, Unit};
+
+/// Arguments of `segue generate samples`.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  segue generate samples --model runs/wikitext2 --split test --samples 3 --tokens 500 --output samples\n\n\
+    The first samples are kept, none is discarded; more samples begin with the same ones."
+)]
+pub struct SamplesArgs {
+    #[command(flatten)]
+    subject: SubjectArgs,
+    /// Samples.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    samples: u64,
+    /// Tokens of the split that a sample goes on from, drawn at random.
+    #[arg(long, default_value_t = 512, value_parser = at_least_one)]
+    seed_tokens: usize,
+    /// Tokens to write.
+    #[arg(long, default_value_t = 500)]
+    tokens: usize,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    /// Positions of memory; the model's where not given.
+    #[arg(long)]
+    mem_len: Option<usize>,
+    /// Distances above this count as this, -1 for no limit; the model's where not given.
+    #[arg(long, allow_negative_numbers = true)]
+    clamp_len: Option<i64>,
+    /// Folder for samples.json and samples.md.
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// A sample as text.
+struct Told {
+    start: u64,
+    context: String,
+    sample: String,
+    reference: String,
+}
+
+/// Draws samples, shows them beside what really follows, and writes them down where asked.
+pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
+    let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
+    let mut subject = args.subject.open(out)?;
+    look(&mut subject.model, args.mem_len, args.clamp_len, false)?;
+    let tokenizer = subject.corpus.tokenizer()?;
+    let options = SampleOptions {
+        samples: args.samples,
+        seed_tokens: args.seed_tokens,
+        tokens: args.tokens,
+        segment: SEGMENT,
+        sampling: args.sampling.sampling(&tokenizer)?,
+    };
+    let bar = out.progress(args.samples * args.tokens as u64, Unit::Steps, "generate");
+    let samples = draw_samples(&subject.model, &subject.stream, &options, |done| bar.set(done))?;
+    drop(bar);
+    let told: Vec<Told> = samples.iter().map(|sample| tell(sample, &tokenizer)).collect();
+    let result = json!({
+        "model": subject.folder.path,
+        "corpus": subject.corpus.dir(),
+        "seed": args.sampling.seed,
+        "seed_tokens": args.seed_tokens,
+        "tokens": args.tokens,
+        "top_k": args.sampling.top_k,
+        "top_p": args.sampling.top_p,
+        "temperature": args.sampling.temperature,
+        "allow_unknown": args.sampling.allow_unknown,
+        "samples": told.iter().zip(&samples).map(as_json).collect::<Vec<_>>(),
+    });
+    let markdown = markdown(&told);
+    if let Some(folder) = folder {
+        folder.write_json("samples.json", &result)?;
+        folder.write("samples.md", &markdown)?;
+        out.line(&format!("written to {}", folder.path().display()));
+    } else if !quiet {
+        super::print(&markdown)?;
+    }
+    Ok(result)
+}
+
+fn as_json((told, sample): (&Told, &Sample)) -> Value {
+    json!({
+        "start": told.start,
+        "context": told.context,
+        "sample": told.sample,
+        "reference": told.reference,
+        "context_tokens": sample.context,
+        "sample_tokens": sample.continuation,
+        "reference_tokens": sample.reference,
+    })
+}
+
+fn tell(sample: &Sample, tokenizer: &Tokenizer) -> Told {
+    let vocabulary = tokenizer.vocab_size() as i64;
+    // Rows of a padded vocabulary stand for no text.
+    let decode = |ids: &[i64]| {
+        let known: Vec<i64> = ids.iter().copied().filter(|&id| id < vocabulary).collect();
+        tokenizer.decode_signed(&known)
+    };
+    let context = decode(&sample.context);
+    // Only words between spaces need it: other tokenizers keep the spaces of the text.
+    let words = tokenizer.kind() == TokenizerKind::Word;
+    let after = |ids: &[i64]| {
+        let text = decode(ids);
+        if words { detokenize_after(&context, &text) } else { text }
+    };
+    let (continuation, reference) = (after(&sample.continuation), after(&sample.reference));
+    let context = if words { detokenize(&context) } else { context };
+    Told { start: sample.start, context, sample: continuation, reference }
+}
+
+fn markdown(samples: &[Told]) -> String {
+    let mut out = String::new();
+    for (i, told) in samples.iter().enumerate() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "# Sample {} (from token {} of the split)\n", i + 1, told.start);
+        let parts = [("Context", &told.context), ("Sample", &told.sample), ("Reference", &told.reference)];
+        for (name, text) in parts {
+            let _ = writeln!(out, "## {name}\n\n{}\n", quoted(text));
+        }
+    }
+    out
+}
+
+/// Text as a Markdown quotation: what looks like markup in it is shown as it is; headings are bold.
+fn quoted(text: &str) -> String {
+    let line = |line: &str| match line.trim().starts_with('=') {
+        true => format!("> **{}**", escaped(line.trim())),
+        false => format!("> {}", escaped(line)),
+    };
+    // An empty line between lines, or Markdown joins them.
+    text.split('\n').filter(|l| !l.trim().is_empty()).map(line).collect::<Vec<_>>().join("\n>\n")
+}
+
+fn escaped(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    for c in line.chars() {
+        if matches!(c, '\\' | '`' | '*' | '_' | '<' | '>' | '#' | '[' | ']' | '|') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_quoted_with_its_headings_and_without_markup_of_its_own() {
+        let text = "a <unk> *b*\n\n== Life cycle ==\nc";
+        assert_eq!(quoted(text), "> a \\<unk\\> \\*b\\*\n>\n> **== Life cycle ==**\n>\n> c");
+    }
+}

@@ -1,0 +1,218 @@
+//! What a predicted token costs, by the vanilla protocol and with state reuse (thesis 2.1.4, table 2.10).
+//!
+//! At attention length l both protocols let the predicting query see l keys:
+//!
+//! - *vanilla*: one forward pass over the l tokens before the target, no memory, for one prediction;
+//! - *recurrent*: segments with a memory of l − 1 positions and same-length attention; every position of a
+//!   segment is a prediction.
+//!
+//! They give the same losses where a prediction depends on the same tokens: see [`agreement`].
+
+use std::time::Instant;
+
+use segue_dataloader::DataError;
+use serde::Serialize;
+use tch::Tensor;
+
+use super::fit::{LineFit, fit_line};
+use super::windows::{banded_losses, recurrent_losses};
+use crate::TrainError;
+use crate::objective::{LanguageModel, Objective};
+use segue_dataloader::seed::{Purpose, Stream};
+
+/// How much slower the vanilla protocol is on enwik8, by attention length: table 2.10 of the thesis.
+pub const THESIS_RATIOS: [(usize, f64); 4] = [(800, 363.0), (1800, 773.0), (2800, 1409.0), (3800, 1874.0)];
+
+/// Attention length at which both protocols' losses are compared: short, since the window that covers all a
+/// recurrent pass has seen grows with the number of layers.
+const CHECK_ATTENTION: usize = 16;
+/// Predictions compared.
+const CHECK_PREDICTIONS: usize = 24;
+/// Largest difference allowed, in nats of single precision.
+const CHECK_LIMIT: f64 = 1e-4;
+
+/// What is measured, and how long.
+#[derive(Debug, Clone)]
+pub struct SpeedOptions {
+    /// Attention lengths.
+    pub lengths: Vec<usize>,
+    /// Tokens of a segment of the recurrent protocol; 0 for the attention length.
+    pub segment: usize,
+    /// Timed repetitions after one that is not timed; their median counts.
+    pub repeats: usize,
+    /// Seconds that one repetition lasts at least.
+    pub seconds: f64,
+}
+
+/// Cost of one token at one attention length.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct SpeedPoint {
+    /// Keys that the predicting query sees.
+    pub attention: usize,
+    /// Tokens of a segment of the recurrent protocol.
+    pub segment: usize,
+    /// Seconds per token, vanilla.
+    pub vanilla: f64,
+    /// Seconds per token, recurrent.
+    pub recurrent: f64,
+    /// vanilla / recurrent.
+    pub ratio: f64,
+    /// The ratio in table 2.10, where it has this length.
+    pub thesis: Option<f64>,
+}
+
+/// Whether both protocols predict the same.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Agreement {
+    /// Keys that a query sees.
+    pub attention: usize,
+    /// Tokens of the vanilla window: all that a recurrent prediction depends on.
+    pub window: usize,
+    /// Predictions compared.
+    pub predictions: usize,
+    /// Largest difference of their losses, in nats.
+    pub difference: f64,
+    /// What is allowed.
+    pub limit: f64,
+    /// Whether it is within the limit.
+    pub holds: bool,
+}
+
+/// All measurements.
+#[derive(Debug, Clone, Serialize)]
+pub struct SpeedReport {
+    /// By attention length, as asked for.
+    pub points: Vec<SpeedPoint>,
+    /// ratio = intercept + slope · length.
+    pub line: Option<LineFit>,
+    /// ln ratio = intercept + slope · ln length: the slope is the exponent of a power law.
+    pub power: Option<LineFit>,
+    /// Losses of both protocols.
+    pub agreement: Agreement,
+}
+
+/// Compares the losses of both protocols on random tokens.
+///
+/// With n layers and l keys a recurrent prediction depends on n (l − 1) + 1 tokens (spec 7.4), so the vanilla window
+/// has that many, and its queries see l keys too. Then both do the same arithmetic on the same tokens. With one
+/// layer this is the vanilla protocol itself.
+pub fn agreement(model: &mut LanguageModel, attention: usize, predictions: usize) -> Agreement {
+    let window = model.model.config().n_layer * (attention - 1) + 1;
+    let ids = random_ids(model, window + predictions);
+    let vanilla = banded_losses(model, &ids, attention, window);
+    // A segment that fits neither the window nor the attention: their seams do not line up by chance.
+    let recurrent = recurrent_losses(model, &ids, attention, attention / 2 + 1);
+    let pairs = vanilla.iter().zip(&recurrent[window - 1..]);
+    let difference = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    let holds = difference <= CHECK_LIMIT;
+    Agreement { attention, window, predictions, difference, limit: CHECK_LIMIT, holds }
+}
+
+/// Measures both protocols in turn at each length. `progress` gets repetitions done and in all.
+pub fn speed(
+    model: &mut LanguageModel,
+    options: &SpeedOptions,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<SpeedReport, TrainError> {
+    if options.lengths.contains(&0) || options.lengths.is_empty() || options.repeats == 0 {
+        let why = "attention lengths and repetitions must be at least 1".to_string();
+        return Err(DataError::Usage(why).into());
+    }
+    let agreement = agreement(model, CHECK_ATTENTION, CHECK_PREDICTIONS);
+    let before = model.model.context;
+    let whole = (options.lengths.len() * (options.repeats + 1)) as u64;
+    let mut points = Vec::new();
+    for (i, &attention) in options.lengths.iter().enumerate() {
+        let done = (i * (options.repeats + 1)) as u64;
+        points.push(measure(model, attention, options, |n| progress(done + n, whole)));
+    }
+    model.model.context = before;
+    let pairs: Vec<(f64, f64)> = points.iter().map(|p| (p.attention as f64, p.ratio)).collect();
+    let logs: Vec<(f64, f64)> = pairs.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
+    Ok(SpeedReport { points, line: fit_line(&pairs), power: fit_line(&logs), agreement })
+}
+
+fn measure(
+    model: &mut LanguageModel,
+    attention: usize,
+    options: &SpeedOptions,
+    mut progress: impl FnMut(u64),
+) -> SpeedPoint {
+    let segment = if options.segment == 0 { attention } else { options.segment };
+    let (mut vanilla, mut recurrent) = (Vec::new(), Vec::new());
+    for repeat in 0..=options.repeats {
+        let slow = vanilla_seconds(model, attention, options.seconds);
+        let fast = recurrent_seconds(model, attention, segment, options.seconds);
+        if repeat > 0 {
+            vanilla.push(slow);
+            recurrent.push(fast);
+        }
+        progress(repeat as u64 + 1);
+    }
+    let (vanilla, recurrent) = (median(vanilla), median(recurrent));
+    let thesis = THESIS_RATIOS.iter().find(|(length, _)| *length == attention).map(|(_, ratio)| *ratio);
+    SpeedPoint { attention, segment, vanilla, recurrent, ratio: vanilla / recurrent, thesis }
+}
+
+/// Runs `pass` until `seconds` are over; seconds of one run.
+fn seconds_each(seconds: f64, mut pass: impl FnMut()) -> f64 {
+    let began = Instant::now();
+    for runs in 1.. {
+        pass();
+        let elapsed = began.elapsed().as_secs_f64();
+        if elapsed >= seconds {
+            return elapsed / f64::from(runs);
+        }
+    }
+    f64::NAN
+}
+
+fn vanilla_seconds(model: &mut LanguageModel, attention: usize, seconds: f64) -> f64 {
+    (model.model.context.mem_len, model.model.context.same_length) = (0, None);
+    let ids = random_ids(model, attention + 1);
+    let length = attention as i64;
+    let inputs = Tensor::from_slice(&ids[..attention]).unsqueeze(0);
+    let target = Tensor::from_slice(&ids[attention..]).unsqueeze(0);
+    let memory = model.memory_start(1);
+    seconds_each(seconds, || {
+        tch::no_grad(|| {
+            let hidden = model.model.forward(&inputs, &memory, None).hidden;
+            let loss = model.model.nll(&hidden.narrow(1, length - 1, 1), &target);
+            std::hint::black_box(loss.double_value(&[0, 0]));
+        });
+    })
+}
+
+fn recurrent_seconds(model: &mut LanguageModel, attention: usize, segment: usize, seconds: f64) -> f64 {
+    let length = attention as i64;
+    (model.model.context.mem_len, model.model.context.same_length) = (length - 1, Some(length));
+    let ids = random_ids(model, segment + 1);
+    let inputs = Tensor::from_slice(&ids[..segment]).unsqueeze(0);
+    let targets = Tensor::from_slice(&ids[1..]).unsqueeze(0);
+    let mut memory = model.memory_start(1);
+    let mut pass = || {
+        tch::no_grad(|| {
+            let out = model.model.forward(&inputs, &memory, None);
+            std::hint::black_box(model.model.nll(&out.hidden, &targets).double_value(&[0, 0]));
+            memory = out.memory;
+        });
+    };
+    // The cost of a token is that of a stream under way: the memory is full.
+    for _ in 0..attention.div_ceil(segment) {
+        pass();
+    }
+    seconds_each(seconds, pass) / segment as f64
+}
+
+fn random_ids(model: &LanguageModel, count: usize) -> Vec<i64> {
+    let vocabulary = model.model.config().vocab_size as u64;
+    let stream = Stream::new(0, Purpose::Bench, &[]);
+    (0..count as u64).map(|i| (stream.bits(i) % vocabulary) as i64).collect()
+}
+
+/// The middle value; the mean of the two middle ones where their number is even.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let half = values.len() / 2;
+    if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 }
+}

@@ -1,0 +1,282 @@
+//! Charts as SVG text: lines with error bars, and dots with intervals for tables of ablations. The same
+//! values give the same bytes.
+//!
+//! ```
+//! use segue_trainer::report::{LineChart, Point, Series};
+//!
+//! let points = [(1.0, 2.0), (2.0, 3.5)].map(Point::from).to_vec();
+//! let chart = LineChart::new("Loss", "step", "nats").with(Series::new("run 1", points));
+//! assert!(chart.svg().starts_with("<svg"));
+//! ```
+
+use super::svg::{Anchor, Drawing, GRID, INK, Scale, colour, text_width};
+
+/// Pixels from side to side of a line chart's axes.
+const PLOT_WIDTH: f64 = 560.0;
+/// Pixels from top to bottom of a line chart's axes.
+const PLOT_HEIGHT: f64 = 340.0;
+/// Pixels above the axes: title.
+const TOP: f64 = 44.0;
+/// Pixels below the axes: ticks and label.
+const BOTTOM: f64 = 56.0;
+/// Pixels left of a line chart's axes: ticks and label.
+const LEFT: f64 = 84.0;
+/// Pixels of one row of an interval chart or of a legend.
+const ROW: f64 = 26.0;
+/// Radius of a dot.
+const DOT: f64 = 3.5;
+/// Half the width of the caps of an error bar.
+const CAP: f64 = 4.0;
+/// Steps between ticks, about.
+const TICKS: usize = 6;
+
+/// One point of a series.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Place on the x axis.
+    pub x: f64,
+    /// Place on the y axis. A point that is not finite interrupts the line.
+    pub y: f64,
+    /// Ends of the error bar on the y axis.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl From<(f64, f64)> for Point {
+    fn from((x, y): (f64, f64)) -> Self {
+        Self { x, y, interval: None }
+    }
+}
+
+impl Point {
+    fn is_finite(&self) -> bool {
+        self.x.is_finite() && self.y.is_finite()
+    }
+}
+
+/// A named line.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    /// Name in the legend.
+    pub label: String,
+    /// In the order they are joined.
+    pub points: Vec<Point>,
+}
+
+impl Series {
+    /// A line through these points.
+    pub fn new(label: impl Into<String>, points: Vec<Point>) -> Self {
+        Self { label: label.into(), points }
+    }
+}
+
+/// Lines over a common x axis, with a legend where there is more than one.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LineChart {
+    title: String,
+    x_label: String,
+    y_label: String,
+    series: Vec<Series>,
+}
+
+impl LineChart {
+    /// A chart without lines.
+    pub fn new(title: impl Into<String>, x_label: impl Into<String>, y_label: impl Into<String>) -> Self {
+        Self { title: title.into(), x_label: x_label.into(), y_label: y_label.into(), series: Vec::new() }
+    }
+
+    /// The chart with one more line.
+    pub fn with(mut self, series: Series) -> Self {
+        self.series.push(series);
+        self
+    }
+
+    /// The chart as an SVG document.
+    pub fn svg(&self) -> String {
+        let points = || self.series.iter().flat_map(|s| &s.points).filter(|p| p.is_finite());
+        let heights = points().flat_map(|p| {
+            let (low, high) = p.interval.unwrap_or((p.y, p.y));
+            [p.y, low, high]
+        });
+        let x = Scale::new(points().map(|p| p.x), TICKS, (LEFT, LEFT + PLOT_WIDTH));
+        let y = Scale::new(heights, TICKS, (TOP + PLOT_HEIGHT, TOP));
+        let mut drawing = Drawing::new(LEFT + PLOT_WIDTH + self.legend_width(), TOP + PLOT_HEIGHT + BOTTOM);
+        self.draw_axes(&mut drawing, &x, &y);
+        for (i, series) in self.series.iter().enumerate() {
+            draw_series(&mut drawing, series, colour(i), &x, &y);
+        }
+        self.draw_legend(&mut drawing);
+        drawing.finish()
+    }
+
+    fn legend_width(&self) -> f64 {
+        let widest = self.series.iter().map(|s| text_width(&s.label)).fold(0.0, f64::max);
+        if self.series.len() > 1 { widest + 64.0 } else { 24.0 }
+    }
+
+    fn draw_axes(&self, drawing: &mut Drawing, x: &Scale, y: &Scale) {
+        let (right, bottom) = (LEFT + PLOT_WIDTH, TOP + PLOT_HEIGHT);
+        for (value, label) in y.ticks() {
+            drawing.line((LEFT, y.at(value)), (right, y.at(value)), GRID, 1.0);
+            drawing.text((LEFT - 8.0, y.at(value)), Anchor::End, &label);
+        }
+        draw_x_axis(drawing, x, (LEFT, right), bottom, &self.x_label);
+        drawing.line((LEFT, TOP), (LEFT, bottom), INK, 1.0);
+        drawing.upright((18.0, TOP + PLOT_HEIGHT / 2.0), &self.y_label);
+        drawing.title((LEFT + PLOT_WIDTH / 2.0, TOP / 2.0), &self.title);
+    }
+
+    fn draw_legend(&self, drawing: &mut Drawing) {
+        if self.series.len() < 2 {
+            return;
+        }
+        let left = LEFT + PLOT_WIDTH + 18.0;
+        for (i, series) in self.series.iter().enumerate() {
+            let height = TOP + 12.0 + i as f64 * ROW;
+            drawing.line((left, height), (left + 22.0, height), colour(i), 2.0);
+            drawing.dot((left + 11.0, height), DOT, colour(i));
+            drawing.text((left + 30.0, height), Anchor::Start, &series.label);
+        }
+    }
+}
+
+fn draw_series(drawing: &mut Drawing, series: &Series, colour: &str, x: &Scale, y: &Scale) {
+    for stretch in series.points.split(|p| !p.is_finite()) {
+        let line: Vec<(f64, f64)> = stretch.iter().map(|p| (x.at(p.x), y.at(p.y))).collect();
+        if line.len() > 1 {
+            drawing.polyline(&line, colour);
+        }
+        for (point, at) in stretch.iter().zip(line) {
+            drawing.dot(at, DOT, colour);
+            if let Some((low, high)) =
+                point.interval.filter(|(low, high)| low.is_finite() && high.is_finite())
+            {
+                let (low, high) = (y.at(low), y.at(high));
+                drawing.line((at.0, low), (at.0, high), colour, 1.5);
+                for end in [low, high] {
+                    drawing.line((at.0 - CAP, end), (at.0 + CAP, end), colour, 1.5);
+                }
+            }
+        }
+    }
+}
+
+fn draw_x_axis(drawing: &mut Drawing, x: &Scale, sides: (f64, f64), bottom: f64, label: &str) {
+    for (value, tick) in x.ticks() {
+        drawing.line((x.at(value), bottom), (x.at(value), bottom + 5.0), INK, 1.0);
+        drawing.text((x.at(value), bottom + 16.0), Anchor::Middle, &tick);
+    }
+    drawing.line((sides.0, bottom), (sides.1, bottom), INK, 1.0);
+    drawing.text(((sides.0 + sides.1) / 2.0, bottom + 40.0), Anchor::Middle, label);
+}
+
+/// One row of an interval chart.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IntervalRow {
+    /// Name at the left.
+    pub label: String,
+    /// The dot.
+    pub centre: f64,
+    /// Ends of the interval.
+    pub interval: (f64, f64),
+}
+
+/// Rows of dots with horizontal intervals: one row for each variant of an ablation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IntervalChart {
+    title: String,
+    value_label: String,
+    rows: Vec<IntervalRow>,
+}
+
+impl IntervalChart {
+    /// A chart without rows.
+    pub fn new(title: impl Into<String>, value_label: impl Into<String>) -> Self {
+        Self { title: title.into(), value_label: value_label.into(), rows: Vec::new() }
+    }
+
+    /// The chart with one more row at the bottom. Values that are not finite leave the row empty.
+    pub fn with(mut self, row: IntervalRow) -> Self {
+        self.rows.push(row);
+        self
+    }
+
+    /// The chart as an SVG document.
+    pub fn svg(&self) -> String {
+        let left = 28.0 + self.rows.iter().map(|r| text_width(&r.label)).fold(0.0, f64::max);
+        let (right, bottom) = (left + PLOT_WIDTH, TOP + (self.rows.len().max(1) as f64 + 0.5) * ROW);
+        let values = self.rows.iter().flat_map(|r| [r.centre, r.interval.0, r.interval.1]);
+        let x = Scale::new(values, TICKS, (left, right));
+        let mut drawing = Drawing::new(right + 28.0, bottom + BOTTOM);
+        for (value, _) in x.ticks() {
+            drawing.line((x.at(value), TOP), (x.at(value), bottom), GRID, 1.0);
+        }
+        draw_x_axis(&mut drawing, &x, (left, right), bottom, &self.value_label);
+        for (i, row) in self.rows.iter().enumerate() {
+            let height = TOP + (i as f64 + 0.75) * ROW;
+            drawing.text((left - 12.0, height), Anchor::End, &row.label);
+            draw_row(&mut drawing, row, &x, height);
+        }
+        drawing.title((left + PLOT_WIDTH / 2.0, TOP / 2.0), &self.title);
+        drawing.finish()
+    }
+}
+
+fn draw_row(drawing: &mut Drawing, row: &IntervalRow, x: &Scale, height: f64) {
+    if ![row.centre, row.interval.0, row.interval.1].iter().all(|v| v.is_finite()) {
+        return;
+    }
+    let (low, high) = (x.at(row.interval.0), x.at(row.interval.1));
+    drawing.line((low, height), (high, height), colour(0), 2.0);
+    for end in [low, high] {
+        drawing.line((end, height - CAP), (end, height + CAP), colour(0), 2.0);
+    }
+    drawing.dot((x.at(row.centre), height), DOT + 1.0, colour(0));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(text: &str, part: &str) -> usize {
+        text.matches(part).count()
+    }
+
+    #[test]
+    fn every_point_is_drawn_and_a_missing_one_interrupts_the_line() {
+        let points = [(0.0, 1.0), (1.0, 2.0), (2.0, f64::NAN), (3.0, 1.5), (4.0, 1.0)].map(Point::from);
+        let chart = LineChart::new("t", "x", "y").with(Series::new("a <b>", points.to_vec()));
+        let one = chart.svg();
+        assert_eq!((count(&one, "<circle"), count(&one, "<polyline")), (4, 2));
+        assert!(!one.contains("NaN"));
+        let two = chart
+            .clone()
+            .with(Series::new("c", vec![Point { interval: Some((0.0, 2.0)), ..(1.0, 1.0).into() }]));
+        // Five points and two of the legend; the legend escapes its labels.
+        assert_eq!(count(&two.svg(), "<circle"), 7);
+        assert!(two.svg().contains("a &lt;b&gt;"));
+        assert_eq!(two.svg(), two.clone().svg());
+    }
+
+    #[test]
+    fn points_lie_where_the_ticks_say() {
+        let chart = LineChart::new("t", "x", "y")
+            .with(Series::new("a", [(0.0, 0.0), (10.0, 10.0)].map(Point::from).to_vec()));
+        let text = chart.svg();
+        // The corners of the axes.
+        assert!(text.contains(r#"points="84.0,384.0 644.0,44.0""#), "{text}");
+    }
+
+    #[test]
+    fn each_row_of_an_interval_chart_has_a_dot_and_a_bar() {
+        let row = |label: &str, centre: f64| IntervalRow {
+            label: label.into(),
+            centre,
+            interval: (centre - 1.0, centre + 1.0),
+        };
+        let chart = IntervalChart::new("t", "ppl").with(row("full", 27.0)).with(row("broken", f64::NAN));
+        let text = chart.svg();
+        assert_eq!(count(&text, "<circle"), 1);
+        assert!(text.contains("full") && text.contains("broken") && !text.contains("NaN"));
+        assert!(IntervalChart::new("", "").svg().ends_with("</svg>\n"));
+    }
+}

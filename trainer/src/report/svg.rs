@@ -1,0 +1,222 @@
+//! What all charts share: escaped text, nice ticks, linear scales and the pieces of an SVG document.
+
+use std::fmt::Write;
+
+/// Font of all text.
+const FONT: &str = "Helvetica, Arial, sans-serif";
+/// Size of labels, in pixels.
+const FONT_PIXELS: f64 = 12.0;
+/// Width of a letter of a label, in pixels: an estimate that is rather too wide.
+const LETTER_PIXELS: f64 = 6.8;
+/// Colours that people with any colour vision tell apart (Okabe and Ito 2008), darkest first.
+const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+/// Colour of axes and text.
+pub(super) const INK: &str = "#333333";
+/// Colour of grid lines.
+pub(super) const GRID: &str = "#e4e4e4";
+
+/// Colour of series `i`.
+pub(super) fn colour(i: usize) -> &'static str {
+    COLOURS[i % COLOURS.len()]
+}
+
+/// Where a text is held.
+#[derive(Clone, Copy)]
+pub(super) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// Pixels that a label is wide, about.
+pub(super) fn text_width(text: &str) -> f64 {
+    text.chars().count() as f64 * LETTER_PIXELS
+}
+
+/// An SVG document in the making. Coordinates are pixels from the upper left corner.
+pub(super) struct Drawing {
+    width: f64,
+    height: f64,
+    body: String,
+}
+
+impl Drawing {
+    /// An empty sheet.
+    pub(super) fn new(width: f64, height: f64) -> Self {
+        Self { width, height, body: String::new() }
+    }
+
+    /// A straight line.
+    pub(super) fn line(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, width: f64) {
+        self.push(format_args!(
+            r#"<line x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" stroke="{colour}" stroke-width="{width}"/>"#,
+            from.0, from.1, to.0, to.1
+        ));
+    }
+
+    /// A line through all points.
+    pub(super) fn polyline(&mut self, points: &[(f64, f64)], colour: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        self.push(format_args!(
+            r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>"#,
+            points.join(" ")
+        ));
+    }
+
+    /// A filled dot.
+    pub(super) fn dot(&mut self, at: (f64, f64), radius: f64, colour: &str) {
+        self.push(format_args!(
+            r#"<circle cx="{:.1}" cy="{:.1}" r="{radius}" fill="{colour}"/>"#,
+            at.0, at.1
+        ));
+    }
+
+    /// A text, its middle at the height of `at`.
+    pub(super) fn text(&mut self, at: (f64, f64), anchor: Anchor, text: &str) {
+        self.write_text(at, anchor, FONT_PIXELS, "", text);
+    }
+
+    /// The heading.
+    pub(super) fn title(&mut self, at: (f64, f64), text: &str) {
+        self.write_text(at, Anchor::Middle, FONT_PIXELS + 3.0, r#" font-weight="bold""#, text);
+    }
+
+    /// A text that reads upwards.
+    pub(super) fn upright(&mut self, at: (f64, f64), text: &str) {
+        let turn = format!(r#" transform="rotate(-90 {:.1} {:.1})""#, at.0, at.1);
+        self.write_text(at, Anchor::Middle, FONT_PIXELS, &turn, text);
+    }
+
+    fn write_text(&mut self, at: (f64, f64), anchor: Anchor, size: f64, more: &str, text: &str) {
+        let anchor = match anchor {
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
+        };
+        self.push(format_args!(
+            r#"<text x="{:.1}" y="{:.1}" font-size="{size}" text-anchor="{anchor}" dominant-baseline="middle" fill="{INK}"{more}>{}</text>"#,
+            at.0,
+            at.1,
+            escaped(text)
+        ));
+    }
+
+    fn push(&mut self, element: std::fmt::Arguments) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.body, "{element}");
+    }
+
+    /// The whole document.
+    pub(super) fn finish(self) -> String {
+        let Self { width, height, body } = self;
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"{FONT}\">\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{body}</svg>\n"
+        )
+    }
+}
+
+/// Text as XML holds it. Characters that XML cannot hold become U+FFFD.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\t' | '\n' | '\r' => out.push(' '),
+            '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// A linear map from values to pixels, with ticks at round numbers.
+pub(super) struct Scale {
+    low: f64,
+    high: f64,
+    pixels: (f64, f64),
+    step: f64,
+}
+
+impl Scale {
+    /// Covers `values` (those that are finite) with about `ticks` steps, from pixel `pixels.0` to `pixels.1`.
+    pub(super) fn new(values: impl Iterator<Item = f64>, ticks: usize, pixels: (f64, f64)) -> Self {
+        let (low, high) = values
+            .filter(|v| v.is_finite())
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+        let (low, high) = match (low.is_finite(), low == high) {
+            (false, _) => (0.0, 1.0),
+            (true, true) => (low - 0.5 * low.abs().max(1.0), high + 0.5 * high.abs().max(1.0)),
+            (true, false) => (low, high),
+        };
+        let step = nice_step((high - low) / ticks.max(1) as f64);
+        Self { low: (low / step).floor() * step, high: (high / step).ceil() * step, pixels, step }
+    }
+
+    /// The pixel of a value.
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let share = (value - self.low) / (self.high - self.low);
+        self.pixels.0 + share * (self.pixels.1 - self.pixels.0)
+    }
+
+    /// Tick values with their labels.
+    pub(super) fn ticks(&self) -> Vec<(f64, String)> {
+        let decimals = (-self.step.log10().floor()).clamp(0.0, 12.0) as usize;
+        let count = ((self.high - self.low) / self.step).round() as usize;
+        (0..=count)
+            .map(|i| {
+                let value = self.low + i as f64 * self.step;
+                // A sum of steps may miss zero by a rounding error.
+                let value = if value.abs() < self.step * 1e-9 { 0.0 } else { value };
+                (value, tick_label(value, decimals))
+            })
+            .collect()
+    }
+}
+
+/// The number with thousands set apart, and with `decimals` digits after the point.
+fn tick_label(value: f64, decimals: usize) -> String {
+    let plain = format!("{:.decimals$}", value.abs());
+    let (whole, rest) = plain.split_at(plain.find('.').unwrap_or(plain.len()));
+    let mut out = String::from(if value < 0.0 { "−" } else { "" });
+    for (i, digit) in whole.chars().enumerate() {
+        if i > 0 && (whole.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out + rest
+}
+
+/// The nearest of 1, 2, 5 times a power of ten that is not below `rough`.
+fn nice_step(rough: f64) -> f64 {
+    let power = 10f64.powf(rough.log10().floor());
+    let factor = [1.0, 2.0, 5.0].into_iter().find(|f| f * power >= rough * (1.0 - 1e-9)).unwrap_or(10.0);
+    factor * power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_numbers_that_cover_the_values() {
+        let labels = |values: &[f64]| -> Vec<String> {
+            let scale = Scale::new(values.iter().copied(), 5, (0.0, 1.0));
+            scale.ticks().into_iter().map(|(_, label)| label).collect()
+        };
+        assert_eq!(labels(&[3.0, 97.0]), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!(labels(&[-0.02, 0.03, f64::NAN]), ["−0.02", "−0.01", "0.00", "0.01", "0.02", "0.03"]);
+        assert_eq!(labels(&[1200.0, 3800.0]), ["1,000", "2,000", "3,000", "4,000"]);
+        assert!(!labels(&[]).is_empty() && !labels(&[7.0]).is_empty());
+    }
+
+    #[test]
+    fn markup_in_text_stays_text() {
+        assert_eq!(escaped("a<b> & \"c\"\n\u{1}"), "a&lt;b&gt; &amp; &quot;c&quot; \u{fffd}");
+    }
+}
