@@ -93,6 +93,14 @@ pub enum DataError {
         /// What is wrong and what to do.
         why: String,
     },
+    /// A file of another program is damaged, or holds what is not understood.
+    #[error("{path} cannot be read: {why}")]
+    BadForeign {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and where.
+        why: String,
+    },
     /// A tokenizer cannot be trained from this text with these options.
     #[error("cannot train the {kind} tokenizer: {why}")]
     Training {
@@ -154,6 +162,7 @@ impl DataError {
             | DataError::BadCorpus { .. }
             | DataError::EmptySplit { .. }
             | DataError::BadTokenizer { .. }
+            | DataError::BadForeign { .. }
             | DataError::Training { .. }
             | DataError::LaneTooShort { .. } => 65,
             DataError::Missing { .. } => 66,
@@ -184,6 +193,10 @@ impl DataError {
 
     pub(crate) fn corpus(path: &Path, why: impl Into<String>) -> Self {
         DataError::BadCorpus { path: path.into(), why: why.into() }
+    }
+
+    pub(crate) fn foreign(path: &Path, why: impl Into<String>) -> Self {
+        DataError::BadForeign { path: path.into(), why: why.into() }
     }
 
     pub(crate) fn tokenizer(path: &Path, why: impl Into<String>) -> Self {

@@ -9,6 +9,7 @@ mod bench;
 mod build;
 mod corpus;
 mod error;
+pub mod foreign;
 mod input;
 mod lanes;
 mod prefetch;

@@ -44,6 +44,10 @@ enum Command {
     Average(commands::average::AverageArgs),
     /// Write the log-probabilities a model gives to token ids.
     Score(commands::score::ScoreArgs),
+    /// Convert a checkpoint of another Transformer-XL program, or to one.
+    Convert(commands::convert::ConvertArgs),
+    /// List what a file holds.
+    Inspect(commands::inspect::InspectArgs),
     /// Compare a model with reference numbers.
     Parity(commands::parity::ParityArgs),
     /// Measure speed: a training step, an all-reduce, a tokenizer.
@@ -61,6 +65,8 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Generate(args) => commands::generate::run(args, json || comm.rank() != 0, out),
         Command::Average(args) => commands::average::run(args, out),
         Command::Score(args) => commands::score::run(args),
+        Command::Convert(args) => commands::convert::run(args, out),
+        Command::Inspect(args) => commands::inspect::run(args, out),
         Command::Parity(args) => commands::parity::run(args, out),
         Command::Bench(args) => commands::bench::run(args, comm, out),
     }

@@ -1,6 +1,7 @@
 //! Models, objectives, optimizers, the step engine, checkpoints, evaluation and generation.
 
 pub mod checkpoint;
+pub mod convert;
 pub mod cost;
 pub mod engine;
 mod error;

@@ -8,6 +8,6 @@ mod model;
 mod normalize;
 mod segment;
 mod trie;
-mod wire;
+pub(crate) mod wire;
 
 pub(crate) use model::SentencePiece;

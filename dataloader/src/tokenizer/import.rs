@@ -1,19 +1,40 @@
 use std::fs;
 use std::path::Path;
 
+use super::bytes::ByteTokenizer;
 use super::huggingface::HuggingFaceTokenizer;
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::words::WordTokenizer;
 use crate::error::DataError;
+use crate::foreign::import_vocabulary;
 use crate::spiece::SentencePiece;
+
+/// Endings of files that Python has pickled.
+const PYTHON: [&str; 4] = ["bin", "pkl", "pt", "pickle"];
+/// What the TensorFlow programs write beside a prepared corpus.
+const CORPUS_INFO: &str = "corpus-info.json";
+const CORPUS_CACHE: &str = "cache.pkl";
+/// Names for unknown words and the end of a sentence: WikiText's, then those of Billion Word's list.
+const UNKNOWN: [&str; 2] = [UNK, "<UNK>"];
+const ENDS: [&str; 2] = [EOS, "<S>"];
 
 impl Tokenizer {
     /// Makes a tokenizer from a file of another program, told by its name: `*.json` is a Hugging Face
-    /// `tokenizer.json`, `*.model` a SentencePiece model, anything else a vocabulary list.
+    /// `tokenizer.json`, `*.model` a SentencePiece model, `*.bin`, `*.pkl`, `*.pt` and `*.pickle` what Python has
+    /// saved of a vocabulary or with it (nothing in it is run), anything else a vocabulary list. `corpus-info.json`
+    /// leads to the `cache.pkl` beside it.
     ///
     /// A vocabulary list has one word per line, in the order of the ids; what follows the word after white space (a
     /// count) is ignored. `<unk>` and `<eos>` are appended where the list lacks them.
     pub fn import(path: &Path) -> Result<Tokenizer, DataError> {
+        if path.file_name().is_some_and(|name| name == CORPUS_INFO) {
+            return import_vocabulary(&path.with_file_name(CORPUS_CACHE));
+        }
+        if let Some(extension) = path.extension()
+            && PYTHON.iter().any(|known| extension.eq_ignore_ascii_case(known))
+        {
+            return import_vocabulary(path);
+        }
         let content = fs::read(path).map_err(|e| DataError::read(path, e))?;
         let bad = |why: String| DataError::tokenizer(path, why);
         let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
@@ -52,4 +73,29 @@ fn vocabulary_list(content: &[u8]) -> Result<Vec<Box<str>>, String> {
         }
     }
     Ok(words)
+}
+
+/// A tokenizer with exactly these ids. Character data comes as words, too: enwik8 as byte values in decimal, text8 as
+/// single characters with `_` for the space.
+pub(crate) fn words_or_bytes(symbols: Vec<String>, lower_case: bool) -> Result<Tokenizer, String> {
+    let bytes: Option<Vec<u8>> = symbols.iter().map(|symbol| symbol.parse().ok()).collect();
+    let characters = || {
+        symbols.iter().map(|symbol| match symbol.as_bytes() {
+            [b'_'] => Some(b' '),
+            [byte] => Some(*byte),
+            _ => None,
+        })
+    };
+    if let Some(bytes) = bytes.or_else(|| characters().collect())
+        && let Ok(tokenizer) = ByteTokenizer::coded(bytes)
+    {
+        return Ok(Tokenizer::new(TokenizerKind::Byte, Model::Bytes(Box::new(tokenizer))));
+    }
+    let named = |names: [&'static str; 2]| {
+        names.into_iter().find(|name| symbols.iter().any(|symbol| symbol == name)).unwrap_or(names[0])
+    };
+    let (unk, eos) = (named(UNKNOWN), named(ENDS));
+    let words = symbols.into_iter().map(String::into_boxed_str).collect();
+    let words = WordTokenizer::with_specials(words, lower_case, unk, eos)?;
+    Ok(Tokenizer::new(TokenizerKind::Word, Model::Words(words)))
 }

@@ -16,6 +16,7 @@ mod train;
 mod words;
 
 pub use detokenize::{detokenize, detokenize_after};
+pub(crate) use import::words_or_bytes;
 pub use interface::{EOS, Encoder, Tokenizer, TokenizerKind, UNK};
 pub use store::TOKENIZER_FILE;
 pub(crate) use train::train_on;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::bytes::ByteTokenizer;
 use super::characters::CharTokenizer;
 use super::huggingface::HuggingFaceTokenizer;
-use super::interface::{Model, Tokenizer, TokenizerKind};
+use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::words::WordTokenizer;
 use crate::corpus::FileInfo;
 use crate::error::DataError;
@@ -48,6 +48,12 @@ struct Manifest {
     kind: TokenizerKind,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     lower_case: bool,
+    /// The word that stands for unknown ones, where it is not `<unk>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unk: Option<String>,
+    /// The word that ends a sentence, where it is not `<eos>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    eos: Option<String>,
     /// The byte of each id, where it is not the id itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     symbols: Option<Vec<u8>>,
@@ -61,6 +67,8 @@ pub(crate) fn files_of(kind: TokenizerKind, model: &Model) -> (Vec<StoredFile>, 
         version: VERSION,
         kind,
         lower_case: false,
+        unk: None,
+        eos: None,
         symbols: None,
         files: Vec::new(),
     };
@@ -75,6 +83,10 @@ pub(crate) fn files_of(kind: TokenizerKind, model: &Model) -> (Vec<StoredFile>, 
         }
         Model::Words(words) => {
             manifest.lower_case = words.lower_case();
+            let special = |id: u32, usual: &str| {
+                words.words().get(id as usize).filter(|word| ***word != *usual).map(|word| word.to_string())
+            };
+            (manifest.unk, manifest.eos) = (special(words.unk(), UNK), special(words.eos(), EOS));
             let size = words.words().iter().map(|word| word.len() + 1).sum();
             let mut text = String::with_capacity(size);
             for word in words.words() {
@@ -153,7 +165,9 @@ fn load_model(dir: &Path, manifest: &Manifest) -> Result<Model, DataError> {
             let text = std::str::from_utf8(&content)
                 .map_err(|e| damaged(format!("{WORDS_FILE} is not UTF-8: {e}")))?;
             let words = text.split_terminator('\n').map(Box::from).collect();
-            Model::Words(WordTokenizer::new(words, manifest.lower_case).map_err(damaged)?)
+            let (unk, eos) = (manifest.unk.as_deref().unwrap_or(UNK), manifest.eos.as_deref().unwrap_or(EOS));
+            let words = WordTokenizer::with_specials(words, manifest.lower_case, unk, eos);
+            Model::Words(words.map_err(damaged)?)
         }
         TokenizerKind::Bpe | TokenizerKind::Unigram | TokenizerKind::Foreign => {
             let content = read_checked(dir, manifest, HUGGING_FACE_FILE)?;

@@ -15,6 +15,16 @@ pub(crate) struct WordTokenizer {
 impl WordTokenizer {
     /// From the words in the order of their ids; `<unk>` and `<eos>` are among them.
     pub(crate) fn new(words: Vec<Box<str>>, lower_case: bool) -> Result<WordTokenizer, String> {
+        WordTokenizer::with_specials(words, lower_case, UNK, EOS)
+    }
+
+    /// The same with other names for unknown words and for the end of a sentence.
+    pub(crate) fn with_specials(
+        words: Vec<Box<str>>,
+        lower_case: bool,
+        unk: &str,
+        eos: &str,
+    ) -> Result<WordTokenizer, String> {
         let mut ids = AHashMap::with_capacity(words.len());
         for (id, word) in words.iter().enumerate() {
             if word.is_empty() || word.contains(is_space) {
@@ -25,7 +35,7 @@ impl WordTokenizer {
             }
         }
         let special = |name: &str| ids.get(name).copied().ok_or_else(|| format!("it has no {name}"));
-        let (unk, eos) = (special(UNK)?, special(EOS)?);
+        let (unk, eos) = (special(unk)?, special(eos)?);
         Ok(WordTokenizer { words, ids, lower_case, unk, eos })
     }
 

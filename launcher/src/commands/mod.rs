@@ -2,10 +2,12 @@
 
 pub mod average;
 pub mod bench;
+pub mod convert;
 pub mod data;
 mod dry_run;
 pub mod eval;
 pub mod generate;
+pub mod inspect;
 pub mod parity;
 pub mod pretrain;
 pub mod score;

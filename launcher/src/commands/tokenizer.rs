@@ -139,9 +139,11 @@ impl From<OnInvalidUtf8> for InvalidUtf8 {
 #[command(after_help = "Examples:\n  \
     segue tokenizer import tokenizer.json --output tokenizers/gpt2\n  \
     segue tokenizer import spiece.model --output tokenizers/xlnet\n  \
-    segue tokenizer import vocab.txt --output tokenizers/words\n\n\
-    The name tells the format: *.json a Hugging Face tokenizer, *.model a SentencePiece unigram model, anything else a \
-    vocabulary list with one word per line.")]
+    segue tokenizer import vocab.txt --output tokenizers/words\n  \
+    segue tokenizer import data/wikitext-103/cache.pt --output tokenizers/wt103\n\n\
+    The name tells the format: *.json a Hugging Face tokenizer, *.model a SentencePiece unigram model, *.bin, *.pkl and \
+    *.pt what the Transformer-XL programs have pickled of their vocabulary (nothing in it is run), corpus-info.json the \
+    cache.pkl beside it, anything else a vocabulary list with one word per line.")]
 struct ImportArgs {
     /// The file to take over.
     file: PathBuf,

@@ -99,7 +99,7 @@ pub(super) fn read_weights(path: &Path, config: &ModelConfig) -> Result<Vec<Tens
 }
 
 /// `config.json` as Hugging Face writes it, every width spelled out.
-pub(super) fn hugging_face_config(model: &ModelConfig) -> Value {
+pub(crate) fn hugging_face_config(model: &ModelConfig) -> Value {
     let ModelConfig::TransfoXl(c) = model;
     let mut json = model.to_json();
     json["model_type"] = json!(model.model_type());

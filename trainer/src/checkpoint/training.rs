@@ -235,7 +235,7 @@ fn copies(parameters: &Parameters, values: &[Tensor]) -> Vec<(String, Tensor)> {
     pairs.map(|(spec, t)| (spec.name.clone(), t.detach().copy())).collect()
 }
 
-pub(super) fn write_json(path: &Path, value: &Value) -> Result<(), TrainError> {
+pub(crate) fn write_json(path: &Path, value: &Value) -> Result<(), TrainError> {
     let text = serde_json::to_string_pretty(value).unwrap_or_default() + "\n";
     write_durably(path, text.as_bytes())
 }

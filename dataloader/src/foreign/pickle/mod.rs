@@ -1,0 +1,8 @@
+//! Python pickles, protocols 0 to 5, of Python 2 and 3, as data. A pickle is a program for a stack machine that may
+//! call anything; here a call only notes what would have been called with what.
+
+mod machine;
+mod reader;
+mod view;
+
+pub use view::{Kind, Pickle, View};

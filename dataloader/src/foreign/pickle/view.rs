@@ -1,0 +1,367 @@
+use crate::foreign::SharedBytes;
+
+/// A value as the machine holds it: small ones in place, the rest by number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Value {
+    None,
+    Bool(bool),
+    Int(i64),
+    Float(f64),
+    Node(u32),
+}
+
+/// What does not fit into a [`Value`]. Nodes refer to each other by number, so that cycles and deep nesting cost
+/// nothing to hold or to drop.
+#[derive(Debug)]
+pub(super) enum Node {
+    /// Two's complement, little-endian, longer than 8 bytes.
+    Big(Box<[u8]>),
+    Bytes(SharedBytes),
+    Str(Box<str>),
+    List(Vec<Value>),
+    Tuple(Vec<Value>),
+    Set(Vec<Value>),
+    Dict(Vec<(Value, Value)>),
+    Global(Box<(String, String)>),
+    Object(Box<Object>),
+    Persistent(Value),
+}
+
+/// What a pickle wants made by calling something.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub class: Value,
+    pub args: Value,
+    pub state: Option<Value>,
+    pub items: Vec<(Value, Value)>,
+    pub elements: Vec<Value>,
+}
+
+/// The result of reading one pickle.
+#[derive(Debug)]
+pub struct Pickle {
+    pub(super) nodes: Vec<Node>,
+    pub(super) root: Value,
+    pub(super) length: usize,
+}
+
+impl Pickle {
+    /// Reads one pickle from the start of `input`; what follows it is left alone.
+    pub fn parse(input: &SharedBytes) -> Result<Pickle, String> {
+        super::machine::run(input)
+    }
+
+    /// The value the pickle is of.
+    pub fn root(&self) -> View<'_> {
+        View { pickle: self, value: self.root }
+    }
+
+    /// Every reference to data outside the pickle.
+    pub(crate) fn persistent(&self) -> impl Iterator<Item = View<'_>> {
+        let places = self.nodes.iter().enumerate();
+        let places = places.filter(|(_, node)| matches!(node, Node::Persistent(_)));
+        places.map(|(place, _)| View { pickle: self, value: Value::Node(place as u32) })
+    }
+
+    /// Bytes that the pickle takes of its input.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+}
+
+/// One value of a pickle.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    pickle: &'a Pickle,
+    value: Value,
+}
+
+/// What a value is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind<'a> {
+    /// `None`.
+    None,
+    /// `True` or `False`.
+    Bool(bool),
+    /// An integer of 64 bits.
+    Int(i64),
+    /// A longer integer: two's complement, little-endian.
+    Big(&'a [u8]),
+    /// A float.
+    Float(f64),
+    /// Bytes; in a Python 2 pickle also text.
+    Bytes(&'a [u8]),
+    /// Text.
+    Str(&'a str),
+    /// A list; see [`View::elements`].
+    List,
+    /// A tuple; see [`View::elements`].
+    Tuple,
+    /// A set; see [`View::elements`].
+    Set,
+    /// A dict in its order; see [`View::pairs`].
+    Dict,
+    /// A class or function, named and not looked up.
+    Global {
+        /// Its module.
+        module: &'a str,
+        /// Its name in there.
+        name: &'a str,
+    },
+    /// Something that a call would have made.
+    Object,
+    /// A reference to data outside the pickle; see [`View::persistent_id`].
+    Persistent,
+}
+
+impl<'a> View<'a> {
+    fn at(self, value: Value) -> View<'a> {
+        View { pickle: self.pickle, value }
+    }
+
+    fn node(self) -> Option<&'a Node> {
+        match self.value {
+            Value::Node(number) => self.pickle.nodes.get(number as usize),
+            _ => None,
+        }
+    }
+
+    fn object(self) -> Option<&'a Object> {
+        match self.node() {
+            Some(Node::Object(object)) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// Number of the value's node, the same wherever the pickle refers to it; `None` for small values.
+    pub fn identity(self) -> Option<u32> {
+        match self.value {
+            Value::Node(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// What the value is.
+    pub fn kind(self) -> Kind<'a> {
+        match self.value {
+            Value::None => Kind::None,
+            Value::Bool(value) => Kind::Bool(value),
+            Value::Int(value) => Kind::Int(value),
+            Value::Float(value) => Kind::Float(value),
+            Value::Node(_) => match self.node() {
+                Some(Node::Big(bytes)) => Kind::Big(bytes),
+                Some(Node::Bytes(bytes)) => Kind::Bytes(bytes),
+                Some(Node::Str(text)) => Kind::Str(text),
+                Some(Node::List(_)) => Kind::List,
+                Some(Node::Tuple(_)) => Kind::Tuple,
+                Some(Node::Set(_)) => Kind::Set,
+                Some(Node::Dict(_)) => Kind::Dict,
+                Some(Node::Global(name)) => Kind::Global { module: &name.0, name: &name.1 },
+                Some(Node::Object(_)) => Kind::Object,
+                Some(Node::Persistent(_)) => Kind::Persistent,
+                None => Kind::None,
+            },
+        }
+    }
+
+    /// Text; bytes count where they are UTF-8, as Python 2 keeps text in them.
+    pub fn text(self) -> Option<&'a str> {
+        match self.kind() {
+            Kind::Str(text) => Some(text),
+            Kind::Bytes(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    /// Bytes as they can be shared.
+    pub fn bytes(self) -> Option<SharedBytes> {
+        match self.node() {
+            Some(Node::Bytes(bytes)) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
+    /// An integer: Python's or NumPy's.
+    pub fn int(self) -> Option<i64> {
+        match self.value {
+            Value::Int(value) => Some(value),
+            Value::Bool(value) => Some(i64::from(value)),
+            _ => match self.numpy_scalar()? {
+                Value::Int(value) => Some(value),
+                _ => None,
+            },
+        }
+    }
+
+    /// An integer that is not negative.
+    pub fn size(self) -> Option<usize> {
+        usize::try_from(self.int()?).ok()
+    }
+
+    /// A number: Python's or NumPy's.
+    pub fn float(self) -> Option<f64> {
+        match self.value {
+            Value::Float(value) => Some(value),
+            _ => match self.numpy_scalar() {
+                Some(Value::Float(value)) => Some(value),
+                _ => self.int().map(|value| value as f64),
+            },
+        }
+    }
+
+    /// A truth value.
+    pub fn truth(self) -> Option<bool> {
+        match self.value {
+            Value::Bool(value) => Some(value),
+            _ => self.int().map(|value| value != 0),
+        }
+    }
+
+    /// `numpy.core.multiarray.scalar(dtype, bytes)`.
+    fn numpy_scalar(self) -> Option<Value> {
+        let (module, name) = self.class()?;
+        if !module.starts_with("numpy") || name != "scalar" {
+            return None;
+        }
+        let args: Vec<_> = self.args()?.elements()?.take(2).collect();
+        let code = args.first()?.args()?.elements()?.next()?.text()?;
+        let bytes = args.get(1)?.bytes()?;
+        let wide = |signed: bool| {
+            let mut word = [if signed && bytes.last()? & 0x80 != 0 { 0xFF } else { 0 }; 8];
+            word.get_mut(..bytes.len())?.copy_from_slice(&bytes);
+            Some(Value::Int(i64::from_le_bytes(word)))
+        };
+        match code {
+            "i1" | "i2" | "i4" | "i8" => wide(true),
+            "u1" | "u2" | "u4" | "b1" => wide(false),
+            "f4" => Some(Value::Float(f64::from(f32::from_le_bytes(bytes[..].try_into().ok()?)))),
+            "f8" => Some(Value::Float(f64::from_le_bytes(bytes[..].try_into().ok()?))),
+            _ => None,
+        }
+    }
+
+    /// Members of a list, tuple, set or of an object made from one, such as `torch.Size`.
+    pub fn elements(self) -> Option<impl ExactSizeIterator<Item = View<'a>>> {
+        let values = match self.node()? {
+            Node::List(values) | Node::Tuple(values) | Node::Set(values) => values,
+            Node::Object(object) if !object.elements.is_empty() => &object.elements,
+            Node::Object(object) => match self.at(object.args).node()? {
+                // One argument, a sequence.
+                Node::Tuple(args) if args.len() == 1 => match self.at(args[0]).node()? {
+                    Node::List(values) | Node::Tuple(values) | Node::Set(values) => values,
+                    _ => return None,
+                },
+                _ => return None,
+            },
+            _ => return None,
+        };
+        Some(values.iter().map(move |value| self.at(*value)))
+    }
+
+    /// Keys and values of a dict or of an object made like one (`OrderedDict`, `defaultdict`, `Counter`), in order.
+    pub fn pairs(self) -> Option<Vec<(View<'a>, View<'a>)>> {
+        let view = |pairs: &'a [(Value, Value)]| -> Vec<_> {
+            pairs.iter().map(|(key, value)| (self.at(*key), self.at(*value))).collect()
+        };
+        let object = match self.node()? {
+            Node::Dict(pairs) => return Some(view(pairs)),
+            Node::Object(object) => object,
+            _ => return None,
+        };
+        let (_, class) = self.class()?;
+        if !class.ends_with("Dict")
+            && !class.ends_with("dict")
+            && class != "Counter"
+            && object.items.is_empty()
+        {
+            return None;
+        }
+        let mut all = Vec::new();
+        if let Some(Node::Tuple(args)) = self.at(object.args).node()
+            && let Some(first) = args.first()
+        {
+            match self.at(*first).node() {
+                Some(Node::Dict(pairs)) => all.extend(view(pairs)),
+                // Python 2 gives an OrderedDict a list of pairs.
+                Some(Node::List(list)) => all.extend(list.iter().filter_map(|pair| {
+                    let mut pair = self.at(*pair).elements()?;
+                    Some((pair.next()?, pair.next()?))
+                })),
+                _ => {}
+            }
+        }
+        all.extend(view(&object.items));
+        Some(all)
+    }
+
+    /// The value of a text key of a dict.
+    pub fn get(self, key: &str) -> Option<View<'a>> {
+        match self.node()? {
+            // The usual case needs no list of all pairs.
+            Node::Dict(pairs) => {
+                let found = pairs.iter().rev().find(|(k, _)| self.at(*k).text() == Some(key))?;
+                Some(self.at(found.1))
+            }
+            _ => self.pairs()?.into_iter().rev().find(|(k, _)| k.text() == Some(key)).map(|(_, v)| v),
+        }
+    }
+
+    /// An attribute of an object: of its state, or of the pair of dicts a state may be.
+    pub fn attribute(self, name: &str) -> Option<View<'a>> {
+        let state = self.at(self.object()?.state?);
+        match state.node()? {
+            Node::Tuple(parts) => parts.iter().find_map(|part| self.at(*part).get(name)),
+            _ => state.get(name),
+        }
+    }
+
+    /// All attributes of an object that have text names.
+    pub fn attributes(self) -> Vec<(&'a str, View<'a>)> {
+        let Some(state) = self.object().and_then(|object| object.state) else { return Vec::new() };
+        let pairs = self.at(state).pairs().unwrap_or_default();
+        pairs.into_iter().filter_map(|(key, value)| Some((key.text()?, value))).collect()
+    }
+
+    /// Module and name of an object's class or of the function that would have made it.
+    pub fn class(self) -> Option<(&'a str, &'a str)> {
+        let mut class = self.at(self.object()?.class);
+        if let Some(Node::Persistent(id)) = class.node() {
+            // torch.save of 2019 wraps the classes of modules: ('module', class, file, source).
+            class = self.at(*id).elements()?.nth(1)?;
+        }
+        let named = match class.kind() {
+            Kind::Global { module, name } => (module, name),
+            _ => return None,
+        };
+        // Protocols 0 and 1 make objects with copy_reg._reconstructor(class, base, state).
+        if matches!(named, ("copy_reg" | "copyreg", "_reconstructor")) {
+            let real = self.args()?.elements()?.next()?;
+            let real = match real.node() {
+                Some(Node::Persistent(id)) => real.at(*id).elements()?.nth(1)?,
+                _ => real,
+            };
+            if let Kind::Global { module, name } = real.kind() {
+                return Some((module, name));
+            }
+        }
+        Some(named)
+    }
+
+    /// Arguments of the call that would have made an object: a tuple.
+    pub fn args(self) -> Option<View<'a>> {
+        Some(self.at(self.object()?.args))
+    }
+
+    /// State that the object would have been given.
+    pub fn state(self) -> Option<View<'a>> {
+        Some(self.at(self.object()?.state?))
+    }
+
+    /// The id by which a pickle refers to data outside it.
+    pub fn persistent_id(self) -> Option<View<'a>> {
+        match self.node()? {
+            Node::Persistent(id) => Some(self.at(*id)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! A table applied to the variables of a source.
+
+use std::collections::{BTreeMap, HashMap};
+
+use segue_configs::ModelConfig;
+use tch::{Kind, Tensor};
+
+use super::report::{ParameterOrigin, VariableFate};
+use super::rules::{Operation, Rule, fill, fit};
+use super::sources::{Source, Variable};
+use crate::{TrainError, model};
+
+/// How far a stored table that follows from the configuration may be off: one rounding in single precision.
+const DERIVED_LIMIT: f64 = 1e-6;
+
+/// Weights in the order of the model's specs, and the account of them.
+pub(super) struct Applied {
+    pub weights: Vec<(String, Tensor)>,
+    pub variables: Vec<VariableFate>,
+    pub parameters: Vec<ParameterOrigin>,
+}
+
+/// Values on their way to one name here.
+struct Part {
+    /// Number of the variable they come from.
+    variable: usize,
+    place: u64,
+    tensor: Tensor,
+    by: &'static str,
+}
+
+/// Applies the source's table. Every variable must have a place or a reason to be left out; `allow_skipped` leaves
+/// the others out, too, and says so.
+pub(super) fn apply(
+    source: &Source,
+    config: &ModelConfig,
+    allow_skipped: bool,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<Applied, TrainError> {
+    let other = |what: String| TrainError::OtherModel { path: source.path.clone(), what };
+    let mut variables = Vec::new();
+    let mut parts: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+    let total = source.variables.len();
+    for (number, variable) in source.variables.iter().enumerate() {
+        progress(number as u64, total as u64);
+        let mut fate = VariableFate {
+            name: variable.name.clone(),
+            dtype: variable.dtype.clone(),
+            shape: variable.shape.clone(),
+            fate: "unaccounted",
+            destinations: Vec::new(),
+            reason: None,
+        };
+        match source.rules.iter().find_map(|rule| Some((rule, fit(rule.source, &variable.name)?))) {
+            None => {}
+            Some((Rule { operation: Operation::Skip(reason), .. }, _)) => {
+                (fate.fate, fate.reason) = ("skipped", Some(reason.to_string()));
+            }
+            Some((rule, i)) => {
+                let tensor = source.load(variable)?;
+                for (name, part) in carry(tensor, variable, number, rule, i).map_err(other)? {
+                    fate.destinations.push(name.clone());
+                    fate.fate = part.by;
+                    parts.entry(name).or_default().push(part);
+                }
+            }
+        }
+        variables.push(fate);
+    }
+    settle(source, config, parts, variables, allow_skipped)
+}
+
+/// The values of a variable under their names here.
+fn carry(
+    tensor: Tensor,
+    variable: &Variable,
+    number: usize,
+    rule: &Rule,
+    i: u64,
+) -> Result<Vec<(String, Part)>, String> {
+    let wrong = |what: &str| format!("`{}` is {:?}, not {what}", variable.name, variable.shape);
+    let name = fill(rule.destination, "{i}", i);
+    let one = |tensor: Tensor, place: u64, by: &'static str| {
+        Ok(vec![(name.clone(), Part { variable: number, place, tensor, by })])
+    };
+    match rule.operation {
+        Operation::Copy => one(tensor, 0, "copied"),
+        Operation::Transpose if tensor.dim() == 2 => {
+            one(tensor.transpose(0, 1).contiguous(), 0, "transposed")
+        }
+        Operation::Transpose => Err(wrong("a matrix")),
+        Operation::Reverse if tensor.dim() > 0 => one(tensor.flip([0]), 0, "reversed"),
+        Operation::Reverse => Err(wrong("a list of rows")),
+        Operation::Join => one(tensor, i, "joined"),
+        Operation::JoinAt(place) => one(tensor, u64::from(place), "joined"),
+        Operation::Slice | Operation::SliceReverse | Operation::SliceMatrix => {
+            let axes = if rule.operation == Operation::SliceMatrix { 3 } else { 2 };
+            if tensor.dim() < axes {
+                return Err(wrong("a stack of layers"));
+            }
+            let slices = tensor.unbind(0).into_iter().enumerate();
+            let slices = slices.map(|(n, slice)| {
+                let slice = match rule.operation {
+                    Operation::SliceReverse => slice.flip([0]),
+                    Operation::SliceMatrix => slice.flatten(1, -1),
+                    _ => slice,
+                };
+                let part = Part { variable: number, place: 0, tensor: slice.contiguous(), by: "sliced" };
+                (fill(rule.destination, "{n}", n as u64), part)
+            });
+            Ok(slices.collect())
+        }
+        Operation::Skip(_) => Ok(Vec::new()),
+    }
+}
+
+/// Puts parts together and gives each to the parameter, tied parameter or derived table it is.
+fn settle(
+    source: &Source,
+    config: &ModelConfig,
+    parts: BTreeMap<String, Vec<Part>>,
+    mut variables: Vec<VariableFate>,
+    allow_skipped: bool,
+) -> Result<Applied, TrainError> {
+    let other = |what: String| TrainError::OtherModel { path: source.path.clone(), what };
+    let specs = model::specs(config);
+    let known: HashMap<&str, usize> = specs.iter().enumerate().map(|(i, s)| (s.name.as_str(), i)).collect();
+    let aliases: HashMap<String, String> = model::aliases(config).into_iter().collect();
+    let buffers: HashMap<String, Tensor> = model::buffers(config).into_iter().collect();
+    let mut weights: Vec<Option<(Tensor, ParameterOrigin)>> = specs.iter().map(|_| None).collect();
+    // Names of their own first, so that what ties to them finds them.
+    let (own, tied): (Vec<_>, Vec<_>) =
+        parts.into_iter().partition(|(name, _)| known.contains_key(name.as_str()));
+    for (name, found) in own.into_iter().chain(tied) {
+        let canonical = aliases.get(&name).unwrap_or(&name);
+        let pieces = joined(found);
+        for (tensor, from, by) in pieces {
+            let names = from.iter().map(|&i| variables[i].name.clone()).collect::<Vec<_>>();
+            if let Some(derived) = buffers.get(&name) {
+                let near = derived.size() == tensor.size()
+                    && (derived - &tensor).abs().max().double_value(&[]) <= DERIVED_LIMIT;
+                if !near {
+                    return Err(other(format!(
+                        "`{}` differs from what the configuration says it is",
+                        names.join("`, `")
+                    )));
+                }
+                mark(&mut variables, &from, "derived");
+                continue;
+            }
+            let Some(&place) = known.get(canonical.as_str()) else {
+                from.iter().for_each(|&i| variables[i].destinations.retain(|d| *d != name));
+                mark(&mut variables, &from, "unaccounted");
+                continue;
+            };
+            let spec = &specs[place];
+            if tensor.size() != spec.shape {
+                let what = format!(
+                    "`{}` gives {name} as {:?}, the model wants {:?}",
+                    names.join("`, `"),
+                    tensor.size(),
+                    spec.shape
+                );
+                return Err(other(what));
+            }
+            match &mut weights[place] {
+                Some((already, origin)) if *already == tensor => {
+                    mark(&mut variables, &from, "tied");
+                    origin.from.extend(names);
+                }
+                Some((_, origin)) => {
+                    return Err(other(format!(
+                        "`{}` and `{}` are tied in the configuration, but differ",
+                        names.join("`, `"),
+                        origin.from.join("`, `")
+                    )));
+                }
+                vacant => {
+                    let origin = ParameterOrigin {
+                        name: spec.name.clone(),
+                        shape: spec.shape.clone(),
+                        from: names,
+                        by,
+                    };
+                    *vacant = Some((tensor, origin));
+                }
+            }
+        }
+    }
+    let lost = variables.iter_mut().filter(|v| v.fate == "unaccounted");
+    let lost: Vec<String> = lost
+        .map(|variable| {
+            variable.reason.get_or_insert_with(|| "the model has no such parameter".into());
+            variable.name.clone()
+        })
+        .collect();
+    if !lost.is_empty() && !allow_skipped {
+        return Err(other(format!(
+            "{} of its variables have no place in the model: {}; --allow-skipped leaves them out",
+            lost.len(),
+            listed(&lost)
+        )));
+    }
+    let missing = specs.iter().zip(&weights).filter(|(_, w)| w.is_none());
+    let missing: Vec<String> = missing.map(|(spec, _)| spec.name.clone()).collect();
+    if !missing.is_empty() {
+        return Err(other(format!(
+            "{} parameters of the model are not in it: {}",
+            missing.len(),
+            listed(&missing)
+        )));
+    }
+    let (mut tensors, mut parameters) = (Vec::new(), Vec::new());
+    for (tensor, origin) in weights.into_iter().flatten() {
+        tensors.push((origin.name.clone(), tensor));
+        parameters.push(origin);
+    }
+    Ok(Applied { weights: tensors, variables, parameters })
+}
+
+fn mark(variables: &mut [VariableFate], which: &[usize], fate: &'static str) {
+    for &i in which {
+        variables[i].fate = fate;
+    }
+}
+
+/// Parts that belong together as one; others each for itself.
+fn joined(mut parts: Vec<Part>) -> Vec<(Tensor, Vec<usize>, &'static str)> {
+    if parts.iter().all(|part| part.by == "joined") {
+        parts.sort_by_key(|part| part.place);
+        let tensors: Vec<&Tensor> = parts.iter().map(|part| &part.tensor).collect();
+        if let Ok(whole) = Tensor::f_cat(&tensors, 0) {
+            return vec![(whole, parts.iter().map(|part| part.variable).collect(), "joined")];
+        }
+    }
+    parts.into_iter().map(|part| (part.tensor, vec![part.variable], part.by)).collect()
+}
+
+/// The first few of many names.
+fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 8;
+    let more = if names.len() > SHOWN { ", .." } else { "" };
+    format!("{}{more}", names[..names.len().min(SHOWN)].join(", "))
+}
+
+/// A tensor of single precision from little-endian bytes of any type.
+pub(super) fn to_float(bytes: &[u8], shape: &[usize], kind: Kind) -> Result<Tensor, String> {
+    let shape: Vec<i64> = shape.iter().map(|&size| size as i64).collect();
+    let tensor = Tensor::f_from_data_size(bytes, &shape, kind).map_err(|e| e.to_string())?;
+    Ok(tensor.to_kind(Kind::Float))
+}

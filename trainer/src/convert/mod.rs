@@ -1,0 +1,21 @@
+//! Conversion of checkpoints of other Transformer-XL programs to a folder in Hugging Face's layout, which is a
+//! model folder here too, and back to TensorFlow's.
+//!
+//! Each source is a table of [`Rule`]s: a pattern of its variables' names, the name here, and what happens to the
+//! values on the way. One routine applies a table, accounts for every variable on both sides and refuses to lose one.
+
+mod apply;
+mod check;
+mod inspect;
+mod invert;
+mod report;
+mod rules;
+mod run;
+mod sources;
+mod write;
+
+pub use check::{CheckedText, check_text};
+pub use inspect::{Listed, Listing, inspect};
+pub use report::{ParameterOrigin, Report, VariableFate};
+pub use rules::{Operation, Rule};
+pub use run::{Conversion, ConvertOptions, Target, convert};

@@ -1,0 +1,85 @@
+//! What a table of a source says, and names with numbers in them.
+
+use serde::Serialize;
+
+/// What happens to a variable's values on the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Nothing.
+    Copy,
+    /// Its two axes change places: TensorFlow multiplies from the left.
+    Transpose,
+    /// Its rows come in the opposite order: the PyTorch programs count tail clusters from the end.
+    Reverse,
+    /// Entry n of its first axis goes to the parameter with `{n}` in its name.
+    Slice,
+    /// The same, the rows of each entry in the opposite order: Shaw's tables end with distance 0 in the PyTorch
+    /// programs and begin with it here.
+    SliceReverse,
+    /// As [`Operation::Slice`], each entry `[rows, heads, width]` read as `[rows, heads * width]`.
+    SliceMatrix,
+    /// Joined along the first axis with the others that have this destination, in the order of the number in
+    /// their names.
+    Join,
+    /// The same, at this place.
+    JoinAt(u32),
+    /// Left out, for the reason given.
+    Skip(&'static str),
+}
+
+/// One line of a table. Patterns may hold `{i}`, a number, the same on both sides; `{n}` on the right, the entries
+/// that [`Operation::Slice`] makes; and `{*}` on the left, any text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// Pattern of the source's names.
+    pub source: &'static str,
+    /// Pattern of the names here.
+    pub destination: &'static str,
+    /// What happens to the values.
+    pub operation: Operation,
+}
+
+/// A line of a table.
+pub(super) const fn rule(source: &'static str, destination: &'static str, operation: Operation) -> Rule {
+    Rule { source, destination, operation }
+}
+
+/// A line for variables that have no place here.
+pub(super) const fn skip(source: &'static str, reason: &'static str) -> Rule {
+    Rule { source, destination: "", operation: Operation::Skip(reason) }
+}
+
+/// The number that `{i}` stands for where `name` fits `pattern`; 0 where the pattern has none.
+pub(super) fn fit(pattern: &str, name: &str) -> Option<u64> {
+    if let Some((before, after)) = pattern.split_once("{*}") {
+        let inner = name.strip_prefix(before)?.strip_suffix(after)?;
+        return (!inner.is_empty()).then_some(0);
+    }
+    let Some((before, after)) = pattern.split_once("{i}") else { return (pattern == name).then_some(0) };
+    let digits = name.strip_prefix(before)?.strip_suffix(after)?;
+    let plain =
+        digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
+    if plain { digits.parse().ok() } else { None }
+}
+
+/// A pattern with its number put in.
+pub(super) fn fill(pattern: &str, mark: &str, number: u64) -> String {
+    pattern.replacen(mark, &number.to_string(), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_fit_numbers_and_nothing_else() {
+        assert_eq!(fit("layers.{i}.w", "layers.12.w"), Some(12));
+        for other in ["layers..w", "layers.x.w", "layers.01.w", "layers.1.v", "layers.1.w.w", "layers.-1.w"] {
+            assert_eq!(fit("layers.{i}.w", other), None, "{other}");
+        }
+        assert_eq!(fit("{*}/Adam", "a/b/Adam"), Some(0));
+        assert_eq!(fit("{*}/Adam", "/Adam"), None);
+        assert_eq!(fill("a.{n}.b", "{n}", 3), "a.3.b");
+    }
+}

@@ -1,0 +1,137 @@
+//! `model.pt` of kimiyoung/transformer-xl's PyTorch program: the whole module, pickled. Its attributes are the
+//! configuration; what is tied is known from the storages that parameters share.
+
+use std::path::Path;
+
+use segue_dataloader::Tokenizer;
+use segue_dataloader::foreign::{Kind, RawTensor, TorchFile, View};
+use serde_json::{Map, Value, json};
+
+use super::names;
+use super::source::{Source, raw_variables};
+use crate::TrainError;
+use crate::convert::rules::{Operation, rule};
+
+/// Files that the program caches a corpus with its vocabulary in.
+const CACHES: [&str; 2] = ["cache.pt", "corpus.bin"];
+
+/// Opens a pickled module.
+pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
+    let damaged = |what: String| TrainError::Damaged { path: path.into(), what };
+    let root = file.root();
+    let mut tensors = file.tensors(root).map_err(damaged)?;
+    // nn.DataParallel puts the model under `module`.
+    let wrapped = tensors.iter().all(|named| named.name.starts_with("module."));
+    for named in tensors.iter_mut().filter(|_| wrapped) {
+        named.name.drain(.."module.".len());
+    }
+    let model = if wrapped { module(root, "module").unwrap_or(root) } else { root };
+    let find = |name: &str| tensors.iter().find(|named| named.name == name).map(|named| &named.tensor);
+    let (config, notes) = configuration(model, find).map_err(damaged)?;
+    let attn_type = config.get("attn_type").and_then(Value::as_u64).unwrap_or(0);
+    let mut rules = names::modules(attn_type);
+    rules.push(rule("crit.out_layers.{i}.bias", "crit.out_layers.{i}.bias", Operation::Copy));
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let cache = CACHES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+    let vocabulary = cache.map(|path| {
+        let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
+        (path, tokenizer)
+    });
+    let (variables, values) = raw_variables(tensors);
+    Ok(Source { kind: "kimiyoung", path: path.into(), variables, values, config, rules, notes, vocabulary })
+}
+
+/// A module inside another.
+fn module<'a>(holder: View<'a>, name: &str) -> Option<View<'a>> {
+    holder.attribute("_modules")?.get(name)
+}
+
+/// The configuration in Hugging Face's words.
+fn configuration<'t>(
+    model: View<'_>,
+    find: impl Fn(&str) -> Option<&'t RawTensor>,
+) -> Result<(Map<String, Value>, Vec<String>), String> {
+    let (_, class) = model.class().unwrap_or_default();
+    let part = |name: &str| module(model, name).ok_or_else(|| format!("its {class} has no module `{name}`"));
+    let embedding = part("word_emb")?;
+    if module(model, "crit").is_none() {
+        return Err(
+            "it has no adaptive softmax (`crit`): models trained with sample_softmax > 0 cannot be converted"
+                .into(),
+        );
+    }
+    let mut config = Map::new();
+    let mut take = |holder: View<'_>, theirs: &str, ours: &str| {
+        let value =
+            holder.attribute(theirs).ok_or_else(|| format!("its {class} has no attribute `{theirs}`"))?;
+        let value = match value.kind() {
+            Kind::Bool(value) => json!(value),
+            Kind::Float(value) => json!(value),
+            _ => json!(value.int().ok_or_else(|| format!("its attribute `{theirs}` is no number"))?),
+        };
+        config.insert(ours.into(), value);
+        Ok::<_, String>(())
+    };
+    for (theirs, ours) in [("n_token", "vocab_size"), ("max_klen", "max_klen")] {
+        take(model, theirs, ours)?;
+    }
+    for name in [
+        "d_embed",
+        "d_model",
+        "n_head",
+        "d_head",
+        "n_layer",
+        "mem_len",
+        "attn_type",
+        "same_length",
+        "clamp_len",
+    ] {
+        take(model, name, name)?;
+    }
+    take(embedding, "div_val", "div_val")?;
+    let first = module(part("layers")?, "0").ok_or("it has no layers")?;
+    let attention = module(first, "dec_attn").ok_or("its layers have no attention")?;
+    let norm = module(attention, "layer_norm").ok_or("its layers have no LayerNorm")?;
+    take(attention, "pre_lnorm", "pre_lnorm")?;
+    take(norm, "eps", "layer_norm_epsilon")?;
+    for (holder, theirs, ours) in [(model, "drop", "dropout"), (attention, "dropatt", "dropatt")] {
+        if let Some(layer) = module(holder, theirs) {
+            take(layer, "p", ours)?;
+        }
+    }
+    let cutoffs = embedding.attribute("cutoffs").and_then(View::elements).ok_or("it has no cutoffs")?;
+    let mut cutoffs: Vec<usize> =
+        cutoffs.map(|c| c.size()).collect::<Option<_>>().ok_or("a cutoff is no number")?;
+    cutoffs.pop(); // the vocabulary
+    let clusters = cutoffs.len() + 1;
+    let one_table = config.get("div_val") == Some(&json!(1));
+    let shared = |a: String, b: String| match (find(&a), find(&b)) {
+        (Some(a), Some(b)) => a.shares_with(b),
+        _ => false,
+    };
+    let tied: Vec<bool> = (0..clusters)
+        .map(|i| {
+            let table = if one_table { 0 } else { i };
+            shared(format!("crit.out_projs.{i}"), format!("word_emb.emb_projs.{table}"))
+        })
+        .collect();
+    let tables = shared("crit.out_layers.0.weight".into(), "word_emb.emb_layers.0.weight".into());
+    let inner = find("layers.0.pos_ff.CoreNet.0.weight").ok_or("its layers have no feed-forward part")?;
+    let extras = config.get("attn_type") == Some(&json!(1));
+    for (key, value) in [
+        ("cutoffs", json!(cutoffs)),
+        ("tie_projs", json!(tied)),
+        ("tie_word_embeddings", json!(tables)),
+        ("d_inner", json!(inner.shape().first())),
+        ("untie_r", json!(false)),
+        ("proj_same_dim", json!(true)),
+        ("shaw_extras", json!(extras)),
+        ("memory_start", json!("empty")),
+        ("same_length_keys", json!("mem_len")),
+    ] {
+        config.insert(key.into(), value);
+    }
+    let mut notes = Vec::new();
+    names::adjust_attention(&mut config, &mut notes)?;
+    Ok((config, notes))
+}
