@@ -1,12 +1,14 @@
-//! The CPU proof of each row of the systems table of Transformer-XL: `t04_..` proves row T4. Rows that are commands have
-//! their proof with the command: T20 to T23 and T25 in the trainer's evaluation and generation, T24 in `sweep.rs`, T26 with
-//! the recipes.
+//! The CPU proof of each row of the systems table of Transformer-XL: `t04_..` proves row T4. Where a row is also arithmetic
+//! of its own, more of its tests stand beside that: T22 and T23 in `trainer/src/evaluation/recl.rs`, T25 in
+//! `trainer/src/generate.rs`, T26 in `trainer/src/cost.rs` and `reports.rs`, T24 in `sweep.rs`.
 
 mod copying;
 mod data;
 mod encodings;
 mod memory;
 mod naive;
+mod protocols;
+mod reference;
 mod softmax;
 mod tiny;
 mod training;

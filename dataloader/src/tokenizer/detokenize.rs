@@ -101,6 +101,8 @@ impl Line {
     fn side(&mut self, word: &str, next: Option<&str>) -> Side {
         match word {
             "\"" => toggled(&mut self.double_open),
+            // A genitive whose parts were set apart.
+            "'" if next == Some("s") => Side::Both,
             // After an s it rather marks a plural's genitive.
             "'" if !self.single_open && self.last.ends_with('s') => Side::Left,
             "'" => toggled(&mut self.single_open),

@@ -1,5 +1,4 @@
-//! Charts as SVG text: lines with error bars, and dots with intervals for tables of ablations. The same
-//! values give the same bytes.
+//! Lines with error bars as SVG text. The same values give the same bytes.
 //!
 //! ```
 //! use segue_trainer::report::{LineChart, Point, Series};
@@ -12,23 +11,23 @@
 use super::svg::{Anchor, Drawing, GRID, INK, Scale, colour, text_width};
 
 /// Pixels from side to side of a line chart's axes.
-const PLOT_WIDTH: f64 = 560.0;
+pub(super) const PLOT_WIDTH: f64 = 560.0;
 /// Pixels from top to bottom of a line chart's axes.
 const PLOT_HEIGHT: f64 = 340.0;
 /// Pixels above the axes: title.
-const TOP: f64 = 44.0;
+pub(super) const TOP: f64 = 44.0;
 /// Pixels below the axes: ticks and label.
-const BOTTOM: f64 = 56.0;
+pub(super) const BOTTOM: f64 = 56.0;
 /// Pixels left of a line chart's axes: ticks and label.
 const LEFT: f64 = 84.0;
 /// Pixels of one row of an interval chart or of a legend.
-const ROW: f64 = 26.0;
+pub(super) const ROW: f64 = 26.0;
 /// Radius of a dot.
-const DOT: f64 = 3.5;
+pub(super) const DOT: f64 = 3.5;
 /// Half the width of the caps of an error bar.
-const CAP: f64 = 4.0;
+pub(super) const CAP: f64 = 4.0;
 /// Steps between ticks, about.
-const TICKS: usize = 6;
+pub(super) const TICKS: usize = 6;
 
 /// One point of a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -129,12 +128,8 @@ impl LineChart {
         if self.series.len() < 2 {
             return;
         }
-        let left = LEFT + PLOT_WIDTH + 18.0;
         for (i, series) in self.series.iter().enumerate() {
-            let height = TOP + 12.0 + i as f64 * ROW;
-            drawing.line((left, height), (left + 22.0, height), colour(i), 2.0);
-            drawing.dot((left + 11.0, height), DOT, colour(i));
-            drawing.text((left + 30.0, height), Anchor::Start, &series.label);
+            draw_legend_entry(drawing, i, (LEFT + PLOT_WIDTH, TOP), &series.label);
         }
     }
 }
@@ -160,77 +155,21 @@ fn draw_series(drawing: &mut Drawing, series: &Series, colour: &str, x: &Scale, 
     }
 }
 
-fn draw_x_axis(drawing: &mut Drawing, x: &Scale, sides: (f64, f64), bottom: f64, label: &str) {
+/// Entry `i` of the legend whose corner is `origin`.
+pub(super) fn draw_legend_entry(drawing: &mut Drawing, i: usize, origin: (f64, f64), label: &str) {
+    let (left, height) = (origin.0 + 18.0, origin.1 + 12.0 + i as f64 * ROW);
+    drawing.line((left, height), (left + 22.0, height), colour(i), 2.0);
+    drawing.dot((left + 11.0, height), DOT, colour(i));
+    drawing.text((left + 30.0, height), Anchor::Start, label);
+}
+
+pub(super) fn draw_x_axis(drawing: &mut Drawing, x: &Scale, sides: (f64, f64), bottom: f64, label: &str) {
     for (value, tick) in x.ticks() {
         drawing.line((x.at(value), bottom), (x.at(value), bottom + 5.0), INK, 1.0);
         drawing.text((x.at(value), bottom + 16.0), Anchor::Middle, &tick);
     }
     drawing.line((sides.0, bottom), (sides.1, bottom), INK, 1.0);
     drawing.text(((sides.0 + sides.1) / 2.0, bottom + 40.0), Anchor::Middle, label);
-}
-
-/// One row of an interval chart.
-#[derive(Debug, Clone, PartialEq)]
-pub struct IntervalRow {
-    /// Name at the left.
-    pub label: String,
-    /// The dot.
-    pub centre: f64,
-    /// Ends of the interval.
-    pub interval: (f64, f64),
-}
-
-/// Rows of dots with horizontal intervals: one row for each variant of an ablation.
-#[derive(Debug, Clone, PartialEq)]
-pub struct IntervalChart {
-    title: String,
-    value_label: String,
-    rows: Vec<IntervalRow>,
-}
-
-impl IntervalChart {
-    /// A chart without rows.
-    pub fn new(title: impl Into<String>, value_label: impl Into<String>) -> Self {
-        Self { title: title.into(), value_label: value_label.into(), rows: Vec::new() }
-    }
-
-    /// The chart with one more row at the bottom. Values that are not finite leave the row empty.
-    pub fn with(mut self, row: IntervalRow) -> Self {
-        self.rows.push(row);
-        self
-    }
-
-    /// The chart as an SVG document.
-    pub fn svg(&self) -> String {
-        let left = 28.0 + self.rows.iter().map(|r| text_width(&r.label)).fold(0.0, f64::max);
-        let (right, bottom) = (left + PLOT_WIDTH, TOP + (self.rows.len().max(1) as f64 + 0.5) * ROW);
-        let values = self.rows.iter().flat_map(|r| [r.centre, r.interval.0, r.interval.1]);
-        let x = Scale::new(values, TICKS, (left, right));
-        let mut drawing = Drawing::new(right + 28.0, bottom + BOTTOM);
-        for (value, _) in x.ticks() {
-            drawing.line((x.at(value), TOP), (x.at(value), bottom), GRID, 1.0);
-        }
-        draw_x_axis(&mut drawing, &x, (left, right), bottom, &self.value_label);
-        for (i, row) in self.rows.iter().enumerate() {
-            let height = TOP + (i as f64 + 0.75) * ROW;
-            drawing.text((left - 12.0, height), Anchor::End, &row.label);
-            draw_row(&mut drawing, row, &x, height);
-        }
-        drawing.title((left + PLOT_WIDTH / 2.0, TOP / 2.0), &self.title);
-        drawing.finish()
-    }
-}
-
-fn draw_row(drawing: &mut Drawing, row: &IntervalRow, x: &Scale, height: f64) {
-    if ![row.centre, row.interval.0, row.interval.1].iter().all(|v| v.is_finite()) {
-        return;
-    }
-    let (low, high) = (x.at(row.interval.0), x.at(row.interval.1));
-    drawing.line((low, height), (high, height), colour(0), 2.0);
-    for end in [low, high] {
-        drawing.line((end, height - CAP), (end, height + CAP), colour(0), 2.0);
-    }
-    drawing.dot((x.at(row.centre), height), DOT + 1.0, colour(0));
 }
 
 #[cfg(test)]
@@ -264,19 +203,5 @@ mod tests {
         let text = chart.svg();
         // The corners of the axes.
         assert!(text.contains(r#"points="84.0,384.0 644.0,44.0""#), "{text}");
-    }
-
-    #[test]
-    fn each_row_of_an_interval_chart_has_a_dot_and_a_bar() {
-        let row = |label: &str, centre: f64| IntervalRow {
-            label: label.into(),
-            centre,
-            interval: (centre - 1.0, centre + 1.0),
-        };
-        let chart = IntervalChart::new("t", "ppl").with(row("full", 27.0)).with(row("broken", f64::NAN));
-        let text = chart.svg();
-        assert_eq!(count(&text, "<circle"), 1);
-        assert!(text.contains("full") && text.contains("broken") && !text.contains("NaN"));
-        assert!(IntervalChart::new("", "").svg().ends_with("</svg>\n"));
     }
 }

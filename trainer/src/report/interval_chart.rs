@@ -1,158 +1,92 @@
-//! The figure of a sweep: a line for each cell, perplexity at training length and at the best length with
-//! their intervals.
+//! Rows of dots with horizontal intervals as SVG text: a row for each variant of an ablation.
 
-use super::ablation::Row;
+use super::chart::{BOTTOM, CAP, DOT, PLOT_WIDTH, ROW, TICKS, TOP, draw_legend_entry, draw_x_axis};
 use super::statistics::Interval;
+use super::svg::{Anchor, Drawing, GRID, Scale, colour, text_width};
 
-/// Pixels for the labels at the left.
-const LABELS: f64 = 300.0;
-/// Pixels for the values.
-const PLOT: f64 = 480.0;
-/// Pixels of one row.
-const ROW: f64 = 30.0;
-/// Pixels above the rows.
-const TOP: f64 = 40.0;
-/// Pixels below the rows, for the axis.
-const BOTTOM: f64 = 50.0;
-/// Ticks, about.
-const TICKS: f64 = 6.0;
-/// Colours of `init` and `best`.
-const COLOURS: [&str; 2] = ["#8a8f98", "#1f5fa8"];
+/// Pixels between the dots of a row.
+const SPREAD: f64 = 9.0;
 
-/// The chart as SVG text. The same rows give the same bytes.
-pub fn interval_chart(title: &str, rows: &[Row]) -> String {
-    let shown: Vec<Interval> = rows.iter().flat_map(|row| [row.init, row.best]).flatten().collect();
-    let ends = |i: &Interval| [i.mean - i.half_width.unwrap_or(0.0), i.mean + i.half_width.unwrap_or(0.0)];
-    let low = shown.iter().flat_map(ends).fold(f64::INFINITY, f64::min);
-    let high = shown.iter().flat_map(ends).fold(f64::NEG_INFINITY, f64::max);
-    let (low, high) = match (low, high) {
-        (low, high) if low < high => (low, high),
-        (one, _) if one.is_finite() => (one - 0.5, one + 0.5),
-        _ => (0.0, 1.0),
-    };
-    let margin = (high - low) * 0.04;
-    let scale = Scale { low: low - margin, high: high + margin };
-    let (width, height) = (LABELS + PLOT + 30.0, TOP + ROW * rows.len() as f64 + BOTTOM);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-         <text x=\"10\" y=\"22\" font-size=\"15\">{}</text>\n",
-        escaped(title)
-    );
-    axis(&mut svg, &scale, rows.len());
-    for (i, row) in rows.iter().enumerate() {
-        let y = TOP + ROW * (i as f64 + 0.5);
-        svg.push_str(&format!(
-            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
-            LABELS - 10.0,
-            y + 4.0,
-            escaped(&row.label)
-        ));
-        for ((interval, colour), offset) in [row.init, row.best].iter().zip(COLOURS).zip([-5.0, 5.0]) {
-            if let Some(interval) = interval {
-                dot(&mut svg, &scale, interval, y + offset, colour);
+/// Rows of means with their intervals, one dot a row for each series.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IntervalChart {
+    title: String,
+    value_label: String,
+    series: Vec<String>,
+    rows: Vec<(String, Vec<Option<Interval>>)>,
+}
+
+impl IntervalChart {
+    /// A chart without rows; `series` name the dots of each row.
+    pub fn new(title: impl Into<String>, value_label: impl Into<String>, series: &[&str]) -> Self {
+        let series = series.iter().map(|label| label.to_string()).collect();
+        Self { title: title.into(), value_label: value_label.into(), series, rows: Vec::new() }
+    }
+
+    /// The chart with one more row at the bottom: a value for each series, `None` for no dot.
+    pub fn with(mut self, label: impl Into<String>, values: Vec<Option<Interval>>) -> Self {
+        self.rows.push((label.into(), values));
+        self
+    }
+
+    /// The chart as an SVG document. The same rows give the same bytes.
+    pub fn svg(&self) -> String {
+        let left = 28.0 + self.rows.iter().map(|(label, _)| text_width(label)).fold(0.0, f64::max);
+        let (right, bottom) = (left + PLOT_WIDTH, TOP + (self.rows.len().max(1) as f64 + 0.5) * ROW);
+        let shown = self.rows.iter().flat_map(|(_, values)| values.iter().flatten());
+        let x = Scale::new(shown.flat_map(ends), TICKS, (left, right));
+        let legend = 64.0 + self.series.iter().map(|label| text_width(label)).fold(0.0, f64::max);
+        let mut drawing = Drawing::new(right + legend, bottom + BOTTOM);
+        for (value, _) in x.ticks() {
+            drawing.line((x.at(value), TOP), (x.at(value), bottom), GRID, 1.0);
+        }
+        draw_x_axis(&mut drawing, &x, (left, right), bottom, &self.value_label);
+        for (i, (label, values)) in self.rows.iter().enumerate() {
+            let height = TOP + (i as f64 + 0.75) * ROW;
+            drawing.text((left - 12.0, height), Anchor::End, label);
+            for (series, value) in values.iter().enumerate() {
+                let place = series as f64 - (values.len() as f64 - 1.0) / 2.0;
+                draw_value(&mut drawing, value.as_ref(), &x, height + SPREAD * place, colour(series));
             }
         }
-    }
-    legend(&mut svg, height);
-    svg + "</svg>\n"
-}
-
-struct Scale {
-    low: f64,
-    high: f64,
-}
-
-impl Scale {
-    fn x(&self, value: f64) -> f64 {
-        LABELS + PLOT * (value - self.low) / (self.high - self.low)
-    }
-
-    /// Distance between ticks: 1, 2 or 5 times a power of ten.
-    fn step(&self) -> f64 {
-        let rough = (self.high - self.low) / TICKS;
-        let power = 10f64.powf(rough.log10().floor());
-        let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|f| f * power >= rough);
-        factor.unwrap_or(10.0) * power
+        for (i, label) in self.series.iter().enumerate() {
+            draw_legend_entry(&mut drawing, i, (right, TOP), label);
+        }
+        drawing.title((left + PLOT_WIDTH / 2.0, TOP / 2.0), &self.title);
+        drawing.finish()
     }
 }
 
-fn axis(svg: &mut String, scale: &Scale, rows: usize) {
-    let (step, bottom) = (scale.step(), TOP + ROW * rows as f64);
-    let decimals = (-step.log10().floor()).max(0.0) as usize;
-    let first = (scale.low / step).ceil() as i64;
-    let last = (scale.high / step).floor() as i64;
-    for tick in first..=last {
-        let value = tick as f64 * step;
-        let x = scale.x(value);
-        svg.push_str(&format!(
-            "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\" stroke=\"#dddddd\"/>\n\
-             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{value:.decimals$}</text>\n",
-            bottom + 16.0
-        ));
-    }
+fn ends(value: &Interval) -> [f64; 2] {
+    let half = value.half_width.unwrap_or(0.0);
+    [value.mean - half, value.mean + half]
 }
 
-fn dot(svg: &mut String, scale: &Scale, interval: &Interval, y: f64, colour: &str) {
-    let x = scale.x(interval.mean);
-    if let Some(half) = interval.half_width {
-        let (from, to) = (scale.x(interval.mean - half), scale.x(interval.mean + half));
-        svg.push_str(&format!(
-            "<line x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{to:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\" \
-             stroke-width=\"2\"/>\n"
-        ));
+fn draw_value(drawing: &mut Drawing, value: Option<&Interval>, x: &Scale, height: f64, colour: &str) {
+    let Some(value) = value.filter(|value| ends(value).iter().all(|end| end.is_finite())) else { return };
+    let [low, high] = ends(value).map(|end| x.at(end));
+    drawing.line((low, height), (high, height), colour, 2.0);
+    for end in [low, high] {
+        drawing.line((end, height - CAP), (end, height + CAP), colour, 2.0);
     }
-    svg.push_str(&format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\"/>\n"));
-}
-
-fn legend(svg: &mut String, height: f64) {
-    let y = height - 12.0;
-    for ((name, colour), x) in
-        ["perplexity at the training length", "at the best length"].iter().zip(COLOURS).zip([0.0, 220.0])
-    {
-        svg.push_str(&format!(
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3.5\" fill=\"{colour}\"/>\n\
-             <text x=\"{:.1}\" y=\"{y:.1}\">{name}</text>\n",
-            LABELS + x,
-            y - 4.0,
-            LABELS + x + 8.0
-        ));
-    }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    drawing.dot((x.at(value.mean), height), DOT, colour);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(label: &str, mean: Option<f64>) -> Row {
-        let interval = mean.map(|mean| Interval { mean, half_width: Some(1.0), count: 3 });
-        Row {
-            label: label.into(),
-            init: interval,
-            best: interval,
-            attention: None,
-            lengths: Default::default(),
-            published: Default::default(),
-        }
-    }
-
     #[test]
-    fn each_result_has_a_dot_inside_the_plot() {
-        let rows = [row("a & b", Some(27.0)), row("c", Some(31.5)), row("failed", None)];
-        let svg = interval_chart("Test", &rows);
-        let dots: Vec<f64> = svg
-            .lines()
-            .filter(|line| line.starts_with("<circle"))
-            .map(|line| line.split('"').nth(1).unwrap().parse().unwrap())
-            .collect();
-        assert_eq!(dots.len(), 2 * 2 + 2);
-        assert!(dots.iter().all(|x| (LABELS..=LABELS + PLOT).contains(x)), "{dots:?}");
-        assert!(dots[0] < dots[2] && svg.contains("a &amp; b"));
-        assert!(interval_chart("Nothing", &[]).ends_with("</svg>\n"));
+    fn each_value_has_a_dot_and_a_bar() {
+        let interval = |mean| Some(Interval { mean, half_width: Some(1.0), count: 3 });
+        let chart = IntervalChart::new("t", "ppl", &["init", "best"])
+            .with("full <1>", vec![interval(27.0), interval(26.0)])
+            .with("broken", vec![interval(f64::NAN), None]);
+        let text = chart.svg();
+        // Two dots of the row and two of the legend.
+        assert_eq!(text.matches("<circle").count(), 4);
+        assert!(text.contains("full &lt;1&gt;") && text.contains("broken") && !text.contains("NaN"));
+        assert_eq!(text, chart.clone().svg());
+        assert!(IntervalChart::new("", "", &[]).svg().ends_with("</svg>\n"));
     }
 }

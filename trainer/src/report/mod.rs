@@ -10,8 +10,8 @@ mod svg;
 mod tensorboard;
 
 pub use ablation::{CellResult, Check, Row, Summary, Verdict};
-pub use chart::{IntervalChart, IntervalRow, LineChart, Point, Series};
-pub use interval_chart::interval_chart;
+pub use chart::{LineChart, Point, Series};
+pub use interval_chart::IntervalChart;
 pub use metrics::MetricsFile;
 pub use statistics::{Interval, student_t_975};
 pub use tensorboard::EventFile;

@@ -6,7 +6,7 @@ use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, run_all};
 use segue_collectives::Communicator;
 use segue_configs::sweep::Sweep;
-use segue_trainer::report::{CellResult, Summary, interval_chart};
+use segue_trainer::report::{CellResult, IntervalChart, Summary};
 use serde_json::{Value, json};
 
 use self::job::{Job, Outcome};
@@ -113,7 +113,10 @@ fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), F
             csv.push_str(&format!("\"{label}\",{},{attention},{perplexity}\n", job.seed));
         }
     }
-    let chart = interval_chart(&summary.name, &summary.rows);
+    let empty =
+        IntervalChart::new(&summary.name, "validation perplexity", &["training length", "best length"]);
+    let chart =
+        summary.rows.iter().fold(empty, |chart, row| chart.with(&row.label, vec![row.init, row.best])).svg();
     for (name, text) in [
         ("table.md", summary.markdown()),
         ("table.svg", chart),
