@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use tch::{Kind, Tensor};
 
-use super::files::{sync_folder, write_error};
+use super::files::{sync_folder, write_error, write_json};
 use super::manifest::Manifest;
 use super::model_folder::WEIGHTS;
 use super::model_folder::{ModelFolder, hugging_face_config, read_weights};
 use super::tensors::write_tensors;
-use super::training::write_json;
 use crate::{TrainError, model};
 
 /// Writes the arithmetic mean, in double precision, of the weights in `sources` as the new model folder `output`,

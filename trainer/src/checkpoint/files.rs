@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
+use serde_json::Value;
+
 use crate::TrainError;
 
 pub(super) fn write_error(path: &Path) -> impl FnOnce(std::io::Error) -> TrainError + '_ {
@@ -41,4 +43,10 @@ pub(super) fn swap_link(folder: &Path, name: &str, target: &str) -> Result<(), T
     };
     swap().map_err(write_error(&link))?;
     sync_folder(folder)
+}
+
+/// Writes `value` as indented JSON.
+pub(crate) fn write_json(path: &Path, value: &Value) -> Result<(), TrainError> {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default() + "\n";
+    write_durably(path, text.as_bytes())
 }

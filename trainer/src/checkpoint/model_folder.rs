@@ -11,8 +11,8 @@ use tch::{Kind, Tensor};
 
 use super::files::read_error;
 use super::manifest::{MANIFEST, Manifest};
+use super::publish::find;
 use super::tensors::read_tensors;
-use super::training::find;
 use crate::objective::LanguageModel;
 use crate::{ParameterSpec, Parameters, TrainError, model};
 

@@ -1,0 +1,193 @@
+//! What a run is besides its tensors, and which configurations are those of one run.
+
+use segue_configs::{Config, ScheduleKind};
+use segue_dataloader::LaneCursor;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// Version of `trainer_state.json` this program writes.
+const STATE_VERSION: u32 = 1;
+
+/// Keys of a configuration that may differ between the parts of one run: they change when it stops and
+/// what it shows, not what it computes.
+const FREE_KEYS: [&str; 10] = [
+    "/run",
+    "/data/corpus",
+    "/log",
+    "/eval",
+    "/checkpoint",
+    "/published",
+    "/train/steps",
+    "/train/stop_at",
+    "/train/bucket_bytes",
+    "/train/check_replicas_every",
+];
+
+/// Loss added up over steps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct LossSum {
+    /// Σ −log P, in nats.
+    pub nats: f64,
+    /// Targets it is a sum of.
+    pub targets: f64,
+}
+
+/// What is known of the mean of weights.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AverageState {
+    /// Weights in the mean; `None` before it has begun.
+    pub count: Option<u64>,
+    /// Validation losses so far, in nats a target, until it begins.
+    pub losses: Vec<f64>,
+}
+
+impl AverageState {
+    /// Takes note of a validation loss; true where the mean is to begin: the loss is above the best of those
+    /// that lie `patience` evaluations or more back (Merity et al. 2018, algorithm 1).
+    pub fn observe(&mut self, loss: f64, patience: u64) -> bool {
+        if patience == 0 || self.count.is_some() {
+            return false;
+        }
+        let old = self.losses.len().saturating_sub(patience as usize);
+        let stalled = self.losses[..old].iter().any(|before| loss > *before);
+        self.losses.push(loss);
+        stalled
+    }
+}
+
+/// `trainer_state.json`: what a run is besides its tensors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrainState {
+    /// Version of this file's layout.
+    pub version: u32,
+    /// Updates made.
+    pub step: u64,
+    /// Times the run has been started, from 1.
+    pub attempt: u64,
+    /// Targets trained on.
+    pub tokens: u64,
+    /// Loss since the last report, so that reports do not tell where a run was interrupted.
+    pub unreported: LossSum,
+    /// The last step that was evaluated.
+    pub evaluated: u64,
+    /// The mean of weights.
+    #[serde(default)]
+    pub average: AverageState,
+    /// Place of every lane of the job.
+    pub lanes: Vec<LaneCursor>,
+    /// Fingerprint of the corpus.
+    pub corpus: String,
+    /// BLAKE3 of the parts of the configuration that decide the result.
+    pub config_hash: String,
+    /// The configuration.
+    pub config: Value,
+    /// The program that wrote it.
+    pub segue: String,
+    /// Ranks it ran on; any other number may go on.
+    pub world_size: usize,
+}
+
+impl TrainState {
+    /// The state before the first step.
+    pub fn start(config: &Config, corpus: &str, lanes: Vec<LaneCursor>, world_size: usize) -> Self {
+        Self {
+            version: STATE_VERSION,
+            step: 0,
+            attempt: 1,
+            tokens: 0,
+            unreported: LossSum::default(),
+            evaluated: 0,
+            average: AverageState::default(),
+            lanes,
+            corpus: corpus.into(),
+            config_hash: config_hash(config),
+            config: resolved(config),
+            segue: env!("CARGO_PKG_VERSION").into(),
+            world_size,
+        }
+    }
+
+    /// Takes over where `stored` stopped, as one more attempt.
+    pub fn go_on_from(&mut self, stored: TrainState) {
+        self.step = stored.step;
+        self.attempt = stored.attempt + 1;
+        self.tokens = stored.tokens;
+        self.unreported = stored.unreported;
+        self.evaluated = stored.evaluated;
+        self.average = stored.average;
+        self.lanes = stored.lanes;
+    }
+}
+
+/// The configuration with the length of a schedule that follows `train.steps` spelled out: a run made
+/// longer must not silently get other learning rates.
+pub(super) fn resolved(config: &Config) -> Value {
+    let mut json = config.to_json();
+    if matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear) {
+        json["schedule"]["steps"] = json!(config.schedule_steps());
+    }
+    json
+}
+
+/// The configuration without its free keys.
+fn identity(config: &Value) -> Value {
+    let mut identity = config.clone();
+    for key in FREE_KEYS {
+        if let Some((parent, name)) = key.rsplit_once('/')
+            && let Some(Value::Object(fields)) = identity.pointer_mut(parent)
+        {
+            fields.remove(name);
+        }
+    }
+    identity
+}
+
+fn config_hash(config: &Config) -> String {
+    blake3::hash(identity(&resolved(config)).to_string().as_bytes()).to_hex().to_string()
+}
+
+/// One line for each key in which two configurations differ, free keys aside.
+pub(super) fn differences(then: &Value, now: &Value) -> String {
+    let (then, now) = (identity(then), identity(now));
+    let mut lines = String::new();
+    let empty = serde_json::Map::new();
+    let sections = now.as_object().unwrap_or(&empty);
+    for (section, fields) in sections {
+        for (name, value) in fields.as_object().unwrap_or(&empty) {
+            let before = &then[section][name];
+            if before != value {
+                lines.push_str(&format!("  {section}.{name}: {before} then, {value} now\n"));
+            }
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_differ_only_in_keys_that_decide_the_result() {
+        let load = |o: &[&str]| {
+            segue_configs::load(None, &o.iter().map(|s| s.to_string()).collect::<Vec<_>>()).unwrap().config
+        };
+        let (a, b, c) = (load(&[]), load(&["train.stop_at=7", "run.dir=x"]), load(&["optim.lr=0.5"]));
+        assert_eq!(config_hash(&a), config_hash(&b));
+        let longer = load(&["train.steps=2000"]);
+        assert!(
+            differences(&resolved(&a), &resolved(&longer)).contains("schedule.steps: 1000 then, 2000 now")
+        );
+        let constant = |steps: &str| load(&["schedule.kind=constant", steps]);
+        assert_eq!(config_hash(&constant("train.steps=5")), config_hash(&constant("train.steps=6")));
+        assert_ne!(config_hash(&a), config_hash(&c));
+        assert_eq!(differences(&a.to_json(), &b.to_json()), "");
+        assert!(differences(&a.to_json(), &c.to_json()).contains("optim.lr: 0.00025 then, 0.5 now"));
+    }
+
+    #[test]
+    fn model_type_is_part_of_the_identity() {
+        let json = segue_configs::load(None, &[]).unwrap().config.to_json();
+        assert!(identity(&json)["model"]["model_type"].is_string());
+    }
+}
