@@ -54,15 +54,30 @@ enum Command {
     Bench(commands::bench::BenchArgs),
 }
 
+impl Command {
+    /// Whether ranks share its work. The others would do the same on each rank, in each other's way.
+    fn takes_ranks(&self) -> bool {
+        match self {
+            Command::Pretrain(_) | Command::Bench(_) => true,
+            Command::Eval(args) => args.takes_ranks(),
+            _ => false,
+        }
+    }
+}
+
 /// Runs on every rank.
 fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    if comm.world_size() > 1 && !command.takes_ranks() {
+        let message = "ranks do not share the work of this command; start it without mpirun";
+        return Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
+    }
     match command {
         Command::Tokenizer(args) => commands::tokenizer::run(args, out),
         Command::Data(args) => commands::data::run(args, out),
         Command::Pretrain(args) => commands::pretrain::run(args, json, comm, out),
-        Command::Sweep(args) => commands::sweep::run(args, comm, out),
+        Command::Sweep(args) => commands::sweep::run(args, out),
         Command::Eval(args) => commands::eval::run(args, comm, out),
-        Command::Generate(args) => commands::generate::run(args, json || comm.rank() != 0, out),
+        Command::Generate(args) => commands::generate::run(args, json, out),
         Command::Average(args) => commands::average::run(args, out),
         Command::Score(args) => commands::score::run(args),
         Command::Convert(args) => commands::convert::run(args, out),

@@ -118,6 +118,13 @@ impl From<DocumentEndName> for DocumentEnd {
     }
 }
 
+impl EvalArgs {
+    /// Whether ranks share the work: the perplexity of a split, no other protocol.
+    pub fn takes_ranks(&self) -> bool {
+        self.protocol.is_none()
+    }
+}
+
 /// Runs the protocol that is named, or evaluates a split.
 pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     match (args.protocol.take(), args.model.take()) {

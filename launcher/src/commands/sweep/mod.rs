@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, run_all};
-use segue_collectives::Communicator;
 use segue_configs::sweep::Sweep;
 use segue_trainer::report::{CellResult, IntervalChart, Summary};
 use serde_json::{Value, json};
 
 use self::job::{Job, Outcome};
 use super::{at_least_one, pretrain};
-use crate::failure::{CHECK_FAILED, Failure, PREEMPTED, USAGE};
+use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
 use crate::output::{Output, Unit};
 
 mod job;
@@ -40,11 +39,7 @@ pub struct SweepArgs {
 }
 
 /// Trains and evaluates every cell with every seed, and writes table, chart and numbers.
-pub fn run(args: SweepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    if comm.world_size() > 1 {
-        let message = "a sweep starts its own processes; run it without mpirun";
-        return Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
-    }
+pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
     let sweep = Sweep::load(&args.sweep, &args.overrides)?;
     let output = args.output.unwrap_or_else(|| sweep.output.clone());
     let jobs = job::all(&sweep, &output)?;
