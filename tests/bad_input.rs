@@ -129,7 +129,9 @@ fn bad_command_line_is_64() {
 /// Ranks that do the same would write over each other.
 #[test]
 fn commands_that_ranks_do_not_share_are_refused_under_mpirun() {
-    for args in [&["eval", "speed"][..], &["generate", "--model", "m"], &["sweep", "s.toml"], &["convert", "a", "b"]] {
+    for args in
+        [&["eval", "speed"][..], &["generate", "--model", "m"], &["sweep", "s.toml"], &["convert", "a", "b"]]
+    {
         fail(mpirun(2, args), 64, &["start it without mpirun"]);
     }
 }
