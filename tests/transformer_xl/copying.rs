@@ -118,7 +118,7 @@ fn table(encoding: &[&str]) -> Vec<[f64; MEMORIES.len()]> {
 #[test]
 fn t08_relative_positions_gain_once_the_memory_is_longer_than_the_lag() {
     for [short, training, lag, more, most] in table(&["model.attn_type=relative"]) {
-        assert!(training < short && lag < 0.8 * training && more < 0.8 * training && most < 0.8 * training);
+        assert!(training < short && lag < 0.8 * training && more < 0.8 * training && most < 0.9 * training);
     }
 }
 

@@ -146,6 +146,11 @@ fn config_hash(config: &Config) -> String {
     blake3::hash(identity(&resolved(config)).to_string().as_bytes()).to_hex().to_string()
 }
 
+/// A stored configuration with the keys that have come since at their defaults, which is what they were then.
+pub(super) fn with_defaults(stored: &Value) -> Value {
+    Config::from_json(stored, "the checkpoint").map_or_else(|_| stored.clone(), |config| resolved(&config))
+}
+
 /// One line for each key in which two configurations differ, free keys aside.
 pub(super) fn differences(then: &Value, now: &Value) -> String {
     let (then, now) = (identity(then), identity(now));
@@ -183,6 +188,20 @@ mod tests {
         assert_ne!(config_hash(&a), config_hash(&c));
         assert_eq!(differences(&a.to_json(), &b.to_json()), "");
         assert!(differences(&a.to_json(), &c.to_json()).contains("optim.lr: 0.00025 then, 0.5 now"));
+    }
+
+    #[test]
+    fn keys_that_a_checkpoint_does_not_know_yet_had_their_defaults() {
+        let load = |o: &[String]| segue_configs::load(None, o).unwrap().config;
+        let now = resolved(&load(&[]));
+        let mut then = now.clone();
+        for (section, key) in [("train", "ext_len"), ("model", "variational"), ("data", "order")] {
+            then[section].as_object_mut().unwrap().remove(key).unwrap();
+        }
+        then.as_object_mut().unwrap().remove("average").unwrap();
+        assert_eq!(differences(&with_defaults(&then), &now), "");
+        let half = resolved(&load(&["train.loss=half".into()]));
+        assert!(differences(&with_defaults(&then), &half).contains("train.loss"));
     }
 
     #[test]

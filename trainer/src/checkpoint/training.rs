@@ -14,7 +14,7 @@ use tch::Tensor;
 use super::files::{read_error, write_json};
 use super::model_folder::{WEIGHTS, hugging_face_config, read_weights};
 use super::publish::publish;
-use super::state::{TrainState, differences, resolved};
+use super::state::{TrainState, differences, resolved, with_defaults};
 use super::tensors::{read_tensors, write_tensors};
 use super::writer::Job;
 use crate::engine::Engine;
@@ -117,7 +117,7 @@ pub fn restore(
     let text = fs::read(&file).map_err(read_error(&file))?;
     let damaged = |what: String| TrainError::Damaged { path: file.clone(), what };
     let state: TrainState = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
-    let mut differing = differences(&state.config, &resolved(config));
+    let mut differing = differences(&with_defaults(&state.config), &resolved(config));
     if state.corpus != corpus {
         differing.push_str(&format!("  data.corpus: fingerprint {} then, {corpus} now\n", state.corpus));
     }
