@@ -49,12 +49,12 @@ fn sentences(count: usize) -> String {
     (0..count).map(line).collect()
 }
 
-/// Inputs and targets of every lane over `steps` steps.
-fn read(lanes: &dyn Lanes, steps: u64) -> Vec<Vec<(i64, i64)>> {
-    let mut cursors = vec![LaneCursor::default(); lanes.lanes()];
-    let mut read = vec![Vec::new(); lanes.lanes()];
+/// Inputs and targets of each of `count` lanes over `steps` steps.
+fn read(lanes: &dyn Lanes, count: usize, steps: u64) -> Vec<Vec<(i64, i64)>> {
+    let mut cursors = vec![LaneCursor::default(); count];
+    let mut read = vec![Vec::new(); count];
     for step in 1..=steps {
-        let batch = lanes.batch(0..lanes.lanes(), &cursors, step).unwrap();
+        let batch = lanes.batch(0..count, &cursors, step).unwrap();
         let rows = batch.inputs.chunks(batch.segment).zip(batch.targets.chunks(batch.segment));
         for (pairs, (inputs, targets)) in read.iter_mut().zip(rows) {
             pairs.extend(inputs.iter().copied().zip(targets.iter().copied()));
@@ -72,7 +72,7 @@ fn t14_lanes_together_rebuild_the_stream_and_predict_no_token_twice() {
     let tokens = tokens(&stream);
     let lanes = StreamLanes::new(stream, 4, Segments::fixed(10)).unwrap();
     let (piece, steps) = (lanes.lane_tokens() as usize, lanes.steps_per_epoch());
-    for (lane, pairs) in read(&lanes, steps).iter().enumerate() {
+    for (lane, pairs) in read(&lanes, 4, steps).iter().enumerate() {
         let inputs: Vec<i64> = pairs.iter().map(|(input, _)| *input).collect();
         let targets: Vec<i64> = pairs.iter().map(|(_, target)| *target).collect();
         // Row b + 1 goes on where row b ends: both are cut from the one stream.
@@ -99,7 +99,7 @@ fn t15_packed_sentences_are_all_there_and_never_predict_across_their_borders() {
     }
     let packed = SentenceLanes::new(stream, starts, lanes, Segments::fixed(segment), eos, 5).unwrap();
     let mut orders = Vec::new();
-    let lanes_read = read(&packed, 400);
+    let lanes_read = read(&packed, lanes, 400);
     for epoch in 0..2 {
         let mut found: HashMap<Vec<(i64, i64)>, usize> = HashMap::new();
         let mut order = Vec::new();

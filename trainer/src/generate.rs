@@ -1,10 +1,10 @@
 //! Text from a model, one token at a time with memory.
 
+use segue_dataloader::seed::{Purpose, Stream};
 use tch::{Kind, Tensor};
 
 use crate::model::Memory;
 use crate::objective::{LanguageModel, Objective};
-use segue_dataloader::seed::{Purpose, Stream};
 
 /// How the next token is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]

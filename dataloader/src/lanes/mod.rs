@@ -56,9 +56,6 @@ pub struct Batch {
 
 /// A way of reading: what each lane yields is a function of its cursor and the step, never of the number of ranks.
 pub trait Lanes: Send {
-    /// Number of lanes over the whole job.
-    fn lanes(&self) -> usize;
-
     /// Reads step `step` (from 1) of the lanes `range`, whose cursors are given in the same order.
     fn batch(&self, range: Range<usize>, cursors: &[LaneCursor], step: u64) -> Result<Batch, DataError>;
 }

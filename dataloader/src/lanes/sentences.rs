@@ -75,10 +75,6 @@ impl SentenceLanes {
 }
 
 impl Lanes for SentenceLanes {
-    fn lanes(&self) -> usize {
-        self.lanes
-    }
-
     fn batch(&self, range: Range<usize>, cursors: &[LaneCursor], step: u64) -> Result<Batch, DataError> {
         check_range(&range, cursors, self.lanes)?;
         let segment = self.segments.length(step);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use segue_collectives::Communicator;
 use segue_collectives::tree::tree_sum;
 use segue_configs::Config;
+use segue_dataloader::seed::{Purpose, derive};
 
 use super::buckets::GradientBuckets;
 use super::layout::Layout;
@@ -16,7 +17,6 @@ use crate::model::Memory;
 use crate::noise::Noise;
 use crate::objective::{Batch, Objective};
 use crate::optim::{Adam, Average, clip_factor, global_norm, learning_rate};
-use segue_dataloader::seed::{Purpose, derive};
 
 /// What one global step did.
 #[derive(Debug, Clone, Copy)]

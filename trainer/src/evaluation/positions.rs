@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use segue_dataloader::DataError;
+use segue_dataloader::seed::{Purpose, Stream};
 
 use crate::TrainError;
-use segue_dataloader::seed::{Purpose, Stream};
 
 /// `count` positions of `range` at even distances; all of them where there are no more than that.
 pub fn spread_positions(range: Range<u64>, count: u64) -> Vec<u64> {

@@ -1,13 +1,13 @@
 //! The thesis' protocol for generated text (2.1.4; spec 1.13): seed texts drawn at random from a split, each
 //! continued by a fixed number of tokens, beside what really follows. The first samples are kept, none is discarded.
 
+use segue_dataloader::seed::{Purpose, Stream, derive};
 use segue_dataloader::{DataError, TokenStream};
 
 use super::positions::scaled;
 use crate::TrainError;
 use crate::generate::{Generator, Sampling};
 use crate::objective::LanguageModel;
-use segue_dataloader::seed::{Purpose, Stream, derive};
 
 /// What is drawn.
 #[derive(Debug, Clone, Copy)]

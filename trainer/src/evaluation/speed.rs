@@ -11,6 +11,7 @@
 use std::time::Instant;
 
 use segue_dataloader::DataError;
+use segue_dataloader::seed::{Purpose, Stream};
 use serde::Serialize;
 use tch::Tensor;
 
@@ -18,7 +19,6 @@ use super::fit::{LineFit, fit_line};
 use super::windows::{banded_losses, recurrent_losses};
 use crate::TrainError;
 use crate::objective::{LanguageModel, Objective};
-use segue_dataloader::seed::{Purpose, Stream};
 
 /// How much slower the vanilla protocol is on enwik8, by attention length: table 2.10 of the thesis.
 pub const THESIS_RATIOS: [(usize, f64); 4] = [(800, 363.0), (1800, 773.0), (2800, 1409.0), (3800, 1874.0)];

@@ -5,7 +5,7 @@ use segue_trainer::evaluation::{DynamicOptions, Rule, dynamic_evaluation, gradie
 use serde_json::{Value, json};
 
 use super::subject::{Subject, SubjectArgs};
-use super::{SplitName, describe, look};
+use super::{LookArgs, SplitName, describe};
 use crate::commands::at_least_one;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
@@ -38,15 +38,8 @@ pub struct DynamicArgs {
     /// Tokens that are scored and then learned from.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     segment: usize,
-    /// Positions of memory; the model's where not given.
-    #[arg(long)]
-    mem_len: Option<usize>,
-    /// Distances above this count as this, -1 for no limit; the model's where not given.
-    #[arg(long, allow_negative_numbers = true)]
-    clamp_len: Option<i64>,
-    /// Let every query see the same number of keys.
-    #[arg(long)]
-    same_length: bool,
+    #[command(flatten)]
+    look: LookArgs,
     /// Part of the corpus that gradients are measured on (rms).
     #[arg(long, value_enum, default_value = "train")]
     statistics_from: SplitName,
@@ -67,7 +60,7 @@ enum RuleName {
 /// Evaluates while the model adapts; prints the result beside that of the fixed model.
 pub fn run(args: DynamicArgs, out: &Output) -> Result<Value, Failure> {
     let mut subject = args.subject.open(out)?;
-    look(&mut subject.model, args.mem_len, args.clamp_len, args.same_length)?;
+    args.look.apply(&mut subject.model)?;
     let mut options = options(&args)?;
     let rule = rule(&args, &subject, out)?;
     let trials = if args.tune { tune(&subject, &rule, options, out)? } else { Vec::new() };

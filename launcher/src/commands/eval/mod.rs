@@ -12,12 +12,12 @@ use clap::{Args, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::{DocumentEnd, EvalConfig};
 use segue_dataloader::{Corpus, Documents, Split};
-use segue_trainer::checkpoint::{ModelFolder, load_language_model};
+use segue_trainer::checkpoint::ModelFolder;
 use segue_trainer::engine::{EvalOptions, Evaluation, evaluate};
 use segue_trainer::objective::{LanguageModel, Objective};
 use serde_json::{Value, json};
-use tch::Kind;
 
+use self::subject::{Subject, TextArgs};
 use super::at_least_one;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
@@ -36,12 +36,8 @@ pub struct EvalArgs {
     /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, required = true)]
     model: Option<PathBuf>,
-    /// Corpus folder; for a run folder, the one it was trained on.
-    #[arg(long)]
-    corpus: Option<PathBuf>,
-    /// Part of the corpus.
-    #[arg(long, value_enum, default_value = "valid")]
-    split: SplitName,
+    #[command(flatten)]
+    text: TextArgs,
     /// Pieces the split is cut into; 1 gives every token its whole past.
     #[arg(long, default_value_t = 4, value_parser = at_least_one)]
     lanes: usize,
@@ -54,6 +50,13 @@ pub struct EvalArgs {
     /// What a document's end does to the memory.
     #[arg(long, value_enum, default_value = "carry")]
     at_document_end: DocumentEndName,
+    #[command(flatten)]
+    look: LookArgs,
+}
+
+/// How far attention looks.
+#[derive(Args)]
+struct LookArgs {
     /// Positions of memory; the model's where not given.
     #[arg(long)]
     mem_len: Option<usize>,
@@ -63,9 +66,12 @@ pub struct EvalArgs {
     /// Let every query see the same number of keys.
     #[arg(long)]
     same_length: bool,
-    /// Threads of libtorch in each rank.
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
-    threads: usize,
+}
+
+impl LookArgs {
+    fn apply(&self, model: &mut LanguageModel) -> Result<(), Failure> {
+        look(model, self.mem_len, self.clamp_len, self.same_length)
+    }
 }
 
 /// Other ways to look at a model.
@@ -139,22 +145,14 @@ pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<
 
 /// Evaluates a split and prints perplexity and bits.
 fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    segue_trainer::libtorch::set_threads(args.threads);
-    let folder = ModelFolder::open(model)?;
-    for refused in &folder.refused {
-        out.line(&format!("passed over: {refused}"));
-    }
-    let corpus = Corpus::open(&corpus_folder(model, args.corpus.as_deref())?)?;
-    let mut config = folder.config.clone();
-    config.fit_vocabulary(corpus.vocab_size(), None)?;
-    let mut model = load_language_model(&folder, Kind::Float)?;
-    check_tokenizer(&folder, &corpus)?;
-    look(&mut model, args.mem_len, args.clamp_len, args.same_length)?;
-    let (split, policy) = (args.split.into(), args.at_document_end.into());
-    let stream = corpus.tokens(split)?;
+    let Subject { folder, mut model, corpus, stream } = Subject::open(model, &args.text, out)?;
+    args.look.apply(&mut model)?;
+    let policy = args.at_document_end.into();
     let documents = match policy {
         DocumentEnd::Carry => None,
-        DocumentEnd::Reset | DocumentEnd::Mask => Some(Documents::new(corpus.documents(split)?)),
+        DocumentEnd::Reset | DocumentEnd::Mask => {
+            Some(Documents::new(corpus.documents(args.text.split.into())?))
+        }
     };
     if documents.is_some() {
         model.keep_marks();
