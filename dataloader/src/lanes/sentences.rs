@@ -85,6 +85,7 @@ impl Lanes for SentenceLanes {
             inputs: Vec::with_capacity(range.len() * segment),
             targets: Vec::with_capacity(range.len() * segment),
             documents: None,
+            pairs: None,
             restarts: vec![false; range.len()],
             cursors_after: Vec::with_capacity(range.len()),
         };
