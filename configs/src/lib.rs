@@ -14,13 +14,18 @@
 mod error;
 mod merge;
 mod model;
+mod pretraining;
 mod published;
 mod sections;
 pub mod sweep;
 
 pub use error::ConfigError;
 pub use merge::{Loaded, load};
-pub use model::{AttnType, InitKind, MemoryStart, ModelConfig, SameLengthKeys, TransfoXlConfig};
+pub use model::{
+    Activation, AttentionDirection, AttnType, InitKind, MemoryStart, ModelConfig, SameLengthKeys,
+    TransfoXlConfig, XlnetConfig,
+};
+pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind};
 pub use published::PublishedConfig;
 pub use sections::{
     AverageConfig, CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig,

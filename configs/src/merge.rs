@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::{Config, ConfigError, ModelConfig, TransfoXlConfig};
+use crate::{Config, ConfigError, ModelConfig};
 
 /// Origin of a value that nobody set.
 const DEFAULT: &str = "default";
@@ -44,11 +44,13 @@ impl Loaded {
     }
 }
 
-const SECTIONS: [&str; 11] = [
+const SECTIONS: [&str; 13] = [
     "run",
     "data",
+    "pairs",
     "train",
     "model",
+    "objective",
     "optim",
     "schedule",
     "eval",
@@ -66,8 +68,8 @@ impl Config {
             model.extend(fields);
         }
         serde_json::json!({
-            "run": self.run, "data": self.data, "train": self.train, "model": model, "optim": self.optim,
-            "schedule": self.schedule, "eval": self.eval, "average": self.average,
+            "run": self.run, "data": self.data, "pairs": self.pairs, "train": self.train, "model": model,
+            "objective": self.objective, "optim": self.optim, "schedule": self.schedule, "eval": self.eval, "average": self.average,
             "checkpoint": self.checkpoint, "log": self.log, "published": self.published,
         })
     }
@@ -127,6 +129,8 @@ fn model_type(value: &Value) -> Option<&Value> {
 
 struct Layers {
     merged: Value,
+    /// Tells which type the model section is read as.
+    model: ModelConfig,
     origins: BTreeMap<String, String>,
 }
 
@@ -140,9 +144,10 @@ impl Layers {
                 origin: "the configuration".into(),
                 message: format!("{name} is not a model; known are {}", ModelConfig::TYPES.join(", ")),
             };
-            config.model = name.as_str().and_then(ModelConfig::default_of).ok_or_else(unknown)?;
+            let model = name.as_str().and_then(ModelConfig::default_of).ok_or_else(unknown)?;
+            config = Config::default_with(model);
         }
-        Ok(Self { merged: config.to_json(), origins: BTreeMap::new() })
+        Ok(Self { merged: config.to_json(), model: config.model, origins: BTreeMap::new() })
     }
 
     /// `raw` is the text of an override: a key that wants text takes it as it stands, were it a number.
@@ -175,8 +180,10 @@ impl Layers {
         let mut config = Config {
             run: self.section("run", &self.merged["run"])?,
             data: self.section("data", &self.merged["data"])?,
+            pairs: self.section("pairs", &self.merged["pairs"])?,
             train: self.section("train", &self.merged["train"])?,
-            model: ModelConfig::TransfoXl(self.section::<TransfoXlConfig>("model", &model)?),
+            model: self.model.read(&model).map_err(|e| self.wrong_type("model", e))?,
+            objective: self.section("objective", &self.merged["objective"])?,
             optim: self.section("optim", &self.merged["optim"])?,
             schedule: self.section("schedule", &self.merged["schedule"])?,
             eval: self.section("eval", &self.merged["eval"])?,
@@ -186,19 +193,20 @@ impl Layers {
             published: self.section("published", &self.merged["published"])?,
         };
         config.check()?;
-        let ModelConfig::TransfoXl(model) = &mut config.model;
-        model.fit_positions(config.train.ext_len + config.train.segment);
+        config.model.fit_positions(config.train.ext_len + config.train.segment);
         Ok(Loaded { config, origins: self.origins })
     }
 
     fn section<T: DeserializeOwned>(&self, name: &str, value: &Value) -> Result<T, ConfigError> {
-        serde_path_to_error::deserialize(value).map_err(|error| {
-            let key = format!("{name}.{}", error.path());
-            // A wrong list element is named `key[2]`; its origin is the key's.
-            let whole = key.split('[').next().unwrap_or(&key);
-            let origin = self.origins.get(whole).cloned().unwrap_or_else(|| DEFAULT.into());
-            ConfigError::WrongType { key, origin, message: error.inner().to_string() }
-        })
+        serde_path_to_error::deserialize(value).map_err(|error| self.wrong_type(name, error))
+    }
+
+    fn wrong_type(&self, section: &str, error: serde_path_to_error::Error<serde_json::Error>) -> ConfigError {
+        let key = format!("{section}.{}", error.path());
+        // A wrong list element is named `key[2]`; its origin is the key's.
+        let whole = key.split('[').next().unwrap_or(&key);
+        let origin = self.origins.get(whole).cloned().unwrap_or_else(|| DEFAULT.into());
+        ConfigError::WrongType { key, origin, message: error.inner().to_string() }
     }
 }
 
@@ -284,7 +292,10 @@ mod tests {
     #[test]
     fn position_encodings_have_names_and_numbers() {
         let attn_type = |written: &str| {
-            let ModelConfig::TransfoXl(model) = load(None, &overrides(&[written])).unwrap().config.model;
+            let ModelConfig::TransfoXl(model) = load(None, &overrides(&[written])).unwrap().config.model
+            else {
+                panic!("another model")
+            };
             (model.attn_type, model.max_klen)
         };
         assert_eq!(attn_type("model.attn_type=shaw"), (crate::AttnType::Shaw, 256));

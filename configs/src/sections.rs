@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfigError, ModelConfig, PublishedConfig, TransfoXlConfig};
+use crate::{
+    ConfigError, ModelConfig, ObjectiveConfig, ObjectiveKind, PairsConfig, PublishedConfig, TransfoXlConfig,
+};
 
 /// Everything that describes a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,10 +13,14 @@ pub struct Config {
     pub run: RunConfig,
     /// What it reads.
     pub data: DataConfig,
+    /// How sequences of two segments are made of it.
+    pub pairs: PairsConfig,
     /// How it steps.
     pub train: TrainConfig,
     /// What it trains.
     pub model: ModelConfig,
+    /// What it is trained to do.
+    pub objective: ObjectiveConfig,
     /// How gradients become updates.
     pub optim: OptimConfig,
     /// The learning rate over the steps.
@@ -43,15 +49,21 @@ pub struct RunConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// Corpus folder, as `segue data build` writes it.
+    /// Corpus folder, as `segue data build` writes it, or for `order = "records"` a folder of the XLNet
+    /// reference's TFRecords.
     pub corpus: String,
+    /// Several corpora instead, blended: each lane reads a piece of one of them.
+    pub corpora: Vec<String>,
+    /// How many lanes each of `corpora` gets, in proportion; as many numbers as corpora. Empty for their
+    /// sizes.
+    pub weights: Vec<f64>,
     /// In which order lanes read it.
     pub order: DataOrder,
 }
 
 impl Default for DataConfig {
     fn default() -> Self {
-        Self { corpus: String::new(), order: DataOrder::Stream }
+        Self { corpus: String::new(), corpora: Vec::new(), weights: Vec::new(), order: DataOrder::Stream }
     }
 }
 
@@ -64,6 +76,11 @@ pub enum DataOrder {
     /// Sentences in a new random order every epoch, packed one after the other into the lanes: for
     /// corpora whose sentences are shuffled anyway, like One Billion Word.
     Sentences,
+    /// Each lane reads one contiguous piece, as sequences of reused text, a segment A and a segment B
+    /// (XLNet; thesis 2.2.2).
+    Pairs,
+    /// The same as the XLNet reference has drawn and frozen them in TFRecords.
+    Records,
 }
 
 /// Targets that a segment takes its loss from (thesis 2.1.5, table 2.6).
@@ -316,8 +333,10 @@ impl Default for Config {
         Self {
             run: RunConfig::default(),
             data: DataConfig::default(),
+            pairs: PairsConfig::default(),
             train: TrainConfig::default(),
             model: ModelConfig::TransfoXl(TransfoXlConfig::default()),
+            objective: ObjectiveConfig::default(),
             optim: OptimConfig::default(),
             schedule: ScheduleConfig::default(),
             eval: EvalConfig::default(),
@@ -329,7 +348,21 @@ impl Default for Config {
     }
 }
 
+/// Length of XLNet's sequences (spec 6.2).
+const XLNET_SEGMENT: usize = 512;
+
 impl Config {
+    /// Every key at its default for this model.
+    pub(crate) fn default_with(model: ModelConfig) -> Self {
+        let mut config = Self { model, ..Self::default() };
+        if let ModelConfig::Xlnet(_) = config.model {
+            config.data.order = DataOrder::Pairs;
+            config.train.segment = XLNET_SEGMENT;
+            config.objective.kind = ObjectiveKind::Permutation;
+        }
+        config
+    }
+
     /// Micro-steps of one global step, over all ranks.
     pub fn micro_steps(&self) -> usize {
         self.train.lanes / self.train.micro_batch
@@ -390,12 +423,13 @@ impl Config {
                 return Err(out_of_range(key, value, "lies in [0, 1)"));
             }
         }
-        if self.data.order == DataOrder::Sentences {
+        if self.data.order != DataOrder::Stream {
             if t.roll {
                 return Err(out_of_range("train.roll", true, "needs data.order = \"stream\""));
             }
             if t.at_document_end != DocumentEnd::Carry {
-                let why = "sentences are packed without their documents; carry is what they can do";
+                let why =
+                    "only data.order = \"stream\" knows where documents end; carry is what the others can do";
                 return Err(out_of_range("train.at_document_end", "other than carry", why));
             }
             if t.ext_len > 0 {
@@ -407,15 +441,16 @@ impl Config {
                        use \"mask\"";
             return Err(out_of_range("train.ext_len", t.ext_len, why));
         }
-        let ModelConfig::TransfoXl(model) = &self.model;
-        model.check()?;
-        if self.eval.same_length && (self.eval.mem_len == 0 || self.eval.mem_len < 0 && model.mem_len == 0) {
+        self.model.check()?;
+        self.check_pretraining()?;
+        let mem_len = self.model.mem_len();
+        if self.eval.same_length && (self.eval.mem_len == 0 || self.eval.mem_len < 0 && mem_len == 0) {
             return Err(out_of_range("eval.same_length", true, "needs a memory of at least 1"));
         }
         Ok(())
     }
 }
 
-fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
+pub(crate) fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
     ConfigError::OutOfRange { key, value: value.to_string(), why: why.into() }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::merge::flatten;
-use crate::{Config, ConfigError, ModelConfig, load};
+use crate::{Config, ConfigError, load};
 
 /// Between the labels of axes in the name of a cell.
 const JOINT: &str = " · ";
@@ -294,14 +294,10 @@ impl SweepFile {
 
 impl Evaluate {
     fn lengths_for(&self, config: &Config) -> Result<&Lengths, String> {
-        let ModelConfig::TransfoXl(model) = &config.model;
-        let (table, found) =
-            if model.mem_len > 0 { ("memory", &self.memory) } else { ("window", &self.window) };
+        let mem_len = config.model.mem_len();
+        let (table, found) = if mem_len > 0 { ("memory", &self.memory) } else { ("window", &self.window) };
         let lengths = found.as_ref().ok_or_else(|| {
-            format!(
-                "model.mem_len is {}, so [evaluate.{table}] has to say how it is evaluated",
-                model.mem_len
-            )
+            format!("model.mem_len is {mem_len}, so [evaluate.{table}] has to say how it is evaluated")
         })?;
         match lengths.segment {
             0 => Err(format!("evaluate.{table}.segment must be at least 1")),
@@ -310,7 +306,6 @@ impl Evaluate {
     }
 
     fn evaluations(&self, lengths: &Lengths, init: usize, config: &Config) -> Vec<Evaluation> {
-        let ModelConfig::TransfoXl(model) = &config.model;
         let attention: BTreeSet<usize> = lengths.lengths.iter().copied().chain([init]).collect();
         let options = |length: usize| {
             let mut options = vec![
@@ -318,7 +313,7 @@ impl Evaluate {
                 format!("--lanes={}", self.lanes),
                 format!("--segment={}", lengths.segment),
             ];
-            if model.mem_len > 0 {
+            if config.model.mem_len() > 0 {
                 options.extend([format!("--mem-len={length}"), "--same-length".into()]);
             } else {
                 options.extend(["--mem-len=0".into(), format!("--ext-len={length}")]);
@@ -334,8 +329,7 @@ impl Evaluate {
 
 impl Lengths {
     fn init_of(&self, config: &Config) -> usize {
-        let ModelConfig::TransfoXl(model) = &config.model;
-        let default = match model.mem_len {
+        let default = match config.model.mem_len() {
             0 => (config.train.ext_len + config.train.segment).saturating_sub(self.segment),
             memory => memory,
         };
@@ -495,7 +489,9 @@ mod tests {
         let best: Vec<f64> = sweep.cells.iter().map(|c| c.published.best.unwrap()).collect();
         assert_eq!(best, [26.77, 27.94, 28.33, 29.02, 30.10, 29.75, 30.50, 30.97, 31.16, 23.09]);
         let recurrent = |cell: &Cell| {
-            let ModelConfig::TransfoXl(model) = sweep.config_of(cell, 1).unwrap().model;
+            let crate::ModelConfig::TransfoXl(model) = sweep.config_of(cell, 1).unwrap().model else {
+                panic!("another model")
+            };
             model.mem_len > 0
         };
         let recurrence: Vec<bool> = sweep.cells.iter().map(recurrent).collect();

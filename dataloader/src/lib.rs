@@ -29,7 +29,7 @@ pub use corpus::{
 };
 pub use error::DataError;
 pub use lanes::{
-    Batch, Documents, EvalBatch, EvalLanes, LaneCursor, Lanes, PADDING_ID, Segments, SentenceLanes,
+    Batch, Documents, EvalBatch, EvalLanes, LaneCursor, Lanes, PADDING_ID, Pairs, Segments, SentenceLanes,
     StreamLanes,
 };
 pub use prefetch::Prefetcher;

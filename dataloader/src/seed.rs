@@ -18,6 +18,14 @@ pub enum Purpose {
     Roll = 6,
     /// Order of sentences; counter: epoch.
     Sentences = 7,
+    /// Where segment A ends and B begins; counters: lane, pass, offset.
+    Pairs = 8,
+    /// Which tokens are targets; counters: lane, pass, offset.
+    Spans = 9,
+    /// Order in which they are predicted; counters: lane, pass, offset.
+    Order = 10,
+    /// What becomes of corrupted tokens; counters: lane, pass, offset.
+    Corruption = 11,
     /// Positions that an evaluation looks at; counter: which protocol.
     Evaluation = 20,
 }

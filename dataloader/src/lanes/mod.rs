@@ -34,7 +34,7 @@ pub struct LaneCursor {
 }
 
 /// One step of a contiguous range of lanes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// Targets of a lane.
     pub segment: usize,
@@ -44,14 +44,40 @@ pub struct Batch {
     pub overlap: usize,
     /// Token ids, `[lanes, context + segment]`.
     pub inputs: Vec<i64>,
-    /// The token after each of the last `segment` inputs, `[lanes, segment]`.
+    /// The token after each of the last `segment` inputs, `[lanes, segment]`; with `pairs`, the tokens at
+    /// their positions, `[lanes, targets]`.
     pub targets: Vec<i64>,
+    /// What else a sequence of pairs comes with.
+    pub pairs: Option<Pairs>,
     /// The document that each input belongs to, `[lanes, context + segment]`, where it matters.
     pub documents: Option<Vec<i64>>,
     /// Per lane: the lane's memory must be fresh before this step.
     pub restarts: Vec<bool>,
     /// Per lane: where the next step begins.
     pub cursors_after: Vec<LaneCursor>,
+}
+
+/// Sequences of reused text, segment A and segment B for objectives that see both sides of a token
+/// (spec 2.4, 2.6).
+///
+/// Rank says which positions see which: the content of position i sees position j where
+/// `rank(j) <= rank(i)`, and a prediction at position i where `rank(j) < rank(i)`. One number a position
+/// stands for the whole mask; memory is seen by all. Ranks are below `2 * segment + 2`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pairs {
+    /// Segment of each input, `[lanes, segment]`: 0 reused text and A, 1 B, 2 the last token.
+    pub segments: Vec<i64>,
+    /// Rank of each input, `[lanes, segment]`.
+    pub ranks: Vec<i64>,
+    /// Places of the targets in the sequence, `[lanes, targets]`, rising; 0 where there are fewer.
+    pub positions: Vec<i64>,
+    /// 1 for targets, 0 for the places that fill up a row, `[lanes, targets]`.
+    pub weights: Vec<f32>,
+    /// Per lane: B continues A.
+    pub follows: Vec<bool>,
+    /// Per lane: the text is read backwards. Of the lanes of a micro-batch all or none, or those of its second
+    /// half.
+    pub reversed: Vec<bool>,
 }
 
 /// A way of reading: what each lane yields is a function of its cursor and the step, never of the number of ranks.

@@ -96,6 +96,7 @@ impl Lanes for StreamLanes {
             overlap: width.min(self.segments.ext_len),
             inputs: Vec::with_capacity(range.len() * width),
             targets: Vec::with_capacity(range.len() * segment),
+            pairs: None,
             documents: None,
             restarts: Vec::with_capacity(range.len()),
             cursors_after: Vec::with_capacity(range.len()),

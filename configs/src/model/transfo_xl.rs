@@ -1,113 +1,9 @@
-//! Model sections. Field names are those of Hugging Face's `config.json`, so that a checkpoint's
-//! `config.json` and a recipe's `[model]` say the same thing in the same words.
+//! `model_type = "transfo-xl"`.
 
 use serde::{Deserialize, Serialize};
 
+use super::{MAX_VOCABULARY, MAX_WIDTH, MemoryStart, out_of_range};
 use crate::ConfigError;
-
-/// The model a recipe trains, chosen by `model.model_type`.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ModelConfig {
-    /// `transfo-xl`: Transformer-XL.
-    TransfoXl(TransfoXlConfig),
-}
-
-impl ModelConfig {
-    /// The names `model.model_type` may have.
-    pub const TYPES: [&'static str; 1] = ["transfo-xl"];
-
-    /// The configuration of `model_type` with every key at its default.
-    pub fn default_of(model_type: &str) -> Option<Self> {
-        match model_type {
-            "transfo-xl" => Some(ModelConfig::TransfoXl(TransfoXlConfig::default())),
-            _ => None,
-        }
-    }
-
-    /// The name in `model.model_type`.
-    pub fn model_type(&self) -> &'static str {
-        match self {
-            ModelConfig::TransfoXl(_) => "transfo-xl",
-        }
-    }
-
-    /// Entries of the output vocabulary; 0 until [`ModelConfig::fit_vocabulary`].
-    pub fn vocab_size(&self) -> usize {
-        match self {
-            ModelConfig::TransfoXl(c) => c.vocab_size,
-        }
-    }
-
-    /// Takes the corpus' vocabulary where the recipe leaves it open (`vocab_size = 0`), and refuses a
-    /// corpus with ids that the model has no embedding for.
-    /// `eos` is the tokenizer's end-of-sequence token, if it has one.
-    pub fn fit_vocabulary(&mut self, corpus: usize, eos: Option<u32>) -> Result<(), ConfigError> {
-        let ModelConfig::TransfoXl(c) = self;
-        c.eos_token_id = eos.map_or(c.eos_token_id, i64::from);
-        if c.vocab_size == 0 {
-            c.vocab_size = corpus;
-        }
-        if c.vocab_size < corpus {
-            return Err(ConfigError::OutOfRange {
-                key: "model.vocab_size",
-                value: c.vocab_size.to_string(),
-                why: format!(
-                    "the corpus' tokenizer has {corpus} entries, more than the model's vocabulary; build \
-                     the corpus with the model's tokenizer, or leave model.vocab_size out"
-                ),
-            });
-        }
-        c.check_cutoffs()
-    }
-
-    /// This section as JSON, without `model_type`.
-    pub fn to_json(&self) -> serde_json::Value {
-        let value = match self {
-            ModelConfig::TransfoXl(c) => serde_json::to_value(c),
-        };
-        value.unwrap_or_default()
-    }
-
-    /// Reads a Hugging Face `config.json`. Keys that only that package uses are left alone, and
-    /// `n_token`, its 2019 name for `vocab_size`, is understood.
-    pub fn from_hugging_face(text: &str, origin: &str) -> Result<Self, ConfigError> {
-        let syntax = |message: String| ConfigError::Syntax { origin: origin.into(), message };
-        let json: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(text).map_err(|e| syntax(e.to_string()))?;
-        let model_type = json.get("model_type").and_then(|v| v.as_str()).unwrap_or_default();
-        let default = Self::default_of(model_type).ok_or_else(|| {
-            syntax(format!("model_type is `{model_type}`; known are {}", Self::TYPES.join(", ")))
-        })?;
-        let mut merged = default.to_json();
-        let Some(known) = merged.as_object_mut() else {
-            return Err(syntax("a model section is a table".into()));
-        };
-        for (key, value) in json {
-            let key = if key == "n_token" { "vocab_size".into() } else { key };
-            if known.contains_key(&key) {
-                known.insert(key, value);
-            }
-        }
-        let mut config: TransfoXlConfig =
-            serde_path_to_error::deserialize(&merged).map_err(|e| ConfigError::WrongType {
-                key: e.path().to_string(),
-                origin: origin.into(),
-                message: e.inner().to_string(),
-            })?;
-        // That package reads `adaptive` and does nothing with it.
-        config.adaptive = true;
-        config.check()?;
-        if config.attn_type.has_table() && config.max_klen == 0 {
-            return Err(out_of_range(
-                "model.max_klen",
-                0,
-                "must be the number of rows of the position tables",
-            ));
-        }
-        config.check_cutoffs()?;
-        Ok(ModelConfig::TransfoXl(config))
-    }
-}
 
 /// Distribution of freshly drawn weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -176,18 +72,6 @@ impl From<AttnType> for u8 {
     }
 }
 
-/// What the memory holds before the first segment of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MemoryStart {
-    /// `mem_len` zero vectors that are attended to, as the TensorFlow reference and Hugging Face do.
-    Zeros,
-    /// Nothing: the memory grows from length 0, as the PyTorch reference does.
-    Empty,
-    /// `mem_len` zero vectors that nobody sees: the results of `empty` with shapes that never change.
-    Masked,
-}
-
 /// How many keys each query sees under `same_length` (thesis silent; the two references differ).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -197,10 +81,6 @@ pub enum SameLengthKeys {
     /// `mem_len + 1` keys (TensorFlow reference, NVIDIA).
     MemLenPlusOne,
 }
-
-/// Bounds that keep products of sizes far inside 64 bits, whatever a file says.
-const MAX_WIDTH: usize = 1 << 24;
-const MAX_VOCABULARY: usize = 1 << 31;
 
 /// Transformer-XL (Dai et al. 2019; thesis section 2.1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -345,16 +225,32 @@ impl TransfoXlConfig {
         }
     }
 
+    /// What a Hugging Face `config.json` says, checked.
+    pub(super) fn of_hugging_face(self) -> Result<Self, ConfigError> {
+        // That package reads `adaptive` and does nothing with it.
+        let config = Self { adaptive: true, ..self };
+        config.check()?;
+        if config.attn_type.has_table() && config.max_klen == 0 {
+            return Err(out_of_range(
+                "model.max_klen",
+                0,
+                "must be the number of rows of the position tables",
+            ));
+        }
+        config.check_cutoffs()?;
+        Ok(config)
+    }
+
     /// Gives tables of positions room for `segment` tokens after the memory, where the recipe leaves
     /// their size open.
-    pub(crate) fn fit_positions(&mut self, segment: usize) {
+    pub(super) fn fit_positions(&mut self, segment: usize) {
         if self.attn_type.has_table() && self.max_klen == 0 {
             self.max_klen = segment + self.mem_len;
         }
     }
 
     /// Checks every range that does not need the vocabulary.
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
         let positive = [
             ("model.d_model", self.d_model),
             ("model.n_head", self.n_head),
@@ -413,7 +309,7 @@ impl TransfoXlConfig {
     }
 
     /// Checks cutoffs against a known vocabulary.
-    pub(crate) fn check_cutoffs(&self) -> Result<(), ConfigError> {
+    pub(super) fn check_cutoffs(&self) -> Result<(), ConfigError> {
         let ends = self.cluster_ends();
         if ends.windows(2).any(|w| w[0] >= w[1]) {
             let why = format!("cutoffs must rise and stay below the vocabulary of {}", self.vocab_size);
@@ -425,38 +321,5 @@ impl TransfoXlConfig {
             return Err(out_of_range("model.div_val", self.div_val, why));
         }
         Ok(())
-    }
-}
-
-fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
-    ConfigError::OutOfRange { key, value: value.to_string(), why: why.into() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hugging_face_config_with_old_names_is_read() {
-        let text = r#"{"model_type":"transfo-xl","n_token":50,"cutoffs":[10],"d_model":8,"n_head":2,
-            "transformers_version":"2.1","tie_projs":[false,true]}"#;
-        let ModelConfig::TransfoXl(c) = ModelConfig::from_hugging_face(text, "config.json").unwrap();
-        assert_eq!((c.vocab_size, c.head_width(), c.embed_width()), (50, 4, 8));
-        assert!(!c.ties_projection(0) && c.ties_projection(1));
-    }
-
-    #[test]
-    fn corpus_larger_than_the_model_is_refused() {
-        let mut model = ModelConfig::TransfoXl(TransfoXlConfig { vocab_size: 10, ..Default::default() });
-        let message = model.fit_vocabulary(11, None).unwrap_err().to_string();
-        assert!(message.contains("11") && message.contains("vocab_size"), "{message}");
-    }
-
-    #[test]
-    fn open_vocabulary_takes_the_corpus() {
-        let mut model = ModelConfig::TransfoXl(TransfoXlConfig::default());
-        model.fit_vocabulary(123, Some(5)).unwrap();
-        let ModelConfig::TransfoXl(c) = &model;
-        assert_eq!((c.vocab_size, c.eos_token_id), (123, 5));
     }
 }

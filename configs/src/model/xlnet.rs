@@ -1,0 +1,218 @@
+//! `model_type = "xlnet"`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{MAX_VOCABULARY, MAX_WIDTH, MemoryStart, out_of_range};
+use crate::ConfigError;
+
+/// The non-linearity between the two matrices of a feed-forward block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// max(0, x).
+    Relu,
+    /// x · Φ(x), exact, which is what Hugging Face understands by this name.
+    Gelu,
+    /// Its tanh approximation: what the released models were trained with, and what their own
+    /// configuration calls `gelu`.
+    GeluNew,
+}
+
+/// Which positions attention may look at, masks of the objective aside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttentionDirection {
+    /// All.
+    Bi,
+    /// Those before, and itself.
+    Uni,
+}
+
+/// XLNet (Yang et al. 2019; thesis section 2.2).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct XlnetConfig {
+    /// Entries of the vocabulary. 0 takes the corpus'.
+    pub vocab_size: usize,
+    /// Width of the hidden states and embeddings.
+    pub d_model: usize,
+    /// Layers.
+    pub n_layer: usize,
+    /// Attention heads.
+    pub n_head: usize,
+    /// Width of one head; 0 for `d_model / n_head`, the only width that Hugging Face knows.
+    pub d_head: usize,
+    /// Width of the feed-forward layer.
+    pub d_inner: usize,
+    /// Its non-linearity.
+    pub ff_activation: Activation,
+    /// Biases u, v, b for each layer instead of one set for the model.
+    pub untie_r: bool,
+    /// Which positions attention may look at.
+    pub attn_type: AttentionDirection,
+    /// Positions of memory.
+    pub mem_len: usize,
+    /// First positions of a segment that enter the memory; 0 for all.
+    pub reuse_len: usize,
+    /// The second half of every batch reads backwards. Of models elsewhere: in training here the data says
+    /// which rows do.
+    pub bi_data: bool,
+    /// Every query sees the same number of keys before it; with `attn_type = "uni"`.
+    pub same_length: bool,
+    /// Distances beyond this, before or after, count as this; -1 for no limit.
+    pub clamp_len: i64,
+    /// Dropout rate of embeddings, positions, sub-layer outputs and the final states.
+    pub dropout: f64,
+    /// Dropout rate of attention probabilities.
+    pub dropatt: f64,
+    /// Standard deviation of initial weights.
+    pub initializer_range: f64,
+    /// LayerNorm's ε.
+    pub layer_norm_eps: f64,
+    /// Memory before the first segment.
+    pub memory_start: MemoryStart,
+    /// Id of the token that begins a text.
+    pub bos_token_id: i64,
+    /// Id of the token that ends a text.
+    pub eos_token_id: i64,
+    /// Id of the token that fills up a row.
+    pub pad_token_id: i64,
+}
+
+impl Default for XlnetConfig {
+    fn default() -> Self {
+        Self {
+            vocab_size: 0,
+            d_model: 256,
+            n_layer: 6,
+            n_head: 4,
+            d_head: 0,
+            d_inner: 1024,
+            ff_activation: Activation::GeluNew,
+            untie_r: true,
+            attn_type: AttentionDirection::Bi,
+            mem_len: 384,
+            reuse_len: 256,
+            bi_data: false,
+            same_length: false,
+            clamp_len: -1,
+            dropout: 0.1,
+            dropatt: 0.1,
+            initializer_range: 0.02,
+            layer_norm_eps: 1e-12,
+            memory_start: MemoryStart::Zeros,
+            bos_token_id: 1,
+            eos_token_id: 2,
+            pad_token_id: 5,
+        }
+    }
+}
+
+impl XlnetConfig {
+    /// Width of a head: `d_head`, or `d_model / n_head` where that is 0.
+    pub fn head_width(&self) -> usize {
+        if self.d_head == 0 { self.d_model / self.n_head } else { self.d_head }
+    }
+
+    /// Positions of a segment of `length` that enter the memory.
+    pub fn reused(&self, length: usize) -> usize {
+        if self.reuse_len == 0 { length } else { self.reuse_len.min(length) }
+    }
+
+    /// What Hugging Face means by the keys that a `config.json` leaves out or sets to null.
+    pub(super) fn hugging_face_defaults(known: &mut Map<String, Value>, json: &Map<String, Value>) {
+        let dropout = json.get("dropout").cloned().unwrap_or_else(|| json!(0.1));
+        for (key, value) in [
+            ("mem_len", json!(0)),
+            ("reuse_len", json!(0)),
+            ("dropatt", dropout),
+            ("ff_activation", json!("gelu")),
+            ("memory_start", json!("empty")),
+        ] {
+            known.insert(key.into(), value);
+        }
+    }
+
+    /// Checks every range that does not need the vocabulary.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let positive = [
+            ("model.d_model", self.d_model),
+            ("model.n_head", self.n_head),
+            ("model.d_inner", self.d_inner),
+            ("model.n_layer", self.n_layer),
+        ];
+        for (key, value) in positive {
+            if value == 0 {
+                return Err(out_of_range(key, value, "must be at least 1"));
+            }
+        }
+        let widths = [
+            ("model.d_head", self.d_head),
+            ("model.mem_len", self.mem_len),
+            ("model.reuse_len", self.reuse_len),
+        ];
+        for (key, value) in positive.into_iter().chain(widths) {
+            if value > MAX_WIDTH {
+                return Err(out_of_range(key, value, "no model is that large"));
+            }
+        }
+        if self.vocab_size > MAX_VOCABULARY {
+            return Err(out_of_range("model.vocab_size", self.vocab_size, "no vocabulary is that large"));
+        }
+        if !self.d_model.is_multiple_of(2) {
+            return Err(out_of_range("model.d_model", self.d_model, "sines and cosines need an even width"));
+        }
+        if self.d_head == 0 && !self.d_model.is_multiple_of(self.n_head) {
+            let why = "without model.d_head, model.n_head must divide model.d_model";
+            return Err(out_of_range("model.n_head", self.n_head, why));
+        }
+        for (key, rate) in [("model.dropout", self.dropout), ("model.dropatt", self.dropatt)] {
+            if !(0.0..1.0).contains(&rate) {
+                return Err(out_of_range(key, rate, "a dropout rate lies in [0, 1)"));
+            }
+        }
+        if self.same_length && self.attn_type == AttentionDirection::Bi {
+            return Err(out_of_range("model.same_length", true, "needs model.attn_type = \"uni\""));
+        }
+        for (key, value) in [
+            ("model.layer_norm_eps", self.layer_norm_eps),
+            ("model.initializer_range", self.initializer_range),
+        ] {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(out_of_range(key, value, "must be positive"));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ModelConfig;
+    use super::*;
+
+    fn read(text: &str) -> XlnetConfig {
+        match ModelConfig::from_hugging_face(text, "config.json").unwrap() {
+            ModelConfig::Xlnet(config) => config,
+            ModelConfig::TransfoXl(_) => panic!("another model"),
+        }
+    }
+
+    #[test]
+    fn what_hugging_face_leaves_out_means_what_it_means_there() {
+        let config = read(
+            r#"{"model_type":"xlnet","vocab_size":9,"d_model":8,"n_head":2,"n_layer":1,"d_inner":4,
+            "mem_len":null,"reuse_len":null,"dropout":0.3,"summary_type":"last"}"#,
+        );
+        assert_eq!((config.mem_len, config.reuse_len, config.reused(12)), (0, 0, 12));
+        assert_eq!((config.dropatt, config.ff_activation), (0.3, Activation::Gelu));
+        assert_eq!((config.memory_start, config.head_width()), (MemoryStart::Empty, 4));
+        let old = read(
+            r#"{"model_type":"xlnet","n_token":9,"ff_activation":"relu","dropatt":0.2,"clamp_len":3,
+            "attn_type":"uni","reuse_len":5,"d_head":3,"n_head":3,"d_model":8}"#,
+        );
+        assert_eq!((old.vocab_size, old.dropatt, old.reused(12), old.head_width()), (9, 0.2, 5, 3));
+        assert_eq!((old.attn_type, old.ff_activation), (AttentionDirection::Uni, Activation::Relu));
+    }
+}
