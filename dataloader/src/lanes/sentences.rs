@@ -84,6 +84,7 @@ impl Lanes for SentenceLanes {
             overlap: 0,
             inputs: Vec::with_capacity(range.len() * segment),
             targets: Vec::with_capacity(range.len() * segment),
+            pairs: None,
             documents: None,
             restarts: vec![false; range.len()],
             cursors_after: Vec::with_capacity(range.len()),
