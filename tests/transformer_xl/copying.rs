@@ -79,7 +79,8 @@ fn trained(encoding: &[&str], seed: u64, steps: u64) -> (Config, LanguageModel) 
     let own = engine.objective.parameters();
     let values = own.tensors().iter().map(|t| t.detach().copy()).collect();
     let parameters = Parameters::from_tensors(own.specs().to_vec(), values, Kind::Float);
-    (config.clone(), LanguageModel::from_parameters(&config.model, parameters))
+    let model = LanguageModel::from_parameters(config.model.transfo_xl().unwrap(), parameters);
+    (config.clone(), model)
 }
 
 /// Perplexity of other text, with so much memory.
@@ -90,10 +91,10 @@ fn perplexity(config: &Config, model: &mut LanguageModel, mem_len: usize) -> f64
     let (skipped, measured) = (10, 10);
     let mut sum = 0.0;
     for step in 0..skipped + measured {
-        let (nll, next) = model.score(&texts.batch(step * SEGMENT), &memory);
-        memory = next;
+        let scores = model.score(&texts.batch(step * SEGMENT), &memory);
+        memory = scores.memory;
         if step >= skipped {
-            sum += nll.mean(Kind::Double).double_value(&[]);
+            sum += scores.nll.mean(Kind::Double).double_value(&[]);
         }
     }
     (sum / measured as f64).exp()

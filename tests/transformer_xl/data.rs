@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_collectives::local::Local;
-use segue_configs::{ModelConfig, TransfoXlConfig};
+use segue_configs::TransfoXlConfig;
 use segue_dataloader::{
     BuildOptions, Corpus, LaneCursor, Lanes, Preset, Segments, SentenceLanes, Split, StreamLanes,
     TokenStream, build,
@@ -147,7 +147,7 @@ fn t16_text8_has_27_symbols() {
 /// Evaluates a model whose states say nothing: its losses are those of `bias` alone.
 fn of_bias(corpus: &Corpus, bias: Option<&Tensor>) -> Evaluation {
     let config = TransfoXlConfig { vocab_size: corpus.vocab_size(), ..tiny() };
-    let objective = LanguageModel::new(&ModelConfig::TransfoXl(config), 1, Kind::Double);
+    let objective = LanguageModel::new(&config, 1, Kind::Double);
     tch::no_grad(|| {
         for tensor in objective.parameters().tensors() {
             let _ = tensor.shallow_clone().zero_();

@@ -1,6 +1,6 @@
 //! T6, T7, T9 and T11: memory, how far it reaches, and which targets count.
 
-use segue_configs::{LossKind, MemoryStart, ModelConfig, TransfoXlConfig};
+use segue_configs::{LossKind, MemoryStart, TransfoXlConfig};
 use segue_trainer::model::{Memory, NO_DOCUMENT, Segment, TransfoXl};
 use segue_trainer::objective::{Batch, LanguageModel, Objective};
 use tch::{Device, Kind, Tensor};
@@ -183,11 +183,10 @@ fn t09_same_length_attention_does_not_depend_on_the_segment() {
 fn t11_half_loss_counts_exactly_the_last_half_of_the_targets() {
     let config = tiny();
     for segment in [6, 7] {
-        let mut objective =
-            LanguageModel::from_parameters(&ModelConfig::TransfoXl(config.clone()), parameters(&config));
+        let mut objective = LanguageModel::from_parameters(&config, parameters(&config));
         let targets = tokens(segment).flip([1]).set_requires_grad(false);
         let batch = Batch::new(tokens(segment), targets.shallow_clone());
-        let each = objective.score(&batch, &objective.memory_start(1)).0;
+        let each = objective.score(&batch, &objective.memory_start(1)).nll;
         let full = objective.loss(&batch, &objective.memory_start(1), None);
         assert!(difference(&full.sum, &each.sum(None::<Kind>)) < 1e-12 && full.weight == segment as f64);
         objective.targets = LossKind::Half;
@@ -212,8 +211,7 @@ fn t11_targets_that_do_not_count_train_nothing() {
     let own = parameters(&config);
     let model = TransfoXl::new(&config, &own);
     let output = model.forward(&tokens(6), &model.memory_start(1), None);
-    let mut objective =
-        LanguageModel::from_parameters(&ModelConfig::TransfoXl(config.clone()), parameters(&config));
+    let mut objective = LanguageModel::from_parameters(&config, parameters(&config));
     objective.targets = LossKind::Half;
     let batch = Batch::new(tokens(6), tokens(6).flip([1]));
     objective.loss(&batch, &objective.memory_start(1), None).sum.backward();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use segue_collectives::local::Local;
-use segue_configs::{MemoryStart, ModelConfig, TransfoXlConfig};
+use segue_configs::{MemoryStart, TransfoXlConfig};
 use segue_dataloader::{
     BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, TokenizerKind, TrainOptions, build,
 };
@@ -52,7 +52,7 @@ fn config() -> TransfoXlConfig {
 }
 
 fn language_model(config: TransfoXlConfig) -> LanguageModel {
-    LanguageModel::new(&ModelConfig::TransfoXl(config), 5, Kind::Double)
+    LanguageModel::new(&config, 5, Kind::Double)
 }
 
 fn ids(stream: &TokenStream, start: u64, length: usize) -> Vec<i64> {
@@ -198,7 +198,7 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
     }
     let weights = engine.objective.parameters().tensors().iter().map(|t| t.detach().copy()).collect();
     let parameters = Parameters::from_tensors(model::specs(&config.model), weights, Kind::Float);
-    let mut trained = LanguageModel::from_parameters(&config.model, parameters);
+    let mut trained = LanguageModel::from_parameters(config.model.transfo_xl().unwrap(), parameters);
     let targets: Vec<u64> = (100..164).collect();
     let contexts: Vec<u64> = (1..=6).collect();
     let losses = contexts
@@ -215,7 +215,7 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
 fn dynamic_evaluation_with_rate_zero_is_the_ordinary_one_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder, &noise_text(101));
-    let model = LanguageModel::new(&ModelConfig::TransfoXl(config()), 5, Kind::Float);
+    let model = LanguageModel::new(&config(), 5, Kind::Float);
     let static_options = EvalOptions { lanes: 1, group: 1, segment: 8, ext_len: 0, documents: None };
     let ordinary = evaluate(&model, &stream, static_options, &Local, |_, _| {}).unwrap();
     let options = DynamicOptions { lr: 0.0, decay: 0.1, segment: 8 };
@@ -231,7 +231,7 @@ fn dynamic_evaluation_with_rate_zero_is_the_ordinary_one_bit_for_bit() {
 fn dynamic_evaluation_adapts_to_a_repeated_pattern_and_leaves_the_weights_alone() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder, &b"abcaadbe".repeat(60));
-    let model = LanguageModel::new(&ModelConfig::TransfoXl(config()), 5, Kind::Float);
+    let model = LanguageModel::new(&config(), 5, Kind::Float);
     let bits = |model: &LanguageModel| -> Vec<Vec<f32>> {
         let tensors = model.parameters().tensors().iter();
         tensors.map(|t| Vec::<f32>::try_from(t.detach().reshape([-1])).unwrap()).collect()
@@ -256,7 +256,7 @@ fn dynamic_evaluation_adapts_to_a_repeated_pattern_and_leaves_the_weights_alone(
 fn samples_begin_with_text_of_the_split_and_know_what_follows() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder, &noise_text(400));
-    let model = LanguageModel::new(&ModelConfig::TransfoXl(config()), 5, Kind::Float);
+    let model = LanguageModel::new(&config(), 5, Kind::Float);
     let sampling = Sampling { top_k: 40, top_p: 1.0, temperature: 1.0, exclude: None, seed: 3 };
     let options = SampleOptions { samples: 3, seed_tokens: 20, tokens: 15, segment: 7, sampling };
     let samples = draw_samples(&model, &stream, &options, |_| {}).unwrap();

@@ -131,7 +131,10 @@ impl Cost {
     /// Works out what `config` costs on `ranks` ranks. `model.vocab_size` has to be known. Fails where
     /// the ranks cannot share the micro-steps, as training would.
     pub fn of(config: &Config, ranks: usize) -> Result<Self, TrainError> {
-        let ModelConfig::TransfoXl(model) = &config.model;
+        let model = config
+            .model
+            .transfo_xl()
+            .ok_or_else(|| TrainError::Layout("only the cost of Transformer-XL is known".into()))?;
         let micro_steps_per_rank = check_ranks(&config.train, ranks)?;
         let parameters_by_part = ParameterParts::of(&config.model);
         let shape = Shape::new(config, model);
@@ -355,8 +358,7 @@ mod tests {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             let config = recipe(&name, &[]);
-            let ModelConfig::TransfoXl(model) = &config.model;
-            if model.vocab_size == 0 {
+            if config.model.vocab_size() == 0 {
                 continue;
             }
             let cost = Cost::of(&config, 1).unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -134,7 +134,7 @@ fn candidates(log_probs: &[f64], sampling: Sampling) -> Vec<(usize, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use segue_configs::{MemoryStart, ModelConfig, TransfoXlConfig};
+    use segue_configs::{MemoryStart, TransfoXlConfig};
 
     use super::*;
 
@@ -187,7 +187,7 @@ mod tests {
             memory_start: MemoryStart::Empty,
             ..Default::default()
         };
-        LanguageModel::new(&ModelConfig::TransfoXl(config), 4, Kind::Double)
+        LanguageModel::new(&config, 4, Kind::Double)
     }
 
     #[test]

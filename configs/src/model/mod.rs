@@ -54,6 +54,22 @@ impl ModelConfig {
         }
     }
 
+    /// The configuration of a Transformer-XL, if it is one.
+    pub fn transfo_xl(&self) -> Option<&TransfoXlConfig> {
+        match self {
+            ModelConfig::TransfoXl(c) => Some(c),
+            ModelConfig::Xlnet(_) => None,
+        }
+    }
+
+    /// The configuration of an XLNet, if it is one.
+    pub fn xlnet(&self) -> Option<&XlnetConfig> {
+        match self {
+            ModelConfig::Xlnet(c) => Some(c),
+            ModelConfig::TransfoXl(_) => None,
+        }
+    }
+
     /// Positions of memory.
     pub fn mem_len(&self) -> usize {
         match self {

@@ -84,8 +84,8 @@ impl Lanes for SentenceLanes {
             overlap: 0,
             inputs: Vec::with_capacity(range.len() * segment),
             targets: Vec::with_capacity(range.len() * segment),
-            pairs: None,
             documents: None,
+            pairs: None,
             restarts: vec![false; range.len()],
             cursors_after: Vec::with_capacity(range.len()),
         };

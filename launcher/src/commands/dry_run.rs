@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_configs::{Config, ModelConfig, PublishedConfig};
+use segue_configs::{Config, PublishedConfig};
 use segue_dataloader::Corpus;
 use segue_trainer::cost::{Bounds, Cost};
 use serde_json::{Value, json};
@@ -41,8 +41,7 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
 
 /// Takes the corpus' vocabulary where the recipe leaves it open and names a corpus.
 fn know_vocabulary(config: &mut Config) -> Result<(), Failure> {
-    let ModelConfig::TransfoXl(model) = &config.model;
-    if model.vocab_size > 0 {
+    if config.model.vocab_size() > 0 {
         return Ok(config.model.fit_vocabulary(0, None)?);
     }
     if config.data.corpus.is_empty() {

@@ -79,7 +79,7 @@ fn mean(folders: &[ModelFolder]) -> Result<Vec<(String, Tensor)>, TrainError> {
     let specs = model::specs(config);
     let mut sums: Vec<Tensor> = Vec::new();
     for folder in folders {
-        let weights = read_weights(&folder.path.join(WEIGHTS), config)?;
+        let weights = read_weights(&folder.path.join(WEIGHTS), config, &specs)?;
         if sums.is_empty() {
             sums = weights.iter().map(|w| w.to_kind(Kind::Double)).collect();
         } else {
@@ -114,7 +114,7 @@ mod tests {
 
     fn write_model(folder: &Path, config: &ModelConfig, seed: u64) {
         fs::create_dir_all(folder).unwrap();
-        let model = LanguageModel::new(config, seed, Kind::Float);
+        let model = LanguageModel::new(config.transfo_xl().unwrap(), seed, Kind::Float);
         let parameters = model.parameters();
         let pairs = parameters.specs().iter().zip(parameters.tensors());
         let weights: Vec<_> = pairs.map(|(spec, t)| (spec.name.clone(), t.detach())).collect();

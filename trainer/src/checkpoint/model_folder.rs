@@ -13,6 +13,7 @@ use super::files::read_error;
 use super::manifest::{MANIFEST, Manifest};
 use super::publish::find;
 use super::tensors::read_tensors;
+use crate::model::Xlnet;
 use crate::objective::LanguageModel;
 use crate::{ParameterSpec, Parameters, TrainError, model};
 
@@ -37,6 +38,21 @@ impl ModelFolder {
         let text = fs::read_to_string(&file).map_err(read_error(&file))?;
         let config = ModelConfig::from_hugging_face(&text, &file.display().to_string())?;
         Ok(Self { path: folder, config, refused })
+    }
+
+    /// The model's own weights; those of heads for one task or another are left alone.
+    fn parameters(&self, kind: Kind) -> Result<Parameters, TrainError> {
+        let specs = model::specs(&self.config);
+        let weights = read_weights(&self.path.join(WEIGHTS), &self.config, &specs)?;
+        Ok(Parameters::from_tensors(specs, weights, kind))
+    }
+
+    fn is_not(&self, wanted: &str) -> TrainError {
+        let what = format!(
+            "config.json says model_type `{}`, and what was asked for needs {wanted}",
+            self.config.model_type()
+        );
+        TrainError::OtherModel { path: self.path.clone(), what }
     }
 
     /// The tokenizer that lies beside the weights.
@@ -64,17 +80,31 @@ fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
     Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() })
 }
 
-/// The model of a folder, with its weights.
+/// The Transformer-XL of a folder, with its weights.
 pub fn load_language_model(folder: &ModelFolder, kind: Kind) -> Result<LanguageModel, TrainError> {
-    let weights = read_weights(&folder.path.join(WEIGHTS), &folder.config)?;
-    let parameters = Parameters::from_tensors(model::specs(&folder.config), weights, kind);
-    Ok(LanguageModel::from_parameters(&folder.config, parameters))
+    let config = folder.config.transfo_xl().ok_or_else(|| folder.is_not("a Transformer-XL"))?;
+    Ok(LanguageModel::from_parameters(config, folder.parameters(kind)?))
 }
 
-/// The configured model's parameters out of a file in Hugging Face's names, in the order of its specs.
+/// The XLNet of a folder, with its weights.
+pub fn load_xlnet(folder: &ModelFolder, kind: Kind) -> Result<(Xlnet, Parameters), TrainError> {
+    let config = folder.config.xlnet().ok_or_else(|| folder.is_not("an XLNet"))?;
+    let parameters = folder.parameters(kind)?;
+    Ok((Xlnet::new(config, &parameters), parameters))
+}
+
+/// Beginnings of the names of heads that Hugging Face puts on XLNet. A model may lie beside one.
+const HEADS: [&str; 6] =
+    ["sequence_summary.", "logits_proj.", "classifier.", "start_logits.", "end_logits.", "answer_class."];
+
+/// The parameters `specs` of the configured model out of a file in Hugging Face's names, in their order.
 /// A tied tensor may be stored under either of its names; where both are there they must be equal.
 /// Nothing of the model's size is allocated before the file is known to hold it.
-pub(super) fn read_weights(path: &Path, config: &ModelConfig) -> Result<Vec<Tensor>, TrainError> {
+pub(super) fn read_weights(
+    path: &Path,
+    config: &ModelConfig,
+    specs: &[ParameterSpec],
+) -> Result<Vec<Tensor>, TrainError> {
     let mut file = read_tensors(path)?;
     let other = |what: String| TrainError::OtherModel { path: path.into(), what };
     for (alias, name) in model::aliases(config) {
@@ -88,11 +118,12 @@ pub(super) fn read_weights(path: &Path, config: &ModelConfig) -> Result<Vec<Tens
         }
     }
     let take = |spec: &ParameterSpec| file.take(&spec.name, &spec.shape);
-    let weights = model::specs(config).iter().map(take).collect::<Result<Vec<_>, _>>()?;
+    let weights = specs.iter().map(take).collect::<Result<Vec<_>, _>>()?;
     for (name, _) in model::buffers(config) {
         file.tensors.remove(&name);
     }
-    match file.tensors.keys().next() {
+    let mut rest = file.tensors.keys();
+    match rest.find(|name| config.xlnet().is_none() || !HEADS.iter().any(|head| name.starts_with(head))) {
         Some(name) => Err(other(format!("the model has no parameter `{name}`"))),
         None => Ok(weights),
     }
@@ -100,14 +131,23 @@ pub(super) fn read_weights(path: &Path, config: &ModelConfig) -> Result<Vec<Tens
 
 /// `config.json` as Hugging Face writes it, every width spelled out.
 pub(crate) fn hugging_face_config(model: &ModelConfig) -> Value {
-    let ModelConfig::TransfoXl(c) = model;
     let mut json = model.to_json();
     json["model_type"] = json!(model.model_type());
-    json["architectures"] = json!(["TransfoXLLMHeadModel"]);
     json["torch_dtype"] = json!("float32");
-    json["d_embed"] = json!(c.embed_width());
-    json["d_head"] = json!(c.head_width());
-    json["sample_softmax"] = json!(-1);
-    json["tie_projs"] = json!((0..=c.cutoffs.len()).map(|i| c.ties_projection(i)).collect::<Vec<_>>());
+    match model {
+        ModelConfig::TransfoXl(c) => {
+            json["architectures"] = json!(["TransfoXLLMHeadModel"]);
+            json["d_embed"] = json!(c.embed_width());
+            json["d_head"] = json!(c.head_width());
+            json["sample_softmax"] = json!(-1);
+            json["tie_projs"] =
+                json!((0..=c.cutoffs.len()).map(|i| c.ties_projection(i)).collect::<Vec<_>>());
+        }
+        ModelConfig::Xlnet(c) => {
+            json["architectures"] = json!(["XLNetLMHeadModel"]);
+            json["d_head"] = json!(c.head_width());
+            json["tie_word_embeddings"] = json!(true);
+        }
+    }
     json
 }

@@ -125,10 +125,10 @@ pub fn restore(
         return Err(TrainError::OtherRun { path: path.into(), differences: differing });
     }
     let parameters = engine.objective.parameters();
-    let mut weights = read_weights(&path.join(WEIGHTS), &config.model)?;
+    let mut weights = read_weights(&path.join(WEIGHTS), &config.model, parameters.specs())?;
     if let Some(count) = state.average.count {
         if count > 0 {
-            let training = read_weights(&path.join(TRAINING_WEIGHTS), &config.model)?;
+            let training = read_weights(&path.join(TRAINING_WEIGHTS), &config.model, parameters.specs())?;
             let mean = std::mem::replace(&mut weights, training);
             engine.average = Some(Average::restored(mean, count));
         } else {

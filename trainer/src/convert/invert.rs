@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_configs::{ModelConfig, TransfoXlConfig};
+use segue_configs::TransfoXlConfig;
 use segue_dataloader::foreign::{BundleTensor, ElementType};
 use tch::{Kind, Tensor};
 
@@ -11,10 +11,9 @@ use super::sources::tensorflow_rules;
 
 /// The model's weights under the TensorFlow program's names, or why it has no place for them.
 pub(super) fn to_tensorflow(
-    config: &ModelConfig,
+    model: &TransfoXlConfig,
     weights: &[(String, Tensor)],
 ) -> Result<Vec<BundleTensor>, String> {
-    let ModelConfig::TransfoXl(model) = config;
     expressible(model)?;
     let one_table = model.div_val == 1 || model.cutoffs.is_empty();
     let rules = tensorflow_rules(one_table, model.untie_r);

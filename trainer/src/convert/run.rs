@@ -67,7 +67,8 @@ pub fn convert(
         return Err(TrainError::Layout(format!("the vocabulary of --vocab does not fit: {problem}")));
     }
     let applied = apply(&source, &config, options.allow_skipped, progress)?;
-    let ModelConfig::TransfoXl(model) = &config;
+    let model =
+        config.transfo_xl().ok_or_else(|| TrainError::Layout("only Transformer-XL is converted".into()))?;
     if let Some(other) = applied.variables.iter().find(|v| v.dtype != "f32" && !v.destinations.is_empty()) {
         source
             .notes
@@ -95,10 +96,10 @@ pub fn convert(
         Target::TensorFlow => {
             let refused =
                 |why| TrainError::Layout(format!("the TensorFlow program cannot hold this model: {why}"));
-            let variables = invert::to_tensorflow(&config, &applied.weights).map_err(refused)?;
+            let variables = invert::to_tensorflow(model, &applied.weights).map_err(refused)?;
             report.notes.push(format!("flags of the program for it: {}", invert::flags(model)));
             write::publish(target, |folder| {
-                write::tensorflow(folder, &config, variables, tokenizer.as_ref(), &report)
+                write::tensorflow(folder, model, variables, tokenizer.as_ref(), &report)
             })?;
         }
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_configs::ModelConfig;
+use segue_configs::{ModelConfig, TransfoXlConfig};
 use segue_dataloader::foreign::{BundleTensor, write_bundle};
 use segue_dataloader::{DataError, Tokenizer};
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ pub(super) fn hugging_face(
 /// A checkpoint of the TensorFlow program with the note on its corpus that it asks for.
 pub(super) fn tensorflow(
     folder: &Path,
-    config: &ModelConfig,
+    model: &TransfoXlConfig,
     variables: Vec<BundleTensor>,
     tokenizer: Option<&Tokenizer>,
     report: &Report,
@@ -87,7 +87,6 @@ pub(super) fn tensorflow(
         format!("model_checkpoint_path: \"{PREFIX}\"\nall_model_checkpoint_paths: \"{PREFIX}\"\n"),
     )
     .map_err(|source| TrainError::Write { path: pointer.clone(), source })?;
-    let ModelConfig::TransfoXl(model) = config;
     let cutoffs: Vec<usize> = if model.cutoffs.is_empty() { Vec::new() } else { model.cluster_ends() };
     let info = json!({ "vocab_size": model.vocab_size, "cutoffs": cutoffs, "dataset": "converted" });
     write_json(&folder.join("corpus-info.json"), &info)?;

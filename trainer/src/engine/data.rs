@@ -2,12 +2,14 @@
 
 use segue_configs::{Config, DataOrder, DocumentEnd};
 use segue_dataloader::{
-    Batch as Tokens, Corpus, Documents, Lanes, Segments, SentenceLanes, Split, StreamLanes, TokenStream,
+    Batch as Tokens, Corpus, Documents, Lanes, Pairs as TokenPairs, Segments, SentenceLanes, Split,
+    StreamLanes, TokenStream,
 };
 use tch::Tensor;
+use tch::kind::Element;
 
 use crate::TrainError;
-use crate::objective::Batch;
+use crate::objective::{Batch, Pairs};
 
 /// The lanes of a run over its training split.
 pub fn open_lanes(config: &Config, corpus: &Corpus) -> Result<Box<dyn Lanes>, TrainError> {
@@ -63,20 +65,49 @@ impl Validation {
 
 /// Cuts a step of this rank's lanes into micro-batches of `micro_batch` lanes.
 pub fn micro_batches(tokens: &Tokens, micro_batch: usize) -> Vec<Batch> {
-    let (lanes, segment) = (micro_batch as i64, tokens.segment as i64);
-    let width = (tokens.context + tokens.segment) as i64;
-    let cut = |ids: &[i64], width: i64| -> Vec<Tensor> {
-        let size = (lanes * width) as usize;
-        ids.chunks(size).map(|ids| Tensor::from_slice(ids).view([lanes, width])).collect()
-    };
-    let mut documents = tokens.documents.as_ref().map(|ids| cut(ids, width).into_iter());
-    let pairs = cut(&tokens.inputs, width).into_iter().zip(cut(&tokens.targets, segment));
-    pairs
-        .map(|(inputs, targets)| Batch {
-            inputs,
-            targets,
-            documents: documents.as_mut().and_then(Iterator::next),
-            overlap: tokens.overlap as i64,
+    let lanes = tokens.restarts.len();
+    let width = tokens.inputs.len() / lanes;
+    let targets = tokens.targets.len() / lanes;
+    (0..lanes / micro_batch)
+        .map(|number| {
+            let cut = Cut { first: number * micro_batch, lanes: micro_batch };
+            Batch {
+                inputs: cut.rows(&tokens.inputs, width),
+                targets: cut.rows(&tokens.targets, targets),
+                pairs: tokens.pairs.as_ref().map(|pairs| cut.pairs(pairs, width, targets)),
+                documents: tokens.documents.as_ref().map(|documents| cut.rows(documents, width)),
+                overlap: tokens.overlap as i64,
+            }
         })
         .collect()
+}
+
+/// The lanes of one micro-batch.
+struct Cut {
+    first: usize,
+    lanes: usize,
+}
+
+impl Cut {
+    fn own<'a, T>(&self, values: &'a [T], width: usize) -> &'a [T] {
+        &values[self.first * width..(self.first + self.lanes) * width]
+    }
+
+    /// `[lanes, width]`.
+    fn rows<T: Element>(&self, values: &[T], width: usize) -> Tensor {
+        Tensor::from_slice(self.own(values, width)).view([self.lanes as i64, width as i64])
+    }
+
+    fn pairs(&self, pairs: &TokenPairs, width: usize, targets: usize) -> Pairs {
+        let follows: Vec<i64> =
+            self.own(&pairs.follows, 1).iter().map(|follows| i64::from(*follows)).collect();
+        Pairs {
+            segments: self.rows(&pairs.segments, width),
+            ranks: self.rows(&pairs.ranks, width),
+            positions: self.rows(&pairs.positions, targets),
+            weights: self.rows(&pairs.weights, targets),
+            follows: Tensor::from_slice(&follows),
+            reversed: self.own(&pairs.reversed, 1).iter().filter(|reversed| **reversed).count() as i64,
+        }
+    }
 }

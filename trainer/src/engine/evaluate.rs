@@ -94,9 +94,9 @@ pub fn evaluate(
             if step > 0 && batch.restarts.contains(&true) {
                 memory.forget(&batch.restarts, objective.memory_start(range.len() as i64));
             }
-            let (nll, next) = objective.score(&tensors(&batch, range.len(), options.segment), &memory);
-            nats += masked_sum(&nll, &batch.counts);
-            memory = next;
+            let scores = objective.score(&tensors(&batch, range.len(), options.segment), &memory);
+            nats += masked_sum(&scores.nll, &batch.counts);
+            memory = scores.memory;
             progress(done as u64 * cut.steps() + step + 1, whole);
         }
         sums.push((group as u64, nats));
@@ -119,6 +119,7 @@ fn tensors(batch: &EvalBatch, lanes: usize, segment: usize) -> Batch {
     Batch {
         inputs: Tensor::from_slice(&batch.inputs).view([lanes, width]),
         targets: Tensor::from_slice(&batch.targets).view([lanes, segment]),
+        pairs: None,
         documents: batch.documents.as_ref().map(|d| Tensor::from_slice(d).view([lanes, width])),
         overlap: batch.overlap as i64,
     }

@@ -101,7 +101,10 @@ impl<'a> Engine<'a> {
             let seed = derive(self.config.train.seed, Purpose::Dropout, &[step, micro_step as u64]);
             self.buckets.begin(i);
             let loss = self.objective.loss(batch, &self.memory[i], Some(&Noise::new(seed)));
-            loss.sum.f_backward()?;
+            match &loss.auxiliary {
+                Some(auxiliary) => (&loss.sum + auxiliary).f_backward()?,
+                None => loss.sum.f_backward()?,
+            }
             self.buckets.finish();
             sums.push([loss.sum.double_value(&[]), loss.weight]);
             self.memory[i] = loss.memory;

@@ -48,9 +48,16 @@ pub fn inverse_frequencies(d_model: i64, kind: Kind) -> Tensor {
 /// Sinusoids of the distances `klen - 1, .., 1, 0`, in this order: `[klen, d_model]`, sines then
 /// cosines.
 pub fn sinusoids(klen: i64, clamp_len: i64, d_model: i64, kind: Kind) -> Tensor {
-    let mut distances = Tensor::arange_start_step(klen as f64 - 1.0, -1.0, -1.0, (kind, tch::Device::Cpu));
+    sinusoids_between(klen - 1, 0, clamp_len, d_model, kind)
+}
+
+/// Sinusoids of the distances `first, first - 1, .., last`, in this order: `[first - last + 1, d_model]`.
+/// Distances farther than a positive `clamp_len`, to either side, count as that.
+pub fn sinusoids_between(first: i64, last: i64, clamp_len: i64, d_model: i64, kind: Kind) -> Tensor {
+    let mut distances =
+        Tensor::arange_start_step(first as f64, last as f64 - 1.0, -1.0, (kind, tch::Device::Cpu));
     if clamp_len > 0 {
-        distances = distances.clamp_max(clamp_len as f64);
+        distances = distances.clamp(-clamp_len as f64, clamp_len as f64);
     }
     let angles = distances.outer(&inverse_frequencies(d_model, kind));
     Tensor::cat(&[angles.sin(), angles.cos()], 1)

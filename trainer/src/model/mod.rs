@@ -1,28 +1,27 @@
 //! Models: what turns token ids and memory into hidden states and losses. Nothing here knows of ranks.
 
-mod adaptive;
 mod attention;
-mod encoding;
-mod layer;
 mod memory;
+mod norm;
 mod transfo_xl;
+mod xlnet;
 
 use segue_configs::ModelConfig;
 use tch::Tensor;
 
 use crate::ParameterSpec;
 
-pub(crate) use adaptive::cluster_shapes;
-pub use adaptive::{AdaptiveEmbedding, AdaptiveSoftmax};
-pub use attention::{Context, attention_mask, relative_shift, sinusoids};
-pub use encoding::{Encoding, Positions};
+pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoids_between};
 pub use memory::{Memory, NO_DOCUMENT};
-pub use transfo_xl::{Output, Segment, TransfoXl};
+pub(crate) use transfo_xl::cluster_shapes;
+pub use transfo_xl::{AdaptiveEmbedding, AdaptiveSoftmax, Encoding, Output, Positions, Segment, TransfoXl};
+pub use xlnet::{Sequence, States, Visibility, Xlnet};
 
 /// Parameters of the configured model, without making them.
 pub fn specs(config: &ModelConfig) -> Vec<ParameterSpec> {
     match config {
         ModelConfig::TransfoXl(config) => TransfoXl::specs(config),
+        ModelConfig::Xlnet(config) => Xlnet::specs(config),
     }
 }
 
@@ -30,6 +29,7 @@ pub fn specs(config: &ModelConfig) -> Vec<ParameterSpec> {
 pub fn aliases(config: &ModelConfig) -> Vec<(String, String)> {
     match config {
         ModelConfig::TransfoXl(config) => TransfoXl::aliases(config),
+        ModelConfig::Xlnet(config) => Xlnet::aliases(config),
     }
 }
 
@@ -37,5 +37,6 @@ pub fn aliases(config: &ModelConfig) -> Vec<(String, String)> {
 pub fn buffers(config: &ModelConfig) -> Vec<(String, Tensor)> {
     match config {
         ModelConfig::TransfoXl(config) => TransfoXl::buffers(config),
+        ModelConfig::Xlnet(_) => Vec::new(),
     }
 }

@@ -1,9 +1,9 @@
-use segue_configs::{EvalConfig, LossKind, ModelConfig};
+use segue_configs::{EvalConfig, LossKind, TransfoXlConfig};
 use tch::{Kind, Tensor};
 
-use super::{Batch, Loss, Objective};
+use super::{Batch, Loss, Objective, Scores};
 use crate::Parameters;
-use crate::model::{Context, Memory, TransfoXl, specs};
+use crate::model::{Context, Memory, TransfoXl};
 use crate::noise::Noise;
 
 /// Next-token prediction, Σ −log P(x_t | x_<t) (thesis 2.1.2).
@@ -17,13 +17,12 @@ pub struct LanguageModel {
 
 impl LanguageModel {
     /// The configured model with fresh weights.
-    pub fn new(config: &ModelConfig, seed: u64, kind: Kind) -> Self {
-        Self::from_parameters(config, Parameters::initialise(specs(config), seed, kind))
+    pub fn new(config: &TransfoXlConfig, seed: u64, kind: Kind) -> Self {
+        Self::from_parameters(config, Parameters::initialise(TransfoXl::specs(config), seed, kind))
     }
 
     /// The configured model over parameters it takes as its own.
-    pub fn from_parameters(config: &ModelConfig, parameters: Parameters) -> Self {
-        let ModelConfig::TransfoXl(config) = config;
+    pub fn from_parameters(config: &TransfoXlConfig, parameters: Parameters) -> Self {
         Self { model: TransfoXl::new(config, &parameters), targets: LossKind::Full, parameters }
     }
 
@@ -55,7 +54,7 @@ impl Objective for LanguageModel {
             LossKind::Half => (segment + 1) / 2,
         };
         let (nll, memory) = self.nll(batch, count, memory, noise);
-        Loss { sum: nll.sum(None::<Kind>), weight: nll.numel() as f64, memory }
+        Loss { sum: nll.sum(None::<Kind>), weight: nll.numel() as f64, auxiliary: None, memory }
     }
 
     fn look(&mut self, eval: Option<&EvalConfig>) {
@@ -75,7 +74,8 @@ impl Objective for LanguageModel {
         self.model.context = context;
     }
 
-    fn score(&self, batch: &Batch, memory: &Memory) -> (Tensor, Memory) {
-        tch::no_grad(|| self.nll(batch, batch.targets.size()[1], memory, None))
+    fn score(&self, batch: &Batch, memory: &Memory) -> Scores {
+        let (nll, memory) = tch::no_grad(|| self.nll(batch, batch.targets.size()[1], memory, None));
+        Scores { nll, hits: None, follows: None, memory }
     }
 }

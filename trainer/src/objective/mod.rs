@@ -2,6 +2,7 @@
 //! engine can divide once by the weight of the whole global batch.
 
 mod language_model;
+mod pretraining;
 
 use segue_configs::{Config, EvalConfig, ModelConfig};
 use tch::{Kind, Tensor};
@@ -11,14 +12,18 @@ use crate::model::{Memory, Segment};
 use crate::noise::Noise;
 
 pub use language_model::LanguageModel;
+pub use pretraining::Pretraining;
 
 /// One micro-batch.
 #[derive(Debug)]
 pub struct Batch {
     /// Token ids, `[micro_batch, context + segment]`.
     pub inputs: Tensor,
-    /// The token after each of the last `segment` inputs, `[micro_batch, segment]`.
+    /// The token after each of the last `segment` inputs, `[micro_batch, segment]`; with `pairs`, the tokens
+    /// at their positions, `[micro_batch, targets]`.
     pub targets: Tensor,
+    /// What else a sequence of pairs comes with.
+    pub pairs: Option<Pairs>,
     /// The document of each input, where documents must not see each other.
     pub documents: Option<Tensor>,
     /// Last inputs that come again as context of the next segment.
@@ -28,7 +33,7 @@ pub struct Batch {
 impl Batch {
     /// A plain segment and its targets, `[micro_batch, segment]` both.
     pub fn new(inputs: Tensor, targets: Tensor) -> Self {
-        Self { inputs, targets, documents: None, overlap: 0 }
+        Self { inputs, targets, pairs: None, documents: None, overlap: 0 }
     }
 
     /// What the model reads.
@@ -37,12 +42,43 @@ impl Batch {
     }
 }
 
+/// Sequences of pairs, as [`segue_dataloader::Pairs`] describes them.
+#[derive(Debug)]
+pub struct Pairs {
+    /// Segment of each input, `[micro_batch, segment]`.
+    pub segments: Tensor,
+    /// Rank of each input, `[micro_batch, segment]`.
+    pub ranks: Tensor,
+    /// Places of the targets, `[micro_batch, targets]`.
+    pub positions: Tensor,
+    /// 1 for targets, 0 for what fills up a row, `[micro_batch, targets]`.
+    pub weights: Tensor,
+    /// 1 where B continues A, else 0, `[micro_batch]`.
+    pub follows: Tensor,
+    /// Lanes at the end of the micro-batch that read backwards.
+    pub reversed: i64,
+}
+
 /// What one micro-step gives.
 pub struct Loss {
     /// Sum over targets, in nats; scalar, with its graph.
     pub sum: Tensor,
     /// Targets it is a sum of.
     pub weight: f64,
+    /// What is trained for beside it, divided like it and not reported; scalar, with its graph.
+    pub auxiliary: Option<Tensor>,
+    /// What the lanes carry to their next segment.
+    pub memory: Memory,
+}
+
+/// How well a micro-batch is predicted.
+pub struct Scores {
+    /// −log P of each target, `[micro_batch, targets]` in nats.
+    pub nll: Tensor,
+    /// Whether it is the most probable token, `[micro_batch, targets]`, where the objective tells.
+    pub hits: Option<Tensor>,
+    /// Whether it was told right that B continues A, or does not, `[micro_batch]`, where that is trained.
+    pub follows: Option<Tensor>,
     /// What the lanes carry to their next segment.
     pub memory: Memory,
 }
@@ -65,18 +101,18 @@ pub trait Objective {
     /// How far attention looks: as `[eval]` says, or with `None` as in training.
     fn look(&mut self, eval: Option<&EvalConfig>);
 
-    /// −log P of each target, `[micro_batch, segment]` in nats, and the next memory; no graph, no
-    /// dropout.
-    fn score(&self, batch: &Batch, memory: &Memory) -> (Tensor, Memory);
+    /// How well one micro-batch is predicted; no graph, no dropout.
+    fn score(&self, batch: &Batch, memory: &Memory) -> Scores;
 }
 
 /// The objective of the configured run, with fresh weights.
 pub fn build(config: &Config) -> Box<dyn Objective> {
-    match config.model {
-        ModelConfig::TransfoXl(_) => {
-            let mut objective = LanguageModel::new(&config.model, config.train.seed, Kind::Float);
+    match &config.model {
+        ModelConfig::TransfoXl(model) => {
+            let mut objective = LanguageModel::new(model, config.train.seed, Kind::Float);
             objective.targets = config.train.loss;
             Box::new(objective)
         }
+        ModelConfig::Xlnet(model) => Box::new(Pretraining::new(config, model, Kind::Float)),
     }
 }

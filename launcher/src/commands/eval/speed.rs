@@ -95,7 +95,10 @@ fn model(args: &SpeedArgs) -> Result<LanguageModel, Failure> {
     }
     let vocabulary = config.model.vocab_size();
     config.model.fit_vocabulary(vocabulary, None)?;
-    Ok(LanguageModel::new(&config.model, SEED, Kind::Float))
+    match config.model.transfo_xl() {
+        Some(model) => Ok(LanguageModel::new(model, SEED, Kind::Float)),
+        None => Err(Failure::new(USAGE, "this measures Transformer-XL; give model.model_type=transfo-xl")),
+    }
 }
 
 const HEADER: [&str; 6] =

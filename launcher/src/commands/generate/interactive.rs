@@ -176,7 +176,7 @@ impl<'a> TextStream<'a> {
 
 #[cfg(test)]
 mod tests {
-    use segue_configs::{MemoryStart, ModelConfig, TransfoXlConfig};
+    use segue_configs::{MemoryStart, TransfoXlConfig};
     use tch::Kind;
 
     use super::*;
@@ -196,7 +196,7 @@ mod tests {
             memory_start: MemoryStart::Empty,
             ..Default::default()
         };
-        LanguageModel::new(&ModelConfig::TransfoXl(config), 3, Kind::Float)
+        LanguageModel::new(&config, 3, Kind::Float)
     }
 
     fn converse(input: &str) -> String {

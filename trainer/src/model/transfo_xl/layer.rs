@@ -4,30 +4,11 @@
 use segue_configs::TransfoXlConfig;
 use tch::{Kind, Tensor};
 
-use super::attention::relative_shift;
+use super::super::attention::relative_shift;
+use super::super::norm::{NORM_MEAN, Norm};
 use super::encoding::{Encoding, Positions, drop_states};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
-
-/// Mean of initial LayerNorm weights.
-const NORM_MEAN: f64 = 1.0;
-
-struct Norm {
-    weight: Tensor,
-    bias: Tensor,
-    epsilon: f64,
-}
-
-impl Norm {
-    fn new(parameters: &Parameters, prefix: &str, epsilon: f64) -> Self {
-        let get = |name: &str| parameters.get(&format!("{prefix}.layer_norm.{name}"));
-        Self { weight: get("weight"), bias: get("bias"), epsilon }
-    }
-
-    fn forward(&self, x: &Tensor) -> Tensor {
-        x.layer_norm(self.weight.size(), Some(&self.weight), Some(&self.bias), self.epsilon, true)
-    }
-}
 
 pub struct Layer {
     config: TransfoXlConfig,

@@ -1,16 +1,24 @@
 //! Transformer-XL (Dai et al. 2019; thesis section 2.1, equations for one layer in 2.1.3).
 //! Parameter names are those of Hugging Face's `TransfoXLLMHeadModel`.
 
+mod adaptive;
+mod encoding;
+mod layer;
+
 use segue_configs::{AttnType, InitKind, MemoryStart, TransfoXlConfig};
 use tch::{Device, Kind, Tensor};
 
-use super::adaptive::{self, AdaptiveEmbedding, AdaptiveSoftmax};
 use super::attention::{Context, attention_mask, hide, inverse_frequencies, unseen_documents};
-use super::encoding::{Positions, drop_states};
-use super::layer::Layer;
 use super::memory::{Memory, NO_DOCUMENT};
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
+
+pub(crate) use adaptive::cluster_shapes;
+pub use adaptive::{AdaptiveEmbedding, AdaptiveSoftmax};
+pub use encoding::{Encoding, Positions};
+
+use encoding::drop_states;
+use layer::Layer;
 
 /// One segment of each lane, as the model reads it.
 #[derive(Clone, Copy)]

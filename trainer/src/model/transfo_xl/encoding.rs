@@ -3,7 +3,7 @@
 use segue_configs::{AttnType, TransfoXlConfig};
 use tch::{Device, Kind, Tensor};
 
-use super::attention::{Context, sinusoids};
+use super::super::attention::{Context, sinusoids};
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 

@@ -1,0 +1,302 @@
+//! One layer of XLNet: two-stream relative attention, then the position-wise feed-forward, each with residual
+//! and norm (thesis 2.2.2; spec 2.2).
+
+use segue_configs::{Activation, XlnetConfig};
+use tch::{Kind, Tensor};
+
+use super::BIASES;
+use super::plan::{Group, Mask, Plan};
+use crate::model::norm::{NORM_MEAN, Norm};
+use crate::noise::{Noise, dropout};
+use crate::parameters::{Init, ParameterSpec, Parameters};
+
+/// States of one layer.
+pub struct Streams {
+    /// h, `[batch, segment, d_model]`.
+    pub content: Tensor,
+    /// g, `[batch, targets, d_model]`.
+    pub predictions: Option<Tensor>,
+}
+
+pub struct Layer {
+    heads: i64,
+    width: i64,
+    d_model: i64,
+    dropout: f64,
+    dropatt: f64,
+    activation: Activation,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    r: Tensor,
+    /// u, v and b, `[heads, width]`.
+    biases: [Tensor; 3],
+    /// s for the same segment and for another, `[2, heads, width]`.
+    seg_embed: Tensor,
+    attention_norm: Norm,
+    inner: (Tensor, Tensor),
+    outer: (Tensor, Tensor),
+    feed_forward_norm: Norm,
+}
+
+impl Layer {
+    /// Parameters of layer `index`, in the order of the forward pass.
+    pub fn specs(config: &XlnetConfig, index: usize, weight: Init) -> Vec<ParameterSpec> {
+        let norm = Init::Normal { mean: NORM_MEAN, std: 0.0 };
+        let (d, inner) = (config.d_model as i64, config.d_inner as i64);
+        let (heads, width) = (config.n_head as i64, config.head_width() as i64);
+        let spec = |name: &str, shape: &[i64], init| ParameterSpec {
+            name: format!("transformer.layer.{index}.{name}"),
+            shape: shape.to_vec(),
+            init,
+        };
+        let mut out: Vec<_> = ["q", "k", "v", "r", "o"]
+            .iter()
+            .map(|name| spec(&format!("rel_attn.{name}"), &[d, heads, width], weight))
+            .collect();
+        if config.untie_r {
+            out.extend(BIASES.map(|bias| spec(&format!("rel_attn.{bias}"), &[heads, width], weight)));
+        }
+        out.extend([
+            spec("rel_attn.seg_embed", &[2, heads, width], weight),
+            spec("rel_attn.layer_norm.weight", &[d], norm),
+            spec("rel_attn.layer_norm.bias", &[d], Init::Zeros),
+            spec("ff.layer_1.weight", &[inner, d], weight),
+            spec("ff.layer_1.bias", &[inner], Init::Zeros),
+            spec("ff.layer_2.weight", &[d, inner], weight),
+            spec("ff.layer_2.bias", &[d], Init::Zeros),
+            spec("ff.layer_norm.weight", &[d], norm),
+            spec("ff.layer_norm.bias", &[d], Init::Zeros),
+        ]);
+        out
+    }
+
+    /// Layer `index` over `parameters`.
+    pub fn new(config: &XlnetConfig, parameters: &Parameters, index: usize) -> Self {
+        let prefix = format!("transformer.layer.{index}");
+        let get = |name: &str| parameters.get(&format!("{prefix}.{name}"));
+        let biases = BIASES.map(|bias| match config.untie_r {
+            true => get(&format!("rel_attn.{bias}")),
+            false => parameters.get(&format!("transformer.{bias}")),
+        });
+        let norm = |block: &str| Norm::new(parameters, &format!("{prefix}.{block}"), config.layer_norm_eps);
+        Self {
+            heads: config.n_head as i64,
+            width: config.head_width() as i64,
+            d_model: config.d_model as i64,
+            dropout: config.dropout,
+            dropatt: config.dropatt,
+            activation: config.ff_activation,
+            q: get("rel_attn.q"),
+            k: get("rel_attn.k"),
+            v: get("rel_attn.v"),
+            o: get("rel_attn.o"),
+            r: get("rel_attn.r"),
+            biases,
+            seg_embed: get("rel_attn.seg_embed"),
+            attention_norm: norm("rel_attn"),
+            inner: (get("ff.layer_1.weight"), get("ff.layer_1.bias")),
+            outer: (get("ff.layer_2.weight"), get("ff.layer_2.bias")),
+            feed_forward_norm: norm("ff"),
+        }
+    }
+
+    /// Both streams through the layer; `mem`: `[batch, mem, d_model]`. Without `content` the content stream
+    /// only serves as keys and comes back as it was.
+    pub fn forward(
+        &self,
+        streams: Streams,
+        mem: &Tensor,
+        plan: &Plan,
+        content: bool,
+        noise: Option<&Noise>,
+    ) -> Streams {
+        let Streams { content: h, predictions: g } = streams;
+        let keys = Tensor::cat(&[mem, &h], 1); // [batch, key, d_model]
+        let (k, v) = (self.project(&keys, &self.k), self.project(&keys, &self.v));
+        let (mut for_h, mut for_g) = (Vec::new(), Vec::new());
+        for group in &plan.groups {
+            let attention = Attention::new(self, group, &k, &v);
+            if content {
+                let q = self.project(&h.narrow(0, group.start, group.lanes), &self.q);
+                for_h.push(attention.content(&q, noise));
+            }
+            if let Some(g) = &g {
+                let q = self.project(&g.narrow(0, group.start, group.lanes), &self.q);
+                for_g.push(attention.predictions(&q, noise));
+            }
+        }
+        let content = if content { self.finish(&h, &for_h, noise) } else { h };
+        Streams { content, predictions: g.map(|g| self.finish(&g, &for_g, noise)) }
+    }
+
+    /// `[batch, length, heads, width]` of `[batch, length, d_model]`.
+    fn project(&self, x: &Tensor, weight: &Tensor) -> Tensor {
+        let size = x.size();
+        let flat = x.reshape([-1, self.d_model]).mm(&weight.view([self.d_model, self.heads * self.width]));
+        flat.view([size[0], size[1], self.heads, self.width])
+    }
+
+    /// Output projection, residual, norm, feed-forward. `read`: what attention has read, by group,
+    /// `[lanes, length, heads * width]` each.
+    fn finish(&self, stream: &Tensor, read: &[Tensor], noise: Option<&Noise>) -> Tensor {
+        let drop = |x: Tensor| dropout(x, self.dropout, noise);
+        let o = self.o.view([self.d_model, self.heads * self.width]);
+        let attended = drop(Tensor::cat(read, 0).linear::<&Tensor>(&o, None));
+        let hidden = self.attention_norm.forward(&(attended + stream));
+        let inner = drop(self.activate(hidden.linear(&self.inner.0, Some(&self.inner.1))));
+        let fed = drop(inner.linear(&self.outer.0, Some(&self.outer.1)));
+        self.feed_forward_norm.forward(&(fed + hidden))
+    }
+
+    fn activate(&self, x: Tensor) -> Tensor {
+        match self.activation {
+            Activation::Relu => x.relu(),
+            Activation::Gelu => x.gelu("none"),
+            Activation::GeluNew => x.gelu("tanh"),
+        }
+    }
+}
+
+/// Attention of the lanes of one group: keys, values and distances, projected once for both streams.
+///
+/// score(i, j) = [(q_i + u)·k_j + (q_i + v)·(W_r R_{i−j}) + (q_i + b)·s_ij] / √width (spec 2.2). The segment
+/// term is left out where i and j are of one segment and (q_i + b)·(s₋ − s₊) elsewhere: the same up to a
+/// constant of each row, which the softmax does not see.
+struct Attention<'a> {
+    layer: &'a Layer,
+    group: &'a Group,
+    /// `[heads * lanes, width (+ segments), key]`, with the codes of segments.
+    k: Tensor,
+    /// `[heads * lanes, key, width]`.
+    v: Tensor,
+    /// W_r R, `[heads, width, distance]`.
+    r: Tensor,
+    /// s₋ − s₊, `[heads, 1, width, 1]`.
+    s: Tensor,
+    keys: i64,
+}
+
+impl<'a> Attention<'a> {
+    /// `k` and `v`: `[batch, key, heads, width]`.
+    fn new(layer: &'a Layer, group: &'a Group, k: &Tensor, v: &Tensor) -> Self {
+        let (heads, width, lanes) = (layer.heads, layer.width, group.lanes);
+        let keys = k.size()[1];
+        let own = |x: &Tensor| x.narrow(0, group.start, lanes).permute([2, 0, 1, 3]); // [heads, lanes, key, width]
+        let mut k = own(k);
+        if let Some(codes) = &group.segments {
+            k = Tensor::cat(&[k, codes.keys.unsqueeze(0).expand([heads, -1, -1, -1], false)], 3);
+        }
+        let r = layer.r.view([layer.d_model, heads * width]);
+        let r = group.positions.mm(&r).view([-1, heads, width]).permute([1, 2, 0]);
+        Self {
+            k: k.reshape([heads * lanes, keys, -1]).transpose(1, 2),
+            v: own(v).reshape([heads * lanes, keys, width]),
+            r: r.contiguous(),
+            s: (layer.seg_embed.get(1) - layer.seg_embed.get(0)).view([heads, 1, width, 1]),
+            layer,
+            group,
+            keys,
+        }
+    }
+
+    /// Queries by head with a bias, scaled: `[heads, lanes, length, width]` of `[lanes, length, heads, width]`.
+    /// The scale goes to the queries, where there is least to multiply.
+    fn queries(&self, q: &Tensor, bias: &Tensor) -> Tensor {
+        let scale = 1.0 / (self.layer.width as f64).sqrt();
+        ((q + bias) * scale).permute([2, 0, 1, 3])
+    }
+
+    /// Queries by content, with the segment term's share: `[heads, lanes, length, width (+ segments)]`.
+    fn content_queries(&self, q: &Tensor, codes: Option<&Tensor>) -> Tensor {
+        let [u, _, b] = &self.layer.biases;
+        let by_content = self.queries(q, u);
+        match codes {
+            None => by_content,
+            Some(codes) => {
+                let by_segment = self.queries(q, b).matmul(&self.s) * codes.unsqueeze(0);
+                Tensor::cat(&[by_content, by_segment], 3)
+            }
+        }
+    }
+
+    /// What the content stream reads, `[lanes, segment, heads * width]`; `q`: `[lanes, segment, heads, width]`.
+    fn content(&self, q: &Tensor, noise: Option<&Noise>) -> Tensor {
+        let segment = q.size()[1];
+        let by_content = self.content_queries(q, self.group.segments.as_ref().map(|codes| &codes.queries));
+        let by_position = self.queries(q, &self.layer.biases[1]);
+        let read: Vec<Tensor> = self
+            .group
+            .blocks
+            .iter()
+            .map(|block| {
+                let (rows, keys) = (block.rows, block.keys);
+                let own = |q: &Tensor| q.narrow(2, block.start, rows);
+                // Distances of the block's rows to its keys: columns of the table from this one on.
+                let first = segment - block.start - rows;
+                let window = self.r.narrow(2, first, keys + rows - 1);
+                let by_distance = self.by_head(&own(&by_position)).bmm(&window);
+                let shifted = shift(&by_distance, self.layer.heads * self.group.lanes, rows, keys);
+                let q = self.by_lane(&own(&by_content));
+                let scores = shifted.baddbmm(&q, &self.k.narrow(2, 0, keys), 1.0, 1.0);
+                self.read(scores, block.mask.as_ref(), keys, noise)
+            })
+            .collect();
+        self.to_rows(&Tensor::cat(&read, 2))
+    }
+
+    /// What the query stream reads, `[lanes, targets, heads * width]`; `q`: `[lanes, targets, heads, width]`.
+    fn predictions(&self, q: &Tensor, noise: Option<&Noise>) -> Tensor {
+        let (heads, lanes, rows) = (self.layer.heads, self.group.lanes, q.size()[1]);
+        let Some(targets) = &self.group.targets else { unreachable!("predictions have targets") };
+        let codes = self.group.segments.as_ref().and_then(|codes| codes.targets.as_ref());
+        let by_distance = self.by_head(&self.queries(q, &self.layer.biases[1])).bmm(&self.r);
+        let by_distance = by_distance.view([heads, lanes, rows, -1]);
+        let distances = targets.distances.unsqueeze(0).expand([heads, -1, -1, -1], false);
+        let aligned = by_distance.gather(3, &distances, false).view([heads * lanes, rows, self.keys]);
+        let q = self.by_lane(&self.content_queries(q, codes));
+        let scores = aligned.baddbmm(&q, &self.k, 1.0, 1.0);
+        self.to_rows(&self.read(scores, targets.mask.as_ref(), self.keys, noise))
+    }
+
+    /// Masks, normalises, drops, and reads values: `[heads, lanes, query, width]` of scores
+    /// `[heads * lanes, query, keys]`. Rows with nothing to see read zero (spec 2.4, edge case).
+    fn read(&self, scores: Tensor, mask: Option<&Mask>, keys: i64, noise: Option<&Noise>) -> Tensor {
+        let (heads, lanes, rows) = (self.layer.heads, self.group.lanes, scores.size()[1]);
+        if let Some(mask) = mask {
+            let _ = scores.view([heads, lanes, rows, keys]).g_add_(&mask.added);
+        }
+        let weights = dropout(scores.softmax(-1, None::<Kind>), self.layer.dropatt, noise);
+        let read = weights.bmm(&self.v.narrow(1, 0, keys)).view([heads, lanes, rows, -1]);
+        match mask.and_then(|mask| mask.seeing.as_ref()) {
+            Some(seeing) => read * seeing,
+            None => read,
+        }
+    }
+
+    /// `[heads, lanes * length, width]`: one product serves the position term of all lanes of a head.
+    fn by_head(&self, q: &Tensor) -> Tensor {
+        q.reshape([self.layer.heads, -1, self.layer.width])
+    }
+
+    /// `[heads * lanes, length, width]`.
+    fn by_lane(&self, q: &Tensor) -> Tensor {
+        let size = q.size();
+        q.reshape([size[0] * size[1], size[2], size[3]])
+    }
+
+    /// `[lanes, length, heads * width]` of `[heads, lanes, length, width]`.
+    fn to_rows(&self, read: &Tensor) -> Tensor {
+        let size = read.size();
+        read.permute([1, 2, 0, 3]).reshape([size[1], size[2], size[0] * size[3]])
+    }
+}
+
+/// Aligns scores by distance without a copy: `[n, rows, keys]` of `[.., rows, keys + rows - 1]`, contiguous, whose
+/// columns hold falling distances. Row i begins `rows - 1 - i` columns in, so that its column j is the score at
+/// distance `keys - rows + i - j` of the window (spec 7.1).
+fn shift(scores: &Tensor, n: i64, rows: i64, keys: i64) -> Tensor {
+    let columns = keys + rows - 1;
+    scores.as_strided([n, rows, keys], [rows * columns, columns - 1, 1], rows - 1)
+}

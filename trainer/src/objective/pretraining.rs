@@ -1,0 +1,195 @@
+use segue_configs::{Config, EvalConfig, ObjectiveConfig, ObjectiveKind, XlnetConfig};
+use tch::{Kind, Reduction, Tensor};
+
+use super::{Batch, Loss, Objective, Pairs, Scores};
+use crate::model::{Memory, Sequence, States, Visibility, Xlnet};
+use crate::noise::{Noise, dropout};
+use crate::{Init, ParameterSpec, Parameters};
+
+/// Names of the head that tells whether B continues A: those of Hugging Face's sequence classification.
+const SUMMARY: &str = "sequence_summary.summary";
+const CLASSES: &str = "logits_proj";
+
+/// What XLNet is trained to do before it is fine-tuned (thesis 2.2.2): permutation language modelling, denoising
+/// on the same backbone, or left-to-right prediction.
+pub struct Pretraining {
+    /// The model.
+    pub model: Xlnet,
+    kind: ObjectiveKind,
+    next_sentence: Option<NextSentence>,
+    parameters: Parameters,
+}
+
+impl Pretraining {
+    /// The configured objective over `model` with fresh weights.
+    pub fn new(config: &Config, model: &XlnetConfig, kind: Kind) -> Self {
+        let parameters = Parameters::initialise(Self::specs(config, model), config.train.seed, kind);
+        Self::from_parameters(config, model, parameters)
+    }
+
+    /// The same over parameters it takes as its own, which must hold [`Pretraining::specs`].
+    pub fn from_parameters(config: &Config, model: &XlnetConfig, parameters: Parameters) -> Self {
+        Self {
+            model: Xlnet::new(model, &parameters),
+            kind: config.objective.kind,
+            next_sentence: (config.objective.next_sentence > 0.0)
+                .then(|| NextSentence::new(config, model, &parameters)),
+            parameters,
+        }
+    }
+
+    /// Every parameter: the model's, then the head's where there is one.
+    pub fn specs(config: &Config, model: &XlnetConfig) -> Vec<ParameterSpec> {
+        let mut out = Xlnet::specs(model);
+        if config.objective.next_sentence > 0.0 {
+            out.extend(NextSentence::specs(model));
+        }
+        out
+    }
+
+    fn states(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> States {
+        let Some(pairs) = &batch.pairs else {
+            return self.model.forward(Sequence::new(&batch.inputs), memory, noise);
+        };
+        let permuted = self.kind == ObjectiveKind::Permutation;
+        let sequence = Sequence {
+            ids: &batch.inputs,
+            segments: Some(&pairs.segments),
+            visibility: Visibility::Ranks { ranks: &pairs.ranks, halves_at: self.model.reuse_len },
+            targets: permuted.then_some(&pairs.positions),
+            reversed: pairs.reversed,
+            content: !permuted || self.next_sentence.is_some(),
+        };
+        self.model.forward(sequence, memory, noise)
+    }
+
+    /// States that the targets are predicted from, `[micro_batch, targets, d_model]`.
+    fn at_targets(&self, states: &States, batch: &Batch) -> Tensor {
+        match (&states.predictions, &states.content, &batch.pairs) {
+            (Some(predictions), _, _) => predictions.shallow_clone(),
+            (None, Some(content), Some(pairs)) => {
+                let index = pairs.positions.unsqueeze(2).expand([-1, -1, content.size()[2]], false);
+                content.gather(1, &index, false)
+            }
+            (None, Some(content), None) => content.shallow_clone(),
+            (None, None, _) => unreachable!("a pass gives at least one stream"),
+        }
+    }
+}
+
+impl Objective for Pretraining {
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn memory_start(&self, lanes: i64) -> Memory {
+        self.model.memory_start(lanes)
+    }
+
+    fn keep_marks(&mut self) {
+        self.model.keeps_marks = true;
+    }
+
+    fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss {
+        let states = self.states(batch, memory, noise);
+        let nll = self.model.nll(&self.at_targets(&states, batch), &batch.targets);
+        let (sum, weight) = match &batch.pairs {
+            None => (nll.sum(None::<Kind>), nll.numel() as f64),
+            Some(pairs) => {
+                let weights = pairs.weights.to_kind(nll.kind());
+                ((nll * &weights).sum(None::<Kind>), weights.sum(Kind::Double).double_value(&[]))
+            }
+        };
+        let auxiliary = match (&self.next_sentence, &states.content, &batch.pairs) {
+            (Some(head), Some(content), Some(pairs)) => Some(head.loss(content, pairs, noise)),
+            _ => None,
+        };
+        Loss { sum, weight, auxiliary, memory: states.memory }
+    }
+
+    fn look(&mut self, eval: Option<&EvalConfig>) {
+        let config = self.model.config();
+        let mut context = self.model.context;
+        (context.mem_len, context.clamp_len) = (config.mem_len as i64, config.clamp_len);
+        if let Some(eval) = eval {
+            if eval.mem_len >= 0 {
+                context.mem_len = eval.mem_len;
+            }
+            if eval.clamp_len != 0 {
+                context.clamp_len = eval.clamp_len;
+            }
+        }
+        self.model.context = context;
+    }
+
+    fn score(&self, batch: &Batch, memory: &Memory) -> Scores {
+        tch::no_grad(|| {
+            let states = self.states(batch, memory, None);
+            let at_targets = self.at_targets(&states, batch);
+            let best = self.model.logits(&at_targets).argmax(-1, false);
+            let follows = match (&self.next_sentence, &states.content, &batch.pairs) {
+                (Some(head), Some(content), Some(pairs)) => {
+                    Some(head.logits(content, None).argmax(-1, false).eq_tensor(&pairs.follows))
+                }
+                _ => None,
+            };
+            Scores {
+                nll: self.model.nll(&at_targets, &batch.targets),
+                hits: Some(best.eq_tensor(&batch.targets)),
+                follows,
+                memory: states.memory,
+            }
+        })
+    }
+}
+
+/// Whether segment B continues segment A, told from the last token's state: BERT's next-sentence objective
+/// (table 2.19, row 8).
+struct NextSentence {
+    /// What one label weighs, in targets.
+    weight: f64,
+    dropout: f64,
+    summary: (Tensor, Tensor),
+    classes: (Tensor, Tensor),
+}
+
+impl NextSentence {
+    fn specs(model: &XlnetConfig) -> Vec<ParameterSpec> {
+        let weight = Init::Normal { mean: 0.0, std: model.initializer_range };
+        let d = model.d_model as i64;
+        let spec = |name: String, shape: &[i64], init| ParameterSpec { name, shape: shape.to_vec(), init };
+        vec![
+            spec(format!("{SUMMARY}.weight"), &[d, d], weight),
+            spec(format!("{SUMMARY}.bias"), &[d], Init::Zeros),
+            spec(format!("{CLASSES}.weight"), &[2, d], weight),
+            spec(format!("{CLASSES}.bias"), &[2], Init::Zeros),
+        ]
+    }
+
+    /// The engine divides sums by the number of targets: a label counts as all targets of its sequence, so that
+    /// what comes out is the mean over sequences times `objective.next_sentence`.
+    fn new(config: &Config, model: &XlnetConfig, parameters: &Parameters) -> Self {
+        let ObjectiveConfig { next_sentence, .. } = config.objective;
+        let linear =
+            |name: &str| (parameters.get(&format!("{name}.weight")), parameters.get(&format!("{name}.bias")));
+        Self {
+            weight: next_sentence * config.targets_per_lane() as f64,
+            dropout: model.dropout,
+            summary: linear(SUMMARY),
+            classes: linear(CLASSES),
+        }
+    }
+
+    /// `[batch, 2]` of the content `[batch, segment, d_model]`, whose last position stands for the whole.
+    fn logits(&self, content: &Tensor, noise: Option<&Noise>) -> Tensor {
+        let last = content.select(1, -1);
+        let summary = last.linear(&self.summary.0, Some(&self.summary.1)).tanh();
+        dropout(summary, self.dropout, noise).linear(&self.classes.0, Some(&self.classes.1))
+    }
+
+    /// Weighted sum over lanes.
+    fn loss(&self, content: &Tensor, pairs: &Pairs, noise: Option<&Noise>) -> Tensor {
+        let logits = self.logits(content, noise);
+        logits.cross_entropy_loss::<&Tensor>(&pairs.follows, None, Reduction::Sum, -100, 0.0) * self.weight
+    }
+}
