@@ -93,6 +93,17 @@ pub enum DataError {
         /// What is wrong and what to do.
         why: String,
     },
+    /// A tokenizer lacks a special token.
+    #[error(
+        "the {kind} tokenizer has no {symbol}, which sequences of pairs need: train it with --special \
+         \"<cls>,<sep>,<pad>,<mask>,<eod>,<eop>\", or import one that has it"
+    )]
+    NoSymbol {
+        /// The token.
+        symbol: &'static str,
+        /// Kind of the tokenizer.
+        kind: &'static str,
+    },
     /// A file of another program is damaged, or holds what is not understood.
     #[error("{path} cannot be read: {why}")]
     BadForeign {
@@ -163,6 +174,7 @@ impl DataError {
             | DataError::EmptySplit { .. }
             | DataError::BadTokenizer { .. }
             | DataError::BadForeign { .. }
+            | DataError::NoSymbol { .. }
             | DataError::Training { .. }
             | DataError::LaneTooShort { .. } => 65,
             DataError::Missing { .. } => 66,

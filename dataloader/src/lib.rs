@@ -1,8 +1,8 @@
 //! Text to tokens, shards on disk, lanes and batches.
 //!
 //! Raw text goes through a [`Tokenizer`] into a [`Corpus`]: a folder of checksummed, memory-mapped shards, made by
-//! [`build`]. Training reads it in [`StreamLanes`] or
-//! [`SentenceLanes`], ahead of time through a [`Prefetcher`]; evaluation in [`EvalLanes`].
+//! [`build`]. Training reads it in [`StreamLanes`],
+//! [`SentenceLanes`] or [`PairLanes`], ahead of time through a [`Prefetcher`]; evaluation in [`EvalLanes`].
 //! Nothing here knows tensors or ranks.
 
 mod bench;
@@ -29,8 +29,8 @@ pub use corpus::{
 };
 pub use error::DataError;
 pub use lanes::{
-    Batch, Documents, EvalBatch, EvalLanes, LaneCursor, Lanes, PADDING_ID, Pairs, Segments, SentenceLanes,
-    StreamLanes,
+    Batch, Documents, EvalBatch, EvalLanes, LaneCursor, Lanes, PADDING_ID, PairLanes, PairOptions,
+    PairSource, Pairs, Segments, SentenceLanes, StreamLanes,
 };
 pub use prefetch::Prefetcher;
 pub use preset::Preset;

@@ -74,6 +74,45 @@ impl Stream {
     }
 }
 
+/// The numbers of one stream, taken one after the other.
+#[derive(Debug, Clone)]
+pub struct Draws {
+    stream: Stream,
+    taken: u64,
+}
+
+impl Draws {
+    /// The draws of a purpose and its counters, from the first on.
+    pub fn new(seed: u64, purpose: Purpose, counters: &[u64]) -> Self {
+        Self { stream: Stream::new(seed, purpose, counters), taken: 0 }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.taken += 1;
+        self.taken - 1
+    }
+
+    /// Uniform in (0, 1).
+    pub fn uniform(&mut self) -> f64 {
+        let index = self.next();
+        self.stream.uniform(index)
+    }
+
+    /// Uniform in `0..n`; 0 where `n` is 0. A number is more likely than another by less than `n / 2^64`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        let index = self.next();
+        ((u128::from(self.stream.bits(index)) * u128::from(n)) >> 64) as u64
+    }
+
+    /// Brings things in a random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, things: &mut [T]) {
+        for last in (1..things.len()).rev() {
+            let other = self.below(last as u64 + 1) as usize;
+            things.swap(last, other);
+        }
+    }
+}
+
 /// A random order of `0..n` that is computed, not stored: a Feistel network over the smallest even number of
 /// bits that holds `n`, walked until it lands inside (Black and Rogaway 2002, cycle walking).
 #[derive(Debug, Clone, Copy)]

@@ -120,6 +120,19 @@ impl Boundaries {
         let offset = (self.entry)(&self.indices[shard], i - self.entries[shard])?;
         Some(self.tokens[shard] + offset)
     }
+
+    /// Number of entries that begin at `position` or before it.
+    pub fn count_through(&self, position: u64) -> u64 {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.get(middle) {
+                Some(start) if start <= position => low = middle + 1,
+                _ => high = middle,
+            }
+        }
+        low
+    }
 }
 
 impl fmt::Debug for Boundaries {

@@ -14,15 +14,7 @@ impl Documents {
 
     /// Number of the document that holds the token at `position`, from 1; 0 before the first.
     pub fn at(&self, position: u64) -> i64 {
-        let (mut low, mut high) = (0, self.starts.len());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.starts.get(middle) {
-                Some(start) if start <= position => low = middle + 1,
-                _ => high = middle,
-            }
-        }
-        low as i64
+        self.starts.count_through(position) as i64
     }
 
     /// The same for consecutive positions from `start` on.

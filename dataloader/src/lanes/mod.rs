@@ -1,7 +1,8 @@
-//! How lanes read a corpus: contiguous streams, packed sentences, and the pieces of an evaluation.
+//! How lanes read a corpus: contiguous streams, packed sentences, pairs of segments, and the pieces of an evaluation.
 
 mod documents;
 mod eval;
+mod pairs;
 mod segments;
 mod sentences;
 mod stream;
@@ -14,6 +15,7 @@ use crate::error::DataError;
 
 pub use documents::Documents;
 pub use eval::{EvalBatch, EvalLanes, PADDING_ID};
+pub use pairs::{PairLanes, PairOptions, PairSource};
 pub use segments::Segments;
 pub use sentences::SentenceLanes;
 pub use stream::StreamLanes;

@@ -1,3 +1,7 @@
+//! `segue bench`: how fast the parts are, alone.
+
+mod pairs;
+
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -34,6 +38,8 @@ enum What {
     Allreduce(AllreduceArgs),
     /// Text to token ids.
     Data(DataArgs),
+    /// Sequences for XLNet out of a corpus.
+    Pairs(pairs::PairsArgs),
 }
 
 #[derive(Args)]
@@ -108,6 +114,7 @@ pub fn run(args: BenchArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         What::Step(args) => step(&args, comm, out),
         What::Allreduce(args) => allreduce(&args, comm, out),
         What::Data(args) => data(&args, out),
+        What::Pairs(args) => pairs::run(&args, out),
     }
 }
 

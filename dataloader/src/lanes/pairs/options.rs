@@ -1,0 +1,127 @@
+use segue_configs::{Config, MaskDraws, ModelConfig, ObjectiveKind, SpanKind};
+
+use crate::error::DataError;
+
+/// How sequences of pairs are drawn: what a configuration says of it, checked there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PairOptions {
+    pub(super) lanes: usize,
+    pub(super) micro_batch: usize,
+    pub(super) seed: u64,
+    pub(super) bidirectional: bool,
+    pub(super) draws: MaskDraws,
+    pub(super) layout: Layout,
+    pub(super) spans: Spans,
+    pub(super) task: Task,
+}
+
+/// Lengths of a sequence and its parts, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// The whole.
+    pub(crate) segment: usize,
+    /// Its first part, which enters the memory.
+    pub(crate) reuse_len: usize,
+    /// Windows in which the order is random; 0 for each part as a whole.
+    pub(crate) perm_size: usize,
+    /// Places for targets.
+    pub(crate) targets: usize,
+}
+
+/// Which tokens are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spans {
+    /// What a span is made of.
+    pub(crate) kind: SpanKind,
+    /// About so many tokens ..
+    pub(crate) mask_beta: usize,
+    /// .. out of so many.
+    pub(crate) mask_alpha: usize,
+    /// Longest span.
+    pub(crate) longest: usize,
+}
+
+/// What is to be done with the chosen tokens.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Task {
+    /// They are predicted one after the other in a random order.
+    Permutation,
+    /// They are corrupted and predicted all at once.
+    Denoising {
+        /// Share that become `<mask>`.
+        mask_share: f64,
+        /// Share that become a random piece.
+        random_share: f64,
+    },
+}
+
+impl PairOptions {
+    /// What a configuration of an XLNet model says.
+    ///
+    /// ```
+    /// let config = segue_configs::load(None, &["model.model_type=xlnet".to_string()]).unwrap().config;
+    /// let options = segue_dataloader::PairOptions::of(&config)?;
+    /// assert_eq!(options.parts(), (256, 256));
+    /// # Ok::<(), segue_dataloader::DataError>(())
+    /// ```
+    pub fn of(config: &Config) -> Result<PairOptions, DataError> {
+        let ModelConfig::Xlnet(model) = &config.model else {
+            let why = "sequences of pairs are XLNet's; set model.model_type = \"xlnet\"";
+            return Err(DataError::Usage(why.into()));
+        };
+        let (pairs, objective) = (&config.pairs, &config.objective);
+        let task = match objective.kind {
+            ObjectiveKind::Permutation => Task::Permutation,
+            ObjectiveKind::Denoising => {
+                Task::Denoising { mask_share: objective.mask_share, random_share: objective.random_share }
+            }
+            ObjectiveKind::Lm => {
+                let why = "left-to-right training reads no pairs; set data.order = \"stream\"";
+                return Err(DataError::Usage(why.into()));
+            }
+        };
+        Ok(PairOptions {
+            lanes: config.train.lanes,
+            micro_batch: config.train.micro_batch,
+            seed: config.train.seed,
+            bidirectional: pairs.bidirectional,
+            draws: pairs.draws,
+            layout: Layout {
+                segment: config.train.segment,
+                reuse_len: model.reuse_len,
+                perm_size: pairs.perm_size,
+                targets: config.targets_per_lane(),
+            },
+            spans: Spans {
+                kind: pairs.spans,
+                mask_beta: pairs.mask_beta,
+                mask_alpha: pairs.mask_alpha,
+                longest: pairs.max_span,
+            },
+            task,
+        })
+    }
+
+    /// Tokens of a sequence that are reused text, and the rest.
+    pub fn parts(&self) -> (usize, usize) {
+        (self.layout.reuse_len, self.layout.segment - self.layout.reuse_len)
+    }
+
+    /// Streams that the lanes read: two lanes read each, if one of them reads backwards.
+    pub fn streams(&self) -> usize {
+        if self.bidirectional { self.lanes / 2 } else { self.lanes }
+    }
+
+    /// The stream of a lane, and whether the lane reads it backwards.
+    ///
+    /// The first half of the lanes of each micro-batch read forwards, the second half read the same streams
+    /// backwards, whichever ranks they are computed on. The reference lays the rows of a file out for a number of
+    /// cores and goes wrong on any other.
+    pub fn stream_of(&self, lane: usize) -> (usize, bool) {
+        if !self.bidirectional {
+            return (lane, false);
+        }
+        let (half, place) = (self.micro_batch / 2, lane % self.micro_batch);
+        (lane / self.micro_batch * half + place % half, place >= half)
+    }
+}

@@ -1,0 +1,75 @@
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use segue_configs::Config;
+use segue_dataloader::{Corpus, LaneCursor, Lanes, PairLanes};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::output::{Output, Unit};
+
+/// Arguments of `segue bench pairs`.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  segue bench pairs --corpus corpora/wiki --corpus corpora/books --segment 512"
+)]
+pub struct PairsArgs {
+    /// Corpus folder; several are blended.
+    #[arg(long, required = true)]
+    corpus: Vec<PathBuf>,
+    /// Tokens of a sequence; half of them are reused.
+    #[arg(long, default_value_t = 512)]
+    segment: usize,
+    /// Steps of all lanes together that are timed.
+    #[arg(long, default_value_t = 1000)]
+    steps: u64,
+    /// Values of the configuration, by dotted name: `pairs.spans=words`.
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+/// Draws sequences on one thread, without a model.
+pub fn run(args: &PairsArgs, out: &Output) -> Result<Value, Failure> {
+    let config = configure(args)?;
+    let corpora = args.corpus.iter().map(|dir| Corpus::open(dir)).collect::<Result<Vec<_>, _>>()?;
+    let lanes = PairLanes::open(&config, &corpora)?;
+    let count = config.train.lanes;
+    let bar = out.progress(args.steps, Unit::Steps, "bench");
+    let mut cursors = vec![LaneCursor::default(); count];
+    // Once through without the clock: pages of the corpus that were never read are the disk's speed, not ours.
+    lanes.batch(0..count, &cursors, 1)?;
+    let began = Instant::now();
+    for step in 1..=args.steps {
+        cursors = lanes.batch(0..count, &cursors, step)?.cursors_after;
+        if step.is_multiple_of(64) {
+            bar.set(step);
+        }
+    }
+    drop(bar);
+    let seconds = began.elapsed().as_secs_f64();
+    let sequences = (args.steps * count as u64) as f64;
+    let tokens_per_s = sequences * config.train.segment as f64 / seconds;
+    let (reused, _) = lanes.options().parts();
+    out.line(&format!(
+        "{:.2} million tokens/s on one core ({:.2} million new ones), {:.1} µs a sequence of {}",
+        tokens_per_s / 1e6,
+        sequences * reused as f64 / seconds / 1e6,
+        seconds / sequences * 1e6,
+        config.train.segment
+    ));
+    Ok(json!({
+        "tokens_per_s": tokens_per_s, "new_tokens_per_s": sequences * reused as f64 / seconds,
+        "sequences_per_s": sequences / seconds, "segment": config.train.segment, "lanes": count, "steps": args.steps,
+    }))
+}
+
+fn configure(args: &PairsArgs) -> Result<Config, Failure> {
+    let mut keys = vec![
+        "model.model_type=xlnet".to_string(),
+        format!("train.segment={}", args.segment),
+        format!("model.reuse_len={}", args.segment / 2),
+    ];
+    keys.extend_from_slice(&args.overrides);
+    Ok(segue_configs::load(None, &keys)?.config)
+}
