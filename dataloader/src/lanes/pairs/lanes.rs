@@ -9,7 +9,7 @@ use super::pieces::{PairSource, Piece, cut};
 use super::segments::Segments;
 use super::spans::SpanSampler;
 use super::symbols::Symbols;
-use crate::corpus::Corpus;
+use crate::corpus::{Corpus, Split};
 use crate::error::DataError;
 use crate::lanes::{Batch, LaneCursor, Lanes, check_range};
 use crate::seed::{Draws, Purpose};
@@ -34,8 +34,8 @@ pub struct PairLanes {
 }
 
 impl PairLanes {
-    /// Lanes over the training split of corpora, which share one tokenizer, weighted as `data.weights` says.
-    pub fn open(config: &Config, corpora: &[Corpus]) -> Result<PairLanes, DataError> {
+    /// Lanes over one split of corpora, which share one tokenizer, weighted as `data.weights` says.
+    pub fn open(config: &Config, corpora: &[Corpus], split: Split) -> Result<PairLanes, DataError> {
         let first = corpora.first().ok_or_else(|| DataError::Usage("there is no corpus to read".into()))?;
         let tokenizer = first.tokenizer()?;
         let mut sources = Vec::with_capacity(corpora.len());
@@ -48,7 +48,7 @@ impl PairLanes {
                 );
                 return Err(DataError::corpus(corpus.dir(), why));
             }
-            sources.push(PairSource::open(corpus)?);
+            sources.push(PairSource::open(corpus, split)?);
         }
         for (source, weight) in sources.iter_mut().zip(&config.data.weights) {
             source.weight = *weight;
