@@ -50,6 +50,25 @@ fn x1_special_ids_are_fixed_and_ids_are_those_of_the_reference() {
 }
 
 #[test]
+fn x1_text_comes_back_with_single_spaces() {
+    let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
+    let Some(text) = shared_data("wikitext-2/wiki.test.tokens") else { return };
+    let tokenizer = xlnet(&model, false);
+    let text = fs::read_to_string(text).unwrap();
+    let mut checked = 0;
+    for line in text.lines().filter(|line| line.is_ascii() && !line.contains("''") && !line.contains("``")) {
+        let line = segue_dataloader::detokenize(line);
+        let ids = encoded(&tokenizer, &line);
+        if !ids.contains(&0) {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            assert_eq!(tokenizer.decode(&ids), words.join(" "));
+            checked += 1;
+        }
+    }
+    assert!(checked > 1000, "{checked}");
+}
+
+#[test]
 fn the_steps_around_the_model_are_saved_and_part_of_the_fingerprint() {
     let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
     let plain = Tokenizer::import(&model).unwrap();

@@ -1,6 +1,8 @@
 //! The files with which Hugging Face's `AutoTokenizer` gives XLNet's ids. Its own `XLNetTokenizer`, made from a
 //! `spiece.model` alone, leaves white space around punctuation out and does not cut `2000,` again.
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 use unicode_normalization::char::canonical_combining_class;
 
@@ -115,7 +117,7 @@ fn normalizers(model: &SentencePiece, normalization: XlnetNormalization) -> Vec<
     }
     steps.extend([replace("String", "``", "\""), replace("String", "''", "\"")]);
     if !normalization.keep_accents {
-        steps.extend([json!({ "type": "NFKD" }), replace("Regex", &combining_characters(), "")]);
+        steps.extend([json!({ "type": "NFKD" }), replace("Regex", &COMBINING_CHARACTERS, "")]);
     }
     if normalization.lower_case {
         steps.push(json!({ "type": "Lowercase" }));
@@ -130,10 +132,9 @@ fn normalizers(model: &SentencePiece, normalization: XlnetNormalization) -> Vec<
 }
 
 /// A regular expression for the characters whose canonical combining class is not 0.
-fn combining_characters() -> String {
-    let is_combining = |c: &char| canonical_combining_class(*c) != 0;
+static COMBINING_CHARACTERS: LazyLock<String> = LazyLock::new(|| {
     let mut ranges: Vec<(char, char)> = Vec::new();
-    for c in ('\0'..=char::MAX).filter(is_combining) {
+    for c in ('\0'..=char::MAX).filter(|c| canonical_combining_class(*c) != 0) {
         match ranges.last_mut() {
             Some((_, last)) if *last as u32 + 1 == c as u32 => *last = c,
             _ => ranges.push((c, c)),
@@ -141,7 +142,7 @@ fn combining_characters() -> String {
     }
     let body: String = ranges.iter().map(|(first, last)| format!("{first}-{last}")).collect();
     format!("[{body}]")
-}
+});
 
 /// `normalizer_spec.precompiled_charsmap` of a model file, if there are such rules.
 fn precompiled_rules(file: &[u8]) -> Option<&[u8]> {
