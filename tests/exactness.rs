@@ -62,6 +62,49 @@ fn any_order_of_data_and_any_memory_keeps_the_bytes() {
     }
 }
 
+/// Thirty steps of XLNet with dropout, half of the lanes read backwards: the same bytes on any number of ranks, and
+/// whatever stops on the way.
+#[test]
+fn xlnet_gives_the_same_bytes_on_1_2_and_4_ranks_and_over_stops() {
+    let place = Workplace::new();
+    let steps = "train.steps=30";
+    let pretrain = |run: &str, more: &[&str]| place.pretrain_xlnet(run, &[&[steps], more].concat());
+    let one = succeed(alone(&pretrain("one", &[])));
+    assert!(one["evaluation"]["accuracy"].as_f64().unwrap() > 0.0);
+    for (ranks, run) in [(2, "two"), (4, "four")] {
+        let result = succeed(mpirun(ranks, &pretrain(run, &[])));
+        place.assert_same("one", run);
+        assert_eq!(result["evaluation"], one["evaluation"], "{ranks} ranks");
+        assert_eq!(result["loss"], one["loss"], "{ranks} ranks");
+    }
+    succeed(mpirun(2, &pretrain("parts", &["train.stop_at=7"])));
+    succeed(mpirun(4, &pretrain("parts", &["train.stop_at=19"])));
+    succeed(alone(&pretrain("parts", &[])));
+    place.assert_same("one", "parts");
+}
+
+/// Every objective and way of drawing.
+#[test]
+fn xlnet_keeps_the_bytes_whatever_it_is_trained_to_do() {
+    let place = Workplace::new();
+    let variants: [(&str, &[&str]); 4] = [
+        ("denoising", &["objective.kind=denoising", "pairs.spans=words"]),
+        ("sentences", &["objective.next_sentence=0.5", "pairs.draws=same", "pairs.bidirectional=false"]),
+        ("windows", &["pairs.perm_size=8", "pairs.spans=single", "model.memory_start=empty"]),
+        ("left", &["objective.kind=lm", "data.order=stream", "model.attn_type=uni", "model.reuse_len=0"]),
+    ];
+    for (name, options) in variants {
+        let pretrain = |run: &str, more: &[&str]| {
+            let all = [&["train.steps=20"], options, more].concat();
+            place.pretrain_xlnet(&format!("{name}-{run}"), &all)
+        };
+        succeed(alone(&pretrain("whole", &[])));
+        succeed(mpirun(4, &pretrain("parts", &["train.stop_at=9"])));
+        succeed(mpirun(2, &pretrain("parts", &[])));
+        place.assert_same(&format!("{name}-whole"), &format!("{name}-parts"));
+    }
+}
+
 #[test]
 fn stopping_and_changing_the_number_of_ranks_leaves_no_trace() {
     let place = Workplace::new();
@@ -88,30 +131,42 @@ const LONG: [&str; 3] = ["train.steps=400", "checkpoint.every=20", "eval.every=1
 #[test]
 fn killed_at_random_moments_a_run_ends_with_the_same_bytes() {
     let place = Workplace::new();
-    succeed(mpirun(2, &place.pretrain("undisturbed", &LONG)));
+    kill_often(&place, KILLS, &|run| place.pretrain(run, &LONG));
+}
+
+#[test]
+fn xlnet_killed_at_random_moments_ends_with_the_same_bytes() {
+    let place = Workplace::new();
+    let steps = ["train.steps=200", "checkpoint.every=20", "eval.every=100"];
+    kill_often(&place, 5, &|run| place.pretrain_xlnet(run, &steps));
+}
+
+/// Runs jobs of two ranks, killing one rank or another at random moments, until `wanted` kills are done.
+fn kill_often(place: &Workplace, wanted: usize, pretrain: &dyn Fn(&str) -> Vec<String>) {
+    succeed(mpirun(2, &pretrain("undisturbed")));
     let (mut kills, mut runs, mut draw) = (0, 0, 0x5e6u64);
-    while kills < KILLS {
+    while kills < wanted {
         let run = format!("killed-{runs}");
         loop {
             draw = draw.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let moment = Duration::from_millis(100 + (draw >> 33) % 900);
             let victim = (draw >> 20) as usize % 2;
-            let killed = kills < KILLS && kill_rank(&mut spawn(&place, &run), victim, moment);
+            let killed = kills < wanted && kill_rank(&mut spawn(&pretrain(&run)), victim, moment);
             kills += usize::from(killed);
             if !killed {
                 break;
             }
         }
         // The attempt above ended by itself, or the kills are used up: go on to the end.
-        succeed(mpirun(2, &place.pretrain(&run, &LONG)));
+        succeed(mpirun(2, &pretrain(&run)));
         place.assert_same("undisturbed", &run);
         runs += 1;
     }
     println!("{kills} kills over {runs} runs");
 }
 
-fn spawn(place: &Workplace, run: &str) -> Child {
-    let mut command = mpirun(2, &place.pretrain(run, &LONG));
+fn spawn(pretrain: &[String]) -> Child {
+    let mut command = mpirun(2, pretrain);
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     command.spawn().expect("mpirun starts")
 }

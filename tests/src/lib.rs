@@ -136,15 +136,28 @@ impl Workplace {
         self.path(name).display().to_string()
     }
 
-    /// Arguments that train the tiny recipe in the run folder `run`.
+    /// Arguments that train the tiny Transformer-XL in the run folder `run`.
     pub fn pretrain(&self, run: &str, overrides: &[&str]) -> Vec<String> {
+        self.train("tiny.toml", "corpus", run, overrides)
+    }
+
+    /// The same for the tiny XLNet, on the same text in sentences and sub-word pieces.
+    pub fn pretrain_xlnet(&self, run: &str, overrides: &[&str]) -> Vec<String> {
+        if !self.path("pairs").exists() {
+            let options = ["--preset", "xlnet", "--tokenizer-kind", "bpe", "--vocab-size", "400"];
+            self.build("pairs", &[&options[..], &["--special", "<cls>,<sep>,<mask>"]].concat());
+        }
+        self.train("tiny-xlnet.toml", "pairs", run, overrides)
+    }
+
+    fn train(&self, recipe: &str, corpus: &str, run: &str, overrides: &[&str]) -> Vec<String> {
         let mut args = vec![
             "pretrain".to_string(),
             "--json".into(),
             "--config".into(),
-            format!("{ROOT}/configs/recipes/tiny.toml"),
+            format!("{ROOT}/configs/recipes/{recipe}"),
             format!("run.dir={}", self.text(run)),
-            format!("data.corpus={}", self.text("corpus")),
+            format!("data.corpus={}", self.text(corpus)),
         ];
         args.extend(overrides.iter().map(|s| s.to_string()));
         args

@@ -1,0 +1,190 @@
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use segue_collectives::Communicator;
+use segue_configs::{Config, DataOrder};
+use segue_dataloader::seed::{Purpose, Stream};
+use segue_trainer::engine::Engine;
+use segue_trainer::objective::{self, Batch, Pairs};
+use serde_json::{Value, json};
+use tch::{Kind, Tensor};
+
+use crate::commands::at_least_one;
+use crate::failure::Failure;
+use crate::output::{Output, Unit};
+
+/// The models there are.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Model {
+    /// Next tokens of plain segments.
+    TransfoXl,
+    /// Chosen tokens of sequences in a random order, two streams.
+    Xlnet,
+}
+
+#[derive(Args)]
+pub struct StepArgs {
+    /// What is trained.
+    #[arg(long, value_enum, default_value = "transfo-xl")]
+    model: Model,
+    /// Layers.
+    #[arg(long, default_value_t = 6, value_parser = at_least_one)]
+    layers: usize,
+    /// Width of hidden states.
+    #[arg(long, default_value_t = 256, value_parser = at_least_one)]
+    d_model: usize,
+    /// Attention heads.
+    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
+    heads: usize,
+    /// Width of the feed-forward layer.
+    #[arg(long, default_value_t = 1024, value_parser = at_least_one)]
+    d_inner: usize,
+    /// Entries of the vocabulary.
+    #[arg(long, default_value_t = 8000, value_parser = at_least_one)]
+    vocab: usize,
+    /// Tokens of a lane per step.
+    #[arg(long, default_value_t = 128, value_parser = at_least_one)]
+    segment: usize,
+    /// Positions of memory.
+    #[arg(long, default_value_t = 128)]
+    mem: usize,
+    /// XLNet: first tokens of a segment that the memory takes over.
+    #[arg(long, default_value_t = 256, value_parser = at_least_one)]
+    reuse: usize,
+    /// XLNet: tokens of a segment that are predicted.
+    #[arg(long, default_value_t = 85, value_parser = at_least_one)]
+    predict: usize,
+    /// Lanes of each rank, in one micro-step.
+    #[arg(long, default_value_t = 8, value_parser = at_least_one)]
+    micro_batch: usize,
+    /// Dropout rate.
+    #[arg(long, default_value_t = 0.1)]
+    dropout: f64,
+    /// Timed steps.
+    #[arg(long, default_value_t = 8)]
+    steps: u64,
+    /// Steps before the timed ones.
+    #[arg(long, default_value_t = 2)]
+    warmup: u64,
+    /// Threads of libtorch in each rank.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    threads: usize,
+    /// Let the library's all-reduce add in any order.
+    #[arg(long)]
+    any_order: bool,
+}
+
+/// Times whole steps.
+pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    let lanes = args.micro_batch * comm.world_size();
+    let mut overrides = match args.model {
+        Model::TransfoXl => vec!["model.model_type=transfo-xl".to_string()],
+        Model::Xlnet => vec![
+            "model.model_type=xlnet".to_string(),
+            format!("model.reuse_len={}", args.reuse),
+            format!("pairs.num_predict={}", args.predict),
+            format!("pairs.bidirectional={}", args.micro_batch.is_multiple_of(2)),
+        ],
+    };
+    if args.model == Model::Xlnet {
+        overrides.push(format!("model.dropatt={:?}", args.dropout));
+    }
+    overrides.extend([
+        format!("model.n_layer={}", args.layers),
+        format!("model.d_model={}", args.d_model),
+        format!("model.n_head={}", args.heads),
+        format!("model.d_inner={}", args.d_inner),
+        format!("model.vocab_size={}", args.vocab),
+        format!("model.mem_len={}", args.mem),
+        format!("model.dropout={:?}", args.dropout),
+        format!("train.segment={}", args.segment),
+        format!("train.lanes={lanes}"),
+        format!("train.micro_batch={}", args.micro_batch),
+        format!("train.exact={}", !args.any_order),
+        "optim.lr=1e-4".to_string(),
+        "schedule.kind=constant".to_string(),
+    ]);
+    let config = segue_configs::load(None, &overrides)?.config;
+    segue_trainer::libtorch::set_threads(args.threads);
+    segue_trainer::libtorch::keep_freed_memory();
+    let objective = objective::build(&config);
+    let parameters = objective.parameters().count();
+    let mut engine = Engine::new(&config, objective, comm)?;
+    let bar = out.progress(args.warmup + args.steps, Unit::Steps, "bench");
+    let (mut times, mut exposed, mut loss) = (Vec::new(), Vec::new(), f64::NAN);
+    for step in 1..=args.warmup + args.steps {
+        let batch = random_batch(&config, comm.rank(), step);
+        comm.barrier()?;
+        let began = Instant::now();
+        let report = engine.step(step, &[batch])?;
+        if step > args.warmup {
+            times.push(began.elapsed().as_secs_f64());
+            exposed.push(report.communication_exposed.as_secs_f64());
+        }
+        loss = report.loss;
+        bar.set(step);
+    }
+    drop(bar);
+    let (step_s, exposed_s) = (median(&mut times), median(&mut exposed));
+    let tokens_per_s = (lanes * args.segment) as f64 / step_s;
+    out.line(&format!(
+        "{tokens_per_s:.0} tokens/s, {step_s:.4} s a step, of it {exposed_s:.4} s waiting for reductions"
+    ));
+    Ok(json!({
+        "tokens_per_s": tokens_per_s, "step_s": step_s, "communication_exposed_s": exposed_s,
+        "params": parameters, "world": comm.world_size(), "buckets": engine.bucket_count(), "loss": loss,
+    }))
+}
+
+/// Uniform random tokens.
+fn random_batch(config: &Config, rank: usize, step: u64) -> Batch {
+    let stream = Stream::new(config.train.seed, Purpose::Bench, &[rank as u64, step]);
+    let lanes = config.train.micro_batch as i64;
+    let (segment, targets) = (config.train.segment as i64, config.targets_per_lane() as i64);
+    let draw = |number: u64, width: i64, below: usize| {
+        let value = |i: i64| (stream.bits(number << 32 | i as u64) % below as u64) as i64;
+        let values: Vec<i64> = (0..lanes * width).map(value).collect();
+        Tensor::from_slice(&values).view([lanes, width])
+    };
+    let vocabulary = config.model.vocab_size();
+    let mut batch = Batch::new(draw(0, segment, vocabulary), draw(1, targets, vocabulary));
+    if config.data.order == DataOrder::Pairs {
+        batch.pairs = Some(random_pairs(config, draw(2, segment, 1 << 40)));
+    }
+    batch
+}
+
+/// Targets at random places, half of them in the reused part, each part in a random order. `numbers`:
+/// `[lanes, segment]`.
+fn random_pairs(config: &Config, numbers: Tensor) -> Pairs {
+    let (lanes, segment) = (config.train.micro_batch as i64, config.train.segment as i64);
+    let half = config.model.xlnet().map_or(0, |model| model.reuse_len) as i64;
+    let targets = config.targets_per_lane() as i64;
+    let (mut ranks, mut positions) = (Vec::new(), Vec::new());
+    for (start, end, count) in [(0, half, targets - targets / 2), (half, segment, targets / 2)] {
+        let plain = if start == 0 { 0 } else { half + 1 };
+        // The smallest numbers are the targets, in the order of their size.
+        let order = numbers.narrow(1, start, end - start).argsort(1, false);
+        let chosen = order.narrow(1, 0, count);
+        let rank = (Tensor::arange(count, (Kind::Int64, tch::Device::Cpu)) + plain + 1)
+            .expand([lanes, count], false);
+        let all = Tensor::full([lanes, end - start], plain, (Kind::Int64, tch::Device::Cpu));
+        ranks.push(all.scatter(1, &chosen, &rank));
+        positions.push(chosen.sort(1, false).0 + start);
+    }
+    let arange = Tensor::arange(segment, (Kind::Int64, tch::Device::Cpu));
+    Pairs {
+        // B is the last quarter.
+        segments: arange.ge(segment * 3 / 4).to_kind(Kind::Int64).expand([lanes, segment], false),
+        ranks: Tensor::cat(&ranks, 1),
+        positions: Tensor::cat(&positions, 1),
+        weights: Tensor::ones([lanes, targets], (Kind::Float, tch::Device::Cpu)),
+        follows: Tensor::ones([lanes], (Kind::Int64, tch::Device::Cpu)),
+        reversed: if config.pairs.bidirectional { lanes / 2 } else { 0 },
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
