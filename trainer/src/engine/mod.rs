@@ -11,6 +11,7 @@ mod run;
 mod step;
 
 pub use buckets::GradientBuckets;
+pub use data::open_lanes;
 pub use evaluate::{EvalOptions, Evaluation, evaluate};
 pub use layout::{Layout, check_ranks};
 pub use run::{Event, Outcome, Started, pretrain};
