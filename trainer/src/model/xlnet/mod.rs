@@ -168,27 +168,11 @@ impl Xlnet {
     /// vector, the same at every position (thesis 2.2.2, h⁽⁰⁾ and g⁽⁰⁾). A prediction knows its place through
     /// relative positions alone.
     pub fn forward(&self, sequence: Sequence, memory: &Memory, noise: Option<&Noise>) -> States {
+        let (streams, inputs) = self.run(sequence, memory, noise);
         let drop = |x: Tensor| dropout(x, self.config.dropout, noise);
-        let uni = self.config.attn_type == AttentionDirection::Uni;
-        let plan =
-            Plan::new(&sequence, memory, &self.context, uni, self.config.d_model as i64, self.kind, drop);
-        let mut streams = Streams {
-            content: drop(Tensor::embedding(&self.embedding, sequence.ids, -1, false, false)),
-            predictions: sequence.targets.map(|targets| {
-                let size = targets.size();
-                drop(self.mask_embedding.expand([size[0], size[1], -1], false))
-            }),
-        };
         let segment = sequence.ids.size()[1];
         let remembered = if self.reuse_len == 0 { segment } else { self.reuse_len.min(segment) };
-        let mut inputs = Vec::with_capacity(self.layers.len());
-        for (i, (layer, mem)) in self.layers.iter().zip(&memory.layers).enumerate() {
-            inputs.push(streams.content.narrow(1, 0, remembered));
-            // Nobody reads the last layer's content where only predictions count.
-            let content = sequence.content || streams.predictions.is_none() || i + 1 < self.layers.len();
-            // SG of thesis 2.1.3: no gradient leaves the segment.
-            streams = layer.forward(streams, &mem.detach(), &plan, content, noise);
-        }
+        let inputs: Vec<Tensor> = inputs.iter().map(|input| input.narrow(1, 0, remembered)).collect();
         let marks = memory
             .documents
             .as_ref()
@@ -200,6 +184,35 @@ impl Xlnet {
             predictions: streams.predictions.map(drop),
             memory,
         }
+    }
+
+    /// Both streams after the last layer, and the content stream's input of every layer.
+    fn run(&self, sequence: Sequence, memory: &Memory, noise: Option<&Noise>) -> (Streams, Vec<Tensor>) {
+        let drop = |x: Tensor| dropout(x, self.config.dropout, noise);
+        let uni = self.config.attn_type == AttentionDirection::Uni;
+        let plan =
+            Plan::new(&sequence, memory, &self.context, uni, self.config.d_model as i64, self.kind, drop);
+        let mut streams = Streams {
+            content: drop(Tensor::embedding(&self.embedding, sequence.ids, -1, false, false)),
+            predictions: sequence.targets.map(|targets| {
+                let size = targets.size();
+                drop(self.mask_embedding.expand([size[0], size[1], -1], false))
+            }),
+        };
+        let mut inputs = Vec::with_capacity(self.layers.len());
+        for (i, (layer, mem)) in self.layers.iter().zip(&memory.layers).enumerate() {
+            inputs.push(streams.content.shallow_clone());
+            // Nobody reads the last layer's content where only predictions count.
+            let content = sequence.content || streams.predictions.is_none() || i + 1 < self.layers.len();
+            // SG of thesis 2.1.3: no gradient leaves the segment.
+            streams = layer.forward(streams, &mem.detach(), &plan, content, noise);
+        }
+        (streams, inputs)
+    }
+
+    /// The content stream's input of every layer, `[batch, segment, d_model]` each, without dropout or graph.
+    pub fn layer_inputs(&self, sequence: Sequence, memory: &Memory) -> Vec<Tensor> {
+        tch::no_grad(|| self.run(sequence, memory, None).1)
     }
 
     /// Scores of every token before the softmax, `[.., vocab_size]` for states `[.., d_model]`: e(x)ᵀ g plus a

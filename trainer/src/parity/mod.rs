@@ -1,0 +1,125 @@
+//! Agreement with reference numbers of public packages, tensor by tensor.
+
+mod transfo_xl;
+mod xlnet;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use segue_configs::ModelConfig;
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use crate::checkpoint::{ModelFolder, read_tensors};
+use crate::{Parameters, TrainError};
+
+/// Largest relative error allowed for outputs, losses, log-probabilities and memories.
+pub const FORWARD_LIMIT: f64 = 1e-5;
+/// Largest relative error allowed for gradients.
+pub const GRADIENT_LIMIT: f64 = 1e-4;
+
+/// Agreement of one group of tensors.
+#[derive(Debug, Clone, Serialize)]
+pub struct Group {
+    /// Which segment, and what kind of tensor.
+    pub name: String,
+    /// Tensors compared.
+    pub tensors: usize,
+    /// Largest of their relative errors.
+    pub error: f64,
+    /// The tensor that has it.
+    pub worst: String,
+    /// What is allowed.
+    pub limit: f64,
+}
+
+impl Group {
+    /// Whether the group holds. Errors that are not numbers do not.
+    pub fn holds(&self) -> bool {
+        self.error <= self.limit
+    }
+}
+
+/// Relative error of a tensor: largest absolute difference over largest absolute reference value.
+fn relative_error(found: &Tensor, reference: &Tensor) -> f64 {
+    if found.size() != reference.size() {
+        return f64::INFINITY;
+    }
+    let (found, reference) = (found.to_kind(Kind::Double), reference.to_kind(Kind::Double));
+    let difference = (&found - &reference).abs().max().double_value(&[]);
+    let scale = reference.abs().max().double_value(&[]);
+    if scale == 0.0 { difference } else { difference / scale }
+}
+
+/// Runs the cases of a file through the model of `folder` and compares every tensor the file holds. Names of
+/// cases and tensors are described beside the reference files. A tensor nobody recognises is an error.
+pub fn parity(folder: &Path, cases: &Path) -> Result<Vec<Group>, TrainError> {
+    let folder = ModelFolder::open(folder)?;
+    let mut cases = Cases { tensors: read_tensors(cases)?.tensors, path: cases.into(), groups: Vec::new() };
+    match folder.config {
+        ModelConfig::TransfoXl(_) => transfo_xl::run(&folder, &mut cases)?,
+        ModelConfig::Xlnet(_) => xlnet::run(&folder, &mut cases)?,
+    }
+    match cases.tensors.keys().next() {
+        Some(name) => Err(cases.damaged(format!("`{name}` is nothing this command can compute"))),
+        None if cases.groups.is_empty() => Err(cases.damaged("it holds no case".into())),
+        None => Ok(cases.groups),
+    }
+}
+
+/// What a file holds and nobody has compared yet, and the groups that were.
+struct Cases {
+    tensors: BTreeMap<String, Tensor>,
+    path: PathBuf,
+    groups: Vec<Group>,
+}
+
+impl Cases {
+    fn damaged(&self, what: String) -> TrainError {
+        TrainError::Damaged { path: self.path.clone(), what }
+    }
+
+    /// Takes a tensor out, where it is there.
+    fn take(&mut self, name: &str) -> Option<Tensor> {
+        self.tensors.remove(name)
+    }
+
+    /// Takes a tensor out that a case cannot do without, of this kind and number of axes.
+    fn need(&mut self, name: &str, kind: Kind, axes: usize) -> Result<Tensor, TrainError> {
+        let tensor = self.take(name).ok_or_else(|| self.damaged(format!("it has no `{name}`")))?;
+        if tensor.kind() != kind || tensor.dim() != axes {
+            let what =
+                format!("`{name}` is {:?} {:?}, not {kind:?} with {axes} axes", tensor.kind(), tensor.size());
+            return Err(self.damaged(what));
+        }
+        Ok(tensor)
+    }
+
+    /// Compares what was `found`, named without `prefix`, with what the file holds of it.
+    fn compare(&mut self, prefix: &str, name: &str, limit: f64, found: Vec<(String, Tensor)>) {
+        let mut group =
+            Group { name: format!("{prefix}{name}"), tensors: 0, error: 0.0, worst: String::new(), limit };
+        for (key, tensor) in found {
+            let Some(reference) = self.take(&format!("{prefix}{key}")) else { continue };
+            let error = relative_error(&tensor, &reference);
+            if group.tensors == 0 || error.is_nan() || error > group.error {
+                (group.error, group.worst) = (error, key);
+            }
+            group.tensors += 1;
+        }
+        if group.tensors > 0 {
+            self.groups.push(group);
+        }
+    }
+}
+
+/// Takes every parameter's gradient, zero where backward has left none.
+fn gradients(parameters: &Parameters) -> Vec<(String, Tensor)> {
+    let pairs = parameters.specs().iter().zip(parameters.tensors());
+    pairs
+        .map(|(spec, leaf)| {
+            let grad = crate::libtorch::take_grad(leaf).unwrap_or_else(|| leaf.detach().zeros_like());
+            (format!("grad.{}", spec.name), grad)
+        })
+        .collect()
+}
