@@ -9,7 +9,7 @@ use super::pieces::{PairSource, Piece, cut};
 use super::segments::Segments;
 use super::spans::SpanSampler;
 use super::symbols::Symbols;
-use crate::corpus::Corpus;
+use crate::corpus::{Corpus, Split};
 use crate::error::DataError;
 use crate::lanes::{Batch, LaneCursor, Lanes, check_range};
 use crate::seed::{Draws, Purpose};
@@ -48,7 +48,7 @@ impl PairLanes {
                 );
                 return Err(DataError::corpus(corpus.dir(), why));
             }
-            sources.push(PairSource::open(corpus)?);
+            sources.push(PairSource::open(corpus, Split::Train)?);
         }
         for (source, weight) in sources.iter_mut().zip(&config.data.weights) {
             source.weight = *weight;

@@ -13,9 +13,9 @@ pub struct PairSource {
 }
 
 impl PairSource {
-    /// The training split of a corpus, weighted by its number of tokens.
-    pub fn open(corpus: &Corpus) -> Result<PairSource, DataError> {
-        let (stream, sentences) = (corpus.tokens(Split::Train)?, corpus.sentences(Split::Train)?);
+    /// A split of a corpus, weighted by its number of tokens.
+    pub fn open(corpus: &Corpus, split: Split) -> Result<PairSource, DataError> {
+        let (stream, sentences) = (corpus.tokens(split)?, corpus.sentences(split)?);
         let weight = stream.len() as f64;
         Ok(PairSource { stream, sentences, weight })
     }
