@@ -70,7 +70,7 @@ fn small(keys: &[&str]) -> Config {
 }
 
 fn open(config: &Config) -> PairLanes {
-    PairLanes::open(config, std::slice::from_ref(&TEXT.corpus)).unwrap()
+    PairLanes::open(config, std::slice::from_ref(&TEXT.corpus), Split::Train).unwrap()
 }
 
 /// Reads a step of all lanes, found without those before it.
@@ -368,7 +368,7 @@ fn x13_a_palindrome_reads_the_same_in_both_directions() {
         "train.micro_batch=2",
         "pairs.spans=single",
     ]);
-    let lanes = PairLanes::open(&config, std::slice::from_ref(&text.corpus)).unwrap();
+    let lanes = PairLanes::open(&config, std::slice::from_ref(&text.corpus), Split::Train).unwrap();
     for at in [1, 9, 100] {
         let batch = step(&lanes, 2, at);
         let (forward, backward) = batch.inputs.split_at(64);
@@ -442,13 +442,14 @@ fn denoising_corrupts_the_targets_in_the_shares_asked_for() {
 fn corpora_are_blended_by_weight() {
     let two = |weights: &str| {
         let config = small(&["data.corpora=[\"a\",\"b\"]", weights]);
-        let lanes = PairLanes::open(&config, &[TEXT.corpus.clone(), TEXT.corpus.clone()]).unwrap();
+        let lanes =
+            PairLanes::open(&config, &[TEXT.corpus.clone(), TEXT.corpus.clone()], Split::Train).unwrap();
         (0..8).map(|lane| lanes.corpus_of(lane)).collect::<Vec<_>>()
     };
     assert_eq!(two("data.weights=[3,1]"), [0, 0, 0, 0, 0, 1, 0, 1]);
     assert_eq!(two("data.weights=[]"), [0, 0, 0, 0, 1, 1, 1, 1]);
     let many = vec![TEXT.corpus.clone(); 5];
-    let message = PairLanes::open(&small(&[]), &many).unwrap_err().to_string();
+    let message = PairLanes::open(&small(&[]), &many, Split::Train).unwrap_err().to_string();
     assert!(message.contains("5 corpora share 4 streams"), "{message}");
 }
 
@@ -456,7 +457,7 @@ fn corpora_are_blended_by_weight() {
 fn a_tokenizer_without_separators_and_a_text_too_short_say_what_to_do() {
     let plain =
         Text::build(&sample_text(100), TokenizerChoice::Train(TrainOptions::new(TokenizerKind::Char)));
-    let error = PairLanes::open(&small(&[]), std::slice::from_ref(&plain.corpus)).unwrap_err();
+    let error = PairLanes::open(&small(&[]), std::slice::from_ref(&plain.corpus), Split::Train).unwrap_err();
     assert_eq!(error.exit_code(), 65);
     assert!(error.to_string().contains("char tokenizer has no <sep>"), "{error}");
     let long = config(&["train.segment=100000", "model.reuse_len=50000"]);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::Args;
 use segue_cluster::Preemption;
 use segue_collectives::Communicator;
-use segue_configs::Config;
+use segue_configs::{Config, DataOrder};
 use segue_dataloader::Corpus;
-use segue_trainer::engine::{Event, Outcome, Started, StepReport, pretrain};
+use segue_trainer::engine::{Event, Outcome, Sources, Started, StepReport, pretrain};
 use segue_trainer::report::{EventFile, MetricsFile};
 use serde_json::{Value, json};
 use tracing_subscriber::EnvFilter;
@@ -58,23 +58,24 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         return dry_run::run(loaded.config, args.ranks.unwrap_or(comm.world_size()), out);
     }
     let mut config = loaded.config;
-    for (key, value) in [("run.dir", &config.run.dir), ("data.corpus", &config.data.corpus)] {
-        if value.is_empty() {
+    let no_corpus = config.data.corpus.is_empty() && config.data.corpora.is_empty();
+    for (key, missing) in [("run.dir", config.run.dir.is_empty()), ("data.corpus", no_corpus)] {
+        if missing {
             let message = format!("{key} is not set; add {key}=FOLDER to the command or the recipe");
             return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
         }
     }
-    let corpus = Corpus::open(Path::new(&config.data.corpus))?;
-    config.model.fit_vocabulary(corpus.vocab_size(), corpus.tokenizer()?.eos_id())?;
+    let sources = Sources::open(&config)?;
+    config.model.fit_vocabulary(sources.first().vocab_size(), sources.tokenizer()?.eos_id())?;
     segue_trainer::libtorch::set_threads(config.train.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
     let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };
     start_log(run, comm.rank())?;
-    let mut reporter = Reporter::new(&config, comm, out, in_characters(&corpus));
+    let mut reporter = Reporter::new(&config, comm, out, in_characters(sources.first()));
     let outcome =
-        pretrain(&config, &corpus, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
+        pretrain(&config, &sources, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
     let problem = reporter.finish();
     let outcome = outcome?;
     if let Some(problem) = problem {
@@ -173,7 +174,7 @@ struct Reporter<'a> {
 #[derive(Default)]
 struct Interval {
     steps: u64,
-    targets: f64,
+    tokens: f64,
     elapsed: Duration,
     data_wait: Duration,
     communication_exposed: Duration,
@@ -213,7 +214,13 @@ impl<'a> Reporter<'a> {
             Event::Step { report, tokens, due, elapsed, data_wait, checkpoint_stall } => {
                 let recent = &mut self.recent;
                 recent.steps += 1;
-                recent.targets += report.targets;
+                recent.tokens += match self.config.data.order {
+                    // Every token is read, few are targets.
+                    DataOrder::Pairs | DataOrder::Records => {
+                        (self.config.train.lanes * self.config.train.segment) as f64
+                    }
+                    DataOrder::Stream | DataOrder::Sentences => report.targets,
+                };
                 recent.elapsed += elapsed;
                 recent.data_wait += data_wait;
                 recent.communication_exposed += report.communication_exposed;
@@ -235,14 +242,10 @@ impl<'a> Reporter<'a> {
                 let mut row = json!({ "kind": "eval", "step": step, "attempt": self.attempt });
                 merge(&mut row, &json!(evaluation));
                 self.row(&row)?;
-                self.scalars(
-                    step,
-                    &[
-                        ("valid/loss", evaluation.loss),
-                        ("valid/ppl", evaluation.ppl),
-                        ("valid/bpc", evaluation.bits_per_char),
-                    ],
-                )
+                let mut values = vec![("valid/loss", evaluation.loss), ("valid/ppl", evaluation.ppl)];
+                values.extend(evaluation.of_text.map(|text| ("valid/bpc", text.bits_per_char)));
+                values.extend(evaluation.of_pairs.map(|pairs| ("valid/accuracy", pairs.accuracy)));
+                self.scalars(step, &values)
             }
             Event::Checkpointed { path } => {
                 tracing::info!(rank = self.rank, path = %path.display(), "checkpointed");
@@ -263,7 +266,7 @@ impl<'a> Reporter<'a> {
             self.out.line(&format!("all {} steps are done; nothing is left to train", started.steps));
         }
         self.out.line(&format!(
-            "{} parameters, {} tokens a step, {} rank(s), from step {} to {}",
+            "{} parameters, {} targets a step, {} rank(s), from step {} to {}",
             started.parameters, started.targets_per_step, started.world_size, started.step, started.steps
         ));
         tracing::info!(
@@ -296,7 +299,7 @@ impl<'a> Reporter<'a> {
     fn interval(&mut self, report: &StepReport, tokens: u64, loss: f64) -> Result<(), Failure> {
         let recent = std::mem::take(&mut self.recent);
         let seconds = recent.elapsed.as_secs_f64();
-        let tokens_per_s = recent.targets / seconds;
+        let tokens_per_s = recent.tokens / seconds;
         let (name, value) =
             if self.characters { ("bpc", loss / std::f64::consts::LN_2) } else { ("ppl", loss.exp()) };
         let step = report.step;

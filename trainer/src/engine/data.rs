@@ -1,19 +1,31 @@
 //! What a run reads: lanes over its corpus as the configuration orders them, and batches as tensors.
 
+use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder, DocumentEnd};
 use segue_dataloader::{
-    Batch as Tokens, Corpus, Documents, Lanes, Pairs as TokenPairs, Segments, SentenceLanes, Split,
+    Batch as Tokens, Documents, Lanes, PairLanes, Pairs as TokenPairs, Segments, SentenceLanes, Split,
     StreamLanes, TokenStream,
 };
 use tch::Tensor;
 use tch::kind::Element;
 
+use super::evaluate::{EvalOptions, Evaluation, evaluate};
+use super::evaluate_pairs::PairValidation;
+use super::sources::Sources;
 use crate::TrainError;
-use crate::objective::{Batch, Pairs};
+use crate::objective::{Batch, Objective, Pairs};
+
+/// Whether a run trains on sequences of pairs.
+pub fn in_pairs(config: &Config) -> bool {
+    matches!(config.data.order, DataOrder::Pairs | DataOrder::Records)
+}
 
 /// The lanes of a run over its training split.
-pub fn open_lanes(config: &Config, corpus: &Corpus) -> Result<Box<dyn Lanes>, TrainError> {
-    let train = &config.train;
+pub fn open_lanes(config: &Config, sources: &Sources) -> Result<Box<dyn Lanes>, TrainError> {
+    if config.data.order == DataOrder::Pairs {
+        return Ok(Box::new(PairLanes::open(config, sources.corpora(), Split::Train)?));
+    }
+    let (train, corpus) = (&config.train, sources.first());
     let stream = corpus.tokens(Split::Train)?;
     let varlen = train.varlen.then_some(train.seed);
     let segments = Segments { longest: train.segment, ext_len: train.ext_len, varlen };
@@ -36,30 +48,60 @@ pub fn open_lanes(config: &Config, corpus: &Corpus) -> Result<Box<dyn Lanes>, Tr
     Ok(Box::new(lanes))
 }
 
-/// The validation split of a run's corpus, with its documents where memory minds their ends.
-pub struct Validation {
-    /// Its tokens.
-    pub stream: TokenStream,
-    documents: Option<Documents>,
-    policy: DocumentEnd,
+/// The validation split of a run's corpora.
+pub enum Validation {
+    /// Read from its first token to its last.
+    Stream {
+        /// Its tokens.
+        stream: TokenStream,
+        /// Its documents, and what their ends do to memory, where that matters.
+        documents: Option<(Documents, DocumentEnd)>,
+    },
+    /// Read as sequences of pairs.
+    Pairs(PairValidation),
 }
 
 impl Validation {
-    /// `None` where the corpus has no validation split.
-    pub fn open(corpus: &Corpus, policy: DocumentEnd) -> Result<Option<Self>, TrainError> {
-        if !corpus.info().splits.contains_key(&Split::Valid) {
-            return Ok(None);
+    /// `None` where no corpus has a validation split.
+    pub fn open(config: &Config, sources: &Sources) -> Result<Option<Self>, TrainError> {
+        let Some(corpus) = sources.validation() else { return Ok(None) };
+        if in_pairs(config) {
+            return Ok(Some(Self::Pairs(PairValidation::open(config, corpus)?)));
         }
+        let policy = config.train.at_document_end;
         let documents = match policy {
             DocumentEnd::Carry => None,
-            DocumentEnd::Reset | DocumentEnd::Mask => Some(Documents::new(corpus.documents(Split::Valid)?)),
+            DocumentEnd::Reset | DocumentEnd::Mask => {
+                Some((Documents::new(corpus.documents(Split::Valid)?), policy))
+            }
         };
-        Ok(Some(Self { stream: corpus.tokens(Split::Valid)?, documents, policy }))
+        Ok(Some(Self::Stream { stream: corpus.tokens(Split::Valid)?, documents }))
     }
 
-    /// The documents and what their ends do.
-    pub fn documents(&self) -> Option<(&Documents, DocumentEnd)> {
-        self.documents.as_ref().map(|documents| (documents, self.policy))
+    /// Evaluates as `[eval]` says. A collective call.
+    pub fn evaluate(
+        &self,
+        objective: &mut dyn Objective,
+        config: &Config,
+        comm: &dyn Communicator,
+    ) -> Result<Evaluation, TrainError> {
+        let (eval, train) = (&config.eval, &config.train);
+        match self {
+            Self::Pairs(pairs) => pairs.evaluate(objective, eval, comm, |_, _| {}),
+            Self::Stream { stream, documents } => {
+                let options = EvalOptions {
+                    lanes: eval.lanes,
+                    group: train.micro_batch,
+                    segment: if eval.segment == 0 { train.segment } else { eval.segment },
+                    ext_len: eval.ext_len,
+                    documents: documents.as_ref().map(|(documents, policy)| (documents, *policy)),
+                };
+                objective.look(Some(eval));
+                let result = evaluate(objective, stream, options, comm, |_, _| {});
+                objective.look(None);
+                result
+            }
+        }
     }
 }
 

@@ -34,37 +34,78 @@ pub struct Evaluation {
     pub nats: f64,
     /// Targets predicted.
     pub targets: u64,
-    /// UTF-8 bytes of the split's text.
-    pub bytes: u64,
-    /// Characters of the split's text.
-    pub chars: u64,
     /// nats / targets.
     pub loss: f64,
     /// exp(loss).
     pub ppl: f64,
     /// Bits per token: loss / ln 2.
     pub bits_per_token: f64,
+    /// Where every token of a text is predicted.
+    #[serde(flatten)]
+    pub of_text: Option<OfText>,
+    /// Where some tokens of sequences of pairs are.
+    #[serde(flatten)]
+    pub of_pairs: Option<OfPairs>,
+}
+
+/// What the loss is to a text.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct OfText {
+    /// UTF-8 bytes of the split's text.
+    pub bytes: u64,
+    /// Characters of the split's text.
+    pub chars: u64,
     /// Bits per character of text.
     pub bits_per_char: f64,
     /// Bits per byte of text.
     pub bits_per_byte: f64,
 }
 
+/// What else is known of predictions in sequences of pairs.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct OfPairs {
+    /// Share of targets that are the most probable token.
+    pub accuracy: f64,
+    /// Share of sequences told right whether B continues A, where that is trained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follows_accuracy: Option<f64>,
+    /// The same sequences, each by itself.
+    pub without_memory: WithoutMemory,
+}
+
+/// Predictions without the text before.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct WithoutMemory {
+    /// nats a target.
+    pub loss: f64,
+    /// exp(loss).
+    pub ppl: f64,
+    /// Share of targets that are the most probable token.
+    pub accuracy: f64,
+}
+
 impl Evaluation {
     /// Of a sum over targets of a stream.
     pub(crate) fn new(nats: f64, targets: u64, stream: &TokenStream) -> Self {
-        let (bytes, chars, loss) = (stream.bytes(), stream.chars(), nats / targets as f64);
-        Self {
-            nats,
-            targets,
+        let (bytes, chars) = (stream.bytes(), stream.chars());
+        let of_text = OfText {
             bytes,
             chars,
-            loss,
-            ppl: loss.exp(),
-            bits_per_token: loss / LN_2,
             bits_per_char: nats / LN_2 / chars as f64,
             bits_per_byte: nats / LN_2 / bytes as f64,
-        }
+        };
+        Self { of_text: Some(of_text), ..Self::of_sum(nats, targets) }
+    }
+
+    /// Of a sum over targets of sequences of pairs.
+    pub(crate) fn of_pairs(nats: f64, targets: u64, of_pairs: OfPairs) -> Self {
+        Self { of_pairs: Some(of_pairs), ..Self::of_sum(nats, targets) }
+    }
+
+    fn of_sum(nats: f64, targets: u64) -> Self {
+        let loss = nats / targets as f64;
+        let (ppl, bits_per_token) = (loss.exp(), loss / LN_2);
+        Self { nats, targets, loss, ppl, bits_per_token, of_text: None, of_pairs: None }
     }
 }
 

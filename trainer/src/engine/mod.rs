@@ -4,15 +4,19 @@
 mod buckets;
 mod data;
 mod evaluate;
+mod evaluate_pairs;
 mod layout;
 mod reducer;
 mod replicas;
 mod run;
+mod sources;
 mod step;
 
 pub use buckets::GradientBuckets;
 pub use data::open_lanes;
-pub use evaluate::{EvalOptions, Evaluation, evaluate};
+pub use evaluate::{EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
+pub use evaluate_pairs::PairValidation;
 pub use layout::{Layout, check_ranks};
 pub use run::{Event, Outcome, Started, pretrain};
+pub use sources::Sources;
 pub use step::{Engine, StepReport};

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use segue_collectives::Communicator;
 use segue_collectives::consensus::any_rank;
 use segue_configs::{Config, DocumentEnd};
-use segue_dataloader::{Corpus, LaneCursor, Prefetcher, Tokenizer};
+use segue_dataloader::{LaneCursor, Prefetcher, Tokenizer};
 
-use super::data::{Validation, micro_batches, open_lanes};
-use super::evaluate::{EvalOptions, Evaluation, evaluate};
+use super::data::{Validation, in_pairs, micro_batches, open_lanes};
+use super::evaluate::Evaluation;
 use super::replicas::check_replicas;
+use super::sources::Sources;
 use super::step::{Engine, StepReport};
 use crate::TrainError;
 use crate::checkpoint::{self, LossSum, TrainState, Writer};
@@ -91,12 +92,12 @@ pub struct Outcome {
 /// rank says yes, all stop with a checkpoint. A collective call.
 pub fn pretrain(
     config: &Config,
-    corpus: &Corpus,
+    sources: &Sources,
     comm: &dyn Communicator,
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Outcome, TrainError> {
-    let mut run = Run::open(config, corpus, comm, on_event)?;
+    let mut run = Run::open(config, sources, comm, on_event)?;
     let last = match config.train.stop_at {
         0 => config.train.steps,
         stop_at => stop_at.min(config.train.steps),
@@ -150,24 +151,25 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn open(
         config: &'a Config,
-        corpus: &Corpus,
+        sources: &Sources,
         comm: &'a dyn Communicator,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Self, TrainError> {
-        let lanes = open_lanes(config, corpus)?;
+        let lanes = open_lanes(config, sources)?;
         let mut objective = objective::build(config);
-        if config.train.at_document_end != DocumentEnd::Carry {
+        // Lanes over pieces of several lengths begin again at different steps.
+        if config.train.at_document_end != DocumentEnd::Carry || in_pairs(config) {
             objective.keep_marks();
         }
         let parameters = objective.parameters().count();
         let mut engine = Engine::new(config, objective, comm)?;
         let start = vec![LaneCursor::default(); config.train.lanes];
-        let mut state = TrainState::start(config, corpus.fingerprint(), start, comm.world_size());
+        let mut state = TrainState::start(config, sources.fingerprint(), start, comm.world_size());
         check_agreement(&state, comm)?;
         let found = newest_checkpoint(&Path::new(&config.run.dir).join("checkpoints"), comm)?;
         let (resumed, refused) = match found {
             Some((path, refused)) => {
-                state.go_on_from(checkpoint::restore(&path, config, corpus.fingerprint(), &mut engine)?);
+                state.go_on_from(checkpoint::restore(&path, config, sources.fingerprint(), &mut engine)?);
                 (Some(path), refused)
             }
             None => (None, Vec::new()),
@@ -181,12 +183,12 @@ impl<'a> Run<'a> {
             attempt: state.attempt,
             parameters,
             world_size: comm.world_size(),
-            targets_per_step: (config.train.lanes * config.train.segment) as u64,
+            targets_per_step: (config.train.lanes * config.targets_per_lane()) as u64,
             resumed,
             refused,
         }));
-        let valid = Validation::open(corpus, config.train.at_document_end)?;
-        let tokenizer = Arc::new(corpus.tokenizer()?);
+        let valid = Validation::open(config, sources)?;
+        let tokenizer = Arc::new(sources.tokenizer()?);
         let writer = Writer::start()?;
         Ok(Self { config, comm, engine, state, batches, valid, tokenizer, writer, stall: Duration::ZERO })
     }
@@ -258,20 +260,8 @@ impl<'a> Run<'a> {
     /// Perplexity on the validation split, if the corpus has one.
     fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<Option<Evaluation>, TrainError> {
         let Some(valid) = &self.valid else { return Ok(None) };
-        let (eval, train) = (&self.config.eval, &self.config.train);
-        let options = EvalOptions {
-            lanes: eval.lanes,
-            group: train.micro_batch,
-            segment: if eval.segment == 0 { train.segment } else { eval.segment },
-            ext_len: eval.ext_len,
-            documents: valid.documents(),
-        };
-        let evaluation = self.engine.with_average(|objective| {
-            objective.look(Some(eval));
-            let result = evaluate(objective, &valid.stream, options, self.comm, |_, _| {});
-            objective.look(None);
-            result
-        })?;
+        let evaluation =
+            self.engine.with_average(|objective| valid.evaluate(objective, self.config, self.comm))?;
         self.state.evaluated = self.state.step;
         if self.state.average.observe(evaluation.loss, self.config.average.patience) {
             self.engine.start_average();

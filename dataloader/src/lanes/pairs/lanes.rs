@@ -34,8 +34,8 @@ pub struct PairLanes {
 }
 
 impl PairLanes {
-    /// Lanes over the training split of corpora, which share one tokenizer, weighted as `data.weights` says.
-    pub fn open(config: &Config, corpora: &[Corpus]) -> Result<PairLanes, DataError> {
+    /// Lanes over one split of corpora, which share one tokenizer, weighted as `data.weights` says.
+    pub fn open(config: &Config, corpora: &[Corpus], split: Split) -> Result<PairLanes, DataError> {
         let first = corpora.first().ok_or_else(|| DataError::Usage("there is no corpus to read".into()))?;
         let tokenizer = first.tokenizer()?;
         let mut sources = Vec::with_capacity(corpora.len());
@@ -48,7 +48,7 @@ impl PairLanes {
                 );
                 return Err(DataError::corpus(corpus.dir(), why));
             }
-            sources.push(PairSource::open(corpus, Split::Train)?);
+            sources.push(PairSource::open(corpus, split)?);
         }
         for (source, weight) in sources.iter_mut().zip(&config.data.weights) {
             source.weight = *weight;

@@ -177,10 +177,24 @@ fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output
 
 /// One line for people.
 pub fn describe(e: &Evaluation) -> String {
-    format!(
-        "{} targets: loss {:.4}, perplexity {:.3}, {:.4} bits per character, {:.4} bits per byte",
-        e.targets, e.loss, e.ppl, e.bits_per_char, e.bits_per_byte
-    )
+    let mut line = format!("{} targets: loss {:.4}, perplexity {:.3}", e.targets, e.loss, e.ppl);
+    if let Some(text) = &e.of_text {
+        let (chars, bytes) = (text.bits_per_char, text.bits_per_byte);
+        line += &format!(", {chars:.4} bits per character, {bytes:.4} bits per byte");
+    }
+    if let Some(pairs) = &e.of_pairs {
+        line += &format!(", accuracy {:.2} %", 100.0 * pairs.accuracy);
+        if let Some(told) = pairs.follows_accuracy {
+            line += &format!(", next sentence {:.2} %", 100.0 * told);
+        }
+        let alone = &pairs.without_memory;
+        line += &format!(
+            "; without memory: perplexity {:.3}, accuracy {:.2} %",
+            alone.ppl,
+            100.0 * alone.accuracy
+        );
+    }
+    line
 }
 
 /// The corpus that is named, or the one that a run was trained on.

@@ -2,8 +2,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_configs::{Config, DataOrder, ObjectiveKind};
-use segue_dataloader::{Batch, Corpus, LaneCursor, Lanes, PairLanes, Pairs, Tokenizer};
-use segue_trainer::engine::open_lanes;
+use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, Pairs, Split, Tokenizer};
+use segue_trainer::engine::{Sources, open_lanes};
 use segue_trainer::report::MaskChart;
 use serde_json::{Value, json};
 
@@ -47,9 +47,13 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
         let message = format!("there is no lane {} among train.lanes = {}", args.lane, config.train.lanes);
         return Err(Failure::new(64, message));
     }
-    let corpora = corpora(&config)?;
-    let tokenizer = corpora[0].tokenizer()?;
-    let read = read(&config, &corpora, args, out)?;
+    if config.data.corpus.is_empty() && config.data.corpora.is_empty() {
+        let message = "data.corpus is not set; add data.corpus=FOLDER to the command or the recipe";
+        return Err(Failure::new(78, message));
+    }
+    let sources = Sources::open(&config)?;
+    let tokenizer = sources.tokenizer()?;
+    let read = read(&config, &sources, args, out)?;
     let head = json!({
         "step": args.step, "lane": args.lane, "order": config.data.order, "corpus": read.corpus,
         "pass": read.begin.epoch, "offset": read.begin.offset, "restarts": read.batch.restarts[0],
@@ -89,20 +93,6 @@ fn configuration(args: &BatchArgs) -> Result<Config, Failure> {
     Ok(Config::from_json(&value, &path.display().to_string())?)
 }
 
-/// The corpora of a configuration, one at least.
-fn corpora(config: &Config) -> Result<Vec<Corpus>, Failure> {
-    let data = &config.data;
-    let folders = match data.corpora.is_empty() {
-        true => std::slice::from_ref(&data.corpus),
-        false => &data.corpora[..],
-    };
-    if folders.iter().any(String::is_empty) {
-        let message = "data.corpus is not set; add data.corpus=FOLDER to the command or the recipe";
-        return Err(Failure::new(78, message));
-    }
-    Ok(folders.iter().map(|folder| Corpus::open(Path::new(folder))).collect::<Result<_, _>>()?)
-}
-
 /// What a lane read.
 struct Read {
     batch: Batch,
@@ -111,15 +101,15 @@ struct Read {
 }
 
 /// Pairs are found by arithmetic; other orders are read through up to the step.
-fn read(config: &Config, corpora: &[Corpus], args: &BatchArgs, out: &Output) -> Result<Read, Failure> {
+fn read(config: &Config, sources: &Sources, args: &BatchArgs, out: &Output) -> Result<Read, Failure> {
     let range = args.lane..args.lane + 1;
     if config.data.order == DataOrder::Pairs {
-        let lanes = PairLanes::open(config, corpora)?;
+        let lanes = PairLanes::open(config, sources.corpora(), Split::Train)?;
         let begin = lanes.cursor(args.lane, args.step);
         let batch = lanes.batch(range, &[begin], args.step)?;
-        return Ok(Read { batch, begin, corpus: corpora[lanes.corpus_of(args.lane)].dir().into() });
+        return Ok(Read { batch, begin, corpus: sources.corpora()[lanes.corpus_of(args.lane)].dir().into() });
     }
-    let lanes = open_lanes(config, &corpora[0])?;
+    let lanes = open_lanes(config, sources)?;
     let bar = out.progress(args.step, Unit::Steps, "read");
     let mut before = LaneCursor::default();
     let mut batch = lanes.batch(range.clone(), &[before], 1)?;
@@ -135,7 +125,7 @@ fn read(config: &Config, corpora: &[Corpus], args: &BatchArgs, out: &Output) -> 
     } else {
         before
     };
-    Ok(Read { batch, begin, corpus: corpora[0].dir().into() })
+    Ok(Read { batch, begin, corpus: sources.first().dir().into() })
 }
 
 fn piece(tokenizer: &Tokenizer, id: i64) -> String {

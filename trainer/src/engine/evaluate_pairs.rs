@@ -1,0 +1,152 @@
+//! Evaluation on sequences of pairs, sharded over ranks: the same sequences, targets and orders every time, and
+//! the same bits at any number of ranks.
+
+use segue_collectives::Communicator;
+use segue_configs::{Config, EvalConfig, MaskDraws};
+use segue_dataloader::{Corpus, LaneCursor, Lanes, PairLanes, Split};
+use tch::{Kind, Tensor};
+
+use super::data::micro_batches;
+use super::evaluate::{Evaluation, OfPairs, WithoutMemory};
+use crate::TrainError;
+use crate::objective::{Batch, Objective, Scores};
+
+/// The validation split of a run that trains on pairs, as lanes.
+pub struct PairValidation {
+    lanes: PairLanes,
+    micro_batch: usize,
+    micro_steps: usize,
+    /// Steps that every lane makes before it would begin again.
+    steps: u64,
+}
+
+/// Sums over sequences.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sums {
+    nats: f64,
+    targets: f64,
+    hits: f64,
+    told: f64,
+    sequences: f64,
+}
+
+impl PairValidation {
+    /// Lanes over the validation split of `corpus`: `eval.lanes`, made up to whole micro-batches.
+    pub fn open(config: &Config, corpus: &Corpus) -> Result<Self, TrainError> {
+        let micro_batch = config.train.micro_batch;
+        let count = config.eval.lanes.next_multiple_of(micro_batch);
+        let mut own = config.clone();
+        own.train.lanes = count;
+        own.pairs.draws = MaskDraws::Same;
+        own.data.weights.clear();
+        let lanes = PairLanes::open(&own, std::slice::from_ref(corpus), Split::Valid)?;
+        let steps = (0..count).map(|lane| lanes.steps_per_pass(lane)).min().unwrap_or(0);
+        Ok(Self { lanes, micro_batch, micro_steps: count / micro_batch, steps })
+    }
+
+    /// Evaluates with the memory that `eval` says, and once more without any. A collective call.
+    pub fn evaluate(
+        &self,
+        objective: &mut dyn Objective,
+        eval: &EvalConfig,
+        comm: &dyn Communicator,
+        mut progress: impl FnMut(u64, u64),
+    ) -> Result<Evaluation, TrainError> {
+        objective.look(Some(eval));
+        let with = self.pass(objective, comm, &mut progress);
+        objective.look(Some(&EvalConfig { mem_len: 0, ..eval.clone() }));
+        let without = with.and_then(|with| Ok((with, self.pass(objective, comm, &mut progress)?)));
+        objective.look(None);
+        let (with, without) = without?;
+        let loss = without.nats / without.targets;
+        let accuracy = |sums: &Sums| sums.hits / sums.targets;
+        Ok(Evaluation::of_pairs(
+            with.nats,
+            with.targets as u64,
+            OfPairs {
+                accuracy: accuracy(&with),
+                follows_accuracy: (with.sequences > 0.0).then(|| with.told / with.sequences),
+                without_memory: WithoutMemory { loss, ppl: loss.exp(), accuracy: accuracy(&without) },
+            },
+        ))
+    }
+
+    /// One walk over all lanes: rank r takes the micro-batches r, r + ranks, ..
+    fn pass(
+        &self,
+        objective: &dyn Objective,
+        comm: &dyn Communicator,
+        progress: &mut impl FnMut(u64, u64),
+    ) -> Result<Sums, TrainError> {
+        let own = (comm.rank()..self.micro_steps).step_by(comm.world_size());
+        let whole = own.len() as u64 * self.steps;
+        let mut sums = Vec::new();
+        for (done, number) in own.enumerate() {
+            let range = number * self.micro_batch..(number + 1) * self.micro_batch;
+            let mut memory = objective.memory_start(self.micro_batch as i64);
+            let mut cursors = vec![LaneCursor::default(); self.micro_batch];
+            let mut sum = Sums::default();
+            for step in 1..=self.steps {
+                let tokens = self.lanes.batch(range.clone(), &cursors, step)?;
+                for batch in micro_batches(&tokens, self.micro_batch) {
+                    let scores = objective.score(&batch, &memory);
+                    sum.add(&batch, &scores);
+                    memory = scores.memory;
+                }
+                cursors = tokens.cursors_after;
+                progress(done as u64 * self.steps + step, whole);
+            }
+            sums.push((number, sum));
+        }
+        gather(&sums, comm)
+    }
+}
+
+impl Sums {
+    fn add(&mut self, batch: &Batch, scores: &Scores) {
+        let total = |t: &Tensor| t.sum(Kind::Double).double_value(&[]);
+        let Some(pairs) = &batch.pairs else { return };
+        let weights = pairs.weights.to_kind(Kind::Double);
+        self.nats += total(&(scores.nll.to_kind(Kind::Double) * &weights));
+        self.targets += total(&weights);
+        if let Some(hits) = &scores.hits {
+            self.hits += total(&(hits.to_kind(Kind::Double) * &weights));
+        }
+        if let Some(told) = &scores.follows {
+            self.told += total(&told.to_kind(Kind::Double));
+            self.sequences += told.numel() as f64;
+        }
+    }
+
+    fn numbers(&self) -> [f64; 5] {
+        [self.nats, self.targets, self.hits, self.told, self.sequences]
+    }
+}
+
+/// The sum over all ranks, added up in the order of the micro-batches. A collective call.
+fn gather(own: &[(usize, Sums)], comm: &dyn Communicator) -> Result<Sums, TrainError> {
+    const WIDTH: usize = 6;
+    let bytes: Vec<u8> = own
+        .iter()
+        .flat_map(|(number, sums)| [[*number as f64].as_slice(), &sums.numbers()].concat())
+        .flat_map(f64::to_le_bytes)
+        .collect();
+    let mut all: Vec<[f64; WIDTH]> = Vec::new();
+    for bytes in comm.all_gather(&bytes)? {
+        for row in bytes.chunks_exact(8 * WIDTH) {
+            all.push(std::array::from_fn(|i| {
+                f64::from_le_bytes(std::array::from_fn(|byte| row[8 * i + byte]))
+            }));
+        }
+    }
+    all.sort_by(|a, b| a[0].total_cmp(&b[0]));
+    let mut sums = Sums::default();
+    for [_, nats, targets, hits, told, sequences] in all {
+        sums.nats += nats;
+        sums.targets += targets;
+        sums.hits += hits;
+        sums.told += told;
+        sums.sequences += sequences;
+    }
+    Ok(sums)
+}
