@@ -21,7 +21,8 @@ mod tokenizer;
 
 pub use bench::bench_encode;
 pub use build::{
-    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, InvalidUtf8, Stage, TokenizerChoice, build,
+    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, InvalidUtf8, RecordImport, Stage, TokenizerChoice,
+    build, import_records,
 };
 pub use corpus::{
     BadBlock, Boundaries, CORPUS_FILE, CORPUS_VERSION, Corpus, CorpusInfo, Dtype, FileInfo, ShardInfo, Split,
@@ -30,7 +31,7 @@ pub use corpus::{
 pub use error::DataError;
 pub use lanes::{
     Batch, Documents, EvalBatch, EvalLanes, LaneCursor, Lanes, PADDING_ID, PairLanes, PairOptions,
-    PairSource, Pairs, Segments, SentenceLanes, StreamLanes,
+    PairSource, Pairs, RecordRow, RecordSteps, Segments, SentenceLanes, StreamLanes,
 };
 pub use prefetch::Prefetcher;
 pub use preset::Preset;
@@ -38,6 +39,7 @@ pub use shard::{
     BLOCK_BYTES, HEADER_BYTES, INDEX_HEADER_BYTES, INDEX_MAGIC, INDEX_VERSION, IndexHeader, SHARD_MAGIC,
     SHARD_VERSION, ShardHeader,
 };
+pub use spiece::XlnetNormalization;
 pub use tokenizer::{
     EOS, Encoder, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions, UNK, detokenize, detokenize_after,
     train_tokenizer,

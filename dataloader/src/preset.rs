@@ -3,6 +3,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::build::Documents;
 use crate::error::DataError;
 use crate::input::Cut;
 
@@ -22,6 +23,13 @@ pub enum Preset {
     Text8,
     /// One sentence per line, which ends in the end-of-sentence token; an empty line ends a document.
     Sentences,
+    /// Running text for XLNet: one sentence per line, no token after it; a blank line ends a document, after which comes
+    /// `<eod>`.
+    Xlnet,
+    /// WikiText as running text for XLNet: the marks of its tokenisation are undone, paragraphs are cut in sentences, an
+    /// article is a document, after which comes `<eod>`.
+    #[serde(rename = "wikitext-xlnet")]
+    WikiTextXlnet,
     /// JSON lines: the string under `text` is a document, which ends in the end-of-sentence token.
     Jsonl,
     /// Plain text: a file is a document, which ends in the end-of-sentence token.
@@ -38,6 +46,13 @@ pub(crate) enum Layout {
         /// Whether blank lines end documents instead of being lines of their own.
         blank_separates: bool,
     },
+    /// Lines of sentences or paragraphs, which no token ends.
+    Running {
+        /// Where documents begin and end.
+        documents: Documents,
+        /// Whether a line is cut in sentences, rather than being one.
+        split_sentences: bool,
+    },
     /// One JSON object per line.
     Records,
     /// Whole files.
@@ -48,12 +63,14 @@ pub(crate) enum Layout {
 
 impl Preset {
     /// All presets.
-    pub const ALL: [Preset; 7] = [
+    pub const ALL: [Preset; 9] = [
         Preset::WikiText,
         Preset::Ptb,
         Preset::Enwik8,
         Preset::Text8,
         Preset::Sentences,
+        Preset::Xlnet,
+        Preset::WikiTextXlnet,
         Preset::Jsonl,
         Preset::Documents,
     ];
@@ -66,6 +83,8 @@ impl Preset {
             Preset::Enwik8 => "enwik8",
             Preset::Text8 => "text8",
             Preset::Sentences => "sentences",
+            Preset::Xlnet => "xlnet",
+            Preset::WikiTextXlnet => "wikitext-xlnet",
             Preset::Jsonl => "jsonl",
             Preset::Documents => "documents",
         }
@@ -79,11 +98,22 @@ impl Preset {
         }
     }
 
+    /// Whether the preset's text is that of [`Layout::Running`].
+    pub(crate) fn is_running_text(self) -> bool {
+        matches!(self, Preset::Xlnet | Preset::WikiTextXlnet)
+    }
+
     pub(crate) fn layout(self) -> Layout {
         match self {
             Preset::WikiText => Layout::Lines { headings: true, blank_separates: false },
             Preset::Ptb => Layout::Lines { headings: false, blank_separates: false },
             Preset::Sentences => Layout::Lines { headings: false, blank_separates: true },
+            Preset::Xlnet => {
+                Layout::Running { documents: Documents::EndAtBlankLines, split_sentences: false }
+            }
+            Preset::WikiTextXlnet => {
+                Layout::Running { documents: Documents::BeginAtTitles, split_sentences: true }
+            }
             Preset::Jsonl => Layout::Records,
             Preset::Documents => Layout::Documents,
             Preset::Enwik8 | Preset::Text8 => Layout::Bytes,
@@ -94,7 +124,7 @@ impl Preset {
 impl Layout {
     pub(crate) fn cut(self) -> Cut {
         match self {
-            Layout::Lines { .. } => Cut::Lines,
+            Layout::Lines { .. } | Layout::Running { .. } => Cut::Lines,
             Layout::Records => Cut::Records,
             Layout::Documents => Cut::Documents,
             Layout::Bytes => Cut::Bytes,

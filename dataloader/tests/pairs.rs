@@ -461,9 +461,10 @@ fn a_tokenizer_without_separators_and_a_text_too_short_say_what_to_do() {
     assert_eq!(error.exit_code(), 65);
     assert!(error.to_string().contains("char tokenizer has no <sep>"), "{error}");
     let long = config(&["train.segment=100000", "model.reuse_len=50000"]);
-    let error = PairLanes::open(&long, std::slice::from_ref(&TEXT.corpus)).unwrap_err();
+    let error = PairLanes::open(&long, std::slice::from_ref(&TEXT.corpus), Split::Train).unwrap_err();
     assert!(error.to_string().contains("use fewer lanes"), "{error}");
-    let mixed = PairLanes::open(&small(&[]), &[TEXT.corpus.clone(), plain.corpus.clone()]).unwrap_err();
+    let mixed =
+        PairLanes::open(&small(&[]), &[TEXT.corpus.clone(), plain.corpus.clone()], Split::Train).unwrap_err();
     assert!(mixed.to_string().contains("build both with one tokenizer"), "{mixed}");
 }
 

@@ -1,10 +1,13 @@
 use std::sync::{Mutex, PoisonError};
 
+use super::options::EOD;
+use super::running::Documents;
 use super::units::{Content, Reading, SourceSize, Unit, for_each_unit};
 use crate::corpus::Dtype;
 use crate::error::DataError;
 use crate::input::{Chunk, Source};
-use crate::tokenizer::{Encoder, Tokenizer};
+use crate::preset::Layout;
+use crate::tokenizer::{Encoder, Tokenizer, UNK};
 
 /// A chunk as it goes into a shard.
 pub(crate) struct Encoded {
@@ -28,23 +31,31 @@ pub(crate) struct ChunkEncoder<'a> {
     dtype: Dtype,
     /// What ends a line: the end-of-sentence token, or the line break itself where a tokenizer has none.
     line_end: Vec<u32>,
+    /// What ends a document of running text.
+    document_end: Option<u32>,
+    /// A character that the tokenizer takes for an unknown word, to be put where WikiText has one.
+    unknown_word: Option<char>,
     /// Encoders that no thread is using; they remember the words they have merged.
     idle: Mutex<Vec<Encoder<'a>>>,
 }
 
 impl<'a> ChunkEncoder<'a> {
-    pub(crate) fn new(tokenizer: &'a Tokenizer, reading: Reading, sources: &'a [Source]) -> Self {
+    pub(crate) fn new(tokenizer: &'a Tokenizer, reading: Reading, sources: &'a [Source], eod: bool) -> Self {
         let mut line_end = Vec::new();
         match tokenizer.eos_id() {
             Some(eos) => line_end.push(eos),
             None => tokenizer.encode("\n", &mut line_end),
         }
+        let marks_unknown_words =
+            matches!(reading.layout, Layout::Running { documents: Documents::BeginAtTitles, .. });
         ChunkEncoder {
             tokenizer,
             reading,
             sources,
             dtype: Dtype::for_vocabulary(tokenizer.vocab_size()),
             line_end,
+            document_end: if eod { tokenizer.token_id(EOD) } else { None },
+            unknown_word: marks_unknown_words.then(|| unknown_word(tokenizer)).flatten(),
             idle: Mutex::new(Vec::new()),
         }
     }
@@ -110,6 +121,30 @@ impl<'a> ChunkEncoder<'a> {
                 sink.pack_if_full();
                 return Ok(());
             }
+            Content::Sentence(text) => {
+                let begin = sink.position();
+                match self.unknown_word.filter(|_| text.contains(UNK)) {
+                    Some(unknown) => {
+                        let text = text.replace(UNK, unknown.encode_utf8(&mut [0; 4]));
+                        encoder.encode(&text, &mut sink.ids).map_err(unfit)?;
+                    }
+                    None => encoder.encode(text, &mut sink.ids).map_err(unfit)?,
+                }
+                // Text can come to nothing: lone accents, say.
+                if unit.begins_sentence && sink.position() > begin {
+                    sink.encoded.sentences.push(begin);
+                }
+                sink.pack_if_full();
+                return Ok(());
+            }
+            Content::DocumentEnd => {
+                // As in the reference, which may cut text here, too.
+                if let Some(eod) = self.document_end {
+                    sink.encoded.sentences.push(sink.position());
+                    sink.ids.push(eod);
+                }
+                return Ok(());
+            }
             Content::Text(text) => {
                 sink.pack();
                 encoder.encode_lines(text, &mut sink.ids, &mut sink.line_starts).map_err(unfit)?;
@@ -138,6 +173,15 @@ impl<'a> ChunkEncoder<'a> {
         sink.pack();
         Ok(())
     }
+}
+
+/// A character for which the tokenizer gives its unknown token, with or without a space before it. Private use: no text
+/// has a meaning for it.
+fn unknown_word(tokenizer: &Tokenizer) -> Option<char> {
+    const PRIVATE: char = '\u{E000}';
+    let mut ids = Vec::new();
+    tokenizer.encode(PRIVATE.encode_utf8(&mut [0; 4]), &mut ids);
+    (ids.last().copied() == tokenizer.unk_id() && ids.len() <= 2).then_some(PRIVATE)
 }
 
 /// Whether the first line is blank, so that no sentence begins in it.
@@ -183,12 +227,7 @@ impl Sink {
         if let Some(unk) = self.unk {
             self.encoded.unknown += self.ids.iter().filter(|id| **id == unk).count() as u64;
         }
-        match self.dtype {
-            Dtype::U16 => {
-                self.encoded.payload.extend(self.ids.iter().flat_map(|id| (*id as u16).to_le_bytes()));
-            }
-            Dtype::U32 => self.encoded.payload.extend(self.ids.iter().flat_map(|id| id.to_le_bytes())),
-        }
+        self.dtype.pack(&self.ids, &mut self.encoded.payload);
         self.ids.clear();
     }
 

@@ -11,6 +11,8 @@ pub enum Stage {
     Training,
     /// Encoding a split into shards.
     Encoding(Split),
+    /// Taking over a split from records of another program.
+    Importing(Split),
 }
 
 impl fmt::Display for Stage {
@@ -19,6 +21,7 @@ impl fmt::Display for Stage {
             Stage::Counting => f.write_str("counting"),
             Stage::Training => f.write_str("training the tokenizer"),
             Stage::Encoding(split) => write!(f, "encoding {split}"),
+            Stage::Importing(split) => write!(f, "importing {split}"),
         }
     }
 }

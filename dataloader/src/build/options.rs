@@ -6,6 +6,8 @@ use crate::error::DataError;
 use crate::preset::Preset;
 use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
+/// The token that ends a document of running text.
+pub(crate) const EOD: &str = "<eod>";
 /// Tokens after which a shard is closed: 128 MiB of 16-bit ids.
 pub const DEFAULT_SHARD_TOKENS: u64 = 1 << 26;
 /// How far the shares of a split may be from adding up to one.
@@ -58,6 +60,10 @@ pub struct BuildOptions {
     pub extensions: Vec<String>,
     /// What to do with input that is not UTF-8.
     pub invalid_utf8: InvalidUtf8,
+    /// Whether the lines of the `xlnet` preset are paragraphs, to be cut in sentences where Unicode's rules (UAX #29) say.
+    pub split_sentences: bool,
+    /// Whether documents of the `xlnet` and `wikitext-xlnet` presets end in no token.
+    pub no_eod: bool,
     /// Tokens after which a shard is closed.
     pub shard_tokens: u64,
 }
@@ -77,6 +83,8 @@ impl BuildOptions {
             compress: false,
             extensions: Vec::new(),
             invalid_utf8: InvalidUtf8::Fail,
+            split_sentences: false,
+            no_eod: false,
             shard_tokens: DEFAULT_SHARD_TOKENS,
         }
     }
@@ -108,6 +116,12 @@ impl BuildOptions {
                 );
             }
         }
+        if self.split_sentences && self.preset != Preset::Xlnet {
+            return usage("--split-sentences goes with the xlnet preset; wikitext-xlnet always does it");
+        }
+        if self.no_eod && !self.preset.is_running_text() {
+            return usage("--no-eod goes with the presets xlnet and wikitext-xlnet; others write no <eod>");
+        }
         let stdin = |inputs: &[PathBuf]| inputs.iter().filter(|path| path.as_os_str() == "-").count();
         if stdin(&self.train) + stdin(&self.valid) + stdin(&self.test) > 1 {
             return usage("standard input (-) can be read for one split only, once");
@@ -117,6 +131,18 @@ impl BuildOptions {
 
     fn check_tokenizer(&self) -> Result<(), DataError> {
         let usage = |message: String| Err(DataError::Usage(message));
+        let has_eod = match &self.tokenizer {
+            TokenizerChoice::Preset => true,
+            TokenizerChoice::Train(options) => options.special_tokens.iter().any(|token| token == EOD),
+            TokenizerChoice::Given(tokenizer) => tokenizer.token_id(EOD).is_some(),
+        };
+        if self.preset.is_running_text() && !self.no_eod && !has_eod {
+            return usage(format!(
+                "the {} preset ends every document with {EOD} and this tokenizer has no such token: choose another, \
+                 train one with --special {EOD}, or pass --no-eod",
+                self.preset
+            ));
+        }
         let kind = match &self.tokenizer {
             TokenizerChoice::Preset => return self.check_preset_tokenizer(),
             TokenizerChoice::Train(options) => {
@@ -149,7 +175,7 @@ impl BuildOptions {
     fn check_preset_tokenizer(&self) -> Result<(), DataError> {
         match self.preset {
             Preset::WikiText | Preset::Ptb | Preset::Enwik8 | Preset::Text8 => Ok(()),
-            Preset::Sentences | Preset::Jsonl | Preset::Documents => Err(DataError::Usage(format!(
+            _ => Err(DataError::Usage(format!(
                 "the {} preset needs a tokenizer: give --tokenizer DIR or --tokenizer-kind KIND",
                 self.preset
             ))),

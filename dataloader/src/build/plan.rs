@@ -25,6 +25,10 @@ pub(crate) struct Plan {
     tokenizer: PlannedTokenizer,
     compress: bool,
     invalid_utf8: InvalidUtf8,
+    #[serde(default)]
+    split_sentences: bool,
+    #[serde(default)]
+    no_eod: bool,
     shard_tokens: u64,
     pub(crate) splits: BTreeMap<Split, Stretch>,
 }
@@ -49,6 +53,8 @@ impl Plan {
             },
             compress: options.compress,
             invalid_utf8: options.invalid_utf8,
+            split_sentences: options.split_sentences,
+            no_eod: options.no_eod,
             shard_tokens: options.shard_tokens,
             splits,
         }

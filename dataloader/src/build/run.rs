@@ -160,8 +160,12 @@ fn clear(output: &Path, scratch: &Path) -> Result<(), DataError> {
 /// How a preset's text is read for a tokenizer of some kind.
 pub(crate) fn reading(options: &BuildOptions, stretch: &Stretch, byte_tokenizer: bool) -> Reading {
     let coded = matches!(options.tokenizer, TokenizerChoice::Preset);
+    let mut layout = options.preset.layout();
+    if let Layout::Running { split_sentences, .. } = &mut layout {
+        *split_sentences |= options.split_sentences;
+    }
     Reading {
-        layout: options.preset.layout(),
+        layout,
         invalid_utf8: options.invalid_utf8,
         raw: byte_tokenizer,
         trim: options.preset == Preset::Text8 && coded,
@@ -230,7 +234,7 @@ impl Build<'_> {
             at = entry.after;
         }
         let reading = reading(self.options, stretch, tokenizer.kind() == TokenizerKind::Byte);
-        let encoder = ChunkEncoder::new(tokenizer, reading, &stretch.sources);
+        let encoder = ChunkEncoder::new(tokenizer, reading, &stretch.sources, !self.options.no_eod);
         let mut shards = SplitWriter {
             split,
             folder: &folder,
@@ -265,7 +269,12 @@ impl Build<'_> {
     }
 }
 
-fn describe(preset: Preset, tokenizer: &Tokenizer, splits: BTreeMap<Split, SplitInfo>) -> CorpusInfo {
+/// The `corpus.json` of finished splits.
+pub(super) fn describe(
+    preset: Preset,
+    tokenizer: &Tokenizer,
+    splits: BTreeMap<Split, SplitInfo>,
+) -> CorpusInfo {
     let mut info = CorpusInfo {
         format: CorpusInfo::FORMAT.into(),
         version: CORPUS_VERSION,

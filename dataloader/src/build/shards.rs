@@ -5,7 +5,7 @@ use super::journal::{Entry, Journal, ShardEntry};
 use super::observer::BuildObserver;
 use super::options::BuildOptions;
 use super::units::SourceSize;
-use crate::corpus::{Dtype, ShardInfo, Split, SplitInfo};
+use crate::corpus::{Dtype, Split, SplitInfo};
 use crate::error::DataError;
 use crate::input::Position;
 use crate::shard::ShardWriter;
@@ -72,15 +72,7 @@ impl SplitWriter<'_> {
         let shard = open.writer.finish(self.options.compress)?;
         let entry = ShardEntry {
             split: self.split,
-            shard: ShardInfo {
-                file: shard.file,
-                index: shard.index,
-                compressed: shard.compressed,
-                tokens: shard.tokens,
-                documents: shard.documents,
-                sentences: shard.sentences,
-                payload_blake3: shard.payload_blake3,
-            },
+            shard: shard.into(),
             bytes: open.size.bytes,
             chars: open.size.chars,
             unknown: open.unknown,

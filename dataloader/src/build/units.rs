@@ -3,6 +3,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::options::InvalidUtf8;
+use super::running::for_each_sentence;
 use super::split::RecordFilter;
 use crate::error::DataError;
 use crate::input::{CHUNK_BYTES, Chunk, Cut, Part, Source, find_cut};
@@ -23,6 +24,10 @@ pub(crate) struct Unit<'a> {
 pub(crate) enum Content<'a> {
     /// One line without its end.
     Line(&'a str),
+    /// A sentence of running text, which no token ends.
+    Sentence(&'a str),
+    /// No text: a document of running text ends here.
+    DocumentEnd,
     /// Text with line breaks.
     Text(&'a str),
     /// Bytes that need not be text.
@@ -75,6 +80,10 @@ pub(crate) fn for_each_unit(
                 let text = context.text(bytes, &mut size)?;
                 context.lines(&text, headings, blank_separates, each)?;
             }
+            Layout::Running { documents, split_sentences } => {
+                let text = context.text(bytes, &mut size)?;
+                for_each_sentence(part, &text, documents, split_sentences, each)?;
+            }
             Layout::Records => context.records(bytes, &mut size, each)?,
             Layout::Documents => context.document(bytes, &mut size, each)?,
         }
@@ -88,7 +97,8 @@ struct Context<'a> {
     source: &'a Source,
 }
 
-type Each<'e> = &'e mut dyn FnMut(Unit<'_>) -> Result<(), DataError>;
+/// Takes units as they come.
+pub(super) type Each<'e> = &'e mut dyn FnMut(Unit<'_>) -> Result<(), DataError>;
 
 impl Context<'_> {
     /// Checks that bytes are text and counts them.
@@ -241,7 +251,7 @@ fn whole_document(text: &str, each: Each<'_>) -> Result<(), DataError> {
 }
 
 /// Whether a line is the title of a WikiText article: ` = Title = ` with a single equals sign on both sides.
-fn is_heading(line: &str) -> bool {
+pub(super) fn is_heading(line: &str) -> bool {
     let inner = line.trim().strip_prefix("= ").and_then(|rest| rest.strip_suffix(" ="));
     inner.is_some_and(|title| !title.trim_start().starts_with('=') && !title.trim_end().ends_with('='))
 }

@@ -41,6 +41,14 @@ impl Dtype {
         }
     }
 
+    /// Appends ids as a shard holds them; they fit, because they are within the vocabulary.
+    pub(crate) fn pack(self, ids: &[u32], payload: &mut Vec<u8>) {
+        match self {
+            Dtype::U16 => payload.extend(ids.iter().flat_map(|id| (*id as u16).to_le_bytes())),
+            Dtype::U32 => payload.extend(ids.iter().flat_map(|id| id.to_le_bytes())),
+        }
+    }
+
     pub(crate) fn from_bytes(width: u32) -> Option<Dtype> {
         match width {
             2 => Some(Dtype::U16),

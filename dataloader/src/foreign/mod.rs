@@ -1,13 +1,15 @@
 //! Files of other programs, read without those programs: pickles (nothing in them is ever run), `torch.save`
-//! files, TensorFlow checkpoints.
+//! files, TensorFlow checkpoints, TFRecord files.
 //!
 //! Everything here treats its input as hostile: sizes are checked against the bytes that are there before anything
 //! is allocated, walks have a depth and a budget, and what is damaged ends with an error that says where.
 
 mod bundle;
+mod checksum;
 mod pickle;
 mod shared;
 mod tensor;
+mod tfrecord;
 mod torch;
 mod vocabulary;
 
@@ -15,6 +17,7 @@ pub use bundle::{Bundle, BundleEntry, BundleTensor, write_bundle};
 pub use pickle::{Kind, Pickle, View};
 pub use shared::SharedBytes;
 pub use tensor::{ElementType, RawTensor};
+pub use tfrecord::{Example, RecordFile, RecordFolder, RecordInfo, RecordSettings};
 pub use torch::{NamedTensor, TorchFile};
 pub(crate) use vocabulary::import_vocabulary;
 pub use vocabulary::{Symbols, find_symbols};

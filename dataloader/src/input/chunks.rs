@@ -217,7 +217,7 @@ impl<'a> ChunkReader<'a> {
             return;
         }
         let whole_lines = part.ends_with(b"\n");
-        let blank = |bytes: &[u8]| bytes.trim_ascii().is_empty();
+        let blank = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().is_empty();
         let without_end = part.strip_suffix(b"\n").unwrap_or(part);
         let last_line = memchr::memrchr(b'\n', without_end).map_or(without_end, |at| &without_end[at + 1..]);
         let last_is_part_of_cut = last_line.len() == without_end.len() && self.at.mid_line;

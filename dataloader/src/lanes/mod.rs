@@ -3,6 +3,7 @@
 mod documents;
 mod eval;
 mod pairs;
+mod records;
 mod segments;
 mod sentences;
 mod stream;
@@ -16,6 +17,7 @@ use crate::error::DataError;
 pub use documents::Documents;
 pub use eval::{EvalBatch, EvalLanes, PADDING_ID};
 pub use pairs::{PairLanes, PairOptions, PairSource};
+pub use records::{RecordRow, RecordSteps};
 pub use segments::Segments;
 pub use sentences::SentenceLanes;
 pub use stream::StreamLanes;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::header::{HEADER_BYTES, ShardHeader};
 use super::index::{BLOCK_BYTES, INDEX_HEADER_BYTES, IndexHeader};
-use crate::corpus::{Dtype, FileInfo};
+use crate::corpus::{Dtype, FileInfo, ShardInfo};
 use crate::error::DataError;
 
 /// Level of shards that are compressed at rest: token ids gain little from higher ones.
@@ -24,6 +24,20 @@ pub(crate) struct FinishedShard {
     pub(crate) documents: u64,
     pub(crate) sentences: u64,
     pub(crate) payload_blake3: String,
+}
+
+impl From<FinishedShard> for ShardInfo {
+    fn from(shard: FinishedShard) -> ShardInfo {
+        ShardInfo {
+            file: shard.file,
+            index: shard.index,
+            compressed: shard.compressed,
+            tokens: shard.tokens,
+            documents: shard.documents,
+            sentences: shard.sentences,
+            payload_blake3: shard.payload_blake3,
+        }
+    }
 }
 
 /// Writes one shard and its index, holding no more than a few buffers in memory. Everything goes to files ending

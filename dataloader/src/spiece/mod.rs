@@ -4,10 +4,14 @@
 //! good segmentations wins. Nothing of it is trusted to be well formed: a model file may come from anywhere.
 
 mod charsmap;
+mod export;
 mod model;
 mod normalize;
 mod segment;
 mod trie;
 pub(crate) mod wire;
+mod xlnet;
 
+pub(crate) use export::{tokenizer_config, tokenizer_json};
 pub(crate) use model::SentencePiece;
+pub use xlnet::XlnetNormalization;

@@ -5,10 +5,11 @@ use super::normalize::{Normalizer, SPACE_SYMBOL};
 use super::segment::{Piece, Segmenter};
 use super::trie::Trie;
 use super::wire::{Fields, Value};
+use super::xlnet::{XlnetNormalization, encode_with_commas_cut};
 
 /// Types of pieces, as the file numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PieceType {
+pub(super) enum PieceType {
     Normal,
     Unknown,
     Control,
@@ -36,10 +37,10 @@ impl PieceType {
     }
 }
 
-struct ListedPiece {
-    text: String,
-    score: f32,
-    kind: PieceType,
+pub(super) struct ListedPiece {
+    pub(super) text: String,
+    pub(super) score: f32,
+    pub(super) kind: PieceType,
 }
 
 /// What is read of the file's `trainer_spec`.
@@ -69,15 +70,17 @@ const UNIGRAM: u64 = 1;
 /// A SentencePiece model.
 pub(crate) struct SentencePiece {
     file: Vec<u8>,
-    pieces: Vec<ListedPiece>,
+    pub(super) pieces: Vec<ListedPiece>,
     ids: AHashMap<String, u32>,
-    normalizer: Normalizer,
-    segmenter: Segmenter,
+    pub(super) normalizer: Normalizer,
+    pub(super) segmenter: Segmenter,
+    /// What is done to text before and after, where the model is XLNet's.
+    xlnet: Option<XlnetNormalization>,
     unk_id: u32,
     eos_id: Option<u32>,
     unk_surface: String,
     /// The pieces that stand for single bytes, where the model falls back on them.
-    byte_ids: Option<[u32; 256]>,
+    pub(super) byte_ids: Option<[u32; 256]>,
 }
 
 impl SentencePiece {
@@ -166,6 +169,7 @@ impl SentencePiece {
             ids,
             normalizer,
             segmenter,
+            xlnet: None,
             unk_id,
             eos_id,
             unk_surface: trainer.unk_surface,
@@ -198,22 +202,43 @@ impl SentencePiece {
         self.ids.get(piece).copied()
     }
 
+    /// The same model with XLNet's steps before and after the segmentation.
+    pub(crate) fn with_xlnet(self, normalization: XlnetNormalization) -> SentencePiece {
+        SentencePiece { xlnet: Some(normalization), ..self }
+    }
+
+    pub(crate) fn xlnet(&self) -> Option<XlnetNormalization> {
+        self.xlnet
+    }
+
     /// Appends the ids of a text. A run of unknown characters is one token, or its bytes where the model has pieces
     /// for them.
     pub(crate) fn encode(&self, text: &str, out: &mut Vec<u32>) {
+        match &self.xlnet {
+            None => self.for_each_piece(text, &mut |id, _| out.push(id)),
+            Some(normalization) => encode_with_commas_cut(self, &normalization.prepare(text), out),
+        }
+    }
+
+    /// Calls `each` with the id and the normalised text of every token; the bytes of an unknown character have no text.
+    pub(super) fn for_each_piece(&self, text: &str, each: &mut dyn FnMut(u32, &[u8])) {
         let normalized = self.normalizer.normalize(text);
+        let mut pieces = self.segmenter.segment(&normalized).into_iter().peekable();
         let mut begin = 0;
-        let mut after_unknown = false;
-        for (id, end) in self.segmenter.segment(&normalized) {
-            let unknown = id == self.unk_id;
+        while let Some((id, mut end)) = pieces.next() {
             match &self.byte_ids {
-                Some(byte_ids) if unknown => {
-                    out.extend(normalized[begin..end].iter().map(|byte| byte_ids[*byte as usize]));
+                Some(byte_ids) if id == self.unk_id => {
+                    normalized[begin..end].iter().for_each(|byte| each(byte_ids[*byte as usize], &[]));
                 }
-                _ if unknown && after_unknown => {}
-                _ => out.push(id),
+                _ => {
+                    while id == self.unk_id
+                        && let Some((_, further)) = pieces.next_if(|(next, _)| *next == id)
+                    {
+                        end = further;
+                    }
+                    each(id, &normalized[begin..end]);
+                }
             }
-            after_unknown = unknown;
             begin = end;
         }
     }

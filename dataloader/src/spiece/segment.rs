@@ -33,6 +33,14 @@ struct Best {
 const NOT_REACHED: u32 = u32::MAX;
 
 impl Segmenter {
+    /// What a piece of so many bytes adds to the score of a segmentation.
+    pub(crate) fn score(&self, piece: Piece, length: usize) -> f64 {
+        match piece.user_defined {
+            true => f64::from(length as f32 * self.max_score) - USER_DEFINED_PENALTY,
+            false => f64::from(piece.score),
+        }
+    }
+
     /// The pieces of the best segmentation as pairs of an id and the end of the piece in the text.
     ///
     /// Scores are added up in 64 bits, as the library does since version 0.2.2. Earlier versions round every sum to 32
@@ -55,10 +63,7 @@ impl Segmenter {
                     continue;
                 }
                 let length = end - begin;
-                let score = match piece.user_defined {
-                    true => f64::from(length as f32 * self.max_score) - USER_DEFINED_PENALTY,
-                    false => f64::from(piece.score),
-                };
+                let score = self.score(piece, length);
                 let candidate = score + so_far;
                 let target = &mut best[end];
                 if target.begin == NOT_REACHED || candidate > target.score {

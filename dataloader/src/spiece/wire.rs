@@ -117,6 +117,28 @@ impl<'a> Iterator for Fields<'a> {
     }
 }
 
+/// Reads integers that follow each other without keys, as packed lists hold them.
+pub(crate) struct Varints<'a>(Fields<'a>);
+
+impl<'a> Varints<'a> {
+    pub(crate) fn new(packed: &'a [u8]) -> Varints<'a> {
+        Varints(Fields::new(packed))
+    }
+}
+
+impl Iterator for Varints<'_> {
+    type Item = Result<u64, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.failed || self.0.rest.is_empty() {
+            return None;
+        }
+        let number = self.0.varint();
+        self.0.failed = number.is_err();
+        Some(number)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

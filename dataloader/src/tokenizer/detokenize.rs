@@ -39,17 +39,29 @@ pub fn detokenize_after(before: &str, text: &str) -> String {
     out
 }
 
-/// A title between equally many `=` on both sides.
+/// A line of WikiText as running text, and whether it is a heading, which loses its marks.
+pub(crate) fn running_text(line: &str) -> (String, bool) {
+    match title(line) {
+        Some((title, _)) => (title, true),
+        None => (Line::default().write(line).trim_start().to_owned(), false),
+    }
+}
+
 fn heading(tokens: &str) -> Option<String> {
+    let (title, depth) = title(tokens)?;
+    let marks = "=".repeat(depth);
+    Some(format!("{marks} {title} {marks}"))
+}
+
+/// A title between equally many `=` on both sides, and how many they are.
+fn title(tokens: &str) -> Option<(String, usize)> {
     let words: Vec<&str> = tokens.split_whitespace().collect();
     let depth = words.iter().take_while(|w| **w == "=").count();
     let closing = words.iter().rev().take_while(|w| **w == "=").count();
     if depth == 0 || depth != closing || words.len() <= 2 * depth {
         return None;
     }
-    let title = Line::default().write(&words[depth..words.len() - depth].join(" "));
-    let marks = "=".repeat(depth);
-    Some(format!("{marks} {title} {marks}"))
+    Some((Line::default().write(&words[depth..words.len() - depth].join(" ")), depth))
 }
 
 /// What a line has shown so far.

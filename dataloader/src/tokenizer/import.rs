@@ -7,7 +7,7 @@ use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::words::WordTokenizer;
 use crate::error::DataError;
 use crate::foreign::import_vocabulary;
-use crate::spiece::SentencePiece;
+use crate::spiece::{SentencePiece, XlnetNormalization};
 
 /// Endings of files that Python has pickled.
 const PYTHON: [&str; 4] = ["bin", "pkl", "pt", "pickle"];
@@ -53,6 +53,14 @@ impl Tokenizer {
                 Ok(Tokenizer::new(TokenizerKind::Word, Model::Words(words)))
             }
         }
+    }
+
+    /// Makes a tokenizer from a SentencePiece model with what XLNet does to text around it.
+    pub fn import_xlnet(path: &Path, normalization: XlnetNormalization) -> Result<Tokenizer, DataError> {
+        let content = fs::read(path).map_err(|e| DataError::read(path, e))?;
+        let pieces = SentencePiece::from_bytes(content).map_err(|why| DataError::tokenizer(path, why))?;
+        let model = Model::SentencePiece(Box::new(pieces.with_xlnet(normalization)));
+        Ok(Tokenizer::new(TokenizerKind::SentencePiece, model))
     }
 }
 

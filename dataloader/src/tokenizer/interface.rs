@@ -12,7 +12,7 @@ use super::store::StoredFile;
 use super::words::WordTokenizer;
 use crate::corpus::FileInfo;
 use crate::error::DataError;
-use crate::spiece::SentencePiece;
+use crate::spiece::{SentencePiece, XlnetNormalization};
 
 /// The token that ends a sentence or a document in the vocabularies trained here.
 pub const EOS: &str = "<eos>";
@@ -142,10 +142,18 @@ impl Tokenizer {
         self.inner.kind
     }
 
-    /// Names the vocabulary and the settings: BLAKE3, in hexadecimal, over everything that [`Tokenizer::save`]
-    /// writes.
+    /// Names the vocabulary and the settings: BLAKE3, in hexadecimal, over everything that [`Tokenizer::load`] reads of
+    /// what [`Tokenizer::save`] writes.
     pub fn fingerprint(&self) -> String {
         self.inner.fingerprint.clone()
+    }
+
+    /// What is done to text around a SentencePiece model of XLNet's.
+    pub(crate) fn xlnet_normalization(&self) -> Option<XlnetNormalization> {
+        match self.model() {
+            Model::SentencePiece(pieces) => pieces.xlnet(),
+            _ => None,
+        }
     }
 
     /// Number of ids.

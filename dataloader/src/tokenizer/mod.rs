@@ -15,6 +15,7 @@ mod subword;
 mod train;
 mod words;
 
+pub(crate) use detokenize::running_text;
 pub use detokenize::{detokenize, detokenize_after};
 pub(crate) use import::words_or_bytes;
 pub use interface::{EOS, Encoder, Tokenizer, TokenizerKind, UNK};

@@ -2,6 +2,7 @@ use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::bytes::ByteTokenizer;
 use super::characters::CharTokenizer;
@@ -10,7 +11,7 @@ use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::words::WordTokenizer;
 use crate::corpus::FileInfo;
 use crate::error::DataError;
-use crate::spiece::SentencePiece;
+use crate::spiece::{SentencePiece, XlnetNormalization, tokenizer_config, tokenizer_json};
 
 /// The file that says of what kind the tokenizer in a folder is and names its other files.
 pub const TOKENIZER_FILE: &str = "segue_tokenizer.json";
@@ -20,6 +21,8 @@ const VERSION: u32 = 1;
 /// Names that other programs expect for these files.
 pub(crate) const HUGGING_FACE_FILE: &str = "tokenizer.json";
 pub(crate) const SENTENCE_PIECE_FILE: &str = "spiece.model";
+/// Where Hugging Face's programs look for a tokenizer's class and special tokens.
+pub(crate) const HUGGING_FACE_CONFIG: &str = "tokenizer_config.json";
 const WORDS_FILE: &str = "vocab.txt";
 const CHARACTERS_FILE: &str = "characters.json";
 
@@ -48,6 +51,13 @@ struct Manifest {
     kind: TokenizerKind,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     lower_case: bool,
+    /// What is done to text before and after the model, where anything is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    preprocessing: Option<Preprocessing>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    keep_accents: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    keep_spaces: bool,
     /// The word that stands for unknown ones, where it is not `<unk>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unk: Option<String>,
@@ -60,13 +70,24 @@ struct Manifest {
     files: Vec<FileInfo>,
 }
 
-/// The files that a tokenizer consists of, and its fingerprint: the hash of the manifest, which holds the others'.
+/// What a program does to text around its SentencePiece model.
+#[derive(Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Preprocessing {
+    Xlnet,
+}
+
+/// The files that a tokenizer consists of, and its fingerprint: the hash of the manifest, which holds those of the files
+/// that it is loaded from. Files for other programs alone are not part of the fingerprint.
 pub(crate) fn files_of(kind: TokenizerKind, model: &Model) -> (Vec<StoredFile>, String) {
     let mut manifest = Manifest {
         format: FORMAT.into(),
         version: VERSION,
         kind,
         lower_case: false,
+        preprocessing: None,
+        keep_accents: false,
+        keep_spaces: false,
         unk: None,
         eos: None,
         symbols: None,
@@ -96,13 +117,34 @@ pub(crate) fn files_of(kind: TokenizerKind, model: &Model) -> (Vec<StoredFile>, 
             store(WORDS_FILE, text.into_bytes());
         }
         Model::HuggingFace(hugging_face) => store(HUGGING_FACE_FILE, hugging_face.json().to_vec()),
-        Model::SentencePiece(pieces) => store(SENTENCE_PIECE_FILE, pieces.file().to_vec()),
+        Model::SentencePiece(pieces) => {
+            if let Some(normalization) = pieces.xlnet() {
+                manifest.preprocessing = Some(Preprocessing::Xlnet);
+                manifest.lower_case = normalization.lower_case;
+                manifest.keep_accents = normalization.keep_accents;
+                manifest.keep_spaces = normalization.keep_spaces;
+            }
+            store(SENTENCE_PIECE_FILE, pieces.file().to_vec());
+        }
     }
     manifest.files = files.iter().map(StoredFile::info).collect();
     let content = to_json(&manifest);
     let fingerprint = blake3::hash(&content).to_hex().to_string();
+    files.extend(files_for_others(model));
     files.push(StoredFile { name: TOKENIZER_FILE.into(), content });
     (files, fingerprint)
+}
+
+/// Files with which other programs give the same ids; nothing here reads them.
+fn files_for_others(model: &Model) -> Vec<StoredFile> {
+    let Model::SentencePiece(pieces) = model else { return Vec::new() };
+    let Some(normalization) = pieces.xlnet() else { return Vec::new() };
+    let Some(json) = tokenizer_json(pieces, normalization) else { return Vec::new() };
+    let config = to_json(&tokenizer_config(pieces, normalization));
+    vec![
+        StoredFile { name: HUGGING_FACE_FILE.into(), content: json.to_string().into_bytes() },
+        StoredFile { name: HUGGING_FACE_CONFIG.into(), content: config },
+    ]
 }
 
 fn to_json(value: &impl Serialize) -> Vec<u8> {
@@ -175,7 +217,16 @@ fn load_model(dir: &Path, manifest: &Manifest) -> Result<Model, DataError> {
         }
         TokenizerKind::SentencePiece => {
             let content = read_checked(dir, manifest, SENTENCE_PIECE_FILE)?;
-            Model::SentencePiece(Box::new(SentencePiece::from_bytes(content).map_err(damaged)?))
+            let pieces = SentencePiece::from_bytes(content).map_err(damaged)?;
+            let normalization = XlnetNormalization {
+                lower_case: manifest.lower_case,
+                keep_accents: manifest.keep_accents,
+                keep_spaces: manifest.keep_spaces,
+            };
+            Model::SentencePiece(Box::new(match manifest.preprocessing {
+                None => pieces,
+                Some(Preprocessing::Xlnet) => pieces.with_xlnet(normalization),
+            }))
         }
     })
 }
@@ -197,6 +248,12 @@ fn read_checked(dir: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, 
 }
 
 fn load_foreign_folder(dir: &Path) -> Result<Tokenizer, DataError> {
+    let pieces = dir.join(SENTENCE_PIECE_FILE);
+    if pieces.is_file()
+        && let Some(normalization) = xlnet_of_folder(dir)?
+    {
+        return Tokenizer::import_xlnet(&pieces, normalization);
+    }
     for name in [HUGGING_FACE_FILE, SENTENCE_PIECE_FILE] {
         let path = dir.join(name);
         if path.is_file() {
@@ -207,4 +264,35 @@ fn load_foreign_folder(dir: &Path) -> Result<Tokenizer, DataError> {
         path: dir.join(TOKENIZER_FILE),
         hint: "make a tokenizer with `segue tokenizer train` or `segue tokenizer import`".into(),
     })
+}
+
+/// The switches of XLNet's tokenizer, where a folder of Hugging Face's layout says that it is one.
+fn xlnet_of_folder(dir: &Path) -> Result<Option<XlnetNormalization>, DataError> {
+    let config = read_object(&dir.join(HUGGING_FACE_CONFIG))?;
+    let is_class = config["tokenizer_class"].as_str().is_some_and(|name| name.starts_with("XLNetTokenizer"));
+    if !is_class && read_object(&dir.join("config.json"))?["model_type"] != "xlnet" {
+        return Ok(None);
+    }
+    let switch = |name: &str, usual: bool| match &config[name] {
+        Value::Null => Ok(usual),
+        Value::Bool(value) => Ok(*value),
+        other => {
+            let why = format!("`{name}` is {other}; only true and false are known");
+            Err(DataError::tokenizer(&dir.join(HUGGING_FACE_CONFIG), why))
+        }
+    };
+    Ok(Some(XlnetNormalization {
+        lower_case: switch("do_lower_case", false)?,
+        keep_accents: switch("keep_accents", false)?,
+        keep_spaces: !switch("remove_space", true)?,
+    }))
+}
+
+/// The JSON of a file; null where there is no such file.
+fn read_object(path: &Path) -> Result<Value, DataError> {
+    if !path.is_file() {
+        return Ok(Value::Null);
+    }
+    let text = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    serde_json::from_slice(&text).map_err(|e| DataError::tokenizer(path, e.to_string()))
 }

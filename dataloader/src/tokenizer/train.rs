@@ -213,7 +213,8 @@ fn count_bytes(unit: &Unit<'_>, counts: &mut Counts<u8>) {
 /// The text of a unit, in lower case where asked. Byte units are counted elsewhere.
 fn text_of<'a>(unit: &Unit<'a>, lower_case: bool) -> Cow<'a, str> {
     let text = match unit.text {
-        Content::Line(text) | Content::Text(text) => Cow::Borrowed(text),
+        Content::Line(text) | Content::Sentence(text) | Content::Text(text) => Cow::Borrowed(text),
+        Content::DocumentEnd => Cow::Borrowed(""),
         Content::Bytes(bytes) => String::from_utf8_lossy(bytes),
     };
     if lower_case { Cow::Owned(text.to_lowercase()) } else { text }

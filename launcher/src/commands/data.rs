@@ -8,6 +8,7 @@ use segue_dataloader::{
 };
 use serde_json::{Value, json};
 
+use crate::commands::import_records::{self, ImportRecordsArgs};
 use crate::commands::tokenizer::{Kind, OnInvalidUtf8, VocabularyArgs};
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Progress, Unit};
@@ -26,6 +27,8 @@ pub struct DataArgs {
 enum Action {
     /// Turn text into a corpus: tokenised, sharded, indexed, hashed.
     Build(Box<BuildArgs>),
+    /// Turn the TFRecords of XLNet's data_utils.py back into a corpus.
+    ImportTfrecord(ImportRecordsArgs),
     /// Describe a corpus.
     Info(CorpusArgs),
     /// Check every hash of a corpus.
@@ -39,11 +42,14 @@ enum Action {
     segue data build --preset documents --train src docs --extension rs,md --split 0.9,0.05,0.05 \\\n    \
     --tokenizer-kind bpe --vocab-size 8000 --output corpora/code\n  \
     zcat dump.jsonl.gz | segue data build --preset jsonl --train - \\\n    \
-    --tokenizer tokenizers/gpt2 --output corpora/dump\n\n\
+    --tokenizer tokenizers/gpt2 --output corpora/dump\n  \
+    segue data build --preset xlnet --train books/ --split-sentences --split 0.98,0.01,0.01 \\\n    \
+    --tokenizer tokenizers/xlnet --output corpora/books\n\n\
     A build that was killed is taken up again by the same command, without redoing finished shards. The corpus does \
     not depend on the number of workers or on interruptions. Memory: 64 MiB a worker, however large the input.")]
 struct BuildArgs {
-    /// How the text is laid out: wikitext, ptb, enwik8, text8, sentences, jsonl or documents.
+    /// How the text is laid out: wikitext, ptb, enwik8, text8, sentences, xlnet, wikitext-xlnet,
+    /// jsonl or documents.
     #[arg(long)]
     preset: Preset,
     /// Files, folders, or - for standard input; .gz and .zst are unpacked.
@@ -81,6 +87,12 @@ struct BuildArgs {
     /// What to do with text that is not UTF-8.
     #[arg(long, default_value = "fail")]
     invalid_utf8: OnInvalidUtf8,
+    /// Take lines of the xlnet preset for paragraphs and cut them in sentences.
+    #[arg(long)]
+    split_sentences: bool,
+    /// End documents of the presets xlnet and wikitext-xlnet without <eod>.
+    #[arg(long)]
+    no_eod: bool,
     /// Tokens after which a shard is closed.
     #[arg(long, default_value_t = DEFAULT_SHARD_TOKENS, value_name = "N")]
     shard_tokens: u64,
@@ -100,6 +112,10 @@ struct CorpusArgs {
 pub fn run(args: DataArgs, out: &Output) -> Result<Value, Failure> {
     match args.action {
         Action::Build(args) => build_corpus(*args, out),
+        Action::ImportTfrecord(args) => {
+            let info = import_records::run(&args, out)?;
+            Ok(finished(&args.output, &info, out))
+        }
         Action::Info(args) => info(&args.corpus, out),
         Action::Verify(args) => verify(&args.corpus, out),
     }
@@ -133,14 +149,21 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
         compress: args.compress,
         extensions: args.extension,
         invalid_utf8: args.invalid_utf8.into(),
+        split_sentences: args.split_sentences,
+        no_eod: args.no_eod,
         shard_tokens: args.shard_tokens,
     };
     let progress = BuildProgress::new(out);
     let info = build(&options, &progress)?;
     drop(progress);
-    out.line(&format!("corpus in {}", options.output.display()));
-    describe(&info, out);
-    Ok(result(&options.output, &info))
+    Ok(finished(&options.output, &info, out))
+}
+
+/// Tells of a corpus that was made.
+fn finished(dir: &Path, info: &CorpusInfo, out: &Output) -> Value {
+    out.line(&format!("corpus in {}", dir.display()));
+    describe(info, out);
+    result(dir, info)
 }
 
 fn info(dir: &Path, out: &Output) -> Result<Value, Failure> {

@@ -7,6 +7,7 @@ pub mod data;
 mod dry_run;
 pub mod eval;
 pub mod generate;
+mod import_records;
 pub mod inspect;
 pub mod parity;
 pub mod pretrain;

@@ -1,7 +1,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use segue_dataloader::{InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer};
+use segue_dataloader::{
+    InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization, train_tokenizer,
+};
 use serde_json::{Value, json};
 
 use crate::commands::data::BuildProgress;
@@ -138,7 +140,7 @@ impl From<OnInvalidUtf8> for InvalidUtf8 {
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     segue tokenizer import tokenizer.json --output tokenizers/gpt2\n  \
-    segue tokenizer import spiece.model --output tokenizers/xlnet\n  \
+    segue tokenizer import spiece.model --xlnet --output tokenizers/xlnet\n  \
     segue tokenizer import vocab.txt --output tokenizers/words\n  \
     segue tokenizer import data/wikitext-103/cache.pt --output tokenizers/wt103\n\n\
     The name tells the format: *.json a Hugging Face tokenizer, *.model a SentencePiece unigram model, *.bin, *.pkl and \
@@ -147,6 +149,13 @@ impl From<OnInvalidUtf8> for InvalidUtf8 {
 struct ImportArgs {
     /// The file to take over.
     file: PathBuf,
+    /// Do to text what XLNet does around its SentencePiece model: single spaces, plain quotes, no accents, `2000,` as two
+    /// pieces.
+    #[arg(long)]
+    xlnet: bool,
+    /// Turn upper-case letters into lower-case ones first.
+    #[arg(long, requires = "xlnet")]
+    uncased: bool,
     /// Folder to write the tokenizer's files into.
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
@@ -157,7 +166,14 @@ pub fn run(args: TokenizerArgs, out: &Output) -> Result<Value, Failure> {
     match args.action {
         Action::Train(args) => train(args, out),
         Action::Import(args) => {
-            let tokenizer = Tokenizer::import(&args.file)?;
+            let tokenizer = match args.xlnet {
+                false => Tokenizer::import(&args.file)?,
+                true => {
+                    let normalization =
+                        XlnetNormalization { lower_case: args.uncased, ..XlnetNormalization::default() };
+                    Tokenizer::import_xlnet(&args.file, normalization)?
+                }
+            };
             finish(&tokenizer, &args.output, out)
         }
     }

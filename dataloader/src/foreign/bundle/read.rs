@@ -2,9 +2,10 @@ use std::path::{Path, PathBuf};
 
 use super::locate::{find_index, find_shard};
 use super::message::{Record, parse_header};
+use super::shard_suffix;
 use super::table::read_table;
-use super::{mask, shard_suffix};
 use crate::error::DataError;
+use crate::foreign::checksum::mask;
 use crate::foreign::{ElementType, RawTensor, SharedBytes};
 
 /// A checkpoint of TensorFlow, opened.

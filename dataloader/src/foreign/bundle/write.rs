@@ -3,10 +3,11 @@ use std::io::Write;
 use std::path::Path;
 
 use super::message::{Record, header, type_number};
+use super::shard_suffix;
 use super::table::write_table;
-use super::{masked_crc32c, shard_suffix};
 use crate::error::DataError;
 use crate::foreign::ElementType;
+use crate::foreign::checksum::masked_crc32c;
 
 /// A variable to write.
 pub struct BundleTensor {

@@ -1,0 +1,188 @@
+//! The files with which Hugging Face's `AutoTokenizer` gives XLNet's ids. Its own `XLNetTokenizer`, made from a
+//! `spiece.model` alone, leaves white space around punctuation out and does not cut `2000,` again.
+
+use serde_json::{Value, json};
+use unicode_normalization::char::canonical_combining_class;
+
+use super::model::{PieceType, SentencePiece};
+use super::normalize::SPACE_SYMBOL;
+use super::wire::Fields;
+use super::xlnet::{XlnetNormalization, ends_in_digit_and_comma};
+
+/// How many times worse than the worst piece one is made that must never be chosen.
+const NEVER: f64 = 100.0;
+/// The roles of XLNet's special tokens in `tokenizer_config.json`.
+const ROLES: [(&str, &str); 7] = [
+    ("bos_token", "<s>"),
+    ("eos_token", "</s>"),
+    ("unk_token", "<unk>"),
+    ("sep_token", "<sep>"),
+    ("pad_token", "<pad>"),
+    ("cls_token", "<cls>"),
+    ("mask_token", "<mask>"),
+];
+
+/// `tokenizer.json`: the model for Hugging Face's `tokenizers`; `None` where the model has something that this format
+/// cannot say.
+///
+/// Pieces such as `2000,` are there, but too bad to be chosen: that is how the reference's second segmentation is said.
+/// Special tokens that stand in the text become special tokens, which they do not here.
+pub(crate) fn tokenizer_json(model: &SentencePiece, normalization: XlnetNormalization) -> Option<Value> {
+    let normalizer = &model.normalizer;
+    if normalizer.treat_whitespace_as_suffix || !normalizer.escape_whitespaces {
+        return None;
+    }
+    let (sep, cls) = (model.piece_id("<sep>")?, model.piece_id("<cls>")?);
+    let special = |name: &str, id: u32| json!({ "id": name, "ids": [id], "tokens": [name] });
+    let sequence = |name: &str, segment: u32| json!({ "Sequence": { "id": name, "type_id": segment } });
+    let token = |name: &str, segment: u32| json!({ "SpecialToken": { "id": name, "type_id": segment } });
+    let scheme = if normalizer.add_dummy_prefix { "always" } else { "never" };
+    let metaspace =
+        json!({ "type": "Metaspace", "replacement": SPACE_SYMBOL, "prepend_scheme": scheme, "split": false });
+    Some(json!({
+        "version": "1.0",
+        "truncation": null,
+        "padding": null,
+        "added_tokens": special_tokens(model),
+        "normalizer": { "type": "Sequence", "normalizers": normalizers(model, normalization) },
+        "pre_tokenizer": metaspace,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [sequence("A", 0), token("<sep>", 0), token("<cls>", 2)],
+            "pair": [sequence("A", 0), token("<sep>", 0), sequence("B", 1), token("<sep>", 1), token("<cls>", 2)],
+            "special_tokens": { "<sep>": special("<sep>", sep), "<cls>": special("<cls>", cls) },
+        },
+        "decoder": metaspace,
+        "model": {
+            "type": "Unigram",
+            "unk_id": model.unk_id(),
+            "vocab": vocabulary(model),
+            "byte_fallback": model.byte_ids.is_some(),
+        },
+    }))
+}
+
+/// `tokenizer_config.json`: the class that takes `tokenizer.json` as it is, and the roles of the special tokens.
+pub(crate) fn tokenizer_config(model: &SentencePiece, normalization: XlnetNormalization) -> Value {
+    let mut config = json!({
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "padding_side": "left",
+        "pad_token_type_id": 3,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": false,
+        "do_lower_case": normalization.lower_case,
+        "keep_accents": normalization.keep_accents,
+        "remove_space": !normalization.keep_spaces,
+    });
+    for (role, name) in ROLES.into_iter().filter(|(_, name)| model.piece_id(name).is_some()) {
+        config[role] = name.into();
+    }
+    config
+}
+
+fn special_tokens(model: &SentencePiece) -> Vec<Value> {
+    let special = |kind| matches!(kind, PieceType::Control | PieceType::Unknown);
+    let listed = model.pieces.iter().enumerate().filter(|(_, piece)| special(piece.kind));
+    listed
+        .map(|(id, piece)| {
+            // The space before <mask> is part of it, as in Hugging Face's own classes.
+            json!({
+                "id": id, "content": piece.text, "single_word": false, "lstrip": piece.text == "<mask>",
+                "rstrip": false, "normalized": false, "special": true,
+            })
+        })
+        .collect()
+}
+
+fn vocabulary(model: &SentencePiece) -> Vec<Value> {
+    let never = f64::from(model.segmenter.min_score.min(-1.0)) * NEVER;
+    let score = |id: usize| {
+        let (listed, piece) = (&model.pieces[id], model.segmenter.pieces[id]);
+        match piece.unused || ends_in_digit_and_comma(&listed.text) {
+            true => never,
+            false => model.segmenter.score(piece, listed.text.len()),
+        }
+    };
+    model.pieces.iter().enumerate().map(|(id, piece)| json!([piece.text, score(id)])).collect()
+}
+
+fn normalizers(model: &SentencePiece, normalization: XlnetNormalization) -> Vec<Value> {
+    let replace = |kind: &str, what: &str, by: &str| json!({ "type": "Replace", "pattern": { kind: what }, "content": by });
+    let strip = || json!({ "type": "Strip", "strip_left": true, "strip_right": true });
+    let mut steps = Vec::new();
+    if !normalization.keep_spaces {
+        steps.extend([replace("Regex", "[\\s\u{1C}-\u{1F}]+", " "), strip()]);
+    }
+    steps.extend([replace("String", "``", "\""), replace("String", "''", "\"")]);
+    if !normalization.keep_accents {
+        steps.extend([json!({ "type": "NFKD" }), replace("Regex", &combining_characters(), "")]);
+    }
+    if normalization.lower_case {
+        steps.push(json!({ "type": "Lowercase" }));
+    }
+    if let Some(rules) = precompiled_rules(model.file()) {
+        steps.push(json!({ "type": "Precompiled", "precompiled_charsmap": base64(rules) }));
+    }
+    if model.normalizer.remove_extra_whitespaces {
+        steps.extend([replace("Regex", " {2,}", " "), strip()]);
+    }
+    steps
+}
+
+/// A regular expression for the characters whose canonical combining class is not 0.
+fn combining_characters() -> String {
+    let is_combining = |c: &char| canonical_combining_class(*c) != 0;
+    let mut ranges: Vec<(char, char)> = Vec::new();
+    for c in ('\0'..=char::MAX).filter(is_combining) {
+        match ranges.last_mut() {
+            Some((_, last)) if *last as u32 + 1 == c as u32 => *last = c,
+            _ => ranges.push((c, c)),
+        }
+    }
+    let body: String = ranges.iter().map(|(first, last)| format!("{first}-{last}")).collect();
+    format!("[{body}]")
+}
+
+/// `normalizer_spec.precompiled_charsmap` of a model file, if there are such rules.
+fn precompiled_rules(file: &[u8]) -> Option<&[u8]> {
+    let field = |message, number| {
+        Fields::new(message).flatten().filter(|(found, _)| *found == number).last()?.1.bytes("a field").ok()
+    };
+    field(field(file, 3)?, 2).filter(|rules| !rules.is_empty())
+}
+
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let word = group.iter().chain(&[0; 2]).take(3).fold(0u32, |word, byte| word << 8 | u32::from(*byte));
+        for place in 0..4 {
+            let digit = ALPHABET[(word >> (18 - 6 * place) & 63) as usize];
+            text.push(if place <= group.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of RFC 4648, section 10.
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        let examples = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ];
+        for (text, expected) in examples {
+            assert_eq!(base64(text.as_bytes()), expected);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::canonical_combining_class;
+
+use super::model::SentencePiece;
+use super::normalize::SPACE_SYMBOL;
+
+/// How XLNet prepares text for its SentencePiece model, after the reference's `prepro_utils.py`: white space becomes
+/// single spaces, ` `` ` and `''` become `"`, accents go, letters become lower case where asked. After the
+/// segmentation, a piece that ends in a comma after a digit is cut again without the comma.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct XlnetNormalization {
+    /// Turn upper-case letters into lower-case ones (`do_lower_case`, `uncased`).
+    pub lower_case: bool,
+    /// Leave accents and compatibility characters as they are.
+    pub keep_accents: bool,
+    /// Leave white space as it is (`remove_space` off).
+    pub keep_spaces: bool,
+}
+
+impl XlnetNormalization {
+    /// The text as the model gets it.
+    pub(crate) fn prepare<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let mut text = if self.keep_spaces { Cow::Borrowed(text) } else { single_spaces(text) };
+        for quotes in ["``", "''"] {
+            if text.contains(quotes) {
+                text = Cow::Owned(text.replace(quotes, "\""));
+            }
+        }
+        if !self.keep_accents && !text.is_ascii() {
+            text = Cow::Owned(text.nfkd().filter(|c| canonical_combining_class(*c) == 0).collect());
+        }
+        if self.lower_case {
+            text = Cow::Owned(text.to_lowercase());
+        }
+        text
+    }
+}
+
+/// The words of a text with one space between them.
+fn single_spaces(text: &str) -> Cow<'_, str> {
+    let mut words = text.split(is_space).filter(|word| !word.is_empty());
+    let first = words.next().unwrap_or_default();
+    if first.len() == text.len() {
+        return Cow::Borrowed(first);
+    }
+    let mut joined = String::with_capacity(text.len());
+    joined.push_str(first);
+    for word in words {
+        joined.push(' ');
+        joined.push_str(word);
+    }
+    Cow::Owned(joined)
+}
+
+/// White space as Python's `str.split` knows it: the four information separators count.
+fn is_space(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{1C}'..='\u{1F}')
+}
+
+/// Appends the ids of a text that is prepared already, with pieces such as `2000,` cut again.
+///
+/// The comma becomes a piece of its own. What came before it is segmented anew without its space symbol; where it had
+/// none, the one that the model puts in front is taken off again.
+pub(super) fn encode_with_commas_cut(model: &SentencePiece, text: &str, out: &mut Vec<u32>) {
+    model.for_each_piece(text, &mut |id, surface| match before_comma(surface) {
+        None => out.push(id),
+        Some(number) => {
+            let begins_word = number.starts_with(SPACE_SYMBOL);
+            let mut first = true;
+            model.for_each_piece(&number.replace(SPACE_SYMBOL, ""), &mut |id, surface| {
+                let inner = surface.strip_prefix(SPACE_SYMBOL.as_bytes());
+                match inner.filter(|_| first && !begins_word) {
+                    Some([]) => {}
+                    Some(rest) => out.push(id_of(model, rest)),
+                    None => out.push(id),
+                }
+                first = false;
+            });
+            out.push(id_of(model, b","));
+        }
+    });
+}
+
+fn id_of(model: &SentencePiece, piece: &[u8]) -> u32 {
+    let known = std::str::from_utf8(piece).ok().and_then(|piece| model.piece_id(piece));
+    known.unwrap_or_else(|| model.unk_id())
+}
+
+/// Whether XLNet cuts a piece again.
+pub(super) fn ends_in_digit_and_comma(piece: &str) -> bool {
+    before_comma(piece.as_bytes()).is_some()
+}
+
+/// What comes before the comma of a piece that ends in one after a digit.
+fn before_comma(surface: &[u8]) -> Option<&str> {
+    let before = std::str::from_utf8(surface.strip_suffix(b",")?).ok()?;
+    before.ends_with(is_digit).then_some(before)
+}
+
+/// Digits as Python's `str.isdigit` knows them: decimal digits of every script, and what Unicode gives the numeric type
+/// `Digit`.
+fn is_digit(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_digit();
+    }
+    c.is_numeric() && (is_within(&DECIMAL_DIGITS, c) || is_within(&OTHER_DIGITS, c))
+}
+
+fn is_within(ranges: &[(char, char)], c: char) -> bool {
+    ranges
+        .binary_search_by(|(first, last)| match (c < *first, c > *last) {
+            (true, _) => std::cmp::Ordering::Greater,
+            (_, true) => std::cmp::Ordering::Less,
+            _ => std::cmp::Ordering::Equal,
+        })
+        .is_ok()
+}
+
+/// The general category Nd.
+static DECIMAL_DIGITS: LazyLock<Vec<(char, char)>> = LazyLock::new(|| {
+    let Ok(parsed) = regex_syntax::parse(r"\p{Nd}") else { return Vec::new() };
+    match parsed.kind() {
+        regex_syntax::hir::HirKind::Class(regex_syntax::hir::Class::Unicode(set)) => {
+            set.ranges().iter().map(|range| (range.start(), range.end())).collect()
+        }
+        _ => Vec::new(),
+    }
+});
+
+/// Digits that are no decimal digits: superscripts, subscripts, digits in circles and the like (`Numeric_Type=Digit` of
+/// the Unicode character database).
+const OTHER_DIGITS: [(char, char); 20] = [
+    ('\u{B2}', '\u{B3}'),
+    ('\u{B9}', '\u{B9}'),
+    ('\u{1369}', '\u{1371}'),
+    ('\u{19DA}', '\u{19DA}'),
+    ('\u{2070}', '\u{2070}'),
+    ('\u{2074}', '\u{2079}'),
+    ('\u{2080}', '\u{2089}'),
+    ('\u{2460}', '\u{2468}'),
+    ('\u{2474}', '\u{247C}'),
+    ('\u{2488}', '\u{2490}'),
+    ('\u{24EA}', '\u{24EA}'),
+    ('\u{24F5}', '\u{24FD}'),
+    ('\u{24FF}', '\u{24FF}'),
+    ('\u{2776}', '\u{277E}'),
+    ('\u{2780}', '\u{2788}'),
+    ('\u{278A}', '\u{2792}'),
+    ('\u{10A40}', '\u{10A43}'),
+    ('\u{10E60}', '\u{10E68}'),
+    ('\u{11052}', '\u{1105A}'),
+    ('\u{1F100}', '\u{1F10A}'),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(text: &str) -> String {
+        XlnetNormalization::default().prepare(text).into_owned()
+    }
+
+    /// What Python 3.11 makes of the same text by the reference's steps.
+    #[test]
+    fn text_is_prepared_as_in_python() {
+        for (text, expected) in [
+            ("  two \t words\u{A0}\u{85}here\u{1C}and\u{1F}there\u{3000}", "two words here and there"),
+            ("``quoted'' '''three''' ```", "\"quoted\" \"'three\"' \"`"),
+            ("Caf\u{E9} \u{C5}ngstr\u{F6}m \u{1EC7}", "Cafe Angstrom e"),
+            ("\u{FB01}ne \u{BD}, \u{2460} \u{FF21} \u{2026} \u{A8}x", "fine 1\u{2044}2, 1 A ...  x"),
+            // A vowel sign has combining class 0 and stays, a nukta and a virama go.
+            ("\u{915}\u{93C}\u{93F}\u{94D}", "\u{915}\u{93F}"),
+            ("\u{200B}x\u{180E}", "\u{200B}x\u{180E}"),
+            (" \n", ""),
+        ] {
+            assert_eq!(prepared(text), expected, "{text:?}");
+        }
+        let lower = XlnetNormalization { lower_case: true, ..XlnetNormalization::default() };
+        assert_eq!(lower.prepare("\u{39F}\u{394}\u{39F}\u{3A3} \u{130}X \u{1E9E}"), "οδος ix \u{DF}");
+        let kept =
+            XlnetNormalization { keep_accents: true, keep_spaces: true, ..XlnetNormalization::default() };
+        assert_eq!(kept.prepare(" \u{E9}  ''"), " \u{E9}  \"");
+    }
+
+    #[test]
+    fn digits_are_those_of_python() {
+        for digit in ['0', '9', '\u{663}', '\u{B2}', '\u{1369}', '\u{2776}', '\u{1F10A}', '\u{1D7CE}'] {
+            assert!(is_digit(digit), "{digit:?}");
+        }
+        for other in ['a', ',', '\u{BD}', '\u{2167}', '\u{4E09}', '\u{1372}', '\u{2469}'] {
+            assert!(!is_digit(other), "{other:?}");
+        }
+        assert_eq!(before_comma("▁2000,".as_bytes()), Some("▁2000"));
+        assert_eq!(before_comma(b","), None);
+        assert_eq!(before_comma("▁,".as_bytes()), None);
+    }
+}

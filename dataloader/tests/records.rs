@@ -1,0 +1,193 @@
+//! XLNet's TFRecords: read row by row, and put together to the text they were made from.
+
+mod scratch;
+#[path = "scratch/records.rs"]
+mod writer;
+
+use std::fs;
+use std::path::Path;
+
+use scratch::{tokens_of, tree};
+use segue_dataloader::{Corpus, DataError, RecordImport, RecordSteps, Split, Tokenizer, import_records};
+use writer::Recipe;
+
+fn recipe(rows: usize, cores: usize, bi_data: bool) -> Recipe {
+    let (seq_len, reuse_len, num_predict) = (32, 16, 5);
+    Recipe {
+        rows,
+        cores,
+        seq_len,
+        reuse_len,
+        uncased: false,
+        bi_data,
+        num_predict,
+        vocab_size: 600,
+        packed: true,
+    }
+}
+
+/// Ids from 9 on with `<eod>` (7) at uneven distances.
+fn text(length: usize) -> Vec<u32> {
+    let mut state = 1u32;
+    (0..length)
+        .map(|place| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if place % 37 == 36 { 7 } else { 9 + (state >> 8) % 591 }
+        })
+        .collect()
+}
+
+/// 600 words, those of XLNet at their places.
+fn tokenizer() -> Tokenizer {
+    let folder = tempfile::tempdir().unwrap();
+    let special = ["<unk>", "<eos>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"];
+    let words: Vec<String> = (special.len()..600).map(|i| format!("w{i}")).collect();
+    let list = folder.path().join("vocab.txt");
+    fs::write(&list, [special.map(String::from).to_vec(), words].concat().join("\n")).unwrap();
+    Tokenizer::import(&list).unwrap()
+}
+
+fn import(folder: &Path, output: &Path, passes: &[u64]) -> Result<segue_dataloader::CorpusInfo, DataError> {
+    let (folder, output) = (folder.into(), output.into());
+    let import =
+        RecordImport { folder, passes: passes.to_vec(), tokenizer: tokenizer(), output, compress: false };
+    import_records(&import, &())
+}
+
+#[test]
+fn rows_and_their_directions_are_those_of_the_writer() {
+    for (rows, cores, bi_data, packed) in [(8, 2, true, true), (8, 4, true, false), (4, 2, false, true)] {
+        let recipe = Recipe { packed, ..recipe(rows, cores, bi_data) };
+        let folder = tempfile::tempdir().unwrap();
+        let text = text(4000);
+        let first = recipe.write(folder.path(), "train", 0, 0, &text);
+        let second = recipe.write(folder.path(), "train", 1, 0, &text[..2000]);
+        let steps = RecordSteps::open(folder.path(), "train", &[]).unwrap();
+        assert_eq!((steps.rows(), steps.steps()), (rows, first + second));
+        assert_eq!(steps.file_begins(), [0, first]);
+        let streams = recipe.streams(&text);
+        for (row, stream) in streams.iter().enumerate() {
+            let forward = text.windows(40).any(|window| *window == stream[..40]);
+            assert_eq!(steps.is_backward(row), !forward, "row {row}");
+            for step in [0, 3, first - 1] {
+                let read = steps.row(row, step).unwrap();
+                let begin = step as usize * 16;
+                let expected: Vec<i64> = stream[begin..begin + 16].iter().map(|id| *id as i64).collect();
+                assert_eq!(read.input[..16], expected);
+                assert_eq!((read.input[31], read.seg_id[31], read.input[30]), (3, 2, 4));
+                assert_eq!(read.is_masked.iter().filter(|masked| **masked).count(), 5);
+            }
+        }
+        assert!(steps.row(rows, 0).is_err() && steps.row(0, first + second).is_err());
+    }
+}
+
+#[test]
+fn the_text_comes_back() {
+    for (rows, cores, bi_data) in [(8, 1, true), (8, 2, true), (8, 4, true), (6, 3, false)] {
+        let recipe = recipe(rows, cores, bi_data);
+        let folder = tempfile::tempdir().unwrap();
+        let (text, valid) = (text(9000), text(1500));
+        recipe.write(folder.path(), "train", 0, 0, &text);
+        recipe.write(folder.path(), "train", 0, 1, &text);
+        recipe.write(folder.path(), "dev", 0, 0, &valid);
+        let output = folder.path().join("corpus");
+        let info = import(folder.path(), &output, &[]).unwrap();
+        let pieces = if bi_data { rows / 2 } else { rows };
+        let found: Vec<u32> = tokens_of(&output, Split::Train).iter().map(|id| *id as u32).collect();
+        // Of every piece all but less than a row and a half is there, in order.
+        let length = text.len() / pieces;
+        let mut rest = found.as_slice();
+        for piece in text[..length * pieces].chunks(length) {
+            let shared = rest.iter().zip(piece).take_while(|(a, b)| a == b).count();
+            assert!(shared + 48 > length, "{shared} of {length}");
+            rest = &rest[shared..];
+        }
+        assert!(rest.is_empty());
+        let corpus = Corpus::open(&output).unwrap();
+        assert!(corpus.verify(&mut |_, _| {}).unwrap().ok);
+        let documents = corpus.documents(Split::Train).unwrap();
+        for number in 0..documents.len() {
+            let begin = documents.get(number).unwrap() as usize;
+            assert!(begin == 0 || found[begin - 1] == 7 || begin >= length - 48, "{begin}");
+        }
+        let ends = found.iter().filter(|id| **id == 7).count() as u64;
+        let split = &info.splits[&Split::Train];
+        assert_eq!((split.sentences, split.unknown), (split.documents + ends, 0));
+        assert!(info.splits.contains_key(&Split::Valid));
+        let passes = folder.path().join("both");
+        let both = import(folder.path(), &passes, &[0, 1]);
+        // The dev records have one pass alone.
+        assert!(both.unwrap_err().to_string().contains("pass 1"));
+    }
+}
+
+#[test]
+fn wrong_settings_are_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = recipe(8, 2, true);
+    made.write(folder.path(), "train", 0, 0, &text(9000));
+    let refused = |told: Recipe, expected: &str| {
+        fs::write(folder.path().join("corpus_info.json"), told.corpus_info().to_string()).unwrap();
+        let output = folder.path().join("corpus");
+        let error = import(folder.path(), &output, &[]).unwrap_err();
+        assert!(error.exit_code() == 65 && error.to_string().contains(expected), "{error}");
+        assert!(!output.exists());
+        let left = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 2, "something was left behind");
+    };
+    refused(Recipe { cores: 4, ..made.clone() }, "num_core_per_host");
+    refused(Recipe { cores: 1, ..made.clone() }, "num_core_per_host");
+    refused(Recipe { cores: 3, ..made.clone() }, "multiple");
+    refused(Recipe { uncased: true, ..made.clone() }, "uncased");
+    refused(Recipe { num_predict: 6, ..made.clone() }, "fnp-5");
+    refused(Recipe { vocab_size: 601, ..made.clone() }, "600");
+    // The names agree and the records do not.
+    let twice = Recipe { rows: 16, ..made.clone() };
+    let records = folder.path().join("tfrecords");
+    let name = |recipe: &Recipe| records.join(recipe.info_name("train", 0, 0));
+    fs::copy(name(&made), name(&twice)).unwrap();
+    refused(twice, "no multiple of bsz_per_host 16");
+}
+
+#[test]
+fn damage_is_named_with_file_and_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = recipe(4, 1, true);
+    made.write(folder.path(), "train", 0, 0, &text(2000));
+    let path = folder.path().join("tfrecords").join(format!("train-0-0.{}.tfrecords", made.name()));
+    let good = fs::read(&path).unwrap();
+    let record = 16 + u64::from_le_bytes(good[..8].try_into().unwrap()) as usize;
+    let message = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let error = import(folder.path(), &folder.path().join("corpus"), &[]).unwrap_err();
+        assert!(error.exit_code() == 65 && error.to_string().contains("train-0-0"), "{error}");
+        error.to_string()
+    };
+    let mut bad = good.clone();
+    bad[record + 40] ^= 1;
+    let told = message(&bad);
+    assert!(told.contains(&format!("byte {record}: record 1")) && told.contains("checksum"), "{told}");
+    assert!(message(&good[..good.len() - 1]).contains("truncated"));
+    let whole_rows = good.len() / record / 4 * 4;
+    assert!(whole_rows > 4);
+    fs::remove_file(&path).unwrap();
+    let error = import(folder.path(), &folder.path().join("corpus"), &[]).unwrap_err();
+    assert!(error.exit_code() == 66 && error.to_string().contains("record_info-train-0-0"), "{error}");
+    fs::remove_file(folder.path().join("corpus_info.json")).unwrap();
+    let error = import(folder.path(), &folder.path().join("corpus"), &[]).unwrap_err();
+    assert!(error.exit_code() == 66 && error.to_string().contains("order"), "{error}");
+}
+
+#[test]
+fn an_import_is_the_same_every_time_and_needs_an_empty_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    recipe(8, 2, true).write(folder.path(), "train", 0, 0, &text(9000));
+    let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+    import(folder.path(), &first, &[]).unwrap();
+    // What a killed import has left does not matter, and the folder of the records will do.
+    fs::create_dir_all(folder.path().join(".second.importing/train")).unwrap();
+    import(&folder.path().join("tfrecords"), &second, &[0]).unwrap();
+    assert!(tree(&first) == tree(&second));
+    assert_eq!(import(folder.path(), &first, &[]).unwrap_err().exit_code(), 73);
+}

@@ -1,0 +1,47 @@
+use std::path::PathBuf;
+
+use clap::Args;
+use segue_dataloader::{CorpusInfo, RecordImport, Tokenizer, import_records};
+
+use crate::commands::data::BuildProgress;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Arguments of `segue data import-tfrecord`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  \
+    segue data import-tfrecord proc_data/example --tokenizer tokenizers/xlnet --output corpora/example\n\n\
+    The records do not say where sentences begin: in the corpus a document counts as one sentence. Every pass holds the \
+    same text, with other pairs and targets.")]
+pub struct ImportRecordsArgs {
+    /// What data_utils.py calls save_dir: the folder with corpus_info.json and tfrecords.
+    folder: PathBuf,
+    /// Passes to take [default: the lowest one].
+    #[arg(long, num_args = 1.., value_name = "N")]
+    pass: Vec<u64>,
+    /// Folder of the tokenizer that the records were made with.
+    #[arg(long, value_name = "DIR")]
+    tokenizer: PathBuf,
+    /// The corpus folder to make.
+    #[arg(long, value_name = "DIR")]
+    pub output: PathBuf,
+    /// Compress the shards with zstd; they are unpacked into the cache when they are first used.
+    #[arg(long)]
+    compress: bool,
+}
+
+/// Makes a corpus of XLNet's records.
+pub fn run(args: &ImportRecordsArgs, out: &Output) -> Result<CorpusInfo, Failure> {
+    let import = RecordImport {
+        folder: args.folder.clone(),
+        passes: args.pass.clone(),
+        tokenizer: Tokenizer::load(&args.tokenizer)?,
+        output: args.output.clone(),
+        compress: args.compress,
+    };
+    let progress = BuildProgress::new(out);
+    let info = import_records(&import, &progress)?;
+    drop(progress);
+    out.line("sentences are not in the records: each document counts as one");
+    Ok(info)
+}
