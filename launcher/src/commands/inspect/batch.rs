@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_configs::{Config, DataOrder, ObjectiveKind};
-use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, Pairs, Split, Tokenizer};
+use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, Pairs, RecordLanes, Split, Tokenizer};
 use segue_trainer::engine::{Sources, open_lanes};
 use segue_trainer::report::MaskChart;
 use serde_json::{Value, json};
@@ -51,9 +51,8 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
         let message = "data.corpus is not set; add data.corpus=FOLDER to the command or the recipe";
         return Err(Failure::new(78, message));
     }
-    let sources = Sources::open(&config)?;
-    let tokenizer = sources.tokenizer()?;
-    let read = read(&config, &sources, args, out)?;
+    let read = read(&config, args, out)?;
+    let tokenizer = read.tokenizer.as_ref();
     let head = json!({
         "step": args.step, "lane": args.lane, "order": config.data.order, "corpus": read.corpus,
         "pass": read.begin.epoch, "offset": read.begin.offset, "restarts": read.batch.restarts[0],
@@ -69,13 +68,13 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
     ));
     let body = match &read.batch.pairs {
         Some(pairs) => {
-            show_pairs(&Sequence::new(&read.batch, pairs, &config, &tokenizer), &config, args, out)?
+            show_pairs(&Sequence::new(&read.batch, pairs, &config, tokenizer), &config, args, out)?
         }
         None if args.svg.is_some() => {
             let message = "--svg draws who sees whom in sequences of pairs; this lane reads a plain stream";
             return Err(Failure::new(64, message));
         }
-        None => show_stream(&read.batch, &tokenizer, out),
+        None => show_stream(&read.batch, tokenizer, out),
     };
     Ok(merged(head, body))
 }
@@ -98,42 +97,53 @@ struct Read {
     batch: Batch,
     begin: LaneCursor,
     corpus: PathBuf,
+    /// Records come without one.
+    tokenizer: Option<Tokenizer>,
 }
 
 /// Pairs are found by arithmetic; other orders are read through up to the step.
-fn read(config: &Config, sources: &Sources, args: &BatchArgs, out: &Output) -> Result<Read, Failure> {
+fn read(config: &Config, args: &BatchArgs, out: &Output) -> Result<Read, Failure> {
     let range = args.lane..args.lane + 1;
+    if config.data.order == DataOrder::Records {
+        let lanes = RecordLanes::open(config)?;
+        let begin = lanes.cursor(args.lane, args.step);
+        let batch = lanes.batch(range, &[begin], args.step)?;
+        return Ok(Read { batch, begin, corpus: PathBuf::from(&config.data.corpus), tokenizer: None });
+    }
+    let sources = Sources::open(config)?;
+    let tokenizer = Some(sources.tokenizer()?);
     if config.data.order == DataOrder::Pairs {
         let lanes = PairLanes::open(config, sources.corpora(), Split::Train)?;
         let begin = lanes.cursor(args.lane, args.step);
         let batch = lanes.batch(range, &[begin], args.step)?;
-        return Ok(Read { batch, begin, corpus: sources.corpora()[lanes.corpus_of(args.lane)].dir().into() });
+        let corpus = sources.corpora()[lanes.corpus_of(args.lane)].dir().into();
+        return Ok(Read { batch, begin, corpus, tokenizer });
     }
-    let lanes = open_lanes(config, sources)?;
+    let lanes = open_lanes(config, &sources)?;
     let bar = out.progress(args.step, Unit::Steps, "read");
-    let mut before = LaneCursor::default();
-    let mut batch = lanes.batch(range.clone(), &[before], 1)?;
+    let mut begin = LaneCursor::default();
+    let mut batch = lanes.batch(range.clone(), &[begin], 1)?;
     for step in 2..=args.step {
-        before = batch.cursors_after[0];
-        batch = lanes.batch(range.clone(), &[before], step)?;
+        begin = batch.cursors_after[0];
+        batch = lanes.batch(range.clone(), &[begin], step)?;
         bar.set(step);
     }
-    // A lane that begins again says so in where it goes on.
+    // A stream that begins again says so in where it goes on.
     let after = batch.cursors_after[0];
-    let begin = if after.epoch > before.epoch {
-        LaneCursor { epoch: after.epoch, ..LaneCursor::default() }
-    } else {
-        before
-    };
-    Ok(Read { batch, begin, corpus: sources.first().dir().into() })
+    if config.data.order == DataOrder::Stream && after.epoch > begin.epoch {
+        begin = LaneCursor { epoch: after.epoch, ..LaneCursor::default() };
+    }
+    Ok(Read { batch, begin, corpus: sources.first().dir().into(), tokenizer })
 }
 
-fn piece(tokenizer: &Tokenizer, id: i64) -> String {
-    u32::try_from(id).ok().and_then(|id| tokenizer.token(id)).unwrap_or_else(|| format!("#{id}"))
+/// A token as the vocabulary has it, or its id.
+fn piece(tokenizer: Option<&Tokenizer>, id: i64) -> String {
+    let token = u32::try_from(id).ok().and_then(|id| tokenizer?.token(id));
+    token.unwrap_or_else(|| format!("#{id}"))
 }
 
 /// Prints inputs and what follows each.
-fn show_stream(batch: &Batch, tokenizer: &Tokenizer, out: &Output) -> Value {
+fn show_stream(batch: &Batch, tokenizer: Option<&Tokenizer>, out: &Output) -> Value {
     let texts = |ids: &[i64]| ids.iter().map(|id| piece(tokenizer, *id)).collect::<Vec<_>>();
     let (inputs, targets) = (texts(&batch.inputs), texts(&batch.targets));
     for (i, input) in inputs.iter().enumerate() {
@@ -161,7 +171,7 @@ struct Sequence<'a> {
 }
 
 impl<'a> Sequence<'a> {
-    fn new(batch: &'a Batch, pairs: &'a Pairs, config: &Config, tokenizer: &Tokenizer) -> Self {
+    fn new(batch: &'a Batch, pairs: &'a Pairs, config: &Config, tokenizer: Option<&Tokenizer>) -> Self {
         let reused = config.model.xlnet().map_or(0, |model| model.reused(batch.segment));
         let real = pairs.weights.iter().filter(|weight| **weight > 0.0).count();
         let targets: Vec<usize> = pairs.positions[..real].iter().map(|place| *place as usize).collect();
