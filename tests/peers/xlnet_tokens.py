@@ -6,14 +6,16 @@
 
 CASES names a tokenizer folder (`folder`, with spiece.model), `lower_case`, and `lines`, each with `text` and the `ids` that
 Segue gives. Every id has to be the same. Lines under `ordinary` (no special tokens in the text) are also given to
-AutoTokenizer.from_pretrained(folder); there, too, every id has to be the same. Prints one JSON object, with how often
-transformers' own XLNetTokenizer differs. Exits 1 where an id differs, 2 where the packages are not installed.
+AutoTokenizer.from_pretrained(folder); there, too, ids have to be the same, but for numbers before a comma: their second
+segmentation cannot be said in a tokenizer.json, and one line in 200 may differ by it. Prints one JSON object, with how
+often transformers' own XLNetTokenizer differs. Exits 1 where an id differs, 2 where the packages are not installed.
 
 With --golden it fills in the ids of FIXTURE, a list of objects with `text`, by the reference's steps: `cased`, `uncased`.
 """
 
 import json
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
@@ -26,6 +28,8 @@ try:
 except ImportError as error:
     print(f"{error}: run scripts/peers.sh, then this script with the interpreter it names", file=sys.stderr)
     sys.exit(2)
+
+EXCUSED_SHARE = 200
 
 
 class Reference:
@@ -98,6 +102,8 @@ def compare(path):
         plain_differs += plain.encode(text, add_special_tokens=False) != ours
     pair = auto("a", "b")
     special = [auto.sep_token_id, auto.cls_token_id, auto.pad_token_id, auto.mask_token_id, auto.padding_side]
+    excused = [line for line in wrong_auto if re.search(r"\d,", line["text"])]
+    holds = not wrong and len(excused) == len(wrong_auto) and len(excused) <= ordinary // EXCUSED_SHARE
     print(json.dumps({
         "transformers": transformers.__version__, "sentencepiece": sentencepiece.__version__,
         "lines": len(cases["lines"]), "ordinary": ordinary,
@@ -105,7 +111,7 @@ def compare(path):
         "pair_segments": pair["token_type_ids"], "special": special,
         "examples": wrong[:3] + wrong_auto[:3],
     }))
-    sys.exit(1 if wrong or wrong_auto else 0)
+    sys.exit(0 if holds else 1)
 
 
 if sys.argv[1:2] == ["--golden"] and len(sys.argv) == 4:

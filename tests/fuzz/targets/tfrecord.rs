@@ -18,7 +18,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 });
 
 fn as_record(payload: &[u8]) -> Vec<u8> {
-    let masked = |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes();
+    let masked =
+        |bytes: &[u8]| crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xA282_EAD8).to_le_bytes();
     let length = (payload.len() as u64).to_le_bytes();
     [&length[..], &masked(&length), payload, &masked(payload)].concat()
 }
