@@ -31,7 +31,7 @@ pub use corpus::{
 pub use error::DataError;
 pub use lanes::{
     Batch, Documents, EvalBatch, EvalLanes, LaneCursor, Lanes, PADDING_ID, PairLanes, PairOptions,
-    PairSource, Pairs, RecordRow, RecordSteps, Segments, SentenceLanes, StreamLanes,
+    PairSource, Pairs, RecordLanes, RecordRow, RecordSteps, Segments, SentenceLanes, StreamLanes,
 };
 pub use prefetch::Prefetcher;
 pub use preset::Preset;

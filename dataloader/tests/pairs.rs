@@ -1,5 +1,7 @@
 //! Sequences of pairs, against the reference's rules written down a second time over plain lists.
 
+#[path = "scratch/pairs.rs"]
+mod naive;
 mod scratch;
 
 use std::fs;
@@ -95,104 +97,11 @@ fn piece(stream: usize, streams: usize, reversed: bool) -> (Vec<i64>, Vec<bool>)
     (tokens, flags)
 }
 
-/// Segments A and B as (begin, end) each, and the label, by the rule of spec 2.8.
-fn naive_segments(flags: &[bool], begin: usize, total: usize, draws: &mut Draws) -> ([usize; 4], bool) {
-    let mut end = begin + 1;
-    let mut cuts = Vec::new();
-    while end < flags.len() {
-        if flags[end] != flags[end - 1] {
-            if end - begin >= total {
-                break;
-            }
-            cuts.push(end);
-        }
-        end += 1;
-    }
-    let follows = !cuts.is_empty() && draws.uniform() >= 0.5;
-    let mut a_end = if cuts.is_empty() { end } else { cuts[draws.below(cuts.len() as u64) as usize] };
-    let (mut b_begin, mut b_end) = (a_end, end);
-    if !follows {
-        let length = total.saturating_sub(a_end - begin).max(1);
-        b_begin = draws.below((flags.len() - length) as u64) as usize;
-        b_end = b_begin + length;
-        while b_begin > 0 && flags[b_begin - 1] == flags[b_begin] {
-            b_begin -= 1;
-        }
-        while b_end < flags.len() - 1 && flags[b_end - 1] == flags[b_end] {
-            b_end += 1;
-        }
-    }
-    while a_end - begin + b_end - b_begin > total {
-        if a_end - begin > b_end - b_begin {
-            a_end -= 1;
-        } else {
-            b_end -= 1;
-        }
-    }
-    ([begin, a_end, b_begin, b_end], follows)
-}
-
 /// Whether a byte-level piece begins a word.
 fn begins_word(token: i64) -> bool {
     let piece = TEXT.tokenizer.token(token as u32).unwrap();
     let alone = piece.chars().count() == 1 && piece.chars().all(|c| c.is_ascii_punctuation());
     piece.starts_with('Ġ') || piece.starts_with('Ċ') || piece.starts_with('<') || alone
-}
-
-/// Chosen tokens of a part by the rule of spec 2.7, for spans of up to 5 and 1 of 6 tokens.
-fn naive_spans(part: &[i64], reversed: bool, words: bool, goal: usize, draws: &mut Draws) -> Vec<bool> {
-    let mut text = part.to_vec();
-    if reversed {
-        text.reverse();
-    }
-    let mut mask = vec![false; text.len()];
-    let (mut at, mut count) = (0, 0);
-    while at < text.len() && count < goal {
-        let mut n = 1;
-        let (drawn, whole) = (draws.uniform(), (1..=5).map(|n| 1.0 / n as f64).sum::<f64>());
-        while n < 5 && (1..=n).map(|n| 1.0 / n as f64 / whole).sum::<f64>() <= drawn {
-            n += 1;
-        }
-        let n = n.min(goal - count);
-        let left = draws.below(6 * n as u64) as usize;
-        let mut begin = at + left;
-        while begin < text.len() && !begins_word(text[begin]) {
-            begin += 1;
-        }
-        if begin >= text.len() {
-            break;
-        }
-        let (mut end, mut grams) = (begin + 1, 1);
-        while end < text.len() {
-            // The reference looks at the begin, which is the begin of a word.
-            if begins_word(text[if words { end } else { begin }]) {
-                grams += 1;
-                if grams > n {
-                    break;
-                }
-            }
-            end += 1;
-        }
-        if end >= text.len() {
-            break;
-        }
-        // Whole words may be more pieces than are wanted still.
-        end = end.min(begin + goal - count);
-        mask[begin..end].fill(true);
-        count += end - begin;
-        at = end + 6 * n - left;
-    }
-    while count < goal {
-        let place = draws.below(text.len() as u64) as usize;
-        if !mask[place] {
-            mask[place] = true;
-            count += 1;
-        }
-    }
-    if reversed {
-        mask.reverse();
-    }
-    mask
 }
 
 /// What one row of a batch should be: inputs, segments, label and places of the targets.
@@ -209,7 +118,7 @@ fn naive_row(
     let key = [stream as u64, u64::from(reversed), pass, offset as u64];
     let mut draws = Draws::new(config.train.seed, Purpose::Pairs, &key);
     let ([a, a_end, b, b_end], follows) =
-        naive_segments(&flags, offset + reused, segment - reused - 3, &mut draws);
+        naive::segments(&flags, offset + reused, segment - reused - 3, &mut draws);
     let (sep, cls) = (TEXT.id("<sep>"), TEXT.id("<cls>"));
     let inputs =
         [&text[offset..offset + reused], &text[a..a_end], &[sep], &text[b..b_end], &[sep, cls]].concat();
@@ -219,8 +128,9 @@ fn naive_row(
     let mut draws = Draws::new(config.train.seed, Purpose::Spans, &key);
     let words = config.pairs.spans == segue_configs::SpanKind::Words;
     let goal = config.targets_per_lane();
-    let mut chosen = naive_spans(&inputs[..reused], reversed, words, goal - goal / 2, &mut draws);
-    chosen.extend(naive_spans(&inputs[reused..], reversed, words, goal / 2, &mut draws));
+    let mut chosen =
+        naive::spans(&inputs[..reused], reversed, words, goal - goal / 2, begins_word, &mut draws);
+    chosen.extend(naive::spans(&inputs[reused..], reversed, words, goal / 2, begins_word, &mut draws));
     let text_only = |place: &usize| chosen[*place] && inputs[*place] != sep && inputs[*place] != cls;
     let places = (0..segment).filter(text_only).map(|place| place as i64).collect();
     (inputs, segments, follows, places)

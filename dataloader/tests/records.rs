@@ -8,7 +8,10 @@ use std::fs;
 use std::path::Path;
 
 use scratch::{tokens_of, tree};
-use segue_dataloader::{Corpus, DataError, RecordImport, RecordSteps, Split, Tokenizer, import_records};
+use segue_dataloader::{
+    Corpus, DataError, LaneCursor, Lanes, RecordImport, RecordLanes, RecordSteps, Split, Tokenizer,
+    import_records,
+};
 use writer::Recipe;
 
 fn recipe(rows: usize, cores: usize, bi_data: bool) -> Recipe {
@@ -190,4 +193,117 @@ fn an_import_is_the_same_every_time_and_needs_an_empty_folder() {
     import(&folder.path().join("tfrecords"), &second, &[0]).unwrap();
     assert!(tree(&first) == tree(&second));
     assert_eq!(import(folder.path(), &first, &[]).unwrap_err().exit_code(), 73);
+}
+
+/// Lanes over a folder with these keys besides those of [`recipe`].
+fn lanes(folder: &Path, keys: &[&str]) -> Result<RecordLanes, DataError> {
+    let mut all: Vec<String> = [
+        "model.model_type=xlnet",
+        "data.order=records",
+        "train.segment=32",
+        "model.reuse_len=16",
+        "pairs.num_predict=5",
+        "train.lanes=8",
+        "train.micro_batch=4",
+    ]
+    .map(String::from)
+    .to_vec();
+    all.push(format!("data.corpus={}", folder.display()));
+    all.extend(keys.iter().map(|key| key.to_string()));
+    RecordLanes::open(&segue_configs::load(None, &all).unwrap().config)
+}
+
+/// The two halves of a micro-batch read the same text in both directions, however many cores the files were made for.
+#[test]
+fn x13_records_of_any_number_of_cores_give_right_micro_batches() {
+    for cores in [1, 2, 4] {
+        let recipe = recipe(8, cores, true);
+        let folder = tempfile::tempdir().unwrap();
+        let text = text(4000);
+        let steps = recipe.write(folder.path(), "train", 0, 0, &text);
+        let lanes = lanes(folder.path(), &[]).unwrap();
+        assert_eq!(lanes.steps_per_pass(3), steps);
+        let pieces: Vec<&[u32]> = text.chunks(1000).collect();
+        let cursors: Vec<LaneCursor> = (0..8).map(|lane| lanes.cursor(lane, 3)).collect();
+        let batch = lanes.batch(0..8, &cursors, 3).unwrap();
+        let pairs = batch.pairs.as_ref().unwrap();
+        assert_eq!(pairs.reversed, [false, false, true, true, false, false, true, true]);
+        for (lane, piece) in [0, 1, 0, 1, 2, 3, 2, 3].into_iter().enumerate() {
+            let mut piece: Vec<i64> = pieces[piece].iter().map(|id| *id as i64).collect();
+            if pairs.reversed[lane] {
+                piece.reverse();
+            }
+            assert_eq!(batch.inputs[lane * 32..][..16], piece[32..48], "{cores} cores, lane {lane}");
+        }
+    }
+}
+
+#[test]
+fn rows_of_records_become_rows_of_a_batch() {
+    let recipe = recipe(8, 2, true);
+    let folder = tempfile::tempdir().unwrap();
+    let text = text(4000);
+    let (first, second) = (
+        recipe.write(folder.path(), "train", 0, 0, &text),
+        recipe.write(folder.path(), "train", 1, 0, &text[..2000]),
+    );
+    let (lanes, rows) =
+        (lanes(folder.path(), &[]).unwrap(), RecordSteps::open(folder.path(), "train", &[]).unwrap());
+    let mut cursors = vec![LaneCursor::default(); 8];
+    let all = first + second;
+    let mut ranks = Vec::new();
+    for step in 1..=2 * all {
+        let batch = lanes.batch(0..8, &cursors, step).unwrap();
+        let found: Vec<LaneCursor> = (0..8).map(|lane| lanes.cursor(lane, step)).collect();
+        assert_eq!(batch, lanes.batch(0..8, &found, step).unwrap());
+        let place = (step - 1) % all;
+        for lane in 0..8 {
+            // Two cores of four rows each: micro-batches of four are laid out like that already.
+            let read = rows.row(lane, place).unwrap();
+            let pairs = batch.pairs.as_ref().unwrap();
+            assert_eq!(batch.inputs[lane * 32..][..32], read.input);
+            assert_eq!(pairs.segments[lane * 32..][..32], read.seg_id);
+            assert_eq!(pairs.follows[lane], read.label == 1);
+            let targets: Vec<i64> = (0..32).filter(|i| read.is_masked[*i as usize]).collect();
+            assert_eq!(pairs.positions[lane * 5..][..5], targets);
+        }
+        // Text breaks off where a file begins.
+        assert_eq!(batch.restarts, [place == 0 || place == first; 8]);
+        ranks.push(batch.pairs.unwrap().ranks);
+        cursors = batch.cursors_after;
+    }
+    assert_eq!(cursors[0].epoch, 1);
+    // The same rows in another order.
+    assert_ne!(ranks[0], ranks[all as usize]);
+}
+
+#[test]
+fn more_lanes_than_rows_share_the_files() {
+    let recipe = recipe(4, 1, false);
+    let folder = tempfile::tempdir().unwrap();
+    let counts: Vec<u64> = (0..5)
+        .map(|task| recipe.write(folder.path(), "train", task, 0, &text(1000 + 100 * task as usize)))
+        .collect();
+    let keys = ["pairs.bidirectional=false", "train.lanes=8", "train.micro_batch=8"];
+    let lanes = lanes(folder.path(), &keys).unwrap();
+    let per_host = [counts[..2].iter().sum::<u64>(), counts[2..].iter().sum()];
+    assert_eq!([lanes.steps_per_pass(3), lanes.steps_per_pass(4)], per_host);
+}
+
+#[test]
+fn records_that_do_not_fit_the_configuration_say_which_key_to_set() {
+    let folder = tempfile::tempdir().unwrap();
+    recipe(8, 2, true).write(folder.path(), "train", 0, 0, &text(4000));
+    for (keys, said) in [
+        (&["train.segment=40"][..], "seq_len 32, and train.segment is 40; set train.segment=32"),
+        (&["model.reuse_len=8"], "set model.reuse_len=16"),
+        (&["pairs.bidirectional=false"], "set pairs.bidirectional=true"),
+        (&["pairs.num_predict=4"], "set pairs.num_predict=5"),
+        (&["train.lanes=4"], "set train.lanes to 8"),
+        (&["train.lanes=16"], "multiple of it up to 8"),
+    ] {
+        let error = lanes(folder.path(), keys).unwrap_err();
+        assert!(error.to_string().contains(said), "{keys:?}: {error}");
+        assert_eq!(error.exit_code(), 65);
+    }
 }

@@ -16,7 +16,7 @@ use crate::error::DataError;
 
 pub use documents::Documents;
 pub use eval::{EvalBatch, EvalLanes, PADDING_ID};
-pub use pairs::{PairLanes, PairOptions, PairSource};
+pub use pairs::{PairLanes, PairOptions, PairSource, RecordLanes};
 pub use records::{RecordRow, RecordSteps};
 pub use segments::Segments;
 pub use sentences::SentenceLanes;

@@ -1,7 +1,8 @@
 //! Protocols that look at a trained model, beyond the perplexity of a split: sliding windows, the cost of
 //! a token, relative effective context length, dynamic evaluation, samples of text. All of them run in one
-//! process and leave the model as they found it.
+//! process and leave the model as they found it. One needs no model: which dependencies training covers.
 
+mod coverage;
 mod dynamic;
 mod fit;
 mod loss_cache;
@@ -12,6 +13,7 @@ mod sliding;
 mod speed;
 mod windows;
 
+pub use coverage::{Coverage, Covered, Factorised, MAX_ORDERS};
 pub use dynamic::{DynamicOptions, GradientStatistics, Rule, dynamic_evaluation, gradient_statistics};
 pub use fit::{LineFit, fit_line};
 pub use loss_cache::{LossCache, weights_fingerprint};

@@ -120,7 +120,7 @@ impl LineChart {
         }
         draw_x_axis(drawing, x, (LEFT, right), bottom, &self.x_label);
         drawing.line((LEFT, TOP), (LEFT, bottom), INK, 1.0);
-        drawing.upright((18.0, TOP + PLOT_HEIGHT / 2.0), &self.y_label);
+        drawing.upright((18.0, TOP + PLOT_HEIGHT / 2.0), Anchor::Middle, &self.y_label);
         drawing.title((LEFT + PLOT_WIDTH / 2.0, TOP / 2.0), &self.title);
     }
 

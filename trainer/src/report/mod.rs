@@ -4,6 +4,7 @@
 mod ablation;
 mod chart;
 mod interval_chart;
+mod mask_chart;
 mod metrics;
 mod statistics;
 mod svg;
@@ -12,6 +13,7 @@ mod tensorboard;
 pub use ablation::{CellResult, Check, Row, Summary, Verdict};
 pub use chart::{LineChart, Point, Series};
 pub use interval_chart::IntervalChart;
+pub use mask_chart::MaskChart;
 pub use metrics::MetricsFile;
 pub use statistics::{Interval, student_t_975};
 pub use tensorboard::EventFile;

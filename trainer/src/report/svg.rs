@@ -71,6 +71,15 @@ impl Drawing {
         ));
     }
 
+    /// Filled rectangles of one colour: left, top, width and height of each.
+    pub(super) fn blocks(&mut self, blocks: &[[f64; 4]], colour: &str) {
+        let path: Vec<String> = blocks
+            .iter()
+            .map(|[x, y, width, height]| format!("M{x:.1} {y:.1}h{width:.1}v{height:.1}h-{width:.1}z"))
+            .collect();
+        self.push(format_args!(r#"<path d="{}" fill="{colour}"/>"#, path.concat()));
+    }
+
     /// A text, its middle at the height of `at`.
     pub(super) fn text(&mut self, at: (f64, f64), anchor: Anchor, text: &str) {
         self.write_text(at, anchor, FONT_PIXELS, "", text);
@@ -82,9 +91,9 @@ impl Drawing {
     }
 
     /// A text that reads upwards.
-    pub(super) fn upright(&mut self, at: (f64, f64), text: &str) {
+    pub(super) fn upright(&mut self, at: (f64, f64), anchor: Anchor, text: &str) {
         let turn = format!(r#" transform="rotate(-90 {:.1} {:.1})""#, at.0, at.1);
-        self.write_text(at, Anchor::Middle, FONT_PIXELS, &turn, text);
+        self.write_text(at, anchor, FONT_PIXELS, &turn, text);
     }
 
     fn write_text(&mut self, at: (f64, f64), anchor: Anchor, size: f64, more: &str, text: &str) {

@@ -83,27 +83,9 @@ impl View<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::corpus::{Boundaries, Dtype, TokenStream};
-    use crate::shard::{MappedIndex, MappedShard, ShardWriter};
     use proptest::prelude::*;
 
     const EOD: i64 = 9;
-
-    /// A corpus of these tokens whose sentences begin at `starts`.
-    fn source(tokens: &[u8], starts: &[u32], folder: &std::path::Path) -> PairSource {
-        let stem = folder.join("shard");
-        let mut writer = ShardWriter::create(stem.clone(), Dtype::U16).unwrap();
-        let payload: Vec<u8> = tokens.iter().flat_map(|token| [*token, 0]).collect();
-        writer.append(&payload, &[], starts).unwrap();
-        writer.finish(false).unwrap();
-        let shard = MappedShard::open(&stem.with_extension("bin")).unwrap();
-        let index = MappedIndex::open(&stem.with_extension("idx")).unwrap();
-        PairSource {
-            stream: TokenStream::new(vec![shard], 0, 0),
-            sentences: Boundaries::sentences(vec![(tokens.len() as u64, index)]),
-            weight: 1.0,
-        }
-    }
 
     proptest! {
         /// Against a list of flags that flip at each sentence, as the reference has them; `<eod>` is a sentence.
@@ -127,7 +109,7 @@ mod tests {
             };
             let folder = tempfile::tempdir().unwrap();
             let list: Vec<u32> = starts.iter().map(|start| *start as u32).collect();
-            let source = source(&tokens, &list, folder.path());
+            let source = PairSource::of_tokens(&tokens, &list, folder.path());
             let piece = Piece { source: 0, start: from as u64, len: len as u64 };
             for reversed in [false, true] {
                 let view = View { source: &source, piece, reversed, eod: Some(EOD) };

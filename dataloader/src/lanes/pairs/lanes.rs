@@ -163,3 +163,67 @@ impl Lanes for PairLanes {
         Ok(batch)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::pairs::options::{Layout, Spans, Task};
+    use proptest::prelude::*;
+    use segue_configs::SpanKind;
+
+    /// Lanes over nothing but these tokens, with SEP 1, CLS 2 and mask 3.
+    fn lanes(source: PairSource, lanes: usize, bidirectional: bool, layout: Layout, seed: u64) -> PairLanes {
+        let spans = Spans { kind: SpanKind::Words, mask_beta: 1, mask_alpha: 6, longest: 5 };
+        let (task, draws) = (Task::Permutation, MaskDraws::Fresh);
+        let micro_batch = lanes;
+        let options = PairOptions { lanes, micro_batch, seed, bidirectional, draws, layout, spans, task };
+        let sources = vec![source];
+        PairLanes {
+            pieces: cut(&sources, options.streams(), lanes, layout.segment).unwrap(),
+            sampler: SpanSampler::new(spans),
+            arrangement: Arrangement { layout, task, symbols: Symbols::plain(60), seed },
+            sources,
+            options,
+        }
+    }
+
+    proptest! {
+        /// Whatever the corpus: sequences are made of what stands in the lane's piece, and of nothing else.
+        #[test]
+        fn any_tiny_corpus_gives_sequences_of_its_own_text(
+            reused in 1usize..12, rest in 4usize..24, streams in 1usize..4, spare in 0usize..40,
+            flips in proptest::collection::vec(any::<bool>(), 250), bidirectional: bool, seed: u64, step in 1u64..60,
+        ) {
+            let segment = reused + rest;
+            // No token occurs twice in a piece of at most 50, so that places can be told from tokens.
+            let len = (segment + spare).min(50).max(segment) * streams;
+            let text: Vec<u8> = (0..len).map(|place| 4 + (place % 50) as u8).collect();
+            let starts: Vec<u32> = (0..len as u32).filter(|place| flips[*place as usize]).collect();
+            let folder = tempfile::tempdir().unwrap();
+            let source = PairSource::of_tokens(&text, &starts, folder.path());
+            let layout = Layout { segment, reuse_len: reused, perm_size: 0, targets: reused.min(rest) };
+            let count = if bidirectional { 2 * streams } else { streams };
+            let lanes = lanes(source, count, bidirectional, layout, seed);
+            let cursors: Vec<LaneCursor> = (0..count).map(|lane| lanes.cursor(lane, step)).collect();
+            let batch = lanes.batch(0..count, &cursors, step).unwrap();
+            for (lane, cursor) in cursors.iter().enumerate() {
+                let row = &batch.inputs[lane * segment..][..segment];
+                let segments = &batch.pairs.as_ref().unwrap().segments[lane * segment..][..segment];
+                let (stream, reversed) = lanes.options.stream_of(lane);
+                let mut piece = text[stream * len / streams..][..len / streams].to_vec();
+                if reversed {
+                    piece.reverse();
+                }
+                let a_end = segments.iter().position(|segment| *segment == 1).unwrap() - 1;
+                let holds = |part: &[i64], at: usize| {
+                    part.iter().zip(&piece[at..]).all(|(token, own)| *token == i64::from(*own))
+                };
+                prop_assert!(holds(&row[..a_end], cursor.offset as usize));
+                let b = &row[a_end + 1..segment - 2];
+                let anywhere = (0..=piece.len() - b.len()).any(|at| holds(b, at));
+                prop_assert!(anywhere, "{:?} is not in {:?}", b, piece);
+                prop_assert_eq!((row[a_end], row[segment - 2], row[segment - 1]), (1, 1, 2));
+            }
+        }
+    }
+}

@@ -21,6 +21,28 @@ impl PairSource {
     }
 }
 
+#[cfg(test)]
+impl PairSource {
+    /// A corpus of these tokens whose sentences begin at `starts`.
+    pub(super) fn of_tokens(tokens: &[u8], starts: &[u32], folder: &std::path::Path) -> PairSource {
+        use crate::corpus::Dtype;
+        use crate::shard::{MappedIndex, MappedShard, ShardWriter};
+
+        let stem = folder.join("shard");
+        let mut writer = ShardWriter::create(stem.clone(), Dtype::U16).unwrap();
+        let payload: Vec<u8> = tokens.iter().flat_map(|token| [*token, 0]).collect();
+        writer.append(&payload, &[], starts).unwrap();
+        writer.finish(false).unwrap();
+        let shard = MappedShard::open(&stem.with_extension("bin")).unwrap();
+        let index = MappedIndex::open(&stem.with_extension("idx")).unwrap();
+        PairSource {
+            stream: TokenStream::new(vec![shard], 0, 0),
+            sentences: Boundaries::sentences(vec![(tokens.len() as u64, index)]),
+            weight: 1.0,
+        }
+    }
+}
+
 /// The part of a corpus that a stream reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {

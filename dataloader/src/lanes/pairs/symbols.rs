@@ -48,6 +48,20 @@ impl Symbols {
         })
     }
 
+    /// The ids that XLNet's reference has in its code, of a vocabulary that is not at hand: 0 to 8 are special. Words
+    /// are not told.
+    pub(crate) fn of_reference(vocab_size: i64) -> Symbols {
+        let (sep, cls, mask, eod, first) = (4, 3, 6, 7, 9);
+        Symbols {
+            sep,
+            cls,
+            mask,
+            eod: Some(eod),
+            word_starts: Vec::new(),
+            ordinary: (first..vocab_size).collect(),
+        }
+    }
+
     /// A vocabulary for tests: SEP 1, CLS 2, mask 3; even ids begin words.
     #[cfg(test)]
     pub(super) fn plain(tokens: i64) -> Symbols {

@@ -1,5 +1,6 @@
 //! `segue eval`: perplexity of a split, and other protocols below it, one file each.
 
+mod coverage;
 mod dynamic;
 mod recl;
 mod sliding;
@@ -85,6 +86,8 @@ enum Protocol {
     Recl(recl::ReclArgs),
     /// Evaluate while the model adapts to the text.
     Dynamic(dynamic::DynamicArgs),
+    /// Count which dependencies between tokens BERT's, XLNet's and left-to-right training cover.
+    Coverage(coverage::CoverageArgs),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -138,6 +141,7 @@ pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<
         (Some(Protocol::Speed(args)), _) => speed::run(args, out),
         (Some(Protocol::Recl(args)), _) => recl::run(args, out),
         (Some(Protocol::Dynamic(args)), _) => dynamic::run(args, out),
+        (Some(Protocol::Coverage(args)), _) => coverage::run(args, out),
         (None, Some(model)) => run_split(&model, args, comm, out),
         (None, None) => Err(Failure::new(USAGE, "give --model")),
     }

@@ -1,3 +1,7 @@
+//! `segue inspect`: what is in a file, and what a run reads.
+
+mod batch;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -18,6 +22,8 @@ pub struct InspectArgs {
 enum What {
     /// List the variables of a checkpoint of any format that `segue convert` reads.
     Checkpoint(CheckpointArgs),
+    /// Show what a lane reads at a step: tokens, targets, order and who sees whom.
+    Batch(batch::BatchArgs),
 }
 
 #[derive(Args)]
@@ -27,9 +33,16 @@ struct CheckpointArgs {
     path: PathBuf,
 }
 
-/// Prints name, type and shape of each variable.
+/// Looks at one thing.
 pub fn run(args: InspectArgs, out: &Output) -> Result<Value, Failure> {
-    let What::Checkpoint(args) = args.what;
+    match args.what {
+        What::Checkpoint(args) => checkpoint(&args, out),
+        What::Batch(args) => batch::run(&args, out),
+    }
+}
+
+/// Prints name, type and shape of each variable.
+fn checkpoint(args: &CheckpointArgs, out: &Output) -> Result<Value, Failure> {
     let listing = inspect(&args.path)?;
     let width = listing.variables.iter().map(|variable| variable.name.len()).max().unwrap_or(0);
     for variable in &listing.variables {
