@@ -219,6 +219,10 @@ impl Config {
 
     fn check_blend(&self) -> Result<(), ConfigError> {
         let d = &self.data;
+        if !d.tokenizer.is_empty() && d.order != DataOrder::Records {
+            let why = "a corpus has its own; this is for data.order = \"records\"";
+            return Err(out_of_range("data.tokenizer", &d.tokenizer, why));
+        }
         if d.corpora.is_empty() {
             return match d.weights.is_empty() {
                 true => Ok(()),

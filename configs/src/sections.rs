@@ -46,7 +46,7 @@ pub struct RunConfig {
 }
 
 /// `[data]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
     /// Corpus folder, as `segue data build` writes it, or for `order = "records"` a folder of the XLNet
@@ -57,21 +57,21 @@ pub struct DataConfig {
     /// How many lanes each of `corpora` gets, in proportion; as many numbers as corpora. Empty for their
     /// sizes.
     pub weights: Vec<f64>,
+    /// Corpus whose validation split is evaluated; empty for that of the corpus, or the first of `corpora`
+    /// that has one.
+    pub valid: String,
+    /// Folder of the tokenizer, where `corpus` is a folder of TFRecords: they hold none.
+    pub tokenizer: String,
     /// In which order lanes read it.
     pub order: DataOrder,
 }
 
-impl Default for DataConfig {
-    fn default() -> Self {
-        Self { corpus: String::new(), corpora: Vec::new(), weights: Vec::new(), order: DataOrder::Stream }
-    }
-}
-
 /// The order in which lanes read a corpus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum DataOrder {
     /// Each lane reads one contiguous piece.
+    #[default]
     Stream,
     /// Sentences in a new random order every epoch, packed one after the other into the lanes: for
     /// corpora whose sentences are shuffled anyway, like One Billion Word.

@@ -145,7 +145,7 @@ impl Workplace {
     pub fn pretrain_xlnet(&self, run: &str, overrides: &[&str]) -> Vec<String> {
         if !self.path("pairs").exists() {
             let options = ["--preset", "xlnet", "--tokenizer-kind", "bpe", "--vocab-size", "400"];
-            self.build("pairs", &[&options[..], &["--special", "<cls>,<sep>,<mask>"]].concat());
+            self.build("pairs", &[&options[..], &["--special", "<cls>,<sep>,<mask>,<eod>"]].concat());
         }
         self.train("tiny-xlnet.toml", "pairs", run, overrides)
     }

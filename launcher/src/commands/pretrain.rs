@@ -7,7 +7,7 @@ use clap::Args;
 use segue_cluster::Preemption;
 use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder};
-use segue_dataloader::Corpus;
+use segue_dataloader::{Tokenizer, TokenizerKind};
 use segue_trainer::engine::{Event, Outcome, Sources, Started, StepReport, pretrain};
 use segue_trainer::report::{EventFile, MetricsFile};
 use serde_json::{Value, json};
@@ -66,14 +66,14 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         }
     }
     let sources = Sources::open(&config)?;
-    config.model.fit_vocabulary(sources.first().vocab_size(), sources.tokenizer()?.eos_id())?;
+    config.model.fit_vocabulary(sources.tokenizer().vocab_size(), sources.tokenizer().eos_id())?;
     segue_trainer::libtorch::set_threads(config.train.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
     let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };
     start_log(run, comm.rank())?;
-    let mut reporter = Reporter::new(&config, comm, out, in_characters(sources.first()));
+    let mut reporter = Reporter::new(&config, comm, out, in_characters(sources.tokenizer()));
     let outcome =
         pretrain(&config, &sources, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
     let problem = reporter.finish();
@@ -85,8 +85,8 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
 }
 
 /// Whether tokens are characters or bytes, so that losses are told in bits per character.
-fn in_characters(corpus: &Corpus) -> bool {
-    ["byte", "char"].contains(&corpus.info().tokenizer.kind.as_str())
+fn in_characters(tokenizer: &Tokenizer) -> bool {
+    matches!(tokenizer.kind(), TokenizerKind::Byte | TokenizerKind::Char)
 }
 
 fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {

@@ -10,9 +10,12 @@ const STATE_VERSION: u32 = 1;
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 10] = [
+const FREE_KEYS: [&str; 13] = [
     "/run",
     "/data/corpus",
+    "/data/corpora",
+    "/data/valid",
+    "/data/tokenizer",
     "/log",
     "/eval",
     "/checkpoint",

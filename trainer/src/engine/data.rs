@@ -3,8 +3,8 @@
 use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder, DocumentEnd};
 use segue_dataloader::{
-    Batch as Tokens, Documents, Lanes, PairLanes, Pairs as TokenPairs, Segments, SentenceLanes, Split,
-    StreamLanes, TokenStream,
+    Batch as Tokens, Corpus, Documents, Lanes, PairLanes, Pairs as TokenPairs, RecordLanes, Segments,
+    SentenceLanes, Split, StreamLanes, TokenStream,
 };
 use tch::Tensor;
 use tch::kind::Element;
@@ -22,22 +22,34 @@ pub fn in_pairs(config: &Config) -> bool {
 
 /// The lanes of a run over its training split.
 pub fn open_lanes(config: &Config, sources: &Sources) -> Result<Box<dyn Lanes>, TrainError> {
-    if config.data.order == DataOrder::Pairs {
-        return Ok(Box::new(PairLanes::open(config, sources.corpora(), Split::Train)?));
+    match config.data.order {
+        DataOrder::Pairs => Ok(Box::new(PairLanes::open(config, sources.corpora(), Split::Train)?)),
+        DataOrder::Records => Ok(Box::new(RecordLanes::open(config)?)),
+        DataOrder::Sentences => sentence_lanes(config, &sources.corpora()[0]),
+        DataOrder::Stream => stream_lanes(config, &sources.corpora()[0]),
     }
-    let (train, corpus) = (&config.train, sources.first());
-    let stream = corpus.tokens(Split::Train)?;
+}
+
+fn segments(config: &Config) -> Segments {
+    let train = &config.train;
     let varlen = train.varlen.then_some(train.seed);
-    let segments = Segments { longest: train.segment, ext_len: train.ext_len, varlen };
-    if config.data.order == DataOrder::Sentences {
-        let eos = corpus.tokenizer()?.eos_id().ok_or_else(|| {
-            TrainError::Layout("data.order = \"sentences\" needs a tokenizer with an <eos> token".into())
-        })?;
-        let sentences = corpus.sentences(Split::Train)?;
-        let lanes = SentenceLanes::new(stream, sentences, train.lanes, segments, i64::from(eos), train.seed)?;
-        return Ok(Box::new(lanes));
-    }
-    let mut lanes = StreamLanes::new(stream, train.lanes, segments)?;
+    Segments { longest: train.segment, ext_len: train.ext_len, varlen }
+}
+
+fn sentence_lanes(config: &Config, corpus: &Corpus) -> Result<Box<dyn Lanes>, TrainError> {
+    let train = &config.train;
+    let eos = corpus.tokenizer()?.eos_id().ok_or_else(|| {
+        TrainError::Layout("data.order = \"sentences\" needs a tokenizer with an <eos> token".into())
+    })?;
+    let (stream, sentences) = (corpus.tokens(Split::Train)?, corpus.sentences(Split::Train)?);
+    let segments = segments(config);
+    let lanes = SentenceLanes::new(stream, sentences, train.lanes, segments, i64::from(eos), train.seed)?;
+    Ok(Box::new(lanes))
+}
+
+fn stream_lanes(config: &Config, corpus: &Corpus) -> Result<Box<dyn Lanes>, TrainError> {
+    let train = &config.train;
+    let mut lanes = StreamLanes::new(corpus.tokens(Split::Train)?, train.lanes, segments(config))?;
     if train.roll {
         lanes = lanes.rolled(train.seed);
     }
@@ -58,15 +70,15 @@ pub enum Validation {
         documents: Option<(Documents, DocumentEnd)>,
     },
     /// Read as sequences of pairs.
-    Pairs(PairValidation),
+    Pairs(Box<PairValidation>),
 }
 
 impl Validation {
     /// `None` where no corpus has a validation split.
     pub fn open(config: &Config, sources: &Sources) -> Result<Option<Self>, TrainError> {
-        let Some(corpus) = sources.validation() else { return Ok(None) };
+        let Some(corpus) = sources.valid() else { return Ok(None) };
         if in_pairs(config) {
-            return Ok(Some(Self::Pairs(PairValidation::open(config, corpus)?)));
+            return Ok(Some(Self::Pairs(Box::new(PairValidation::open(config, corpus)?))));
         }
         let policy = config.train.at_document_end;
         let documents = match policy {

@@ -188,7 +188,7 @@ impl<'a> Run<'a> {
             refused,
         }));
         let valid = Validation::open(config, sources)?;
-        let tokenizer = Arc::new(sources.tokenizer()?);
+        let tokenizer = Arc::new(sources.tokenizer().clone());
         let writer = Writer::start()?;
         Ok(Self { config, comm, engine, state, batches, valid, tokenizer, writer, stall: Duration::ZERO })
     }

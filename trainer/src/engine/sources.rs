@@ -1,14 +1,17 @@
 use std::path::Path;
 
-use segue_configs::Config;
-use segue_dataloader::{Corpus, Split, Tokenizer};
+use segue_configs::{Config, ConfigError, DataConfig, DataOrder};
+use segue_dataloader::{Corpus, RecordLanes, Split, Tokenizer};
 
 use crate::TrainError;
 
-/// The corpora of a run: one, or several that lanes share out among them.
+/// The text of a run: a corpus, several that lanes share out among them, or rows that the XLNet reference has
+/// prepared.
 #[derive(Debug)]
 pub struct Sources {
     corpora: Vec<Corpus>,
+    valid: Option<Corpus>,
+    tokenizer: Tokenizer,
     fingerprint: String,
 }
 
@@ -16,14 +19,23 @@ impl Sources {
     /// Opens what `[data]` names.
     pub fn open(config: &Config) -> Result<Self, TrainError> {
         let data = &config.data;
+        let valid = match data.valid.as_str() {
+            "" => None,
+            path => Some(Corpus::open(Path::new(path))?),
+        };
+        if data.order == DataOrder::Records {
+            return Self::of_records(config, valid);
+        }
         let named = if data.corpora.is_empty() { std::slice::from_ref(&data.corpus) } else { &data.corpora };
         let corpora: Result<Vec<Corpus>, _> =
             named.iter().map(|path| Corpus::open(Path::new(path))).collect();
-        Ok(Self::new(corpora?))
-    }
-
-    /// Corpora that are open already; at least one.
-    pub fn new(corpora: Vec<Corpus>) -> Self {
+        let corpora = corpora?;
+        let tokenizer = corpora[0].tokenizer()?;
+        let has_valid = |corpus: &&Corpus| corpus.info().splits.contains_key(&Split::Valid);
+        let valid = valid.or_else(|| corpora.iter().find(has_valid).cloned());
+        if let Some(valid) = &valid {
+            same_tokenizer(data, valid, &tokenizer)?;
+        }
         let fingerprint = match &corpora[..] {
             [one] => one.fingerprint().to_string(),
             several => {
@@ -31,31 +43,59 @@ impl Sources {
                 blake3::hash(all.join("\n").as_bytes()).to_hex().to_string()
             }
         };
-        Self { corpora, fingerprint }
+        Ok(Self { corpora, valid, tokenizer, fingerprint })
     }
 
-    /// The corpora in the order of the configuration.
+    fn of_records(config: &Config, valid: Option<Corpus>) -> Result<Self, TrainError> {
+        if config.data.tokenizer.is_empty() {
+            let why = "TFRecords hold no tokenizer; name the folder of the one they were made with";
+            return Err(out_of_range("data.tokenizer", "", why));
+        }
+        let tokenizer = Tokenizer::load(Path::new(&config.data.tokenizer))?;
+        let records = RecordLanes::open(config)?;
+        if tokenizer.vocab_size() != records.vocab_size() {
+            let why = format!(
+                "it has {} entries and the records were made with {}",
+                tokenizer.vocab_size(),
+                records.vocab_size()
+            );
+            return Err(out_of_range("data.tokenizer", &config.data.tokenizer, &why));
+        }
+        if let Some(valid) = &valid {
+            same_tokenizer(&config.data, valid, &tokenizer)?;
+        }
+        Ok(Self { corpora: Vec::new(), valid, tokenizer, fingerprint: records.fingerprint()? })
+    }
+
+    /// The corpora in the order of the configuration; none where records are read.
     pub fn corpora(&self) -> &[Corpus] {
         &self.corpora
     }
 
-    /// Names the text of the run: the corpus' fingerprint, or a hash of all of theirs.
+    /// Names the text of the run: the corpus' fingerprint, or a hash of what it consists of.
     pub fn fingerprint(&self) -> &str {
         &self.fingerprint
     }
 
-    /// The first corpus; the only one, but for sequences of pairs.
-    pub fn first(&self) -> &Corpus {
-        &self.corpora[0]
+    /// The tokenizer of all of it.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
     }
 
-    /// The tokenizer that all of them share.
-    pub fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
-        Ok(self.first().tokenizer()?)
+    /// The corpus whose validation split is evaluated.
+    pub(super) fn valid(&self) -> Option<&Corpus> {
+        self.valid.as_ref()
     }
+}
 
-    /// The first corpus that has a validation split.
-    pub(super) fn validation(&self) -> Option<&Corpus> {
-        self.corpora.iter().find(|corpus| corpus.info().splits.contains_key(&Split::Valid))
+fn same_tokenizer(data: &DataConfig, valid: &Corpus, tokenizer: &Tokenizer) -> Result<(), TrainError> {
+    if valid.tokenizer()?.fingerprint() == tokenizer.fingerprint() {
+        return Ok(());
     }
+    let why = "it was built with another tokenizer than the text to train on; build both with one";
+    Err(out_of_range("data.valid", &data.valid, why))
+}
+
+fn out_of_range(key: &'static str, value: &str, why: &str) -> TrainError {
+    ConfigError::OutOfRange { key, value: value.into(), why: why.into() }.into()
 }

@@ -111,7 +111,7 @@ fn read(config: &Config, args: &BatchArgs, out: &Output) -> Result<Read, Failure
         return Ok(Read { batch, begin, corpus: PathBuf::from(&config.data.corpus), tokenizer: None });
     }
     let sources = Sources::open(config)?;
-    let tokenizer = Some(sources.tokenizer()?);
+    let tokenizer = Some(sources.tokenizer().clone());
     if config.data.order == DataOrder::Pairs {
         let lanes = PairLanes::open(config, sources.corpora(), Split::Train)?;
         let begin = lanes.cursor(args.lane, args.step);
@@ -133,7 +133,7 @@ fn read(config: &Config, args: &BatchArgs, out: &Output) -> Result<Read, Failure
     if config.data.order == DataOrder::Stream && after.epoch > begin.epoch {
         begin = LaneCursor { epoch: after.epoch, ..LaneCursor::default() };
     }
-    Ok(Read { batch, begin, corpus: sources.first().dir().into(), tokenizer })
+    Ok(Read { batch, begin, corpus: sources.corpora()[0].dir().into(), tokenizer })
 }
 
 /// A token as the vocabulary has it, or its id.
