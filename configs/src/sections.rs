@@ -111,6 +111,8 @@ pub enum DocumentEnd {
 pub struct TrainConfig {
     /// Global steps of the whole run.
     pub steps: u64,
+    /// Model folder, checkpoint or run whose weights training begins with; empty for fresh ones.
+    pub init_from: String,
     /// Stop after this step with a checkpoint, schedule untouched; 0 for never.
     pub stop_at: u64,
     /// Seed of weights, dropout and data choices.
@@ -146,6 +148,7 @@ impl Default for TrainConfig {
     fn default() -> Self {
         Self {
             steps: 1000,
+            init_from: String::new(),
             stop_at: 0,
             seed: 1,
             lanes: 8,

@@ -20,5 +20,5 @@ pub use model_folder::{ModelFolder, load_language_model, load_xlnet};
 pub use publish::{find, find_and_set_aside, list};
 pub use state::{LossSum, TrainState};
 pub use tensors::{TensorFile, read_tensors, write_tensors};
-pub use training::{restore, snapshot};
+pub use training::{restore, snapshot, start_from};
 pub use writer::Writer;

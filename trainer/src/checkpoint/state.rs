@@ -10,7 +10,7 @@ const STATE_VERSION: u32 = 1;
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 13] = [
+const FREE_KEYS: [&str; 14] = [
     "/run",
     "/data/corpus",
     "/data/corpora",
@@ -21,6 +21,7 @@ const FREE_KEYS: [&str; 13] = [
     "/checkpoint",
     "/published",
     "/train/steps",
+    "/train/init_from",
     "/train/stop_at",
     "/train/bucket_bytes",
     "/train/check_replicas_every",

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::Config;
+use segue_configs::{Config, ModelConfig};
 use segue_dataloader::Tokenizer;
 use serde_json::json;
 use tch::Tensor;
 
 use super::files::{read_error, write_json};
-use super::model_folder::{WEIGHTS, hugging_face_config, read_weights};
+use super::model_folder::{ModelFolder, WEIGHTS, hugging_face_config, read_weights};
 use super::publish::publish;
 use super::state::{TrainState, differences, resolved, with_defaults};
 use super::tensors::{read_tensors, write_tensors};
@@ -148,6 +148,21 @@ pub fn restore(
         what: format!("it does not hold the memory of {} lanes", engine.layout.lanes),
     })?;
     Ok(state)
+}
+
+/// Gives a model the weights of the folder at `path`, which must be of its type and sizes. Heads for one task or
+/// another keep what they have.
+pub fn start_from(path: &Path, model: &ModelConfig, parameters: &Parameters) -> Result<(), TrainError> {
+    let folder = ModelFolder::open(path)?;
+    if folder.config.model_type() != model.model_type() {
+        let what = format!("it is a {}, and a {} is trained", folder.config.model_type(), model.model_type());
+        return Err(TrainError::OtherModel { path: folder.path, what });
+    }
+    let specs = model::specs(model);
+    let weights = read_weights(&folder.path.join(WEIGHTS), model, &specs)?;
+    let own: Vec<Tensor> = specs.iter().map(|spec| parameters.get(&spec.name)).collect();
+    fill(own.iter().zip(weights));
+    Ok(())
 }
 
 /// Copies saved values into live tensors.

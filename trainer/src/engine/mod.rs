@@ -13,7 +13,7 @@ mod sources;
 mod step;
 
 pub use buckets::GradientBuckets;
-pub use data::open_lanes;
+pub use data::{micro_batches, open_lanes};
 pub use evaluate::{EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
 pub use evaluate_pairs::PairValidation;
 pub use layout::{Layout, check_ranks};

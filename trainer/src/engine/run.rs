@@ -172,7 +172,13 @@ impl<'a> Run<'a> {
                 state.go_on_from(checkpoint::restore(&path, config, sources.fingerprint(), &mut engine)?);
                 (Some(path), refused)
             }
-            None => (None, Vec::new()),
+            None => {
+                if !config.train.init_from.is_empty() {
+                    let folder = Path::new(&config.train.init_from);
+                    checkpoint::start_from(folder, &config.model, engine.objective.parameters())?;
+                }
+                (None, Vec::new())
+            }
         };
         let range = engine.layout.lane_range();
         let cursors = state.lanes[range.clone()].to_vec();

@@ -1,6 +1,7 @@
 //! `segue inspect`: what is in a file, and what a run reads.
 
 mod batch;
+mod batches;
 
 use std::path::PathBuf;
 
@@ -24,6 +25,8 @@ enum What {
     Checkpoint(CheckpointArgs),
     /// Show what a lane reads at a step: tokens, targets, order and who sees whom.
     Batch(batch::BatchArgs),
+    /// Write the batches of the first steps into a file, for other programs to train on.
+    Batches(batches::BatchesArgs),
 }
 
 #[derive(Args)]
@@ -38,6 +41,7 @@ pub fn run(args: InspectArgs, out: &Output) -> Result<Value, Failure> {
     match args.what {
         What::Checkpoint(args) => checkpoint(&args, out),
         What::Batch(args) => batch::run(&args, out),
+        What::Batches(args) => batches::run(&args, out),
     }
 }
 

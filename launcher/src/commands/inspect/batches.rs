@@ -1,0 +1,74 @@
+use std::path::PathBuf;
+
+use clap::Args;
+use segue_dataloader::LaneCursor;
+use segue_trainer::checkpoint::write_tensors;
+use segue_trainer::engine::{Sources, micro_batches, open_lanes};
+use segue_trainer::objective::Batch;
+use serde_json::{Value, json};
+use tch::Tensor;
+
+use crate::commands::at_least_one;
+use crate::failure::Failure;
+use crate::output::{Output, Unit};
+
+/// Arguments of `segue inspect batches`.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  segue inspect batches --config xlnet.toml --steps 50 --output batches.safetensors \
+    data.corpus=corpora/wiki\n\n\
+    Tensors are named `step00001.micro00000.NAME`, steps from 1. NAME is input_ids [lanes, segment] and targets \
+    [lanes, targets], and for sequences of pairs segments and ranks [lanes, segment], positions and weights \
+    [lanes, targets], follows [lanes] and reversed [1], the number of lanes at the end that read backwards."
+)]
+pub struct BatchesArgs {
+    /// Recipe: a TOML file.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Steps from the first on.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    steps: usize,
+    /// safetensors file to write.
+    #[arg(long)]
+    output: PathBuf,
+    /// Values that win over the recipe's, by dotted name.
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+/// Writes the batches of a run's first steps, for other programs to train on.
+pub fn run(args: &BatchesArgs, out: &Output) -> Result<Value, Failure> {
+    let config = segue_configs::load(args.config.as_deref(), &args.overrides)?.config;
+    let sources = Sources::open(&config)?;
+    let lanes = open_lanes(&config, &sources)?;
+    let bar = out.progress(args.steps as u64, Unit::Steps, "read");
+    let mut cursors = vec![LaneCursor::default(); config.train.lanes];
+    let mut tensors = Vec::new();
+    for step in 1..=args.steps as u64 {
+        let batch = lanes.batch(0..config.train.lanes, &cursors, step)?;
+        for (number, micro) in micro_batches(&batch, config.train.micro_batch).iter().enumerate() {
+            tensors.extend(named(micro, &format!("step{step:05}.micro{number:05}")));
+        }
+        cursors = batch.cursors_after;
+        bar.set(step);
+    }
+    write_tensors(&args.output, &tensors)?;
+    out.line(&format!("{} steps in {}", args.steps, args.output.display()));
+    Ok(json!({ "steps": args.steps, "tensors": tensors.len(), "output": args.output }))
+}
+
+fn named(batch: &Batch, prefix: &str) -> Vec<(String, Tensor)> {
+    let mut fields = vec![("input_ids", &batch.inputs), ("targets", &batch.targets)];
+    let reversed = batch.pairs.as_ref().map(|pairs| Tensor::from_slice(&[pairs.reversed]));
+    if let (Some(pairs), Some(reversed)) = (&batch.pairs, &reversed) {
+        fields.extend([
+            ("segments", &pairs.segments),
+            ("ranks", &pairs.ranks),
+            ("positions", &pairs.positions),
+            ("weights", &pairs.weights),
+            ("follows", &pairs.follows),
+            ("reversed", reversed),
+        ]);
+    }
+    fields.into_iter().map(|(name, tensor)| (format!("{prefix}.{name}"), tensor.shallow_clone())).collect()
+}
