@@ -1,6 +1,7 @@
 //! Folders in Hugging Face's layout: `config.json` and `model.safetensors`, with or without the rest of a
 //! checkpoint.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,8 @@ impl ModelFolder {
         let (folder, refused) = locate(path)?;
         let file = folder.join("config.json");
         let text = fs::read_to_string(&file).map_err(read_error(&file))?;
-        let config = ModelConfig::from_hugging_face(&text, &file.display().to_string())?;
+        let mut config = ModelConfig::from_hugging_face(&text, &file.display().to_string())?;
+        untie_as_stored(&mut config, &folder.join(WEIGHTS))?;
         Ok(Self { path: folder, config, refused })
     }
 
@@ -59,6 +61,41 @@ impl ModelFolder {
     pub fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
         Ok(Tokenizer::load(&self.path)?)
     }
+}
+
+/// Hugging Face's XLNet has biases for each layer whatever `untie_r` says: where a model that is called tied holds
+/// different ones, it is not tied.
+fn untie_as_stored(config: &mut ModelConfig, weights: &Path) -> Result<(), TrainError> {
+    let copies = model::copies(config);
+    let ModelConfig::Xlnet(xlnet) = config else { return Ok(()) };
+    if copies.is_empty() || !weights.is_file() {
+        return Ok(());
+    }
+    let stored = read_tensors(weights)?.tensors;
+    let mut first: BTreeMap<&str, &Tensor> = BTreeMap::new();
+    for (name, tied) in &copies {
+        let Some(tensor) = stored.get(name) else { continue };
+        let known = first.entry(tied).or_insert(tensor);
+        xlnet.untie_r |= known.size() != tensor.size() || *known != tensor;
+    }
+    Ok(())
+}
+
+/// What the weights of a model are stored as: in names that Hugging Face's package finds, with the tensors that
+/// follow from the configuration.
+pub(crate) fn as_stored(config: &ModelConfig, weights: Vec<(String, Tensor)>) -> Vec<(String, Tensor)> {
+    let copies = model::copies(config);
+    let mut out = Vec::with_capacity(weights.len());
+    for (name, tensor) in weights {
+        let mut names = copies.iter().filter(|(_, ours)| *ours == name).peekable();
+        if names.peek().is_none() {
+            out.push((name, tensor));
+            continue;
+        }
+        out.extend(names.map(|(theirs, _)| (theirs.clone(), tensor.shallow_clone())));
+    }
+    out.extend(model::buffers(config));
+    out
 }
 
 fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {

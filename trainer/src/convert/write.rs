@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tch::Tensor;
 
 use super::report::Report;
-use crate::checkpoint::{hugging_face_config, write_json, write_tensors};
-use crate::{TrainError, model};
+use crate::TrainError;
+use crate::checkpoint::{as_stored, hugging_face_config, write_json, write_tensors};
 
 /// The account of a conversion, beside what it made.
 const REPORT: &str = "conversion.json";
@@ -65,9 +65,7 @@ pub(super) fn hugging_face(
     tokenizer: Option<&Tokenizer>,
     report: &Report,
 ) -> Result<(), TrainError> {
-    let mut tensors = weights;
-    tensors.extend(model::buffers(config));
-    write_tensors(&folder.join("model.safetensors"), &tensors)?;
+    write_tensors(&folder.join("model.safetensors"), &as_stored(config, weights))?;
     write_json(&folder.join("config.json"), &hugging_face_config(config))?;
     finish(folder, tokenizer, report)
 }
