@@ -131,8 +131,20 @@ pub fn load_xlnet(folder: &ModelFolder, kind: Kind) -> Result<(Xlnet, Parameters
 }
 
 /// Beginnings of the names of heads that Hugging Face puts on XLNet. A model may lie beside one.
-const HEADS: [&str; 6] =
-    ["sequence_summary.", "logits_proj.", "classifier.", "start_logits.", "end_logits.", "answer_class."];
+const HEADS: [&str; 7] = [
+    "sequence_summary.",
+    "logits_proj.",
+    "classifier.",
+    "qa_outputs.",
+    "start_logits.",
+    "end_logits.",
+    "answer_class.",
+];
+
+/// Whether a tensor of this name is part of a head beside the configured model.
+pub(crate) fn is_of_a_head(config: &ModelConfig, name: &str) -> bool {
+    config.xlnet().is_some() && HEADS.iter().any(|head| name.starts_with(head))
+}
 
 /// The parameters `specs` of the configured model out of a file in Hugging Face's names, in their order.
 /// A tied tensor may be stored under either of its names; where both are there they must be equal.
@@ -160,7 +172,7 @@ pub(super) fn read_weights(
         file.tensors.remove(&name);
     }
     let mut rest = file.tensors.keys();
-    match rest.find(|name| config.xlnet().is_none() || !HEADS.iter().any(|head| name.starts_with(head))) {
+    match rest.find(|name| !is_of_a_head(config, name)) {
         Some(name) => Err(other(format!("the model has no parameter `{name}`"))),
         None => Ok(weights),
     }

@@ -1,0 +1,3 @@
+//! The CPU proof of each row of the systems table of XLNet.
+
+mod keras;
