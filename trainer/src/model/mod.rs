@@ -15,6 +15,7 @@ pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoid
 pub use memory::{Memory, NO_DOCUMENT};
 pub(crate) use transfo_xl::cluster_shapes;
 pub use transfo_xl::{AdaptiveEmbedding, AdaptiveSoftmax, Encoding, Output, Positions, Segment, TransfoXl};
+pub(crate) use xlnet::BLOCK_ROWS;
 pub use xlnet::{
     Beam, Sequence, SpanHead, SpanLabels, States, SummaryHead, Visibility, Xlnet, by_choice,
     classification_losses, squared_errors,

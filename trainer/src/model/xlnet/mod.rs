@@ -17,6 +17,7 @@ use crate::parameters::{Init, ParameterSpec, Parameters};
 pub use heads::{Beam, SpanHead, SpanLabels, SummaryHead, by_choice, classification_losses, squared_errors};
 
 use layer::{Layer, Streams};
+pub(crate) use plan::BLOCK_ROWS;
 use plan::Plan;
 
 const EMBEDDING: &str = "transformer.word_embedding.weight";
