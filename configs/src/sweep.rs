@@ -3,7 +3,7 @@
 //! A sweep is a list of cells, each a set of overrides, times the values of axes, times seeds. [`Sweep::load`]
 //! expands it and checks the configuration of every run before anything starts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -69,10 +69,24 @@ struct AxisValue {
     set: Map<String, Value>,
 }
 
+/// Who says how well a run does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvaluatedBy {
+    /// `segue eval`, at every attention length.
+    #[default]
+    Lengths,
+    /// The run, in its last evaluation: that of its own objective.
+    Run,
+}
+
 /// `[evaluate]`: how every run is evaluated when it is trained.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluate {
+    /// Who evaluates; `run` needs none of the other keys.
+    #[serde(default)]
+    pub by: EvaluatedBy,
     /// Part of the corpus: `valid` or `test`.
     #[serde(default = "default_split")]
     pub split: String,
@@ -120,6 +134,9 @@ pub struct PublishedRow {
     pub best: Option<f64>,
     /// The smallest attention length that reaches it.
     pub attention: Option<u64>,
+    /// Results of other kinds by name, such as an accuracy after fine-tuning.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub scores: BTreeMap<String, f64>,
 }
 
 /// At which attention length two cells are compared.
@@ -171,7 +188,7 @@ pub struct Cell {
     pub overrides: Vec<String>,
     /// What is reported of it elsewhere.
     pub published: PublishedRow,
-    /// Its evaluations, by rising attention length.
+    /// Its evaluations, by rising attention length; none where the run evaluates itself.
     pub evaluations: Vec<Evaluation>,
     /// The attention length of training.
     pub init: usize,
@@ -248,10 +265,8 @@ impl SweepFile {
             all.extend(assignments(&set));
             all.extend(overrides.iter().cloned());
             let config = load(Some(&self.recipe), &all).map_err(|e| in_cell(&label, e))?.config;
-            let lengths =
-                self.evaluate.lengths_for(&config).map_err(|why| wrong(format!("cell `{label}`: {why}")))?;
-            let init = lengths.init_of(&config);
-            let evaluations = self.evaluate.evaluations(lengths, init, &config);
+            let (init, evaluations) =
+                self.evaluate.of(&config).map_err(|why| wrong(format!("cell `{label}`: {why}")))?;
             cells.push(Cell { label, overrides: all, published, evaluations, init });
         }
         check_unique("labels of cells", cells.iter().map(|c| c.label.clone())).map_err(wrong)?;
@@ -293,6 +308,19 @@ impl SweepFile {
 }
 
 impl Evaluate {
+    /// The attention length of training and the evaluations of a run.
+    fn of(&self, config: &Config) -> Result<(usize, Vec<Evaluation>), String> {
+        if self.by == EvaluatedBy::Run {
+            return match self.memory.as_ref().or(self.window.as_ref()) {
+                Some(_) => Err("evaluate.by = \"run\" leaves no place for attention lengths".into()),
+                None => Ok((config.model.mem_len(), Vec::new())),
+            };
+        }
+        let lengths = self.lengths_for(config)?;
+        let init = lengths.init_of(config);
+        Ok((init, self.evaluations(lengths, init, config)))
+    }
+
     fn lengths_for(&self, config: &Config) -> Result<&Lengths, String> {
         let mem_len = config.model.mem_len();
         let (table, found) = if mem_len > 0 { ("memory", &self.memory) } else { ("window", &self.window) };
@@ -479,6 +507,56 @@ mod tests {
         for path in sweeps {
             Sweep::load(&path, &[]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         }
+    }
+
+    /// Spec X30, table 2.19: each row differs from row 4 in the component that its name says, and in nothing else.
+    #[test]
+    fn x30_rows_of_table_2_19_change_what_they_say_and_nothing_else() {
+        let changes: [&[&str]; 8] = [
+            &[
+                "model.mem_len",
+                "objective.kind",
+                "objective.next_sentence",
+                "pairs.bidirectional",
+                "pairs.num_predict",
+                "pairs.spans",
+            ],
+            &["objective.kind"],
+            &["pairs.mask_alpha", "pairs.num_predict"],
+            &[],
+            &["model.mem_len"],
+            &["pairs.spans"],
+            &["pairs.bidirectional"],
+            &["objective.next_sentence"],
+        ];
+        // 15 % of the sequence, a seventh of it, a sixth.
+        for (name, [masked, seventh, sixth]) in
+            [("table-2.19.toml", [77, 73, 85]), ("ablation-xlnet-small.toml", [19, 18, 21])]
+        {
+            let targets = [masked, sixth, seventh, sixth, sixth, sixth, sixth, sixth];
+            let path = each_toml("sweeps").into_iter().find(|p| p.ends_with(name)).unwrap();
+            let sweep = Sweep::load(&path, &[]).unwrap();
+            let flat = |cell: &Cell| flatten(&sweep.config_of(cell, 1).unwrap().to_json());
+            let full = flat(&sweep.cells[3]);
+            assert_eq!(sweep.cells.len(), changes.len());
+            for ((cell, expected), targets) in sweep.cells.iter().zip(changes).zip(targets) {
+                let own = flat(cell);
+                let differing: Vec<&str> =
+                    own.iter().filter(|pair| !full.contains(pair)).map(|(key, _)| key.as_str()).collect();
+                assert_eq!(differing, expected, "{name}: {}", cell.label);
+                assert_eq!(
+                    sweep.config_of(cell, 1).unwrap().targets_per_lane(),
+                    targets,
+                    "{name}: {}",
+                    cell.label
+                );
+            }
+        }
+        let table = each_toml("sweeps").into_iter().find(|p| p.ends_with("table-2.19.toml")).unwrap();
+        let sweep = Sweep::load(&table, &[]).unwrap();
+        assert_eq!(sweep.seeds.len(), 5);
+        let race: Vec<f64> = sweep.cells.iter().map(|cell| cell.published.scores["RACE"]).collect();
+        assert_eq!(race, [64.3, 65.03, 66.05, 66.66, 65.55, 65.95, 66.34, 66.76]);
     }
 
     /// Spec T24, table 2.6: encoding, recurrence and loss of its ten rows.

@@ -5,6 +5,7 @@ mod ablation;
 mod chart;
 mod interval_chart;
 mod metrics;
+mod own_measures;
 mod statistics;
 mod svg;
 mod tensorboard;
