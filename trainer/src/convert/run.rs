@@ -81,7 +81,7 @@ pub fn convert(
             Target::TensorFlow => "tensorflow",
         },
         counts: Report::count(&applied.variables),
-        parameters_count: applied.weights.iter().map(|(_, tensor)| tensor.numel()).sum(),
+        parameters_count: applied.weights.iter().chain(&applied.heads).map(|(_, t)| t.numel()).sum(),
         notes: std::mem::take(&mut source.notes),
         config: config.to_json(),
         vocabulary,

@@ -276,6 +276,7 @@ mod tests {
             init: Some(init),
             best: Some(best),
             attention: Some(attention),
+            ..Default::default()
         };
         let ours = cell(
             "ours",

@@ -219,7 +219,7 @@ fn activation(
     sizes: &Map<String, Value>,
     notes: &mut Vec<String>,
 ) -> Result<String, TrainError> {
-    let Some((path, said)) = configuration(folder)? else {
+    let Some(Said { path, fields: said }) = configuration(folder)? else {
         notes.push(format!(
             "there is no {} beside the checkpoint; its non-linearity is taken for that of the released models, \
              gelu_new: model.ff_activation=relu where it is not",
@@ -246,18 +246,24 @@ fn activation(
     }
 }
 
-/// The program's configuration and where it is. A `config.json` of Hugging Face is not one.
-fn configuration(folder: &Path) -> Result<Option<(PathBuf, Map<String, Value>)>, TrainError> {
+/// The program's configuration.
+struct Said {
+    path: PathBuf,
+    fields: Map<String, Value>,
+}
+
+/// The program's configuration, where there is one. A `config.json` of Hugging Face is not one.
+fn configuration(folder: &Path) -> Result<Option<Said>, TrainError> {
     for path in CONFIGURATIONS.map(|name| folder.join(name)) {
         if !path.is_file() {
             continue;
         }
         let text = std::fs::read_to_string(&path)
             .map_err(|source| TrainError::Read { path: path.clone(), source })?;
-        let said: Map<String, Value> = serde_json::from_str(&text)
+        let fields: Map<String, Value> = serde_json::from_str(&text)
             .map_err(|e| TrainError::Damaged { path: path.clone(), what: e.to_string() })?;
-        if said.contains_key("n_token") && !said.contains_key("model_type") {
-            return Ok(Some((path, said)));
+        if fields.contains_key("n_token") && !fields.contains_key("model_type") {
+            return Ok(Some(Said { path, fields }));
         }
     }
     Ok(None)
