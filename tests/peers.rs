@@ -7,11 +7,16 @@ use segue_tests::{ROOT, SHARED, Workplace, alone, finish, stderr, succeed};
 
 #[test]
 fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
-    let folder = Path::new(SHARED).join("fixtures/transfoxl_tiny");
-    if !folder.exists() {
-        println!("skipped: no reference files at {}", folder.display());
-        return;
+    for name in ["transfoxl_tiny", "xlnet_tiny"] {
+        let folder = Path::new(SHARED).join("fixtures").join(name);
+        match folder.exists() {
+            true => holds_and_fails_on_other_weights(&folder),
+            false => println!("skipped: no reference files at {}", folder.display()),
+        }
     }
+}
+
+fn holds_and_fails_on_other_weights(folder: &Path) {
     let (model, cases) =
         (folder.display().to_string(), folder.join("cases.safetensors").display().to_string());
     let result = succeed(alone(&["parity", "--json", "--model", &model, "--cases", &cases]));
@@ -33,24 +38,41 @@ fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
 }
 
-fn peer_python() -> Option<String> {
+/// The interpreter of an environment of public packages: `base` or `transfoxl`.
+fn peer_python(environment: &str) -> Option<String> {
     let script = format!("{ROOT}/scripts/peers.sh");
-    let output = Command::new("bash").args([&script, "python", "transfoxl"]).output().ok()?;
+    let output = Command::new("bash").args([&script, "python", environment]).output().ok()?;
     let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
     if python.is_empty() {
-        println!("skipped: no Python with transformers 4.33.3 (scripts/peers.sh installs one)");
+        println!("skipped: no Python environment `{environment}` (scripts/peers.sh installs it)");
         return None;
     }
     Some(python)
 }
 
-/// Fresh reference numbers for every option of the model.
+/// Reference numbers that `script` makes for each configuration, compared with this program's.
+fn agrees_with_fresh_numbers(python: &str, script: &str, configurations: &[&str]) {
+    let place = tempfile::tempdir().unwrap();
+    let mut make = Command::new(python);
+    make.arg(format!("{ROOT}/tests/peers/{script}")).arg(place.path()).args(configurations);
+    let output = finish(make);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for (number, config) in configurations.iter().enumerate() {
+        let folder = place.path().join(number.to_string()).display().to_string();
+        let cases = format!("{folder}/cases.safetensors");
+        let result = succeed(alone(&["parity", "--json", "--model", &folder, "--cases", &cases]));
+        let groups = result["groups"].as_array().unwrap();
+        let worst = groups.iter().map(|g| g["error"].as_f64().unwrap()).fold(0.0, f64::max);
+        println!("{config}: {} groups, {worst:.1e}", groups.len());
+        assert_eq!(result["holds"], true, "{config}: {result}");
+    }
+}
+
+/// Fresh reference numbers for every option of Transformer-XL.
 #[test]
 fn parity_holds_for_other_configurations() {
-    let Some(python) = peer_python() else { return };
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().display().to_string();
-    for config in [
+    let Some(python) = peer_python("transfoxl") else { return };
+    let configurations = [
         r#"{"div_val": 1}"#,
         r#"{"div_val": 1, "d_embed": 16}"#,
         r#"{"div_val": 1, "d_embed": 16, "proj_share_all_but_first": false}"#,
@@ -62,24 +84,31 @@ fn parity_holds_for_other_configurations() {
         r#"{"pre_lnorm": true, "untie_r": false}"#,
         r#"{"mem_len": 0}"#,
         r#"{"tie_word_embeddings": false, "n_head": 2, "d_head": 10}"#,
-    ] {
-        let mut make = Command::new(&python);
-        make.args([&format!("{ROOT}/tests/peers/make_parity_cases.py"), &folder, config]);
-        let output = finish(make);
-        assert!(output.status.success(), "{config}: {}", stderr(&output));
-        let cases = format!("{folder}/cases.safetensors");
-        let result = succeed(alone(&["parity", "--json", "--model", &folder, "--cases", &cases]));
-        let groups = result["groups"].as_array().unwrap();
-        let worst = groups.iter().map(|g| g["error"].as_f64().unwrap()).fold(0.0, f64::max);
-        println!("{config}: {worst:.1e}");
-        assert_eq!(result["holds"], true, "{config}");
-    }
+    ];
+    agrees_with_fresh_numbers(&python, "make_parity_cases.py", &configurations);
+}
+
+/// Fresh reference numbers for every option of XLNet: encoder, permutation with memory, and all heads.
+#[test]
+fn parity_of_xlnet_holds_for_other_configurations() {
+    let Some(python) = peer_python("base") else { return };
+    let configurations = [
+        r#"{"clamp_len": 3, "ff_activation": "relu", "d_model": 24, "n_head": 3, "n_layer": 4}"#,
+        r#"{"bi_data": true, "batch": 4, "starts": 5, "ends": 4}"#,
+        r#"{"ff_activation": "gelu_new", "reuse_len": null, "starts": 1, "ends": 1}"#,
+        r#"{"mem_len": 20, "reuse_len": 0, "bi_data": true, "clamp_len": 2}"#,
+        r#"{"attn_type": "uni"}"#,
+        r#"{"attn_type": "uni", "same_length": true, "mem_len": 3}"#,
+        r#"{"attn_type": "uni", "bi_data": true, "mem_len": null}"#,
+        r#"{"same_length": true, "untie_r": false}"#,
+    ];
+    agrees_with_fresh_numbers(&python, "make_xlnet_cases.py", &configurations);
 }
 
 /// Opens a checkpoint with Hugging Face transformers 4.33.3 and compares log-probabilities.
 #[test]
 fn hugging_face_opens_a_checkpoint_and_agrees() {
-    let Some(python) = peer_python() else { return };
+    let Some(python) = peer_python("transfoxl") else { return };
     let place = Workplace::new();
     let variants: [(&str, &[&str]); 4] = [
         ("plain", &[]),

@@ -84,6 +84,37 @@ fn t24_sweep_compares_cells_over_seeds() {
     assert_eq!(logs().sum::<u64>(), written);
 }
 
+#[test]
+fn x30_runs_that_evaluate_themselves_are_compared_by_that() {
+    let place = Workplace::new();
+    let path = place.path("own.toml");
+    let text = format!(
+        "name = \"Own\"\nrecipe = \"{ROOT}/configs/recipes/tiny.toml\"\nseeds = [1, 2]\n\
+         [set]\ntrain.steps = 10\ndata.corpus = \"{}\"\n[evaluate]\nby = \"run\"\n\
+         [[cell]]\nlabel = \"all\"\npublished = {{ row = \"4\", scores = {{ RACE = 66.66 }} }}\n\
+         [[cell]]\nlabel = \"no memory\"\nset.model.mem_len = 0\n\
+         [[expect]]\nbetter = \"all\"\nthan = \"no memory\"\n",
+        place.text("corpus")
+    );
+    fs::write(&path, text).unwrap();
+    let result = succeed(sweep(&place, &path.display().to_string(), "own", &[]));
+    assert_eq!(result["summary"]["checks"][0]["difference"]["count"], 2);
+    let row = &result["summary"]["rows"][0];
+    // What the runs themselves have said at their end.
+    let mut said: Vec<f64> = Vec::new();
+    for entry in fs::read_dir(place.path("own/results")).unwrap() {
+        let record: Value =
+            serde_json::from_str(&fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap();
+        if record["cell"] == "all" {
+            said.push(record["train"]["evaluation"]["ppl"].as_f64().unwrap());
+        }
+    }
+    let middle = (said[0] + said[1]) / 2.0;
+    assert!((row["measures"]["ppl"]["median"].as_f64().unwrap() - middle).abs() < 1e-9, "{row}");
+    let table = read(&place, "own/table.md");
+    assert!(table.contains("| published row | RACE |") && table.contains("| 4 | 66.66 |"), "{table}");
+}
+
 /// Starts a sweep, waits until a run has written a checkpoint's first report, and sends it a signal.
 fn interrupt(mut command: Command, signal: i32) -> Option<i32> {
     let mut child =

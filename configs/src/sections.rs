@@ -193,8 +193,11 @@ pub struct OptimConfig {
     pub eps: f64,
     /// Weight decay.
     pub weight_decay: f64,
-    /// Parameters whose name contains one of these are not decayed.
+    /// Parameters whose name contains one of these are not decayed. `bias` also spares attention's `r_w_bias` and
+    /// its like, which `.bias` does not.
     pub no_decay: Vec<String>,
+    /// Divide the means by what of them has not had time to fill, as Adam's paper does. XLNet's AdamW does not.
+    pub bias_correction: bool,
     /// Largest global norm of the gradient; 0 for no clipping.
     pub clip: f64,
 }
@@ -209,6 +212,7 @@ impl Default for OptimConfig {
             eps: 1e-8,
             weight_decay: 0.0,
             no_decay: vec!["bias".into(), "layer_norm".into()],
+            bias_correction: true,
             clip: 0.25,
         }
     }

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Reference numbers of Hugging Face's Transformer-XL (transformers 4.33.3) for any configuration.
 
-  make_parity_cases.py FOLDER '{"div_val": 1, "cutoffs": [20, 40], ...}'
+  make_parity_cases.py FOLDER '{"div_val": 1, "cutoffs": [20, 40], ...}' ..
 
-writes FOLDER/config.json, model.safetensors and cases.safetensors: a tiny model with random weights, and
-three linked segments with memory, losses, log-probabilities and gradients, as `segue parity` reads them.
-Exits with 2 where the packages are not installed.
+writes for each configuration FOLDER/NUMBER/{config.json, model.safetensors, cases.safetensors}, numbered from 0: a
+tiny model with random weights, and three linked segments with memory, losses, log-probabilities and gradients, as
+`segue parity` reads them. Exits with 2 where the packages are not installed.
 """
 import json
 import pathlib
@@ -26,11 +26,14 @@ BATCH, SEGMENT, SEGMENTS = 2, 10, 3
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
+    torch.set_num_threads(1)
+    for number, text in enumerate(sys.argv[2:]):
+        write(pathlib.Path(sys.argv[1]) / str(number), TransfoXLConfig(**{**DEFAULTS, **json.loads(text)}))
+
+
+def write(folder, config):
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
-    torch.set_num_threads(1)
-    config = TransfoXLConfig(**{**DEFAULTS, **json.loads(sys.argv[2])})
     model = TransfoXLLMHeadModel(config).eval()
     with torch.no_grad():
         for p in model.parameters():  # fresh biases are zero, and would hide mistakes

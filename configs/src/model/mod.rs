@@ -144,10 +144,7 @@ impl ModelConfig {
         })?;
         Ok(match read {
             ModelConfig::TransfoXl(c) => ModelConfig::TransfoXl(c.of_hugging_face()?),
-            ModelConfig::Xlnet(c) => {
-                c.check()?;
-                ModelConfig::Xlnet(c)
-            }
+            ModelConfig::Xlnet(c) => ModelConfig::Xlnet(c.of_hugging_face()?),
         })
     }
 

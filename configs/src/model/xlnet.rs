@@ -134,6 +134,15 @@ impl XlnetConfig {
         }
     }
 
+    /// What a `config.json` means in Hugging Face's package, which has no use for `same_length` where attention
+    /// looks both ways.
+    pub(super) fn of_hugging_face(self) -> Result<Self, ConfigError> {
+        let same_length = self.same_length && self.attn_type == AttentionDirection::Uni;
+        let config = Self { same_length, ..self };
+        config.check()?;
+        Ok(config)
+    }
+
     /// Checks every range that does not need the vocabulary.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         let positive = [
@@ -214,5 +223,7 @@ mod tests {
         );
         assert_eq!((old.vocab_size, old.dropatt, old.reused(12), old.head_width()), (9, 0.2, 5, 3));
         assert_eq!((old.attn_type, old.ff_activation), (AttentionDirection::Uni, Activation::Relu));
+        let both_ways = r#"{"model_type":"xlnet","same_length":true,"d_model":8,"n_head":2}"#;
+        assert!(!read(both_ways).same_length);
     }
 }

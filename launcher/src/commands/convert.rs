@@ -18,9 +18,10 @@ const NAMES_SHOWN: usize = 4;
     segue convert transfo-xl-wt103 models/wt103\n  \
     segue convert work_dir/model.pt models/mine --vocab data/cache.pt\n  \
     segue convert tf_wt103/model/model.ckpt-0 models/wt103 model.mem_len=1600 model.clamp_len=1000\n  \
+    segue convert xlnet_cased_L-12_H-768_A-12 models/xlnet-base\n  \
     segue convert --to tf runs/wikitext2 tf/wikitext2\n\n\
     SRC is told by what it holds: a folder of Hugging Face's or of this program, model.pt of kimiyoung/transformer-xl, \
-    checkpoint_*.pt of NVIDIA, a TensorFlow checkpoint. Nothing in a pickle is run. conversion.json in DST says what \
+    checkpoint_*.pt of NVIDIA, a TensorFlow checkpoint of Transformer-XL or XLNet. Nothing in a pickle is run. conversion.json in DST says what \
     became of every variable.")]
 pub struct ConvertArgs {
     /// Checkpoint file or folder.
@@ -53,7 +54,7 @@ pub struct ConvertArgs {
 enum To {
     /// Hugging Face's folder, which is this program's model folder.
     Hf,
-    /// A checkpoint of the TensorFlow Transformer-XL.
+    /// A checkpoint of the model's TensorFlow program.
     Tf,
 }
 

@@ -61,7 +61,11 @@ fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
         ("projections", parts.projections),
         ("layers", parts.layers),
         ("softmax", parts.softmax),
+        ("head", parts.head),
     ] {
+        if name == "head" && count == 0 {
+            continue;
+        }
         lines.push(format!("  {name:<22}{:>18}", grouped(count)));
     }
     if published.parameters != 0 {

@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 use super::files::{sync_folder, write_error, write_json};
 use super::manifest::Manifest;
 use super::model_folder::WEIGHTS;
-use super::model_folder::{ModelFolder, hugging_face_config, read_weights};
+use super::model_folder::{ModelFolder, as_stored, hugging_face_config, read_weights};
 use super::tensors::write_tensors;
 use crate::{TrainError, model};
 
@@ -28,8 +28,7 @@ pub fn average(sources: &[PathBuf], output: &Path) -> Result<(), TrainError> {
     if output.symlink_metadata().is_ok() {
         return Err(write_error(output)(exists));
     }
-    let mut weights = mean(&folders)?;
-    weights.extend(model::buffers(&first.config));
+    let weights = as_stored(&first.config, mean(&folders)?);
     let (parent, name) = match (output.parent(), output.file_name()) {
         (Some(parent), Some(name)) => (parent, name.to_string_lossy()),
         _ => return Err(write_error(output)(exists)),

@@ -1,6 +1,7 @@
 //! Folders in Hugging Face's layout: `config.json` and `model.safetensors`, with or without the rest of a
 //! checkpoint.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,8 @@ impl ModelFolder {
         let (folder, refused) = locate(path)?;
         let file = folder.join("config.json");
         let text = fs::read_to_string(&file).map_err(read_error(&file))?;
-        let config = ModelConfig::from_hugging_face(&text, &file.display().to_string())?;
+        let mut config = ModelConfig::from_hugging_face(&text, &file.display().to_string())?;
+        untie_as_stored(&mut config, &folder.join(WEIGHTS))?;
         Ok(Self { path: folder, config, refused })
     }
 
@@ -59,6 +61,41 @@ impl ModelFolder {
     pub fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
         Ok(Tokenizer::load(&self.path)?)
     }
+}
+
+/// Hugging Face's XLNet has biases for each layer whatever `untie_r` says: where a model that is called tied holds
+/// different ones, it is not tied.
+fn untie_as_stored(config: &mut ModelConfig, weights: &Path) -> Result<(), TrainError> {
+    let copies = model::copies(config);
+    let ModelConfig::Xlnet(xlnet) = config else { return Ok(()) };
+    if copies.is_empty() || !weights.is_file() {
+        return Ok(());
+    }
+    let stored = read_tensors(weights)?.tensors;
+    let mut first: BTreeMap<&str, &Tensor> = BTreeMap::new();
+    for (name, tied) in &copies {
+        let Some(tensor) = stored.get(name) else { continue };
+        let known = first.entry(tied).or_insert(tensor);
+        xlnet.untie_r |= known.size() != tensor.size() || *known != tensor;
+    }
+    Ok(())
+}
+
+/// What the weights of a model are stored as: in names that Hugging Face's package finds, with the tensors that
+/// follow from the configuration.
+pub(crate) fn as_stored(config: &ModelConfig, weights: Vec<(String, Tensor)>) -> Vec<(String, Tensor)> {
+    let copies = model::copies(config);
+    let mut out = Vec::with_capacity(weights.len());
+    for (name, tensor) in weights {
+        let mut names = copies.iter().filter(|(_, ours)| *ours == name).peekable();
+        if names.peek().is_none() {
+            out.push((name, tensor));
+            continue;
+        }
+        out.extend(names.map(|(theirs, _)| (theirs.clone(), tensor.shallow_clone())));
+    }
+    out.extend(model::buffers(config));
+    out
 }
 
 fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
@@ -94,8 +131,20 @@ pub fn load_xlnet(folder: &ModelFolder, kind: Kind) -> Result<(Xlnet, Parameters
 }
 
 /// Beginnings of the names of heads that Hugging Face puts on XLNet. A model may lie beside one.
-const HEADS: [&str; 6] =
-    ["sequence_summary.", "logits_proj.", "classifier.", "start_logits.", "end_logits.", "answer_class."];
+const HEADS: [&str; 7] = [
+    "sequence_summary.",
+    "logits_proj.",
+    "classifier.",
+    "qa_outputs.",
+    "start_logits.",
+    "end_logits.",
+    "answer_class.",
+];
+
+/// Whether a tensor of this name is part of a head beside the configured model.
+pub(crate) fn is_of_a_head(config: &ModelConfig, name: &str) -> bool {
+    config.xlnet().is_some() && HEADS.iter().any(|head| name.starts_with(head))
+}
 
 /// The parameters `specs` of the configured model out of a file in Hugging Face's names, in their order.
 /// A tied tensor may be stored under either of its names; where both are there they must be equal.
@@ -123,7 +172,7 @@ pub(super) fn read_weights(
         file.tensors.remove(&name);
     }
     let mut rest = file.tensors.keys();
-    match rest.find(|name| config.xlnet().is_none() || !HEADS.iter().any(|head| name.starts_with(head))) {
+    match rest.find(|name| !is_of_a_head(config, name)) {
         Some(name) => Err(other(format!("the model has no parameter `{name}`"))),
         None => Ok(weights),
     }

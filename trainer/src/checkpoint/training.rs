@@ -12,7 +12,7 @@ use serde_json::json;
 use tch::Tensor;
 
 use super::files::{read_error, write_json};
-use super::model_folder::{ModelFolder, WEIGHTS, hugging_face_config, read_weights};
+use super::model_folder::{ModelFolder, WEIGHTS, as_stored, hugging_face_config, read_weights};
 use super::publish::publish;
 use super::state::{TrainState, differences, resolved, with_defaults};
 use super::tensors::{read_tensors, write_tensors};
@@ -49,7 +49,7 @@ pub fn snapshot(
     if let Some(average) = engine.average.as_ref().filter(|average| average.count() > 0) {
         training_weights = Some(std::mem::replace(&mut weights, copies(parameters, average.mean())));
     }
-    weights.extend(model::buffers(&config.model));
+    let weights = as_stored(&config.model, weights);
     let optimizer: Vec<_> =
         engine.optimizer.state(parameters).into_iter().map(|(n, t)| (n, t.copy())).collect();
     let (model_config, mut state) = (config.model.clone(), state.clone());

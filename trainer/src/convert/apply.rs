@@ -8,14 +8,21 @@ use tch::{Kind, Tensor};
 use super::report::{ParameterOrigin, VariableFate};
 use super::rules::{Operation, Rule, fill, fit};
 use super::sources::{Source, Variable};
-use crate::{TrainError, model};
+use crate::checkpoint::is_of_a_head;
+use crate::{ParameterSpec, TrainError, model};
 
 /// How far a stored table that follows from the configuration may be off: one rounding in single precision.
 const DERIVED_LIMIT: f64 = 1e-6;
 
+/// Parameters that checkpoints of fine-tuned models lack, and that only the prediction of tokens needs.
+const NOT_FINE_TUNED: [&str; 2] = ["lm_loss.bias", "transformer.mask_emb"];
+
 /// Weights in the order of the model's specs, and the account of them.
 pub(super) struct Applied {
     pub weights: Vec<(String, Tensor)>,
+    /// Those of heads beside the model.
+    pub heads: Vec<(String, Tensor)>,
+    pub notes: Vec<String>,
     pub variables: Vec<VariableFate>,
     pub parameters: Vec<ParameterOrigin>,
 }
@@ -128,6 +135,7 @@ fn settle(
     let aliases: HashMap<String, String> = model::aliases(config).into_iter().collect();
     let buffers: HashMap<String, Tensor> = model::buffers(config).into_iter().collect();
     let mut weights: Vec<Option<(Tensor, ParameterOrigin)>> = specs.iter().map(|_| None).collect();
+    let mut heads: Vec<(Tensor, ParameterOrigin)> = Vec::new();
     // Names of their own first, so that what ties to them finds them.
     let (own, tied): (Vec<_>, Vec<_>) =
         parts.into_iter().partition(|(name, _)| known.contains_key(name.as_str()));
@@ -146,6 +154,18 @@ fn settle(
                     )));
                 }
                 mark(&mut variables, &from, "derived");
+                continue;
+            }
+            if is_of_a_head(config, &name) {
+                let origin = ParameterOrigin { name: name.clone(), shape: tensor.size(), from: names, by };
+                if let Some((_, already)) = heads.iter().find(|(_, head)| head.name == name) {
+                    return Err(other(format!(
+                        "`{}` and `{}` are two heads, and a folder holds one",
+                        origin.from.join("`, `"),
+                        already.from.join("`, `")
+                    )));
+                }
+                heads.push((tensor, origin));
                 continue;
             }
             let Some(&place) = known.get(canonical.as_str()) else {
@@ -201,6 +221,7 @@ fn settle(
             listed(&lost)
         )));
     }
+    let notes = fill_outputs(config, &specs, &mut weights);
     let missing = specs.iter().zip(&weights).filter(|(_, w)| w.is_none());
     let missing: Vec<String> = missing.map(|(spec, _)| spec.name.clone()).collect();
     if !missing.is_empty() {
@@ -210,12 +231,35 @@ fn settle(
             listed(&missing)
         )));
     }
-    let (mut tensors, mut parameters) = (Vec::new(), Vec::new());
-    for (tensor, origin) in weights.into_iter().flatten() {
-        tensors.push((origin.name.clone(), tensor));
+    let mut parameters = Vec::new();
+    let mut named = |(tensor, origin): (Tensor, ParameterOrigin)| {
+        let named = (origin.name.clone(), tensor);
         parameters.push(origin);
+        named
+    };
+    let weights = weights.into_iter().flatten().map(&mut named).collect();
+    let heads = heads.into_iter().map(&mut named).collect();
+    Ok(Applied { weights, heads, notes, variables, parameters })
+}
+
+/// Gives zeros to what a fine-tuned XLNet has lost, and says so.
+fn fill_outputs(
+    config: &ModelConfig,
+    specs: &[ParameterSpec],
+    weights: &mut [Option<(Tensor, ParameterOrigin)>],
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (spec, place) in specs.iter().zip(weights) {
+        let optional = config.xlnet().is_some() && NOT_FINE_TUNED.contains(&spec.name.as_str());
+        if !optional || place.is_some() {
+            continue;
+        }
+        let (name, shape) = (spec.name.clone(), spec.shape.clone());
+        notes.push(format!("it has no {name}, which only predicts tokens: zeros"));
+        let zeros = Tensor::zeros(&shape, (Kind::Float, tch::Device::Cpu));
+        *place = Some((zeros, ParameterOrigin { name, shape, from: Vec::new(), by: "zeros" }));
     }
-    Ok(Applied { weights: tensors, variables, parameters })
+    notes
 }
 
 fn mark(variables: &mut [VariableFate], which: &[usize], fate: &'static str) {

@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use serde::Serialize;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::TrainError;
-use crate::checkpoint::{ModelFolder, load_language_model};
+use crate::checkpoint::{ModelFolder, load_language_model, load_xlnet};
+use crate::model::{Sequence, Visibility};
 use crate::objective::Objective;
 
 /// Tokens of the text that are looked at, as one segment.
@@ -41,11 +42,32 @@ pub fn check_text(folder: &Path, source: &Path, text: &str) -> Result<CheckedTex
 }
 
 fn mean_loss(folder: &ModelFolder, ids: &[i64]) -> Result<f64, TrainError> {
-    let model = load_language_model(folder, Kind::Float)?;
     let length = ids.len() as i64 - 1;
     let ids = Tensor::from_slice(ids).unsqueeze(0);
+    let next = ids.narrow(1, 1, length);
+    if folder.config.xlnet().is_some() {
+        return left_to_right_loss(folder, &ids, &next);
+    }
+    let model = load_language_model(folder, Kind::Float)?;
     Ok(tch::no_grad(|| {
         let out = model.model.forward(&ids.narrow(1, 0, length), &model.memory_start(1), None);
-        model.model.nll(&out.hidden, &ids.narrow(1, 1, length)).mean(Kind::Double).double_value(&[])
+        model.model.nll(&out.hidden, &next).mean(Kind::Double).double_value(&[])
+    }))
+}
+
+/// Of an XLNet: every token but the first from those before it, which is one of the orders it has learnt.
+fn left_to_right_loss(folder: &ModelFolder, ids: &Tensor, next: &Tensor) -> Result<f64, TrainError> {
+    let (model, _) = load_xlnet(folder, Kind::Float)?;
+    let positions = Tensor::arange(ids.size()[1], (Kind::Int64, Device::Cpu)).unsqueeze(0);
+    let sequence = Sequence {
+        visibility: Visibility::Ranks { ranks: &positions, halves_at: 0 },
+        targets: Some(&positions.narrow(1, 1, next.size()[1])),
+        content: false,
+        ..Sequence::new(ids)
+    };
+    Ok(tch::no_grad(|| {
+        let states = model.forward(sequence, &model.memory_start(1), None);
+        let Some(predictions) = states.predictions else { unreachable!("there are targets") };
+        model.nll(&predictions, next).mean(Kind::Double).double_value(&[])
     }))
 }

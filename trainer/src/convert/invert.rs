@@ -4,16 +4,23 @@ use std::collections::BTreeMap;
 
 use segue_configs::TransfoXlConfig;
 use segue_dataloader::foreign::{BundleTensor, ElementType};
+use serde_json::json;
 use tch::{Kind, Tensor};
 
 use super::rules::{Operation, Rule, fill, fit};
 use super::sources::tensorflow_rules;
+use super::write::TensorFlowFiles;
+
+/// Prefix of the program's checkpoints.
+const PREFIX: &str = "model.ckpt";
+/// What the program has noted about its corpus, and asks for.
+const PREPARED: &str = "corpus-info.json";
 
 /// The model's weights under the TensorFlow program's names, or why it has no place for them.
 pub(super) fn to_tensorflow(
     model: &TransfoXlConfig,
     weights: &[(String, Tensor)],
-) -> Result<Vec<BundleTensor>, String> {
+) -> Result<TensorFlowFiles, String> {
     expressible(model)?;
     let one_table = model.div_val == 1 || model.cutoffs.is_empty();
     let rules = tensorflow_rules(one_table, model.untie_r);
@@ -38,12 +45,22 @@ pub(super) fn to_tensorflow(
             _ => return Err(format!("it has no place for `{name}`")),
         }
     }
-    for (name, mut stack) in stacks {
-        stack.sort_by_key(|(number, _)| *number);
-        let layers: Vec<Tensor> = stack.into_iter().map(|(_, tensor)| tensor).collect();
-        out.push(variable(name.into(), &Tensor::stack(&layers, 0)));
-    }
-    Ok(out)
+    out.extend(stacks.into_iter().map(|(name, layers)| stacked(name, layers)));
+    let cutoffs: Vec<usize> = if model.cutoffs.is_empty() { Vec::new() } else { model.cluster_ends() };
+    let info = json!({ "vocab_size": model.vocab_size, "cutoffs": cutoffs, "dataset": "converted" });
+    Ok(TensorFlowFiles {
+        prefix: PREFIX,
+        variables: out,
+        beside: (PREPARED, info),
+        notes: vec![format!("flags of the program for it: {}", flags(model))],
+    })
+}
+
+/// Layers by number as one variable, the first layer first.
+pub(super) fn stacked(name: &str, mut layers: Vec<(u64, Tensor)>) -> BundleTensor {
+    layers.sort_by_key(|(number, _)| *number);
+    let layers: Vec<Tensor> = layers.into_iter().map(|(_, tensor)| tensor).collect();
+    variable(name.into(), &Tensor::stack(&layers, 0))
 }
 
 /// The line that leads to a parameter, and the number in its name. One softmax has one bias; clusters have theirs.
@@ -90,7 +107,8 @@ fn expressible(model: &TransfoXlConfig) -> Result<(), String> {
     Ok(())
 }
 
-fn variable(name: String, tensor: &Tensor) -> BundleTensor {
+/// A variable of single precision.
+pub(super) fn variable(name: String, tensor: &Tensor) -> BundleTensor {
     let tensor = tensor.detach().to_kind(Kind::Float).contiguous();
     let mut bytes = vec![0u8; tensor.numel() * Kind::Float.elt_size_in_bytes()];
     tensor.copy_data_u8(&mut bytes, tensor.numel());
@@ -99,7 +117,7 @@ fn variable(name: String, tensor: &Tensor) -> BundleTensor {
 }
 
 /// The command line that tells the program what its checkpoints do not say.
-pub(super) fn flags(model: &TransfoXlConfig) -> String {
+fn flags(model: &TransfoXlConfig) -> String {
     let share = !model.cutoffs.is_empty() && model.ties_projection(1);
     format!(
         "--n_layer={} --d_model={} --d_embed={} --n_head={} --d_head={} --d_inner={} --div_val={} --untie_r={} \

@@ -1,4 +1,4 @@
-//! Conversion of checkpoints of other Transformer-XL programs to a folder in Hugging Face's layout, which is a
+//! Conversion of checkpoints of other Transformer-XL and XLNet programs to a folder in Hugging Face's layout, which is a
 //! model folder here too, and back to TensorFlow's.
 //!
 //! Each source is a table of [`Rule`]s: a pattern of its variables' names, the name here, and what happens to the
@@ -8,6 +8,7 @@ mod apply;
 mod check;
 mod inspect;
 mod invert;
+mod invert_xlnet;
 mod report;
 mod rules;
 mod run;

@@ -49,7 +49,7 @@ pub struct Report {
     pub target: &'static str,
     /// Number of variables by fate.
     pub counts: BTreeMap<&'static str, usize>,
-    /// Number of values in the model.
+    /// Number of values in the model and its heads.
     pub parameters_count: usize,
     /// Facts that no weight shows: guesses, losses of precision, differences of meaning.
     pub notes: Vec<String>,

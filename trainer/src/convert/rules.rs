@@ -52,15 +52,20 @@ pub(super) const fn skip(source: &'static str, reason: &'static str) -> Rule {
 
 /// The number that `{i}` stands for where `name` fits `pattern`; 0 where the pattern has none.
 pub(super) fn fit(pattern: &str, name: &str) -> Option<u64> {
-    if let Some((before, after)) = pattern.split_once("{*}") {
-        let inner = name.strip_prefix(before)?.strip_suffix(after)?;
-        return (!inner.is_empty()).then_some(0);
+    if pattern.contains("{*}") {
+        return captured(pattern, name).map(|_| 0);
     }
     let Some((before, after)) = pattern.split_once("{i}") else { return (pattern == name).then_some(0) };
     let digits = name.strip_prefix(before)?.strip_suffix(after)?;
     let plain =
         digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
     if plain { digits.parse().ok() } else { None }
+}
+
+/// The text that `{*}` stands for where `name` fits `pattern`; none of it where the pattern has no such mark.
+pub(super) fn captured<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
+    let Some((before, after)) = pattern.split_once("{*}") else { return (pattern == name).then_some("") };
+    name.strip_prefix(before)?.strip_suffix(after).filter(|inner| !inner.is_empty())
 }
 
 /// A pattern with its number put in.
@@ -80,6 +85,7 @@ mod tests {
         }
         assert_eq!(fit("{*}/Adam", "a/b/Adam"), Some(0));
         assert_eq!(fit("{*}/Adam", "/Adam"), None);
+        assert_eq!(captured("a_{*}/b", "a_sts-b/b"), Some("sts-b"));
         assert_eq!(fill("a.{n}.b", "{n}", 3), "a.3.b");
     }
 }

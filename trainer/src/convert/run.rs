@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::apply::apply;
 use super::report::Report;
 use super::sources::{Source, detect};
-use super::{invert, write};
+use super::{invert, invert_xlnet, write};
 use crate::TrainError;
 
 /// What to write.
@@ -66,9 +66,8 @@ pub fn convert(
         let problem = vocabulary["problem"].as_str().unwrap_or("it cannot be used");
         return Err(TrainError::Layout(format!("the vocabulary of --vocab does not fit: {problem}")));
     }
-    let applied = apply(&source, &config, options.allow_skipped, progress)?;
-    let model =
-        config.transfo_xl().ok_or_else(|| TrainError::Layout("only Transformer-XL is converted".into()))?;
+    let mut applied = apply(&source, &config, options.allow_skipped, progress)?;
+    source.notes.append(&mut applied.notes);
     if let Some(other) = applied.variables.iter().find(|v| v.dtype != "f32" && !v.destinations.is_empty()) {
         source
             .notes
@@ -82,7 +81,7 @@ pub fn convert(
             Target::TensorFlow => "tensorflow",
         },
         counts: Report::count(&applied.variables),
-        parameters_count: applied.weights.iter().map(|(_, tensor)| tensor.numel()).sum(),
+        parameters_count: applied.weights.iter().chain(&applied.heads).map(|(_, t)| t.numel()).sum(),
         notes: std::mem::take(&mut source.notes),
         config: config.to_json(),
         vocabulary,
@@ -91,16 +90,21 @@ pub fn convert(
     };
     match options.target {
         Target::HuggingFace => write::publish(target, |folder| {
-            write::hugging_face(folder, &config, applied.weights, tokenizer.as_ref(), &report)
+            let weights = write::Weights { model: applied.weights, heads: applied.heads };
+            write::hugging_face(folder, &config, weights, &source.head, tokenizer.as_ref(), &report)
         })?,
         Target::TensorFlow => {
             let refused =
                 |why| TrainError::Layout(format!("the TensorFlow program cannot hold this model: {why}"));
-            let variables = invert::to_tensorflow(model, &applied.weights).map_err(refused)?;
-            report.notes.push(format!("flags of the program for it: {}", invert::flags(model)));
-            write::publish(target, |folder| {
-                write::tensorflow(folder, model, variables, tokenizer.as_ref(), &report)
-            })?;
+            let mut weights = applied.weights;
+            weights.append(&mut applied.heads);
+            let made = match &config {
+                ModelConfig::TransfoXl(model) => invert::to_tensorflow(model, &weights),
+                ModelConfig::Xlnet(model) => invert_xlnet::to_tensorflow(model, &weights, &source.head),
+            };
+            let made = made.map_err(refused)?;
+            report.notes.extend(made.notes.iter().cloned());
+            write::publish(target, |folder| write::tensorflow(folder, made, tokenizer.as_ref(), &report))?;
         }
     }
     Ok(Conversion { report, config })
@@ -113,14 +117,16 @@ fn configuration(
     tokenizer: Option<&Tokenizer>,
 ) -> Result<ModelConfig, TrainError> {
     let mut config: Map<String, Value> = source.config.clone();
-    config.insert("model_type".into(), json!("transfo-xl"));
-    if source.kind != "hugging_face"
+    let model_type = config.entry("model_type").or_insert(json!("transfo-xl")).clone();
+    let model_type = model_type.as_str().unwrap_or_default();
+    if model_type == "transfo-xl"
+        && source.kind != "hugging_face"
         && source.kind != "segue"
         && let Some(eos) = tokenizer.and_then(Tokenizer::eos_id)
     {
         config.insert("eos_token_id".into(), json!(eos));
     }
-    let known = ModelConfig::default_of("transfo-xl").map(|config| config.to_json()).unwrap_or_default();
+    let known = ModelConfig::default_of(model_type).map(|config| config.to_json()).unwrap_or_default();
     for text in overrides {
         let pair = text.split_once('=').and_then(|(key, value)| Some((key.strip_prefix("model.")?, value)));
         let Some((key, value)) = pair else {

@@ -3,20 +3,38 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_configs::{ModelConfig, TransfoXlConfig};
+use segue_configs::ModelConfig;
 use segue_dataloader::foreign::{BundleTensor, write_bundle};
 use segue_dataloader::{DataError, Tokenizer};
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 use tch::Tensor;
 
 use super::report::Report;
-use crate::checkpoint::{hugging_face_config, write_json, write_tensors};
-use crate::{TrainError, model};
+use crate::TrainError;
+use crate::checkpoint::{as_stored, hugging_face_config, write_json, write_tensors};
 
 /// The account of a conversion, beside what it made.
 const REPORT: &str = "conversion.json";
-/// Prefix of the TensorFlow program's checkpoints.
-const PREFIX: &str = "model.ckpt";
+
+/// What goes into a model folder.
+pub(super) struct Weights {
+    /// The model's, in the order of its specs.
+    pub model: Vec<(String, Tensor)>,
+    /// Those of heads beside it.
+    pub heads: Vec<(String, Tensor)>,
+}
+
+/// What a TensorFlow program's checkpoint consists of.
+pub(super) struct TensorFlowFiles {
+    /// Prefix of the checkpoint's files.
+    pub prefix: &'static str,
+    /// Its variables.
+    pub variables: Vec<BundleTensor>,
+    /// Name and content of the JSON file that the program wants beside it.
+    pub beside: (&'static str, Value),
+    /// Facts for the report.
+    pub notes: Vec<String>,
+}
 
 /// Refuses to write over anything.
 pub(super) fn check_vacant(target: &Path) -> Result<(), TrainError> {
@@ -57,39 +75,42 @@ pub(super) fn publish(
     fs::rename(&part, target).map_err(|e| write(target, e))
 }
 
-/// A model folder in Hugging Face's layout.
+/// A model folder in Hugging Face's layout. `head`: what its `config.json` says of a head.
 pub(super) fn hugging_face(
     folder: &Path,
     config: &ModelConfig,
-    weights: Vec<(String, Tensor)>,
+    weights: Weights,
+    head: &Map<String, Value>,
     tokenizer: Option<&Tokenizer>,
     report: &Report,
 ) -> Result<(), TrainError> {
-    let mut tensors = weights;
-    tensors.extend(model::buffers(config));
+    let mut tensors = as_stored(config, weights.model);
+    tensors.extend(weights.heads);
     write_tensors(&folder.join("model.safetensors"), &tensors)?;
-    write_json(&folder.join("config.json"), &hugging_face_config(config))?;
+    let mut json = hugging_face_config(config);
+    if let Some(fields) = json.as_object_mut() {
+        fields.extend(head.clone());
+    }
+    write_json(&folder.join("config.json"), &json)?;
     finish(folder, tokenizer, report)
 }
 
-/// A checkpoint of the TensorFlow program with the note on its corpus that it asks for.
+/// A checkpoint of a TensorFlow program with the note beside it that the program asks for.
 pub(super) fn tensorflow(
     folder: &Path,
-    model: &TransfoXlConfig,
-    variables: Vec<BundleTensor>,
+    files: TensorFlowFiles,
     tokenizer: Option<&Tokenizer>,
     report: &Report,
 ) -> Result<(), TrainError> {
-    write_bundle(folder, PREFIX, variables)?;
+    let TensorFlowFiles { prefix, variables, beside: (name, note), .. } = files;
+    write_bundle(folder, prefix, variables)?;
     let pointer = folder.join("checkpoint");
     fs::write(
         &pointer,
-        format!("model_checkpoint_path: \"{PREFIX}\"\nall_model_checkpoint_paths: \"{PREFIX}\"\n"),
+        format!("model_checkpoint_path: \"{prefix}\"\nall_model_checkpoint_paths: \"{prefix}\"\n"),
     )
     .map_err(|source| TrainError::Write { path: pointer.clone(), source })?;
-    let cutoffs: Vec<usize> = if model.cutoffs.is_empty() { Vec::new() } else { model.cluster_ends() };
-    let info = json!({ "vocab_size": model.vocab_size, "cutoffs": cutoffs, "dataset": "converted" });
-    write_json(&folder.join("corpus-info.json"), &info)?;
+    write_json(&folder.join(name), &note)?;
     finish(folder, tokenizer, report)
 }
 

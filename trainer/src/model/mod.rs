@@ -15,7 +15,11 @@ pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoid
 pub use memory::{Memory, NO_DOCUMENT};
 pub(crate) use transfo_xl::cluster_shapes;
 pub use transfo_xl::{AdaptiveEmbedding, AdaptiveSoftmax, Encoding, Output, Positions, Segment, TransfoXl};
-pub use xlnet::{Sequence, States, Visibility, Xlnet};
+pub(crate) use xlnet::BLOCK_ROWS;
+pub use xlnet::{
+    Beam, Sequence, SpanHead, SpanLabels, States, SummaryHead, Visibility, Xlnet, by_choice,
+    classification_losses, squared_errors,
+};
 
 /// Parameters of the configured model, without making them.
 pub fn specs(config: &ModelConfig) -> Vec<ParameterSpec> {
@@ -30,6 +34,15 @@ pub fn aliases(config: &ModelConfig) -> Vec<(String, String)> {
     match config {
         ModelConfig::TransfoXl(config) => TransfoXl::aliases(config),
         ModelConfig::Xlnet(config) => Xlnet::aliases(config),
+    }
+}
+
+/// Parameters of the configured model that Hugging Face's package finds under other names only, once for each:
+/// `(its name, ours)`.
+pub fn copies(config: &ModelConfig) -> Vec<(String, String)> {
+    match config {
+        ModelConfig::TransfoXl(_) => Vec::new(),
+        ModelConfig::Xlnet(config) => Xlnet::copies(config),
     }
 }
 

@@ -15,7 +15,12 @@ pub struct Norm {
 impl Norm {
     /// `PREFIX.layer_norm.{weight, bias}`.
     pub fn new(parameters: &Parameters, prefix: &str, epsilon: f64) -> Self {
-        let get = |name: &str| parameters.get(&format!("{prefix}.layer_norm.{name}"));
+        Self::named(parameters, &format!("{prefix}.layer_norm"), epsilon)
+    }
+
+    /// `NAME.{weight, bias}`.
+    pub fn named(parameters: &Parameters, name: &str, epsilon: f64) -> Self {
+        let get = |part: &str| parameters.get(&format!("{name}.{part}"));
         Self { weight: get("weight"), bias: get("bias"), epsilon }
     }
 

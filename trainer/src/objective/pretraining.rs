@@ -1,14 +1,10 @@
 use segue_configs::{Config, EvalConfig, ObjectiveConfig, ObjectiveKind, XlnetConfig};
-use tch::{Kind, Reduction, Tensor};
+use tch::{Kind, Tensor};
 
 use super::{Batch, Loss, Objective, Pairs, Scores};
-use crate::model::{Memory, Sequence, States, Visibility, Xlnet};
-use crate::noise::{Noise, dropout};
-use crate::{Init, ParameterSpec, Parameters};
-
-/// Names of the head that tells whether B continues A: those of Hugging Face's sequence classification.
-const SUMMARY: &str = "sequence_summary.summary";
-const CLASSES: &str = "logits_proj";
+use crate::model::{Memory, Sequence, States, SummaryHead, Visibility, Xlnet, classification_losses};
+use crate::noise::Noise;
+use crate::{ParameterSpec, Parameters};
 
 /// What XLNet is trained to do before it is fine-tuned (thesis 2.2.2): permutation language modelling, denoising
 /// on the same backbone, or left-to-right prediction.
@@ -148,48 +144,35 @@ impl Objective for Pretraining {
 struct NextSentence {
     /// What one label weighs, in targets.
     weight: f64,
-    dropout: f64,
-    summary: (Tensor, Tensor),
-    classes: (Tensor, Tensor),
+    head: SummaryHead,
 }
 
 impl NextSentence {
+    /// Classes: B comes from elsewhere, B continues A.
+    const CLASSES: i64 = 2;
+
     fn specs(model: &XlnetConfig) -> Vec<ParameterSpec> {
-        let weight = Init::Normal { mean: 0.0, std: model.initializer_range };
-        let d = model.d_model as i64;
-        let spec = |name: String, shape: &[i64], init| ParameterSpec { name, shape: shape.to_vec(), init };
-        vec![
-            spec(format!("{SUMMARY}.weight"), &[d, d], weight),
-            spec(format!("{SUMMARY}.bias"), &[d], Init::Zeros),
-            spec(format!("{CLASSES}.weight"), &[2, d], weight),
-            spec(format!("{CLASSES}.bias"), &[2], Init::Zeros),
-        ]
+        SummaryHead::specs(model, Self::CLASSES)
     }
 
     /// The engine divides sums by the number of targets: a label counts as all targets of its sequence, so that
     /// what comes out is the mean over sequences times `objective.next_sentence`.
     fn new(config: &Config, model: &XlnetConfig, parameters: &Parameters) -> Self {
         let ObjectiveConfig { next_sentence, .. } = config.objective;
-        let linear =
-            |name: &str| (parameters.get(&format!("{name}.weight")), parameters.get(&format!("{name}.bias")));
         Self {
             weight: next_sentence * config.targets_per_lane() as f64,
-            dropout: model.dropout,
-            summary: linear(SUMMARY),
-            classes: linear(CLASSES),
+            head: SummaryHead::new(model, parameters),
         }
     }
 
-    /// `[batch, 2]` of the content `[batch, segment, d_model]`, whose last position stands for the whole.
+    /// `[batch, 2]` of the content `[batch, segment, d_model]`.
     fn logits(&self, content: &Tensor, noise: Option<&Noise>) -> Tensor {
-        let last = content.select(1, -1);
-        let summary = last.linear(&self.summary.0, Some(&self.summary.1)).tanh();
-        dropout(summary, self.dropout, noise).linear(&self.classes.0, Some(&self.classes.1))
+        self.head.logits(content, noise)
     }
 
     /// Weighted sum over lanes.
     fn loss(&self, content: &Tensor, pairs: &Pairs, noise: Option<&Noise>) -> Tensor {
         let logits = self.logits(content, noise);
-        logits.cross_entropy_loss::<&Tensor>(&pairs.follows, None, Reduction::Sum, -100, 0.0) * self.weight
+        classification_losses(&logits, &pairs.follows).sum(None::<Kind>) * self.weight
     }
 }

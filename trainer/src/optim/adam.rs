@@ -4,7 +4,10 @@ use tch::{Device, Kind, Tensor};
 use crate::libtorch::{AdamStep, adam};
 use crate::{Parameters, TrainError};
 
-/// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), with bias correction.
+/// Update number that bias correction is of no effect at: 1 − β^n is 1 for every β.
+const LONG_AFTER: f64 = f64::INFINITY;
+
+/// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), with bias correction or without.
 pub struct Adam {
     config: OptimConfig,
     /// Running means of gradients and of their squares, one of each per parameter.
@@ -42,7 +45,8 @@ impl Adam {
     ) -> Result<(), TrainError> {
         self.updates += 1;
         let scalar = |x: f64| Tensor::full([] as [i64; 0], x, (Kind::Float, Device::Cpu));
-        let (number, divisor) = (scalar(self.updates as f64), scalar(divisor));
+        let number = if self.config.bias_correction { self.updates as f64 } else { LONG_AFTER };
+        let (number, divisor) = (scalar(number), scalar(divisor));
         for (group, decay) in self.groups.iter().zip([self.config.weight_decay, 0.0]) {
             let pick =
                 |tensors: &[Tensor]| group.iter().map(|&i| tensors[i].shallow_clone()).collect::<Vec<_>>();
@@ -115,7 +119,10 @@ mod tests {
             m = config.beta1 * m + (1.0 - config.beta1) * g;
             v = config.beta2 * v + (1.0 - config.beta2) * g * g;
             let n = i as i32 + 1;
-            let (m_hat, v_hat) = (m / (1.0 - config.beta1.powi(n)), v / (1.0 - config.beta2.powi(n)));
+            let (m_hat, v_hat) = match config.bias_correction {
+                true => (m / (1.0 - config.beta1.powi(n)), v / (1.0 - config.beta2.powi(n))),
+                false => (m, v),
+            };
             w -= lr * m_hat / (v_hat.sqrt() + config.eps);
         }
         w
@@ -123,8 +130,10 @@ mod tests {
 
     #[test]
     fn both_rules_follow_their_papers_and_spare_biases() {
-        for kind in [OptimKind::Adam, OptimKind::Adamw] {
-            let config = OptimConfig { kind, weight_decay: 0.1, ..Default::default() };
+        for (kind, bias_correction) in
+            [(OptimKind::Adam, true), (OptimKind::Adamw, true), (OptimKind::Adamw, false)]
+        {
+            let config = OptimConfig { kind, bias_correction, weight_decay: 0.1, ..Default::default() };
             let parameters = parameters();
             let before: Vec<Vec<f32>> =
                 parameters.tensors().iter().map(|t| Vec::try_from(t.detach().copy()).unwrap()).collect();
@@ -140,6 +149,56 @@ mod tests {
                     assert!((*w as f64 - expected).abs() < 1e-6, "{kind:?}: {w} against {expected}");
                 }
             }
+        }
+    }
+    /// The reference's AdamW: one step of w ← w − lr·(m / (√v + ε) + decay·w), m and v not corrected. After
+    /// a gradient of 0.5, m = 0.1·0.5 and v = 0.001·0.25, so that m / (√v + ε) is 3.1622777 − but for ε.
+    #[test]
+    fn x20_update_without_bias_correction_is_the_one_computed_by_hand() {
+        let config = OptimConfig {
+            kind: OptimKind::Adamw,
+            bias_correction: false,
+            weight_decay: 0.01,
+            eps: 1e-6,
+            ..Default::default()
+        };
+        let spec = ParameterSpec { name: "w".into(), shape: vec![1], init: Init::Zeros };
+        let parameters =
+            Parameters::from_tensors(vec![spec], vec![Tensor::from_slice(&[2.0f32])], Kind::Float);
+        let mut optimizer = Adam::new(&config, &parameters);
+        optimizer.step(&parameters, &[Tensor::from_slice(&[0.5f32])], 1.0, 0.1).unwrap();
+        let after = parameters.tensors()[0].double_value(&[0]);
+        let by_hand = 2.0 - 0.1 * (0.05 / (0.00025f64.sqrt() + 1e-6) + 0.01 * 2.0);
+        assert!((by_hand - 1.681_792).abs() < 1e-5 && (after - by_hand).abs() < 1e-6, "{after} {by_hand}");
+    }
+
+    /// The reference spares biases and norms, and decays u, v and b although they are called biases.
+    #[test]
+    fn x20_published_recipes_decay_what_the_reference_decays() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/recipes/xlnet-base-v2.toml");
+        let config = segue_configs::load(Some(path.as_ref()), &[]).unwrap().config;
+        let small = segue_configs::XlnetConfig {
+            vocab_size: 5,
+            d_model: 4,
+            n_head: 2,
+            n_layer: 1,
+            ..Default::default()
+        };
+        let parameters = Parameters::initialise(crate::model::Xlnet::specs(&small), 1, Kind::Float);
+        let spared = |i: usize| {
+            let [_, plain] = &Adam::new(&config.optim, &parameters).groups;
+            plain.contains(&i)
+        };
+        for (i, spec) in parameters.specs().iter().enumerate() {
+            let name = spec.name.rsplit('.').next().unwrap();
+            let expected = match name {
+                "bias" => true,
+                "weight" => spec.name.contains("layer_norm"),
+                "q" | "k" | "v" | "r" | "o" | "r_w_bias" | "r_r_bias" | "r_s_bias" | "seg_embed"
+                | "mask_emb" => false,
+                other => panic!("{other}"),
+            };
+            assert_eq!(spared(i), expected, "{}", spec.name);
         }
     }
 }

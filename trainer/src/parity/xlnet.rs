@@ -1,21 +1,40 @@
 use segue_configs::XlnetConfig;
 use tch::{Kind, Tensor};
 
-use super::{Cases, FORWARD_LIMIT, GRADIENT_LIMIT, gradients};
+use super::{Cases, FORWARD_LIMIT, GRADIENT_LIMIT, gradients, heads};
 use crate::checkpoint::{ModelFolder, load_xlnet};
 use crate::model::{Memory, Sequence, Visibility, Xlnet};
 use crate::{Parameters, TrainError};
 
 /// Cases are `encode`, `plm` and those of the heads.
 pub fn run(folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
-    let (model, parameters) = load_xlnet(folder, Kind::Float)?;
+    let (mut model, parameters) = load_xlnet(folder, Kind::Float)?;
+    as_the_package(&mut model);
     if cases.tensors.contains_key("encode.input_ids") {
         encode(&model, &parameters, cases)?;
     }
     if cases.tensors.contains_key("plm.input_ids") {
-        permutation(&model, &parameters, cases)?;
+        permutation(&mut model, &parameters, cases)?;
     }
-    Ok(())
+    see_as_much_as(&mut model, 0);
+    heads::run(&model, &parameters, cases)
+}
+
+/// Length of the memory that the package keeps where its configuration gives none: all of it.
+const UNBOUNDED: i64 = 1 << 32;
+
+/// Habits of the package that are no part of a model here: a memory without a length keeps everything, and
+/// same-length attention sees as many keys as the memory has positions at that moment, and itself.
+fn as_the_package(model: &mut Xlnet) {
+    if model.context.mem_len == 0 {
+        model.context.mem_len = UNBOUNDED;
+    }
+    see_as_much_as(model, 0);
+}
+
+/// Same-length attention beside a memory of `mem` positions.
+fn see_as_much_as(model: &mut Xlnet, mem: i64) {
+    model.context.same_length = model.context.same_length.map(|_| mem + 1);
 }
 
 /// A batch as the package is given it, and what is left of it for a [`Sequence`].
@@ -90,7 +109,7 @@ fn encode(model: &Xlnet, parameters: &Parameters, cases: &mut Cases) -> Result<(
 }
 
 /// A first segment that only leaves its memory, and a second one whose targets are predicted.
-fn permutation(model: &Xlnet, parameters: &Parameters, cases: &mut Cases) -> Result<(), TrainError> {
+fn permutation(model: &mut Xlnet, parameters: &Parameters, cases: &mut Cases) -> Result<(), TrainError> {
     let prefix = "plm.";
     let first = cases.need("plm.first_ids", Kind::Int64, 2)?;
     let first_segments = cases.take("plm.first_token_type_ids");
@@ -100,6 +119,7 @@ fn permutation(model: &Xlnet, parameters: &Parameters, cases: &mut Cases) -> Res
     let sequence = Sequence { reversed, ..sequence };
     let memory = tch::no_grad(|| model.forward(sequence, &no_memory(model, batch), None)).memory;
     cases.compare(prefix, "memories", FORWARD_LIMIT, memories("mems", &memory));
+    see_as_much_as(model, memory.len());
     let input = Input::take(model.config(), cases, prefix, 2)?;
     // One-hot rows; a row of zeros would predict nothing.
     let targets = cases.need("plm.target_mapping", Kind::Float, 3)?.argmax(-1, false);

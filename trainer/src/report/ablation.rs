@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use segue_configs::sweep::{At, Expectation, PublishedRow};
 use serde::Serialize;
 
+use super::own_measures;
 use super::statistics::Interval;
 
 /// A length reaches the best perplexity where it comes this close: the thesis compares two decimals of
@@ -23,6 +24,8 @@ pub struct CellResult {
     pub published: PublishedRow,
     /// Perplexity by seed and attention length. Every seed has the same lengths.
     pub perplexity: BTreeMap<u64, BTreeMap<usize, f64>>,
+    /// What runs have measured in evaluations of their own, by seed and name; empty where `segue eval` has.
+    pub measures: BTreeMap<u64, BTreeMap<String, f64>>,
 }
 
 /// One row of the table.
@@ -38,6 +41,9 @@ pub struct Row {
     pub attention: Option<usize>,
     /// Perplexity at every attention length.
     pub lengths: BTreeMap<usize, Interval>,
+    /// What runs have measured themselves.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub measures: BTreeMap<String, Interval>,
     /// What is published of it.
     pub published: PublishedRow,
 }
@@ -120,6 +126,15 @@ impl CellResult {
         Some(self.lengths().into_iter().min_by(lowest)?.0)
     }
 
+    /// What runs have measured themselves, over seeds.
+    fn measured(&self) -> BTreeMap<String, Interval> {
+        let mut values: BTreeMap<&String, Vec<f64>> = BTreeMap::new();
+        for (name, value) in self.measures.values().flatten() {
+            values.entry(name).or_default().push(*value);
+        }
+        values.into_iter().filter_map(|(name, values)| Some((name.clone(), Interval::of(&values)?))).collect()
+    }
+
     fn row(&self) -> Row {
         let lengths = self.lengths();
         let best = self.best().and_then(|length| lengths.get(&length).copied());
@@ -131,6 +146,7 @@ impl CellResult {
             best,
             attention: lengths.iter().find(reaches).map(|(length, _)| *length),
             lengths,
+            measures: self.measured(),
             published: self.published.clone(),
         }
     }
@@ -152,9 +168,12 @@ impl Summary {
 
     /// The summary as Markdown.
     pub fn markdown(&self) -> String {
+        if self.rows.iter().any(|row| !row.measures.is_empty() || !row.published.scores.is_empty()) {
+            return own_measures::markdown(self) + &self.checks_markdown(false);
+        }
         let mut text = format!("# {}\n\n", self.name);
         text.push_str(
-            "Perplexity, mean and 95 % confidence interval over seeds. `init` is at the attention length of\n\
+            "Perplexity: median over seeds, with mean and 95 % confidence interval. `init` is at the attention length of\n\
              training, `best` at the best one; `attention` is the smallest length that reaches the best.\n\n",
         );
         text.push_str(
@@ -162,7 +181,7 @@ impl Summary {
              |---|---|---|---|---|---|---|---|---|\n",
         );
         for row in &self.rows {
-            let interval = |i: Option<Interval>| i.map_or("–".into(), |i| i.text());
+            let interval = |i: Option<Interval>| i.map_or("–".into(), |i| i.text_with_median());
             let published = |value: Option<f64>| value.map_or("–".into(), |v| format!("{v:.2}"));
             text.push_str(&format!(
                 "| {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
@@ -177,7 +196,7 @@ impl Summary {
                 or_dash(row.published.attention),
             ));
         }
-        text + &self.lengths_markdown() + &self.checks_markdown()
+        text + &self.lengths_markdown() + &self.checks_markdown(true)
     }
 
     fn lengths_markdown(&self) -> String {
@@ -190,23 +209,27 @@ impl Summary {
         text
     }
 
-    fn checks_markdown(&self) -> String {
+    /// `with_lengths`: at which attention length cells were compared.
+    fn checks_markdown(&self, with_lengths: bool) -> String {
         if self.checks.is_empty() {
             return String::new();
         }
-        let mut text = "\n## Expected orders\n\n\
-            The difference of perplexities is paired by seed; above 0 is as expected.\n\n\
-            | lower | higher | at | difference | verdict |\n|---|---|---|---|---|\n"
-            .to_string();
+        let (at, rule) = if with_lengths { (" at |", "---|") } else { ("", "") };
+        let mut text = format!(
+            "\n## Expected orders\n\n\
+             The difference of perplexities is paired by seed; above 0 is as expected.\n\n\
+             | lower | higher |{at} difference | verdict |\n|---|---|{rule}---|---|\n"
+        );
         for check in &self.checks {
+            let at = match check.expected.at {
+                _ if !with_lengths => "",
+                At::Init => " init |",
+                At::Best => " best |",
+            };
             text.push_str(&format!(
-                "| {} | {} | {} | {} | {} |\n",
+                "| {} | {} |{at} {} | {} |\n",
                 check.expected.better,
                 check.expected.than,
-                match check.expected.at {
-                    At::Init => "init",
-                    At::Best => "best",
-                },
                 check.difference.map_or("–".into(), |d| d.text()),
                 check.verdict.words(),
             ));
@@ -240,7 +263,7 @@ mod tests {
     fn cell(label: &str, published: PublishedRow, table: &[(u64, &[(usize, f64)])]) -> CellResult {
         let perplexity =
             table.iter().map(|(seed, lengths)| (*seed, lengths.iter().copied().collect())).collect();
-        CellResult { label: label.into(), init: 64, published, perplexity }
+        CellResult { label: label.into(), init: 64, published, perplexity, measures: BTreeMap::new() }
     }
 
     fn expected(better: &str, than: &str, at: At) -> Expectation {
@@ -253,6 +276,7 @@ mod tests {
             init: Some(init),
             best: Some(best),
             attention: Some(attention),
+            ..Default::default()
         };
         let ours = cell(
             "ours",
@@ -284,8 +308,8 @@ mod tests {
         // same for each seed, so their interval has no width.
         let text = summary().markdown();
         let golden = "\
-| ours | 3 | 102.00 ± 2.48 | 100.00 ± 2.48 | 128 | T-XL (128M) | 27.02 | 26.77 | 500 |
-| none | 3 | 110.00 ± 2.48 | 110.00 ± 2.48 | 64 | no recurrence | 29.59 | 29.02 | 260 |
+| ours | 3 | 102.00 (102.00 ± 2.48) | 100.00 (100.00 ± 2.48) | 128 | T-XL (128M) | 27.02 | 26.77 | 500 |
+| none | 3 | 110.00 (110.00 ± 2.48) | 110.00 (110.00 ± 2.48) | 64 | no recurrence | 29.59 | 29.02 | 260 |
 | failed | 0 | – | – | – | – | – | – | – |
 
 ## By attention length

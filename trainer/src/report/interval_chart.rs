@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn each_value_has_a_dot_and_a_bar() {
-        let interval = |mean| Some(Interval { mean, half_width: Some(1.0), count: 3 });
+        let interval = |mean| Some(Interval { mean, half_width: Some(1.0), median: mean, count: 3 });
         let chart = IntervalChart::new("t", "ppl", &["init", "best"])
             .with("full <1>", vec![interval(27.0), interval(26.0)])
             .with("broken", vec![interval(f64::NAN), None]);

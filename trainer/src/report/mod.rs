@@ -6,6 +6,7 @@ mod chart;
 mod interval_chart;
 mod mask_chart;
 mod metrics;
+mod own_measures;
 mod statistics;
 mod svg;
 mod tensorboard;

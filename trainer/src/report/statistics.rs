@@ -38,6 +38,8 @@ pub struct Interval {
     pub mean: f64,
     /// The interval is mean ± this; none where there is one value alone.
     pub half_width: Option<f64>,
+    /// The value in the middle; of an even number of values the mean of the two there.
+    pub median: f64,
     /// Values it is of.
     pub count: usize,
 }
@@ -54,7 +56,12 @@ impl Interval {
             let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
             t * (squares / (count - 1) as f64).sqrt() / (count as f64).sqrt()
         });
-        Some(Self { mean, half_width, count })
+        Some(Self { mean, half_width, median: median(values), count })
+    }
+
+    /// `median (mean ± half width)` with two decimals.
+    pub fn text_with_median(&self) -> String {
+        format!("{:.2} ({})", self.median, self.text())
     }
 
     /// `mean ± half width` with two decimals.
@@ -63,6 +70,17 @@ impl Interval {
             Some(half) => format!("{:.2} ± {half:.2}", self.mean),
             None => format!("{:.2}", self.mean),
         }
+    }
+}
+
+/// Of at least one value.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len().is_multiple_of(2) {
+        true => (sorted[middle - 1] + sorted[middle]) / 2.0,
+        false => sorted[middle],
     }
 }
 
@@ -78,6 +96,12 @@ mod tests {
         {
             assert!((student_t_975(freedom).unwrap() - printed).abs() < 6e-4, "{freedom}");
         }
+    }
+
+    #[test]
+    fn one_wild_value_does_not_move_the_median() {
+        assert_eq!(Interval::of(&[3.0, 100.0, 1.0, 2.0, 4.0]).unwrap().median, 3.0);
+        assert_eq!(Interval::of(&[4.0, 1.0, 2.0, 100.0]).unwrap().median, 3.0);
     }
 
     #[test]

@@ -31,8 +31,10 @@ pub struct Job {
     pub label: String,
     /// Its seed.
     pub seed: u64,
-    /// Its evaluations.
+    /// Its evaluations; none where it evaluates itself.
     pub evaluations: Vec<Evaluation>,
+    /// The attention length of training.
+    pub init: usize,
     /// Its run folder.
     pub run: PathBuf,
     /// What its processes write to stderr.
@@ -89,6 +91,7 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
                 label: description.label.clone(),
                 seed,
                 evaluations: description.evaluations.clone(),
+                init: description.init,
                 log: output.join("logs").join(format!("{name}.log")),
                 record: output.join("results").join(format!("{key}.json")),
                 run,
@@ -131,8 +134,21 @@ impl Job {
     /// Perplexity by attention length, once everything is done.
     pub fn perplexity(&self) -> Option<BTreeMap<usize, f64>> {
         let record = self.read();
+        if self.evaluations.is_empty() {
+            return Some([(self.init, record["train"]["evaluation"]["ppl"].as_f64()?)].into());
+        }
         let one = |e: &Evaluation| Some((e.attention, record["evaluations"][e.name()]["ppl"].as_f64()?));
         self.evaluations.iter().map(one).collect()
+    }
+
+    /// Numbers of the run's own last evaluation, by name, where no other evaluation is made of it.
+    pub fn measures(&self) -> BTreeMap<String, f64> {
+        let mut found = BTreeMap::new();
+        if self.evaluations.is_empty() {
+            let record = self.read();
+            collect_numbers("", &record["train"]["evaluation"], &mut found);
+        }
+        found
     }
 
     /// Commands that are recorded.
@@ -212,6 +228,23 @@ impl Job {
     }
 }
 
+/// Measures of an evaluation that the table shows.
+const MEASURES: [&str; 3] = ["loss", "ppl", "accuracy"];
+/// The same evaluation without the memory.
+const WITHOUT_MEMORY: &str = "without_memory";
+
+/// Measures of an evaluation; those without a memory have that in their names.
+fn collect_numbers(suffix: &str, evaluation: &Value, found: &mut BTreeMap<String, f64>) {
+    for name in MEASURES {
+        if let Some(value) = evaluation[name].as_f64() {
+            found.insert(format!("{name}{suffix}"), value);
+        }
+    }
+    if evaluation[WITHOUT_MEMORY].is_object() {
+        collect_numbers(" without memory", &evaluation[WITHOUT_MEMORY], found);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,6 +252,24 @@ mod tests {
     fn key_of(keys: &[&str]) -> String {
         let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
         key(&segue_configs::load(None, &overrides).unwrap().config, "corpus")
+    }
+
+    #[test]
+    fn measures_of_an_evaluation_are_those_with_and_without_a_memory() {
+        let evaluation = json!({
+            "loss": 3.0, "ppl": 20.0, "accuracy": 0.25, "targets": 17, "seconds": 2.0,
+            "without_memory": { "loss": 4.0, "ppl": 50.0, "accuracy": null },
+        });
+        let mut found = BTreeMap::new();
+        collect_numbers("", &evaluation, &mut found);
+        let expected = [
+            ("loss", 3.0),
+            ("ppl", 20.0),
+            ("accuracy", 0.25),
+            ("loss without memory", 4.0),
+            ("ppl without memory", 50.0),
+        ];
+        assert_eq!(found, expected.map(|(name, value)| (name.to_string(), value)).into());
     }
 
     #[test]

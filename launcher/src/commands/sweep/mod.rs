@@ -90,11 +90,16 @@ fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
             init: cell.init,
             published: cell.published.clone(),
             perplexity: Default::default(),
+            measures: Default::default(),
         })
         .collect();
     for job in jobs {
         if let Some(perplexity) = job.perplexity() {
             cells[job.cell].perplexity.insert(job.seed, perplexity);
+            let measures = job.measures();
+            if !measures.is_empty() {
+                cells[job.cell].measures.insert(job.seed, measures);
+            }
         }
     }
     Ok(cells)
@@ -108,10 +113,7 @@ fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), F
             csv.push_str(&format!("\"{label}\",{},{attention},{perplexity}\n", job.seed));
         }
     }
-    let empty =
-        IntervalChart::new(&summary.name, "validation perplexity", &["training length", "best length"]);
-    let chart =
-        summary.rows.iter().fold(empty, |chart, row| chart.with(&row.label, vec![row.init, row.best])).svg();
+    let chart = chart(summary).svg();
     for (name, text) in [
         ("table.md", summary.markdown()),
         ("table.svg", chart),
@@ -121,6 +123,18 @@ fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), F
         publish(&output.join(name), &text)?;
     }
     Ok(())
+}
+
+/// Perplexities of the rows: at two lengths, or of runs that evaluate themselves the one there is.
+fn chart(summary: &Summary) -> IntervalChart {
+    let own = summary.rows.iter().any(|row| !row.measures.is_empty());
+    let series: &[&str] =
+        if own { &["last evaluation of the run"] } else { &["training length", "best length"] };
+    let empty = IntervalChart::new(&summary.name, "validation perplexity", series);
+    summary.rows.iter().fold(empty, |chart, row| {
+        let values = if own { vec![row.init] } else { vec![row.init, row.best] };
+        chart.with(&row.label, values)
+    })
 }
 
 fn finish(

@@ -6,6 +6,7 @@ use segue_dataloader::Tokenizer;
 use segue_dataloader::foreign::{SharedBytes, TorchFile};
 use serde_json::{Map, Value, json};
 
+use super::hugging_face_xlnet;
 use super::source::{Source, Values, Variable, raw_variables};
 use crate::TrainError;
 use crate::convert::rules::{Operation, Rule, rule, skip};
@@ -70,20 +71,26 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
             raw_variables(file.tensors(file.root()).map_err(damaged)?)
         }
     };
-    let vocabulary = match Tokenizer::load(folder) {
-        Ok(tokenizer) => Some((folder.into(), Ok(tokenizer))),
-        Err(_) => VOCABULARIES.iter().map(|name| folder.join(name)).find(|path| path.is_file()).map(|path| {
-            let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
-            (path, tokenizer)
-        }),
+    let is_xlnet = config.get("model_type") == Some(&json!("xlnet"));
+    let pieces = if is_xlnet { hugging_face_xlnet::vocabulary(folder) } else { None };
+    let vocabulary = match (Tokenizer::load(folder), pieces) {
+        (_, Some(pieces)) => Some(pieces),
+        (Ok(tokenizer), None) => Some((folder.into(), Ok(tokenizer))),
+        (Err(_), None) => {
+            VOCABULARIES.iter().map(|name| folder.join(name)).find(|path| path.is_file()).map(|path| {
+                let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
+                (path, tokenizer)
+            })
+        }
     };
     Ok(Source {
         kind: "hugging_face",
         path: path.into(),
         variables,
         values,
+        head: if is_xlnet { hugging_face_xlnet::head(&config) } else { Map::new() },
         config,
-        rules: rules(),
+        rules: if is_xlnet { hugging_face_xlnet::rules() } else { rules() },
         notes: Vec::new(),
         vocabulary,
     })

@@ -38,7 +38,17 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
         (path, tokenizer)
     });
     let (variables, values) = raw_variables(tensors);
-    Ok(Source { kind: "kimiyoung", path: path.into(), variables, values, config, rules, notes, vocabulary })
+    Ok(Source {
+        kind: "kimiyoung",
+        path: path.into(),
+        variables,
+        values,
+        config,
+        head: Map::new(),
+        rules,
+        notes,
+        vocabulary,
+    })
 }
 
 /// A module inside another.

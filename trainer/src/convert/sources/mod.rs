@@ -1,11 +1,14 @@
 //! The programs that checkpoints come from.
 
 mod hugging_face;
+mod hugging_face_xlnet;
 mod kimiyoung;
 mod names;
 mod nvidia;
 mod source;
 mod tensorflow;
+mod tensorflow_xlnet;
 
 pub use source::{Source, Variable, detect};
 pub(super) use tensorflow::rules as tensorflow_rules;
+pub(super) use tensorflow_xlnet::{CHOICE, CLASSIFICATION, REGRESSION, rules as tensorflow_xlnet_rules};

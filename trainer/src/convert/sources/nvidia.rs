@@ -67,7 +67,17 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
         let symbols = symbols.and_then(|symbols| symbols.ok_or_else(none));
         (path.into(), symbols.and_then(|symbols| symbols.tokenizer()))
     });
-    Ok(Source { kind: "nvidia", path: path.into(), variables, values, config, rules, notes, vocabulary })
+    Ok(Source {
+        kind: "nvidia",
+        path: path.into(),
+        variables,
+        values,
+        config,
+        head: Map::new(),
+        rules,
+        notes,
+        vocabulary,
+    })
 }
 
 fn described(value: View<'_>) -> &'static str {

@@ -5,7 +5,7 @@ use segue_dataloader::foreign::{Bundle, ElementType, RawTensor, SharedBytes, Tor
 use serde_json::{Map, Value};
 use tch::{Kind, Tensor};
 
-use super::{hugging_face, kimiyoung, nvidia, tensorflow};
+use super::{hugging_face, hugging_face_xlnet, kimiyoung, nvidia, tensorflow};
 use crate::TrainError;
 use crate::checkpoint::{MANIFEST, ModelFolder};
 use crate::convert::apply::to_float;
@@ -45,6 +45,8 @@ pub struct Source {
     pub values: Values,
     /// The model's configuration in the words of Hugging Face's `config.json`.
     pub config: Map<String, Value>,
+    /// What `config.json` says of a head that comes along.
+    pub head: Map<String, Value>,
     /// The table for this source.
     pub rules: Vec<Rule>,
     /// Facts for the report.
@@ -71,6 +73,14 @@ impl Source {
 
 /// Opens whatever `path` is; the error says what was looked for.
 pub fn detect(path: &Path) -> Result<Source, TrainError> {
+    let mut source = open(path)?;
+    if source.config.get("model_type").is_some_and(|kind| kind == "xlnet") {
+        hugging_face_xlnet::interpret(&mut source)?;
+    }
+    Ok(source)
+}
+
+fn open(path: &Path) -> Result<Source, TrainError> {
     if path.is_dir() {
         return detect_folder(path);
     }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::names::JOINED_BIASES;
 use super::source::{Source, Values, Variable};
+use super::tensorflow_xlnet;
 use crate::TrainError;
 use crate::convert::rules::{Operation, Rule, rule, skip};
 
@@ -20,6 +21,9 @@ const EPSILON: f64 = 1e-12;
 const USUAL_MEM_LEN: usize = 384;
 const PREPARED: &str = "corpus-info.json";
 const CACHE: &str = "cache.pkl";
+
+/// Why the optimizer's variables are left out.
+pub const ADAM: &str = "Adam's moments; training goes on with fresh ones";
 
 /// The lines for a layer.
 const LAYERS: [Rule; 11] = [
@@ -67,7 +71,6 @@ const LAYERS: [Rule; 11] = [
 /// The table. One table of embeddings for all clusters (`div_val` 1) has names without cluster; with `untie_r` u and
 /// v are stacks of all layers'.
 pub fn rules(one_table: bool, untie_r: bool) -> Vec<Rule> {
-    const ADAM: &str = "Adam's moments; training goes on with fresh ones";
     let mut rules = vec![
         skip("{*}/Adam", ADAM),
         skip("{*}/Adam_1", ADAM),
@@ -113,9 +116,12 @@ pub fn rules(one_table: bool, untie_r: bool) -> Vec<Rule> {
     rules
 }
 
-/// Opens a checkpoint.
+/// Opens a checkpoint, of this program or of XLNet's.
 pub fn open(path: &Path) -> Result<Source, TrainError> {
     let bundle = Bundle::open(path)?;
+    if tensorflow_xlnet::is_xlnet(&bundle) {
+        return tensorflow_xlnet::open(bundle);
+    }
     let folder = bundle.index.parent().unwrap_or(Path::new(".")).to_path_buf();
     let damaged = |what: String| TrainError::Damaged { path: bundle.index.clone(), what };
     let (config, mut notes) = infer(bundle.entries()).map_err(damaged)?;
@@ -137,6 +143,7 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
         path: bundle.index.clone(),
         variables: variables.collect(),
         config,
+        head: Map::new(),
         rules,
         notes,
         vocabulary,

@@ -2,6 +2,7 @@
 //! positions to both sides and relative segments. Parameter names are those of Hugging Face's
 //! `XLNetLMHeadModel`.
 
+mod heads;
 mod layer;
 mod plan;
 
@@ -13,7 +14,10 @@ use super::memory::{Memory, NO_DOCUMENT};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
+pub use heads::{Beam, SpanHead, SpanLabels, SummaryHead, by_choice, classification_losses, squared_errors};
+
 use layer::{Layer, Streams};
+pub(crate) use plan::BLOCK_ROWS;
 use plan::Plan;
 
 const EMBEDDING: &str = "transformer.word_embedding.weight";
@@ -114,16 +118,22 @@ impl Xlnet {
         out
     }
 
-    /// Names under which Hugging Face also stores a parameter: `(its name, ours)`. It knows no tied
-    /// biases: each layer has a copy.
+    /// Names under which Hugging Face also stores a parameter: `(its name, ours)`.
     pub fn aliases(config: &XlnetConfig) -> Vec<(String, String)> {
         let mut out = vec![("lm_loss.weight".to_string(), EMBEDDING.to_string())];
-        for layer in (0..config.n_layer).filter(|_| !config.untie_r) {
-            out.extend(BIASES.map(|bias| {
-                (format!("transformer.layer.{layer}.rel_attn.{bias}"), format!("transformer.{bias}"))
-            }));
-        }
+        out.extend(Self::copies(config));
         out
+    }
+
+    /// Those of them that it knows under its own name alone: it has no tied biases, each layer has a copy.
+    pub fn copies(config: &XlnetConfig) -> Vec<(String, String)> {
+        let layers = (0..config.n_layer).filter(|_| !config.untie_r);
+        let of_layer = |layer: usize| {
+            BIASES.map(|bias| {
+                (format!("transformer.layer.{layer}.rel_attn.{bias}"), format!("transformer.{bias}"))
+            })
+        };
+        layers.flat_map(of_layer).collect()
     }
 
     /// The model over `parameters`, which must hold [`Xlnet::specs`].

@@ -11,7 +11,7 @@ use crate::model::attention::{Context, attention_mask, sinusoids_between};
 use crate::model::memory::{Memory, NO_DOCUMENT};
 
 /// Queries of one block: short enough to waste few distances, long enough for the matrix products.
-const BLOCK_ROWS: i64 = 128;
+pub const BLOCK_ROWS: i64 = 128;
 
 /// An additive mask, and which of its rows have anything to see.
 pub struct Mask {

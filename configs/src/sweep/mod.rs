@@ -3,7 +3,9 @@
 //! A sweep is a list of cells, each a set of overrides, times the values of axes, times seeds. [`Sweep::load`]
 //! expands it and checks the configuration of every run before anything starts.
 
-use std::collections::BTreeSet;
+mod evaluate;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,8 @@ use serde_json::{Map, Value};
 
 use crate::merge::flatten;
 use crate::{Config, ConfigError, load};
+
+pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths};
 
 /// Between the labels of axes in the name of a cell.
 const JOINT: &str = " · ";
@@ -69,45 +73,6 @@ struct AxisValue {
     set: Map<String, Value>,
 }
 
-/// `[evaluate]`: how every run is evaluated when it is trained.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Evaluate {
-    /// Part of the corpus: `valid` or `test`.
-    #[serde(default = "default_split")]
-    pub split: String,
-    /// Pieces it is cut into.
-    #[serde(default = "default_lanes")]
-    pub lanes: usize,
-    /// Runs with a memory: the attention length is the length of the memory, and every query sees as
-    /// many keys.
-    pub memory: Option<Lengths>,
-    /// Runs without: the attention length is how many tokens are read again before each segment.
-    pub window: Option<Lengths>,
-}
-
-fn default_split() -> String {
-    "valid".into()
-}
-
-fn default_lanes() -> usize {
-    4
-}
-
-/// Attention lengths to try.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Lengths {
-    /// Tokens predicted at a time.
-    pub segment: usize,
-    /// The attention length of training, where `init` is measured. Where it is not given: the length of the
-    /// memory, or what precedes the last `segment` tokens of a window as long as training's.
-    pub init: Option<usize>,
-    /// Lengths among which `best` is looked for; `init` is always one.
-    #[serde(default)]
-    pub lengths: Vec<usize>,
-}
-
 /// What a paper reports of a cell.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -120,6 +85,9 @@ pub struct PublishedRow {
     pub best: Option<f64>,
     /// The smallest attention length that reaches it.
     pub attention: Option<u64>,
+    /// Results of other kinds by name, such as an accuracy after fine-tuning.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub scores: BTreeMap<String, f64>,
 }
 
 /// At which attention length two cells are compared.
@@ -146,22 +114,6 @@ pub struct Expectation {
     pub at: At,
 }
 
-/// One evaluation of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Evaluation {
-    /// Attention length, in tokens.
-    pub attention: usize,
-    /// Options of `segue eval`.
-    pub options: Vec<String>,
-}
-
-impl Evaluation {
-    /// Its options in one text: evaluations with the same name have the same result.
-    pub fn name(&self) -> String {
-        self.options.join(" ")
-    }
-}
-
 /// One cell: a configuration but for the seed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Cell {
@@ -171,7 +123,7 @@ pub struct Cell {
     pub overrides: Vec<String>,
     /// What is reported of it elsewhere.
     pub published: PublishedRow,
-    /// Its evaluations, by rising attention length.
+    /// Its evaluations, by rising attention length; none where the run evaluates itself.
     pub evaluations: Vec<Evaluation>,
     /// The attention length of training.
     pub init: usize,
@@ -248,10 +200,8 @@ impl SweepFile {
             all.extend(assignments(&set));
             all.extend(overrides.iter().cloned());
             let config = load(Some(&self.recipe), &all).map_err(|e| in_cell(&label, e))?.config;
-            let lengths =
-                self.evaluate.lengths_for(&config).map_err(|why| wrong(format!("cell `{label}`: {why}")))?;
-            let init = lengths.init_of(&config);
-            let evaluations = self.evaluate.evaluations(lengths, init, &config);
+            let (init, evaluations) =
+                self.evaluate.of(&config).map_err(|why| wrong(format!("cell `{label}`: {why}")))?;
             cells.push(Cell { label, overrides: all, published, evaluations, init });
         }
         check_unique("labels of cells", cells.iter().map(|c| c.label.clone())).map_err(wrong)?;
@@ -289,51 +239,6 @@ impl SweepFile {
         }
         let named = |(labels, set, published): (Vec<String>, _, _)| (labels.join(JOINT), set, published);
         all.into_iter().map(named).collect()
-    }
-}
-
-impl Evaluate {
-    fn lengths_for(&self, config: &Config) -> Result<&Lengths, String> {
-        let mem_len = config.model.mem_len();
-        let (table, found) = if mem_len > 0 { ("memory", &self.memory) } else { ("window", &self.window) };
-        let lengths = found.as_ref().ok_or_else(|| {
-            format!("model.mem_len is {mem_len}, so [evaluate.{table}] has to say how it is evaluated")
-        })?;
-        match lengths.segment {
-            0 => Err(format!("evaluate.{table}.segment must be at least 1")),
-            _ => Ok(lengths),
-        }
-    }
-
-    fn evaluations(&self, lengths: &Lengths, init: usize, config: &Config) -> Vec<Evaluation> {
-        let attention: BTreeSet<usize> = lengths.lengths.iter().copied().chain([init]).collect();
-        let options = |length: usize| {
-            let mut options = vec![
-                format!("--split={}", self.split),
-                format!("--lanes={}", self.lanes),
-                format!("--segment={}", lengths.segment),
-            ];
-            if config.model.mem_len() > 0 {
-                options.extend([format!("--mem-len={length}"), "--same-length".into()]);
-            } else {
-                options.extend(["--mem-len=0".into(), format!("--ext-len={length}")]);
-            }
-            options
-        };
-        attention
-            .into_iter()
-            .map(|length| Evaluation { attention: length, options: options(length) })
-            .collect()
-    }
-}
-
-impl Lengths {
-    fn init_of(&self, config: &Config) -> usize {
-        let default = match config.model.mem_len() {
-            0 => (config.train.ext_len + config.train.segment).saturating_sub(self.segment),
-            memory => memory,
-        };
-        self.init.unwrap_or(default)
     }
 }
 
@@ -479,6 +384,56 @@ mod tests {
         for path in sweeps {
             Sweep::load(&path, &[]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         }
+    }
+
+    /// Spec X30, table 2.19: each row differs from row 4 in the component that its name says, and in nothing else.
+    #[test]
+    fn x30_rows_of_table_2_19_change_what_they_say_and_nothing_else() {
+        let changes: [&[&str]; 8] = [
+            &[
+                "model.mem_len",
+                "objective.kind",
+                "objective.next_sentence",
+                "pairs.bidirectional",
+                "pairs.num_predict",
+                "pairs.spans",
+            ],
+            &["objective.kind"],
+            &["pairs.mask_alpha", "pairs.num_predict"],
+            &[],
+            &["model.mem_len"],
+            &["pairs.spans"],
+            &["pairs.bidirectional"],
+            &["objective.next_sentence"],
+        ];
+        // 15 % of the sequence, a seventh of it, a sixth.
+        for (name, [masked, seventh, sixth]) in
+            [("table-2.19.toml", [77, 73, 85]), ("ablation-xlnet-small.toml", [19, 18, 21])]
+        {
+            let targets = [masked, sixth, seventh, sixth, sixth, sixth, sixth, sixth];
+            let path = each_toml("sweeps").into_iter().find(|p| p.ends_with(name)).unwrap();
+            let sweep = Sweep::load(&path, &[]).unwrap();
+            let flat = |cell: &Cell| flatten(&sweep.config_of(cell, 1).unwrap().to_json());
+            let full = flat(&sweep.cells[3]);
+            assert_eq!(sweep.cells.len(), changes.len());
+            for ((cell, expected), targets) in sweep.cells.iter().zip(changes).zip(targets) {
+                let own = flat(cell);
+                let differing: Vec<&str> =
+                    own.iter().filter(|pair| !full.contains(pair)).map(|(key, _)| key.as_str()).collect();
+                assert_eq!(differing, expected, "{name}: {}", cell.label);
+                assert_eq!(
+                    sweep.config_of(cell, 1).unwrap().targets_per_lane(),
+                    targets,
+                    "{name}: {}",
+                    cell.label
+                );
+            }
+        }
+        let table = each_toml("sweeps").into_iter().find(|p| p.ends_with("table-2.19.toml")).unwrap();
+        let sweep = Sweep::load(&table, &[]).unwrap();
+        assert_eq!(sweep.seeds.len(), 5);
+        let race: Vec<f64> = sweep.cells.iter().map(|cell| cell.published.scores["RACE"]).collect();
+        assert_eq!(race, [64.3, 65.03, 66.05, 66.66, 65.55, 65.95, 66.34, 66.76]);
     }
 
     /// Spec T24, table 2.6: encoding, recurrence and loss of its ten rows.

@@ -5,12 +5,15 @@
 //! each of the forward pass, also where a gradient is not needed (sinusoids, memory). Memory is exact
 //! for weights, gradients, optimizer and segment memory, and an estimate for activations.
 
-use segue_configs::{AttnType, Config, LossKind, ModelConfig, TransfoXlConfig};
+mod transfo_xl;
+mod xlnet;
+
+use segue_configs::{Config, ModelConfig};
 use serde::Serialize;
 
-use crate::TrainError;
 use crate::engine::check_ranks;
-use crate::model;
+use crate::objective::Pretraining;
+use crate::{TrainError, model};
 
 /// Bytes of a value: training is in single precision.
 const VALUE_BYTES: u64 = 4;
@@ -21,6 +24,11 @@ const PER_MULTIPLY_ADD: u64 = 2;
 /// Products of a training step to those of its forward pass.
 const TRAINING_TO_FORWARD: f64 = 3.0;
 
+/// Beginnings of the names of parameters that tokens are read with.
+const INPUTS: [&str; 3] = ["transformer.word_emb.", "transformer.word_embedding.", "transformer.mask_emb"];
+/// And of those that tokens are predicted with.
+const OUTPUTS: [&str; 2] = ["crit.", "lm_loss."];
+
 /// Parameters by part of the model. A tensor that serves twice counts once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ParameterParts {
@@ -28,22 +36,29 @@ pub struct ParameterParts {
     pub embedding: u64,
     /// Projections between the widths of clusters and the model, of input and output.
     pub projections: u64,
-    /// Attention and feed-forward, with biases u and v and learned positions.
+    /// Attention and feed-forward, with biases u, v and b, learned positions and codes of segments.
     pub layers: u64,
     /// Biases and cluster rows of the output, and its tables where they are not the input's.
     pub softmax: u64,
+    /// What is trained beside the model: the head of the next-sentence loss.
+    pub head: u64,
 }
 
 impl ParameterParts {
-    /// Counts the parameters that [`model::specs`] lists.
-    pub fn of(config: &ModelConfig) -> Self {
+    /// Counts the parameters that `config` trains.
+    pub fn of(config: &Config) -> Self {
+        let specs = match &config.model {
+            ModelConfig::TransfoXl(_) => model::specs(&config.model),
+            ModelConfig::Xlnet(xlnet) => Pretraining::specs(config, xlnet),
+        };
         let mut parts = Self::default();
-        for spec in model::specs(config) {
+        for spec in specs {
             let part = match spec.name.as_str() {
                 name if name.contains("_projs.") => &mut parts.projections,
-                name if name.starts_with("transformer.word_emb.") => &mut parts.embedding,
-                name if name.starts_with("crit.") => &mut parts.softmax,
-                _ => &mut parts.layers,
+                name if INPUTS.iter().any(|input| name.starts_with(input)) => &mut parts.embedding,
+                name if OUTPUTS.iter().any(|output| name.starts_with(output)) => &mut parts.softmax,
+                name if name.starts_with("transformer.") => &mut parts.layers,
+                _ => &mut parts.head,
             };
             *part += spec.numel() as u64;
         }
@@ -52,7 +67,7 @@ impl ParameterParts {
 
     /// All of them.
     pub fn total(&self) -> u64 {
-        self.embedding + self.projections + self.layers + self.softmax
+        self.embedding + self.projections + self.layers + self.softmax + self.head
     }
 }
 
@@ -131,14 +146,13 @@ impl Cost {
     /// Works out what `config` costs on `ranks` ranks. `model.vocab_size` has to be known. Fails where
     /// the ranks cannot share the micro-steps, as training would.
     pub fn of(config: &Config, ranks: usize) -> Result<Self, TrainError> {
-        let model = config
-            .model
-            .transfo_xl()
-            .ok_or_else(|| TrainError::Layout("only the cost of Transformer-XL is known".into()))?;
         let micro_steps_per_rank = check_ranks(&config.train, ranks)?;
-        let parameters_by_part = ParameterParts::of(&config.model);
-        let shape = Shape::new(config, model);
-        let forward = shape.forward_flops().times(1.0 / shape.tokens() as f64);
+        let parameters_by_part = ParameterParts::of(config);
+        let micro_step = match &config.model {
+            ModelConfig::TransfoXl(model) => transfo_xl::micro_step(config, model),
+            ModelConfig::Xlnet(model) => xlnet::micro_step(config, model),
+        };
+        let forward = micro_step.forward.times(1.0 / micro_step.tokens as f64);
         let training = forward.times(TRAINING_TO_FORWARD);
         let tokens_per_step = (config.train.lanes * config.train.segment) as u64;
         let tokens = tokens_per_step * config.train.steps;
@@ -147,11 +161,11 @@ impl Cost {
             micro_steps_per_rank,
             parameters: parameters_by_part.total(),
             parameters_by_part,
-            memory_per_rank: memory(config, &shape, parameters_by_part.total(), micro_steps_per_rank),
+            memory_per_rank: memory(config, &micro_step, parameters_by_part.total(), micro_steps_per_rank),
             forward_flops_per_token: forward,
             training_flops_per_token: training,
             tokens_per_step,
-            targets_per_step: config.train.lanes as u64 * shape.targets,
+            targets_per_step: config.train.lanes as u64 * micro_step.targets_per_lane,
             steps: config.train.steps,
             tokens,
             flops: training.times(tokens as f64),
@@ -159,7 +173,21 @@ impl Cost {
     }
 }
 
-fn memory(config: &Config, shape: &Shape, parameters: u64, micro_steps: usize) -> RankMemory {
+/// What one micro-step costs, whatever the model.
+struct MicroStep {
+    /// Tokens it reads.
+    tokens: u64,
+    /// Targets of a lane that count.
+    targets_per_lane: u64,
+    /// Values of segment memory of a lane.
+    memory_per_lane: u64,
+    /// Operations of the forward pass, with a memory that is full.
+    forward: Bounds,
+    /// Values that the backward pass needs.
+    activations: Bounds,
+}
+
+fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps: usize) -> RankMemory {
     let weights = parameters * VALUE_BYTES;
     // The sum over micro-steps is a binary counter: one partial sum for each of its digits, and the
     // gradient that comes in.
@@ -171,142 +199,8 @@ fn memory(config: &Config, shape: &Shape, parameters: u64, micro_steps: usize) -
         gradients: copies * weights,
         optimizer: ADAM_MEANS * weights,
         average: if averages { weights } else { 0 },
-        segment_memory: lanes * shape.layers * shape.memory * shape.d_model * VALUE_BYTES,
-        activations: shape.activations().times(VALUE_BYTES as f64),
-    }
-}
-
-/// A cluster of the vocabulary.
-struct Cluster {
-    words: u64,
-    width: u64,
-    projected: bool,
-}
-
-/// Sizes of one micro-step.
-struct Shape {
-    lanes: u64,
-    segment: u64,
-    /// Positions that are queries: the segment and what is read again before it.
-    query: u64,
-    /// Positions of memory.
-    memory: u64,
-    /// Targets of a lane that count.
-    targets: u64,
-    layers: u64,
-    d_model: u64,
-    d_inner: u64,
-    heads: u64,
-    /// Width of all heads together.
-    attention: u64,
-    /// Distances are projected for the whole micro-step (relative positions).
-    projects_positions: bool,
-    /// Queries meet positions apart from keys.
-    scores_positions: bool,
-    keeps_dropped_attention: bool,
-    clusters: Vec<Cluster>,
-}
-
-impl Shape {
-    fn new(config: &Config, model: &TransfoXlConfig) -> Self {
-        let train = &config.train;
-        let wide = |n: usize| n as u64;
-        Self {
-            lanes: wide(train.micro_batch),
-            segment: wide(train.segment),
-            query: wide(train.ext_len + train.segment),
-            memory: wide(model.mem_len),
-            targets: wide(match train.loss {
-                LossKind::Full => train.segment,
-                LossKind::Half => train.segment.div_ceil(2),
-            }),
-            layers: wide(model.n_layer),
-            d_model: wide(model.d_model),
-            d_inner: wide(model.d_inner),
-            heads: wide(model.n_head),
-            attention: wide(model.n_head * model.head_width()),
-            projects_positions: model.attn_type == AttnType::Relative,
-            scores_positions: matches!(model.attn_type, AttnType::Relative | AttnType::Shaw),
-            keeps_dropped_attention: model.dropatt > 0.0,
-            clusters: model::cluster_shapes(model)
-                .into_iter()
-                .map(|(words, width, projected)| Cluster { words, width, projected })
-                .collect(),
-        }
-    }
-
-    /// Tokens of the micro-step.
-    fn tokens(&self) -> u64 {
-        self.lanes * self.segment
-    }
-
-    /// Keys of one lane.
-    fn keys(&self) -> u64 {
-        self.memory + self.query
-    }
-
-    /// Operations of a forward pass of the whole micro-step, with a memory that is full:
-    /// 2·(embedding + layers·layer + softmax).
-    fn forward_flops(&self) -> Bounds {
-        let layers = self.layers * self.layer_products();
-        let (embedding, softmax) = (self.embedding_products(), self.softmax_products());
-        let flops =
-            |[embedding, softmax]: [u64; 2]| (PER_MULTIPLY_ADD * (embedding + layers + softmax)) as f64;
-        Bounds { least: flops([embedding.0, softmax.0]), most: flops([embedding.1, softmax.1]) }
-    }
-
-    /// Multiply-adds of one layer (thesis 2.1.3), with B lanes, Q queries, K keys, d = `d_model`,
-    /// a = heads · width, f = `d_inner`: queries BQda, keys and values 2BKda, distances Kda once for all
-    /// lanes, scores by content and by position BQKa each, reading BQKa, output BQad, feed-forward 2BQdf.
-    fn layer_products(&self) -> u64 {
-        let (d, a) = (self.d_model, self.attention);
-        let (queries, keys) = (self.lanes * self.query, self.lanes * self.keys());
-        let pairs = queries * self.keys();
-        let projections = 2 * queries * d * a + 2 * keys * d * a;
-        let positions = if self.projects_positions { self.keys() * d * a } else { 0 };
-        let position_scores = if self.scores_positions { pairs * a } else { 0 };
-        projections + positions + position_scores + 2 * pairs * a + 2 * queries * d * self.d_inner
-    }
-
-    /// Multiply-adds that bring embeddings to the model's width: least and most.
-    fn embedding_products(&self) -> (u64, u64) {
-        let of = |c: &Cluster| if c.projected { self.lanes * self.query * self.d_model * c.width } else { 0 };
-        (of(&self.clusters[0]), self.clusters.iter().map(of).max().unwrap_or(0))
-    }
-
-    /// Multiply-adds of the output: the head for every target, and for the upper bound the costliest tail
-    /// for every target too.
-    fn softmax_products(&self) -> (u64, u64) {
-        let scored = self.lanes * self.targets;
-        let of = |cluster: &Cluster, entries: u64| {
-            let projection = if cluster.projected { self.d_model * cluster.width } else { 0 };
-            scored * (projection + cluster.width * entries)
-        };
-        let head = of(&self.clusters[0], self.head_entries());
-        let tail = self.clusters[1..].iter().map(|c| of(c, c.words)).max().unwrap_or(0);
-        (head, head + tail)
-    }
-
-    /// Words of the first cluster, and one entry for each tail.
-    fn head_entries(&self) -> u64 {
-        self.clusters[0].words + self.clusters.len() as u64 - 1
-    }
-
-    /// Values that the backward pass needs. In each layer: the input, with memory before it, queries
-    /// twice, keys, values and what was read, attention weights (twice under dropout), the inner states
-    /// before and after dropout, and six tensors of the model's width around the residuals and norms. At
-    /// the output, logits and their softmax.
-    fn activations(&self) -> Bounds {
-        let (queries, keys) = (self.lanes * self.query, self.lanes * self.keys());
-        let weights = (1 + u64::from(self.keeps_dropped_attention)) * self.heads * queries * self.keys();
-        let layer = keys * (self.d_model + 2 * self.attention)
-            + queries * (6 * self.d_model + 3 * self.attention + 2 * self.d_inner)
-            + weights;
-        let scored = self.lanes * self.targets;
-        let head = 2 * scored * self.head_entries();
-        let tail = self.clusters[1..].iter().map(|c| 2 * scored * c.words).max().unwrap_or(0);
-        let inside = (self.layers * layer) as f64;
-        Bounds { least: inside + head as f64, most: inside + (head + tail) as f64 }
+        segment_memory: lanes * micro_step.memory_per_lane * VALUE_BYTES,
+        activations: micro_step.activations.times(VALUE_BYTES as f64),
     }
 }
 
@@ -315,9 +209,14 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn config(keys: &[&str]) -> Config {
+    pub fn config(keys: &[&str]) -> Config {
         let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
         segue_configs::load(None, &overrides).unwrap().config
+    }
+
+    /// Sum of 2·m·n·k over products written out one by one.
+    pub fn flops(products: &[(u64, u64, u64)]) -> f64 {
+        products.iter().map(|(m, n, k)| 2 * m * n * k).sum::<u64>() as f64
     }
 
     fn recipes() -> PathBuf {
@@ -412,81 +311,6 @@ mod tests {
             [&keys[..], &["model.tie_word_embeddings=false", "model.proj_share_all_but_first=false"]];
         let more = Cost::of(&config(&untied.concat()), 1).unwrap().parameters;
         assert_eq!(more, parts.total() + (16 + 12) + 8);
-    }
-
-    /// Sum of 2·m·n·k over products written out one by one.
-    fn flops(products: &[(u64, u64, u64)]) -> f64 {
-        products.iter().map(|(m, n, k)| 2 * m * n * k).sum::<u64>() as f64
-    }
-
-    #[test]
-    fn operations_are_those_of_the_products_written_out() {
-        let config = config(&[
-            "model.vocab_size=11",
-            "model.cutoffs=[5]",
-            "model.div_val=2",
-            "model.d_model=6",
-            "model.n_head=2",
-            "model.d_head=4",
-            "model.d_inner=10",
-            "model.n_layer=1",
-            "model.mem_len=3",
-            "train.segment=5",
-            "train.lanes=2",
-            "train.micro_batch=2",
-        ]);
-        let mut layer = Vec::new();
-        for _lane in 0..2 {
-            layer.push((5, 8, 6)); // queries
-            layer.extend([(8, 8, 6), (8, 8, 6)]); // keys, values of memory and segment
-            for _head in 0..2 {
-                layer.extend([(5, 8, 4), (5, 8, 4), (5, 4, 8)]); // content, position, reading
-            }
-            layer.push((5, 6, 8)); // output
-            layer.extend([(5, 10, 6), (5, 6, 10)]); // feed-forward
-        }
-        layer.push((8, 8, 6)); // distances, once for both lanes
-        let frequent = [(10, 6, 6), (10, 6, 6), (10, 6, 6)]; // in, out, head of 5 words and a tail
-        let rare = [(10, 6, 6), (10, 6, 6), (10, 6, 6), (10, 3, 6), (10, 6, 3)];
-        let cost = Cost::of(&config, 1).unwrap();
-        let [least, most] =
-            [&frequent[..], &rare[..]].map(|softmax| flops(&[&layer, softmax].concat()) / 10.0);
-        assert_eq!(cost.forward_flops_per_token, Bounds { least, most });
-        assert_eq!(cost.training_flops_per_token, Bounds { least: 3.0 * least, most: 3.0 * most });
-        assert_eq!(cost.flops.least, 3.0 * least * 10.0 * 1000.0);
-    }
-
-    #[test]
-    fn context_half_loss_and_other_encodings_change_their_products_alone() {
-        let keys = [
-            "model.vocab_size=9",
-            "model.d_model=4",
-            "model.n_head=1",
-            "model.d_inner=8",
-            "model.n_layer=1",
-            "model.mem_len=0",
-            "train.segment=6",
-            "train.lanes=1",
-            "train.micro_batch=1",
-        ];
-        let micro_step = |more: &[&str]| {
-            let cost = Cost::of(&config(&[&keys[..], more].concat()), 1).unwrap();
-            cost.forward_flops_per_token.most * 6.0
-        };
-        let layer = [(6, 4, 4), (6, 4, 4), (6, 4, 4), (6, 6, 4), (6, 4, 6), (6, 4, 4), (6, 8, 4), (6, 4, 8)];
-        let relative = [(6, 4, 4), (6, 6, 4)]; // distances, position scores
-        let base = flops(&layer) + flops(&relative) + flops(&[(6, 9, 4)]);
-        assert_eq!(micro_step(&[]), base);
-        assert_eq!(micro_step(&["train.loss=half"]), base - flops(&[(3, 9, 4)]));
-        assert_eq!(micro_step(&["model.attn_type=shaw"]), base - flops(&relative[..1]));
-        assert_eq!(micro_step(&["model.attn_type=absolute"]), base - flops(&relative));
-        assert_eq!(micro_step(&["model.attn_type=learned"]), base - flops(&relative));
-        // Six more queries and keys, no more targets.
-        let longer = |(m, n, k): &(u64, u64, u64)| {
-            (2 * m, if *n == 6 { 12 } else { *n }, if *k == 6 { 12 } else { *k })
-        };
-        let all: Vec<_> = layer.iter().chain(&relative).map(longer).chain([(6, 9, 4)]).collect();
-        assert_eq!(micro_step(&["train.ext_len=6"]), flops(&all));
     }
 
     /// docs/measurements.md: a step of `bench step` with 16 lanes is 109 GFLOP.

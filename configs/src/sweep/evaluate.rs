@@ -1,0 +1,132 @@
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+
+use crate::Config;
+
+/// Who says how well a run does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EvaluatedBy {
+    /// `segue eval`, at every attention length.
+    #[default]
+    Lengths,
+    /// The run, in its last evaluation: that of its own objective.
+    Run,
+}
+
+/// `[evaluate]`: how every run is evaluated when it is trained.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Evaluate {
+    /// Who evaluates; `run` needs none of the other keys.
+    #[serde(default)]
+    pub by: EvaluatedBy,
+    /// Part of the corpus: `valid` or `test`.
+    #[serde(default = "default_split")]
+    pub split: String,
+    /// Pieces it is cut into.
+    #[serde(default = "default_lanes")]
+    pub lanes: usize,
+    /// Runs with a memory: the attention length is the length of the memory, and every query sees as
+    /// many keys.
+    pub memory: Option<Lengths>,
+    /// Runs without: the attention length is how many tokens are read again before each segment.
+    pub window: Option<Lengths>,
+}
+
+fn default_split() -> String {
+    "valid".into()
+}
+
+fn default_lanes() -> usize {
+    4
+}
+
+/// Attention lengths to try.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lengths {
+    /// Tokens predicted at a time.
+    pub segment: usize,
+    /// The attention length of training, where `init` is measured. Where it is not given: the length of the
+    /// memory, or what precedes the last `segment` tokens of a window as long as training's.
+    pub init: Option<usize>,
+    /// Lengths among which `best` is looked for; `init` is always one.
+    #[serde(default)]
+    pub lengths: Vec<usize>,
+}
+
+/// One evaluation of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evaluation {
+    /// Attention length, in tokens.
+    pub attention: usize,
+    /// Options of `segue eval`.
+    pub options: Vec<String>,
+}
+
+impl Evaluation {
+    /// Its options in one text: evaluations with the same name have the same result.
+    pub fn name(&self) -> String {
+        self.options.join(" ")
+    }
+}
+
+impl Evaluate {
+    /// The attention length of training and the evaluations of a run.
+    pub(super) fn of(&self, config: &Config) -> Result<(usize, Vec<Evaluation>), String> {
+        if self.by == EvaluatedBy::Run {
+            return match self.memory.as_ref().or(self.window.as_ref()) {
+                Some(_) => Err("evaluate.by = \"run\" leaves no place for attention lengths".into()),
+                None => Ok((config.model.mem_len(), Vec::new())),
+            };
+        }
+        let lengths = self.lengths_for(config)?;
+        let init = lengths.init_of(config);
+        Ok((init, self.evaluations(lengths, init, config)))
+    }
+
+    fn lengths_for(&self, config: &Config) -> Result<&Lengths, String> {
+        let mem_len = config.model.mem_len();
+        let (table, found) = if mem_len > 0 { ("memory", &self.memory) } else { ("window", &self.window) };
+        let lengths = found.as_ref().ok_or_else(|| {
+            format!("model.mem_len is {mem_len}, so [evaluate.{table}] has to say how it is evaluated")
+        })?;
+        match lengths.segment {
+            0 => Err(format!("evaluate.{table}.segment must be at least 1")),
+            _ => Ok(lengths),
+        }
+    }
+
+    fn evaluations(&self, lengths: &Lengths, init: usize, config: &Config) -> Vec<Evaluation> {
+        let attention: BTreeSet<usize> = lengths.lengths.iter().copied().chain([init]).collect();
+        let options = |length: usize| {
+            let mut options = vec![
+                format!("--split={}", self.split),
+                format!("--lanes={}", self.lanes),
+                format!("--segment={}", lengths.segment),
+            ];
+            if config.model.mem_len() > 0 {
+                options.extend([format!("--mem-len={length}"), "--same-length".into()]);
+            } else {
+                options.extend(["--mem-len=0".into(), format!("--ext-len={length}")]);
+            }
+            options
+        };
+        attention
+            .into_iter()
+            .map(|length| Evaluation { attention: length, options: options(length) })
+            .collect()
+    }
+}
+
+impl Lengths {
+    fn init_of(&self, config: &Config) -> usize {
+        let default = match config.model.mem_len() {
+            0 => (config.train.ext_len + config.train.segment).saturating_sub(self.segment),
+            memory => memory,
+        };
+        self.init.unwrap_or(default)
+    }
+}

@@ -1,0 +1,112 @@
+//! The table of a sweep whose runs evaluate themselves.
+
+use std::collections::BTreeSet;
+
+use super::ablation::{Row, Summary};
+
+/// Measures that come first, in this order; others follow.
+const FIRST: [&str; 3] = ["ppl", "accuracy", "loss"];
+
+/// Medians with mean and interval over seeds, and beside them what is published.
+pub fn markdown(summary: &Summary) -> String {
+    let measures = columns(summary.rows.iter().flat_map(|row| row.measures.keys()));
+    let scores = columns(summary.rows.iter().flat_map(|row| row.published.scores.keys()));
+    let mut text = format!(
+        "# {}\n\n\
+         The last evaluation of each run, of its own objective: median over seeds, with mean and 95 % confidence interval.\n\
+         Losses of different objectives, shares of targets or kinds of spans cannot be compared with each other.\n\n",
+        summary.name
+    );
+    let heads = |names: &[&str]| names.iter().map(|name| format!(" {name} |")).collect::<String>();
+    text.push_str(&format!("| cell | seeds |{} published row |{}\n", heads(&measures), heads(&scores)));
+    text.push_str(&format!(
+        "|---|---|{}---|{}\n",
+        "---|".repeat(measures.len()),
+        "---|".repeat(scores.len())
+    ));
+    for row in &summary.rows {
+        text.push_str(&line(row, &measures, &scores));
+    }
+    text
+}
+
+fn line(row: &Row, measures: &[&str], scores: &[&str]) -> String {
+    let cell = |text: Option<String>| format!(" {} |", text.unwrap_or("–".into()));
+    let seeds = row.measures.values().map(|interval| interval.count).max().unwrap_or(0);
+    let found = measures.iter().map(|name| cell(row.measures.get(*name).map(|i| i.text_with_median())));
+    let published =
+        scores.iter().map(|name| cell(row.published.scores.get(*name).map(|s| format!("{s:.2}"))));
+    let name = if row.published.row.is_empty() { "–" } else { &row.published.row };
+    format!(
+        "| {} | {seeds} |{} {name} |{}\n",
+        row.label,
+        found.collect::<String>(),
+        published.collect::<String>()
+    )
+}
+
+/// Different names, known ones first.
+fn columns<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
+    let all: BTreeSet<&str> = names.map(String::as_str).collect();
+    let first = FIRST.into_iter().filter(|name| all.contains(name));
+    let rest = all.iter().copied().filter(|name| !FIRST.contains(name));
+    first.chain(rest).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use segue_configs::sweep::{Expectation, PublishedRow};
+
+    use super::super::ablation::CellResult;
+    use super::*;
+
+    fn cell(label: &str, scores: &[(&str, f64)], values: &[f64]) -> CellResult {
+        let by_seed =
+            |f: &dyn Fn(f64) -> f64| (1..).zip(values.iter().map(|v| f(*v))).collect::<BTreeMap<u64, f64>>();
+        let measure = |(seed, ppl): (u64, f64)| {
+            (seed, [("ppl".to_string(), ppl), ("accuracy".to_string(), ppl / 100.0)].into())
+        };
+        CellResult {
+            label: label.into(),
+            init: 8,
+            published: PublishedRow {
+                row: format!("row of {label}"),
+                scores: scores.iter().map(|(name, score)| (name.to_string(), *score)).collect(),
+                ..Default::default()
+            },
+            perplexity: by_seed(&|v| v).into_iter().map(|(seed, v)| (seed, [(8, v)].into())).collect(),
+            measures: by_seed(&|v| v).into_iter().map(measure).collect(),
+        }
+    }
+
+    #[test]
+    fn x30_medians_stand_beside_what_is_published() {
+        let cells = [
+            cell("full", &[("RACE", 66.66)], &[20.0, 21.0, 22.0, 23.0, 99.0]),
+            cell("no memory", &[("RACE", 65.55), ("EM", 77.27)], &[30.0, 31.0, 32.0, 33.0, 109.0]),
+            cell("failed", &[], &[]),
+        ];
+        let order = Expectation { better: "full".into(), than: "no memory".into(), at: Default::default() };
+        let text = Summary::new("Test", &cells, &[order]).markdown();
+        // Deviations from the mean 37: 17, 16, 15, 14 and 62; their squares sum to 4810, so that ± is
+        // 2.7764 · sqrt(4810 / 4) / sqrt(5) = 43.06.
+        let golden = "\
+| cell | seeds | ppl | accuracy | published row | EM | RACE |
+|---|---|---|---|---|---|---|
+| full | 5 | 22.00 (37.00 ± 43.06) | 0.22 (0.37 ± 0.43) | row of full | – | 66.66 |
+| no memory | 5 | 32.00 (47.00 ± 43.06) | 0.32 (0.47 ± 0.43) | row of no memory | 77.27 | 65.55 |
+| failed | 0 | – | – | row of failed | – | – |
+
+## Expected orders
+
+The difference of perplexities is paired by seed; above 0 is as expected.
+
+| lower | higher | difference | verdict |
+|---|---|---|---|
+| full | no memory | 10.00 ± 0.00 | holds |
+";
+        assert!(text.ends_with(golden), "{text}");
+    }
+}
