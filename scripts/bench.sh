@@ -15,7 +15,8 @@ main() {
     cd "$SEGUE_ROOT"
     python=$(scripts/peers.sh python base || echo python3)
     mkdir -p "$RESULTS"
-    "$python" tests/bench/step_vs_peer.py --output "$RESULTS/step.json"
+    "$python" tests/bench/step_vs_peer.py transfoxl --output "$RESULTS/step.json"
+    "$python" tests/bench/step_vs_peer.py xlnet --output "$RESULTS/step-xlnet.json"
     "$python" tests/bench/tokenize_vs_peer.py --output "$RESULTS/tokenize.json"
     say "the figures as JSON: $RESULTS"
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use segue_tests::{ROOT, SHARED, Workplace, alone, finish, stderr, succeed};
+use segue_tests::{ROOT, SHARED, Workplace, alone, finish, mpirun, stderr, succeed};
 
 #[test]
 fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
@@ -139,4 +139,36 @@ fn ids_file() -> Vec<u8> {
     bytes.extend(header.as_bytes());
     bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
     bytes
+}
+
+/// Fifty steps of XLNet on two ranks, both reading directions, next to the public package on the very same batches.
+#[test]
+fn xlnet_trains_as_the_public_package_does() {
+    let Some(python) = peer_python("base") else { return };
+    let place = Workplace::new();
+    let [init, batches] = ["init", "batches.safetensors"].map(|name| place.text(name));
+    let script = format!("{ROOT}/tests/peers/train_xlnet.py");
+    let still = ["model.dropout=0.0", "model.dropatt=0.0", "optim.kind=adam", "optim.weight_decay=0.0"];
+    let train = place.pretrain_xlnet("run", &still);
+    let vocabulary = segue_dataloader::Corpus::open(&place.path("pairs")).unwrap().vocab_size();
+    let sizes = format!(
+        r#"{{"vocab_size":{vocabulary},"d_model":32,"n_head":2,"d_inner":64,"n_layer":2,"ff_activation":"gelu_new"}}"#
+    );
+    let mut make = Command::new(&python);
+    make.args([&script, "init", &init, &sizes]);
+    let made = finish(make);
+    assert!(made.status.success(), "{}", stderr(&made));
+    // The same settings for both commands: what follows `pretrain --json`.
+    let recipe: Vec<&str> = train[2..].iter().map(String::as_str).collect();
+    let export = ["inspect", "batches", "--steps", "50", "--output", &batches];
+    succeed(alone(&[&export[..], &recipe].concat()));
+    let from = format!("train.init_from={init}");
+    let all: Vec<&str> = train.iter().map(String::as_str).chain([&*from, "log.every=1"]).collect();
+    succeed(mpirun(2, &all));
+    let mut compare = Command::new(&python);
+    // Roundings of f32 grow with the steps; the weights they are of move by 50 times 2e-3.
+    compare.args([&script, "train", &init, &place.text("run"), &batches, "--limit", "2e-4"]);
+    let output = finish(compare);
+    println!("{}", String::from_utf8_lossy(&output.stdout).trim());
+    assert!(output.status.success(), "{}", stderr(&output));
 }

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The training step of Transformer-XL: Segue under mpirun next to Hugging Face's model under PyTorch DDP.
+"""The training step of Transformer-XL or XLNet: Segue under mpirun next to Hugging Face's model under PyTorch DDP.
 
-    python3 tests/bench/step_vs_peer.py [--rounds 5] [--output FILE]
+    python3 tests/bench/step_vs_peer.py transfoxl|xlnet [--rounds 5] [--output FILE]
 
-Both run the same sizes on two ranks of one thread, update and clipping included, in turn. The peer's program is
+Both run the same sizes on two ranks of one thread, update and clipping included, in turn. A step of XLNet is one of
+pre-training: two streams, memory of reused length, predictions at 85 of 512 positions; tokens/s counts all 512. The peer's program is
 train_peer.py, looked for beside the checkout (../shared/peers) or at --peer.
 """
 
@@ -17,7 +18,13 @@ from alternate import ROOT, ROUNDS, in_turn, last_json, mpirun, peer_python, seg
 RANKS = 2
 STEPS, WARMUP = 8, 2
 SIZES = dict(layers=6, d_model=256, heads=4, d_inner=1024, vocab=8000)
-SEGMENT, MEMORY, BATCH = 128, 128, 8
+# Sizes of a step, and the peer's environment of scripts/peers.sh.
+MODELS = {
+    "transfoxl": dict(name="Transformer-XL", segment=128, memory=128, batch=8, python="transfoxl", ours=[], theirs=[]),
+    "xlnet": dict(name="XLNet", segment=512, memory=384, batch=4, python="base",
+                  ours=["--model", "xlnet", "--reuse", "256", "--predict", "85"],
+                  theirs=["--reuse", "256", "--predict", "85"]),
+}
 # Times two ranks multiplying matrices at once, which is what a step competes for.
 GEMM = """
 import json, time, torch
@@ -36,21 +43,19 @@ def options(sizes):
     return [word for name, value in sizes.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
-def step_gflop():
-    """Matrix products of one rank's step in GFLOP: three times the forward pass (spec 1.1, 1.2)."""
-    layers, d, inner, vocab = (SIZES[name] for name in ("layers", "d_model", "d_inner", "vocab"))
-    keys = SEGMENT + MEMORY
-    per_sequence = (
-        2 * SEGMENT * d * d  # queries
-        + 2 * keys * d * 2 * d  # keys and values
-        + 2 * 2 * SEGMENT * keys * d  # content and position scores
-        + 2 * SEGMENT * keys * d  # weighted values
-        + 2 * SEGMENT * d * d  # output projection
-        + 2 * SEGMENT * d * inner * 2  # feed-forward
-    )
-    positions = 2 * keys * d * d  # once for all sequences
-    softmax = 2 * SEGMENT * BATCH * d * vocab
-    return 3 * (layers * (BATCH * per_sequence + positions) + softmax) / 1e9
+def step_gflop(model):
+    """Matrix products of one rank's step in GFLOP, as Segue's dry run counts what it computes."""
+    kind = {"transfoxl": ["model.model_type=transfo-xl"],
+            "xlnet": ["model.model_type=xlnet", "model.reuse_len=256", "pairs.num_predict=85"]}[model]
+    setup = MODELS[model]
+    found = last_json([segue_binary(), "pretrain", "--dry-run", "--json", *kind,
+                       f"model.n_layer={SIZES['layers']}", f"model.d_model={SIZES['d_model']}",
+                       f"model.n_head={SIZES['heads']}", f"model.d_inner={SIZES['d_inner']}",
+                       f"model.vocab_size={SIZES['vocab']}", f"model.mem_len={setup['memory']}",
+                       f"train.segment={setup['segment']}", f"train.lanes={setup['batch']}",
+                       f"train.micro_batch={setup['batch']}"])
+    per_token = found["cost"]["training_flops_per_token"]["least"]
+    return per_token * setup["batch"] * setup["segment"] / 1e9
 
 
 def machine_gflops(python):
@@ -61,29 +66,31 @@ def machine_gflops(python):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=MODELS)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--output", help="JSON file for every figure")
     parser.add_argument("--peer", default=str(ROOT.parent / "shared/peers/train_peer.py"))
     args = parser.parse_args()
-    print("# Transformer-XL training step, 2 ranks of 1 thread: " + " ".join(f"{k} {v}" for k, v in SIZES.items())
-          + f" segment {SEGMENT} memory {MEMORY} batch {BATCH} a rank")
+    setup = MODELS[args.model]
+    segment, memory, batch = setup["segment"], setup["memory"], setup["batch"]
+    print(f"# {setup['name']} training step, 2 ranks of 1 thread: " + " ".join(f"{k} {v}" for k, v in SIZES.items())
+          + f" segment {segment} memory {memory} batch {batch} a rank")
     if not pathlib.Path(args.peer).is_file():
         skip(f"the peer's program is not at {args.peer}")
-    python = peer_python("transfoxl")
+    python = peer_python(setup["python"])
     timing = dict(steps=STEPS, warmup=WARMUP)
-    ours = [*mpirun(RANKS), segue_binary(), "bench", "step", "--json",
-            *options({**SIZES, "segment": SEGMENT, "mem": MEMORY, "micro_batch": BATCH, **timing})]
-    theirs = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), args.peer, "transfoxl",
-              *options({**SIZES, "seq": SEGMENT, "mem": MEMORY, "batch": BATCH, **timing})]
+    ours = [*mpirun(RANKS), segue_binary(), "bench", "step", "--json", *setup["ours"],
+            *options({**SIZES, "segment": segment, "mem": memory, "micro_batch": batch, **timing})]
+    theirs = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), args.peer, args.model,
+              *setup["theirs"], *options({**SIZES, "seq": segment, "mem": memory, "batch": batch, **timing})]
     summary = in_turn(lambda: last_json(ours), lambda: last_json(theirs, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore"),
                       "tokens_per_s", "tokens/s", args.rounds)
-    gemm, work = machine_gflops(python), step_gflop() * RANKS
-    tokens = RANKS * BATCH * SEGMENT
+    gemm, work = machine_gflops(python), step_gflop(args.model) * RANKS
+    tokens = RANKS * batch * segment
     summary["machine_gemm_gflops"], summary["step_gflop"] = gemm, work
-    for who in ("segue", "peer"):
-        summary[f"{who}_gemm_share"] = work * summary[f"{who}_median"] / tokens / gemm
+    summary["segue_gemm_share"] = work * summary["segue_median"] / tokens / gemm
     print(f"machine: {gemm:.0f} GFLOP/s of matrix products in {RANKS} processes; a step's are {work:.0f} GFLOP, "
-          f"so Segue runs at {summary['segue_gemm_share']:.0%} of that limit, the peer at {summary['peer_gemm_share']:.0%}")
+          f"so Segue runs at {summary['segue_gemm_share']:.0%} of that limit")
     write(args.output, summary)
 
 
