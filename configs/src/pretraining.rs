@@ -115,6 +115,10 @@ impl Config {
     /// What objective, model and data ask of each other.
     pub(crate) fn check_pretraining(&self) -> Result<(), ConfigError> {
         let in_pairs = matches!(self.data.order, DataOrder::Pairs | DataOrder::Records);
+        if self.eval.steps > 0 && !in_pairs {
+            let why = "every token of a stream is evaluated; needs data.order = \"pairs\" or \"records\"";
+            return Err(out_of_range("eval.steps", self.eval.steps, why));
+        }
         let ModelConfig::Xlnet(model) = &self.model else {
             if self.objective.kind != ObjectiveKind::Lm {
                 return Err(out_of_range("objective.kind", "this", "needs model.model_type = \"xlnet\""));

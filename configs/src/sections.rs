@@ -272,6 +272,8 @@ pub struct EvalConfig {
     pub every: u64,
     /// Parallel pieces the split is cut into; 1 gives every token its whole past.
     pub lanes: usize,
+    /// Sequences of each lane, of a run that trains on pairs; 0 for all that the split has.
+    pub steps: u64,
     /// Tokens of a lane per forward pass; 0 for `train.segment`.
     pub segment: usize,
     /// Tokens before them that are read again in each pass, as context.
@@ -286,7 +288,16 @@ pub struct EvalConfig {
 
 impl Default for EvalConfig {
     fn default() -> Self {
-        Self { every: 0, lanes: 4, segment: 0, ext_len: 0, mem_len: -1, same_length: false, clamp_len: 0 }
+        Self {
+            every: 0,
+            lanes: 4,
+            steps: 0,
+            segment: 0,
+            ext_len: 0,
+            mem_len: -1,
+            same_length: false,
+            clamp_len: 0,
+        }
     }
 }
 

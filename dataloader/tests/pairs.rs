@@ -317,7 +317,7 @@ fn frozen_draws_keep_pairs_and_targets_but_not_the_order() {
 }
 
 #[test]
-fn denoising_corrupts_the_targets_in_the_shares_asked_for() {
+fn x16_denoising_corrupts_the_targets_in_the_shares_asked_for() {
     let config = small(&["objective.kind=denoising", "objective.mask_share=0.6"]);
     let plain = open(&small(&[]));
     let lanes = open(&config);

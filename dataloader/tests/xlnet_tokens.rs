@@ -36,7 +36,7 @@ fn encoded(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
 }
 
 #[test]
-fn x1_special_ids_are_fixed_and_ids_are_those_of_the_reference() {
+fn x01_special_ids_are_fixed_and_ids_are_those_of_the_reference() {
     let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
     let (cased, uncased) = (xlnet(&model, false), xlnet(&model, true));
     let names = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"];
@@ -50,7 +50,7 @@ fn x1_special_ids_are_fixed_and_ids_are_those_of_the_reference() {
 }
 
 #[test]
-fn x1_text_comes_back_with_single_spaces() {
+fn x01_text_comes_back_with_single_spaces() {
     let Some(model) = shared_data("xlnet_spiece/spiece.model") else { return };
     let Some(text) = shared_data("wikitext-2/wiki.test.tokens") else { return };
     let tokenizer = xlnet(&model, false);

@@ -16,7 +16,7 @@ pub struct PairValidation {
     lanes: PairLanes,
     micro_batch: usize,
     micro_steps: usize,
-    /// Steps that every lane makes before it would begin again.
+    /// Steps that every lane makes: as configured, and never so many that it would begin again.
     steps: u64,
 }
 
@@ -40,7 +40,8 @@ impl PairValidation {
         own.pairs.draws = MaskDraws::Same;
         own.data.weights.clear();
         let lanes = PairLanes::open(&own, std::slice::from_ref(corpus), Split::Valid)?;
-        let steps = (0..count).map(|lane| lanes.steps_per_pass(lane)).min().unwrap_or(0);
+        let whole = (0..count).map(|lane| lanes.steps_per_pass(lane)).min().unwrap_or(0);
+        let steps = if config.eval.steps == 0 { whole } else { whole.min(config.eval.steps) };
         Ok(Self { lanes, micro_batch, micro_steps: count / micro_batch, steps })
     }
 
