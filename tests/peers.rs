@@ -33,15 +33,20 @@ fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
 }
 
-fn peer_python() -> Option<String> {
+/// The interpreter of an environment that `scripts/peers.sh` has installed.
+fn python_of(name: &str) -> Option<String> {
     let script = format!("{ROOT}/scripts/peers.sh");
-    let output = Command::new("bash").args([&script, "python", "transfoxl"]).output().ok()?;
+    let output = Command::new("bash").args([&script, "python", name]).output().ok()?;
     let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
-    if python.is_empty() {
+    (!python.is_empty()).then_some(python)
+}
+
+fn peer_python() -> Option<String> {
+    let python = python_of("transfoxl");
+    if python.is_none() {
         println!("skipped: no Python with transformers 4.33.3 (scripts/peers.sh installs one)");
-        return None;
     }
-    Some(python)
+    python
 }
 
 /// Fresh reference numbers for every option of the model.
@@ -91,7 +96,7 @@ fn hugging_face_opens_a_checkpoint_and_agrees() {
         succeed(alone(&place.pretrain(name, &[overrides, &["train.steps=10"]].concat())));
         let (run, ids, scores) =
             (place.text(name), place.text("ids.safetensors"), place.text("scores.safetensors"));
-        std::fs::write(&ids, ids_file()).unwrap();
+        std::fs::write(&ids, ids_file(256)).unwrap();
         succeed(alone(&["score", "--model", &run, "--ids", &ids, "--output", &scores]));
         let checkpoint = place.text(&format!("{name}/checkpoints/latest"));
         let mut command = Command::new(&python);
@@ -102,9 +107,29 @@ fn hugging_face_opens_a_checkpoint_and_agrees() {
     }
 }
 
-/// A safetensors file with `input_ids`, `[2, 24]`, written out by hand.
-fn ids_file() -> Vec<u8> {
-    let ids: Vec<i64> = (0..48).map(|i| (i * 37 + 11) % 256).collect();
+/// Scores from left to right against those of the package, asked with its own masks.
+#[test]
+fn xlnet_scores_are_those_of_hugging_face() {
+    let folder = Path::new(SHARED).join("fixtures/xlnet_tiny");
+    let Some(python) = python_of("base").filter(|_| folder.exists()) else {
+        println!("skipped: no reference files, or no Python with transformers (scripts/peers.sh installs one)");
+        return;
+    };
+    let place = tempfile::tempdir().unwrap();
+    let [ids, scores] = ["ids", "scores"].map(|name| place.path().join(name).display().to_string());
+    std::fs::write(&ids, ids_file(97)).unwrap();
+    let model = folder.display().to_string();
+    succeed(alone(&["score", "--model", &model, "--ids", &ids, "--output", &scores]));
+    let mut command = Command::new(&python);
+    command.args([&format!("{ROOT}/tests/peers/xlnet_scores.py"), &model, &scores]);
+    let output = finish(command);
+    println!("{}", String::from_utf8_lossy(&output.stdout).trim());
+    assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// A safetensors file with `input_ids`, `[2, 24]` below `vocabulary`, written out by hand.
+fn ids_file(vocabulary: i64) -> Vec<u8> {
+    let ids: Vec<i64> = (0..48).map(|i| (i * 37 + 11) % vocabulary).collect();
     let header = r#"{"input_ids":{"dtype":"I64","shape":[2,24],"data_offsets":[0,384]}}"#;
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());

@@ -1,6 +1,7 @@
 //! The CPU proof of each row of the systems table of XLNet: `x05_..` proves row X5. Rows about text and draws have their
 //! tests beside that code, in `dataloader`.
 
+mod left_to_right;
 mod limits;
 mod losses;
 mod memory;

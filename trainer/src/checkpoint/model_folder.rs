@@ -14,6 +14,7 @@ use super::manifest::{MANIFEST, Manifest};
 use super::publish::find;
 use super::tensors::read_tensors;
 use crate::model::Xlnet;
+use crate::next_token::NextToken;
 use crate::objective::LanguageModel;
 use crate::{ParameterSpec, Parameters, TrainError, model};
 
@@ -91,6 +92,14 @@ pub fn load_xlnet(folder: &ModelFolder, kind: Kind) -> Result<(Xlnet, Parameters
     let config = folder.config.xlnet().ok_or_else(|| folder.is_not("an XLNet"))?;
     let parameters = folder.parameters(kind)?;
     Ok((Xlnet::new(config, &parameters), parameters))
+}
+
+/// The model of a folder, whichever it is, as one that tells the next token.
+pub fn load_next_token(folder: &ModelFolder, kind: Kind) -> Result<Box<dyn NextToken>, TrainError> {
+    Ok(match folder.config {
+        ModelConfig::TransfoXl(_) => Box::new(load_language_model(folder, kind)?),
+        ModelConfig::Xlnet(_) => Box::new(load_xlnet(folder, kind)?.0),
+    })
 }
 
 /// Beginnings of the names of heads that Hugging Face puts on XLNet. A model may lie beside one.
