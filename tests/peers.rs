@@ -112,7 +112,9 @@ fn hugging_face_opens_a_checkpoint_and_agrees() {
 fn xlnet_scores_are_those_of_hugging_face() {
     let folder = Path::new(SHARED).join("fixtures/xlnet_tiny");
     let Some(python) = python_of("base").filter(|_| folder.exists()) else {
-        println!("skipped: no reference files, or no Python with transformers (scripts/peers.sh installs one)");
+        println!(
+            "skipped: no reference files, or no Python with transformers (scripts/peers.sh installs one)"
+        );
         return;
     };
     let place = tempfile::tempdir().unwrap();
