@@ -16,7 +16,7 @@ pub use average::average;
 pub(crate) use files::write_json;
 pub use manifest::{MANIFEST, Manifest};
 pub(crate) use model_folder::hugging_face_config;
-pub use model_folder::{ModelFolder, load_language_model, load_next_token, load_xlnet};
+pub use model_folder::{ModelFolder, load_language_model, load_next_token, load_pretraining, load_xlnet};
 pub use publish::{find, find_and_set_aside, list};
 pub use state::{LossSum, TrainState};
 pub use tensors::{TensorFile, read_tensors, write_tensors};

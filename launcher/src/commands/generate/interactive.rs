@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Write};
 
 use segue_dataloader::{Tokenizer, TokenizerKind};
 use segue_trainer::generate::{Generator, Sampling};
-use segue_trainer::objective::LanguageModel;
+use segue_trainer::next_token::NextToken;
 
 use super::SEGMENT;
 
@@ -20,7 +20,7 @@ Type text; the model reads it and writes on. It remembers what was read and writ
 
 /// What the model has read so far, and how it goes on.
 pub struct Session<'a> {
-    model: &'a LanguageModel,
+    model: &'a dyn NextToken,
     tokenizer: &'a Tokenizer,
     sampling: Sampling,
     tokens: usize,
@@ -43,7 +43,7 @@ enum Request<'a> {
 impl<'a> Session<'a> {
     /// A session that has read nothing.
     pub fn new(
-        model: &'a LanguageModel,
+        model: &'a dyn NextToken,
         tokenizer: &'a Tokenizer,
         sampling: Sampling,
         tokens: usize,
@@ -177,6 +177,7 @@ impl<'a> TextStream<'a> {
 #[cfg(test)]
 mod tests {
     use segue_configs::{MemoryStart, TransfoXlConfig};
+    use segue_trainer::objective::LanguageModel;
     use tch::Kind;
 
     use super::*;
