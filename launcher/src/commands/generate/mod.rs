@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use segue_configs::ModelConfig;
-use segue_dataloader::Tokenizer;
+use segue_dataloader::{Tokenizer, TokenizerKind};
 use segue_trainer::checkpoint::{ModelFolder, load_next_token};
 use segue_trainer::generate::{Generator, Sampling};
 use segue_trainer::next_token::NextToken;
@@ -138,9 +138,14 @@ fn continue_prompt(
     drop(bar);
     let known: Vec<u32> =
         written.iter().copied().filter(|&id| (id as usize) < tokenizer.vocab_size()).collect();
-    let text = tokenizer.decode(&known);
+    let whole = tokenizer.decode(&[ids.as_slice(), known.as_slice()].concat());
+    let text = match tokenizer.kind() {
+        // Decoded by itself it would lose the space before its first word.
+        TokenizerKind::SentencePiece => whole.strip_prefix(&tokenizer.decode(&ids)).map(String::from),
+        _ => None,
+    };
+    let text = text.unwrap_or_else(|| tokenizer.decode(&known));
     if !quiet {
-        let whole = tokenizer.decode(&[ids.as_slice(), known.as_slice()].concat());
         print(&whole)?;
     }
     Ok(json!({ "prompt": prompt, "text": text, "tokens": written, "seed": sampling.seed }))
