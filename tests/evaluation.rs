@@ -1,7 +1,11 @@
 //! Evaluation protocols of the real binary, on a model of a few steps.
 
-use segue_tests::{Workplace, alone, fail, mpirun, succeed};
+use std::path::Path;
+
+use segue_tests::{SHARED, Workplace, alone, fail, finish, ids_file, mpirun, succeed};
+use segue_trainer::checkpoint::read_tensors;
 use serde_json::Value;
+use tch::Kind;
 
 /// A corpus and two short runs on it.
 fn trained() -> Workplace {
@@ -128,6 +132,11 @@ fn an_xlnet_is_evaluated_as_its_own_training_does_it() {
     let short = differs(&["--mem-len", "0"]);
     assert_eq!(short["evaluation"]["loss"], own["without_memory"]["loss"]);
     differs(&["pairs.num_predict=6"]);
+    // What tells whether B continues A comes along.
+    let told =
+        succeed(alone(&place.pretrain_xlnet("told", &["train.steps=2", "objective.next_sentence=1.0"])));
+    assert!(number(&told["evaluation"]["follows_accuracy"]) >= 0.0);
+    assert_eq!(json(&[&place.text("told")])["evaluation"], told["evaluation"]);
     // Wrong uses.
     fail(alone(&["eval", "--model", &run, "--segment", "16"]), 64, &["--segment", "train.segment"]);
     fail(alone(&["eval", "--model", &run, "--split", "test"]), 64, &["test", "--corpus"]);
@@ -183,4 +192,44 @@ fn an_xlnet_writes_and_scores() {
     let samples =
         succeed(alone(&[&["--json", "generate", "samples", "--model", &run], &lengths[..]].concat()));
     assert_eq!(samples["samples"][1]["sample_tokens"].as_array().map(Vec::len), Some(20));
+    let [ids, scores] = ["ids", "scores"].map(|name| place.text(name));
+    std::fs::write(&ids, ids_file(256)).unwrap();
+    succeed(alone(&["score", "--model", &run, "--ids", &ids, "--output", &scores]));
+    let log_probs = read_tensors(Path::new(&scores)).unwrap().tensors.remove("log_probs").unwrap();
+    assert_eq!(log_probs.size()[..2], [2, 24]);
+    let sums = log_probs.exp().sum_dim_intlist(-1, false, Kind::Double);
+    assert!((sums - 1.0).abs().max().double_value(&[]) < 1e-5);
+}
+
+#[test]
+fn text_of_pieces_goes_on_where_the_prompt_ends() {
+    let pieces = Path::new(SHARED).join("data/xlnet_spiece/spiece.model");
+    if !pieces.exists() {
+        println!("skipped: no published vocabulary at {}", pieces.display());
+        return;
+    }
+    let place = Workplace::new();
+    let [tokenizer, input, corpus, run] =
+        ["tokenizer", "lines", "corpus2", "run"].map(|name| place.text(name));
+    let lines = segue_tests::text(9_000, 5).lines().map(|line| format!("{line}\n\n")).collect::<String>();
+    std::fs::write(&input, lines).unwrap();
+    succeed(alone(&[
+        "tokenizer",
+        "import",
+        &pieces.display().to_string(),
+        "--xlnet",
+        "--output",
+        &tokenizer,
+    ]));
+    let build = ["data", "build", "--preset", "xlnet", "--train", &input, "--tokenizer", &tokenizer];
+    succeed(alone(&[&build[..], &["--split", "0.8,0.2,0", "--output", &corpus]].concat()));
+    let (dir, data) = (format!("run.dir={run}"), format!("data.corpus={corpus}"));
+    let recipe = format!("{}/configs/recipes/tiny-xlnet.toml", segue_tests::ROOT);
+    succeed(alone(&["pretrain", "--config", &recipe, &dir, &data, "train.steps=30", "eval.lanes=1"]));
+    let args = ["generate", "--model", &run, "--prompt", "every model reads", "--tokens", "8"];
+    let printed = finish(alone(&args));
+    let text = succeed(alone(&[&["--json"], &args[..]].concat()));
+    let whole = format!("every model reads{}\n", text["text"].as_str().unwrap());
+    assert_eq!(String::from_utf8_lossy(&printed.stdout), whole);
+    assert!(whole.starts_with("every model reads "), "{whole}");
 }

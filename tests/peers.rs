@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use segue_tests::{ROOT, SHARED, Workplace, alone, finish, stderr, succeed};
+use segue_tests::{ROOT, SHARED, Workplace, alone, finish, ids_file, stderr, succeed};
 
 #[test]
 fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
@@ -127,14 +127,4 @@ fn xlnet_scores_are_those_of_hugging_face() {
     let output = finish(command);
     println!("{}", String::from_utf8_lossy(&output.stdout).trim());
     assert!(output.status.success(), "{}", stderr(&output));
-}
-
-/// A safetensors file with `input_ids`, `[2, 24]` below `vocabulary`, written out by hand.
-fn ids_file(vocabulary: i64) -> Vec<u8> {
-    let ids: Vec<i64> = (0..48).map(|i| (i * 37 + 11) % vocabulary).collect();
-    let header = r#"{"input_ids":{"dtype":"I64","shape":[2,24],"data_offsets":[0,384]}}"#;
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header.as_bytes());
-    bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
-    bytes
 }
