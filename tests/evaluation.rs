@@ -1,7 +1,11 @@
 //! Evaluation protocols of the real binary, on a model of a few steps.
 
-use segue_tests::{Workplace, alone, fail, succeed};
+use std::path::Path;
+
+use segue_tests::{SHARED, Workplace, alone, fail, finish, ids_file, mpirun, succeed};
+use segue_trainer::checkpoint::read_tensors;
 use serde_json::Value;
+use tch::Kind;
 
 /// A corpus and two short runs on it.
 fn trained() -> Workplace {
@@ -74,4 +78,158 @@ fn every_protocol_runs_and_leaves_its_files() {
     fail(alone(&["average", &xl, "--output", &out("mean")]), 74, &["mean"]);
     let other = ["eval", "recl", "--models", &xl, "--corpus", "nowhere", "--output"];
     fail(alone(&[&other[..], &[out("recl").as_str()]].concat()), 66, &["nowhere"]);
+}
+
+/// What a folder from elsewhere has of a run: the model, without a word of how it was trained.
+fn bare_folder(place: &Workplace, run: &str, name: &str, change: impl Fn(&mut Value)) -> String {
+    let (from, to) = (place.path(run).join("checkpoints/latest"), place.path(name));
+    std::fs::create_dir(&to).unwrap();
+    for file in std::fs::read_dir(&from).unwrap().map(|entry| entry.unwrap().file_name()) {
+        let name = file.to_string_lossy();
+        if !["config.json", "MANIFEST.json", "trainer_state.json"].contains(&&*name) {
+            std::fs::copy(from.join(&file), to.join(&file)).unwrap();
+        }
+    }
+    let mut config =
+        serde_json::from_str(&std::fs::read_to_string(from.join("config.json")).unwrap()).unwrap();
+    change(&mut config);
+    std::fs::write(to.join("config.json"), config.to_string()).unwrap();
+    place.text(name)
+}
+
+#[test]
+fn an_xlnet_is_evaluated_as_its_own_training_does_it() {
+    let place = Workplace::new();
+    let trained = succeed(alone(&place.pretrain_xlnet("x", &["train.steps=10"])));
+    let (run, corpus) = (place.text("x"), place.text("pairs"));
+    let json = |args: &[&str]| succeed(alone(&[&["--json", "eval", "--model"], args].concat()));
+    let own = &trained["evaluation"];
+    assert!(number(&own["accuracy"]) >= 0.0);
+    assert_eq!(&json(&[&run])["evaluation"], own);
+    let checkpoint = place.text("x/checkpoints/latest");
+    assert_eq!(&json(&[&checkpoint])["evaluation"], own);
+    let two = succeed(mpirun(2, &["--json", "eval", "--model", &run]));
+    assert_eq!(&two["evaluation"], own);
+    // What a folder from elsewhere does not say is said on the command line.
+    let bare = bare_folder(&place, "x", "bare", |config| {
+        for key in ["mem_len", "reuse_len"] {
+            config.as_object_mut().unwrap().remove(key);
+        }
+    });
+    fail(alone(&["eval", "--model", &bare]), 64, &["--corpus"]);
+    let keys =
+        ["model.mem_len=20", "model.reuse_len=16", "train.segment=32", "train.micro_batch=2", "eval.lanes=2"];
+    let there = [&[bare.as_str(), "--corpus", &corpus], &keys[..]].concat();
+    assert_eq!(&json(&there)["evaluation"], own);
+    // Other splits, objectives and lengths of memory.
+    let differs = |args: &[&str]| {
+        let result = json(&[&[run.as_str()], args].concat());
+        assert_ne!(&result["evaluation"], own, "{args:?}");
+        result
+    };
+    assert!(number(&differs(&["--split", "train"])["evaluation"]["targets"]) > number(&own["targets"]));
+    assert_eq!(differs(&["--objective", "denoising"])["objective"], "denoising");
+    let short = differs(&["--mem-len", "0"]);
+    assert_eq!(short["evaluation"]["loss"], own["without_memory"]["loss"]);
+    differs(&["pairs.num_predict=6"]);
+    // What tells whether B continues A comes along.
+    let told =
+        succeed(alone(&place.pretrain_xlnet("told", &["train.steps=2", "objective.next_sentence=1.0"])));
+    assert!(number(&told["evaluation"]["follows_accuracy"]) >= 0.0);
+    assert_eq!(json(&[&place.text("told")])["evaluation"], told["evaluation"]);
+    // Wrong uses.
+    fail(alone(&["eval", "--model", &run, "--segment", "16"]), 64, &["--segment", "train.segment"]);
+    fail(alone(&["eval", "--model", &run, "--split", "test"]), 64, &["test", "--corpus"]);
+    fail(alone(&["eval", "--model", &run, "pairs.number=6"]), 78, &["pairs.number"]);
+    for protocol in ["sliding", "dynamic"] {
+        fail(alone(&["eval", protocol, "--model", &run]), 78, &["xlnet", "Transformer-XL"]);
+    }
+}
+
+#[test]
+fn an_xlnet_trained_left_to_right_is_evaluated_on_the_stream() {
+    let place = Workplace::new();
+    let keys = ["model.attn_type=uni", "objective.kind=lm", "data.order=stream", "train.steps=10"];
+    let trained = succeed(alone(&place.pretrain_xlnet("uni", &[&keys[..], &["eval.lanes=4"]].concat())));
+    let run = place.text("uni");
+    let eval = ["--json", "eval", "--model", &run, "--lanes", "4", "--segment", "32"];
+    let result = succeed(alone(&eval));
+    // Lanes go in other groups here: the same sums in another order.
+    let [own, found] = [&trained["evaluation"], &result["evaluation"]];
+    assert_eq!(own["targets"], found["targets"]);
+    assert!((number(&own["loss"]) - number(&found["loss"])).abs() < 1e-6, "{own} {found}");
+    fail(alone(&["eval", "--model", &run, "--ext-len", "4"]), 64, &["--ext-len"]);
+    fail(alone(&["eval", "--model", &run, "--objective", "denoising"]), 64, &["--objective"]);
+    let text = ["--json", "generate", "--model", &run, "--prompt", "the memory", "--tokens", "12"];
+    assert_eq!(succeed(alone(&text))["tokens"].as_array().unwrap().len(), 12);
+}
+
+#[test]
+fn an_xlnet_writes_and_scores() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain_xlnet("x", &["train.steps=10"])));
+    let run = place.text("x");
+    let write = |model: &str, more: &[&str]| {
+        let args =
+            ["--json", "generate", "--model", model, "--prompt", "the memory of a lane", "--tokens", "30"];
+        succeed(alone(&[&args[..], more].concat()))
+    };
+    let text = write(&run, &["--seed", "3"]);
+    assert_eq!(text, write(&run, &["--seed", "3"]));
+    assert_ne!(text["text"], write(&run, &["--seed", "4"])["text"]);
+    // A model that says nothing of its memory writes with 512 positions.
+    let bare = bare_folder(&place, "x", "bare", |config| {
+        for (key, value) in [("mem_len", 0.into()), ("memory_start", "empty".into())] {
+            config[key] = value;
+        }
+    });
+    let flat = ["--top-k", "0", "--temperature", "3"];
+    let with = |mem_len| write(&bare, &[&flat[..], &["--mem-len", mem_len]].concat())["tokens"].clone();
+    assert_eq!(write(&bare, &flat)["tokens"], with("512"));
+    assert_ne!(with("512"), with("0"));
+    let output = place.text("samples");
+    let lengths = ["--samples", "2", "--seed-tokens", "30", "--tokens", "20", "--output", &output];
+    let samples =
+        succeed(alone(&[&["--json", "generate", "samples", "--model", &run], &lengths[..]].concat()));
+    assert_eq!(samples["samples"][1]["sample_tokens"].as_array().map(Vec::len), Some(20));
+    let [ids, scores] = ["ids", "scores"].map(|name| place.text(name));
+    std::fs::write(&ids, ids_file(256)).unwrap();
+    succeed(alone(&["score", "--model", &run, "--ids", &ids, "--output", &scores]));
+    let log_probs = read_tensors(Path::new(&scores)).unwrap().tensors.remove("log_probs").unwrap();
+    assert_eq!(log_probs.size()[..2], [2, 24]);
+    let sums = log_probs.exp().sum_dim_intlist(-1, false, Kind::Double);
+    assert!((sums - 1.0).abs().max().double_value(&[]) < 1e-5);
+}
+
+#[test]
+fn text_of_pieces_goes_on_where_the_prompt_ends() {
+    let pieces = Path::new(SHARED).join("data/xlnet_spiece/spiece.model");
+    if !pieces.exists() {
+        println!("skipped: no published vocabulary at {}", pieces.display());
+        return;
+    }
+    let place = Workplace::new();
+    let [tokenizer, input, corpus, run] =
+        ["tokenizer", "lines", "corpus2", "run"].map(|name| place.text(name));
+    let lines = segue_tests::text(9_000, 5).lines().map(|line| format!("{line}\n\n")).collect::<String>();
+    std::fs::write(&input, lines).unwrap();
+    succeed(alone(&[
+        "tokenizer",
+        "import",
+        &pieces.display().to_string(),
+        "--xlnet",
+        "--output",
+        &tokenizer,
+    ]));
+    let build = ["data", "build", "--preset", "xlnet", "--train", &input, "--tokenizer", &tokenizer];
+    succeed(alone(&[&build[..], &["--split", "0.8,0.2,0", "--output", &corpus]].concat()));
+    let (dir, data) = (format!("run.dir={run}"), format!("data.corpus={corpus}"));
+    let recipe = format!("{}/configs/recipes/tiny-xlnet.toml", segue_tests::ROOT);
+    succeed(alone(&["pretrain", "--config", &recipe, &dir, &data, "train.steps=30", "eval.lanes=1"]));
+    let args = ["generate", "--model", &run, "--prompt", "every model reads", "--tokens", "8"];
+    let printed = finish(alone(&args));
+    let text = succeed(alone(&[&["--json"], &args[..]].concat()));
+    let whole = format!("every model reads{}\n", text["text"].as_str().unwrap());
+    assert_eq!(String::from_utf8_lossy(&printed.stdout), whole);
+    assert!(whole.starts_with("every model reads "), "{whole}");
 }

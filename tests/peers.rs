@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use segue_tests::{ROOT, SHARED, Workplace, alone, finish, mpirun, stderr, succeed};
+use segue_tests::{ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, stderr, succeed};
 
 #[test]
 fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
@@ -120,7 +120,7 @@ fn hugging_face_opens_a_checkpoint_and_agrees() {
         succeed(alone(&place.pretrain(name, &[overrides, &["train.steps=10"]].concat())));
         let (run, ids, scores) =
             (place.text(name), place.text("ids.safetensors"), place.text("scores.safetensors"));
-        std::fs::write(&ids, ids_file()).unwrap();
+        std::fs::write(&ids, ids_file(256)).unwrap();
         succeed(alone(&["score", "--model", &run, "--ids", &ids, "--output", &scores]));
         let checkpoint = place.text(&format!("{name}/checkpoints/latest"));
         let mut command = Command::new(&python);
@@ -131,14 +131,25 @@ fn hugging_face_opens_a_checkpoint_and_agrees() {
     }
 }
 
-/// A safetensors file with `input_ids`, `[2, 24]`, written out by hand.
-fn ids_file() -> Vec<u8> {
-    let ids: Vec<i64> = (0..48).map(|i| (i * 37 + 11) % 256).collect();
-    let header = r#"{"input_ids":{"dtype":"I64","shape":[2,24],"data_offsets":[0,384]}}"#;
-    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
-    bytes.extend(header.as_bytes());
-    bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
-    bytes
+/// Scores from left to right against those of the package, asked with its own masks.
+#[test]
+fn xlnet_scores_are_those_of_hugging_face() {
+    let folder = Path::new(SHARED).join("fixtures/xlnet_tiny");
+    if !folder.exists() {
+        println!("skipped: no reference files at {}", folder.display());
+        return;
+    }
+    let Some(python) = peer_python("base") else { return };
+    let place = tempfile::tempdir().unwrap();
+    let [ids, scores] = ["ids", "scores"].map(|name| place.path().join(name).display().to_string());
+    std::fs::write(&ids, ids_file(97)).unwrap();
+    let model = folder.display().to_string();
+    succeed(alone(&["score", "--model", &model, "--ids", &ids, "--output", &scores]));
+    let mut command = Command::new(&python);
+    command.args([&format!("{ROOT}/tests/peers/xlnet_scores.py"), &model, &scores]);
+    let output = finish(command);
+    println!("{}", String::from_utf8_lossy(&output.stdout).trim());
+    assert!(output.status.success(), "{}", stderr(&output));
 }
 
 /// Fifty steps of XLNet on two ranks, both reading directions, next to the public package on the very same batches.

@@ -76,8 +76,16 @@ impl Config {
 
     /// Reads back what [`Config::to_json`] wrote.
     pub fn from_json(value: &Value, origin: &str) -> Result<Config, ConfigError> {
+        Self::from_json_with(value, origin, &[])
+    }
+
+    /// The same, or any part of it with the rest at its defaults, under `key=value` overrides.
+    pub fn from_json_with(value: &Value, origin: &str, overrides: &[String]) -> Result<Config, ConfigError> {
         let mut layers = Layers::new(value)?;
         layers.merge(value, origin, None)?;
+        for text in overrides {
+            layers.merge_override(text)?;
+        }
         layers.finish().map(|loaded| loaded.config)
     }
 }
@@ -148,6 +156,11 @@ impl Layers {
             config = Config::default_with(model);
         }
         Ok(Self { merged: config.to_json(), model: config.model, origins: BTreeMap::new() })
+    }
+
+    fn merge_override(&mut self, text: &str) -> Result<(), ConfigError> {
+        let raw = text.split_once('=').map(|(_, value)| value);
+        self.merge(&parse_override(text)?, &format!("override `{text}`"), raw)
     }
 
     /// `raw` is the text of an override: a key that wants text takes it as it stands, were it a number.
@@ -280,6 +293,21 @@ mod tests {
     fn json_round_trip_is_the_same_config() {
         let config = load(None, &overrides(&["model.cutoffs=[3,5]", "optim.kind=adamw"])).unwrap().config;
         assert_eq!(Config::from_json(&config.to_json(), "test").unwrap(), config);
+    }
+
+    #[test]
+    fn overrides_win_over_json() {
+        let json =
+            load(None, &overrides(&["model.model_type=xlnet", "train.lanes=4"])).unwrap().config.to_json();
+        let config =
+            Config::from_json_with(&json, "the test", &overrides(&["eval.lanes=6", "data.corpus=7"]))
+                .unwrap();
+        assert_eq!((config.train.lanes, config.eval.lanes, config.data.corpus.as_str()), (4, 6, "7"));
+        assert!(Config::from_json_with(&json, "the test", &overrides(&["eval.lane=6"])).is_err());
+        let part = serde_json::json!({"model": {"model_type": "xlnet", "mem_len": 9}});
+        let config = Config::from_json_with(&part, "the test", &[]).unwrap();
+        assert_eq!(config.model.mem_len(), 9);
+        assert_eq!(config.to_json()["objective"]["kind"], "permutation");
     }
 
     #[test]

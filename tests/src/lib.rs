@@ -205,6 +205,16 @@ pub fn text(length: usize, seed: u64) -> String {
     out
 }
 
+/// A safetensors file with `input_ids`, `[2, 24]` below `vocabulary`, written out by hand.
+pub fn ids_file(vocabulary: i64) -> Vec<u8> {
+    let ids: Vec<i64> = (0..48).map(|i| (i * 37 + 11) % vocabulary).collect();
+    let header = r#"{"input_ids":{"dtype":"I64","shape":[2,24],"data_offsets":[0,384]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
+    bytes
+}
+
 /// Whether this process may mount file systems.
 pub fn may_mount() -> bool {
     // SAFETY: the call has no conditions.

@@ -2,6 +2,7 @@
 //! tests beside that code, in `dataloader`.
 
 mod keras;
+mod left_to_right;
 mod limits;
 mod losses;
 mod memory;

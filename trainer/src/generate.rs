@@ -4,7 +4,7 @@ use segue_dataloader::seed::{Purpose, Stream};
 use tch::{Kind, Tensor};
 
 use crate::model::Memory;
-use crate::objective::{LanguageModel, Objective};
+use crate::next_token::NextToken;
 
 /// How the next token is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Sampling {
 
 /// A text in the making: the memory, the last token, and how many were drawn.
 pub struct Generator<'a> {
-    model: &'a LanguageModel,
+    model: &'a dyn NextToken,
     sampling: Sampling,
     memory: Memory,
     last: i64,
@@ -32,7 +32,7 @@ pub struct Generator<'a> {
 
 impl<'a> Generator<'a> {
     /// Reads `prompt` (at least one token) in segments of `segment` tokens.
-    pub fn new(model: &'a LanguageModel, prompt: &[i64], segment: usize, sampling: Sampling) -> Self {
+    pub fn new(model: &'a dyn NextToken, prompt: &[i64], segment: usize, sampling: Sampling) -> Self {
         let memory = model.memory_start(1);
         let (first, rest) = match prompt.split_first() {
             Some((first, rest)) => (*first, rest),
@@ -51,7 +51,7 @@ impl<'a> Generator<'a> {
         let waiting: Vec<i64> = std::iter::once(self.last).chain(others.iter().copied()).collect();
         for part in waiting.chunks(segment.max(1)) {
             let ids = Tensor::from_slice(part).unsqueeze(0);
-            self.memory = tch::no_grad(|| self.model.model.forward(&ids, &self.memory, None)).memory;
+            self.memory = self.model.read(&ids, &self.memory);
         }
         self.last = *last;
     }
@@ -65,10 +65,7 @@ impl<'a> Generator<'a> {
     /// memory.
     fn advance(&mut self) -> Vec<f64> {
         let ids = Tensor::from_slice(&[self.last]).unsqueeze(0);
-        let (log_probs, memory) = tch::no_grad(|| {
-            let out = self.model.model.forward(&ids, &self.memory, None);
-            (self.model.model.log_probs(&out.hidden), out.memory)
-        });
+        let (log_probs, memory) = self.model.next_log_probs(&ids, &self.memory);
         self.memory = memory;
         let flat = log_probs.reshape([-1]).to_kind(Kind::Double);
         let mut values = vec![0.0; flat.numel()];
@@ -134,9 +131,12 @@ fn candidates(log_probs: &[f64], sampling: Sampling) -> Vec<(usize, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use segue_configs::{MemoryStart, TransfoXlConfig};
+    use segue_configs::{AttentionDirection, MemoryStart, TransfoXlConfig, XlnetConfig};
 
     use super::*;
+    use crate::Parameters;
+    use crate::model::{Sequence, Visibility, Xlnet};
+    use crate::objective::LanguageModel;
 
     const ALL: Sampling = Sampling { top_k: 0, top_p: 1.0, temperature: 1.0, exclude: None, seed: 1 };
 
@@ -193,21 +193,70 @@ mod tests {
     #[test]
     fn t25_memory_generation_equals_recomputing_the_whole_text() {
         let model = small_model();
+        memory_equals_recomputing(&model, |ids| {
+            let out = model.model.forward(ids, &model.memory_start(1), None);
+            model.model.log_probs(&out.hidden).get(0).get(-1)
+        });
+    }
+
+    /// Text made with memory against that of `recompute`, which gives the log-probabilities after a whole text.
+    fn memory_equals_recomputing(model: &dyn NextToken, recompute: impl Fn(&Tensor) -> Tensor) {
         let prompt: Vec<i64> = (0..13).map(|i| i * i % 60).collect();
         let sampling = Sampling { top_k: 40, seed: 7, ..ALL };
-        let with_memory: Vec<i64> = Generator::new(&model, &prompt, 5, sampling).take(30).collect();
+        let with_memory: Vec<i64> = Generator::new(model, &prompt, 5, sampling).take(30).collect();
         let mut text = prompt.clone();
         for drawn in 0..30 {
             let ids = Tensor::from_slice(&text).unsqueeze(0);
-            let out = tch::no_grad(|| model.model.forward(&ids, &model.memory_start(1), None));
-            let last = tch::no_grad(|| model.model.log_probs(&out.hidden)).get(0).get(text.len() as i64 - 1);
-            let log_probs = Vec::<f64>::try_from(last).unwrap();
+            let log_probs = Vec::<f64>::try_from(tch::no_grad(|| recompute(&ids))).unwrap();
             let uniform = Stream::new(7, Purpose::Sampling, &[]).uniform(drawn);
             text.push(choose(&log_probs, sampling, uniform) as i64);
         }
         assert_eq!(with_memory, text[13..]);
-        let again: Vec<i64> = Generator::new(&model, &prompt, 13, sampling).take(30).collect();
+        let again: Vec<i64> = Generator::new(model, &prompt, 13, sampling).take(30).collect();
         assert_eq!(again, with_memory);
+    }
+
+    fn small_xlnet(attn_type: AttentionDirection) -> Xlnet {
+        crate::libtorch::set_threads(1);
+        let config = XlnetConfig {
+            vocab_size: 60,
+            d_model: 16,
+            n_head: 2,
+            d_inner: 24,
+            n_layer: 2,
+            mem_len: 100,
+            // Less than what is read at a time: what is generated from remembers all the same.
+            reuse_len: 3,
+            initializer_range: 0.5,
+            memory_start: MemoryStart::Empty,
+            attn_type,
+            ..Default::default()
+        };
+        Xlnet::new(&config, &Parameters::initialise(Xlnet::specs(&config), 4, Kind::Double))
+    }
+
+    #[test]
+    fn xlnet_generation_with_memory_equals_recomputing_the_whole_text() {
+        let model = small_xlnet(AttentionDirection::Bi);
+        memory_equals_recomputing(&model, |ids| {
+            let longer = Tensor::cat(&[ids, &Tensor::from_slice(&[17i64]).view([1, 1])], 1);
+            let length = ids.size()[1];
+            let ranks = Tensor::arange(length + 1, (Kind::Int64, tch::Device::Cpu)).unsqueeze(0);
+            let last = Tensor::from_slice(&[length]).view([1, 1]);
+            let visibility = Visibility::Ranks { ranks: &ranks, halves_at: 0 };
+            let sequence = Sequence { visibility, targets: Some(&last), ..Sequence::new(&longer) };
+            let out = model.forward(sequence, &model.memory_start(1), None);
+            model.logits(&out.predictions.unwrap()).log_softmax(-1, None::<Kind>).reshape([-1])
+        });
+    }
+
+    #[test]
+    fn a_left_to_right_xlnet_generates_as_it_was_trained() {
+        let model = small_xlnet(AttentionDirection::Uni);
+        memory_equals_recomputing(&model, |ids| {
+            let out = model.forward(Sequence::new(ids), &model.memory_start(1), None);
+            model.logits(&out.content.unwrap()).log_softmax(-1, None::<Kind>).get(0).get(-1)
+        });
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod evaluation;
 pub mod generate;
 pub mod libtorch;
 pub mod model;
+pub mod next_token;
 pub mod noise;
 pub mod objective;
 pub mod optim;

@@ -1,8 +1,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use segue_trainer::checkpoint::{ModelFolder, load_language_model, read_tensors, write_tensors};
-use segue_trainer::objective::Objective;
+use segue_trainer::checkpoint::{ModelFolder, load_next_token, read_tensors, write_tensors};
 use serde_json::{Value, json};
 use tch::Kind;
 
@@ -12,7 +11,8 @@ use crate::failure::Failure;
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  segue score --model runs/tiny --ids ids.safetensors --output log_probs.safetensors\n\n\
-    Reads `input_ids` [batch, segment] (i64); writes them and `log_probs` [batch, segment, vocabulary]."
+    Reads `input_ids` [batch, segment] (i64); writes them and `log_probs` [batch, segment, vocabulary]: of the token \
+    after each, given those up to it. An XLNet reads from left to right."
 )]
 pub struct ScoreArgs {
     /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
@@ -30,7 +30,7 @@ pub struct ScoreArgs {
 pub fn run(args: ScoreArgs) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(1);
     let folder = ModelFolder::open(&args.model)?;
-    let model = load_language_model(&folder, Kind::Float)?;
+    let model = load_next_token(&folder, Kind::Float)?;
     let mut file = read_tensors(&args.ids)?;
     let bad = |what: String| Failure::new(65, format!("{}: {what}", args.ids.display()));
     let ids = file.tensors.remove("input_ids").ok_or_else(|| bad("it has no tensor `input_ids`".into()))?;
@@ -41,10 +41,7 @@ pub fn run(args: ScoreArgs) -> Result<Value, Failure> {
     if ids.min().int64_value(&[]) < 0 || ids.max().int64_value(&[]) >= vocabulary {
         return Err(bad(format!("`input_ids` holds ids outside 0..{vocabulary}")));
     }
-    let log_probs = tch::no_grad(|| {
-        let memory = model.memory_start(ids.size()[0]);
-        model.model.log_probs(&model.model.forward(&ids, &memory, None).hidden)
-    });
+    let (log_probs, _) = model.next_log_probs(&ids, &model.memory_start(ids.size()[0]));
     write_tensors(&args.output, &[("input_ids".into(), ids), ("log_probs".into(), log_probs)])?;
     Ok(json!({ "model": folder.path, "output": args.output }))
 }

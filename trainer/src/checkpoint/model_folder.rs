@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_configs::ModelConfig;
+use segue_configs::{AttentionDirection, Config, ModelConfig, XlnetConfig};
 use segue_dataloader::Tokenizer;
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
@@ -14,8 +14,10 @@ use super::files::read_error;
 use super::manifest::{MANIFEST, Manifest};
 use super::publish::find;
 use super::tensors::read_tensors;
+use super::training::STATE;
 use crate::model::Xlnet;
-use crate::objective::LanguageModel;
+use crate::next_token::NextToken;
+use crate::objective::{LanguageModel, Pretraining};
 use crate::{ParameterSpec, Parameters, TrainError, model};
 
 /// The weights of a model folder.
@@ -51,10 +53,39 @@ impl ModelFolder {
 
     fn is_not(&self, wanted: &str) -> TrainError {
         let what = format!(
-            "config.json says model_type `{}`, and what was asked for needs {wanted}",
+            "config.json says model_type `{}`, and what was asked for needs {wanted} (eval of a split, generate and \
+             score take both models)",
             self.config.model_type()
         );
         TrainError::OtherModel { path: self.path.clone(), what }
+    }
+
+    /// How the model of this folder was trained, under `key=value` overrides. A run and its checkpoints tell; of a
+    /// folder from elsewhere only the model is known, and the rest has its defaults: where that model has
+    /// no memory or reuses none of a sequence, those of pretraining are taken. `named`: the path it was
+    /// opened by.
+    pub fn training_config(&self, named: &Path, overrides: &[String]) -> Result<Config, TrainError> {
+        let told = [(named.join("config.json"), ""), (self.path.join(STATE), "/config")];
+        let of_run = told.into_iter().find_map(|(path, pointer)| {
+            let value: Value = serde_json::from_str(&fs::read_to_string(&path).ok()?).ok()?;
+            let config = value.pointer(pointer).filter(|config| config["train"].is_object())?;
+            Some((config.clone(), path))
+        });
+        let mut model = self.config.clone();
+        let (mut json, origin) = of_run.unwrap_or_else(|| {
+            if let ModelConfig::Xlnet(model) = &mut model {
+                fill_in(model);
+            }
+            (json!({}), self.path.join("config.json"))
+        });
+        if self.config.xlnet().is_some_and(|model| model.attn_type == AttentionDirection::Uni)
+            && json["train"].is_null()
+        {
+            json = json!({ "objective": { "kind": "lm" }, "data": { "order": "stream" } });
+        }
+        json["model"] = model.to_json();
+        json["model"]["model_type"] = json!(model.model_type());
+        Ok(Config::from_json_with(&json, &origin.display().to_string(), overrides)?)
     }
 
     /// The tokenizer that lies beside the weights.
@@ -98,6 +129,17 @@ pub(crate) fn as_stored(config: &ModelConfig, weights: Vec<(String, Tensor)>) ->
     out
 }
 
+/// Sizes of the reference's pretraining where Hugging Face's configuration has none.
+fn fill_in(model: &mut XlnetConfig) {
+    let default = XlnetConfig::default();
+    if model.mem_len == 0 {
+        model.mem_len = default.mem_len;
+    }
+    if model.reuse_len == 0 {
+        model.reuse_len = default.reuse_len;
+    }
+}
+
 fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
     for folder in [path.join("checkpoints"), path.to_path_buf()] {
         if folder.is_dir()
@@ -128,6 +170,26 @@ pub fn load_xlnet(folder: &ModelFolder, kind: Kind) -> Result<(Xlnet, Parameters
     let config = folder.config.xlnet().ok_or_else(|| folder.is_not("an XLNet"))?;
     let parameters = folder.parameters(kind)?;
     Ok((Xlnet::new(config, &parameters), parameters))
+}
+
+/// The model of a folder, whichever it is, as one that tells the next token.
+pub fn load_next_token(folder: &ModelFolder, kind: Kind) -> Result<Box<dyn NextToken>, TrainError> {
+    Ok(match folder.config {
+        ModelConfig::TransfoXl(_) => Box::new(load_language_model(folder, kind)?),
+        ModelConfig::Xlnet(_) => Box::new(load_xlnet(folder, kind)?.0),
+    })
+}
+
+/// The XLNet of a folder with what it was trained to do, heads included where `config` has them.
+pub fn load_pretraining(
+    folder: &ModelFolder,
+    config: &Config,
+    kind: Kind,
+) -> Result<Pretraining, TrainError> {
+    let model = config.model.xlnet().ok_or_else(|| folder.is_not("an XLNet"))?;
+    let specs = Pretraining::specs(config, model);
+    let weights = read_weights(&folder.path.join(WEIGHTS), &config.model, &specs)?;
+    Ok(Pretraining::from_parameters(config, model, Parameters::from_tensors(specs, weights, kind)))
 }
 
 /// Beginnings of the names of heads that Hugging Face puts on XLNet. A model may lie beside one.

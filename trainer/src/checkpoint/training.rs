@@ -28,7 +28,7 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 /// Marks of the memory's positions in that file.
 const MARKS: &str = "documents";
 const MEMORY: &str = "memory.safetensors";
-const STATE: &str = "trainer_state.json";
+pub(super) const STATE: &str = "trainer_state.json";
 
 /// Copies the whole state and gives the job that writes it under `run/checkpoints`; on rank 0 only, the
 /// other ranks send their memory there and get `None`. A collective call.

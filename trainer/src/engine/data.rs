@@ -78,7 +78,7 @@ impl Validation {
     pub fn open(config: &Config, sources: &Sources) -> Result<Option<Self>, TrainError> {
         let Some(corpus) = sources.valid() else { return Ok(None) };
         if in_pairs(config) {
-            return Ok(Some(Self::Pairs(Box::new(PairValidation::open(config, corpus)?))));
+            return Ok(Some(Self::Pairs(Box::new(PairValidation::open(config, corpus, Split::Valid)?))));
         }
         let policy = config.train.at_document_end;
         let documents = match policy {

@@ -11,7 +11,7 @@ use super::evaluate::{Evaluation, OfPairs, WithoutMemory};
 use crate::TrainError;
 use crate::objective::{Batch, Objective, Scores};
 
-/// The validation split of a run that trains on pairs, as lanes.
+/// A split as the validation of a run that trains on pairs reads it: as lanes.
 pub struct PairValidation {
     lanes: PairLanes,
     micro_batch: usize,
@@ -31,15 +31,15 @@ struct Sums {
 }
 
 impl PairValidation {
-    /// Lanes over the validation split of `corpus`: `eval.lanes`, made up to whole micro-batches.
-    pub fn open(config: &Config, corpus: &Corpus) -> Result<Self, TrainError> {
+    /// Lanes over a split of `corpus`: `eval.lanes`, made up to whole micro-batches.
+    pub fn open(config: &Config, corpus: &Corpus, split: Split) -> Result<Self, TrainError> {
         let micro_batch = config.train.micro_batch;
         let count = config.eval.lanes.next_multiple_of(micro_batch);
         let mut own = config.clone();
         own.train.lanes = count;
         own.pairs.draws = MaskDraws::Same;
         own.data.weights.clear();
-        let lanes = PairLanes::open(&own, std::slice::from_ref(corpus), Split::Valid)?;
+        let lanes = PairLanes::open(&own, std::slice::from_ref(corpus), split)?;
         let whole = (0..count).map(|lane| lanes.steps_per_pass(lane)).min().unwrap_or(0);
         let steps = if config.eval.steps == 0 { whole } else { whole.min(config.eval.steps) };
         Ok(Self { lanes, micro_batch, micro_steps: count / micro_batch, steps })

@@ -82,6 +82,15 @@ impl Sources {
         &self.tokenizer
     }
 
+    /// The corpus whose split of that name is evaluated: for the validation split the run's own, for another the
+    /// first corpus that has it.
+    pub fn of_split(&self, split: Split) -> Option<&Corpus> {
+        match split {
+            Split::Valid => self.valid(),
+            _ => self.corpora.iter().find(|corpus| corpus.info().splits.contains_key(&split)),
+        }
+    }
+
     /// The corpus whose validation split is evaluated.
     pub(super) fn valid(&self) -> Option<&Corpus> {
         self.valid.as_ref()

@@ -7,7 +7,7 @@ use segue_dataloader::{DataError, TokenStream};
 use super::positions::scaled;
 use crate::TrainError;
 use crate::generate::{Generator, Sampling};
-use crate::objective::LanguageModel;
+use crate::next_token::NextToken;
 
 /// What is drawn.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +40,7 @@ pub struct Sample {
 /// Draws seed texts and continues them. `progress` gets tokens written in all. Equal options give equal
 /// samples, and the first samples do not depend on how many are drawn.
 pub fn draw_samples(
-    model: &LanguageModel,
+    model: &dyn NextToken,
     stream: &TokenStream,
     options: &SampleOptions,
     mut progress: impl FnMut(u64),

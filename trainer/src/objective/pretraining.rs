@@ -104,18 +104,7 @@ impl Objective for Pretraining {
     }
 
     fn look(&mut self, eval: Option<&EvalConfig>) {
-        let config = self.model.config();
-        let mut context = self.model.context;
-        (context.mem_len, context.clamp_len) = (config.mem_len as i64, config.clamp_len);
-        if let Some(eval) = eval {
-            if eval.mem_len >= 0 {
-                context.mem_len = eval.mem_len;
-            }
-            if eval.clamp_len != 0 {
-                context.clamp_len = eval.clamp_len;
-            }
-        }
-        self.model.context = context;
+        self.model.look(eval);
     }
 
     fn score(&self, batch: &Batch, memory: &Memory) -> Scores {

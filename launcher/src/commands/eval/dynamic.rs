@@ -60,7 +60,7 @@ enum RuleName {
 /// Evaluates while the model adapts; prints the result beside that of the fixed model.
 pub fn run(args: DynamicArgs, out: &Output) -> Result<Value, Failure> {
     let mut subject = args.subject.open(out)?;
-    args.look.apply(&mut subject.model)?;
+    args.look.apply(&mut subject.model, &subject.folder.config)?;
     let mut options = options(&args)?;
     let rule = rule(&args, &subject, out)?;
     let trials = if args.tune { tune(&subject, &rule, options, out)? } else { Vec::new() };

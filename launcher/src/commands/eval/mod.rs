@@ -2,6 +2,7 @@
 
 mod coverage;
 mod dynamic;
+mod pairs;
 mod recl;
 mod sliding;
 mod speed;
@@ -11,23 +12,30 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::{DocumentEnd, EvalConfig};
+use segue_configs::{AttentionDirection, DocumentEnd, EvalConfig, ModelConfig};
 use segue_dataloader::{Corpus, Documents, Split};
-use segue_trainer::checkpoint::ModelFolder;
+use segue_trainer::checkpoint::{ModelFolder, load_language_model, load_pretraining};
 use segue_trainer::engine::{EvalOptions, Evaluation, evaluate};
-use segue_trainer::objective::{LanguageModel, Objective};
+use segue_trainer::objective::Objective;
 use serde_json::{Value, json};
+use tch::Kind;
 
 use self::subject::{Subject, TextArgs};
 use super::at_least_one;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
 
+/// Pieces of a plain stream.
+const LANES: usize = 4;
+/// Tokens of a piece per forward pass.
+const SEGMENT: usize = 128;
+
 /// Arguments of `segue eval`.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  segue eval --model runs/wikitext2 --corpus corpora/wikitext2 --split test --lanes 1 --mem-len 400\n\n\
-    Works under mpirun too; the result has the same bits at any number of ranks.",
+    Works under mpirun too; the result has the same bits at any number of ranks. An XLNet is evaluated on sequences \
+    of pairs as its own training does it, one trained left to right like a Transformer-XL.",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]
@@ -39,12 +47,12 @@ pub struct EvalArgs {
     model: Option<PathBuf>,
     #[command(flatten)]
     text: TextArgs,
-    /// Pieces the split is cut into; 1 gives every token its whole past.
-    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
-    lanes: usize,
-    /// Tokens of a piece per forward pass.
-    #[arg(long, default_value_t = 128, value_parser = at_least_one)]
-    segment: usize,
+    /// Pieces the split is cut into, 4 where not given; 1 gives every token its whole past. Of pairs: eval.lanes.
+    #[arg(long, value_parser = at_least_one)]
+    lanes: Option<usize>,
+    /// Tokens of a piece per forward pass, 128 where not given.
+    #[arg(long, value_parser = at_least_one)]
+    segment: Option<usize>,
     /// Tokens before each pass that are read again, as context.
     #[arg(long, default_value_t = 0)]
     ext_len: usize,
@@ -53,6 +61,8 @@ pub struct EvalArgs {
     at_document_end: DocumentEndName,
     #[command(flatten)]
     look: LookArgs,
+    #[command(flatten)]
+    pairs: pairs::PairArgs,
 }
 
 /// How far attention looks.
@@ -70,8 +80,9 @@ struct LookArgs {
 }
 
 impl LookArgs {
-    fn apply(&self, model: &mut LanguageModel) -> Result<(), Failure> {
-        look(model, self.mem_len, self.clamp_len, self.same_length)
+    fn apply(&self, objective: &mut dyn Objective, model: &ModelConfig) -> Result<(), Failure> {
+        objective.look(Some(&look(model, self.mem_len, self.clamp_len, self.same_length)?));
+        Ok(())
     }
 }
 
@@ -128,6 +139,16 @@ impl From<DocumentEndName> for DocumentEnd {
 }
 
 impl EvalArgs {
+    /// What only Transformer-XL knows.
+    fn refuse_what_xlnet_has_not(&self) -> Result<(), Failure> {
+        if self.ext_len > 0 || matches!(self.at_document_end, DocumentEndName::Mask) {
+            let message = "--ext-len and --at-document-end mask are Transformer-XL's; an XLNet has --mem-len, and \
+                           --at-document-end reset";
+            return Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
+        }
+        Ok(())
+    }
+
     /// Whether ranks share the work: the perplexity of a split, no other protocol.
     pub fn takes_ranks(&self) -> bool {
         self.protocol.is_none()
@@ -149,8 +170,32 @@ pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<
 
 /// Evaluates a split and prints perplexity and bits.
 fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    let Subject { folder, mut model, corpus, stream } = Subject::open(model, &args.text, out)?;
-    args.look.apply(&mut model)?;
+    let folder = args.text.open_folder(model, out)?;
+    match folder.config.xlnet().map(|config| config.attn_type) {
+        Some(AttentionDirection::Bi) => pairs::run(folder, model, &args, comm, out),
+        Some(AttentionDirection::Uni) => {
+            args.refuse_what_xlnet_has_not()?;
+            let config = folder.training_config(model, &[])?;
+            let load = |folder: &ModelFolder| load_pretraining(folder, &config, Kind::Float);
+            run_stream(Subject::of(folder, model, &args.text, load)?, args, comm, out)
+        }
+        None => {
+            let load = |folder: &ModelFolder| load_language_model(folder, Kind::Float);
+            run_stream(Subject::of(folder, model, &args.text, load)?, args, comm, out)
+        }
+    }
+}
+
+/// Evaluates a split from its first token to its last.
+fn run_stream<M: Objective>(
+    subject: Subject<M>,
+    args: EvalArgs,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Value, Failure> {
+    args.pairs.refuse()?;
+    let Subject { folder, mut model, corpus, stream } = subject;
+    args.look.apply(&mut model, &folder.config)?;
     let policy = args.at_document_end.into();
     let documents = match policy {
         DocumentEnd::Carry => None,
@@ -161,10 +206,11 @@ fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output
     if documents.is_some() {
         model.keep_marks();
     }
+    let lanes = args.lanes.unwrap_or(LANES);
     let options = EvalOptions {
-        lanes: args.lanes,
-        group: args.lanes.min(4),
-        segment: args.segment,
+        lanes,
+        group: lanes.min(4),
+        segment: args.segment.unwrap_or(SEGMENT),
         ext_len: args.ext_len,
         documents: documents.as_ref().map(|documents| (documents, policy)),
     };
@@ -232,23 +278,31 @@ pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus) -> Result<(), Fail
     Err(Failure::new(78, message))
 }
 
-/// Sets how far attention looks, where the command says.
+/// How far attention looks: what the command says, the rest as the model has it.
 pub fn look(
-    model: &mut LanguageModel,
+    model: &ModelConfig,
     mem_len: Option<usize>,
     clamp_len: Option<i64>,
     same_length: bool,
-) -> Result<(), Failure> {
-    let same_length = same_length || model.model.config().same_length;
-    let eval = EvalConfig {
+) -> Result<EvalConfig, Failure> {
+    let refuse = |message: &str| Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
+    let own = match model {
+        ModelConfig::TransfoXl(config) => config.same_length,
+        ModelConfig::Xlnet(config) if same_length && config.attn_type == AttentionDirection::Bi => {
+            return refuse(
+                "same-length attention is for models that look back only, and this one looks both ways",
+            );
+        }
+        ModelConfig::Xlnet(config) => config.same_length,
+    };
+    let same_length = same_length || own;
+    if same_length && mem_len.unwrap_or(model.mem_len()) == 0 {
+        return refuse("same-length attention needs a memory of at least 1");
+    }
+    Ok(EvalConfig {
         mem_len: mem_len.map_or(-1, |n| n as i64),
         clamp_len: clamp_len.unwrap_or(0),
         same_length,
         ..Default::default()
-    };
-    model.look(Some(&eval));
-    if same_length && model.model.context.mem_len == 0 {
-        return Err(Failure::new(USAGE, "same-length attention needs a memory of at least 1"));
-    }
-    Ok(())
+    })
 }

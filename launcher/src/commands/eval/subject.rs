@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_dataloader::{Corpus, TokenStream};
+use segue_trainer::TrainError;
 use segue_trainer::checkpoint::{ModelFolder, load_language_model};
 use segue_trainer::objective::LanguageModel;
 use tch::Kind;
@@ -36,9 +37,9 @@ pub struct TextArgs {
 }
 
 /// A model and the text it looks at; both have the same tokenizer.
-pub struct Subject {
+pub struct Subject<M = LanguageModel> {
     pub folder: ModelFolder,
-    pub model: LanguageModel,
+    pub model: M,
     pub corpus: Corpus,
     pub stream: TokenStream,
 }
@@ -50,18 +51,38 @@ impl SubjectArgs {
     }
 }
 
-impl Subject {
-    /// Opens a model and a split.
-    pub fn open(model: &Path, text: &TextArgs, out: &Output) -> Result<Subject, Failure> {
-        segue_trainer::libtorch::set_threads(text.threads);
+impl TextArgs {
+    /// Opens a model folder.
+    pub fn open_folder(&self, model: &Path, out: &Output) -> Result<ModelFolder, Failure> {
+        segue_trainer::libtorch::set_threads(self.threads);
         let folder = ModelFolder::open(model)?;
         for refused in &folder.refused {
             out.line(&format!("passed over: {refused}"));
         }
-        let corpus = Corpus::open(&corpus_folder(model, text.corpus.as_deref())?)?;
+        Ok(folder)
+    }
+}
+
+impl Subject {
+    /// Opens a Transformer-XL and a split.
+    pub fn open(model: &Path, text: &TextArgs, out: &Output) -> Result<Subject, Failure> {
+        let folder = text.open_folder(model, out)?;
+        Subject::of(folder, model, text, |folder| load_language_model(folder, Kind::Float))
+    }
+}
+
+impl<M> Subject<M> {
+    /// Loads the model of a folder, which was opened as `named`, and opens a split.
+    pub fn of(
+        folder: ModelFolder,
+        named: &Path,
+        text: &TextArgs,
+        load: impl FnOnce(&ModelFolder) -> Result<M, TrainError>,
+    ) -> Result<Self, Failure> {
+        let corpus = Corpus::open(&corpus_folder(named, text.corpus.as_deref())?)?;
         let mut config = folder.config.clone();
         config.fit_vocabulary(corpus.vocab_size(), None)?;
-        let model = load_language_model(&folder, Kind::Float)?;
+        let model = load(&folder)?;
         check_tokenizer(&folder, &corpus)?;
         let stream = corpus.tokens(text.split.into())?;
         Ok(Subject { folder, model, corpus, stream })

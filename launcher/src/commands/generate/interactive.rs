@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Write};
 
 use segue_dataloader::{Tokenizer, TokenizerKind};
 use segue_trainer::generate::{Generator, Sampling};
-use segue_trainer::objective::LanguageModel;
+use segue_trainer::next_token::NextToken;
 
 use super::SEGMENT;
 
@@ -20,7 +20,7 @@ Type text; the model reads it and writes on. It remembers what was read and writ
 
 /// What the model has read so far, and how it goes on.
 pub struct Session<'a> {
-    model: &'a LanguageModel,
+    model: &'a dyn NextToken,
     tokenizer: &'a Tokenizer,
     sampling: Sampling,
     tokens: usize,
@@ -43,7 +43,7 @@ enum Request<'a> {
 impl<'a> Session<'a> {
     /// A session that has read nothing.
     pub fn new(
-        model: &'a LanguageModel,
+        model: &'a dyn NextToken,
         tokenizer: &'a Tokenizer,
         sampling: Sampling,
         tokens: usize,
@@ -176,7 +176,10 @@ impl<'a> TextStream<'a> {
 
 #[cfg(test)]
 mod tests {
-    use segue_configs::{MemoryStart, TransfoXlConfig};
+    use segue_configs::{MemoryStart, TransfoXlConfig, XlnetConfig};
+    use segue_trainer::Parameters;
+    use segue_trainer::model::Xlnet;
+    use segue_trainer::objective::LanguageModel;
     use tch::Kind;
 
     use super::*;
@@ -199,27 +202,56 @@ mod tests {
         LanguageModel::new(&config, 3, Kind::Float)
     }
 
-    fn converse(input: &str) -> String {
-        let (model, tokenizer, mut output) = (model(), Tokenizer::bytes(), Vec::new());
-        Session::new(&model, &tokenizer, GREEDY, 5).converse(input.as_bytes(), &mut output).unwrap();
+    fn xlnet() -> Xlnet {
+        segue_trainer::libtorch::set_threads(1);
+        let config = XlnetConfig {
+            vocab_size: 128,
+            d_model: 16,
+            n_head: 2,
+            d_inner: 16,
+            n_layer: 1,
+            mem_len: 64,
+            initializer_range: 0.5,
+            memory_start: MemoryStart::Empty,
+            ..Default::default()
+        };
+        Xlnet::new(&config, &Parameters::initialise(Xlnet::specs(&config), 3, Kind::Float))
+    }
+
+    fn converse_with(model: &dyn NextToken, input: &str) -> String {
+        let (tokenizer, mut output) = (Tokenizer::bytes(), Vec::new());
+        Session::new(model, &tokenizer, GREEDY, 5).converse(input.as_bytes(), &mut output).unwrap();
         String::from_utf8(output).unwrap()
     }
 
-    /// What the model writes after the bytes of `text`.
-    fn continuation(text: &str, tokens: usize) -> Vec<u32> {
+    fn converse(input: &str) -> String {
+        converse_with(&model(), input)
+    }
+
+    /// What a model writes after the bytes of `text`.
+    fn continuation_by(model: &dyn NextToken, text: &str, tokens: usize) -> Vec<u32> {
         let ids: Vec<i64> = text.bytes().map(i64::from).collect();
-        Generator::new(&model(), &ids, SEGMENT, GREEDY).take(tokens).map(|id| id as u32).collect()
+        Generator::new(model, &ids, SEGMENT, GREEDY).take(tokens).map(|id| id as u32).collect()
+    }
+
+    fn continuation(text: &str, tokens: usize) -> Vec<u32> {
+        continuation_by(&model(), text, tokens)
     }
 
     #[test]
     fn memory_goes_on_from_line_to_line_until_it_is_reset() {
-        let first = continuation("ab", 5);
-        let bytes = Tokenizer::bytes();
-        let so_far = format!("ab{}cd", bytes.decode(&first));
-        let (one, two) = (bytes.decode(&first), bytes.decode(&continuation(&so_far, 5)));
-        assert_eq!(converse("ab\ncd\n/quit\n"), format!("> {one}\n> {two}\n> "));
-        let fresh = bytes.decode(&continuation("cd", 5));
-        assert_eq!(converse("ab\n/reset\ncd\n"), format!("> {one}\n> > {fresh}\n> \n"));
+        let models: [Box<dyn NextToken>; 2] = [Box::new(model()), Box::new(xlnet())];
+        for model in models {
+            let continuation = |text: &str| continuation_by(model.as_ref(), text, 5);
+            let first = continuation("ab");
+            let bytes = Tokenizer::bytes();
+            let so_far = format!("ab{}cd", bytes.decode(&first));
+            let (one, two) = (bytes.decode(&first), bytes.decode(&continuation(&so_far)));
+            let told = |input| converse_with(model.as_ref(), input);
+            assert_eq!(told("ab\ncd\n/quit\n"), format!("> {one}\n> {two}\n> "));
+            let fresh = bytes.decode(&continuation("cd"));
+            assert_eq!(told("ab\n/reset\ncd\n"), format!("> {one}\n> > {fresh}\n> \n"));
+        }
     }
 
     #[test]

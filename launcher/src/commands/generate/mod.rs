@@ -8,10 +8,11 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use segue_dataloader::Tokenizer;
-use segue_trainer::checkpoint::{ModelFolder, load_language_model};
+use segue_configs::ModelConfig;
+use segue_dataloader::{Tokenizer, TokenizerKind};
+use segue_trainer::checkpoint::{ModelFolder, load_next_token};
 use segue_trainer::generate::{Generator, Sampling};
-use segue_trainer::objective::LanguageModel;
+use segue_trainer::next_token::NextToken;
 use serde_json::{Value, json};
 use tch::Kind;
 
@@ -24,6 +25,8 @@ use crate::output::{Output, Unit};
 
 /// Tokens of the prompt read at a time.
 const SEGMENT: usize = 128;
+/// Positions of memory of an XLNet whose configuration has none: Hugging Face's keep none unless told to.
+const XLNET_MEMORY: usize = 512;
 
 /// Arguments of `segue generate`.
 #[derive(Args)]
@@ -48,7 +51,7 @@ pub struct GenerateArgs {
     tokens: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Positions of memory; the model's where not given.
+    /// Positions of memory; the model's where not given, 512 for an XLNet whose own are 0.
     #[arg(long)]
     mem_len: Option<usize>,
     /// Threads of libtorch.
@@ -77,18 +80,23 @@ fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> R
     let folder = ModelFolder::open(folder)?;
     let tokenizer = folder.tokenizer()?;
     let sampling = args.sampling.sampling(&tokenizer)?;
-    let mut model = load_language_model(&folder, Kind::Float)?;
-    look(&mut model, args.mem_len, None, false)?;
+    let mut model = load_next_token(&folder, Kind::Float)?;
+    model.look(&look(&folder.config, memory(&folder.config, args.mem_len), None, false)?);
     if args.prompt.is_none() && std::io::stdin().is_terminal() {
-        return converse(&model, &tokenizer, sampling, args.tokens, quiet);
+        return converse(model.as_ref(), &tokenizer, sampling, args.tokens, quiet);
     }
     let prompt = prompt(&args)?;
-    continue_prompt(&prompt, &model, &tokenizer, sampling, args.tokens, quiet, out)
+    continue_prompt(&prompt, model.as_ref(), &tokenizer, sampling, args.tokens, quiet, out)
+}
+
+/// Positions of memory to write with; `None` for the model's.
+fn memory(model: &ModelConfig, given: Option<usize>) -> Option<usize> {
+    given.or_else(|| model.xlnet().filter(|model| model.mem_len == 0).map(|_| XLNET_MEMORY))
 }
 
 /// Answers lines from the terminal until it is told to end.
 fn converse(
-    model: &LanguageModel,
+    model: &dyn NextToken,
     tokenizer: &Tokenizer,
     sampling: Sampling,
     tokens: usize,
@@ -107,7 +115,7 @@ fn converse(
 /// Writes the text to stdout, unless it is to be in the result alone.
 fn continue_prompt(
     prompt: &str,
-    model: &LanguageModel,
+    model: &dyn NextToken,
     tokenizer: &Tokenizer,
     sampling: Sampling,
     tokens: usize,
@@ -130,9 +138,14 @@ fn continue_prompt(
     drop(bar);
     let known: Vec<u32> =
         written.iter().copied().filter(|&id| (id as usize) < tokenizer.vocab_size()).collect();
-    let text = tokenizer.decode(&known);
+    let whole = tokenizer.decode(&[ids.as_slice(), known.as_slice()].concat());
+    let text = match tokenizer.kind() {
+        // Decoded by itself it would lose the space before its first word.
+        TokenizerKind::SentencePiece => whole.strip_prefix(&tokenizer.decode(&ids)).map(String::from),
+        _ => None,
+    };
+    let text = text.unwrap_or_else(|| tokenizer.decode(&known));
     if !quiet {
-        let whole = tokenizer.decode(&[ids.as_slice(), known.as_slice()].concat());
         print(&whole)?;
     }
     Ok(json!({ "prompt": prompt, "text": text, "tokens": written, "seed": sampling.seed }))

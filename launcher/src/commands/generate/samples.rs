@@ -3,14 +3,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_dataloader::{Tokenizer, TokenizerKind, detokenize, detokenize_after};
+use segue_trainer::checkpoint::{ModelFolder, load_next_token};
 use segue_trainer::evaluation::{Sample, SampleOptions, draw_samples};
 use serde_json::{Value, json};
+use tch::Kind;
 
 use super::SEGMENT;
 use super::sampling::SamplingArgs;
 use crate::commands::at_least_one;
 use crate::commands::eval::look;
-use crate::commands::eval::subject::SubjectArgs;
+use crate::commands::eval::subject::{Subject, SubjectArgs};
 use crate::failure::Failure;
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
@@ -35,7 +37,7 @@ pub struct SamplesArgs {
     tokens: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Positions of memory; the model's where not given.
+    /// Positions of memory; the model's where not given, 512 for an XLNet whose own are 0.
     #[arg(long)]
     mem_len: Option<usize>,
     /// Distances above this count as this, -1 for no limit; the model's where not given.
@@ -57,8 +59,12 @@ struct Told {
 /// Draws samples, shows them beside what really follows, and writes them down where asked.
 pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
     let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
-    let mut subject = args.subject.open(out)?;
-    look(&mut subject.model, args.mem_len, args.clamp_len, false)?;
+    let (named, text) = (&args.subject.model, &args.subject.text);
+    let load = |folder: &ModelFolder| load_next_token(folder, Kind::Float);
+    let mut subject = Subject::of(text.open_folder(named, out)?, named, text, load)?;
+    let model = &subject.folder.config;
+    let eval = look(model, super::memory(model, args.mem_len), args.clamp_len, false)?;
+    subject.model.look(&eval);
     let tokenizer = subject.corpus.tokenizer()?;
     let options = SampleOptions {
         samples: args.samples,
@@ -68,7 +74,7 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
         sampling: args.sampling.sampling(&tokenizer)?,
     };
     let bar = out.progress(args.samples * args.tokens as u64, Unit::Steps, "generate");
-    let samples = draw_samples(&subject.model, &subject.stream, &options, |done| bar.set(done))?;
+    let samples = draw_samples(subject.model.as_ref(), &subject.stream, &options, |done| bar.set(done))?;
     drop(bar);
     let told: Vec<Told> = samples.iter().map(|sample| tell(sample, &tokenizer)).collect();
     let result = json!({

@@ -4,9 +4,10 @@
 
 mod heads;
 mod layer;
+mod left_to_right;
 mod plan;
 
-use segue_configs::{AttentionDirection, MemoryStart, XlnetConfig};
+use segue_configs::{AttentionDirection, EvalConfig, MemoryStart, XlnetConfig};
 use tch::{Kind, Tensor};
 
 use super::attention::Context;
@@ -161,6 +162,21 @@ impl Xlnet {
         &self.config
     }
 
+    /// Sets how far queries look: as `[eval]` says, or with `None` as in training.
+    pub fn look(&mut self, eval: Option<&EvalConfig>) {
+        (self.context.mem_len, self.context.clamp_len) = (self.config.mem_len as i64, self.config.clamp_len);
+        if let Some(eval) = eval {
+            if eval.mem_len >= 0 {
+                self.context.mem_len = eval.mem_len;
+            }
+            if eval.clamp_len != 0 {
+                self.context.clamp_len = eval.clamp_len;
+            }
+        }
+        let same_length = self.config.same_length || eval.is_some_and(|eval| eval.same_length);
+        self.context.same_length = same_length.then_some(self.context.mem_len + 1);
+    }
+
     /// Memory before the first segment of `lanes` streams.
     pub fn memory_start(&self, lanes: i64) -> Memory {
         let (length, mark) = match self.config.memory_start {
@@ -178,10 +194,21 @@ impl Xlnet {
     /// vector, the same at every position (thesis 2.2.2, h⁽⁰⁾ and g⁽⁰⁾). A prediction knows its place through
     /// relative positions alone.
     pub fn forward(&self, sequence: Sequence, memory: &Memory, noise: Option<&Noise>) -> States {
-        let (streams, inputs) = self.run(sequence, memory, noise);
-        let drop = |x: Tensor| dropout(x, self.config.dropout, noise);
         let segment = sequence.ids.size()[1];
         let remembered = if self.reuse_len == 0 { segment } else { self.reuse_len.min(segment) };
+        self.forward_remembering(sequence, memory, remembered, noise)
+    }
+
+    /// The same where the first `remembered` positions enter the memory.
+    fn forward_remembering(
+        &self,
+        sequence: Sequence,
+        memory: &Memory,
+        remembered: i64,
+        noise: Option<&Noise>,
+    ) -> States {
+        let (streams, inputs) = self.run(sequence, memory, noise);
+        let drop = |x: Tensor| dropout(x, self.config.dropout, noise);
         let inputs: Vec<Tensor> = inputs.iter().map(|input| input.narrow(1, 0, remembered)).collect();
         let marks = memory
             .documents

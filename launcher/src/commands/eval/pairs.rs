@@ -1,0 +1,120 @@
+//! An XLNet on sequences of pairs: what its own training reports of its validation split.
+
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use segue_collectives::Communicator;
+use segue_configs::Config;
+use segue_dataloader::{Corpus, Split};
+use segue_trainer::checkpoint::{ModelFolder, load_pretraining};
+use segue_trainer::engine::{PairValidation, Sources};
+use segue_trainer::objective::Objective;
+use serde_json::{Value, json};
+use tch::Kind;
+
+use super::{DocumentEndName, EvalArgs, check_tokenizer, describe};
+use crate::failure::{Failure, USAGE};
+use crate::output::{Output, Unit};
+
+/// How sequences of pairs are made and predicted.
+#[derive(Args)]
+pub struct PairArgs {
+    /// What an XLNet predicts of sequences of pairs; what it was trained to where not given.
+    #[arg(long, value_enum)]
+    objective: Option<ObjectiveName>,
+    /// Values of an XLNet's configuration, by dotted name, that win over those it was trained with:
+    /// `pairs.num_predict=40`.
+    #[arg(value_name = "KEY=VALUE")]
+    pub overrides: Vec<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ObjectiveName {
+    /// Targets in a random order, each from those before it and the rest.
+    Permutation,
+    /// All targets at once, from a text in which they are masked.
+    Denoising,
+}
+
+impl PairArgs {
+    /// For models that read plain streams.
+    pub fn refuse(&self) -> Result<(), Failure> {
+        match self.objective.is_none() && self.overrides.is_empty() {
+            true => Ok(()),
+            false => Err(usage(
+                "--objective and KEY=VALUE tell how an XLNet reads sequences of pairs; this model reads a stream",
+            )),
+        }
+    }
+
+    /// All that is to win over the model's own configuration.
+    fn all_overrides(&self) -> Vec<String> {
+        let kind = self.objective.map(|objective| match objective {
+            ObjectiveName::Permutation => "objective.kind=permutation",
+            ObjectiveName::Denoising => "objective.kind=denoising",
+        });
+        self.overrides.iter().cloned().chain(kind.map(String::from)).collect()
+    }
+}
+
+/// Evaluates the model of `folder`, which was opened as `named`.
+pub fn run(
+    folder: ModelFolder,
+    named: &Path,
+    args: &EvalArgs,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Value, Failure> {
+    refuse_stream_options(args)?;
+    let mut config = folder.training_config(named, &args.pairs.all_overrides())?;
+    super::look(&config.model, args.look.mem_len, args.look.clamp_len, false)?;
+    config.eval.lanes = args.lanes.unwrap_or(config.eval.lanes);
+    config.eval.mem_len = args.look.mem_len.map_or(config.eval.mem_len, |n| n as i64);
+    config.eval.clamp_len = args.look.clamp_len.unwrap_or(config.eval.clamp_len);
+    let split = args.text.split.into();
+    let corpus = corpus(&config, args.text.corpus.as_deref(), split, named)?;
+    config.model.fit_vocabulary(corpus.vocab_size(), None)?;
+    check_tokenizer(&folder, &corpus)?;
+    let pairs = PairValidation::open(&config, &corpus, split)?;
+    let mut objective = load_pretraining(&folder, &config, Kind::Float)?;
+    objective.keep_marks();
+    let bar = out.progress(0, Unit::Steps, "evaluate");
+    let result = pairs.evaluate(&mut objective, &config.eval, comm, |done, whole| bar.set_of(done, whole))?;
+    drop(bar);
+    out.line(&describe(&result));
+    Ok(json!({ "model": folder.path, "objective": config.objective.kind, "evaluation": result }))
+}
+
+/// The corpus that is named, or the one that a run evaluates.
+fn corpus(config: &Config, named: Option<&Path>, split: Split, model: &Path) -> Result<Corpus, Failure> {
+    if let Some(corpus) = named {
+        return Ok(Corpus::open(corpus)?);
+    }
+    let data = &config.data;
+    if data.corpus.is_empty() && data.corpora.is_empty() {
+        let message =
+            format!("{} does not say which corpus it was trained on; give --corpus", model.display());
+        return Err(usage(&message));
+    }
+    let sources = Sources::open(config)?;
+    let found = sources.of_split(split).cloned();
+    found.ok_or_else(|| {
+        let message = format!("no corpus of {} has a split `{split}`; give --corpus", model.display());
+        usage(&message)
+    })
+}
+
+fn refuse_stream_options(args: &EvalArgs) -> Result<(), Failure> {
+    let carries = matches!(args.at_document_end, DocumentEndName::Carry);
+    if args.segment.is_some() || args.ext_len > 0 || !carries || args.look.same_length {
+        return Err(usage(
+            "--segment, --ext-len, --at-document-end and --same-length are for plain streams; this XLNet reads \
+             sequences of pairs, whose length is train.segment=N",
+        ));
+    }
+    Ok(())
+}
+
+fn usage(message: &str) -> Failure {
+    Failure { on_all_ranks: true, ..Failure::new(USAGE, message) }
+}
