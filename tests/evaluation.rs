@@ -149,7 +149,13 @@ fn an_xlnet_is_evaluated_as_its_own_training_does_it() {
 #[test]
 fn an_xlnet_trained_left_to_right_is_evaluated_on_the_stream() {
     let place = Workplace::new();
-    let keys = ["model.attn_type=uni", "objective.kind=lm", "data.order=stream", "train.steps=10"];
+    let keys = [
+        "model.attn_type=uni",
+        "objective.kind=lm",
+        "data.order=stream",
+        "model.reuse_len=0",
+        "train.steps=10",
+    ];
     let trained = succeed(alone(&place.pretrain_xlnet("uni", &[&keys[..], &["eval.lanes=4"]].concat())));
     let run = place.text("uni");
     let eval = ["--json", "eval", "--model", &run, "--lanes", "4", "--segment", "32"];

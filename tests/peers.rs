@@ -183,3 +183,44 @@ fn xlnet_trains_as_the_public_package_does() {
     println!("{}", String::from_utf8_lossy(&output.stdout).trim());
     assert!(output.status.success(), "{}", stderr(&output));
 }
+
+/// Opens pre-trained folders with `XLNetLMHeadModel` and `AutoTokenizer`: the same log-probabilities, the same ids.
+#[test]
+fn hugging_face_opens_an_xlnet_checkpoint_and_agrees() {
+    let Some(python) = peer_python("base") else { return };
+    let place = Workplace::new();
+    // Log-probabilities without memory: the package's own start.
+    let options = ["train.steps=10", "model.memory_start=empty", "train.micro_batch=4"];
+    let mut runs = vec![("plain", place.pretrain_xlnet("plain", &options), 300, None)];
+    let tied = [&options[..], &["model.untie_r=false", "model.ff_activation=relu"]].concat();
+    runs.push(("tied", place.pretrain_xlnet("tied", &tied), 300, None));
+    let model = Path::new(SHARED).join("data/xlnet_spiece/spiece.model");
+    if model.exists() {
+        let (model, tokenizer) = (model.display().to_string(), place.text("tokenizer"));
+        succeed(alone(&["tokenizer", "import", &model, "--xlnet", "--output", &tokenizer]));
+        place.build("pieces", &["--preset", "xlnet", "--split-sentences", "--tokenizer", &tokenizer]);
+        let corpus = format!("data.corpus={}", place.text("pieces"));
+        let more = [&options[..], &[&corpus]].concat();
+        let text = "The lane reads \u{201c}2,000\u{201d} segments, and a caf\u{e9} in every memory.";
+        runs.push(("pieces", place.pretrain_xlnet("pieces-run", &more), 32_000, Some(text)));
+    }
+    for (name, train, vocabulary, text) in runs {
+        let run = train.iter().find_map(|arg| arg.strip_prefix("run.dir=")).unwrap().to_string();
+        succeed(alone(&train));
+        let (ids, scores) = (place.text("ids.safetensors"), place.text("scores.safetensors"));
+        std::fs::write(&ids, ids_file(vocabulary)).unwrap();
+        succeed(alone(&["score", "--model", &run, "--ids", &ids, "--output", &scores]));
+        let checkpoint = format!("{run}/checkpoints/latest");
+        let mut command = Command::new(&python);
+        command.args([&format!("{ROOT}/tests/peers/xlnet_scores.py"), &checkpoint, &scores]);
+        if let Some(text) = text {
+            let mut ids = Vec::new();
+            segue_dataloader::Tokenizer::load(Path::new(&checkpoint)).unwrap().encode(text, &mut ids);
+            let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+            command.args(["--text", text, "--ids", &ids.join(",")]);
+        }
+        let output = finish(command);
+        println!("{name}: {}", String::from_utf8_lossy(&output.stdout).trim());
+        assert!(output.status.success(), "{name}: {}", stderr(&output));
+    }
+}

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::sections::out_of_range;
-use crate::{AttentionDirection, Config, ConfigError, DataOrder, LossKind, ModelConfig};
+use crate::{AttentionDirection, Config, ConfigError, DataOrder, DocumentEnd, LossKind, ModelConfig};
 
 /// What a model is trained to do (thesis 2.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,6 +132,10 @@ impl Config {
             let why = "train.loss = \"half\" and train.ext_len are Transformer-XL's";
             return Err(out_of_range("model.model_type", "xlnet", why));
         }
+        if self.train.at_document_end == DocumentEnd::Mask {
+            let why = "an XLNet can carry or reset";
+            return Err(out_of_range("train.at_document_end", "mask", why));
+        }
         match self.objective.kind {
             ObjectiveKind::Lm if in_pairs => {
                 let why = "left-to-right training reads data.order = \"stream\"";
@@ -140,6 +144,10 @@ impl Config {
             ObjectiveKind::Lm if model.attn_type == AttentionDirection::Bi => {
                 let why = "left-to-right training needs model.attn_type = \"uni\"";
                 return Err(out_of_range("objective.kind", "lm", why));
+            }
+            ObjectiveKind::Lm if model.reuse_len > 0 => {
+                let why = "objective.kind = \"lm\" remembers whole segments; set it to 0";
+                return Err(out_of_range("model.reuse_len", model.reuse_len, why));
             }
             ObjectiveKind::Permutation | ObjectiveKind::Denoising if !in_pairs => {
                 let why = "this objective reads data.order = \"pairs\" or \"records\"";
@@ -270,7 +278,8 @@ mod tests {
             (&"permutation".into(), &"pairs".into())
         );
         assert_eq!(crate::Config::from_json(&json, "the test").unwrap(), config);
-        load(&["train.segment=64", "model.attn_type=uni", "objective.kind=lm", "data.order=stream"]).unwrap();
+        load(&["model.attn_type=uni", "objective.kind=lm", "data.order=stream", "model.reuse_len=0"])
+            .unwrap();
     }
 
     #[test]
@@ -285,6 +294,7 @@ mod tests {
             (&["objective.random_share=0.3"], "objective.random_share"),
             (&["data.corpora=[\"a\",\"b\"]", "data.weights=[1]"], "data.weights"),
             (&["train.loss=half"], "xlnet"),
+            (&["model.attn_type=uni", "objective.kind=lm", "data.order=stream"], "model.reuse_len"),
         ] {
             let message = load(keys).unwrap_err();
             assert!(message.contains(named), "{keys:?}: {message}");

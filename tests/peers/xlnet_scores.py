@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares log-probabilities from left to right with those of Hugging Face's XLNetLMHeadModel.
 
-    $(scripts/peers.sh python base) tests/peers/xlnet_scores.py MODEL SCORES.safetensors
+    $(scripts/peers.sh python base) tests/peers/xlnet_scores.py MODEL SCORES.safetensors [--text TEXT --ids 17,11,..]
 
 MODEL is a folder with config.json and model.safetensors, SCORES what `segue score` made of it: `input_ids`
 [batch, time] and `log_probs` [batch, time, vocabulary]. The package is asked for every position at once, by perm_mask and
-target_mapping, with one more token at the end whose place is predicted too. Prints one JSON object. Exits 1 where the
-largest relative difference exceeds --limit, 2 where the packages are not installed.
+target_mapping, with one more token at the end whose place is predicted too. With --text, AutoTokenizer also has to give
+it --ids. Prints one JSON object. Exits 1 where the largest relative difference exceeds --limit, a weight is missing or left
+over, or the ids are others; 2 where the packages are not installed.
 """
 
 import argparse
@@ -17,7 +18,7 @@ try:
     import torch
     import transformers
     from safetensors.torch import load_file
-    from transformers import XLNetLMHeadModel
+    from transformers import AutoTokenizer, XLNetLMHeadModel
 except ImportError as error:
     print(f"{error}: run scripts/peers.sh, then this script with the interpreter it names", file=sys.stderr)
     sys.exit(2)
@@ -42,10 +43,13 @@ def main():
     parser.add_argument("model", help="folder with config.json and model.safetensors")
     parser.add_argument("scores", help="safetensors file with input_ids and log_probs")
     parser.add_argument("--limit", type=float, default=LIMIT)
+    parser.add_argument("--text")
+    parser.add_argument("--ids")
     args = parser.parse_args()
 
     torch.set_num_threads(1)
-    model = XLNetLMHeadModel.from_pretrained(args.model).eval()
+    model, loading = XLNetLMHeadModel.from_pretrained(args.model, output_loading_info=True)
+    model.eval()
     scores = load_file(args.scores)
     ours = scores["log_probs"]
     theirs = log_probabilities(model, scores["input_ids"].long())
@@ -54,14 +58,20 @@ def main():
     difference = (ours - theirs).abs()
     # Log-probabilities near 0 have no scale of their own: below 1 the difference counts as it is.
     relative = (difference / theirs.abs().clamp(min=1.0)).max().item()
+    problems = {what: sorted(map(str, names)) for what, names in loading.items() if names}
+    if args.text is not None:
+        found = AutoTokenizer.from_pretrained(args.model)(args.text, add_special_tokens=False)["input_ids"]
+        if found != [int(number) for number in args.ids.split(",")]:
+            problems["ids"] = found
     print(json.dumps({
         "transformers": transformers.__version__,
         "positions": ours.shape[0] * ours.shape[1],
         "max_abs_difference": difference.max().item(),
         "max_rel_difference": relative,
+        "problems": problems,
     }))
     # `not <=` rather than `>`: a NaN fails.
-    if not relative <= args.limit:
+    if problems or not relative <= args.limit:
         sys.exit(1)
 
 
