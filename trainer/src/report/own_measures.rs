@@ -95,8 +95,8 @@ mod tests {
         let golden = "\
 | cell | seeds | ppl | accuracy | published row | EM | RACE |
 |---|---|---|---|---|---|---|
-| full | 5 | 22.00 (37.00 ± 43.06) | 0.22 (0.37 ± 0.43) | row of full | – | 66.66 |
-| no memory | 5 | 32.00 (47.00 ± 43.06) | 0.32 (0.47 ± 0.43) | row of no memory | 77.27 | 65.55 |
+| full | 5 | 22.00 (37.00 ± 43.06) | 0.2200 (0.3700 ± 0.4306) | row of full | – | 66.66 |
+| no memory | 5 | 32.00 (47.00 ± 43.06) | 0.3200 (0.4700 ± 0.4306) | row of no memory | 77.27 | 65.55 |
 | failed | 0 | – | – | row of failed | – | – |
 
 ## Expected orders

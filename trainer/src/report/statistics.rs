@@ -59,16 +59,21 @@ impl Interval {
         Some(Self { mean, half_width, median: median(values), count })
     }
 
-    /// `median (mean ± half width)` with two decimals.
+    /// `median (mean ± half width)` with two decimals, or four for shares of one.
     pub fn text_with_median(&self) -> String {
-        format!("{:.2} ({})", self.median, self.text())
+        let digits = if self.median.abs() < 1.0 { 4 } else { 2 };
+        format!("{:.digits$} ({})", self.median, self.text_to(digits))
     }
 
     /// `mean ± half width` with two decimals.
     pub fn text(&self) -> String {
+        self.text_to(2)
+    }
+
+    fn text_to(&self, digits: usize) -> String {
         match self.half_width {
-            Some(half) => format!("{:.2} ± {half:.2}", self.mean),
-            None => format!("{:.2}", self.mean),
+            Some(half) => format!("{:.digits$} ± {half:.digits$}", self.mean),
+            None => format!("{:.digits$}", self.mean),
         }
     }
 }
