@@ -173,6 +173,50 @@ impl ModelConfig {
     }
 }
 
+/// Sizes and rates that every model has, to be checked alike.
+struct Sizes<'a> {
+    /// At least 1.
+    positive: &'a [(&'static str, usize)],
+    /// Any other sizes.
+    widths: &'a [(&'static str, usize)],
+    vocab_size: usize,
+    d_model: usize,
+    n_head: usize,
+    d_head: usize,
+    rates: [(&'static str, f64); 2],
+}
+
+impl Sizes<'_> {
+    fn check(&self) -> Result<(), ConfigError> {
+        for (key, value) in self.positive {
+            if *value == 0 {
+                return Err(out_of_range(key, value, "must be at least 1"));
+            }
+        }
+        for (key, value) in self.positive.iter().chain(self.widths) {
+            if *value > MAX_WIDTH {
+                return Err(out_of_range(key, value, "no model is that large"));
+            }
+        }
+        if self.vocab_size > MAX_VOCABULARY {
+            return Err(out_of_range("model.vocab_size", self.vocab_size, "no vocabulary is that large"));
+        }
+        if !self.d_model.is_multiple_of(2) {
+            return Err(out_of_range("model.d_model", self.d_model, "sines and cosines need an even width"));
+        }
+        if self.d_head == 0 && !self.d_model.is_multiple_of(self.n_head) {
+            let why = "without model.d_head, model.n_head must divide model.d_model";
+            return Err(out_of_range("model.n_head", self.n_head, why));
+        }
+        for (key, rate) in self.rates {
+            if !(0.0..1.0).contains(&rate) {
+                return Err(out_of_range(key, rate, "a dropout rate lies in [0, 1)"));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What the memory holds before the first segment of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

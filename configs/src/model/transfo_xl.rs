@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{MAX_VOCABULARY, MAX_WIDTH, MemoryStart, out_of_range};
+use super::{MemoryStart, Sizes, out_of_range};
 use crate::ConfigError;
 
 /// Distribution of freshly drawn weights.
@@ -258,37 +258,22 @@ impl TransfoXlConfig {
             ("model.n_layer", self.n_layer),
             ("model.div_val", self.div_val),
         ];
-        for (key, value) in positive {
-            if value == 0 {
-                return Err(out_of_range(key, value, "must be at least 1"));
-            }
-        }
         let widths = [
             ("model.d_embed", self.d_embed),
             ("model.d_head", self.d_head),
             ("model.mem_len", self.mem_len),
             ("model.max_klen", self.max_klen),
         ];
-        for (key, value) in positive.into_iter().chain(widths) {
-            if value > MAX_WIDTH {
-                return Err(out_of_range(key, value, "no model is that large"));
-            }
+        Sizes {
+            positive: &positive,
+            widths: &widths,
+            vocab_size: self.vocab_size,
+            d_model: self.d_model,
+            n_head: self.n_head,
+            d_head: self.d_head,
+            rates: [("model.dropout", self.dropout), ("model.dropatt", self.dropatt)],
         }
-        if self.vocab_size > MAX_VOCABULARY {
-            return Err(out_of_range("model.vocab_size", self.vocab_size, "no vocabulary is that large"));
-        }
-        if !self.d_model.is_multiple_of(2) {
-            return Err(out_of_range("model.d_model", self.d_model, "sines and cosines need an even width"));
-        }
-        if self.d_head == 0 && !self.d_model.is_multiple_of(self.n_head) {
-            let why = "without model.d_head, model.n_head must divide model.d_model";
-            return Err(out_of_range("model.n_head", self.n_head, why));
-        }
-        for (key, rate) in [("model.dropout", self.dropout), ("model.dropatt", self.dropatt)] {
-            if !(0.0..1.0).contains(&rate) {
-                return Err(out_of_range(key, rate, "a dropout rate lies in [0, 1)"));
-            }
-        }
+        .check()?;
         if self.shaw_extras && self.attn_type != AttnType::Shaw {
             return Err(out_of_range("model.shaw_extras", true, "needs model.attn_type = \"shaw\""));
         }

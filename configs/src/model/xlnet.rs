@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{MAX_VOCABULARY, MAX_WIDTH, MemoryStart, out_of_range};
+use super::{MemoryStart, Sizes, out_of_range};
 use crate::ConfigError;
 
 /// The non-linearity between the two matrices of a feed-forward block.
@@ -151,36 +151,21 @@ impl XlnetConfig {
             ("model.d_inner", self.d_inner),
             ("model.n_layer", self.n_layer),
         ];
-        for (key, value) in positive {
-            if value == 0 {
-                return Err(out_of_range(key, value, "must be at least 1"));
-            }
-        }
         let widths = [
             ("model.d_head", self.d_head),
             ("model.mem_len", self.mem_len),
             ("model.reuse_len", self.reuse_len),
         ];
-        for (key, value) in positive.into_iter().chain(widths) {
-            if value > MAX_WIDTH {
-                return Err(out_of_range(key, value, "no model is that large"));
-            }
+        Sizes {
+            positive: &positive,
+            widths: &widths,
+            vocab_size: self.vocab_size,
+            d_model: self.d_model,
+            n_head: self.n_head,
+            d_head: self.d_head,
+            rates: [("model.dropout", self.dropout), ("model.dropatt", self.dropatt)],
         }
-        if self.vocab_size > MAX_VOCABULARY {
-            return Err(out_of_range("model.vocab_size", self.vocab_size, "no vocabulary is that large"));
-        }
-        if !self.d_model.is_multiple_of(2) {
-            return Err(out_of_range("model.d_model", self.d_model, "sines and cosines need an even width"));
-        }
-        if self.d_head == 0 && !self.d_model.is_multiple_of(self.n_head) {
-            let why = "without model.d_head, model.n_head must divide model.d_model";
-            return Err(out_of_range("model.n_head", self.n_head, why));
-        }
-        for (key, rate) in [("model.dropout", self.dropout), ("model.dropatt", self.dropatt)] {
-            if !(0.0..1.0).contains(&rate) {
-                return Err(out_of_range(key, rate, "a dropout rate lies in [0, 1)"));
-            }
-        }
+        .check()?;
         if self.same_length && self.attn_type == AttentionDirection::Bi {
             return Err(out_of_range("model.same_length", true, "needs model.attn_type = \"uni\""));
         }
