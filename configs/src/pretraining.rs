@@ -114,7 +114,7 @@ impl Config {
 
     /// What objective, model and data ask of each other.
     pub(crate) fn check_pretraining(&self) -> Result<(), ConfigError> {
-        let in_pairs = matches!(self.data.order, DataOrder::Pairs | DataOrder::Records);
+        let in_pairs = self.data.order.in_pairs();
         if self.eval.steps > 0 && !in_pairs {
             let why = "every token of a stream is evaluated; needs data.order = \"pairs\" or \"records\"";
             return Err(out_of_range("eval.steps", self.eval.steps, why));

@@ -83,6 +83,13 @@ pub enum DataOrder {
     Records,
 }
 
+impl DataOrder {
+    /// Whether lanes read sequences of pairs.
+    pub fn in_pairs(self) -> bool {
+        matches!(self, DataOrder::Pairs | DataOrder::Records)
+    }
+}
+
 /// Targets that a segment takes its loss from (thesis 2.1.5, table 2.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,4 +1,4 @@
-use segue_configs::{Config, DataOrder, ObjectiveKind, XlnetConfig};
+use segue_configs::{Config, ObjectiveKind, XlnetConfig};
 
 use super::{Bounds, MicroStep, PER_MULTIPLY_ADD};
 use crate::model::BLOCK_ROWS;
@@ -50,7 +50,7 @@ struct Shape {
 impl Shape {
     fn new(config: &Config, model: &XlnetConfig) -> Self {
         let wide = |n: usize| n as u64;
-        let pairs = matches!(config.data.order, DataOrder::Pairs | DataOrder::Records);
+        let pairs = config.data.order.in_pairs();
         let two_streams = config.objective.kind == ObjectiveKind::Permutation;
         let next_sentence = config.objective.next_sentence > 0.0;
         // Nobody reads the last content where only predictions count.

@@ -15,11 +15,6 @@ use super::sources::Sources;
 use crate::TrainError;
 use crate::objective::{Batch, Objective, Pairs};
 
-/// Whether a run trains on sequences of pairs.
-pub fn in_pairs(config: &Config) -> bool {
-    matches!(config.data.order, DataOrder::Pairs | DataOrder::Records)
-}
-
 /// The lanes of a run over its training split.
 pub fn open_lanes(config: &Config, sources: &Sources) -> Result<Box<dyn Lanes>, TrainError> {
     match config.data.order {
@@ -77,7 +72,7 @@ impl Validation {
     /// `None` where no corpus has a validation split.
     pub fn open(config: &Config, sources: &Sources) -> Result<Option<Self>, TrainError> {
         let Some(corpus) = sources.valid() else { return Ok(None) };
-        if in_pairs(config) {
+        if config.data.order.in_pairs() {
             return Ok(Some(Self::Pairs(Box::new(PairValidation::open(config, corpus, Split::Valid)?))));
         }
         let policy = config.train.at_document_end;

@@ -10,7 +10,7 @@ use segue_collectives::consensus::any_rank;
 use segue_configs::{Config, DocumentEnd};
 use segue_dataloader::{LaneCursor, Prefetcher, Tokenizer};
 
-use super::data::{Validation, in_pairs, micro_batches, open_lanes};
+use super::data::{Validation, micro_batches, open_lanes};
 use super::evaluate::Evaluation;
 use super::replicas::check_replicas;
 use super::sources::Sources;
@@ -158,7 +158,7 @@ impl<'a> Run<'a> {
         let lanes = open_lanes(config, sources)?;
         let mut objective = objective::build(config);
         // Lanes over pieces of several lengths begin again at different steps.
-        if config.train.at_document_end != DocumentEnd::Carry || in_pairs(config) {
+        if config.train.at_document_end != DocumentEnd::Carry || config.data.order.in_pairs() {
             objective.keep_marks();
         }
         let parameters = objective.parameters().count();
