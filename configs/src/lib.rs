@@ -18,6 +18,7 @@ mod pretraining;
 mod published;
 mod sections;
 pub mod sweep;
+mod task;
 
 pub use error::ConfigError;
 pub use merge::{Loaded, load};
@@ -29,5 +30,7 @@ pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, 
 pub use published::PublishedConfig;
 pub use sections::{
     AverageConfig, CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig,
-    LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, TrainConfig,
+    LayerDecay, LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind,
+    TrainConfig,
 };
+pub use task::{TaskConfig, TaskLoss};

@@ -44,7 +44,7 @@ impl Loaded {
     }
 }
 
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 14] = [
     "run",
     "data",
     "pairs",
@@ -57,6 +57,7 @@ const SECTIONS: [&str; 13] = [
     "average",
     "checkpoint",
     "log",
+    "task",
     "published",
 ];
 
@@ -70,7 +71,7 @@ impl Config {
         serde_json::json!({
             "run": self.run, "data": self.data, "pairs": self.pairs, "train": self.train, "model": model,
             "objective": self.objective, "optim": self.optim, "schedule": self.schedule, "eval": self.eval, "average": self.average,
-            "checkpoint": self.checkpoint, "log": self.log, "published": self.published,
+            "checkpoint": self.checkpoint, "log": self.log, "task": self.task, "published": self.published,
         })
     }
 
@@ -203,6 +204,7 @@ impl Layers {
             average: self.section("average", &self.merged["average"])?,
             checkpoint: self.section("checkpoint", &self.merged["checkpoint"])?,
             log: self.section("log", &self.merged["log"])?,
+            task: self.section("task", &self.merged["task"])?,
             published: self.section("published", &self.merged["published"])?,
         };
         config.check()?;

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ConfigError, ModelConfig, ObjectiveConfig, ObjectiveKind, PairsConfig, PublishedConfig, TransfoXlConfig,
+    ConfigError, ModelConfig, ObjectiveConfig, ObjectiveKind, PairsConfig, PublishedConfig, TaskConfig,
+    TransfoXlConfig,
 };
 
 /// Everything that describes a run.
@@ -33,6 +34,8 @@ pub struct Config {
     pub checkpoint: CheckpointConfig,
     /// What is reported, and when.
     pub log: LogConfig,
+    /// What is fine-tuned for.
+    pub task: TaskConfig,
     /// What others report of this model.
     pub published: PublishedConfig,
 }
@@ -207,6 +210,21 @@ pub struct OptimConfig {
     pub bias_correction: bool,
     /// Largest global norm of the gradient; 0 for no clipping.
     pub clip: f64,
+    /// Each layer below the last learns at this share of the rate of the one above it; embeddings and heads learn
+    /// at the full rate (spec 2.10).
+    pub layer_decay: f64,
+    /// What `layer_decay` is a share of.
+    pub layer_decay_of: LayerDecay,
+}
+
+/// What layer-wise decay scales.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LayerDecay {
+    /// The learning rate, as published.
+    Rate,
+    /// The clipped gradient, as the XLNet reference's code does; Adam nearly cancels it.
+    Gradient,
 }
 
 impl Default for OptimConfig {
@@ -221,6 +239,8 @@ impl Default for OptimConfig {
             no_decay: vec!["bias".into(), "layer_norm".into()],
             bias_correction: true,
             clip: 0.25,
+            layer_decay: 1.0,
+            layer_decay_of: LayerDecay::Rate,
         }
     }
 }
@@ -368,6 +388,7 @@ impl Default for Config {
             average: AverageConfig::default(),
             checkpoint: CheckpointConfig::default(),
             log: LogConfig::default(),
+            task: TaskConfig::default(),
             published: PublishedConfig::default(),
         }
     }
@@ -468,6 +489,7 @@ impl Config {
         }
         self.model.check()?;
         self.check_pretraining()?;
+        self.check_task()?;
         let mem_len = self.model.mem_len();
         if self.eval.same_length && (self.eval.mem_len == 0 || self.eval.mem_len < 0 && mem_len == 0) {
             return Err(out_of_range("eval.same_length", true, "needs a memory of at least 1"));

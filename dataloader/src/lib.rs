@@ -17,6 +17,7 @@ mod preset;
 pub mod seed;
 mod shard;
 mod spiece;
+pub mod tasks;
 mod tokenizer;
 
 pub use bench::bench_encode;

@@ -26,6 +26,12 @@ pub enum Purpose {
     Order = 10,
     /// What becomes of corrupted tokens; counters: lane, pass, offset.
     Corruption = 11,
+    /// Order of a task's examples; counter: pass.
+    Examples = 12,
+    /// Order of the batches of a window of examples; counter: window.
+    ExampleBatches = 13,
+    /// Which task of several a step is of; counter: step.
+    Mixture = 14,
     /// Positions that an evaluation looks at; counter: which protocol.
     Evaluation = 20,
 }

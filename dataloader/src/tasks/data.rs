@@ -1,0 +1,103 @@
+use super::example::{Example, Kind, Target};
+
+/// Which files of a task are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// What is learnt from.
+    pub train: bool,
+    /// What is scored.
+    pub dev: bool,
+    /// What is answered for others to score, where there is such a file.
+    pub test: bool,
+}
+
+/// A task, read and encoded.
+#[derive(Debug, Clone)]
+pub struct TaskData {
+    /// Its name in the configuration.
+    pub name: String,
+    /// What its answers are.
+    pub kind: Kind,
+    /// Names of its labels; empty where answers are numbers, options or spans.
+    pub labels: Vec<String>,
+    /// What is learnt from.
+    pub train: Option<Split>,
+    /// What is scored, MNLI's both sets one after the other.
+    pub dev: Vec<Split>,
+    /// What is answered for others to score.
+    pub test: Vec<Split>,
+}
+
+/// The examples of one file, or folder, and what their answers are written down with.
+#[derive(Debug, Clone)]
+pub struct Split {
+    /// `train`, `dev`, `dev-matched`, `test`.
+    pub name: String,
+    /// In the order of the file.
+    pub examples: Vec<Example>,
+    /// What was asked.
+    pub records: Records,
+    /// What was left out.
+    pub skipped: Skipped,
+    /// BLAKE3 of the files it was read from.
+    pub fingerprint: String,
+    /// Name of the file that a leaderboard wants the answers in, where there is one.
+    pub submission: Option<String>,
+}
+
+/// What was asked, one entry for each answer wanted.
+#[derive(Debug, Clone)]
+pub enum Records {
+    /// Lines of a table, or questions with options.
+    Rows(Vec<Row>),
+    /// Sentences whose words get labels.
+    Sentences(Vec<TaggedSentence>),
+}
+
+/// A line, or a question with options.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// What a file of predictions calls it.
+    pub index: String,
+    /// The example it became; where options compete, several rows are one example.
+    pub example: u32,
+    /// Its sequence in the example, where rows compete.
+    pub sequence: u32,
+    /// What is right for the row: a class, a number or an option.
+    pub gold: Target,
+    /// Part of the split that is scored apart as well: RACE's `high` and `middle`.
+    pub group: Option<String>,
+}
+
+/// A sentence whose words have labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaggedSentence {
+    /// Its words.
+    pub words: Vec<String>,
+    /// Number of each word's label.
+    pub gold: Vec<u32>,
+    /// Where each word begins in the sequence; none for words that did not fit.
+    pub positions: Vec<Option<u32>>,
+}
+
+/// An answer to one record.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer {
+    /// Number of a label.
+    Class(u32),
+    /// A number.
+    Number(f64),
+    /// Number of an option.
+    Option(u32),
+    /// Number of each word's label.
+    Tags(Vec<u32>),
+}
+
+/// What could not be used and was left out, as `task.skip_bad` allows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// How many lines or records.
+    pub count: u64,
+    /// The first few: file, line and what is wrong.
+    pub first: Vec<String>,
+}

@@ -1,0 +1,79 @@
+use super::example::Sequence;
+use crate::{DataError, EOS, Tokenizer};
+
+/// Segments of the first text, the second and `<cls>` (spec 2.6).
+const FIRST: u8 = 0;
+const SECOND: u8 = 1;
+const CLS: u8 = 2;
+
+/// How texts become a sequence: `A <sep> <cls>` or `A <sep> B <sep> <cls>` (spec 2.10). Vocabularies
+/// without these symbols, as Transformer-XL's are, have `<eos>` in their place.
+#[derive(Debug, Clone, Copy)]
+pub struct Template {
+    sep: u32,
+    cls: u32,
+    longest: usize,
+}
+
+impl Template {
+    /// Sequences of at most `longest` tokens.
+    pub fn new(tokenizer: &Tokenizer, longest: usize) -> Result<Self, DataError> {
+        let symbol = |symbol: &'static str| {
+            let missing = || DataError::NoSymbol { symbol, kind: tokenizer.kind().name() };
+            tokenizer.token_id(symbol).or_else(|| tokenizer.token_id(EOS)).ok_or_else(missing)
+        };
+        if longest < 4 {
+            return Err(DataError::Usage(format!(
+                "sequences of {longest} tokens hold no text: raise train.segment"
+            )));
+        }
+        Ok(Self { sep: symbol("<sep>")?, cls: symbol("<cls>")?, longest })
+    }
+
+    /// Tokens of the longest sequence.
+    pub fn longest(&self) -> usize {
+        self.longest
+    }
+
+    /// `A <sep> <cls>`; what does not fit is cut off at the end of A.
+    pub fn single(&self, a: &[u32]) -> Sequence {
+        let a = &a[..a.len().min(self.longest - 2)];
+        let ids = [a, &[self.sep, self.cls]].concat();
+        let segments = [vec![FIRST; a.len() + 1], vec![CLS]].concat();
+        Sequence { ids, segments, outside: Vec::new() }
+    }
+
+    /// `A <sep> B <sep> <cls>`; the longer of the two loses its last token until both fit.
+    pub fn pair(&self, a: &[u32], b: &[u32]) -> Sequence {
+        let (mut a_len, mut b_len) = (a.len(), b.len());
+        while a_len + b_len > self.longest - 3 {
+            if a_len > b_len { a_len -= 1 } else { b_len -= 1 }
+        }
+        let ids = [&a[..a_len], &[self.sep], &b[..b_len], &[self.sep, self.cls]].concat();
+        let segments = [vec![FIRST; a_len + 1], vec![SECOND; b_len + 1], vec![CLS]].concat();
+        Sequence { ids, segments, outside: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEMPLATE: Template = Template { sep: 4, cls: 3, longest: 9 };
+
+    #[test]
+    fn x22_texts_are_laid_out_as_the_reference_lays_them_out() {
+        let single = TEMPLATE.single(&[10, 11]);
+        assert_eq!((single.ids, single.segments), (vec![10, 11, 4, 3], vec![0, 0, 0, 2]));
+        let pair = TEMPLATE.pair(&[10], &[20, 21]);
+        assert_eq!((pair.ids, pair.segments), (vec![10, 4, 20, 21, 4, 3], vec![0, 0, 1, 1, 1, 2]));
+    }
+
+    #[test]
+    fn the_longer_text_gives_way() {
+        let long: Vec<u32> = (10..30).collect();
+        assert_eq!(TEMPLATE.single(&long).ids.len(), 9);
+        assert_eq!(TEMPLATE.pair(&long, &[50, 51]).ids, [10, 11, 12, 13, 4, 50, 51, 4, 3]);
+        assert_eq!(TEMPLATE.pair(&long, &long).ids, [10, 11, 12, 4, 10, 11, 12, 4, 3]);
+    }
+}
