@@ -16,6 +16,7 @@ pub mod optim;
 mod parameters;
 pub mod parity;
 pub mod report;
+pub mod tasks;
 
 pub use error::TrainError;
 pub use parameters::{Init, ParameterSpec, Parameters};

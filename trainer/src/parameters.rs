@@ -69,10 +69,15 @@ impl Parameters {
 
     /// The leaf of that name. A model asks only for names it has specified itself.
     pub fn get(&self, name: &str) -> Tensor {
-        match self.index.get(name) {
-            Some(&i) => self.tensors[i].shallow_clone(),
+        match self.find(name) {
+            Some(tensor) => tensor,
             None => panic!("the model asks for parameter `{name}`, which it has not specified"),
         }
+    }
+
+    /// The leaf of that name, where there is one.
+    pub fn find(&self, name: &str) -> Option<Tensor> {
+        self.index.get(name).map(|&i| self.tensors[i].shallow_clone())
     }
 
     /// Descriptions, in order.

@@ -44,7 +44,8 @@ fn train(config: &Config, comm: &dyn Communicator, steps: u64) -> Result<(Vec<u3
     let mut engine = Engine::new(config, objective::build(config), comm)?;
     let mut last: Option<StepReport> = None;
     for step in 1..=steps {
-        let batches: Vec<Batch> = engine.layout.micro_steps.clone().map(|m| batch(config, step, m)).collect();
+        let batches: Vec<Batch> =
+            engine.updater.layout.micro_steps.clone().map(|m| batch(config, step, m)).collect();
         last = Some(engine.step(step, &batches)?);
     }
     let weights = engine.objective.parameters().tensors().iter();

@@ -192,8 +192,9 @@ pub fn load_pretraining(
     Ok(Pretraining::from_parameters(config, model, Parameters::from_tensors(specs, weights, kind)))
 }
 
-/// Beginnings of the names of heads that Hugging Face puts on XLNet. A model may lie beside one.
-const HEADS: [&str; 7] = [
+/// Beginnings of the names of heads: those that Hugging Face puts on XLNet, and `tasks.` where there are several. A
+/// model may lie beside one.
+const HEADS: [&str; 8] = [
     "sequence_summary.",
     "logits_proj.",
     "classifier.",
@@ -201,11 +202,12 @@ const HEADS: [&str; 7] = [
     "start_logits.",
     "end_logits.",
     "answer_class.",
+    "tasks.",
 ];
 
-/// Whether a tensor of this name is part of a head beside the configured model.
-pub(crate) fn is_of_a_head(config: &ModelConfig, name: &str) -> bool {
-    config.xlnet().is_some() && HEADS.iter().any(|head| name.starts_with(head))
+/// Whether a tensor of this name is part of a head beside a model.
+pub(crate) fn is_of_a_head(name: &str) -> bool {
+    HEADS.iter().any(|head| name.starts_with(head))
 }
 
 /// The parameters `specs` of the configured model out of a file in Hugging Face's names, in their order.
@@ -234,7 +236,7 @@ pub(super) fn read_weights(
         file.tensors.remove(&name);
     }
     let mut rest = file.tensors.keys();
-    match rest.find(|name| !is_of_a_head(config, name)) {
+    match rest.find(|name| !is_of_a_head(name)) {
         Some(name) => Err(other(format!("the model has no parameter `{name}`"))),
         None => Ok(weights),
     }

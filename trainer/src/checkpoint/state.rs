@@ -10,7 +10,7 @@ const STATE_VERSION: u32 = 1;
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 14] = [
+const FREE_KEYS: [&str; 15] = [
     "/run",
     "/data/corpus",
     "/data/corpora",
@@ -20,6 +20,7 @@ const FREE_KEYS: [&str; 14] = [
     "/eval",
     "/checkpoint",
     "/published",
+    "/task/data",
     "/train/steps",
     "/train/init_from",
     "/train/stop_at",
@@ -59,6 +60,30 @@ impl AverageState {
     }
 }
 
+/// How the evaluations of a task have gone.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TaskProgress {
+    /// The best value of the metric that checkpoints are chosen by.
+    pub best: Option<f64>,
+    /// The step it was found after.
+    pub best_step: u64,
+    /// Evaluations since then.
+    pub since_best: u64,
+}
+
+impl TaskProgress {
+    /// Takes note of an evaluation; true where it is the best so far. What is not a number is never the best.
+    pub fn observe(&mut self, step: u64, value: f64) -> bool {
+        let better = !value.is_nan() && self.best.is_none_or(|best| value > best);
+        if better {
+            *self = Self { best: Some(value), best_step: step, since_best: 0 };
+        } else {
+            self.since_best += 1;
+        }
+        better
+    }
+}
+
 /// `trainer_state.json`: what a run is besides its tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainState {
@@ -77,6 +102,9 @@ pub struct TrainState {
     /// The mean of weights.
     #[serde(default)]
     pub average: AverageState,
+    /// How the evaluations of a task have gone, where one is fine-tuned for.
+    #[serde(default)]
+    pub task: TaskProgress,
     /// Place of every lane of the job.
     pub lanes: Vec<LaneCursor>,
     /// Fingerprint of the corpus.
@@ -102,6 +130,7 @@ impl TrainState {
             unreported: LossSum::default(),
             evaluated: 0,
             average: AverageState::default(),
+            task: TaskProgress::default(),
             lanes,
             corpus: corpus.into(),
             config_hash: config_hash(config),
@@ -119,6 +148,7 @@ impl TrainState {
         self.unreported = stored.unreported;
         self.evaluated = stored.evaluated;
         self.average = stored.average;
+        self.task = stored.task;
         self.lanes = stored.lanes;
     }
 }

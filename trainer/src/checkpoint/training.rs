@@ -8,7 +8,7 @@ use std::sync::Arc;
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelConfig};
 use segue_dataloader::Tokenizer;
-use serde_json::json;
+use serde_json::{Value, json};
 use tch::Tensor;
 
 use super::files::{read_error, write_json};
@@ -19,7 +19,8 @@ use super::tensors::{read_tensors, write_tensors};
 use super::writer::Job;
 use crate::engine::Engine;
 use crate::model::{self, Memory};
-use crate::optim::Average;
+use crate::optim::{Adam, Average};
+use crate::tasks::{self, TaskModel};
 use crate::{Parameters, TrainError};
 
 /// Weights that training goes on from, where `model.safetensors` holds their mean.
@@ -49,26 +50,79 @@ pub fn snapshot(
     if let Some(average) = engine.average.as_ref().filter(|average| average.count() > 0) {
         training_weights = Some(std::mem::replace(&mut weights, copies(parameters, average.mean())));
     }
-    let weights = as_stored(&config.model, weights);
-    let optimizer: Vec<_> =
-        engine.optimizer.state(parameters).into_iter().map(|(n, t)| (n, t.copy())).collect();
-    let (model_config, mut state) = (config.model.clone(), state.clone());
+    let mut state = state.clone();
     state.average.count = engine.average.as_ref().map(Average::count);
-    let (folder, keep) = (run.join("checkpoints"), config.checkpoint.keep);
-    Ok(Some(Box::new(move || {
-        publish(&folder, &format!("step-{:08}", state.step), keep, |dir| {
-            write_tensors(&dir.join(WEIGHTS), &weights)?;
-            if let Some(weights) = training_weights {
-                write_tensors(&dir.join(TRAINING_WEIGHTS), &weights)?;
-            }
-            write_tensors(&dir.join(OPTIMIZER), &optimizer)?;
-            write_tensors(&dir.join(MEMORY), &memory)?;
-            write_json(&dir.join("config.json"), &hugging_face_config(&model_config))?;
-            write_json(&dir.join(STATE), &json!(state))?;
-            tokenizer.save(dir)?;
-            Ok(())
+    Ok(Some(
+        Contents {
+            weights: as_stored(&config.model, weights),
+            training_weights,
+            optimizer: optimizer_copies(&engine.updater.optimizer, parameters),
+            memory: Some(memory),
+            model: hugging_face_config(&config.model),
+            state,
+            tokenizer,
+        }
+        .job(run, config),
+    ))
+}
+
+/// The same of a model that is fine-tuned: it has no memory. On rank 0 only.
+pub fn snapshot_of_task(
+    run: &Path,
+    config: &Config,
+    model: &TaskModel,
+    optimizer: &Adam,
+    state: &TrainState,
+    tokenizer: Arc<Tokenizer>,
+) -> Job {
+    let parameters = &model.parameters;
+    Contents {
+        weights: as_stored(&config.model, copies(parameters, parameters.tensors())),
+        training_weights: None,
+        optimizer: optimizer_copies(optimizer, parameters),
+        memory: None,
+        model: tasks::hugging_face_config(&config.model, model.heads()),
+        state: state.clone(),
+        tokenizer,
+    }
+    .job(run, config)
+}
+
+/// Everything a checkpoint holds.
+struct Contents {
+    weights: Vec<(String, Tensor)>,
+    training_weights: Option<Vec<(String, Tensor)>>,
+    optimizer: Vec<(String, Tensor)>,
+    memory: Option<Vec<(String, Tensor)>>,
+    model: Value,
+    state: TrainState,
+    tokenizer: Arc<Tokenizer>,
+}
+
+impl Contents {
+    fn job(self, run: &Path, config: &Config) -> Job {
+        let (folder, keep) = (run.join("checkpoints"), config.checkpoint.keep);
+        Box::new(move || {
+            publish(&folder, &format!("step-{:08}", self.state.step), keep, |dir| {
+                write_tensors(&dir.join(WEIGHTS), &self.weights)?;
+                if let Some(weights) = &self.training_weights {
+                    write_tensors(&dir.join(TRAINING_WEIGHTS), weights)?;
+                }
+                write_tensors(&dir.join(OPTIMIZER), &self.optimizer)?;
+                if let Some(memory) = &self.memory {
+                    write_tensors(&dir.join(MEMORY), memory)?;
+                }
+                write_json(&dir.join("config.json"), &self.model)?;
+                write_json(&dir.join(STATE), &json!(self.state))?;
+                self.tokenizer.save(dir)?;
+                Ok(())
+            })
         })
-    })))
+    }
+}
+
+fn optimizer_copies(optimizer: &Adam, parameters: &Parameters) -> Vec<(String, Tensor)> {
+    optimizer.state(parameters).into_iter().map(|(name, tensor)| (name, tensor.copy())).collect()
 }
 
 /// Copies of values of all parameters, with their names.
@@ -95,7 +149,7 @@ fn gather_memory(
     for (name, own) in parts {
         let own = Tensor::cat(&own, 0);
         let mut shape = own.size();
-        shape[0] = engine.layout.lanes as i64;
+        shape[0] = engine.updater.layout.lanes as i64;
         let mut bytes = vec![0u8; own.numel() * own.kind().elt_size_in_bytes()];
         own.contiguous().copy_data_u8(&mut bytes, own.numel());
         if let Some(all) = comm.gather(0, &bytes)? {
@@ -113,17 +167,7 @@ pub fn restore(
     corpus: &str,
     engine: &mut Engine,
 ) -> Result<TrainState, TrainError> {
-    let file = path.join(STATE);
-    let text = fs::read(&file).map_err(read_error(&file))?;
-    let damaged = |what: String| TrainError::Damaged { path: file.clone(), what };
-    let state: TrainState = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
-    let mut differing = differences(&with_defaults(&state.config), &resolved(config));
-    if state.corpus != corpus {
-        differing.push_str(&format!("  data.corpus: fingerprint {} then, {corpus} now\n", state.corpus));
-    }
-    if !differing.is_empty() {
-        return Err(TrainError::OtherRun { path: path.into(), differences: differing });
-    }
+    let state = read_state(path, config, corpus)?;
     let parameters = engine.objective.parameters();
     let mut weights = read_weights(&path.join(WEIGHTS), &config.model, parameters.specs())?;
     if let Some(count) = state.average.count {
@@ -136,18 +180,62 @@ pub fn restore(
         }
     }
     fill(parameters.tensors().iter().zip(weights));
-    let mut stored = read_tensors(&path.join(OPTIMIZER))?;
-    for (name, tensor) in engine.optimizer.state(parameters) {
-        let saved = stored.take(&name, &tensor.size())?;
-        fill([(&tensor, saved)]);
-    }
-    engine.optimizer.restore(state.step);
+    restore_optimizer(path, state.step, &mut engine.updater.optimizer, parameters)?;
     let stored = read_tensors(&path.join(MEMORY))?;
     engine.memory = own_memory(engine, &stored.tensors).ok_or_else(|| TrainError::Damaged {
         path: path.join(MEMORY),
-        what: format!("it does not hold the memory of {} lanes", engine.layout.lanes),
+        what: format!("it does not hold the memory of {} lanes", engine.updater.layout.lanes),
     })?;
     Ok(state)
+}
+
+/// Fills a model that is fine-tuned and its optimizer from the checkpoint `path`, which must belong to the same
+/// configuration and data, and gives the rest of its state.
+pub fn restore_task(
+    path: &Path,
+    config: &Config,
+    data: &str,
+    model: &TaskModel,
+    optimizer: &mut Adam,
+) -> Result<TrainState, TrainError> {
+    let state = read_state(path, config, data)?;
+    let parameters = &model.parameters;
+    let weights = read_weights(&path.join(WEIGHTS), &config.model, parameters.specs())?;
+    fill(parameters.tensors().iter().zip(weights));
+    restore_optimizer(path, state.step, optimizer, parameters)?;
+    Ok(state)
+}
+
+/// Reads `trainer_state.json` and refuses that of another configuration or of other data.
+fn read_state(path: &Path, config: &Config, corpus: &str) -> Result<TrainState, TrainError> {
+    let file = path.join(STATE);
+    let text = fs::read(&file).map_err(read_error(&file))?;
+    let damaged = |what: String| TrainError::Damaged { path: file.clone(), what };
+    let state: TrainState = serde_json::from_slice(&text).map_err(|e| damaged(e.to_string()))?;
+    let mut differing = differences(&with_defaults(&state.config), &resolved(config));
+    if state.corpus != corpus {
+        let key = if config.task.name.is_empty() { "data.corpus" } else { "task.data" };
+        differing.push_str(&format!("  {key}: fingerprint {} then, {corpus} now\n", state.corpus));
+    }
+    match differing.is_empty() {
+        true => Ok(state),
+        false => Err(TrainError::OtherRun { path: path.into(), differences: differing }),
+    }
+}
+
+fn restore_optimizer(
+    path: &Path,
+    step: u64,
+    optimizer: &mut Adam,
+    parameters: &Parameters,
+) -> Result<(), TrainError> {
+    let mut stored = read_tensors(&path.join(OPTIMIZER))?;
+    for (name, tensor) in optimizer.state(parameters) {
+        let saved = stored.take(&name, &tensor.size())?;
+        fill([(&tensor, saved)]);
+    }
+    optimizer.restore(step);
+    Ok(())
 }
 
 /// Gives a model the weights of the folder at `path`, which must be of its type and sizes. Heads for one task or
@@ -166,13 +254,13 @@ pub fn start_from(path: &Path, model: &ModelConfig, parameters: &Parameters) -> 
 }
 
 /// Copies saved values into live tensors.
-fn fill<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, Tensor)>) {
+pub(super) fn fill<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, Tensor)>) {
     tch::no_grad(|| pairs.into_iter().for_each(|(live, saved)| live.shallow_clone().copy_(&saved)));
 }
 
 /// This rank's lanes out of all lanes' memory, cut into micro-steps.
 fn own_memory(engine: &Engine, tensors: &BTreeMap<String, Tensor>) -> Option<Vec<Memory>> {
-    let (lanes, each) = (engine.layout.lanes as i64, engine.layout.micro_batch as i64);
+    let (lanes, each) = (engine.updater.layout.lanes as i64, engine.updater.layout.micro_batch as i64);
     let layers = engine.memory.first()?.layers.len();
     let take = |name: &str| tensors.get(name).filter(|t| t.size().first() == Some(&lanes));
     let whole: Vec<&Tensor> = (0..layers).map(|i| take(&format!("layer.{i}"))).collect::<Option<_>>()?;
@@ -185,5 +273,5 @@ fn own_memory(engine: &Engine, tensors: &BTreeMap<String, Tensor>) -> Option<Vec
         layers: whole.iter().map(|t| cut(t, micro_step)).collect(),
         documents: marks.map(|t| cut(t, micro_step)),
     };
-    Some(engine.layout.micro_steps.clone().map(part).collect())
+    Some(engine.updater.layout.micro_steps.clone().map(part).collect())
 }

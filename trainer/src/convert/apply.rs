@@ -156,7 +156,7 @@ fn settle(
                 mark(&mut variables, &from, "derived");
                 continue;
             }
-            if is_of_a_head(config, &name) {
+            if is_of_a_head(&name) {
                 let origin = ParameterOrigin { name: name.clone(), shape: tensor.size(), from: names, by };
                 if let Some((_, already)) = heads.iter().find(|(_, head)| head.name == name) {
                     return Err(other(format!(

@@ -11,6 +11,7 @@ mod replicas;
 mod run;
 mod sources;
 mod step;
+mod updater;
 
 pub use buckets::GradientBuckets;
 pub use data::{micro_batches, open_lanes};
@@ -19,4 +20,5 @@ pub use evaluate_pairs::PairValidation;
 pub use layout::{Layout, check_ranks};
 pub use run::{Event, Outcome, Started, pretrain};
 pub use sources::Sources;
-pub use step::{Engine, StepReport};
+pub use step::Engine;
+pub use updater::{MicroLoss, StepReport, Updater};

@@ -14,7 +14,8 @@ use super::data::{Validation, micro_batches, open_lanes};
 use super::evaluate::Evaluation;
 use super::replicas::check_replicas;
 use super::sources::Sources;
-use super::step::{Engine, StepReport};
+use super::step::Engine;
+use super::updater::StepReport;
 use crate::TrainError;
 use crate::checkpoint::{self, LossSum, TrainState, Writer};
 use crate::objective;
@@ -180,7 +181,7 @@ impl<'a> Run<'a> {
                 (None, Vec::new())
             }
         };
-        let range = engine.layout.lane_range();
+        let range = engine.updater.layout.lane_range();
         let cursors = state.lanes[range.clone()].to_vec();
         let batches = Prefetcher::spawn(lanes, range, cursors, state.step + 1)?;
         on_event(Event::Started(Started {
@@ -205,14 +206,14 @@ impl<'a> Run<'a> {
         let batch = self.batches.next_batch()?;
         let data_wait = self.batches.waited() - waited;
         self.forget_restarted_lanes(&batch.restarts);
-        let micro_batches = micro_batches(&batch, self.engine.layout.micro_batch);
+        let micro_batches = micro_batches(&batch, self.engine.updater.layout.micro_batch);
         if self.config.average.start > 0 && self.state.step >= self.config.average.start {
             self.engine.start_average();
         }
         let report = self.engine.step(self.state.step + 1, &micro_batches)?;
         self.state.step = report.step;
         self.state.tokens += report.targets as u64;
-        self.state.lanes[self.engine.layout.lane_range()].copy_from_slice(&batch.cursors_after);
+        self.state.lanes[self.engine.updater.layout.lane_range()].copy_from_slice(&batch.cursors_after);
         self.state.unreported.nats += report.loss * report.targets;
         self.state.unreported.targets += report.targets;
         let due = report.step.is_multiple_of(self.config.log.every) || report.step == self.config.train.steps;
@@ -232,7 +233,7 @@ impl<'a> Run<'a> {
 
     /// Lanes that begin anew, or that have left a document behind them, begin with a fresh memory.
     fn forget_restarted_lanes(&mut self, restarts: &[bool]) {
-        let each = self.engine.layout.micro_batch;
+        let each = self.engine.updater.layout.micro_batch;
         for (micro_step, restarts) in restarts.chunks(each).enumerate() {
             if restarts.contains(&true) {
                 let fresh = self.engine.objective.memory_start(each as i64);
@@ -245,7 +246,7 @@ impl<'a> Run<'a> {
         let began = Instant::now();
         let run = Path::new(&self.config.run.dir);
         let tokenizer = self.tokenizer.clone();
-        gather_cursors(&mut self.state.lanes, self.engine.layout.lane_range(), self.comm)?;
+        gather_cursors(&mut self.state.lanes, self.engine.updater.layout.lane_range(), self.comm)?;
         let job = checkpoint::snapshot(run, self.config, &self.engine, &self.state, tokenizer, self.comm)?;
         if let Some(job) = job
             && let Some(path) = self.writer.submit(job)?

@@ -1,6 +1,7 @@
 //! Models: what turns token ids and memory into hidden states and losses. Nothing here knows of ranks.
 
 mod attention;
+mod heads;
 mod memory;
 mod norm;
 mod transfo_xl;
@@ -12,14 +13,15 @@ use tch::Tensor;
 use crate::ParameterSpec;
 
 pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoids_between};
+pub use heads::{
+    Beam, HeadConfig, SpanHead, SpanLabels, SummaryHead, TagHead, by_choice, classification_losses,
+    squared_errors,
+};
 pub use memory::{Memory, NO_DOCUMENT};
 pub(crate) use transfo_xl::cluster_shapes;
 pub use transfo_xl::{AdaptiveEmbedding, AdaptiveSoftmax, Encoding, Output, Positions, Segment, TransfoXl};
 pub(crate) use xlnet::BLOCK_ROWS;
-pub use xlnet::{
-    Beam, Sequence, SpanHead, SpanLabels, States, SummaryHead, Visibility, Xlnet, by_choice,
-    classification_losses, squared_errors,
-};
+pub use xlnet::{Sequence, States, Visibility, Xlnet};
 
 /// Parameters of the configured model, without making them.
 pub fn specs(config: &ModelConfig) -> Vec<ParameterSpec> {

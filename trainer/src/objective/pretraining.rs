@@ -2,7 +2,9 @@ use segue_configs::{Config, EvalConfig, ObjectiveConfig, ObjectiveKind, XlnetCon
 use tch::{Kind, Tensor};
 
 use super::{Batch, Loss, Objective, Pairs, Scores};
-use crate::model::{Memory, Sequence, States, SummaryHead, Visibility, Xlnet, classification_losses};
+use crate::model::{
+    HeadConfig, Memory, Sequence, States, SummaryHead, Visibility, Xlnet, classification_losses,
+};
 use crate::noise::Noise;
 use crate::{ParameterSpec, Parameters};
 
@@ -141,7 +143,7 @@ impl NextSentence {
     const CLASSES: i64 = 2;
 
     fn specs(model: &XlnetConfig) -> Vec<ParameterSpec> {
-        SummaryHead::specs(model, Self::CLASSES)
+        SummaryHead::specs(&HeadConfig::from(model), Self::CLASSES)
     }
 
     /// The engine divides sums by the number of targets: a label counts as all targets of its sequence, so that
@@ -150,7 +152,7 @@ impl NextSentence {
         let ObjectiveConfig { next_sentence, .. } = config.objective;
         Self {
             weight: next_sentence * config.targets_per_lane() as f64,
-            head: SummaryHead::new(model, parameters),
+            head: SummaryHead::new(&HeadConfig::from(model), parameters),
         }
     }
 

@@ -1,8 +1,8 @@
-use segue_configs::{OptimConfig, OptimKind};
+use segue_configs::{LayerDecay, OptimConfig, OptimKind};
 use tch::{Device, Kind, Tensor};
 
 use crate::libtorch::{AdamStep, adam};
-use crate::{Parameters, TrainError};
+use crate::{ParameterSpec, Parameters, TrainError};
 
 /// Update number that bias correction is of no effect at: 1 − β^n is 1 for every β.
 const LONG_AFTER: f64 = f64::INFINITY;
@@ -13,59 +13,97 @@ pub struct Adam {
     /// Running means of gradients and of their squares, one of each per parameter.
     means: Vec<Tensor>,
     squares: Vec<Tensor>,
-    /// Indices of parameters with weight decay and of those without.
-    groups: [Vec<usize>; 2],
+    groups: Vec<Group>,
     updates: u64,
+}
+
+/// Parameters that are updated alike.
+struct Group {
+    members: Vec<usize>,
+    /// Whether weights decay.
+    decays: bool,
+    /// What layer-wise decay leaves of the rate, or of the gradient.
+    share: f64,
+}
+
+/// Brings parameters that are updated alike together.
+fn groups(config: &OptimConfig, specs: &[ParameterSpec]) -> Vec<Group> {
+    let layers = specs.iter().filter_map(|spec| layer(&spec.name)).max().map_or(0, |last| last + 1);
+    let mut groups: Vec<Group> = Vec::new();
+    for (i, spec) in specs.iter().enumerate() {
+        let decays = !config.no_decay.iter().any(|part| spec.name.contains(part.as_str()));
+        let below_last = layer(&spec.name).map_or(0, |layer| layers - 1 - layer);
+        let share = config.layer_decay.powi(below_last);
+        match groups.iter_mut().find(|group| (group.decays, group.share) == (decays, share)) {
+            Some(group) => group.members.push(i),
+            None => groups.push(Group { members: vec![i], decays, share }),
+        }
+    }
+    groups
+}
+
+/// The layer that a parameter belongs to, where it belongs to one.
+fn layer(name: &str) -> Option<i32> {
+    let mut parts = name.split('.');
+    parts.find(|part| matches!(*part, "layer" | "layers"))?;
+    parts.next()?.parse().ok()
 }
 
 impl Adam {
     /// Fresh state for `parameters`.
     pub fn new(config: &OptimConfig, parameters: &Parameters) -> Self {
         let zeros = || parameters.tensors().iter().map(|t| t.detach().zeros_like()).collect();
-        let exempt = |i: &usize| {
-            config.no_decay.iter().any(|part| parameters.specs()[*i].name.contains(part.as_str()))
-        };
-        let (plain, decayed) = (0..parameters.tensors().len()).partition(exempt);
         Self {
             config: config.clone(),
             means: zeros(),
             squares: zeros(),
-            groups: [decayed, plain],
+            groups: groups(config, parameters.specs()),
             updates: 0,
         }
     }
 
-    /// Updates all parameters in place with `grads / divisor`, at learning rate `lr`.
+    /// Updates parameters in place with `grads / divisor`, at learning rate `lr`: those that `reached` says the step
+    /// has to do with, or all.
     pub fn step(
         &mut self,
         parameters: &Parameters,
         grads: &[Tensor],
         divisor: f64,
         lr: f64,
+        reached: Option<&[bool]>,
     ) -> Result<(), TrainError> {
         self.updates += 1;
         let scalar = |x: f64| Tensor::full([] as [i64; 0], x, (Kind::Float, Device::Cpu));
         let number = if self.config.bias_correction { self.updates as f64 } else { LONG_AFTER };
-        let (number, divisor) = (scalar(number), scalar(divisor));
-        for (group, decay) in self.groups.iter().zip([self.config.weight_decay, 0.0]) {
+        let number = scalar(number);
+        for group in &self.groups {
+            let members: Vec<usize> =
+                group.members.iter().copied().filter(|&i| reached.is_none_or(|r| r[i])).collect();
+            if members.is_empty() {
+                continue;
+            }
             let pick =
-                |tensors: &[Tensor]| group.iter().map(|&i| tensors[i].shallow_clone()).collect::<Vec<_>>();
+                |tensors: &[Tensor]| members.iter().map(|&i| tensors[i].shallow_clone()).collect::<Vec<_>>();
+            let (rate, gradient) = match self.config.layer_decay_of {
+                LayerDecay::Rate => (group.share, 1.0),
+                LayerDecay::Gradient => (1.0, group.share),
+            };
             let step = AdamStep {
-                lr,
+                lr: lr * rate,
                 beta1: self.config.beta1,
                 beta2: self.config.beta2,
-                weight_decay: decay,
+                weight_decay: if group.decays { self.config.weight_decay } else { 0.0 },
                 eps: self.config.eps,
                 decoupled: self.config.kind == OptimKind::Adamw,
             };
-            let numbers: Vec<Tensor> = group.iter().map(|_| number.shallow_clone()).collect();
+            let numbers: Vec<Tensor> = members.iter().map(|_| number.shallow_clone()).collect();
             adam(
                 &pick(parameters.tensors()),
                 &pick(grads),
                 &pick(&self.means),
                 &pick(&self.squares),
                 &numbers,
-                &divisor,
+                &scalar(divisor / gradient),
                 step,
             )?;
         }
@@ -140,7 +178,7 @@ mod tests {
             let mut optimizer = Adam::new(&config, &parameters);
             for g in [0.3f32, -0.1, 0.7] {
                 let grads = [Tensor::from_slice(&[g; 3]), Tensor::from_slice(&[g; 3])];
-                optimizer.step(&parameters, &grads, 2.0, 0.01).unwrap();
+                optimizer.step(&parameters, &grads, 2.0, 0.01, None).unwrap();
             }
             for (i, decay) in [0.1, 0.0].into_iter().enumerate() {
                 let after = Vec::<f32>::try_from(parameters.tensors()[i].detach()).unwrap();
@@ -166,7 +204,7 @@ mod tests {
         let parameters =
             Parameters::from_tensors(vec![spec], vec![Tensor::from_slice(&[2.0f32])], Kind::Float);
         let mut optimizer = Adam::new(&config, &parameters);
-        optimizer.step(&parameters, &[Tensor::from_slice(&[0.5f32])], 1.0, 0.1).unwrap();
+        optimizer.step(&parameters, &[Tensor::from_slice(&[0.5f32])], 1.0, 0.1, None).unwrap();
         let after = parameters.tensors()[0].double_value(&[0]);
         let by_hand = 2.0 - 0.1 * (0.05 / (0.00025f64.sqrt() + 1e-6) + 0.01 * 2.0);
         assert!((by_hand - 1.681_792).abs() < 1e-5 && (after - by_hand).abs() < 1e-6, "{after} {by_hand}");
@@ -186,8 +224,8 @@ mod tests {
         };
         let parameters = Parameters::initialise(crate::model::Xlnet::specs(&small), 1, Kind::Float);
         let spared = |i: usize| {
-            let [_, plain] = &Adam::new(&config.optim, &parameters).groups;
-            plain.contains(&i)
+            let groups = groups(&config.optim, parameters.specs());
+            groups.iter().any(|group| !group.decays && group.members.contains(&i))
         };
         for (i, spec) in parameters.specs().iter().enumerate() {
             let name = spec.name.rsplit('.').next().unwrap();
@@ -200,5 +238,51 @@ mod tests {
             };
             assert_eq!(spared(i), expected, "{}", spec.name);
         }
+    }
+
+    /// Weights of three layers, an embedding and a head after one step from the same weights and gradients.
+    fn decayed_step(of: LayerDecay, decay: f64, eps: f64) -> Vec<f64> {
+        let names = ["embedding.weight", "layer.0.q", "layer.1.q", "layer.2.q", "logits_proj.weight"];
+        let config = OptimConfig { layer_decay: decay, layer_decay_of: of, eps, ..Default::default() };
+        let spec = |name: &&str| ParameterSpec { name: name.to_string(), shape: vec![1], init: Init::Zeros };
+        let parameters = Parameters::initialise(names.iter().map(spec).collect(), 1, Kind::Float);
+        let grads: Vec<Tensor> = names.iter().map(|_| Tensor::from_slice(&[0.5f32])).collect();
+        Adam::new(&config, &parameters).step(&parameters, &grads, 1.0, 0.1, None).unwrap();
+        parameters.tensors().iter().map(|t| t.double_value(&[0])).collect()
+    }
+
+    #[test]
+    fn x21_each_layer_learns_at_a_share_of_the_rate_above_it() {
+        let full = decayed_step(LayerDecay::Rate, 1.0, 1e-8);
+        let moved = decayed_step(LayerDecay::Rate, 0.75, 1e-8);
+        for (i, share) in [1.0, 0.5625, 0.75, 1.0, 1.0].into_iter().enumerate() {
+            assert!((moved[i] / full[i] - share).abs() < 1e-6, "{i}: {moved:?}");
+        }
+    }
+
+    #[test]
+    fn x21_adam_cancels_scaled_gradients_but_for_epsilon() {
+        let full = decayed_step(LayerDecay::Rate, 1.0, 1e-8);
+        let scaled = decayed_step(LayerDecay::Gradient, 0.75, 1e-8);
+        for (a, b) in full.iter().zip(&scaled) {
+            assert!((a / b - 1.0).abs() < 1e-5);
+        }
+        // With an epsilon as large as the gradient the scale shows: 0.28125 / (0.28125 + 0.5) of the rate.
+        let scaled = decayed_step(LayerDecay::Gradient, 0.75, 0.5);
+        assert!((scaled[1] + 0.1 * 0.28125 / 0.78125).abs() < 1e-6, "{scaled:?}");
+    }
+
+    #[test]
+    fn x27_what_a_step_does_not_reach_stays_as_it_is() {
+        let parameters = parameters();
+        let before = parameters.tensors()[1].detach().copy();
+        let grads =
+            [Tensor::ones([3], (Kind::Float, Device::Cpu)), Tensor::zeros([3], (Kind::Float, Device::Cpu))];
+        let mut optimizer = Adam::new(
+            &OptimConfig { weight_decay: 0.5, no_decay: vec![], ..Default::default() },
+            &parameters,
+        );
+        optimizer.step(&parameters, &grads, 1.0, 0.1, Some(&[true, false])).unwrap();
+        assert_eq!(parameters.tensors()[1].detach(), before);
     }
 }

@@ -3,7 +3,8 @@ use tch::{Kind, Tensor};
 use super::xlnet::{Input, no_memory};
 use super::{Cases, FORWARD_LIMIT, GRADIENT_LIMIT, gradients};
 use crate::model::{
-    Beam, SpanHead, SpanLabels, SummaryHead, Xlnet, by_choice, classification_losses, squared_errors,
+    Beam, HeadConfig, SpanHead, SpanLabels, SummaryHead, Xlnet, by_choice, classification_losses,
+    squared_errors,
 };
 use crate::{ParameterSpec, Parameters, TrainError};
 
@@ -42,13 +43,14 @@ fn summary(
         Some(bias) => bias.numel() as i64,
         None => return Err(cases.damaged(format!("it has no `{prefix}head.logits_proj.bias`"))),
     };
-    let specs = SummaryHead::specs(model.config(), outputs);
+    let config = HeadConfig::from(model.config());
+    let specs = SummaryHead::specs(&config, outputs);
     let own = head_parameters(cases, prefix, specs)?;
     let axes = if task == Task::Options { 3 } else { 2 };
     let options = cases.tensors[&format!("{prefix}input_ids")].size().get(1).copied().unwrap_or(1);
     let input = Input::take(model.config(), cases, prefix, axes)?;
     let content = content(model, &input);
-    let logits = SummaryHead::new(model.config(), &own).logits(&content, None);
+    let logits = SummaryHead::new(&config, &own).logits(&content, None);
     let logits = if task == Task::Options { by_choice(&logits, options) } else { logits };
     let kind = if task == Task::Number { Kind::Float } else { Kind::Int64 };
     let labels = cases.need(&format!("{prefix}labels"), kind, 1)?;
@@ -66,8 +68,9 @@ fn summary(
 /// The head for answers in a text: its loss, and what its search finds.
 fn span(model: &Xlnet, parameters: &Parameters, cases: &mut Cases) -> Result<(), TrainError> {
     let prefix = "span.";
-    let own = head_parameters(cases, prefix, SpanHead::specs(model.config()))?;
-    let head = SpanHead::new(model.config(), &own);
+    let config = HeadConfig::from(model.config());
+    let own = head_parameters(cases, prefix, SpanHead::specs(&config))?;
+    let head = SpanHead::new(&config, &own);
     let input = Input::take(model.config(), cases, prefix, 2)?;
     let (batch, segment) = (input.ids.size()[0], input.ids.size()[1]);
     let starts = cases.need("span.start_positions", Kind::Int64, 1)?;

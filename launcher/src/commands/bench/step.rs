@@ -132,7 +132,7 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     ));
     Ok(json!({
         "tokens_per_s": tokens_per_s, "step_s": step_s, "communication_exposed_s": exposed_s,
-        "params": parameters, "world": comm.world_size(), "buckets": engine.bucket_count(), "loss": loss,
+        "params": parameters, "world": comm.world_size(), "buckets": engine.updater.bucket_count(), "loss": loss,
     }))
 }
 

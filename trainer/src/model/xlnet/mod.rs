@@ -2,7 +2,6 @@
 //! positions to both sides and relative segments. Parameter names are those of Hugging Face's
 //! `XLNetLMHeadModel`.
 
-mod heads;
 mod layer;
 mod left_to_right;
 mod plan;
@@ -14,8 +13,6 @@ use super::attention::Context;
 use super::memory::{Memory, NO_DOCUMENT};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
-
-pub use heads::{Beam, SpanHead, SpanLabels, SummaryHead, by_choice, classification_losses, squared_errors};
 
 use layer::{Layer, Streams};
 pub(crate) use plan::BLOCK_ROWS;
@@ -92,7 +89,8 @@ pub struct Xlnet {
     embedding: Tensor,
     mask_embedding: Tensor,
     layers: Vec<Layer>,
-    output_bias: Tensor,
+    /// None in models that are fine-tuned: they predict no tokens.
+    output_bias: Option<Tensor>,
 }
 
 impl Xlnet {
@@ -137,7 +135,15 @@ impl Xlnet {
         layers.flat_map(of_layer).collect()
     }
 
-    /// The model over `parameters`, which must hold [`Xlnet::specs`].
+    /// Parameters of its content stream alone, without the bias over the vocabulary.
+    pub fn encoder_specs(config: &XlnetConfig) -> Vec<ParameterSpec> {
+        let mut specs = Self::specs(config);
+        specs.retain(|spec| spec.name != OUTPUT_BIAS);
+        specs
+    }
+
+    /// The model over `parameters`, which must hold [`Xlnet::specs`], or [`Xlnet::encoder_specs`] where no token is
+    /// predicted.
     pub fn new(config: &XlnetConfig, parameters: &Parameters) -> Self {
         let mem_len = config.mem_len as i64;
         Self {
@@ -152,7 +158,7 @@ impl Xlnet {
             embedding: parameters.get(EMBEDDING),
             mask_embedding: parameters.get(MASK_EMBEDDING),
             layers: (0..config.n_layer).map(|i| Layer::new(config, parameters, i)).collect(),
-            output_bias: parameters.get(OUTPUT_BIAS),
+            output_bias: parameters.find(OUTPUT_BIAS),
             config: config.clone(),
         }
     }
@@ -255,7 +261,7 @@ impl Xlnet {
     /// Scores of every token before the softmax, `[.., vocab_size]` for states `[.., d_model]`: e(x)ᵀ g plus a
     /// bias (thesis 2.4).
     pub fn logits(&self, states: &Tensor) -> Tensor {
-        states.linear(&self.embedding, Some(&self.output_bias))
+        states.linear(&self.embedding, self.output_bias.as_ref())
     }
 
     /// −log P of each target, in nats, `[batch, targets]`, for states `[batch, targets, d_model]`.

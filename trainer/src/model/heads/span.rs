@@ -1,7 +1,6 @@
-use segue_configs::XlnetConfig;
 use tch::{Kind, Reduction, Tensor};
 
-use super::{Linear, matrix};
+use super::{HeadConfig, Linear};
 use crate::model::norm::{NORM_MEAN, Norm};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
@@ -57,29 +56,32 @@ pub struct Beam {
 
 impl SpanHead {
     /// Parameters of the head.
-    pub fn specs(config: &XlnetConfig) -> Vec<ParameterSpec> {
-        let d = config.d_model as i64;
-        let norm =
-            |part: &str, init| ParameterSpec { name: format!("{END_NORM}.{part}"), shape: vec![d], init };
+    pub fn specs(config: &HeadConfig) -> Vec<ParameterSpec> {
+        let d = config.width;
+        let norm = |part: &str, init| ParameterSpec {
+            name: config.named(&format!("{END_NORM}.{part}")),
+            shape: vec![d],
+            init,
+        };
         let mut specs = Linear::specs(config, START, d, 1);
         specs.extend(Linear::specs(config, END_INNER, 2 * d, d));
         specs.push(norm("weight", Init::Normal { mean: NORM_MEAN, std: 0.0 }));
         specs.push(norm("bias", Init::Zeros));
         specs.extend(Linear::specs(config, END_OUTER, d, 1));
         specs.extend(Linear::specs(config, ANSWER_INNER, 2 * d, d));
-        specs.push(matrix(config, ANSWER_OUTER, d, 1));
+        specs.push(config.matrix(ANSWER_OUTER, d, 1));
         specs
     }
 
     /// The head over `parameters`, which must hold [`SpanHead::specs`].
-    pub fn new(config: &XlnetConfig, parameters: &Parameters) -> Self {
+    pub fn new(config: &HeadConfig, parameters: &Parameters) -> Self {
         Self {
-            start: Linear::new(parameters, START),
-            end_inner: Linear::new(parameters, END_INNER),
-            end_norm: Norm::named(parameters, END_NORM, config.layer_norm_eps),
-            end_outer: Linear::new(parameters, END_OUTER),
-            answer_inner: Linear::new(parameters, ANSWER_INNER),
-            answer_outer: parameters.get(&format!("{ANSWER_OUTER}.weight")),
+            start: Linear::new(config, parameters, START),
+            end_inner: Linear::new(config, parameters, END_INNER),
+            end_norm: Norm::named(parameters, &config.named(END_NORM), config.norm_eps),
+            end_outer: Linear::new(config, parameters, END_OUTER),
+            answer_inner: Linear::new(config, parameters, ANSWER_INNER),
+            answer_outer: parameters.get(&config.named(&format!("{ANSWER_OUTER}.weight"))),
             dropout: config.dropout,
         }
     }
@@ -181,17 +183,13 @@ fn forbid(scores: Tensor, outside: Option<&Tensor>) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use segue_configs::XlnetConfig;
 
     const LENGTH: i64 = 7;
 
     fn head() -> (SpanHead, Tensor) {
-        let config = XlnetConfig {
-            vocab_size: 9,
-            d_model: 8,
-            n_head: 2,
-            initializer_range: 0.5,
-            ..Default::default()
-        };
+        let config = XlnetConfig { d_model: 8, n_head: 2, initializer_range: 0.5, ..Default::default() };
+        let config = HeadConfig::from(&config);
         let parameters = Parameters::initialise(SpanHead::specs(&config), 5, Kind::Double);
         tch::manual_seed(1);
         let content = Tensor::randn([3, LENGTH, 8], (Kind::Double, tch::Device::Cpu));

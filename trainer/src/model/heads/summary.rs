@@ -1,7 +1,6 @@
-use segue_configs::XlnetConfig;
 use tch::{Reduction, Tensor};
 
-use super::Linear;
+use super::{HeadConfig, Linear};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{ParameterSpec, Parameters};
 
@@ -18,18 +17,17 @@ pub struct SummaryHead {
 
 impl SummaryHead {
     /// Parameters of a head with `outputs` scores.
-    pub fn specs(config: &XlnetConfig, outputs: i64) -> Vec<ParameterSpec> {
-        let d_model = config.d_model as i64;
-        let mut specs = Linear::specs(config, SUMMARY, d_model, d_model);
-        specs.extend(Linear::specs(config, OUTPUTS, d_model, outputs));
+    pub fn specs(config: &HeadConfig, outputs: i64) -> Vec<ParameterSpec> {
+        let mut specs = Linear::specs(config, SUMMARY, config.width, config.width);
+        specs.extend(Linear::specs(config, OUTPUTS, config.width, outputs));
         specs
     }
 
     /// The head over `parameters`, which must hold [`SummaryHead::specs`].
-    pub fn new(config: &XlnetConfig, parameters: &Parameters) -> Self {
+    pub fn new(config: &HeadConfig, parameters: &Parameters) -> Self {
         Self {
-            summary: Linear::new(parameters, SUMMARY),
-            outputs: Linear::new(parameters, OUTPUTS),
+            summary: Linear::new(config, parameters, SUMMARY),
+            outputs: Linear::new(config, parameters, OUTPUTS),
             dropout: config.dropout,
         }
     }
@@ -61,10 +59,11 @@ pub fn by_choice(logits: &Tensor, choices: i64) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use segue_configs::XlnetConfig;
     use tch::Kind;
 
-    fn config() -> XlnetConfig {
-        XlnetConfig { vocab_size: 9, d_model: 8, n_head: 2, d_inner: 4, n_layer: 1, ..Default::default() }
+    fn config() -> HeadConfig {
+        HeadConfig::from(&XlnetConfig { vocab_size: 9, d_model: 8, n_head: 2, ..Default::default() })
     }
 
     #[test]

@@ -1,0 +1,154 @@
+//! Folders of fine-tuned models: a model folder with heads, and what they were trained for.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use segue_configs::TaskConfig;
+use segue_dataloader::Tokenizer;
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+use super::files::{read_error, sync_folder, write_durably, write_error, write_json};
+use super::manifest::Manifest;
+use super::model_folder::{ModelFolder, WEIGHTS, as_stored, read_weights};
+use super::tensors::{read_tensors, write_tensors};
+use super::training::fill;
+use crate::tasks::{Encoder, HeadSpec, TaskModel, heads_of, hugging_face_config};
+use crate::{Parameters, TrainError};
+
+/// What the best checkpoint of a run is called.
+pub const BEST: &str = "best";
+
+/// A fine-tuned model on disk.
+pub struct TaskFolder {
+    /// Model and tokenizer.
+    pub folder: ModelFolder,
+    /// Its heads.
+    pub heads: Vec<HeadSpec>,
+}
+
+impl TaskFolder {
+    /// Opens a fine-tuned model folder, the best of a run, or its newest checkpoint where there is no best.
+    pub fn open(path: &Path) -> Result<Self, TrainError> {
+        let best = path.join(BEST);
+        let folder = ModelFolder::open(if best.join("config.json").is_file() { &best } else { path })?;
+        let heads = heads_of(&read_json(&folder.path.join("config.json"))?);
+        match heads.is_empty() {
+            false => Ok(Self { folder, heads }),
+            true => {
+                let what = "config.json names no task it was fine-tuned for; make one with segue finetune, or convert \
+                            one with its head"
+                    .to_string();
+                Err(TrainError::OtherModel { path: folder.path, what })
+            }
+        }
+    }
+
+    /// The model with its heads.
+    pub fn load(&self, task: &TaskConfig) -> Result<TaskModel, TrainError> {
+        let config = &self.folder.config;
+        let specs = TaskModel::specs(config, &self.heads);
+        let weights = read_weights(&self.folder.path.join(WEIGHTS), config, &specs)?;
+        Ok(TaskModel::new(config, &self.heads, task, Parameters::from_tensors(specs, weights, Kind::Float)))
+    }
+}
+
+fn read_json(path: &Path) -> Result<Value, TrainError> {
+    let text = fs::read_to_string(path).map_err(read_error(path))?;
+    serde_json::from_str(&text).map_err(|e| TrainError::Damaged { path: path.into(), what: e.to_string() })
+}
+
+/// Fills a model with the weights at `path`: the whole encoder, and of heads what has the same name, shape and
+/// labels there. Gives the names of parameters that stay as they were drawn.
+pub fn start_task_from(path: &Path, model: &TaskModel) -> Result<Vec<String>, TrainError> {
+    let best = path.join(BEST);
+    let folder = ModelFolder::open(if best.join("config.json").is_file() { &best } else { path })?;
+    if folder.config.model_type() != model.config().model_type() {
+        let what = format!(
+            "it is a {}, and a {} is trained",
+            folder.config.model_type(),
+            model.config().model_type()
+        );
+        return Err(TrainError::OtherModel { path: folder.path, what });
+    }
+    let encoder = Encoder::specs(model.config());
+    let weights = read_weights(&folder.path.join(WEIGHTS), model.config(), &encoder)?;
+    let parameters = &model.parameters;
+    fill(parameters.tensors().iter().zip(weights));
+    let stored = read_tensors(&folder.path.join(WEIGHTS))?.tensors;
+    let theirs = heads_of(&read_json(&folder.path.join("config.json"))?);
+    let mut fresh = Vec::new();
+    for (spec, tensor) in parameters.specs().iter().zip(parameters.tensors()).skip(encoder.len()) {
+        match head_tensor(&stored, &theirs, model.heads(), &spec.name) {
+            Some(saved) if saved.size() == spec.shape => fill([(tensor, saved.shallow_clone())]),
+            _ => fresh.push(spec.name.clone()),
+        }
+    }
+    Ok(fresh)
+}
+
+/// What a stored model has for the parameter `name` of a head here. Outputs for other labels are of no use.
+fn head_tensor<'a>(
+    stored: &'a BTreeMap<String, Tensor>,
+    theirs: &[HeadSpec],
+    ours: &[HeadSpec],
+    name: &str,
+) -> Option<&'a Tensor> {
+    let (task, plain) = match name.strip_prefix("tasks.").and_then(|rest| rest.split_once('.')) {
+        Some((task, plain)) => (task, plain),
+        None => (ours.first()?.task.as_str(), name),
+    };
+    let own = ours.iter().find(|head| head.task == task)?;
+    let their = match theirs {
+        [one] => Some(one),
+        several => several.iter().find(|head| head.task == task),
+    };
+    let outputs = plain.starts_with("logits_proj.") || plain.starts_with("classifier.");
+    if outputs && their.is_none_or(|their| (their.kind, &their.labels) != (own.kind, &own.labels)) {
+        return None;
+    }
+    stored.get(&format!("tasks.{task}.{plain}")).or_else(|| stored.get(plain))
+}
+
+/// Writes a fine-tuned model as a folder that Hugging Face opens, with `files` beside it, in place of the one that
+/// is there. It appears whole or not at all.
+pub fn write_task_folder(
+    path: &Path,
+    model: &TaskModel,
+    tokenizer: &Tokenizer,
+    files: &[(String, Vec<u8>)],
+) -> Result<(), TrainError> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
+        return Err(write_error(path)(std::io::ErrorKind::InvalidInput.into()));
+    };
+    let (fresh, old) = (parent.join(format!(".{name}.part")), parent.join(format!(".{name}.old")));
+    for leftover in [&fresh, &old] {
+        remove(leftover)?;
+    }
+    fs::create_dir_all(&fresh).map_err(write_error(&fresh))?;
+    let parameters = &model.parameters;
+    let named = parameters.specs().iter().zip(parameters.tensors());
+    let weights = named.map(|(spec, tensor)| (spec.name.clone(), tensor.detach())).collect();
+    write_tensors(&fresh.join(WEIGHTS), &as_stored(model.config(), weights))?;
+    write_json(&fresh.join("config.json"), &hugging_face_config(model.config(), model.heads()))?;
+    tokenizer.save(&fresh)?;
+    for (name, bytes) in files {
+        write_durably(&fresh.join(name), bytes)?;
+    }
+    Manifest::write(&fresh)?;
+    sync_folder(&fresh)?;
+    if path.exists() {
+        fs::rename(path, &old).map_err(write_error(path))?;
+    }
+    fs::rename(&fresh, path).map_err(write_error(path))?;
+    sync_folder(parent)?;
+    remove(&old)
+}
+
+fn remove(path: &Path) -> Result<(), TrainError> {
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(write_error(path)(e)),
+        _ => Ok(()),
+    }
+}

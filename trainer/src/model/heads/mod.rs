@@ -1,0 +1,103 @@
+//! Heads that turn the states of a sequence into answers (thesis 2.2, fine-tuning; spec 2.10). Names and shapes of
+//! parameters are those that Hugging Face gives XLNet's heads.
+
+mod span;
+mod summary;
+mod tags;
+
+pub use span::{Beam, SpanHead, SpanLabels};
+pub use summary::{SummaryHead, by_choice, classification_losses, squared_errors};
+pub use tags::TagHead;
+
+use segue_configs::{InitKind, ModelConfig, TransfoXlConfig, XlnetConfig};
+use tch::Tensor;
+
+use crate::parameters::{Init, ParameterSpec, Parameters};
+
+/// What a head has to know of the model it sits on.
+#[derive(Debug, Clone)]
+pub struct HeadConfig {
+    /// Width of the model's states.
+    pub width: i64,
+    /// How matrices start: as the model's own.
+    pub init: Init,
+    /// Dropout before the last matrix.
+    pub dropout: f64,
+    /// Added to the variance in a head's LayerNorm.
+    pub norm_eps: f64,
+    /// What the names of its parameters begin with, where a model has several heads.
+    pub prefix: String,
+}
+
+impl From<&XlnetConfig> for HeadConfig {
+    fn from(config: &XlnetConfig) -> Self {
+        Self {
+            width: config.d_model as i64,
+            init: Init::Normal { mean: 0.0, std: config.initializer_range },
+            dropout: config.dropout,
+            norm_eps: config.layer_norm_eps,
+            prefix: String::new(),
+        }
+    }
+}
+
+impl From<&TransfoXlConfig> for HeadConfig {
+    fn from(config: &TransfoXlConfig) -> Self {
+        Self {
+            width: config.d_model as i64,
+            init: match config.init {
+                InitKind::Normal => Init::Normal { mean: 0.0, std: config.init_std },
+                InitKind::Uniform => Init::Uniform { range: config.init_range },
+            },
+            dropout: config.dropout,
+            norm_eps: config.layer_norm_epsilon,
+            prefix: String::new(),
+        }
+    }
+}
+
+impl From<&ModelConfig> for HeadConfig {
+    fn from(config: &ModelConfig) -> Self {
+        match config {
+            ModelConfig::TransfoXl(config) => config.into(),
+            ModelConfig::Xlnet(config) => config.into(),
+        }
+    }
+}
+
+impl HeadConfig {
+    /// The full name of a parameter.
+    fn named(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    /// `NAME.weight` from width `from` to width `to`.
+    fn matrix(&self, name: &str, from: i64, to: i64) -> ParameterSpec {
+        ParameterSpec { name: self.named(&format!("{name}.weight")), shape: vec![to, from], init: self.init }
+    }
+}
+
+/// A matrix and a bias: `x Wᵀ + b`.
+struct Linear {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl Linear {
+    /// `NAME.{weight, bias}` from width `from` to width `to`.
+    fn specs(config: &HeadConfig, name: &str, from: i64, to: i64) -> Vec<ParameterSpec> {
+        let bias = config.named(&format!("{name}.bias"));
+        let bias = ParameterSpec { name: bias, shape: vec![to], init: Init::Zeros };
+        vec![config.matrix(name, from, to), bias]
+    }
+
+    fn new(config: &HeadConfig, parameters: &Parameters, name: &str) -> Self {
+        let get = |part: &str| parameters.get(&config.named(&format!("{name}.{part}")));
+        Self { weight: get("weight"), bias: get("bias") }
+    }
+
+    /// `[.., to]` of `[.., from]`.
+    fn forward(&self, x: &Tensor) -> Tensor {
+        x.linear(&self.weight, Some(&self.bias))
+    }
+}

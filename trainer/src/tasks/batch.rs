@@ -1,0 +1,50 @@
+use segue_dataloader::tasks::Example;
+use tch::{Kind, Tensor};
+
+/// Segment of padding (spec 2.6): one that nothing else has.
+const PADDING_SEGMENT: i64 = 4;
+/// Token at padding; nobody sees it.
+const PADDING_ID: i64 = 0;
+
+/// Examples as tensors: one row a sequence, padded at the left so that `<cls>` stands last in every row.
+pub struct Rows {
+    /// Token ids, `[rows, length]`.
+    pub ids: Tensor,
+    /// Segment of each, `[rows, length]`.
+    pub segments: Tensor,
+    /// True at padding, `[rows, length]`; `None` where there is none.
+    pub padding: Option<Tensor>,
+    /// Positions of padding before each row.
+    pub offsets: Vec<i64>,
+    /// Tokens of the longest row.
+    pub length: i64,
+}
+
+impl Rows {
+    /// The sequences of `examples`, one after the other, at the length of the longest.
+    pub fn of(examples: &[&Example]) -> Self {
+        let sequences = || examples.iter().flat_map(|example| &example.sequences);
+        let length = sequences().map(|sequence| sequence.ids.len()).max().unwrap_or(0);
+        let offsets: Vec<i64> = sequences().map(|sequence| (length - sequence.ids.len()) as i64).collect();
+        let size = [offsets.len() as i64, length as i64];
+        let filled = |padding: i64, of: &dyn Fn(usize) -> Vec<i64>| {
+            let mut values = Vec::with_capacity(offsets.len() * length);
+            for (row, &offset) in offsets.iter().enumerate() {
+                values.extend(std::iter::repeat_n(padding, offset as usize));
+                values.extend(of(row));
+            }
+            Tensor::from_slice(&values).view(size)
+        };
+        let all: Vec<_> = sequences().collect();
+        let padded = offsets.iter().any(|&offset| offset > 0);
+        Self {
+            ids: filled(PADDING_ID, &|row| all[row].ids.iter().map(|&id| i64::from(id)).collect()),
+            segments: filled(PADDING_SEGMENT, &|row| {
+                all[row].segments.iter().map(|&segment| i64::from(segment)).collect()
+            }),
+            padding: padded.then(|| filled(1, &|row| vec![0; all[row].ids.len()]).to_kind(Kind::Bool)),
+            offsets,
+            length: length as i64,
+        }
+    }
+}

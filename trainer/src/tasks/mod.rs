@@ -1,0 +1,17 @@
+//! Fine-tuning (thesis 2.2.4; spec 2.10): a pre-trained encoder, a head for each task, and what is made of answers.
+//! Tasks are read by [`segue_dataloader::tasks`].
+
+mod answers;
+mod batch;
+mod competition;
+mod encoder;
+mod hub;
+mod mixture;
+mod model;
+
+pub use answers::{answers, averaged};
+pub use competition::Competition;
+pub use encoder::Encoder;
+pub use hub::{heads_of, hugging_face_config};
+pub use mixture::Mixture;
+pub use model::{HeadSpec, Scores, TaskModel};
