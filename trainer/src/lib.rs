@@ -8,6 +8,7 @@ mod error;
 pub mod evaluation;
 pub mod generate;
 pub mod libtorch;
+pub mod metrics;
 pub mod model;
 pub mod next_token;
 pub mod noise;
