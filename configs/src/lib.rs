@@ -21,7 +21,7 @@ pub mod sweep;
 mod task;
 
 pub use error::ConfigError;
-pub use merge::{Loaded, load};
+pub use merge::{Loaded, load, load_over};
 pub use model::{
     Activation, AttentionDirection, AttnType, InitKind, MemoryStart, ModelConfig, SameLengthKeys,
     TransfoXlConfig, XlnetConfig,
@@ -33,4 +33,4 @@ pub use sections::{
     LayerDecay, LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind,
     TrainConfig,
 };
-pub use task::{TaskConfig, TaskLoss};
+pub use task::{TaskConfig, TaskLoss, finetuning_defaults};

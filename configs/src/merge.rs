@@ -94,7 +94,17 @@ impl Config {
 /// Merges defaults, the recipe at `path` and `key=value` overrides, later ones winning, and checks
 /// the result.
 pub fn load(path: Option<&Path>, overrides: &[String]) -> Result<Loaded, ConfigError> {
-    let mut written = Vec::new();
+    load_over(Vec::new(), path, overrides)
+}
+
+/// The same over layers that stand between the defaults and the recipe: values, and where they are from.
+pub fn load_over(
+    base: Vec<(Value, String)>,
+    path: Option<&Path>,
+    overrides: &[String],
+) -> Result<Loaded, ConfigError> {
+    let mut written: Vec<(Value, String, Option<&str>)> =
+        base.into_iter().map(|(value, origin)| (value, origin, None)).collect();
     if let Some(path) = path {
         written.push((read_recipe(path)?, path.display().to_string(), None));
     }

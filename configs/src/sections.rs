@@ -488,8 +488,10 @@ impl Config {
             return Err(out_of_range("train.ext_len", t.ext_len, why));
         }
         self.model.check()?;
-        self.check_pretraining()?;
-        self.check_task()?;
+        match self.task.name.is_empty() {
+            true => self.check_pretraining()?,
+            false => self.check_task()?,
+        }
         let mem_len = self.model.mem_len();
         if self.eval.same_length && (self.eval.mem_len == 0 || self.eval.mem_len < 0 && mem_len == 0) {
             return Err(out_of_range("eval.same_length", true, "needs a memory of at least 1"));

@@ -30,6 +30,8 @@ pub struct TaskConfig {
     pub epochs: f64,
     /// Warm-up as a share of all steps; 0 for `schedule.warmup` as it stands.
     pub warmup_share: f64,
+    /// Take sizes and tokenizer of the model folder and none of its weights: what pre-training is compared with.
+    pub from_scratch: bool,
     /// What examples are trained with.
     pub loss: TaskLoss,
     /// Weight of the margin in the margin loss: α.
@@ -73,6 +75,7 @@ impl Default for TaskConfig {
             data: String::new(),
             epochs: 0.0,
             warmup_share: 0.0,
+            from_scratch: false,
             loss: TaskLoss::Standard,
             margin_weight: 10.0,
             margin: 0.2,
@@ -92,6 +95,20 @@ impl Default for TaskConfig {
             n_best: 5,
         }
     }
+}
+
+/// What fine-tuning takes for granted where neither a recipe nor an override says otherwise: the rows that tasks have in
+/// common in XLNet's table of fine-tuning (spec 6.3), and three passes with a tenth of warm-up.
+pub fn finetuning_defaults() -> serde_json::Value {
+    serde_json::json!({
+        "train": { "lanes": 32, "micro_batch": 8, "segment": 128 },
+        "optim": {
+            "kind": "adamw", "lr": 3e-5, "eps": 1e-6, "clip": 1.0, "no_decay": [".bias", "layer_norm", "LayerNorm"],
+        },
+        "schedule": { "kind": "linear" },
+        "task": { "epochs": 3.0, "warmup_share": 0.1 },
+        "checkpoint": { "every": 0, "keep": 2 },
+    })
 }
 
 impl Config {

@@ -4,6 +4,7 @@ mod commands;
 mod failure;
 mod folder;
 mod output;
+mod run_folder;
 mod session;
 
 use std::io::Write;
@@ -34,6 +35,8 @@ enum Command {
     Data(commands::data::DataArgs),
     /// Train a model: alone, or on many ranks under mpirun.
     Pretrain(commands::pretrain::PretrainArgs),
+    /// Fine-tune a model on a task, or on several, and answer with it.
+    Finetune(commands::finetune::FinetuneArgs),
     /// Train and evaluate many variants of a recipe, and compare them.
     Sweep(commands::sweep::SweepArgs),
     /// Measure the perplexity of a model on a corpus.
@@ -58,7 +61,7 @@ impl Command {
     /// Whether ranks share its work. The others would do the same on each rank, in each other's way.
     fn takes_ranks(&self) -> bool {
         match self {
-            Command::Pretrain(_) | Command::Bench(_) => true,
+            Command::Pretrain(_) | Command::Finetune(_) | Command::Bench(_) => true,
             Command::Eval(args) => args.takes_ranks(),
             _ => false,
         }
@@ -75,6 +78,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Tokenizer(args) => commands::tokenizer::run(args, out),
         Command::Data(args) => commands::data::run(args, out),
         Command::Pretrain(args) => commands::pretrain::run(args, json, comm, out),
+        Command::Finetune(args) => commands::finetune::run(args, json, comm, out),
         Command::Sweep(args) => commands::sweep::run(args, out),
         Command::Eval(args) => commands::eval::run(args, comm, out),
         Command::Generate(args) => commands::generate::run(args, json, out),

@@ -6,6 +6,7 @@ pub mod convert;
 pub mod data;
 mod dry_run;
 pub mod eval;
+pub mod finetune;
 pub mod generate;
 mod import_records;
 pub mod inspect;

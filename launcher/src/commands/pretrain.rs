@@ -1,6 +1,4 @@
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,15 +7,13 @@ use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder};
 use segue_dataloader::{Tokenizer, TokenizerKind};
 use segue_trainer::engine::{Event, Outcome, Sources, Started, StepReport, pretrain};
-use segue_trainer::report::{EventFile, MetricsFile};
 use serde_json::{Value, json};
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 
 use super::{at_least_one, dry_run};
 use crate::commands::eval::describe;
 use crate::failure::{Failure, PREEMPTED};
 use crate::output::{Output, Progress, Unit};
+use crate::run_folder::{Record, describe_start, lock, start_log};
 
 /// Arguments of `segue pretrain`.
 #[derive(Args)]
@@ -111,50 +107,6 @@ fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
     })
 }
 
-/// Sends structured events of this rank to `RUN/logs/rank-00000.jsonl`; `RUST_LOG` chooses which.
-fn start_log(run: &Path, rank: usize) -> Result<(), Failure> {
-    let path = run.join("logs").join(format!("rank-{rank:05}.jsonl"));
-    let open = || {
-        fs::create_dir_all(run.join("logs"))?;
-        File::options().create(true).append(true).open(&path)
-    };
-    let file = open().map_err(|e| cannot_write(&path, &e))?;
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(Mutex::new(file)).init();
-    Ok(())
-}
-
-/// The run folder is the first thing a job writes to: what is wrong with it shows here.
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
-        73,
-        format!("cannot write {}: {error}; choose a run.dir that can be written", path.display()),
-    )
-}
-
-/// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
-/// with the process, however it ends.
-pub(super) fn lock(run: &Path) -> Result<File, Failure> {
-    let path = run.join("lock");
-    let open = || {
-        fs::create_dir_all(run)?;
-        File::create(&path)
-    };
-    let file = open().map_err(|e| cannot_write(&path, &e))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            let message = format!(
-                "another job is training in {}; wait for it, or choose another run.dir",
-                run.display()
-            );
-            Err(Failure::new(73, message))
-        }
-        // A file system without locks: go on as everyone else does there.
-        Err(fs::TryLockError::Error(_)) => Ok(file),
-    }
-}
-
 /// Writes what happens to all places where people look. Errors of these files do not stop training; the
 /// first one is the command's failure at its end.
 struct Reporter<'a> {
@@ -163,8 +115,7 @@ struct Reporter<'a> {
     rank: usize,
     characters: bool,
     attempt: u64,
-    metrics: Option<MetricsFile>,
-    events: Option<EventFile>,
+    record: Option<Record>,
     bar: Option<Progress<'a>>,
     recent: Interval,
     problem: Option<Failure>,
@@ -189,8 +140,7 @@ impl<'a> Reporter<'a> {
             rank: comm.rank(),
             characters,
             attempt: 1,
-            metrics: None,
-            events: None,
+            record: None,
             bar: None,
             recent: Interval::default(),
             problem: None,
@@ -256,19 +206,7 @@ impl<'a> Reporter<'a> {
 
     fn started(&mut self, started: &Started) -> Result<(), Failure> {
         self.attempt = started.attempt;
-        for refused in &started.refused {
-            self.out.line(&format!("warning: passed over a checkpoint that does not verify: {refused}"));
-        }
-        if let Some(path) = &started.resumed {
-            self.out.line(&format!("going on from {}, attempt {}", path.display(), started.attempt));
-        }
-        if started.step >= started.steps {
-            self.out.line(&format!("all {} steps are done; nothing is left to train", started.steps));
-        }
-        self.out.line(&format!(
-            "{} parameters, {} targets a step, {} rank(s), from step {} to {}",
-            started.parameters, started.targets_per_step, started.world_size, started.step, started.steps
-        ));
+        describe_start(started, "targets", self.out);
         tracing::info!(
             rank = self.rank,
             step = started.step,
@@ -279,16 +217,7 @@ impl<'a> Reporter<'a> {
         if self.rank != 0 {
             return Ok(());
         }
-        let run = Path::new(&self.config.run.dir);
-        self.metrics = Some(MetricsFile::open(run, started.step)?);
-        if self.config.log.tensorboard {
-            self.events = Some(EventFile::create(&run.join("tensorboard"), started.step)?);
-        }
-        let record = format!("{:#}\n", self.config.to_json());
-        let (path, fresh) = (run.join("config.json"), run.join(".config.json.new"));
-        fs::write(&fresh, record)
-            .and_then(|()| fs::rename(&fresh, &path))
-            .map_err(|e| Failure::new(74, format!("cannot write {}: {e}", path.display())))?;
+        self.record = Some(Record::open(self.config, started.step)?);
         let bar = self.out.progress(started.steps, Unit::Steps, "train");
         bar.resume_at(started.step);
         self.bar = Some(bar);
@@ -341,11 +270,11 @@ impl<'a> Reporter<'a> {
     }
 
     fn row(&mut self, row: &Value) -> Result<(), Failure> {
-        Ok(self.metrics.as_mut().map_or(Ok(()), |file| file.append(row))?)
+        self.record.as_mut().map_or(Ok(()), |record| record.row(row))
     }
 
     fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<(), Failure> {
-        Ok(self.events.as_mut().map_or(Ok(()), |file| file.scalars(step, values))?)
+        self.record.as_mut().map_or(Ok(()), |record| record.scalars(step, values))
     }
 }
 

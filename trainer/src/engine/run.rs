@@ -10,6 +10,7 @@ use segue_collectives::consensus::any_rank;
 use segue_configs::{Config, DocumentEnd};
 use segue_dataloader::{LaneCursor, Prefetcher, Tokenizer};
 
+use super::agreement::{check_agreement, newest_checkpoint};
 use super::data::{Validation, micro_batches, open_lanes};
 use super::evaluate::Evaluation;
 use super::replicas::check_replicas;
@@ -305,45 +306,4 @@ fn gather_cursors(
         *lane = LaneCursor { epoch: c[0], sentence: c[1], offset: c[2], forget: c[3] != 0 };
     }
     Ok(())
-}
-
-/// Every rank must train the same thing on the same text.
-fn check_agreement(state: &TrainState, comm: &dyn Communicator) -> Result<(), TrainError> {
-    let own = [state.config_hash.as_bytes(), state.corpus.as_bytes()].concat();
-    let all = comm.all_gather(&own)?;
-    match all.iter().position(|other| *other != all[0]) {
-        Some(rank) => Err(TrainError::Layout(format!(
-            "rank {rank} has another configuration or corpus than rank 0; give every host the same files"
-        ))),
-        None => Ok(()),
-    }
-}
-
-/// Rank 0 looks for a checkpoint and tells the others, so that all take the same one.
-fn newest_checkpoint(
-    folder: &Path,
-    comm: &dyn Communicator,
-) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
-    let found = if comm.rank() == 0 { checkpoint::find_and_set_aside(folder) } else { Ok(None) };
-    // Byte 0: nothing, found, failed. Then the folder's name.
-    let message = match &found {
-        Ok(None) => vec![0],
-        Ok(Some((path, _))) => [&[1], path.as_os_str().as_encoded_bytes()].concat(),
-        Err(_) => vec![2],
-    };
-    let told = comm.all_gather(&message)?;
-    if comm.rank() == 0 {
-        return found;
-    }
-    match told[0].split_first() {
-        Some((1, path)) => {
-            let path = String::from_utf8_lossy(path).into_owned();
-            Ok(Some((PathBuf::from(path), Vec::new())))
-        }
-        Some((2, _)) => Err(TrainError::Damaged {
-            path: folder.into(),
-            what: "no checkpoint verifies; rank 0 says which and why".into(),
-        }),
-        _ => Ok(None),
-    }
 }

@@ -3,15 +3,21 @@
 
 mod answers;
 mod batch;
+mod card;
 mod competition;
 mod encoder;
 mod hub;
 mod mixture;
 mod model;
+mod run;
+mod scoring;
 
 pub use answers::{answers, averaged};
+pub use card::{Circumstances, model_card};
 pub use competition::Competition;
 pub use encoder::Encoder;
 pub use hub::{heads_of, hugging_face_config};
 pub use mixture::Mixture;
 pub use model::{HeadSpec, Scores, TaskModel};
+pub use run::{TaskEvent, TaskOutcome, chosen_by, evaluate_split, finetune, heads, resolve_schedule};
+pub use scoring::{Metric, SplitScores, decide, score};

@@ -9,9 +9,10 @@ use segue_trainer::report::{CellResult, IntervalChart, Summary};
 use serde_json::{Value, json};
 
 use self::job::{Job, Outcome};
-use super::{at_least_one, pretrain};
+use super::at_least_one;
 use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
 use crate::output::{Output, Unit};
+use crate::run_folder::lock;
 
 mod job;
 
@@ -47,7 +48,7 @@ pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
         return Ok(list(&sweep, &jobs, out));
     }
     let preemption = Preemption::install()?;
-    let _lock = pretrain::lock(&output)?;
+    let _lock = lock(&output)?;
     for folder in ["runs", "results", "logs"] {
         let path = output.join(folder);
         fs::create_dir_all(&path).map_err(|e| cannot_write(&path, &e))?;

@@ -1,0 +1,168 @@
+//! Fine-tuning: one run, several seeds, or the answers of models that are trained.
+
+mod predict;
+mod reporter;
+mod train;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use segue_collectives::Communicator;
+use segue_configs::Config;
+use segue_dataloader::Tokenizer;
+use segue_dataloader::tasks::{TaskData, Wanted};
+use segue_trainer::checkpoint::ModelFolder;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Arguments of `segue finetune`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue finetune --task sst2 --model runs/xlnet --data glue/SST-2 run.dir=runs/sst2\n  \
+    mpirun -n 4 segue finetune --task mnli --model models/xlnet-base --data glue/MNLI \\\n      \
+        --config configs/recipes/finetune-mnli.toml --seeds 1,2,3 run.dir=runs/mnli\n  \
+    segue finetune --task mnli,sst2,qnli,qqp --model models/xlnet-base --data glue run.dir=runs/big-four\n  \
+    segue finetune --predict --task rte --model runs/rte/seed-1 --model runs/rte/seed-2 --data glue/RTE \\\n      \
+        --output answers/rte\n\n\
+    Tasks and the files they are read from are listed in docs/reference.md. The same command goes on where a\n\
+    killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a checkpoint, with exit code 75.")]
+pub struct FinetuneArgs {
+    /// Task, or several separated by commas that share an encoder.
+    #[arg(long)]
+    task: Option<String>,
+    /// Model folder, checkpoint or run to begin with; with --predict the fine-tuned ones whose answers are averaged.
+    #[arg(long = "model", value_name = "DIR")]
+    models: Vec<PathBuf>,
+    /// Folder with the task's files; of several tasks, the folder with theirs.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Recipe: a TOML file.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Train once with each of these seeds, in RUN/seed-N, and compare.
+    #[arg(long, value_delimiter = ',', value_name = "N,..")]
+    seeds: Vec<u64>,
+    /// Take sizes and tokenizer of the model folder and none of its weights.
+    #[arg(long)]
+    from_scratch: bool,
+    /// Leave out lines and records that cannot be used, and count them, instead of failing.
+    #[arg(long)]
+    skip_bad: bool,
+    /// Print the merged configuration, with the origin of each value, and end.
+    #[arg(long)]
+    print_config: bool,
+    /// Answer and score with models that are trained, instead of training.
+    #[arg(long, requires = "output")]
+    predict: bool,
+    /// With --predict and one run: score each of its checkpoints.
+    #[arg(long, requires = "predict")]
+    all_checkpoints: bool,
+    /// With --predict: folder for answers and scores.
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// Values that win over the recipe's, by dotted name.
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+/// Trains, or answers.
+pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    let everywhere = |failure: Failure| Failure { on_all_ranks: true, ..failure };
+    let loaded = load(&args).map_err(everywhere)?;
+    if args.print_config {
+        if comm.rank() == 0 && !json {
+            print!("{}", loaded.render());
+        }
+        return Ok(loaded.config.to_json());
+    }
+    let config = loaded.config;
+    segue_trainer::libtorch::set_threads(config.train.threads);
+    segue_trainer::libtorch::keep_freed_memory();
+    match &args.output {
+        Some(output) if args.predict => predict::run(&args, config, output, comm, out),
+        _ => train::run(&args, config, comm, out),
+    }
+}
+
+/// Layers of the configuration: what fine-tuning takes for granted, or the run the model is from where it was
+/// fine-tuned; the model; recipe; arguments.
+fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
+    let Some(first) = args.models.first() else {
+        return Err(Failure::new(
+            78,
+            "--model is not given; name the model folder, checkpoint or run to begin with",
+        ));
+    };
+    let mut base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
+    if args.predict
+        && let Some((told, origin)) = told_by_run(first)
+    {
+        base.push((told, origin));
+    }
+    let folder = match args.predict {
+        true => segue_trainer::checkpoint::TaskFolder::open(first)?.folder,
+        false => ModelFolder::open(&best_of(first))?,
+    };
+    let mut model = folder.config.to_json();
+    model["model_type"] = json!(folder.config.model_type());
+    base.push((json!({ "model": model }), folder.path.join("config.json").display().to_string()));
+    let mut overrides = vec![format!("train.init_from={}", first.display())];
+    overrides.extend(args.task.iter().map(|task| format!("task.name={task}")));
+    overrides.extend(args.data.iter().map(|data| format!("task.data={}", data.display())));
+    overrides.extend(args.from_scratch.then(|| "task.from_scratch=true".to_string()));
+    overrides.extend(args.skip_bad.then(|| "task.skip_bad=true".to_string()));
+    overrides.extend(args.overrides.iter().cloned());
+    let loaded = segue_configs::load_over(base, args.config.as_deref(), &overrides)?;
+    for (key, value, option) in [
+        ("task.name", &loaded.config.task.name, "--task NAME"),
+        ("task.data", &loaded.config.task.data, "--data FOLDER"),
+    ] {
+        if value.is_empty() {
+            return Err(Failure::new(78, format!("{key} is not set; add {option}")));
+        }
+    }
+    Ok(loaded)
+}
+
+/// The best model of a run that was fine-tuned, else the folder itself.
+fn best_of(path: &std::path::Path) -> PathBuf {
+    let best = path.join(segue_trainer::checkpoint::BEST);
+    if best.join("config.json").is_file() { best } else { path.into() }
+}
+
+/// The configuration that a run folder was fine-tuned with, but for its own places and its model.
+fn told_by_run(path: &std::path::Path) -> Option<(Value, String)> {
+    let file = path.join("config.json");
+    let mut value: Value = serde_json::from_str(&std::fs::read_to_string(&file).ok()?).ok()?;
+    value["task"]["name"].as_str().filter(|name| !name.is_empty())?;
+    for section in ["run", "model"] {
+        value.as_object_mut()?.remove(section);
+    }
+    Some((value, file.display().to_string()))
+}
+
+/// Reads the tasks that the configuration names.
+fn open_tasks(
+    config: &Config,
+    tokenizer: &Tokenizer,
+    wanted: Wanted,
+    out: &Output,
+) -> Result<Vec<TaskData>, Failure> {
+    let mut tasks = Vec::new();
+    for name in config.task.name.split(',').map(str::trim) {
+        let mut own = config.clone();
+        own.task.name = name.into();
+        let data = TaskData::open(&own, tokenizer, wanted)?;
+        for split in data.train.iter().chain(&data.dev).chain(&data.test) {
+            out.line(&format!("{name}: {}: {} examples", split.name, split.examples.len()));
+            if split.skipped.count > 0 {
+                out.line(&format!("warning: {name}: {}: left out {}:", split.name, split.skipped.count));
+                split.skipped.first.iter().for_each(|what| out.line(&format!("  {what}")));
+            }
+        }
+        tasks.push(data);
+    }
+    Ok(tasks)
+}

@@ -1,0 +1,160 @@
+use std::path::{Path, PathBuf};
+
+use segue_collectives::Communicator;
+use segue_configs::Config;
+use segue_dataloader::tasks::{Kind, Split, TaskData, Wanted, write_predictions};
+use segue_trainer::checkpoint::{TaskFolder, list};
+use segue_trainer::tasks::{HeadSpec, SplitScores, TaskModel, answers, averaged, decide, score};
+use serde_json::{Value, json};
+
+use super::{FinetuneArgs, open_tasks};
+use crate::failure::{Failure, USAGE};
+use crate::folder::ResultFolder;
+use crate::output::{Output, Unit};
+
+/// Answers the task's splits with one model, with the mean of several, or with each checkpoint of a run.
+pub fn run(
+    args: &FinetuneArgs,
+    mut config: Config,
+    output: &Path,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Value, Failure> {
+    let folder = TaskFolder::open(&args.models[0])?;
+    let head = head_of(&folder, &config.task.name, &args.models[0])?;
+    config.task.labels = head.labels.clone();
+    let tokenizer = folder.folder.tokenizer()?;
+    let test = !args.all_checkpoints;
+    let tasks = open_tasks(&config, &tokenizer, Wanted { train: false, dev: true, test }, out)?;
+    let results = ResultFolder::create(output)?;
+    if args.all_checkpoints {
+        return every_checkpoint(&args.models, &tasks, &config, &results, comm, out);
+    }
+    let models = args.models.iter().map(|path| load(path, &config)).collect::<Result<Vec<_>, _>>()?;
+    let scores = answer_splits(&models, &tasks, &config, &results, comm, out)?;
+    if comm.rank() == 0 {
+        results.write("scores.json", &format!("{:#}\n", json!(scores)))?;
+    }
+    Ok(json!({ "output": output, "models": args.models, "scores": scores }))
+}
+
+fn load(path: &Path, config: &Config) -> Result<TaskModel, Failure> {
+    let folder = TaskFolder::open(path)?;
+    head_of(&folder, &config.task.name, path)?;
+    Ok(folder.load(&config.task)?)
+}
+
+/// The head for a task; a model of another task with one head answers with that, if its answers are of use: AX is
+/// answered by a model of MNLI.
+fn head_of<'a>(folder: &'a TaskFolder, task: &str, path: &Path) -> Result<&'a HeadSpec, Failure> {
+    let own = folder.heads.iter().find(|head| head.task == task);
+    let found = own.or_else(|| folder.heads.first().filter(|_| folder.heads.len() == 1));
+    found.ok_or_else(|| {
+        let known: Vec<&str> = folder.heads.iter().map(|head| head.task.as_str()).collect();
+        let message = format!("{} has heads for {}, none for {task}", path.display(), known.join(", "));
+        Failure::new(78, message)
+    })
+}
+
+/// Answers every split but the training one with the mean of `models`, writes the answers down and scores what can
+/// be scored. A collective call.
+pub fn answer_splits(
+    models: &[TaskModel],
+    tasks: &[TaskData],
+    config: &Config,
+    folder: &ResultFolder,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Vec<SplitScores>, Failure> {
+    let mut all = Vec::new();
+    for (number, data) in tasks.iter().enumerate() {
+        if models.len() > 1 && data.kind == Kind::Span {
+            return Err(Failure::new(USAGE, "spans of several models have no mean; give one --model"));
+        }
+        for split in data.dev.iter().chain(&data.test) {
+            let scores = answer_split(models, tasks, number, split, config, folder, comm, out)?;
+            if scores.count > 0 {
+                out.line(&told(&scores));
+                all.push(scores);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// One line about a split.
+pub fn told(scores: &SplitScores) -> String {
+    let metrics: Vec<String> =
+        scores.metrics.iter().map(|metric| format!("{} {:.4}", metric.name, metric.value)).collect();
+    format!("{} {}: {} answers: {}", scores.task, scores.split, scores.count, metrics.join(", "))
+}
+
+#[expect(clippy::too_many_arguments)]
+fn answer_split(
+    models: &[TaskModel],
+    tasks: &[TaskData],
+    number: usize,
+    split: &Split,
+    config: &Config,
+    folder: &ResultFolder,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<SplitScores, Failure> {
+    let data = &tasks[number];
+    let bar =
+        out.progress(split.examples.len() as u64, Unit::Steps, &format!("{} {}", data.name, split.name));
+    let mut of_models = Vec::new();
+    for model in models {
+        let head = model.heads().iter().position(|head| head.task == data.name).unwrap_or(0);
+        let group = config.train.micro_batch;
+        of_models.push(answers(model, head, &split.examples, group, comm, |done, all| {
+            bar.set_of(done.min(all), all)
+        })?);
+    }
+    drop(bar);
+    let Some(scores) = averaged(&of_models) else {
+        return Err(Failure::new(78, "the models answer in different shapes: their heads have other labels"));
+    };
+    let decided = decide(data, split, &scores, &config.task);
+    if comm.rank() == 0 {
+        let plain = format!("{}-{}.tsv", data.name, split.name);
+        let name = split.submission.clone().unwrap_or(plain);
+        write_predictions(split, &data.labels, &decided, &folder.path().join(name))?;
+    }
+    Ok(score(data, split, &decided))
+}
+
+/// Scores each checkpoint of a run.
+fn every_checkpoint(
+    models: &[PathBuf],
+    tasks: &[TaskData],
+    config: &Config,
+    results: &ResultFolder,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Value, Failure> {
+    let [run] = models else {
+        return Err(Failure::new(USAGE, "--all-checkpoints looks at one run; give one --model"));
+    };
+    let mut table = Vec::new();
+    for (step, path) in list(&run.join("checkpoints"))? {
+        let model = load(&path, config)?;
+        out.line(&format!("step {step}:"));
+        let folder = ResultFolder::create(&results.path().join(format!("step-{step:08}")))?;
+        let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;
+        let value = segue_trainer::tasks::chosen_by(&scores, &config.task.metric);
+        table.push((value, json!({ "step": step, "value": value, "scores": scores })));
+    }
+    let Some((_, best)) = table.iter().max_by(|a, b| a.0.total_cmp(&b.0)) else {
+        return Err(Failure::new(66, format!("{} has no checkpoints", run.display())));
+    };
+    out.line(&format!("the best is step {}", best["step"]));
+    let result = json!({
+        "run": run, "best_step": best["step"],
+        "checkpoints": table.iter().map(|(_, row)| row).collect::<Vec<_>>(),
+    });
+    if comm.rank() == 0 {
+        results.write("scores.json", &format!("{result:#}\n"))?;
+    }
+    Ok(result)
+}

@@ -1,0 +1,197 @@
+use std::path::Path;
+
+use segue_cluster::Preemption;
+use segue_collectives::Communicator;
+use segue_configs::Config;
+use segue_dataloader::Tokenizer;
+use segue_dataloader::tasks::{TaskData, Wanted};
+use segue_trainer::checkpoint::{BEST, ModelFolder, TaskFolder};
+use segue_trainer::report::Interval;
+use segue_trainer::tasks::{Circumstances, SplitScores, TaskOutcome, finetune, resolve_schedule};
+use serde_json::{Value, json};
+
+use super::predict::answer_splits;
+use super::reporter::TaskReporter;
+use super::{FinetuneArgs, best_of, open_tasks};
+use crate::failure::{Failure, PREEMPTED};
+use crate::folder::ResultFolder;
+use crate::output::Output;
+use crate::run_folder::{lock, start_log};
+
+/// Trains with one seed or with several.
+pub fn run(
+    args: &FinetuneArgs,
+    mut config: Config,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Value, Failure> {
+    if config.run.dir.is_empty() {
+        let message = "run.dir is not set; add run.dir=FOLDER to the command or the recipe";
+        return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
+    }
+    let tokenizer = ModelFolder::open(&best_of(Path::new(&config.train.init_from)))?.tokenizer()?;
+    config.model.fit_vocabulary(tokenizer.vocab_size(), None)?;
+    let preemption = Preemption::install()?;
+    let base = config.run.dir.clone();
+    let _lock = if comm.rank() == 0 { Some(lock(Path::new(&base))?) } else { None };
+    start_log(Path::new(&base), comm.rank())?;
+    let tasks = open_tasks(&config, &tokenizer, Wanted { train: true, dev: true, test: true }, out)?;
+    let examples =
+        tasks.iter().filter_map(|data| data.train.as_ref()).map(|split| split.examples.len()).sum();
+    resolve_schedule(&mut config, examples);
+    let job = Job { tasks: &tasks, tokenizer: &tokenizer, comm, out, stop: &|| preemption.requested() };
+    if args.seeds.is_empty() {
+        return job.train(&config).map(|run| run.json());
+    }
+    let mut runs = Vec::new();
+    for &seed in &args.seeds {
+        config.train.seed = seed;
+        config.run.dir = Path::new(&base).join(format!("seed-{seed}")).display().to_string();
+        out.line(&format!("seed {seed}:"));
+        let run = job.train(&config)?;
+        let preempted = run.outcome.preempted;
+        runs.push((seed, run));
+        if preempted {
+            break;
+        }
+    }
+    compare(&base, &runs, comm, out)
+}
+
+/// What all seeds share.
+struct Job<'a> {
+    tasks: &'a [TaskData],
+    tokenizer: &'a Tokenizer,
+    comm: &'a dyn Communicator,
+    out: &'a Output,
+    stop: &'a dyn Fn() -> bool,
+}
+
+/// One training and what came of it.
+struct Trained {
+    run: String,
+    outcome: TaskOutcome,
+    scores: Vec<SplitScores>,
+}
+
+impl Trained {
+    fn json(&self) -> Value {
+        let TaskOutcome { step, loss, best, preempted, stopped_early } = &self.outcome;
+        json!({
+            "run": self.run, "step": step, "loss": loss, "preempted": preempted, "stopped_early": stopped_early,
+            "best_step": best.map(|(step, _)| step), "best": best.map(|(_, value)| value),
+            "scores": self.scores,
+            "exit_code": if *preempted { PREEMPTED } else { 0 },
+        })
+    }
+}
+
+impl Job<'_> {
+    /// Trains with one seed, then answers every split that is not trained on with the best model.
+    fn train(&self, config: &Config) -> Result<Trained, Failure> {
+        let run = Path::new(&config.run.dir);
+        let circumstances = Circumstances {
+            command: std::env::args().collect::<Vec<_>>().join(" "),
+            hardware: format!(
+                "{} rank(s), {} thread(s) each, CPU",
+                self.comm.world_size(),
+                config.train.threads
+            ),
+        };
+        let mut reporter = TaskReporter::new(config, self.tasks, self.comm.rank(), self.out);
+        let outcome = finetune(
+            config,
+            self.tasks,
+            self.tokenizer,
+            &circumstances,
+            self.comm,
+            self.stop,
+            &mut |event| {
+                reporter.report(event);
+            },
+        );
+        let problem = reporter.finish();
+        let outcome = outcome?;
+        if let Some(problem) = problem {
+            return Err(problem);
+        }
+        let mut trained = Trained { run: config.run.dir.clone(), outcome, scores: Vec::new() };
+        if trained.outcome.preempted {
+            let step = trained.outcome.step;
+            self.out
+                .line(&format!("stopped after step {step} with a checkpoint; run the same command to go on"));
+            return Ok(trained);
+        }
+        let best = run.join(BEST);
+        let model = TaskFolder::open(if best.is_dir() { &best } else { run })?.load(&config.task)?;
+        let folder = ResultFolder::create(&run.join("predictions"))?;
+        trained.scores = answer_splits(&[model], self.tasks, config, &folder, self.comm, self.out)?;
+        if self.comm.rank() == 0 {
+            folder.write("scores.json", &format!("{:#}\n", json!(trained.scores)))?;
+        }
+        warn_of_collapse(&trained.scores, self.out);
+        self.out.line(&format!(
+            "step {} is the best; everything is in {}",
+            best_step(&trained),
+            run.display()
+        ));
+        Ok(trained)
+    }
+}
+
+fn best_step(trained: &Trained) -> u64 {
+    trained.outcome.best.map_or(trained.outcome.step, |(step, _)| step)
+}
+
+/// People have lost days to runs that ended at chance and said nothing.
+fn warn_of_collapse(scores: &[SplitScores], out: &Output) {
+    for split in scores {
+        if let Some(what) = &split.collapsed {
+            out.line(&format!(
+                "warning: {} {}: {what}: the run has collapsed to chance. Lower optim.lr (half of it, then a quarter), \
+                 lengthen task.warmup_share, train on more epochs where there are few examples, or try other seeds \
+                 (--seeds 1,2,3)",
+                split.task, split.split
+            ));
+        }
+    }
+}
+
+/// Median, best and interval over seeds of every metric, in `summary.json` and as a table.
+fn compare(
+    base: &str,
+    runs: &[(u64, Trained)],
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Value, Failure> {
+    let preempted = runs.iter().any(|(_, run)| run.outcome.preempted);
+    let done: Vec<&(u64, Trained)> = runs.iter().filter(|(_, run)| !run.outcome.preempted).collect();
+    let mut rows = Vec::new();
+    for (split_number, split) in done.first().map_or(&[][..], |(_, run)| &run.scores).iter().enumerate() {
+        for metric in &split.metrics {
+            let of = |run: &Trained| run.scores[split_number].metric(&metric.name);
+            let values: Vec<f64> = done.iter().filter_map(|(_, run)| of(run)).collect();
+            let Some(interval) = Interval::of(&values) else { continue };
+            let best = done
+                .iter()
+                .max_by(|a, b| of(&a.1).unwrap_or(f64::MIN).total_cmp(&of(&b.1).unwrap_or(f64::MIN)));
+            let best = best.map(|(seed, run)| (*seed, of(run)));
+            let name = format!("{} {} {}", split.task, split.split, metric.name);
+            out.line(&format!("{name}: median {}", interval.text_with_median()));
+            rows.push(json!({
+                "task": split.task, "split": split.split, "metric": metric.name, "values": values,
+                "median": interval.median, "mean": interval.mean, "half_width": interval.half_width,
+                "best_seed": best.map(|(seed, _)| seed), "best": best.and_then(|(_, value)| value),
+            }));
+        }
+    }
+    let result = json!({
+        "run": base, "seeds": runs.iter().map(|(seed, _)| seed).collect::<Vec<_>>(), "metrics": rows,
+        "runs": runs.iter().map(|(_, run)| run.json()).collect::<Vec<_>>(),
+        "exit_code": if preempted { PREEMPTED } else { 0 },
+    });
+    if comm.rank() == 0 && !preempted {
+        ResultFolder::create(Path::new(base))?.write("summary.json", &format!("{result:#}\n"))?;
+    }
+    Ok(result)
+}

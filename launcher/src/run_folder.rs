@@ -1,0 +1,110 @@
+//! The folder of a run: its lock, its logs, and what is recorded of training.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Mutex;
+
+use segue_configs::Config;
+use segue_trainer::engine::Started;
+use segue_trainer::report::{EventFile, MetricsFile};
+use serde_json::Value;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Sends structured events of this rank to `RUN/logs/rank-00000.jsonl`; `RUST_LOG` chooses which.
+pub fn start_log(run: &Path, rank: usize) -> Result<(), Failure> {
+    let path = run.join("logs").join(format!("rank-{rank:05}.jsonl"));
+    let open = || {
+        fs::create_dir_all(run.join("logs"))?;
+        File::options().create(true).append(true).open(&path)
+    };
+    let file = open().map_err(|e| cannot_write(&path, &e))?;
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
+    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(Mutex::new(file)).init();
+    Ok(())
+}
+
+/// The run folder is the first thing a job writes to: what is wrong with it shows here.
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(
+        73,
+        format!("cannot write {}: {error}; choose a run.dir that can be written", path.display()),
+    )
+}
+
+/// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
+/// with the process, however it ends.
+pub fn lock(run: &Path) -> Result<File, Failure> {
+    let path = run.join("lock");
+    let open = || {
+        fs::create_dir_all(run)?;
+        File::create(&path)
+    };
+    let file = open().map_err(|e| cannot_write(&path, &e))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => {
+            let message = format!(
+                "another job is training in {}; wait for it, or choose another run.dir",
+                run.display()
+            );
+            Err(Failure::new(73, message))
+        }
+        // A file system without locks: go on as everyone else does there.
+        Err(fs::TryLockError::Error(_)) => Ok(file),
+    }
+}
+
+/// `metrics.jsonl`, TensorBoard events and `config.json` of a run.
+pub struct Record {
+    metrics: MetricsFile,
+    events: Option<EventFile>,
+}
+
+impl Record {
+    /// Opens the files of a run that goes on after `step`, and writes its configuration down.
+    pub fn open(config: &Config, step: u64) -> Result<Self, Failure> {
+        let run = Path::new(&config.run.dir);
+        let metrics = MetricsFile::open(run, step)?;
+        let events = match config.log.tensorboard {
+            true => Some(EventFile::create(&run.join("tensorboard"), step)?),
+            false => None,
+        };
+        let record = format!("{:#}\n", config.to_json());
+        let (path, fresh) = (run.join("config.json"), run.join(".config.json.new"));
+        fs::write(&fresh, record)
+            .and_then(|()| fs::rename(&fresh, &path))
+            .map_err(|e| Failure::new(74, format!("cannot write {}: {e}", path.display())))?;
+        Ok(Self { metrics, events })
+    }
+
+    /// Adds a row to `metrics.jsonl`.
+    pub fn row(&mut self, row: &Value) -> Result<(), Failure> {
+        Ok(self.metrics.append(row)?)
+    }
+
+    /// Adds values to TensorBoard.
+    pub fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<(), Failure> {
+        Ok(self.events.as_mut().map_or(Ok(()), |file| file.scalars(step, values))?)
+    }
+}
+
+/// Says where a run stands before its first step; `unit` is what a step consists of.
+pub fn describe_start(started: &Started, unit: &str, out: &Output) {
+    for refused in &started.refused {
+        out.line(&format!("warning: passed over a checkpoint that does not verify: {refused}"));
+    }
+    if let Some(path) = &started.resumed {
+        out.line(&format!("going on from {}, attempt {}", path.display(), started.attempt));
+    }
+    if started.step >= started.steps {
+        out.line(&format!("all {} steps are done; nothing is left to train", started.steps));
+    }
+    out.line(&format!(
+        "{} parameters, {} {unit} a step, {} rank(s), from step {} to {}",
+        started.parameters, started.targets_per_step, started.world_size, started.step, started.steps
+    ));
+}

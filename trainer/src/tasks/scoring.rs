@@ -1,0 +1,193 @@
+//! From a model's answers to decisions, and from decisions to metrics.
+
+use segue_configs::{TaskConfig, TaskLoss};
+use segue_dataloader::tasks::{Answer, Kind, Records, Row, Split, TaggedSentence, Target, TaskData};
+use serde::Serialize;
+
+use super::model::Scores;
+use crate::metrics::{
+    accuracy, binary_scores, entity_scores, macro_f1, matthews_correlation, pearson, spearman,
+};
+
+/// How good the answers to one split are.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SplitScores {
+    /// The task.
+    pub task: String,
+    /// The split.
+    pub split: String,
+    /// Answers that could be compared with what is right.
+    pub count: usize,
+    /// Metrics by name, the task's own first.
+    pub metrics: Vec<Metric>,
+    /// What speaks for answers that have nothing to do with the examples, where something does.
+    pub collapsed: Option<String>,
+}
+
+/// One metric; those of the field are told as shares of one, or correlations.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Metric {
+    /// Its name.
+    pub name: String,
+    /// Its value; NaN where it is not defined.
+    pub value: f64,
+}
+
+impl SplitScores {
+    /// The metric of that name, or the first where it is empty.
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        let found = self.metrics.iter().find(|metric| name.is_empty() || metric.name == name);
+        found.map(|metric| metric.value)
+    }
+}
+
+fn metric(name: &str, value: f64) -> Metric {
+    Metric { name: name.into(), value }
+}
+
+/// What is answered to each record of a split, in the records' order.
+pub fn decide(data: &TaskData, split: &Split, scores: &[Scores], task: &TaskConfig) -> Vec<Answer> {
+    match &split.records {
+        Records::Rows(rows) => {
+            rows.iter().map(|row| decide_row(data.kind, row, &scores[row.example as usize], task)).collect()
+        }
+        Records::Sentences(sentences) => {
+            let labels = data.labels.len();
+            let outside = data.labels.iter().position(|label| label == "O").unwrap_or(0) as u32;
+            let of = |(sentence, scores): (&TaggedSentence, &Scores)| {
+                let tag = |place: &Option<u32>| match place {
+                    Some(place) => argmax(&scores[*place as usize * labels..][..labels]),
+                    None => outside,
+                };
+                Answer::Tags(sentence.positions.iter().map(tag).collect())
+            };
+            sentences.iter().zip(scores).map(of).collect()
+        }
+    }
+}
+
+fn decide_row(kind: Kind, row: &Row, scores: &[f32], task: &TaskConfig) -> Answer {
+    match kind {
+        Kind::Regression => Answer::Number(f64::from(scores[0])),
+        // Rows that compete are classes of their own: the best of them is right.
+        Kind::Choice if task.loss != TaskLoss::Standard => {
+            let own = scores[row.sequence as usize];
+            let best = if scores.len() == 1 { own > 0.0 } else { argmax(scores) == row.sequence };
+            Answer::Class(u32::from(best))
+        }
+        Kind::Choice => Answer::Option(argmax(scores)),
+        _ => Answer::Class(argmax(scores)),
+    }
+}
+
+/// The first of the largest.
+fn argmax(scores: &[f32]) -> u32 {
+    let better = |best: usize, i: usize| if scores[i] > scores[best] { i } else { best };
+    (0..scores.len()).reduce(better).unwrap_or(0) as u32
+}
+
+/// Compares answers with what is right. Records that nobody knows the answer to are left out.
+pub fn score(data: &TaskData, split: &Split, answers: &[Answer]) -> SplitScores {
+    let (count, metrics, collapsed) = match &split.records {
+        Records::Rows(rows) if data.kind == Kind::Regression => score_numbers(rows, answers),
+        Records::Rows(rows) => score_classes(data, rows, answers),
+        Records::Sentences(sentences) => score_tags(&data.labels, sentences, answers),
+    };
+    SplitScores { task: data.name.clone(), split: split.name.clone(), count, metrics, collapsed }
+}
+
+type Judged = (usize, Vec<Metric>, Option<String>);
+
+fn score_numbers(rows: &[Row], answers: &[Answer]) -> Judged {
+    let pairs = rows.iter().zip(answers).filter_map(|(row, answer)| match (&row.gold, answer) {
+        (Target::Number(gold), Answer::Number(found)) => Some((*gold, *found)),
+        _ => None,
+    });
+    let (gold, found): (Vec<f64>, Vec<f64>) = pairs.unzip();
+    let mean_square = gold.iter().zip(&found).map(|(a, b)| (a - b).powi(2)).sum::<f64>() / gold.len() as f64;
+    let (lowest, highest) =
+        found.iter().fold((f64::MAX, f64::MIN), |(low, high), x| (low.min(*x), high.max(*x)));
+    let spread = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        (values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+    };
+    let flat = gold.len() > 1 && spread(&found) < COLLAPSED_SPREAD * spread(&gold);
+    let collapsed = flat.then(|| format!("all answers lie between {lowest:.3} and {highest:.3}"));
+    let metrics = vec![
+        metric("pearson", pearson(&gold, &found)),
+        metric("spearman", spearman(&gold, &found)),
+        metric("mean_squared_error", mean_square),
+    ];
+    (gold.len(), metrics, collapsed)
+}
+
+/// Numbers that spread less than this share of what they should are one number.
+const COLLAPSED_SPREAD: f64 = 0.01;
+
+fn score_classes(data: &TaskData, rows: &[Row], answers: &[Answer]) -> Judged {
+    let judged = || {
+        rows.iter().zip(answers).filter_map(|(row, answer)| match (&row.gold, answer) {
+            (Target::Class(gold), Answer::Class(found)) | (Target::Option(gold), Answer::Option(found)) => {
+                Some((row, *gold, *found))
+            }
+            _ => None,
+        })
+    };
+    let gold: Vec<u32> = judged().map(|(_, gold, _)| gold).collect();
+    let found: Vec<u32> = judged().map(|(.., found)| found).collect();
+    let exact = accuracy(&gold, &found);
+    let f1 = || binary_scores(&gold, &found, 1).f1;
+    let mut metrics = match data.name.as_str() {
+        "cola" => vec![metric("matthews", matthews_correlation(&gold, &found)), metric("accuracy", exact)],
+        "mrpc" | "qqp" => vec![metric("f1", f1()), metric("accuracy", exact)],
+        "ax" => vec![metric("matthews", matthews_correlation(&gold, &found)), metric("accuracy", exact)],
+        _ if data.kind == Kind::Classification && data.labels.len() > 2 => {
+            vec![metric("accuracy", exact), metric("macro_f1", macro_f1(&gold, &found))]
+        }
+        _ => vec![metric("accuracy", exact)],
+    };
+    let mut groups: Vec<&str> = judged().filter_map(|(row, ..)| row.group.as_deref()).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    for group in groups {
+        let of = judged().filter(|(row, ..)| row.group.as_deref() == Some(group));
+        let (gold, found): (Vec<u32>, Vec<u32>) = of.map(|(_, gold, found)| (gold, found)).unzip();
+        metrics.push(metric(&format!("accuracy_{group}"), accuracy(&gold, &found)));
+    }
+    (gold.len(), metrics, same_class(data, &gold, &found))
+}
+
+/// Says so where every answer is one class though there are others. Of options that would be chance.
+fn same_class(data: &TaskData, gold: &[u32], found: &[u32]) -> Option<String> {
+    let first = *found.first()?;
+    let varied = gold.iter().any(|class| *class != gold[0]);
+    let alike = found.len() > 1 && found.iter().all(|class| *class == first);
+    let name = data.labels.get(first as usize).cloned().unwrap_or_else(|| format!("option {first}"));
+    (varied && alike).then(|| format!("every answer is `{name}`"))
+}
+
+fn score_tags(labels: &[String], sentences: &[TaggedSentence], answers: &[Answer]) -> Judged {
+    let name = |tag: &u32| labels.get(*tag as usize).map_or("O", String::as_str);
+    let known = sentences.iter().zip(answers).filter_map(|(sentence, answer)| match answer {
+        Answer::Tags(tags) if sentence.gold.len() == tags.len() => Some((&sentence.gold, tags)),
+        _ => None,
+    });
+    let (gold, found): (Vec<_>, Vec<_>) = known.unzip();
+    let flat = |tags: &[&Vec<u32>]| tags.iter().flat_map(|tags| tags.iter().copied()).collect::<Vec<u32>>();
+    let (flat_gold, flat_found) = (flat(&gold), flat(&found));
+    let named = |tags: &[&Vec<u32>]| {
+        tags.iter().map(|tags| tags.iter().map(name).collect()).collect::<Vec<Vec<&str>>>()
+    };
+    let mut metrics = Vec::new();
+    // Labels that are no chunks, as parts of speech, have their accuracy alone.
+    if let Ok(scores) = entity_scores(&named(&gold), &named(&found)) {
+        metrics.push(metric("f1", scores.scores.f1));
+        metrics.push(metric("precision", scores.scores.precision));
+        metrics.push(metric("recall", scores.scores.recall));
+    }
+    metrics.push(metric("accuracy", accuracy(&flat_gold, &flat_found)));
+    let varied = flat_gold.iter().any(|tag| *tag != flat_gold[0]);
+    let alike = flat_found.iter().all(|tag| *tag == flat_found[0]);
+    let collapsed = (varied && alike).then(|| format!("every word is `{}`", name(&flat_found[0])));
+    (flat_gold.len(), metrics, collapsed)
+}
