@@ -55,6 +55,26 @@ pub enum DataError {
         /// What is wrong and what to do.
         why: String,
     },
+    /// A line of a task's file that cannot be used.
+    #[error("{path}, line {line}: {why}")]
+    BadLine {
+        /// The file.
+        path: PathBuf,
+        /// Number of the line, from 1; where a record has several, that of its first.
+        line: u64,
+        /// What is wrong and what to do.
+        why: String,
+    },
+    /// A record of a task's file that cannot be used.
+    #[error("{path}, {record}: {why}")]
+    BadRecord {
+        /// The file.
+        path: PathBuf,
+        /// Which record: its number from 1, or what the file calls it.
+        record: String,
+        /// What is wrong and what to do.
+        why: String,
+    },
     /// There is nothing to build from.
     #[error("no text to build from: {why}")]
     EmptyInput {
@@ -168,6 +188,8 @@ impl DataError {
             DataError::Usage(_) => 64,
             DataError::NotUtf8 { .. }
             | DataError::BadInput { .. }
+            | DataError::BadLine { .. }
+            | DataError::BadRecord { .. }
             | DataError::EmptyInput { .. }
             | DataError::BadShard { .. }
             | DataError::BadCorpus { .. }
@@ -197,6 +219,14 @@ impl DataError {
 
     pub(crate) fn write(path: &Path, source: std::io::Error) -> Self {
         DataError::Write { path: path.into(), source }
+    }
+
+    pub(crate) fn line(path: &Path, line: u64, why: impl Into<String>) -> Self {
+        DataError::BadLine { path: path.into(), line, why: why.into() }
+    }
+
+    pub(crate) fn record(path: &Path, record: impl Into<String>, why: impl Into<String>) -> Self {
+        DataError::BadRecord { path: path.into(), record: record.into(), why: why.into() }
     }
 
     pub(crate) fn shard(path: &Path, why: impl Into<String>) -> Self {

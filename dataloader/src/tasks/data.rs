@@ -18,7 +18,8 @@ pub struct TaskData {
     pub name: String,
     /// What its answers are.
     pub kind: Kind,
-    /// Names of its labels; empty where answers are numbers, options or spans.
+    /// Names of its labels; empty where answers are numbers, options or spans. Where rows compete
+    /// (`task.loss`), the kind is [`Kind::Choice`] and the labels are those that each row gets.
     pub labels: Vec<String>,
     /// What is learnt from.
     pub train: Option<Split>,
@@ -74,7 +75,7 @@ pub struct Row {
 pub struct TaggedSentence {
     /// Its words.
     pub words: Vec<String>,
-    /// Number of each word's label.
+    /// Number of each word's label; empty where labels are not told.
     pub gold: Vec<u32>,
     /// Where each word begins in the sequence; none for words that did not fit.
     pub positions: Vec<Option<u32>>,
@@ -100,4 +101,6 @@ pub struct Skipped {
     pub count: u64,
     /// The first few: file, line and what is wrong.
     pub first: Vec<String>,
+    /// What else is to be known of the split, in words: rows without a competitor, words that did not fit.
+    pub notes: Vec<String>,
 }

@@ -3,12 +3,30 @@
 //!
 //! [`TaskData::open`] reads a task by its name. Nothing here knows tensors.
 
+mod choice;
+mod columns;
+mod csv;
 mod data;
+mod dream;
 mod example;
+mod glue;
+mod labels;
+mod open;
 mod order;
+mod predictions;
+mod questions;
+mod race;
+mod ranking;
+mod reviews;
+mod rows;
+mod sieve;
+mod table;
 mod template;
+mod text;
 
 pub use data::{Answer, Records, Row, Skipped, Split, TaggedSentence, TaskData, Wanted};
 pub use example::{Example, Kind, Sequence, Target};
 pub use order::ExampleOrder;
+pub use predictions::write_predictions;
+pub use ranking::rank_answers;
 pub use template::Template;

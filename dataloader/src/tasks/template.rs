@@ -53,6 +53,15 @@ impl Template {
         let segments = [vec![FIRST; a_len + 1], vec![SECOND; b_len + 1], vec![CLS]].concat();
         Sequence { ids, segments, outside: Vec::new() }
     }
+
+    /// `passage <sep> option <sep> <cls>`, where the option has its question before it. Of the option the last
+    /// `max_option` tokens are kept, and the passage is cut off at its end, as XLNet's reference does for RACE.
+    pub fn option(&self, passage: &[u32], option: &[u32], max_option: usize) -> Sequence {
+        let room = self.longest - 3;
+        let option = &option[option.len() - option.len().min(max_option).min(room)..];
+        let passage = &passage[..passage.len().min(room - option.len())];
+        self.pair(passage, option)
+    }
 }
 
 #[cfg(test)]
@@ -67,6 +76,16 @@ mod tests {
         assert_eq!((single.ids, single.segments), (vec![10, 11, 4, 3], vec![0, 0, 0, 2]));
         let pair = TEMPLATE.pair(&[10], &[20, 21]);
         assert_eq!((pair.ids, pair.segments), (vec![10, 4, 20, 21, 4, 3], vec![0, 0, 1, 1, 1, 2]));
+    }
+
+    #[test]
+    fn x24_the_passage_gives_way_to_the_end_of_the_option() {
+        let (passage, option): (Vec<u32>, Vec<u32>) = ((10..30).collect(), (50..60).collect());
+        let sequence = TEMPLATE.option(&passage, &option, 4);
+        assert_eq!(sequence.ids, [10, 11, 4, 56, 57, 58, 59, 4, 3]);
+        assert_eq!(sequence.segments, [0, 0, 0, 1, 1, 1, 1, 1, 2]);
+        assert_eq!(TEMPLATE.option(&passage, &option, 128).ids, [4, 54, 55, 56, 57, 58, 59, 4, 3]);
+        assert_eq!(TEMPLATE.option(&[10], &[50], 128).ids, [10, 4, 50, 4, 3]);
     }
 
     #[test]

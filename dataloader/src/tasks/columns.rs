@@ -1,0 +1,232 @@
+use std::collections::BTreeSet;
+
+use segue_configs::TaskConfig;
+
+use super::labels::Labels;
+use super::table::Table;
+use crate::DataError;
+
+/// Names, in lower case, under which a header has the label and the text; the first that is there counts.
+const LABEL_NAMES: &[&str] = &[
+    "label",
+    "labels",
+    "class",
+    "category",
+    "sentiment",
+    "target",
+    "score",
+    "rating",
+    "stars",
+    "gold_label",
+    "class index",
+];
+const TEXT_NAMES: &[&str] =
+    &["text", "sentence", "sentence1", "review", "content", "description", "body", "question", "premise"];
+
+/// Where a table of texts and labels has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Columns {
+    /// Columns of the text, joined by spaces.
+    pub(super) text: Vec<usize>,
+    pub(super) second: Option<usize>,
+    /// None in files that do not tell labels.
+    pub(super) label: Option<usize>,
+}
+
+/// How columns are found where nothing names them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Finding<'a> {
+    pub(super) task: &'a TaskConfig,
+    /// Labels that are known beforehand.
+    pub(super) labels: Option<&'a Labels>,
+    /// Whether labels are numbers.
+    pub(super) numbers: bool,
+    /// Whether all other columns are the text, as in files with a title and a body.
+    pub(super) all_text: bool,
+}
+
+/// Whether the first line of a file names its columns: a cell of it is a name that a key of `[task]` asks for, or one
+/// that columns of texts and labels usually have.
+pub(super) fn is_header(task: &TaskConfig, cells: &[String]) -> bool {
+    let asked =
+        |cell: &String| [&task.text, &task.second_text, &task.label].into_iter().any(|key| key == cell);
+    cells.iter().filter(|cell| !cell.is_empty()).any(|cell| {
+        let lower = cell.trim().to_lowercase();
+        let usual = LABEL_NAMES.contains(&lower.as_str()) || TEXT_NAMES.contains(&lower.as_str());
+        usual || (asked(cell) && cell.parse::<usize>().is_err())
+    })
+}
+
+impl Columns {
+    /// The columns of the table that others are read like.
+    pub(super) fn find(table: &Table, finding: &Finding<'_>) -> Result<Columns, DataError> {
+        let task = finding.task;
+        let named = |key: &str, value: &str| match value {
+            "" => Ok(None),
+            value => place(table, key, value).map(Some),
+        };
+        let second = named("task.second_text", &task.second_text)?;
+        let text = named("task.text", &task.text)?;
+        let taken: Vec<usize> = text.into_iter().chain(second).collect();
+        let label = match named("task.label", &task.label)? {
+            Some(place) => place,
+            None => usual(table, LABEL_NAMES)
+                .or_else(|| label_by_content(table, finding, &taken))
+                .ok_or_else(|| {
+                    table.bad(table.rows[0].line, "there is no column for the label: name it in task.label")
+                })?,
+        };
+        let free: Vec<usize> =
+            (0..table.width).filter(|place| *place != label && Some(*place) != second).collect();
+        let text = match text {
+            Some(place) => vec![place],
+            None if finding.all_text => free,
+            None => usual(table, TEXT_NAMES)
+                .filter(|place| free.contains(place))
+                .or_else(|| longest(table, &free))
+                .into_iter()
+                .collect(),
+        };
+        if text.is_empty() {
+            return Err(
+                table.bad(table.rows[0].line, "there is no column for the text: name it in task.text")
+            );
+        }
+        Ok(Columns { text, second, label: Some(label) })
+    }
+
+    /// The same columns in another table of the task; in one that lacks the label's only, without it.
+    pub(super) fn in_table(&self, like: &Table, table: &Table) -> Result<Columns, DataError> {
+        if let (Some(names), Some(header)) = (&like.header, &table.header) {
+            let find = |place: usize| {
+                header.iter().position(|name| *name == names[place]).ok_or_else(|| {
+                    let why =
+                        format!("the header has no `{}`, which {} has", names[place], like.path.display());
+                    table.bad(1, why)
+                })
+            };
+            return Ok(Columns {
+                text: self.text.iter().map(|place| find(*place)).collect::<Result<_, _>>()?,
+                second: self.second.map(find).transpose()?,
+                label: self.label.and_then(|place| find(place).ok()),
+            });
+        }
+        if table.width == like.width {
+            return Ok(self.clone());
+        }
+        let Some(label) = self.label.filter(|_| table.width + 1 == like.width) else {
+            let why = format!(
+                "the file has {} columns, {} has {}: give both the same",
+                table.width,
+                like.path.display(),
+                like.width
+            );
+            return Err(table.bad(table.rows[0].line, why));
+        };
+        let shifted = |place: &usize| place - usize::from(*place > label);
+        Ok(Columns {
+            text: self.text.iter().map(shifted).collect(),
+            second: self.second.as_ref().map(shifted),
+            label: None,
+        })
+    }
+}
+
+/// The column that a key names, by name or by number from 0.
+fn place(table: &Table, key: &str, value: &str) -> Result<usize, DataError> {
+    let number = || value.parse::<usize>().ok().filter(|number| *number < table.width);
+    table.column(&[value]).or_else(number).ok_or_else(|| {
+        let columns = match &table.header {
+            Some(header) => header.join(", "),
+            None => format!("0 to {}, without names", table.width.saturating_sub(1)),
+        };
+        table.bad(1, format!("{key}: there is no column `{value}`; there are {columns}"))
+    })
+}
+
+/// The column of the header with one of some usual names.
+fn usual(table: &Table, names: &[&str]) -> Option<usize> {
+    let header = table.header.as_ref()?;
+    names.iter().find_map(|name| header.iter().position(|cell| cell.trim().to_lowercase() == *name))
+}
+
+/// The last or the first column: the one with more known labels, or more numbers, else that with fewer different cells;
+/// of equals the last, or with known labels the first, as the releases have it.
+fn label_by_content(table: &Table, finding: &Finding<'_>, taken: &[usize]) -> Option<usize> {
+    let last = table.width.checked_sub(1)?;
+    if last == 0 {
+        return None;
+    }
+    let ends = if finding.labels.is_some() { [0, last] } else { [last, 0] };
+    let cells = |place: usize| table.rows.iter().map(move |row| row.cells[place].trim());
+    let penalty = |place: usize| match finding.labels {
+        Some(labels) => cells(place).filter(|cell| labels.number(cell).is_err()).count(),
+        None if finding.numbers => cells(place).filter(|cell| cell.parse::<f64>().is_err()).count(),
+        None => cells(place).collect::<BTreeSet<_>>().len(),
+    };
+    ends.into_iter().filter(|place| !taken.contains(place)).min_by_key(|place| penalty(*place))
+}
+
+/// The column with the most text.
+fn longest(table: &Table, places: &[usize]) -> Option<usize> {
+    let length = |place: usize| table.rows.iter().map(|row| row.cells[place].len()).sum::<usize>();
+    places.iter().copied().rev().max_by_key(|place| length(*place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sieve::Sieve;
+    use super::*;
+
+    fn table(name: &str, text: &str, task: &TaskConfig) -> Table {
+        let header = |cells: &[String]| is_header(task, cells);
+        Table::parse(name.as_ref(), text.as_bytes(), header, &mut Sieve::new(false)).unwrap()
+    }
+
+    fn found(text: &str, task: &TaskConfig) -> Result<Columns, DataError> {
+        let finding = Finding { task, labels: None, numbers: false, all_text: false };
+        Columns::find(&table("train.tsv", text, task), &finding)
+    }
+
+    fn columns(text: usize, second: Option<usize>, label: usize) -> Columns {
+        Columns { text: vec![text], second, label: Some(label) }
+    }
+
+    #[test]
+    fn columns_are_found_by_usual_names_then_by_content() {
+        let task = TaskConfig::default();
+        assert_eq!(found("id\tSentiment\tReview\n1\tpos\tgood\n", &task).unwrap(), columns(2, None, 1));
+        assert_eq!(found("good food\tpos\nbad food\tneg\ngood\tpos\n", &task).unwrap(), columns(0, None, 1));
+        assert_eq!(found("1\tx\tgood one\n1\ty\tbad one\n", &task).unwrap(), columns(2, None, 0));
+    }
+
+    #[test]
+    fn keys_name_columns_by_name_or_number() {
+        let keys = |text: &str, second: &str, label: &str| TaskConfig {
+            text: text.into(),
+            second_text: second.into(),
+            label: label.into(),
+            ..TaskConfig::default()
+        };
+        let named = keys("a", "b", "c");
+        assert_eq!(found("c\tb\ta\n1\tx\ty\n", &named).unwrap(), columns(2, Some(1), 0));
+        assert_eq!(found("1\tx\ty\n", &keys("1", "2", "0")).unwrap(), columns(1, Some(2), 0));
+        let error = found("1\tx\ty\n", &keys("1", "2", "3")).unwrap_err().to_string();
+        assert!(error.contains("task.label: there is no column `3`; there are 0 to 2"), "{error}");
+    }
+
+    #[test]
+    fn a_file_without_labels_is_read_like_the_one_with_them() {
+        let task = TaskConfig::default();
+        for (with, without, text) in [
+            ("label\ttext\n1\ta\n", "text\nb\n", 0),
+            ("1\ta a\n1\tb b\n", "c\n", 0),
+            ("a a\t1\nb b\t1\n", "c\n", 0),
+        ] {
+            let (with, without) = (table("train.tsv", with, &task), table("test.tsv", without, &task));
+            let finding = Finding { task: &task, labels: None, numbers: false, all_text: false };
+            let columns = Columns::find(&with, &finding).unwrap().in_table(&with, &without).unwrap();
+            assert_eq!(columns, Columns { text: vec![text], second: None, label: None });
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! DREAM: a JSON file a split, a list of dialogues with their questions.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::data::{Split, TaskData};
+use super::example::Kind;
+use super::open::{Request, first_there, nothing_read};
+use super::questions::{Article, Question, split_of};
+use super::sieve::Sieve;
+use super::table::without_bom;
+use crate::DataError;
+
+/// A dialogue: its turns, its questions, what it is called.
+type Dialogue = (Vec<String>, Vec<DreamQuestion>, String);
+
+#[derive(Deserialize)]
+struct DreamQuestion {
+    question: String,
+    choice: Vec<String>,
+    /// The right choice, in words.
+    answer: Option<String>,
+}
+
+pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
+    let mut data = nothing_read(request, Kind::Choice, Vec::new());
+    let folder = request.folder();
+    let find = |name: &str| first_there(folder, &[name]).ok_or_else(|| request.missing(folder, &[name]));
+    if request.wanted.train {
+        data.train = Some(read(request, "train", &find("train.json")?)?);
+    }
+    if request.wanted.dev {
+        data.dev.push(read(request, "dev", &find("dev.json")?)?);
+    }
+    if let (true, Ok(path)) = (request.wanted.test, find("test.json")) {
+        data.test.push(read(request, "test", &path)?);
+    }
+    Ok(data)
+}
+
+fn read(request: &Request<'_>, name: &str, path: &Path) -> Result<Split, DataError> {
+    let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let mut sieve = request.sieve();
+    let articles = articles(path, &bytes, &mut sieve)?;
+    split_of(request, name, path, &articles, blake3::hash(&bytes).to_hex().to_string(), sieve)
+}
+
+fn articles(path: &Path, bytes: &[u8], sieve: &mut Sieve) -> Result<Vec<Article>, DataError> {
+    let dialogues: Vec<Value> = serde_json::from_slice(without_bom(bytes)).map_err(|e| {
+        DataError::line(
+            path,
+            e.line().max(1) as u64,
+            format!("it is no list of dialogues in DREAM's layout: {e}"),
+        )
+    })?;
+    let mut articles = Vec::with_capacity(dialogues.len());
+    for (number, dialogue) in (1..).zip(dialogues) {
+        if let Some(article) = sieve.keep(article(path, number, dialogue))? {
+            articles.push(article);
+        }
+    }
+    Ok(articles)
+}
+
+fn article(path: &Path, number: u64, dialogue: Value) -> Result<Article, DataError> {
+    let (turns, asked, id): Dialogue = serde_json::from_value(dialogue).map_err(|e| {
+        DataError::record(path, format!("dialogue {number}"), format!("it is not in DREAM's layout: {e}"))
+    })?;
+    let mut questions = Vec::with_capacity(asked.len());
+    for (number, asked) in asked.into_iter().enumerate() {
+        let place = |answer: &String| {
+            let place = asked.choice.iter().position(|choice| choice == answer);
+            let why = || format!("the answer `{answer}` is none of its choices: repair it");
+            place.map(|place| place as u32).ok_or_else(why)
+        };
+        let index = format!("{id}-{number}");
+        let answer = asked.answer.as_ref().map(place).transpose();
+        let answer = answer.map_err(|why| DataError::record(path, format!("question {index}"), why))?;
+        questions.push(Question { index, text: asked.question, options: asked.choice, answer, group: None });
+    }
+    Ok(Article { path: path.into(), passage: turns.join(" "), questions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, skip: bool) -> Result<(Vec<Article>, u64), DataError> {
+        let mut sieve = Sieve::new(skip);
+        let articles = articles("dev.json".as_ref(), text.as_bytes(), &mut sieve)?;
+        Ok((articles, sieve.done().count))
+    }
+
+    #[test]
+    fn dialogues_are_read_with_their_questions() {
+        let text = r#"[[["M: Hi.", "W: Hello."], [{"question": "Who?", "choice": ["x", "y"], "answer": "y"}], "1-2"]]"#;
+        let (articles, _) = read(text, false).unwrap();
+        assert_eq!(articles[0].passage, "M: Hi. W: Hello.");
+        assert_eq!(articles[0].questions[0].answer, Some(1));
+        assert_eq!(articles[0].questions[0].index, "1-2-0");
+    }
+
+    #[test]
+    fn a_bad_dialogue_is_named_and_can_be_left_out() {
+        let text = r#"[[["M: Hi."], [{"question": "Who?", "choice": ["x", "y"], "answer": "z"}], "1-2"], 3]"#;
+        let error = read(text, false).unwrap_err().to_string();
+        assert_eq!(error, "dev.json, question 1-2-0: the answer `z` is none of its choices: repair it");
+        let (articles, left_out) = read(text, true).unwrap();
+        assert_eq!((articles.len(), left_out), (0, 2));
+        assert!(read("{}", true).unwrap_err().to_string().contains("no list of dialogues"));
+    }
+}

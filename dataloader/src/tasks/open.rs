@@ -1,0 +1,119 @@
+use std::path::{Path, PathBuf};
+
+use segue_configs::{Config, TaskConfig};
+
+use super::data::{Split, TaskData, Wanted};
+use super::sieve::Sieve;
+use super::template::Template;
+use super::{choice, dream, glue, race, text};
+use crate::{DataError, Tokenizer};
+
+/// What a task is opened with.
+pub(crate) struct Request<'a> {
+    pub(crate) task: &'a TaskConfig,
+    pub(crate) tokenizer: &'a Tokenizer,
+    pub(crate) template: Template,
+    pub(crate) wanted: Wanted,
+}
+
+type Open = fn(&Request<'_>) -> Result<TaskData, DataError>;
+
+/// The tasks: a new one is a line here.
+const TASKS: &[(&str, Open)] = &[
+    ("cola", glue::open),
+    ("sst2", glue::open),
+    ("mrpc", glue::open),
+    ("qqp", glue::open),
+    ("stsb", glue::open),
+    ("mnli", glue::open),
+    ("qnli", glue::open),
+    ("rte", glue::open),
+    ("wnli", glue::open),
+    ("ax", glue::open),
+    ("text", text::open),
+    ("text-regression", text::open),
+    ("agnews", text::open),
+    ("imdb", text::open),
+    ("yelp2", text::open),
+    ("yelp5", text::open),
+    ("dbpedia", text::open),
+    ("amazon2", text::open),
+    ("amazon5", text::open),
+    ("race", race::open),
+    ("race-high", race::open),
+    ("race-middle", race::open),
+    ("dream", dream::open),
+    ("choice", choice::open),
+];
+
+impl TaskData {
+    /// Reads and encodes the task `task.name` from the folder `task.data`. Sequences have at most `train.segment`
+    /// tokens. The result does not depend on the number of threads.
+    ///
+    /// # Errors
+    ///
+    /// An unknown name is [`DataError::Usage`], a file that is not there [`DataError::Missing`], and what cannot be
+    /// used in it [`DataError::BadLine`] or [`DataError::BadRecord`], unless `task.skip_bad` leaves it out.
+    pub fn open(config: &Config, tokenizer: &Tokenizer, wanted: Wanted) -> Result<TaskData, DataError> {
+        let task = &config.task;
+        let known = TASKS.iter().find(|(name, _)| *name == task.name);
+        let Some((_, open)) = known else {
+            let names = TaskData::names().collect::<Vec<_>>().join(", ");
+            return Err(DataError::Usage(format!(
+                "task.name: `{}` is no task; known are {names}. For files of your own use `text`",
+                task.name
+            )));
+        };
+        if task.data.is_empty() {
+            return Err(DataError::Usage(
+                "task.data is not set: give the folder with the task's files".into(),
+            ));
+        }
+        let template = Template::new(tokenizer, config.train.segment)?;
+        open(&Request { task, tokenizer, template, wanted })
+    }
+
+    /// Names of the tasks.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        TASKS.iter().map(|(name, _)| *name)
+    }
+}
+
+impl Request<'_> {
+    pub(crate) fn name(&self) -> &str {
+        &self.task.name
+    }
+
+    /// The task's folder.
+    pub(crate) fn folder(&self) -> &Path {
+        Path::new(&self.task.data)
+    }
+
+    pub(crate) fn sieve(&self) -> Sieve {
+        Sieve::new(self.task.skip_bad)
+    }
+
+    /// That none of the files that may hold a split is there.
+    pub(crate) fn missing(&self, folder: &Path, names: &[&str]) -> DataError {
+        let (first, others) = names.split_first().unwrap_or((&"", &[]));
+        let or = if others.is_empty() { String::new() } else { format!(" (or {})", others.join(", ")) };
+        let name = self.name();
+        DataError::Missing {
+            path: folder.join(first),
+            hint: format!(
+                "the task `{name}` reads it{or}; set task.data to the folder with the task's files"
+            ),
+        }
+    }
+}
+
+/// The first of some files that is there.
+pub(crate) fn first_there(folder: &Path, names: &[&str]) -> Option<PathBuf> {
+    names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
+}
+
+/// What was asked of a task, with nothing read yet.
+pub(crate) fn nothing_read(request: &Request<'_>, kind: super::Kind, labels: Vec<String>) -> TaskData {
+    let (train, dev, test): (Option<Split>, _, _) = (None, Vec::new(), Vec::new());
+    TaskData { name: request.name().into(), kind, labels, train, dev, test }
+}

@@ -1,0 +1,158 @@
+//! RACE (thesis 2.4.1; spec 2.10): a folder a split, in it `high` and `middle`, in them a JSON file an article.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::data::{Split, TaskData};
+use super::example::Kind;
+use super::open::{Request, nothing_read};
+use super::questions::{Article, Question, of_letter, split_of};
+use super::reviews::text_files;
+use super::table::without_bom;
+use crate::DataError;
+
+/// Folders of the parts that are scored apart.
+const LEVELS: &[&str] = &["high", "middle"];
+
+/// A file of RACE's.
+#[derive(Deserialize)]
+struct RaceFile {
+    #[serde(default)]
+    id: String,
+    article: String,
+    questions: Vec<String>,
+    options: Vec<Vec<String>>,
+    /// Letters; test files of other makers may lack them.
+    answers: Option<Vec<String>>,
+}
+
+pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
+    let mut data = nothing_read(request, Kind::Choice, Vec::new());
+    if request.wanted.train {
+        data.train = Some(read(request, "train")?);
+    }
+    if request.wanted.dev {
+        data.dev.push(read(request, "dev")?);
+    }
+    if request.wanted.test && request.folder().join("test").is_dir() {
+        data.test.push(read(request, "test")?);
+    }
+    Ok(data)
+}
+
+fn read(request: &Request<'_>, split: &str) -> Result<Split, DataError> {
+    let only = request.name().strip_prefix("race-");
+    let folder = request.folder().join(split);
+    let files = files(&folder, only)?;
+    if files.is_empty() {
+        return Err(request.missing(&folder, &["high/*.txt", "middle/*.txt", "*.txt"]));
+    }
+    let mut sieve = request.sieve();
+    let mut hasher = blake3::Hasher::new();
+    let mut articles = Vec::with_capacity(files.len());
+    for (level, path) in files {
+        let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+        hasher.update(&bytes);
+        let article = article(&path, level, &bytes);
+        if let Some(article) = sieve.keep(article)?
+            && only.is_none_or(|only| article.questions.iter().all(|q| q.group.as_deref() == Some(only)))
+        {
+            articles.push(article);
+        }
+    }
+    split_of(request, split, &folder, &articles, hasher.finalize().to_hex().to_string(), sieve)
+}
+
+/// The files of a split with their levels, those of one level only where it is asked for; files that lie in no level's
+/// folder tell theirs in their `id`, if at all.
+fn files(folder: &Path, only: Option<&str>) -> Result<Vec<(Option<&'static str>, PathBuf)>, DataError> {
+    let mut files = Vec::new();
+    for level in LEVELS.iter().filter(|level| only.is_none_or(|only| only == **level)) {
+        let folder = folder.join(level);
+        if folder.is_dir() {
+            files.extend(text_files(&folder)?.into_iter().map(|path| (Some(*level), path)));
+        }
+    }
+    if folder.is_dir() {
+        files.extend(text_files(folder)?.into_iter().map(|path| (None, path)));
+    }
+    Ok(files)
+}
+
+fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, DataError> {
+    let file: RaceFile = serde_json::from_slice(without_bom(bytes)).map_err(|e| {
+        DataError::line(path, e.line().max(1) as u64, format!("it is no article in RACE's layout: {e}"))
+    })?;
+    let counts = [file.options.len(), file.answers.as_ref().map_or(file.questions.len(), Vec::len)];
+    if counts.iter().any(|count| *count != file.questions.len()) {
+        let why = format!(
+            "there are {} questions, but options for {} and answers for {}: repair the file",
+            file.questions.len(),
+            counts[0],
+            counts[1]
+        );
+        return Err(DataError::line(path, 1, why));
+    }
+    let level = level.or_else(|| LEVELS.iter().copied().find(|level| file.id.starts_with(level)));
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let mut answers = file.answers.map(Vec::into_iter);
+    let mut questions = Vec::with_capacity(file.questions.len());
+    for (number, (text, options)) in file.questions.into_iter().zip(file.options).enumerate() {
+        let letter = answers.as_mut().and_then(Iterator::next);
+        let answer = letter.as_deref().map(|letter| of_letter(letter, options.len()));
+        if let (Some(None), Some(letter)) = (answer, &letter) {
+            let why = format!("the answer `{letter}` names none of its {} options: repair it", options.len());
+            return Err(DataError::record(path, format!("question {}", number + 1), why));
+        }
+        let index = match level {
+            Some(level) => format!("{level}/{stem}-{number}"),
+            None => format!("{stem}-{number}"),
+        };
+        questions.push(Question {
+            index,
+            text,
+            options,
+            answer: answer.flatten(),
+            group: level.map(str::to_owned),
+        });
+    }
+    Ok(Article { path: path.into(), passage: file.article, questions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Article, DataError> {
+        article("dev/high/7.txt".as_ref(), Some("high"), text.as_bytes())
+    }
+
+    #[test]
+    fn x24_an_article_has_its_questions_with_options_and_answers() {
+        let text = r#"{"answers": ["B", "A"], "options": [["a", "b"], ["c", "d"]], "questions": ["x _ .", "y?"],
+                       "article": "Long ago.", "id": "high7.txt"}"#;
+        let article = read(text).unwrap();
+        assert_eq!(article.passage, "Long ago.");
+        let told: Vec<_> = article.questions.iter().map(|q| (q.index.as_str(), q.answer)).collect();
+        assert_eq!(told, [("high/7-0", Some(1)), ("high/7-1", Some(0))]);
+        assert_eq!(article.questions[0].group.as_deref(), Some("high"));
+    }
+
+    #[test]
+    fn articles_that_do_not_hang_together_are_refused() {
+        for (text, why) in [
+            ("{\"article\": 3", "line 1: it is no article in RACE's layout"),
+            (r#"{"article": "a", "questions": ["q"], "options": [], "answers": ["A"]}"#, "options for 0"),
+            (
+                r#"{"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["C"]}"#,
+                "`C` names none",
+            ),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+            assert_eq!(error.exit_code(), 65);
+        }
+    }
+}

@@ -1,0 +1,321 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::csv::CsvRecords;
+use super::sieve::Sieve;
+use crate::DataError;
+
+/// The mark that some editors put before UTF-8 text.
+const BOM: &[u8] = b"\xEF\xBB\xBF";
+
+/// Keys of a JSON object that are looked at.
+const MOST_KEYS: usize = 256;
+
+/// How a file holds its table, told by its extension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Format {
+    /// A line a row, tabs between cells, no quoting: a quote is text.
+    Tsv,
+    /// RFC 4180.
+    Csv,
+    /// A JSON object a line.
+    JsonLines,
+}
+
+impl Format {
+    fn of(path: &Path) -> Format {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("csv") => Format::Csv,
+            Some("json" | "jsonl" | "ndjson") => Format::JsonLines,
+            _ => Format::Tsv,
+        }
+    }
+}
+
+/// A file of rows. Windows' line ends and a byte-order mark are accepted, blank lines left out.
+#[derive(Debug, Clone)]
+pub(super) struct Table {
+    pub(super) path: PathBuf,
+    /// Names of the columns, where the file tells them.
+    pub(super) header: Option<Vec<String>>,
+    /// The rows, all of `width` cells.
+    pub(super) rows: Vec<TableRow>,
+    pub(super) width: usize,
+    /// BLAKE3 of the file.
+    pub(super) fingerprint: String,
+}
+
+/// A row and the line where it begins, from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TableRow {
+    pub(super) line: u64,
+    pub(super) cells: Vec<String>,
+}
+
+impl Table {
+    /// Reads a file. `is_header` looks at the cells of the first line.
+    pub(super) fn read(
+        path: &Path,
+        is_header: impl Fn(&[String]) -> bool,
+        sieve: &mut Sieve,
+    ) -> Result<Table, DataError> {
+        let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
+        Table::parse(path, &bytes, is_header, sieve)
+    }
+
+    /// [`Table::read`] of the bytes of the file.
+    pub(super) fn parse(
+        path: &Path,
+        bytes: &[u8],
+        is_header: impl Fn(&[String]) -> bool,
+        sieve: &mut Sieve,
+    ) -> Result<Table, DataError> {
+        let fingerprint = blake3::hash(bytes).to_hex().to_string();
+        let (format, text) = (Format::of(path), without_bom(bytes));
+        if text.trim_ascii().is_empty() {
+            return Err(DataError::line(path, 1, "the file is empty: put the task's rows there"));
+        }
+        let (header, rows) = match format {
+            Format::JsonLines => {
+                let (header, rows) = objects(path, text, sieve)?;
+                (Some(header), rows)
+            }
+            _ => {
+                let mut rows = cells(path, text, format, sieve)?;
+                let header = rows.first().is_some_and(|first| is_header(&first.cells));
+                let header = header.then(|| rows.remove(0).cells);
+                (header, rows)
+            }
+        };
+        let width = header.as_ref().map_or_else(|| commonest_width(&rows), Vec::len);
+        let measure = if header.is_some() { "the header has" } else { "most lines have" };
+        let rows = keep_wide(path, rows, width, measure, sieve)?;
+        if rows.is_empty() {
+            let why = match header {
+                Some(_) => "nothing that can be used comes after the header: put the task's rows there",
+                None => "no line of the file can be used: see what is wrong without task.skip_bad",
+            };
+            return Err(DataError::line(path, 1, why));
+        }
+        Ok(Table { path: path.into(), header, rows, width, fingerprint })
+    }
+
+    /// The place of the column of the header that has one of these names.
+    pub(super) fn column(&self, names: &[&str]) -> Option<usize> {
+        let header = self.header.as_ref()?;
+        names.iter().find_map(|name| header.iter().position(|cell| cell == name))
+    }
+
+    /// An error about a line.
+    pub(super) fn bad(&self, line: u64, why: impl Into<String>) -> DataError {
+        DataError::line(&self.path, line, why)
+    }
+}
+
+/// Bytes of a text file without its byte-order mark.
+pub(super) fn without_bom(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(BOM).unwrap_or(bytes)
+}
+
+/// The lines that are not blank, with their numbers, as UTF-8. Without their ends.
+pub(super) fn lines<'a>(
+    path: &Path,
+    text: &'a [u8],
+    sieve: &mut Sieve,
+) -> Result<Vec<(u64, &'a str)>, DataError> {
+    let mut lines = Vec::new();
+    for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        if let Some(line) = sieve.keep(utf8(path, number, line))? {
+            lines.push((number, line));
+        }
+    }
+    Ok(lines)
+}
+
+fn utf8<'a>(path: &Path, line: u64, bytes: &'a [u8]) -> Result<&'a str, DataError> {
+    std::str::from_utf8(bytes).map_err(|e| {
+        let why = format!("it is not UTF-8 at byte {} of the text: convert the file", e.valid_up_to() + 1);
+        DataError::line(path, line, why)
+    })
+}
+
+/// Rows of a TSV or CSV file, of any number of cells.
+fn cells(path: &Path, text: &[u8], format: Format, sieve: &mut Sieve) -> Result<Vec<TableRow>, DataError> {
+    if format == Format::Tsv {
+        let row = |(line, text): (u64, &str)| TableRow {
+            line,
+            cells: text.split('\t').map(str::to_owned).collect(),
+        };
+        return Ok(lines(path, text, sieve)?.into_iter().map(row).collect());
+    }
+    let mut rows = Vec::new();
+    for (line, record) in CsvRecords::new(text) {
+        let fields = record.map_err(|why| {
+            DataError::line(path, line, format!("{why}: quotes inside quotes have to be doubled"))
+        });
+        let strings = fields.and_then(|fields| {
+            fields.iter().map(|field| utf8(path, line, field).map(str::to_owned)).collect()
+        });
+        if let Some(cells) = sieve.keep(strings)? {
+            rows.push(TableRow { line, cells });
+        }
+    }
+    Ok(rows)
+}
+
+/// Rows of a file of JSON objects, a line each. The columns are the keys of the first; what an object lacks is empty.
+fn objects(path: &Path, text: &[u8], sieve: &mut Sieve) -> Result<(Vec<String>, Vec<TableRow>), DataError> {
+    let (mut header, mut rows): (Vec<String>, Vec<TableRow>) = (Vec::new(), Vec::new());
+    for (line, text) in lines(path, text, sieve)? {
+        let Some(mut object) = sieve.keep(object(path, line, text))? else { continue };
+        if rows.is_empty() {
+            header = object.keys().take(MOST_KEYS).cloned().collect();
+        }
+        let cells = header.iter().map(|key| cell_of(object.remove(key))).collect();
+        rows.push(TableRow { line, cells });
+    }
+    Ok((header, rows))
+}
+
+fn object(path: &Path, line: u64, text: &str) -> Result<Map<String, Value>, DataError> {
+    serde_json::from_str(text).map_err(|e| {
+        let why = format!("it is no JSON object (column {}): write one object a line", e.column());
+        DataError::line(path, line, why)
+    })
+}
+
+fn cell_of(value: Option<Value>) -> String {
+    match value {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text,
+        Some(value) => value.to_string(),
+    }
+}
+
+/// The number of cells that most rows have.
+fn commonest_width(rows: &[TableRow]) -> usize {
+    let mut counts = BTreeMap::new();
+    for row in rows {
+        *counts.entry(row.cells.len()).or_insert(0u64) += 1;
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(width, _)| width)
+}
+
+/// The rows of `width` cells; the others are refused.
+fn keep_wide(
+    path: &Path,
+    rows: Vec<TableRow>,
+    width: usize,
+    measure: &str,
+    sieve: &mut Sieve,
+) -> Result<Vec<TableRow>, DataError> {
+    let mut kept = Vec::with_capacity(rows.len());
+    for row in rows {
+        if row.cells.len() == width {
+            kept.push(row);
+            continue;
+        }
+        let why = format!(
+            "it has {} columns where {measure} {width}: repair the line, or leave such lines out with \
+             task.skip_bad=true",
+            row.cells.len()
+        );
+        sieve.refuse(DataError::line(path, row.line, why))?;
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parse(name: &str, bytes: &[u8], skip: bool) -> (Result<Table, DataError>, super::super::Skipped) {
+        let mut sieve = Sieve::new(skip);
+        let header = |cells: &[String]| cells.iter().any(|cell| cell == "text");
+        (Table::parse(Path::new(name), bytes, header, &mut sieve), sieve.done())
+    }
+
+    fn rows(table: &Table) -> Vec<(u64, Vec<&str>)> {
+        table.rows.iter().map(|row| (row.line, row.cells.iter().map(String::as_str).collect())).collect()
+    }
+
+    #[test]
+    fn a_quote_in_a_tsv_is_text_and_windows_files_read_like_others() {
+        let (table, _) = parse("a.tsv", b"\xEF\xBB\xBFtext\tlabel\r\n\"a\t1\r\n\r\nb\t0\r\n", false);
+        let table = table.unwrap();
+        assert_eq!(table.header.as_deref(), Some(&["text".to_string(), "label".into()][..]));
+        assert_eq!(rows(&table), [(2, vec!["\"a", "1"]), (4, vec!["b", "0"])]);
+        assert_eq!((table.column(&["score", "label"]), table.column(&["x"])), (Some(1), None));
+    }
+
+    #[test]
+    fn json_objects_become_rows_of_the_first_ones_keys() {
+        let (table, _) =
+            parse("a.jsonl", b"{\"b\": 1.5, \"a\": \"x\"}\n{\"a\": \"y\", \"c\": null}\n", false);
+        let table = table.unwrap();
+        assert_eq!(table.header.clone().unwrap(), ["a", "b"]);
+        assert_eq!(rows(&table), [(1, vec!["x", "1.5"]), (2, vec!["y", ""])]);
+    }
+
+    #[test]
+    fn bad_lines_are_named_and_counted() {
+        let text = b"a\t1\nb\t0\nno label\n\xFFx\t1\nc\t1\n";
+        assert_eq!(
+            parse("a.tsv", text, false).0.unwrap_err().to_string(),
+            "a.tsv, line 4: it is not UTF-8 at byte 1 of the text: convert the file"
+        );
+        let (table, skipped) = parse("a.tsv", text, true);
+        assert_eq!(rows(&table.unwrap()), [(1, vec!["a", "1"]), (2, vec!["b", "0"]), (5, vec!["c", "1"])]);
+        assert_eq!(skipped.count, 2);
+        assert!(skipped.first[1].starts_with("a.tsv, line 3: it has 1 columns where most lines have 2"));
+        let json = parse("a.jsonl", b"{}\n[1]\n", false).0.unwrap_err().to_string();
+        assert!(json.starts_with("a.jsonl, line 2: it is no JSON object"), "{json}");
+    }
+
+    #[test]
+    fn files_without_rows_are_refused() {
+        for (bytes, why) in [
+            (&b""[..], "the file is empty"),
+            (b"\xEF\xBB\xBF\r\n \n", "the file is empty"),
+            (b"text\tlabel\n", "nothing that can be used comes after the header"),
+        ] {
+            let error = parse("a.tsv", bytes, false).0.unwrap_err();
+            assert!(error.to_string().contains(why), "{error}");
+            assert_eq!(error.exit_code(), 65);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn cells_come_back_as_they_were_written(
+            rows in proptest::collection::vec(proptest::collection::vec("[a\", é]{1,6}x", 3), 1..8),
+            windows: bool,
+            bom: bool,
+        ) {
+            let end = if windows { "\r\n" } else { "\n" };
+            let mark = if bom { "\u{FEFF}" } else { "" };
+            let body: String = rows.iter().map(|row| row.join("\t") + end).collect();
+            let table = parse("a.tsv", format!("{mark}{body}").as_bytes(), false).0.unwrap();
+            let read: Vec<Vec<String>> = table.rows.into_iter().map(|row| row.cells).collect();
+            prop_assert_eq!(read, rows);
+        }
+
+        #[test]
+        fn any_bytes_give_rows_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..120), skip: bool) {
+            for name in ["a.tsv", "a.csv", "a.jsonl"] {
+                if let (Ok(table), _) = parse(name, &bytes, skip) {
+                    prop_assert!(table.rows.iter().all(|row| row.cells.len() == table.width));
+                }
+            }
+        }
+    }
+}

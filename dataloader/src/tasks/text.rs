@@ -1,0 +1,267 @@
+//! Classification and regression of any texts, and the releases of the thesis' text classification (spec 2.10).
+
+use std::path::{Path, PathBuf};
+
+use super::columns::{Columns, Finding, is_header};
+use super::data::{Split, TaskData};
+use super::example::{Kind, Target};
+use super::labels::Labels;
+use super::open::{Request, first_there, nothing_read};
+use super::reviews;
+use super::rows::{Asked, encode_rows, split_of};
+use super::sieve::Sieve;
+use super::table::Table;
+use crate::DataError;
+
+/// Names of files without their extensions, and the extensions, in the order in which they are looked for.
+const TRAIN: &[&str] = &["train"];
+const DEV: &[&str] = &["dev", "valid", "validation", "val"];
+const TEST: &[&str] = &["test"];
+const EXTENSIONS: &[&str] = &["tsv", "csv", "jsonl", "json", "txt"];
+
+/// A published data set.
+struct Release {
+    name: &'static str,
+    /// Spellings of its labels; they are called by the first.
+    labels: &'static [&'static [&'static str]],
+    /// Whether a title stands beside the text.
+    titles: bool,
+    /// What its texts have in place of line ends and quotes, and what is read there.
+    replaced: &'static [(&'static str, &'static str)],
+}
+
+/// Line ends and quotes as the releases with classes 1, 2, .. escape them.
+const ESCAPES: &[(&str, &str)] = &[("\\n", " "), ("\\\"", "\"")];
+
+const RELEASES: &[Release] = &[
+    Release {
+        name: "agnews",
+        labels: &[&["World", "1"], &["Sports", "2"], &["Business", "3"], &["Sci/Tech", "4"]],
+        titles: true,
+        replaced: &[("\\", " ")],
+    },
+    Release {
+        name: "imdb",
+        labels: &[&["neg", "negative", "0"], &["pos", "positive", "1"]],
+        titles: false,
+        replaced: &[(reviews::LINE_BREAK, " ")],
+    },
+    Release { name: "yelp2", labels: &[&["1"], &["2"]], titles: true, replaced: ESCAPES },
+    Release {
+        name: "yelp5",
+        labels: &[&["1"], &["2"], &["3"], &["4"], &["5"]],
+        titles: true,
+        replaced: ESCAPES,
+    },
+    Release {
+        name: "dbpedia",
+        labels: &[
+            &["Company", "1"],
+            &["EducationalInstitution", "2"],
+            &["Artist", "3"],
+            &["Athlete", "4"],
+            &["OfficeHolder", "5"],
+            &["MeanOfTransportation", "6"],
+            &["Building", "7"],
+            &["NaturalPlace", "8"],
+            &["Village", "9"],
+            &["Animal", "10"],
+            &["Plant", "11"],
+            &["Album", "12"],
+            &["Film", "13"],
+            &["WrittenWork", "14"],
+        ],
+        titles: true,
+        replaced: ESCAPES,
+    },
+    Release { name: "amazon2", labels: &[&["1"], &["2"]], titles: true, replaced: ESCAPES },
+    Release {
+        name: "amazon5",
+        labels: &[&["1"], &["2"], &["3"], &["4"], &["5"]],
+        titles: true,
+        replaced: ESCAPES,
+    },
+];
+
+/// The files of a folder, by what they serve for.
+struct Files {
+    train: Option<PathBuf>,
+    dev: Option<PathBuf>,
+    test: Option<PathBuf>,
+    /// What is to be known of their choice.
+    train_note: Option<String>,
+    dev_note: Option<String>,
+}
+
+/// Everything that reading a file needs.
+struct Reading<'a> {
+    request: &'a Request<'a>,
+    release: Option<&'static Release>,
+    /// The table that says where columns are.
+    like: Table,
+    columns: Columns,
+    labels: Option<Labels>,
+}
+
+pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
+    let release = RELEASES.iter().find(|release| release.name == request.name());
+    let labels = match release {
+        _ if !request.task.labels.is_empty() => Some(Labels::new(request.task.labels.clone())),
+        Some(release) => Some(Labels::spelt(release.labels)),
+        None => None,
+    };
+    if let ("imdb", Some(labels)) = (request.name(), &labels)
+        && reviews::are_in(request.folder())
+    {
+        return reviews::open(request, labels);
+    }
+    let files = Files::find(request.folder());
+    let reading = Reading::new(request, release, labels, &files)?;
+    let (kind, names) = match &reading.labels {
+        Some(labels) => (Kind::Classification, labels.names.clone()),
+        None => (Kind::Regression, Vec::new()),
+    };
+    let mut data = nothing_read(request, kind, names);
+    let missing = |stems: &[&str]| {
+        let names: Vec<String> = stems.iter().flat_map(|stem| files_of(stem)).collect();
+        request.missing(request.folder(), &names.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    if request.wanted.train {
+        let path = files.train.as_ref().ok_or_else(|| missing(TRAIN))?;
+        data.train = Some(reading.read("train", path, files.train_note.clone())?);
+    }
+    if request.wanted.dev {
+        let path = files.dev.as_ref().ok_or_else(|| missing(&[DEV, TEST].concat()))?;
+        data.dev.push(reading.read("dev", path, files.dev_note.clone())?);
+    }
+    if let (true, Some(path)) = (request.wanted.test, &files.test) {
+        data.test.push(reading.read("test", path, None)?);
+    }
+    Ok(data)
+}
+
+fn files_of(stem: &str) -> Vec<String> {
+    EXTENSIONS.iter().map(|extension| format!("{stem}.{extension}")).collect()
+}
+
+impl Files {
+    /// Where there is no training file but both others, the development file is learnt from and the test file scored;
+    /// where only the development file is missing, the test file is scored.
+    fn find(folder: &Path) -> Files {
+        let find = |stems: &[&str]| {
+            let names: Vec<String> = stems.iter().flat_map(|stem| files_of(stem)).collect();
+            first_there(folder, &names.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        let (train, dev, test) = (find(TRAIN), find(DEV), find(TEST));
+        let name = |path: &Option<PathBuf>| {
+            let name = path.as_ref().and_then(|path| path.file_name());
+            name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+        };
+        let scored = || Some(format!("{} is scored, as no other file is there for that", name(&test)));
+        match (train, dev, &test) {
+            (None, Some(dev), Some(_)) => {
+                let dev = Some(dev);
+                let train_note = Some(format!("there is no training file, so {} is learnt from", name(&dev)));
+                Files { train: dev, dev: test.clone(), dev_note: scored(), test, train_note }
+            }
+            (train, Some(dev), _) => Files { train, dev: Some(dev), test, train_note: None, dev_note: None },
+            (train, None, _) => {
+                Files { train, dev: test.clone(), dev_note: scored(), test, train_note: None }
+            }
+        }
+    }
+}
+
+impl<'a> Reading<'a> {
+    fn new(
+        request: &'a Request<'a>,
+        release: Option<&'static Release>,
+        labels: Option<Labels>,
+        files: &Files,
+    ) -> Result<Reading<'a>, DataError> {
+        let any = files.train.as_ref().or(files.dev.as_ref());
+        let path =
+            any.ok_or_else(|| request.missing(request.folder(), &["train.tsv", "train.csv", "train.jsonl"]))?;
+        let like = Table::read(path, |cells| is_header(request.task, cells), &mut request.sieve())?;
+        let numbers = request.name() == "text-regression";
+        let all_text = release.is_some_and(|release| release.titles);
+        let finding = Finding { task: request.task, labels: labels.as_ref(), numbers, all_text };
+        let columns = Columns::find(&like, &finding)?;
+        let labels = match labels {
+            _ if numbers => None,
+            Some(labels) => Some(labels),
+            None if files.train.is_none() => {
+                return Err(DataError::Usage(format!(
+                    "the labels of `{}` are those of its training file, which is not in {}: name them in task.labels",
+                    request.name(),
+                    request.folder().display()
+                )));
+            }
+            None => {
+                let place = columns.label.unwrap_or(0);
+                Some(Labels::collected(like.rows.iter().map(|row| row.cells[place].trim())))
+            }
+        };
+        Ok(Reading { request, release, like, columns, labels })
+    }
+
+    fn read(&self, name: &str, path: &Path, note: Option<String>) -> Result<Split, DataError> {
+        let mut sieve = self.request.sieve();
+        let table = Table::read(path, |cells| is_header(self.request.task, cells), &mut sieve)?;
+        let columns = self.columns.in_table(&self.like, &table)?;
+        if columns.label.is_none() && name != "test" {
+            let why =
+                format!("it has no column of labels, which {name} files need: {}", self.like.path.display());
+            return Err(table.bad(1, format!("{why} has one")));
+        }
+        let asked = self.asked(&table, &columns, name == "test", &mut sieve)?;
+        if let Some(note) = note {
+            sieve.note(note);
+        }
+        let encoded = encode_rows(self.request, path, asked, &mut sieve)?;
+        Ok(split_of(name, encoded, table.fingerprint, sieve))
+    }
+
+    fn asked(
+        &self,
+        table: &Table,
+        columns: &Columns,
+        may_lack_labels: bool,
+        sieve: &mut Sieve,
+    ) -> Result<Vec<Asked>, DataError> {
+        let index = table.column(&["index", "id", "idx"]);
+        let mut asked = Vec::with_capacity(table.rows.len());
+        for (number, row) in table.rows.iter().enumerate() {
+            let gold = match columns.label.map(|place| row.cells[place].trim()) {
+                None => Ok(Target::Unknown),
+                Some("") if may_lack_labels => Ok(Target::Unknown),
+                Some(label) => self.gold(label).map_err(|why| table.bad(row.line, why)),
+            };
+            let Some(gold) = sieve.keep(gold)? else { continue };
+            let text: Vec<&str> = columns.text.iter().map(|place| row.cells[*place].as_str()).collect();
+            asked.push(Asked {
+                line: row.line,
+                index: index.map_or_else(|| number.to_string(), |place| row.cells[place].clone()),
+                first: self.clean(&text.join(" ")),
+                second: columns.second.map(|place| self.clean(&row.cells[place])),
+                gold,
+            });
+        }
+        Ok(asked)
+    }
+
+    fn gold(&self, label: &str) -> Result<Target, String> {
+        match &self.labels {
+            Some(labels) => Ok(Target::Class(labels.number(label)?)),
+            None => match label.parse::<f64>() {
+                Ok(number) if number.is_finite() => Ok(Target::Number(number)),
+                _ => Err(format!("`{label}` is no number, and numbers are learnt: repair it")),
+            },
+        }
+    }
+
+    fn clean(&self, text: &str) -> String {
+        let replaced = self.release.map_or(&[][..], |release| release.replaced);
+        replaced.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    }
+}

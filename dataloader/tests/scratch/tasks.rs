@@ -1,0 +1,79 @@
+//! Folders of tiny tasks, and what comes out of them.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use segue_configs::Config;
+use segue_dataloader::tasks::{Records, Row, Split, Target, TaskData, Wanted};
+use segue_dataloader::{
+    BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization,
+    train_tokenizer,
+};
+
+pub const ALL: Wanted = Wanted { train: true, dev: true, test: true };
+pub const DEV: Wanted = Wanted { train: false, dev: true, test: false };
+
+struct Quiet;
+
+impl BuildObserver for Quiet {}
+
+/// Words, with XLNet's symbols.
+pub fn words(text: &str) -> Tokenizer {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.txt");
+    fs::write(&path, text).unwrap();
+    let options = TrainOptions {
+        special_tokens: ["<cls>", "<sep>", "<pad>"].map(String::from).to_vec(),
+        ..TrainOptions::new(TokenizerKind::Word)
+    };
+    train_tokenizer(&[path], &[], Preset::Sentences, InvalidUtf8::Fail, &options, 1, &Quiet).unwrap()
+}
+
+/// XLNet's tokenizer, or `None` where it is not on this machine.
+pub fn xlnet() -> Option<Tokenizer> {
+    let model = crate::scratch::shared_data("xlnet_spiece/spiece.model")?;
+    Some(Tokenizer::import_xlnet(&model, XlnetNormalization::default()).unwrap())
+}
+
+/// The configuration of a task with sequences of 128 tokens.
+pub fn config(name: &str, data: &Path) -> Config {
+    let data = data.to_str().unwrap();
+    let set = ["run.dir=run".into(), "data.corpus=corpus".into(), "train.segment=128".into()];
+    let task = [format!("task.name={name}"), format!("task.data={data}")];
+    segue_configs::load(None, &[&set[..], &task].concat()).unwrap().config
+}
+
+/// A folder with these files.
+pub fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    folder
+}
+
+/// The rows of a split.
+pub fn rows(split: &Split) -> &[Row] {
+    match &split.records {
+        Records::Rows(rows) => rows,
+        _ => panic!("{} has no rows", split.name),
+    }
+}
+
+/// How many rows have each label.
+pub fn counts(data: &TaskData, split: &Split) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for row in rows(split) {
+        let name = match row.gold {
+            Target::Class(class) => data.labels[class as usize].clone(),
+            Target::Option(option) => option.to_string(),
+            _ => "?".into(),
+        };
+        *counts.entry(name).or_insert(0) += 1;
+    }
+    counts
+}
