@@ -182,6 +182,7 @@ fn config(run: &Path, model: &str, extra: &[&str]) -> Config {
 }
 
 fn train(config: &Config, tasks: &[TaskData], comm: &dyn Communicator) -> TaskOutcome {
+    segue_trainer::libtorch::set_threads(1);
     let tokenizer = Tokenizer::bytes();
     finetune(config, tasks, &tokenizer, &Circumstances::default(), comm, &|| false, &mut |_| {}).unwrap()
 }

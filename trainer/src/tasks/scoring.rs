@@ -1,7 +1,7 @@
 //! From a model's answers to decisions, and from decisions to metrics.
 
 use segue_configs::{TaskConfig, TaskLoss};
-use segue_dataloader::tasks::{Answer, Kind, Records, Row, Split, TaggedSentence, Target, TaskData};
+use segue_dataloader::tasks::{Answer, Kind, Records, Row, Split, TaggedSentence, Target, TaskData, rank_answers};
 use serde::Serialize;
 
 use super::model::Scores;
@@ -48,8 +48,12 @@ fn metric(name: &str, value: f64) -> Metric {
 /// What is answered to each record of a split, in the records' order.
 pub fn decide(data: &TaskData, split: &Split, scores: &[Scores], task: &TaskConfig) -> Vec<Answer> {
     match &split.records {
+        // Rows that compete are classes of their own: the best of them is right.
+        Records::Rows(rows) if data.kind == Kind::Choice && task.loss != TaskLoss::Standard => {
+            rank_answers(rows, scores, positive(&data.labels))
+        }
         Records::Rows(rows) => {
-            rows.iter().map(|row| decide_row(data.kind, row, &scores[row.example as usize], task)).collect()
+            rows.iter().map(|row| decide_row(data.kind, &scores[row.example as usize])).collect()
         }
         Records::Sentences(sentences) => {
             let labels = data.labels.len();
@@ -66,15 +70,14 @@ pub fn decide(data: &TaskData, split: &Split, scores: &[Scores], task: &TaskConf
     }
 }
 
-fn decide_row(kind: Kind, row: &Row, scores: &[f32], task: &TaskConfig) -> Answer {
+/// The label of what is right among rows that compete: QNLI's `entailment`, WNLI's `1`.
+fn positive(labels: &[String]) -> u32 {
+    labels.iter().position(|label| label == "entailment" || label == "1").unwrap_or(1) as u32
+}
+
+fn decide_row(kind: Kind, scores: &[f32]) -> Answer {
     match kind {
         Kind::Regression => Answer::Number(f64::from(scores[0])),
-        // Rows that compete are classes of their own: the best of them is right.
-        Kind::Choice if task.loss != TaskLoss::Standard => {
-            let own = scores[row.sequence as usize];
-            let best = if scores.len() == 1 { own > 0.0 } else { argmax(scores) == row.sequence };
-            Answer::Class(u32::from(best))
-        }
         Kind::Choice => Answer::Option(argmax(scores)),
         _ => Answer::Class(argmax(scores)),
     }
