@@ -34,7 +34,17 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let folder = request.folder();
     let find = |names: &[&str]| first_there(folder, names).ok_or_else(|| request.missing(folder, names));
     let labels = match &request.task.labels {
-        labels if labels.is_empty() => collected(request, &find(TRAIN)?)?,
+        labels if labels.is_empty() => match find(TRAIN) {
+            Ok(path) => collected(request, &path)?,
+            Err(missing) if request.wanted.train => return Err(missing),
+            Err(_) => {
+                let folder = folder.display();
+                return Err(DataError::Usage(format!(
+                    "the labels of `conll` are those of its training file, which is not in {folder}: name them in \
+                     task.labels"
+                )));
+            }
+        },
         labels => Labels::new(labels.clone()),
     };
     let mut data = nothing_read(request, Kind::Tagging, labels.names.clone());
