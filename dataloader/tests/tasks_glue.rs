@@ -15,8 +15,9 @@ use tasks::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 #[test]
 fn x27_the_published_files_have_the_known_rows_and_labels() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
+    type Counts = &'static [(&'static str, usize)];
     // Rows of train, dev and test; labels of train, or of dev where train is not there.
-    let known: [(&str, [usize; 3], &[(&str, usize)]); 6] = [
+    let known: [(&str, [usize; 3], Counts); 6] = [
         ("cola", [8551, 1043, 1063], &[("0", 2528), ("1", 6023)]),
         ("mrpc", [3668, 408, 1725], &[("0", 1194), ("1", 2474)]),
         ("qnli", [0, 5463, 5463], &[("entailment", 2702), ("not_entailment", 2761)]),
@@ -102,8 +103,6 @@ fn x28_sentences_of_wnli_compete_and_what_cannot_is_left_out_of_training() {
 
 const TOKENS: &str = "a b c d e f g";
 
-/// A tiny folder of a task, with the sequence and the answer that its first training row becomes. Ids: `<unk>` and
-/// `<eos>` come first, so words are compared through the tokenizer.
 #[test]
 fn x22_every_layout_is_read() {
     let mnli = "index\tpromptID\tpairID\tgenre\tx\tx\tx\tx\tsentence1\tsentence2\tlabel1\tgold_label\n\

@@ -50,7 +50,7 @@ fn x22_releases_with_classes_from_one_are_read() {
         let train = data.train.as_ref().unwrap();
         assert_eq!(train.examples[0].target, Target::Class(class), "{name}");
         let ids = &train.examples[0].sequences[0].ids;
-        // Title and text are one; `\\n` stands for a line end, in AG News `\\` does.
+        // Title and text are one; `\n` stands for a line end, in AG News `\` does.
         let last = if name == "agnews" { "<unk>" } else { "e" };
         assert_eq!((ids[0], ids[1], ids.len()), (id("a"), id("b"), 8), "{name}");
         assert_eq!(ids[4..6], [id("d"), id(last)], "{name}");

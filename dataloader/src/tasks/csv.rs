@@ -13,8 +13,11 @@ pub(super) struct CsvRecords<'a> {
     line: u64,
 }
 
+/// The fields of a record.
+type Fields<'a> = Vec<Cow<'a, [u8]>>;
+
 /// The line on which a record begins, and its fields or what is wrong with it.
-pub(super) type CsvRecord<'a> = (u64, Result<Vec<Cow<'a, [u8]>>, String>);
+pub(super) type CsvRecord<'a> = (u64, Result<Fields<'a>, String>);
 
 impl<'a> CsvRecords<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
@@ -64,7 +67,7 @@ impl<'a> CsvRecords<'a> {
     }
 
     /// The fields of the record at `at`, and the place of the line end after it.
-    fn record(&self) -> Result<(Vec<Cow<'a, [u8]>>, usize), String> {
+    fn record(&self) -> Result<(Fields<'a>, usize), String> {
         let (mut fields, mut at) = (Vec::new(), self.at);
         loop {
             let (field, end) = self.field(at, fields.len() + 1)?;
@@ -109,7 +112,7 @@ mod tests {
     use super::*;
 
     fn records(text: &str) -> Vec<(u64, Result<Vec<String>, String>)> {
-        let strings = |fields: Vec<Cow<[u8]>>| -> Vec<String> {
+        let strings = |fields: Fields| -> Vec<String> {
             fields.iter().map(|field| String::from_utf8(field.to_vec()).unwrap()).collect()
         };
         CsvRecords::new(text.as_bytes()).map(|(line, record)| (line, record.map(strings))).collect()

@@ -292,8 +292,9 @@ impl Glue {
     ) -> Result<Split, DataError> {
         let mut sieve = request.sieve();
         let header = |cells: &[String]| self.first.0.iter().any(|name| cells.iter().any(|cell| cell == name));
-        let table = Table::read(&path, header, &mut sieve)?;
+        let mut table = Table::read(&path, header, &mut sieve)?;
         let asked = self.asked(&table, labels, labelled, &mut sieve)?;
+        table.rows = Vec::new();
         let encoded = encode_rows(request, &path, asked, &mut sieve)?;
         let fingerprint = table.fingerprint;
         let mut split = match ranked {

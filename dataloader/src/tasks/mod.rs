@@ -3,8 +3,10 @@
 //!
 //! [`TaskData::open`] reads a task by its name. Nothing here knows tensors.
 
+mod adversarial;
 mod choice;
 mod columns;
+mod conll;
 mod csv;
 mod data;
 mod dream;

@@ -5,7 +5,7 @@ use segue_configs::{Config, TaskConfig};
 use super::data::{Split, TaskData, Wanted};
 use super::sieve::Sieve;
 use super::template::Template;
-use super::{choice, dream, glue, race, text};
+use super::{adversarial, choice, conll, dream, glue, race, text};
 use crate::{DataError, Tokenizer};
 
 /// What a task is opened with.
@@ -30,6 +30,11 @@ const TASKS: &[(&str, Open)] = &[
     ("rte", glue::open),
     ("wnli", glue::open),
     ("ax", glue::open),
+    ("adv-sst2", adversarial::open),
+    ("adv-qqp", adversarial::open),
+    ("adv-mnli", adversarial::open),
+    ("adv-qnli", adversarial::open),
+    ("adv-rte", adversarial::open),
     ("text", text::open),
     ("text-regression", text::open),
     ("agnews", text::open),
@@ -44,6 +49,7 @@ const TASKS: &[(&str, Open)] = &[
     ("race-middle", race::open),
     ("dream", dream::open),
     ("choice", choice::open),
+    ("conll", conll::open),
 ];
 
 impl TaskData {

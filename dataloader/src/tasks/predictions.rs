@@ -1,9 +1,9 @@
-use std::fmt::Write as _;
-use std::io::Write;
+use std::fmt::Write;
 use std::path::Path;
 
 use super::data::{Answer, Records, Row, Split, TaggedSentence};
 use crate::DataError;
+use crate::corpus::write_whole;
 
 /// What the leaderboard's file of STS-B is called; its numbers lie from 0 to 5.
 const SCORES: &str = "STS-B.tsv";
@@ -43,12 +43,9 @@ pub fn write_predictions(
         }
         Records::Sentences(sentences) => sentences_text(sentences, labels, answers),
     };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let failed = |e| DataError::write(path, e);
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
-    file.persist(path).map_err(|e| failed(e.error))?;
-    Ok(())
+    let here = Path::new(".").join(path);
+    let path = if path.parent().is_some_and(|folder| folder.as_os_str().is_empty()) { &here } else { path };
+    write_whole(path, text.as_bytes())
 }
 
 fn rows_text(rows: &[Row], labels: &[String], answers: &[Answer], scores: bool) -> String {
@@ -135,9 +132,9 @@ mod tests {
         let classes = [Answer::Class(1), Answer::Class(0)];
         let text = written(rows(&["0", "1"]), Some("RTE.tsv"), &["entailment", "not_entailment"], &classes);
         assert_eq!(text, "index\tprediction\n0\tnot_entailment\n1\tentailment\n");
-        let numbers = [Answer::Number(5.2), Answer::Number(3.14159)];
+        let numbers = [Answer::Number(5.2), Answer::Number(2.71849)];
         let text = written(rows(&["0", "1"]), Some("STS-B.tsv"), &[], &numbers);
-        assert_eq!(text, "index\tprediction\n0\t5.000\n1\t3.142\n");
+        assert_eq!(text, "index\tprediction\n0\t5.000\n1\t2.718\n");
         assert_eq!(written(rows(&["7"]), None, &[], &numbers[..1]), "index\tprediction\n7\t5.2\n");
         let options = [Answer::Option(3), Answer::Option(26)];
         assert_eq!(

@@ -116,18 +116,20 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
         return reviews::open(request, labels);
     }
     let files = Files::find(request.folder());
+    let missing = |stems: &[&str]| {
+        let names: Vec<String> = stems.iter().flat_map(|stem| files_of(stem)).collect();
+        request.missing(request.folder(), &names.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    if request.wanted.train && files.train.is_none() {
+        return Err(missing(TRAIN));
+    }
     let reading = Reading::new(request, release, labels, &files)?;
     let (kind, names) = match &reading.labels {
         Some(labels) => (Kind::Classification, labels.names.clone()),
         None => (Kind::Regression, Vec::new()),
     };
     let mut data = nothing_read(request, kind, names);
-    let missing = |stems: &[&str]| {
-        let names: Vec<String> = stems.iter().flat_map(|stem| files_of(stem)).collect();
-        request.missing(request.folder(), &names.iter().map(String::as_str).collect::<Vec<_>>())
-    };
-    if request.wanted.train {
-        let path = files.train.as_ref().ok_or_else(|| missing(TRAIN))?;
+    if let (true, Some(path)) = (request.wanted.train, &files.train) {
         data.train = Some(reading.read("train", path, files.train_note.clone())?);
     }
     if request.wanted.dev {
@@ -182,7 +184,7 @@ impl<'a> Reading<'a> {
         let any = files.train.as_ref().or(files.dev.as_ref());
         let path =
             any.ok_or_else(|| request.missing(request.folder(), &["train.tsv", "train.csv", "train.jsonl"]))?;
-        let like = Table::read(path, |cells| is_header(request.task, cells), &mut request.sieve())?;
+        let mut like = Table::read(path, |cells| is_header(request.task, cells), &mut request.sieve())?;
         let numbers = request.name() == "text-regression";
         let all_text = release.is_some_and(|release| release.titles);
         let finding = Finding { task: request.task, labels: labels.as_ref(), numbers, all_text };
@@ -202,19 +204,21 @@ impl<'a> Reading<'a> {
                 Some(Labels::collected(like.rows.iter().map(|row| row.cells[place].trim())))
             }
         };
+        // Its rows are read again when they are wanted; files may be large.
+        like.rows = Vec::new();
         Ok(Reading { request, release, like, columns, labels })
     }
 
     fn read(&self, name: &str, path: &Path, note: Option<String>) -> Result<Split, DataError> {
         let mut sieve = self.request.sieve();
-        let table = Table::read(path, |cells| is_header(self.request.task, cells), &mut sieve)?;
+        let mut table = Table::read(path, |cells| is_header(self.request.task, cells), &mut sieve)?;
         let columns = self.columns.in_table(&self.like, &table)?;
         if columns.label.is_none() && name != "test" {
-            let why =
-                format!("it has no column of labels, which {name} files need: {}", self.like.path.display());
-            return Err(table.bad(1, format!("{why} has one")));
+            let like = self.like.path.display();
+            return Err(table.bad(1, format!("it has no column of labels as {like} has: add it")));
         }
         let asked = self.asked(&table, &columns, name == "test", &mut sieve)?;
+        table.rows = Vec::new();
         if let Some(note) = note {
             sieve.note(note);
         }

@@ -1,0 +1,150 @@
+//! AdvGLUE: rows of five of GLUE's tasks, changed to mislead models that were trained on those. Scored, never learnt
+//! from.
+
+use std::fs;
+
+use serde_json::{Map, Value};
+
+use super::data::{Split, TaskData};
+use super::example::{Kind, Target};
+use super::labels::Labels;
+use super::open::{Request, first_there, nothing_read};
+use super::rows::{Asked, encode_each, split_of};
+use super::table::without_bom;
+use crate::DataError;
+
+/// The release's name of its file, and that of the copy with what was changed in each row.
+const FILES: &[&str] = &["dev.json", "dev_ann.json"];
+/// The folder beside GLUE's.
+const FOLDER: &str = "AdvGLUE";
+
+struct Adversarial {
+    name: &'static str,
+    /// Keys of the file, a split each.
+    keys: &'static [&'static str],
+    first: &'static str,
+    second: Option<&'static str>,
+    /// Labels in the order of GLUE's task.
+    labels: &'static [&'static str],
+    /// Which of them the numbers 0, 1, .. of the file are.
+    numbers: &'static [u32],
+}
+
+const TASKS: &[Adversarial] = &[
+    Adversarial {
+        name: "adv-sst2",
+        keys: &["sst2"],
+        first: "sentence",
+        second: None,
+        labels: &["0", "1"],
+        numbers: &[0, 1],
+    },
+    Adversarial {
+        name: "adv-qqp",
+        keys: &["qqp"],
+        first: "question1",
+        second: Some("question2"),
+        labels: &["0", "1"],
+        numbers: &[0, 1],
+    },
+    // The file counts entailment, neutral, contradiction.
+    Adversarial {
+        name: "adv-mnli",
+        keys: &["mnli", "mnli-mm"],
+        first: "premise",
+        second: Some("hypothesis"),
+        labels: &["contradiction", "entailment", "neutral"],
+        numbers: &[1, 2, 0],
+    },
+    Adversarial {
+        name: "adv-qnli",
+        keys: &["qnli"],
+        first: "question",
+        second: Some("sentence"),
+        labels: &["entailment", "not_entailment"],
+        numbers: &[0, 1],
+    },
+    Adversarial {
+        name: "adv-rte",
+        keys: &["rte"],
+        first: "sentence1",
+        second: Some("sentence2"),
+        labels: &["entailment", "not_entailment"],
+        numbers: &[0, 1],
+    },
+];
+
+pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
+    let task = TASKS.iter().find(|task| task.name == request.name());
+    let task = task.ok_or_else(|| DataError::Usage(format!("`{}` is no task of AdvGLUE", request.name())))?;
+    if request.wanted.train {
+        let glue = task.name.trim_start_matches("adv-");
+        return Err(DataError::Usage(format!(
+            "`{}` has nothing to learn from: train `{glue}` and evaluate with it",
+            task.name
+        )));
+    }
+    let names = task.labels.iter().map(|label| label.to_string()).collect();
+    let labels = if request.task.labels.is_empty() { names } else { request.task.labels.clone() };
+    let mut data = nothing_read(request, Kind::Classification, labels.clone());
+    if request.wanted.dev {
+        data.dev = task.read(request, &Labels::new(labels))?;
+    }
+    Ok(data)
+}
+
+impl Adversarial {
+    fn read(&self, request: &Request<'_>, labels: &Labels) -> Result<Vec<Split>, DataError> {
+        let folder = request.folder();
+        let found = first_there(&folder.join(FOLDER), FILES).or_else(|| first_there(folder, FILES));
+        let path = found.ok_or_else(|| request.missing(folder, FILES))?;
+        let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
+        let fingerprint = blake3::hash(&bytes).to_hex().to_string();
+        let file: Map<String, Value> = serde_json::from_slice(without_bom(&bytes)).map_err(|e| {
+            DataError::line(&path, e.line().max(1) as u64, format!("it is no file in AdvGLUE's layout: {e}"))
+        })?;
+        let mut splits = Vec::with_capacity(self.keys.len());
+        for key in self.keys {
+            let Some(Value::Array(rows)) = file.get(*key) else {
+                return Err(DataError::line(
+                    &path,
+                    1,
+                    format!("it has no list `{key}`: is it AdvGLUE's file?"),
+                ));
+            };
+            let mut sieve = request.sieve();
+            let mut asked = Vec::with_capacity(rows.len());
+            for (number, row) in rows.iter().enumerate() {
+                let row = self.asked(number as u64, row, labels);
+                asked.extend(
+                    sieve
+                        .keep(row.map_err(|why| DataError::record(&path, format!("{key} {number}"), why)))?,
+                );
+            }
+            let bad =
+                |asked: &Asked, why: String| DataError::record(&path, format!("{key} {}", asked.line), why);
+            let encoded = encode_each(request, asked, &mut sieve, bad, &path)?;
+            let name = if self.keys.len() > 1 { format!("dev-{key}") } else { "dev".into() };
+            splits.push(split_of(&name, encoded, fingerprint.clone(), sieve));
+        }
+        Ok(splits)
+    }
+
+    fn asked(&self, number: u64, row: &Value, labels: &Labels) -> Result<Asked, String> {
+        let text = |key: &str| {
+            let text = row.get(key).and_then(Value::as_str).map(str::to_owned);
+            text.ok_or_else(|| format!("it has no text `{key}`: repair it"))
+        };
+        let place =
+            row.get("label").and_then(Value::as_u64).and_then(|label| self.numbers.get(label as usize));
+        let place =
+            place.ok_or_else(|| format!("its label is no number below {}: repair it", self.numbers.len()))?;
+        Ok(Asked {
+            line: number,
+            index: row.get("idx").map_or_else(|| number.to_string(), Value::to_string),
+            first: text(self.first)?,
+            second: self.second.map(text).transpose()?,
+            gold: Target::Class(labels.number(self.labels[*place as usize])?),
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! Labels of words, and what holds for tasks of all kinds.
+
+mod scratch;
+#[path = "scratch/tasks.rs"]
+mod tasks;
+
+use std::fs;
+
+use scratch::shared_data;
+use segue_dataloader::Tokenizer;
+use segue_dataloader::tasks::{
+    Answer, Kind, Records, Split, TaggedSentence, Target, TaskData, write_predictions,
+};
+use tasks::{ALL, DEV, config, counts, folder, words, xlnet};
+
+fn sentences(split: &Split) -> &[TaggedSentence] {
+    match &split.records {
+        Records::Sentences(sentences) => sentences,
+        _ => panic!("{} has no sentences", split.name),
+    }
+}
+
+const TRAIN: &str = "-DOCSTART- -X- O\n\nAda B-PER\nran O\n\nhome O\nto O\nLondon B-LOC\n";
+
+#[test]
+fn x22_the_label_of_a_word_stands_at_its_first_piece() {
+    let Some(tokenizer) = xlnet() else { return };
+    let folder =
+        folder(&[("train.txt", TRAIN.as_bytes()), ("valid.txt", b"unaffordability O\nLondon B-LOC\n")]);
+    let data = TaskData::open(&config("conll", folder.path()), &tokenizer, ALL).unwrap();
+    assert_eq!((data.kind, &data.labels.join(" ")[..]), (Kind::Tagging, "O B-LOC B-PER"));
+    let dev = &data.dev[0];
+    let Target::Tags(tags) = &dev.examples[0].target else { panic!() };
+    let ids = &dev.examples[0].sequences[0].ids;
+    assert_eq!(tags.len(), ids.len());
+    let words: Vec<(u32, String)> = tags
+        .iter()
+        .zip(ids)
+        .filter_map(|(tag, id)| tag.map(|tag| (tag, tokenizer.token(*id).unwrap())))
+        .collect();
+    assert_eq!(words.len(), 2);
+    assert!(words.iter().all(|(_, piece)| piece.starts_with('▁')), "{words:?}");
+    assert_eq!((words[0].0, words[1].0, words[1].1.as_str()), (0, 1, "▁London"));
+    assert!(ids.len() > 5, "the first word is more than one piece");
+}
+
+#[test]
+fn x22_words_that_do_not_fit_are_counted_and_answered_o() {
+    let folder = folder(&[
+        ("train.txt", TRAIN.as_bytes()),
+        ("dev.txt", b"Ada B-PER\nran O\nhome O\nto O\n"),
+        ("test.txt", b"Ada\nran\n"),
+    ]);
+    let mut config = config("conll", folder.path());
+    config.train.segment = 4;
+    let data = TaskData::open(&config, &words("Ada ran home to London"), ALL).unwrap();
+    let dev = &data.dev[0];
+    assert_eq!(sentences(dev)[0].positions, [Some(0), Some(1), None, None]);
+    assert!(dev.skipped.notes[0].starts_with("2 words of 1 sentences did not fit and are answered O"));
+    let path = folder.path().join("dev.predicted");
+    write_predictions(dev, &data.labels, &[Answer::Tags(vec![2, 0, 2, 2])], &path).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), "Ada B-PER B-PER\nran O O\nhome O O\nto O O\n\n");
+    assert_eq!(
+        (&data.test[0].examples[0].target, sentences(&data.test[0])[0].gold.len()),
+        (&Target::Unknown, 0)
+    );
+    fs::write(folder.path().join("dev.txt"), "Ada B-ORG\n").unwrap();
+    let error = TaskData::open(&config, &words("Ada ran"), DEV).unwrap_err().to_string();
+    assert!(
+        error.contains("dev.txt, line 1: the label `B-ORG` is not known; known are O, B-LOC, B-PER"),
+        "{error}"
+    );
+}
+
+#[test]
+fn x22_misleading_rows_of_glue_are_read_with_the_labels_of_its_tasks() {
+    let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
+    // Counted with another program, under the names of GLUE's labels.
+    for (name, sizes, first) in [
+        ("adv-sst2", &[148][..], "1"),
+        ("adv-qqp", &[78], "0"),
+        ("adv-mnli", &[121, 162], "contradiction"),
+        ("adv-qnli", &[148], "entailment"),
+        ("adv-rte", &[81], "entailment"),
+    ] {
+        let data = TaskData::open(&config(name, &glue), &tokenizer, DEV).unwrap();
+        let found: Vec<usize> = data.dev.iter().map(|split| split.examples.len()).collect();
+        assert_eq!(found, sizes, "{name}");
+        let Target::Class(class) = data.dev[0].examples[0].target else { panic!() };
+        assert_eq!(data.labels[class as usize], first, "{name}");
+        assert_eq!(counts(&data, &data.dev[0]).len(), data.labels.len());
+        assert_eq!(TaskData::open(&config(name, &glue), &tokenizer, ALL).unwrap_err().exit_code(), 64);
+    }
+}
+
+#[test]
+fn examples_do_not_depend_on_the_number_of_threads() {
+    let lines: String =
+        (0..500).map(|i| format!("{} a\t{}\n", ["b c", "d", "e e e"][i % 3], i % 7)).collect();
+    let folder = folder(&[("train.tsv", lines.as_bytes()), ("dev.tsv", lines.as_bytes())]);
+    let tokenizer = words("a b c d e");
+    let open = |tokenizer: &Tokenizer, threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let data = pool.install(|| TaskData::open(&config("text", folder.path()), tokenizer, ALL)).unwrap();
+        data.train.unwrap().examples
+    };
+    assert_eq!(open(&tokenizer, 1), open(&tokenizer, 4));
+}

@@ -1,0 +1,68 @@
+//! A folder of a task whose files all hold the same bytes.
+
+use std::sync::OnceLock;
+
+use segue_dataloader::tasks::{Answer, Records, Target, TaskData, Wanted, write_predictions};
+use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer};
+
+pub struct TaskFolder(tempfile::TempDir);
+
+struct Quiet;
+
+impl BuildObserver for Quiet {}
+
+impl TaskFolder {
+    pub fn new(files: &[&str], bytes: &[u8]) -> TaskFolder {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        for file in files {
+            let path = folder.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        TaskFolder(folder)
+    }
+
+    /// Opens the task and writes its right answers down.
+    pub fn open(&self, name: &str, skip_bad: bool) {
+        let set = [
+            "run.dir=run".to_string(),
+            "data.corpus=corpus".into(),
+            "train.segment=24".into(),
+            format!("task.name={name}"),
+            format!("task.data={}", self.0.path().display()),
+            format!("task.skip_bad={skip_bad}"),
+        ];
+        let mut config = segue_configs::load(None, &set).unwrap().config;
+        if name == "wnli" {
+            config.task.loss = segue_configs::TaskLoss::Margin;
+        }
+        let train = !name.starts_with("adv-");
+        let wanted = Wanted { train, dev: true, test: false };
+        let Ok(data) = TaskData::open(&config, tokenizer(), wanted) else { return };
+        let split = &data.dev[0];
+        let right = |target: &Target| match target {
+            Target::Class(class) => Answer::Class(*class),
+            Target::Number(number) => Answer::Number(*number),
+            Target::Option(option) => Answer::Option(*option),
+            _ => Answer::Class(0),
+        };
+        let answers: Vec<Answer> = match &split.records {
+            Records::Rows(rows) => rows.iter().map(|row| right(&row.gold)).collect(),
+            Records::Sentences(all) => all.iter().map(|one| Answer::Tags(one.gold.clone())).collect(),
+        };
+        assert!(split.examples.iter().all(|example| example.width() <= 24 && !example.sequences.is_empty()));
+        write_predictions(split, &data.labels, &answers, &self.0.path().join("answers")).unwrap();
+    }
+}
+
+/// Characters, so that every text has tokens.
+fn tokenizer() -> &'static Tokenizer {
+    static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
+    TOKENIZER.get_or_init(|| {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("text.txt");
+        std::fs::write(&path, "abc é 0123\n").unwrap();
+        let options = TrainOptions::new(TokenizerKind::Char);
+        train_tokenizer(&[path], &[], Preset::Sentences, InvalidUtf8::Fail, &options, 1, &Quiet).unwrap()
+    })
+}
