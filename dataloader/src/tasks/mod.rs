@@ -6,6 +6,7 @@
 mod data;
 mod example;
 mod order;
+pub mod squad;
 mod template;
 
 pub use data::{Answer, Records, Row, Skipped, Split, TaggedSentence, TaskData, Wanted};

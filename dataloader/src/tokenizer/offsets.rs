@@ -64,9 +64,9 @@ impl Tokenizer {
 
 /// A part of a text, widened to whole characters, without white space at the ends.
 fn trimmed(text: &str, span: Range<usize>) -> Range<usize> {
-    let begin = text.floor_char_boundary(span.start);
-    let end =
-        (span.end.min(text.len())..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
+    let cuts = |at: &usize| text.is_char_boundary(*at);
+    let begin = (0..=span.start.min(text.len())).rev().find(cuts).unwrap_or(0);
+    let end = (span.end.min(text.len())..=text.len()).find(cuts).unwrap_or(text.len());
     let part = &text[begin..end];
     let begin = begin + (part.len() - part.trim_start().len());
     begin..begin + part.trim().len()
