@@ -8,6 +8,7 @@ mod encoder;
 mod hub;
 mod mixture;
 mod model;
+pub mod squad;
 
 pub use answers::{answers, averaged};
 pub use competition::Competition;
