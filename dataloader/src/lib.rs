@@ -42,6 +42,6 @@ pub use shard::{
 };
 pub use spiece::XlnetNormalization;
 pub use tokenizer::{
-    EOS, Encoder, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions, UNK, detokenize, detokenize_after,
-    train_tokenizer,
+    EOS, Encoder, Located, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions, UNK, detokenize,
+    detokenize_after, train_tokenizer,
 };

@@ -7,6 +7,7 @@ mod charsmap;
 mod export;
 mod model;
 mod normalize;
+mod origins;
 mod segment;
 mod trie;
 pub(crate) mod wire;

@@ -1,11 +1,15 @@
+use std::borrow::Cow;
+use std::ops::Range;
+
 use ahash::AHashMap;
 
 use super::charsmap::CharsMap;
 use super::normalize::{Normalizer, SPACE_SYMBOL};
+use super::origins::Origins;
 use super::segment::{Piece, Segmenter};
 use super::trie::Trie;
 use super::wire::{Fields, Value};
-use super::xlnet::{XlnetNormalization, encode_with_commas_cut};
+use super::xlnet::{XlnetNormalization, cut_with_commas_apart};
 
 /// Types of pieces, as the file numbers them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,21 +218,48 @@ impl SentencePiece {
     /// Appends the ids of a text. A run of unknown characters is one token, or its bytes where the model has pieces
     /// for them.
     pub(crate) fn encode(&self, text: &str, out: &mut Vec<u32>) {
-        match &self.xlnet {
-            None => self.for_each_piece(text, &mut |id, _| out.push(id)),
-            Some(normalization) => encode_with_commas_cut(self, &normalization.prepare(text), out),
+        let normalized = match &self.xlnet {
+            None => self.normalizer.normalize(text),
+            Some(normalization) => self.normalizer.normalize(&normalization.prepare(text)),
+        };
+        self.for_each_token(&normalized, &mut |id, _| out.push(id));
+    }
+
+    /// The ids of a text, and the bytes of the text that each comes from.
+    pub(crate) fn encode_with_spans(&self, text: &str) -> (Vec<u32>, Vec<Range<usize>>) {
+        let (prepared, origins) = match &self.xlnet {
+            None => (Cow::Borrowed(text), Origins::identity(text.len())),
+            Some(normalization) => {
+                let (prepared, origins) = normalization.prepare_traced(text);
+                (Cow::Owned(prepared), origins)
+            }
+        };
+        let mut of_normalized = Origins::default();
+        let normalized = self.normalizer.normalize_traced(&prepared, &mut of_normalized);
+        let (mut ids, mut spans) = (Vec::new(), Vec::new());
+        self.for_each_token(&normalized, &mut |id, place| {
+            ids.push(id);
+            spans.push(origins.cover(of_normalized.cover(place)));
+        });
+        (ids, spans)
+    }
+
+    /// Calls `each` with the id of every token and its place in the normalised text.
+    fn for_each_token(&self, normalized: &[u8], each: &mut dyn FnMut(u32, Range<usize>)) {
+        match self.xlnet {
+            None => self.for_each_piece(normalized, each),
+            Some(_) => cut_with_commas_apart(self, normalized, each),
         }
     }
 
-    /// Calls `each` with the id and the normalised text of every token; the bytes of an unknown character have no text.
-    pub(super) fn for_each_piece(&self, text: &str, each: &mut dyn FnMut(u32, &[u8])) {
-        let normalized = self.normalizer.normalize(text);
-        let mut pieces = self.segmenter.segment(&normalized).into_iter().peekable();
+    /// Calls `each` with the id of every piece of normalised text, and its place there.
+    pub(super) fn for_each_piece(&self, normalized: &[u8], each: &mut dyn FnMut(u32, Range<usize>)) {
+        let mut pieces = self.segmenter.segment(normalized).into_iter().peekable();
         let mut begin = 0;
         while let Some((id, mut end)) = pieces.next() {
             match &self.byte_ids {
                 Some(byte_ids) if id == self.unk_id => {
-                    normalized[begin..end].iter().for_each(|byte| each(byte_ids[*byte as usize], &[]));
+                    (begin..end).for_each(|at| each(byte_ids[normalized[at] as usize], at..at + 1));
                 }
                 _ => {
                     while id == self.unk_id
@@ -236,7 +267,7 @@ impl SentencePiece {
                     {
                         end = further;
                     }
-                    each(id, &normalized[begin..end]);
+                    each(id, begin..end);
                 }
             }
             begin = end;

@@ -1,4 +1,5 @@
 use super::charsmap::CharsMap;
+use super::origins::Trace;
 use super::trie::Trie;
 
 /// What a space is written as inside pieces: U+2581.
@@ -18,6 +19,11 @@ pub(crate) struct Normalizer {
 impl Normalizer {
     /// The text as the pieces are matched against; white space at the ends is gone, spaces are [`SPACE_SYMBOL`].
     pub(crate) fn normalize(&self, text: &str) -> Vec<u8> {
+        self.normalize_traced(text, &mut ())
+    }
+
+    /// [`Normalizer::normalize`], with `trace` told which bytes of the text each byte comes from.
+    pub(super) fn normalize_traced(&self, text: &str, trace: &mut impl Trace) -> Vec<u8> {
         let mut input = text;
         if self.remove_extra_whitespaces {
             while !input.is_empty() {
@@ -35,6 +41,8 @@ impl Normalizer {
         let mut normalized = Vec::with_capacity(input.len() * 2);
         if self.add_dummy_prefix && !self.treat_whitespace_as_suffix {
             normalized.extend_from_slice(space);
+            let begin = text.len() - input.len();
+            trace.push(space.len(), begin..begin);
         }
         let mut after_space = self.remove_extra_whitespaces;
         while !input.is_empty() {
@@ -42,6 +50,7 @@ impl Normalizer {
             while after_space && let Some(rest) = piece.strip_prefix(b" ") {
                 piece = rest;
             }
+            let before = normalized.len();
             for byte in piece {
                 match byte {
                     b' ' => normalized.extend_from_slice(space),
@@ -52,15 +61,19 @@ impl Normalizer {
                 after_space = *last == b' ';
             }
             after_space &= self.remove_extra_whitespaces;
+            let begin = text.len() - input.len();
+            trace.push(normalized.len() - before, begin..begin + consumed);
             input = &input[consumed..];
         }
         if self.remove_extra_whitespaces {
             while normalized.ends_with(space) {
                 normalized.truncate(normalized.len() - space.len());
             }
+            trace.truncate(normalized.len());
         }
         if self.add_dummy_prefix && self.treat_whitespace_as_suffix {
             normalized.extend_from_slice(space);
+            trace.push(space.len(), text.len()..text.len());
         }
         normalized
     }

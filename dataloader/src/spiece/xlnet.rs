@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -58,32 +59,54 @@ fn single_spaces(text: &str) -> Cow<'_, str> {
 }
 
 /// White space as Python's `str.split` knows it: the four information separators count.
-fn is_space(c: char) -> bool {
+pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{1C}'..='\u{1F}')
 }
 
-/// Appends the ids of a text that is prepared already, with pieces such as `2000,` cut again.
+/// Calls `each` with the id of every token of normalised text, and its place there, with pieces such as `2000,` cut
+/// again.
 ///
 /// The comma becomes a piece of its own. What came before it is segmented anew without its space symbol; where it had
 /// none, the one that the model puts in front is taken off again.
-pub(super) fn encode_with_commas_cut(model: &SentencePiece, text: &str, out: &mut Vec<u32>) {
-    model.for_each_piece(text, &mut |id, surface| match before_comma(surface) {
-        None => out.push(id),
+pub(super) fn cut_with_commas_apart(
+    model: &SentencePiece,
+    normalized: &[u8],
+    each: &mut dyn FnMut(u32, Range<usize>),
+) {
+    model.for_each_piece(normalized, &mut |id, place| match before_comma(&normalized[place.clone()]) {
+        None => each(id, place),
         Some(number) => {
+            let comma = place.end - 1;
             let begins_word = number.starts_with(SPACE_SYMBOL);
+            let bare = number.replace(SPACE_SYMBOL, "");
+            let again = model.normalizer.normalize(&bare);
             let mut first = true;
-            model.for_each_piece(&number.replace(SPACE_SYMBOL, ""), &mut |id, surface| {
-                let inner = surface.strip_prefix(SPACE_SYMBOL.as_bytes());
-                match inner.filter(|_| first && !begins_word) {
+            model.for_each_piece(&again, &mut |id, inner| {
+                let outer = place_in_number(number, &bare, &again, &inner);
+                let outer = place.start + outer.start..place.start + outer.end;
+                let rest = again[inner].strip_prefix(SPACE_SYMBOL.as_bytes());
+                match rest.filter(|_| first && !begins_word) {
                     Some([]) => {}
-                    Some(rest) => out.push(id_of(model, rest)),
-                    None => out.push(id),
+                    Some(rest) => each(id_of(model, rest), outer),
+                    None => each(id, outer),
                 }
                 first = false;
             });
-            out.push(id_of(model, b","));
+            each(id_of(model, b","), comma..comma + 1);
         }
     });
+}
+
+/// Where the bytes `inner` of `again`, which is `bare` normalised, are in `number`, which is `bare` with space symbols.
+/// Where more than a symbol in front was added or taken away, as nothing tells which, they are all of it.
+fn place_in_number(number: &str, bare: &str, again: &[u8], inner: &Range<usize>) -> Range<usize> {
+    match (number.strip_suffix(bare), again.strip_suffix(bare.as_bytes())) {
+        (Some(taken), Some(added)) => {
+            let outer = |at: usize| taken.len() + at.saturating_sub(added.len());
+            outer(inner.start)..outer(inner.end)
+        }
+        _ => 0..number.len(),
+    }
 }
 
 fn id_of(model: &SentencePiece, piece: &[u8]) -> u32 {

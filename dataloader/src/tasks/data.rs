@@ -1,4 +1,5 @@
 use super::example::{Example, Kind, Target};
+use super::squad::Questions;
 
 /// Which files of a task are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub enum Records {
     Rows(Vec<Row>),
     /// Sentences whose words get labels.
     Sentences(Vec<TaggedSentence>),
+    /// Questions about paragraphs; example `i` is window `i` of theirs.
+    Questions(Questions),
 }
 
 /// A line, or a question with options.

@@ -22,6 +22,7 @@ mod ranking;
 mod reviews;
 mod rows;
 mod sieve;
+pub mod squad;
 mod table;
 mod template;
 mod text;

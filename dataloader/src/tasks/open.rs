@@ -5,7 +5,7 @@ use segue_configs::{Config, TaskConfig};
 use super::data::{Split, TaskData, Wanted};
 use super::sieve::Sieve;
 use super::template::Template;
-use super::{adversarial, choice, conll, dream, glue, race, text};
+use super::{adversarial, choice, conll, dream, glue, race, squad, text};
 use crate::{DataError, Tokenizer};
 
 /// What a task is opened with.
@@ -49,6 +49,8 @@ const TASKS: &[(&str, Open)] = &[
     ("race-middle", race::open),
     ("dream", dream::open),
     ("choice", choice::open),
+    ("squad1", squad::open),
+    ("squad2", squad::open),
     ("conll", conll::open),
 ];
 

@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::panic::catch_unwind;
 use std::str::FromStr;
 
@@ -77,6 +78,13 @@ impl HuggingFaceTokenizer {
             ),
         }
         Ok(())
+    }
+
+    /// The ids of a text, and the bytes of the text that each comes from.
+    pub(crate) fn encode_with_spans(&self, text: &str) -> Result<(Vec<u32>, Vec<Range<usize>>), String> {
+        let encoding = self.tokenizer.encode(text, false).map_err(|e| e.to_string())?;
+        let spans = encoding.get_offsets().iter().map(|(begin, end)| *begin..*end).collect();
+        Ok((encoding.get_ids().to_vec(), spans))
     }
 
     /// Encodes several lines as a whole; see [`super::Encoder::encode_lines`].

@@ -11,6 +11,7 @@ mod mixture;
 mod model;
 mod run;
 mod scoring;
+pub mod squad;
 
 pub use answers::{answers, averaged};
 pub use card::{Circumstances, model_card};
@@ -20,4 +21,4 @@ pub use hub::{heads_of, hugging_face_config};
 pub use mixture::Mixture;
 pub use model::{HeadSpec, Scores, TaskModel};
 pub use run::{TaskEvent, TaskOutcome, chosen_by, evaluate_split, finetune, heads, resolve_schedule};
-pub use scoring::{Metric, SplitScores, decide, score};
+pub use scoring::{Answered, Metric, SplitScores, decide, score, write_answered};

@@ -42,7 +42,7 @@ enum Head {
 }
 
 /// What a model answers to one example, before anything is made of it: scores of classes or options, a number,
-/// scores of labels position by position, or the beam of a span, as [`SpanAnswer`] lays it out.
+/// scores of labels position by position, or the beam of a span, as [`super::squad::SpanBeam`] lays it out.
 pub type Scores = Vec<f32>;
 
 /// An encoder with the head of a task on it, or with those of several.

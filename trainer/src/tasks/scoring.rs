@@ -1,10 +1,18 @@
 //! From a model's answers to decisions, and from decisions to metrics.
 
+use std::path::Path;
+
 use segue_configs::{TaskConfig, TaskLoss};
-use segue_dataloader::tasks::{Answer, Kind, Records, Row, Split, TaggedSentence, Target, TaskData, rank_answers};
+use segue_dataloader::tasks::squad::Questions;
+use segue_dataloader::tasks::{
+    Answer, Kind, Records, Row, Split, TaggedSentence, Target, TaskData, rank_answers, write_predictions,
+};
 use serde::Serialize;
 
 use super::model::Scores;
+use super::squad::{DecodedQuestion, SpanBeam, decode, report, write_answers};
+use crate::TrainError;
+use crate::metrics::squad::Rules;
 use crate::metrics::{
     accuracy, binary_scores, entity_scores, macro_f1, matthews_correlation, pearson, spearman,
 };
@@ -24,7 +32,7 @@ pub struct SplitScores {
     pub collapsed: Option<String>,
 }
 
-/// One metric; those of the field are told as shares of one, or correlations.
+/// One metric: a share of one, a correlation, or, of SQuAD alone, a share of 100.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Metric {
     /// Its name.
@@ -45,9 +53,22 @@ fn metric(name: &str, value: f64) -> Metric {
     Metric { name: name.into(), value }
 }
 
-/// What is answered to each record of a split, in the records' order.
-pub fn decide(data: &TaskData, split: &Split, scores: &[Scores], task: &TaskConfig) -> Vec<Answer> {
-    match &split.records {
+/// What is answered to the records of a split, in their order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answered {
+    /// To rows and sentences.
+    Records(Vec<Answer>),
+    /// To questions on paragraphs.
+    Questions(Vec<DecodedQuestion>),
+}
+
+/// Makes answers of what a model says to each example of a split.
+pub fn decide(data: &TaskData, split: &Split, scores: &[Scores], task: &TaskConfig) -> Answered {
+    Answered::Records(match &split.records {
+        Records::Questions(questions) => {
+            let beams = scores.iter().map(|scores| SpanBeam::from_scores(scores).unwrap_or_default());
+            return Answered::Questions(decode(questions, &beams.collect::<Vec<_>>(), task.into()));
+        }
         // Rows that compete are classes of their own: the best of them is right.
         Records::Rows(rows) if data.kind == Kind::Choice && task.loss != TaskLoss::Standard => {
             rank_answers(rows, scores, positive(&data.labels))
@@ -66,6 +87,24 @@ pub fn decide(data: &TaskData, split: &Split, scores: &[Scores], task: &TaskConf
                 Answer::Tags(sentence.positions.iter().map(tag).collect())
             };
             sentences.iter().zip(scores).map(of).collect()
+        }
+    })
+}
+
+/// Writes answers down as the field wants them: one file for rows and sentences, a folder for questions.
+pub fn write_answered(
+    data: &TaskData,
+    split: &Split,
+    answered: &Answered,
+    folder: &Path,
+) -> Result<(), TrainError> {
+    let plain = format!("{}-{}", data.name, split.name);
+    match answered {
+        // Every question has its best span; the threshold on null odds is for the scorer.
+        Answered::Questions(decoded) => write_answers(&folder.join(plain), decoded, f64::INFINITY),
+        Answered::Records(answers) => {
+            let name = split.submission.clone().unwrap_or_else(|| format!("{plain}.tsv"));
+            Ok(write_predictions(split, &data.labels, answers, &folder.join(name))?)
         }
     }
 }
@@ -90,11 +129,19 @@ fn argmax(scores: &[f32]) -> u32 {
 }
 
 /// Compares answers with what is right. Records that nobody knows the answer to are left out.
-pub fn score(data: &TaskData, split: &Split, answers: &[Answer]) -> SplitScores {
-    let (count, metrics, collapsed) = match &split.records {
-        Records::Rows(rows) if data.kind == Kind::Regression => score_numbers(rows, answers),
-        Records::Rows(rows) => score_classes(data, rows, answers),
-        Records::Sentences(sentences) => score_tags(&data.labels, sentences, answers),
+pub fn score(data: &TaskData, split: &Split, answered: &Answered) -> SplitScores {
+    let (count, metrics, collapsed) = match (&split.records, answered) {
+        (Records::Questions(questions), Answered::Questions(decoded)) => {
+            score_questions(&data.name, questions, decoded)
+        }
+        (Records::Rows(rows), Answered::Records(answers)) if data.kind == Kind::Regression => {
+            score_numbers(rows, answers)
+        }
+        (Records::Rows(rows), Answered::Records(answers)) => score_classes(data, rows, answers),
+        (Records::Sentences(sentences), Answered::Records(answers)) => {
+            score_tags(&data.labels, sentences, answers)
+        }
+        _ => (0, Vec::new(), None),
     };
     SplitScores { task: data.name.clone(), split: split.name.clone(), count, metrics, collapsed }
 }
@@ -123,6 +170,31 @@ fn score_numbers(rows: &[Row], answers: &[Answer]) -> Judged {
     ];
     (gold.len(), metrics, collapsed)
 }
+
+/// SQuAD's own scores, which are of 100. With questions that have no answer, those at the best threshold on the null
+/// odds come first.
+fn score_questions(task: &str, questions: &Questions, decoded: &[DecodedQuestion]) -> Judged {
+    let rules = if task == SQUAD_2 { Rules::V2 } else { Rules::V1 };
+    let Some(report) = report(questions, decoded, rules, f64::INFINITY) else {
+        return (0, Vec::new(), None);
+    };
+    let mut metrics = Vec::new();
+    if rules == Rules::V2 {
+        metrics.push(metric("best_f1", report.best_f1));
+        metrics.push(metric("best_exact", report.best_exact));
+        metrics.push(metric("best_f1_threshold", report.best_f1_thresh));
+        metrics.extend(report.has_answer_f1.map(|f1| metric("has_answer_f1", f1)));
+    }
+    metrics.push(metric("f1", report.f1));
+    metrics.push(metric("exact", report.exact));
+    let texts = || decoded.iter().filter_map(|question| question.candidates.first()).map(|best| &best.text);
+    let alike = decoded.len() > 1 && texts().all(|text| Some(text) == texts().next());
+    let collapsed = alike.then(|| "every question has the same answer".to_string());
+    (report.total, metrics, collapsed)
+}
+
+/// The version that has questions without answer.
+const SQUAD_2: &str = "squad2";
 
 /// Numbers that spread less than this share of what they should are one number.
 const COLLAPSED_SPREAD: f64 = 0.01;

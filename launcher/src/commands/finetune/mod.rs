@@ -157,6 +157,7 @@ fn open_tasks(
         let data = TaskData::open(&own, tokenizer, wanted)?;
         for split in data.train.iter().chain(&data.dev).chain(&data.test) {
             out.line(&format!("{name}: {}: {} examples", split.name, split.examples.len()));
+            split.skipped.notes.iter().for_each(|note| out.line(&format!("  {note}")));
             if split.skipped.count > 0 {
                 out.line(&format!("warning: {name}: {}: left out {}:", split.name, split.skipped.count));
                 split.skipped.first.iter().for_each(|what| out.line(&format!("  {what}")));

@@ -2,9 +2,11 @@ use std::path::{Path, PathBuf};
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_dataloader::tasks::{Kind, Split, TaskData, Wanted, write_predictions};
+use segue_dataloader::tasks::{Kind, Split, TaskData, Wanted};
 use segue_trainer::checkpoint::{TaskFolder, list};
-use segue_trainer::tasks::{HeadSpec, SplitScores, TaskModel, answers, averaged, decide, score};
+use segue_trainer::tasks::{
+    HeadSpec, SplitScores, TaskModel, answers, averaged, decide, score, write_answered,
+};
 use serde_json::{Value, json};
 
 use super::{FinetuneArgs, open_tasks};
@@ -117,9 +119,7 @@ fn answer_split(
     };
     let decided = decide(data, split, &scores, &config.task);
     if comm.rank() == 0 {
-        let plain = format!("{}-{}.tsv", data.name, split.name);
-        let name = split.submission.clone().unwrap_or(plain);
-        write_predictions(split, &data.labels, &decided, &folder.path().join(name))?;
+        write_answered(data, split, &decided, folder.path())?;
     }
     Ok(score(data, split, &decided))
 }

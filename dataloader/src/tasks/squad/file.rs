@@ -1,0 +1,265 @@
+use std::collections::HashSet;
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::records::GoldAnswer;
+use crate::DataError;
+use crate::tasks::Skipped;
+
+/// How many characters an answer may stand away from where the file says.
+const NEARBY: usize = 32;
+/// Refusals that are told in full.
+const TOLD: usize = 5;
+
+#[derive(Deserialize)]
+struct File {
+    data: Vec<Article>,
+}
+
+#[derive(Deserialize)]
+struct Article {
+    #[serde(default)]
+    title: String,
+    paragraphs: Vec<RawParagraph>,
+}
+
+#[derive(Deserialize)]
+struct RawParagraph {
+    context: String,
+    qas: Vec<RawQuestion>,
+}
+
+#[derive(Deserialize)]
+struct RawQuestion {
+    id: String,
+    question: String,
+    #[serde(default)]
+    answers: Vec<RawAnswer>,
+    is_impossible: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct RawAnswer {
+    text: String,
+    /// In characters.
+    answer_start: i64,
+}
+
+/// A paragraph of a file with the questions that can be used.
+pub(super) struct ReadParagraph {
+    pub(super) context: String,
+    pub(super) questions: Vec<ReadQuestion>,
+    /// What errors call it.
+    pub(super) place: String,
+}
+
+/// A question of a file.
+pub(super) struct ReadQuestion {
+    pub(super) id: String,
+    pub(super) text: String,
+    pub(super) answers: Vec<GoldAnswer>,
+    pub(super) impossible: Option<bool>,
+}
+
+/// What was read, and what was left out on the way.
+pub(super) struct FileReader<'a> {
+    pub(super) path: &'a Path,
+    pub(super) skip_bad: bool,
+    /// Whether it must be told of every question what is right.
+    pub(super) labelled: bool,
+    pub(super) skipped: Skipped,
+    pub(super) moved: u64,
+}
+
+impl FileReader<'_> {
+    /// The paragraphs of a file that have questions that can be used.
+    pub(super) fn read(&mut self, bytes: &[u8]) -> Result<Vec<ReadParagraph>, DataError> {
+        let file: File = serde_json::from_slice(bytes).map_err(|e| {
+            DataError::foreign(
+                self.path,
+                format!("it is no SQuAD file: {e}; see docs/formats.md for its layout"),
+            )
+        })?;
+        let mut ids = HashSet::new();
+        let mut read = Vec::new();
+        for (article, entry) in file.data.into_iter().enumerate() {
+            for (number, raw) in entry.paragraphs.into_iter().enumerate() {
+                let place = format!("article {} (`{}`), paragraph {}", article + 1, entry.title, number + 1);
+                if raw.context.trim().is_empty() {
+                    self.refuse(&place, "its context is empty")?;
+                    continue;
+                }
+                let mut paragraph = ReadParagraph { context: raw.context, questions: Vec::new(), place };
+                self.read_questions(&mut paragraph, raw.qas, &mut ids)?;
+                if !paragraph.questions.is_empty() {
+                    read.push(paragraph);
+                }
+            }
+        }
+        Ok(read)
+    }
+
+    fn read_questions(
+        &mut self,
+        paragraph: &mut ReadParagraph,
+        questions: Vec<RawQuestion>,
+        ids: &mut HashSet<String>,
+    ) -> Result<(), DataError> {
+        let starts: Vec<usize> = paragraph.context.char_indices().map(|(at, _)| at).collect();
+        for raw in questions {
+            let place = format!("{}, question `{}`", paragraph.place, raw.id);
+            let question = match ids.insert(raw.id.clone()) {
+                true => self.check(&paragraph.context, &starts, raw),
+                false => Err("another question has the same id".into()),
+            };
+            match question {
+                Ok(question) => paragraph.questions.push(question),
+                Err(why) => self.refuse(&place, &why)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A question, or why it cannot be used.
+    fn check(&mut self, context: &str, starts: &[usize], raw: RawQuestion) -> Result<ReadQuestion, String> {
+        if raw.question.trim().is_empty() {
+            return Err("its text is empty".into());
+        }
+        let (mut answers, mut moved) = (Vec::new(), 0);
+        for answer in raw.answers {
+            let found = locate(context, starts, &answer);
+            moved += u64::from(found.as_ref().is_some_and(|(_, moved)| *moved));
+            answers.push(GoldAnswer { text: answer.text, bytes: found.map(|(bytes, _)| bytes) });
+        }
+        let impossible = match raw.is_impossible {
+            Some(true) if !answers.is_empty() => {
+                return Err("it has answers, and is_impossible is true".into());
+            }
+            Some(true) => Some(true),
+            _ if !answers.is_empty() => Some(false),
+            _ if self.labelled => return Err("it has no answers, and is_impossible is not true".into()),
+            _ => None,
+        };
+        if impossible == Some(false) && answers.iter().all(|answer| answer.bytes.is_none()) {
+            return Err(format!(
+                "no answer stands in the context where answer_start says or within {NEARBY} \
+                                characters of there"
+            ));
+        }
+        self.moved += moved;
+        Ok(ReadQuestion { id: raw.id, text: raw.question, answers, impossible })
+    }
+
+    /// Counts what cannot be used, or fails.
+    pub(super) fn refuse(&mut self, place: &str, why: &str) -> Result<(), DataError> {
+        let error =
+            DataError::foreign(self.path, format!("{place}: {why}. Correct it, or set task.skip_bad=true"));
+        if !self.skip_bad {
+            return Err(error);
+        }
+        self.skipped.count += 1;
+        if self.skipped.first.len() < TOLD {
+            self.skipped.first.push(error.to_string());
+        }
+        Ok(())
+    }
+}
+
+/// Where an answer stands in the context, without white space at its ends, and whether that is not where the file says:
+/// then it is the nearest place that is close enough. `starts`: the byte each character of the context begins at.
+fn locate(context: &str, starts: &[usize], answer: &RawAnswer) -> Option<(Range<u32>, bool)> {
+    let text = answer.text.trim();
+    if text.is_empty() {
+        return None;
+    }
+    let blanks = answer.text.chars().take_while(|c| c.is_whitespace()).count();
+    let wanted = usize::try_from(answer.answer_start).ok()?.checked_add(blanks)?;
+    let stands =
+        |character: &usize| starts.get(*character).is_some_and(|at| context[*at..].starts_with(text));
+    let nearest = (0..=NEARBY)
+        .flat_map(|distance| [wanted.checked_sub(distance), wanted.checked_add(distance)])
+        .flatten()
+        .find(stands)?;
+    let begin = starts[nearest];
+    Some((begin as u32..(begin + text.len()) as u32, nearest != wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str, skip_bad: bool) -> (Result<Vec<ReadParagraph>, DataError>, Skipped, u64) {
+        let skipped = Skipped::default();
+        let mut reader = FileReader { path: "f.json".as_ref(), skip_bad, labelled: true, skipped, moved: 0 };
+        let read = reader.read(json.as_bytes());
+        (read, reader.skipped, reader.moved)
+    }
+
+    fn file(context: &str, questions: &str) -> String {
+        format!(
+            r#"{{"version": "1.1", "data": [{{"title": "T",
+            "paragraphs": [{{"context": "{context}", "qas": [{questions}]}}]}}]}}"#
+        )
+    }
+
+    fn question(id: &str, answer: &str, start: i64) -> String {
+        format!(
+            r#"{{"id": "{id}", "question": "What?", "answers": [{{"text": "{answer}", "answer_start": {start}}}]}}"#
+        )
+    }
+
+    #[test]
+    fn answers_are_counted_in_characters() {
+        let (read, _, moved) = read(&file("Müller né Łódź.", &question("q", "Łódź", 10)), false);
+        assert_eq!(read.unwrap()[0].questions[0].answers[0].bytes, Some(12..19));
+        assert_eq!(moved, 0);
+    }
+
+    #[test]
+    fn an_answer_close_by_is_found_and_counted() {
+        let questions = [question("q1", "new", 9), question("q2", " old ", 3)].join(",");
+        let (read, _, moved) = read(&file("new, old, new", &questions), false);
+        let questions = &read.unwrap()[0].questions;
+        assert_eq!(questions[0].answers[0].bytes, Some(10..13));
+        assert_eq!(questions[1].answers[0].bytes, Some(5..8));
+        assert_eq!(moved, 2);
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named_or_counted() {
+        let far = format!("a{}b", " x".repeat(40));
+        for (json, why) in [
+            (file("  ", &question("q", "a", 0)), "article 1 (`T`), paragraph 1: its context is empty"),
+            (file("a", &question("q7", "b", 0)), "question `q7`: no answer stands"),
+            (file("a", &question("q", "a", -1)), "no answer stands"),
+            (file("a", &question("q", "", 0)), "no answer stands"),
+            (file(&far, &question("q", "b", 0)), "no answer stands"),
+            (file("a", &[question("q", "a", 0), question("q", "a", 0)].join(",")), "the same id"),
+            (file("a", r#"{"id": "q", "question": " ", "answers": []}"#), "its text is empty"),
+            (file("a", r#"{"id": "q", "question": "?", "answers": []}"#), "is_impossible is not true"),
+            (
+                file("a", &question("q", "a", 0).replace("\"id\"", "\"is_impossible\": true, \"id\"")),
+                "is_impossible is true",
+            ),
+        ] {
+            let error = read(&json, false).0.err().unwrap();
+            assert!(error.to_string().contains(why) && error.to_string().contains("f.json"), "{error}");
+            assert!(error.to_string().contains("task.skip_bad"));
+            assert_eq!(error.exit_code(), 65);
+            let (read, skipped, _) = read(&json, true);
+            assert!(read.is_ok() && skipped.count == 1 && skipped.first.len() == 1);
+        }
+    }
+
+    #[test]
+    fn json_that_is_no_squad_file_is_refused_with_the_line() {
+        for (json, line) in
+            [("{\"data\":\n[{}]}", "line 2"), ("{\n\n", "line 3"), ("[]", "line 1"), ("", "line 1")]
+        {
+            let error = read(json, true).0.err().unwrap().to_string();
+            assert!(error.contains(line), "{error}");
+        }
+    }
+}

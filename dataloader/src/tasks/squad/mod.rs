@@ -1,0 +1,20 @@
+//! SQuAD 1.1 and 2.0 (spec 2.10): from the published files to windows over paragraphs, and the way back from positions
+//! to the text as it stands in the file.
+
+mod encode;
+mod file;
+mod records;
+mod windows;
+
+pub use encode::SquadReader;
+pub use records::{GoldAnswer, Paragraph, Question, Questions};
+pub use windows::{Window, window_with_most_context, windows_over};
+
+use super::data::TaskData;
+use super::open::Request;
+use crate::DataError;
+
+pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
+    let Request { task, tokenizer, template, wanted } = request;
+    SquadReader { tokenizer, template: *template, task }.open(request.name(), request.folder(), *wanted)
+}

@@ -1,0 +1,9 @@
+//! From the most probable spans of windows to answers in words, their files and their scores (spec 2.10).
+
+mod beam;
+mod decode;
+mod files;
+
+pub use beam::SpanBeam;
+pub use decode::{Candidate, DecodedQuestion, SpanLimits, decode};
+pub use files::{report, write_answers};
