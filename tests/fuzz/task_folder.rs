@@ -3,7 +3,9 @@
 use std::sync::OnceLock;
 
 use segue_dataloader::tasks::{Answer, Records, Target, TaskData, Wanted, write_predictions};
-use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer};
+use segue_dataloader::{
+    BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer,
+};
 
 pub struct TaskFolder(tempfile::TempDir);
 
