@@ -6,7 +6,8 @@ use segue_configs::TaskConfig;
 use super::file::{FileReader, ReadParagraph, ReadQuestion};
 use super::records::{Paragraph, Question, Questions};
 use super::windows::{Window, windows_over};
-use crate::tasks::{Example, Kind, Records, Skipped, Split, Target, TaskData, Template, Wanted};
+use crate::tasks::sieve::Sieve;
+use crate::tasks::{Example, Kind, Records, Split, Target, TaskData, Template, Wanted};
 use crate::{DataError, Located, Tokenizer};
 
 /// Tokens of a sequence besides paragraph and question: two `<sep>` and `<cls>`.
@@ -70,30 +71,39 @@ impl SquadReader<'_> {
         name: &str,
         labelled: bool,
     ) -> Result<Split, DataError> {
-        let (skip_bad, skipped) = (self.task.skip_bad, Skipped::default());
-        let mut file = FileReader { path, skip_bad, labelled, skipped, moved: 0 };
+        let mut file = FileReader { path, labelled, sieve: Sieve::new(self.task.skip_bad), moved: 0 };
         let paragraphs = file.read(bytes)?;
         let encoded: Vec<Encoded> =
-            paragraphs.par_iter().map(|paragraph| self.encode(paragraph)).collect::<Result<_, _>>()?;
+            paragraphs.par_iter().map(|paragraph| self.encode(path, paragraph)).collect::<Result<_, _>>()?;
         let (mut examples, mut all) = (Vec::new(), Questions::default());
         for (paragraph, encoded) in paragraphs.into_iter().zip(encoded) {
             self.add(paragraph, encoded, &mut file, &mut examples, &mut all)?;
         }
+        if examples.is_empty() {
+            return Err(DataError::record(path, "all of it", "no question is there that can be used"));
+        }
         all.moved = file.moved;
+        for (count, what) in [
+            (all.shortened, "questions were cut to task.max_question tokens"),
+            (all.moved, "answers stand close to where the file says, and were taken from there"),
+        ] {
+            if count > 0 {
+                file.sieve.note(format!("{}: {count} {what}", path.display()));
+            }
+        }
         Ok(Split {
             name: name.into(),
             examples,
             records: Records::Questions(all),
-            skipped: file.skipped,
+            skipped: file.sieve.done(),
             fingerprint: blake3::hash(bytes).to_hex().to_string(),
             submission: (!labelled).then(|| "predictions.json".into()),
         })
     }
 
-    fn encode(&self, paragraph: &ReadParagraph) -> Result<Encoded, DataError> {
-        let failed = |why: String| {
-            DataError::Usage(format!("{}: the tokenizer cannot encode it: {why}", paragraph.place))
-        };
+    fn encode(&self, path: &Path, paragraph: &ReadParagraph) -> Result<Encoded, DataError> {
+        let failed =
+            |why: String| DataError::record(path, &paragraph.place, format!("it cannot be encoded: {why}"));
         let context = self.tokenizer.encode_with_offsets(&paragraph.context).map_err(failed)?;
         let mut encoder = self.tokenizer.encoder();
         let questions = paragraph.questions.iter().map(|question| {

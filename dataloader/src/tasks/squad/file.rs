@@ -6,12 +6,10 @@ use serde::Deserialize;
 
 use super::records::GoldAnswer;
 use crate::DataError;
-use crate::tasks::Skipped;
+use crate::tasks::sieve::Sieve;
 
 /// How many characters an answer may stand away from where the file says.
 const NEARBY: usize = 32;
-/// Refusals that are told in full.
-const TOLD: usize = 5;
 
 #[derive(Deserialize)]
 struct File {
@@ -66,10 +64,9 @@ pub(super) struct ReadQuestion {
 /// What was read, and what was left out on the way.
 pub(super) struct FileReader<'a> {
     pub(super) path: &'a Path,
-    pub(super) skip_bad: bool,
     /// Whether it must be told of every question what is right.
     pub(super) labelled: bool,
-    pub(super) skipped: Skipped,
+    pub(super) sieve: Sieve,
     pub(super) moved: u64,
 }
 
@@ -154,16 +151,8 @@ impl FileReader<'_> {
 
     /// Counts what cannot be used, or fails.
     pub(super) fn refuse(&mut self, place: &str, why: &str) -> Result<(), DataError> {
-        let error =
-            DataError::foreign(self.path, format!("{place}: {why}. Correct it, or set task.skip_bad=true"));
-        if !self.skip_bad {
-            return Err(error);
-        }
-        self.skipped.count += 1;
-        if self.skipped.first.len() < TOLD {
-            self.skipped.first.push(error.to_string());
-        }
-        Ok(())
+        let why = format!("{why}. Correct it, or leave it out with task.skip_bad=true");
+        self.sieve.refuse(DataError::record(self.path, place, why))
     }
 }
 
@@ -189,12 +178,13 @@ fn locate(context: &str, starts: &[usize], answer: &RawAnswer) -> Option<(Range<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tasks::Skipped;
 
     fn read(json: &str, skip_bad: bool) -> (Result<Vec<ReadParagraph>, DataError>, Skipped, u64) {
-        let skipped = Skipped::default();
-        let mut reader = FileReader { path: "f.json".as_ref(), skip_bad, labelled: true, skipped, moved: 0 };
+        let sieve = Sieve::new(skip_bad);
+        let mut reader = FileReader { path: "f.json".as_ref(), labelled: true, sieve, moved: 0 };
         let read = reader.read(json.as_bytes());
-        (read, reader.skipped, reader.moved)
+        (read, reader.sieve.done(), reader.moved)
     }
 
     fn file(context: &str, questions: &str) -> String {

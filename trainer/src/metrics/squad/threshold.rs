@@ -14,9 +14,10 @@ pub struct BestThreshold {
 /// Finds the threshold on the null odds with the best mean of `score` over the questions; none where there are none.
 /// Odds that are not numbers count as the highest.
 ///
-/// The values are those of `find_best_thresh` of the official scorer, except that it also cuts between questions of
-/// equal odds, which no threshold can, and that where it is best to answer nothing it says 0, which is right for
-/// probabilities alone: here the threshold then lies below all odds, by 1.
+/// The values are those of `find_best_thresh` of the official scorer, with three exceptions. It also cuts between
+/// questions of equal odds, which no threshold can. Where it is best to answer nothing it says 0, which is right for
+/// probabilities alone: here the threshold then lies below all odds, by 1. And it takes a prediction of articles or
+/// punctuation alone for an answer to a question that has none, where its own exact match does not.
 pub fn best_threshold(scored: &[Scored], score: impl Fn(&Scored) -> f64) -> Option<BestThreshold> {
     let odds =
         |question: &Scored| if question.null_odds.is_nan() { f64::INFINITY } else { question.null_odds };
