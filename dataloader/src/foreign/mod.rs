@@ -1,5 +1,5 @@
 //! Files of other programs, read without those programs: pickles (nothing in them is ever run), `torch.save`
-//! files, TensorFlow checkpoints, TFRecord files.
+//! files, safetensors files, TensorFlow checkpoints, TFRecord files.
 //!
 //! Everything here treats its input as hostile: sizes are checked against the bytes that are there before anything
 //! is allocated, walks have a depth and a budget, and what is damaged ends with an error that says where.
@@ -7,6 +7,7 @@
 mod bundle;
 mod checksum;
 mod pickle;
+mod safetensors;
 mod shared;
 mod tensor;
 mod tfrecord;
@@ -15,6 +16,7 @@ mod vocabulary;
 
 pub use bundle::{Bundle, BundleEntry, BundleTensor, write_bundle};
 pub use pickle::{Kind, Pickle, View};
+pub use self::safetensors::{SafetensorsEntry, SafetensorsFile, ShardIndex};
 pub use shared::SharedBytes;
 pub use tensor::{ElementType, RawTensor};
 pub use tfrecord::{Example, RecordFile, RecordFolder, RecordInfo, RecordSettings};

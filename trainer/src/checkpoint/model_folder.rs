@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{AttentionDirection, Config, ModelConfig, XlnetConfig};
 use segue_dataloader::Tokenizer;
+use segue_dataloader::foreign::SafetensorsFile;
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
@@ -188,7 +189,18 @@ pub fn load_pretraining(
 ) -> Result<Pretraining, TrainError> {
     let model = config.model.xlnet().ok_or_else(|| folder.is_not("an XLNet"))?;
     let specs = Pretraining::specs(config, model);
-    let weights = read_weights(&folder.path.join(WEIGHTS), &config.model, &specs)?;
+    let path = folder.path.join(WEIGHTS);
+    let stored = SafetensorsFile::open(&path)?;
+    let is_there = |spec: &ParameterSpec| stored.entries().iter().any(|entry| entry.name == spec.name);
+    if let Some(spec) = specs.iter().find(|spec| is_of_a_head(&config.model, &spec.name) && !is_there(spec)) {
+        let what = format!(
+            "it has no head that tells whether sentences follow each other (no tensor `{}`), and objective.next_sentence \
+             is {}: say objective.next_sentence=0, or open a model that was trained with it",
+            spec.name, config.objective.next_sentence
+        );
+        return Err(TrainError::OtherModel { path, what });
+    }
+    let weights = read_weights(&path, &config.model, &specs)?;
     Ok(Pretraining::from_parameters(config, model, Parameters::from_tensors(specs, weights, kind)))
 }
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use segue_configs::ModelConfig;
 use tch::{Kind, Tensor};
 
+use super::optimizer::{self, SlotParts, Slots};
 use super::report::{ParameterOrigin, VariableFate};
 use super::rules::{Operation, Rule, fill, fit};
 use super::sources::{Source, Variable};
@@ -22,31 +23,43 @@ pub(super) struct Applied {
     pub weights: Vec<(String, Tensor)>,
     /// Those of heads beside the model.
     pub heads: Vec<(String, Tensor)>,
+    /// Adam's means, where they were asked for.
+    pub slots: Slots,
     pub notes: Vec<String>,
     pub variables: Vec<VariableFate>,
     pub parameters: Vec<ParameterOrigin>,
 }
 
 /// Values on their way to one name here.
-struct Part {
+pub(super) struct Part {
     /// Number of the variable they come from.
-    variable: usize,
+    pub variable: usize,
     place: u64,
     tensor: Tensor,
     by: &'static str,
 }
 
-/// Applies the source's table. Every variable must have a place or a reason to be left out; `allow_skipped` leaves
-/// the others out, too, and says so.
+/// What of a source is wanted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted {
+    /// Variables without a place or a reason are left out, too, and it is said.
+    pub allow_skipped: bool,
+    /// Adam's means come along.
+    pub optimizer: bool,
+}
+
+/// Applies the source's table. Every variable must have a place or a reason to be left out. Adam's means go the way
+/// of the variables they belong to.
 pub(super) fn apply(
     source: &Source,
     config: &ModelConfig,
-    allow_skipped: bool,
+    wanted: Wanted,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Applied, TrainError> {
     let other = |what: String| TrainError::OtherModel { path: source.path.clone(), what };
     let mut variables = Vec::new();
     let mut parts: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+    let mut slots = SlotParts::new();
     let total = source.variables.len();
     for (number, variable) in source.variables.iter().enumerate() {
         progress(number as u64, total as u64);
@@ -58,23 +71,38 @@ pub(super) fn apply(
             destinations: Vec::new(),
             reason: None,
         };
-        match source.rules.iter().find_map(|rule| Some((rule, fit(rule.source, &variable.name)?))) {
+        let slot = optimizer::slot(source.kind, &variable.name).filter(|_| wanted.optimizer);
+        let owner = slot.map_or(variable.name.as_str(), |(_, owner)| owner);
+        match source.rules.iter().find_map(|rule| Some((rule, fit(rule.source, owner)?))) {
             None => {}
+            Some(_) if wanted.optimizer && optimizer::is_of_the_state(source.kind, &variable.name) => {
+                (fate.fate, fate.destinations) = ("noted", vec!["optimizer".into()]);
+            }
             Some((Rule { operation: Operation::Skip(reason), .. }, _)) => {
                 (fate.fate, fate.reason) = ("skipped", Some(reason.to_string()));
             }
             Some((rule, i)) => {
                 let tensor = source.load(variable)?;
                 for (name, part) in carry(tensor, variable, number, rule, i).map_err(other)? {
-                    fate.destinations.push(name.clone());
                     fate.fate = part.by;
-                    parts.entry(name).or_default().push(part);
+                    match slot {
+                        None => {
+                            fate.destinations.push(name.clone());
+                            parts.entry(name).or_default().push(part);
+                        }
+                        Some((mean, _)) => {
+                            fate.destinations.push(format!("{}{name}", mean.prefix()));
+                            slots.entry((mean, name)).or_default().push(part);
+                        }
+                    }
                 }
             }
         }
         variables.push(fate);
     }
-    settle(source, config, parts, variables, allow_skipped)
+    let slots = optimizer::settle(source, config, slots, &mut variables)?;
+    let applied = settle(source, config, parts, variables, wanted.allow_skipped)?;
+    Ok(Applied { slots, ..applied })
 }
 
 /// The values of a variable under their names here.
@@ -239,7 +267,7 @@ fn settle(
     };
     let weights = weights.into_iter().flatten().map(&mut named).collect();
     let heads = heads.into_iter().map(&mut named).collect();
-    Ok(Applied { weights, heads, notes, variables, parameters })
+    Ok(Applied { weights, heads, slots: Slots::new(), notes, variables, parameters })
 }
 
 /// Gives zeros to what a fine-tuned XLNet has lost, and says so.
@@ -262,14 +290,14 @@ fn fill_outputs(
     notes
 }
 
-fn mark(variables: &mut [VariableFate], which: &[usize], fate: &'static str) {
+pub(super) fn mark(variables: &mut [VariableFate], which: &[usize], fate: &'static str) {
     for &i in which {
         variables[i].fate = fate;
     }
 }
 
 /// Parts that belong together as one; others each for itself.
-fn joined(mut parts: Vec<Part>) -> Vec<(Tensor, Vec<usize>, &'static str)> {
+pub(super) fn joined(mut parts: Vec<Part>) -> Vec<(Tensor, Vec<usize>, &'static str)> {
     if parts.iter().all(|part| part.by == "joined") {
         parts.sort_by_key(|part| part.place);
         let tensors: Vec<&Tensor> = parts.iter().map(|part| &part.tensor).collect();
