@@ -220,8 +220,7 @@ fn loss_on_a_text_is_that_of_the_source() {
     let (_first, folder, _) = converted(&fixture("hugging_face"));
     let (_second, again, _) = converted(&folder);
     let text = "w0é w7é w14é unheard-of";
-    let checked =
-        check_text(&folder, &again, &options(Target::HuggingFace, &[]), text, |_, _| {}).unwrap();
+    let checked = check_text(&folder, &again, &options(Target::HuggingFace, &[]), text, |_, _| {}).unwrap();
     assert_eq!((checked.targets, checked.holds()), (3, true));
     assert!(checked.loss.is_finite());
 }

@@ -140,7 +140,8 @@ impl ModelConfig {
             XlnetConfig::hugging_face_defaults(known, &json);
         }
         let aliases = OTHER_NAMES.iter().filter(|(_, usual)| !json.contains_key(*usual));
-        let renamed = aliases.filter_map(|(other, usual)| Some((usual.to_string(), json.get(*other)?.clone())));
+        let renamed =
+            aliases.filter_map(|(other, usual)| Some((usual.to_string(), json.get(*other)?.clone())));
         let renamed: Vec<(String, Value)> = renamed.collect();
         for (key, value) in json.into_iter().chain(renamed) {
             if known.contains_key(&key) && !value.is_null() {

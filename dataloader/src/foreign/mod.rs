@@ -14,9 +14,9 @@ mod tfrecord;
 mod torch;
 mod vocabulary;
 
+pub use self::safetensors::{SafetensorsEntry, SafetensorsFile, ShardIndex};
 pub use bundle::{Bundle, BundleEntry, BundleTensor, write_bundle};
 pub use pickle::{Kind, Pickle, View};
-pub use self::safetensors::{SafetensorsEntry, SafetensorsFile, ShardIndex};
 pub use shared::SharedBytes;
 pub use tensor::{ElementType, RawTensor};
 pub use tfrecord::{Example, RecordFile, RecordFolder, RecordInfo, RecordSettings};

@@ -33,7 +33,8 @@ impl SafetensorsEntry {
 
     /// Its values; an error where this program has no type like theirs.
     pub fn tensor(&self) -> Result<RawTensor, String> {
-        let element = self.element.ok_or_else(|| format!("its type {} is none this program reads", self.dtype))?;
+        let element =
+            self.element.ok_or_else(|| format!("its type {} is none this program reads", self.dtype))?;
         RawTensor::contiguous(element, self.shape.clone(), self.bytes.clone())
     }
 }

@@ -104,7 +104,10 @@ pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(1);
     let checks = Checks::of(&args)?;
     if args.head.is_some() && args.to == To::Hf {
-        return Err(Failure::new(USAGE, "--head names a layer of a TensorFlow checkpoint, which needs --to tf"));
+        return Err(Failure::new(
+            USAGE,
+            "--head names a layer of a TensorFlow checkpoint, which needs --to tf",
+        ));
     }
     let options = ConvertOptions {
         target: if args.to == To::Tf { Target::TensorFlow } else { Target::HuggingFace },

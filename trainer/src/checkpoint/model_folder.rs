@@ -215,13 +215,17 @@ const HEADS: [&str; 7] = [
     "answer_class.",
 ];
 
+/// The bias of XLNet's output, which only predicts tokens. Models fine-tuned elsewhere come without.
+pub(crate) const OUTPUT_BIAS: &str = "lm_loss.bias";
+
 /// Whether a tensor of this name is part of a head beside the configured model.
 pub(crate) fn is_of_a_head(config: &ModelConfig, name: &str) -> bool {
     config.xlnet().is_some() && HEADS.iter().any(|head| name.starts_with(head))
 }
 
 /// The parameters `specs` of the configured model out of a file in Hugging Face's names, in their order.
-/// A tied tensor may be stored under either of its names; where both are there they must be equal.
+/// A tied tensor may be stored under either of its names; where both are there they must be equal. The bias of XLNet's
+/// output may be missing beside a head, and is zeros then.
 /// Nothing of the model's size is allocated before the file is known to hold it.
 pub(super) fn read_weights(
     path: &Path,
@@ -239,6 +243,13 @@ pub(super) fn read_weights(
                 return Err(other(format!("`{alias}` and `{name}` are tied in config.json, but differ")));
             }
         }
+    }
+    if let Some(model) = config.xlnet()
+        && !file.tensors.contains_key(OUTPUT_BIAS)
+        && file.tensors.keys().any(|name| is_of_a_head(config, name))
+    {
+        let zeros = Tensor::zeros([model.vocab_size as i64], (Kind::Float, tch::Device::Cpu));
+        file.tensors.insert(OUTPUT_BIAS.into(), zeros);
     }
     let take = |spec: &ParameterSpec| file.take(&spec.name, &spec.shape);
     let weights = specs.iter().map(take).collect::<Result<Vec<_>, _>>()?;

@@ -156,7 +156,10 @@ mod tests {
     fn files_are_those_of_the_format_s_own_writer() {
         let dir = tempfile::tempdir().unwrap();
         let tensors = vec![
-            ("z.weight".to_string(), Tensor::from_slice(&[1.5f32, 2.0, 3.0, 4.0]).view([2, 2]).transpose(0, 1)),
+            (
+                "z.weight".to_string(),
+                Tensor::from_slice(&[1.5f32, 2.0, 3.0, 4.0]).view([2, 2]).transpose(0, 1),
+            ),
             ("a\"b".to_string(), Tensor::from_slice(&[7i64])),
             ("empty".to_string(), Tensor::from_slice::<f32>(&[])),
             ("half".to_string(), Tensor::from_slice(&[0.5f32]).to_kind(Kind::Half)),
@@ -167,12 +170,17 @@ mod tests {
             .iter()
             .map(|(name, tensor)| {
                 let stored = Stored::new(name, tensor);
-                (name.clone(), stored.dtype, tensor.size().iter().map(|&n| n as usize).collect(), stored.bytes())
+                (
+                    name.clone(),
+                    stored.dtype,
+                    tensor.size().iter().map(|&n| n as usize).collect(),
+                    stored.bytes(),
+                )
             })
             .collect();
-        let views = kept
-            .iter()
-            .map(|(name, dtype, shape, bytes)| (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
+        let views = kept.iter().map(|(name, dtype, shape, bytes)| {
+            (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
         let about = [("format".to_string(), "pt".to_string())].into();
         assert_eq!(fs::read(&path).unwrap(), safetensors::serialize(views, Some(about)).unwrap());
     }

@@ -9,14 +9,14 @@ use super::optimizer::{self, SlotParts, Slots};
 use super::report::{ParameterOrigin, VariableFate};
 use super::rules::{Operation, Rule, fill, fit};
 use super::sources::{Source, Variable};
-use crate::checkpoint::is_of_a_head;
+use crate::checkpoint::{OUTPUT_BIAS, is_of_a_head};
 use crate::{ParameterSpec, TrainError, model};
 
 /// How far a stored table that follows from the configuration may be off: one rounding in single precision.
 const DERIVED_LIMIT: f64 = 1e-6;
 
 /// Parameters that checkpoints of fine-tuned models lack, and that only the prediction of tokens needs.
-const NOT_FINE_TUNED: [&str; 2] = ["lm_loss.bias", "transformer.mask_emb"];
+const NOT_FINE_TUNED: [&str; 2] = [OUTPUT_BIAS, "transformer.mask_emb"];
 
 /// Weights in the order of the model's specs, and the account of them.
 pub(super) struct Applied {
@@ -249,8 +249,9 @@ fn settle(
             listed(&lost)
         )));
     }
-    let notes = fill_outputs(config, &specs, &mut weights);
-    let missing = specs.iter().zip(&weights).filter(|(_, w)| w.is_none());
+    let notes = fill_outputs(config, &specs, &mut weights, !heads.is_empty());
+    let needed = |name: &str| heads.is_empty() || config.xlnet().is_none() || name != OUTPUT_BIAS;
+    let missing = specs.iter().zip(&weights).filter(|(spec, w)| w.is_none() && needed(&spec.name));
     let missing: Vec<String> = missing.map(|(spec, _)| spec.name.clone()).collect();
     if !missing.is_empty() {
         return Err(other(format!(
@@ -270,11 +271,13 @@ fn settle(
     Ok(Applied { weights, heads, slots: Slots::new(), notes, variables, parameters })
 }
 
-/// Gives zeros to what a fine-tuned XLNet has lost, and says so.
+/// Gives zeros to what a fine-tuned XLNet has lost, and says so. Beside a head nothing predicts tokens, and the
+/// package would wonder at a bias for that.
 fn fill_outputs(
     config: &ModelConfig,
     specs: &[ParameterSpec],
     weights: &mut [Option<(Tensor, ParameterOrigin)>],
+    has_head: bool,
 ) -> Vec<String> {
     let mut notes = Vec::new();
     for (spec, place) in specs.iter().zip(weights) {
@@ -283,6 +286,10 @@ fn fill_outputs(
             continue;
         }
         let (name, shape) = (spec.name.clone(), spec.shape.clone());
+        if has_head && name == OUTPUT_BIAS {
+            notes.push(format!("it has no {name}, which only predicts tokens: none beside its head"));
+            continue;
+        }
         notes.push(format!("it has no {name}, which only predicts tokens: zeros"));
         let zeros = Tensor::zeros(&shape, (Kind::Float, tch::Device::Cpu));
         *place = Some((zeros, ParameterOrigin { name, shape, from: Vec::new(), by: "zeros" }));

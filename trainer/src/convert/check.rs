@@ -1,11 +1,12 @@
 //! Source and result at work on the same text, layer by layer.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use segue_configs::ModelConfig;
 use segue_dataloader::Tokenizer;
 use serde::Serialize;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::apply::{Applied, Wanted, apply};
 use super::run::{ConvertOptions, Opened, Target, open};
@@ -14,7 +15,7 @@ use crate::checkpoint::{ModelFolder, is_of_a_head, load_next_token, read_tensors
 use crate::model::{self, Memory, Xlnet};
 use crate::next_token::NextToken;
 use crate::objective::LanguageModel;
-use crate::{Parameters, TrainError};
+use crate::{ParameterSpec, Parameters, TrainError};
 
 /// Tokens of a segment; the text goes on in the next with the memory of those before.
 const SEGMENT: usize = 128;
@@ -142,8 +143,12 @@ impl Runnable {
     }
 
     fn of_weights(config: ModelConfig, applied: Applied) -> Self {
-        let weights = applied.weights.into_iter().map(|(_, tensor)| tensor).collect();
-        let parameters = Parameters::from_tensors(model::specs(&config), weights, Kind::Float);
+        let mut weights: HashMap<String, Tensor> = applied.weights.into_iter().collect();
+        let specs = model::specs(&config);
+        // The one parameter that may be missing is the bias of the output, beside a head.
+        let zeros = |spec: &ParameterSpec| Tensor::zeros(&spec.shape, (Kind::Float, Device::Cpu));
+        let tensors = specs.iter().map(|spec| weights.remove(&spec.name).unwrap_or_else(|| zeros(spec)));
+        let parameters = Parameters::from_tensors(specs.clone(), tensors.collect(), Kind::Float);
         let model: Box<dyn NextToken> = match &config {
             ModelConfig::TransfoXl(model) => Box::new(LanguageModel::from_parameters(model, parameters)),
             ModelConfig::Xlnet(model) => Box::new(Xlnet::new(model, &parameters)),
@@ -205,7 +210,8 @@ fn heads(before: &Runnable, after: &Runnable) -> Vec<CheckedPart> {
     let find = |run: &Runnable, wanted: &str| {
         run.heads.iter().find(|(name, _)| name == wanted).map(|(_, tensor)| tensor.shallow_clone())
     };
-    let mut names: Vec<&str> = before.heads.iter().chain(&after.heads).map(|(name, _)| name.as_str()).collect();
+    let mut names: Vec<&str> =
+        before.heads.iter().chain(&after.heads).map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     names.dedup();
     let part = |name: &str| {

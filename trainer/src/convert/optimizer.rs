@@ -231,7 +231,8 @@ pub(super) fn to_tensorflow(
             out.push(variable);
         }
     }
-    let scalar = |name: &str, dtype, bytes| BundleTensor { name: name.into(), dtype, shape: Vec::new(), bytes };
+    let scalar =
+        |name: &str, dtype, bytes| BundleTensor { name: name.into(), dtype, shape: Vec::new(), bytes };
     if let Some(step) = state.step {
         out.push(scalar(STEP, ElementType::I64, step.to_le_bytes().to_vec()));
     }

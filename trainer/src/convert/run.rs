@@ -146,7 +146,10 @@ pub fn convert(
 /// What the weights themselves give reason to say.
 fn notes_on(applied: &Applied, config: &ModelConfig) -> Vec<String> {
     let mut notes = Vec::new();
-    let other = applied.variables.iter().find(|v| v.dtype != "f32" && v.fate != "noted" && !v.destinations.is_empty());
+    let other = applied
+        .variables
+        .iter()
+        .find(|v| v.dtype != "f32" && v.fate != "noted" && !v.destinations.is_empty());
     if let Some(other) = other {
         notes.push(format!("`{}` and perhaps others are {}; all is written as f32", other.name, other.dtype));
     }
@@ -175,8 +178,11 @@ fn to_tensorflow(
     let refused = |why| TrainError::Layout(format!("the TensorFlow program cannot hold this model: {why}"));
     let Applied { mut weights, mut heads, mut slots, .. } = applied;
     if let Some(model) = config.xlnet().filter(|_| options.allow_skipped) {
-        let strange: Vec<String> =
-            heads.iter().filter(|(name, _)| !invert_xlnet::knows(model, name)).map(|(n, _)| n.clone()).collect();
+        let strange: Vec<String> = heads
+            .iter()
+            .filter(|(name, _)| !invert_xlnet::knows(model, name))
+            .map(|(n, _)| n.clone())
+            .collect();
         heads.retain(|(name, _)| !strange.contains(name));
         slots.retain(|(_, name, _)| !strange.contains(name));
         report.notes.extend(strange.iter().map(|name| format!("`{name}` is left out: no head there has it")));

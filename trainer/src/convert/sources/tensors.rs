@@ -74,8 +74,7 @@ impl Tensors {
     /// Adds the files of a list; each has to hold what the list says, and no tensor may be there twice.
     fn add_pieces(&mut self, index: &Path) -> Result<(), TrainError> {
         let damaged = |what: String| TrainError::Damaged { path: index.into(), what };
-        let text =
-            std::fs::read(index).map_err(|source| TrainError::Read { path: index.into(), source })?;
+        let text = std::fs::read(index).map_err(|source| TrainError::Read { path: index.into(), source })?;
         let listed = ShardIndex::parse(&text).map_err(damaged)?;
         for (file, names) in &listed.files {
             let path = index.with_file_name(file);
@@ -87,7 +86,9 @@ impl Tensors {
             self.add(&path)?;
             let (old, new) = self.variables.split_at(before);
             if let Some(missing) = names.iter().find(|name| !new.iter().any(|v| v.name == **name)) {
-                return Err(damaged(format!("it says that `{missing}` lies in {file}, which has no such tensor")));
+                return Err(damaged(format!(
+                    "it says that `{missing}` lies in {file}, which has no such tensor"
+                )));
             }
             if let Some(twice) = new.iter().find(|v| old.iter().any(|other| other.name == v.name)) {
                 return Err(damaged(format!("two of the files it lists hold `{}`", twice.name)));

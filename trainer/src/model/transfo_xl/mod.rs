@@ -180,7 +180,8 @@ impl TransfoXl {
     pub fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
         let segment = Segment::from(ids);
         tch::no_grad(|| {
-            let (hidden, mut layers) = self.run(segment, memory, self.documents(segment, memory).as_ref(), None);
+            let (hidden, mut layers) =
+                self.run(segment, memory, self.documents(segment, memory).as_ref(), None);
             layers.push(hidden);
             layers
         })
