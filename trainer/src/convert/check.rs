@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use segue_configs::ModelConfig;
-use segue_dataloader::Tokenizer;
+use segue_dataloader::{DataError, Tokenizer};
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
@@ -95,8 +95,15 @@ pub fn check_text(
 
 /// The text in the ids of the vocabulary that the result came with.
 fn encode(target: &Path, text: &str) -> Result<Vec<i64>, TrainError> {
+    let tokenizer = Tokenizer::load(target).map_err(|error| match error {
+        DataError::Missing { .. } => TrainError::Layout(format!(
+            "{} has no vocabulary to read a text with: convert again with --vocab FILE",
+            target.display()
+        )),
+        other => other.into(),
+    })?;
     let mut ids = Vec::new();
-    Tokenizer::load(target)?.encode(text, &mut ids);
+    tokenizer.encode(text, &mut ids);
     if ids.len() < 2 {
         return Err(TrainError::Layout("the text to check with has fewer than two tokens".into()));
     }

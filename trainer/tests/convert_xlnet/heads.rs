@@ -133,3 +133,26 @@ fn heads_of_attention_of_any_width_come_and_go() {
     let (before, after) = (variables(source.path()), variables(&back));
     assert!(before.iter().all(|(name, variable)| after[name] == *variable));
 }
+
+#[test]
+fn a_fine_tuned_model_keeps_its_weights_and_gets_none_it_has_no_use_for() {
+    let head: [(&str, &[usize]); 3] = [
+        ("model/regression_sts-b/logit/kernel", &[6, 1]),
+        ("model/regression_sts-b/logit/bias", &[1]),
+        ("model/transformer/mask_emb/mask_emb", &[1, 1, 6]),
+    ];
+    let source = tensorflow(true, &head);
+    let (_first, folder, made) = to(Target::HuggingFace, source.path()).unwrap();
+    assert!(made.report.notes.iter().any(|note| note.contains("lm_loss.bias")), "{:?}", made.report.notes);
+    let stored = read_tensors(&folder.join("model.safetensors")).unwrap().tensors;
+    assert!(!stored.contains_key("lm_loss.bias") && stored.contains_key("logits_proj.bias"));
+    let opened = ModelFolder::open(&folder).unwrap();
+    load_xlnet(&opened, Kind::Float).unwrap();
+    let (_second, back, _) = to(Target::TensorFlow, &folder).unwrap();
+    assert!(!variables(&back).contains_key("model/lm_loss/bias"));
+    // A loss on next sentences needs a head of its own.
+    let asked = ["objective.next_sentence=1", "data.order=pairs"].map(String::from);
+    let config = opened.training_config(&folder, &asked).unwrap();
+    let error = load_pretraining(&opened, &config, Kind::Float).err().unwrap();
+    assert!(error.exit_code() == 78 && error.to_string().contains("objective.next_sentence=0"), "{error}");
+}

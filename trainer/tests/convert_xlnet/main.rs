@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{ModelConfig, XlnetConfig};
 use segue_dataloader::foreign::{Bundle, BundleTensor, ElementType, write_bundle};
-use segue_trainer::checkpoint::{ModelFolder, load_xlnet, read_tensors, write_tensors};
+use segue_trainer::checkpoint::{ModelFolder, load_pretraining, load_xlnet, read_tensors, write_tensors};
 use segue_trainer::convert::{Conversion, ConvertOptions, Target, check_text, convert, inspect};
 use segue_trainer::{Parameters, TrainError, model};
 use serde_json::{Value, json};
@@ -255,9 +255,8 @@ fn hugging_face(config: &XlnetConfig, said: Value, rename: impl Fn(&str) -> Opti
 #[test]
 fn old_configurations_and_names_of_the_base_model_are_read() {
     let config = small(true);
-    let base = hugging_face(&config, json!({"untie_r": true, "mem_len": null}), |name| {
-        name.strip_prefix("transformer.").map(String::from)
-    });
+    let said = json!({"untie_r": true, "mem_len": null, "model_type": null});
+    let base = hugging_face(&config, said, |name| name.strip_prefix("transformer.").map(String::from));
     let (_dir, folder, made) = to(Target::HuggingFace, base.path()).unwrap();
     assert!(made.report.notes.iter().any(|note| note.contains("gelu_new")), "{:?}", made.report.notes);
     assert_eq!((made.config.mem_len(), made.config.vocab_size()), (0, 11));

@@ -77,6 +77,11 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
     }
     let files = std::mem::take(&mut tensors.files);
     let (variables, values) = tensors.into_parts();
+    // Configurations of 2019 do not say which model it is.
+    if !config.get("model_type").is_some_and(Value::is_string) {
+        let is_xlnet = variables.iter().any(|variable| variable.name.ends_with("layer.0.rel_attn.q"));
+        config.insert("model_type".into(), json!(if is_xlnet { "xlnet" } else { "transfo-xl" }));
+    }
     let is_xlnet = config.get("model_type") == Some(&json!("xlnet"));
     let companions = COMPANIONS.iter().map(|name| folder.join(name)).filter(|path| path.is_file());
     let mut rules = if is_xlnet { hugging_face_xlnet::rules() } else { rules() };
@@ -90,15 +95,16 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
         config,
         rules,
         notes: Vec::new(),
-        vocabulary: vocabulary(folder),
+        vocabulary: vocabulary(folder, is_xlnet),
         companions: companions.collect(),
         files,
     })
 }
 
 /// The vocabulary of a folder: what this program or the package loads from it, else a file of an older one's.
-fn vocabulary(folder: &Path) -> Option<(PathBuf, Result<Tokenizer, String>)> {
-    let why = match Tokenizer::load(folder) {
+fn vocabulary(folder: &Path, is_xlnet: bool) -> Option<(PathBuf, Result<Tokenizer, String>)> {
+    let loaded = if is_xlnet { Tokenizer::load_of_xlnet(folder) } else { Tokenizer::load(folder) };
+    let why = match loaded {
         Ok(tokenizer) => return Some((folder.into(), Ok(tokenizer))),
         Err(why) => why,
     };
