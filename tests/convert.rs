@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use segue_tests::{ROOT, alone, fail, succeed};
+use segue_tests::{ROOT, SHARED, alone, fail, finish, peer_python, stderr, succeed};
 
 fn fixture(name: &str) -> String {
     format!("{ROOT}/tests/fixtures/foreign/{name}")
@@ -20,9 +20,10 @@ fn a_pickled_model_is_converted_checked_and_evaluated() {
     );
     assert_eq!(result["report"]["vocabulary"]["entries"], 40);
     let again = at("again");
-    let text = ["--check-text", "w0é w7é w14é"];
+    let text = ["--check", "w0é w7é w14é"];
     let result = succeed(alone(&[&["convert", &model, &again, "--json"][..], &text].concat()));
     assert_eq!(result["check_text"]["loss"], result["check_text"]["before"]);
+    assert_eq!(result["check_text"]["holds"], true);
     let output = succeed(alone(&["convert", "--to", "tf", &again, &at("tf"), "--json"]));
     assert!(output["report"]["notes"][0].as_str().unwrap().contains("--n_layer=2"));
     let listing = succeed(alone(&["inspect", "checkpoint", &at("tf"), "--json"]));
@@ -38,6 +39,113 @@ fn numbers_that_differ_end_with_1() {
     let model = place.path().join("model").display().to_string();
     let cases = fixture("nvidia/cases.safetensors");
     fail(alone(&["convert", &fixture("kimiyoung"), &model, "--check", &cases]), 1, &["FAILS"]);
+}
+
+/// The pickled and the TensorFlow models, whose programs nobody has to run.
+#[test]
+fn sources_of_every_kind_are_run_beside_what_became_of_them() {
+    let place = tempfile::tempdir().unwrap();
+    let text = place.path().join("text");
+    fs::write(&text, "w0é w7é w14é w3é w9é ".repeat(60)).unwrap();
+    let text = text.display().to_string();
+    let vocabulary = fixture("hugging_face/vocab.bin");
+    for source in ["hugging_face", "kimiyoung/shaw.pt", "nvidia", "tensorflow/wt103", "tensorflow/lm1b"] {
+        let target = place.path().join(source.replace('/', "-")).display().to_string();
+        let source = fixture(source);
+        let command = ["convert", &source, &target, "--vocab", &vocabulary, "--check", &text, "--json"];
+        let result = succeed(alone(&command));
+        let checked = &result["check_text"];
+        assert!(checked["holds"] == true && checked["targets"].as_u64() > Some(250), "{source}: {checked}");
+        assert!(checked["layers"].as_array().unwrap().len() >= 3, "{source}");
+    }
+}
+
+#[test]
+fn checkpoints_of_others_are_read_back_with_what_they_trained_with() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let source = fixture("tensorflow/wt103");
+    succeed(alone(&["convert", "--optimizer", &source, &at("here")]));
+    succeed(alone(&["convert", "--optimizer", "--to", "tf", &at("here"), &at("back")]));
+    let list = |path: &str| succeed(alone(&["inspect", "checkpoint", path, "--json"]))["variables"].clone();
+    assert_eq!(list(&source), list(&at("back")));
+    let marked = list(&at("here")).as_array().unwrap().iter().filter(|v| v["optimizer"] == true).count();
+    assert!(marked > 0);
+    fail(alone(&["convert", "--head", "race", &source, &at("no")]), 64, &["--to tf"]);
+    fail(alone(&["convert", "--head", "rice", "--to", "tf", &source, &at("no")]), 64, &["regression:TASK"]);
+}
+
+/// Folders of the public package, whole and in pieces and pickled, with each of its heads: all give the same folder, which
+/// the package opens, also after a detour over TensorFlow.
+#[test]
+fn the_public_package_opens_what_came_from_it() {
+    let Some(python) = peer_python("base") else { return };
+    let place = tempfile::tempdir().unwrap();
+    let run = |mode: &str| {
+        let mut command = std::process::Command::new(&python);
+        command.arg(format!("{ROOT}/tests/peers/xlnet_folders.py")).arg(mode).arg(place.path());
+        let output = finish(command);
+        println!("{}", String::from_utf8_lossy(&output.stdout).trim());
+        assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), stderr(&output));
+    };
+    run("write");
+    for (class, head) in [
+        ("AutoModelForCausalLM", Some("")),
+        ("AutoModelForSequenceClassification", Some("classification:mnli")),
+        ("AutoModelForMultipleChoice", Some("")),
+        ("XLNetForQuestionAnswering", Some("")),
+        ("AutoModelForTokenClassification", None),
+        ("XLNetForQuestionAnsweringSimple", None),
+    ] {
+        let at = |name: &str| place.path().join(class).join(name).display().to_string();
+        succeed(alone(&["convert", &at("single"), &at("made")]));
+        for kind in ["pieces", "pickle", "old", "pickles"] {
+            let target = at(&format!("{kind}-here"));
+            succeed(alone(&["convert", &at(kind), &target]));
+            for name in ["model.safetensors", "config.json"] {
+                let read = |folder: &str| fs::read(format!("{folder}/{name}")).unwrap();
+                assert!(read(&target) == read(&at("made")), "{class} {kind} {name}");
+            }
+        }
+        let Some(head) = head else { continue };
+        let named = ["--head", head];
+        let named = if head.is_empty() { &[][..] } else { &named[..] };
+        succeed(alone(&[&["convert", "--to", "tf", &at("made"), &at("tf")][..], named].concat()));
+        succeed(alone(&["convert", &at("tf"), &at("made-over-tf")]));
+    }
+    run("open");
+}
+
+/// Two checkpoints that a third program has trained.
+#[test]
+fn checkpoints_of_a_third_program_come_back_as_they_were() {
+    let folder = std::path::Path::new(SHARED).join("data/xlnet_tiny_keras");
+    if !folder.exists() {
+        println!("skipped: no reference files at {}", folder.display());
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).display().to_string();
+    for entry in fs::read_dir(&folder).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
+        let (source, name) = (entry.path().display().to_string(), entry.file_name().into_string().unwrap());
+        let (here, back) = (at(&name), at(&format!("{name}-back")));
+        succeed(alone(&["convert", &source, &here]));
+        succeed(alone(&["convert", "--to", "tf", &here, &back]));
+        let bundles =
+            [&source, &back].map(|path| segue_dataloader::foreign::Bundle::open(path.as_ref()).unwrap());
+        let mut compared = 0;
+        for entry in bundles[0].entries() {
+            let same = bundles[1].entries().iter().find(|other| other.name == entry.name);
+            let Some(same) = same else {
+                assert!(!entry.name.starts_with("model/transformer"), "{}", entry.name);
+                continue;
+            };
+            let [old, new] = [bundles[0].tensor(entry), bundles[1].tensor(same)].map(Result::unwrap);
+            assert_eq!((old.shape(), old.to_bytes()), (new.shape(), new.to_bytes()), "{}", entry.name);
+            compared += 1;
+        }
+        assert!(compared > 20, "{name}: {compared}");
+    }
 }
 
 #[test]

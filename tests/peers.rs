@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use segue_tests::{ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, stderr, succeed};
+use segue_tests::{ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peer_python, stderr, succeed};
 
 #[test]
 fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
@@ -36,18 +36,6 @@ fn holds_and_fails_on_other_weights(folder: &Path) {
     let model = place.path().display().to_string();
     let output = finish(alone(&["parity", "--model", &model, "--cases", &cases]));
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-}
-
-/// The interpreter of an environment of public packages: `base` or `transfoxl`.
-fn peer_python(environment: &str) -> Option<String> {
-    let script = format!("{ROOT}/scripts/peers.sh");
-    let output = Command::new("bash").args([&script, "python", environment]).output().ok()?;
-    let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
-    if python.is_empty() {
-        println!("skipped: no Python environment `{environment}` (scripts/peers.sh installs it)");
-        return None;
-    }
-    Some(python)
 }
 
 /// Reference numbers that `script` makes for each configuration, compared with this program's.

@@ -60,6 +60,18 @@ pub fn finish(mut command: Command) -> Output {
     command.stdin(Stdio::null()).output().expect("the command starts")
 }
 
+/// The interpreter of an environment of public packages: `base` or `transfoxl`.
+pub fn peer_python(environment: &str) -> Option<String> {
+    let script = format!("{ROOT}/scripts/peers.sh");
+    let output = Command::new("bash").args([&script, "python", environment]).output().ok()?;
+    let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    if python.is_empty() {
+        println!("skipped: no Python environment `{environment}` (scripts/peers.sh installs it)");
+        return None;
+    }
+    Some(python)
+}
+
 /// stderr as text.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()

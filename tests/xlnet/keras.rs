@@ -27,10 +27,8 @@ fn model(source: &Path) -> Xlnet {
     let place = tempfile::tempdir().unwrap();
     let target = place.path().join("model");
     let options = ConvertOptions {
-        target: Target::HuggingFace,
-        vocabulary: None,
-        allow_skipped: false,
         overrides: ["model.mem_len=5", "model.reuse_len=0"].map(String::from).to_vec(),
+        ..ConvertOptions::new(Target::HuggingFace)
     };
     convert(source, &target, &options, |_, _| {}).unwrap();
     load_xlnet(&ModelFolder::open(&target).unwrap(), Kind::Float).unwrap().0

@@ -20,6 +20,10 @@ pub trait NextToken {
     /// log P of every token after each of `ids`, `[batch, segment]`, given what comes up to it:
     /// `[batch, segment, vocab_size]`; and the memory after `ids`.
     fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory);
+
+    /// The embedding of `ids`, `[batch, segment]`, and the states after each layer, read from left to right:
+    /// `[batch, segment, d_model]` each.
+    fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor>;
 }
 
 impl NextToken for LanguageModel {
@@ -41,6 +45,10 @@ impl NextToken for LanguageModel {
             (self.model.log_probs(&out.hidden), out.memory)
         })
     }
+
+    fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
+        self.model.layers(ids, memory)
+    }
 }
 
 impl NextToken for Xlnet {
@@ -58,5 +66,9 @@ impl NextToken for Xlnet {
 
     fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {
         self.next_log_probs(ids, memory)
+    }
+
+    fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
+        self.layers_in_order(ids, memory)
     }
 }

@@ -25,6 +25,14 @@ pub enum ModelConfig {
     Xlnet(XlnetConfig),
 }
 
+/// Names that Hugging Face's package also takes for sizes, and the usual ones.
+const OTHER_NAMES: [(&str, &str); 4] = [
+    ("n_token", "vocab_size"),
+    ("hidden_size", "d_model"),
+    ("num_attention_heads", "n_head"),
+    ("num_hidden_layers", "n_layer"),
+];
+
 impl ModelConfig {
     /// The names `model.model_type` may have.
     pub const TYPES: [&'static str; 2] = ["transfo-xl", "xlnet"];
@@ -115,8 +123,8 @@ impl ModelConfig {
         value.unwrap_or_default()
     }
 
-    /// Reads a Hugging Face `config.json`. Keys that only that package uses are left alone, and
-    /// `n_token`, its 2019 name for `vocab_size`, is understood.
+    /// Reads a Hugging Face `config.json`. Keys that only that package uses are left alone; its other names for
+    /// sizes, `n_token` of 2019 among them, are understood where the usual one is not there.
     pub fn from_hugging_face(text: &str, origin: &str) -> Result<Self, ConfigError> {
         let syntax = |message: String| ConfigError::Syntax { origin: origin.into(), message };
         let json: Map<String, Value> = serde_json::from_str(text).map_err(|e| syntax(e.to_string()))?;
@@ -131,8 +139,11 @@ impl ModelConfig {
         if let ModelConfig::Xlnet(_) = default {
             XlnetConfig::hugging_face_defaults(known, &json);
         }
-        for (key, value) in json {
-            let key = if key == "n_token" { "vocab_size".into() } else { key };
+        let aliases = OTHER_NAMES.iter().filter(|(_, usual)| !json.contains_key(*usual));
+        let renamed =
+            aliases.filter_map(|(other, usual)| Some((usual.to_string(), json.get(*other)?.clone())));
+        let renamed: Vec<(String, Value)> = renamed.collect();
+        for (key, value) in json.into_iter().chain(renamed) {
             if known.contains_key(&key) && !value.is_null() {
                 known.insert(key, value);
             }

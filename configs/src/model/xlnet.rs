@@ -208,6 +208,12 @@ mod tests {
         );
         assert_eq!((old.vocab_size, old.dropatt, old.reused(12), old.head_width()), (9, 0.2, 5, 3));
         assert_eq!((old.attn_type, old.ff_activation), (AttentionDirection::Uni, Activation::Relu));
+        let general = read(
+            r#"{"model_type":"xlnet","vocab_size":9,"hidden_size":8,"num_attention_heads":4,"num_hidden_layers":3,
+            "max_position_embeddings":512,"init":"normal","init_range":0.1,"init_std":0.05,"n_token":7}"#,
+        );
+        assert_eq!((general.d_model, general.n_head, general.n_layer), (8, 4, 3));
+        assert_eq!(general.vocab_size, 9);
         let both_ways = r#"{"model_type":"xlnet","same_length":true,"d_model":8,"n_head":2}"#;
         assert!(!read(both_ways).same_length);
     }

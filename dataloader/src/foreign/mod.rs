@@ -1,5 +1,5 @@
 //! Files of other programs, read without those programs: pickles (nothing in them is ever run), `torch.save`
-//! files, TensorFlow checkpoints, TFRecord files.
+//! files, safetensors files, TensorFlow checkpoints, TFRecord files.
 //!
 //! Everything here treats its input as hostile: sizes are checked against the bytes that are there before anything
 //! is allocated, walks have a depth and a budget, and what is damaged ends with an error that says where.
@@ -7,12 +7,14 @@
 mod bundle;
 mod checksum;
 mod pickle;
+mod safetensors;
 mod shared;
 mod tensor;
 mod tfrecord;
 mod torch;
 mod vocabulary;
 
+pub use self::safetensors::{SafetensorsEntry, SafetensorsFile, ShardIndex};
 pub use bundle::{Bundle, BundleEntry, BundleTensor, write_bundle};
 pub use pickle::{Kind, Pickle, View};
 pub use shared::SharedBytes;

@@ -170,7 +170,7 @@ impl Tokenizer {
     pub fn load(dir: &Path) -> Result<Tokenizer, DataError> {
         let path = dir.join(TOKENIZER_FILE);
         if !path.exists() {
-            return load_foreign_folder(dir);
+            return load_foreign_folder(dir, false);
         }
         let text = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
         let manifest: Manifest =
@@ -187,6 +187,12 @@ impl Tokenizer {
             return Err(DataError::tokenizer(&path, "it was altered after it was written"));
         }
         Ok(tokenizer)
+    }
+
+    /// The same for a folder that is known to hold an XLNet, whatever its `config.json` says: those of 2019 do not
+    /// say.
+    pub fn load_of_xlnet(dir: &Path) -> Result<Tokenizer, DataError> {
+        if dir.join(TOKENIZER_FILE).exists() { Self::load(dir) } else { load_foreign_folder(dir, true) }
     }
 }
 
@@ -247,10 +253,11 @@ fn read_checked(dir: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, 
     Ok(content)
 }
 
-fn load_foreign_folder(dir: &Path) -> Result<Tokenizer, DataError> {
+/// `is_xlnet`: it is known to be one.
+fn load_foreign_folder(dir: &Path, is_xlnet: bool) -> Result<Tokenizer, DataError> {
     let pieces = dir.join(SENTENCE_PIECE_FILE);
     if pieces.is_file()
-        && let Some(normalization) = xlnet_of_folder(dir)?
+        && let Some(normalization) = xlnet_of_folder(dir, is_xlnet)?
     {
         return Tokenizer::import_xlnet(&pieces, normalization);
     }
@@ -267,10 +274,10 @@ fn load_foreign_folder(dir: &Path) -> Result<Tokenizer, DataError> {
 }
 
 /// The switches of XLNet's tokenizer, where a folder of Hugging Face's layout says that it is one.
-fn xlnet_of_folder(dir: &Path) -> Result<Option<XlnetNormalization>, DataError> {
+fn xlnet_of_folder(dir: &Path, is_xlnet: bool) -> Result<Option<XlnetNormalization>, DataError> {
     let config = read_object(&dir.join(HUGGING_FACE_CONFIG))?;
     let is_class = config["tokenizer_class"].as_str().is_some_and(|name| name.starts_with("XLNetTokenizer"));
-    if !is_class && read_object(&dir.join("config.json"))?["model_type"] != "xlnet" {
+    if !is_xlnet && !is_class && read_object(&dir.join("config.json"))?["model_type"] != "xlnet" {
         return Ok(None);
     }
     let switch = |name: &str, usual: bool| match &config[name] {

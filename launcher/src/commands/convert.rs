@@ -2,7 +2,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use segue_trainer::convert::{CheckedText, ConvertOptions, Report, Target, check_text, convert};
+use segue_trainer::convert::{
+    CheckedPart, CheckedText, ConvertOptions, Report, Target, TensorFlowHead, check_text, convert,
+};
 use segue_trainer::parity::parity;
 use serde_json::{Value, json};
 
@@ -19,10 +21,12 @@ const NAMES_SHOWN: usize = 4;
     segue convert work_dir/model.pt models/mine --vocab data/cache.pt\n  \
     segue convert tf_wt103/model/model.ckpt-0 models/wt103 model.mem_len=1600 model.clamp_len=1000\n  \
     segue convert xlnet_cased_L-12_H-768_A-12 models/xlnet-base\n  \
-    segue convert --to tf runs/wikitext2 tf/wikitext2\n\n\
-    SRC is told by what it holds: a folder of Hugging Face's or of this program, model.pt of kimiyoung/transformer-xl, \
-    checkpoint_*.pt of NVIDIA, a TensorFlow checkpoint of Transformer-XL or XLNet. Nothing in a pickle is run. conversion.json in DST says what \
-    became of every variable.")]
+    segue convert --to tf runs/wikitext2 tf/wikitext2\n  \
+    segue convert --to tf --head regression:sts-b runs/sts-b tf/sts-b\n  \
+    segue convert --optimizer --check \"A text of any length.\" model_dir/model.ckpt-4000 models/mine\n\n\
+    SRC is told by what it holds: a folder of Hugging Face's (whole or in pieces) or of this program, model.pt of \
+    kimiyoung/transformer-xl, checkpoint_*.pt of NVIDIA, a TensorFlow checkpoint of Transformer-XL or XLNet. Nothing in \
+    a pickle is run. conversion.json in DST says what became of every variable.")]
 pub struct ConvertArgs {
     /// Checkpoint file or folder.
     #[arg(value_name = "SRC")]
@@ -42,10 +46,18 @@ pub struct ConvertArgs {
     /// Leave out variables that have no place in the model, instead of failing.
     #[arg(long)]
     allow_skipped: bool,
-    /// Compare the converted model with the reference numbers of this file, as `segue parity` does.
-    #[arg(long, value_name = "FILE")]
-    check: Option<PathBuf>,
-    /// Compute the loss on this text, of the converted model and of the source where this program can run it.
+    /// Take Adam's means and the number of updates along: optimizer.safetensors, or the slots of a TensorFlow
+    /// checkpoint.
+    #[arg(long)]
+    optimizer: bool,
+    /// What TensorFlow's XLNet calls the layer that scores a sequence: classification:TASK, regression:TASK or race.
+    #[arg(long, value_name = "HEAD")]
+    head: Option<TensorFlowHead>,
+    /// Compare source and result, layer by layer, on this text or the text of this file; or, where it is a file
+    /// *.safetensors, the result with the reference numbers in it, as `segue parity` does.
+    #[arg(long, value_name = "TEXT|FILE")]
+    check: Option<String>,
+    /// Compare source and result, layer by layer, on this text.
     #[arg(long, value_name = "TEXT")]
     check_text: Option<String>,
 }
@@ -58,17 +70,51 @@ enum To {
     Tf,
 }
 
+/// What `--check` and `--check-text` ask for.
+#[derive(Default)]
+struct Checks {
+    cases: Option<PathBuf>,
+    texts: Vec<String>,
+}
+
+impl Checks {
+    fn of(args: &ConvertArgs) -> Result<Self, Failure> {
+        let mut checks = Self { texts: args.check_text.iter().cloned().collect(), cases: None };
+        let Some(given) = &args.check else { return Ok(checks) };
+        let path = PathBuf::from(given);
+        if path.extension().is_some_and(|extension| extension == "safetensors") {
+            if args.to == To::Tf {
+                let message = "reference numbers are compared with a model folder, which needs --to hf";
+                return Err(Failure::new(USAGE, message));
+            }
+            checks.cases = Some(path);
+        } else if path.is_file() {
+            let text = std::fs::read_to_string(&path)
+                .map_err(|e| Failure::new(65, format!("cannot read {} as text: {e}", path.display())))?;
+            checks.texts.push(text);
+        } else {
+            checks.texts.push(given.clone());
+        }
+        Ok(checks)
+    }
+}
+
 /// Converts, prints the account and checks the result.
 pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(1);
-    if args.to == To::Tf && (args.check.is_some() || args.check_text.is_some()) {
-        return Err(Failure::new(USAGE, "--check and --check-text run the model, which needs --to hf"));
+    let checks = Checks::of(&args)?;
+    if args.head.is_some() && args.to == To::Hf {
+        return Err(Failure::new(
+            USAGE,
+            "--head names a layer of a TensorFlow checkpoint, which needs --to tf",
+        ));
     }
-    let target = if args.to == To::Tf { Target::TensorFlow } else { Target::HuggingFace };
     let options = ConvertOptions {
-        target,
+        target: if args.to == To::Tf { Target::TensorFlow } else { Target::HuggingFace },
         vocabulary: args.vocab,
         allow_skipped: args.allow_skipped,
+        optimizer: args.optimizer,
+        head: args.head,
         overrides: args.overrides,
     };
     let bar = out.progress(0, Unit::Steps, "convert");
@@ -76,34 +122,45 @@ pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
     drop(bar);
     describe(&made.report, &args.target, out);
     let mut result = json!({ "output": args.target, "report": made.report });
-    if let Some(cases) = &args.check {
+    let mut holds = true;
+    if let Some(cases) = &checks.cases {
         let groups = parity(&args.target, cases)?;
         let worst = groups.iter().map(|group| group.error).fold(0.0, f64::max);
-        let holds = groups.iter().all(|group| group.holds());
-        let verdict = if holds { "holds" } else { "FAILS" };
+        let all = groups.iter().all(|group| group.holds());
+        let verdict = if all { "holds" } else { "FAILS" };
         out.line(&format!("check {verdict}: {} groups, largest relative error {worst:.1e}", groups.len()));
-        result["check"] = json!({ "holds": holds, "groups": groups });
-        if !holds {
-            result["exit_code"] = json!(CHECK_FAILED);
-        }
+        result["check"] = json!({ "holds": all, "groups": groups });
+        holds &= all;
     }
-    if let Some(text) = &args.check_text {
-        let checked = check_text(&args.target, &args.source, text)?;
-        out.line(&told(&checked));
-        if checked.before.is_some_and(|before| before != checked.loss) {
-            result["exit_code"] = json!(CHECK_FAILED);
-        }
+    for text in &checks.texts {
+        let bar = out.progress(0, Unit::Steps, "check");
+        let progress = |done, whole| bar.set_of(done, whole);
+        let checked = check_text(&args.source, &args.target, &options, text, progress)?;
+        drop(bar);
+        tell(&checked, out);
+        holds &= checked.holds();
         result["check_text"] = json!(checked);
+        result["check_text"]["holds"] = json!(checked.holds());
+    }
+    if !holds {
+        result["exit_code"] = json!(CHECK_FAILED);
     }
     Ok(result)
 }
 
-fn told(checked: &CheckedText) -> String {
-    let before = match checked.before {
-        Some(before) => format!("{before:.6} before, "),
-        None => String::new(),
-    };
-    format!("loss on {} tokens: {before}{:.6} now", checked.targets, checked.loss)
+/// Prints how far every layer is from the source's.
+fn tell(checked: &CheckedText, out: &Output) {
+    let parts = || checked.layers.iter().chain(&checked.heads);
+    let width = parts().map(|part| part.name.len()).max().unwrap_or(0);
+    out.line(&format!("{:width$}  {:>14}  {:>12}", "", "max difference", "max value"));
+    for CheckedPart { name, max_difference, max_value } in parts() {
+        out.line(&format!("{name:width$}  {max_difference:>14.3e}  {max_value:>12.4e}"));
+    }
+    let verdict = if checked.holds() { "check holds" } else { "check FAILS" };
+    out.line(&format!(
+        "{verdict}: loss on {} tokens {:.6} before, {:.6} now",
+        checked.targets, checked.before, checked.loss
+    ));
 }
 
 fn describe(report: &Report, target: &Path, out: &Output) {

@@ -17,7 +17,7 @@ pub use average::average;
 pub(crate) use files::write_json;
 pub use manifest::{MANIFEST, Manifest};
 pub use model_folder::{ModelFolder, load_language_model, load_next_token, load_pretraining, load_xlnet};
-pub(crate) use model_folder::{as_stored, hugging_face_config, is_of_a_head};
+pub(crate) use model_folder::{OUTPUT_BIAS, as_stored, hugging_face_config, is_of_a_head};
 pub use publish::{find, find_and_set_aside, list};
 pub use state::{LossSum, TaskProgress, TrainState};
 pub use task_folder::{BEST, TaskFolder, start_task_from, write_task_folder};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{AttentionDirection, Config, ModelConfig, XlnetConfig};
 use segue_dataloader::Tokenizer;
+use segue_dataloader::foreign::SafetensorsFile;
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
@@ -188,7 +189,18 @@ pub fn load_pretraining(
 ) -> Result<Pretraining, TrainError> {
     let model = config.model.xlnet().ok_or_else(|| folder.is_not("an XLNet"))?;
     let specs = Pretraining::specs(config, model);
-    let weights = read_weights(&folder.path.join(WEIGHTS), &config.model, &specs)?;
+    let path = folder.path.join(WEIGHTS);
+    let stored = SafetensorsFile::open(&path)?;
+    let is_there = |spec: &ParameterSpec| stored.entries().iter().any(|entry| entry.name == spec.name);
+    if let Some(spec) = specs.iter().find(|spec| is_of_a_head(&spec.name) && !is_there(spec)) {
+        let what = format!(
+            "it has no head that tells whether sentences follow each other (no tensor `{}`), and objective.next_sentence \
+             is {}: say objective.next_sentence=0, or open a model that was trained with it",
+            spec.name, config.objective.next_sentence
+        );
+        return Err(TrainError::OtherModel { path, what });
+    }
+    let weights = read_weights(&path, &config.model, &specs)?;
     Ok(Pretraining::from_parameters(config, model, Parameters::from_tensors(specs, weights, kind)))
 }
 
@@ -205,13 +217,17 @@ const HEADS: [&str; 8] = [
     "tasks.",
 ];
 
+/// The bias of XLNet's output, which only predicts tokens. Models fine-tuned elsewhere come without.
+pub(crate) const OUTPUT_BIAS: &str = "lm_loss.bias";
+
 /// Whether a tensor of this name is part of a head beside a model.
 pub(crate) fn is_of_a_head(name: &str) -> bool {
     HEADS.iter().any(|head| name.starts_with(head))
 }
 
 /// The parameters `specs` of the configured model out of a file in Hugging Face's names, in their order.
-/// A tied tensor may be stored under either of its names; where both are there they must be equal.
+/// A tied tensor may be stored under either of its names; where both are there they must be equal. The bias of XLNet's
+/// output may be missing beside a head, and is zeros then.
 /// Nothing of the model's size is allocated before the file is known to hold it.
 pub(super) fn read_weights(
     path: &Path,
@@ -229,6 +245,13 @@ pub(super) fn read_weights(
                 return Err(other(format!("`{alias}` and `{name}` are tied in config.json, but differ")));
             }
         }
+    }
+    if let Some(model) = config.xlnet()
+        && !file.tensors.contains_key(OUTPUT_BIAS)
+        && file.tensors.keys().any(|name| is_of_a_head(name))
+    {
+        let zeros = Tensor::zeros([model.vocab_size as i64], (Kind::Float, tch::Device::Cpu));
+        file.tensors.insert(OUTPUT_BIAS.into(), zeros);
     }
     let take = |spec: &ParameterSpec| file.take(&spec.name, &spec.shape);
     let weights = specs.iter().map(take).collect::<Result<Vec<_>, _>>()?;

@@ -1,15 +1,21 @@
 //! Tensors in safetensors files.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo, TensorView};
 use tch::{Device, Kind, Tensor};
 
-use super::files::{read_error, write_durably};
+use super::files::{read_error, write_error};
 use crate::TrainError;
+
+/// Bytes that are collected before they are written.
+const WRITE_BUFFER: usize = 1 << 20;
+/// Values begin at a multiple of this many bytes.
+const HEADER_ALIGNMENT: usize = 8;
 
 /// The tensors of one file, by name.
 pub struct TensorFile {
@@ -61,30 +67,61 @@ fn to_tensor(view: &TensorView) -> Option<Tensor> {
 }
 
 /// Writes named tensors (f32 or i64) as a safetensors file and waits until it is on the disk. The same
-/// tensors give the same bytes.
+/// tensors give the same bytes. The bytes of one tensor at a time are in memory.
 pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), TrainError> {
-    let stored: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = tensors
-        .iter()
-        .map(|(name, tensor)| {
-            let dtype = if tensor.kind() == Kind::Int64 { Dtype::I64 } else { Dtype::F32 };
-            let kind = if dtype == Dtype::I64 { Kind::Int64 } else { Kind::Float };
-            let shape = tensor.size().iter().map(|&n| n as usize).collect();
-            (name.clone(), dtype, shape, bytes_of(&tensor.detach().to_kind(kind).contiguous()))
-        })
-        .collect();
-    let damaged =
-        |e: safetensors::SafeTensorError| TrainError::Damaged { path: path.into(), what: e.to_string() };
-    let views = stored
-        .iter()
-        .map(|(name, dtype, shape, bytes)| {
-            Ok((name.as_str(), TensorView::new(*dtype, shape.clone(), bytes)?))
-        })
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(damaged)?;
+    let mut stored: Vec<Stored> = tensors.iter().map(|(name, tensor)| Stored::new(name, tensor)).collect();
+    // The order of the package's own writer: widest elements first, for alignment, then by name.
+    stored.sort_by(|a, b| b.dtype.cmp(&a.dtype).then(a.name.cmp(b.name)));
+    let header = header(&stored).map_err(|what| TrainError::Damaged { path: path.into(), what })?;
+    let write = || {
+        let mut file = BufWriter::with_capacity(WRITE_BUFFER, File::create(path)?);
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        for tensor in &stored {
+            file.write_all(&tensor.bytes())?;
+        }
+        file.into_inner()?.sync_all()
+    };
+    write().map_err(write_error(path))
+}
+
+/// A tensor that is about to be written.
+struct Stored<'a> {
+    name: &'a str,
+    tensor: &'a Tensor,
+    dtype: Dtype,
+    kind: Kind,
+}
+
+impl<'a> Stored<'a> {
+    fn new(name: &'a str, tensor: &'a Tensor) -> Self {
+        let (dtype, kind) = match tensor.kind() {
+            Kind::Int64 => (Dtype::I64, Kind::Int64),
+            _ => (Dtype::F32, Kind::Float),
+        };
+        Self { name, tensor, dtype, kind }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        bytes_of(&self.tensor.detach().to_kind(self.kind).contiguous())
+    }
+}
+
+/// Names, types, shapes and places, padded to a multiple of 8 bytes.
+fn header(stored: &[Stored]) -> Result<Vec<u8>, String> {
+    let mut offset = 0;
+    let places = stored.iter().map(|stored| {
+        let start = offset;
+        offset += stored.tensor.numel() * stored.kind.elt_size_in_bytes();
+        let shape = stored.tensor.size().iter().map(|&n| n as usize).collect();
+        (stored.name.to_string(), TensorInfo { dtype: stored.dtype, shape, data_offsets: (start, offset) })
+    });
     // One entry only: a hash map of several would be written in any order.
-    let metadata = [("format".to_string(), "pt".to_string())].into();
-    let bytes = safetensors::serialize(views, Some(metadata)).map_err(damaged)?;
-    write_durably(path, &bytes)
+    let about = [("format".to_string(), "pt".to_string())].into();
+    let metadata = Metadata::new(Some(about), places.collect()).map_err(|e| e.to_string())?;
+    let mut text = serde_json::to_vec(&metadata).map_err(|e| e.to_string())?;
+    text.resize(text.len().next_multiple_of(HEADER_ALIGNMENT), b' ');
+    Ok(text)
 }
 
 /// Raw little-endian contents of a contiguous CPU tensor.
@@ -113,6 +150,39 @@ mod tests {
         let back = read_tensors(&one).unwrap();
         assert_eq!(back.tensors["b"], tensors[0].1);
         assert_eq!(back.tensors["a"], tensors[1].1);
+    }
+
+    #[test]
+    fn files_are_those_of_the_format_s_own_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        let tensors = vec![
+            (
+                "z.weight".to_string(),
+                Tensor::from_slice(&[1.5f32, 2.0, 3.0, 4.0]).view([2, 2]).transpose(0, 1),
+            ),
+            ("a\"b".to_string(), Tensor::from_slice(&[7i64])),
+            ("empty".to_string(), Tensor::from_slice::<f32>(&[])),
+            ("half".to_string(), Tensor::from_slice(&[0.5f32]).to_kind(Kind::Half)),
+        ];
+        let path = dir.path().join("t");
+        write_tensors(&path, &tensors).unwrap();
+        let kept: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = tensors
+            .iter()
+            .map(|(name, tensor)| {
+                let stored = Stored::new(name, tensor);
+                (
+                    name.clone(),
+                    stored.dtype,
+                    tensor.size().iter().map(|&n| n as usize).collect(),
+                    stored.bytes(),
+                )
+            })
+            .collect();
+        let views = kept.iter().map(|(name, dtype, shape, bytes)| {
+            (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        let about = [("format".to_string(), "pt".to_string())].into();
+        assert_eq!(fs::read(&path).unwrap(), safetensors::serialize(views, Some(about)).unwrap());
     }
 
     #[test]

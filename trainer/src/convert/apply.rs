@@ -5,48 +5,61 @@ use std::collections::{BTreeMap, HashMap};
 use segue_configs::ModelConfig;
 use tch::{Kind, Tensor};
 
+use super::optimizer::{self, SlotParts, Slots};
 use super::report::{ParameterOrigin, VariableFate};
 use super::rules::{Operation, Rule, fill, fit};
 use super::sources::{Source, Variable};
-use crate::checkpoint::is_of_a_head;
+use crate::checkpoint::{OUTPUT_BIAS, is_of_a_head};
 use crate::{ParameterSpec, TrainError, model};
 
 /// How far a stored table that follows from the configuration may be off: one rounding in single precision.
 const DERIVED_LIMIT: f64 = 1e-6;
 
 /// Parameters that checkpoints of fine-tuned models lack, and that only the prediction of tokens needs.
-const NOT_FINE_TUNED: [&str; 2] = ["lm_loss.bias", "transformer.mask_emb"];
+const NOT_FINE_TUNED: [&str; 2] = [OUTPUT_BIAS, "transformer.mask_emb"];
 
 /// Weights in the order of the model's specs, and the account of them.
 pub(super) struct Applied {
     pub weights: Vec<(String, Tensor)>,
     /// Those of heads beside the model.
     pub heads: Vec<(String, Tensor)>,
+    /// Adam's means, where they were asked for.
+    pub slots: Slots,
     pub notes: Vec<String>,
     pub variables: Vec<VariableFate>,
     pub parameters: Vec<ParameterOrigin>,
 }
 
 /// Values on their way to one name here.
-struct Part {
+pub(super) struct Part {
     /// Number of the variable they come from.
-    variable: usize,
+    pub variable: usize,
     place: u64,
     tensor: Tensor,
     by: &'static str,
 }
 
-/// Applies the source's table. Every variable must have a place or a reason to be left out; `allow_skipped` leaves
-/// the others out, too, and says so.
+/// What of a source is wanted.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted {
+    /// Variables without a place or a reason are left out, too, and it is said.
+    pub allow_skipped: bool,
+    /// Adam's means come along.
+    pub optimizer: bool,
+}
+
+/// Applies the source's table. Every variable must have a place or a reason to be left out. Adam's means go the way
+/// of the variables they belong to.
 pub(super) fn apply(
     source: &Source,
     config: &ModelConfig,
-    allow_skipped: bool,
+    wanted: Wanted,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Applied, TrainError> {
     let other = |what: String| TrainError::OtherModel { path: source.path.clone(), what };
     let mut variables = Vec::new();
     let mut parts: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+    let mut slots = SlotParts::new();
     let total = source.variables.len();
     for (number, variable) in source.variables.iter().enumerate() {
         progress(number as u64, total as u64);
@@ -58,23 +71,38 @@ pub(super) fn apply(
             destinations: Vec::new(),
             reason: None,
         };
-        match source.rules.iter().find_map(|rule| Some((rule, fit(rule.source, &variable.name)?))) {
+        let slot = optimizer::slot(source.kind, &variable.name).filter(|_| wanted.optimizer);
+        let owner = slot.map_or(variable.name.as_str(), |(_, owner)| owner);
+        match source.rules.iter().find_map(|rule| Some((rule, fit(rule.source, owner)?))) {
             None => {}
+            Some(_) if wanted.optimizer && optimizer::is_of_the_state(source.kind, &variable.name) => {
+                (fate.fate, fate.destinations) = ("noted", vec!["optimizer".into()]);
+            }
             Some((Rule { operation: Operation::Skip(reason), .. }, _)) => {
                 (fate.fate, fate.reason) = ("skipped", Some(reason.to_string()));
             }
             Some((rule, i)) => {
                 let tensor = source.load(variable)?;
                 for (name, part) in carry(tensor, variable, number, rule, i).map_err(other)? {
-                    fate.destinations.push(name.clone());
                     fate.fate = part.by;
-                    parts.entry(name).or_default().push(part);
+                    match slot {
+                        None => {
+                            fate.destinations.push(name.clone());
+                            parts.entry(name).or_default().push(part);
+                        }
+                        Some((mean, _)) => {
+                            fate.destinations.push(format!("{}{name}", mean.prefix()));
+                            slots.entry((mean, name)).or_default().push(part);
+                        }
+                    }
                 }
             }
         }
         variables.push(fate);
     }
-    settle(source, config, parts, variables, allow_skipped)
+    let slots = optimizer::settle(source, config, slots, &mut variables)?;
+    let applied = settle(source, config, parts, variables, wanted.allow_skipped)?;
+    Ok(Applied { slots, ..applied })
 }
 
 /// The values of a variable under their names here.
@@ -221,8 +249,9 @@ fn settle(
             listed(&lost)
         )));
     }
-    let notes = fill_outputs(config, &specs, &mut weights);
-    let missing = specs.iter().zip(&weights).filter(|(_, w)| w.is_none());
+    let notes = fill_outputs(config, &specs, &mut weights, !heads.is_empty());
+    let needed = |name: &str| heads.is_empty() || config.xlnet().is_none() || name != OUTPUT_BIAS;
+    let missing = specs.iter().zip(&weights).filter(|(spec, w)| w.is_none() && needed(&spec.name));
     let missing: Vec<String> = missing.map(|(spec, _)| spec.name.clone()).collect();
     if !missing.is_empty() {
         return Err(other(format!(
@@ -239,14 +268,16 @@ fn settle(
     };
     let weights = weights.into_iter().flatten().map(&mut named).collect();
     let heads = heads.into_iter().map(&mut named).collect();
-    Ok(Applied { weights, heads, notes, variables, parameters })
+    Ok(Applied { weights, heads, slots: Slots::new(), notes, variables, parameters })
 }
 
-/// Gives zeros to what a fine-tuned XLNet has lost, and says so.
+/// Gives zeros to what a fine-tuned XLNet has lost, and says so. Beside a head nothing predicts tokens, and the
+/// package would wonder at a bias for that.
 fn fill_outputs(
     config: &ModelConfig,
     specs: &[ParameterSpec],
     weights: &mut [Option<(Tensor, ParameterOrigin)>],
+    has_head: bool,
 ) -> Vec<String> {
     let mut notes = Vec::new();
     for (spec, place) in specs.iter().zip(weights) {
@@ -255,6 +286,10 @@ fn fill_outputs(
             continue;
         }
         let (name, shape) = (spec.name.clone(), spec.shape.clone());
+        if has_head && name == OUTPUT_BIAS {
+            notes.push(format!("it has no {name}, which only predicts tokens: none beside its head"));
+            continue;
+        }
         notes.push(format!("it has no {name}, which only predicts tokens: zeros"));
         let zeros = Tensor::zeros(&shape, (Kind::Float, tch::Device::Cpu));
         *place = Some((zeros, ParameterOrigin { name, shape, from: Vec::new(), by: "zeros" }));
@@ -262,14 +297,14 @@ fn fill_outputs(
     notes
 }
 
-fn mark(variables: &mut [VariableFate], which: &[usize], fate: &'static str) {
+pub(super) fn mark(variables: &mut [VariableFate], which: &[usize], fate: &'static str) {
     for &i in which {
         variables[i].fate = fate;
     }
 }
 
 /// Parts that belong together as one; others each for itself.
-fn joined(mut parts: Vec<Part>) -> Vec<(Tensor, Vec<usize>, &'static str)> {
+pub(super) fn joined(mut parts: Vec<Part>) -> Vec<(Tensor, Vec<usize>, &'static str)> {
     if parts.iter().all(|part| part.by == "joined") {
         parts.sort_by_key(|part| part.place);
         let tensors: Vec<&Tensor> = parts.iter().map(|part| &part.tensor).collect();

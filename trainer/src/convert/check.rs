@@ -1,73 +1,230 @@
-//! The converted model at work.
+//! Source and result at work on the same text, layer by layer.
 
+use std::collections::HashMap;
 use std::path::Path;
 
+use segue_configs::ModelConfig;
+use segue_dataloader::{DataError, Tokenizer};
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
-use crate::TrainError;
-use crate::checkpoint::{ModelFolder, load_language_model, load_xlnet};
-use crate::model::{Sequence, Visibility};
-use crate::objective::Objective;
+use super::apply::{Applied, Wanted, apply};
+use super::run::{ConvertOptions, Opened, Target, open};
+use super::sources::detect;
+use crate::checkpoint::{ModelFolder, is_of_a_head, load_next_token, read_tensors};
+use crate::model::{self, Memory, Xlnet};
+use crate::next_token::NextToken;
+use crate::objective::LanguageModel;
+use crate::{ParameterSpec, Parameters, TrainError};
 
-/// Tokens of the text that are looked at, as one segment.
-const MAX_TOKENS: usize = 1024;
+/// Tokens of a segment; the text goes on in the next with the memory of those before.
+const SEGMENT: usize = 128;
+/// Keys of a configuration that TensorFlow's programs fix, and so mean what they mean there.
+const FIXED: [&str; 3] = ["ff_activation", "layer_norm_eps", "layer_norm_epsilon"];
 
-/// Mean loss on a text.
+/// How far a layer or a tensor of a head is from the source's.
+#[derive(Debug, Clone, Serialize)]
+pub struct CheckedPart {
+    /// `embedding`, `layer 1`, ..; or the name of a tensor.
+    pub name: String,
+    /// Largest absolute difference; NaN where either is.
+    pub max_difference: f64,
+    /// Largest absolute value of the source's.
+    pub max_value: f64,
+}
+
+/// What source and result make of a text.
 #[derive(Debug, Clone, Serialize)]
 pub struct CheckedText {
     /// Tokens predicted.
     pub targets: usize,
     /// Nats per token of the converted model.
     pub loss: f64,
-    /// The same of the source, where this program can run it.
-    pub before: Option<f64>,
+    /// The same of the source.
+    pub before: f64,
+    /// Hidden states after the embedding and after each layer.
+    pub layers: Vec<CheckedPart>,
+    /// Tensors of heads, which no text runs through.
+    pub heads: Vec<CheckedPart>,
 }
 
-/// Runs the converted model, and the source where it is a folder this program reads, on the same text.
-pub fn check_text(folder: &Path, source: &Path, text: &str) -> Result<CheckedText, TrainError> {
-    let converted = ModelFolder::open(folder)?;
-    let mut ids = Vec::new();
-    converted.tokenizer()?.encode(text, &mut ids);
-    ids.truncate(MAX_TOKENS);
-    if ids.len() < 2 {
-        return Err(TrainError::Layout("the text of --check-text has fewer than two tokens".into()));
+impl CheckedText {
+    /// Whether everything is the same to the last bit.
+    pub fn holds(&self) -> bool {
+        let parts = self.layers.iter().chain(&self.heads);
+        self.before == self.loss && parts.into_iter().all(|part| part.max_difference == 0.0)
     }
-    let ids: Vec<i64> = ids.into_iter().map(i64::from).collect();
-    let loss = mean_loss(&converted, &ids)?;
-    // Other formats have nothing here that could run them.
-    let before = ModelFolder::open(source).ok().filter(|f| f.path.join("model.safetensors").is_file());
-    let before = before.map(|opened| mean_loss(&opened, &ids)).transpose()?;
-    Ok(CheckedText { targets: ids.len() - 1, loss, before })
 }
 
-fn mean_loss(folder: &ModelFolder, ids: &[i64]) -> Result<f64, TrainError> {
-    let length = ids.len() as i64 - 1;
-    let ids = Tensor::from_slice(ids).unsqueeze(0);
-    let next = ids.narrow(1, 1, length);
-    if folder.config.xlnet().is_some() {
-        return left_to_right_loss(folder, &ids, &next);
-    }
-    let model = load_language_model(folder, Kind::Float)?;
-    Ok(tch::no_grad(|| {
-        let out = model.model.forward(&ids.narrow(1, 0, length), &model.memory_start(1), None);
-        model.model.nll(&out.hidden, &next).mean(Kind::Double).double_value(&[])
-    }))
-}
-
-/// Of an XLNet: every token but the first from those before it, which is one of the orders it has learnt.
-fn left_to_right_loss(folder: &ModelFolder, ids: &Tensor, next: &Tensor) -> Result<f64, TrainError> {
-    let (model, _) = load_xlnet(folder, Kind::Float)?;
-    let positions = Tensor::arange(ids.size()[1], (Kind::Int64, Device::Cpu)).unsqueeze(0);
-    let sequence = Sequence {
-        visibility: Visibility::Ranks { ranks: &positions, halves_at: 0 },
-        targets: Some(&positions.narrow(1, 1, next.size()[1])),
-        content: false,
-        ..Sequence::new(ids)
+/// Runs the model that `source` is, from its own tensors, and what has been read back from `target`, the result of a
+/// conversion with these options, on a text of any length. `progress` is told tokens done and to do.
+pub fn check_text(
+    source: &Path,
+    target: &Path,
+    options: &ConvertOptions,
+    text: &str,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<CheckedText, TrainError> {
+    let ids = encode(target, text)?;
+    let before = Runnable::of_source(source, options)?;
+    let after = match options.target {
+        Target::HuggingFace => Runnable::of_folder(target)?,
+        Target::TensorFlow => Runnable::of_tensorflow(target, &before.config)?,
     };
-    Ok(tch::no_grad(|| {
-        let states = model.forward(sequence, &model.memory_start(1), None);
-        let Some(predictions) = states.predictions else { unreachable!("there are targets") };
-        model.nll(&predictions, next).mean(Kind::Double).double_value(&[])
-    }))
+    let targets = ids.len() - 1;
+    let mut layers: Vec<CheckedPart> = Vec::new();
+    let (mut at, mut at_after) = (Place::start(&before), Place::start(&after));
+    for start in (0..targets).step_by(SEGMENT) {
+        progress(start as u64, targets as u64);
+        let length = SEGMENT.min(targets - start);
+        let piece = Tensor::from_slice(&ids[start..=start + length]).unsqueeze(0);
+        let (ours, theirs) = (at.read(&before, &piece), at_after.read(&after, &piece));
+        for (i, (before, after)) in ours.iter().zip(&theirs).enumerate() {
+            let name = if i == 0 { "embedding".into() } else { format!("layer {i}") };
+            let found = CheckedPart::of(name, before, after);
+            match layers.get_mut(i) {
+                None => layers.push(found),
+                Some(part) => part.join(&found),
+            }
+        }
+    }
+    let mean = |place: &Place| place.nats / targets as f64;
+    let heads = heads(&before, &after);
+    Ok(CheckedText { targets, loss: mean(&at_after), before: mean(&at), layers, heads })
+}
+
+/// The text in the ids of the vocabulary that the result came with.
+fn encode(target: &Path, text: &str) -> Result<Vec<i64>, TrainError> {
+    let tokenizer = Tokenizer::load(target).map_err(|error| match error {
+        DataError::Missing { .. } => TrainError::Layout(format!(
+            "{} has no vocabulary to read a text with: convert again with --vocab FILE",
+            target.display()
+        )),
+        other => other.into(),
+    })?;
+    let mut ids = Vec::new();
+    tokenizer.encode(text, &mut ids);
+    if ids.len() < 2 {
+        return Err(TrainError::Layout("the text to check with has fewer than two tokens".into()));
+    }
+    Ok(ids.into_iter().map(i64::from).collect())
+}
+
+/// A model with the tensors of heads that lie beside it.
+struct Runnable {
+    model: Box<dyn NextToken>,
+    config: ModelConfig,
+    heads: Vec<(String, Tensor)>,
+}
+
+impl Runnable {
+    /// The model that a source is, from its own tensors.
+    fn of_source(source: &Path, options: &ConvertOptions) -> Result<Self, TrainError> {
+        let Opened { source, config, .. } = open(source, options)?;
+        let wanted = Wanted { allow_skipped: options.allow_skipped, optimizer: false };
+        let applied = apply(&source, &config, wanted, |_, _| {})?;
+        Ok(Self::of_weights(config, applied))
+    }
+
+    /// The model of a folder, as every command loads it.
+    fn of_folder(folder: &Path) -> Result<Self, TrainError> {
+        let folder = ModelFolder::open(folder)?;
+        let stored = read_tensors(&folder.path.join("model.safetensors"))?.tensors;
+        let heads = stored.into_iter().filter(|(name, _)| is_of_a_head(name)).collect();
+        Ok(Self { model: load_next_token(&folder, Kind::Float)?, config: folder.config, heads })
+    }
+
+    /// The model of a TensorFlow checkpoint, with what it does not say from `config`.
+    fn of_tensorflow(folder: &Path, config: &ModelConfig) -> Result<Self, TrainError> {
+        let source = detect(folder)?;
+        let mut fields = config.to_json();
+        fields["model_type"] = config.model_type().into();
+        for key in FIXED {
+            if let Some(value) = source.config.get(key) {
+                fields[key] = value.clone();
+            }
+        }
+        let config = ModelConfig::from_hugging_face(&fields.to_string(), &folder.display().to_string())?;
+        let applied = apply(&source, &config, Wanted::default(), |_, _| {})?;
+        Ok(Self::of_weights(config, applied))
+    }
+
+    fn of_weights(config: ModelConfig, applied: Applied) -> Self {
+        let mut weights: HashMap<String, Tensor> = applied.weights.into_iter().collect();
+        let specs = model::specs(&config);
+        // The one parameter that may be missing is the bias of the output, beside a head.
+        let zeros = |spec: &ParameterSpec| Tensor::zeros(&spec.shape, (Kind::Float, Device::Cpu));
+        let tensors = specs.iter().map(|spec| weights.remove(&spec.name).unwrap_or_else(|| zeros(spec)));
+        let parameters = Parameters::from_tensors(specs.clone(), tensors.collect(), Kind::Float);
+        let model: Box<dyn NextToken> = match &config {
+            ModelConfig::TransfoXl(model) => Box::new(LanguageModel::from_parameters(model, parameters)),
+            ModelConfig::Xlnet(model) => Box::new(Xlnet::new(model, &parameters)),
+        };
+        Self { model, config, heads: applied.heads }
+    }
+}
+
+/// How far a model has come in the text.
+struct Place {
+    memory: Memory,
+    /// Losses so far, summed.
+    nats: f64,
+}
+
+impl Place {
+    fn start(run: &Runnable) -> Self {
+        Self { memory: run.model.memory_start(1), nats: 0.0 }
+    }
+
+    /// Reads all but the last of `ids`, `[1, segment + 1]`: the states of every layer, `[1, segment, d_model]`.
+    fn read(&mut self, run: &Runnable, ids: &Tensor) -> Vec<Tensor> {
+        let length = ids.size()[1] - 1;
+        let (inputs, next) = (ids.narrow(1, 0, length), ids.narrow(1, 1, length));
+        let layers = run.model.layers(&inputs, &self.memory);
+        let (log_probs, memory) = run.model.next_log_probs(&inputs, &self.memory);
+        let losses = log_probs.gather(-1, &next.unsqueeze(-1), false).neg();
+        self.nats += losses.sum(Kind::Double).double_value(&[]);
+        self.memory = memory;
+        layers
+    }
+}
+
+impl CheckedPart {
+    fn of(name: String, before: &Tensor, after: &Tensor) -> Self {
+        let before = before.detach().to_kind(Kind::Double);
+        let max_difference = match before.size() == after.size() {
+            true => largest(&(&before - after.detach().to_kind(Kind::Double))),
+            false => f64::INFINITY,
+        };
+        Self { name, max_difference, max_value: largest(&before) }
+    }
+
+    /// Takes the same part of more text into account.
+    fn join(&mut self, more: &Self) {
+        let worse = |a: f64, b: f64| if a.is_nan() || a > b { a } else { b };
+        self.max_difference = worse(self.max_difference, more.max_difference);
+        self.max_value = worse(self.max_value, more.max_value);
+    }
+}
+
+/// Largest absolute value; NaN where there is one.
+fn largest(tensor: &Tensor) -> f64 {
+    if tensor.numel() == 0 { 0.0 } else { tensor.abs().max().double_value(&[]) }
+}
+
+/// Compares heads. What only one side has is infinitely far.
+fn heads(before: &Runnable, after: &Runnable) -> Vec<CheckedPart> {
+    let find = |run: &Runnable, wanted: &str| {
+        run.heads.iter().find(|(name, _)| name == wanted).map(|(_, tensor)| tensor.shallow_clone())
+    };
+    let mut names: Vec<&str> =
+        before.heads.iter().chain(&after.heads).map(|(name, _)| name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let part = |name: &str| {
+        let absent = || Tensor::from_slice::<f32>(&[]);
+        let (ours, theirs) = (find(before, name), find(after, name));
+        CheckedPart::of(name.into(), &ours.unwrap_or_else(absent), &theirs.unwrap_or_else(absent))
+    };
+    names.into_iter().map(part).collect()
 }

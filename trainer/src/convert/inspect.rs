@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::foreign::{Bundle, TorchFile};
+use segue_dataloader::foreign::Bundle;
 use serde::Serialize;
 
-use super::sources::detect;
+use super::optimizer;
+use super::sources::{INDEX, Tensors, Variable, detect};
 use crate::TrainError;
 
 /// A variable.
@@ -17,6 +18,10 @@ pub struct Listed {
     pub dtype: String,
     /// Sizes.
     pub shape: Vec<usize>,
+    /// Bytes of its values in the file.
+    pub bytes: usize,
+    /// Whether it belongs to the optimizer.
+    pub optimizer: bool,
 }
 
 /// The variables of a checkpoint.
@@ -24,42 +29,72 @@ pub struct Listed {
 pub struct Listing {
     /// What program wrote it, where that is known: as in reports of conversions, else `unknown`.
     pub kind: &'static str,
-    /// The file.
+    /// The file, or the list of its pieces.
     pub path: PathBuf,
+    /// The files that hold the values.
+    pub files: Vec<PathBuf>,
+    /// Bytes of all values.
+    pub bytes: usize,
     /// Its variables.
     pub variables: Vec<Listed>,
+}
+
+impl Listing {
+    /// `layout`: the kind of source whose names for the optimizer's variables are looked for.
+    fn new(
+        kind: &'static str,
+        layout: &str,
+        path: PathBuf,
+        files: Vec<PathBuf>,
+        variables: Vec<Variable>,
+    ) -> Self {
+        let listed = |variable: Variable| Listed {
+            optimizer: optimizer::slot(layout, &variable.name).is_some()
+                || optimizer::is_of_the_state(layout, &variable.name),
+            name: variable.name,
+            dtype: variable.dtype,
+            shape: variable.shape,
+            bytes: variable.bytes,
+        };
+        let variables: Vec<Listed> = variables.into_iter().map(listed).collect();
+        let bytes = variables.iter().map(|variable| variable.bytes).sum();
+        Self { kind, path, files, bytes, variables }
+    }
 }
 
 /// Lists a checkpoint of any format that conversion reads, and also of models that it does not know.
 pub fn inspect(path: &Path) -> Result<Listing, TrainError> {
     let known = match detect(path) {
         Ok(source) => {
-            let variables = source.variables.into_iter();
-            let variables =
-                variables.map(|v| Listed { name: v.name, dtype: v.dtype, shape: v.shape }).collect();
-            return Ok(Listing { kind: source.kind, path: source.path, variables });
+            return Ok(Listing::new(source.kind, source.kind, source.path, source.files, source.variables));
         }
         Err(error) => error,
     };
     if let Ok(bundle) = Bundle::open(path) {
-        let variables = bundle.entries().iter().map(|entry| Listed {
-            name: entry.name.clone(),
-            dtype: entry.dtype.map_or("other", |dtype| dtype.name()).into(),
-            shape: entry.shape.clone(),
-        });
-        return Ok(Listing { kind: "unknown", path: bundle.index.clone(), variables: variables.collect() });
+        let variables = Variable::of_bundle(&bundle);
+        let files = bundle.files().map(Path::to_path_buf).collect();
+        return Ok(Listing::new("unknown", "tensorflow", bundle.index, files, variables));
     }
-    let damaged = |what: String| TrainError::Damaged { path: path.into(), what };
-    if path.is_file()
-        && let Ok(file) = TorchFile::open(path)
+    let weights = match path.is_dir() {
+        false => Some(path.to_path_buf()).filter(|path| path.is_file()),
+        true => pieces(path),
+    };
+    if let Some(weights) = weights
+        && let Ok(mut tensors) = Tensors::open(&weights)
     {
-        let variables = file.tensors(file.root()).map_err(damaged)?;
-        let variables = variables.into_iter().map(|named| Listed {
-            name: named.name,
-            dtype: named.tensor.dtype().name().into(),
-            shape: named.tensor.shape().to_vec(),
-        });
-        return Ok(Listing { kind: "unknown", path: path.into(), variables: variables.collect() });
+        let files = std::mem::take(&mut tensors.files);
+        return Ok(Listing::new("unknown", "unknown", weights, files, tensors.variables));
     }
     Err(known)
+}
+
+/// The weights of a folder without a configuration that tells what they are.
+fn pieces(folder: &Path) -> Option<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
+    found.sort();
+    let ends = |path: &PathBuf, ending: &str| path.to_string_lossy().ends_with(ending);
+    let index = found.iter().position(|path| ends(path, INDEX));
+    let place = index.or_else(|| found.iter().position(|path| ends(path, ".safetensors")));
+    place.map(|place| found.swap_remove(place))
 }

@@ -16,11 +16,11 @@ const PREFIX: &str = "model.ckpt";
 /// What the program has noted about its corpus, and asks for.
 const PREPARED: &str = "corpus-info.json";
 
-/// The model's weights under the TensorFlow program's names, or why it has no place for them.
-pub(super) fn to_tensorflow(
+/// Parameters as the TensorFlow program's variables, or why it has no place for them.
+pub(super) fn variables(
     model: &TransfoXlConfig,
     weights: &[(String, Tensor)],
-) -> Result<TensorFlowFiles, String> {
+) -> Result<Vec<BundleTensor>, String> {
     expressible(model)?;
     let one_table = model.div_val == 1 || model.cutoffs.is_empty();
     let rules = tensorflow_rules(one_table, model.untie_r);
@@ -45,22 +45,36 @@ pub(super) fn to_tensorflow(
             _ => return Err(format!("it has no place for `{name}`")),
         }
     }
-    out.extend(stacks.into_iter().map(|(name, layers)| stacked(name, layers)));
-    let cutoffs: Vec<usize> = if model.cutoffs.is_empty() { Vec::new() } else { model.cluster_ends() };
-    let info = json!({ "vocab_size": model.vocab_size, "cutoffs": cutoffs, "dataset": "converted" });
-    Ok(TensorFlowFiles {
-        prefix: PREFIX,
-        variables: out,
-        beside: (PREPARED, info),
-        notes: vec![format!("flags of the program for it: {}", flags(model))],
-    })
+    for (name, layers) in stacks {
+        out.push(stacked(name, layers, model.n_layer)?);
+    }
+    Ok(out)
 }
 
-/// Layers by number as one variable, the first layer first.
-pub(super) fn stacked(name: &str, mut layers: Vec<(u64, Tensor)>) -> BundleTensor {
+/// A whole checkpoint of the program that holds `variables`.
+pub(super) fn files(model: &TransfoXlConfig, variables: Vec<BundleTensor>) -> TensorFlowFiles {
+    let cutoffs: Vec<usize> = if model.cutoffs.is_empty() { Vec::new() } else { model.cluster_ends() };
+    let info = json!({ "vocab_size": model.vocab_size, "cutoffs": cutoffs, "dataset": "converted" });
+    TensorFlowFiles {
+        prefix: PREFIX,
+        variables,
+        beside: (PREPARED, info),
+        notes: vec![format!("flags of the program for it: {}", flags(model))],
+    }
+}
+
+/// Layers by number as one variable, the first layer first; all of them, or it is an error.
+pub(super) fn stacked(
+    name: &str,
+    mut layers: Vec<(u64, Tensor)>,
+    n_layer: usize,
+) -> Result<BundleTensor, String> {
+    if layers.len() != n_layer {
+        return Err(format!("`{name}` is of {n_layer} layers, and {} are there", layers.len()));
+    }
     layers.sort_by_key(|(number, _)| *number);
     let layers: Vec<Tensor> = layers.into_iter().map(|(_, tensor)| tensor).collect();
-    variable(name.into(), &Tensor::stack(&layers, 0))
+    Ok(variable(name.into(), &Tensor::stack(&layers, 0)))
 }
 
 /// The line that leads to a parameter, and the number in its name. One softmax has one bias; clusters have theirs.

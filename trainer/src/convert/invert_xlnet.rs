@@ -3,51 +3,64 @@
 use std::collections::BTreeMap;
 
 use segue_configs::{Activation, AttentionDirection, XlnetConfig};
+use segue_dataloader::foreign::BundleTensor;
 use serde_json::{Map, Value, json};
 use tch::Tensor;
 
+use super::head::TensorFlowHead;
 use super::invert::{stacked, variable};
-use super::rules::{Operation, fill, fit};
-use super::sources::{CHOICE, CLASSIFICATION, REGRESSION, tensorflow_xlnet_rules};
+use super::rules::{Operation, Rule, fill, fit};
+use super::sources::tensorflow_xlnet_rules;
 use super::write::TensorFlowFiles;
 
 const PREFIX: &str = "xlnet_model.ckpt";
 const CONFIGURATION: &str = "xlnet_config.json";
 /// Beginning of the layer whose scope depends on the task.
 const SCORES: &str = "logits_proj.";
-/// The task of a head that nobody has named.
-const UNNAMED_TASK: &str = "task";
+const SCORES_BIAS: &str = "logits_proj.bias";
 /// LayerNorm's ε in TensorFlow's contrib layers.
 const EPSILON: f64 = 1e-12;
 
-/// The model's weights, those of heads among them, under the TensorFlow program's names, or why it has no place for
-/// them. `head`: what `config.json` says of the head.
-pub(super) fn to_tensorflow(
+/// The scope of the layer that scores a sequence, where `heads` have one.
+pub(super) fn scope_of_scores(
+    heads: &[(String, Tensor)],
+    asked: Option<&TensorFlowHead>,
+    said: &Map<String, Value>,
+) -> Result<Option<String>, String> {
+    let scores = heads.iter().find(|(name, _)| name == SCORES_BIAS).map(|(_, bias)| bias.numel() as i64);
+    let Some(outputs) = scores else {
+        return match asked {
+            None => Ok(None),
+            Some(_) => Err("it has no layer that scores a sequence, which --head is the name of".into()),
+        };
+    };
+    let head = match asked {
+        Some(head) => head.clone(),
+        None => TensorFlowHead::described(said, outputs)?,
+    };
+    head.scope(outputs).map(Some)
+}
+
+/// Parameters of the model and of heads as the TensorFlow program's variables, or why it has no place for
+/// them. `scope`: that of the layer that scores a sequence.
+pub(super) fn variables(
     model: &XlnetConfig,
     weights: &[(String, Tensor)],
-    head: &Map<String, Value>,
-) -> Result<TensorFlowFiles, String> {
+    scope: Option<&str>,
+) -> Result<Vec<BundleTensor>, String> {
     let rules = tensorflow_xlnet_rules(model.untie_r);
-    let scope = scope_of_scores(head);
     let mut out = Vec::new();
     let mut stacks: BTreeMap<&str, Vec<(u64, Tensor)>> = BTreeMap::new();
     for (name, tensor) in weights {
         let transposed = || tensor.transpose(0, 1).contiguous();
-        match name.strip_prefix(SCORES) {
-            Some("weight") => {
-                out.push(variable(format!("{scope}/kernel"), &transposed()));
-                continue;
-            }
-            Some(_) => {
-                out.push(variable(format!("{scope}/bias"), tensor));
-                continue;
-            }
-            None => {}
+        if let (Some(part), Some(scope)) = (name.strip_prefix(SCORES), scope) {
+            out.push(match part {
+                "weight" => variable(format!("{scope}/kernel"), &transposed()),
+                _ => variable(format!("{scope}/bias"), tensor),
+            });
+            continue;
         }
-        let lines = rules.iter().filter(|rule| !matches!(rule.operation, Operation::Skip(_)));
-        let mut fitting =
-            lines.filter_map(|rule| Some((rule, fit(&rule.destination.replace("{n}", "{i}"), name)?)));
-        let (rule, number) = fitting.next().ok_or_else(|| format!("it has no place for `{name}`"))?;
+        let (rule, number) = place(&rules, name).ok_or_else(|| format!("it has no place for `{name}`"))?;
         match rule.operation {
             Operation::Copy => out.push(variable(fill(rule.source, "{i}", number), tensor)),
             Operation::Transpose => out.push(variable(fill(rule.source, "{i}", number), &transposed())),
@@ -55,24 +68,33 @@ pub(super) fn to_tensorflow(
             _ => return Err(format!("it has no place for `{name}`")),
         }
     }
-    out.extend(stacks.into_iter().map(|(name, layers)| stacked(name, layers)));
-    Ok(TensorFlowFiles {
-        prefix: PREFIX,
-        variables: out,
-        beside: (CONFIGURATION, configuration(model)),
-        notes: notes(model),
-    })
+    for (name, layers) in stacks {
+        out.push(stacked(name, layers, model.n_layer)?);
+    }
+    Ok(out)
 }
 
-/// Where the program keeps the layer that scores a sequence.
-fn scope_of_scores(head: &Map<String, Value>) -> String {
-    let says = |key: &str, value: &str| head.get(key).is_some_and(|found| found.to_string().contains(value));
-    if says("architectures", "MultipleChoice") {
-        return CHOICE.into();
+/// The line that leads to a parameter, and the number in its name.
+fn place<'a>(rules: &'a [Rule], name: &str) -> Option<(&'a Rule, u64)> {
+    let lines = rules.iter().filter(|rule| !matches!(rule.operation, Operation::Skip(_)));
+    let mut fitting =
+        lines.filter_map(|rule| Some((rule, fit(&rule.destination.replace("{n}", "{i}"), name)?)));
+    fitting.next()
+}
+
+/// Whether the program has a head with a parameter of this name.
+pub(super) fn knows(model: &XlnetConfig, name: &str) -> bool {
+    name.starts_with(SCORES) || place(&tensorflow_xlnet_rules(model.untie_r), name).is_some()
+}
+
+/// A whole checkpoint of the program that holds `variables`.
+pub(super) fn files(model: &XlnetConfig, variables: Vec<BundleTensor>) -> TensorFlowFiles {
+    TensorFlowFiles {
+        prefix: PREFIX,
+        variables,
+        beside: (CONFIGURATION, configuration(model)),
+        notes: notes(model),
     }
-    let task = head.get("finetuning_task").and_then(Value::as_str).unwrap_or(UNNAMED_TASK).to_lowercase();
-    let pattern = if says("problem_type", "regression") { REGRESSION } else { CLASSIFICATION };
-    pattern.replace("{*}", &task)
 }
 
 /// The eight keys that the program reads.

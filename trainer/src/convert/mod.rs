@@ -6,17 +6,21 @@
 
 mod apply;
 mod check;
+mod head;
 mod inspect;
 mod invert;
 mod invert_xlnet;
+mod optimizer;
 mod report;
 mod rules;
 mod run;
 mod sources;
 mod write;
 
-pub use check::{CheckedText, check_text};
+pub use check::{CheckedPart, CheckedText, check_text};
+pub use head::TensorFlowHead;
 pub use inspect::{Listed, Listing, inspect};
+pub use optimizer::{OptimizerState, SlotNames};
 pub use report::{ParameterOrigin, Report, VariableFate};
 pub use rules::{Operation, Rule};
 pub use run::{Conversion, ConvertOptions, Target, convert};

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::optimizer::OptimizerState;
+
 /// What became of a variable of the source.
 #[derive(Debug, Clone, Serialize)]
 pub struct VariableFate {
@@ -16,7 +18,8 @@ pub struct VariableFate {
     /// Sizes there.
     pub shape: Vec<usize>,
     /// `copied`, `transposed`, `reversed`, `sliced`, `joined`, `tied` (equal to a parameter that is already there
-    /// or that the configuration ties), `derived` (follows from the configuration), `skipped`, `unaccounted`.
+    /// or that the configuration ties), `derived` (follows from the configuration), `noted` (a number of the
+    /// optimizer's), `skipped`, `unaccounted`.
     pub fate: &'static str,
     /// Parameters that have its values.
     pub destinations: Vec<String>,
@@ -57,6 +60,9 @@ pub struct Report {
     pub config: Value,
     /// The vocabulary: its file, size and kind, or why there is none.
     pub vocabulary: Value,
+    /// The optimizer's state that came along, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optimizer: Option<OptimizerState>,
     /// Every variable of the source.
     pub variables: Vec<VariableFate>,
     /// Every parameter of the model.

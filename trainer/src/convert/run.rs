@@ -4,11 +4,16 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{ConfigError, ModelConfig};
 use segue_dataloader::Tokenizer;
+use segue_dataloader::foreign::BundleTensor;
 use serde_json::{Map, Value, json};
+use tch::Tensor;
 
-use super::apply::apply;
+use super::apply::{Applied, Wanted, apply};
+use super::head::TensorFlowHead;
+use super::optimizer::{self, OptimizerState};
 use super::report::Report;
-use super::sources::{Source, detect};
+use super::sources::{Source, detect, import_vocabulary};
+use super::write::{TensorFlowFiles, TokenizerFiles, Weights};
 use super::{invert, invert_xlnet, write};
 use crate::TrainError;
 
@@ -30,8 +35,26 @@ pub struct ConvertOptions {
     pub vocabulary: Option<PathBuf>,
     /// Leave variables out that have no place in the model.
     pub allow_skipped: bool,
+    /// Take Adam's means and the number of updates along.
+    pub optimizer: bool,
+    /// What TensorFlow's XLNet calls the layer that scores a sequence, where `config.json` does not say.
+    pub head: Option<TensorFlowHead>,
     /// `model.KEY=VALUE`: what the source does not say, or says wrongly.
     pub overrides: Vec<String>,
+}
+
+impl ConvertOptions {
+    /// Everything as the source says, without its optimizer.
+    pub fn new(target: Target) -> Self {
+        Self {
+            target,
+            vocabulary: None,
+            allow_skipped: false,
+            optimizer: false,
+            head: None,
+            overrides: Vec::new(),
+        }
+    }
 }
 
 /// What a conversion has made.
@@ -42,16 +65,18 @@ pub struct Conversion {
     pub config: ModelConfig,
 }
 
-/// Converts `source` into the new folder `target`; nothing is left where it fails. `progress` is told variables
-/// done and to do.
-pub fn convert(
-    source: &Path,
-    target: &Path,
-    options: &ConvertOptions,
-    progress: impl FnMut(u64, u64),
-) -> Result<Conversion, TrainError> {
-    write::check_vacant(target)?;
-    let mut source = detect(source)?;
+/// A source with the configuration and the vocabulary it is converted with.
+pub(super) struct Opened {
+    pub source: Source,
+    pub config: ModelConfig,
+    tokenizer: Option<Tokenizer>,
+    /// What the report says of it.
+    vocabulary: Value,
+}
+
+/// Opens a source.
+pub(super) fn open(path: &Path, options: &ConvertOptions) -> Result<Opened, TrainError> {
+    let mut source = detect(path)?;
     let (tokenizer, mut vocabulary) = vocabulary(&mut source, options)?;
     let config = configuration(&source, &options.overrides, tokenizer.as_ref())?;
     let tokenizer = tokenizer.filter(|tokenizer| {
@@ -66,13 +91,26 @@ pub fn convert(
         let problem = vocabulary["problem"].as_str().unwrap_or("it cannot be used");
         return Err(TrainError::Layout(format!("the vocabulary of --vocab does not fit: {problem}")));
     }
-    let mut applied = apply(&source, &config, options.allow_skipped, progress)?;
-    source.notes.append(&mut applied.notes);
-    if let Some(other) = applied.variables.iter().find(|v| v.dtype != "f32" && !v.destinations.is_empty()) {
-        source
-            .notes
-            .push(format!("`{}` and perhaps others are {}; all is written as f32", other.name, other.dtype));
-    }
+    Ok(Opened { source, config, tokenizer, vocabulary })
+}
+
+/// Converts `source` into the new folder `target`; nothing is left where it fails. `progress` is told variables
+/// done and to do.
+pub fn convert(
+    source: &Path,
+    target: &Path,
+    options: &ConvertOptions,
+    progress: impl FnMut(u64, u64),
+) -> Result<Conversion, TrainError> {
+    write::check_vacant(target)?;
+    let Opened { mut source, config, tokenizer, vocabulary } = open(source, options)?;
+    let state = options.optimizer.then(|| optimizer::state(&source)).transpose()?;
+    let wanted = Wanted { allow_skipped: options.allow_skipped, optimizer: options.optimizer };
+    let mut applied = apply(&source, &config, wanted, progress)?;
+    let state = state.map(|state| OptimizerState { slots: applied.slots.len(), ..state });
+    let mut notes = std::mem::take(&mut source.notes);
+    notes.append(&mut applied.notes);
+    notes.extend(notes_on(&applied, &config));
     let mut report = Report {
         source_kind: source.kind,
         source: source.path.clone(),
@@ -82,32 +120,99 @@ pub fn convert(
         },
         counts: Report::count(&applied.variables),
         parameters_count: applied.weights.iter().chain(&applied.heads).map(|(_, t)| t.numel()).sum(),
-        notes: std::mem::take(&mut source.notes),
+        notes,
         config: config.to_json(),
         vocabulary,
-        variables: applied.variables,
-        parameters: applied.parameters,
+        optimizer: state,
+        variables: std::mem::take(&mut applied.variables),
+        parameters: std::mem::take(&mut applied.parameters),
     };
+    let own = if options.vocabulary.is_none() { source.companions.as_slice() } else { &[] };
+    let tokenizer = TokenizerFiles { tokenizer: tokenizer.as_ref(), companions: own };
     match options.target {
         Target::HuggingFace => write::publish(target, |folder| {
-            let weights = write::Weights { model: applied.weights, heads: applied.heads };
-            write::hugging_face(folder, &config, weights, &source.head, tokenizer.as_ref(), &report)
+            let weights = Weights { model: applied.weights, heads: applied.heads, slots: applied.slots };
+            write::hugging_face(folder, &config, weights, &source.head, tokenizer, &report)
         })?,
         Target::TensorFlow => {
-            let refused =
-                |why| TrainError::Layout(format!("the TensorFlow program cannot hold this model: {why}"));
-            let mut weights = applied.weights;
-            weights.append(&mut applied.heads);
-            let made = match &config {
-                ModelConfig::TransfoXl(model) => invert::to_tensorflow(model, &weights),
-                ModelConfig::Xlnet(model) => invert_xlnet::to_tensorflow(model, &weights, &source.head),
-            };
-            let made = made.map_err(refused)?;
+            let made = to_tensorflow(&config, applied, &source.head, options, &mut report)?;
             report.notes.extend(made.notes.iter().cloned());
-            write::publish(target, |folder| write::tensorflow(folder, made, tokenizer.as_ref(), &report))?;
+            write::publish(target, |folder| write::tensorflow(folder, made, tokenizer, &report))?;
         }
     }
     Ok(Conversion { report, config })
+}
+
+/// What the weights themselves give reason to say.
+fn notes_on(applied: &Applied, config: &ModelConfig) -> Vec<String> {
+    let mut notes = Vec::new();
+    let other = applied
+        .variables
+        .iter()
+        .find(|v| v.dtype != "f32" && v.fate != "noted" && !v.destinations.is_empty());
+    if let Some(other) = other {
+        notes.push(format!("`{}` and perhaps others are {}; all is written as f32", other.name, other.dtype));
+    }
+    if let Some(model) = config.xlnet()
+        && model.head_width() * model.n_head != model.d_model
+    {
+        notes.push(format!(
+            "{} heads of width {} are not d_model = {}: this program and TensorFlow's run it, Hugging Face's package \
+             cannot open it",
+            model.n_head,
+            model.head_width(),
+            model.d_model
+        ));
+    }
+    notes
+}
+
+/// The model as a checkpoint of its TensorFlow program.
+fn to_tensorflow(
+    config: &ModelConfig,
+    applied: Applied,
+    head: &Map<String, Value>,
+    options: &ConvertOptions,
+    report: &mut Report,
+) -> Result<TensorFlowFiles, TrainError> {
+    let refused = |why| TrainError::Layout(format!("the TensorFlow program cannot hold this model: {why}"));
+    let Applied { mut weights, mut heads, mut slots, .. } = applied;
+    if let Some(model) = config.xlnet().filter(|_| options.allow_skipped) {
+        let strange: Vec<String> = heads
+            .iter()
+            .filter(|(name, _)| !invert_xlnet::knows(model, name))
+            .map(|(n, _)| n.clone())
+            .collect();
+        heads.retain(|(name, _)| !strange.contains(name));
+        slots.retain(|(_, name, _)| !strange.contains(name));
+        report.notes.extend(strange.iter().map(|name| format!("`{name}` is left out: no head there has it")));
+    }
+    let scope = match config {
+        ModelConfig::Xlnet(_) => invert_xlnet::scope_of_scores(&heads, options.head.as_ref(), head),
+        ModelConfig::TransfoXl(_) if options.head.is_some() => {
+            Err("it is a Transformer-XL, and --head is of an XLNet".into())
+        }
+        ModelConfig::TransfoXl(_) => Ok(None),
+    };
+    let scope = scope.map_err(refused)?;
+    weights.append(&mut heads);
+    let invert = |weights: &[(String, Tensor)]| -> Result<Vec<BundleTensor>, String> {
+        match config {
+            ModelConfig::TransfoXl(model) => invert::variables(model, weights),
+            ModelConfig::Xlnet(model) => invert_xlnet::variables(model, weights, scope.as_deref()),
+        }
+    };
+    let mut variables = invert(&weights).map_err(|why| match options.allow_skipped {
+        false if config.xlnet().is_some() => refused(format!("{why}; --allow-skipped leaves heads out")),
+        _ => refused(why),
+    })?;
+    if let Some(state) = &report.optimizer {
+        variables.extend(optimizer::to_tensorflow(state, &slots, invert).map_err(refused)?);
+    }
+    Ok(match config {
+        ModelConfig::TransfoXl(model) => invert::files(model, variables),
+        ModelConfig::Xlnet(model) => invert_xlnet::files(model, variables),
+    })
 }
 
 /// The source's configuration with what the command line says.
@@ -149,9 +254,10 @@ fn vocabulary(
     options: &ConvertOptions,
 ) -> Result<(Option<Tokenizer>, Value), TrainError> {
     if let Some(path) = &options.vocabulary {
+        let is_xlnet = source.config.get("model_type").is_some_and(|kind| kind == "xlnet");
         let tokenizer = match path.is_dir() {
             true => Tokenizer::load(path)?,
-            false => Tokenizer::import(path)?,
+            false => import_vocabulary(path, is_xlnet)?,
         };
         let account = account(path, &tokenizer);
         return Ok((Some(tokenizer), account));

@@ -9,12 +9,16 @@ use segue_dataloader::{DataError, Tokenizer};
 use serde_json::{Map, Value};
 use tch::Tensor;
 
+use super::optimizer::Slots;
 use super::report::Report;
 use crate::TrainError;
 use crate::checkpoint::{as_stored, hugging_face_config, write_json, write_tensors};
 
 /// The account of a conversion, beside what it made.
-const REPORT: &str = "conversion.json";
+pub(super) const REPORT: &str = "conversion.json";
+
+/// Adam's means, as checkpoints of this program have them.
+const OPTIMIZER: &str = "optimizer.safetensors";
 
 /// What goes into a model folder.
 pub(super) struct Weights {
@@ -22,6 +26,16 @@ pub(super) struct Weights {
     pub model: Vec<(String, Tensor)>,
     /// Those of heads beside it.
     pub heads: Vec<(String, Tensor)>,
+    /// Adam's means.
+    pub slots: Slots,
+}
+
+/// The files of a tokenizer.
+pub(super) struct TokenizerFiles<'a> {
+    /// What this program writes.
+    pub tokenizer: Option<&'a Tokenizer>,
+    /// What only other programs read, copied where the tokenizer does not write it itself.
+    pub companions: &'a [PathBuf],
 }
 
 /// What a TensorFlow program's checkpoint consists of.
@@ -81,12 +95,18 @@ pub(super) fn hugging_face(
     config: &ModelConfig,
     weights: Weights,
     head: &Map<String, Value>,
-    tokenizer: Option<&Tokenizer>,
+    tokenizer: TokenizerFiles<'_>,
     report: &Report,
 ) -> Result<(), TrainError> {
     let mut tensors = as_stored(config, weights.model);
     tensors.extend(weights.heads);
     write_tensors(&folder.join("model.safetensors"), &tensors)?;
+    let slots = weights.slots.into_iter();
+    let slots: Vec<_> =
+        slots.map(|(mean, name, tensor)| (format!("{}{name}", mean.prefix()), tensor)).collect();
+    if !slots.is_empty() {
+        write_tensors(&folder.join(OPTIMIZER), &slots)?;
+    }
     let mut json = hugging_face_config(config);
     if let Some(fields) = json.as_object_mut() {
         fields.extend(head.clone());
@@ -99,7 +119,7 @@ pub(super) fn hugging_face(
 pub(super) fn tensorflow(
     folder: &Path,
     files: TensorFlowFiles,
-    tokenizer: Option<&Tokenizer>,
+    tokenizer: TokenizerFiles<'_>,
     report: &Report,
 ) -> Result<(), TrainError> {
     let TensorFlowFiles { prefix, variables, beside: (name, note), .. } = files;
@@ -114,9 +134,15 @@ pub(super) fn tensorflow(
     finish(folder, tokenizer, report)
 }
 
-fn finish(folder: &Path, tokenizer: Option<&Tokenizer>, report: &Report) -> Result<(), TrainError> {
-    if let Some(tokenizer) = tokenizer {
+fn finish(folder: &Path, files: TokenizerFiles<'_>, report: &Report) -> Result<(), TrainError> {
+    if let Some(tokenizer) = files.tokenizer {
         tokenizer.save(folder)?;
+        for path in files.companions {
+            let copy = folder.join(path.file_name().unwrap_or_default());
+            if !copy.exists() {
+                fs::copy(path, &copy).map_err(|source| TrainError::Write { path: copy.clone(), source })?;
+            }
+        }
     }
     write_json(&folder.join(REPORT), &serde_json::to_value(report).unwrap_or(Value::Null))
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_configs::{TaskConfig, TaskLoss};
+use segue_configs::TaskConfig;
 use segue_dataloader::tasks::squad::Questions;
 use segue_dataloader::tasks::{
     Answer, Kind, Records, Row, Split, TaggedSentence, Target, TaskData, rank_answers, write_predictions,
@@ -70,12 +70,10 @@ pub fn decide(data: &TaskData, split: &Split, scores: &[Scores], task: &TaskConf
             return Answered::Questions(decode(questions, &beams.collect::<Vec<_>>(), task.into()));
         }
         // Rows that compete are classes of their own: the best of them is right.
-        Records::Rows(rows) if data.kind == Kind::Choice && task.loss != TaskLoss::Standard => {
-            rank_answers(rows, scores, positive(&data.labels))
-        }
-        Records::Rows(rows) => {
-            rows.iter().map(|row| decide_row(data.kind, &scores[row.example as usize])).collect()
-        }
+        Records::Rows(rows) => match data.ranked_label() {
+            Some(best) => rank_answers(rows, scores, best),
+            None => rows.iter().map(|row| decide_row(data.kind, &scores[row.example as usize])).collect(),
+        },
         Records::Sentences(sentences) => {
             let labels = data.labels.len();
             let outside = data.labels.iter().position(|label| label == "O").unwrap_or(0) as u32;
@@ -107,11 +105,6 @@ pub fn write_answered(
             Ok(write_predictions(split, &data.labels, answers, &folder.join(name))?)
         }
     }
-}
-
-/// The label of what is right among rows that compete: QNLI's `entailment`, WNLI's `1`.
-fn positive(labels: &[String]) -> u32 {
-    labels.iter().position(|label| label == "entailment" || label == "1").unwrap_or(1) as u32
 }
 
 fn decide_row(kind: Kind, scores: &[f32]) -> Answer {

@@ -28,6 +28,13 @@ pub struct BundleEntry {
     record: Record,
 }
 
+impl BundleEntry {
+    /// Bytes of its values.
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.record.size).unwrap_or(usize::MAX)
+    }
+}
+
 impl Bundle {
     /// Opens the checkpoint that `path` leads to: its prefix, its index, its data file, or its folder. Values are
     /// verified when they are read.
@@ -64,6 +71,11 @@ impl Bundle {
     /// Its variables, by name.
     pub fn entries(&self) -> &[BundleEntry] {
         &self.entries
+    }
+
+    /// The files its values are in.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.shards.iter().map(|(path, _)| path.as_path())
     }
 
     /// The value of a variable, verified.

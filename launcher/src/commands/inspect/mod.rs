@@ -45,18 +45,24 @@ pub fn run(args: InspectArgs, out: &Output) -> Result<Value, Failure> {
     }
 }
 
-/// Prints name, type and shape of each variable.
+/// Prints name, type, bytes and shape of each variable; those of the optimizer have a mark.
 fn checkpoint(args: &CheckpointArgs, out: &Output) -> Result<Value, Failure> {
     let listing = inspect(&args.path)?;
     let width = listing.variables.iter().map(|variable| variable.name.len()).max().unwrap_or(0);
     for variable in &listing.variables {
-        out.line(&format!("{:width$}  {:>6}  {:?}", variable.name, variable.dtype, variable.shape));
+        let mark = if variable.optimizer { "  (optimizer)" } else { "" };
+        out.line(&format!(
+            "{:width$}  {:>6}  {:>12}  {:?}{mark}",
+            variable.name, variable.dtype, variable.bytes, variable.shape
+        ));
     }
     out.line(&format!(
-        "{} variables in {} ({})",
+        "{} variables of {} bytes in {} ({}), {} files",
         listing.variables.len(),
+        listing.bytes,
         listing.path.display(),
-        listing.kind
+        listing.kind,
+        listing.files.len()
     ));
     Ok(json!(listing))
 }

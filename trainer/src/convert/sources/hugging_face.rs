@@ -1,18 +1,25 @@
 //! Folders of Hugging Face's `transformers`, and this program's own.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use segue_dataloader::Tokenizer;
-use segue_dataloader::foreign::{SharedBytes, TorchFile};
+use segue_dataloader::{DataError, Tokenizer};
 use serde_json::{Map, Value, json};
 
 use super::hugging_face_xlnet;
-use super::source::{Source, Values, Variable, raw_variables};
+use super::source::Source;
+use super::tensors::Tensors;
 use crate::TrainError;
+use crate::convert::optimizer::ADAM;
 use crate::convert::rules::{Operation, Rule, rule, skip};
 
 pub const WEIGHTS: &str = "model.safetensors";
-pub const PYTORCH_WEIGHTS: &str = "pytorch_model.bin";
+/// Names of weights, and of the lists of their pieces, in the order that the package looks for them.
+pub const NAMES: [&str; 4] =
+    [WEIGHTS, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
+/// Adam's means in a checkpoint of this program's.
+const OPTIMIZER: &str = "optimizer.safetensors";
+/// Files that only that package's tokenizers read.
+const COMPANIONS: [&str; 3] = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
 /// Vocabulary files of that package, newest first.
 const VOCABULARIES: [&str; 3] = ["vocab.bin", "vocab.pkl", "vocab.txt"];
 
@@ -63,26 +70,22 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
     if config.get("tie_weight") == Some(&json!(false)) && !config.contains_key("tie_word_embeddings") {
         config.insert("tie_word_embeddings".into(), json!(false));
     }
-    let (variables, values) = match path.extension().is_some_and(|extension| extension == "safetensors") {
-        true => safetensors_variables(path)?,
-        false => {
-            let file = TorchFile::open(path)?;
-            let damaged = |what| TrainError::Damaged { path: path.into(), what };
-            raw_variables(file.tensors(file.root()).map_err(damaged)?)
-        }
-    };
+    let mut tensors = Tensors::open(path)?;
+    let optimizer = folder.join(OPTIMIZER);
+    if optimizer.is_file() {
+        tensors.add(&optimizer)?;
+    }
+    let files = std::mem::take(&mut tensors.files);
+    let (variables, values) = tensors.into_parts();
+    // Configurations of 2019 do not say which model it is.
+    if !config.get("model_type").is_some_and(Value::is_string) {
+        let is_xlnet = variables.iter().any(|variable| variable.name.ends_with("layer.0.rel_attn.q"));
+        config.insert("model_type".into(), json!(if is_xlnet { "xlnet" } else { "transfo-xl" }));
+    }
     let is_xlnet = config.get("model_type") == Some(&json!("xlnet"));
-    let pieces = if is_xlnet { hugging_face_xlnet::vocabulary(folder) } else { None };
-    let vocabulary = match (Tokenizer::load(folder), pieces) {
-        (_, Some(pieces)) => Some(pieces),
-        (Ok(tokenizer), None) => Some((folder.into(), Ok(tokenizer))),
-        (Err(_), None) => {
-            VOCABULARIES.iter().map(|name| folder.join(name)).find(|path| path.is_file()).map(|path| {
-                let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
-                (path, tokenizer)
-            })
-        }
-    };
+    let companions = COMPANIONS.iter().map(|name| folder.join(name)).filter(|path| path.is_file());
+    let mut rules = if is_xlnet { hugging_face_xlnet::rules() } else { rules() };
+    rules.extend([skip("exp_avg.{*}", ADAM), skip("exp_avg_sq.{*}", ADAM)]);
     Ok(Source {
         kind: "hugging_face",
         path: path.into(),
@@ -90,28 +93,27 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
         values,
         head: if is_xlnet { hugging_face_xlnet::head(&config) } else { Map::new() },
         config,
-        rules: if is_xlnet { hugging_face_xlnet::rules() } else { rules() },
+        rules,
         notes: Vec::new(),
-        vocabulary,
+        vocabulary: vocabulary(folder, is_xlnet),
+        companions: companions.collect(),
+        files,
     })
 }
 
-fn safetensors_variables(path: &Path) -> Result<(Vec<Variable>, Values), TrainError> {
-    let bytes = SharedBytes::map(path)?;
-    let damaged = |e: safetensors::SafeTensorError| TrainError::Damaged {
-        path: path.into(),
-        what: format!("not a safetensors file: {e}"),
+/// The vocabulary of a folder: what this program or the package loads from it, else a file of an older one's.
+fn vocabulary(folder: &Path, is_xlnet: bool) -> Option<(PathBuf, Result<Tokenizer, String>)> {
+    let loaded = if is_xlnet { Tokenizer::load_of_xlnet(folder) } else { Tokenizer::load(folder) };
+    let why = match loaded {
+        Ok(tokenizer) => return Some((folder.into(), Ok(tokenizer))),
+        Err(why) => why,
     };
-    let file = safetensors::SafeTensors::deserialize(&bytes).map_err(damaged)?;
-    let mut tensors = file.tensors();
-    tensors.sort_by(|a, b| a.0.cmp(&b.0));
-    let variables = tensors.into_iter().enumerate().map(|(number, (name, view))| Variable {
-        name,
-        dtype: format!("{:?}", view.dtype()).to_lowercase(),
-        shape: view.shape().to_vec(),
-        number: Some(number),
-    });
-    let variables = variables.collect();
-    drop(file);
-    Ok((variables, Values::SafeTensors(bytes)))
+    if let Some(path) = VOCABULARIES.iter().map(|name| folder.join(name)).find(|path| path.is_file()) {
+        let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
+        return Some((path, tokenizer));
+    }
+    match why {
+        DataError::Missing { .. } => None,
+        why => Some((folder.into(), Err(why.to_string()))),
+    }
 }

@@ -1,12 +1,8 @@
 //! XLNet in folders of Hugging Face's `transformers`, the base model's included, whose names lack a prefix.
 
-use std::path::{Path, PathBuf};
-
-use segue_dataloader::Tokenizer;
 use serde_json::{Map, Value, json};
 
 use super::source::Source;
-use super::tensorflow_xlnet::VOCABULARY;
 use crate::TrainError;
 use crate::convert::rules::{Operation, Rule, fit, rule};
 
@@ -120,14 +116,4 @@ fn biases_equal(source: &Source) -> Result<bool, TrainError> {
         }
     }
     Ok(true)
-}
-
-/// The vocabulary of the folder: the SentencePiece model, which is what texts were encoded with, before the
-/// package's own rendering of it.
-pub fn vocabulary(folder: &Path) -> Option<(PathBuf, Result<Tokenizer, String>)> {
-    let path = folder.join(VOCABULARY);
-    path.is_file().then(|| {
-        let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
-        (path, tokenizer)
-    })
 }

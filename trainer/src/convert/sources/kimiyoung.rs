@@ -8,7 +8,8 @@ use segue_dataloader::foreign::{Kind, RawTensor, TorchFile, View};
 use serde_json::{Map, Value, json};
 
 use super::names;
-use super::source::{Source, raw_variables};
+use super::source::Source;
+use super::tensors::Tensors;
 use crate::TrainError;
 use crate::convert::rules::{Operation, rule};
 
@@ -37,7 +38,7 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
         let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
         (path, tokenizer)
     });
-    let (variables, values) = raw_variables(tensors);
+    let (variables, values) = Tensors::from(tensors).into_parts();
     Ok(Source {
         kind: "kimiyoung",
         path: path.into(),
@@ -48,6 +49,8 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
         rules,
         notes,
         vocabulary,
+        companions: Vec::new(),
+        files: vec![path.into()],
     })
 }
 

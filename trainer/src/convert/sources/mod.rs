@@ -8,7 +8,9 @@ mod nvidia;
 mod source;
 mod tensorflow;
 mod tensorflow_xlnet;
+mod tensors;
 
-pub use source::{Source, Variable, detect};
+pub use source::{Source, Values, Variable, detect, import_vocabulary};
 pub(super) use tensorflow::rules as tensorflow_rules;
 pub(super) use tensorflow_xlnet::{CHOICE, CLASSIFICATION, REGRESSION, rules as tensorflow_xlnet_rules};
+pub use tensors::{INDEX, Tensors};

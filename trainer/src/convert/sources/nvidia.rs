@@ -6,7 +6,8 @@ use segue_dataloader::foreign::{Kind, TorchFile, View, find_symbols};
 use serde_json::{Map, Value, json};
 
 use super::names;
-use super::source::{Source, Variable, raw_variables};
+use super::source::{Source, Variable};
+use super::tensors::Tensors;
 use crate::TrainError;
 use crate::convert::rules::{Operation, rule, skip};
 
@@ -52,13 +53,14 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
         rules.insert(0, rule("r_emb", "transformer.layers.{n}.r_emb", Operation::Slice));
     }
     rules.extend(OTHERS.map(|(name, reason)| skip(name, reason)));
-    let (mut variables, values) = raw_variables(tensors);
+    let (mut variables, values) = Tensors::from(tensors).into_parts();
     let entries = root.pairs().unwrap_or_default();
     let entries = entries.into_iter().filter_map(|(key, value)| Some((key.text()?, value)));
     variables.extend(entries.filter(|(key, _)| *key != "model_state").map(|(key, value)| Variable {
         name: key.into(),
         dtype: described(value).into(),
         shape: Vec::new(),
+        bytes: 0,
         number: None,
     }));
     let symbols = root.get("vocab").filter(|vocabulary| vocabulary.kind() != Kind::None).map(find_symbols);
@@ -77,6 +79,8 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
         rules,
         notes,
         vocabulary,
+        companions: Vec::new(),
+        files: vec![path.into()],
     })
 }
 

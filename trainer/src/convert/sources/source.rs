@@ -1,10 +1,11 @@
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::Tokenizer;
 use segue_dataloader::foreign::{Bundle, ElementType, RawTensor, SharedBytes, TorchFile};
+use segue_dataloader::{DataError, Tokenizer, XlnetNormalization};
 use serde_json::{Map, Value};
 use tch::{Kind, Tensor};
 
+use super::tensors::INDEX;
 use super::{hugging_face, hugging_face_xlnet, kimiyoung, nvidia, tensorflow};
 use crate::TrainError;
 use crate::checkpoint::{MANIFEST, ModelFolder};
@@ -13,12 +14,10 @@ use crate::convert::rules::Rule;
 
 /// Where the values of variables are.
 pub enum Values {
-    /// In tensors of a `torch.save` file, by number.
+    /// In tensors of files of `torch.save` or safetensors, by number.
     Raw(Vec<RawTensor>),
     /// In a TensorFlow checkpoint, by number.
     Bundle(Box<Bundle>),
-    /// In a safetensors file.
-    SafeTensors(SharedBytes),
 }
 
 /// A variable of a source.
@@ -29,8 +28,25 @@ pub struct Variable {
     pub dtype: String,
     /// Sizes.
     pub shape: Vec<usize>,
-    /// Its number among the source's values; `None` for something that is listed and has no values here.
+    /// Bytes of its values.
+    pub bytes: usize,
+    /// Its number among the source's values; `None` for something that is listed and has no values that can be
+    /// read here.
     pub number: Option<usize>,
+}
+
+impl Variable {
+    /// The variables of a TensorFlow checkpoint.
+    pub fn of_bundle(bundle: &Bundle) -> Vec<Self> {
+        let variables = bundle.entries().iter().enumerate().map(|(number, entry)| Self {
+            name: entry.name.clone(),
+            dtype: entry.dtype.map_or("other", |dtype| dtype.name()).into(),
+            shape: entry.shape.clone(),
+            bytes: entry.bytes(),
+            number: Some(number),
+        });
+        variables.collect()
+    }
 }
 
 /// A checkpoint of another program, opened.
@@ -53,21 +69,70 @@ pub struct Source {
     pub notes: Vec<String>,
     /// The vocabulary that is part of it, and where it was.
     pub vocabulary: Option<(PathBuf, Result<Tokenizer, String>)>,
+    /// Files of a tokenizer beside its vocabulary that only other programs read.
+    pub companions: Vec<PathBuf>,
+    /// The files that hold its values.
+    pub files: Vec<PathBuf>,
+}
+
+/// What a TensorFlow checkpoint says of the model in it.
+pub struct Described {
+    /// The configuration in the words of Hugging Face's `config.json`.
+    pub config: Map<String, Value>,
+    /// What `config.json` would say of a head.
+    pub head: Map<String, Value>,
+    /// The table.
+    pub rules: Vec<Rule>,
+    /// Facts for the report.
+    pub notes: Vec<String>,
+    /// The vocabulary beside it.
+    pub vocabulary: Option<PathBuf>,
 }
 
 impl Source {
+    /// The source that a TensorFlow checkpoint is.
+    pub fn of_bundle(bundle: Bundle, described: Described) -> Self {
+        let Described { config, head, rules, notes, vocabulary } = described;
+        let is_xlnet = config.get("model_type").is_some_and(|kind| kind == "xlnet");
+        let vocabulary = vocabulary.map(|path| {
+            let tokenizer = import_vocabulary(&path, is_xlnet).map_err(|e| e.to_string());
+            (path, tokenizer)
+        });
+        Self {
+            kind: "tensorflow",
+            path: bundle.index.clone(),
+            variables: Variable::of_bundle(&bundle),
+            config,
+            head,
+            rules,
+            notes,
+            vocabulary,
+            companions: Vec::new(),
+            files: bundle.files().map(Path::to_path_buf).collect(),
+            values: Values::Bundle(Box::new(bundle)),
+        }
+    }
+
     /// The values of a variable in single precision.
     pub fn load(&self, variable: &Variable) -> Result<Tensor, TrainError> {
         let damaged = |what: String| TrainError::Damaged {
             path: self.path.clone(),
             what: format!("`{}`: {what}", variable.name),
         };
-        let number = variable.number.ok_or_else(|| damaged("it has no values".into()))?;
+        let unreadable = || damaged(format!("this program reads no values of type {}", variable.dtype));
+        let number = variable.number.ok_or_else(unreadable)?;
         match &self.values {
             Values::Raw(tensors) => raw(&tensors[number]).map_err(damaged),
             Values::Bundle(bundle) => raw(&bundle.tensor(&bundle.entries()[number])?).map_err(damaged),
-            Values::SafeTensors(bytes) => from_safetensors(bytes, &variable.name).map_err(damaged),
         }
+    }
+}
+
+/// A vocabulary file of a source. XLNet's programs do more to text than their SentencePiece model does.
+pub fn import_vocabulary(path: &Path, is_xlnet: bool) -> Result<Tokenizer, DataError> {
+    match is_xlnet && path.extension().is_some_and(|extension| extension == "model") {
+        true => Tokenizer::import_xlnet(path, XlnetNormalization::default()),
+        false => Tokenizer::import(path),
     }
 }
 
@@ -86,7 +151,7 @@ fn open(path: &Path) -> Result<Source, TrainError> {
     }
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if path.is_file() && !name.contains(".data-") && !name.ends_with(".index") {
-        if name.ends_with(".safetensors") {
+        if name.ends_with(".safetensors") || name.ends_with(INDEX) {
             return hugging_face::open(path);
         }
         // A renamed data file of TensorFlow has no mark of its own.
@@ -107,10 +172,11 @@ fn detect_folder(folder: &Path) -> Result<Source, TrainError> {
         source.notes.extend(opened.refused.iter().map(|refused| format!("passed over: {refused}")));
         return Ok(source);
     }
-    for name in [hugging_face::WEIGHTS, hugging_face::PYTORCH_WEIGHTS] {
-        if folder.join("config.json").is_file() && folder.join(name).is_file() {
-            return hugging_face::open(&folder.join(name));
-        }
+    let weights = hugging_face::NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+    if folder.join("config.json").is_file()
+        && let Some(weights) = weights
+    {
+        return hugging_face::open(&weights);
     }
     for name in ["model.pt", "checkpoint_best.pt", "checkpoint_last.pt"] {
         if folder.join(name).is_file() {
@@ -118,9 +184,9 @@ fn detect_folder(folder: &Path) -> Result<Source, TrainError> {
         }
     }
     tensorflow::open(folder).map_err(|error| match error {
-        TrainError::Data(segue_dataloader::DataError::Missing { .. }) => {
-            let what = "it holds no config.json with model.safetensors or pytorch_model.bin (Hugging Face), no \
-                        model.pt (kimiyoung/transformer-xl), no checkpoint_last.pt (NVIDIA) and no *.index \
+        TrainError::Data(DataError::Missing { .. }) => {
+            let what = "it holds no config.json with model.safetensors or pytorch_model.bin, whole or in pieces with \
+                        their *.index.json (Hugging Face), no model.pt (kimiyoung/transformer-xl), no checkpoint_last.pt (NVIDIA) and no *.index \
                         (TensorFlow)";
             TrainError::NoCheckpoint { path: folder.into(), what: what.into() }
         }
@@ -145,17 +211,6 @@ fn detect_torch(path: &Path) -> Result<Source, TrainError> {
     Err(TrainError::Damaged { path: path.into(), what: what.into() })
 }
 
-/// Variables and values of tensors out of a `torch.save` file.
-pub(super) fn raw_variables(tensors: Vec<segue_dataloader::foreign::NamedTensor>) -> (Vec<Variable>, Values) {
-    let variables = tensors.iter().enumerate().map(|(number, named)| Variable {
-        name: named.name.clone(),
-        dtype: named.tensor.dtype().to_string(),
-        shape: named.tensor.shape().to_vec(),
-        number: Some(number),
-    });
-    (variables.collect(), Values::Raw(tensors.into_iter().map(|named| named.tensor).collect()))
-}
-
 fn raw(tensor: &RawTensor) -> Result<Tensor, String> {
     let kind = match tensor.dtype() {
         ElementType::F32 => Kind::Float,
@@ -170,28 +225,4 @@ fn raw(tensor: &RawTensor) -> Result<Tensor, String> {
         ElementType::Bool => Kind::Bool,
     };
     to_float(&tensor.to_bytes(), tensor.shape(), kind)
-}
-
-fn from_safetensors(bytes: &[u8], name: &str) -> Result<Tensor, String> {
-    let file = safetensors::SafeTensors::deserialize(bytes).map_err(|e| e.to_string())?;
-    let view = file.tensor(name).map_err(|e| e.to_string())?;
-    let kind = safetensors_kind(view.dtype()).ok_or("it holds no numbers of a known type")?;
-    to_float(view.data(), view.shape(), kind)
-}
-
-fn safetensors_kind(dtype: safetensors::Dtype) -> Option<Kind> {
-    use safetensors::Dtype;
-    Some(match dtype {
-        Dtype::F32 => Kind::Float,
-        Dtype::F64 => Kind::Double,
-        Dtype::F16 => Kind::Half,
-        Dtype::BF16 => Kind::BFloat16,
-        Dtype::I64 => Kind::Int64,
-        Dtype::I32 => Kind::Int,
-        Dtype::I16 => Kind::Int16,
-        Dtype::I8 => Kind::Int8,
-        Dtype::U8 => Kind::Uint8,
-        Dtype::BOOL => Kind::Bool,
-        _ => return None,
-    })
 }

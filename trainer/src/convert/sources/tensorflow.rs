@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use segue_dataloader::Tokenizer;
 use segue_dataloader::foreign::{Bundle, BundleEntry};
 use serde_json::{Map, Value, json};
 
 use super::names::JOINED_BIASES;
-use super::source::{Source, Values, Variable};
+use super::source::{Described, Source};
 use super::tensorflow_xlnet;
 use crate::TrainError;
+use crate::convert::optimizer::ADAM;
 use crate::convert::rules::{Operation, Rule, rule, skip};
 
 use Operation::{Copy, Slice, Transpose};
@@ -21,9 +21,6 @@ const EPSILON: f64 = 1e-12;
 const USUAL_MEM_LEN: usize = 384;
 const PREPARED: &str = "corpus-info.json";
 const CACHE: &str = "cache.pkl";
-
-/// Why the optimizer's variables are left out.
-pub const ADAM: &str = "Adam's moments; training goes on with fresh ones";
 
 /// The lines for a layer.
 const LAYERS: [Rule; 11] = [
@@ -128,27 +125,8 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
     check_prepared(&folder, &config, &mut notes);
     let rules = rules(config["div_val"] == json!(1), config["untie_r"] == json!(true));
     let cache = [folder.clone(), folder.join("../data")].map(|folder| folder.join(CACHE));
-    let vocabulary = cache.into_iter().find(|path| path.is_file()).map(|path| {
-        let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
-        (path, tokenizer)
-    });
-    let variables = bundle.entries().iter().enumerate().map(|(number, entry)| Variable {
-        name: entry.name.clone(),
-        dtype: entry.dtype.map_or("other", |dtype| dtype.name()).into(),
-        shape: entry.shape.clone(),
-        number: Some(number),
-    });
-    Ok(Source {
-        kind: "tensorflow",
-        path: bundle.index.clone(),
-        variables: variables.collect(),
-        config,
-        head: Map::new(),
-        rules,
-        notes,
-        vocabulary,
-        values: Values::Bundle(Box::new(bundle)),
-    })
+    let vocabulary = cache.into_iter().find(|path| path.is_file());
+    Ok(Source::of_bundle(bundle, Described { config, head: Map::new(), rules, notes, vocabulary }))
 }
 
 /// The configuration in Hugging Face's words, from names and shapes.

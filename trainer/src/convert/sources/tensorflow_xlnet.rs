@@ -3,20 +3,19 @@
 
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::Tokenizer;
 use segue_dataloader::foreign::{Bundle, BundleEntry};
 use serde_json::{Map, Value, json};
 
-use super::source::{Source, Values, Variable};
-use super::tensorflow::ADAM;
+use super::source::{Described, Source};
 use crate::TrainError;
+use crate::convert::optimizer::ADAM;
 use crate::convert::rules::{Operation, Rule, captured, rule, skip};
 
 use Operation::{Copy, Slice, Transpose};
 
 /// Names that its configuration has: of released checkpoints, and of a training run.
 const CONFIGURATIONS: [&str; 2] = ["xlnet_config.json", "config.json"];
-pub const VOCABULARY: &str = "spiece.model";
+const VOCABULARY: &str = "spiece.model";
 const TABLE: &str = "model/transformer/word_embedding/lookup_table";
 /// LayerNorm's ε in TensorFlow's contrib layers.
 const EPSILON: f64 = 1e-12;
@@ -152,27 +151,14 @@ pub fn open(bundle: Bundle) -> Result<Source, TrainError> {
     ] {
         config.insert(key.into(), value);
     }
-    let vocabulary = Some(folder.join(VOCABULARY)).filter(|path| path.is_file()).map(|path| {
-        let tokenizer = Tokenizer::import(&path).map_err(|e| e.to_string());
-        (path, tokenizer)
-    });
-    let variables = bundle.entries().iter().enumerate().map(|(number, entry)| Variable {
-        name: entry.name.clone(),
-        dtype: entry.dtype.map_or("other", |dtype| dtype.name()).into(),
-        shape: entry.shape.clone(),
-        number: Some(number),
-    });
-    Ok(Source {
-        kind: "tensorflow",
-        path: bundle.index.clone(),
-        variables: variables.collect(),
+    let described = Described {
         rules: rules(config["untie_r"] == json!(true)),
         config,
         head: head(bundle.entries()),
         notes,
-        vocabulary,
-        values: Values::Bundle(Box::new(bundle)),
-    })
+        vocabulary: Some(folder.join(VOCABULARY)).filter(|path| path.is_file()),
+    };
+    Ok(Source::of_bundle(bundle, described))
 }
 
 /// Sizes in Hugging Face's words, from names and shapes.

@@ -144,22 +144,47 @@ impl TransfoXl {
         noise: Option<&Noise>,
     ) -> Output {
         let segment = segment.into();
+        let remembered = segment.ids.size()[1] - segment.overlap;
+        let documents = self.documents(segment, memory);
+        let (hidden, inputs) = self.run(segment, memory, documents.as_ref(), noise);
+        let inputs: Vec<Tensor> = inputs.iter().map(|input| input.narrow(1, 0, remembered)).collect();
+        let documents = documents.map(|d| d.narrow(1, 0, remembered));
+        let memory = memory.extended(&inputs, documents.as_ref(), self.context.mem_len);
+        Output { hidden: drop_states(&self.config, hidden, noise), memory }
+    }
+
+    /// States after the last layer, and the input of every layer.
+    fn run(
+        &self,
+        segment: Segment,
+        memory: &Memory,
+        documents: Option<&Tensor>,
+        noise: Option<&Noise>,
+    ) -> (Tensor, Vec<Tensor>) {
         let (query, mem) = (segment.ids.size()[1], memory.len());
         let drop = |x: Tensor| drop_states(&self.config, x, noise);
         let positions = Positions::new(&self.config, &self.context, mem + query, self.kind, drop);
-        let documents = self.documents(segment, memory);
-        let mask = self.mask(segment, memory, documents.as_ref());
+        let mask = self.mask(segment, memory, documents);
         let mut hidden = drop(self.embedding.forward(segment.ids));
         let mut inputs = Vec::with_capacity(self.layers.len());
-        let remembered = query - segment.overlap;
         for (layer, mem) in self.layers.iter().zip(&memory.layers) {
-            inputs.push(hidden.narrow(1, 0, remembered));
+            inputs.push(hidden.shallow_clone());
             // SG of thesis 2.1.3: no gradient leaves the segment.
             hidden = layer.forward(&hidden, &mem.detach(), &positions, &mask, noise);
         }
-        let documents = documents.map(|d| d.narrow(1, 0, remembered));
-        let memory = memory.extended(&inputs, documents.as_ref(), self.context.mem_len);
-        Output { hidden: drop(hidden), memory }
+        (hidden, inputs)
+    }
+
+    /// The embedding of `ids`, `[batch, segment]`, and the states after each layer, `[batch, segment, d_model]` each.
+    /// No graph, no dropout.
+    pub fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
+        let segment = Segment::from(ids);
+        tch::no_grad(|| {
+            let (hidden, mut layers) =
+                self.run(segment, memory, self.documents(segment, memory).as_ref(), None);
+            layers.push(hidden);
+            layers
+        })
     }
 
     /// Marks of the segment's positions, `[batch, segment]`, where the memory keeps any.

@@ -19,6 +19,19 @@ impl Xlnet {
         tch::no_grad(|| self.forward_remembering(sequence, memory, ids.size()[1], None).memory)
     }
 
+    /// The content of `ids`, `[batch, segment]`, before the first layer and after each, where every position sees itself
+    /// and those before: `[batch, segment, d_model]` each. No graph, no dropout.
+    pub fn layers_in_order(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
+        let ranks = in_order(ids);
+        let sequence =
+            Sequence { visibility: Visibility::Ranks { ranks: &ranks, halves_at: 0 }, ..Sequence::new(ids) };
+        tch::no_grad(|| {
+            let (streams, mut layers) = self.run(sequence, memory, None);
+            layers.push(streams.content);
+            layers
+        })
+    }
+
     /// log P of every token of the vocabulary after each of `ids`, `[batch, segment]`, given the memory and `ids`
     /// up to it: `[batch, segment, vocab_size]`. With them the memory after `ids`. No graph, no dropout.
     ///

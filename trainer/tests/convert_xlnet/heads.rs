@@ -1,0 +1,158 @@
+//! Names of heads, and heads that one side does not have.
+
+use super::*;
+
+/// The model of `small` with these tensors of a head beside it.
+fn headed(said: Value, head: &[(&str, &[i64])]) -> TempDir {
+    let dir = hugging_face(&small(true), said, |name| Some(name.into()));
+    let path = dir.path().join("model.safetensors");
+    let mut tensors: Vec<_> = read_tensors(&path).unwrap().tensors.into_iter().collect();
+    let values = |shape: &[i64]| {
+        let count = shape.iter().product::<i64>();
+        Tensor::arange(count, (Kind::Float, tch::Device::Cpu)).view(shape)
+    };
+    tensors.extend(head.iter().map(|(name, shape)| (name.to_string(), values(shape))));
+    write_tensors(&path, &tensors).unwrap();
+    dir
+}
+
+fn to_tensorflow(
+    source: &Path,
+    options: ConvertOptions,
+) -> Result<(TempDir, PathBuf, Conversion), TrainError> {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("made");
+    let made = convert(source, &folder, &options, |_, _| {})?;
+    Ok((dir, folder, made))
+}
+
+#[test]
+fn a_head_of_one_score_is_named_by_who_converts() {
+    let source = headed(json!({}), &[("logits_proj.weight", &[1, 6]), ("logits_proj.bias", &[1])]);
+    let named =
+        |head: &str| ConvertOptions { head: Some(head.parse().unwrap()), ..options(Target::TensorFlow) };
+    let error = to_tensorflow(source.path(), options(Target::TensorFlow)).err().unwrap();
+    assert!(error.exit_code() == 78 && error.to_string().contains("--head regression:TASK"), "{error}");
+    for (head, scope) in [
+        ("race", "logits/dense"),
+        ("regression:STS-B", "model/regression_sts-b/logit"),
+        ("classification:cola", "model/classification_cola/logit"),
+    ] {
+        let (_dir, folder, _) = to_tensorflow(source.path(), named(head)).unwrap();
+        let found = variables(&folder);
+        assert_eq!(found[&format!("{scope}/kernel")].0, [6, 1], "{head}");
+        assert_eq!(found[&format!("{scope}/bias")].0, [1], "{head}");
+    }
+    let bare = headed(json!({}), &[]);
+    let error = to_tensorflow(bare.path(), named("race")).err().unwrap();
+    assert!(error.to_string().contains("--head"), "{error}");
+}
+
+#[test]
+fn heads_that_tensorflow_does_not_have_are_named_or_left_out() {
+    let head: [(&str, &[i64]); 2] = [("classifier.weight", &[4, 6]), ("classifier.bias", &[4])];
+    let source = headed(json!({"architectures": ["XLNetForTokenClassification"]}), &head);
+    let error = to_tensorflow(source.path(), options(Target::TensorFlow)).err().unwrap();
+    let said = error.to_string();
+    assert!(said.contains("classifier.") && said.contains("--allow-skipped"), "{error}");
+    let allowed = ConvertOptions { allow_skipped: true, ..options(Target::TensorFlow) };
+    let (_dir, _, made) = to_tensorflow(source.path(), allowed).unwrap();
+    assert!(made.report.notes.iter().any(|note| note.contains("classifier.bias")));
+}
+
+#[test]
+fn hugging_face_to_here_to_hugging_face_loses_no_head() {
+    type Head = &'static [(&'static str, &'static [i64])];
+    let heads: [(&str, Head); 4] = [
+        (
+            "XLNetForSequenceClassification",
+            &[
+                ("sequence_summary.summary.weight", &[6, 6]),
+                ("sequence_summary.summary.bias", &[6]),
+                ("logits_proj.weight", &[3, 6]),
+                ("logits_proj.bias", &[3]),
+            ],
+        ),
+        ("XLNetForTokenClassification", &[("classifier.weight", &[4, 6]), ("classifier.bias", &[4])]),
+        ("XLNetForQuestionAnsweringSimple", &[("qa_outputs.weight", &[2, 6]), ("qa_outputs.bias", &[2])]),
+        (
+            "XLNetForQuestionAnswering",
+            &[
+                ("start_logits.dense.weight", &[1, 6]),
+                ("start_logits.dense.bias", &[1]),
+                ("end_logits.dense_0.weight", &[6, 12]),
+                ("end_logits.dense_0.bias", &[6]),
+                ("end_logits.LayerNorm.weight", &[6]),
+                ("end_logits.LayerNorm.bias", &[6]),
+                ("end_logits.dense_1.weight", &[1, 6]),
+                ("end_logits.dense_1.bias", &[1]),
+                ("answer_class.dense_0.weight", &[6, 12]),
+                ("answer_class.dense_0.bias", &[6]),
+                ("answer_class.dense_1.weight", &[1, 6]),
+            ],
+        ),
+    ];
+    for (architecture, head) in heads {
+        let source = headed(json!({"architectures": [architecture], "summary_type": "last"}), head);
+        let (_first, here, _) = to(Target::HuggingFace, source.path()).unwrap();
+        let (_second, back, _) = to(Target::HuggingFace, &here).unwrap();
+        let tensors = |folder: &Path| read_tensors(&folder.join("model.safetensors")).unwrap().tensors;
+        assert!(tensors(source.path()) == tensors(&back), "{architecture}");
+        let config = json_of(&back.join("config.json"));
+        assert_eq!(
+            (&config["architectures"][0], &config["summary_type"]),
+            (&json!(architecture), &json!("last"))
+        );
+    }
+}
+
+#[test]
+fn a_summary_by_attention_stays_behind_with_its_reason() {
+    let attentive: [(&str, &[usize]); 4] = [
+        ("model/sequnece_summary/summary_bias", &[6]),
+        ("model/sequnece_summary/abs_attn/q/kernel", &[6, 2, 3]),
+        ("model/classification_cola/logit/kernel", &[6, 2]),
+        ("model/classification_cola/logit/bias", &[2]),
+    ];
+    let source = tensorflow(true, &[&attentive[..], &OUTPUTS].concat());
+    let (_dir, _, made) = to(Target::HuggingFace, source.path()).unwrap();
+    let summary = made.report.variables.iter().filter(|v| v.name.contains("sequnece_summary"));
+    let reasons: Vec<_> = summary.map(|v| (v.fate, v.reason.clone().unwrap())).collect();
+    assert!(
+        reasons.len() == 2 && reasons.iter().all(|(fate, why)| *fate == "skipped" && why.contains("anew"))
+    );
+}
+
+#[test]
+fn heads_of_attention_of_any_width_come_and_go() {
+    let source = bundle(true, 4, numbered(shapes(true, 11, 4)));
+    let (_first, folder, made) = to(Target::HuggingFace, source.path()).unwrap();
+    assert!(made.report.notes.iter().any(|note| note.contains("Hugging Face's package cannot open it")));
+    assert_eq!(json_of(&folder.join("config.json"))["d_head"], json!(4));
+    let (_second, back, _) = to(Target::TensorFlow, &folder).unwrap();
+    let (before, after) = (variables(source.path()), variables(&back));
+    assert!(before.iter().all(|(name, variable)| after[name] == *variable));
+}
+
+#[test]
+fn a_fine_tuned_model_keeps_its_weights_and_gets_none_it_has_no_use_for() {
+    let head: [(&str, &[usize]); 3] = [
+        ("model/regression_sts-b/logit/kernel", &[6, 1]),
+        ("model/regression_sts-b/logit/bias", &[1]),
+        ("model/transformer/mask_emb/mask_emb", &[1, 1, 6]),
+    ];
+    let source = tensorflow(true, &head);
+    let (_first, folder, made) = to(Target::HuggingFace, source.path()).unwrap();
+    assert!(made.report.notes.iter().any(|note| note.contains("lm_loss.bias")), "{:?}", made.report.notes);
+    let stored = read_tensors(&folder.join("model.safetensors")).unwrap().tensors;
+    assert!(!stored.contains_key("lm_loss.bias") && stored.contains_key("logits_proj.bias"));
+    let opened = ModelFolder::open(&folder).unwrap();
+    load_xlnet(&opened, Kind::Float).unwrap();
+    let (_second, back, _) = to(Target::TensorFlow, &folder).unwrap();
+    assert!(!variables(&back).contains_key("model/lm_loss/bias"));
+    // A loss on next sentences needs a head of its own.
+    let asked = ["objective.next_sentence=1", "data.order=pairs"].map(String::from);
+    let config = opened.training_config(&folder, &asked).unwrap();
+    let error = load_pretraining(&opened, &config, Kind::Float).err().unwrap();
+    assert!(error.exit_code() == 78 && error.to_string().contains("objective.next_sentence=0"), "{error}");
+}
