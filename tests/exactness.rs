@@ -141,6 +141,48 @@ fn xlnet_killed_at_random_moments_ends_with_the_same_bytes() {
     kill_often(&place, 5, &|run| place.pretrain_xlnet(run, &steps));
 }
 
+#[test]
+fn a_task_gives_the_same_bytes_on_1_2_and_4_ranks_and_over_stops() {
+    let place = Workplace::new();
+    let finetune = |run: &str, more: &[&str]| place.finetune(run, &[&["eval.every=7"], more].concat());
+    let one = succeed(alone(&finetune("one", &[])));
+    for (ranks, run) in [(2, "two"), (4, "four")] {
+        let result = succeed(mpirun(ranks, &finetune(run, &[])));
+        place.assert_same("one", run);
+        assert_eq!((&result["scores"], &result["loss"]), (&one["scores"], &one["loss"]), "{ranks} ranks");
+        same_answers(&place, "one", run);
+    }
+    succeed(mpirun(2, &finetune("parts", &["train.stop_at=5"])));
+    succeed(mpirun(4, &finetune("parts", &["train.stop_at=17"])));
+    succeed(alone(&finetune("parts", &[])));
+    place.assert_same("one", "parts");
+    same_answers(&place, "one", "parts");
+}
+
+/// The best model and what it predicts.
+fn same_answers(place: &Workplace, run: &str, other: &str) {
+    for file in
+        ["best/model.safetensors", "best/metrics.json", "predictions/sst2-dev.tsv", "predictions/scores.json"]
+    {
+        let read =
+            |run: &str| std::fs::read(place.path(run).join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+        assert!(read(run) == read(other), "{file} of {run} and {other} differ");
+    }
+}
+
+#[test]
+fn a_task_killed_at_random_moments_ends_with_the_same_bytes() {
+    let place = Workplace::new();
+    let steps = ["task.epochs=8", "checkpoint.every=15", "eval.every=40"];
+    kill_often(&place, 5, &|run| place.finetune(run, &steps));
+    for run in 0..2 {
+        let killed = format!("killed-{run}");
+        if place.path(&killed).exists() {
+            same_answers(&place, "undisturbed", &killed);
+        }
+    }
+}
+
 /// Runs jobs of two ranks, killing one rank or another at random moments, until `wanted` kills are done.
 fn kill_often(place: &Workplace, wanted: usize, pretrain: &dyn Fn(&str) -> Vec<String>) {
     succeed(mpirun(2, &pretrain("undisturbed")));

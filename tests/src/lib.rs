@@ -175,13 +175,36 @@ impl Workplace {
         args
     }
 
-    /// The three files whose bytes are promised, of a run's last checkpoint.
-    pub fn final_bytes(&self, run: &str) -> [Vec<u8>; 3] {
+    /// Arguments that fine-tune an untrained tiny XLNet on sentences of good and bad words, in the run folder `run`.
+    pub fn finetune(&self, run: &str, more: &[&str]) -> Vec<String> {
+        if !self.path("encoder").exists() {
+            succeed(alone(&self.pretrain_xlnet("encoder", &["train.steps=2", "model.dropout=0.1"])));
+            let folder = self.path("sst2");
+            std::fs::create_dir(&folder).expect("a folder");
+            for (name, count, seed) in [("train.tsv", 160, 1), ("dev.tsv", 60, 2)] {
+                std::fs::write(folder.join(name), sentences(count, seed)).expect("a file");
+            }
+        }
+        let mut args: Vec<String> =
+            ["finetune", "--json", "--task", "sst2", "--model"].map(String::from).to_vec();
+        args.extend([self.text("encoder"), "--data".into(), self.text("sst2")]);
+        args.push(format!("run.dir={}", self.text(run)));
+        let settings =
+            ["train.lanes=8", "train.micro_batch=2", "train.segment=32", "optim.lr=3e-3", "task.epochs=2"];
+        args.extend(settings.iter().chain(more).map(|s| s.to_string()));
+        args
+    }
+
+    /// The files whose bytes are promised, of a run's last checkpoint. Tasks have no memory.
+    pub fn final_bytes(&self, run: &str) -> Vec<Vec<u8>> {
         let latest = self.path(run).join("checkpoints/latest");
-        ["model.safetensors", "optimizer.safetensors", "memory.safetensors"].map(|name| {
+        let task = self.path(run).join("best").exists();
+        let names = ["model.safetensors", "optimizer.safetensors", "memory.safetensors"];
+        let read = |name: &&str| {
             let path = latest.join(name);
             std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-        })
+        };
+        names[..if task { 2 } else { 3 }].iter().map(read).collect()
     }
 
     /// Panics unless both runs ended with the same bytes.
@@ -196,6 +219,19 @@ impl Default for Workplace {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Sentences with one good or bad word among others, in the layout of SST-2.
+fn sentences(count: usize, seed: u64) -> String {
+    let mut out = "sentence\tlabel\n".to_string();
+    for i in 0..count {
+        let good = (i * 7 + seed as usize) % 3 % 2;
+        let length = 12 + i * 11 % 50;
+        let words = text(length, seed * 1000 + i as u64).replace(".\n", " ");
+        let word = ["past", "carried"][good];
+        out.push_str(&format!("{word} {word} {} \t{good}\n", words.trim()));
+    }
+    out
 }
 
 /// `length` bytes of words with the frequencies of a language.

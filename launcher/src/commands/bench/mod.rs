@@ -2,6 +2,7 @@
 
 mod pairs;
 mod step;
+mod task;
 
 use std::path::PathBuf;
 
@@ -19,6 +20,7 @@ use crate::output::Output;
 #[command(
     after_help = "Examples:\n  mpirun -n 2 segue bench step --layers 6 --d-model 256 --micro-batch 8\n  \
     mpirun -n 2 segue bench step --model xlnet --segment 512 --mem 384 --micro-batch 4\n  \
+    mpirun -n 2 segue bench task --length 128 --batch 16\n  \
     mpirun -n 2 segue bench allreduce --mib 64\n  segue bench data --tokenizer DIR --input text.txt --workers 2"
 )]
 pub struct BenchArgs {
@@ -30,6 +32,8 @@ pub struct BenchArgs {
 enum What {
     /// Training steps of a Transformer-XL or an XLNet on random tokens: forward, backward, reduction, clip, update.
     Step(step::StepArgs),
+    /// Fine-tuning steps of an XLNet on random texts.
+    Task(task::TaskArgs),
     /// Sums over ranks: ours in the order of the tree, and the library's.
     Allreduce(AllreduceArgs),
     /// Text to token ids.
@@ -65,6 +69,7 @@ struct DataArgs {
 pub fn run(args: BenchArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     match args.what {
         What::Step(args) => step::run(&args, comm, out),
+        What::Task(args) => task::run(&args, comm, out),
         What::Allreduce(args) => allreduce(&args, comm, out),
         What::Data(args) => data(&args, out),
         What::Pairs(args) => pairs::run(&args, out),

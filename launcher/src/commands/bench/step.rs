@@ -184,7 +184,8 @@ fn random_pairs(config: &Config, numbers: Tensor) -> Pairs {
     }
 }
 
-fn median(values: &mut [f64]) -> f64 {
+/// The value in the middle.
+pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

@@ -1,0 +1,112 @@
+use std::time::Instant;
+
+use clap::Args;
+use segue_collectives::Communicator;
+use segue_dataloader::seed::{Purpose, Stream};
+use segue_dataloader::tasks::{Example, Kind, Sequence, Target};
+use segue_trainer::Parameters;
+use segue_trainer::engine::Updater;
+use segue_trainer::tasks::{HeadSpec, TaskModel};
+use serde_json::{Value, json};
+
+use super::step::median;
+use crate::commands::at_least_one;
+use crate::failure::Failure;
+use crate::output::{Output, Unit};
+
+#[derive(Args)]
+pub struct TaskArgs {
+    /// Layers.
+    #[arg(long, default_value_t = 6, value_parser = at_least_one)]
+    layers: usize,
+    /// Width of hidden states.
+    #[arg(long, default_value_t = 256, value_parser = at_least_one)]
+    d_model: usize,
+    /// Attention heads.
+    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
+    heads: usize,
+    /// Width of the feed-forward layer.
+    #[arg(long, default_value_t = 1024, value_parser = at_least_one)]
+    d_inner: usize,
+    /// Entries of the vocabulary.
+    #[arg(long, default_value_t = 32000, value_parser = at_least_one)]
+    vocab: usize,
+    /// Tokens of every sequence.
+    #[arg(long, default_value_t = 128, value_parser = at_least_one)]
+    length: usize,
+    /// Examples of each rank, in one micro-step.
+    #[arg(long, default_value_t = 16, value_parser = at_least_one)]
+    batch: usize,
+    /// Dropout rate.
+    #[arg(long, default_value_t = 0.1)]
+    dropout: f64,
+    /// Timed steps.
+    #[arg(long, default_value_t = 8)]
+    steps: u64,
+    /// Steps before the timed ones.
+    #[arg(long, default_value_t = 2)]
+    warmup: u64,
+    /// Threads of libtorch in each rank.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    threads: usize,
+}
+
+/// Times whole steps of fine-tuning an XLNet to tell two classes apart.
+pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    let base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
+    let overrides = [
+        "model.model_type=xlnet".to_string(),
+        "task.name=bench".to_string(),
+        format!("model.n_layer={}", args.layers),
+        format!("model.d_model={}", args.d_model),
+        format!("model.n_head={}", args.heads),
+        format!("model.d_inner={}", args.d_inner),
+        format!("model.vocab_size={}", args.vocab),
+        format!("model.dropout={:?}", args.dropout),
+        format!("model.dropatt={:?}", args.dropout),
+        format!("train.segment={}", args.length),
+        format!("train.lanes={}", args.batch * comm.world_size()),
+        format!("train.micro_batch={}", args.batch),
+    ];
+    let config = segue_configs::load_over(base, None, &overrides)?.config;
+    segue_trainer::libtorch::set_threads(args.threads);
+    segue_trainer::libtorch::keep_freed_memory();
+    let labels = ["0", "1"].map(String::from).to_vec();
+    let heads = [HeadSpec { task: "bench".into(), kind: Kind::Classification, labels }];
+    let specs = TaskModel::specs(&config.model, &heads);
+    let parameters = Parameters::initialise(specs, config.train.seed, tch::Kind::Float);
+    let model = TaskModel::new(&config.model, &heads, &config.task, parameters);
+    let mut updater = Updater::new(&config, &model.parameters, comm)?;
+    let bar = out.progress(args.warmup + args.steps, Unit::Steps, "bench");
+    let (mut times, mut loss) = (Vec::new(), f64::NAN);
+    for step in 1..=args.warmup + args.steps {
+        let batch: Vec<Example> = (0..args.batch).map(|i| example(args, comm.rank(), step, i)).collect();
+        let members: Vec<&Example> = batch.iter().collect();
+        comm.barrier()?;
+        let began = Instant::now();
+        let report =
+            updater.step(&model.parameters, step, None, |_, noise| model.loss(0, &members, Some(noise)))?;
+        if step > args.warmup {
+            times.push(began.elapsed().as_secs_f64());
+        }
+        loss = report.loss;
+        bar.set(step);
+    }
+    drop(bar);
+    let step_s = median(&mut times);
+    let examples_per_s = (args.batch * comm.world_size()) as f64 / step_s;
+    out.line(&format!("{examples_per_s:.1} examples/s, {step_s:.4} s a step"));
+    Ok(json!({
+        "examples_per_s": examples_per_s, "step_s": step_s, "params": model.parameters.count(),
+        "world": comm.world_size(), "loss": loss,
+    }))
+}
+
+/// Uniform random tokens: two texts of about the same length, and a label.
+fn example(args: &TaskArgs, rank: usize, step: u64, number: usize) -> Example {
+    let stream = Stream::new(1, Purpose::Bench, &[rank as u64, step, number as u64]);
+    let ids = (0..args.length).map(|i| (stream.bits(i as u64) % args.vocab as u64) as u32).collect();
+    let segments = (0..args.length).map(|i| u8::from(2 * i >= args.length)).collect();
+    let label = (stream.bits(args.length as u64) % 2) as u32;
+    Example { sequences: vec![Sequence { ids, segments, outside: Vec::new() }], target: Target::Class(label) }
+}

@@ -1,0 +1,236 @@
+//! Fine-tuning as its users meet it: the real binary on files as they are published.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use segue_tests::{ROOT, Workplace, alone, fail, finish, mpirun, peer_python, stderr, succeed};
+use serde_json::{Value, json};
+
+fn write(place: &Workplace, path: &str, text: &str) {
+    let path = place.path(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn json_at(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Arguments of a run on another task than the workplace's own.
+fn on_task(place: &Workplace, run: &str, task: &str, data: &str, more: &[&str]) -> Vec<String> {
+    let mut args = place.finetune(run, more);
+    args[3] = task.into();
+    let place_of_data = args.iter().position(|arg| arg == "--data").unwrap() + 1;
+    args[place_of_data] = place.text(data);
+    args
+}
+
+#[test]
+fn x22_a_task_is_learnt_answered_and_published() {
+    let place = Workplace::new();
+    let result = succeed(mpirun(2, &place.finetune("run", &["task.epochs=6", "eval.every=20"])));
+    assert!(result["best"].as_f64().unwrap() > 0.95, "{result}");
+    let best = place.path("run/best");
+    let config = json_at(&best.join("config.json"));
+    assert_eq!(config["architectures"], json!(["XLNetForSequenceClassification"]));
+    assert_eq!(config["id2label"], json!({ "0": "0", "1": "1" }));
+    let card = fs::read_to_string(best.join("README.md")).unwrap();
+    for word in ["sst2", "accuracy", "run.dir=", "2 rank(s)", "160 training examples", "seed: 1"] {
+        assert!(card.contains(word), "`{word}` is not in\n{card}");
+    }
+    let predictions = fs::read_to_string(place.path("run/predictions/sst2-dev.tsv")).unwrap();
+    let lines: Vec<&str> = predictions.lines().collect();
+    assert_eq!((lines[0], lines.len()), ("index\tprediction", 61));
+    // The best model alone, on other ranks, answers the same.
+    let dev = place.text("sst2");
+    let predict = |models: &[&str], output: &str| {
+        let mut args: Vec<String> =
+            ["finetune", "--predict", "--json", "--task", "sst2", "--data", &dev].map(String::from).to_vec();
+        for model in models {
+            args.extend(["--model".to_string(), place.text(model)]);
+        }
+        args.extend(["--output".to_string(), place.text(output)]);
+        args
+    };
+    let again = succeed(alone(&predict(&["run"], "again")));
+    assert_eq!(again["scores"], result["scores"]);
+    assert_eq!(fs::read_to_string(place.path("again/sst2-dev.tsv")).unwrap(), predictions);
+    // Every checkpoint of the run, and the mean of two models.
+    let mut all = predict(&["run"], "all");
+    all.push("--all-checkpoints".into());
+    let all = succeed(mpirun(2, &all));
+    assert_eq!(all["checkpoints"].as_array().unwrap().len(), 1);
+    let both = succeed(alone(&predict(&["run", "run/checkpoints/latest"], "both")));
+    assert!(both["scores"][0]["metrics"][0]["value"].as_f64().unwrap() > 0.9);
+}
+
+#[test]
+fn x27_several_seeds_and_several_tasks() {
+    let place = Workplace::new();
+    let mut args = place.finetune("seeds", &[]);
+    args.extend(["--seeds", "1,2,3"].map(String::from));
+    let result = succeed(alone(&args));
+    let metric = &result["metrics"][0];
+    assert_eq!((&metric["metric"], metric["values"].as_array().unwrap().len()), (&json!("accuracy"), 3));
+    assert_eq!(json_at(&place.path("seeds/summary.json"))["metrics"], result["metrics"]);
+    assert!(place.path("seeds/seed-3/best/model.safetensors").exists());
+    // Two tasks on one encoder, then one of them alone from there.
+    fs::create_dir_all(place.path("glue/SST-2")).unwrap();
+    for name in ["train.tsv", "dev.tsv"] {
+        fs::copy(place.path("sst2").join(name), place.path("glue/SST-2").join(name)).unwrap();
+    }
+    let rows: String = (0..40).map(|i| format!("source\t{}\t\tpast memory reads {i}\n", i % 2)).collect();
+    write(&place, "glue/CoLA/train.tsv", &rows);
+    write(&place, "glue/CoLA/dev.tsv", &rows);
+    let both = succeed(mpirun(2, &on_task(&place, "both", "sst2,cola", "glue", &["task.epochs=1"])));
+    let tasks: Vec<&Value> = both["scores"].as_array().unwrap().iter().map(|split| &split["task"]).collect();
+    assert_eq!(tasks, [&json!("sst2"), &json!("cola")]);
+    let mut alone_after = on_task(&place, "after", "sst2", "glue", &["task.epochs=1"]);
+    alone_after[5] = place.text("both");
+    let output = finish(alone(&alone_after));
+    assert!(output.status.success() && !stderr(&output).contains("fresh weights"), "{}", stderr(&output));
+}
+
+#[test]
+fn x24_x25_options_and_spans_go_from_files_to_files() {
+    let place = Workplace::new();
+    let articles: Vec<Value> = (0..12)
+        .map(|i| {
+            let answer = if i % 2 == 0 { "memory" } else { "model" };
+            json!([["the past is carried on in every segment"],
+                   [{ "question": "what reads", "choice": ["memory", "model", "lane"], "answer": answer }], format!("{i}")])
+        })
+        .collect();
+    for name in ["train.json", "dev.json", "test.json"] {
+        write(&place, &format!("dream/{name}"), &json!(articles).to_string());
+    }
+    let result = succeed(mpirun(2, &on_task(&place, "dream-run", "dream", "dream", &["train.segment=48"])));
+    assert_eq!(result["scores"][0]["count"], 12);
+    let answers = fs::read_to_string(place.path("dream-run/predictions/dream-test.tsv")).unwrap();
+    assert_eq!(answers.lines().count(), 13);
+    let questions = |count: usize| {
+        let paragraph = |i: usize| {
+            let context =
+                format!("In every segment the model reads {} of the past.", ["one", "a lane", "two"][i % 3]);
+            let answer = ["one", "a lane", "two"][i % 3];
+            let start = context.find(answer).unwrap();
+            json!({ "context": context, "qas": [
+                { "id": format!("q{i}"), "question": "What does the model read?", "is_impossible": false,
+                  "answers": [{ "text": answer, "answer_start": start }] },
+                { "id": format!("n{i}"), "question": "Who carried it?", "is_impossible": true, "answers": [] },
+            ]})
+        };
+        let paragraphs: Vec<Value> = (0..count).map(paragraph).collect();
+        json!({ "version": "v2.0", "data": [{ "title": "t", "paragraphs": paragraphs }] }).to_string()
+    };
+    write(&place, "squad/train-v2.0.json", &questions(30));
+    write(&place, "squad/dev-v2.0.json", &questions(9));
+    let options = ["train.segment=64", "task.epochs=10", "task.stride=8", "task.max_question=12"];
+    let result = succeed(mpirun(2, &on_task(&place, "squad-run", "squad2", "squad", &options)));
+    let metrics = &result["scores"][0]["metrics"];
+    assert_eq!((&metrics[0]["name"], &result["scores"][0]["count"]), (&json!("best_f1"), &json!(18)));
+    assert!(metrics[0]["value"].as_f64().unwrap() > 60.0, "{metrics}");
+    let folder = place.path("squad-run/predictions/squad2-dev");
+    for name in ["predictions.json", "nbest_predictions.json", "null_odds.json"] {
+        assert_eq!(json_at(&folder.join(name)).as_object().unwrap().len(), 18, "{name}");
+    }
+}
+
+#[test]
+fn bad_input_names_file_and_line_and_can_be_skipped() {
+    let place = Workplace::new();
+    place.finetune("unused", &[]);
+    let good = fs::read_to_string(place.path("sst2/train.tsv")).unwrap();
+    let dev = fs::read_to_string(place.path("sst2/dev.tsv")).unwrap();
+    let cases: [(&str, Vec<u8>, &[&str]); 4] = [
+        ("columns", b"only one column\n".to_vec(), &["train.tsv", "162", "column"]),
+        ("label", b"a past model\tmaybe\n".to_vec(), &["train.tsv", "162", "maybe"]),
+        ("utf8", b"a \xff\xfe model\t1\n".to_vec(), &["train.tsv", "162", "UTF-8"]),
+        ("empty", b"\t1\n".to_vec(), &["train.tsv", "162", "empty"]),
+    ];
+    for (name, line, words) in cases {
+        let folder = place.path(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("train.tsv"), [good.as_bytes(), &line, b"a model\t0\n"].concat()).unwrap();
+        fs::write(folder.join("dev.tsv"), &dev).unwrap();
+        let options = ["train.stop_at=1"];
+        fail(alone(&on_task(&place, &format!("{name}-run"), "sst2", name, &options)), 65, words);
+        let mut skipping = on_task(&place, &format!("{name}-run"), "sst2", name, &options);
+        skipping.push("--skip-bad".into());
+        let output = finish(alone(&skipping));
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(stderr(&output).contains("left out 1"), "{}", stderr(&output));
+    }
+    let windows: String = good.lines().map(|line| format!("{line}\r\n")).collect();
+    write(&place, "windows/train.tsv", &windows);
+    write(&place, "windows/dev.tsv", &dev.replace('\n', "\r\n"));
+    succeed(alone(&on_task(&place, "windows-run", "sst2", "windows", &["train.stop_at=1"])));
+}
+
+#[test]
+fn what_is_missing_is_said_before_anything_starts() {
+    let place = Workplace::new();
+    let args = place.finetune("run", &[]);
+    let without = |option: &str| {
+        let at = args.iter().position(|arg| arg == option).unwrap();
+        let mut args = args.clone();
+        args.drain(at..at + 2);
+        args
+    };
+    fail(alone(&without("--model")), 78, &["--model"]);
+    fail(alone(&without("--data")), 78, &["--data"]);
+    fail(alone(&without("--task")), 78, &["--task"]);
+    fail(alone(&on_task(&place, "run", "sst3", "sst2", &[])), 64, &["sst3", "sst2"]);
+    fail(alone(&on_task(&place, "run", "rte", "nowhere", &[])), 66, &["nowhere"]);
+    let mut predict = place.finetune("run", &[]);
+    predict.extend(["--predict".to_string(), "--output".into(), place.text("out")]);
+    fail(alone(&predict), 78, &["segue finetune"]);
+}
+
+/// The public package's pipeline on the folder of the best model.
+#[test]
+fn the_public_package_opens_the_best_model() {
+    let Some(python) = peer_python("base") else { return };
+    let spiece = Path::new(segue_tests::SHARED).join("data/xlnet_spiece/spiece.model");
+    if !spiece.is_file() {
+        return println!("skipped: {} is not there", spiece.display());
+    }
+    let place = Workplace::new();
+    let (spiece, tokenizer) = (spiece.display().to_string(), place.text("tokenizer"));
+    succeed(alone(&["tokenizer", "import", &spiece, "--xlnet", "--output", &tokenizer]));
+    let (train, output) = (place.text("train.txt"), place.text("pieces"));
+    let build = [
+        "data",
+        "build",
+        "--preset",
+        "xlnet",
+        "--tokenizer",
+        &tokenizer,
+        "--train",
+        &train,
+        "--output",
+        &output,
+    ];
+    succeed(alone(&build));
+    let corpus = format!("data.corpus={output}");
+    let sizes = ["model.vocab_size=32000", "model.d_model=16", "train.steps=2", "model.n_head=2", &corpus];
+    succeed(alone(&place.pretrain_xlnet("encoder", &sizes)));
+    // The workplace makes its data beside an encoder of its own; this one is there already.
+    write(
+        &place,
+        "sst2/train.tsv",
+        "sentence\tlabel\nthe past\t1\na model\t0\nmemory reads\t1\nevery lane\t0\n",
+    );
+    write(&place, "sst2/dev.tsv", "sentence\tlabel\nthe model\t1\nmemory carried on\t0\n");
+    let options = ["train.lanes=2", "train.micro_batch=2", "task.epochs=2", "model.dropout=0"];
+    succeed(alone(&place.finetune("run", &options)));
+    let script = format!("{ROOT}/tests/peers/pipeline_scores.py");
+    let mut command = Command::new(python);
+    command.args([&script, &place.text("run/best"), "the model", "memory carried on"]);
+    let theirs = succeed(command);
+    let predictions = fs::read_to_string(place.path("run/predictions/sst2-dev.tsv")).unwrap();
+    let ours: Vec<&str> = predictions.lines().skip(1).map(|line| line.split('\t').nth(1).unwrap()).collect();
+    let labels: Vec<&str> = theirs["labels"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert_eq!((labels, &theirs["missing"], &theirs["unexpected"]), (ours, &json!([]), &json!([])));
+}
