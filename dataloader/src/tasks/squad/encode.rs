@@ -84,11 +84,11 @@ impl SquadReader<'_> {
         }
         all.moved = file.moved;
         for (count, what) in [
-            (all.shortened, "questions were cut to task.max_question tokens"),
-            (all.moved, "answers stand close to where the file says, and were taken from there"),
+            (all.shortened, "questions that were cut to task.max_question tokens"),
+            (all.moved, "answers that stand close to where the file says and were taken from there"),
         ] {
             if count > 0 {
-                file.sieve.note(format!("{}: {count} {what}", path.display()));
+                file.sieve.note(format!("{}: {what}: {count}", path.display()));
             }
         }
         Ok(Split {
