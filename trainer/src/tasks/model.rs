@@ -131,7 +131,7 @@ impl TaskModel {
     /// Loss of one micro-batch for head number `head`; dropout is on where there is noise.
     pub fn loss(&self, head: usize, examples: &[&Example], noise: Option<&Noise>) -> MicroLoss {
         let rows = Rows::of(examples);
-        let states = self.encoder.states(&rows, noise);
+        let states = self.states(head, &rows, noise);
         let losses = match &self.heads[head] {
             Head::Summary(head_of) => {
                 self.summary_losses(self.specs[head].kind, &head_of.logits(&states, noise), examples)
@@ -140,6 +140,14 @@ impl TaskModel {
             Head::Tags(head) => return tag_loss(&head.logits(&states), &rows, examples),
         };
         MicroLoss { sum: losses.sum(None::<Number>), weight: examples.len() as f64, auxiliary: None }
+    }
+
+    /// The states that a head reads: those of the last position, or all.
+    fn states(&self, head: usize, rows: &Rows, noise: Option<&Noise>) -> Tensor {
+        match self.heads[head] {
+            Head::Summary(_) => self.encoder.last_states(rows, noise),
+            Head::Span(_) | Head::Tags(_) => self.encoder.states(rows, noise),
+        }
     }
 
     /// Loss of each example, `[examples]`, for `logits` `[rows, outputs]`.
@@ -165,7 +173,7 @@ impl TaskModel {
     pub fn answer(&self, head: usize, examples: &[&Example]) -> Vec<Scores> {
         tch::no_grad(|| {
             let rows = Rows::of(examples);
-            let states = self.encoder.states(&rows, None);
+            let states = self.states(head, &rows, None);
             match &self.heads[head] {
                 Head::Summary(head) => by_example(&head.logits(&states, None), examples),
                 Head::Tags(head) => {

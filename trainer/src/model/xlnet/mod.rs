@@ -253,6 +253,29 @@ impl Xlnet {
         (streams, inputs)
     }
 
+    /// The last layer's content at `positions` `[batch, n]` alone, without memory: `[batch, n, d_model]`. The last layer
+    /// computes no other row, and the rest is as in [`Xlnet::forward`].
+    pub fn content_at(&self, sequence: Sequence, positions: &Tensor, noise: Option<&Noise>) -> Tensor {
+        let sequence = Sequence { targets: Some(positions), ..sequence };
+        let drop = |x: Tensor| dropout(x, self.config.dropout, noise);
+        let uni = self.config.attn_type == AttentionDirection::Uni;
+        let width = self.config.d_model as i64;
+        let memory = Memory::zeros(self.layers.len(), sequence.ids.size()[0], 0, width, self.kind);
+        let plan = Plan::new(&sequence, &memory, &self.context, uni, width, self.kind, drop);
+        let mut content = drop(Tensor::embedding(&self.embedding, sequence.ids, -1, false, false));
+        let Some((last, lower)) = self.layers.split_last() else { unreachable!("there are layers") };
+        let none = &memory.layers[0];
+        for layer in lower {
+            content = layer.forward(Streams { content, predictions: None }, none, &plan, true, noise).content;
+        }
+        let index = positions.unsqueeze(2).expand([-1, -1, width], false);
+        let own = content.gather(1, &index, false);
+        // A row that sees itself reads as a prediction would, only that it begins with its own content.
+        let streams = last.forward(Streams { content, predictions: Some(own) }, none, &plan, false, noise);
+        let Some(states) = streams.predictions else { unreachable!("predictions were asked for") };
+        drop(states)
+    }
+
     /// The content stream's input of every layer, `[batch, segment, d_model]` each, without dropout or graph.
     pub fn layer_inputs(&self, sequence: Sequence, memory: &Memory) -> Vec<Tensor> {
         tch::no_grad(|| self.run(sequence, memory, None).1)
