@@ -65,6 +65,7 @@ fn pipeline(tasks: &[TaskData]) -> &'static str {
         Some(Kind::Span) => "question-answering",
         Some(Kind::Tagging) => "token-classification",
         Some(Kind::Choice) => "multiple-choice",
+        Some(Kind::Ranking) => "text-ranking",
         _ => "text-classification",
     }
 }
