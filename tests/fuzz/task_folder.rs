@@ -51,6 +51,7 @@ impl TaskFolder {
         let answers: Vec<Answer> = match &split.records {
             Records::Rows(rows) => rows.iter().map(|row| right(&row.gold)).collect(),
             Records::Sentences(all) => all.iter().map(|one| Answer::Tags(one.gold.clone())).collect(),
+            Records::Questions(_) | Records::Rankings(_) => return,
         };
         assert!(split.examples.iter().all(|example| example.width() <= 24 && !example.sequences.is_empty()));
         write_predictions(split, &data.labels, &answers, &self.0.path().join("answers")).unwrap();
