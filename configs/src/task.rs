@@ -66,6 +66,8 @@ pub struct TaskConfig {
     pub beam: usize,
     /// Answers of each question that are written down.
     pub n_best: usize,
+    /// Ranking: less relevant documents that each document of a query is compared with.
+    pub negatives: usize,
 }
 
 impl Default for TaskConfig {
@@ -93,6 +95,7 @@ impl Default for TaskConfig {
             stride: 128,
             beam: 5,
             n_best: 5,
+            negatives: 8,
         }
     }
 }
@@ -122,6 +125,7 @@ impl Config {
             ("task.stride", t.stride),
             ("task.beam", t.beam),
             ("task.n_best", t.n_best),
+            ("task.negatives", t.negatives),
         ] {
             if value == 0 {
                 return Err(out_of_range(key, value, "must be at least 1"));

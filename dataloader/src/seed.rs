@@ -32,6 +32,8 @@ pub enum Purpose {
     ExampleBatches = 13,
     /// Which task of several a step is of; counter: step.
     Mixture = 14,
+    /// Less relevant documents that a document is compared with; counters: query, document.
+    Negatives = 15,
     /// Positions that an evaluation looks at; counter: which protocol.
     Evaluation = 20,
 }

@@ -1,8 +1,10 @@
-//! A folder of a task whose files all hold the same bytes.
+//! A folder of a task, whose files may all hold the same bytes.
 
 use std::sync::OnceLock;
 
-use segue_dataloader::tasks::{Answer, Records, Target, TaskData, Wanted, write_predictions};
+use segue_dataloader::tasks::{
+    Answer, Records, Target, TaskData, Wanted, rank_documents, write_predictions, write_run,
+};
 use segue_dataloader::{
     BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer,
 };
@@ -15,8 +17,12 @@ impl BuildObserver for Quiet {}
 
 impl TaskFolder {
     pub fn new(files: &[&str], bytes: &[u8]) -> TaskFolder {
+        TaskFolder::of(files.iter().map(|file| (*file, bytes)))
+    }
+
+    pub fn of<'a>(files: impl Iterator<Item = (&'a str, &'a [u8])>) -> TaskFolder {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        for file in files {
+        for (file, bytes) in files {
             let path = folder.path().join(file);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, bytes).unwrap();
@@ -51,6 +57,12 @@ impl TaskFolder {
         let answers: Vec<Answer> = match &split.records {
             Records::Rows(rows) => rows.iter().map(|row| right(&row.gold)).collect(),
             Records::Sentences(all) => all.iter().map(|one| Answer::Tags(one.gold.clone())).collect(),
+            Records::Questions(_) => return,
+            Records::Rankings(rankings) => {
+                assert!(split.examples.iter().all(|example| (1..=24).contains(&example.width())));
+                let ranked = rank_documents(&rankings.queries, &vec![vec![0.0]; split.examples.len()]);
+                return write_run(&rankings.queries, &ranked, &self.0.path().join("run")).unwrap();
+            }
         };
         assert!(split.examples.iter().all(|example| example.width() <= 24 && !example.sequences.is_empty()));
         write_predictions(split, &data.labels, &answers, &self.0.path().join("answers")).unwrap();

@@ -67,6 +67,15 @@ impl Parameters {
         Self { specs, tensors, index }
     }
 
+    /// The first `count` of them, which get no gradients from here on, and the others.
+    pub fn freeze(mut self, count: usize) -> (Self, Self) {
+        let kind = self.tensors.first().map_or(Kind::Float, Tensor::kind);
+        let trained = Self::from_tensors(self.specs.split_off(count), self.tensors.split_off(count), kind);
+        let frozen = Self::from_tensors(self.specs, self.tensors, kind);
+        frozen.tensors.iter().for_each(|tensor| _ = tensor.set_requires_grad(false));
+        (frozen, trained)
+    }
+
     /// The leaf of that name. A model asks only for names it has specified itself.
     pub fn get(&self, name: &str) -> Tensor {
         match self.find(name) {

@@ -1,3 +1,4 @@
+use super::documents::Rankings;
 use super::example::{Example, Kind, Target};
 use super::squad::Questions;
 
@@ -56,6 +57,8 @@ pub enum Records {
     Sentences(Vec<TaggedSentence>),
     /// Questions about paragraphs; example `i` is window `i` of theirs.
     Questions(Questions),
+    /// Documents that are ranked for queries.
+    Rankings(Rankings),
 }
 
 /// A line, or a question with options.

@@ -11,9 +11,12 @@ pub enum Kind {
     Span,
     /// A label for each word.
     Tagging,
+    /// How relevant a document is to a query; learnt from pairs, the more relevant document first.
+    Ranking,
 }
 
-/// One sequence as a model reads it, not padded. Its last token is `<cls>`.
+/// One sequence as a model reads it, not padded. Its last token is `<cls>`, but where a document is
+/// ranked: a query and a document have no symbols beside them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sequence {
     /// Token ids.

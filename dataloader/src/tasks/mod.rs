@@ -9,6 +9,7 @@ mod columns;
 mod conll;
 mod csv;
 mod data;
+mod documents;
 mod dream;
 mod example;
 mod glue;
@@ -28,6 +29,7 @@ mod template;
 mod text;
 
 pub use data::{Answer, Records, Row, Skipped, Split, TaggedSentence, TaskData, Wanted};
+pub use documents::{Candidate, Placed, RankedQuery, Rankings, rank_documents, write_run};
 pub use example::{Example, Kind, Sequence, Target};
 pub use order::ExampleOrder;
 pub use predictions::write_predictions;

@@ -5,7 +5,7 @@ use segue_configs::{Config, TaskConfig};
 use super::data::{Split, TaskData, Wanted};
 use super::sieve::Sieve;
 use super::template::Template;
-use super::{adversarial, choice, conll, dream, glue, race, squad, text};
+use super::{adversarial, choice, conll, documents, dream, glue, race, squad, text};
 use crate::{DataError, Tokenizer};
 
 /// What a task is opened with.
@@ -14,6 +14,8 @@ pub(crate) struct Request<'a> {
     pub(crate) tokenizer: &'a Tokenizer,
     pub(crate) template: Template,
     pub(crate) wanted: Wanted,
+    /// What is drawn is drawn from it.
+    pub(crate) seed: u64,
 }
 
 type Open = fn(&Request<'_>) -> Result<TaskData, DataError>;
@@ -52,6 +54,7 @@ const TASKS: &[(&str, Open)] = &[
     ("squad1", squad::open),
     ("squad2", squad::open),
     ("conll", conll::open),
+    ("ranking", documents::open),
 ];
 
 impl TaskData {
@@ -78,7 +81,7 @@ impl TaskData {
             ));
         }
         let template = Template::new(tokenizer, config.train.segment)?;
-        open(&Request { task, tokenizer, template, wanted })
+        open(&Request { task, tokenizer, template, wanted, seed: config.train.seed })
     }
 
     /// Names of the tasks.

@@ -28,7 +28,7 @@ pub fn write_predictions(
     let asked = match &split.records {
         Records::Rows(rows) => rows.len(),
         Records::Sentences(sentences) => sentences.len(),
-        Records::Questions(_) => return Err(of_questions(split)),
+        Records::Questions(_) | Records::Rankings(_) => return Err(no_table(split)),
     };
     if asked != answers.len() {
         let name = &split.name;
@@ -43,16 +43,19 @@ pub fn write_predictions(
             rows_text(rows, labels, answers, scores)
         }
         Records::Sentences(sentences) => sentences_text(sentences, labels, answers),
-        Records::Questions(_) => return Err(of_questions(split)),
+        Records::Questions(_) | Records::Rankings(_) => return Err(no_table(split)),
     };
     let here = Path::new(".").join(path);
     let path = if path.parent().is_some_and(|folder| folder.as_os_str().is_empty()) { &here } else { path };
     write_whole(path, text.as_bytes())
 }
 
-/// Answers to questions on paragraphs are texts, and go to files of their own.
-fn of_questions(split: &Split) -> DataError {
-    DataError::Usage(format!("{}: answers to questions on paragraphs are not written as a table", split.name))
+/// Answers to questions on paragraphs are texts, and ranked documents are a run: they go to files of their own.
+fn no_table(split: &Split) -> DataError {
+    DataError::Usage(format!(
+        "{}: answers to questions on paragraphs, and ranked documents, are not written as a table",
+        split.name
+    ))
 }
 
 fn rows_text(rows: &[Row], labels: &[String], answers: &[Answer], scores: bool) -> String {

@@ -54,6 +54,13 @@ impl Template {
         Sequence { ids, segments, outside: Vec::new() }
     }
 
+    /// `query document`, without symbols, which no document has; the document is cut off at its end.
+    pub fn query(&self, query: &[u32], document: &[u32]) -> Sequence {
+        let document = &document[..document.len().min(self.longest.saturating_sub(query.len()))];
+        let segments = [vec![FIRST; query.len()], vec![SECOND; document.len()]].concat();
+        Sequence { ids: [query, document].concat(), segments, outside: Vec::new() }
+    }
+
     /// `passage <sep> option <sep> <cls>`, where the option has its question before it. Of the option the last
     /// `max_option` tokens are kept, and the passage is cut off at its end, as XLNet's reference does for RACE.
     pub fn option(&self, passage: &[u32], option: &[u32], max_option: usize) -> Sequence {

@@ -206,7 +206,7 @@ pub fn load_pretraining(
 
 /// Beginnings of the names of heads: those that Hugging Face puts on XLNet, and `tasks.` where there are several. A
 /// model may lie beside one.
-const HEADS: [&str; 8] = [
+const HEADS: [&str; 9] = [
     "sequence_summary.",
     "logits_proj.",
     "classifier.",
@@ -214,6 +214,7 @@ const HEADS: [&str; 8] = [
     "start_logits.",
     "end_logits.",
     "answer_class.",
+    "kernels.",
     "tasks.",
 ];
 

@@ -59,7 +59,7 @@ fn read_json(path: &Path) -> Result<Value, TrainError> {
     serde_json::from_str(&text).map_err(|e| TrainError::Damaged { path: path.into(), what: e.to_string() })
 }
 
-/// Fills a model with the weights at `path`: the whole encoder, and of heads what has the same name, shape and
+/// Fills a model with the weights at `path`: all of the encoder that it has, and of heads what has the same name, shape and
 /// labels there. Gives the names of parameters that stay as they were drawn.
 pub fn start_task_from(path: &Path, model: &TaskModel) -> Result<Vec<String>, TrainError> {
     let best = path.join(BEST);
@@ -72,14 +72,13 @@ pub fn start_task_from(path: &Path, model: &TaskModel) -> Result<Vec<String>, Tr
         );
         return Err(TrainError::OtherModel { path: folder.path, what });
     }
-    let encoder = Encoder::specs(model.config());
+    let encoder = Encoder::specs(model.config(), model.heads());
     let weights = read_weights(&folder.path.join(WEIGHTS), model.config(), &encoder)?;
-    let parameters = &model.parameters;
-    fill(parameters.tensors().iter().zip(weights));
+    fill(model.weights().map(|(_, tensor)| tensor).zip(weights));
     let stored = read_tensors(&folder.path.join(WEIGHTS))?.tensors;
     let theirs = heads_of(&read_json(&folder.path.join("config.json"))?);
     let mut fresh = Vec::new();
-    for (spec, tensor) in parameters.specs().iter().zip(parameters.tensors()).skip(encoder.len()) {
+    for (spec, tensor) in model.weights().skip(encoder.len()) {
         match head_tensor(&stored, &theirs, model.heads(), &spec.name) {
             Some(saved) if saved.size() == spec.shape => fill([(tensor, saved.shallow_clone())]),
             _ => fresh.push(spec.name.clone()),
@@ -127,9 +126,7 @@ pub fn write_task_folder(
         remove(leftover)?;
     }
     fs::create_dir_all(&fresh).map_err(write_error(&fresh))?;
-    let parameters = &model.parameters;
-    let named = parameters.specs().iter().zip(parameters.tensors());
-    let weights = named.map(|(spec, tensor)| (spec.name.clone(), tensor.detach())).collect();
+    let weights = model.weights().map(|(spec, tensor)| (spec.name.clone(), tensor.detach())).collect();
     write_tensors(&fresh.join(WEIGHTS), &as_stored(model.config(), weights))?;
     write_json(&fresh.join("config.json"), &hugging_face_config(model.config(), model.heads()))?;
     tokenizer.save(&fresh)?;

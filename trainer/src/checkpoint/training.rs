@@ -75,9 +75,13 @@ pub fn snapshot_of_task(
     state: &TrainState,
     tokenizer: Arc<Tokenizer>,
 ) -> Job {
-    let parameters = &model.parameters;
+    let (frozen, parameters) = (model.frozen(), &model.parameters);
+    // Nobody writes to what is frozen.
+    let shared =
+        frozen.specs().iter().zip(frozen.tensors()).map(|(spec, t)| (spec.name.clone(), t.shallow_clone()));
+    let weights = shared.chain(copies(parameters, parameters.tensors())).collect();
     Contents {
-        weights: as_stored(&config.model, copies(parameters, parameters.tensors())),
+        weights: as_stored(&config.model, weights),
         training_weights: None,
         optimizer: optimizer_copies(optimizer, parameters),
         memory: None,
@@ -199,10 +203,10 @@ pub fn restore_task(
     optimizer: &mut Adam,
 ) -> Result<TrainState, TrainError> {
     let state = read_state(path, config, data)?;
-    let parameters = &model.parameters;
-    let weights = read_weights(&path.join(WEIGHTS), &config.model, parameters.specs())?;
-    fill(parameters.tensors().iter().zip(weights));
-    restore_optimizer(path, state.step, optimizer, parameters)?;
+    let specs: Vec<_> = model.weights().map(|(spec, _)| spec.clone()).collect();
+    let weights = read_weights(&path.join(WEIGHTS), &config.model, &specs)?;
+    fill(model.weights().map(|(_, tensor)| tensor).zip(weights));
+    restore_optimizer(path, state.step, optimizer, &model.parameters)?;
     Ok(state)
 }
 

@@ -5,6 +5,7 @@ mod heads;
 mod memory;
 mod norm;
 mod transfo_xl;
+mod words;
 mod xlnet;
 
 use segue_configs::ModelConfig;
@@ -14,12 +15,13 @@ use crate::ParameterSpec;
 
 pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoids_between};
 pub use heads::{
-    Beam, HeadConfig, SpanHead, SpanLabels, SummaryHead, TagHead, by_choice, classification_losses,
-    squared_errors,
+    Beam, HeadConfig, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead, by_choice,
+    classification_losses, kernel_features, pair_losses, squared_errors,
 };
 pub use memory::{Memory, NO_DOCUMENT};
 pub(crate) use transfo_xl::cluster_shapes;
 pub use transfo_xl::{AdaptiveEmbedding, AdaptiveSoftmax, Encoding, Output, Positions, Segment, TransfoXl};
+pub use words::WordVectors;
 pub(crate) use xlnet::BLOCK_ROWS;
 pub use xlnet::{Sequence, States, Visibility, Xlnet};
 

@@ -1,9 +1,11 @@
 use segue_dataloader::tasks::Example;
 use tch::{Kind, Tensor};
 
-/// Token and segment of padding. The references give it a segment of its own; nobody sees it, and a segment less is less
-/// to multiply.
-const PADDING: i64 = 0;
+/// Token of padding.
+const PADDING_ID: i64 = 0;
+/// Its segment: that of `<cls>`, which is part of no text. The references give it one of its own; nobody sees it, and a
+/// segment less is less to multiply.
+const PADDING_SEGMENT: i64 = 2;
 
 /// Examples as tensors: one row a sequence, padded at the left so that `<cls>` stands last in every row.
 pub struct Rows {
@@ -37,8 +39,8 @@ impl Rows {
         let all: Vec<_> = sequences().collect();
         let padded = offsets.iter().any(|&offset| offset > 0);
         Self {
-            ids: filled(PADDING, &|row| all[row].ids.iter().map(|&id| i64::from(id)).collect()),
-            segments: filled(PADDING, &|row| {
+            ids: filled(PADDING_ID, &|row| all[row].ids.iter().map(|&id| i64::from(id)).collect()),
+            segments: filled(PADDING_SEGMENT, &|row| {
                 all[row].segments.iter().map(|&segment| i64::from(segment)).collect()
             }),
             padding: padded.then(|| filled(1, &|row| vec![0; all[row].ids.len()]).to_kind(Kind::Bool)),

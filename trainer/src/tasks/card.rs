@@ -24,7 +24,7 @@ pub fn model_card(
 ) -> String {
     let names: Vec<&str> = tasks.iter().map(|data| data.name.as_str()).collect();
     let model = config.model.model_type();
-    let mut card = format!("---\nlibrary_name: transformers\npipeline_tag: {}\n", pipeline(tasks));
+    let mut card = format!("---\nlibrary_name: {}\npipeline_tag: {}\n", library(tasks), pipeline(tasks));
     card.push_str(&format!("base_model: {}\ntags: [{model}, segue]\n", config.train.init_from));
     card.push_str("metrics:\n");
     for name in metric_names(scores) {
@@ -60,11 +60,20 @@ pub fn model_card(
     card
 }
 
+/// The package that opens the model.
+fn library(tasks: &[TaskData]) -> &'static str {
+    match tasks.first().map(|data| data.kind) {
+        Some(Kind::Ranking) => "segue",
+        _ => "transformers",
+    }
+}
+
 fn pipeline(tasks: &[TaskData]) -> &'static str {
     match tasks.first().map(|data| data.kind) {
         Some(Kind::Span) => "question-answering",
         Some(Kind::Tagging) => "token-classification",
         Some(Kind::Choice) => "multiple-choice",
+        Some(Kind::Ranking) => "text-ranking",
         _ => "text-classification",
     }
 }

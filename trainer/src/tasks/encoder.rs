@@ -1,8 +1,10 @@
 use segue_configs::ModelConfig;
+use segue_dataloader::tasks;
 use tch::{Kind, Tensor};
 
 use super::batch::Rows;
-use crate::model::{self, Memory, Sequence, TransfoXl, Visibility, Xlnet};
+use super::model::HeadSpec;
+use crate::model::{self, Memory, Sequence, TransfoXl, Visibility, WordVectors, Xlnet};
 use crate::noise::Noise;
 use crate::{ParameterSpec, Parameters};
 
@@ -13,20 +15,24 @@ pub enum Encoder {
     Xlnet(Box<Xlnet>),
     /// Every token sees those before it.
     TransfoXl(Box<TransfoXl>),
+    /// No layer at all: the vectors of words as they are, which nothing is trained of. Documents are ranked by them.
+    Words(WordVectors),
 }
 
 impl Encoder {
-    /// Parameters of the configured model that its states depend on, and those it cannot be built without.
-    pub fn specs(config: &ModelConfig) -> Vec<ParameterSpec> {
+    /// Parameters of the configured model that what `heads` read depends on, and those it cannot be built without.
+    pub fn specs(config: &ModelConfig, heads: &[HeadSpec]) -> Vec<ParameterSpec> {
         match config {
+            _ if want_words(heads) => WordVectors::specs(config),
             ModelConfig::Xlnet(config) => Xlnet::encoder_specs(config),
             ModelConfig::TransfoXl(_) => model::specs(config),
         }
     }
 
-    /// The configured model over `parameters`.
-    pub fn new(config: &ModelConfig, parameters: &Parameters) -> Self {
+    /// What `heads` read of the configured model, over `parameters`.
+    pub fn new(config: &ModelConfig, heads: &[HeadSpec], parameters: &Parameters) -> Self {
         match config {
+            _ if want_words(heads) => Self::Words(WordVectors::new(config, parameters)),
             ModelConfig::Xlnet(config) => {
                 let mut model = Xlnet::new(config, parameters);
                 model.context.mem_len = 0;
@@ -47,6 +53,7 @@ impl Encoder {
         match self {
             Self::Xlnet(_) => name != "transformer.mask_emb",
             Self::TransfoXl(_) => name.starts_with("transformer."),
+            Self::Words(_) => true,
         }
     }
 
@@ -62,8 +69,13 @@ impl Encoder {
                 let blocked = blocked(rows);
                 model.content_at(sequence(rows, blocked.as_ref()), &last, noise)
             }
-            Self::TransfoXl(_) => self.states(rows, noise).narrow(1, rows.length - 1, 1),
+            Self::TransfoXl(_) | Self::Words(_) => self.states(rows, noise).narrow(1, rows.length - 1, 1),
         }
+    }
+
+    /// Whether its parameters stay as they are.
+    pub fn is_frozen(&self) -> bool {
+        matches!(self, Self::Words(_))
     }
 
     /// States of every position, `[rows, length, d_model]`; those of padding mean nothing. Dropout is on where
@@ -84,6 +96,7 @@ impl Encoder {
                 let back: Vec<i64> = rows.offsets.iter().map(|offset| -offset).collect();
                 rotated(&hidden, &back)
             }
+            Self::Words(words) => words.forward(&rows.ids),
         }
     }
 }
@@ -97,6 +110,11 @@ fn blocked(rows: &Rows) -> Option<Tensor> {
 fn sequence<'a>(rows: &'a Rows, blocked: Option<&'a Tensor>) -> Sequence<'a> {
     let visibility = blocked.map_or(Visibility::All, Visibility::Blocked);
     Sequence { segments: Some(&rows.segments), visibility, ..Sequence::new(&rows.ids) }
+}
+
+/// Documents are ranked by words alone (spec 2.10).
+fn want_words(heads: &[HeadSpec]) -> bool {
+    !heads.is_empty() && heads.iter().all(|head| head.kind == tasks::Kind::Ranking)
 }
 
 fn no_memory(layers: usize, rows: &Rows, d_model: usize) -> Memory {
@@ -141,8 +159,8 @@ mod tests {
             ..Default::default()
         };
         let config = ModelConfig::Xlnet(config);
-        let parameters = Parameters::initialise(Encoder::specs(&config), 1, Kind::Float);
-        let encoder = Encoder::new(&config, &parameters);
+        let parameters = Parameters::initialise(Encoder::specs(&config, &[]), 1, Kind::Float);
+        let encoder = Encoder::new(&config, &[], &parameters);
         let example = |ids: &[u32]| {
             let segments = ids.iter().map(|id| u8::from(*id > 5)).collect();
             let sequence = Tokens { ids: ids.to_vec(), segments, outside: Vec::new() };

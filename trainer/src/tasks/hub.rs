@@ -10,12 +10,14 @@ use super::model::HeadSpec;
 /// nothing of it.
 const HEADS: &str = "segue_heads";
 
-const KINDS: [(Kind, &str, &str); 5] = [
+const KINDS: [(Kind, &str, &str); 6] = [
     (Kind::Classification, "classification", "XLNetForSequenceClassification"),
     (Kind::Regression, "regression", "XLNetForSequenceClassification"),
     (Kind::Choice, "choice", "XLNetForMultipleChoice"),
     (Kind::Span, "span", "XLNetForQuestionAnswering"),
     (Kind::Tagging, "tagging", "XLNetForTokenClassification"),
+    // No class of Hugging Face's ranks by words alone.
+    (Kind::Ranking, "ranking", ""),
 ];
 
 fn name(kind: Kind) -> &'static str {
@@ -23,12 +25,17 @@ fn name(kind: Kind) -> &'static str {
 }
 
 /// `config.json` of a model with these heads. With one head on an XLNet, Hugging Face's package opens it as the
-/// class that has this head; with several, as the model without heads.
+/// class that has this head; with several, as the model without heads. Of documents that are ranked there is no class: the
+/// folder holds no encoder.
 pub fn hugging_face_config(model: &ModelConfig, heads: &[HeadSpec]) -> Value {
     let mut config = crate::checkpoint::hugging_face_config(model);
     let described =
         heads.iter().map(|head| json!({ "task": head.task, "kind": name(head.kind), "labels": head.labels }));
     config[HEADS] = described.collect();
+    if heads.iter().all(|head| head.kind == Kind::Ranking) && !heads.is_empty() {
+        config["architectures"] = json!([]);
+        return config;
+    }
     let ModelConfig::Xlnet(xlnet) = model else { return config };
     let [head] = heads else {
         config["architectures"] = json!(["XLNetModel"]);
@@ -53,7 +60,7 @@ pub fn hugging_face_config(model: &ModelConfig, heads: &[HeadSpec]) -> Value {
         Kind::Classification => config["problem_type"] = json!("single_label_classification"),
         Kind::Regression => config["problem_type"] = json!("regression"),
         Kind::Span => (config["start_n_top"], config["end_n_top"]) = (json!(5), json!(5)),
-        Kind::Choice | Kind::Tagging => {}
+        Kind::Choice | Kind::Tagging | Kind::Ranking => {}
     }
     config
 }
@@ -113,9 +120,10 @@ mod tests {
             head("race", Kind::Choice, &[]),
             head("squad", Kind::Span, &[]),
             head("conll", Kind::Tagging, &["B-PER", "O"]),
+            head("ranking", Kind::Ranking, &[]),
         ];
         assert_eq!(heads_of(&hugging_face_config(&model, &heads)), heads);
-        for head in heads {
+        for head in heads.into_iter().filter(|head| head.kind != Kind::Ranking) {
             let mut config = hugging_face_config(&model, std::slice::from_ref(&head));
             config.as_object_mut().unwrap().remove(HEADS);
             assert_eq!(heads_of(&config), [head]);

@@ -7,7 +7,8 @@ use super::competition::Competition;
 use super::encoder::Encoder;
 use crate::engine::MicroLoss;
 use crate::model::{
-    Beam, HeadConfig, SpanHead, SpanLabels, SummaryHead, TagHead, classification_losses, squared_errors,
+    Beam, HeadConfig, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead, classification_losses,
+    kernel_features, pair_losses, squared_errors,
 };
 use crate::noise::Noise;
 use crate::{ParameterSpec, Parameters};
@@ -30,7 +31,7 @@ impl HeadSpec {
     fn outputs(&self) -> i64 {
         match self.kind {
             Kind::Classification | Kind::Tagging => self.labels.len() as i64,
-            Kind::Regression | Kind::Choice | Kind::Span => 1,
+            Kind::Regression | Kind::Choice | Kind::Span | Kind::Ranking => 1,
         }
     }
 }
@@ -39,16 +40,19 @@ enum Head {
     Summary(SummaryHead),
     Span(SpanHead),
     Tags(TagHead),
+    Kernels(KernelHead),
 }
 
 /// What a model answers to one example, before anything is made of it: scores of classes or options, a number,
-/// scores of labels position by position, or the beam of a span, as [`super::squad::SpanBeam`] lays it out.
+/// scores of labels position by position, how relevant a document is, or the beam of a span, as [`super::squad::SpanBeam`] lays it out.
 pub type Scores = Vec<f32>;
 
 /// An encoder with the head of a task on it, or with those of several.
 pub struct TaskModel {
     /// What is trained.
     pub parameters: Parameters,
+    /// Parameters that stay as they are; they come before the others.
+    frozen: Parameters,
     config: ModelConfig,
     encoder: Encoder,
     specs: Vec<HeadSpec>,
@@ -66,7 +70,7 @@ fn head_config(model: &ModelConfig, heads: &[HeadSpec], head: &HeadSpec) -> Head
 impl TaskModel {
     /// Every parameter: the encoder's and the heads'.
     pub fn specs(model: &ModelConfig, heads: &[HeadSpec]) -> Vec<ParameterSpec> {
-        let mut specs = Encoder::specs(model);
+        let mut specs = Encoder::specs(model, heads);
         for head in heads {
             let config = head_config(model, heads, head);
             specs.extend(match head.kind {
@@ -75,6 +79,7 @@ impl TaskModel {
                 }
                 Kind::Span => SpanHead::specs(&config),
                 Kind::Tagging => TagHead::specs(&config, head.outputs()),
+                Kind::Ranking => KernelHead::specs(&config),
             });
         }
         specs
@@ -82,7 +87,7 @@ impl TaskModel {
 
     /// The model over `parameters`, which must hold [`TaskModel::specs`].
     pub fn new(model: &ModelConfig, heads: &[HeadSpec], task: &TaskConfig, parameters: Parameters) -> Self {
-        let encoder = Encoder::new(model, &parameters);
+        let encoder = Encoder::new(model, heads, &parameters);
         let head = |spec: &HeadSpec| {
             let config = head_config(model, heads, spec);
             match spec.kind {
@@ -91,11 +96,16 @@ impl TaskModel {
                 }
                 Kind::Span => Head::Span(SpanHead::new(&config, &parameters)),
                 Kind::Tagging => Head::Tags(TagHead::new(&config, &parameters)),
+                Kind::Ranking => Head::Kernels(KernelHead::new(&config, &parameters)),
             }
         };
+        let heads_of = heads.iter().map(head).collect();
+        let frozen = if encoder.is_frozen() { Encoder::specs(model, heads).len() } else { 0 };
+        let (frozen, parameters) = parameters.freeze(frozen);
         Self {
             encoder,
-            heads: heads.iter().map(head).collect(),
+            heads: heads_of,
+            frozen,
             specs: heads.to_vec(),
             config: model.clone(),
             competition: Competition::of(task),
@@ -114,11 +124,21 @@ impl TaskModel {
         &self.config
     }
 
-    /// Which parameters a step for head number `head` has to do with.
+    /// Every parameter, trained or not, in the order of [`TaskModel::specs`].
+    pub fn weights(&self) -> impl Iterator<Item = (&ParameterSpec, &Tensor)> {
+        [&self.frozen, &self.parameters].into_iter().flat_map(|own| own.specs().iter().zip(own.tensors()))
+    }
+
+    /// Those that stay as they are.
+    pub fn frozen(&self) -> &Parameters {
+        &self.frozen
+    }
+
+    /// Which of the trained parameters a step for head number `head` has to do with.
     pub fn reached(&self, head: usize) -> Vec<bool> {
         let own = head_config(&self.config, &self.specs, &self.specs[head]).prefix;
         let several = self.specs.len() > 1;
-        let of_encoder = Encoder::specs(&self.config).len();
+        let of_encoder = Encoder::specs(&self.config, &self.specs).len() - self.frozen.specs().len();
         let specs = self.parameters.specs().iter().enumerate();
         specs
             .map(|(i, spec)| match i < of_encoder {
@@ -138,6 +158,7 @@ impl TaskModel {
             }
             Head::Span(head) => span_losses(head, &states, &rows, examples, noise),
             Head::Tags(head) => return tag_loss(&head.logits(&states), &rows, examples),
+            Head::Kernels(head) => pair_losses(&head.scores(&kernel_features(&states, &rows.segments))),
         };
         MicroLoss { sum: losses.sum(None::<Number>), weight: examples.len() as f64, auxiliary: None }
     }
@@ -146,7 +167,7 @@ impl TaskModel {
     fn states(&self, head: usize, rows: &Rows, noise: Option<&Noise>) -> Tensor {
         match self.heads[head] {
             Head::Summary(_) => self.encoder.last_states(rows, noise),
-            Head::Span(_) | Head::Tags(_) => self.encoder.states(rows, noise),
+            Head::Span(_) | Head::Tags(_) | Head::Kernels(_) => self.encoder.states(rows, noise),
         }
     }
 
@@ -183,6 +204,9 @@ impl TaskModel {
                         floats(&own)
                     };
                     rows.offsets.iter().enumerate().map(of).collect()
+                }
+                Head::Kernels(head) => {
+                    by_example(&head.scores(&kernel_features(&states, &rows.segments)), examples)
                 }
                 Head::Span(head) => span_answers(head, &states, &rows, examples, self.beam),
             }

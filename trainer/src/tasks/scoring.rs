@@ -5,7 +5,8 @@ use std::path::Path;
 use segue_configs::TaskConfig;
 use segue_dataloader::tasks::squad::Questions;
 use segue_dataloader::tasks::{
-    Answer, Kind, Records, Row, Split, TaggedSentence, Target, TaskData, rank_answers, write_predictions,
+    Answer, Kind, Placed, Rankings, Records, Row, Split, TaggedSentence, Target, TaskData, rank_answers,
+    rank_documents, write_predictions, write_run,
 };
 use serde::Serialize;
 
@@ -14,7 +15,8 @@ use super::squad::{DecodedQuestion, SpanBeam, decode, report, write_answers};
 use crate::TrainError;
 use crate::metrics::squad::Rules;
 use crate::metrics::{
-    accuracy, binary_scores, entity_scores, macro_f1, matthews_correlation, pearson, spearman,
+    accuracy, binary_scores, entity_scores, err_at, macro_f1, matthews_correlation, mean_over_queries,
+    ndcg_at, pearson, reciprocal_rank, spearman,
 };
 
 /// How good the answers to one split are.
@@ -60,6 +62,8 @@ pub enum Answered {
     Records(Vec<Answer>),
     /// To questions on paragraphs.
     Questions(Vec<DecodedQuestion>),
+    /// The documents of each query, the best first.
+    Rankings(Vec<Vec<Placed>>),
 }
 
 /// Makes answers of what a model says to each example of a split.
@@ -69,6 +73,7 @@ pub fn decide(data: &TaskData, split: &Split, scores: &[Scores], task: &TaskConf
             let beams = scores.iter().map(|scores| SpanBeam::from_scores(scores).unwrap_or_default());
             return Answered::Questions(decode(questions, &beams.collect::<Vec<_>>(), task.into()));
         }
+        Records::Rankings(rankings) => return Answered::Rankings(rank_documents(&rankings.queries, scores)),
         // Rows that compete are classes of their own: the best of them is right.
         Records::Rows(rows) => match data.ranked_label() {
             Some(best) => rank_answers(rows, scores, best),
@@ -89,7 +94,8 @@ pub fn decide(data: &TaskData, split: &Split, scores: &[Scores], task: &TaskConf
     })
 }
 
-/// Writes answers down as the field wants them: one file for rows and sentences, a folder for questions.
+/// Writes answers down as the field wants them: one file for rows and sentences, a folder for questions,
+/// a TREC run for documents.
 pub fn write_answered(
     data: &TaskData,
     split: &Split,
@@ -100,6 +106,12 @@ pub fn write_answered(
     match answered {
         // Every question has its best span; the threshold on null odds is for the scorer.
         Answered::Questions(decoded) => write_answers(&folder.join(plain), decoded, f64::INFINITY),
+        Answered::Rankings(ranked) => match &split.records {
+            Records::Rankings(Rankings { queries, .. }) => {
+                Ok(write_run(queries, ranked, &folder.join(format!("{plain}.run")))?)
+            }
+            _ => Ok(()),
+        },
         Answered::Records(answers) => {
             let name = split.submission.clone().unwrap_or_else(|| format!("{plain}.tsv"));
             Ok(write_predictions(split, &data.labels, answers, &folder.join(name))?)
@@ -127,6 +139,7 @@ pub fn score(data: &TaskData, split: &Split, answered: &Answered) -> SplitScores
         (Records::Questions(questions), Answered::Questions(decoded)) => {
             score_questions(&data.name, questions, decoded)
         }
+        (Records::Rankings(rankings), Answered::Rankings(ranked)) => score_rankings(rankings, ranked),
         (Records::Rows(rows), Answered::Records(answers)) if data.kind == Kind::Regression => {
             score_numbers(rows, answers)
         }
@@ -185,6 +198,31 @@ fn score_questions(task: &str, questions: &Questions, decoded: &[DecodedQuestion
     let collapsed = alike.then(|| "every question has the same answer".to_string());
     (report.total, metrics, collapsed)
 }
+
+/// Means over the queries that anything was judged for. Documents nobody judged are not relevant.
+fn score_rankings(rankings: &Rankings, ranked: &[Vec<Placed>]) -> Judged {
+    let queries = rankings.queries.iter().zip(ranked).filter(|(query, _)| !query.judged.is_empty());
+    let (mut ndcg, mut err, mut reciprocal) = (Vec::new(), Vec::new(), Vec::new());
+    for (query, placed) in queries {
+        let grades: Vec<u32> = placed.iter().map(|placed| query.candidates[placed.candidate].grade).collect();
+        ndcg.push(ndcg_at(RANKS, &grades, &query.judged));
+        err.push(err_at(RANKS, &grades, rankings.highest_grade));
+        reciprocal.push(reciprocal_rank(&grades));
+    }
+    let metrics = vec![
+        metric(&format!("ndcg@{RANKS}"), mean_over_queries(&ndcg)),
+        metric(&format!("err@{RANKS}"), mean_over_queries(&err)),
+        metric("mrr", mean_over_queries(&reciprocal)),
+    ];
+    let mut scores = ranked.iter().flatten().map(|placed| placed.score);
+    let first = scores.next();
+    let alike = ranked.iter().any(|placed| placed.len() > 1) && scores.all(|score| Some(score) == first);
+    let collapsed = alike.then(|| "every document has the same score".to_string());
+    (ndcg.len(), metrics, collapsed)
+}
+
+/// Ranks that readers look at (thesis, ClueWeb09-B).
+const RANKS: usize = 20;
 
 /// The version that has questions without answer.
 const SQUAD_2: &str = "squad2";

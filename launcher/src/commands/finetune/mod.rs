@@ -10,11 +10,11 @@ use clap::Args;
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
-use segue_dataloader::tasks::{TaskData, Wanted};
+use segue_dataloader::tasks::{Kind, TaskData, Wanted};
 use segue_trainer::checkpoint::ModelFolder;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use crate::output::Output;
 
 /// Arguments of `segue finetune`.
@@ -164,6 +164,11 @@ fn open_tasks(
             }
         }
         tasks.push(data);
+        if tasks.len() > 1 && tasks.iter().any(|data| data.kind == Kind::Ranking) {
+            let message = "documents are ranked by words alone, so `ranking` shares an encoder with no other task: \
+                           give it a run of its own";
+            return Err(Failure::new(USAGE, message));
+        }
     }
     Ok(tasks)
 }

@@ -1,10 +1,12 @@
 //! Heads that turn the states of a sequence into answers (thesis 2.2, fine-tuning; spec 2.10). Names and shapes of
-//! parameters are those that Hugging Face gives XLNet's heads.
+//! parameters are those that Hugging Face gives XLNet's heads; it has none for ranking.
 
+mod kernels;
 mod span;
 mod summary;
 mod tags;
 
+pub use kernels::{KernelHead, kernel_features, pair_losses};
 pub use span::{Beam, SpanHead, SpanLabels};
 pub use summary::{SummaryHead, by_choice, classification_losses, squared_errors};
 pub use tags::TagHead;

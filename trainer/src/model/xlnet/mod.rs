@@ -18,7 +18,7 @@ use layer::{Layer, Streams};
 pub(crate) use plan::BLOCK_ROWS;
 use plan::Plan;
 
-const EMBEDDING: &str = "transformer.word_embedding.weight";
+pub(super) const EMBEDDING: &str = "transformer.word_embedding.weight";
 const MASK_EMBEDDING: &str = "transformer.mask_emb";
 const OUTPUT_BIAS: &str = "lm_loss.bias";
 /// Biases u, v and b of attention by content, position and segment.
