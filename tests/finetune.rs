@@ -183,6 +183,7 @@ fn what_is_missing_is_said_before_anything_starts() {
     fail(alone(&without("--task")), 78, &["--task"]);
     fail(alone(&on_task(&place, "run", "sst3", "sst2", &[])), 64, &["sst3", "sst2"]);
     fail(alone(&on_task(&place, "run", "rte", "nowhere", &[])), 66, &["nowhere"]);
+    fail(alone(&place.pretrain("run", &["task.name=sst2"])), 78, &["segue finetune"]);
     let mut predict = place.finetune("run", &[]);
     predict.extend(["--predict".to_string(), "--output".into(), place.text("out")]);
     fail(alone(&predict), 78, &["segue finetune"]);

@@ -54,6 +54,10 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         return dry_run::run(loaded.config, args.ranks.unwrap_or(comm.world_size()), out);
     }
     let mut config = loaded.config;
+    if !config.task.name.is_empty() {
+        let message = format!("task.name is `{}`: a task is trained by segue finetune", config.task.name);
+        return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
+    }
     let no_corpus = config.data.corpus.is_empty() && config.data.corpora.is_empty();
     for (key, missing) in [("run.dir", config.run.dir.is_empty()), ("data.corpus", no_corpus)] {
         if missing {

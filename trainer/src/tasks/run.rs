@@ -8,7 +8,7 @@ use segue_collectives::Communicator;
 use segue_collectives::consensus::any_rank;
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
-use segue_dataloader::tasks::{Example, ExampleOrder, Split, TaskData};
+use segue_dataloader::tasks::{Example, ExampleOrder, Kind, Split, TaskData};
 use serde_json::json;
 
 use super::answers::answers;
@@ -184,6 +184,14 @@ impl<'a> Run<'a> {
         on_event: &mut dyn FnMut(TaskEvent),
     ) -> Result<Self, TrainError> {
         let heads = heads(tasks);
+        if config.model.transfo_xl().is_some() && heads.iter().any(|head| head.kind == Kind::Span) {
+            return Err(TrainError::OtherModel {
+                path: config.train.init_from.clone().into(),
+                what: "a Transformer-XL reads from left to right, so that it knows no question where it reads the \
+                       paragraph; take an XLNet for this task"
+                    .into(),
+            });
+        }
         let specs = TaskModel::specs(&config.model, &heads);
         let parameters = Parameters::initialise(specs, config.train.seed, tch::Kind::Float);
         let count = parameters.count();

@@ -1,6 +1,7 @@
 //! `segue bench`: how fast the parts are, alone.
 
 mod pairs;
+mod sizes;
 mod step;
 mod task;
 

@@ -9,6 +9,7 @@ use segue_trainer::objective::{self, Batch, Pairs};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
+use super::sizes::SizeArgs;
 use crate::commands::at_least_one;
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
@@ -27,18 +28,8 @@ pub struct StepArgs {
     /// What is trained.
     #[arg(long, value_enum, default_value = "transfo-xl")]
     model: Model,
-    /// Layers.
-    #[arg(long, default_value_t = 6, value_parser = at_least_one)]
-    layers: usize,
-    /// Width of hidden states.
-    #[arg(long, default_value_t = 256, value_parser = at_least_one)]
-    d_model: usize,
-    /// Attention heads.
-    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
-    heads: usize,
-    /// Width of the feed-forward layer.
-    #[arg(long, default_value_t = 1024, value_parser = at_least_one)]
-    d_inner: usize,
+    #[command(flatten)]
+    sizes: SizeArgs,
     /// Entries of the vocabulary.
     #[arg(long, default_value_t = 8000, value_parser = at_least_one)]
     vocab: usize,
@@ -57,18 +48,6 @@ pub struct StepArgs {
     /// Lanes of each rank, in one micro-step.
     #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     micro_batch: usize,
-    /// Dropout rate.
-    #[arg(long, default_value_t = 0.1)]
-    dropout: f64,
-    /// Timed steps.
-    #[arg(long, default_value_t = 8)]
-    steps: u64,
-    /// Steps before the timed ones.
-    #[arg(long, default_value_t = 2)]
-    warmup: u64,
-    /// Threads of libtorch in each rank.
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
-    threads: usize,
     /// Let the library's all-reduce add in any order.
     #[arg(long)]
     any_order: bool,
@@ -87,16 +66,12 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         ],
     };
     if args.model == Model::Xlnet {
-        overrides.push(format!("model.dropatt={:?}", args.dropout));
+        overrides.push(format!("model.dropatt={:?}", args.sizes.dropout));
     }
+    overrides.extend(args.sizes.overrides());
     overrides.extend([
-        format!("model.n_layer={}", args.layers),
-        format!("model.d_model={}", args.d_model),
-        format!("model.n_head={}", args.heads),
-        format!("model.d_inner={}", args.d_inner),
         format!("model.vocab_size={}", args.vocab),
         format!("model.mem_len={}", args.mem),
-        format!("model.dropout={:?}", args.dropout),
         format!("train.segment={}", args.segment),
         format!("train.lanes={lanes}"),
         format!("train.micro_batch={}", args.micro_batch),
@@ -105,19 +80,19 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         "schedule.kind=constant".to_string(),
     ]);
     let config = segue_configs::load(None, &overrides)?.config;
-    segue_trainer::libtorch::set_threads(args.threads);
+    segue_trainer::libtorch::set_threads(args.sizes.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let objective = objective::build(&config);
     let parameters = objective.parameters().count();
     let mut engine = Engine::new(&config, objective, comm)?;
-    let bar = out.progress(args.warmup + args.steps, Unit::Steps, "bench");
+    let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");
     let (mut times, mut exposed, mut loss) = (Vec::new(), Vec::new(), f64::NAN);
-    for step in 1..=args.warmup + args.steps {
+    for step in 1..=args.sizes.warmup + args.sizes.steps {
         let batch = random_batch(&config, comm.rank(), step);
         comm.barrier()?;
         let began = Instant::now();
         let report = engine.step(step, &[batch])?;
-        if step > args.warmup {
+        if step > args.sizes.warmup {
             times.push(began.elapsed().as_secs_f64());
             exposed.push(report.communication_exposed.as_secs_f64());
         }

@@ -9,6 +9,7 @@ use segue_trainer::engine::Updater;
 use segue_trainer::tasks::{HeadSpec, TaskModel};
 use serde_json::{Value, json};
 
+use super::sizes::SizeArgs;
 use super::step::median;
 use crate::commands::at_least_one;
 use crate::failure::Failure;
@@ -16,18 +17,8 @@ use crate::output::{Output, Unit};
 
 #[derive(Args)]
 pub struct TaskArgs {
-    /// Layers.
-    #[arg(long, default_value_t = 6, value_parser = at_least_one)]
-    layers: usize,
-    /// Width of hidden states.
-    #[arg(long, default_value_t = 256, value_parser = at_least_one)]
-    d_model: usize,
-    /// Attention heads.
-    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
-    heads: usize,
-    /// Width of the feed-forward layer.
-    #[arg(long, default_value_t = 1024, value_parser = at_least_one)]
-    d_inner: usize,
+    #[command(flatten)]
+    sizes: SizeArgs,
     /// Entries of the vocabulary.
     #[arg(long, default_value_t = 32000, value_parser = at_least_one)]
     vocab: usize,
@@ -37,39 +28,23 @@ pub struct TaskArgs {
     /// Examples of each rank, in one micro-step.
     #[arg(long, default_value_t = 16, value_parser = at_least_one)]
     batch: usize,
-    /// Dropout rate.
-    #[arg(long, default_value_t = 0.1)]
-    dropout: f64,
-    /// Timed steps.
-    #[arg(long, default_value_t = 8)]
-    steps: u64,
-    /// Steps before the timed ones.
-    #[arg(long, default_value_t = 2)]
-    warmup: u64,
-    /// Threads of libtorch in each rank.
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
-    threads: usize,
 }
 
 /// Times whole steps of fine-tuning an XLNet to tell two classes apart.
 pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
-    let overrides = [
+    let mut overrides = args.sizes.overrides().to_vec();
+    overrides.extend([
         "model.model_type=xlnet".to_string(),
         "task.name=bench".to_string(),
-        format!("model.n_layer={}", args.layers),
-        format!("model.d_model={}", args.d_model),
-        format!("model.n_head={}", args.heads),
-        format!("model.d_inner={}", args.d_inner),
         format!("model.vocab_size={}", args.vocab),
-        format!("model.dropout={:?}", args.dropout),
-        format!("model.dropatt={:?}", args.dropout),
+        format!("model.dropatt={:?}", args.sizes.dropout),
         format!("train.segment={}", args.length),
         format!("train.lanes={}", args.batch * comm.world_size()),
         format!("train.micro_batch={}", args.batch),
-    ];
+    ]);
     let config = segue_configs::load_over(base, None, &overrides)?.config;
-    segue_trainer::libtorch::set_threads(args.threads);
+    segue_trainer::libtorch::set_threads(args.sizes.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let labels = ["0", "1"].map(String::from).to_vec();
     let heads = [HeadSpec { task: "bench".into(), kind: Kind::Classification, labels }];
@@ -77,16 +52,16 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     let parameters = Parameters::initialise(specs, config.train.seed, tch::Kind::Float);
     let model = TaskModel::new(&config.model, &heads, &config.task, parameters);
     let mut updater = Updater::new(&config, &model.parameters, comm)?;
-    let bar = out.progress(args.warmup + args.steps, Unit::Steps, "bench");
+    let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");
     let (mut times, mut loss) = (Vec::new(), f64::NAN);
-    for step in 1..=args.warmup + args.steps {
+    for step in 1..=args.sizes.warmup + args.sizes.steps {
         let batch: Vec<Example> = (0..args.batch).map(|i| example(args, comm.rank(), step, i)).collect();
         let members: Vec<&Example> = batch.iter().collect();
         comm.barrier()?;
         let began = Instant::now();
         let report =
             updater.step(&model.parameters, step, None, |_, noise| model.loss(0, &members, Some(noise)))?;
-        if step > args.warmup {
+        if step > args.sizes.warmup {
             times.push(began.elapsed().as_secs_f64());
         }
         loss = report.loss;
