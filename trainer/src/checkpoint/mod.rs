@@ -20,7 +20,7 @@ pub use model_folder::{ModelFolder, load_language_model, load_next_token, load_p
 pub(crate) use model_folder::{OUTPUT_BIAS, as_stored, hugging_face_config, is_of_a_head};
 pub use publish::{find, find_and_set_aside, list};
 pub use state::{LossSum, TaskProgress, TrainState};
-pub use task_folder::{BEST, TaskFolder, start_task_from, write_task_folder};
+pub use task_folder::{BEST, TaskFolder, best_of, start_task_from, write_task_folder};
 pub use tensors::{TensorFile, read_tensors, write_tensors};
 pub use training::{restore, restore_task, snapshot, snapshot_of_task, start_from};
 pub use writer::Writer;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use segue_configs::TaskConfig;
 use segue_dataloader::Tokenizer;
@@ -20,6 +20,12 @@ use crate::{Parameters, TrainError};
 /// What the best checkpoint of a run is called.
 pub const BEST: &str = "best";
 
+/// The best model of a run that was fine-tuned, else the folder itself.
+pub fn best_of(path: &Path) -> PathBuf {
+    let best = path.join(BEST);
+    if best.join("config.json").is_file() { best } else { path.into() }
+}
+
 /// A fine-tuned model on disk.
 pub struct TaskFolder {
     /// Model and tokenizer.
@@ -31,8 +37,7 @@ pub struct TaskFolder {
 impl TaskFolder {
     /// Opens a fine-tuned model folder, the best of a run, or its newest checkpoint where there is no best.
     pub fn open(path: &Path) -> Result<Self, TrainError> {
-        let best = path.join(BEST);
-        let folder = ModelFolder::open(if best.join("config.json").is_file() { &best } else { path })?;
+        let folder = ModelFolder::open(&best_of(path))?;
         let heads = heads_of(&read_json(&folder.path.join("config.json"))?);
         match heads.is_empty() {
             false => Ok(Self { folder, heads }),
@@ -62,8 +67,7 @@ fn read_json(path: &Path) -> Result<Value, TrainError> {
 /// Fills a model with the weights at `path`: all of the encoder that it has, and of heads what has the same name, shape and
 /// labels there. Gives the names of parameters that stay as they were drawn.
 pub fn start_task_from(path: &Path, model: &TaskModel) -> Result<Vec<String>, TrainError> {
-    let best = path.join(BEST);
-    let folder = ModelFolder::open(if best.join("config.json").is_file() { &best } else { path })?;
+    let folder = ModelFolder::open(&best_of(path))?;
     if folder.config.model_type() != model.config().model_type() {
         let what = format!(
             "it is a {}, and a {} is trained",

@@ -11,7 +11,7 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{Kind, TaskData, Wanted};
-use segue_trainer::checkpoint::ModelFolder;
+use segue_trainer::checkpoint::{ModelFolder, best_of};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};
@@ -124,12 +124,6 @@ fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
         }
     }
     Ok(loaded)
-}
-
-/// The best model of a run that was fine-tuned, else the folder itself.
-fn best_of(path: &std::path::Path) -> PathBuf {
-    let best = path.join(segue_trainer::checkpoint::BEST);
-    if best.join("config.json").is_file() { best } else { path.into() }
 }
 
 /// The configuration that a run folder was fine-tuned with, but for its own places and its model.

@@ -5,14 +5,14 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{TaskData, Wanted};
-use segue_trainer::checkpoint::{BEST, ModelFolder, TaskFolder};
+use segue_trainer::checkpoint::{ModelFolder, TaskFolder, best_of};
 use segue_trainer::report::Interval;
 use segue_trainer::tasks::{Circumstances, SplitScores, TaskOutcome, finetune, resolve_schedule};
 use serde_json::{Value, json};
 
 use super::predict::answer_splits;
 use super::reporter::TaskReporter;
-use super::{FinetuneArgs, best_of, open_tasks};
+use super::{FinetuneArgs, open_tasks};
 use crate::failure::{Failure, PREEMPTED};
 use crate::folder::ResultFolder;
 use crate::output::Output;
@@ -122,8 +122,7 @@ impl Job<'_> {
                 .line(&format!("stopped after step {step} with a checkpoint; run the same command to go on"));
             return Ok(trained);
         }
-        let best = run.join(BEST);
-        let model = TaskFolder::open(if best.is_dir() { &best } else { run })?.load(&config.task)?;
+        let model = TaskFolder::open(run)?.load(&config.task)?;
         let folder = ResultFolder::create(&run.join("predictions"))?;
         trained.scores = answer_splits(&[model], self.tasks, config, &folder, self.comm, self.out)?;
         if self.comm.rank() == 0 {
