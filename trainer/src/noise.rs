@@ -20,13 +20,18 @@ impl Noise {
         Self { seed, places: Cell::new(0) }
     }
 
+    /// What the next place of the pass drops.
+    pub fn drops(&self, rate: f64) -> Drops {
+        let place = self.places.get();
+        self.places.set(place + 1);
+        Drops::new(self.seed, place, rate)
+    }
+
     /// A mask of this shape whose values are zero with probability `rate`, else `1 / (1 - rate)`. f32 on
     /// the CPU.
     fn mask(&self, shape: &[i64], x: &Tensor, rate: f64) -> Tensor {
-        let place = self.places.get();
-        self.places.set(place + 1);
         let mut mask = Tensor::empty(shape, (x.kind(), x.device()));
-        fill(as_f32_mut(&mut mask), self.seed, place, rate);
+        fill(as_f32_mut(&mut mask), self.drops(rate));
         mask
     }
 }
@@ -53,33 +58,57 @@ pub fn locked_dropout(x: Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
     }
 }
 
-/// Value `i` becomes 0 with probability `rate`, else `1 / (1 - rate)`, by a hash of (seed, place, i).
-fn fill(mask: &mut [f32], seed: u64, place: u32, rate: f64) {
-    // A hash below the threshold drops; 2^32 values divide finely enough for any rate.
-    let threshold = (rate * (1u64 << 32) as f64) as u32;
-    let kept = (1.0 / (1.0 - rate)) as f32;
-    let keys = [mix(seed as u32 ^ mix(place)), mix((seed >> 32) as u32 ^ mix(!place))];
+/// What one place of a pass drops: a function of a value's index.
+#[derive(Debug, Clone, Copy)]
+pub struct Drops {
+    keys: [u32; 2],
+    /// A hash below it drops; 2^32 values divide finely enough for any rate.
+    threshold: u32,
+    kept: f32,
+}
+
+impl Drops {
+    /// What drops nothing.
+    pub const NONE: Self = Self { keys: [0; 2], threshold: 0, kept: 1.0 };
+
+    fn new(seed: u64, place: u32, rate: f64) -> Self {
+        Self {
+            keys: [mix(seed as u32 ^ mix(place)), mix((seed >> 32) as u32 ^ mix(!place))],
+            threshold: (rate * (1u64 << 32) as f64) as u32,
+            kept: (1.0 / (1.0 - rate)) as f32,
+        }
+    }
+
+    /// What value `i` is multiplied by: 0 with probability `rate`, else `1 / (1 - rate)`, by a hash of
+    /// (seed, place, i).
+    #[inline(always)]
+    pub fn factor(&self, i: usize) -> f32 {
+        let hash = mix(mix(i as u32 ^ self.keys[0]) ^ self.keys[1]);
+        if hash < self.threshold { 0.0 } else { self.kept }
+    }
+}
+
+fn fill(mask: &mut [f32], drops: Drops) {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the processor has AVX2, which is all the function asks for.
-        unsafe { fill_avx2(mask, keys, threshold, kept) };
+        unsafe { fill_avx2(mask, drops) };
         return;
     }
-    fill_plain(mask, keys, threshold, kept);
+    fill_plain(mask, drops);
 }
 
 /// The same loop, compiled for eight values at a time; integer arithmetic gives the same bits.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn fill_avx2(mask: &mut [f32], keys: [u32; 2], threshold: u32, kept: f32) {
-    fill_plain(mask, keys, threshold, kept);
+unsafe fn fill_avx2(mask: &mut [f32], drops: Drops) {
+    fill_plain(mask, drops);
 }
 
 #[inline(always)]
-fn fill_plain(mask: &mut [f32], keys: [u32; 2], threshold: u32, kept: f32) {
+fn fill_plain(mask: &mut [f32], drops: Drops) {
     for (i, value) in mask.iter_mut().enumerate() {
-        let hash = mix(mix(i as u32 ^ keys[0]) ^ keys[1]);
-        *value = if hash < threshold { 0.0 } else { kept };
+        *value = drops.factor(i);
     }
 }
 
@@ -97,7 +126,7 @@ mod tests {
 
     fn mask(seed: u64, place: u32, rate: f64) -> Vec<f32> {
         let mut mask = vec![f32::NAN; 200_000];
-        fill(&mut mask, seed, place, rate);
+        fill(&mut mask, Drops::new(seed, place, rate));
         mask
     }
 
@@ -131,9 +160,8 @@ mod tests {
     #[test]
     fn both_loops_give_the_same_bits() {
         let (mut fast, mut plain) = (vec![0.0; 1003], vec![0.0; 1003]);
-        fill(&mut fast, 9, 4, 0.3);
-        let keys = [mix(9 ^ mix(4)), mix(mix(!4))];
-        fill_plain(&mut plain, keys, (0.3 * (1u64 << 32) as f64) as u32, (1.0 / 0.7) as f32);
+        fill(&mut fast, Drops::new(9, 4, 0.3));
+        fill_plain(&mut plain, Drops::new(9, 4, 0.3));
         assert_eq!(fast, plain);
     }
 }

@@ -1,5 +1,6 @@
 //! Models: what turns token ids and memory into hidden states and losses. Nothing here knows of ranks.
 
+mod activation;
 mod attention;
 mod heads;
 mod memory;

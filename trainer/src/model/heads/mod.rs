@@ -14,6 +14,7 @@ pub use tags::TagHead;
 use segue_configs::{InitKind, ModelConfig, TransfoXlConfig, XlnetConfig};
 use tch::Tensor;
 
+use crate::libtorch::linear;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 /// What a head has to know of the model it sits on.
@@ -100,6 +101,6 @@ impl Linear {
 
     /// `[.., to]` of `[.., from]`.
     fn forward(&self, x: &Tensor) -> Tensor {
-        x.linear(&self.weight, Some(&self.bias))
+        linear(x, &self.weight, Some(&self.bias))
     }
 }

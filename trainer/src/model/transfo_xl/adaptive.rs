@@ -5,6 +5,7 @@
 use segue_configs::TransfoXlConfig;
 use tch::{Kind, Tensor};
 
+use crate::libtorch::linear;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 const EMBEDDING: &str = "transformer.word_emb";
@@ -184,7 +185,7 @@ impl AdaptiveEmbedding {
 
     fn project(&self, i: usize, embedded: &Tensor) -> Tensor {
         match &self.projections[i] {
-            Some(projection) => embedded.linear::<&Tensor>(projection, None),
+            Some(projection) => linear(embedded, projection, None),
             None => embedded.shallow_clone(),
         }
     }
@@ -207,7 +208,7 @@ impl Cluster {
 
     /// `[n, d_model]` to log-probabilities inside this cluster, `[n, words]`.
     fn log_probs(&self, hidden: &Tensor) -> Tensor {
-        self.project(hidden).linear(&self.weight, Some(&self.bias)).log_softmax(-1, None::<Kind>)
+        linear(&self.project(hidden), &self.weight, Some(&self.bias)).log_softmax(-1, None::<Kind>)
     }
 }
 
@@ -273,7 +274,7 @@ impl AdaptiveSoftmax {
             |log_probs: &Tensor, at: &Tensor| log_probs.gather(1, &at.unsqueeze(1), false).squeeze_dim(1);
         if self.tails.is_none() {
             let c = &self.clusters[0];
-            let logits = c.project(hidden).linear(&c.weight, Some(&c.bias));
+            let logits = linear(&c.project(hidden), &c.weight, Some(&c.bias));
             return logits.cross_entropy_loss::<&Tensor>(targets, None, tch::Reduction::None, -100, 0.0);
         }
         let head = self.head(hidden);

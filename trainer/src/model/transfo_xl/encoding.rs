@@ -4,6 +4,7 @@ use segue_configs::{AttnType, TransfoXlConfig};
 use tch::{Device, Kind, Tensor};
 
 use super::super::attention::{Context, sinusoids};
+use crate::libtorch::linear;
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -154,7 +155,7 @@ impl Encoding {
         match self {
             Encoding::Relative { r, r_w_bias, .. } => {
                 let [heads, width] = r_w_bias.size()[..] else { return None };
-                let table = positions.sinusoids.as_ref()?.linear::<&Tensor>(r, None);
+                let table = linear(positions.sinusoids.as_ref()?, r, None);
                 Some(table.view([-1, heads, width]))
             }
             Encoding::Shaw { r_emb, .. } => Some(r_emb.index_select(0, positions.rows.as_ref()?)),

@@ -7,6 +7,7 @@ use tch::{Kind, Tensor};
 use super::super::attention::relative_shift;
 use super::super::norm::{NORM_MEAN, Norm};
 use super::encoding::{Encoding, Positions, drop_states};
+use crate::libtorch::linear;
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -92,8 +93,8 @@ impl Layer {
         } else {
             hidden.shallow_clone()
         };
-        let inner = drop(fed.linear(&self.inner.0, Some(&self.inner.1)).relu());
-        let fed = drop(inner.linear(&self.outer.0, Some(&self.outer.1)));
+        let inner = drop(linear(&fed, &self.inner.0, Some(&self.inner.1)).relu());
+        let fed = drop(linear(&inner, &self.outer.0, Some(&self.outer.1)));
         self.normed(&self.feed_forward_norm, &(hidden + fed))
     }
 
@@ -122,9 +123,9 @@ impl Layer {
         let split = |x: Tensor, length: i64| x.view([batch, length, heads, width]);
         let by_head =
             |x: Tensor, length: i64| x.permute([2, 0, 1, 3]).reshape([heads * batch, length, width]);
-        let q = split(own.linear::<&Tensor>(&self.qkv.narrow(0, 0, all), None), query);
-        let k = by_head(split(context.linear::<&Tensor>(&self.qkv.narrow(0, all, all), None), key), key);
-        let v = by_head(split(context.linear::<&Tensor>(&self.qkv.narrow(0, 2 * all, all), None), key), key);
+        let q = split(linear(&own, &self.qkv.narrow(0, 0, all), None), query);
+        let k = by_head(split(linear(&context, &self.qkv.narrow(0, all, all), None), key), key);
+        let v = by_head(split(linear(&context, &self.qkv.narrow(0, 2 * all, all), None), key), key);
         // The scale goes to the queries, where there is least to multiply.
         let scale = 1.0 / (width as f64).sqrt();
         let q_content = by_head(self.encoding.content_query(&q) * scale, query);
@@ -144,7 +145,7 @@ impl Layer {
         }
         let weights = dropout(scores.softmax(-1, None::<Kind>), self.config.dropatt, noise);
         let read = weights.bmm(&v).view([heads, batch, query, width]).permute([1, 2, 0, 3]);
-        read.reshape([batch, query, all]).linear::<&Tensor>(&self.o, None)
+        linear(&read.reshape([batch, query, all]), &self.o, None)
     }
 
     /// Scores of all queries at all distances, unshifted with the padding column in front:

@@ -5,10 +5,16 @@ use segue_configs::{Activation, XlnetConfig};
 use tch::{Kind, Tensor};
 
 use super::BIASES;
-use super::plan::{Group, Mask, Plan};
+use super::plan::{Group, Mask, Plan, even_columns};
+use crate::libtorch::linear;
+use crate::model::activation::activate;
 use crate::model::norm::{NORM_MEAN, Norm};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
+
+/// Rows whose scores by distance are one product: each reckons the distances of all of them, of which it needs those to
+/// its own keys. Fewer waste less, more are better products.
+const WINDOW_ROWS: i64 = 64;
 
 /// States of one layer.
 pub struct Streams {
@@ -134,8 +140,8 @@ impl Layer {
     /// `[batch, length, heads, width]` of `[batch, length, d_model]`.
     fn project(&self, x: &Tensor, weight: &Tensor) -> Tensor {
         let size = x.size();
-        let flat = x.reshape([-1, self.d_model]).mm(&weight.view([self.d_model, self.heads * self.width]));
-        flat.view([size[0], size[1], self.heads, self.width])
+        let weight = weight.view([self.d_model, self.heads * self.width]).tr();
+        linear(x, &weight, None).view([size[0], size[1], self.heads, self.width])
     }
 
     /// Output projection, residual, norm, feed-forward. `read`: what attention has read, by group,
@@ -143,19 +149,12 @@ impl Layer {
     fn finish(&self, stream: &Tensor, read: &[Tensor], noise: Option<&Noise>) -> Tensor {
         let drop = |x: Tensor| dropout(x, self.dropout, noise);
         let o = self.o.view([self.d_model, self.heads * self.width]);
-        let attended = drop(Tensor::cat(read, 0).linear::<&Tensor>(&o, None));
+        let attended = drop(linear(&Tensor::cat(read, 0), &o, None));
         let hidden = self.attention_norm.forward(&(attended + stream));
-        let inner = drop(self.activate(hidden.linear(&self.inner.0, Some(&self.inner.1))));
-        let fed = drop(inner.linear(&self.outer.0, Some(&self.outer.1)));
+        let inner = linear(&hidden, &self.inner.0, Some(&self.inner.1));
+        let inner = activate(&inner, self.activation, self.dropout, noise);
+        let fed = drop(linear(&inner, &self.outer.0, Some(&self.outer.1)));
         self.feed_forward_norm.forward(&(fed + hidden))
-    }
-
-    fn activate(&self, x: Tensor) -> Tensor {
-        match self.activation {
-            Activation::Relu => x.relu(),
-            Activation::Gelu => x.gelu("none"),
-            Activation::GeluNew => x.gelu("tanh"),
-        }
     }
 }
 
@@ -171,7 +170,7 @@ struct Attention<'a> {
     k: Tensor,
     /// `[heads * lanes, key, width]`.
     v: Tensor,
-    /// W_r R, `[heads, width, distance]`.
+    /// W_r R over √width, `[heads, width, distance]`.
     r: Tensor,
     /// s₋ − s₊, `[heads, 1, width, 1]`.
     s: Tensor,
@@ -189,7 +188,7 @@ impl<'a> Attention<'a> {
             k = Tensor::cat(&[k, codes.keys.unsqueeze(0).expand([heads, -1, -1, -1], false)], 3);
         }
         let r = layer.r.view([layer.d_model, heads * width]);
-        let r = group.positions.mm(&r).view([-1, heads, width]).permute([1, 2, 0]);
+        let r = (group.positions.mm(&r) * scale(layer)).view([-1, heads, width]).permute([1, 2, 0]);
         Self {
             k: k.reshape([heads * lanes, keys, -1]).transpose(1, 2),
             v: own(v).reshape([heads * lanes, keys, width]),
@@ -201,21 +200,26 @@ impl<'a> Attention<'a> {
         }
     }
 
-    /// Queries by head with a bias, scaled: `[heads, lanes, length, width]` of `[lanes, length, heads, width]`.
-    /// The scale goes to the queries, where there is least to multiply.
-    fn queries(&self, q: &Tensor, bias: &Tensor) -> Tensor {
-        let scale = 1.0 / (self.layer.width as f64).sqrt();
-        ((q + bias) * scale).permute([2, 0, 1, 3])
+    /// Queries by head, `[heads, lanes, length, width]` of `[lanes, length, heads, width]`.
+    fn queries(&self, q: &Tensor) -> Tensor {
+        q.permute([2, 0, 1, 3]).contiguous()
     }
 
-    /// Queries by content, with the segment term's share: `[heads, lanes, length, width (+ segments)]`.
+    /// `q`, `[heads, lanes, length, width]`, plus u, v or b.
+    fn biased(&self, q: &Tensor, bias: &Tensor) -> Tensor {
+        q + bias.view([self.layer.heads, 1, 1, self.layer.width])
+    }
+
+    /// `q` for the products with contents, with the segment term's share: `[heads, lanes, length, width (+ segments)]`.
     fn content_queries(&self, q: &Tensor, codes: Option<&Tensor>) -> Tensor {
         let [u, _, b] = &self.layer.biases;
-        let by_content = self.queries(q, u);
+        let by_content = self.biased(q, u);
         match codes {
             None => by_content,
             Some(codes) => {
-                let by_segment = self.queries(q, b).matmul(&self.s) * codes.unsqueeze(0);
+                // (q + b)·s, without q + b in full.
+                let of_bias = b.view([self.layer.heads, 1, 1, self.layer.width]).matmul(&self.s);
+                let by_segment = (q.matmul(&self.s) + of_bias) * codes.unsqueeze(0);
                 Tensor::cat(&[by_content, by_segment], 3)
             }
         }
@@ -224,8 +228,9 @@ impl<'a> Attention<'a> {
     /// What the content stream reads, `[lanes, segment, heads * width]`; `q`: `[lanes, segment, heads, width]`.
     fn content(&self, q: &Tensor, noise: Option<&Noise>) -> Tensor {
         let segment = q.size()[1];
-        let by_content = self.content_queries(q, self.group.segments.as_ref().map(|codes| &codes.queries));
-        let by_position = self.queries(q, &self.layer.biases[1]);
+        let q = self.queries(q);
+        let by_content = self.content_queries(&q, self.group.segments.as_ref().map(|codes| &codes.queries));
+        let by_position = self.biased(&q, &self.layer.biases[1]);
         let read: Vec<Tensor> = self
             .group
             .blocks
@@ -233,17 +238,28 @@ impl<'a> Attention<'a> {
             .map(|block| {
                 let (rows, keys) = (block.rows, block.keys);
                 let own = |q: &Tensor| q.narrow(2, block.start, rows);
-                // Distances of the block's rows to its keys: columns of the table from this one on.
-                let first = segment - block.start - rows;
-                let window = self.r.narrow(2, first, keys + rows - 1);
-                let by_distance = self.by_head(&own(&by_position)).bmm(&window);
-                let shifted = shift(&by_distance, self.layer.heads * self.group.lanes, rows, keys);
+                let aligned = self.aligned(&own(&by_position), segment - block.start, keys);
                 let q = self.by_lane(&own(&by_content));
-                let scores = shifted.baddbmm(&q, &self.k.narrow(2, 0, keys), 1.0, 1.0);
+                let scores = aligned.baddbmm(&q, &self.k.narrow(2, 0, keys), 1.0, scale(self.layer));
                 self.read(scores, block.mask.as_ref(), keys, noise)
             })
             .collect();
         self.to_rows(&Tensor::cat(&read, 2))
+    }
+
+    /// Scores by distance to the first `keys` keys, `[heads * lanes, rows, keys]`, of `q`, `[heads, lanes, rows, width]`, whose
+    /// first row has `left` rows of the segment from itself on.
+    fn aligned(&self, q: &Tensor, left: i64, keys: i64) -> Tensor {
+        let all = q.size()[2];
+        let parts = (0..all).step_by(WINDOW_ROWS as usize).map(|start| {
+            let rows = WINDOW_ROWS.min(all - start);
+            // Distances of these rows to the keys: columns of the table from this one on.
+            let first = left - start - rows;
+            let window = self.r.narrow(2, first, even_columns(keys + rows - 1));
+            let by_distance = self.by_head(&q.narrow(2, start, rows)).bmm(&window);
+            shift(&by_distance, self.layer.heads * self.group.lanes, rows, keys)
+        });
+        Tensor::cat(&parts.collect::<Vec<_>>(), 1)
     }
 
     /// What the query stream reads, `[lanes, targets, heads * width]`; `q`: `[lanes, targets, heads, width]`.
@@ -251,12 +267,13 @@ impl<'a> Attention<'a> {
         let (heads, lanes, rows) = (self.layer.heads, self.group.lanes, q.size()[1]);
         let Some(targets) = &self.group.targets else { unreachable!("predictions have targets") };
         let codes = self.group.segments.as_ref().and_then(|codes| codes.targets.as_ref());
-        let by_distance = self.by_head(&self.queries(q, &self.layer.biases[1])).bmm(&self.r);
+        let q = self.queries(q);
+        let by_distance = self.by_head(&self.biased(&q, &self.layer.biases[1])).bmm(&self.r);
         let by_distance = by_distance.view([heads, lanes, rows, -1]);
         let distances = targets.distances.unsqueeze(0).expand([heads, -1, -1, -1], false);
         let aligned = by_distance.gather(3, &distances, false).view([heads * lanes, rows, self.keys]);
-        let q = self.by_lane(&self.content_queries(q, codes));
-        let scores = aligned.baddbmm(&q, &self.k, 1.0, 1.0);
+        let q = self.by_lane(&self.content_queries(&q, codes));
+        let scores = aligned.baddbmm(&q, &self.k, 1.0, scale(self.layer));
         self.to_rows(&self.read(scores, targets.mask.as_ref(), self.keys, noise))
     }
 
@@ -293,10 +310,15 @@ impl<'a> Attention<'a> {
     }
 }
 
-/// Aligns scores by distance without a copy: `[n, rows, keys]` of `[.., rows, keys + rows - 1]`, contiguous, whose
-/// columns hold falling distances. Row i begins `rows - 1 - i` columns in, so that its column j is the score at
+/// What scores are multiplied by, 1 / √width.
+fn scale(layer: &Layer) -> f64 {
+    1.0 / (layer.width as f64).sqrt()
+}
+
+/// Aligns scores by distance without a copy: `[n, rows, keys]` of `[.., rows, columns]`, contiguous, whose columns, at least
+/// `keys + rows - 1`, hold falling distances. Row i begins `rows - 1 - i` columns in, so that its column j is the score at
 /// distance `keys - rows + i - j` of the window (spec 7.1).
 fn shift(scores: &Tensor, n: i64, rows: i64, keys: i64) -> Tensor {
-    let columns = keys + rows - 1;
+    let columns = scores.size()[2];
     scores.as_strided([n, rows, keys], [rows * columns, columns - 1, 1], rows - 1)
 }

@@ -13,6 +13,15 @@ use crate::model::memory::{Memory, NO_DOCUMENT};
 /// Queries of one block: short enough to waste few distances, long enough for the matrix products.
 pub const BLOCK_ROWS: i64 = 128;
 
+/// Tables and windows of distances are this many columns wide, or a multiple of it: matrix products are a quarter
+/// slower at odd widths.
+const COLUMNS: i64 = 16;
+
+/// `columns` rounded up.
+pub fn even_columns(columns: i64) -> i64 {
+    (columns + COLUMNS - 1) / COLUMNS * COLUMNS
+}
+
 /// An additive mask, and which of its rows have anything to see.
 pub struct Mask {
     /// `[lanes, query, key]`: 0 where a query may see a key, else −∞; rows that may see nothing are 0.
@@ -58,8 +67,8 @@ pub struct Group {
     pub start: i64,
     /// Lanes.
     pub lanes: i64,
-    /// Sinusoids of the distances `key - 1, .., -(segment - 1)`, negated for text read backwards, so that
-    /// distances have the sign they have in the text: `[key + segment - 1, d_model]`.
+    /// Sinusoids of the distances `key - 1, .., -(segment - 1)` and some beyond, negated for text read backwards, so that
+    /// distances have the sign they have in the text: `[distance, d_model]`. Windows of [`even_columns`] find room.
     pub positions: Tensor,
     /// The content stream's rows.
     pub blocks: Vec<Block>,
@@ -118,10 +127,12 @@ impl Scene<'_> {
     ) -> Group {
         let (segment, key) = (self.segment(), self.keys());
         let clamp = self.context.clamp_len;
+        // A window that ends where the distances do is rounded up past them by less than COLUMNS.
+        let least = key - even_columns(key + segment + COLUMNS - 2);
         let positions = match backwards {
-            false => sinusoids_between(key - 1, 1 - segment, clamp, d_model, self.kind),
-            // Of the distances 1 - key, .., segment - 1.
-            true => sinusoids_between(segment - 1, 1 - key, clamp, d_model, self.kind).flip([0]),
+            false => sinusoids_between(key - 1, least, clamp, d_model, self.kind),
+            // Of the distances 1 - key, .., -least.
+            true => sinusoids_between(-least, 1 - key, clamp, d_model, self.kind).flip([0]),
         };
         let hidden = self.hidden(start, lanes);
         Group {
