@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 
 use tch::{Device, Kind, Tensor, no_grad};
 
+use super::rows::Rows;
 use crate::libtorch::{GradReady, take_grad};
 use crate::{ParameterSpec, Parameters};
 
@@ -23,6 +24,8 @@ pub struct Ready {
     pub bucket: usize,
     /// The sum: a flat f32 tensor that nobody touches until the step ends.
     pub sum: Tensor,
+    /// Of a bucket that is one table: its width, and the rows that are not zero. The same buckets are tables on all ranks.
+    pub table: Option<(usize, Rows)>,
 }
 
 /// Flat storage of a bucket's gradients at one level of the counter.
@@ -39,6 +42,10 @@ struct Bucket {
     /// Which members this micro-step has given a gradient.
     seen: Vec<bool>,
     complete: bool,
+    /// Of a bucket that is one table: its width.
+    width: Option<usize>,
+    /// The rows that have had a gradient in this step's micro-steps, as far as the gradients told.
+    rows: Rows,
     /// Level that holds the whole sum once the last micro-step is over.
     result: usize,
 }
@@ -94,6 +101,9 @@ impl GradientBuckets {
         for bucket in &mut state.buckets {
             bucket.seen.fill(false);
             bucket.complete = false;
+            if index == 0 {
+                bucket.rows = Rows::Some(Vec::new());
+            }
         }
     }
 
@@ -143,9 +153,15 @@ impl GradientBuckets {
         if std::mem::replace(&mut bucket.seen[position], true) {
             return;
         }
+        if let Some(grad) = grad {
+            bucket.rows.extend(rows(grad));
+        }
         no_grad(|| {
             let target = &mut bucket.levels[0].views[position];
             match (micro_step.is_multiple_of(2), grad) {
+                // What one micro-step gives a row is added up first, as every number of ranks does it.
+                (true, Some(grad)) if grad.is_sparse() => _ = target.zero_().g_add_(&grad.coalesce()),
+                (false, Some(grad)) if grad.is_sparse() => _ = target.g_add_(&grad.coalesce()),
                 (true, Some(grad)) => target.copy_(grad),
                 (true, None) => _ = target.zero_(),
                 (false, Some(grad)) => _ = target.g_add_(grad),
@@ -177,8 +193,11 @@ impl State {
     /// Hands over complete buckets in rising order, so that all ranks reduce in the same order.
     fn send_ready(&mut self) {
         while let Some(bucket) = self.buckets.get(self.next_to_send).filter(|b| b.complete) {
-            let ready =
-                Ready { bucket: self.next_to_send, sum: bucket.levels[bucket.result].flat.shallow_clone() };
+            let ready = Ready {
+                bucket: self.next_to_send,
+                sum: bucket.levels[bucket.result].flat.shallow_clone(),
+                table: bucket.width.map(|width| (width, bucket.rows.clone())),
+            };
             self.next_to_send += 1;
             if let Some(sender) = &self.ready {
                 // A closed channel means the reducer has failed; the step learns it when it waits.
@@ -201,11 +220,17 @@ impl Bucket {
             });
             Level { views: views.collect(), flat: flat.shallow_clone() }
         };
+        let width = match members.iter().map(|&i| specs[i].shape.as_slice()).collect::<Vec<_>>()[..] {
+            [[_, width]] => Some(*width as usize),
+            _ => None,
+        };
         Self {
             levels: (0..levels).map(level).collect(),
             seen: vec![false; members.len()],
             members,
             complete: false,
+            width,
+            rows: Rows::All,
             result: 0,
         }
     }
@@ -232,6 +257,16 @@ impl Bucket {
         }
         self.result = occupied.last().copied().unwrap_or(0);
     }
+}
+
+/// The rows that a gradient has. A gradient of a lookup lists them.
+fn rows(grad: &Tensor) -> Rows {
+    if !grad.is_sparse() {
+        return Rows::All;
+    }
+    let numbers = grad.internal_indices().view([-1]);
+    let numbers = Vec::<i64>::try_from(&numbers).expect("a list of whole numbers");
+    Rows::Some(numbers.into_iter().map(|number| number as u32).collect())
 }
 
 fn padded(spec: &ParameterSpec) -> usize {
@@ -329,6 +364,43 @@ mod tests {
             }
             let sent: Vec<usize> = receiver.try_iter().map(|r| r.bucket).collect();
             assert_eq!(sent, if m == 0 { vec![] } else { vec![0, 1, 2] });
+        }
+    }
+
+    /// The gradient that looking `ids` up leaves, each row times a factor of its own.
+    fn of_lookup(ids: &[i64], sparse: bool) -> Tensor {
+        let table = Tensor::zeros([6, 2], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+        let found = Tensor::embedding(&table, &Tensor::from_slice(ids), -1, false, sparse);
+        // Sums of these depend on the order.
+        let factors = [1e8f32, 1.0, -1e8, 3e7];
+        (found * Tensor::from_slice(&factors[..ids.len()]).unsqueeze(1)).sum(None::<Kind>).backward();
+        assert_eq!(table.grad().is_sparse(), sparse);
+        table.grad()
+    }
+
+    #[test]
+    fn gradients_of_lookups_add_up_alike_and_tell_their_rows() {
+        let spec = ParameterSpec { name: "table".into(), shape: vec![6, 2], init: Init::Zeros };
+        let parameters = Parameters::initialise(vec![spec], 1, Kind::Float);
+        let steps: [[&[i64]; 3]; 2] = [[&[4, 1, 4], &[0, 1, 4, 4], &[4]], [&[2, 2], &[2, 2, 2, 2], &[5]]];
+        for dense_at in [None, Some(1)] {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let sparse = GradientBuckets::new(&parameters, 1, 3, Some(sender));
+            let dense = GradientBuckets::new(&parameters, 1, 3, None);
+            for lookups in steps {
+                for (m, ids) in lookups.into_iter().enumerate() {
+                    for (buckets, is_sparse) in [(&sparse, dense_at != Some(m)), (&dense, false)] {
+                        buckets.begin(m);
+                        let grad = of_lookup(ids, is_sparse);
+                        buckets.collect(&mut buckets.lock(), 0, 0, Some(&grad));
+                        buckets.finish();
+                    }
+                }
+                assert_eq!(sparse.gradients()[0], dense.gradients()[0]);
+                let numbers = lookups.concat().into_iter().map(|id| id as u32).collect();
+                let expected = if dense_at.is_some() { Rows::All } else { Rows::Some(numbers) };
+                assert_eq!(receiver.recv().unwrap().table, Some((2, expected)));
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ mod evaluate_pairs;
 mod layout;
 mod reducer;
 mod replicas;
+mod rows;
 mod run;
 mod sources;
 mod step;

@@ -7,6 +7,7 @@ use segue_collectives::tree::tree_all_reduce;
 use segue_collectives::{CollectiveError, Communicator};
 
 use super::buckets::Ready;
+use super::rows::reduce_rows;
 use crate::TrainError;
 use crate::libtorch::as_f32_mut;
 
@@ -27,10 +28,13 @@ impl Reducer {
             for mut job in jobs {
                 // The bucket's owner does not touch the sum before this thread reports it.
                 let values = as_f32_mut(&mut job.sum);
-                let result = if exact {
-                    tree_all_reduce(comm.as_ref(), values, &mut scratch)
-                } else {
-                    comm.all_reduce_any_order(values)
+                let mut reduce = |values: &mut [f32]| match exact {
+                    true => tree_all_reduce(comm.as_ref(), values, &mut scratch),
+                    false => comm.all_reduce_any_order(values),
+                };
+                let result = match &job.table {
+                    Some((width, rows)) => reduce_rows(comm.as_ref(), values, *width, rows, reduce),
+                    None => reduce(values),
                 };
                 let failed = result.is_err();
                 if report.send(result.map(|()| job.bucket)).is_err() || failed {

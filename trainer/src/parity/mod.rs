@@ -133,6 +133,7 @@ fn gradients(parameters: &Parameters) -> Vec<(String, Tensor)> {
     pairs
         .map(|(spec, leaf)| {
             let grad = crate::libtorch::take_grad(leaf).unwrap_or_else(|| leaf.detach().zeros_like());
+            let grad = if grad.is_sparse() { grad.to_dense(None, false) } else { grad };
             (format!("grad.{}", spec.name), grad)
         })
         .collect()

@@ -11,6 +11,7 @@ use tch::{Kind, Tensor};
 
 use super::attention::Context;
 use super::memory::{Memory, NO_DOCUMENT};
+use crate::libtorch::linear;
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -229,6 +230,11 @@ impl Xlnet {
         }
     }
 
+    /// `[.., d_model]` of `ids`. The gradient is one of rows: a step sees few of the words that the table has.
+    fn word_vectors(&self, ids: &Tensor) -> Tensor {
+        Tensor::embedding(&self.embedding, ids, -1, false, true)
+    }
+
     /// Both streams after the last layer, and the content stream's input of every layer.
     fn run(&self, sequence: Sequence, memory: &Memory, noise: Option<&Noise>) -> (Streams, Vec<Tensor>) {
         let drop = |x: Tensor| dropout(x, self.config.dropout, noise);
@@ -236,7 +242,7 @@ impl Xlnet {
         let plan =
             Plan::new(&sequence, memory, &self.context, uni, self.config.d_model as i64, self.kind, drop);
         let mut streams = Streams {
-            content: drop(Tensor::embedding(&self.embedding, sequence.ids, -1, false, false)),
+            content: drop(self.word_vectors(sequence.ids)),
             predictions: sequence.targets.map(|targets| {
                 let size = targets.size();
                 drop(self.mask_embedding.expand([size[0], size[1], -1], false))
@@ -262,7 +268,7 @@ impl Xlnet {
         let width = self.config.d_model as i64;
         let memory = Memory::zeros(self.layers.len(), sequence.ids.size()[0], 0, width, self.kind);
         let plan = Plan::new(&sequence, &memory, &self.context, uni, width, self.kind, drop);
-        let mut content = drop(Tensor::embedding(&self.embedding, sequence.ids, -1, false, false));
+        let mut content = drop(self.word_vectors(sequence.ids));
         let Some((last, lower)) = self.layers.split_last() else { unreachable!("there are layers") };
         let none = &memory.layers[0];
         for layer in lower {
@@ -284,7 +290,7 @@ impl Xlnet {
     /// Scores of every token before the softmax, `[.., vocab_size]` for states `[.., d_model]`: e(x)ᵀ g plus a
     /// bias (thesis 2.4).
     pub fn logits(&self, states: &Tensor) -> Tensor {
-        states.linear(&self.embedding, self.output_bias.as_ref())
+        linear(states, &self.embedding, self.output_bias.as_ref())
     }
 
     /// −log P of each target, in nats, `[batch, targets]`, for states `[batch, targets, d_model]`.
