@@ -81,7 +81,7 @@ fn gelu(x: f32) -> (f32, f32) {
     const INVERSE_ROOT_OF_2_PI: f32 = 0.398_942_3;
     // Abramowitz and Stegun 7.1.26: the error function to 1.5e-7.
     const P: f32 = 0.327_591_1;
-    const A: [f32; 5] = [0.254_829_6, -0.284_496_74, 1.421_413_7, -1.453_152, 1.061_405_4];
+    const A: [f32; 5] = [0.254_829_6, -0.284_496_72, 1.421_413_7, -1.453_152, 1.061_405_4];
     let magnitude = x.abs() * FRAC_1_SQRT_2;
     let t = 1.0 / magnitude.mul_add(P, 1.0);
     let bell = exp(-0.5 * x * x);
@@ -93,7 +93,7 @@ fn gelu(x: f32) -> (f32, f32) {
 /// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, as the reference has it: x σ(2z) where z is what tanh is taken of.
 #[inline(always)]
 fn gelu_new(x: f32) -> (f32, f32) {
-    const TWICE_ROOT_OF_2_OVER_PI: f32 = 1.595_769_1;
+    const TWICE_ROOT_OF_2_OVER_PI: f32 = 1.595_769_2;
     const CUBIC: f32 = 0.044_715;
     /// Beyond it σ(2z) is 0 or 1 in f32.
     const END: f32 = 10.0;

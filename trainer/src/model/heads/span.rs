@@ -151,7 +151,7 @@ impl SpanHead {
     fn end_scores(&self, content: &Tensor, starts: &Tensor, outside: Option<&Tensor>) -> Tensor {
         let halves = self.end_inner.weight.chunk(2, 1);
         let here = linear(content, &halves[0], Some(&self.end_inner.bias)).unsqueeze(2);
-        let there = linear(&starts, &halves[1], None).unsqueeze(1);
+        let there = linear(starts, &halves[1], None).unsqueeze(1);
         let inner = self.end_norm.forward(&(here + there).tanh()); // [batch, segment, starts, d_model]
         let outside = outside.map(|outside| outside.unsqueeze(2));
         forbid(self.end_outer.forward(&inner).squeeze_dim(3), outside.as_ref())
