@@ -153,15 +153,16 @@ impl GradientBuckets {
         if std::mem::replace(&mut bucket.seen[position], true) {
             return;
         }
-        if let Some(grad) = grad {
+        // What one micro-step gives a row is added up before it meets others, as every number of ranks does it.
+        let summed = grad.filter(|grad| grad.is_sparse()).map(Tensor::coalesce);
+        let grad = summed.as_ref().or(grad);
+        if let (Some(_), Some(grad)) = (bucket.width, grad) {
             bucket.rows.extend(rows(grad));
         }
         no_grad(|| {
             let target = &mut bucket.levels[0].views[position];
             match (micro_step.is_multiple_of(2), grad) {
-                // What one micro-step gives a row is added up first, as every number of ranks does it.
-                (true, Some(grad)) if grad.is_sparse() => _ = target.zero_().g_add_(&grad.coalesce()),
-                (false, Some(grad)) if grad.is_sparse() => _ = target.g_add_(&grad.coalesce()),
+                (true, Some(grad)) if grad.is_sparse() => _ = target.zero_().g_add_(grad),
                 (true, Some(grad)) => target.copy_(grad),
                 (true, None) => _ = target.zero_(),
                 (false, Some(grad)) => _ = target.g_add_(grad),
@@ -259,14 +260,15 @@ impl Bucket {
     }
 }
 
-/// The rows that a gradient has. A gradient of a lookup lists them.
+/// The rows that a gradient has. A gradient of a lookup lists them; any other may have all.
 fn rows(grad: &Tensor) -> Rows {
     if !grad.is_sparse() {
         return Rows::All;
     }
-    let numbers = grad.internal_indices().view([-1]);
-    let numbers = Vec::<i64>::try_from(&numbers).expect("a list of whole numbers");
-    Rows::Some(numbers.into_iter().map(|number| number as u32).collect())
+    match Vec::<i64>::try_from(grad.internal_indices().view([-1])) {
+        Ok(numbers) => Rows::Some(numbers.into_iter().map(|number| number as u32).collect()),
+        Err(_) => Rows::All,
+    }
 }
 
 fn padded(spec: &ParameterSpec) -> usize {
@@ -397,7 +399,10 @@ mod tests {
                     }
                 }
                 assert_eq!(sparse.gradients()[0], dense.gradients()[0]);
-                let numbers = lookups.concat().into_iter().map(|id| id as u32).collect();
+                // In rising order within a lookup, each once.
+                let rising =
+                    |ids: &[i64]| ids.iter().map(|id| *id as u32).collect::<std::collections::BTreeSet<_>>();
+                let numbers = lookups.into_iter().flat_map(rising).collect();
                 let expected = if dense_at.is_some() { Rows::All } else { Rows::Some(numbers) };
                 assert_eq!(receiver.recv().unwrap().table, Some((2, expected)));
             }

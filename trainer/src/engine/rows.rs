@@ -32,7 +32,7 @@ impl Rows {
 }
 
 /// Collective. Does to `values`, a table of rows of `width`, what `reduce` would do to all of it, but gives it the rows alone
-/// that some rank has a gradient of, where they are less than half: what is zero everywhere stays zero. Their sums have
+/// that some rank has a gradient of, where they are at most half: what is zero everywhere stays zero. Their sums have
 /// the bits that those of the whole table would have.
 pub fn reduce_rows(
     comm: &dyn Communicator,
