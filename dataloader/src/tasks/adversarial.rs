@@ -1,12 +1,15 @@
 //! AdvGLUE: rows of five of GLUE's tasks, changed to mislead models that were trained on those. Scored, never learnt
 //! from.
 
+use std::collections::BTreeMap;
 use std::fs;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
+use super::json::{Lines, without_place};
 use super::labels::Labels;
 use super::open::{Request, first_there, nothing_read};
 use super::rows::{Asked, encode_each, split_of};
@@ -100,12 +103,15 @@ impl Adversarial {
         let path = found.ok_or_else(|| request.missing(folder, FILES))?;
         let bytes = fs::read(&path).map_err(|e| DataError::read(&path, e))?;
         let fingerprint = blake3::hash(&bytes).to_hex().to_string();
-        let file: Map<String, Value> = serde_json::from_slice(without_bom(&bytes)).map_err(|e| {
+        let text = without_bom(&bytes);
+        let file: BTreeMap<String, &RawValue> = serde_json::from_slice(text).map_err(|e| {
             DataError::line(&path, e.line().max(1) as u64, format!("it is no file in AdvGLUE's layout: {e}"))
         })?;
         let mut splits = Vec::with_capacity(self.keys.len());
         for key in self.keys {
-            let Some(Value::Array(rows)) = file.get(*key) else {
+            let rows =
+                file.get(*key).and_then(|rows| serde_json::from_str::<Vec<&RawValue>>(rows.get()).ok());
+            let Some(rows) = rows else {
                 return Err(DataError::line(
                     &path,
                     1,
@@ -114,15 +120,16 @@ impl Adversarial {
             };
             let mut sieve = request.sieve();
             let mut asked = Vec::with_capacity(rows.len());
-            for (number, row) in rows.iter().enumerate() {
-                let row = self.asked(number as u64, row, labels);
-                asked.extend(
-                    sieve
-                        .keep(row.map_err(|why| DataError::record(&path, format!("{key} {number}"), why)))?,
-                );
+            let mut lines = Lines::of(text);
+            for (number, row) in rows.into_iter().enumerate() {
+                let line = lines.next(row);
+                let row = self.asked(number, line, row, labels);
+                let named = |why| DataError::record(&path, format!("line {line}, {key} {number}"), why);
+                asked.extend(sieve.keep(row.map_err(named))?);
             }
-            let bad =
-                |asked: &Asked, why: String| DataError::record(&path, format!("{key} {}", asked.line), why);
+            let bad = |asked: &Asked, why: String| {
+                DataError::record(&path, format!("line {}, {key} {}", asked.line, asked.index), why)
+            };
             let encoded = encode_each(request, asked, &mut sieve, bad, &path)?;
             let name = if self.keys.len() > 1 { format!("dev-{key}") } else { "dev".into() };
             splits.push(split_of(&name, encoded, fingerprint.clone(), sieve));
@@ -130,7 +137,8 @@ impl Adversarial {
         Ok(splits)
     }
 
-    fn asked(&self, number: u64, row: &Value, labels: &Labels) -> Result<Asked, String> {
+    fn asked(&self, number: usize, line: u64, row: &RawValue, labels: &Labels) -> Result<Asked, String> {
+        let row: Value = serde_json::from_str(row.get()).map_err(|e| without_place(&e))?;
         let text = |key: &str| {
             let text = row.get(key).and_then(Value::as_str).map(str::to_owned);
             text.ok_or_else(|| format!("it has no text `{key}`: repair it"))
@@ -140,7 +148,7 @@ impl Adversarial {
         let place =
             place.ok_or_else(|| format!("its label is no number below {}: repair it", self.numbers.len()))?;
         Ok(Asked {
-            line: number,
+            line,
             index: row.get("idx").map_or_else(|| number.to_string(), Value::to_string),
             first: text(self.first)?,
             second: self.second.map(text).transpose()?,

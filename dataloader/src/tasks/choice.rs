@@ -53,13 +53,14 @@ fn read(request: &Request<'_>, name: &str, path: &Path) -> Result<Split, DataErr
     let mut sieve = request.sieve();
     let mut articles = Vec::new();
     for (line, text) in lines(path, without_bom(&bytes), &mut sieve)? {
-        let article = article(path, articles.len(), text).map_err(|why| DataError::line(path, line, why));
+        let article =
+            article(path, line, articles.len(), text).map_err(|why| DataError::line(path, line, why));
         articles.extend(sieve.keep(article)?);
     }
     split_of(request, name, path, &articles, blake3::hash(&bytes).to_hex().to_string(), sieve)
 }
 
-fn article(path: &Path, number: usize, text: &str) -> Result<Article, String> {
+fn article(path: &Path, at: u64, number: usize, text: &str) -> Result<Article, String> {
     let line: ChoiceLine = serde_json::from_str(text).map_err(|e| {
         format!("it is no JSON object with `context`, `question`, `options` and `answer`: {e}")
     })?;
@@ -76,7 +77,7 @@ fn article(path: &Path, number: usize, text: &str) -> Result<Article, String> {
         answer: answer.transpose()?,
         group: line.group,
     };
-    Ok(Article { path: path.into(), passage: line.context, questions: vec![question] })
+    Ok(Article { path: path.into(), line: at, passage: line.context, questions: vec![question] })
 }
 
 fn place(answer: &Value, options: &[String]) -> Option<u32> {
@@ -102,7 +103,7 @@ mod tests {
         // A text that is an option comes before a letter.
         assert_eq!((of("B".into()), of(3.into()), of("D".into())), (Some(0), None, None));
         let why =
-            article("a".as_ref(), 0, r#"{"context": "c", "options": ["x"], "answer": 1.5}"#).unwrap_err();
+            article("a".as_ref(), 1, 0, r#"{"context": "c", "options": ["x"], "answer": 1.5}"#).unwrap_err();
         assert_eq!(why, "the answer 1.5 is none of its 1 options: repair it");
     }
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::data::{Split, TaskData};
 use super::example::Kind;
+use super::json::{Lines, without_place};
 use super::open::{Request, first_there, nothing_read};
 use super::questions::{Article, Question, split_of};
 use super::sieve::Sieve;
@@ -49,7 +50,8 @@ fn read(request: &Request<'_>, name: &str, path: &Path) -> Result<Split, DataErr
 }
 
 fn articles(path: &Path, bytes: &[u8], sieve: &mut Sieve) -> Result<Vec<Article>, DataError> {
-    let dialogues: Vec<Value> = serde_json::from_slice(without_bom(bytes)).map_err(|e| {
+    let bytes = without_bom(bytes);
+    let dialogues: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(|e| {
         DataError::line(
             path,
             e.line().max(1) as u64,
@@ -57,17 +59,18 @@ fn articles(path: &Path, bytes: &[u8], sieve: &mut Sieve) -> Result<Vec<Article>
         )
     })?;
     let mut articles = Vec::with_capacity(dialogues.len());
-    for (number, dialogue) in (1..).zip(dialogues) {
-        if let Some(article) = sieve.keep(article(path, number, dialogue))? {
+    let mut lines = Lines::of(bytes);
+    for dialogue in dialogues {
+        if let Some(article) = sieve.keep(article(path, lines.next(dialogue), dialogue))? {
             articles.push(article);
         }
     }
     Ok(articles)
 }
 
-fn article(path: &Path, number: u64, dialogue: Value) -> Result<Article, DataError> {
-    let (turns, asked, id): Dialogue = serde_json::from_value(dialogue).map_err(|e| {
-        DataError::record(path, format!("dialogue {number}"), format!("it is not in DREAM's layout: {e}"))
+fn article(path: &Path, line: u64, dialogue: &RawValue) -> Result<Article, DataError> {
+    let (turns, asked, id): Dialogue = serde_json::from_str(dialogue.get()).map_err(|e| {
+        DataError::line(path, line, format!("the dialogue is not in DREAM's layout: {}", without_place(&e)))
     })?;
     let mut questions = Vec::with_capacity(asked.len());
     for (number, asked) in asked.into_iter().enumerate() {
@@ -78,10 +81,11 @@ fn article(path: &Path, number: u64, dialogue: Value) -> Result<Article, DataErr
         };
         let index = format!("{id}-{number}");
         let answer = asked.answer.as_ref().map(place).transpose();
-        let answer = answer.map_err(|why| DataError::record(path, format!("question {index}"), why))?;
+        let answer =
+            answer.map_err(|why| DataError::record(path, format!("line {line}, question {index}"), why))?;
         questions.push(Question { index, text: asked.question, options: asked.choice, answer, group: None });
     }
-    Ok(Article { path: path.into(), passage: turns.join(" "), questions })
+    Ok(Article { path: path.into(), line, passage: turns.join(" "), questions })
 }
 
 #[cfg(test)]
@@ -107,7 +111,10 @@ mod tests {
     fn a_bad_dialogue_is_named_and_can_be_left_out() {
         let text = r#"[[["M: Hi."], [{"question": "Who?", "choice": ["x", "y"], "answer": "z"}], "1-2"], 3]"#;
         let error = read(text, false).unwrap_err().to_string();
-        assert_eq!(error, "dev.json, question 1-2-0: the answer `z` is none of its choices: repair it");
+        assert_eq!(
+            error,
+            "dev.json, line 1, question 1-2-0: the answer `z` is none of its choices: repair it"
+        );
         let (articles, left_out) = read(text, true).unwrap();
         assert_eq!((articles.len(), left_out), (0, 2));
         assert!(read("{}", true).unwrap_err().to_string().contains("no list of dialogues"));

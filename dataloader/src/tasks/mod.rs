@@ -13,6 +13,7 @@ mod documents;
 mod dream;
 mod example;
 mod glue;
+mod json;
 mod labels;
 mod open;
 mod order;

@@ -13,6 +13,8 @@ use crate::{DataError, Encoder};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Article {
     pub(super) path: PathBuf,
+    /// The line of the file that it begins on, counted from 1.
+    pub(super) line: u64,
     pub(super) passage: String,
     pub(super) questions: Vec<Question>,
 }
@@ -79,7 +81,8 @@ fn encode(
         Ok(Example { sequences, target: question.answer.map_or(Target::Unknown, Target::Option) })
     };
     let named = |question: &Question, why| {
-        DataError::record(&article.path, format!("question {}", question.index), why)
+        let place = format!("line {}, question {}", article.line, question.index);
+        DataError::record(&article.path, place, why)
     };
     article.questions.iter().map(|q| example(q).map_err(|why| named(q, why))).collect()
 }

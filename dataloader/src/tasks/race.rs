@@ -118,7 +118,7 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
             group: level.map(str::to_owned),
         });
     }
-    Ok(Article { path: path.into(), passage: file.article, questions })
+    Ok(Article { path: path.into(), line: 1, passage: file.article, questions })
 }
 
 #[cfg(test)]

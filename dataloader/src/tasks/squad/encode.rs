@@ -102,8 +102,9 @@ impl SquadReader<'_> {
     }
 
     fn encode(&self, path: &Path, paragraph: &ReadParagraph) -> Result<Encoded, DataError> {
-        let failed =
-            |why: String| DataError::record(path, &paragraph.place, format!("it cannot be encoded: {why}"));
+        let failed = |why: String| {
+            DataError::record(path, paragraph.place(paragraph.line), format!("it cannot be encoded: {why}"))
+        };
         let context = self.tokenizer.encode_with_offsets(&paragraph.context).map_err(failed)?;
         let mut encoder = self.tokenizer.encoder();
         let questions = paragraph.questions.iter().map(|question| {
@@ -117,20 +118,20 @@ impl SquadReader<'_> {
     /// Adds a paragraph with its questions and their windows.
     fn add(
         &self,
-        read: ReadParagraph,
+        mut read: ReadParagraph,
         encoded: Encoded,
         file: &mut FileReader,
         examples: &mut Vec<Example>,
         all: &mut Questions,
     ) -> Result<(), DataError> {
         let spans = encoded.context.spans.iter().map(|span| span.start as u32..span.end as u32).collect();
-        let paragraph = Paragraph { context: read.context, spans };
         if encoded.context.ids.is_empty() {
-            return file.refuse(&read.place, "nothing of its context is left in tokens");
+            return file.refuse(&read.place(read.line), "nothing of its context is left in tokens");
         }
+        let paragraph = Paragraph { context: std::mem::take(&mut read.context), spans };
         let number = all.paragraphs.len() as u32;
-        for (question, mut ids) in read.questions.into_iter().zip(encoded.questions) {
-            let place = format!("{}, question `{}`", read.place, question.id);
+        for (question, mut ids) in std::mem::take(&mut read.questions).into_iter().zip(encoded.questions) {
+            let place = format!("{}, question `{}`", read.place(question.line), question.id);
             let Some(answer) = target(&paragraph, &question) else {
                 file.refuse(&place, "nothing of its answer is left in tokens")?;
                 continue;

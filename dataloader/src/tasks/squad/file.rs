@@ -3,30 +3,44 @@ use std::ops::Range;
 use std::path::Path;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::records::GoldAnswer;
 use crate::DataError;
+use crate::tasks::json::{Lines, without_place};
 use crate::tasks::sieve::Sieve;
 
 /// How many characters an answer may stand away from where the file says.
 const NEARBY: usize = 32;
 
 #[derive(Deserialize)]
-struct File {
-    data: Vec<Article>,
+struct File<'a> {
+    #[serde(borrow)]
+    data: Vec<Article<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Article {
+struct Article<'a> {
     #[serde(default)]
     title: String,
-    paragraphs: Vec<RawParagraph>,
+    #[serde(borrow)]
+    paragraphs: Vec<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct RawParagraph {
+struct RawParagraph<'a> {
     context: String,
-    qas: Vec<RawQuestion>,
+    #[serde(borrow)]
+    qas: Vec<&'a RawValue>,
+}
+
+impl<'a> RawParagraph<'a> {
+    /// A paragraph, or why it cannot be used.
+    fn read(raw: &'a RawValue) -> Result<Self, String> {
+        let read: Self = serde_json::from_str(raw.get())
+            .map_err(|e| format!("it is no paragraph of SQuAD's: {}", without_place(&e)))?;
+        if read.context.trim().is_empty() { Err("its context is empty".into()) } else { Ok(read) }
+    }
 }
 
 #[derive(Deserialize)]
@@ -49,16 +63,33 @@ struct RawAnswer {
 pub(super) struct ReadParagraph {
     pub(super) context: String,
     pub(super) questions: Vec<ReadQuestion>,
-    /// What errors call it.
-    pub(super) place: String,
+    /// The line it begins on.
+    pub(super) line: u64,
+    /// What errors call it beside that.
+    name: String,
+}
+
+impl ReadParagraph {
+    /// What errors call a part of it that begins on `line`.
+    pub(super) fn place(&self, line: u64) -> String {
+        format!("line {line}, {}", self.name)
+    }
 }
 
 /// A question of a file.
 pub(super) struct ReadQuestion {
+    /// The line it begins on.
+    pub(super) line: u64,
     pub(super) id: String,
     pub(super) text: String,
     pub(super) answers: Vec<GoldAnswer>,
     pub(super) impossible: Option<bool>,
+}
+
+/// How far a file has been read.
+struct Seen<'a> {
+    lines: Lines<'a>,
+    ids: HashSet<String>,
 }
 
 /// What was read, and what was left out on the way.
@@ -79,17 +110,21 @@ impl FileReader<'_> {
                 format!("it is no SQuAD file: {e}; see docs/formats.md for its layout"),
             )
         })?;
-        let mut ids = HashSet::new();
+        let mut seen = Seen { lines: Lines::of(bytes), ids: HashSet::new() };
         let mut read = Vec::new();
         for (article, entry) in file.data.into_iter().enumerate() {
             for (number, raw) in entry.paragraphs.into_iter().enumerate() {
-                let place = format!("article {} (`{}`), paragraph {}", article + 1, entry.title, number + 1);
-                if raw.context.trim().is_empty() {
-                    self.refuse(&place, "its context is empty")?;
-                    continue;
+                let name = format!("article {} (`{}`), paragraph {}", article + 1, entry.title, number + 1);
+                let line = seen.lines.next(raw);
+                let mut paragraph =
+                    ReadParagraph { context: String::new(), questions: Vec::new(), line, name };
+                match RawParagraph::read(raw) {
+                    Ok(raw) => {
+                        paragraph.context = raw.context;
+                        self.read_questions(&mut paragraph, raw.qas, &mut seen)?;
+                    }
+                    Err(why) => self.refuse(&paragraph.place(line), &why)?,
                 }
-                let mut paragraph = ReadParagraph { context: raw.context, questions: Vec::new(), place };
-                self.read_questions(&mut paragraph, raw.qas, &mut ids)?;
                 if !paragraph.questions.is_empty() {
                     read.push(paragraph);
                 }
@@ -98,29 +133,41 @@ impl FileReader<'_> {
         Ok(read)
     }
 
-    fn read_questions(
+    fn read_questions<'a>(
         &mut self,
         paragraph: &mut ReadParagraph,
-        questions: Vec<RawQuestion>,
-        ids: &mut HashSet<String>,
+        questions: Vec<&'a RawValue>,
+        seen: &mut Seen<'a>,
     ) -> Result<(), DataError> {
         let starts: Vec<usize> = paragraph.context.char_indices().map(|(at, _)| at).collect();
-        for raw in questions {
-            let place = format!("{}, question `{}`", paragraph.place, raw.id);
-            let question = match ids.insert(raw.id.clone()) {
-                true => self.check(&paragraph.context, &starts, raw),
-                false => Err("another question has the same id".into()),
+        for (number, raw) in questions.into_iter().enumerate() {
+            let line = seen.lines.next(raw);
+            let (name, question) = match serde_json::from_str::<RawQuestion>(raw.get()) {
+                Ok(raw) if seen.ids.insert(raw.id.clone()) => {
+                    (format!("`{}`", raw.id), self.check(&paragraph.context, &starts, line, raw))
+                }
+                Ok(raw) => (format!("`{}`", raw.id), Err("another question has the same id".into())),
+                Err(e) => {
+                    let why = format!("it is no question of SQuAD's: {}", without_place(&e));
+                    ((number + 1).to_string(), Err(why))
+                }
             };
             match question {
                 Ok(question) => paragraph.questions.push(question),
-                Err(why) => self.refuse(&place, &why)?,
+                Err(why) => self.refuse(&format!("{}, question {name}", paragraph.place(line)), &why)?,
             }
         }
         Ok(())
     }
 
     /// A question, or why it cannot be used.
-    fn check(&mut self, context: &str, starts: &[usize], raw: RawQuestion) -> Result<ReadQuestion, String> {
+    fn check(
+        &mut self,
+        context: &str,
+        starts: &[usize],
+        line: u64,
+        raw: RawQuestion,
+    ) -> Result<ReadQuestion, String> {
         if raw.question.trim().is_empty() {
             return Err("its text is empty".into());
         }
@@ -146,7 +193,7 @@ impl FileReader<'_> {
             ));
         }
         self.moved += moved;
-        Ok(ReadQuestion { id: raw.id, text: raw.question, answers, impossible })
+        Ok(ReadQuestion { line, id: raw.id, text: raw.question, answers, impossible })
     }
 
     /// Counts what cannot be used, or fails.
@@ -221,8 +268,22 @@ mod tests {
     fn what_cannot_be_used_is_named_or_counted() {
         let far = format!("a{}b", " x".repeat(40));
         for (json, why) in [
-            (file("  ", &question("q", "a", 0)), "article 1 (`T`), paragraph 1: its context is empty"),
-            (file("a", &question("q7", "b", 0)), "question `q7`: no answer stands"),
+            (
+                file("  ", &question("q", "a", 0)),
+                "line 2, article 1 (`T`), paragraph 1: its context is empty",
+            ),
+            (
+                file("a", &question("q7", "b", 0)),
+                "line 2, article 1 (`T`), paragraph 1, question `q7`: no answer stands",
+            ),
+            (
+                file("a", &["\n".into(), question("q", "a", 0), ",\n{}".into()].concat()),
+                "line 4, article 1 (`T`), paragraph 1, question 2: it is no question of SQuAD's: missing field `id`",
+            ),
+            (
+                file("a", &question("q", "a", 0)).replace("\"qas\"", "\"q\""),
+                "line 2, article 1 (`T`), paragraph 1: it is no paragraph of SQuAD's: missing field `qas`",
+            ),
             (file("a", &question("q", "a", -1)), "no answer stands"),
             (file("a", &question("q", "", 0)), "no answer stands"),
             (file(&far, &question("q", "b", 0)), "no answer stands"),
