@@ -58,13 +58,18 @@ bool has_onednn_product(const at::Tensor &x) {
   return x.device().is_cpu() && x.scalar_type() == at::kFloat && at::globalContext().hasMKLDNN();
 }
 
+// For a weight with gaps between its rows oneDNN falls back on loops a thousand times slower.
+at::Tensor dense(const at::Tensor &weight) {
+  return weight.is_contiguous() || weight.t().is_contiguous() ? weight : weight.contiguous();
+}
+
 // x [.., in] times weight [out, in] transposed, plus bias [out].
 at::Tensor product(const at::Tensor &x, const at::Tensor &weight, const MaybeTensor &bias) {
   using Schema = at::Tensor(const at::Tensor &, const at::Tensor &, const MaybeTensor &, c10::string_view,
                             c10::List<std::optional<at::Scalar>>, std::optional<c10::string_view>);
   static const auto op =
       c10::Dispatcher::singleton().findSchemaOrThrow("mkldnn::_linear_pointwise", "").typed<Schema>();
-  return op.call(x, weight, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
+  return op.call(x, dense(weight), bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
 struct Linear final : torch::autograd::Function<Linear> {

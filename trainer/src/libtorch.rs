@@ -270,14 +270,15 @@ pub fn set_threads(threads: usize) {
 mod tests {
     use super::*;
 
-    /// Product and gradients of `f` for a loss that weighs every value differently.
+    /// Product and gradients of `f` for a loss that weighs every value differently; `weight` is what it sees of the second
+    /// input.
     fn product_and_gradients(
         inputs: &[Tensor],
+        weight: impl Fn(&Tensor) -> Tensor,
         f: impl Fn(&Tensor, &Tensor, Option<&Tensor>) -> Tensor,
     ) -> Vec<Tensor> {
         let leaves: Vec<Tensor> = inputs.iter().map(|t| t.detach().copy().set_requires_grad(true)).collect();
-        // A weight as XLNet stores it, `[in, out]`, is a view whose rows are not contiguous.
-        let y = f(&leaves[0], &leaves[1].tr(), leaves.get(2));
+        let y = f(&leaves[0], &weight(&leaves[1]), leaves.get(2));
         let scale = Tensor::linspace(0.1, 2.0, y.numel() as i64, (y.kind(), Device::Cpu)).view_as(&y);
         (&y * scale).sum(None::<Kind>).backward();
         std::iter::once(y.detach()).chain(leaves.iter().map(Tensor::grad)).collect()
@@ -285,20 +286,26 @@ mod tests {
 
     #[test]
     fn linear_is_the_product_of_libtorch_with_its_gradients() {
+        // A weight as XLNet stores it, `[in, out]`, and one that is a part of each row, as heads that read two states have it.
+        let transposed: fn(&Tensor) -> Tensor = Tensor::tr;
+        let part: fn(&Tensor) -> Tensor = |w| w.view([17, 48]).narrow(1, 24, 24);
         for (kind, limit) in [(Kind::Float, 1e-5), (Kind::Double, 0.0)] {
-            for biased in [false, true] {
-                let wave = |shape: &[i64], speed: f64| {
-                    let numel = shape.iter().product::<i64>();
-                    (Tensor::arange(numel, (kind, Device::Cpu)) * speed).sin().view(shape)
-                };
-                let mut inputs = vec![wave(&[3, 37, 24], 0.7), wave(&[24, 17], 1.3), wave(&[17], 0.9)];
-                inputs.truncate(if biased { 3 } else { 2 });
-                let ours = product_and_gradients(&inputs, linear);
-                let theirs = product_and_gradients(&inputs, |x, w, b| x.linear(w, b));
-                for (ours, theirs) in ours.iter().zip(&theirs) {
-                    assert_eq!((ours.size(), ours.kind()), (theirs.size(), kind));
-                    let error = (ours - theirs).abs().max() / theirs.abs().max();
-                    assert!(error.double_value(&[]) <= limit, "{kind:?}: {error}");
+            let wave = |shape: &[i64], speed: f64| {
+                let numel = shape.iter().product::<i64>();
+                (Tensor::arange(numel, (kind, Device::Cpu)) * speed).sin().view(shape)
+            };
+            let (x, bias) = (wave(&[3, 37, 24], 0.7), wave(&[17], 0.9));
+            for (stored, weight) in [([24, 17], transposed), ([34, 24], part)] {
+                for biased in [false, true] {
+                    let mut inputs = vec![x.copy(), wave(&stored, 1.3), bias.copy()];
+                    inputs.truncate(if biased { 3 } else { 2 });
+                    let ours = product_and_gradients(&inputs, weight, linear);
+                    let theirs = product_and_gradients(&inputs, weight, |x, w, b| x.linear(w, b));
+                    for (ours, theirs) in ours.iter().zip(&theirs) {
+                        assert_eq!((ours.size(), ours.kind()), (theirs.size(), kind));
+                        let error = (ours - theirs).abs().max() / theirs.abs().max();
+                        assert!(error.double_value(&[]) <= limit, "{kind:?}: {error}");
+                    }
                 }
             }
         }
