@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """A fine-tuning step of XLNet: Segue under mpirun next to Hugging Face's model under PyTorch DDP.
 
-    python3 tests/bench/task_vs_peer.py [--rounds 5] [--output FILE]
+    python3 tests/bench/task_vs_peer.py [--rounds 5] [--batch 16] [--output FILE]
 
 Both tell two classes apart in the same sizes on two ranks of one thread, clipping and update included, in turn: sequences of 128
-tokens, 16 a rank, none of them padded. The peer runs in this file: XLNetForSequenceClassification without memory, AdamW.
+tokens, 16 a rank (or --batch), none of them padded. The peer runs in this file: XLNetForSequenceClassification without memory, AdamW.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import time
 
 RANKS = 2
 STEPS, WARMUP = 8, 2
-SIZES = dict(layers=6, d_model=256, heads=4, d_inner=1024, vocab=32000, length=128, batch=16)
+SIZES = dict(layers=6, d_model=256, heads=4, d_inner=1024, vocab=32000, length=128, batch=int(os.environ.get("BATCH", 16)))
 
 
 def peer():
@@ -66,16 +66,18 @@ def main():
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--batch", type=int, default=SIZES["batch"], help="examples a rank")
     parser.add_argument("--output", help="JSON file for every figure")
     args = parser.parse_args()
+    SIZES["batch"] = args.batch
     print("# XLNet fine-tuning step, 2 ranks of 1 thread: " + " ".join(f"{k} {v}" for k, v in SIZES.items()) + " a rank")
     python = peer_python("base")
     options = [word for name, value in SIZES.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     ours = [*mpirun(RANKS), segue_binary(), "bench", "task", "--json", *options, "--steps", str(STEPS), "--warmup",
             str(WARMUP)]
     theirs = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), os.path.abspath(__file__)]
-    summary = in_turn(lambda: last_json(ours), lambda: last_json(theirs, OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore"),
-                      "examples_per_s", "examples/s", args.rounds)
+    settings = dict(OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", BATCH=str(args.batch))
+    summary = in_turn(lambda: last_json(ours), lambda: last_json(theirs, **settings), "examples_per_s", "examples/s", args.rounds)
     write(args.output, summary)
 
 
