@@ -106,7 +106,9 @@ fn x24_bad_questions_are_told_and_can_be_left_out() {
     let mut config = config("race", tiny.path());
     let error = TaskData::open(&config, &tokenizer, DEV).unwrap_err();
     assert!(
-        error.to_string().contains("dev/high/1.txt, line 1, question high/1-0: the passage: its text is empty"),
+        error
+            .to_string()
+            .contains("dev/high/1.txt, line 1, question high/1-0: the passage: its text is empty"),
         "{error}"
     );
     assert_eq!(error.exit_code(), 65);
