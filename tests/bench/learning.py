@@ -120,7 +120,7 @@ def pretrain(segue, work):
     call([*line, f"run.dir={first}", f"data.corpus={corpus}", f"data.valid={work / 'corpora/wikitext'}", *LEFT_TO_RIGHT,
           "optim.lr=1e-3", f"train.steps={STEPS * 3 // 2}", f"train.stop_at={STEPS}", "schedule.warmup=150"])
     call([*line, f"run.dir={encoder}", f"data.corpora={json.dumps([str(corpus)])}", f"train.init_from={first}",
-          "objective.next_sentence=1", "optim.lr=4e-4", f"train.steps={PERMUTED_STEPS}", "schedule.warmup=60"])
+          "objective.next_sentence=0.25", "optim.lr=4e-4", f"train.steps={PERMUTED_STEPS}", "schedule.warmup=60"])
 
 
 # ---- 3: tasks
