@@ -1,15 +1,18 @@
 // What tch does not bind: a hook that fires when a parameter's gradient is complete, the fused Adam
-// update, oneDNN's products, and functions that know their slope. Every function that can fail catches:
-// no exception may cross into Rust.
+// update, oneDNN's products, and functions whose gradient Rust computes. Every function that can fail
+// catches: no exception may cross into Rust.
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/CPUBlas.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -48,23 +51,19 @@ bool guarded(char *message, size_t capacity, F &&body) {
   return false;
 }
 
-using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using MaybeTensor = std::optional<at::Tensor>;
-
-// oneDNN's kernels are made for the processor at hand. MKL's, which libtorch takes otherwise, reach a
-// tenth to a quarter less on processors that are not its maker's.
-bool has_onednn_product(const at::Tensor &x) {
-  return x.device().is_cpu() && x.scalar_type() == at::kFloat && at::globalContext().hasMKLDNN();
-}
 
 // For a weight with gaps between its rows oneDNN falls back on loops a thousand times slower.
 at::Tensor dense(const at::Tensor &weight) {
   return weight.is_contiguous() || weight.t().is_contiguous() ? weight : weight.contiguous();
 }
 
-// x [.., in] times weight [out, in] transposed, plus bias [out].
+// x [.., in] times weight [out, in] transposed, plus bias [out]; f32 on the CPU. oneDNN's kernels are made
+// for the processor at hand. MKL's, which libtorch takes otherwise, reach a tenth to a quarter less on
+// processors that are not its maker's.
 at::Tensor product(const at::Tensor &x, const at::Tensor &weight, const MaybeTensor &bias) {
+  if (!at::globalContext().hasMKLDNN()) return at::linear(x, weight, bias);
   using Schema = at::Tensor(const at::Tensor &, const at::Tensor &, const MaybeTensor &, c10::string_view,
                             c10::List<std::optional<at::Scalar>>, std::optional<c10::string_view>);
   static const auto op =
@@ -72,37 +71,40 @@ at::Tensor product(const at::Tensor &x, const at::Tensor &weight, const MaybeTen
   return op.call(x, dense(weight), bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
-struct Linear final : torch::autograd::Function<Linear> {
-  static at::Tensor forward(AutogradContext *context, const at::Tensor &x, const at::Tensor &weight,
-                            const MaybeTensor &bias) {
-    context->save_for_backward({x, weight});
-    context->saved_data["biased"] = bias.has_value();
-    return product(x, weight, bias);
+// Computes the gradients of `count` inputs from that of the output, each an owned tensor or null for
+// none. False, with a message, where it could not.
+using Backward = bool (*)(void *state, at::Tensor *grad, at::Tensor **grads, size_t count, char *message,
+                          size_t capacity);
+using Release = void (*)(void *state);
+
+struct FromRust final : torch::autograd::Node {
+  Backward backward;
+  Release release;
+  void *state;
+  size_t inputs;
+
+  FromRust(Backward backward, Release release, void *state, size_t inputs)
+      : backward(backward), release(release), state(state), inputs(inputs) {}
+
+  ~FromRust() override { release_variables(); }
+
+  variable_list apply(variable_list &&grads) override {
+    TORCH_CHECK(state, "a function of Rust is differentiated once");
+    variable_list result(inputs);
+    if (!grads[0].defined()) return result;
+    c10::NoGradGuard no_grad;
+    std::vector<at::Tensor *> owned(inputs, nullptr);
+    char message[1024] = "";
+    const bool done = backward(state, &grads[0], owned.data(), inputs, message, sizeof message);
+    for (size_t i = 0; i < inputs; ++i) {
+      if (owned[i]) result[i] = *std::unique_ptr<at::Tensor>(owned[i]);
+    }
+    TORCH_CHECK(done, message);
+    return result;
   }
 
-  static variable_list backward(AutogradContext *context, variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    const auto &x = saved[0], &weight = saved[1];
-    const auto grad = grads[0].contiguous();
-    const auto rows = grad.reshape({-1, grad.size(-1)});
-    at::Tensor for_x, for_weight, for_bias;
-    if (context->needs_input_grad(0)) for_x = product(grad, weight.t(), std::nullopt);
-    if (context->needs_input_grad(1)) for_weight = rows.t().mm(x.reshape({-1, x.size(-1)}));
-    // A bias that is not there has no place among the inputs.
-    if (context->saved_data["biased"].toBool() && context->needs_input_grad(2)) for_bias = rows.sum(0);
-    return {for_x, for_weight, for_bias};
-  }
-};
-
-struct WithSlope final : torch::autograd::Function<WithSlope> {
-  static at::Tensor forward(AutogradContext *context, const at::Tensor &, const at::Tensor &y,
-                            const at::Tensor &slope) {
-    context->save_for_backward({slope});
-    return y.alias();
-  }
-
-  static variable_list backward(AutogradContext *context, variable_list grads) {
-    return {grads[0] * context->get_saved_variables()[0], at::Tensor(), at::Tensor()};
+  void release_variables() override {
+    if (state) release(std::exchange(state, nullptr));
   }
 };
 
@@ -110,22 +112,37 @@ struct WithSlope final : torch::autograd::Function<WithSlope> {
 
 extern "C" {
 
-// x [.., in] times weight [out, in] transposed, plus bias [out] where it is not null. The caller owns
-// what is written to *y.
+// x [.., in] times weight [out, in] transposed, plus bias [out] where it is not null, without a graph; f32
+// on the CPU. The caller owns what is written to *y.
 bool segue_linear(at::Tensor *x, at::Tensor *weight, at::Tensor *bias, at::Tensor **y, char *message,
                   size_t capacity) {
   return guarded(message, capacity, [&] {
-    const MaybeTensor maybe_bias = bias ? MaybeTensor(*bias) : std::nullopt;
-    *y = new at::Tensor(has_onednn_product(*x) ? Linear::apply(*x, *weight, maybe_bias)
-                                               : at::linear(*x, *weight, maybe_bias));
+    c10::NoGradGuard no_grad;
+    *y = new at::Tensor(product(*x, *weight, bias ? MaybeTensor(*bias) : std::nullopt));
   });
 }
 
-// y as a function of x whose derivative at each place is slope; all of one shape. The caller owns what
-// is written to *result.
-bool segue_with_slope(at::Tensor *x, at::Tensor *y, at::Tensor *slope, at::Tensor **result, char *message,
-                      size_t capacity) {
-  return guarded(message, capacity, [&] { *result = new at::Tensor(WithSlope::apply(*x, *y, *slope)); });
+// Makes y, which has no history, a function of the inputs: backward(state, ..) computes their gradients.
+// release(state) is called once, when no gradient can be asked for any more.
+bool segue_function(at::Tensor *y, at::Tensor *const *inputs, size_t count, Backward backward,
+                    Release release, void *state, char *message, size_t capacity) {
+  // Takes the state over, whatever happens.
+  auto node = std::shared_ptr<FromRust>(new FromRust(backward, release, state, count), torch::autograd::deleteNode);
+  return guarded(message, capacity, [&] {
+    const auto tensors = gather(inputs, count);
+    if (!torch::autograd::compute_requires_grad(tensors)) return;
+    node->set_next_edges(torch::autograd::collect_next_edges(tensors));
+    torch::autograd::set_history(*y, node);
+  });
+}
+
+// c [m, n] (+)= a [m, k] times b [k, n]; rows lie `stride` values apart. One thread.
+bool segue_product(size_t m, size_t n, size_t k, const float *a, size_t a_stride, const float *b,
+                   size_t b_stride, float *c, size_t c_stride, bool add, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    constexpr bool interleaved = false;
+    at::native::cpublas::brgemm(m, n, k, a_stride, b_stride, c_stride, add, a, b, c, interleaved);
+  });
 }
 
 // Calls callback(context, parameter) each time backward has finished accumulating into the leaf's .grad.

@@ -17,7 +17,9 @@ pub mod optim;
 mod parameters;
 pub mod parity;
 pub mod report;
+mod simd;
 pub mod tasks;
+mod threads;
 
 pub use error::TrainError;
 pub use parameters::{Init, ParameterSpec, Parameters};

@@ -4,7 +4,9 @@ use std::cell::Cell;
 
 use tch::Tensor;
 
-use crate::libtorch::as_f32_mut;
+use crate::libtorch::Shared;
+use crate::simd::vectorised;
+use crate::threads;
 
 /// Dropout of one forward pass. Each place that drops something draws from a stream of its own, numbered in
 /// the order of the pass.
@@ -31,7 +33,11 @@ impl Noise {
     /// the CPU.
     fn mask(&self, shape: &[i64], x: &Tensor, rate: f64) -> Tensor {
         let mut mask = Tensor::empty(shape, (x.kind(), x.device()));
-        fill(as_f32_mut(&mut mask), self.drops(rate));
+        let (drops, values) = (self.drops(rate), Shared::of(&mut mask));
+        threads::for_each_part(mask.numel(), threads::PART, |part| {
+            // SAFETY: nobody else has this part.
+            fill(unsafe { values.slice(part.clone()) }, drops.from(part.start));
+        });
         mask
     }
 }
@@ -62,6 +68,8 @@ pub fn locked_dropout(x: Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
 #[derive(Debug, Clone, Copy)]
 pub struct Drops {
     keys: [u32; 2],
+    /// Where values are counted from.
+    first: u32,
     /// A hash below it drops; 2^32 values divide finely enough for any rate.
     threshold: u32,
     kept: f32,
@@ -69,41 +77,37 @@ pub struct Drops {
 
 impl Drops {
     /// What drops nothing.
-    pub const NONE: Self = Self { keys: [0; 2], threshold: 0, kept: 1.0 };
+    pub const NONE: Self = Self { keys: [0; 2], first: 0, threshold: 0, kept: 1.0 };
 
     fn new(seed: u64, place: u32, rate: f64) -> Self {
         Self {
             keys: [mix(seed as u32 ^ mix(place)), mix((seed >> 32) as u32 ^ mix(!place))],
+            first: 0,
             threshold: (rate * (1u64 << 32) as f64) as u32,
             kept: (1.0 / (1.0 - rate)) as f32,
         }
+    }
+
+    /// The same for the values from number `first` on.
+    pub fn from(self, first: usize) -> Self {
+        Self { first: self.first.wrapping_add(first as u32), ..self }
+    }
+
+    /// What kept values are multiplied by.
+    pub fn kept(&self) -> f32 {
+        self.kept
     }
 
     /// What value `i` is multiplied by: 0 with probability `rate`, else `1 / (1 - rate)`, by a hash of
     /// (seed, place, i).
     #[inline(always)]
     pub fn factor(&self, i: usize) -> f32 {
-        let hash = mix(mix(i as u32 ^ self.keys[0]) ^ self.keys[1]);
+        let hash = mix(mix(self.first.wrapping_add(i as u32) ^ self.keys[0]) ^ self.keys[1]);
         if hash < self.threshold { 0.0 } else { self.kept }
     }
 }
 
-fn fill(mask: &mut [f32], drops: Drops) {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has AVX2, which is all the function asks for.
-        unsafe { fill_avx2(mask, drops) };
-        return;
-    }
-    fill_plain(mask, drops);
-}
-
-/// The same loop, compiled for eight values at a time; integer arithmetic gives the same bits.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
-unsafe fn fill_avx2(mask: &mut [f32], drops: Drops) {
-    fill_plain(mask, drops);
-}
+vectorised! { fn fill(mask: &mut [f32], drops: Drops) = fill_plain; }
 
 #[inline(always)]
 fn fill_plain(mask: &mut [f32], drops: Drops) {

@@ -1,13 +1,15 @@
 //! Activations of the position-wise feed-forward, with the dropout that follows: one pass over the values, which
 //! leaves the slope for the way back.
 
-use std::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
+use std::f32::consts::FRAC_1_SQRT_2;
 
 use segue_configs::Activation;
 use tch::Tensor;
 
-use crate::libtorch::{as_f32, as_f32_mut, is_f32_slice, with_slope};
+use crate::libtorch::{Shared, as_f32, function, is_f32_slice};
 use crate::noise::{Drops, Noise, dropout};
+use crate::simd::{exp, vectorised};
+use crate::threads;
 
 /// `activation` of each value of `x`, with dropout at `rate` where there is noise.
 pub fn activate(x: &Tensor, activation: Activation, rate: f64, noise: Option<&Noise>) -> Tensor {
@@ -16,15 +18,18 @@ pub fn activate(x: &Tensor, activation: Activation, rate: f64, noise: Option<&No
     }
     let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
     let (mut y, mut slope) = (x.detach().empty_like(), x.detach().empty_like());
-    {
-        let (x, y, slope) = (as_f32(x), as_f32_mut(&mut y), as_f32_mut(&mut slope));
+    let (values, to_y, to_slope) = (as_f32(x), Shared::of(&mut y), Shared::of(&mut slope));
+    threads::for_each_part(values.len(), threads::PART, |part| {
+        // SAFETY: nobody else has this part.
+        let (y, slope) = unsafe { (to_y.slice(part.clone()), to_slope.slice(part.clone())) };
+        let (x, drops) = (&values[part.clone()], drops.from(part.start));
         match activation {
             Activation::Relu => fill(x, y, slope, drops, relu),
             Activation::Gelu => fill(x, y, slope, drops, gelu),
             Activation::GeluNew => fill(x, y, slope, drops, gelu_new),
         }
-    }
-    with_slope(x, &y, &slope)
+    });
+    function(&[x], y, move |grad| vec![Some(grad * slope)])
 }
 
 fn plain(x: &Tensor, activation: Activation) -> Tensor {
@@ -35,29 +40,9 @@ fn plain(x: &Tensor, activation: Activation) -> Tensor {
     }
 }
 
-/// Writes `y = f(x)` and `slope = f'(x)`, both times what dropout multiplies by. `f` gives both.
-fn fill(x: &[f32], y: &mut [f32], slope: &mut [f32], drops: Drops, f: impl Fn(f32) -> (f32, f32)) {
-    #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-        // SAFETY: the processor has AVX2 and FMA, which is all the function asks for.
-        unsafe { fill_avx2(x, y, slope, drops, f) };
-        return;
-    }
-    fill_plain(x, y, slope, drops, f);
-}
-
-/// The same loop, compiled for eight values at a time. It rounds as the plain one does: a fused product and sum is one
-/// rounding on every processor.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn fill_avx2(
-    x: &[f32],
-    y: &mut [f32],
-    slope: &mut [f32],
-    drops: Drops,
-    f: impl Fn(f32) -> (f32, f32),
-) {
-    fill_plain(x, y, slope, drops, f);
+vectorised! {
+    /// Writes `y = f(x)` and `slope = f'(x)`, both times what dropout multiplies by. `f` gives both.
+    fn fill(x: &[f32], y: &mut [f32], slope: &mut [f32], drops: Drops, f: impl Fn(f32) -> (f32, f32)) = fill_plain;
 }
 
 #[inline(always)]
@@ -103,32 +88,6 @@ fn gelu_new(x: f32) -> (f32, f32) {
     let sigmoid = 1.0 / (1.0 + exp(-twice_z));
     let slope_of_twice_z = TWICE_ROOT_OF_2_OVER_PI * square.mul_add(3.0 * CUBIC, 1.0);
     (x * sigmoid, (x * sigmoid * (1.0 - sigmoid)).mul_add(slope_of_twice_z, sigmoid))
-}
-
-/// eˣ to two units in the last place; beyond ±87, where f32 ends, the value there.
-#[inline(always)]
-fn exp(x: f32) -> f32 {
-    const END: f32 = 87.0;
-    /// Adding it rounds to an integer, which then stands in the low bits.
-    const ROUND: f32 = 12_582_912.0;
-    /// ln 2 in two parts, the first of few bits.
-    const LN_2_HIGH: f32 = 0.693_359_4;
-    const LN_2_LOW: f32 = (LN_2 as f64 - LN_2_HIGH as f64) as f32;
-    let x = x.clamp(-END, END);
-    let shifted = x.mul_add(LOG2_E, ROUND);
-    let whole = shifted - ROUND;
-    let rest = (-whole).mul_add(LN_2_LOW, (-whole).mul_add(LN_2_HIGH, x));
-    // Taylor's series; what is left is at most ln 2 / 2.
-    let series = (1.0f32 / 5040.0)
-        .mul_add(rest, 1.0 / 720.0)
-        .mul_add(rest, 1.0 / 120.0)
-        .mul_add(rest, 1.0 / 24.0)
-        .mul_add(rest, 1.0 / 6.0)
-        .mul_add(rest, 0.5)
-        .mul_add(rest, 1.0)
-        .mul_add(rest, 1.0);
-    let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
-    series * power
 }
 
 #[cfg(test)]

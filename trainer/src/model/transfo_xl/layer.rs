@@ -86,20 +86,25 @@ impl Layer {
             None => (hidden.shallow_clone(), mem.shallow_clone()),
         };
         let drop = |x: Tensor| drop_states(&self.config, x, noise);
-        let attended = drop(self.attend(&hidden, &mem, positions, mask, noise));
-        let hidden = self.normed(&self.attention_norm, &(hidden + attended));
+        let attended = self.attend(&hidden, &mem, positions, mask, noise);
+        let hidden = self.normed_sum(&self.attention_norm, &attended, &hidden, noise);
         let fed = if self.config.pre_lnorm {
             self.feed_forward_norm.forward(&hidden)
         } else {
             hidden.shallow_clone()
         };
         let inner = drop(linear(&fed, &self.inner.0, Some(&self.inner.1)).relu());
-        let fed = drop(linear(&inner, &self.outer.0, Some(&self.outer.1)));
-        self.normed(&self.feed_forward_norm, &(hidden + fed))
+        let fed = linear(&inner, &self.outer.0, Some(&self.outer.1));
+        self.normed_sum(&self.feed_forward_norm, &fed, &hidden, noise)
     }
 
-    fn normed(&self, norm: &Norm, residual: &Tensor) -> Tensor {
-        if self.config.pre_lnorm { residual.shallow_clone() } else { norm.forward(residual) }
+    /// `x` with dropout, added to the residual stream; normed there where norms come last.
+    fn normed_sum(&self, norm: &Norm, x: &Tensor, residual: &Tensor, noise: Option<&Noise>) -> Tensor {
+        match (self.config.pre_lnorm, self.config.variational) {
+            (true, _) => residual + drop_states(&self.config, x.shallow_clone(), noise),
+            (false, true) => norm.forward(&(residual + drop_states(&self.config, x.shallow_clone(), noise))),
+            (false, false) => norm.of_sum(x, residual, self.config.dropout, noise),
+        }
     }
 
     /// Attention of the segment over memory and itself, `[batch, query, d_model]`.

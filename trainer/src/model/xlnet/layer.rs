@@ -1,13 +1,16 @@
 //! One layer of XLNet: two-stream relative attention, then the position-wise feed-forward, each with residual
 //! and norm (thesis 2.2.2; spec 2.2).
 
+use std::cell::LazyCell;
+
 use segue_configs::{Activation, XlnetConfig};
 use tch::{Kind, Tensor};
 
 use super::BIASES;
-use super::plan::{Group, Mask, Plan, even_columns};
+use super::plan::{Group, Plan, Targets, even_columns};
 use crate::libtorch::linear;
 use crate::model::activation::activate;
+use crate::model::attention::fused;
 use crate::model::norm::{NORM_MEAN, Norm};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
@@ -15,6 +18,9 @@ use crate::parameters::{Init, ParameterSpec, Parameters};
 /// Rows whose scores by distance are one product: each reckons the distances of all of them, of which it needs those to
 /// its own keys. Fewer waste less, more are better products.
 const WINDOW_ROWS: i64 = 64;
+
+/// Queries are few where there are at most this share of a head's width: keys and values are then not projected for them alone.
+const FEW: i64 = 4;
 
 /// States of one layer.
 pub struct Streams {
@@ -119,18 +125,30 @@ impl Layer {
         noise: Option<&Noise>,
     ) -> Streams {
         let Streams { content: h, predictions: g } = streams;
-        let keys = Tensor::cat(&[mem, &h], 1); // [batch, key, d_model]
-        let (k, v) = (self.project(&keys, &self.k), self.project(&keys, &self.v));
+        let keys = if mem.size()[1] == 0 { h.shallow_clone() } else { Tensor::cat(&[mem, &h], 1) };
+        let projected = LazyCell::new(|| (self.project(&keys, &self.k), self.project(&keys, &self.v)));
         let (mut for_h, mut for_g) = (Vec::new(), Vec::new());
         for group in &plan.groups {
-            let attention = Attention::new(self, group, &k, &v);
+            let own = |x: &Tensor| x.narrow(0, group.start, group.lanes);
+            let r = self.distances(group);
+            let own_projected = LazyCell::new(|| (own(&projected.0), own(&projected.1)));
+            let attention =
+                LazyCell::new(|| Attention::new(self, group, &own_projected.0, &own_projected.1, &r));
             if content {
-                let q = self.project(&h.narrow(0, group.start, group.lanes), &self.q);
-                for_h.push(attention.content(&q, noise));
+                let q = self.project(&own(&h), &self.q);
+                let read = match fused::suits(&q) {
+                    true => self.read_tiles(group, &q, &own_projected.0, &own_projected.1, &r, noise),
+                    false => attention.content(&q, noise),
+                };
+                for_h.push(seen(read, group.seeing.as_ref()));
             }
-            if let Some(g) = &g {
-                let q = self.project(&g.narrow(0, group.start, group.lanes), &self.q);
-                for_g.push(attention.predictions(&q, noise));
+            if let (Some(g), Some(targets)) = (&g, &group.targets) {
+                let q = self.project(&own(g), &self.q);
+                let read = match content || q.size()[1] > self.width / FEW {
+                    true => attention.predictions(&q, targets, noise),
+                    false => self.read_few(group, targets, &q, &own(&keys), &r, noise),
+                };
+                for_g.push(seen(read, targets.mask.as_ref().and_then(|mask| mask.seeing.as_ref())));
             }
         }
         let content = if content { self.finish(&h, &for_h, noise) } else { h };
@@ -144,17 +162,96 @@ impl Layer {
         linear(x, &weight, None).view([size[0], size[1], self.heads, self.width])
     }
 
+    /// W_r R of a group's distances, `[distance, heads, width]`.
+    fn distances(&self, group: &Group) -> Tensor {
+        let r = self.r.view([self.d_model, self.heads * self.width]);
+        group.positions.mm(&r).view([-1, self.heads, self.width])
+    }
+
+    /// What the content stream of a group reads, `[lanes, segment, heads * width]`, of `[lanes, .., heads, width]`.
+    fn read_tiles(
+        &self,
+        group: &Group,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        r: &Tensor,
+        noise: Option<&Noise>,
+    ) -> Tensor {
+        let [u, by_position, by_segment] = &self.biases;
+        let other = self.seg_embed.get(1) - self.seg_embed.get(0);
+        let (segment, keys) = (q.size()[1], k.size()[1]);
+        let of_queries = group.segments.as_ref().map(|codes| codes.ids.narrow(1, keys - segment, segment));
+        let segments = group.segments.as_ref().zip(of_queries.as_ref());
+        let attention = fused::Attention {
+            q,
+            k,
+            v,
+            r,
+            biases: [u, by_position],
+            segments: segments.map(|(codes, of_queries)| fused::Segments {
+                vectors: [by_segment, &other],
+                of_queries,
+                of_keys: &codes.ids,
+            }),
+            blocks: &group.blocks,
+            scale: scale(self),
+        };
+        fused::attend(&attention, self.dropatt, noise)
+    }
+
+    /// What few queries read, `[lanes, targets, heads * width]`, of `keys` `[lanes, key, d_model]` that have not been
+    /// projected: q·(W_k h) is (q W_k)·h, and Σ a (W_v h) is W_v Σ a h.
+    fn read_few(
+        &self,
+        group: &Group,
+        targets: &Targets,
+        q: &Tensor,
+        keys: &Tensor,
+        r: &Tensor,
+        noise: Option<&Noise>,
+    ) -> Tensor {
+        let (lanes, rows, heads, width) = (group.lanes, q.size()[1], self.heads, self.width);
+        let [u, v, b] = &self.biases;
+        // Heads first where weights differ by head, lanes first where keys differ by lane.
+        let by_head = |x: Tensor| x.permute([2, 0, 1, 3]).reshape([heads, lanes * rows, -1]);
+        let by_lane = |x: Tensor| {
+            x.view([heads, lanes, rows, -1]).permute([1, 0, 2, 3]).reshape([lanes, heads * rows, -1])
+        };
+        let w = |weight: &Tensor| weight.view([self.d_model, heads, width]).permute([1, 0, 2]);
+        let by_content = by_lane(by_head(q + u).bmm(&w(&self.k).transpose(1, 2))).bmm(&keys.transpose(1, 2));
+        let by_distance = by_head(q + v).bmm(&r.permute([1, 2, 0])).view([heads, lanes, rows, -1]);
+        let distances = targets.distances.unsqueeze(0).expand([heads, -1, -1, -1], false);
+        let mut scores = by_content + by_lane(by_distance.gather(3, &distances, false));
+        if let Some(codes) = &group.segments
+            && let Some(of_targets) = &codes.targets
+        {
+            let s = (self.seg_embed.get(1) - self.seg_embed.get(0)).view([heads, width]);
+            let other = ((q + b) * s).sum_dim_intlist(3, false, None::<Kind>); // [lanes, targets, heads]
+            let differs = of_targets.matmul(&codes.keys.transpose(1, 2)); // [lanes, targets, key]
+            let other = other.permute([0, 2, 1]).unsqueeze(3) * differs.unsqueeze(1);
+            scores += other.reshape(scores.size());
+        }
+        let scores = scores * scale(self);
+        if let Some(mask) = &targets.mask {
+            let _ = scores.view([lanes, heads, rows, -1]).g_add_(&mask.added.unsqueeze(1));
+        }
+        let weights = dropout(scores.softmax(-1, None::<Kind>), self.dropatt, noise);
+        let read = weights.bmm(keys).view([lanes, heads, rows, -1]).permute([1, 0, 2, 3]);
+        let read = read.reshape([heads, lanes * rows, -1]).bmm(&w(&self.v));
+        read.view([heads, lanes, rows, width]).permute([1, 2, 0, 3]).reshape([lanes, rows, heads * width])
+    }
+
     /// Output projection, residual, norm, feed-forward. `read`: what attention has read, by group,
     /// `[lanes, length, heads * width]` each.
     fn finish(&self, stream: &Tensor, read: &[Tensor], noise: Option<&Noise>) -> Tensor {
-        let drop = |x: Tensor| dropout(x, self.dropout, noise);
         let o = self.o.view([self.d_model, self.heads * self.width]);
-        let attended = drop(linear(&Tensor::cat(read, 0), &o, None));
-        let hidden = self.attention_norm.forward(&(attended + stream));
+        let attended = linear(&Tensor::cat(read, 0), &o, None);
+        let hidden = self.attention_norm.of_sum(&attended, stream, self.dropout, noise);
         let inner = linear(&hidden, &self.inner.0, Some(&self.inner.1));
         let inner = activate(&inner, self.activation, self.dropout, noise);
-        let fed = drop(linear(&inner, &self.outer.0, Some(&self.outer.1)));
-        self.feed_forward_norm.forward(&(fed + hidden))
+        let fed = linear(&inner, &self.outer.0, Some(&self.outer.1));
+        self.feed_forward_norm.of_sum(&fed, &hidden, self.dropout, noise)
     }
 }
 
@@ -178,21 +275,19 @@ struct Attention<'a> {
 }
 
 impl<'a> Attention<'a> {
-    /// `k` and `v`: `[batch, key, heads, width]`.
-    fn new(layer: &'a Layer, group: &'a Group, k: &Tensor, v: &Tensor) -> Self {
+    /// `k` and `v`: `[lanes, key, heads, width]`; `r`: `[distance, heads, width]`.
+    fn new(layer: &'a Layer, group: &'a Group, k: &Tensor, v: &Tensor, r: &Tensor) -> Self {
         let (heads, width, lanes) = (layer.heads, layer.width, group.lanes);
         let keys = k.size()[1];
-        let own = |x: &Tensor| x.narrow(0, group.start, lanes).permute([2, 0, 1, 3]); // [heads, lanes, key, width]
-        let mut k = own(k);
+        let by_head = |x: &Tensor| x.permute([2, 0, 1, 3]); // [heads, lanes, key, width]
+        let mut k = by_head(k);
         if let Some(codes) = &group.segments {
             k = Tensor::cat(&[k, codes.keys.unsqueeze(0).expand([heads, -1, -1, -1], false)], 3);
         }
-        let r = layer.r.view([layer.d_model, heads * width]);
-        let r = (group.positions.mm(&r) * scale(layer)).view([-1, heads, width]).permute([1, 2, 0]);
         Self {
             k: k.reshape([heads * lanes, keys, -1]).transpose(1, 2),
-            v: own(v).reshape([heads * lanes, keys, width]),
-            r: r.contiguous(),
+            v: by_head(v).reshape([heads * lanes, keys, width]),
+            r: (r * scale(layer)).permute([1, 2, 0]).contiguous(),
             s: (layer.seg_embed.get(1) - layer.seg_embed.get(0)).view([heads, 1, width, 1]),
             layer,
             group,
@@ -263,9 +358,8 @@ impl<'a> Attention<'a> {
     }
 
     /// What the query stream reads, `[lanes, targets, heads * width]`; `q`: `[lanes, targets, heads, width]`.
-    fn predictions(&self, q: &Tensor, noise: Option<&Noise>) -> Tensor {
+    fn predictions(&self, q: &Tensor, targets: &Targets, noise: Option<&Noise>) -> Tensor {
         let (heads, lanes, rows) = (self.layer.heads, self.group.lanes, q.size()[1]);
-        let Some(targets) = &self.group.targets else { unreachable!("predictions have targets") };
         let codes = self.group.segments.as_ref().and_then(|codes| codes.targets.as_ref());
         let q = self.queries(q);
         let by_distance = self.by_head(&self.biased(&q, &self.layer.biases[1])).bmm(&self.r);
@@ -274,22 +368,19 @@ impl<'a> Attention<'a> {
         let aligned = by_distance.gather(3, &distances, false).view([heads * lanes, rows, self.keys]);
         let q = self.by_lane(&self.content_queries(&q, codes));
         let scores = aligned.baddbmm(&q, &self.k, 1.0, scale(self.layer));
-        self.to_rows(&self.read(scores, targets.mask.as_ref(), self.keys, noise))
+        let mask = targets.mask.as_ref().map(|mask| &mask.added);
+        self.to_rows(&self.read(scores, mask, self.keys, noise))
     }
 
     /// Masks, normalises, drops, and reads values: `[heads, lanes, query, width]` of scores
-    /// `[heads * lanes, query, keys]`. Rows with nothing to see read zero (spec 2.4, edge case).
-    fn read(&self, scores: Tensor, mask: Option<&Mask>, keys: i64, noise: Option<&Noise>) -> Tensor {
+    /// `[heads * lanes, query, keys]`.
+    fn read(&self, scores: Tensor, mask: Option<&Tensor>, keys: i64, noise: Option<&Noise>) -> Tensor {
         let (heads, lanes, rows) = (self.layer.heads, self.group.lanes, scores.size()[1]);
         if let Some(mask) = mask {
-            let _ = scores.view([heads, lanes, rows, keys]).g_add_(&mask.added);
+            let _ = scores.view([heads, lanes, rows, keys]).g_add_(mask);
         }
         let weights = dropout(scores.softmax(-1, None::<Kind>), self.layer.dropatt, noise);
-        let read = weights.bmm(&self.v.narrow(1, 0, keys)).view([heads, lanes, rows, -1]);
-        match mask.and_then(|mask| mask.seeing.as_ref()) {
-            Some(seeing) => read * seeing,
-            None => read,
-        }
+        weights.bmm(&self.v.narrow(1, 0, keys)).view([heads, lanes, rows, -1])
     }
 
     /// `[heads, lanes * length, width]`: one product serves the position term of all lanes of a head.
@@ -307,6 +398,14 @@ impl<'a> Attention<'a> {
     fn to_rows(&self, read: &Tensor) -> Tensor {
         let size = read.size();
         read.permute([1, 2, 0, 3]).reshape([size[1], size[2], size[0] * size[3]])
+    }
+}
+
+/// What was read, `[lanes, query, heads * width]`, with zeros in rows that had nothing to see (spec 2.4, edge case).
+fn seen(read: Tensor, seeing: Option<&Tensor>) -> Tensor {
+    match seeing {
+        Some(seeing) => read * seeing,
+        None => read,
     }
 }
 

@@ -7,6 +7,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::{Sequence, Visibility};
+use crate::model::attention::fused::Block;
 use crate::model::attention::{Context, attention_mask, sinusoids_between};
 use crate::model::memory::{Memory, NO_DOCUMENT};
 
@@ -30,18 +31,6 @@ pub struct Mask {
     pub seeing: Option<Tensor>,
 }
 
-/// Consecutive queries of the content stream.
-pub struct Block {
-    /// First row.
-    pub start: i64,
-    /// Rows.
-    pub rows: i64,
-    /// Leading keys, memory included, that any of its rows may see.
-    pub keys: i64,
-    /// Which of them each row sees; `None` for all.
-    pub mask: Option<Mask>,
-}
-
 /// Codes of segments that turn "same or other" into a product: a key's code has a 1 at its segment, a query's at
 /// all segments but its own.
 pub struct SegmentCodes {
@@ -51,6 +40,8 @@ pub struct SegmentCodes {
     pub queries: Tensor,
     /// `[lanes, targets, segments]`, where there are targets.
     pub targets: Option<Tensor>,
+    /// The segment of each key as a number, `[lanes, key]`.
+    pub ids: Tensor,
 }
 
 /// Rows of the query stream.
@@ -70,8 +61,10 @@ pub struct Group {
     /// Sinusoids of the distances `key - 1, .., -(segment - 1)` and some beyond, negated for text read backwards, so that
     /// distances have the sign they have in the text: `[distance, d_model]`. Windows of [`even_columns`] find room.
     pub positions: Tensor,
-    /// The content stream's rows.
+    /// The content stream's rows; keys include the memory.
     pub blocks: Vec<Block>,
+    /// `[lanes, segment, 1]`: 0 for rows that may see nothing, else 1; `None` where there are no such rows.
+    pub seeing: Option<Tensor>,
     /// The query stream's rows.
     pub targets: Option<Targets>,
     /// Codes of segments, where segments count.
@@ -134,12 +127,13 @@ impl Scene<'_> {
             // Of the distances 1 - key, .., -least.
             true => sinusoids_between(-least, 1 - key, clamp, d_model, self.kind).flip([0]),
         };
-        let hidden = self.hidden(start, lanes);
+        let mask = self.hidden(start, lanes).map(|hidden| self.mask(&hidden));
         Group {
             start,
             lanes,
             positions: drop(positions),
-            blocks: self.blocks(hidden.as_ref()),
+            blocks: self.blocks(mask.as_ref()),
+            seeing: mask.and_then(|mask| mask.seeing),
             targets: self.targets(start, lanes),
             segments: self.segments(start, lanes),
         }
@@ -223,7 +217,7 @@ impl Scene<'_> {
         })
     }
 
-    fn blocks(&self, hidden: Option<&Tensor>) -> Vec<Block> {
+    fn blocks(&self, mask: Option<&Mask>) -> Vec<Block> {
         let (segment, mem) = (self.segment(), self.memory.len());
         let halves_at = match self.sequence.visibility {
             Visibility::Ranks { halves_at, .. } if halves_at > 0 => halves_at,
@@ -235,7 +229,8 @@ impl Scene<'_> {
             let mut start = first;
             while start < end {
                 let rows = BLOCK_ROWS.min(end - start);
-                let mask = hidden.map(|hidden| self.mask(&hidden.narrow(1, start, rows).narrow(2, 0, keys)));
+                let own = |mask: &Mask| mask.added.narrow(1, start, rows).narrow(2, 0, keys).contiguous();
+                let mask = mask.map(own);
                 blocks.push(Block { start, rows, keys, mask });
                 start += rows;
             }
@@ -270,12 +265,13 @@ impl Scene<'_> {
         let numbers = Tensor::arange(count, (Kind::Int64, Device::Cpu));
         let before = Tensor::zeros([lanes, self.memory.len()], (Kind::Int64, Device::Cpu));
         let all = Tensor::cat(&[before, own.shallow_clone()], 1);
+        let ids = all.to_kind(self.kind);
         let is = |ids: &Tensor| ids.unsqueeze(2).eq_tensor(&numbers).to_kind(self.kind);
         let queries: Tensor = 1.0 - is(&own);
         let targets = self.sequence.targets.map(|at| {
             let index = at.narrow(0, start, lanes).unsqueeze(2).expand([-1, -1, count], false);
             queries.gather(1, &index, false)
         });
-        Some(SegmentCodes { keys: is(&all), queries, targets })
+        Some(SegmentCodes { keys: is(&all), queries, targets, ids })
     }
 }

@@ -1,13 +1,18 @@
 //! The one place that speaks to libtorch past what `tch` binds: gradient hooks, the fused Adam update,
-//! oneDNN's products, functions that know their slope, thread counts, and tensor storage as slices.
+//! oneDNN's products, functions with gradients of our own, thread counts, and tensor storage as slices.
+
+mod function;
+mod product;
 
 use std::ffi::{CStr, c_char, c_void};
-use std::ptr;
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 
-use crate::TrainError;
+use crate::{TrainError, threads};
+
+pub use function::function;
+pub use product::{Rows, Shared, linear, small_product};
 
 const MESSAGE_BYTES: usize = 1024;
 
@@ -47,22 +52,6 @@ unsafe extern "C" {
         message: *mut c_char,
         capacity: usize,
     ) -> bool;
-    fn segue_linear(
-        x: *mut CppTensor,
-        weight: *mut CppTensor,
-        bias: *mut CppTensor,
-        y: *mut *mut CppTensor,
-        message: *mut c_char,
-        capacity: usize,
-    ) -> bool;
-    fn segue_with_slope(
-        x: *mut CppTensor,
-        y: *mut CppTensor,
-        slope: *mut CppTensor,
-        result: *mut *mut CppTensor,
-        message: *mut c_char,
-        capacity: usize,
-    ) -> bool;
 }
 
 /// Runs a shim call and turns the message it leaves into an error.
@@ -74,6 +63,20 @@ fn checked(call: impl FnOnce(*mut c_char, usize) -> bool) -> Result<(), TrainErr
     // SAFETY: the shim ends the message with a zero byte inside the buffer.
     let text = unsafe { CStr::from_ptr(message.as_ptr()) };
     Err(TrainError::Libtorch(text.to_string_lossy().into_owned()))
+}
+
+/// Writes a message for the shim, cut to its `capacity` and ended by a zero byte.
+///
+/// # Safety
+///
+/// `capacity` bytes, at least one, may be written from `message` on.
+unsafe fn leave_message(text: &str, message: *mut c_char, capacity: usize) {
+    let length = text.len().min(capacity - 1);
+    // SAFETY: the caller's.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), message as *mut u8, length);
+        *message.add(length) = 0;
+    }
 }
 
 fn cpp(tensor: &Tensor) -> *mut CppTensor {
@@ -189,34 +192,6 @@ pub fn adam(
     })
 }
 
-/// Runs a shim call that makes a tensor. Panics with libtorch's message where it refuses, as the operations of `tch`
-/// do: shapes that do not fit are an error of ours.
-fn made(call: impl FnOnce(*mut *mut CppTensor, *mut c_char, usize) -> bool) -> Tensor {
-    let mut result = ptr::null_mut();
-    if let Err(error) = checked(|message, capacity| call(&mut result, message, capacity)) {
-        panic!("{error}");
-    }
-    // SAFETY: the call has succeeded and left a tensor of its own that nothing else owns, and `CppTensor` is the type
-    // behind tch's pointer.
-    unsafe { Tensor::from_ptr(result as *mut _) }
-}
-
-/// `x`, `[.., in]`, times `weight`, `[out, in]`, transposed, plus `bias`, `[out]`. In f32 on the CPU with oneDNN's
-/// kernels, which are up to a quarter faster than those that `Tensor::linear` takes; derivatives once.
-pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    let bias = bias.map_or(ptr::null_mut(), cpp);
-    // SAFETY: live tensors, and a null for none; the shim keeps none of the pointers.
-    made(|y, message, capacity| unsafe { segue_linear(cpp(x), cpp(weight), bias, y, message, capacity) })
-}
-
-/// `y` as a function of `x` whose derivative at each place is `slope`; all of one shape.
-pub fn with_slope(x: &Tensor, y: &Tensor, slope: &Tensor) -> Tensor {
-    // SAFETY: live tensors; the shim keeps none of the pointers.
-    made(|result, message, capacity| unsafe {
-        segue_with_slope(cpp(x), cpp(y), cpp(slope), result, message, capacity)
-    })
-}
-
 /// Whether a tensor's values lie on the CPU in f32, one after another.
 pub(crate) fn is_f32_slice(tensor: &Tensor) -> bool {
     tensor.is_contiguous() && tensor.kind() == Kind::Float && tensor.device() == Device::Cpu
@@ -227,6 +202,9 @@ pub(crate) fn is_f32_slice(tensor: &Tensor) -> bool {
 /// Nobody may write to the tensor while the slice lives.
 pub(crate) fn as_f32(tensor: &Tensor) -> &[f32] {
     assert!(is_f32_slice(tensor));
+    if tensor.numel() == 0 {
+        return &[]; // its pointer may be null
+    }
     // SAFETY: contiguous f32 storage on the CPU holds `numel` values from `data_ptr`.
     unsafe { std::slice::from_raw_parts(tensor.data_ptr() as *const f32, tensor.numel()) }
 }
@@ -236,6 +214,9 @@ pub(crate) fn as_f32(tensor: &Tensor) -> &[f32] {
 /// The caller must be the only one to touch the tensor while the slice lives.
 pub(crate) fn as_f32_mut(tensor: &mut Tensor) -> &mut [f32] {
     assert!(is_f32_slice(tensor));
+    if tensor.numel() == 0 {
+        return &mut [];
+    }
     let pointer = tensor.data_ptr() as *mut f32;
     // SAFETY: contiguous f32 storage on the CPU holds `numel` values from `data_ptr`, and the exclusive
     // borrow keeps this handle from being used meanwhile.
@@ -262,72 +243,7 @@ pub fn keep_freed_memory() {
 pub fn set_threads(threads: usize) {
     static INTEROP: std::sync::Once = std::sync::Once::new();
     tch::set_num_threads(threads as i32);
+    threads::set_count(threads);
     // libtorch refuses a second call.
     INTEROP.call_once(|| tch::set_num_interop_threads(1));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Product and gradients of `f` for a loss that weighs every value differently; `weight` is what it sees of the second
-    /// input.
-    fn product_and_gradients(
-        inputs: &[Tensor],
-        weight: impl Fn(&Tensor) -> Tensor,
-        f: impl Fn(&Tensor, &Tensor, Option<&Tensor>) -> Tensor,
-    ) -> Vec<Tensor> {
-        let leaves: Vec<Tensor> = inputs.iter().map(|t| t.detach().copy().set_requires_grad(true)).collect();
-        let y = f(&leaves[0], &weight(&leaves[1]), leaves.get(2));
-        let scale = Tensor::linspace(0.1, 2.0, y.numel() as i64, (y.kind(), Device::Cpu)).view_as(&y);
-        (&y * scale).sum(None::<Kind>).backward();
-        std::iter::once(y.detach()).chain(leaves.iter().map(Tensor::grad)).collect()
-    }
-
-    #[test]
-    fn linear_is_the_product_of_libtorch_with_its_gradients() {
-        // A weight as XLNet stores it, `[in, out]`, and one that is a part of each row, as heads that read two states have it.
-        let transposed: fn(&Tensor) -> Tensor = Tensor::tr;
-        let part: fn(&Tensor) -> Tensor = |w| w.view([17, 48]).narrow(1, 24, 24);
-        for (kind, limit) in [(Kind::Float, 1e-5), (Kind::Double, 0.0)] {
-            let wave = |shape: &[i64], speed: f64| {
-                let numel = shape.iter().product::<i64>();
-                (Tensor::arange(numel, (kind, Device::Cpu)) * speed).sin().view(shape)
-            };
-            let (x, bias) = (wave(&[3, 37, 24], 0.7), wave(&[17], 0.9));
-            for (stored, weight) in [([24, 17], transposed), ([34, 24], part)] {
-                for biased in [false, true] {
-                    let mut inputs = vec![x.copy(), wave(&stored, 1.3), bias.copy()];
-                    inputs.truncate(if biased { 3 } else { 2 });
-                    let ours = product_and_gradients(&inputs, weight, linear);
-                    let theirs = product_and_gradients(&inputs, weight, |x, w, b| x.linear(w, b));
-                    for (ours, theirs) in ours.iter().zip(&theirs) {
-                        assert_eq!((ours.size(), ours.kind()), (theirs.size(), kind));
-                        let error = (ours - theirs).abs().max() / theirs.abs().max();
-                        assert!(error.double_value(&[]) <= limit, "{kind:?}: {error}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn only_what_wants_a_gradient_gets_one() {
-        let (x, weight) = (
-            Tensor::ones([4, 3], (Kind::Float, Device::Cpu)),
-            Tensor::ones([2, 3], (Kind::Float, Device::Cpu)),
-        );
-        let weight = weight.set_requires_grad(true);
-        linear(&x, &weight, None).sum(None::<Kind>).backward();
-        assert_eq!(weight.grad(), Tensor::full([2, 3], 4.0, (Kind::Float, Device::Cpu)));
-        assert!(!x.grad().defined());
-        assert!(!tch::no_grad(|| linear(&x, &weight, None)).requires_grad());
-    }
-
-    #[test]
-    #[should_panic(expected = "libtorch")]
-    fn shapes_that_do_not_fit_are_told() {
-        let x = Tensor::ones([4, 3], (Kind::Double, Device::Cpu));
-        let _ = linear(&x, &x, Some(&x.tr()));
-    }
 }

@@ -1,6 +1,8 @@
 //! Relative positions: the sinusoid table, the shift that aligns scores by distance, and the mask.
 //! Thesis 2.1.3, "efficient computation of the attention with relative positional embedding".
 
+pub(super) mod fused;
+
 use segue_configs::{SameLengthKeys, TransfoXlConfig};
 use tch::{Kind, Tensor};
 

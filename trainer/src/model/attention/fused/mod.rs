@@ -1,0 +1,287 @@
+//! Attention with relative positions, tile by tile: scores, softmax, dropout and values of a few queries of one head at
+//! a time, which stay in the processor's cache. For f32 on the CPU.
+
+mod tile;
+mod weights;
+
+#[cfg(test)]
+mod tests;
+
+use tch::{Kind, Tensor};
+
+use crate::libtorch::{Shared, as_f32, function, is_f32_slice};
+use crate::noise::{Drops, Noise};
+use crate::simd::transpose;
+use crate::threads;
+
+use tile::{PlacedBlock, Scratch, View};
+
+/// Queries, keys and values of one attention, and what else scores are made of:
+///
+/// score(i, j) = [(q_i + u)·k_j + (q_i + v)·r_{i−j} + (q_i + b)·s where i and j are of different segments] · scale + mask.
+pub struct Attention<'a> {
+    /// `[lanes, query, heads, width]`.
+    pub q: &'a Tensor,
+    /// `[lanes, key, heads, width]`.
+    pub k: &'a Tensor,
+    /// `[lanes, key, heads, width]`.
+    pub v: &'a Tensor,
+    /// Vectors of distances, `[distance, heads, width]`: that of query i to key j stands in row `queries - 1 - i + j`.
+    pub r: &'a Tensor,
+    /// u and v, `[heads, width]` each.
+    pub biases: [&'a Tensor; 2],
+    /// Where segments count.
+    pub segments: Option<Segments<'a>>,
+    /// All queries, in order.
+    pub blocks: &'a [Block],
+    /// What scores are multiplied by.
+    pub scale: f64,
+}
+
+/// What scores between different segments have more.
+pub struct Segments<'a> {
+    /// b and s, `[heads, width]` each.
+    pub vectors: [&'a Tensor; 2],
+    /// Segment of each query, `[lanes, query]`, in f32.
+    pub of_queries: &'a Tensor,
+    /// Segment of each key, `[lanes, key]`, in f32.
+    pub of_keys: &'a Tensor,
+}
+
+/// Consecutive queries that look at the same leading keys.
+pub struct Block {
+    /// First query.
+    pub start: i64,
+    /// Queries.
+    pub rows: i64,
+    /// Leading keys that any of them may see.
+    pub keys: i64,
+    /// Added to scores, `[lanes or 1, query, key]`; `None` where all see all.
+    pub mask: Option<Tensor>,
+}
+
+/// Whether `x` is of the kind that [`attend`] is for.
+pub fn suits(x: &Tensor) -> bool {
+    is_f32_slice(x)
+}
+
+/// What the queries read, `[lanes, query, heads * width]`, with dropout of weights at `rate` where there is noise.
+pub fn attend(attention: &Attention, rate: f64, noise: Option<&Noise>) -> Tensor {
+    let drops = noise.filter(|_| rate > 0.0).map(|noise| noise.drops(rate));
+    let segments = attention.segments.as_ref();
+    let mut inputs = vec![attention.q, attention.k, attention.v, attention.r];
+    inputs.extend(attention.biases);
+    inputs.extend(segments.iter().flat_map(|segments| segments.vectors));
+    let problem = Problem::new(attention, drops);
+    let (read, weights) = problem.forward();
+    function(&inputs, read, move |grad| problem.backward(&grad.contiguous(), &weights))
+}
+
+/// The same without a graph.
+struct Problem {
+    sizes: Sizes,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    r: Tensor,
+    biases: [Tensor; 2],
+    /// b, s, segments of queries, segments of keys.
+    segments: Option<[Tensor; 4]>,
+    blocks: Vec<Block>,
+    scale: f32,
+    drops: Option<Drops>,
+}
+
+#[derive(Clone, Copy)]
+struct Sizes {
+    lanes: usize,
+    heads: usize,
+    width: usize,
+    queries: usize,
+    keys: usize,
+    distances: usize,
+}
+
+impl Sizes {
+    /// Values from one position of a lane to the next.
+    fn stride(self) -> usize {
+        self.heads * self.width
+    }
+
+    /// Where head `head` of position `position` of a lane of `length` positions begins.
+    fn place(self, lane: usize, length: usize, position: usize, head: usize) -> usize {
+        ((lane * length + position) * self.heads + head) * self.width
+    }
+}
+
+impl Problem {
+    fn new(attention: &Attention, drops: Option<Drops>) -> Self {
+        let plain = |tensor: &Tensor| tensor.detach().contiguous();
+        let size = |tensor: &Tensor, i: usize| tensor.size()[i] as usize;
+        let (q, k, v, r) = (plain(attention.q), plain(attention.k), plain(attention.v), plain(attention.r));
+        let sizes = Sizes {
+            lanes: size(&q, 0),
+            heads: size(&q, 2),
+            width: size(&q, 3),
+            queries: size(&q, 1),
+            keys: size(&k, 1),
+            distances: size(&r, 0),
+        };
+        let blocks = attention.blocks.iter();
+        let segments = attention.segments.as_ref();
+        let problem = Self {
+            sizes,
+            biases: attention.biases.map(plain),
+            segments: segments.map(|s| [s.vectors[0], s.vectors[1], s.of_queries, s.of_keys].map(plain)),
+            blocks: blocks.map(|block| Block { mask: block.mask.as_ref().map(plain), ..*block }).collect(),
+            q,
+            k,
+            v,
+            r,
+            scale: attention.scale as f32,
+            drops,
+        };
+        problem.check();
+        problem
+    }
+
+    /// All that the unsafe code below relies on.
+    fn check(&self) {
+        let is = |tensor: &Tensor, sizes: &[usize]| {
+            let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
+            assert!(tensor.size() == sizes && is_f32_slice(tensor), "{:?} is not {sizes:?}", tensor.size());
+        };
+        let Sizes { lanes, heads, width, queries, keys, distances } = self.sizes;
+        is(&self.q, &[lanes, queries, heads, width]);
+        is(&self.k, &[lanes, keys, heads, width]);
+        is(&self.v, &[lanes, keys, heads, width]);
+        is(&self.r, &[distances, heads, width]);
+        self.biases.iter().for_each(|bias| is(bias, &[heads, width]));
+        if let Some([bias, other, of_queries, of_keys]) = &self.segments {
+            is(bias, &[heads, width]);
+            is(other, &[heads, width]);
+            is(of_queries, &[lanes, queries]);
+            is(of_keys, &[lanes, keys]);
+        }
+        let mut next = 0;
+        for block in &self.blocks {
+            assert!(block.start == next && block.rows > 0 && block.keys > 0 && block.keys as usize <= keys);
+            next += block.rows;
+            if let Some(mask) = &block.mask {
+                let of = mask.size()[0] as usize;
+                assert!(of == lanes || of == 1, "a mask of {of} lanes for {lanes}");
+                is(mask, &[of, block.rows as usize, block.keys as usize]);
+            }
+        }
+        assert!(next as usize == queries && distances + 1 >= queries + keys);
+    }
+
+    fn view(&self) -> View<'_> {
+        let mut place = 0;
+        let blocks = self.blocks.iter().map(|block| {
+            let (start, rows, keys) = (block.start as usize, block.rows as usize, block.keys as usize);
+            let weights = place;
+            place += self.sizes.lanes * self.sizes.heads * rows * keys;
+            let mask = block.mask.as_ref().map(|mask| (as_f32(mask), mask.size()[0] > 1));
+            PlacedBlock { start, rows, keys, mask, weights }
+        });
+        View {
+            sizes: self.sizes,
+            blocks: blocks.collect(),
+            weights: place,
+            q: as_f32(&self.q),
+            k: as_f32(&self.k),
+            v: as_f32(&self.v),
+            r: as_f32(&self.r),
+            biases: self.biases.each_ref().map(as_f32),
+            segments: self.segments.as_ref().map(|all| all.each_ref().map(as_f32)),
+            scale: self.scale,
+            drops: self.drops,
+        }
+    }
+
+    /// What is read, and the weights: those that dropout has taken stand negated.
+    fn forward(&self) -> (Tensor, Tensor) {
+        let (view, sizes) = (self.view(), self.sizes);
+        let Sizes { lanes, heads, width, queries, keys, distances } = sizes;
+        let empty = |sizes: &[usize]| {
+            let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
+            Tensor::empty(sizes, (Kind::Float, tch::Device::Cpu))
+        };
+        let (mut read, mut weights) = (empty(&[lanes, queries, heads * width]), empty(&[view.weights]));
+        let (to, kept) = (Shared::of(&mut read), Shared::of(&mut weights));
+        threads::for_each(heads, |head| {
+            let mut scratch = Scratch::new(sizes);
+            let stride = sizes.stride();
+            transpose(&view.r[head * width..], stride, [distances, width], &mut scratch.r, distances);
+            for lane in 0..lanes {
+                let k = &view.k[sizes.place(lane, keys, 0, head)..];
+                transpose(k, stride, [keys, width], &mut scratch.turned, keys);
+                for tile in view.tiles(head, lane) {
+                    view.read(&tile, &mut scratch, to, kept);
+                }
+            }
+        });
+        (read, weights)
+    }
+
+    /// Gradients of q, k, v, r, u, v and, where segments count, b and s; `grad`: `[lanes, query, heads * width]`.
+    fn backward(&self, grad: &Tensor, weights: &Tensor) -> Vec<Option<Tensor>> {
+        let (view, sizes) = (self.view(), self.sizes);
+        let Sizes { lanes, heads, width, keys, .. } = sizes;
+        let mut grads = Gradients {
+            q: self.q.empty_like(),
+            k: self.k.zeros_like(),
+            v: self.v.zeros_like(),
+            r: self.r.zeros_like(),
+            biases: self.biases.each_ref().map(Tensor::zeros_like),
+            segments: self.segments.as_ref().map(|[bias, other, ..]| [bias, other].map(Tensor::zeros_like)),
+        };
+        let to = grads.shared();
+        let (grad, weights) = (as_f32(grad), as_f32(weights));
+        assert!(grad.len() == view.q.len() && weights.len() == view.weights);
+        threads::for_each(heads, |head| {
+            let mut scratch = Scratch::new(sizes);
+            for lane in 0..lanes {
+                let v = &view.v[sizes.place(lane, keys, 0, head)..];
+                transpose(v, sizes.stride(), [keys, width], &mut scratch.turned, keys);
+                for tile in view.tiles(head, lane) {
+                    view.read_back(&tile, &mut scratch, (grad, weights), &to);
+                }
+            }
+        });
+        let Gradients { q, k, v, r, biases, segments } = grads;
+        [q, k, v, r].into_iter().chain(biases).chain(segments.into_iter().flatten()).map(Some).collect()
+    }
+}
+
+struct Gradients {
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    r: Tensor,
+    biases: [Tensor; 2],
+    segments: Option<[Tensor; 2]>,
+}
+
+struct SharedGradients {
+    q: Shared,
+    k: Shared,
+    v: Shared,
+    r: Shared,
+    biases: [Shared; 2],
+    segments: Option<[Shared; 2]>,
+}
+
+impl Gradients {
+    fn shared(&mut self) -> SharedGradients {
+        SharedGradients {
+            q: Shared::of(&mut self.q),
+            k: Shared::of(&mut self.k),
+            v: Shared::of(&mut self.v),
+            r: Shared::of(&mut self.r),
+            biases: self.biases.each_mut().map(Shared::of),
+            segments: self.segments.as_mut().map(|both| both.each_mut().map(Shared::of)),
+        }
+    }
+}

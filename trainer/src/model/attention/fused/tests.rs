@@ -1,0 +1,178 @@
+use tch::Device;
+
+use super::*;
+
+/// What the fused loops compute, in tensors and double precision. Returns what is read and the gradients of the inputs.
+struct Case {
+    inputs: Vec<Tensor>,
+    of_queries: Tensor,
+    of_keys: Tensor,
+    blocks: Vec<Block>,
+    segments: bool,
+}
+
+const LANES: i64 = 2;
+const HEADS: i64 = 3;
+const WIDTH: i64 = 12;
+
+fn wave(shape: &[i64], speed: f64) -> Tensor {
+    let count = shape.iter().product::<i64>();
+    (Tensor::arange(count, (Kind::Double, Device::Cpu)) * speed).sin().view(shape)
+}
+
+/// `halves`: the first half sees the first half of the keys alone.
+fn case(queries: i64, keys: i64, extra: i64, segments: bool, halves: bool, masked: i64) -> Case {
+    let own = |length| [LANES, length, HEADS, WIDTH];
+    let mut inputs = vec![
+        wave(&own(queries), 1.1),
+        wave(&own(keys), 0.7),
+        wave(&own(keys), 1.7),
+        wave(&[queries + keys - 1 + extra, HEADS, WIDTH], 0.9),
+        wave(&[HEADS, WIDTH], 0.3),
+        wave(&[HEADS, WIDTH], 0.5),
+    ];
+    if segments {
+        inputs.extend([wave(&[HEADS, WIDTH], 1.9), wave(&[HEADS, WIDTH], 2.3)]);
+    }
+    let ids = |length: i64| (wave(&[LANES, length], 0.37).sign() + 1.0).to_kind(Kind::Float);
+    let mask = |rows: i64, keys: i64| {
+        let hidden = wave(&[masked, rows, keys], 1.3).gt(0.6);
+        // Every query sees the first key.
+        let _ = hidden.narrow(2, 0, 1).fill_(0);
+        Tensor::zeros([masked, rows, keys], (Kind::Float, Device::Cpu))
+            .masked_fill(&hidden, f64::NEG_INFINITY)
+    };
+    let block = |start, rows, keys| Block { start, rows, keys, mask: (masked > 0).then(|| mask(rows, keys)) };
+    let half = queries / 2;
+    let blocks = match halves {
+        true => vec![block(0, half, keys - half), block(half, queries - half, keys)],
+        false => vec![block(0, queries, keys)],
+    };
+    Case { inputs, of_queries: ids(queries), of_keys: ids(keys), blocks, segments }
+}
+
+impl Case {
+    fn leaves(&self, kind: Kind) -> Vec<Tensor> {
+        self.inputs.iter().map(|input| input.to_kind(kind).copy().set_requires_grad(true)).collect()
+    }
+
+    fn gradients(read: Tensor, leaves: &[Tensor]) -> Vec<Tensor> {
+        let weights = wave(&read.size(), 0.77).to_kind(read.kind());
+        (&read * weights).sum(None::<Kind>).backward();
+        std::iter::once(read.detach()).chain(leaves.iter().map(Tensor::grad)).collect()
+    }
+
+    fn fused(&self, rate: f64, noise: Option<&Noise>) -> Vec<Tensor> {
+        let leaves = self.leaves(Kind::Float);
+        let segments = self.segments.then(|| Segments {
+            vectors: [&leaves[6], &leaves[7]],
+            of_queries: &self.of_queries,
+            of_keys: &self.of_keys,
+        });
+        let attention = Attention {
+            q: &leaves[0],
+            k: &leaves[1],
+            v: &leaves[2],
+            r: &leaves[3],
+            biases: [&leaves[4], &leaves[5]],
+            segments,
+            blocks: &self.blocks,
+            scale: 0.4,
+        };
+        let read = attend(&attention, rate, noise);
+        Self::gradients(read, &leaves)
+    }
+
+    /// `factors`: of all weights of all blocks, as dropout multiplies them.
+    fn plain(&self, factors: impl Fn(&[i64]) -> Option<Tensor>) -> Vec<Tensor> {
+        let leaves = self.leaves(Kind::Double);
+        let [q, k, v, r, u, bias] = &leaves[..6] else { unreachable!() };
+        let (queries, keys) = (q.size()[1], k.size()[1]);
+        let by_head = |x: &Tensor| x.permute([0, 2, 1, 3]); // [lanes, heads, length, width]
+        let distances = Tensor::arange(keys, (Kind::Int64, Device::Cpu)).unsqueeze(0) + (queries - 1)
+            - Tensor::arange(queries, (Kind::Int64, Device::Cpu)).unsqueeze(1);
+        let r = r.index_select(0, &distances.flatten(0, 1)).view([queries, keys, HEADS, WIDTH]);
+        let content = by_head(&(q + u)).matmul(&by_head(k).transpose(2, 3));
+        let position = Tensor::einsum("bihd,ijhd->bhij", &[q + bias, r], None::<i64>);
+        let mut scores = content + position;
+        if self.segments {
+            let differ = self.of_queries.unsqueeze(2).not_equal_tensor(&self.of_keys.unsqueeze(1));
+            let other = ((q + &leaves[6]) * &leaves[7]).sum_dim_intlist(3, false, None::<Kind>);
+            scores += other.permute([0, 2, 1]).unsqueeze(3) * differ.unsqueeze(1);
+        }
+        let scores = scores * 0.4;
+        let read = self.blocks.iter().map(|block| {
+            let mut scores = scores.narrow(2, block.start, block.rows).narrow(3, 0, block.keys);
+            if let Some(mask) = &block.mask {
+                scores += mask.unsqueeze(1);
+            }
+            let weights = scores.softmax(-1, None::<Kind>);
+            let weights = match factors(&weights.size()) {
+                Some(factors) => weights * factors,
+                None => weights,
+            };
+            weights.matmul(&by_head(v).narrow(2, 0, block.keys)).permute([0, 2, 1, 3])
+        });
+        let read = Tensor::cat(&read.collect::<Vec<_>>(), 1).reshape([LANES, queries, HEADS * WIDTH]);
+        Self::gradients(read, &leaves)
+    }
+}
+
+fn assert_close(ours: &[Tensor], exact: &[Tensor], case: &str) {
+    assert_eq!(ours.len(), exact.len());
+    for (i, (ours, exact)) in ours.iter().zip(exact).enumerate() {
+        assert_eq!(ours.size(), exact.size(), "{case}: {i}");
+        // What is zero has no relative error.
+        let error = ((ours - exact).abs().max() / (exact.abs().max() + 0.01)).double_value(&[]);
+        assert!(error < 1e-5, "{case}: output or gradient {i} is off by {error}");
+    }
+}
+
+#[test]
+fn reads_and_gradients_are_those_of_tensors_in_double_precision() {
+    for (queries, keys) in [(1, 1), (1, 5), (7, 7), (32, 40), (37, 37), (70, 97)] {
+        for segments in [false, true] {
+            for (halves, masked) in [(false, 0), (false, 1), (false, LANES), (queries > 1, LANES)] {
+                let extra = (queries + masked) % 3 * 8;
+                let case = case(queries, keys, extra, segments, halves, masked);
+                let name = format!("{queries} {keys} {segments} {halves} {masked}");
+                assert_close(&case.fused(0.3, None), &case.plain(|_| None), &name);
+            }
+        }
+    }
+}
+
+#[test]
+fn dropout_is_that_of_a_mask_over_all_weights() {
+    let case = case(37, 45, 0, true, false, 1);
+    let ones = Tensor::ones([HEADS, LANES, 37, 45], (Kind::Float, Device::Cpu));
+    let factors = crate::noise::dropout(ones, 0.3, Some(&Noise::new(5))).transpose(0, 1);
+    assert_close(
+        &case.fused(0.3, Some(&Noise::new(5))),
+        &case.plain(|_| Some(factors.shallow_clone())),
+        "dropout",
+    );
+}
+
+#[test]
+fn several_threads_do_the_same() {
+    threads::set_count(3);
+    let case = case(70, 97, 0, true, true, LANES);
+    assert_close(&case.fused(0.3, None), &case.plain(|_| None), "three threads");
+}
+
+#[test]
+fn hidden_keys_have_no_part_in_anything() {
+    let mut case = case(5, 6, 0, false, false, 0);
+    let hidden = Tensor::zeros([1, 5, 6], (Kind::Float, Device::Cpu));
+    let _ = hidden.narrow(2, 4, 1).fill_(f64::NEG_INFINITY);
+    case.blocks[0].mask = Some(hidden);
+    let before = case.fused(0.0, None);
+    let _ = case.inputs[1].narrow(1, 4, 1).fill_(1e6);
+    let _ = case.inputs[2].narrow(1, 4, 1).fill_(-1e6);
+    let after = case.fused(0.0, None);
+    assert_eq!(before[0], after[0]);
+    for grad in [&after[2], &after[3]] {
+        assert_eq!(grad.narrow(1, 4, 1).abs().max().double_value(&[]), 0.0);
+    }
+}

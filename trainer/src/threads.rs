@@ -1,0 +1,56 @@
+//! Threads of a rank's own loops.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rayon::prelude::*;
+use rayon::{ThreadPool, ThreadPoolBuilder};
+
+static COUNT: AtomicUsize = AtomicUsize::new(1);
+static POOL: OnceLock<Option<ThreadPool>> = OnceLock::new();
+
+/// How many threads [`for_each`] uses; what is set after its first use has no effect.
+pub fn set_count(threads: usize) {
+    COUNT.store(threads, Ordering::Relaxed);
+}
+
+/// Calls `f(0)` to `f(count - 1)`, on several threads where there are: no call may depend on another.
+pub fn for_each(count: usize, f: impl Fn(usize) + Sync + Send) {
+    let build = || {
+        let threads = COUNT.load(Ordering::Relaxed);
+        // Without threads of its own the caller does all the work.
+        (threads > 1).then(|| ThreadPoolBuilder::new().num_threads(threads).build().ok()).flatten()
+    };
+    match POOL.get_or_init(build) {
+        Some(pool) => pool.install(|| (0..count).into_par_iter().for_each(f)),
+        None => (0..count).for_each(f),
+    }
+}
+
+/// Values that are worth a call of their own.
+pub const PART: usize = 1 << 15;
+
+/// Calls `f` with consecutive parts of 0 to `count`, `size` long but for the last, as [`for_each`] does.
+pub fn for_each_part(count: usize, size: usize, f: impl Fn(Range<usize>) + Sync + Send) {
+    for_each(count.div_ceil(size), |part| f(part * size..count.min((part + 1) * size)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn parts_cover_all_once() {
+        for count in [0, 1, 9, 10, 11, 35] {
+            let parts = Mutex::new(Vec::new());
+            for_each_part(count, 10, |part| parts.lock().unwrap().push(part));
+            let mut parts = parts.into_inner().unwrap();
+            parts.sort_by_key(|part| part.start);
+            assert!(parts.iter().all(|part| (1..=10).contains(&part.len())));
+            assert!(parts.into_iter().flatten().eq(0..count));
+        }
+    }
+}
