@@ -128,6 +128,14 @@ impl Encoding {
         }
     }
 
+    /// u and v, `[heads, width]` each, of attention by contents and sinusoids of distances.
+    pub fn biases(&self) -> Option<[&Tensor; 2]> {
+        match self {
+            Encoding::Relative { r_w_bias, r_r_bias, .. } => Some([r_w_bias, r_r_bias]),
+            _ => None,
+        }
+    }
+
     /// Queries for the content score: with the content bias, where there is one. `q`:
     /// `[batch, query, heads, width]`.
     pub fn content_query(&self, q: &Tensor) -> Tensor {

@@ -4,12 +4,28 @@
 use segue_configs::TransfoXlConfig;
 use tch::{Kind, Tensor};
 
-use super::super::attention::relative_shift;
+use super::super::attention::{fused, relative_shift};
 use super::super::norm::{NORM_MEAN, Norm};
 use super::encoding::{Encoding, Positions, drop_states};
 use crate::libtorch::linear;
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
+
+/// What each query may see.
+pub struct Visible {
+    /// `[1 or batch, query, key]`: 0 where a query may see a key, else −∞.
+    mask: Tensor,
+    /// The same for attention in tiles.
+    blocks: Vec<fused::Block>,
+}
+
+impl Visible {
+    /// By a mask of numbers of this kind.
+    pub fn new(mask: Tensor, kind: Kind) -> Self {
+        let blocks = if kind == Kind::Float { fused::Block::causal(&mask) } else { Vec::new() };
+        Self { mask, blocks }
+    }
+}
 
 pub struct Layer {
     config: TransfoXlConfig,
@@ -68,14 +84,13 @@ impl Layer {
         }
     }
 
-    /// `hidden`: `[batch, query, d_model]`, `mem`: `[batch, mem, d_model]`, `mask`: `[query, mem + query]` or
-    /// `[batch, query, mem + query]`.
+    /// `hidden`: `[batch, query, d_model]`, `mem`: `[batch, mem, d_model]`.
     pub fn forward(
         &self,
         hidden: &Tensor,
         mem: &Tensor,
         positions: &Positions,
-        mask: &Tensor,
+        visible: &Visible,
         noise: Option<&Noise>,
     ) -> Tensor {
         let (hidden, mem) = match self.encoding.added(positions) {
@@ -86,7 +101,7 @@ impl Layer {
             None => (hidden.shallow_clone(), mem.shallow_clone()),
         };
         let drop = |x: Tensor| drop_states(&self.config, x, noise);
-        let attended = self.attend(&hidden, &mem, positions, mask, noise);
+        let attended = self.attend(&hidden, &mem, positions, visible, noise);
         let hidden = self.normed_sum(&self.attention_norm, &attended, &hidden, noise);
         let fed = if self.config.pre_lnorm {
             self.feed_forward_norm.forward(&hidden)
@@ -113,7 +128,7 @@ impl Layer {
         hidden: &Tensor,
         mem: &Tensor,
         positions: &Positions,
-        mask: &Tensor,
+        visible: &Visible,
         noise: Option<&Noise>,
     ) -> Tensor {
         let (batch, query) = (hidden.size()[0], hidden.size()[1]);
@@ -129,13 +144,24 @@ impl Layer {
         let by_head =
             |x: Tensor, length: i64| x.permute([2, 0, 1, 3]).reshape([heads * batch, length, width]);
         let q = split(linear(&own, &self.qkv.narrow(0, 0, all), None), query);
-        let k = by_head(split(linear(&context, &self.qkv.narrow(0, all, all), None), key), key);
-        let v = by_head(split(linear(&context, &self.qkv.narrow(0, 2 * all, all), None), key), key);
+        let k = split(linear(&context, &self.qkv.narrow(0, all, all), None), key);
+        let v = split(linear(&context, &self.qkv.narrow(0, 2 * all, all), None), key);
         // The scale goes to the queries, where there is least to multiply.
         let scale = 1.0 / (width as f64).sqrt();
+        if let Some(biases) = self.encoding.biases()
+            && let Some(r) = self.encoding.position_keys(positions)
+            && fused::suits(&q)
+        {
+            // Places of keys that come after the query, which nobody sees.
+            let r = &r.constant_pad_nd([0, 0, 0, 0, 0, query]);
+            let (q, k, v, blocks) = (&q, &k, &v, &visible.blocks[..]);
+            let attention = fused::Attention { q, k, v, r, biases, segments: None, blocks, scale };
+            return linear(&fused::attend(&attention, self.config.dropatt, noise), &self.o, None);
+        }
+        let (k, v) = (by_head(k, key), by_head(v, key));
         let q_content = by_head(self.encoding.content_query(&q) * scale, query);
         let k = k.transpose(1, 2);
-        let mut scores = match self.encoding.position_query(&q) {
+        let scores = match self.encoding.position_query(&q) {
             Some(q) => {
                 let q = by_head(q * scale, query);
                 let by_distance = self.position_scores(&q, positions, scale, batch);
@@ -143,11 +169,7 @@ impl Layer {
             }
             None => q_content.bmm(&k),
         }; // [heads * batch, query, key]
-        if mask.dim() == 3 {
-            let _ = scores.view([heads, batch, query, key]).g_add_(mask);
-        } else {
-            let _ = scores.g_add_(mask);
-        }
+        let _ = scores.view([heads, batch, query, key]).g_add_(&visible.mask);
         let weights = dropout(scores.softmax(-1, None::<Kind>), self.config.dropatt, noise);
         let read = weights.bmm(&v).view([heads, batch, query, width]).permute([1, 2, 0, 3]);
         linear(&read.reshape([batch, query, all]), &self.o, None)

@@ -18,7 +18,7 @@ pub use adaptive::{AdaptiveEmbedding, AdaptiveSoftmax};
 pub use encoding::{Encoding, Positions};
 
 use encoding::drop_states;
-use layer::Layer;
+use layer::{Layer, Visible};
 
 /// One segment of each lane, as the model reads it.
 #[derive(Clone, Copy)]
@@ -164,13 +164,13 @@ impl TransfoXl {
         let (query, mem) = (segment.ids.size()[1], memory.len());
         let drop = |x: Tensor| drop_states(&self.config, x, noise);
         let positions = Positions::new(&self.config, &self.context, mem + query, self.kind, drop);
-        let mask = self.mask(segment, memory, documents);
+        let visible = Visible::new(self.mask(segment, memory, documents), self.kind);
         let mut hidden = drop(self.embedding.forward(segment.ids));
         let mut inputs = Vec::with_capacity(self.layers.len());
         for (layer, mem) in self.layers.iter().zip(&memory.layers) {
             inputs.push(hidden.shallow_clone());
             // SG of thesis 2.1.3: no gradient leaves the segment.
-            hidden = layer.forward(&hidden, &mem.detach(), &positions, &mask, noise);
+            hidden = layer.forward(&hidden, &mem.detach(), &positions, &visible, noise);
         }
         (hidden, inputs)
     }
@@ -196,10 +196,10 @@ impl TransfoXl {
         ))
     }
 
-    /// `[query, key]`, or `[batch, query, key]` where lanes differ in what may be seen.
+    /// `[1, query, key]`, or `[batch, query, key]` where lanes differ in what may be seen.
     fn mask(&self, segment: Segment, memory: &Memory, documents: Option<&Tensor>) -> Tensor {
         let (query, mem) = (segment.ids.size()[1], memory.len());
-        let mask = attention_mask(query, mem, self.context.same_length, self.kind);
+        let mask = attention_mask(query, mem, self.context.same_length, self.kind).unsqueeze(0);
         match memory.documents.as_ref().zip(documents) {
             None => mask,
             Some((before, own)) => {
@@ -221,5 +221,61 @@ impl TransfoXl {
         let size = hidden.size();
         let flat = hidden.reshape([-1, size[2]]);
         self.softmax.log_probs(&flat).view([size[0], size[1], -1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hidden states of two segments with memory between them, and all gradients.
+    fn found(config: &TransfoXlConfig, documents: Option<&Tensor>, kind: Kind) -> Vec<Tensor> {
+        let parameters = Parameters::initialise(TransfoXl::specs(config), 3, kind);
+        let mut model = TransfoXl::new(config, &parameters);
+        model.keeps_marks = documents.is_some();
+        let ids = Tensor::arange(2 * 70, (Kind::Int64, Device::Cpu)).view([2, 70]).remainder(11);
+        let segment = Segment { ids: &ids, documents, overlap: 0 };
+        let first = model.forward(segment, &model.memory_start(2), None);
+        let second = model.forward(segment, &first.memory, None);
+        let nll = model.nll(&first.hidden, &ids) + model.nll(&second.hidden, &ids);
+        nll.sum(None::<Kind>).backward();
+        let used = parameters.tensors().iter().map(Tensor::grad).filter(Tensor::defined);
+        [first.hidden.detach(), second.hidden.detach()].into_iter().chain(used).collect()
+    }
+
+    #[test]
+    fn attention_in_tiles_is_that_of_tensors_in_double_precision() {
+        let config = TransfoXlConfig {
+            vocab_size: 11,
+            d_model: 24,
+            d_embed: 24,
+            n_head: 2,
+            d_inner: 32,
+            n_layer: 2,
+            mem_len: 50,
+            cutoffs: Vec::new(),
+            dropout: 0.0,
+            dropatt: 0.0,
+            init_std: 0.3,
+            ..Default::default()
+        };
+        let of_positions = Tensor::arange(70, (Kind::Int64, Device::Cpu)).floor_divide_scalar(25);
+        let documents = of_positions.unsqueeze(0).repeat([2, 1]);
+        let configs = [
+            config.clone(),
+            TransfoXlConfig { same_length: true, clamp_len: 20, ..config.clone() },
+            TransfoXlConfig { pre_lnorm: true, memory_start: MemoryStart::Empty, ..config },
+        ];
+        for config in &configs {
+            for documents in [None, Some(&documents)] {
+                let (ours, exact) =
+                    (found(config, documents, Kind::Float), found(config, documents, Kind::Double));
+                assert!(ours.len() == exact.len() && ours.len() > 20);
+                for (i, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
+                    let error = ((ours - exact).abs().max() / (exact.abs().max() + 0.1)).double_value(&[]);
+                    assert!(error < 1e-4, "tensor {i} is off by {error}: {config:?}");
+                }
+            }
+        }
     }
 }

@@ -60,6 +60,25 @@ pub struct Block {
     pub mask: Option<Tensor>,
 }
 
+impl Block {
+    /// Blocks of queries that see no key after their own position, the last of which is the last key: `mask` is
+    /// `[lanes or 1, query, key]`. Short ones, as they leave out what none of their queries sees.
+    pub fn causal(mask: &Tensor) -> Vec<Self> {
+        let (queries, keys) = (mask.size()[1], mask.size()[2]);
+        let blocks = (0..queries).step_by(tile::ROWS).map(|start| {
+            let rows = (tile::ROWS as i64).min(queries - start);
+            let keys = keys - queries + start + rows;
+            Self {
+                start,
+                rows,
+                keys,
+                mask: Some(mask.narrow(1, start, rows).narrow(2, 0, keys).contiguous()),
+            }
+        });
+        blocks.collect()
+    }
+}
+
 /// Whether `x` is of the kind that [`attend`] is for.
 pub fn suits(x: &Tensor) -> bool {
     is_f32_slice(x)

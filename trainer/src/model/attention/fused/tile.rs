@@ -8,7 +8,7 @@ use crate::simd::{sum_of_pairs, transpose};
 
 /// Queries of one tile. Each reckons the distances of all of them, of which it needs those to its own keys: fewer waste less,
 /// more are better products.
-const TILE_ROWS: usize = 32;
+pub const ROWS: usize = 32;
 
 /// Columns of distances are this many, or a multiple of it, where the table has them: products are slower at odd widths.
 const COLUMNS: usize = 16;
@@ -64,8 +64,8 @@ impl Tile<'_> {
 impl View<'_> {
     pub fn tiles(&self, head: usize, lane: usize) -> impl Iterator<Item = Tile<'_>> {
         self.blocks.iter().flat_map(move |block| {
-            (0..block.rows).step_by(TILE_ROWS).map(move |offset| {
-                let rows = TILE_ROWS.min(block.rows - offset);
+            (0..block.rows).step_by(ROWS).map(move |offset| {
+                let rows = ROWS.min(block.rows - offset);
                 let (start, keys) = (block.start + offset, block.keys);
                 let first = self.sizes.queries - start - rows;
                 let columns = (keys + rows - 1).next_multiple_of(COLUMNS).min(self.sizes.distances - first);
@@ -271,8 +271,8 @@ pub struct Scratch {
 impl Scratch {
     pub fn new(sizes: Sizes) -> Self {
         let zeros = |count: usize| vec![0f32; count];
-        let states = || zeros(TILE_ROWS * sizes.width);
-        let columns = (sizes.keys + TILE_ROWS).next_multiple_of(COLUMNS);
+        let states = || zeros(ROWS * sizes.width);
+        let columns = (sizes.keys + ROWS).next_multiple_of(COLUMNS);
         Self {
             r: zeros(sizes.distances * sizes.width),
             turned: zeros(sizes.keys * sizes.width),
@@ -280,11 +280,11 @@ impl Scratch {
             for_positions: states(),
             of_contents: states(),
             of_positions: states(),
-            scores: zeros(TILE_ROWS * sizes.keys),
-            weights: zeros(TILE_ROWS * sizes.keys),
-            by_position: zeros(TILE_ROWS * columns),
-            others: zeros(TILE_ROWS),
-            transposed: zeros(TILE_ROWS * columns),
+            scores: zeros(ROWS * sizes.keys),
+            weights: zeros(ROWS * sizes.keys),
+            by_position: zeros(ROWS * columns),
+            others: zeros(ROWS),
+            transposed: zeros(ROWS * columns),
         }
     }
 }
