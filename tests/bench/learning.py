@@ -143,9 +143,9 @@ def tasks(work):
     return [
         Task("sst2", "SST-2", data, 600, "accuracy", [], majority(glue("SST-2", 1))),
         Task("stsb", "STS-B", data, 540, "pearson", ["train.segment=96"], 0.0),
-        Task("cola", "CoLA", data, 800, "matthews", ["train.segment=64"], 0.0),
+        Task("cola", "CoLA", data, 600, "matthews", ["train.segment=64", "optim.lr=2e-4"], 0.0),
         Task("agnews", "AG News", news, 220, "accuracy", ["train.segment=96"], majority([r[-1] for r in rows(news / "dev.tsv")])),
-        Task("mrpc", "MRPC", data, 345, "f1", [], 2 * positive / (positive + 1)),
+        Task("mrpc", "MRPC", data, 60, "f1", [], 2 * positive / (positive + 1)),
         Task("rte", "RTE", data, 234, "accuracy", [], majority(glue("RTE", 3))),
         Task("squad1", "SQuAD 1.1", squad, 200, "f1", [*small, "train.segment=192"], same_span(squad / "dev-v1.1.json")),
         Task("dream", "DREAM", dream, 80, "accuracy", small, majority(dream_answers(dream / "dev.json"))),
