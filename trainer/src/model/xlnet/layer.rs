@@ -7,10 +7,10 @@ use segue_configs::{Activation, XlnetConfig};
 use tch::{Kind, Tensor};
 
 use super::BIASES;
-use super::plan::{Group, Plan, Targets, even_columns};
+use super::plan::{Group, Plan, Targets};
 use crate::libtorch::linear;
 use crate::model::activation::activate;
-use crate::model::attention::fused;
+use crate::model::attention::{even_columns, fused};
 use crate::model::norm::{NORM_MEAN, Norm};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};

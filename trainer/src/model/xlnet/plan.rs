@@ -8,20 +8,11 @@ use tch::{Device, Kind, Tensor};
 
 use super::{Sequence, Visibility};
 use crate::model::attention::fused::Block;
-use crate::model::attention::{Context, attention_mask, sinusoids_between};
+use crate::model::attention::{COLUMNS, Context, attention_mask, even_columns, sinusoids_between};
 use crate::model::memory::{Memory, NO_DOCUMENT};
 
 /// Queries of one block: short enough to waste few distances, long enough for the matrix products.
 pub const BLOCK_ROWS: i64 = 128;
-
-/// Tables and windows of distances are this many columns wide, or a multiple of it: matrix products are a quarter
-/// slower at odd widths.
-const COLUMNS: i64 = 16;
-
-/// `columns` rounded up.
-pub fn even_columns(columns: i64) -> i64 {
-    (columns + COLUMNS - 1) / COLUMNS * COLUMNS
-}
 
 /// An additive mask, and which of its rows have anything to see.
 pub struct Mask {
@@ -121,7 +112,7 @@ impl Scene<'_> {
         let (segment, key) = (self.segment(), self.keys());
         let clamp = self.context.clamp_len;
         // A window that ends where the distances do is rounded up past them by less than COLUMNS.
-        let least = key - even_columns(key + segment + COLUMNS - 2);
+        let least = key - even_columns(key + segment + COLUMNS as i64 - 2);
         let positions = match backwards {
             false => sinusoids_between(key - 1, least, clamp, d_model, self.kind),
             // Of the distances 1 - key, .., -least.

@@ -3,15 +3,13 @@
 use super::weights::{weigh, weigh_back};
 use super::{SharedGradients, Sizes};
 use crate::libtorch::{Rows, Shared, small_product};
+use crate::model::attention::COLUMNS;
 use crate::noise::Drops;
 use crate::simd::{sum_of_pairs, transpose};
 
 /// Queries of one tile. Each reckons the distances of all of them, of which it needs those to its own keys: fewer waste less,
 /// more are better products.
 pub const ROWS: usize = 32;
-
-/// Columns of distances are this many, or a multiple of it, where the table has them: products are slower at odd widths.
-const COLUMNS: usize = 16;
 
 /// The values of a [`super::Problem`].
 pub struct View<'a> {
