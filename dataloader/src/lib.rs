@@ -34,7 +34,7 @@ pub use lanes::{
     Batch, Documents, EvalBatch, EvalLanes, LaneCursor, Lanes, PADDING_ID, PairLanes, PairOptions,
     PairSource, Pairs, RecordLanes, RecordRow, RecordSteps, Segments, SentenceLanes, StreamLanes,
 };
-pub use prefetch::Prefetcher;
+pub use prefetch::{LaneReader, Prefetcher, Reader};
 pub use preset::Preset;
 pub use shard::{
     BLOCK_BYTES, HEADER_BYTES, INDEX_HEADER_BYTES, INDEX_MAGIC, INDEX_VERSION, IndexHeader, SHARD_MAGIC,

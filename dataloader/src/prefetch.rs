@@ -9,51 +9,76 @@ use crate::lanes::{Batch, LaneCursor, Lanes};
 /// Batches that wait for their consumer; one more is in the making.
 const DEPTH: usize = 2;
 
-/// Builds the next batches of a range of lanes on a thread of its own.
+/// Gives the batches of one source of a run, one after another.
+///
+/// What a batch holds is a function of its number, and of where the reader was set up to begin, never of the number of
+/// ranks.
+pub trait Reader: Send + 'static {
+    /// One rank's share of one batch.
+    type Batch: Send + 'static;
+
+    /// Batch number `nth` of the source, from 1. Numbers rise by one from call to call.
+    fn read(&mut self, nth: u64) -> Result<Self::Batch, DataError>;
+}
+
+/// Reads a range of lanes, step by step.
+pub struct LaneReader {
+    lanes: Box<dyn Lanes>,
+    range: Range<usize>,
+    cursors: Vec<LaneCursor>,
+}
+
+impl LaneReader {
+    /// Of the lanes `range`, from the given cursors on, which are in the same order.
+    pub fn new(lanes: Box<dyn Lanes>, range: Range<usize>, cursors: Vec<LaneCursor>) -> Self {
+        Self { lanes, range, cursors }
+    }
+}
+
+impl Reader for LaneReader {
+    type Batch = Batch;
+
+    fn read(&mut self, nth: u64) -> Result<Batch, DataError> {
+        let batch = self.lanes.batch(self.range.clone(), &self.cursors, nth)?;
+        self.cursors.clone_from(&batch.cursors_after);
+        Ok(batch)
+    }
+}
+
+/// Builds the next batches of a reader on a thread of its own.
 ///
 /// The thread owns the reading; the consumer only receives. It may wait for the thread in [`Prefetcher::next_batch`],
 /// and the thread waits for it when two batches are ready. Dropping the prefetcher ends the thread.
 ///
 /// ```no_run
-/// use segue_dataloader::{Corpus, LaneCursor, Prefetcher, Segments, Split, StreamLanes};
+/// use segue_dataloader::{Corpus, LaneCursor, LaneReader, Prefetcher, Segments, Split, StreamLanes};
 ///
 /// let stream = Corpus::open("wikitext-103".as_ref())?.tokens(Split::Train)?;
 /// let lanes = StreamLanes::new(stream, 60, Segments::fixed(150))?;
 /// // The second of two ranks, from the first step on.
-/// let mut batches = Prefetcher::spawn(Box::new(lanes), 30..60, vec![LaneCursor::default(); 30], 1)?;
+/// let reader = LaneReader::new(Box::new(lanes), 30..60, vec![LaneCursor::default(); 30]);
+/// let mut batches = Prefetcher::spawn(reader, 1)?;
 /// let batch = batches.next_batch()?;
 /// assert_eq!(batch.inputs.len(), 30 * 150);
 /// # Ok::<(), segue_dataloader::DataError>(())
 /// ```
 #[derive(Debug)]
-pub struct Prefetcher {
-    batches: Option<Receiver<Result<Batch, DataError>>>,
+pub struct Prefetcher<B> {
+    batches: Option<Receiver<Result<B, DataError>>>,
     thread: Option<JoinHandle<()>>,
     waited: Duration,
 }
 
-impl Prefetcher {
-    /// Starts building batches of the lanes `range`, from step `first_step` and the given cursors on.
-    pub fn spawn(
-        lanes: Box<dyn Lanes>,
-        range: Range<usize>,
-        cursors: Vec<LaneCursor>,
-        first_step: u64,
-    ) -> Result<Prefetcher, DataError> {
+impl<B: Send + 'static> Prefetcher<B> {
+    /// Starts building the batches of `reader` from number `first` on.
+    pub fn spawn(mut reader: impl Reader<Batch = B>, first: u64) -> Result<Self, DataError> {
         let (sender, batches) = sync_channel(DEPTH);
         let build = move || {
-            let mut cursors = cursors;
-            for step in first_step.. {
-                let batch = lanes.batch(range.clone(), &cursors, step);
-                match &batch {
-                    Ok(batch) => cursors.clone_from(&batch.cursors_after),
-                    Err(_) => {
-                        // The consumer sees the error in its place; nothing comes after it.
-                        let _ = sender.send(batch);
-                        return;
-                    }
-                }
-                if sender.send(batch).is_err() {
+            for nth in first.. {
+                let batch = reader.read(nth);
+                // The consumer sees an error in its place; nothing comes after it.
+                let over = batch.is_err();
+                if sender.send(batch).is_err() || over {
                     return;
                 }
             }
@@ -66,7 +91,7 @@ impl Prefetcher {
     }
 
     /// The next batch, in order. After an error there are no more.
-    pub fn next_batch(&mut self) -> Result<Batch, DataError> {
+    pub fn next_batch(&mut self) -> Result<B, DataError> {
         let asked = Instant::now();
         let batch = self.batches.as_ref().and_then(|batches| batches.recv().ok());
         self.waited += asked.elapsed();
@@ -79,12 +104,23 @@ impl Prefetcher {
     }
 }
 
-impl Drop for Prefetcher {
+impl<B> Drop for Prefetcher<B> {
     fn drop(&mut self) {
         // A closed channel wakes the thread where it waits to send, and ends it.
         self.batches = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+impl<B> Reader for Box<dyn Reader<Batch = B>>
+where
+    B: Send + 'static,
+{
+    type Batch = B;
+
+    fn read(&mut self, nth: u64) -> Result<B, DataError> {
+        self.as_mut().read(nth)
     }
 }

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use scratch::{all_tokens, options};
 use segue_configs::DocumentEnd;
 use segue_dataloader::{
-    BuildOptions, Corpus, DataError, Documents, EvalLanes, LaneCursor, Lanes, PADDING_ID, Prefetcher, Preset,
-    Segments, SentenceLanes, Split, StreamLanes, TokenStream, TokenizerKind, build,
+    BuildOptions, Corpus, DataError, Documents, EvalLanes, LaneCursor, LaneReader, Lanes, PADDING_ID,
+    Prefetcher, Preset, Segments, SentenceLanes, Split, StreamLanes, TokenStream, TokenizerKind, build,
 };
 
 /// A stream over several shards. No token is the padding id.
@@ -69,7 +69,8 @@ fn the_prefetcher_yields_the_same_batches_in_order() {
     let segments = Segments { longest: 5000, ext_len: 7, varlen: Some(1) };
     let cut = || StreamLanes::new(stream.clone(), 4, segments).unwrap().rolled(2);
     let start = vec![LaneCursor { epoch: 3, offset: 15_000, ..LaneCursor::default() }; 2];
-    let mut prefetcher = Prefetcher::spawn(Box::new(cut()), 1..3, start.clone(), 9).unwrap();
+    let reader = LaneReader::new(Box::new(cut()), 1..3, start.clone());
+    let mut prefetcher = Prefetcher::spawn(reader, 9).unwrap();
     let mut cursors = start;
     for step in 9..309 {
         let expected = cut().batch(1..3, &cursors, step).unwrap();
@@ -85,8 +86,8 @@ fn a_dropped_prefetcher_ends_its_thread() {
     let stream = stream(&folder);
     for taken in 0..5 {
         let lanes = StreamLanes::new(stream.clone(), 1, Segments::fixed(10)).unwrap();
-        let mut prefetcher =
-            Prefetcher::spawn(Box::new(lanes), 0..1, vec![LaneCursor::default()], 1).unwrap();
+        let reader = LaneReader::new(Box::new(lanes), 0..1, vec![LaneCursor::default()]);
+        let mut prefetcher = Prefetcher::spawn(reader, 1).unwrap();
         for _ in 0..taken {
             prefetcher.next_batch().unwrap();
         }
@@ -101,7 +102,8 @@ fn the_prefetcher_passes_errors_on() {
     let sentences = Corpus::open(&folder.path().join("corpus")).unwrap().sentences(Split::Train).unwrap();
     // No sentence of bytes ends with a token of this id.
     let lanes = SentenceLanes::new(stream, sentences, 1, Segments::fixed(10), 1000, 1).unwrap();
-    let mut prefetcher = Prefetcher::spawn(Box::new(lanes), 0..1, vec![LaneCursor::default()], 1).unwrap();
+    let reader = LaneReader::new(Box::new(lanes), 0..1, vec![LaneCursor::default()]);
+    let mut prefetcher = Prefetcher::spawn(reader, 1).unwrap();
     assert!(matches!(prefetcher.next_batch(), Err(DataError::EmptyInput { .. })));
     assert!(matches!(prefetcher.next_batch(), Err(DataError::Thread(_))));
 }

@@ -4,6 +4,7 @@ mod commands;
 mod failure;
 mod folder;
 mod output;
+mod reporter;
 mod run_folder;
 mod session;
 

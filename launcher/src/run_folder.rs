@@ -5,14 +5,12 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use segue_configs::Config;
-use segue_trainer::engine::Started;
 use segue_trainer::report::{EventFile, MetricsFile};
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::failure::Failure;
-use crate::output::Output;
 
 /// Sends structured events of this rank to `RUN/logs/rank-00000.jsonl`; `RUST_LOG` chooses which.
 pub fn start_log(run: &Path, rank: usize) -> Result<(), Failure> {
@@ -87,24 +85,7 @@ impl Record {
     }
 
     /// Adds values to TensorBoard.
-    pub fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<(), Failure> {
+    pub fn scalars(&mut self, step: u64, values: &[(String, f64)]) -> Result<(), Failure> {
         Ok(self.events.as_mut().map_or(Ok(()), |file| file.scalars(step, values))?)
     }
-}
-
-/// Says where a run stands before its first step; `unit` is what a step consists of.
-pub fn describe_start(started: &Started, unit: &str, out: &Output) {
-    for refused in &started.refused {
-        out.line(&format!("warning: passed over a checkpoint that does not verify: {refused}"));
-    }
-    if let Some(path) = &started.resumed {
-        out.line(&format!("going on from {}, attempt {}", path.display(), started.attempt));
-    }
-    if started.step >= started.steps {
-        out.line(&format!("all {} steps are done; nothing is left to train", started.steps));
-    }
-    out.line(&format!(
-        "{} parameters, {} {unit} a step, {} rank(s), from step {} to {}",
-        started.parameters, started.targets_per_step, started.world_size, started.step, started.steps
-    ));
 }

@@ -74,9 +74,9 @@ fn trained(encoding: &[&str], seed: u64, steps: u64) -> (Config, LanguageModel) 
     let mut engine = Engine::new(&config, objective::build(&config), &Local).unwrap();
     let mut texts = Texts::new(seed);
     for step in 1..=steps {
-        engine.step(step, &[texts.batch((step as usize - 1) * SEGMENT)]).unwrap();
+        engine.step(step, &vec![texts.batch((step as usize - 1) * SEGMENT)]).unwrap();
     }
-    let own = engine.objective.parameters();
+    let own = engine.learner.parameters();
     let values = own.tensors().iter().map(|t| t.detach().copy()).collect();
     let parameters = Parameters::from_tensors(own.specs().to_vec(), values, Kind::Float);
     let model = LanguageModel::from_parameters(config.model.transfo_xl().unwrap(), parameters);

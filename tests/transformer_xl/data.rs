@@ -12,7 +12,7 @@ use segue_dataloader::{
     TokenStream, build,
 };
 use segue_dataloader::{TokenizerChoice, TokenizerKind, TrainOptions};
-use segue_trainer::engine::{EvalOptions, Evaluation, evaluate};
+use segue_trainer::families::language_model::{EvalOptions, Evaluation, evaluate};
 use segue_trainer::objective::{LanguageModel, Objective};
 use tch::{Kind, Tensor};
 

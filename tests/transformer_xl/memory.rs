@@ -1,6 +1,7 @@
 //! T6, T7, T9 and T11: memory, how far it reaches, and which targets count.
 
 use segue_configs::{LossKind, MemoryStart, TransfoXlConfig};
+use segue_trainer::engine::Carry;
 use segue_trainer::model::{Memory, NO_DOCUMENT, Segment, TransfoXl};
 use segue_trainer::objective::{Batch, LanguageModel, Objective};
 use tch::{Device, Kind, Tensor};

@@ -8,11 +8,12 @@ use segue_dataloader::{
     BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, TokenizerKind, TrainOptions, build,
 };
 use segue_trainer::cost::Cost;
-use segue_trainer::engine::{Engine, EvalOptions, evaluate};
+use segue_trainer::engine::Engine;
 use segue_trainer::evaluation::{
     DynamicOptions, LossGroup, Rule, SampleOptions, SlidingOptions, agreement, banded_losses, draw_samples,
     dynamic_evaluation, fit_line, gradient_statistics, recurrent_losses, sliding, truncated_losses,
 };
+use segue_trainer::families::language_model::{EvalOptions, evaluate};
 use segue_trainer::generate::Sampling;
 use segue_trainer::objective::{Batch, LanguageModel, Objective};
 use segue_trainer::{Parameters, libtorch, model};
@@ -194,9 +195,9 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
         let rows: Vec<i64> = (0..16).flat_map(|lane| ids(&stream, lane * 37 + step, 7)).collect();
         let rows = Tensor::from_slice(&rows).view([16, 7]);
         let (inputs, targets) = (rows.narrow(1, 0, 6).contiguous(), rows.narrow(1, 1, 6).contiguous());
-        engine.step(step, &[Batch::new(inputs, targets)]).unwrap();
+        engine.step(step, &vec![Batch::new(inputs, targets)]).unwrap();
     }
-    let weights = engine.objective.parameters().tensors().iter().map(|t| t.detach().copy()).collect();
+    let weights = engine.learner.parameters().tensors().iter().map(|t| t.detach().copy()).collect();
     let parameters = Parameters::from_tensors(model::specs(&config.model), weights, Kind::Float);
     let mut trained = LanguageModel::from_parameters(config.model.transfo_xl().unwrap(), parameters);
     let targets: Vec<u64> = (100..164).collect();

@@ -7,7 +7,7 @@ use segue_trainer::Parameters;
 use segue_trainer::engine::Engine;
 use segue_trainer::model::TransfoXl;
 use segue_trainer::noise::Noise;
-use segue_trainer::objective::{self, Batch};
+use segue_trainer::objective::{self, Batch, Objective};
 use segue_trainer::optim::{clip_factor, learning_rate};
 use tch::{Kind, Tensor};
 
@@ -64,14 +64,14 @@ fn batch(step: u64) -> Batch {
 fn t18_averaged_weights_are_the_running_mean() {
     let config = config(&[]);
     let mut engine = Engine::new(&config, objective::build(&config), &Local).unwrap();
-    let weights = |engine: &Engine| -> Vec<Tensor> {
-        engine.objective.parameters().tensors().iter().map(|t| t.detach().to_kind(Kind::Double)).collect()
+    let weights = |engine: &Engine<Box<dyn Objective>>| -> Vec<Tensor> {
+        engine.learner.parameters().tensors().iter().map(|t| t.detach().to_kind(Kind::Double)).collect()
     };
-    engine.step(1, &[batch(1)]).unwrap();
+    engine.step(1, &vec![batch(1)]).unwrap();
     engine.start_average();
     let mut seen = Vec::new();
     for step in 2..=6 {
-        engine.step(step, &[batch(step)]).unwrap();
+        engine.step(step, &vec![batch(step)]).unwrap();
         seen.push(weights(&engine));
     }
     let last = weights(&engine);

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_tests::SHARED;
-use segue_trainer::checkpoint::{ModelFolder, load_xlnet};
 use segue_trainer::convert::{ConvertOptions, Target, convert};
+use segue_trainer::folder::{ModelFolder, load_xlnet};
 use segue_trainer::model::{Memory, Sequence, Visibility, Xlnet};
 use tch::{Device, Kind, Tensor};
 

@@ -27,10 +27,10 @@ fn pair_loss(kind: &str) -> f64 {
         batch(&rows, &targets, &first, &[0; 32])
     };
     for step in 1..=300 {
-        engine.step(step, &[make(step)]).unwrap();
+        engine.step(step, &vec![make(step)]).unwrap();
     }
     let mean = |step| {
-        let nll = engine.objective.score(&make(step), &engine.objective.memory_start(32)).nll;
+        let nll = engine.learner.score(&make(step), &engine.learner.memory_start(32)).nll;
         2.0 * nll.mean(Kind::Double).double_value(&[])
     };
     (0..20).map(|i| mean(1_000_000 + i)).sum::<f64>() / 20.0

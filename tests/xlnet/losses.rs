@@ -139,11 +139,11 @@ fn accuracy(make: impl Fn(u64) -> Batch, steps: u64) -> f64 {
     let config = small(&["objective.next_sentence=1.0"]);
     let mut engine = Engine::new(&config, objective::build(&config), &Local).unwrap();
     for step in 1..=steps {
-        engine.step(step, &[make(step)]).unwrap();
+        engine.step(step, &vec![make(step)]).unwrap();
     }
     let share = |step| {
-        let memory = engine.objective.memory_start(32);
-        let right = engine.objective.score(&make(step), &memory).follows.unwrap();
+        let memory = engine.learner.memory_start(32);
+        let right = engine.learner.score(&make(step), &memory).follows.unwrap();
         right.to_kind(Kind::Double).mean(None::<Kind>).double_value(&[])
     };
     (0..20).map(|i| share(100_000 + i)).sum::<f64>() / 20.0

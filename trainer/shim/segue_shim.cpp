@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUBlas.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -158,6 +159,15 @@ void segue_remove_grad_hook(at::Tensor *leaf) {
   char ignored[8];
   guarded(ignored, sizeof ignored,
           [&] { torch::autograd::impl::set_post_acc_grad_hooks(*leaf, nullptr); });
+}
+
+// Backward from a scalar into the gradients of these leaves alone, hooks included. Keeps the graph where another
+// backward follows.
+bool segue_backward_into(at::Tensor *scalar, at::Tensor *const *leaves, size_t count, bool keep_graph,
+                         char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    torch::autograd::backward({*scalar}, {}, keep_graph, /*create_graph=*/false, gather(leaves, count));
+  });
 }
 
 // Takes the gradient out of the leaf: the caller owns the returned tensor, and .grad is undefined

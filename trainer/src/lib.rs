@@ -6,6 +6,8 @@ pub mod cost;
 pub mod engine;
 mod error;
 pub mod evaluation;
+pub mod families;
+pub mod folder;
 pub mod generate;
 pub mod libtorch;
 pub mod metrics;

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use segue_dataloader::foreign::Bundle;
 use segue_trainer::TrainError;
-use segue_trainer::checkpoint::{ModelFolder, read_tensors};
+use segue_trainer::checkpoint::read_tensors;
 use segue_trainer::convert::{Conversion, ConvertOptions, Target, check_text, convert, inspect};
+use segue_trainer::folder::ModelFolder;
 use segue_trainer::parity::parity;
 use tempfile::TempDir;
 

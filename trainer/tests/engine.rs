@@ -44,11 +44,10 @@ fn train(config: &Config, comm: &dyn Communicator, steps: u64) -> Result<(Vec<u3
     let mut engine = Engine::new(config, objective::build(config), comm)?;
     let mut last: Option<StepReport> = None;
     for step in 1..=steps {
-        let batches: Vec<Batch> =
-            engine.updater.layout.micro_steps.clone().map(|m| batch(config, step, m)).collect();
+        let batches: Vec<Batch> = engine.layout.micro_steps.clone().map(|m| batch(config, step, m)).collect();
         last = Some(engine.step(step, &batches)?);
     }
-    let weights = engine.objective.parameters().tensors().iter();
+    let weights = engine.learner.parameters().tensors().iter();
     let bits =
         weights.flat_map(|t| Vec::<f32>::try_from(t.detach().reshape([-1])).unwrap()).map(f32::to_bits);
     Ok((bits.collect(), last.unwrap().loss.to_bits()))

@@ -12,7 +12,8 @@ use segue_dataloader::{
     BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer,
 };
 use segue_trainer::tasks::{
-    Circumstances, HeadSpec, SplitScores, TaskModel, answers, decide, finetune, score, write_answered,
+    Circumstances, HeadSpec, SplitScores, TaskFolder, TaskModel, answers, decide, finetune, score,
+    task_folder, write_answered,
 };
 use segue_trainer::{Parameters, checkpoint};
 use tempfile::TempDir;
@@ -123,7 +124,7 @@ fn rank(
     folder: &Path,
     comm: &dyn Communicator,
 ) -> SplitScores {
-    let model = checkpoint::TaskFolder::open(config.run.dir.as_ref()).unwrap().load(&config.task).unwrap();
+    let model = TaskFolder::open(config.run.dir.as_ref()).unwrap().load(&config.task).unwrap();
     let found = answers(&model, 0, &split.examples, 4, comm, |_, _| {}).unwrap();
     let decided = decide(data, split, &found, &config.task);
     if comm.rank() == 0 {
@@ -215,9 +216,11 @@ fn x29_word_vectors_of_a_model_are_taken_and_left_as_they_are() {
         let extra = ["task.from_scratch=false", start.as_str(), "train.steps=3"];
         let config = config(run.path(), task.path(), name, &extra);
         let whole = model(&config, &[head("made-up", Kind::Classification, &["no", "yes"])], 5);
-        checkpoint::write_task_folder(&before.path().join("model"), &whole, &tokenizer(), &[]).unwrap();
+        let mut contents = task_folder(&whole);
+        contents.tokenizer = Some(tokenizer().into());
+        checkpoint::replace(&before.path().join("model"), |dir| contents.write(dir)).unwrap();
         train(&config, &open(&config), &Local);
-        let folder = checkpoint::TaskFolder::open(run.path()).unwrap();
+        let folder = TaskFolder::open(run.path()).unwrap();
         let ranking = folder.load(&config.task).unwrap();
         let trained: Vec<_> = ranking.parameters.specs().iter().map(|spec| spec.name.as_str()).collect();
         assert_eq!(trained, ["kernels.weight", "kernels.bias"]);

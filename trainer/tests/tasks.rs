@@ -9,8 +9,11 @@ use segue_dataloader::seed::{Draws, Purpose};
 use segue_dataloader::tasks::{
     Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskData,
 };
-use segue_trainer::tasks::{Circumstances, HeadSpec, TaskModel, TaskOutcome, answers, finetune};
-use segue_trainer::{Parameters, checkpoint};
+use segue_trainer::Parameters;
+use segue_trainer::engine::Outcome;
+use segue_trainer::tasks::{
+    Circumstances, HeadSpec, TaskFolder, TaskModel, answers, finetune, start_task_from,
+};
 use tempfile::TempDir;
 
 const CLS: u32 = 3;
@@ -181,7 +184,7 @@ fn config(run: &Path, model: &str, extra: &[&str]) -> Config {
     segue_configs::load_over(base, None, &all).unwrap().config
 }
 
-fn train(config: &Config, tasks: &[TaskData], comm: &dyn Communicator) -> TaskOutcome {
+fn train(config: &Config, tasks: &[TaskData], comm: &dyn Communicator) -> Outcome {
     segue_trainer::libtorch::set_threads(1);
     let tokenizer = Tokenizer::bytes();
     finetune(config, tasks, &tokenizer, &Circumstances::default(), comm, &|| false, &mut |_| {}).unwrap()
@@ -264,7 +267,7 @@ fn x25_spans_are_learnt_with_what_has_none() {
     let dev = data.dev.remove(0);
     let config = config(run.path(), "xlnet", &["train.steps=300"]);
     train(&config, &[data], &Local);
-    let folder = checkpoint::TaskFolder::open(run.path()).unwrap();
+    let folder = TaskFolder::open(run.path()).unwrap();
     let model = folder.load(&config.task).unwrap();
     let scores = answers(&model, 0, &dev.examples, 8, &Local, |_, _| {}).unwrap();
     let right = dev.examples.iter().zip(&scores).filter(|(example, scores)| {
@@ -285,7 +288,7 @@ fn every_number_of_ranks_gives_the_same_weights_and_answers() {
         let data = [sentiment_task()];
         let scores = simulated::run(world, |comm| {
             train(&config, &data, comm);
-            let model = checkpoint::TaskFolder::open(run.path()).unwrap().load(&config.task).unwrap();
+            let model = TaskFolder::open(run.path()).unwrap().load(&config.task).unwrap();
             answers(&model, 0, &data[0].dev[0].examples, 4, comm, |_, _| {}).unwrap()
         });
         assert!(scores.iter().all(|own| *own == scores[0]));
@@ -325,7 +328,7 @@ fn f1_heads_of_all_tasks_share_one_encoder() {
     let model = model("xlnet", &heads);
     let examples: Vec<Example> = (0..4).map(tagging).collect();
     let members: Vec<&Example> = examples.iter().collect();
-    model.loss(1, &members, None).sum.backward();
+    model.loss(1, &members, None).reported.backward();
     let names: Vec<&str> = model.parameters.specs().iter().map(|spec| spec.name.as_str()).collect();
     let defined = |i: usize| model.parameters.tensors()[i].grad().defined();
     for (i, name) in names.iter().enumerate() {
@@ -355,19 +358,19 @@ fn a_task_begins_with_the_encoder_and_heads_of_another() {
     let both = [sentiment_task(), task("tagging", Kind::Tagging, &["B-GOOD", "B-BAD", "O"], tagging)];
     let together = config(run.path(), "xlnet", &["train.steps=6"]);
     train(&together, &both, &Local);
-    let stored = checkpoint::TaskFolder::open(run.path()).unwrap().load(&together.task).unwrap();
+    let stored = TaskFolder::open(run.path()).unwrap().load(&together.task).unwrap();
     // A single task takes its own head out of several.
     let single = model(
         "xlnet",
         &[HeadSpec { task: "sentiment".into(), kind: Kind::Classification, labels: sentiment_task().labels }],
     );
-    assert_eq!(checkpoint::start_task_from(run.path(), &single).unwrap(), Vec::<String>::new());
+    assert_eq!(start_task_from(run.path(), &single).unwrap(), Vec::<String>::new());
     assert_eq!(
         single.parameters.get("logits_proj.weight"),
         stored.parameters.get("tasks.sentiment.logits_proj.weight")
     );
     // One with other labels keeps the encoder and the summary alone.
     let other = model("xlnet", &[head("sentiment", Kind::Classification, 3)]);
-    let fresh = checkpoint::start_task_from(run.path(), &other).unwrap();
+    let fresh = start_task_from(run.path(), &other).unwrap();
     assert_eq!(fresh, ["logits_proj.weight", "logits_proj.bias"]);
 }

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_trainer::checkpoint;
+use segue_trainer::{checkpoint, folder};
 use serde_json::{Value, json};
 
 use super::at_least_one;
@@ -34,20 +34,20 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
         None => args.sources,
         Some(run) => newest(run, args.last)?,
     };
-    checkpoint::average(&sources, &args.output)?;
+    folder::average(&sources, &args.output)?;
     out.line(&format!("the mean of {} checkpoints is in {}", sources.len(), args.output.display()));
     Ok(json!({ "sources": sources, "output": args.output }))
 }
 
 /// The newest `count` checkpoints of a run, oldest first.
 fn newest(run: &Path, count: Option<usize>) -> Result<Vec<PathBuf>, Failure> {
-    let folder = run.join("checkpoints");
-    let all = checkpoint::list(&folder)?;
+    let checkpoints = run.join("checkpoints");
+    let all = checkpoint::list(&checkpoints)?;
     let count = count.unwrap_or(all.len());
     if all.is_empty() || all.len() < count {
         let message = format!(
             "{} holds {} checkpoints, not {}; ask for fewer, or train with a larger checkpoint.keep",
-            folder.display(),
+            checkpoints.display(),
             all.len(),
             count.max(1)
         );

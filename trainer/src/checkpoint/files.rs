@@ -8,11 +8,11 @@ use serde_json::Value;
 
 use crate::TrainError;
 
-pub(super) fn write_error(path: &Path) -> impl FnOnce(std::io::Error) -> TrainError + '_ {
+pub(crate) fn write_error(path: &Path) -> impl FnOnce(std::io::Error) -> TrainError + '_ {
     move |source| TrainError::Write { path: path.into(), source }
 }
 
-pub(super) fn read_error(path: &Path) -> impl FnOnce(std::io::Error) -> TrainError + '_ {
+pub(crate) fn read_error(path: &Path) -> impl FnOnce(std::io::Error) -> TrainError + '_ {
     move |source| TrainError::Read { path: path.into(), source }
 }
 
@@ -27,7 +27,7 @@ pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), TrainError>
 }
 
 /// Waits until a folder's entries are on the disk.
-pub(super) fn sync_folder(path: &Path) -> Result<(), TrainError> {
+pub(crate) fn sync_folder(path: &Path) -> Result<(), TrainError> {
     File::open(path).and_then(|folder| folder.sync_all()).map_err(write_error(path))
 }
 

@@ -32,7 +32,7 @@ pub struct FileRecord {
 
 impl Manifest {
     /// Hashes every file of `folder` and writes the manifest.
-    pub(super) fn write(folder: &Path) -> Result<(), TrainError> {
+    pub(crate) fn write(folder: &Path) -> Result<(), TrainError> {
         let mut files = BTreeMap::new();
         for entry in fs::read_dir(folder).map_err(read_error(folder))? {
             let entry = entry.map_err(read_error(folder))?;

@@ -38,6 +38,26 @@ pub(super) fn publish(
     Ok(target)
 }
 
+/// Fills a fresh folder and puts it in the place of the one at `path`, if there is one. It appears whole or not at all.
+pub fn replace(path: &Path, fill: impl FnOnce(&Path) -> Result<(), TrainError>) -> Result<(), TrainError> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
+        return Err(write_error(path)(std::io::ErrorKind::InvalidInput.into()));
+    };
+    let (fresh, old) = (parent.join(format!(".{name}.part")), parent.join(format!(".{name}.old")));
+    remove_folder(&fresh)?;
+    remove_folder(&old)?;
+    fs::create_dir_all(&fresh).map_err(write_error(&fresh))?;
+    fill(&fresh)?;
+    Manifest::write(&fresh)?;
+    sync_folder(&fresh)?;
+    if path.exists() {
+        fs::rename(path, &old).map_err(write_error(path))?;
+    }
+    fs::rename(&fresh, path).map_err(write_error(path))?;
+    sync_folder(parent)?;
+    remove_folder(&old)
+}
+
 /// Removes what writers that were killed have left. One job at a time writes to a run folder.
 fn remove_parts(folder: &Path) -> Result<(), TrainError> {
     for entry in fs::read_dir(folder).map_err(read_error(folder))? {

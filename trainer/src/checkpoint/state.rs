@@ -1,9 +1,17 @@
 //! What a run is besides its tensors, and which configurations are those of one run.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
 use segue_configs::{Config, ScheduleKind};
-use segue_dataloader::LaneCursor;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use super::contents::STATE;
+use super::files::read_error;
+use crate::TrainError;
+use crate::optim::Counts;
 
 /// Version of `trainer_state.json` this program writes.
 const STATE_VERSION: u32 = 1;
@@ -60,10 +68,10 @@ impl AverageState {
     }
 }
 
-/// How the evaluations of a task have gone.
+/// How the evaluations of a run that keeps its best model have gone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct TaskProgress {
-    /// The best value of the metric that checkpoints are chosen by.
+pub struct BestSoFar {
+    /// The best value of the measure that checkpoints are chosen by.
     pub best: Option<f64>,
     /// The step it was found after.
     pub best_step: u64,
@@ -71,10 +79,10 @@ pub struct TaskProgress {
     pub since_best: u64,
 }
 
-impl TaskProgress {
+impl BestSoFar {
     /// Takes note of an evaluation; true where it is the best so far. What is not a number is never the best.
-    pub fn observe(&mut self, step: u64, value: f64) -> bool {
-        let better = !value.is_nan() && self.best.is_none_or(|best| value > best);
+    pub fn observe(&mut self, step: u64, value: f64, is_better: impl Fn(f64, f64) -> bool) -> bool {
+        let better = !value.is_nan() && self.best.is_none_or(|best| is_better(value, best));
         if better {
             *self = Self { best: Some(value), best_step: step, since_best: 0 };
         } else {
@@ -102,12 +110,18 @@ pub struct TrainState {
     /// The mean of weights.
     #[serde(default)]
     pub average: AverageState,
-    /// How the evaluations of a task have gone, where one is fine-tuned for.
+    /// How the evaluations have gone, where the best model is kept.
     #[serde(default)]
-    pub task: TaskProgress,
+    pub task: BestSoFar,
+    /// Updates of each network. Not in checkpoints of before there were several: every step was an update then.
+    #[serde(default)]
+    pub networks: BTreeMap<String, Counts>,
+    /// What the learner has made of its statistics.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub learner: Value,
     /// Place of every lane of the job.
-    pub lanes: Vec<LaneCursor>,
-    /// Fingerprint of the corpus.
+    pub lanes: Vec<Value>,
+    /// Fingerprint of the data.
     pub corpus: String,
     /// BLAKE3 of the parts of the configuration that decide the result.
     pub config_hash: String,
@@ -121,7 +135,7 @@ pub struct TrainState {
 
 impl TrainState {
     /// The state before the first step.
-    pub fn start(config: &Config, corpus: &str, lanes: Vec<LaneCursor>, world_size: usize) -> Self {
+    pub fn start(config: &Config, data: &str, lanes: Vec<Value>, world_size: usize) -> Self {
         Self {
             version: STATE_VERSION,
             step: 0,
@@ -130,9 +144,11 @@ impl TrainState {
             unreported: LossSum::default(),
             evaluated: 0,
             average: AverageState::default(),
-            task: TaskProgress::default(),
+            task: BestSoFar::default(),
+            networks: BTreeMap::new(),
+            learner: Value::Null,
             lanes,
-            corpus: corpus.into(),
+            corpus: data.into(),
             config_hash: config_hash(config),
             config: resolved(config),
             segue: env!("CARGO_PKG_VERSION").into(),
@@ -149,13 +165,37 @@ impl TrainState {
         self.evaluated = stored.evaluated;
         self.average = stored.average;
         self.task = stored.task;
+        self.networks = stored.networks;
+        self.learner = stored.learner;
         self.lanes = stored.lanes;
+    }
+
+    /// Updates of a network so far.
+    pub fn counts(&self, network: &str) -> Counts {
+        self.networks.get(network).cloned().unwrap_or_else(|| Counts::all(self.step))
+    }
+
+    /// Reads the state of the checkpoint `path`, and refuses that of another configuration or of other data, which
+    /// `data_key` of the configuration names.
+    pub fn read(path: &Path, config: &Config, data: &str, data_key: &str) -> Result<Self, TrainError> {
+        let file = path.join(STATE);
+        let text = fs::read(&file).map_err(read_error(&file))?;
+        let state: TrainState = serde_json::from_slice(&text)
+            .map_err(|e| TrainError::Damaged { path: file.clone(), what: e.to_string() })?;
+        let mut differing = differences(&with_defaults(&state.config), &resolved(config));
+        if state.corpus != data {
+            differing.push_str(&format!("  {data_key}: fingerprint {} then, {data} now\n", state.corpus));
+        }
+        match differing.is_empty() {
+            true => Ok(state),
+            false => Err(TrainError::OtherRun { path: path.into(), differences: differing }),
+        }
     }
 }
 
 /// The configuration with the length of a schedule that follows `train.steps` spelled out: a run made
 /// longer must not silently get other learning rates.
-pub(super) fn resolved(config: &Config) -> Value {
+fn resolved(config: &Config) -> Value {
     let mut json = config.to_json();
     if matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear) {
         json["schedule"]["steps"] = json!(config.schedule_steps());
@@ -181,12 +221,12 @@ fn config_hash(config: &Config) -> String {
 }
 
 /// A stored configuration with the keys that have come since at their defaults, which is what they were then.
-pub(super) fn with_defaults(stored: &Value) -> Value {
+fn with_defaults(stored: &Value) -> Value {
     Config::from_json(stored, "the checkpoint").map_or_else(|_| stored.clone(), |config| resolved(&config))
 }
 
 /// One line for each key in which two configurations differ, free keys aside.
-pub(super) fn differences(then: &Value, now: &Value) -> String {
+fn differences(then: &Value, now: &Value) -> String {
     let (then, now) = (identity(then), identity(now));
     let mut lines = String::new();
     let empty = serde_json::Map::new();

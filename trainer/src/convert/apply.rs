@@ -9,7 +9,7 @@ use super::optimizer::{self, SlotParts, Slots};
 use super::report::{ParameterOrigin, VariableFate};
 use super::rules::{Operation, Rule, fill, fit};
 use super::sources::{Source, Variable};
-use crate::checkpoint::{OUTPUT_BIAS, is_of_a_head};
+use crate::folder::{OUTPUT_BIAS, is_of_a_head};
 use crate::{ParameterSpec, TrainError, model};
 
 /// How far a stored table that follows from the configuration may be off: one rounding in single precision.

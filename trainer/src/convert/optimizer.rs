@@ -13,7 +13,7 @@ use super::apply::{Part, joined, mark};
 use super::report::VariableFate;
 use super::sources::{Source, Values};
 use super::write::REPORT;
-use crate::checkpoint::is_of_a_head;
+use crate::folder::is_of_a_head;
 use crate::{TrainError, model};
 
 /// Why the optimizer's variables are left out.

@@ -54,6 +54,8 @@ struct State {
     leaves: Vec<Tensor>,
     buckets: Vec<Bucket>,
     micro_step: usize,
+    /// Whether a micro-step is under way that trains these parameters.
+    open: bool,
     ready: Option<Sender<Ready>>,
     next_to_send: usize,
 }
@@ -87,7 +89,7 @@ impl GradientBuckets {
         let levels = micro_steps.ilog2() as usize + 1;
         let buckets = groups.into_iter().map(|members| Bucket::new(members, specs, levels)).collect();
         let leaves = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
-        let state = State { leaves, buckets, micro_step: 0, ready, next_to_send: 0 };
+        let state = State { leaves, buckets, micro_step: 0, open: false, ready, next_to_send: 0 };
         Self { places, micro_steps, state: Mutex::new(state) }
     }
 
@@ -95,6 +97,7 @@ impl GradientBuckets {
     pub fn begin(&self, index: usize) {
         let mut state = self.lock();
         state.micro_step = index;
+        state.open = true;
         if index == 0 {
             state.next_to_send = 0;
         }
@@ -119,6 +122,7 @@ impl GradientBuckets {
                 }
             }
         }
+        state.open = false;
     }
 
     /// Number of buckets.
@@ -185,6 +189,8 @@ impl GradReady for GradientBuckets {
     fn ready(&self, parameter: usize) {
         let (b, position) = self.places[parameter];
         let mut state = self.lock();
+        // Added to the sums of another step it would go unnoticed.
+        assert!(state.open, "a gradient arrives outside its network's turn");
         let grad = take_grad(&state.leaves[parameter]);
         self.collect(&mut state, b, position, grad.as_ref());
     }

@@ -1,28 +1,28 @@
-//! The step engine: micro-steps, gradient buckets, reduction over ranks, update, evaluation. It knows
-//! objectives and ranks, and nothing of any particular model.
+//! The engine: the loop over steps, micro-steps, gradient buckets, reduction over ranks, updates, checkpoints. It knows
+//! learners, families and ranks by trait, and nothing of any particular model.
 
 mod agreement;
 mod buckets;
-mod data;
-mod evaluate;
-mod evaluate_pairs;
+mod family;
 mod layout;
+mod learner;
+mod network;
 mod reducer;
 mod replicas;
 mod rows;
 mod run;
-mod sources;
+mod share;
+mod snapshot;
 mod step;
-mod updater;
 
-pub(crate) use agreement::{check_agreement, newest_checkpoint};
 pub use buckets::GradientBuckets;
-pub use data::{micro_batches, open_lanes};
-pub use evaluate::{EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
-pub use evaluate_pairs::PairValidation;
+pub use family::{
+    Better, Family, FamilyBatch, FamilyReader, Folder, KeepBest, Labels, LossAs, Measures, Place, Prepared,
+};
 pub use layout::{Layout, check_ranks};
-pub(crate) use replicas::check_replicas;
-pub use run::{Event, Outcome, Started, pretrain};
-pub use sources::Sources;
-pub use step::Engine;
-pub use updater::{MicroLoss, StepReport, Updater};
+pub use learner::{Carry, Learner, Loss, Turn};
+pub use network::Network;
+pub use run::{BEST, Event, Outcome, Started, train};
+pub use share::Share;
+pub(crate) use snapshot::fill;
+pub use step::{Engine, StepReport};

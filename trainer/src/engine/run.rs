@@ -1,25 +1,25 @@
-//! A run from its first step, or from its last checkpoint, to its end.
+//! The loop over steps: a run from its first step, or from its last checkpoint, to its end.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use segue_collectives::Communicator;
 use segue_collectives::consensus::any_rank;
-use segue_configs::{Config, DocumentEnd};
-use segue_dataloader::{LaneCursor, Prefetcher, Tokenizer};
+use segue_configs::Config;
+use segue_dataloader::Prefetcher;
+use serde_json::Value;
 
 use super::agreement::{check_agreement, newest_checkpoint};
-use super::data::{Validation, micro_batches, open_lanes};
-use super::evaluate::Evaluation;
+use super::family::{Better, Family, KeepBest, Labels, Measures, Place};
+use super::learner::Learner;
 use super::replicas::check_replicas;
-use super::sources::Sources;
-use super::step::Engine;
-use super::updater::StepReport;
+use super::snapshot::{model_folder, restore, snapshot};
+use super::step::{Engine, StepReport};
 use crate::TrainError;
 use crate::checkpoint::{self, LossSum, TrainState, Writer};
-use crate::objective;
+
+/// Folder of the best model, in the run folder.
+pub const BEST: &str = "best";
 
 /// What a run is about, told once.
 #[derive(Debug, Clone)]
@@ -34,12 +34,14 @@ pub struct Started {
     pub parameters: usize,
     /// Ranks.
     pub world_size: usize,
-    /// Targets of one step.
-    pub targets_per_step: u64,
+    /// In which words the run is reported.
+    pub labels: Labels,
     /// The checkpoint it goes on from.
     pub resumed: Option<PathBuf>,
     /// Newer checkpoints that did not verify.
     pub refused: Vec<String>,
+    /// Parameters that start as they are drawn although others were given.
+    pub fresh: Vec<String>,
 }
 
 /// What happens while a run goes on. Every rank sees every event.
@@ -62,12 +64,21 @@ pub enum Event {
         /// Of it, copying state or waiting for the checkpoint before.
         checkpoint_stall: Duration,
     },
-    /// The validation split was evaluated.
+    /// An evaluation goes on.
+    Evaluating {
+        /// Parts done.
+        done: u64,
+        /// All.
+        total: u64,
+    },
+    /// An evaluation is over.
     Evaluated {
         /// After this step.
         step: u64,
-        /// The result.
-        evaluation: Evaluation,
+        /// What it found.
+        measures: Measures,
+        /// Whether it is the best so far, where the best model is kept.
+        best: Option<bool>,
     },
     /// A checkpoint is on the disk (rank 0).
     Checkpointed {
@@ -83,141 +94,158 @@ pub struct Outcome {
     pub step: u64,
     /// Loss of the last step of this attempt.
     pub loss: Option<f64>,
-    /// The last evaluation.
-    pub evaluation: Option<Evaluation>,
+    /// What the last evaluation of this attempt found.
+    pub evaluation: Option<Value>,
+    /// Step and value of the best evaluation, where the best model is kept.
+    pub best: Option<(u64, f64)>,
     /// Stopped by a request, with a checkpoint, before its end.
     pub preempted: bool,
+    /// Stopped because nothing better came.
+    pub stopped_early: bool,
 }
 
-/// Trains as `config` says: resumes from the newest whole checkpoint of the run
-/// folder, and always leaves a checkpoint of its last step. `stop` is asked at every step; where any
-/// rank says yes, all stop with a checkpoint. A collective call.
-pub fn pretrain(
+/// Trains as `config` says: resumes from the newest whole checkpoint of the run folder, and always leaves a checkpoint
+/// of its last step. `stop` is asked at every step; where any rank says yes, all stop with a checkpoint. A collective
+/// call.
+pub fn train<F: Family>(
     config: &Config,
-    sources: &Sources,
+    family: F,
+    learner: F::Learner,
     comm: &dyn Communicator,
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Outcome, TrainError> {
-    let mut run = Run::open(config, sources, comm, on_event)?;
+    let mut run = Run::open(config, family, learner, comm, on_event)?;
     let last = match config.train.stop_at {
         0 => config.train.steps,
         stop_at => stop_at.min(config.train.steps),
     };
-    let mut outcome = Outcome { step: run.state.step, loss: None, evaluation: None, preempted: false };
+    let mut preempted = false;
     if run.evaluation_due() && run.state.step < last {
         // Stopped on request before it could be made.
         run.evaluate(on_event)?;
     }
-    while run.state.step < last {
-        let report = run.step(on_event)?;
-        outcome.loss = Some(report.loss);
-        let step = run.state.step;
+    let mut stopped_early = run.out_of_patience();
+    while run.state.step < last && !preempted && !stopped_early {
+        let step = run.step(on_event)?;
         let every = |n: u64| n > 0 && step.is_multiple_of(n);
         if every(config.train.check_replicas_every) && comm.world_size() > 1 {
-            check_replicas(step, run.engine.objective.parameters(), comm)?;
+            for (_, parameters) in run.engine.learner.networks() {
+                check_replicas(step, parameters, comm)?;
+            }
         }
-        outcome.preempted = any_rank(comm, stop())? && step < last;
-        if run.evaluation_due() && !outcome.preempted {
-            outcome.evaluation = run.evaluate(on_event)?;
+        preempted = any_rank(comm, stop())? && step < last;
+        if run.evaluation_due() && !preempted {
+            run.evaluate(on_event)?;
+            stopped_early = run.out_of_patience();
         }
-        // After the evaluation: a checkpoint knows that its step has been evaluated.
-        if step == last || outcome.preempted || every(config.checkpoint.every) {
+        // After the evaluation: a checkpoint knows that its step has been evaluated, and what that brought.
+        if step == last || preempted || stopped_early || every(config.checkpoint.every) {
             run.checkpoint(on_event)?;
         }
-        if outcome.preempted {
-            break;
-        }
     }
-    if run.state.step == config.train.steps && outcome.evaluation.is_none() {
+    if run.state.step == config.train.steps && run.evaluation.is_none() && run.family.keeps_best().is_none() {
         // Started again after its end: nothing is left to train, the result is still of interest.
-        outcome.evaluation = run.evaluate(on_event)?;
+        run.evaluate(on_event)?;
     }
     run.finish(on_event)?;
-    outcome.step = run.state.step;
-    Ok(outcome)
+    let best = run.state.task.best.map(|best| (run.state.task.best_step, best));
+    Ok(Outcome {
+        step: run.state.step,
+        loss: run.loss,
+        evaluation: run.evaluation,
+        best,
+        preempted,
+        stopped_early,
+    })
 }
 
-struct Run<'a> {
+/// Batches of one source, built ahead of time.
+type Source<F> = Option<Prefetcher<<F as Family>::Raw>>;
+
+struct Run<'a, F: Family> {
     config: &'a Config,
     comm: &'a dyn Communicator,
-    engine: Engine<'a>,
+    engine: Engine<'a, F::Learner>,
+    family: F,
     state: TrainState,
-    batches: Prefetcher,
-    valid: Option<Validation>,
-    tokenizer: Arc<Tokenizer>,
+    /// Where this rank's lanes stand.
+    cursors: Vec<F::Cursor>,
+    /// By number; a source is opened with the first step that wants it.
+    sources: Vec<Source<F>>,
     writer: Writer,
     stall: Duration,
+    loss: Option<f64>,
+    evaluation: Option<Value>,
 }
 
-impl<'a> Run<'a> {
+impl<'a, F: Family> Run<'a, F> {
     fn open(
         config: &'a Config,
-        sources: &Sources,
+        family: F,
+        learner: F::Learner,
         comm: &'a dyn Communicator,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Self, TrainError> {
-        let lanes = open_lanes(config, sources)?;
-        let mut objective = objective::build(config);
-        // Lanes over pieces of several lengths begin again at different steps.
-        if config.train.at_document_end != DocumentEnd::Carry || config.data.order.in_pairs() {
-            objective.keep_marks();
-        }
-        let parameters = objective.parameters().count();
-        let mut engine = Engine::new(config, objective, comm)?;
-        let start = vec![LaneCursor::default(); config.train.lanes];
-        let mut state = TrainState::start(config, sources.fingerprint(), start, comm.world_size());
+        let parameters = learner.networks().iter().map(|(_, parameters)| parameters.count()).sum();
+        let mut engine = Engine::new(config, learner, comm)?;
+        let lanes = family.cursors().iter().map(to_json).collect();
+        let mut state = TrainState::start(config, &family.fingerprint(), lanes, comm.world_size());
         check_agreement(&state, comm)?;
         let found = newest_checkpoint(&Path::new(&config.run.dir).join("checkpoints"), comm)?;
-        let (resumed, refused) = match found {
-            Some((path, refused)) => {
-                state.go_on_from(checkpoint::restore(&path, config, sources.fingerprint(), &mut engine)?);
-                (Some(path), refused)
+        let (mut resumed, mut refused, mut fresh) = (None, Vec::new(), Vec::new());
+        match found {
+            Some((path, newer)) => {
+                state.go_on_from(restore(&path, config, &family, &mut engine)?);
+                (resumed, refused) = (Some(path), newer);
             }
-            None => {
-                if !config.train.init_from.is_empty() {
-                    let folder = Path::new(&config.train.init_from);
-                    checkpoint::start_from(folder, &config.model, engine.objective.parameters())?;
-                }
-                (None, Vec::new())
-            }
-        };
-        let range = engine.updater.layout.lane_range();
-        let cursors = state.lanes[range.clone()].to_vec();
-        let batches = Prefetcher::spawn(lanes, range, cursors, state.step + 1)?;
+            None => fresh = family.begin(&engine.learner)?,
+        }
+        let cursors = own_cursors(&state, &engine, resumed.as_deref())?;
         on_event(Event::Started(Started {
             step: state.step,
             steps: config.train.steps,
             attempt: state.attempt,
             parameters,
             world_size: comm.world_size(),
-            targets_per_step: (config.train.lanes * config.targets_per_lane()) as u64,
+            labels: family.labels(),
             resumed,
             refused,
+            fresh,
         }));
-        let valid = Validation::open(config, sources)?;
-        let tokenizer = Arc::new(sources.tokenizer().clone());
-        let writer = Writer::start()?;
-        Ok(Self { config, comm, engine, state, batches, valid, tokenizer, writer, stall: Duration::ZERO })
+        Ok(Self {
+            config,
+            comm,
+            engine,
+            family,
+            state,
+            cursors,
+            sources: Vec::new(),
+            writer: Writer::start()?,
+            stall: Duration::ZERO,
+            loss: None,
+            evaluation: None,
+        })
     }
 
-    fn step(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<StepReport, TrainError> {
+    /// Makes one step and gives its number.
+    fn step(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<u64, TrainError> {
         let began = Instant::now();
-        let waited = self.batches.waited();
-        let batch = self.batches.next_batch()?;
-        let data_wait = self.batches.waited() - waited;
-        self.forget_restarted_lanes(&batch.restarts);
-        let micro_batches = micro_batches(&batch, self.engine.updater.layout.micro_batch);
+        let step = self.state.step + 1;
+        let (raw, data_wait) = self.next_batch(step)?;
+        let prepared = self.family.prepare(raw, &self.engine.layout);
+        self.engine.forget(&prepared.restarts);
         if self.config.average.start > 0 && self.state.step >= self.config.average.start {
             self.engine.start_average();
         }
-        let report = self.engine.step(self.state.step + 1, &micro_batches)?;
-        self.state.step = report.step;
+        let report = self.engine.step(step, &prepared.batch)?;
+        self.cursors = prepared.cursors;
+        self.loss = Some(report.loss);
+        self.state.step = step;
         self.state.tokens += report.targets as u64;
-        self.state.lanes[self.engine.updater.layout.lane_range()].copy_from_slice(&batch.cursors_after);
         self.state.unreported.nats += report.loss * report.targets;
         self.state.unreported.targets += report.targets;
-        let due = report.step.is_multiple_of(self.config.log.every) || report.step == self.config.train.steps;
+        let due = step.is_multiple_of(self.config.log.every) || step == self.config.train.steps;
         on_event(Event::Step {
             report,
             tokens: self.state.tokens,
@@ -229,30 +257,41 @@ impl<'a> Run<'a> {
         if let Some(path) = self.writer.poll()? {
             on_event(Event::Checkpointed { path });
         }
-        Ok(report)
+        Ok(step)
     }
 
-    /// Lanes that begin anew, or that have left a document behind them, begin with a fresh memory.
-    fn forget_restarted_lanes(&mut self, restarts: &[bool]) {
-        let each = self.engine.updater.layout.micro_batch;
-        for (micro_step, restarts) in restarts.chunks(each).enumerate() {
-            if restarts.contains(&true) {
-                let fresh = self.engine.objective.memory_start(each as i64);
-                self.engine.memory[micro_step].forget(restarts, fresh);
-            }
+    /// What step `step` trains on, and how long that was waited for.
+    fn next_batch(&mut self, step: u64) -> Result<(F::Raw, Duration), TrainError> {
+        let turn = self.engine.learner.turn(step);
+        if self.sources.len() <= turn.source {
+            self.sources.resize_with(turn.source + 1, || None);
         }
+        let source = &mut self.sources[turn.source];
+        let batches = match source {
+            Some(batches) => batches,
+            None => {
+                let place = Place {
+                    source: turn.source,
+                    layout: self.engine.layout.clone(),
+                    cursors: self.cursors.clone(),
+                };
+                source.insert(Prefetcher::spawn(self.family.reader(place)?, turn.nth)?)
+            }
+        };
+        let waited = batches.waited();
+        let raw = batches.next_batch()?;
+        Ok((raw, batches.waited() - waited))
     }
 
     fn checkpoint(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let began = Instant::now();
-        let run = Path::new(&self.config.run.dir);
-        let tokenizer = self.tokenizer.clone();
-        gather_cursors(&mut self.state.lanes, self.engine.updater.layout.lane_range(), self.comm)?;
-        let job = checkpoint::snapshot(run, self.config, &self.engine, &self.state, tokenizer, self.comm)?;
-        if let Some(job) = job
-            && let Some(path) = self.writer.submit(job)?
-        {
-            on_event(Event::Checkpointed { path });
+        self.gather_cursors()?;
+        if let Some(contents) = snapshot(&self.family, &self.engine, &self.state)? {
+            let run = Path::new(&self.config.run.dir);
+            let job = contents.job(run, self.state.step, self.config.checkpoint.keep);
+            if let Some(path) = self.writer.submit(job)? {
+                on_event(Event::Checkpointed { path });
+            }
         }
         self.stall += began.elapsed();
         Ok(())
@@ -265,17 +304,70 @@ impl<'a> Run<'a> {
         due && step > 0 && self.state.evaluated != step
     }
 
-    /// Perplexity on the validation split, if the corpus has one.
-    fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<Option<Evaluation>, TrainError> {
-        let Some(valid) = &self.valid else { return Ok(None) };
-        let evaluation =
-            self.engine.with_average(|objective| valid.evaluate(objective, self.config, self.comm))?;
-        self.state.evaluated = self.state.step;
-        if self.state.average.observe(evaluation.loss, self.config.average.patience) {
+    /// Evaluates, and keeps the model where it is the best so far.
+    fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        let Self { engine, family, comm, .. } = self;
+        let mut progress = |done, total| on_event(Event::Evaluating { done, total });
+        let Some(measures) = engine.with_average(|learner| family.evaluate(learner, *comm, &mut progress))?
+        else {
+            return Ok(());
+        };
+        let step = self.state.step;
+        self.state.evaluated = step;
+        let loss = match measures.better {
+            Better::Lower => measures.lead,
+            Better::Higher => -measures.lead,
+        };
+        if self.state.average.observe(loss, self.config.average.patience) {
             self.engine.start_average();
         }
-        on_event(Event::Evaluated { step: self.state.step, evaluation });
-        Ok(Some(evaluation))
+        let best = self.keep_best(&measures)?;
+        self.evaluation = Some(measures.row.clone());
+        on_event(Event::Evaluated { step, measures, best });
+        Ok(())
+    }
+
+    /// Writes the model down where it is the best so far, and says whether it is.
+    fn keep_best(&mut self, measures: &Measures) -> Result<Option<bool>, TrainError> {
+        if self.family.keeps_best().is_none() {
+            return Ok(None);
+        }
+        let step = self.state.step;
+        let is_better = |a: f64, b: f64| match measures.better {
+            Better::Lower => a < b,
+            Better::Higher => a > b,
+        };
+        let best = self.state.task.observe(step, measures.lead, is_better);
+        if best && self.comm.rank() == 0 {
+            let began = Instant::now();
+            let mut contents = model_folder(&self.family, &self.engine);
+            contents.files = self.family.beside_best(measures, step);
+            checkpoint::replace(&Path::new(&self.config.run.dir).join(BEST), |dir| contents.write(dir))?;
+            self.stall += began.elapsed();
+        }
+        Ok(Some(best))
+    }
+
+    fn out_of_patience(&self) -> bool {
+        let KeepBest { patience } = self.family.keeps_best().unwrap_or(KeepBest { patience: 0 });
+        patience > 0 && self.state.task.since_best >= patience
+    }
+
+    /// Completes the cursors of all lanes of the job by those of the other ranks.
+    fn gather_cursors(&mut self) -> Result<(), TrainError> {
+        if self.cursors.is_empty() {
+            return Ok(());
+        }
+        let own: Vec<Value> = self.cursors.iter().map(to_json).collect();
+        let bytes = serde_json::to_vec(&own).unwrap_or_default();
+        let mut lanes = Vec::with_capacity(self.state.lanes.len());
+        for bytes in self.comm.all_gather(&bytes)? {
+            let of_rank: Vec<Value> = serde_json::from_slice(&bytes)
+                .map_err(|e| TrainError::Layout(format!("a rank sends cursors that cannot be read: {e}")))?;
+            lanes.extend(of_rank);
+        }
+        self.state.lanes = lanes;
+        Ok(())
     }
 
     fn finish(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
@@ -288,22 +380,27 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Completes the cursors of all lanes of the job by those of the other ranks.
-fn gather_cursors(
-    lanes: &mut [LaneCursor],
-    own: Range<usize>,
-    comm: &dyn Communicator,
-) -> Result<(), TrainError> {
-    let bytes: Vec<u8> = lanes[own]
-        .iter()
-        .flat_map(|c| [c.epoch, c.sentence, c.offset, u64::from(c.forget)])
-        .flat_map(u64::to_le_bytes)
-        .collect();
-    let all = comm.all_gather(&bytes)?.concat();
-    let numbers: Vec<u64> =
-        all.chunks_exact(8).map(|b| u64::from_le_bytes(std::array::from_fn(|i| b[i]))).collect();
-    for (lane, c) in lanes.iter_mut().zip(numbers.chunks_exact(4)) {
-        *lane = LaneCursor { epoch: c[0], sentence: c[1], offset: c[2], forget: c[3] != 0 };
+fn to_json(cursor: &impl serde::Serialize) -> Value {
+    serde_json::to_value(cursor).unwrap_or_default()
+}
+
+/// This rank's cursors out of those of all lanes.
+fn own_cursors<C: serde::de::DeserializeOwned, L: Learner>(
+    state: &TrainState,
+    engine: &Engine<L>,
+    resumed: Option<&Path>,
+) -> Result<Vec<C>, TrainError> {
+    if state.lanes.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(())
+    let own = state.lanes.get(engine.layout.lane_range());
+    let read = own.map(|own| own.iter().map(|cursor| C::deserialize(cursor)).collect::<Result<Vec<C>, _>>());
+    match read {
+        Some(Ok(cursors)) => Ok(cursors),
+        wrong => {
+            let why = wrong.and_then(Result::err).map_or("too few lanes".to_string(), |e| e.to_string());
+            let path = resumed.unwrap_or(Path::new("")).join(checkpoint::STATE);
+            Err(TrainError::Damaged { path, what: format!("cursors of lanes: {why}") })
+        }
+    }
 }

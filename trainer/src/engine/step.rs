@@ -1,68 +1,230 @@
-//! Training of one objective on one rank, with the memory of its lanes.
+//! One step of training on one rank: micro-steps, reduction over ranks, updates.
+
+use std::time::{Duration, Instant};
 
 use segue_collectives::Communicator;
+use segue_collectives::tree::tree_sum;
 use segue_configs::Config;
+use segue_dataloader::seed::{Purpose, derive};
+use tch::Tensor;
 
-use super::updater::{MicroLoss, StepReport, Updater};
-use crate::TrainError;
-use crate::model::Memory;
-use crate::objective::{Batch, Objective};
-use crate::optim::Average;
+use super::layout::Layout;
+use super::learner::{Carry, Learner, Turn};
+use super::network::{Network, Updated, finite};
+use super::reducer::Reducer;
+use crate::libtorch::backward_into;
+use crate::noise::Noise;
+use crate::{Parameters, TrainError};
 
-/// Training of one objective on one rank.
-pub struct Engine<'a> {
-    /// Updates of its parameters. Before them when dropped: it holds hooks on them.
-    pub updater: Updater<'a>,
-    /// The objective and its parameters.
-    pub objective: Box<dyn Objective>,
-    /// Mean of the weights, once it has begun.
-    pub average: Option<Average>,
-    /// Segment memory, one entry for each of this rank's micro-steps.
-    pub memory: Vec<Memory>,
+/// What one global step did.
+#[derive(Debug, Clone, Copy)]
+pub struct StepReport {
+    /// Its number, from 1.
+    pub step: u64,
+    /// The source its batch came from.
+    pub source: usize,
+    /// Mean loss over the global batch, in nats a target.
+    pub loss: f64,
+    /// Targets of the global batch.
+    pub targets: f64,
+    /// Learning rate of the first network that was updated.
+    pub lr: f64,
+    /// Its global gradient norm before clipping.
+    pub grad_norm: f64,
+    /// Time this rank waited for reductions after its backward was over.
+    pub communication_exposed: Duration,
 }
 
-impl<'a> Engine<'a> {
-    /// Sets up what updates need, and fresh memory. A collective call.
-    pub fn new(
-        config: &'a Config,
-        objective: Box<dyn Objective>,
-        comm: &'a dyn Communicator,
-    ) -> Result<Self, TrainError> {
-        let updater = Updater::new(config, objective.parameters(), comm)?;
-        let layout = &updater.layout;
-        let memory =
-            layout.micro_steps.clone().map(|_| objective.memory_start(layout.micro_batch as i64)).collect();
-        Ok(Self { updater, objective, average: None, memory })
-    }
+/// Training of one learner on one rank, with what its lanes carry.
+pub struct Engine<'a, L: Learner> {
+    config: &'a Config,
+    comm: &'a dyn Communicator,
+    /// This rank's share of the global batch.
+    pub layout: Layout,
+    // Order matters when dropped: networks hold hooks on the learner's parameters and feed the reducer's thread.
+    /// What is updated, in the learner's order.
+    pub networks: Vec<Network>,
+    reducer: Option<Reducer>,
+    /// What is trained.
+    pub learner: L,
+    /// What this rank's lanes carry, one entry for each of its micro-steps.
+    pub carries: Vec<L::Carry>,
+}
 
-    /// Makes update number `step` (from 1) of the run from one batch for each of this rank's
-    /// micro-steps.
-    pub fn step(&mut self, step: u64, batches: &[Batch]) -> Result<StepReport, TrainError> {
-        let Self { updater, objective, average, memory } = self;
-        let report = updater.step(objective.parameters(), step, None, |i, noise| {
-            let loss = objective.loss(&batches[i], &memory[i], Some(noise));
-            memory[i] = loss.memory;
-            MicroLoss { sum: loss.sum, weight: loss.weight, auxiliary: loss.auxiliary }
-        })?;
-        if let Some(average) = average {
-            average.update(objective.parameters());
-        }
-        Ok(report)
-    }
-
-    /// From the next step on, keeps the mean of the weights.
-    pub fn start_average(&mut self) {
-        self.average.get_or_insert_with(|| Average::new(self.objective.parameters()));
-    }
-
-    /// Runs `work` on the objective with the mean of the weights in their place, where there is one.
-    pub fn with_average<T>(&mut self, work: impl FnOnce(&mut dyn Objective) -> T) -> T {
-        let Some(average) = self.average.as_mut().filter(|average| average.count() > 0) else {
-            return work(self.objective.as_mut());
+impl<'a, L: Learner> Engine<'a, L> {
+    /// Sets up buckets, hooks, optimizers, the communication thread, and fresh carries. A collective call.
+    pub fn new(config: &'a Config, learner: L, comm: &'a dyn Communicator) -> Result<Self, TrainError> {
+        let layout = Layout::new(&config.train, comm)?;
+        let (reducer, ready) = if comm.world_size() == 1 {
+            (None, None)
+        } else {
+            let (reducer, ready) = Reducer::start(comm.duplicate()?, config.train.exact)?;
+            (Some(reducer), Some(ready))
         };
-        average.swap(self.objective.parameters());
-        let result = work(self.objective.as_mut());
-        average.swap(self.objective.parameters());
+        let micro_steps = layout.micro_steps.len();
+        let network = |(name, parameters): (&'static str, &Parameters)| {
+            Network::new(name, config, parameters, micro_steps, ready.clone())
+        };
+        let networks = learner.networks().into_iter().map(network).collect::<Result<_, _>>()?;
+        let carries = layout.micro_steps.clone().map(|_| learner.start(layout.micro_batch as i64)).collect();
+        Ok(Self { config, comm, layout, networks, reducer, learner, carries })
+    }
+
+    /// Makes update number `step` (from 1) of the run from this rank's batch.
+    pub fn step(&mut self, step: u64, batch: &L::Batch) -> Result<StepReport, TrainError> {
+        let turn = self.learner.turn(step);
+        self.open(&turn);
+        let mut sums = Vec::with_capacity(self.layout.micro_steps.len());
+        for (i, number) in self.layout.micro_steps.clone().enumerate() {
+            sums.push(self.micro_step(&turn, step, batch, i, number)?);
+        }
+        let mut sums = self.global_sum(&sums)?;
+        let statistics = sums.split_off(2);
+        let waiting = Instant::now();
+        if let Some(reducer) = &self.reducer {
+            reducer.wait(turn.networks.iter().map(|&n| self.networks[n].buckets().len()).sum())?;
+        }
+        let communication_exposed = waiting.elapsed();
+        let (loss, targets) = (sums[0], sums[1]);
+        let loss = finite(step, "the loss", loss / targets)?;
+        let mut updated: Option<Updated> = None;
+        for &n in &turn.networks {
+            let (_, parameters) = self.learner.networks()[n];
+            let reached = self.learner.reached(&turn, n);
+            let done = self.networks[n].update(parameters, step, targets, reached)?;
+            updated.get_or_insert(done);
+        }
+        self.learner.updated(&turn, &statistics, targets);
+        let Updated { lr, grad_norm } = updated.unwrap_or(Updated { lr: 0.0, grad_norm: 0.0 });
+        Ok(StepReport { step, source: turn.source, loss, targets, lr, grad_norm, communication_exposed })
+    }
+
+    /// Networks whose turn it is not get no gradients: their leaves want none, and their buckets refuse any.
+    fn open(&self, turn: &Turn) {
+        if self.networks.len() == 1 {
+            return;
+        }
+        for (n, (_, parameters)) in self.learner.networks().into_iter().enumerate() {
+            let own = turn.networks.contains(&n);
+            parameters.tensors().iter().for_each(|leaf| _ = leaf.set_requires_grad(own));
+        }
+    }
+
+    /// Forward and backward of this rank's micro-step `i`, which is `number` of the job. Gives the loss sum, its weight
+    /// and the statistics.
+    fn micro_step(
+        &mut self,
+        turn: &Turn,
+        step: u64,
+        batch: &L::Batch,
+        i: usize,
+        number: usize,
+    ) -> Result<Vec<f64>, TrainError> {
+        let seed = derive(self.config.train.seed, Purpose::Dropout, &[step, number as u64]);
+        turn.networks.iter().for_each(|&n| self.networks[n].buckets().begin(i));
+        let loss = self.learner.loss(turn, batch, i, &self.carries[i], &Noise::new(seed));
+        assert_eq!(loss.objectives.len(), turn.networks.len(), "one objective for each network of the turn");
+        let networks = self.learner.networks();
+        let last = turn.networks.len() - 1;
+        for (place, (objective, &n)) in loss.objectives.iter().zip(&turn.networks).enumerate() {
+            match last {
+                0 => objective.f_backward()?,
+                // Each is lowered by its own network alone, whatever else it depends on.
+                _ => backward_into(objective, networks[n].1.tensors(), place < last)?,
+            }
+            // Before the next network's buckets fill: all ranks hand buckets over in one order.
+            self.networks[n].buckets().finish();
+        }
+        self.carries[i] = loss.carry;
+        let sums = [loss.reported.double_value(&[]), loss.weight];
+        Ok(sums.into_iter().chain(loss.statistics).collect())
+    }
+
+    /// Sums of all micro-steps of the job, added up in the order of the tree.
+    fn global_sum(&self, own: &[Vec<f64>]) -> Result<Vec<f64>, TrainError> {
+        let width = own.first().map_or(2, Vec::len);
+        let bytes: Vec<u8> = own.iter().flatten().flat_map(|x| x.to_le_bytes()).collect();
+        let all = self.comm.all_gather(&bytes)?;
+        let number = |b: &[u8]| f64::from_le_bytes(std::array::from_fn(|i| b[i]));
+        let rows = all.iter().flat_map(|bytes| bytes.chunks_exact(8 * width));
+        let rows = rows.map(|row| row.chunks_exact(8).map(number).collect::<Vec<f64>>());
+        let add = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| a + b).collect();
+        Ok(tree_sum(rows.collect(), add).unwrap_or_else(|| vec![0.0; width]))
+    }
+
+    /// Lanes that begin anew, or that have left a document behind them, begin with a fresh carry.
+    /// `restarts`: one entry for each of this rank's lanes, or none.
+    pub fn forget(&mut self, restarts: &[bool]) {
+        let each = self.layout.micro_batch;
+        for (carry, restarts) in self.carries.iter_mut().zip(restarts.chunks(each)) {
+            if restarts.contains(&true) {
+                carry.forget(restarts, self.learner.start(each as i64));
+            }
+        }
+    }
+
+    /// From the next step on, keeps the mean of the weights of every network.
+    pub fn start_average(&mut self) {
+        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
+            network.start_average(parameters);
+        }
+    }
+
+    /// Runs `work` on the learner with the means of the weights in their place, where there are any.
+    pub fn with_average<T>(&mut self, work: impl FnOnce(&mut L) -> T) -> T {
+        self.swap_average();
+        let result = work(&mut self.learner);
+        self.swap_average();
         result
+    }
+
+    fn swap_average(&mut self) {
+        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
+            if let Some(average) = network.average.as_mut().filter(|average| average.count() > 0) {
+                average.swap(parameters);
+            }
+        }
+    }
+
+    /// Number of gradient buckets of all networks.
+    pub fn bucket_count(&self) -> usize {
+        self.networks.iter().map(|network| network.buckets().len()).sum()
+    }
+
+    /// What the lanes of the whole job carry, on rank 0: tables of `[lanes, ..]` with their names. A collective call.
+    pub fn gather_carry(&self) -> Result<Option<Vec<(String, Tensor)>>, TrainError> {
+        let own: Vec<_> = self.carries.iter().map(Carry::tables).collect();
+        let names = own.first().map_or(&[][..], |tables| tables.as_slice());
+        let mut out = Vec::with_capacity(names.len());
+        for (place, (name, _)) in names.iter().enumerate() {
+            let parts: Vec<&Tensor> = own.iter().map(|tables| &tables[place].1).collect();
+            let part = Tensor::cat(&parts, 0).contiguous();
+            let mut shape = part.size();
+            shape[0] = self.layout.lanes as i64;
+            let mut bytes = vec![0u8; part.numel() * part.kind().elt_size_in_bytes()];
+            part.copy_data_u8(&mut bytes, part.numel());
+            if let Some(all) = self.comm.gather(0, &bytes)? {
+                out.push((name.clone(), Tensor::f_from_data_size(&all.concat(), &shape, part.kind())?));
+            }
+        }
+        Ok((self.comm.rank() == 0).then_some(out))
+    }
+
+    /// Takes this rank's lanes out of the tables of all; false where one is missing or is not of all lanes.
+    pub fn restore_carry(&mut self, mut take: impl FnMut(&str) -> Option<Tensor>) -> bool {
+        let (lanes, each) = (self.layout.lanes as i64, self.layout.micro_batch as i64);
+        let Some(first) = self.carries.first() else { return true };
+        let whole: Option<Vec<Tensor>> = first
+            .tables()
+            .iter()
+            .map(|(name, _)| take(name).filter(|table| table.size().first() == Some(&lanes)))
+            .collect();
+        let Some(whole) = whole else { return false };
+        let of = |micro_step: usize| {
+            let cut = |table: &Tensor| table.narrow(0, micro_step as i64 * each, each).contiguous();
+            first.of_tables(whole.iter().map(cut).collect())
+        };
+        self.carries = self.layout.micro_steps.clone().map(of).collect();
+        true
     }
 }

@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 
 use super::positions::spread_positions;
 use crate::TrainError;
-use crate::engine::Evaluation;
+use crate::families::language_model::Evaluation;
 use crate::model::Memory;
 use crate::objective::{LanguageModel, Objective};
 

@@ -35,6 +35,14 @@ unsafe extern "C" {
     ) -> bool;
     fn segue_remove_grad_hook(leaf: *mut CppTensor);
     fn segue_take_grad(leaf: *mut CppTensor) -> *mut CppTensor;
+    fn segue_backward_into(
+        scalar: *mut CppTensor,
+        leaves: *const *mut CppTensor,
+        count: usize,
+        keep_graph: bool,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
     fn segue_adam(
         count: usize,
         weights: *const *mut CppTensor,
@@ -135,6 +143,16 @@ pub fn take_grad(leaf: &Tensor) -> Option<Tensor> {
         let grad = segue_take_grad(cpp(leaf));
         (!grad.is_null()).then(|| Tensor::from_ptr(grad as *mut _))
     }
+}
+
+/// Backward from the scalar `objective` into the gradients of `leaves` alone: other leaves that it depends on get
+/// none. With `keep_graph`, another backward over the same graph may follow.
+pub fn backward_into(objective: &Tensor, leaves: &[Tensor], keep_graph: bool) -> Result<(), TrainError> {
+    let pointers: Vec<_> = leaves.iter().map(cpp).collect();
+    // SAFETY: live tensors; the shim keeps none of the pointers.
+    checked(|message, capacity| unsafe {
+        segue_backward_into(cpp(objective), pointers.as_ptr(), pointers.len(), keep_graph, message, capacity)
+    })
 }
 
 /// Constants of one Adam update.

@@ -1,5 +1,10 @@
 use tch::{Device, Kind, Tensor};
 
+use crate::engine::Carry;
+
+/// Name of the table of marks among those of a carry.
+const MARKS: &str = "documents";
+
 /// The mark of a place of the memory that nothing was written to.
 pub const NO_DOCUMENT: i64 = -1;
 
@@ -44,10 +49,24 @@ impl Memory {
         let documents = self.documents.as_ref().zip(documents).map(|(old, new)| tail(old, new, mem_len));
         Self { layers, documents }
     }
+}
 
-    /// Lets the chosen lanes begin anew, as lanes of `fresh` do. A memory without marks can only be
+impl Carry for Memory {
+    /// `layer.I` of `[lanes, mem, d_model]`, and `documents` of `[lanes, mem]` where marks are kept.
+    fn tables(&self) -> Vec<(String, Tensor)> {
+        let layers = self.layers.iter().enumerate().map(|(i, t)| (format!("layer.{i}"), t.shallow_clone()));
+        let marks = self.documents.iter().map(|t| (MARKS.to_string(), t.shallow_clone()));
+        layers.chain(marks).collect()
+    }
+
+    fn of_tables(&self, mut tables: Vec<Tensor>) -> Self {
+        let documents = self.documents.as_ref().and_then(|_| tables.pop());
+        Self { layers: tables, documents }
+    }
+
+    /// A memory without marks can only be
     /// forgotten by all lanes at once; one with marks keeps its length, so that all of a job's have one shape.
-    pub fn forget(&mut self, lanes: &[bool], fresh: Memory) {
+    fn forget(&mut self, lanes: &[bool], fresh: Memory) {
         let Some(documents) = &mut self.documents else {
             assert!(lanes.iter().all(|forgets| *forgets), "a memory without marks is forgotten as a whole");
             *self = fresh;

@@ -8,6 +8,7 @@ use segue_configs::{Config, EvalConfig, ModelConfig};
 use tch::{Kind, Tensor};
 
 use crate::Parameters;
+use crate::engine::{self, Learner, Turn};
 use crate::model::{Memory, Segment};
 use crate::noise::Noise;
 
@@ -103,6 +104,35 @@ pub trait Objective {
 
     /// How well one micro-batch is predicted; no graph, no dropout.
     fn score(&self, batch: &Batch, memory: &Memory) -> Scores;
+}
+
+/// Name of the one network of a language model.
+const NETWORK: &str = "model";
+
+/// An objective is trained as one network by every step. A batch is one [`Batch`] for each of the rank's micro-steps.
+impl Learner for Box<dyn Objective> {
+    type Batch = Vec<Batch>;
+    type Carry = Memory;
+
+    fn networks(&self) -> Vec<(&'static str, &Parameters)> {
+        vec![(NETWORK, self.parameters())]
+    }
+
+    fn start(&self, lanes: i64) -> Memory {
+        self.memory_start(lanes)
+    }
+
+    fn loss(
+        &self,
+        _: &Turn,
+        batch: &Vec<Batch>,
+        micro_step: usize,
+        memory: &Memory,
+        noise: &Noise,
+    ) -> engine::Loss<Memory> {
+        let loss = self.as_ref().loss(&batch[micro_step], memory, Some(noise));
+        engine::Loss::of(loss.sum, loss.weight, loss.auxiliary, loss.memory)
+    }
 }
 
 /// The objective of the configured run, with fresh weights.

@@ -1,6 +1,7 @@
 use segue_configs::{LayerDecay, OptimConfig, OptimKind};
 use tch::{Device, Kind, Tensor};
 
+use super::optimizer::{Counts, Optimizer, Update};
 use crate::libtorch::{AdamStep, adam};
 use crate::{ParameterSpec, Parameters, TrainError};
 
@@ -14,7 +15,7 @@ pub struct Adam {
     means: Vec<Tensor>,
     squares: Vec<Tensor>,
     groups: Vec<Group>,
-    updates: u64,
+    counts: Counts,
 }
 
 /// Parameters that are updated alike.
@@ -58,27 +59,23 @@ impl Adam {
             means: zeros(),
             squares: zeros(),
             groups: groups(config, parameters.specs()),
-            updates: 0,
+            counts: Counts::default(),
         }
     }
 
-    /// Updates parameters in place with `grads / divisor`, at learning rate `lr`: those that `reached` says the step
-    /// has to do with, or all.
-    pub fn step(
-        &mut self,
-        parameters: &Parameters,
-        grads: &[Tensor],
-        divisor: f64,
-        lr: f64,
-        reached: Option<&[bool]>,
-    ) -> Result<(), TrainError> {
-        self.updates += 1;
+    /// The number that bias correction takes for parameter `i`: how often it has been updated, this time included.
+    fn number(&self, i: usize) -> f64 {
+        if self.config.bias_correction { self.counts.of(i) as f64 } else { LONG_AFTER }
+    }
+}
+
+impl Optimizer for Adam {
+    fn update(&mut self, parameters: &Parameters, update: &Update) -> Result<(), TrainError> {
+        self.counts.advance(parameters.tensors().len(), update.reached);
         let scalar = |x: f64| Tensor::full([] as [i64; 0], x, (Kind::Float, Device::Cpu));
-        let number = if self.config.bias_correction { self.updates as f64 } else { LONG_AFTER };
-        let number = scalar(number);
         for group in &self.groups {
             let members: Vec<usize> =
-                group.members.iter().copied().filter(|&i| reached.is_none_or(|r| r[i])).collect();
+                group.members.iter().copied().filter(|&i| update.reached.is_none_or(|r| r[i])).collect();
             if members.is_empty() {
                 continue;
             }
@@ -89,46 +86,37 @@ impl Adam {
                 LayerDecay::Gradient => (1.0, group.share),
             };
             let step = AdamStep {
-                lr: lr * rate,
+                lr: update.lr * rate,
                 beta1: self.config.beta1,
                 beta2: self.config.beta2,
                 weight_decay: if group.decays { self.config.weight_decay } else { 0.0 },
                 eps: self.config.eps,
                 decoupled: self.config.kind == OptimKind::Adamw,
             };
-            let numbers: Vec<Tensor> = members.iter().map(|_| number.shallow_clone()).collect();
+            let numbers: Vec<Tensor> = members.iter().map(|&i| scalar(self.number(i))).collect();
             adam(
                 &pick(parameters.tensors()),
-                &pick(grads),
+                &pick(update.grads),
                 &pick(&self.means),
                 &pick(&self.squares),
                 &numbers,
-                &scalar(divisor / gradient),
+                &scalar(update.divisor / gradient),
                 step,
             )?;
         }
         Ok(())
     }
 
-    /// Updates made so far.
-    pub fn updates(&self) -> u64 {
-        self.updates
+    fn tables(&self) -> Vec<(&'static str, &[Tensor])> {
+        vec![("exp_avg", &self.means), ("exp_avg_sq", &self.squares)]
     }
 
-    /// State under the names a checkpoint stores: `exp_avg.NAME` and `exp_avg_sq.NAME`.
-    pub fn state(&self, parameters: &Parameters) -> Vec<(String, Tensor)> {
-        [("exp_avg", &self.means), ("exp_avg_sq", &self.squares)]
-            .into_iter()
-            .flat_map(|(prefix, tensors)| {
-                let pairs = parameters.specs().iter().zip(tensors);
-                pairs.map(move |(spec, t)| (format!("{prefix}.{}", spec.name), t.shallow_clone()))
-            })
-            .collect()
+    fn counts(&self) -> &Counts {
+        &self.counts
     }
 
-    /// Continues from `updates` made; the tensors of [`Adam::state`] have been filled by then.
-    pub fn restore(&mut self, updates: u64) {
-        self.updates = updates;
+    fn restore(&mut self, counts: Counts) {
+        self.counts = counts;
     }
 }
 
@@ -144,6 +132,10 @@ mod tests {
             init: Init::Uniform { range: 1.0 },
         };
         Parameters::initialise(vec![spec("w"), spec("b.bias")], 1, Kind::Float)
+    }
+
+    fn all(grads: &[Tensor], divisor: f64, lr: f64) -> Update<'_> {
+        Update { grads, divisor, lr, reached: None }
     }
 
     /// The update written out from the paper, in f64.
@@ -178,7 +170,7 @@ mod tests {
             let mut optimizer = Adam::new(&config, &parameters);
             for g in [0.3f32, -0.1, 0.7] {
                 let grads = [Tensor::from_slice(&[g; 3]), Tensor::from_slice(&[g; 3])];
-                optimizer.step(&parameters, &grads, 2.0, 0.01, None).unwrap();
+                optimizer.update(&parameters, &all(&grads, 2.0, 0.01)).unwrap();
             }
             for (i, decay) in [0.1, 0.0].into_iter().enumerate() {
                 let after = Vec::<f32>::try_from(parameters.tensors()[i].detach()).unwrap();
@@ -204,7 +196,7 @@ mod tests {
         let parameters =
             Parameters::from_tensors(vec![spec], vec![Tensor::from_slice(&[2.0f32])], Kind::Float);
         let mut optimizer = Adam::new(&config, &parameters);
-        optimizer.step(&parameters, &[Tensor::from_slice(&[0.5f32])], 1.0, 0.1, None).unwrap();
+        optimizer.update(&parameters, &all(&[Tensor::from_slice(&[0.5f32])], 1.0, 0.1)).unwrap();
         let after = parameters.tensors()[0].double_value(&[0]);
         let by_hand = 2.0 - 0.1 * (0.05 / (0.00025f64.sqrt() + 1e-6) + 0.01 * 2.0);
         assert!((by_hand - 1.681_792).abs() < 1e-5 && (after - by_hand).abs() < 1e-6, "{after} {by_hand}");
@@ -247,7 +239,7 @@ mod tests {
         let spec = |name: &&str| ParameterSpec { name: name.to_string(), shape: vec![1], init: Init::Zeros };
         let parameters = Parameters::initialise(names.iter().map(spec).collect(), 1, Kind::Float);
         let grads: Vec<Tensor> = names.iter().map(|_| Tensor::from_slice(&[0.5f32])).collect();
-        Adam::new(&config, &parameters).step(&parameters, &grads, 1.0, 0.1, None).unwrap();
+        Adam::new(&config, &parameters).update(&parameters, &all(&grads, 1.0, 0.1)).unwrap();
         parameters.tensors().iter().map(|t| t.double_value(&[0])).collect()
     }
 
@@ -282,7 +274,36 @@ mod tests {
             &OptimConfig { weight_decay: 0.5, no_decay: vec![], ..Default::default() },
             &parameters,
         );
-        optimizer.step(&parameters, &grads, 1.0, 0.1, Some(&[true, false])).unwrap();
+        optimizer
+            .update(&parameters, &Update { reached: Some(&[true, false]), ..all(&grads, 1.0, 0.1) })
+            .unwrap();
         assert_eq!(parameters.tensors()[1].detach(), before);
+    }
+
+    /// A head whose first step comes late is corrected as one that has been updated once.
+    #[test]
+    fn x27_bias_correction_counts_the_updates_of_each_parameter() {
+        let config = OptimConfig { kind: OptimKind::Adamw, weight_decay: 0.0, ..Default::default() };
+        let moved = |reached: &[[bool; 2]]| {
+            let parameters = parameters();
+            let mut optimizer = Adam::new(&config, &parameters);
+            let before = parameters.tensors()[1].detach().copy();
+            let grads = [0.3f32, 0.3].map(|g| Tensor::from_slice(&[g; 3]));
+            for reached in reached {
+                optimizer
+                    .update(&parameters, &Update { reached: Some(reached), ..all(&grads, 1.0, 0.01) })
+                    .unwrap();
+            }
+            (
+                Vec::<f32>::try_from(parameters.tensors()[1].detach() - before).unwrap()[0],
+                optimizer.counts().clone(),
+            )
+        };
+        let (late, counts) = moved(&[[true, false], [true, false], [true, false], [true, true]]);
+        let (at_once, _) = moved(&[[true, true]]);
+        assert_eq!(late.to_bits(), at_once.to_bits());
+        assert_eq!((counts.updates(), counts.of(0), counts.of(1)), (4, 4, 1));
+        // The first update of Adam is its rate, whatever the gradient.
+        assert!((late + 0.01).abs() < 1e-6, "{late}");
     }
 }

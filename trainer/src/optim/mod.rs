@@ -1,11 +1,13 @@
-//! From gradients to updates: clipping, Adam, the learning rate.
+//! From gradients to updates: clipping, update rules, averages of weights, the learning rate.
 
 mod adam;
 mod average;
 mod clip;
+mod optimizer;
 mod schedule;
 
 pub use adam::Adam;
 pub use average::Average;
 pub use clip::{clip_factor, global_norm};
+pub use optimizer::{Counts, Optimizer, Update, build};
 pub use schedule::learning_rate;

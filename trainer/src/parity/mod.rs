@@ -11,7 +11,8 @@ use segue_configs::ModelConfig;
 use serde::Serialize;
 use tch::{Kind, Tensor};
 
-use crate::checkpoint::{ModelFolder, read_tensors};
+use crate::checkpoint::read_tensors;
+use crate::folder::ModelFolder;
 use crate::{Parameters, TrainError};
 
 /// Largest relative error allowed for outputs, losses, log-probabilities and memories.

@@ -2,7 +2,7 @@ use tch::{Kind, Tensor};
 
 use super::{Cases, FORWARD_LIMIT, GRADIENT_LIMIT, gradients};
 use crate::TrainError;
-use crate::checkpoint::{ModelFolder, load_language_model};
+use crate::folder::{ModelFolder, load_language_model};
 use crate::model::Memory;
 use crate::objective::Objective;
 

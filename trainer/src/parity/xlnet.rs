@@ -2,7 +2,7 @@ use segue_configs::XlnetConfig;
 use tch::{Kind, Tensor};
 
 use super::{Cases, FORWARD_LIMIT, GRADIENT_LIMIT, gradients, heads};
-use crate::checkpoint::{ModelFolder, load_xlnet};
+use crate::folder::{ModelFolder, load_xlnet};
 use crate::model::{Memory, Sequence, Visibility, Xlnet};
 use crate::{Parameters, TrainError};
 

@@ -37,7 +37,7 @@ impl EventFile {
     }
 
     /// Adds values of one step.
-    pub fn scalars(&mut self, step: u64, values: &[(&str, f64)]) -> Result<(), TrainError> {
+    pub fn scalars(&mut self, step: u64, values: &[(String, f64)]) -> Result<(), TrainError> {
         self.write(step, |event| {
             message(event, 5, |summary| {
                 for (tag, value) in values {

@@ -5,6 +5,7 @@ use segue_dataloader::tasks::Example;
 
 use super::model::{Scores, TaskModel};
 use crate::TrainError;
+use crate::engine::Share;
 
 /// What head number `head` answers to each of `examples`, in their order. Examples are cut into groups of `group`
 /// of about the same length, whatever the number of ranks, so that every group is computed with the same shapes,
@@ -20,41 +21,38 @@ pub fn answers(
     let mut order: Vec<usize> = (0..examples.len()).collect();
     order.sort_by_key(|&i| (examples[i].width(), i));
     let groups: Vec<&[usize]> = order.chunks(group).collect();
+    let share = Share::new(comm, groups.len());
     let mut own = Vec::new();
-    for (number, members) in groups.iter().enumerate() {
-        if number % comm.world_size() == comm.rank() {
-            let members: Vec<&Example> = members.iter().map(|&i| &examples[i]).collect();
-            for scores in model.answer(head, &members) {
-                write(&mut own, &scores);
-            }
-        }
-        progress((number as u64 + 1) * group as u64, examples.len() as u64);
+    for part in share.own() {
+        let members: Vec<&Example> = groups[part].iter().map(|&i| &examples[i]).collect();
+        own.push(model.answer(head, &members).iter().flat_map(|scores| packed(scores)).collect());
+        progress((part as u64 + 1) * group as u64, examples.len() as u64);
     }
     let mut all = vec![Scores::new(); examples.len()];
-    for (rank, bytes) in comm.all_gather(&own)?.iter().enumerate() {
+    for (members, bytes) in groups.iter().zip(share.collect(&own)?) {
         let mut rest = bytes.as_slice();
-        for members in groups.iter().skip(rank).step_by(comm.world_size()) {
-            for &member in *members {
-                all[member] = read(&mut rest);
-            }
+        for &member in *members {
+            all[member] = unpacked(&mut rest);
         }
     }
     Ok(all)
 }
 
-fn write(out: &mut Vec<u8>, scores: &[f32]) {
-    out.extend((scores.len() as u32).to_le_bytes());
-    out.extend(scores.iter().flat_map(|score| score.to_le_bytes()));
+/// Scores of one example as bytes: how many, then their values.
+fn packed(scores: &[f32]) -> Vec<u8> {
+    let count = (scores.len() as u32).to_le_bytes();
+    count.into_iter().chain(scores.iter().flat_map(|score| score.to_le_bytes())).collect()
 }
 
-fn read(bytes: &mut &[u8]) -> Scores {
-    let mut number = || {
+/// Takes the scores of one example from the front of `bytes`.
+fn unpacked(bytes: &mut &[u8]) -> Scores {
+    let mut word = || {
         let (head, rest) = bytes.split_at(4);
         *bytes = rest;
         std::array::from_fn(|i| head[i])
     };
-    let count = u32::from_le_bytes(number());
-    (0..count).map(|_| f32::from_le_bytes(number())).collect()
+    let count = u32::from_le_bytes(word());
+    (0..count).map(|_| f32::from_le_bytes(word())).collect()
 }
 
 /// The mean of the answers of several models, example by example: an ensemble (spec 2.10). `None` where they answer

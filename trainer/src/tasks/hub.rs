@@ -28,7 +28,7 @@ fn name(kind: Kind) -> &'static str {
 /// class that has this head; with several, as the model without heads. Of documents that are ranked there is no class: the
 /// folder holds no encoder.
 pub fn hugging_face_config(model: &ModelConfig, heads: &[HeadSpec]) -> Value {
-    let mut config = crate::checkpoint::hugging_face_config(model);
+    let mut config = crate::folder::hugging_face_config(model);
     let described =
         heads.iter().map(|head| json!({ "task": head.task, "kind": name(head.kind), "labels": head.labels }));
     config[HEADS] = described.collect();
@@ -128,6 +128,6 @@ mod tests {
             config.as_object_mut().unwrap().remove(HEADS);
             assert_eq!(heads_of(&config), [head]);
         }
-        assert_eq!(heads_of(&crate::checkpoint::hugging_face_config(&model)), []);
+        assert_eq!(heads_of(&crate::folder::hugging_face_config(&model)), []);
     }
 }

@@ -24,15 +24,15 @@ impl Mixture {
         Self { counts: vec![0; ends.len()], ends, seed, drawn: 0 }
     }
 
-    /// The task of step `step`, from 1, and which of the steps of that task it is, from 1. Steps are asked for in
-    /// rising order; a run that goes on counts those before it again.
+    /// The task of step `step`, from 1, and which of the steps of that task it is, from 1. No step before the last one
+    /// that was asked for can be asked for; a run that goes on counts those before it again.
     pub fn at(&mut self, step: u64) -> (usize, u64) {
-        let mut task = 0;
         while self.drawn < step {
             self.drawn += 1;
-            task = self.draw(self.drawn);
+            let task = self.draw(self.drawn);
             self.counts[task] += 1;
         }
+        let task = self.draw(step);
         (task, self.counts[task])
     }
 
@@ -62,6 +62,9 @@ mod tests {
             assert!((count as f64 / 20_000.0 - share).abs() < tolerance, "{counts:?}");
         }
         let mut resumed = Mixture::new(&[6000, 3000, 1000], 1);
-        assert_eq!(resumed.at(20_000).1, counts[resumed.draw(20_000)]);
+        let task = resumed.draw(20_000);
+        assert_eq!(resumed.at(20_000), (task, counts[task]));
+        // Asked again, the same.
+        assert_eq!(resumed.at(20_000), (task, counts[task]));
     }
 }

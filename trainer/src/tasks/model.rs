@@ -5,7 +5,7 @@ use tch::{Kind as Number, Reduction, Tensor};
 use super::batch::Rows;
 use super::competition::Competition;
 use super::encoder::Encoder;
-use crate::engine::MicroLoss;
+use crate::engine::Loss;
 use crate::model::{
     Beam, HeadConfig, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead, classification_losses,
     kernel_features, pair_losses, squared_errors,
@@ -149,7 +149,7 @@ impl TaskModel {
     }
 
     /// Loss of one micro-batch for head number `head`; dropout is on where there is noise.
-    pub fn loss(&self, head: usize, examples: &[&Example], noise: Option<&Noise>) -> MicroLoss {
+    pub fn loss(&self, head: usize, examples: &[&Example], noise: Option<&Noise>) -> Loss<()> {
         let rows = Rows::of(examples);
         let states = self.states(head, &rows, noise);
         let losses = match &self.heads[head] {
@@ -160,7 +160,7 @@ impl TaskModel {
             Head::Tags(head) => return tag_loss(&head.logits(&states), &rows, examples),
             Head::Kernels(head) => pair_losses(&head.scores(&kernel_features(&states, &rows.segments))),
         };
-        MicroLoss { sum: losses.sum(None::<Number>), weight: examples.len() as f64, auxiliary: None }
+        Loss::of(losses.sum(None::<Number>), examples.len() as f64, None, ())
     }
 
     /// The states that a head reads: those of the last position, or all.
@@ -230,7 +230,7 @@ fn number(target: &Target) -> f32 {
 }
 
 /// Sum over positions that have a label.
-fn tag_loss(logits: &Tensor, rows: &Rows, examples: &[&Example]) -> MicroLoss {
+fn tag_loss(logits: &Tensor, rows: &Rows, examples: &[&Example]) -> Loss<()> {
     let mut labels = Vec::with_capacity(rows.offsets.len() * rows.length as usize);
     for (example, &offset) in examples.iter().zip(&rows.offsets) {
         labels.extend(std::iter::repeat_n(NO_LABEL, offset as usize));
@@ -243,7 +243,7 @@ fn tag_loss(logits: &Tensor, rows: &Rows, examples: &[&Example]) -> MicroLoss {
     let flat = logits.flatten(0, 1);
     let labels = Tensor::from_slice(&labels);
     let sum = flat.cross_entropy_loss::<&Tensor>(&labels, None, Reduction::Sum, NO_LABEL, 0.0);
-    MicroLoss { sum, weight, auxiliary: None }
+    Loss::of(sum, weight, None, ())
 }
 
 /// 1 where no answer can be, `[rows, length]`: padding, question and separators; `<cls>` is the answer to what has

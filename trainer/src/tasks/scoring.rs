@@ -49,6 +49,13 @@ impl SplitScores {
         let found = self.metrics.iter().find(|metric| name.is_empty() || metric.name == name);
         found.map(|metric| metric.value)
     }
+
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        let metrics: Vec<String> =
+            self.metrics.iter().map(|metric| format!("{} {:.4}", metric.name, metric.value)).collect();
+        format!("{} {}: {} answers: {}", self.task, self.split, self.count, metrics.join(", "))
+    }
 }
 
 fn metric(name: &str, value: f64) -> Metric {

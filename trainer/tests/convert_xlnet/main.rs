@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{ModelConfig, XlnetConfig};
 use segue_dataloader::foreign::{Bundle, BundleTensor, ElementType, write_bundle};
-use segue_trainer::checkpoint::{ModelFolder, load_pretraining, load_xlnet, read_tensors, write_tensors};
+use segue_trainer::checkpoint::{read_tensors, write_tensors};
 use segue_trainer::convert::{Conversion, ConvertOptions, Target, check_text, convert, inspect};
+use segue_trainer::folder::{ModelFolder, load_pretraining, load_xlnet};
 use segue_trainer::{Parameters, TrainError, model};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};

@@ -1,7 +1,7 @@
 //! Adam's means on the way to here and back.
 
 use segue_configs::OptimConfig;
-use segue_trainer::optim::Adam;
+use segue_trainer::optim::{Adam, Optimizer};
 
 use super::*;
 
@@ -78,8 +78,11 @@ fn means_are_turned_and_cut_like_their_variables_and_named_as_the_optimizer_here
     let config = made.config.xlnet().unwrap();
     let parameters =
         Parameters::initialise(model::specs(&ModelConfig::Xlnet(config.clone())), 1, Kind::Float);
-    for (name, tensor) in Adam::new(&OptimConfig::default(), &parameters).state(&parameters) {
-        assert_eq!(stored[&name].size(), tensor.size(), "{name}");
+    for (table, tensors) in Adam::new(&OptimConfig::default(), &parameters).tables() {
+        for (spec, tensor) in parameters.specs().iter().zip(tensors) {
+            let name = format!("{table}.{}", spec.name);
+            assert_eq!(stored[&name].size(), tensor.size(), "{name}");
+        }
     }
     let listing = inspect(source.path()).unwrap();
     let marked = listing.variables.iter().filter(|variable| variable.optimizer).count();

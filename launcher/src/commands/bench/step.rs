@@ -91,7 +91,7 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         let batch = random_batch(&config, comm.rank(), step);
         comm.barrier()?;
         let began = Instant::now();
-        let report = engine.step(step, &[batch])?;
+        let report = engine.step(step, &vec![batch])?;
         if step > args.sizes.warmup {
             times.push(began.elapsed().as_secs_f64());
             exposed.push(report.communication_exposed.as_secs_f64());
@@ -107,7 +107,7 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     ));
     Ok(json!({
         "tokens_per_s": tokens_per_s, "step_s": step_s, "communication_exposed_s": exposed_s,
-        "params": parameters, "world": comm.world_size(), "buckets": engine.updater.bucket_count(), "loss": loss,
+        "params": parameters, "world": comm.world_size(), "buckets": engine.bucket_count(), "loss": loss,
     }))
 }
 

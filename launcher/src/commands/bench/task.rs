@@ -5,7 +5,8 @@ use segue_collectives::Communicator;
 use segue_dataloader::seed::{Purpose, Stream};
 use segue_dataloader::tasks::{Example, Kind, Sequence, Target};
 use segue_trainer::Parameters;
-use segue_trainer::engine::Updater;
+use segue_trainer::engine::{Engine, Learner, Loss, Turn};
+use segue_trainer::noise::Noise;
 use segue_trainer::tasks::{HeadSpec, TaskModel};
 use serde_json::{Value, json};
 
@@ -51,16 +52,15 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     let specs = TaskModel::specs(&config.model, &heads);
     let parameters = Parameters::initialise(specs, config.train.seed, tch::Kind::Float);
     let model = TaskModel::new(&config.model, &heads, &config.task, parameters);
-    let mut updater = Updater::new(&config, &model.parameters, comm)?;
+    let parameters = model.parameters.count();
+    let mut engine = Engine::new(&config, OneHead(model), comm)?;
     let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");
     let (mut times, mut loss) = (Vec::new(), f64::NAN);
     for step in 1..=args.sizes.warmup + args.sizes.steps {
         let batch: Vec<Example> = (0..args.batch).map(|i| example(args, comm.rank(), step, i)).collect();
-        let members: Vec<&Example> = batch.iter().collect();
         comm.barrier()?;
         let began = Instant::now();
-        let report =
-            updater.step(&model.parameters, step, None, |_, noise| model.loss(0, &members, Some(noise)))?;
+        let report = engine.step(step, &batch)?;
         if step > args.sizes.warmup {
             times.push(began.elapsed().as_secs_f64());
         }
@@ -72,9 +72,27 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     let examples_per_s = (args.batch * comm.world_size()) as f64 / step_s;
     out.line(&format!("{examples_per_s:.1} examples/s, {step_s:.4} s a step"));
     Ok(json!({
-        "examples_per_s": examples_per_s, "step_s": step_s, "params": model.parameters.count(),
+        "examples_per_s": examples_per_s, "step_s": step_s, "params": parameters,
         "world": comm.world_size(), "loss": loss,
     }))
+}
+
+/// A model with one head, which every step trains whole.
+struct OneHead(TaskModel);
+
+impl Learner for OneHead {
+    type Batch = Vec<Example>;
+    type Carry = ();
+
+    fn networks(&self) -> Vec<(&'static str, &Parameters)> {
+        vec![("model", &self.0.parameters)]
+    }
+
+    fn start(&self, _: i64) {}
+
+    fn loss(&self, _: &Turn, batch: &Vec<Example>, _: usize, (): &(), noise: &Noise) -> Loss<()> {
+        self.0.loss(0, &batch.iter().collect::<Vec<_>>(), Some(noise))
+    }
 }
 
 /// Uniform random tokens: two texts of about the same length, and a label.

@@ -1,11 +1,11 @@
 use clap::{Args, ValueEnum};
 use segue_dataloader::Split;
-use segue_trainer::engine::Evaluation;
 use segue_trainer::evaluation::{DynamicOptions, Rule, dynamic_evaluation, gradient_statistics};
+use segue_trainer::families::language_model::Evaluation;
 use serde_json::{Value, json};
 
 use super::subject::{Subject, SubjectArgs};
-use super::{LookArgs, SplitName, describe};
+use super::{LookArgs, SplitName};
 use crate::commands::at_least_one;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
@@ -72,8 +72,8 @@ pub fn run(args: DynamicArgs, out: &Output) -> Result<Value, Failure> {
     let fixed = DynamicOptions { lr: 0.0, decay: 0.0, ..options };
     let before = evaluate(&subject, &subject.stream, &Rule::Sgd, fixed, "fixed", out)?;
     let after = evaluate(&subject, &subject.stream, &rule, options, "dynamic", out)?;
-    out.line(&format!("fixed:   {}", describe(&before)));
-    out.line(&format!("dynamic: {}", describe(&after)));
+    out.line(&format!("fixed:   {}", before.describe()));
+    out.line(&format!("dynamic: {}", after.describe()));
     Ok(json!({
         "model": subject.folder.path,
         "rule": if args.rule == RuleName::Sgd { "sgd" } else { "rms" },

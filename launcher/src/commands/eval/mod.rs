@@ -14,8 +14,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::{AttentionDirection, DocumentEnd, EvalConfig, ModelConfig};
 use segue_dataloader::{Corpus, Documents, Split};
-use segue_trainer::checkpoint::{ModelFolder, load_language_model, load_pretraining};
-use segue_trainer::engine::{EvalOptions, Evaluation, evaluate};
+use segue_trainer::families::language_model::{EvalOptions, evaluate};
+use segue_trainer::folder::{ModelFolder, load_language_model, load_pretraining};
 use segue_trainer::objective::Objective;
 use serde_json::{Value, json};
 use tch::Kind;
@@ -217,30 +217,8 @@ fn run_stream<M: Objective>(
     let bar = out.progress(0, Unit::Steps, "evaluate");
     let result = evaluate(&model, &stream, options, comm, |done, whole| bar.set_of(done, whole))?;
     drop(bar);
-    out.line(&describe(&result));
+    out.line(&result.describe());
     Ok(json!({ "model": folder.path, "evaluation": result }))
-}
-
-/// One line for people.
-pub fn describe(e: &Evaluation) -> String {
-    let mut line = format!("{} targets: loss {:.4}, perplexity {:.3}", e.targets, e.loss, e.ppl);
-    if let Some(text) = &e.of_text {
-        let (chars, bytes) = (text.bits_per_char, text.bits_per_byte);
-        line += &format!(", {chars:.4} bits per character, {bytes:.4} bits per byte");
-    }
-    if let Some(pairs) = &e.of_pairs {
-        line += &format!(", accuracy {:.2} %", 100.0 * pairs.accuracy);
-        if let Some(told) = pairs.follows_accuracy {
-            line += &format!(", next sentence {:.2} %", 100.0 * told);
-        }
-        let alone = &pairs.without_memory;
-        line += &format!(
-            "; without memory: perplexity {:.3}, accuracy {:.2} %",
-            alone.ppl,
-            100.0 * alone.accuracy
-        );
-    }
-    line
 }
 
 /// The corpus that is named, or the one that a run was trained on.

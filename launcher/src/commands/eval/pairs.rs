@@ -6,13 +6,13 @@ use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::{Corpus, Split};
-use segue_trainer::checkpoint::{ModelFolder, load_pretraining};
-use segue_trainer::engine::{PairValidation, Sources};
+use segue_trainer::families::language_model::{PairValidation, Sources};
+use segue_trainer::folder::{ModelFolder, load_pretraining};
 use segue_trainer::objective::Objective;
 use serde_json::{Value, json};
 use tch::Kind;
 
-use super::{DocumentEndName, EvalArgs, check_tokenizer, describe};
+use super::{DocumentEndName, EvalArgs, check_tokenizer};
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
 
@@ -81,7 +81,7 @@ pub fn run(
     let bar = out.progress(0, Unit::Steps, "evaluate");
     let result = pairs.evaluate(&mut objective, &config.eval, comm, |done, whole| bar.set_of(done, whole))?;
     drop(bar);
-    out.line(&describe(&result));
+    out.line(&result.describe());
     Ok(json!({ "model": folder.path, "objective": config.objective.kind, "evaluation": result }))
 }
 

@@ -2,8 +2,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_configs::ModelConfig;
-use segue_trainer::checkpoint::{ModelFolder, load_language_model};
 use segue_trainer::evaluation::{SpeedOptions, SpeedPoint, SpeedReport, THESIS_RATIOS, speed};
+use segue_trainer::folder::{ModelFolder, load_language_model};
 use segue_trainer::objective::LanguageModel;
 use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_dataloader::{Corpus, TokenStream};
 use segue_trainer::TrainError;
-use segue_trainer::checkpoint::{ModelFolder, load_language_model};
+use segue_trainer::folder::{ModelFolder, load_language_model};
 use segue_trainer::objective::LanguageModel;
 use tch::Kind;
 

@@ -1,7 +1,6 @@
 //! Fine-tuning: one run, several seeds, or the answers of models that are trained.
 
 mod predict;
-mod reporter;
 mod train;
 
 use std::path::PathBuf;
@@ -11,7 +10,8 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{Kind, TaskData, Wanted};
-use segue_trainer::checkpoint::{ModelFolder, best_of};
+use segue_trainer::folder::ModelFolder;
+use segue_trainer::tasks::{TaskFolder, best_of};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};
@@ -102,7 +102,7 @@ fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
         base.push((told, origin));
     }
     let folder = match args.predict {
-        true => segue_trainer::checkpoint::TaskFolder::open(first)?.folder,
+        true => TaskFolder::open(first)?.folder,
         false => ModelFolder::open(&best_of(first))?,
     };
     let mut model = folder.config.to_json();

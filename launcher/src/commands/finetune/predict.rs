@@ -3,9 +3,9 @@ use std::path::{Path, PathBuf};
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::tasks::{Kind, Split, TaskData, Wanted};
-use segue_trainer::checkpoint::{TaskFolder, list};
+use segue_trainer::checkpoint::list;
 use segue_trainer::tasks::{
-    HeadSpec, SplitScores, TaskModel, answers, averaged, decide, score, write_answered,
+    HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, decide, score, write_answered,
 };
 use serde_json::{Value, json};
 
@@ -76,19 +76,12 @@ pub fn answer_splits(
         for split in data.dev.iter().chain(&data.test) {
             let scores = answer_split(models, tasks, number, split, config, folder, comm, out)?;
             if scores.count > 0 {
-                out.line(&told(&scores));
+                out.line(&scores.describe());
                 all.push(scores);
             }
         }
     }
     Ok(all)
-}
-
-/// One line about a split.
-pub fn told(scores: &SplitScores) -> String {
-    let metrics: Vec<String> =
-        scores.metrics.iter().map(|metric| format!("{} {:.4}", metric.name, metric.value)).collect();
-    format!("{} {}: {} answers: {}", scores.task, scores.split, scores.count, metrics.join(", "))
 }
 
 #[expect(clippy::too_many_arguments)]

@@ -5,17 +5,18 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{TaskData, Wanted};
-use segue_trainer::checkpoint::{ModelFolder, TaskFolder, best_of};
+use segue_trainer::engine::Outcome;
+use segue_trainer::folder::ModelFolder;
 use segue_trainer::report::Interval;
-use segue_trainer::tasks::{Circumstances, SplitScores, TaskOutcome, finetune, resolve_schedule};
+use segue_trainer::tasks::{Circumstances, SplitScores, TaskFolder, best_of, finetune, resolve_schedule};
 use serde_json::{Value, json};
 
 use super::predict::answer_splits;
-use super::reporter::TaskReporter;
 use super::{FinetuneArgs, open_tasks};
 use crate::failure::{Failure, PREEMPTED};
 use crate::folder::ResultFolder;
 use crate::output::Output;
+use crate::reporter::Reporter;
 use crate::run_folder::{lock, start_log};
 
 /// Trains with one seed or with several.
@@ -70,13 +71,13 @@ struct Job<'a> {
 /// One training and what came of it.
 struct Trained {
     run: String,
-    outcome: TaskOutcome,
+    outcome: Outcome,
     scores: Vec<SplitScores>,
 }
 
 impl Trained {
     fn json(&self) -> Value {
-        let TaskOutcome { step, loss, best, preempted, stopped_early } = &self.outcome;
+        let Outcome { step, loss, best, preempted, stopped_early, .. } = &self.outcome;
         json!({
             "run": self.run, "step": step, "loss": loss, "preempted": preempted, "stopped_early": stopped_early,
             "best_step": best.map(|(step, _)| step), "best": best.map(|(_, value)| value),
@@ -98,7 +99,7 @@ impl Job<'_> {
                 config.train.threads
             ),
         };
-        let mut reporter = TaskReporter::new(config, self.tasks, self.comm.rank(), self.out);
+        let mut reporter = Reporter::new(config, self.comm, self.out);
         let outcome = finetune(
             config,
             self.tasks,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use segue_configs::ModelConfig;
 use segue_dataloader::{Tokenizer, TokenizerKind};
-use segue_trainer::checkpoint::{ModelFolder, load_next_token};
+use segue_trainer::folder::{ModelFolder, load_next_token};
 use segue_trainer::generate::{Generator, Sampling};
 use segue_trainer::next_token::NextToken;
 use serde_json::{Value, json};

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_dataloader::LaneCursor;
 use segue_trainer::checkpoint::write_tensors;
-use segue_trainer::engine::{Sources, micro_batches, open_lanes};
+use segue_trainer::families::language_model::{Sources, micro_batches, open_lanes};
 use segue_trainer::objective::Batch;
 use serde_json::{Value, json};
 use tch::Tensor;

@@ -8,9 +8,10 @@ use tch::{Kind, Tensor};
 use super::tensors::INDEX;
 use super::{hugging_face, hugging_face_xlnet, kimiyoung, nvidia, tensorflow};
 use crate::TrainError;
-use crate::checkpoint::{MANIFEST, ModelFolder};
+use crate::checkpoint::MANIFEST;
 use crate::convert::apply::to_float;
 use crate::convert::rules::Rule;
+use crate::folder::ModelFolder;
 
 /// Where the values of variables are.
 pub enum Values {

@@ -5,11 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tch::{Kind, Tensor};
 
-use super::files::{sync_folder, write_error, write_json};
-use super::manifest::Manifest;
-use super::model_folder::WEIGHTS;
 use super::model_folder::{ModelFolder, as_stored, hugging_face_config, read_weights};
-use super::tensors::write_tensors;
+use crate::checkpoint::{Manifest, WEIGHTS, sync_folder, write_error, write_json, write_tensors};
 use crate::{TrainError, model};
 
 /// Writes the arithmetic mean, in double precision, of the weights in `sources` as the new model folder `output`,
@@ -96,7 +93,8 @@ mod tests {
     use segue_dataloader::Tokenizer;
 
     use super::*;
-    use crate::checkpoint::{MANIFEST, load_language_model, read_tensors};
+    use crate::checkpoint::{MANIFEST, read_tensors};
+    use crate::folder::load_language_model;
     use crate::objective::{LanguageModel, Objective};
 
     fn config(d_inner: usize) -> ModelConfig {

@@ -91,10 +91,11 @@ impl Validation {
         objective: &mut dyn Objective,
         config: &Config,
         comm: &dyn Communicator,
+        progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Evaluation, TrainError> {
         let (eval, train) = (&config.eval, &config.train);
         match self {
-            Self::Pairs(pairs) => pairs.evaluate(objective, eval, comm, |_, _| {}),
+            Self::Pairs(pairs) => pairs.evaluate(objective, eval, comm, progress),
             Self::Stream { stream, documents } => {
                 let options = EvalOptions {
                     lanes: eval.lanes,
@@ -104,7 +105,7 @@ impl Validation {
                     documents: documents.as_ref().map(|(documents, policy)| (documents, *policy)),
                 };
                 objective.look(Some(eval));
-                let result = evaluate(objective, stream, options, comm, |_, _| {});
+                let result = evaluate(objective, stream, options, comm, progress);
                 objective.look(None);
                 result
             }

@@ -5,20 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_configs::TaskConfig;
-use segue_dataloader::Tokenizer;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use super::files::{read_error, sync_folder, write_durably, write_error, write_json};
-use super::manifest::Manifest;
-use super::model_folder::{ModelFolder, WEIGHTS, as_stored, read_weights};
-use super::tensors::{read_tensors, write_tensors};
-use super::training::fill;
-use crate::tasks::{Encoder, HeadSpec, TaskModel, heads_of, hugging_face_config};
+use super::encoder::Encoder;
+use super::hub::{heads_of, hugging_face_config};
+use super::model::{HeadSpec, TaskModel};
+use crate::checkpoint::{Contents, WEIGHTS, read_error, read_tensors};
+use crate::engine::{BEST, fill};
+use crate::folder::{ModelFolder, as_stored, read_weights};
 use crate::{Parameters, TrainError};
-
-/// What the best checkpoint of a run is called.
-pub const BEST: &str = "best";
 
 /// The best model of a run that was fine-tuned, else the folder itself.
 pub fn best_of(path: &Path) -> PathBuf {
@@ -114,42 +110,12 @@ fn head_tensor<'a>(
     stored.get(&format!("tasks.{task}.{plain}")).or_else(|| stored.get(plain))
 }
 
-/// Writes a fine-tuned model as a folder that Hugging Face opens, with `files` beside it, in place of the one that
-/// is there. It appears whole or not at all.
-pub fn write_task_folder(
-    path: &Path,
-    model: &TaskModel,
-    tokenizer: &Tokenizer,
-    files: &[(String, Vec<u8>)],
-) -> Result<(), TrainError> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
-        return Err(write_error(path)(std::io::ErrorKind::InvalidInput.into()));
-    };
-    let (fresh, old) = (parent.join(format!(".{name}.part")), parent.join(format!(".{name}.old")));
-    for leftover in [&fresh, &old] {
-        remove(leftover)?;
-    }
-    fs::create_dir_all(&fresh).map_err(write_error(&fresh))?;
+/// A fine-tuned model as a folder that Hugging Face opens; its tensors are not copied.
+pub fn task_folder(model: &TaskModel) -> Contents {
     let weights = model.weights().map(|(spec, tensor)| (spec.name.clone(), tensor.detach())).collect();
-    write_tensors(&fresh.join(WEIGHTS), &as_stored(model.config(), weights))?;
-    write_json(&fresh.join("config.json"), &hugging_face_config(model.config(), model.heads()))?;
-    tokenizer.save(&fresh)?;
-    for (name, bytes) in files {
-        write_durably(&fresh.join(name), bytes)?;
-    }
-    Manifest::write(&fresh)?;
-    sync_folder(&fresh)?;
-    if path.exists() {
-        fs::rename(path, &old).map_err(write_error(path))?;
-    }
-    fs::rename(&fresh, path).map_err(write_error(path))?;
-    sync_folder(parent)?;
-    remove(&old)
-}
-
-fn remove(path: &Path) -> Result<(), TrainError> {
-    match fs::remove_dir_all(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(write_error(path)(e)),
-        _ => Ok(()),
+    Contents {
+        tables: vec![(WEIGHTS.into(), as_stored(model.config(), weights))],
+        documents: vec![("config.json".into(), hugging_face_config(model.config(), model.heads()))],
+        ..Contents::default()
     }
 }

@@ -6,9 +6,10 @@ use segue_configs::{Config, EvalConfig, MaskDraws};
 use segue_dataloader::{Corpus, LaneCursor, Lanes, PairLanes, Split};
 use tch::{Kind, Tensor};
 
-use super::data::micro_batches;
+use super::batches::micro_batches;
 use super::evaluate::{Evaluation, OfPairs, WithoutMemory};
 use crate::TrainError;
+use crate::engine::Share;
 use crate::objective::{Batch, Objective, Scores};
 
 /// A split as the validation of a run that trains on pairs reads it: as lanes.
@@ -79,10 +80,10 @@ impl PairValidation {
         comm: &dyn Communicator,
         progress: &mut impl FnMut(u64, u64),
     ) -> Result<Sums, TrainError> {
-        let own = (comm.rank()..self.micro_steps).step_by(comm.world_size());
-        let whole = own.len() as u64 * self.steps;
+        let share = Share::new(comm, self.micro_steps);
+        let whole = share.own().len() as u64 * self.steps;
         let mut sums = Vec::new();
-        for (done, number) in own.enumerate() {
+        for (done, number) in share.own().enumerate() {
             let range = number * self.micro_batch..(number + 1) * self.micro_batch;
             let mut memory = objective.memory_start(self.micro_batch as i64);
             let mut cursors = vec![LaneCursor::default(); self.micro_batch];
@@ -97,9 +98,10 @@ impl PairValidation {
                 cursors = tokens.cursors_after;
                 progress(done as u64 * self.steps + step, whole);
             }
-            sums.push((number, sum));
+            sums.push([sum.nats, sum.targets, sum.hits, sum.told, sum.sequences]);
         }
-        gather(&sums, comm)
+        let [nats, targets, hits, told, sequences] = share.sum(&sums)?;
+        Ok(Sums { nats, targets, hits, told, sequences })
     }
 }
 
@@ -118,36 +120,4 @@ impl Sums {
             self.sequences += told.numel() as f64;
         }
     }
-
-    fn numbers(&self) -> [f64; 5] {
-        [self.nats, self.targets, self.hits, self.told, self.sequences]
-    }
-}
-
-/// The sum over all ranks, added up in the order of the micro-batches. A collective call.
-fn gather(own: &[(usize, Sums)], comm: &dyn Communicator) -> Result<Sums, TrainError> {
-    const WIDTH: usize = 6;
-    let bytes: Vec<u8> = own
-        .iter()
-        .flat_map(|(number, sums)| [[*number as f64].as_slice(), &sums.numbers()].concat())
-        .flat_map(f64::to_le_bytes)
-        .collect();
-    let mut all: Vec<[f64; WIDTH]> = Vec::new();
-    for bytes in comm.all_gather(&bytes)? {
-        for row in bytes.chunks_exact(8 * WIDTH) {
-            all.push(std::array::from_fn(|i| {
-                f64::from_le_bytes(std::array::from_fn(|byte| row[8 * i + byte]))
-            }));
-        }
-    }
-    all.sort_by(|a, b| a[0].total_cmp(&b[0]));
-    let mut sums = Sums::default();
-    for [_, nats, targets, hits, told, sequences] in all {
-        sums.nats += nats;
-        sums.targets += targets;
-        sums.hits += hits;
-        sums.told += told;
-        sums.sequences += sequences;
-    }
-    Ok(sums)
 }

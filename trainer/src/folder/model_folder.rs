@@ -11,18 +11,12 @@ use segue_dataloader::foreign::SafetensorsFile;
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
-use super::files::read_error;
-use super::manifest::{MANIFEST, Manifest};
-use super::publish::find;
-use super::tensors::read_tensors;
-use super::training::STATE;
+use crate::checkpoint::{MANIFEST, Manifest, STATE, WEIGHTS, find, read_error, read_tensors};
+use crate::engine::fill;
 use crate::model::Xlnet;
 use crate::next_token::NextToken;
 use crate::objective::{LanguageModel, Pretraining};
 use crate::{ParameterSpec, Parameters, TrainError, model};
-
-/// The weights of a model folder.
-pub(super) const WEIGHTS: &str = "model.safetensors";
 
 /// A model on disk.
 pub struct ModelFolder {
@@ -230,7 +224,7 @@ pub(crate) fn is_of_a_head(name: &str) -> bool {
 /// A tied tensor may be stored under either of its names; where both are there they must be equal. The bias of XLNet's
 /// output may be missing beside a head, and is zeros then.
 /// Nothing of the model's size is allocated before the file is known to hold it.
-pub(super) fn read_weights(
+pub(crate) fn read_weights(
     path: &Path,
     config: &ModelConfig,
     specs: &[ParameterSpec],
@@ -266,6 +260,25 @@ pub(super) fn read_weights(
         Some(name) => Err(other(format!("the model has no parameter `{name}`"))),
         None => Ok(weights),
     }
+}
+
+/// Gives a model the weights of the folder at `path`, which must be of its type and sizes. Heads for one task or
+/// another keep what they have.
+pub(crate) fn start_from(
+    path: &Path,
+    model: &ModelConfig,
+    parameters: &Parameters,
+) -> Result<(), TrainError> {
+    let folder = ModelFolder::open(path)?;
+    if folder.config.model_type() != model.model_type() {
+        let what = format!("it is a {}, and a {} is trained", folder.config.model_type(), model.model_type());
+        return Err(TrainError::OtherModel { path: folder.path, what });
+    }
+    let specs = model::specs(model);
+    let weights = read_weights(&folder.path.join(WEIGHTS), model, &specs)?;
+    let own: Vec<Tensor> = specs.iter().map(|spec| parameters.get(&spec.name)).collect();
+    fill(own.iter().zip(weights));
+    Ok(())
 }
 
 /// `config.json` as Hugging Face writes it, every width spelled out.

@@ -10,6 +10,7 @@ use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::TrainError;
+use crate::engine::{Carry, Share};
 use crate::objective::{Batch, Objective};
 
 /// How a split is walked through.
@@ -102,6 +103,28 @@ impl Evaluation {
         Self { of_pairs: Some(of_pairs), ..Self::of_sum(nats, targets) }
     }
 
+    /// One line for people.
+    pub fn describe(&self) -> String {
+        let mut line = format!("{} targets: loss {:.4}, perplexity {:.3}", self.targets, self.loss, self.ppl);
+        if let Some(text) = &self.of_text {
+            let (chars, bytes) = (text.bits_per_char, text.bits_per_byte);
+            line += &format!(", {chars:.4} bits per character, {bytes:.4} bits per byte");
+        }
+        if let Some(pairs) = &self.of_pairs {
+            line += &format!(", accuracy {:.2} %", 100.0 * pairs.accuracy);
+            if let Some(told) = pairs.follows_accuracy {
+                line += &format!(", next sentence {:.2} %", 100.0 * told);
+            }
+            let alone = &pairs.without_memory;
+            line += &format!(
+                "; without memory: perplexity {:.3}, accuracy {:.2} %",
+                alone.ppl,
+                100.0 * alone.accuracy
+            );
+        }
+        line
+    }
+
     fn of_sum(nats: f64, targets: u64) -> Self {
         let loss = nats / targets as f64;
         let (ppl, bits_per_token) = (loss.exp(), loss / LN_2);
@@ -122,11 +145,10 @@ pub fn evaluate(
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Evaluation, TrainError> {
     let cut = EvalLanes::new(stream.len(), options.lanes, options.segment)?.with_context(options.ext_len);
-    let groups = options.lanes.div_ceil(options.group);
-    let own = (comm.rank()..groups).step_by(comm.world_size());
-    let whole = own.len() as u64 * cut.steps();
+    let share = Share::new(comm, options.lanes.div_ceil(options.group));
+    let whole = share.own().len() as u64 * cut.steps();
     let mut sums = Vec::new();
-    for (done, group) in own.enumerate() {
+    for (done, group) in share.own().enumerate() {
         let range = group * options.group..((group + 1) * options.group).min(options.lanes);
         let mut memory = objective.memory_start(range.len() as i64);
         let mut nats = 0.0;
@@ -140,19 +162,10 @@ pub fn evaluate(
             memory = scores.memory;
             progress(done as u64 * cut.steps() + step + 1, whole);
         }
-        sums.push((group as u64, nats));
+        sums.push([nats]);
     }
-    let bytes: Vec<u8> =
-        sums.iter().flat_map(|(group, nats)| [group.to_le_bytes(), nats.to_le_bytes()].concat()).collect();
-    let word = |b: &[u8]| -> [u8; 8] { std::array::from_fn(|i| b[i]) };
-    let mut all: Vec<(u64, f64)> = comm
-        .all_gather(&bytes)?
-        .iter()
-        .flat_map(|bytes| bytes.chunks_exact(16))
-        .map(|b| (u64::from_le_bytes(word(b)), f64::from_le_bytes(word(&b[8..]))))
-        .collect();
-    all.sort_by_key(|(group, _)| *group);
-    Ok(Evaluation::new(all.iter().map(|(_, nats)| nats).sum(), cut.total_targets(), stream))
+    let [nats] = share.sum(&sums)?;
+    Ok(Evaluation::new(nats, cut.total_targets(), stream))
 }
 
 fn tensors(batch: &EvalBatch, lanes: usize, segment: usize) -> Batch {

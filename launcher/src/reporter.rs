@@ -1,0 +1,218 @@
+//! What happens while a run goes on, in all places where people look: the terminal, `metrics.jsonl`, TensorBoard, logs.
+
+use std::time::Duration;
+
+use segue_collectives::Communicator;
+use segue_configs::Config;
+use segue_trainer::engine::{Event, Labels, LossAs, Measures, Started, StepReport};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::output::{Output, Progress, Unit};
+use crate::run_folder::Record;
+
+/// Writes what happens down. Errors of the files do not stop training; the first one is the command's failure at its end.
+pub struct Reporter<'a> {
+    config: &'a Config,
+    out: &'a Output,
+    rank: usize,
+    attempt: u64,
+    labels: Option<Labels>,
+    record: Option<Record>,
+    bar: Option<Progress<'a>>,
+    recent: Interval,
+    problem: Option<Failure>,
+}
+
+/// Sums over this attempt's steps since the last report.
+#[derive(Default)]
+struct Interval {
+    steps: u64,
+    work: f64,
+    elapsed: Duration,
+    data_wait: Duration,
+    communication_exposed: Duration,
+    checkpoint_stall: Duration,
+}
+
+impl<'a> Reporter<'a> {
+    /// For one run.
+    pub fn new(config: &'a Config, comm: &dyn Communicator, out: &'a Output) -> Self {
+        Self {
+            config,
+            out,
+            rank: comm.rank(),
+            attempt: 1,
+            labels: None,
+            record: None,
+            bar: None,
+            recent: Interval::default(),
+            problem: None,
+        }
+    }
+
+    /// Takes note of what happens.
+    pub fn report(&mut self, event: Event) {
+        if let Err(failure) = self.write(event) {
+            self.out.line(&format!("warning: {}", failure.message));
+            self.problem.get_or_insert(failure);
+        }
+    }
+
+    /// The first file that could not be written, if any.
+    pub fn finish(self) -> Option<Failure> {
+        self.problem
+    }
+
+    fn write(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Started(started) => self.started(&started),
+            Event::Step { report, tokens, due, elapsed, data_wait, checkpoint_stall } => {
+                let work = self.labels.as_ref().and_then(|labels| labels.work).unwrap_or(report.targets);
+                let recent = &mut self.recent;
+                recent.steps += 1;
+                recent.work += work;
+                recent.elapsed += elapsed;
+                recent.data_wait += data_wait;
+                recent.communication_exposed += report.communication_exposed;
+                recent.checkpoint_stall += checkpoint_stall;
+                if let Some(bar) = &self.bar {
+                    bar.set(report.step);
+                }
+                due.map_or(Ok(()), |sum| self.interval(&report, tokens, sum.nats / sum.targets))
+            }
+            Event::Evaluating { done, total } => {
+                if let Some(bar) = &self.bar {
+                    bar.message(&format!("evaluation {}/{total}", done.min(total)));
+                }
+                Ok(())
+            }
+            Event::Evaluated { step, measures, best } => self.evaluated(step, &measures, best),
+            Event::Checkpointed { path } => {
+                tracing::info!(rank = self.rank, path = %path.display(), "checkpointed");
+                Ok(())
+            }
+        }
+    }
+
+    fn started(&mut self, started: &Started) -> Result<(), Failure> {
+        self.attempt = started.attempt;
+        self.labels = Some(started.labels.clone());
+        describe_start(started, self.out);
+        tracing::info!(
+            rank = self.rank,
+            step = started.step,
+            attempt = started.attempt,
+            world_size = started.world_size,
+            "started"
+        );
+        if self.rank != 0 {
+            return Ok(());
+        }
+        self.record = Some(Record::open(self.config, started.step)?);
+        let bar = self.out.progress(started.steps, Unit::Steps, started.labels.doing);
+        bar.resume_at(started.step);
+        self.bar = Some(bar);
+        Ok(())
+    }
+
+    /// Reports the steps since the last report.
+    fn interval(&mut self, report: &StepReport, tokens: u64, loss: f64) -> Result<(), Failure> {
+        let Some(labels) = self.labels.clone() else { return Ok(()) };
+        let recent = std::mem::take(&mut self.recent);
+        let seconds = recent.elapsed.as_secs_f64();
+        let per_s = recent.work / seconds;
+        let also = match labels.loss_as {
+            LossAs::Loss => None,
+            LossAs::Perplexity => Some(("ppl", loss.exp())),
+            LossAs::Bits => Some(("bpc", loss / std::f64::consts::LN_2)),
+        };
+        let step = report.step;
+        let told = also.map_or(String::new(), |(name, value)| format!(", {name} {value:.2}"));
+        let digits = usize::from(also.is_none());
+        let text = format!("loss {loss:.4}{told}, {per_s:.digits$} {}/s", labels.rate_of);
+        if let Some(bar) = &self.bar {
+            bar.message(&text);
+        }
+        let (kind, names) = &labels.sources;
+        let source = names.get(report.source);
+        let of = source.filter(|_| names.len() > 1).map_or(String::new(), |name| format!(" ({name})"));
+        self.out.line(&format!(
+            "step {step}/{}{of}: {text}, lr {:.2e}, gradient norm {:.3}",
+            self.config.train.steps, report.lr, report.grad_norm
+        ));
+        tracing::info!(rank = self.rank, step, loss, per_s, grad_norm = report.grad_norm, "step");
+        let Some(record) = &mut self.record else { return Ok(()) };
+        let rate = format!("{}_per_s", labels.rate_of);
+        let mut row = json!({
+            "kind": "train",
+            "step": step,
+            "attempt": self.attempt,
+            "tokens": tokens,
+            "loss": loss,
+            "lr": report.lr,
+            "grad_norm": report.grad_norm,
+            &rate: per_s,
+            "step_s": seconds / recent.steps as f64,
+            "data_wait_s": recent.data_wait.as_secs_f64(),
+            "communication_exposed_s": recent.communication_exposed.as_secs_f64(),
+            "checkpoint_stall_s": recent.checkpoint_stall.as_secs_f64(),
+        });
+        let mut scalars = vec![("train/loss".to_string(), loss)];
+        if let Some((name, value)) = also {
+            row[name] = json!(value);
+            scalars.push((format!("train/{name}"), value));
+        }
+        if let Some(name) = source {
+            row[*kind] = json!(name);
+        }
+        scalars.push(("train/lr".into(), report.lr));
+        scalars.push(("train/gradient_norm".into(), report.grad_norm));
+        scalars.push((format!("speed/{rate}"), per_s));
+        record.row(&row)?;
+        record.scalars(step, &scalars)
+    }
+
+    fn evaluated(&mut self, step: u64, measures: &Measures, best: Option<bool>) -> Result<(), Failure> {
+        let mark = if best == Some(true) { ", the best so far" } else { "" };
+        for line in &measures.lines {
+            self.out.line(&format!("step {step}: {line}{mark}"));
+        }
+        tracing::info!(rank = self.rank, step, value = measures.lead, "evaluated");
+        let Some(record) = &mut self.record else { return Ok(()) };
+        let mut row = json!({ "kind": "eval", "step": step, "attempt": self.attempt });
+        if let Some(best) = best {
+            row["best"] = json!(best);
+        }
+        merge(&mut row, &measures.row);
+        record.row(&row)?;
+        record.scalars(step, &measures.scalars)
+    }
+}
+
+fn merge(row: &mut Value, more: &Value) {
+    if let (Some(row), Some(more)) = (row.as_object_mut(), more.as_object()) {
+        row.extend(more.clone());
+    }
+}
+
+/// Says where a run stands before its first step.
+fn describe_start(started: &Started, out: &Output) {
+    if !started.fresh.is_empty() {
+        out.line(&format!("fresh weights for {}", started.fresh.join(", ")));
+    }
+    for refused in &started.refused {
+        out.line(&format!("warning: passed over a checkpoint that does not verify: {refused}"));
+    }
+    if let Some(path) = &started.resumed {
+        out.line(&format!("going on from {}, attempt {}", path.display(), started.attempt));
+    }
+    if started.step >= started.steps {
+        out.line(&format!("all {} steps are done; nothing is left to train", started.steps));
+    }
+    let Labels { per_step, step_of, .. } = &started.labels;
+    out.line(&format!(
+        "{} parameters, {per_step} {step_of} a step, {} rank(s), from step {} to {}",
+        started.parameters, started.world_size, started.step, started.steps
+    ));
+}

@@ -1,0 +1,72 @@
+//! What a folder is filled with: tables of tensors, documents, a tokenizer.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use segue_dataloader::Tokenizer;
+use serde_json::Value;
+use tch::Tensor;
+
+use super::files::{write_durably, write_json};
+use super::publish::publish;
+use super::tensors::write_tensors;
+use super::writer::Job;
+use crate::TrainError;
+
+/// The weights of a model folder.
+pub const WEIGHTS: &str = "model.safetensors";
+/// Weights that training goes on from, where [`WEIGHTS`] holds their mean.
+pub const TRAINING_WEIGHTS: &str = "training_weights.safetensors";
+/// Tables of the optimizer.
+pub const OPTIMIZER: &str = "optimizer.safetensors";
+/// What lanes carry.
+pub const CARRY: &str = "memory.safetensors";
+/// What a run is besides its tensors.
+pub const STATE: &str = "trainer_state.json";
+
+/// Name of the file that holds of network number `network`, called `name`, what `file` holds of the first one.
+pub fn file_of(file: &str, network: usize, name: &str) -> String {
+    match (network, file) {
+        (0, _) => file.into(),
+        (_, WEIGHTS) => format!("{name}.safetensors"),
+        _ => format!("{name}.{file}"),
+    }
+}
+
+/// Everything a folder holds. What is in here is not changed any more: tensors are copies.
+#[derive(Default)]
+pub struct Contents {
+    /// Tensors with their names, by file name.
+    pub tables: Vec<(String, Vec<(String, Tensor)>)>,
+    /// JSON, by file name.
+    pub documents: Vec<(String, Value)>,
+    /// Anything else, by file name.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// The tokenizer.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+}
+
+impl Contents {
+    /// Writes all of it into the folder `dir`, and waits until it is on the disk.
+    pub fn write(&self, dir: &Path) -> Result<(), TrainError> {
+        for (name, tensors) in &self.tables {
+            write_tensors(&dir.join(name), tensors)?;
+        }
+        for (name, value) in &self.documents {
+            write_json(&dir.join(name), value)?;
+        }
+        for (name, bytes) in &self.files {
+            write_durably(&dir.join(name), bytes)?;
+        }
+        if let Some(tokenizer) = &self.tokenizer {
+            tokenizer.save(dir)?;
+        }
+        Ok(())
+    }
+
+    /// The job that writes it as the checkpoint of step `step` of the run folder `run`, of which the newest `keep` stay.
+    pub fn job(self, run: &Path, step: u64, keep: usize) -> Job {
+        let folder = run.join("checkpoints");
+        Box::new(move || publish(&folder, &format!("step-{step:08}"), keep, |dir| self.write(dir)))
+    }
+}

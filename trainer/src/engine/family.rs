@@ -1,0 +1,196 @@
+//! What a run needs to know of what it trains, past the step: data, evaluation, and what its folders hold.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use segue_collectives::Communicator;
+use segue_dataloader::{Reader, Tokenizer};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tch::Tensor;
+
+use super::layout::Layout;
+use super::learner::Learner;
+use crate::{Parameters, TrainError};
+
+/// What a rank trains on in one step, made of what a reader gave.
+pub struct Prepared<B, C> {
+    /// The batch.
+    pub batch: B,
+    /// For each of this rank's lanes: what it carries must be fresh before this step. Empty where nothing is carried.
+    pub restarts: Vec<bool>,
+    /// For each of this rank's lanes: where the next step begins. Empty where a batch is a function of its number.
+    pub cursors: Vec<C>,
+}
+
+/// Where a rank begins to read a source.
+pub struct Place<C> {
+    /// Number of the source.
+    pub source: usize,
+    /// This rank's share of every batch.
+    pub layout: Layout,
+    /// Where this rank's lanes stand.
+    pub cursors: Vec<C>,
+}
+
+/// Which of two values of a measure is the better one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// A loss.
+    Lower,
+    /// An accuracy.
+    Higher,
+}
+
+/// What an evaluation found.
+#[derive(Debug, Clone)]
+pub struct Measures {
+    /// The measure that weights and checkpoints are chosen by.
+    pub lead: f64,
+    /// Which of two values of it is the better one.
+    pub better: Better,
+    /// All of it: an object, for `metrics.jsonl` and the command's result.
+    pub row: Value,
+    /// For TensorBoard.
+    pub scalars: Vec<(String, f64)>,
+    /// For people, a line each.
+    pub lines: Vec<String>,
+}
+
+/// In which words a run is reported.
+#[derive(Debug, Clone)]
+pub struct Labels {
+    /// What the progress bar says.
+    pub doing: &'static str,
+    /// What a step has a number of, such as targets.
+    pub step_of: &'static str,
+    /// How many of them.
+    pub per_step: u64,
+    /// What speed is counted in.
+    pub rate_of: &'static str,
+    /// How many of those a step has; `None` for the targets of its loss.
+    pub work: Option<f64>,
+    /// What a mean loss is also told as.
+    pub loss_as: LossAs,
+    /// What a source is called in a row of `metrics.jsonl`, and the names of all; empty where there is one source.
+    pub sources: (&'static str, Vec<String>),
+}
+
+/// What a mean loss is also told as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LossAs {
+    /// Nothing else.
+    Loss,
+    /// e to its power.
+    Perplexity,
+    /// It divided by ln 2: bits per character.
+    Bits,
+}
+
+/// Whether a run keeps the best model it has seen in a folder of its own, beside its checkpoints.
+#[derive(Debug, Clone, Copy)]
+pub struct KeepBest {
+    /// Evaluations in a row without a better one that end the run; 0 for never.
+    pub patience: u64,
+}
+
+/// What a folder of the model holds beside weights.
+#[derive(Clone)]
+pub struct Folder {
+    /// `config.json`.
+    pub config: Value,
+    /// The tokenizer, where there is text.
+    pub tokenizer: Option<Arc<Tokenizer>>,
+}
+
+/// A reader of one source of family `F`.
+pub type FamilyReader<F> = Box<dyn Reader<Batch = <F as Family>::Raw>>;
+/// The batch that family `F` trains on in one step.
+pub type FamilyBatch<F> = <<F as Family>::Learner as Learner>::Batch;
+
+/// A kind of run: what is around the steps of a learner.
+pub trait Family {
+    /// What is trained.
+    type Learner: Learner;
+    /// What readers give, ahead of time and on threads of their own.
+    type Raw: Send + 'static;
+    /// Where a lane stands.
+    type Cursor: Clone + Serialize + DeserializeOwned;
+
+    /// Names the data: a run goes on with the same only.
+    fn fingerprint(&self) -> String;
+
+    /// The key of the configuration that names the data, for the message where it is other data.
+    fn data_key(&self) -> &'static str;
+
+    /// In which words it is reported.
+    fn labels(&self) -> Labels;
+
+    /// Where all lanes of the job stand before the first step; none where a batch is a function of its number.
+    fn cursors(&self) -> Vec<Self::Cursor> {
+        Vec::new()
+    }
+
+    /// Reads a source. At most one source of a run has lanes with cursors.
+    fn reader(&self, place: Place<Self::Cursor>) -> Result<FamilyReader<Self>, TrainError>
+    where
+        Self: Sized;
+
+    /// Makes a batch of what a reader gave, where the model lives.
+    fn prepare(&self, raw: Self::Raw, layout: &Layout) -> Prepared<FamilyBatch<Self>, Self::Cursor>
+    where
+        Self: Sized;
+
+    /// Fills fresh weights with those that the configuration says training begins with. Gives the names of parameters
+    /// that it left as they were drawn, where that is worth telling.
+    fn begin(&self, learner: &Self::Learner) -> Result<Vec<String>, TrainError>;
+
+    /// Evaluates; `None` where there is nothing to evaluate on. `progress` hears of parts done and all. A collective
+    /// call: every rank gets the same result.
+    fn evaluate(
+        &mut self,
+        learner: &mut Self::Learner,
+        comm: &dyn Communicator,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<Measures>, TrainError>;
+
+    /// Whether the best model is kept.
+    fn keeps_best(&self) -> Option<KeepBest> {
+        None
+    }
+
+    /// Files beside the best model, which `measures` of step `step` are of.
+    fn beside_best(&self, measures: &Measures, step: u64) -> Vec<(String, Vec<u8>)> {
+        let _ = (measures, step);
+        Vec::new()
+    }
+
+    /// What a folder of the model holds beside weights.
+    fn folder(&self, learner: &Self::Learner) -> Folder;
+
+    /// `weights` of network `network`, in the order of its parameters, as they are stored: under names that other
+    /// programs find, and with what belongs to the model and is not trained.
+    fn stored(
+        &self,
+        learner: &Self::Learner,
+        network: usize,
+        weights: Vec<(String, Tensor)>,
+    ) -> Vec<(String, Tensor)> {
+        let _ = (learner, network);
+        weights
+    }
+
+    /// The weights of network `network` out of a file that [`Family::stored`] names filled, in the order of its
+    /// parameters.
+    fn read(&self, learner: &Self::Learner, network: usize, path: &Path) -> Result<Vec<Tensor>, TrainError> {
+        let (_, parameters) = learner.networks()[network];
+        read_plain(path, parameters)
+    }
+}
+
+/// Weights under the parameters' own names.
+fn read_plain(path: &Path, parameters: &Parameters) -> Result<Vec<Tensor>, TrainError> {
+    let mut file = crate::checkpoint::read_tensors(path)?;
+    parameters.specs().iter().map(|spec| file.take(&spec.name, &spec.shape)).collect()
+}

@@ -1,0 +1,94 @@
+//! What one optimizer updates.
+
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use segue_configs::Config;
+use tch::Tensor;
+
+use super::buckets::{GradientBuckets, Ready};
+use crate::libtorch::GradHooks;
+use crate::optim::{self, Average, Optimizer, Update, clip_factor, global_norm, learning_rate};
+use crate::{Parameters, TrainError};
+
+/// One network of a run: its optimizer, the mean of its weights, and the buckets of its gradients.
+pub struct Network {
+    /// Its name.
+    pub name: &'static str,
+    /// Its update rule, with state.
+    pub optimizer: Box<dyn Optimizer>,
+    /// Mean of its weights, once it has begun.
+    pub average: Option<Average>,
+    config: Config,
+    // Hooks before buckets when dropped.
+    _hooks: GradHooks<GradientBuckets>,
+    buckets: Arc<GradientBuckets>,
+}
+
+/// What an update did to a network.
+#[derive(Debug, Clone, Copy)]
+pub struct Updated {
+    /// Learning rate.
+    pub lr: f64,
+    /// Global norm of its gradient before clipping.
+    pub grad_norm: f64,
+}
+
+impl Network {
+    /// Sets hooks on `parameters`. Sums of `micro_steps` gradients go to `ready`, bucket by bucket.
+    pub fn new(
+        name: &'static str,
+        config: &Config,
+        parameters: &Parameters,
+        micro_steps: usize,
+        ready: Option<Sender<Ready>>,
+    ) -> Result<Self, TrainError> {
+        let config = config.of_network(name);
+        let buckets =
+            Arc::new(GradientBuckets::new(parameters, config.train.bucket_bytes, micro_steps, ready));
+        let leaves: Vec<_> = parameters.tensors().iter().collect();
+        let hooks = GradHooks::install(&leaves, buckets.clone())?;
+        let optimizer = optim::build(&config.optim, parameters);
+        Ok(Self { name, optimizer, average: None, config, _hooks: hooks, buckets })
+    }
+
+    /// Where its gradients add up.
+    pub fn buckets(&self) -> &GradientBuckets {
+        &self.buckets
+    }
+
+    /// Makes update `step` of the run with the gradients that its buckets hold, sums over `targets` targets.
+    /// Refuses a gradient that is not finite: nothing is updated then.
+    pub fn update(
+        &mut self,
+        parameters: &Parameters,
+        step: u64,
+        targets: f64,
+        reached: Option<&[bool]>,
+    ) -> Result<Updated, TrainError> {
+        let grads = self.buckets.gradients();
+        let grad_norm = finite(step, "the gradient norm", global_norm(&grads) / targets)?;
+        let lr = learning_rate(&self.config, step);
+        let divisor = targets / clip_factor(grad_norm, self.config.optim.clip);
+        self.optimizer.update(parameters, &Update { grads: &grads, divisor, lr, reached })?;
+        if let Some(average) = &mut self.average {
+            average.update(parameters);
+        }
+        Ok(Updated { lr, grad_norm })
+    }
+
+    /// From the next update on, keeps the mean of the weights.
+    pub fn start_average(&mut self, parameters: &Parameters) {
+        self.average.get_or_insert_with(|| Average::new(parameters));
+    }
+
+    /// The mean of the weights, where it is of any.
+    pub fn mean(&self) -> Option<&[Tensor]> {
+        self.average.as_ref().filter(|average| average.count() > 0).map(Average::mean)
+    }
+}
+
+/// Refuses a value that is NaN or infinite.
+pub fn finite(step: u64, what: &'static str, value: f64) -> Result<f64, TrainError> {
+    if value.is_finite() { Ok(value) } else { Err(TrainError::NonFinite { step, what, value }) }
+}

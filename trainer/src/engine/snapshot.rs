@@ -1,0 +1,149 @@
+//! The state of a run as contents of a checkpoint, and back.
+
+use std::path::Path;
+
+use segue_configs::Config;
+use serde_json::json;
+use tch::Tensor;
+
+use super::family::{Family, Folder};
+use super::learner::Learner;
+use super::network::Network;
+use super::step::Engine;
+use crate::checkpoint::{
+    CARRY, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, TrainState, WEIGHTS, file_of, read_tensors,
+};
+use crate::optim::{Average, Optimizer};
+use crate::{Parameters, TrainError};
+
+/// Copies the whole state; on rank 0 only, the other ranks send what their lanes carry there and get `None`. A
+/// collective call.
+pub fn snapshot<F: Family>(
+    family: &F,
+    engine: &Engine<F::Learner>,
+    state: &TrainState,
+) -> Result<Option<Contents>, TrainError> {
+    let Some(carry) = engine.gather_carry()? else { return Ok(None) };
+    let mut contents = model_folder(family, engine);
+    let mut state = state.clone();
+    state.average.count = engine.networks.first().and_then(|n| n.average.as_ref()).map(Average::count);
+    state.learner = engine.learner.state();
+    for (n, (network, (name, parameters))) in
+        engine.networks.iter().zip(engine.learner.networks()).enumerate()
+    {
+        state.networks.insert(name.into(), network.optimizer.counts().clone());
+        if network.mean().is_some() {
+            let training = copies(parameters, parameters.tensors());
+            contents.tables.push((file_of(TRAINING_WEIGHTS, n, name), training));
+        }
+        let optimizer = optimizer_tables(network.optimizer.as_ref(), parameters);
+        let optimizer = optimizer.into_iter().map(|(name, tensor)| (name, tensor.copy())).collect();
+        contents.tables.push((file_of(OPTIMIZER, n, name), optimizer));
+    }
+    if !carry.is_empty() {
+        contents.tables.push((CARRY.into(), carry));
+    }
+    contents.documents.push((STATE.into(), json!(state)));
+    Ok(Some(contents))
+}
+
+/// The model of a run as a folder of its own: means of weights where they are kept, `config.json`, tokenizer.
+pub fn model_folder<F: Family>(family: &F, engine: &Engine<F::Learner>) -> Contents {
+    let table = |(n, (network, (name, parameters))): (usize, (&Network, (&'static str, &Parameters)))| {
+        let values = network.mean().unwrap_or(parameters.tensors());
+        let stored = family.stored(&engine.learner, n, copies(parameters, values));
+        (file_of(WEIGHTS, n, name), stored)
+    };
+    let networks = engine.networks.iter().zip(engine.learner.networks()).enumerate();
+    let Folder { config, tokenizer } = family.folder(&engine.learner);
+    Contents {
+        tables: networks.map(table).collect(),
+        documents: vec![("config.json".into(), config)],
+        files: Vec::new(),
+        tokenizer,
+    }
+}
+
+/// Fills `engine` from the checkpoint `path`, which must belong to the same configuration and data, and gives the rest
+/// of its state.
+pub fn restore<F: Family>(
+    path: &Path,
+    config: &Config,
+    family: &F,
+    engine: &mut Engine<F::Learner>,
+) -> Result<TrainState, TrainError> {
+    let state = TrainState::read(path, config, &family.fingerprint(), family.data_key())?;
+    for n in 0..engine.networks.len() {
+        restore_network(path, &state, family, engine, n)?;
+    }
+    if engine.carries.first().is_some_and(|carry| !crate::engine::Carry::tables(carry).is_empty()) {
+        let mut stored = read_tensors(&path.join(CARRY))?;
+        if !engine.restore_carry(|name| stored.tensors.remove(name)) {
+            let what = format!("it does not hold the memory of {} lanes", engine.layout.lanes);
+            return Err(TrainError::Damaged { path: path.join(CARRY), what });
+        }
+    }
+    match engine.learner.restore(&state.learner) {
+        true => Ok(state),
+        false => {
+            Err(TrainError::Damaged { path: path.join(STATE), what: "its learner is of another kind".into() })
+        }
+    }
+}
+
+fn restore_network<F: Family>(
+    path: &Path,
+    state: &TrainState,
+    family: &F,
+    engine: &mut Engine<F::Learner>,
+    n: usize,
+) -> Result<(), TrainError> {
+    let learner = &engine.learner;
+    let (name, parameters) = learner.networks()[n];
+    let network = &mut engine.networks[n];
+    let mut weights = family.read(learner, n, &path.join(file_of(WEIGHTS, n, name)))?;
+    match state.average.count {
+        None => {}
+        Some(0) => network.average = Some(Average::new(parameters)),
+        Some(count) => {
+            let mut training = read_tensors(&path.join(file_of(TRAINING_WEIGHTS, n, name)))?;
+            let take = |spec: &crate::ParameterSpec| training.take(&spec.name, &spec.shape);
+            let training = parameters.specs().iter().map(take).collect::<Result<Vec<_>, _>>()?;
+            network.average = Some(Average::restored(std::mem::replace(&mut weights, training), count));
+        }
+    }
+    fill(parameters.tensors().iter().zip(weights));
+    let file = path.join(file_of(OPTIMIZER, n, name));
+    let mut stored = read_tensors(&file)?;
+    for (name, tensor) in optimizer_tables(network.optimizer.as_ref(), parameters) {
+        let saved = stored.take(&name, &tensor.size())?;
+        fill([(&tensor, saved)]);
+    }
+    let counts = state.counts(name);
+    if !counts.fit(parameters.specs().len()) {
+        let what = format!("it counts updates of another number of parameters of network `{name}`");
+        return Err(TrainError::Damaged { path: path.join(STATE), what });
+    }
+    network.optimizer.restore(counts);
+    Ok(())
+}
+
+/// State of an optimizer under the names a checkpoint stores: `TABLE.PARAMETER`. The tensors are the optimizer's own.
+fn optimizer_tables(optimizer: &dyn Optimizer, parameters: &Parameters) -> Vec<(String, Tensor)> {
+    let named = |(table, tensors): (&'static str, &[Tensor])| {
+        let pairs = parameters.specs().iter().zip(tensors);
+        pairs.map(|(spec, t)| (format!("{table}.{}", spec.name), t.shallow_clone())).collect::<Vec<_>>()
+    };
+    optimizer.tables().into_iter().flat_map(named).collect()
+}
+
+/// Copies of values of all parameters, with their names.
+fn copies(parameters: &Parameters, values: &[Tensor]) -> Vec<(String, Tensor)> {
+    let pairs = parameters.specs().iter().zip(values);
+    pairs.map(|(spec, t)| (spec.name.clone(), t.detach().copy())).collect()
+}
+
+/// Copies saved values into live tensors.
+pub fn fill<'a>(pairs: impl IntoIterator<Item = (&'a Tensor, Tensor)>) {
+    tch::no_grad(|| pairs.into_iter().for_each(|(live, saved)| live.shallow_clone().copy_(&saved)));
+}
