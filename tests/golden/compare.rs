@@ -89,3 +89,37 @@ fn differing(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> Vec<
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     names.into_iter().filter(|name| a.get(*name) != b.get(*name)).cloned().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::Machine;
+
+    fn record(processor: &str, loss: f64, hash: &str) -> Record {
+        let table = |name: &str, value: &str| BTreeMap::from([(name.to_string(), value.to_string())]);
+        Record {
+            kernels: "avx2".into(),
+            machine: Machine { processor: processor.into(), ..Machine::here() },
+            data: table("corpus", "d"),
+            losses: vec![5.0, loss],
+            evaluations: Vec::new(),
+            blake3: table("model.safetensors", hash),
+        }
+    }
+
+    #[test]
+    fn other_bits_pass_on_another_processor_alone_and_near_by_alone() {
+        let golden = record("here", 4.0, "a");
+        let passes_over = |found: Record| matches!(compare(&golden, &found), Err(Mismatch::Processor { .. }));
+        let fails = |found: Record| matches!(compare(&golden, &found), Err(Mismatch::Result { .. }));
+        assert_eq!(compare(&golden, &record("elsewhere", 4.0, "a")), Ok(()));
+        assert!(fails(record("here", 4.000_001, "b")) && fails(record("here", 4.0, "b")));
+        assert!(passes_over(record("elsewhere", 4.000_001, "b")));
+        assert!(fails(record("elsewhere", 4.001, "b")) && fails(record("elsewhere", f64::NAN, "b")));
+        let fewer = Record { losses: vec![5.0], ..record("elsewhere", 4.0, "b") };
+        let without_files = Record { blake3: BTreeMap::new(), ..record("elsewhere", 4.0, "b") };
+        assert!(fails(fewer) && fails(without_files));
+        let other_data = Record { data: BTreeMap::new(), ..golden.clone() };
+        assert_eq!(compare(&golden, &other_data), Err(Mismatch::Data { corpora: vec!["corpus".into()] }));
+    }
+}
