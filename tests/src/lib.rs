@@ -222,7 +222,7 @@ impl Default for Workplace {
 }
 
 /// Sentences with one good or bad word among others, in the layout of SST-2.
-fn sentences(count: usize, seed: u64) -> String {
+pub fn sentences(count: usize, seed: u64) -> String {
     let mut out = "sentence\tlabel\n".to_string();
     for i in 0..count {
         let good = (i * 7 + seed as usize) % 3 % 2;

@@ -1,0 +1,83 @@
+//! A golden file: what a run computed, and where.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use segue_tests::ROOT;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::kernels::Machine;
+
+/// What a run computed, and where.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The family of kernels.
+    pub kernels: String,
+    /// The machine it ran on.
+    pub machine: Machine,
+    /// Fingerprints of the corpora it read.
+    pub data: BTreeMap<String, String>,
+    /// Loss of each step, in nats.
+    pub losses: Vec<f64>,
+    /// Each evaluation during training: its row of `metrics.jsonl` without `attempt`.
+    pub evaluations: Vec<Value>,
+    /// BLAKE3 of what the run left, by path in the run folder.
+    pub blake3: BTreeMap<String, String>,
+}
+
+impl Record {
+    /// Where the file of a run with a family of kernels lies.
+    pub fn path(run: &str, kernels: &str) -> PathBuf {
+        Path::new(ROOT).join(format!("tests/golden/{run}.{kernels}.json"))
+    }
+
+    /// Reads a golden file; why it could not be.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let text = fs::read_to_string(path)
+            .map_err(|e| format!("no golden file for this family of kernels: {}: {e}", path.display()))?;
+        serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+    }
+
+    /// Writes a golden file.
+    pub fn write(&self, path: &Path) {
+        let text = serde_json::to_string_pretty(self).expect("a record is JSON");
+        fs::write(path, text + "\n").expect("a golden file is written");
+    }
+
+    /// Whether `found` computed the same, wherever it ran. Rows of its evaluations may tell more than was recorded.
+    pub fn same_results(&self, found: &Self) -> bool {
+        let rows = self.evaluations.iter().zip(&found.evaluations);
+        self.evaluations.len() == found.evaluations.len()
+            && rows.into_iter().all(|(recorded, row)| tells(row, recorded))
+            && (&self.kernels, &self.data, &self.losses, &self.blake3)
+                == (&found.kernels, &found.data, &found.losses, &found.blake3)
+    }
+
+    /// The largest relative difference between losses of the two, evaluations included; ∞ where they are not as many.
+    ///
+    /// Scores of tasks are left out: one decision near a tie moves them by a step.
+    pub fn distance(&self, other: &Self) -> f64 {
+        let (ours, theirs) = (self.all_losses(), other.all_losses());
+        if ours.len() != theirs.len() {
+            return f64::INFINITY;
+        }
+        let relative = |(a, b): (&f64, &f64)| {
+            let distance = ((a - b) / a).abs();
+            if distance.is_nan() { f64::INFINITY } else { distance }
+        };
+        ours.iter().zip(&theirs).map(relative).fold(0.0, f64::max)
+    }
+
+    fn all_losses(&self) -> Vec<f64> {
+        let evaluated = self.evaluations.iter().filter_map(|row| row["loss"].as_f64());
+        self.losses.iter().copied().chain(evaluated).collect()
+    }
+}
+
+/// Whether `row` has every key of `recorded`, with the same value.
+fn tells(row: &Value, recorded: &Value) -> bool {
+    let keys = recorded.as_object().into_iter().flatten();
+    keys.into_iter().all(|(key, value)| row.get(key) == Some(value))
+}
