@@ -40,8 +40,10 @@ impl<'a> CsvRecords<'a> {
     fn quoted(&self, begin: usize, column: usize) -> Result<(Cow<'a, [u8]>, usize), String> {
         let mut text: Option<Vec<u8>> = None;
         let mut from = begin;
+        let limit = self.bytes.len().min(begin + LONGEST);
         loop {
-            let rest = &self.bytes[from..self.bytes.len().min(begin + LONGEST)];
+            // A doubled quote may end beyond the limit.
+            let rest = &self.bytes[from.min(limit)..limit];
             let quote = from
                 + memchr(b'"', rest)
                     .ok_or_else(|| format!("the quote that begins column {column} is never closed"))?;
@@ -142,6 +144,15 @@ mod tests {
         assert_eq!(read[1], (2, Err("column 1 goes on after its closing quote".into())));
         assert_eq!(read[2], (3, Err("the quote that begins column 2 is never closed".into())));
         assert_eq!(read[3], (4, Ok(fields(&["4", "ok"]))));
+    }
+
+    #[test]
+    fn a_quote_doubled_at_the_longest_length_counts_as_never_closed() {
+        for length in LONGEST - 2..LONGEST + 2 {
+            let text = format!("\"{}\"\"", "a".repeat(length));
+            let message = "the quote that begins column 1 is never closed".to_string();
+            assert_eq!(records(&text), [(1, Err(message))], "{length}");
+        }
     }
 
     proptest! {
