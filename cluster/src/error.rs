@@ -73,6 +73,13 @@ pub enum ClusterError {
         /// What the system says.
         source: std::io::Error,
     },
+
+    /// The pool of child processes could not be set up.
+    #[error("cannot wait for child processes: {source}")]
+    Pool {
+        /// What the system says.
+        source: std::io::Error,
+    },
 }
 
 impl ClusterError {
@@ -80,7 +87,7 @@ impl ClusterError {
     /// system refused what always works.
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::Signal { .. } => 70,
+            Self::Signal { .. } | Self::Pool { .. } => 70,
             Self::Malformed { .. }
             | Self::Incomplete { .. }
             | Self::Contradiction { .. }

@@ -40,8 +40,10 @@ impl<'a> CsvRecords<'a> {
     fn quoted(&self, begin: usize, column: usize) -> Result<(Cow<'a, [u8]>, usize), String> {
         let mut text: Option<Vec<u8>> = None;
         let mut from = begin;
+        let limit = self.bytes.len().min(begin + LONGEST);
         loop {
-            let rest = &self.bytes[from..self.bytes.len().min(begin + LONGEST)];
+            // A doubled quote may end beyond the limit.
+            let rest = &self.bytes[from.min(limit)..limit];
             let quote = from
                 + memchr(b'"', rest)
                     .ok_or_else(|| format!("the quote that begins column {column} is never closed"))?;
@@ -144,6 +146,15 @@ mod tests {
         assert_eq!(read[3], (4, Ok(fields(&["4", "ok"]))));
     }
 
+    #[test]
+    fn a_quote_doubled_at_the_longest_length_counts_as_never_closed() {
+        for length in LONGEST - 2..LONGEST + 2 {
+            let text = format!("\"{}\"\"", "a".repeat(length));
+            let message = "the quote that begins column 1 is never closed".to_string();
+            assert_eq!(records(&text), [(1, Err(message))], "{length}");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_written_quoted_is_read_back(
@@ -154,6 +165,29 @@ mod tests {
                 rows.iter().map(|row| row.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n").collect();
             let read: Vec<_> = records(&text).into_iter().map(|(_, record)| record.unwrap()).collect();
             prop_assert_eq!(read, rows);
+        }
+
+        #[test]
+        fn files_of_the_csv_crate_are_read_as_it_reads_them(
+            rows in proptest::collection::vec(proptest::collection::vec("[a,\"\r\n é]{0,6}", 2..5), 0..8),
+            always: bool,
+            windows: bool,
+        ) {
+            let style = if always { csv::QuoteStyle::Always } else { csv::QuoteStyle::Necessary };
+            let end = if windows { csv::Terminator::CRLF } else { csv::Terminator::Any(b'\n') };
+            let mut writer =
+                csv::WriterBuilder::new().flexible(true).quote_style(style).terminator(end).from_writer(vec![]);
+            rows.iter().for_each(|row| writer.write_record(row).unwrap());
+            let text = String::from_utf8(writer.into_inner().unwrap()).unwrap();
+            let mut reader =
+                csv::ReaderBuilder::new().flexible(true).has_headers(false).from_reader(text.as_bytes());
+            let (ours, theirs) = (records(&text), reader.records().map(|record| record.unwrap()));
+            for ((line, our), their) in ours.iter().zip(theirs) {
+                prop_assert_eq!(our.as_ref().unwrap(), &their.iter().collect::<Vec<_>>());
+                // Where lines end as in Windows, the crate counts a record before its own line begins.
+                prop_assert!(windows || *line == their.position().unwrap().line());
+            }
+            prop_assert_eq!(ours.len(), rows.len());
         }
 
         #[test]

@@ -258,6 +258,25 @@ mod tests {
     }
 
     #[test]
+    fn quotes_that_do_not_match_cost_their_own_record_of_a_csv_alone() {
+        let text =
+            b"\xEF\xBB\xBFtext,label\r\n\"two\r\nlines, one \"\"cell\"\"\",1\r\n\"b\"x,0\r\n\"c,0\r\nd,0\r\n";
+        let message = parse("a.csv", text, false).0.unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "a.csv, line 4: column 1 goes on after its closing quote: quotes inside quotes have to be doubled"
+        );
+        let (table, skipped) = parse("a.csv", text, true);
+        let table = table.unwrap();
+        assert_eq!(table.header.as_deref(), Some(&["text".to_string(), "label".into()][..]));
+        assert_eq!(rows(&table), [(2, vec!["two\r\nlines, one \"cell\"", "1"]), (6, vec!["d", "0"])]);
+        assert_eq!(skipped.count, 2);
+        assert!(
+            skipped.first[1].starts_with("a.csv, line 5: the quote that begins column 1 is never closed")
+        );
+    }
+
+    #[test]
     fn json_objects_become_rows_of_the_first_ones_keys() {
         let (table, _) =
             parse("a.jsonl", b"{\"b\": 1.5, \"a\": \"x\"}\n{\"a\": \"y\", \"c\": null}\n", false);

@@ -159,14 +159,14 @@ impl Job {
     }
 
     /// Does what is not recorded yet.
-    pub fn work(&self, runner: &Runner<Outcome>) -> Outcome {
-        self.advance(runner).unwrap_or_else(|outcome| outcome)
+    pub async fn work(&self, runner: &Runner<'_, Outcome>) -> Outcome {
+        self.advance(runner).await.unwrap_or_else(|outcome| outcome)
     }
 
-    fn advance(&self, runner: &Runner<Outcome>) -> Result<Outcome, Outcome> {
+    async fn advance(&self, runner: &Runner<'_, Outcome>) -> Result<Outcome, Outcome> {
         let mut record = self.read();
         if !record["train"].is_object() {
-            let result = self.command(runner, &self.arguments)?;
+            let result = self.command(runner, &self.arguments).await?;
             record = json!({
                 "cell": self.label, "seed": self.seed, "run": self.run, "train": result, "evaluations": {},
             });
@@ -179,7 +179,7 @@ impl Job {
             let mut arguments = vec!["eval".to_string(), "--json".into()];
             arguments.push(format!("--model={}", self.run.display()));
             arguments.extend(evaluation.options.iter().cloned());
-            let result = self.command(runner, &arguments)?;
+            let result = self.command(runner, &arguments).await?;
             record["evaluations"][evaluation.name()] = result["evaluation"].clone();
             self.write(&record)?;
         }
@@ -187,11 +187,12 @@ impl Job {
     }
 
     /// Runs this program with `arguments`; the JSON it ends with.
-    fn command(&self, runner: &Runner<Outcome>, arguments: &[String]) -> Result<Value, Outcome> {
+    async fn command(&self, runner: &Runner<'_, Outcome>, arguments: &[String]) -> Result<Value, Outcome> {
         let broken = |e: std::io::Error| self.failed(70, &format!("cannot start it: {e}"));
         let mut command = Command::new(std::env::current_exe().map_err(broken)?);
         command.args(arguments);
-        let ended = runner.run(&mut command, append(&self.log).map_err(broken)?).map_err(broken)?;
+        let log = append(&self.log).map_err(broken)?;
+        let ended = runner.run(command, log).await.map_err(broken)?;
         match ended {
             None => Err(Outcome::Stopped),
             Some(Ended { code: 0, stdout }) => {

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_cluster::Preemption;
-use segue_cluster::pool::{Event, run_all};
+use segue_cluster::pool::{Event, Runner, run_all};
 use segue_configs::sweep::Sweep;
 use segue_trainer::report::{CellResult, IntervalChart, Summary};
 use serde_json::{Value, json};
@@ -53,14 +53,19 @@ pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
         let path = output.join(folder);
         fs::create_dir_all(&path).map_err(|e| cannot_write(&path, &e))?;
     }
-    let outcomes = work_off(&jobs, args.workers, &preemption, out);
+    let outcomes = work_off(&jobs, args.workers, &preemption, out)?;
     let summary = Summary::new(&sweep.name, &results(&sweep, &jobs)?, &sweep.expectations);
     write_reports(&summary, &jobs, &output)?;
     Ok(finish(&summary, &jobs, &outcomes, &output, out))
 }
 
 /// Runs the jobs. `None` for those that were not begun.
-fn work_off(jobs: &[Job], workers: usize, preemption: &Preemption, out: &Output) -> Vec<Option<Outcome>> {
+fn work_off(
+    jobs: &[Job],
+    workers: usize,
+    preemption: &Preemption,
+    out: &Output,
+) -> Result<Vec<Option<Outcome>>, Failure> {
     let commands = |job: &Job| 1 + job.evaluations.len() as u64;
     let bar = out.progress(jobs.iter().map(commands).sum(), Unit::Steps, "sweep");
     let mut done: Vec<u64> = jobs.iter().map(Job::commands_done).collect();
@@ -77,8 +82,9 @@ fn work_off(jobs: &[Job], workers: usize, preemption: &Preemption, out: &Output)
         }
         bar.set(done.iter().sum());
     };
-    run_all(jobs.len(), workers, &|| preemption.requested(), &|i, runner| jobs[i].work(runner), &mut hear);
-    outcomes
+    let work = async |i: usize, runner: &Runner<'_, Outcome>| jobs[i].work(runner).await;
+    run_all(jobs.len(), workers, &|| preemption.requested(), work, &mut hear)?;
+    Ok(outcomes)
 }
 
 /// What is recorded, cell by cell.
