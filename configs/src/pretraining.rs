@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::sections::out_of_range;
 use crate::{AttentionDirection, Config, ConfigError, DataOrder, DocumentEnd, LossKind, ModelConfig};
 
-/// What a model is trained to do (thesis 2.2.2).
+/// What a model is trained to do (Yang 2019, §2.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ObjectiveKind {
@@ -59,7 +59,7 @@ pub enum MaskDraws {
     Same,
 }
 
-/// `[pairs]`: sequences of reused text, segment A and segment B (spec 2.6 to 2.8).
+/// `[pairs]`: sequences of reused text, segment A and segment B, as XLNet's `data_utils.py` makes them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairsConfig {
@@ -70,7 +70,7 @@ pub struct PairsConfig {
     pub perm_size: usize,
     /// About `mask_beta` tokens are chosen ..
     pub mask_beta: usize,
-    /// .. in a context of `mask_alpha` (K of thesis 2.2.2).
+    /// .. in a context of `mask_alpha` (K of Yang 2019, §2.2.2).
     pub mask_alpha: usize,
     /// Longest span.
     pub max_span: usize,

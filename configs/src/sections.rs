@@ -80,7 +80,7 @@ pub enum DataOrder {
     /// corpora whose sentences are shuffled anyway, like One Billion Word.
     Sentences,
     /// Each lane reads one contiguous piece, as sequences of reused text, a segment A and a segment B
-    /// (XLNet; thesis 2.2.2).
+    /// (XLNet; Yang 2019, §2.2.2).
     Pairs,
     /// The same as the XLNet reference has drawn and frozen them in TFRecords.
     Records,
@@ -93,7 +93,7 @@ impl DataOrder {
     }
 }
 
-/// Targets that a segment takes its loss from (thesis 2.1.5, table 2.6).
+/// Targets that a segment takes its loss from (Yang 2019, table 2.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LossKind {
@@ -211,7 +211,7 @@ pub struct OptimConfig {
     /// Largest global norm of the gradient; 0 for no clipping.
     pub clip: f64,
     /// Each layer below the last learns at this share of the rate of the one above it; embeddings and heads learn
-    /// at the full rate (spec 2.10).
+    /// at the full rate (Yang et al. 2019, table of fine-tuning).
     pub layer_decay: f64,
     /// What `layer_decay` is a share of.
     pub layer_decay_of: LayerDecay,
@@ -394,7 +394,7 @@ impl Default for Config {
     }
 }
 
-/// Length of XLNet's sequences (spec 6.2).
+/// Length of XLNet's sequences (Yang 2019, §2.2.3).
 const XLNET_SEGMENT: usize = 512;
 
 impl Config {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::sections::out_of_range;
 use crate::{Config, ConfigError};
 
-/// How the options of an example compete (thesis 2.4.4; spec 2.10).
+/// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskLoss {
@@ -101,7 +101,7 @@ impl Default for TaskConfig {
 }
 
 /// What fine-tuning takes for granted where neither a recipe nor an override says otherwise: the rows that tasks have in
-/// common in XLNet's table of fine-tuning (spec 6.3), and three passes with a tenth of warm-up.
+/// common in XLNet's table of fine-tuning (Yang et al. 2019), and three passes with a tenth of warm-up.
 pub fn finetuning_defaults() -> serde_json::Value {
     serde_json::json!({
         "train": { "lanes": 32, "micro_batch": 8, "segment": 128 },

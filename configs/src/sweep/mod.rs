@@ -386,7 +386,8 @@ mod tests {
         }
     }
 
-    /// Spec X30, table 2.19: each row differs from row 4 in the component that its name says, and in nothing else.
+    /// Row X30; Yang 2019, table 2.19: each row differs from row 4 in the component that its name says, in nothing
+    /// else.
     #[test]
     fn x30_rows_of_table_2_19_change_what_they_say_and_nothing_else() {
         let changes: [&[&str]; 8] = [
@@ -436,7 +437,7 @@ mod tests {
         assert_eq!(race, [64.3, 65.03, 66.05, 66.66, 65.55, 65.95, 66.34, 66.76]);
     }
 
-    /// Spec T24, table 2.6: encoding, recurrence and loss of its ten rows.
+    /// Row T24; Yang 2019, table 2.6: encoding, recurrence and loss of its ten rows.
     #[test]
     fn t24_table_2_6_has_its_rows() {
         let path = each_toml("sweeps").into_iter().find(|p| p.ends_with("table-2.6.toml")).unwrap();

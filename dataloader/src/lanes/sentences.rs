@@ -6,7 +6,7 @@ use crate::error::DataError;
 use crate::seed::{Permutation, Purpose};
 
 /// Lanes that are filled with whole sentences, one behind the other, in an order drawn anew every epoch
-/// (spec 1.7, the reference's iterator for One Billion Word).
+/// (`LMShuffledIterator` of Transformer-XL's program, for One Billion Word).
 ///
 /// A sentence is its words and the end-of-sequence token; the first word is predicted from that token too, so that a
 /// sentence of n words gives n + 1 pairs and none of them crosses its borders. A sentence that a segment cuts goes on in

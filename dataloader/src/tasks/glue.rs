@@ -1,4 +1,4 @@
-//! GLUE's tasks (spec 2.10) in the TSV files of its first release.
+//! GLUE's tasks (Yang 2019, §2.2.3) in the TSV files of its first release.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Tasks that models are fine-tuned on (thesis 2.2.4; spec 2.10): from their files, as they are published, to
+//! Tasks that models are fine-tuned on (Yang 2019, §2.2.3): from their files, as they are published, to
 //! sequences of token ids, and the records that answers are written down and scored with.
 //!
 //! [`TaskData::open`] reads a task by its name. Nothing here knows tensors.

@@ -1,4 +1,4 @@
-//! RACE (thesis 2.4.1; spec 2.10): a folder a split, in it `high` and `middle`, in them a JSON file an article.
+//! RACE (Yang 2019, §2.2.3): a folder a split, in it `high` and `middle`, in them a JSON file an article.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Rows that compete (thesis 2.4.4; spec 2.10): QNLI's sentences of one question, WNLI's readings of one sentence.
+//! Rows that compete (Yang 2019, §2.2.3): QNLI's sentences of one question, WNLI's readings of one sentence.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Classification and regression of any texts, and the releases of the thesis' text classification (spec 2.10).
+//! Classification and regression of any texts, and the releases of text classification in Yang 2019, table 2.16.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! The thesis' protocol for generated text (2.1.4; spec 1.13): seed texts drawn at random from a split, each
+//! The protocol for generated text of Yang 2019, §2.1.4: seed texts drawn at random from a split, each
 //! continued by a fixed number of tokens, beside what really follows. The first samples are kept, none is discarded.
 
 use segue_dataloader::seed::{Purpose, Stream, derive};

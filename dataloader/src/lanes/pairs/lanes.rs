@@ -16,7 +16,7 @@ use crate::seed::{Draws, Purpose};
 use crate::tokenizer::Tokenizer;
 
 /// Lanes that read contiguous pieces of one or several corpora as sequences `[reused, A, SEP, B, SEP, CLS]`, forwards
-/// or backwards (spec 2.8).
+/// or backwards, as XLNet's `data_utils.py` does.
 ///
 /// A lane goes on by the reused part every step, so that the memory of one step is the text just before the next. It
 /// begins again where less than a sequence is left. Everything random is a function of the seed, the stream, its

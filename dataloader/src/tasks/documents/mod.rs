@@ -1,4 +1,4 @@
-//! Documents ranked for queries (thesis, ClueWeb09-B; spec 2.10): from TREC's files to pairs that are learnt from
+//! Documents ranked for queries (Yang 2019, §2.2.3: ClueWeb09-B): from TREC's files to pairs that are learnt from
 //! and candidates that are brought in order.
 
 mod pairs;

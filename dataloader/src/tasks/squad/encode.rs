@@ -21,7 +21,7 @@ const VERSIONS: [(&str, [&str; 3]); 2] = [
     ("squad2", ["train-v2.0.json", "dev-v2.0.json", "test-v2.0.json"]),
 ];
 
-/// Reads and encodes files of SQuAD (thesis 2.2.4; spec 2.10).
+/// Reads and encodes files of SQuAD (Yang 2019, §2.2.3).
 ///
 /// An example is a window: tokens of the paragraph, `<sep>`, the question, `<sep>`, `<cls>`. Its target is where the
 /// first answer stands; of a window that does not hold all of it, and of a question without answer, `<cls>`.

@@ -1,5 +1,5 @@
-//! SQuAD 1.1 and 2.0 (spec 2.10): from the published files to windows over paragraphs, and the way back from positions
-//! to the text as it stands in the file.
+//! SQuAD 1.1 and 2.0 (Yang 2019, §2.2.3): from the published files to windows over paragraphs, and the way back from
+//! positions to the text as it stands in the file.
 
 mod encode;
 mod file;

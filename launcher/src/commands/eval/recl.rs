@@ -14,7 +14,7 @@ use crate::failure::{Failure, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
 
-/// RECL of the thesis' models for r = 0.1, 0.5 and 1: table 2.9.
+/// RECL of published models for r = 0.1, 0.5 and 1: Yang 2019, table 2.9.
 const THESIS: [(&str, [u64; 3]); 7] = [
     ("Transformer-XL 151M", [900, 800, 700]),
     ("QRNN", [500, 400, 300]),
