@@ -1,4 +1,4 @@
-//! How this process was started, told by the environment variables of launchers and schedulers.
+//! How this process was started, from the environment variables of launchers and schedulers.
 //!
 //! Read are those of Open MPI, of PMI (MPICH, Intel MPI, `srun --mpi=pmi2`) and PMIx
 //! (`srun --mpi=pmix`), of Slurm and PBS, and the `RANK` and `WORLD_SIZE` that PyTorch's launchers and

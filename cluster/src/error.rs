@@ -1,4 +1,4 @@
-//! What can go wrong between a job and what started it.
+//! Errors of the environment that started a job.
 
 use thiserror::Error;
 

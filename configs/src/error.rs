@@ -32,7 +32,7 @@ pub enum ConfigError {
         nearest: Option<String>,
     },
     /// A value of the wrong type.
-    #[error("`{key}` (from {origin}) has a wrong value: {message}")]
+    #[error("`{key}` in {origin} has a wrong value: {message}")]
     WrongType {
         /// Dotted name.
         key: String,
@@ -42,7 +42,7 @@ pub enum ConfigError {
         message: String,
     },
     /// A value outside its range, or two values that contradict each other.
-    #[error("`{key}` = {value} is not possible: {why}")]
+    #[error("`{key}` = {value} is invalid: {why}")]
     OutOfRange {
         /// Dotted name.
         key: &'static str,

@@ -1,4 +1,4 @@
-//! Defaults, recipe and overrides become one configuration that knows where each value came from.
+//! Merges defaults, recipe and overrides into one configuration that records the origin of each value.
 
 use std::collections::BTreeMap;
 use std::path::Path;

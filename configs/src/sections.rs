@@ -445,7 +445,7 @@ impl Config {
             return Err(out_of_range("train.seed", t.seed, "a seed has at most 63 bits"));
         }
         if self.checkpoint.keep < 2 {
-            let why = "two checkpoints at least: the newest may be the one that breaks";
+            let why = "must be at least 2: the newest checkpoint may be the one that breaks";
             return Err(out_of_range("checkpoint.keep", self.checkpoint.keep, why));
         }
         if self.log.every == 0 {
@@ -466,7 +466,7 @@ impl Config {
             [("optim.beta1", o.beta1), ("optim.beta2", o.beta2), ("schedule.floor", self.schedule.floor)]
         {
             if !(0.0..1.0).contains(&value) {
-                return Err(out_of_range(key, value, "lies in [0, 1)"));
+                return Err(out_of_range(key, value, "must lie in [0, 1)"));
             }
         }
         if self.data.order != DataOrder::Stream {
@@ -474,8 +474,7 @@ impl Config {
                 return Err(out_of_range("train.roll", true, "needs data.order = \"stream\""));
             }
             if t.at_document_end != DocumentEnd::Carry {
-                let why =
-                    "only data.order = \"stream\" knows where documents end; carry is what the others can do";
+                let why = "only data.order = \"stream\" knows where documents end; the others support carry";
                 return Err(out_of_range("train.at_document_end", "other than carry", why));
             }
             if t.ext_len > 0 {

@@ -139,11 +139,11 @@ impl Config {
             }
         }
         if !(0.0..1.0).contains(&t.warmup_share) {
-            return Err(out_of_range("task.warmup_share", t.warmup_share, "lies in [0, 1)"));
+            return Err(out_of_range("task.warmup_share", t.warmup_share, "must lie in [0, 1)"));
         }
         let decay = self.optim.layer_decay;
         if !(decay > 0.0 && decay <= 1.0) {
-            return Err(out_of_range("optim.layer_decay", decay, "lies in (0, 1]"));
+            return Err(out_of_range("optim.layer_decay", decay, "must lie in (0, 1]"));
         }
         Ok(())
     }

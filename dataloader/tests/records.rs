@@ -150,7 +150,7 @@ fn wrong_settings_are_noticed() {
     let records = folder.path().join("tfrecords");
     let name = |recipe: &Recipe| records.join(recipe.info_name("train", 0, 0));
     fs::copy(name(&made), name(&twice)).unwrap();
-    refused(twice, "no multiple of bsz_per_host 16");
+    refused(twice, "not a multiple of bsz_per_host 16");
 }
 
 #[test]

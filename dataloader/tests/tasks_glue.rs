@@ -9,7 +9,7 @@ use std::fs;
 
 use scratch::shared_data;
 use segue_configs::TaskLoss;
-use segue_dataloader::tasks::{Answer, Kind, Target, TaskData, Wanted, write_predictions};
+use segue_dataloader::tasks::{Answer, Kind, Target, TaskData, TaskSplits, write_predictions};
 use tasks::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 
 #[test]
@@ -26,8 +26,8 @@ fn x27_the_published_files_have_the_known_rows_and_labels() {
         ("sst2", [67349, 872, 0], &[("0", 29780), ("1", 37569)]),
     ];
     for (name, sizes, labels) in known {
-        let wanted = Wanted { train: sizes[0] > 0, ..ALL };
-        let data = TaskData::open(&config(name, &glue), &tokenizer, wanted).unwrap();
+        let splits = TaskSplits { train: sizes[0] > 0, ..ALL };
+        let data = TaskData::open(&config(name, &glue), &tokenizer, splits).unwrap();
         let of = |splits: &[&segue_dataloader::tasks::Split]| {
             splits.iter().map(|s| s.examples.len()).sum::<usize>()
         };
@@ -128,7 +128,7 @@ fn x22_every_layout_is_read() {
         ("diagnostic/diagnostic.tsv", b"index\tsentence1\tsentence2\n0\ta\tb\n"),
     ]);
     let tokenizer = words(TOKENS);
-    let open = |name: &str, wanted| TaskData::open(&config(name, folder.path()), &tokenizer, wanted).unwrap();
+    let open = |name: &str, splits| TaskData::open(&config(name, folder.path()), &tokenizer, splits).unwrap();
     let id = |word: &str| tokenizer.token_id(word).unwrap();
     let pair = vec![id("a"), id("<sep>"), id("b"), id("<sep>"), id("<cls>")];
 
@@ -154,7 +154,7 @@ fn x22_every_layout_is_read() {
     assert_eq!((rows(&qqp.dev[0])[0].index.as_str(), rows(&qqp.test[0])[0].index.as_str()), ("7", "5"));
     assert_eq!(open("mrpc", ALL).train.unwrap().examples[0].target, Target::Class(1));
 
-    let ax = open("ax", Wanted { train: false, ..ALL });
+    let ax = open("ax", TaskSplits { train: false, ..ALL });
     assert_eq!(
         (ax.labels.len(), ax.dev.len(), ax.test[0].examples[0].sequences[0].ids.clone()),
         (3, 0, pair)

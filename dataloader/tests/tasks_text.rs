@@ -5,7 +5,7 @@ mod scratch;
 mod tasks;
 
 use scratch::shared_data;
-use segue_dataloader::tasks::{Kind, Target, TaskData, Wanted};
+use segue_dataloader::tasks::{Kind, Target, TaskData, TaskSplits};
 use tasks::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 
 const TOKENS: &str = "a b c d e f g";
@@ -32,8 +32,8 @@ fn x22_labelled_sentences_of_any_make_are_read() {
         return;
     };
     let folder = folder(&[("train.txt", &std::fs::read(sentences).unwrap())]);
-    let wanted = Wanted { train: true, dev: false, test: false };
-    let data = TaskData::open(&config("text", folder.path()), &tokenizer, wanted).unwrap();
+    let splits = TaskSplits { train: true, dev: false, test: false };
+    let data = TaskData::open(&config("text", folder.path()), &tokenizer, splits).unwrap();
     let train = data.train.as_ref().unwrap();
     assert_eq!((data.kind, &data.labels[..]), (Kind::Classification, &["0".to_string(), "1".into()][..]));
     assert_eq!(counts(&data, train).into_values().collect::<Vec<_>>(), [500, 500]);

@@ -1,4 +1,4 @@
-//! The folder of a run: its lock, its logs, and what is recorded of training.
+//! The folder of a run: its lock, its logs, and the records of training.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -95,10 +95,10 @@ impl Record {
 /// Says where a run stands before its first step; `unit` is what a step consists of.
 pub fn describe_start(started: &Started, unit: &str, out: &Output) {
     for refused in &started.refused {
-        out.line(&format!("warning: passed over a checkpoint that does not verify: {refused}"));
+        out.line(&format!("warning: skipped a checkpoint that does not verify: {refused}"));
     }
     if let Some(path) = &started.resumed {
-        out.line(&format!("going on from {}, attempt {}", path.display(), started.attempt));
+        out.line(&format!("resuming from {}, attempt {}", path.display(), started.attempt));
     }
     if started.step >= started.steps {
         out.line(&format!("all {} steps are done; nothing is left to train", started.steps));

@@ -134,7 +134,7 @@ impl ModelConfig {
         })?;
         let mut merged = default.to_json();
         let Some(known) = merged.as_object_mut() else {
-            return Err(syntax("a model section is a table".into()));
+            return Err(syntax("the section of a model must be a table".into()));
         };
         if let ModelConfig::Xlnet(_) = default {
             XlnetConfig::hugging_face_defaults(known, &json);
@@ -221,7 +221,7 @@ impl Sizes<'_> {
         }
         for (key, rate) in self.rates {
             if !(0.0..1.0).contains(&rate) {
-                return Err(out_of_range(key, rate, "a dropout rate lies in [0, 1)"));
+                return Err(out_of_range(key, rate, "a dropout rate must lie in [0, 1)"));
             }
         }
         Ok(())

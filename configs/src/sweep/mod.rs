@@ -1,4 +1,4 @@
-//! Sweeps: one file that describes many runs of one recipe and what is to be compared between them.
+//! Sweeps: one file that describes many runs of a recipe and the comparisons between them.
 //!
 //! A sweep is a list of cells, each a set of overrides, times the values of axes, times seeds. [`Sweep::load`]
 //! expands it and checks the configuration of every run before anything starts.
@@ -260,7 +260,7 @@ fn check_unique(what: &str, names: impl Iterator<Item = String>) -> Result<(), S
     let mut seen = BTreeSet::new();
     for name in names {
         if !seen.insert(name.clone()) {
-            return Err(format!("{what}: `{name}` is there twice"));
+            return Err(format!("{what}: `{name}` occurs twice"));
         }
     }
     if seen.is_empty() { Err(format!("{what}: there is none; give at least one")) } else { Ok(()) }

@@ -56,12 +56,12 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
         // Killed in the last moment of cleaning up.
         None if finished => return clean_up(output, &scratch).and(Err(holds_a_corpus(output))),
         Some(old) if old == plan => {
-            observer.note("going on with the interrupted build");
+            observer.note("resuming the interrupted build");
             sweep(output)?;
         }
         Some(old) => {
             let why = plan.difference(&old);
-            observer.note(&format!("{why} since the interrupted build: beginning anew"));
+            observer.note(&format!("{why} since the interrupted build: starting over"));
             clear(output, &scratch)?;
         }
         None => clear(output, &scratch)?,

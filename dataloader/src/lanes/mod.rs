@@ -1,4 +1,4 @@
-//! How lanes read a corpus: contiguous streams, packed sentences, pairs of segments, and the pieces of an evaluation.
+//! Ways in which lanes read a corpus: contiguous streams, packed sentences, pairs of segments, evaluation pieces.
 
 mod documents;
 mod eval;

@@ -57,7 +57,7 @@ impl ShardHeader {
                 format!("the file has {} bytes, less than the header's {HEADER_BYTES}", bytes.len())
             })?;
         if bytes[0..8] != SHARD_MAGIC {
-            return Err("it does not start with SEGUESHD, so it is no shard".into());
+            return Err("it does not start with SEGUESHD, so it is not a shard".into());
         }
         let version = u32_at(bytes, 8);
         if version != SHARD_VERSION {

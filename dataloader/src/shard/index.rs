@@ -70,7 +70,7 @@ impl IndexHeader {
             return Err(format!("the file has {} bytes, less than its header", bytes.len()));
         };
         if bytes[0..8] != INDEX_MAGIC {
-            return Err("it does not start with SEGUEIDX, so it is no index".into());
+            return Err("it does not start with SEGUEIDX, so it is not an index".into());
         }
         let version = u32_at(bytes, 8);
         if version != INDEX_VERSION {

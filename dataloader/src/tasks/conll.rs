@@ -1,5 +1,5 @@
-//! Labels of words in the layout of the CoNLL tasks: a word a line with its label in the last column, a blank line
-//! between sentences.
+//! Labels of words in the layout of the CoNLL tasks: one word per line with its label in the last column, a blank
+//! line between sentences.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let labels = match &request.task.labels {
         labels if labels.is_empty() => match find(TRAIN) {
             Ok(path) => collected(request, &path)?,
-            Err(missing) if request.wanted.train => return Err(missing),
+            Err(missing) if request.splits.train => return Err(missing),
             Err(_) => {
                 let folder = folder.display();
                 return Err(DataError::Usage(format!(
@@ -48,13 +48,13 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
         labels => Labels::new(labels.clone()),
     };
     let mut data = nothing_read(request, Kind::Tagging, labels.names.clone());
-    if request.wanted.train {
+    if request.splits.train {
         data.train = Some(read(request, "train", &find(TRAIN)?, &labels)?);
     }
-    if request.wanted.dev {
+    if request.splits.dev {
         data.dev.push(read(request, "dev", &find(DEV)?, &labels)?);
     }
-    if let (true, Ok(path)) = (request.wanted.test, find(TEST)) {
+    if let (true, Ok(path)) = (request.splits.test, find(TEST)) {
         data.test.push(read(request, "test", &path, &labels)?);
     }
     Ok(data)

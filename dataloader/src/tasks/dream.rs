@@ -1,4 +1,4 @@
-//! DREAM: a JSON file a split, a list of dialogues with their questions.
+//! DREAM: one JSON file per split, a list of dialogues with their questions.
 
 use std::fs;
 use std::path::Path;
@@ -30,13 +30,13 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let mut data = nothing_read(request, Kind::Choice, Vec::new());
     let folder = request.folder();
     let find = |name: &str| first_there(folder, &[name]).ok_or_else(|| request.missing(folder, &[name]));
-    if request.wanted.train {
+    if request.splits.train {
         data.train = Some(read(request, "train", &find("train.json")?)?);
     }
-    if request.wanted.dev {
+    if request.splits.dev {
         data.dev.push(read(request, "dev", &find("dev.json")?)?);
     }
-    if let (true, Ok(path)) = (request.wanted.test, find("test.json")) {
+    if let (true, Ok(path)) = (request.splits.test, find("test.json")) {
         data.test.push(read(request, "test", &path)?);
     }
     Ok(data)
@@ -55,7 +55,7 @@ fn articles(path: &Path, bytes: &[u8], sieve: &mut Sieve) -> Result<Vec<Article>
         DataError::line(
             path,
             e.line().max(1) as u64,
-            format!("it is no list of dialogues in DREAM's layout: {e}"),
+            format!("it is not a list of dialogues in DREAM's layout: {e}"),
         )
     })?;
     let mut articles = Vec::with_capacity(dialogues.len());

@@ -194,7 +194,7 @@ enum Labelled {
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let glue = GLUE.iter().find(|glue| glue.name == request.name());
-    glue.ok_or_else(|| DataError::Usage(format!("`{}` is no task of GLUE", request.name())))?.open(request)
+    glue.ok_or_else(|| DataError::Usage(format!("`{}` is not a task of GLUE", request.name())))?.open(request)
 }
 
 impl Glue {
@@ -214,10 +214,10 @@ impl Glue {
                 self.name
             )));
         }
-        if request.wanted.train {
+        if request.splits.train {
             data.train = Some(self.train(request, &labels, ranked)?);
         }
-        if request.wanted.dev {
+        if request.splits.dev {
             for part in self.dev {
                 match self.find(request, part.files) {
                     Ok(path) => {
@@ -228,7 +228,7 @@ impl Glue {
                 }
             }
         }
-        if request.wanted.test {
+        if request.splits.test {
             for part in self.test {
                 if let Ok(path) = self.find(request, part.files) {
                     data.test.push(self.read(request, part, path, &labels, ranked, Labelled::WhereTold)?);

@@ -1,4 +1,4 @@
-//! Questions with options about a passage (Yang 2019, §2.2.3).
+//! Multiple-choice questions about a passage (Yang 2019, §2.2.3).
 
 use std::path::{Path, PathBuf};
 

@@ -30,13 +30,13 @@ struct RaceFile {
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let mut data = nothing_read(request, Kind::Choice, Vec::new());
-    if request.wanted.train {
+    if request.splits.train {
         data.train = Some(read(request, "train")?);
     }
-    if request.wanted.dev {
+    if request.splits.dev {
         data.dev.push(read(request, "dev")?);
     }
-    if request.wanted.test && request.folder().join("test").is_dir() {
+    if request.splits.test && request.folder().join("test").is_dir() {
         data.test.push(read(request, "test")?);
     }
     Ok(data)
@@ -83,7 +83,7 @@ fn files(folder: &Path, only: Option<&str>) -> Result<Vec<(Option<&'static str>,
 
 fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, DataError> {
     let file: RaceFile = serde_json::from_slice(without_bom(bytes)).map_err(|e| {
-        DataError::line(path, e.line().max(1) as u64, format!("it is no article in RACE's layout: {e}"))
+        DataError::line(path, e.line().max(1) as u64, format!("it is not an article in RACE's layout: {e}"))
     })?;
     let counts = [file.options.len(), file.answers.as_ref().map_or(file.questions.len(), Vec::len)];
     if counts.iter().any(|count| *count != file.questions.len()) {

@@ -1,4 +1,5 @@
-//! Rows that compete (Yang 2019, §2.2.3): QNLI's sentences of one question, WNLI's readings of one sentence.
+//! Rows ranked against each other (Yang 2019, §2.2.3): QNLI's sentences of one question, WNLI's readings of one
+//! sentence.
 
 use std::path::Path;
 

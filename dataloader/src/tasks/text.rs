@@ -120,7 +120,7 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
         let names: Vec<String> = stems.iter().flat_map(|stem| files_of(stem)).collect();
         request.missing(request.folder(), &names.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    if request.wanted.train && files.train.is_none() {
+    if request.splits.train && files.train.is_none() {
         return Err(missing(TRAIN));
     }
     let reading = Reading::new(request, release, labels, &files)?;
@@ -129,14 +129,14 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
         None => (Kind::Regression, Vec::new()),
     };
     let mut data = nothing_read(request, kind, names);
-    if let (true, Some(path)) = (request.wanted.train, &files.train) {
+    if let (true, Some(path)) = (request.splits.train, &files.train) {
         data.train = Some(reading.read("train", path, files.train_note.clone())?);
     }
-    if request.wanted.dev {
+    if request.splits.dev {
         let path = files.dev.as_ref().ok_or_else(|| missing(&[DEV, TEST].concat()))?;
         data.dev.push(reading.read("dev", path, files.dev_note.clone())?);
     }
-    if let (true, Some(path)) = (request.wanted.test, &files.test) {
+    if let (true, Some(path)) = (request.splits.test, &files.test) {
         data.test.push(reading.read("test", path, None)?);
     }
     Ok(data)

@@ -1,4 +1,4 @@
-//! What a predicted token costs, by the vanilla protocol and with state reuse (Yang 2019, table 2.10).
+//! Time per predicted token, by the vanilla protocol and with state reuse (Yang 2019, table 2.10).
 //!
 //! At attention length l both protocols let the predicting query see l keys:
 //!

@@ -1,4 +1,4 @@
-//! Losses of tokens whose context is known exactly.
+//! Losses of tokens with an exactly known context.
 
 use segue_dataloader::{DataError, TokenStream};
 use tch::{Kind, Tensor};

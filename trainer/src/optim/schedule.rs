@@ -1,4 +1,4 @@
-//! The learning rate as a function of the step alone.
+//! The learning rate as a function of the step.
 
 use std::f64::consts::PI;
 

@@ -1,5 +1,5 @@
-//! The table of a sweep: cells with intervals over seeds, what is published of them, and whether they come
-//! in the order they should.
+//! The table of a sweep: cells with intervals over seeds, their published values, and whether the expected orders
+//! hold.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Who sees whom in a sequence of pairs, as SVG text: a row for each query, a column for each key.
+//! Attention mask of a sequence of pairs, as SVG text: one row per query, one column per key.
 
 use super::svg::{Anchor, Drawing, GRID, INK, colour, text_width};
 

@@ -82,11 +82,11 @@ impl Bundle {
     pub fn tensor(&self, entry: &BundleEntry) -> Result<RawTensor, DataError> {
         let record = &entry.record;
         let Some((path, shard)) = self.shards.get(record.shard as usize) else {
-            let why = format!("`{}` lies in shard {}, which it does not have", entry.name, record.shard);
+            let why = format!("`{}` lies in shard {}, which does not exist", entry.name, record.shard);
             return Err(DataError::foreign(&self.index, why));
         };
         let bad = |why: &str| DataError::foreign(path, format!("`{}` {why}", entry.name));
-        let dtype = entry.dtype.ok_or_else(|| bad("has a type that is no number"))?;
+        let dtype = entry.dtype.ok_or_else(|| bad("has an element type that is not numeric"))?;
         if record.slices > 0 {
             return Err(bad(
                 "is a partitioned variable stored in pieces; save it without a partitioner to convert it",

@@ -7,7 +7,7 @@ use super::file::{FileReader, ReadParagraph, ReadQuestion};
 use super::records::{Paragraph, Question, Questions};
 use super::windows::{Window, windows_over};
 use crate::tasks::sieve::Sieve;
-use crate::tasks::{Example, Kind, Records, Split, Target, TaskData, Template, Wanted};
+use crate::tasks::{Example, Kind, Records, Split, Target, TaskData, TaskSplits, Template};
 use crate::{DataError, Located, Tokenizer};
 
 /// Tokens of a sequence besides paragraph and question: two `<sep>` and `<cls>`.
@@ -37,18 +37,18 @@ pub struct SquadReader<'a> {
 
 impl SquadReader<'_> {
     /// Reads the task `squad1` or `squad2` from the folder with its published files.
-    pub fn open(&self, name: &str, folder: &Path, wanted: Wanted) -> Result<TaskData, DataError> {
+    pub fn open(&self, name: &str, folder: &Path, splits: TaskSplits) -> Result<TaskData, DataError> {
         let Some((name, [train, dev, test])) = VERSIONS.iter().find(|(version, _)| *version == name) else {
             return Err(DataError::Usage(format!("`{name}` is no version of SQuAD: use squad1 or squad2")));
         };
         let split = |split: &str, file: &str, labelled| self.read(&folder.join(file), split, labelled);
-        let has_test = wanted.test && folder.join(test).exists();
+        let has_test = splits.test && folder.join(test).exists();
         Ok(TaskData {
             name: (*name).into(),
             kind: Kind::Span,
             labels: Vec::new(),
-            train: wanted.train.then(|| split("train", train, true)).transpose()?,
-            dev: wanted.dev.then(|| split("dev", dev, true)).transpose()?.into_iter().collect(),
+            train: splits.train.then(|| split("train", train, true)).transpose()?,
+            dev: splits.dev.then(|| split("dev", dev, true)).transpose()?.into_iter().collect(),
             test: has_test.then(|| split("test", test, false)).transpose()?.into_iter().collect(),
         })
     }
@@ -84,8 +84,8 @@ impl SquadReader<'_> {
         }
         all.moved = file.moved;
         for (count, what) in [
-            (all.shortened, "questions that were cut to task.max_question tokens"),
-            (all.moved, "answers that stand close to where the file says and were taken from there"),
+            (all.shortened, "questions truncated to task.max_question tokens"),
+            (all.moved, "answers found near the place that the file states, and taken from there"),
         ] {
             if count > 0 {
                 file.sieve.note(format!("{}: {what}: {count}", path.display()));

@@ -38,7 +38,7 @@ impl<'a> RawParagraph<'a> {
     /// A paragraph, or why it cannot be used.
     fn read(raw: &'a RawValue) -> Result<Self, String> {
         let read: Self = serde_json::from_str(raw.get())
-            .map_err(|e| format!("it is no paragraph of SQuAD's: {}", without_place(&e)))?;
+            .map_err(|e| format!("it is not a SQuAD paragraph: {}", without_place(&e)))?;
         if read.context.trim().is_empty() { Err("its context is empty".into()) } else { Ok(read) }
     }
 }
@@ -148,7 +148,7 @@ impl FileReader<'_> {
                 }
                 Ok(raw) => (format!("`{}`", raw.id), Err("another question has the same id".into())),
                 Err(e) => {
-                    let why = format!("it is no question of SQuAD's: {}", without_place(&e));
+                    let why = format!("it is not a SQuAD question: {}", without_place(&e));
                     ((number + 1).to_string(), Err(why))
                 }
             };

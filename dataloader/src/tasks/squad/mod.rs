@@ -15,6 +15,6 @@ use super::open::Request;
 use crate::DataError;
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
-    let Request { task, tokenizer, template, wanted, .. } = request;
-    SquadReader { tokenizer, template: *template, task }.open(request.name(), request.folder(), *wanted)
+    let Request { task, tokenizer, template, splits, .. } = request;
+    SquadReader { tokenizer, template: *template, task }.open(request.name(), request.folder(), *splits)
 }

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_dataloader::tasks::{Kind, Split, TaskData, Wanted};
+use segue_dataloader::tasks::{Kind, Split, TaskData, TaskSplits};
 use segue_trainer::checkpoint::{TaskFolder, list};
 use segue_trainer::tasks::{
     HeadSpec, SplitScores, TaskModel, answers, averaged, decide, score, write_answered,
@@ -27,7 +27,7 @@ pub fn run(
     config.task.labels = head.labels.clone();
     let tokenizer = folder.folder.tokenizer()?;
     let test = !args.all_checkpoints;
-    let tasks = open_tasks(&config, &tokenizer, Wanted { train: false, dev: true, test }, out)?;
+    let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: false, dev: true, test }, out)?;
     let results = ResultFolder::create(output)?;
     if args.all_checkpoints {
         return every_checkpoint(&args.models, &tasks, &config, &results, comm, out);
@@ -53,7 +53,7 @@ fn head_of<'a>(folder: &'a TaskFolder, task: &str, path: &Path) -> Result<&'a He
     let found = own.or_else(|| folder.heads.first().filter(|_| folder.heads.len() == 1));
     found.ok_or_else(|| {
         let known: Vec<&str> = folder.heads.iter().map(|head| head.task.as_str()).collect();
-        let message = format!("{} has heads for {}, none for {task}", path.display(), known.join(", "));
+        let message = format!("{} has heads for {}, not for {task}", path.display(), known.join(", "));
         Failure::new(78, message)
     })
 }
@@ -76,7 +76,7 @@ pub fn answer_splits(
         for split in data.dev.iter().chain(&data.test) {
             let scores = answer_split(models, tasks, number, split, config, folder, comm, out)?;
             if scores.count > 0 {
-                out.line(&told(&scores));
+                out.line(&describe_scores(&scores));
                 all.push(scores);
             }
         }
@@ -84,8 +84,8 @@ pub fn answer_splits(
     Ok(all)
 }
 
-/// One line about a split.
-pub fn told(scores: &SplitScores) -> String {
+/// One line about the scores of a split.
+pub fn describe_scores(scores: &SplitScores) -> String {
     let metrics: Vec<String> =
         scores.metrics.iter().map(|metric| format!("{} {:.4}", metric.name, metric.value)).collect();
     format!("{} {}: {} answers: {}", scores.task, scores.split, scores.count, metrics.join(", "))
@@ -115,7 +115,11 @@ fn answer_split(
     }
     drop(bar);
     let Some(scores) = averaged(&of_models) else {
-        return Err(Failure::new(78, "the models answer in different shapes: their heads have other labels"));
+        return Err(Failure::new(
+            78,
+            "the models' answers have different shapes: their heads have \
+            different labels",
+        ));
     };
     let decided = decide(data, split, &scores, &config.task);
     if comm.rank() == 0 {
@@ -148,7 +152,7 @@ fn every_checkpoint(
     let Some((_, best)) = table.iter().max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return Err(Failure::new(66, format!("{} has no checkpoints", run.display())));
     };
-    out.line(&format!("the best is step {}", best["step"]));
+    out.line(&format!("the best step is {}", best["step"]));
     let result = json!({
         "run": run, "best_step": best["step"],
         "checkpoints": table.iter().map(|(_, row)| row).collect::<Vec<_>>(),

@@ -5,7 +5,7 @@ use segue_dataloader::tasks::TaskData;
 use segue_trainer::tasks::{SplitScores, TaskEvent};
 use serde_json::json;
 
-use super::predict::told;
+use super::predict::describe_scores;
 use crate::failure::Failure;
 use crate::output::{Output, Progress, Unit};
 use crate::run_folder::{Record, describe_start};
@@ -59,7 +59,7 @@ impl<'a> TaskReporter<'a> {
             TaskEvent::Started { started, fresh } => {
                 self.attempt = started.attempt;
                 if !fresh.is_empty() {
-                    self.out.line(&format!("fresh weights for {}", fresh.join(", ")));
+                    self.out.line(&format!("random weights for {}", fresh.join(", ")));
                 }
                 describe_start(&started, "examples", self.out);
                 tracing::info!(rank = self.rank, step = started.step, attempt = started.attempt, "started");
@@ -125,9 +125,9 @@ impl<'a> TaskReporter<'a> {
         value: f64,
         best: bool,
     ) -> Result<(), Failure> {
-        let mark = if best { ", the best so far" } else { "" };
+        let mark = if best { ", best so far" } else { "" };
         for split in scores {
-            self.out.line(&format!("step {step}: {}{mark}", told(split)));
+            self.out.line(&format!("step {step}: {}{mark}", describe_scores(split)));
         }
         let Some(record) = &mut self.record else { return Ok(()) };
         record.row(&json!({

@@ -1,5 +1,5 @@
 //! Checkpoints of zihangdai/xlnet, TensorFlow. Sizes follow from the shapes of the variables; `xlnet_config.json`
-//! beside them must agree and adds the non-linearity. What training was told on its command line nobody has noted.
+//! beside them must agree and adds the activation. Options of the training's command line are not recorded.
 
 use std::path::{Path, PathBuf};
 
