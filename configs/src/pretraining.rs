@@ -116,7 +116,7 @@ impl Config {
     pub(crate) fn check_pretraining(&self) -> Result<(), ConfigError> {
         let in_pairs = self.data.order.in_pairs();
         if self.eval.steps > 0 && !in_pairs {
-            let why = "every token of a stream is evaluated; needs data.order = \"pairs\" or \"records\"";
+            let why = "needs data.order = \"pairs\" or \"records\": every token of a stream is evaluated";
             return Err(out_of_range("eval.steps", self.eval.steps, why));
         }
         let ModelConfig::Xlnet(model) = &self.model else {
@@ -146,7 +146,7 @@ impl Config {
                 return Err(out_of_range("objective.kind", "lm", why));
             }
             ObjectiveKind::Lm if model.reuse_len > 0 => {
-                let why = "objective.kind = \"lm\" remembers whole segments; set it to 0";
+                let why = "objective.kind = \"lm\" remembers whole segments\nhint: set it to 0";
                 return Err(out_of_range("model.reuse_len", model.reuse_len, why));
             }
             ObjectiveKind::Permutation | ObjectiveKind::Denoising if !in_pairs => {
@@ -248,7 +248,7 @@ impl Config {
             return Err(out_of_range(
                 "data.corpus",
                 &d.corpus,
-                "stands beside data.corpora; give one of them",
+                "data.corpora is set too\nhint: set only one of them",
             ));
         }
         let positive = d.weights.iter().all(|w| w.is_finite() && *w > 0.0);

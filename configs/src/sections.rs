@@ -482,8 +482,8 @@ impl Config {
             }
         }
         if t.at_document_end == DocumentEnd::Reset && t.ext_len > 0 {
-            let why = "with train.at_document_end = \"reset\" the context would still show the old document; \
-                       use \"mask\"";
+            let why = "with train.at_document_end = \"reset\" the context would still show the old \
+                document\nhint: use \"mask\"";
             return Err(out_of_range("train.ext_len", t.ext_len, why));
         }
         self.model.check()?;

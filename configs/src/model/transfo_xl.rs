@@ -302,7 +302,8 @@ impl TransfoXlConfig {
         }
         let last = self.div_val.checked_pow(self.cutoffs.len() as u32);
         if last.is_none_or(|divisor| self.embed_width() / divisor == 0) {
-            let why = "the last cluster's embedding would have width 0; fewer cutoffs or a smaller div_val";
+            let why = "the last cluster's embedding would have width 0\nhint: use fewer cutoffs or a \
+                smaller div_val";
             return Err(out_of_range("model.div_val", self.div_val, why));
         }
         Ok(())

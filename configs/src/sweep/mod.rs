@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::merge::flatten;
-use crate::{Config, ConfigError, load};
+use crate::{Config, ConfigError, advice, load};
 
 pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths};
 
@@ -263,13 +263,16 @@ fn check_unique(what: &str, names: impl Iterator<Item = String>) -> Result<(), S
             return Err(format!("{what}: `{name}` occurs twice"));
         }
     }
-    if seen.is_empty() { Err(format!("{what}: there is none; give at least one")) } else { Ok(()) }
+    if seen.is_empty() { Err(format!("{what}: there is none\nhint: give at least one")) } else { Ok(()) }
 }
 
 fn in_cell(label: &str, error: ConfigError) -> ConfigError {
     match error {
         missing @ ConfigError::Missing { .. } => missing,
-        other => ConfigError::Syntax { origin: format!("cell `{label}`"), message: other.to_string() },
+        other => ConfigError::Syntax {
+            origin: format!("cell `{label}`"),
+            message: advice::joined(&other, other.hint()),
+        },
     }
 }
 
