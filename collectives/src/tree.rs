@@ -56,7 +56,7 @@ pub fn tree_sum<T>(items: Vec<T>, mut add: impl FnMut(T, T) -> T) -> Option<T> {
 /// assert_eq!(aligned_blocks(12, 3).unwrap(), 4);
 /// assert_eq!(aligned_blocks(6, 1).unwrap(), 6);
 /// let error = aligned_blocks(6, 2).unwrap_err();
-/// assert!(error.to_string().contains("Start 1, 3 or 6 ranks"));
+/// assert!(error.hint().unwrap().contains("start 1, 3 or 6 ranks"));
 /// ```
 pub fn aligned_blocks(micro_steps: usize, world_size: usize) -> Result<usize, CollectiveError> {
     let block = |ranks: usize| {
@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(error.exit_code(), 78);
         let message = error.to_string();
         assert!(message.contains("12 micro-steps cannot be shared by 4 ranks"), "{message}");
-        assert!(message.contains("Start 1, 3, 6 or 12 ranks"), "{message}");
+        assert!(error.hint().unwrap().starts_with("start 1, 3, 6 or 12 ranks"), "{error:?}");
         assert!(aligned_blocks(4, 8).is_err());
         assert!(aligned_blocks(4, 0).is_err());
         assert!(aligned_blocks(0, 1).is_err());
