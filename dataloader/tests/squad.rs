@@ -189,7 +189,7 @@ fn long_questions_are_cut_and_counted() {
     let template = Template::new(&tokenizer, 7).unwrap();
     let reader = SquadReader { tokenizer: &tokenizer, template, task: &task };
     let error = reader.read(&file, "dev", true).unwrap_err();
-    assert!(error.exit_code() == 64 && error.to_string().contains("train.segment"), "{error}");
+    assert!(error.exit_code() == 64 && error.hint().unwrap().contains("train.segment"), "{error}");
     // With all of it left out, nothing is left to read.
     fs::write(&file, tiny(" ")).unwrap();
     let task = TaskConfig { skip_bad: true, ..task.clone() };

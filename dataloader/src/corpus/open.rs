@@ -53,7 +53,10 @@ impl Corpus {
     pub fn open_with_cache(dir: &Path, cache: &Path) -> Result<Corpus, DataError> {
         let info = CorpusInfo::read(dir)?;
         if info.splits.values().all(|split| split.tokens == 0) {
-            return Err(DataError::corpus(dir, "it is empty: build it again from inputs that hold text"));
+            return Err(DataError::corpus(
+                dir,
+                "it is empty\nhint: build it again from inputs that hold text",
+            ));
         }
         for (split, part) in &info.splits {
             check_counts(dir, &info, *split, part)?;

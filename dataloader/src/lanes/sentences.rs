@@ -33,7 +33,8 @@ impl SentenceLanes {
     ) -> Result<Self, DataError> {
         segments.check(lanes)?;
         if starts.len() < lanes as u64 {
-            let why = format!("{} sentences do not fill {lanes} lanes; use fewer lanes", starts.len());
+            let why =
+                format!("{} sentences do not fill {lanes} lanes\nhint: lower train.lanes", starts.len());
             return Err(DataError::EmptyInput { why });
         }
         Ok(Self { stream, starts, lanes, segments, eos, seed })
@@ -57,8 +58,8 @@ impl SentenceLanes {
         }
         Err(DataError::EmptyInput {
             why: format!(
-                "sentence {number} of the corpus does not end with the end-of-sequence token; data.order = \
-                 \"sentences\" wants a corpus that was built with one sentence a line"
+                "sentence {number} of the corpus does not end with the end-of-sequence token\nhint: build \
+                 the corpus with one sentence per line for data.order = \"sentences\""
             ),
         })
     }

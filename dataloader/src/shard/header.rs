@@ -61,7 +61,7 @@ impl ShardHeader {
         }
         let version = u32_at(bytes, 8);
         if version != SHARD_VERSION {
-            return Err(format!("its version is {version}; this program reads version {SHARD_VERSION}"));
+            return Err(format!("its version is {version}, expected {SHARD_VERSION}"));
         }
         if blake3::hash(&bytes[..56]).as_bytes()[..8] != bytes[56..64] {
             return Err("the header's checksum does not match the header".into());

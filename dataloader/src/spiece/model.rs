@@ -109,8 +109,8 @@ impl SentencePiece {
                 _ => "unknown",
             };
             return Err(format!(
-                "it is a SentencePiece model of the {name} type and only the unigram type is supported; \
-                 convert it to a tokenizer.json and import that"
+                "it is a SentencePiece model of the {name} type, and only the unigram type is \
+                 supported\nhint: convert it to a tokenizer.json and import that"
             ));
         }
         let mut normalizer = read_normalizer(normalizer_spec)?;

@@ -76,7 +76,12 @@ fn article(path: &Path, line: u64, dialogue: &RawValue) -> Result<Article, DataE
     for (number, asked) in asked.into_iter().enumerate() {
         let place = |answer: &String| {
             let place = asked.choice.iter().position(|choice| choice == answer);
-            let why = || format!("the answer `{answer}` is none of its choices: repair it");
+            let why = || {
+                format!(
+                    "the answer `{answer}` is not one of its choices\nhint: correct it, or \
+                skip bad lines with task.skip_bad=true"
+                )
+            };
             place.map(|place| place as u32).ok_or_else(why)
         };
         let index = format!("{id}-{number}");
@@ -111,12 +116,9 @@ mod tests {
     fn a_bad_dialogue_is_named_and_can_be_left_out() {
         let text = r#"[[["M: Hi."], [{"question": "Who?", "choice": ["x", "y"], "answer": "z"}], "1-2"], 3]"#;
         let error = read(text, false).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "dev.json, line 1, question 1-2-0: the answer `z` is none of its choices: repair it"
-        );
+        assert_eq!(error, "dev.json, line 1, question 1-2-0: the answer `z` is not one of its choices");
         let (articles, left_out) = read(text, true).unwrap();
         assert_eq!((articles.len(), left_out), (0, 2));
-        assert!(read("{}", true).unwrap_err().to_string().contains("no list of dialogues"));
+        assert!(read("{}", true).unwrap_err().to_string().contains("not a list of dialogues"));
     }
 }

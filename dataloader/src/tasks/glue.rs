@@ -210,7 +210,7 @@ impl Glue {
         let ranked = competing.then(|| data.ranked_label()).flatten();
         if competing && ranked.is_none() {
             return Err(DataError::Usage(format!(
-                "task.labels lacks the label of the best row of `{}`: leave it empty",
+                "task.labels lacks the label of the best row of `{}`\nhint: leave task.labels empty",
                 self.name
             )));
         }
@@ -244,7 +244,8 @@ impl Glue {
             (TaskLoss::Standard, _) => Ok(false),
             (TaskLoss::Ranking, "qnli") | (TaskLoss::Margin, "wnli") => Ok(true),
             _ => Err(DataError::Usage(format!(
-                "task.loss: in `{}` no rows compete; \"ranking\" is for qnli, \"margin\" for wnli",
+                "task.loss: the rows of `{}` are not ranked against each other\nhint: use \"ranking\" \
+                 with qnli, \"margin\" with wnli",
                 self.name
             ))),
         }
@@ -272,7 +273,7 @@ impl Glue {
     fn train(&self, request: &Request<'_>, labels: &Labels, ranked: Option<u32>) -> Result<Split, DataError> {
         if self.train.is_empty() {
             return Err(DataError::Usage(format!(
-                "`{}` has nothing to learn from: train `mnli` and evaluate with it",
+                "`{}` has no training data\nhint: train on `mnli`, and evaluate that model",
                 self.name
             )));
         }
@@ -347,7 +348,10 @@ impl Glue {
             Answers::Labels(_) => Ok(Target::Class(labels.number(text)?)),
             Answers::Score => match text.parse::<f64>() {
                 Ok(score) if (0.0..=5.0).contains(&score) => Ok(Target::Number(score)),
-                _ => Err(format!("the score `{text}` is no number from 0 to 5: repair it")),
+                _ => Err(format!(
+                    "the score `{text}` is not a number from 0 to 5\nhint: correct it, or \
+                    skip bad lines with task.skip_bad=true"
+                )),
             },
         }
     }
@@ -361,7 +365,8 @@ impl Column {
                 return Ok(place);
             }
             let why = format!(
-                "it has {} columns and no header, and `{}` is looked for in column {}: is it the task's file?",
+                "it has {} columns and no header, but `{}` is expected in column {}: is it the task's \
+                 file?",
                 table.width,
                 self.0[0],
                 place + 1

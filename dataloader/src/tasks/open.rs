@@ -71,13 +71,13 @@ impl TaskData {
         let Some((_, open)) = known else {
             let names = TaskData::names().collect::<Vec<_>>().join(", ");
             return Err(DataError::Usage(format!(
-                "task.name: `{}` is no task; known are {names}. For files of your own use `text`",
+                "task.name: unknown task `{}`\nhint: known are {names}; use `text` for files of your own",
                 task.name
             )));
         };
         if task.data.is_empty() {
             return Err(DataError::Usage(
-                "task.data is not set: give the folder with the task's files".into(),
+                "task.data is not set\nhint: set it to the folder with the task's files".into(),
             ));
         }
         let template = Template::new(tokenizer, config.train.segment)?;
@@ -111,8 +111,8 @@ impl Request<'_> {
         let name = self.name();
         DataError::Missing {
             path: folder.join(first),
-            hint: format!(
-                "the task `{name}` reads it{or}; set task.data to the folder with the task's files"
+            why: format!(
+                "the task `{name}` reads it{or}\nhint: set task.data to the folder with the task's files"
             ),
         }
     }

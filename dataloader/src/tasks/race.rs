@@ -88,7 +88,8 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
     let counts = [file.options.len(), file.answers.as_ref().map_or(file.questions.len(), Vec::len)];
     if counts.iter().any(|count| *count != file.questions.len()) {
         let why = format!(
-            "there are {} questions, but options for {} and answers for {}: repair the file",
+            "it has {} questions, but options for {} and answers for {}\nhint: correct it, or skip bad \
+             lines with task.skip_bad=true",
             file.questions.len(),
             counts[0],
             counts[1]
@@ -103,7 +104,11 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
         let letter = answers.as_mut().and_then(Iterator::next);
         let answer = letter.as_deref().map(|letter| of_letter(letter, options.len()));
         if let (Some(None), Some(letter)) = (answer, &letter) {
-            let why = format!("the answer `{letter}` names none of its {} options: repair it", options.len());
+            let why = format!(
+                "the answer `{letter}` is not one of its {} options\nhint: correct it, or \
+                skip bad lines with task.skip_bad=true",
+                options.len()
+            );
             return Err(DataError::record(path, format!("question {}", number + 1), why));
         }
         let index = match level {
@@ -143,11 +148,11 @@ mod tests {
     #[test]
     fn articles_that_do_not_hang_together_are_refused() {
         for (text, why) in [
-            ("{\"article\": 3", "line 1: it is no article in RACE's layout"),
+            ("{\"article\": 3", "line 1: it is not an article in RACE's layout"),
             (r#"{"article": "a", "questions": ["q"], "options": [], "answers": ["A"]}"#, "options for 0"),
             (
                 r#"{"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["C"]}"#,
-                "`C` names none",
+                "`C` is not one of",
             ),
         ] {
             let error = read(text).unwrap_err();

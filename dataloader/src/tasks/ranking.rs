@@ -60,7 +60,8 @@ pub(super) fn split_of(
         })
         .collect();
     if rows.is_empty() {
-        let why = "no two rows of it compete, so there is nothing to learn: use task.loss=\"standard\"";
+        let why = "no two rows of it belong together, so there is nothing to rank\nhint: set \
+            task.loss=standard";
         return Err(DataError::line(path, 1, why));
     }
     let examples = groups.into_iter().zip(&useful).filter(|(_, useful)| **useful);

@@ -56,7 +56,11 @@ fn read(request: &Request<'_>, labels: &Labels, name: &str, split: &Path) -> Res
             hasher.update(index.as_bytes()).update(&bytes);
             let text = String::from_utf8(bytes).map_err(|e| {
                 let at = e.utf8_error().valid_up_to() + 1;
-                DataError::line(&path, 1, format!("it is not UTF-8 at byte {at} of the file: convert it"))
+                DataError::line(
+                    &path,
+                    1,
+                    format!("it is not UTF-8 at byte {at} of the file\nhint: convert the file to UTF-8"),
+                )
             });
             let Some(text) = sieve.keep(text)? else { continue };
             asked.push(Asked {

@@ -24,7 +24,7 @@ impl Template {
         };
         if longest < 4 {
             return Err(DataError::Usage(format!(
-                "sequences of {longest} tokens hold no text: raise train.segment"
+                "sequences of {longest} tokens have no room for text\nhint: raise train.segment"
             )));
         }
         Ok(Self { sep: symbol("<sep>")?, cls: symbol("<cls>")?, longest })

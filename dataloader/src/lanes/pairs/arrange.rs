@@ -115,7 +115,8 @@ impl Arrangement {
         if targets.len() > end {
             let (found, room) = (targets.len() + self.layout.targets - end, self.layout.targets);
             return Err(DataError::Usage(format!(
-                "a sequence has {found} targets and the configuration room for {room}: set pairs.num_predict"
+                "a sequence has {found} targets, but the configuration has room for {room}\nhint: set \
+                 pairs.num_predict={found}"
             )));
         }
         let padding = end - targets.len();
@@ -306,6 +307,6 @@ mod tests {
         let sequence = Sequence { tokens: vec![50; 4], chosen: vec![true; 4], ..Sequence::empty(4) };
         let mut batch = arrangement.batch(1);
         let error = arrangement.add(&sequence, [0; 4], [0; 4], &mut batch).unwrap_err();
-        assert!(error.to_string().contains("4 targets and the configuration room for 3"), "{error}");
+        assert!(error.to_string().contains("4 targets, but the configuration has room for 3"), "{error}");
     }
 }

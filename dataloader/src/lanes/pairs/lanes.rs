@@ -43,7 +43,8 @@ impl PairLanes {
             let (found, expected) = (corpus.tokenizer()?.fingerprint(), tokenizer.fingerprint());
             if found != expected {
                 let why = format!(
-                    "its tokenizer is {found} and that of {} is {expected}; build both with one tokenizer",
+                    "its tokenizer is {found}, but that of {} is {expected}\nhint: build both corpora \
+                     with the same tokenizer",
                     first.dir().display()
                 );
                 return Err(DataError::corpus(corpus.dir(), why));

@@ -81,8 +81,8 @@ fn allot(weights: &[f64], streams: usize) -> Result<Vec<usize>, DataError> {
     let corpora = weights.len();
     if corpora == 0 || streams < corpora {
         return Err(DataError::Usage(format!(
-            "{corpora} corpora share {streams} streams of text and each needs one: use more lanes (train.lanes; two \
-             for each stream with pairs.bidirectional) or fewer corpora"
+            "{corpora} corpora share {streams} streams of text, and each needs one\nhint: use fewer \
+             corpora or more lanes (train.lanes; two per stream with pairs.bidirectional)"
         )));
     }
     let sum: f64 = weights.iter().sum();

@@ -39,7 +39,9 @@ impl SquadReader<'_> {
     /// Reads the task `squad1` or `squad2` from the folder with its published files.
     pub fn open(&self, name: &str, folder: &Path, splits: TaskSplits) -> Result<TaskData, DataError> {
         let Some((name, [train, dev, test])) = VERSIONS.iter().find(|(version, _)| *version == name) else {
-            return Err(DataError::Usage(format!("`{name}` is no version of SQuAD: use squad1 or squad2")));
+            return Err(DataError::Usage(format!(
+                "unknown version `{name}` of SQuAD\nhint: use squad1 or squad2"
+            )));
         };
         let split = |split: &str, file: &str, labelled| self.read(&folder.join(file), split, labelled);
         let has_test = splits.test && folder.join(test).exists();
@@ -80,7 +82,7 @@ impl SquadReader<'_> {
             self.add(paragraph, encoded, &mut file, &mut examples, &mut all)?;
         }
         if examples.is_empty() {
-            return Err(DataError::record(path, "all of it", "no question is there that can be used"));
+            return Err(DataError::record(path, "all of it", "no question can be used"));
         }
         all.moved = file.moved;
         for (count, what) in [
@@ -156,8 +158,8 @@ impl SquadReader<'_> {
     fn windows(&self, tokens: usize, question: &[u32]) -> Result<Vec<(u32, u32)>, DataError> {
         match self.template.longest().checked_sub(question.len() + SPECIALS) {
             None | Some(0) => Err(DataError::Usage(format!(
-                "sequences of {} tokens have no room for a paragraph beside a question of {}: raise train.segment or \
-                 lower task.max_question",
+                "sequences of {} tokens have no room for a paragraph beside a question of {}\nhint: raise \
+                 train.segment or lower task.max_question",
                 self.template.longest(),
                 question.len()
             ))),
