@@ -166,7 +166,7 @@ fn dry_run(recipe: &str, more: &[&str]) -> Command {
 
 #[test]
 fn t26_dry_run_counts_what_is_published() {
-    // Spec 7.6. No machine here could hold the largest of them.
+    // The counts of docs/references.md. No machine here could hold the largest of them.
     for (recipe, parameters) in
         [("enwik8-base", 41_055_436), ("wikitext103-large", 285_170_506), ("lm1b-large", 838_078_041u64)]
     {

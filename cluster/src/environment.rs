@@ -1,4 +1,4 @@
-//! How this process was started, told by the environment variables of launchers and schedulers.
+//! How this process was started, from the environment variables of launchers and schedulers.
 //!
 //! Read are those of Open MPI, of PMI (MPICH, Intel MPI, `srun --mpi=pmi2`) and PMIx
 //! (`srun --mpi=pmix`), of Slurm and PBS, and the `RANK` and `WORLD_SIZE` that PyTorch's launchers and
@@ -175,13 +175,13 @@ fn refuse_ranks_without_mpi(variables: &Variables, torch: Option<&Standing>) -> 
     if let Some(step) = variables.slurm_step()?.as_ref().filter(several) {
         return Err(ClusterError::NoMpi {
             found: step.assignments(),
-            advice: "start it with mpirun inside the job, or with srun --mpi=pmix or --mpi=pmi2",
+            advice: "start the job with mpirun, or with srun --mpi=pmix or --mpi=pmi2",
         });
     }
     if let Some(torch) = torch.filter(several) {
         return Err(ClusterError::NoMpi {
             found: torch.assignments(),
-            advice: "start it with mpirun instead of torchrun, or unset these variables",
+            advice: "start the job with mpirun instead of torchrun, or unset these variables",
         });
     }
     Ok(())
@@ -269,7 +269,7 @@ mod tests {
     fn refusal(variables: &str) -> String {
         let error = job(variables).unwrap_err();
         assert_eq!(error.exit_code(), 78);
-        error.to_string()
+        format!("{error}\n{}", error.hint().unwrap_or_default())
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What can go wrong between a job and what started it.
+//! Errors of the environment that started a job.
 
 use thiserror::Error;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ClusterError {
     /// A variable does not hold what its launcher would write.
-    #[error("environment variable {name}={value:?} is not {expected}; unset it or correct it")]
+    #[error("environment variable {name}={value:?} is not {expected}")]
     Malformed {
         /// The variable.
         name: &'static str,
@@ -18,8 +18,7 @@ pub enum ClusterError {
 
     /// One half of a pair of variables is missing.
     #[error(
-        "environment variable {set}={value} is set but {missing} is not: the environment of a launcher \
-         came through in part; pass all of it on, or unset {set}"
+        "environment variable {set}={value} is set but {missing} is not: the launcher's environment is incomplete"
     )]
     Incomplete {
         /// The variable that is there.
@@ -31,10 +30,7 @@ pub enum ClusterError {
     },
 
     /// Two sources disagree on the rank or the number of ranks.
-    #[error(
-        "environment variables contradict each other: {} but {}; unset those of the launcher that did \
-         not start this job", assignments(.first), assignments(.second)
-    )]
+    #[error("environment variables contradict each other: {} but {}", assignments(.first), assignments(.second))]
     Contradiction {
         /// Variables and their values that say one thing.
         first: Vec<(&'static str, usize)>,
@@ -44,20 +40,18 @@ pub enum ClusterError {
 
     /// Several processes were started, but not in a way that lets them find each other.
     #[error(
-        "{} tell of several ranks, but no MPI launcher started this process, so each would train alone: \
-         {advice}", assignments(.found)
+        "{} announce several ranks, but no MPI launcher started this process, so each would train alone",
+        assignments(.found)
     )]
     NoMpi {
-        /// The variables that tell of several ranks.
+        /// The variables that announce several ranks.
         found: Vec<(&'static str, usize)>,
         /// How to start the job instead.
         advice: &'static str,
     },
 
     /// Two schedulers claim the job.
-    #[error(
-        "environment variables SLURM_JOB_ID={slurm} and PBS_JOBID={pbs} are both set; unset the stale one"
-    )]
+    #[error("environment variables SLURM_JOB_ID={slurm} and PBS_JOBID={pbs} are both set")]
     TwoSchedulers {
         /// The Slurm job.
         slurm: String,
@@ -93,6 +87,22 @@ impl ClusterError {
             | Self::Contradiction { .. }
             | Self::NoMpi { .. }
             | Self::TwoSchedulers { .. } => 78,
+        }
+    }
+
+    /// What the user can do about it, where that is known: a sentence in the imperative, for a line of its own.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Malformed { name, .. } => Some(format!("unset or correct {name}")),
+            Self::Incomplete { set, .. } => {
+                Some(format!("pass on the whole environment of the launcher, or unset {set}"))
+            }
+            Self::Contradiction { .. } => {
+                Some("unset the variables of the launcher that did not start this job".to_owned())
+            }
+            Self::NoMpi { advice, .. } => Some((*advice).to_owned()),
+            Self::TwoSchedulers { .. } => Some("unset the stale one".to_owned()),
+            Self::Signal { .. } | Self::Pool { .. } => None,
         }
     }
 }

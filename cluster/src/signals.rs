@@ -1,4 +1,4 @@
-//! Signals as flags.
+//! Signals as flags that the training loop polls.
 
 use std::ffi::c_int;
 use std::sync::Arc;

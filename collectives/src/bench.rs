@@ -1,4 +1,4 @@
-//! How long an all-reduce takes.
+//! Time of an all-reduce.
 
 use std::time::{Duration, Instant};
 

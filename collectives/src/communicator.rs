@@ -1,4 +1,4 @@
-//! The trait.
+//! The trait [`Communicator`].
 
 use crate::CollectiveError;
 

@@ -1,4 +1,4 @@
-//! What can go wrong between ranks.
+//! Errors between ranks.
 
 use thiserror::Error;
 
@@ -6,10 +6,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CollectiveError {
     /// The peer ended, or its connection broke, while this rank needed it.
-    #[error(
-        "rank {rank} lost rank {peer} during {during}: that rank has ended; look for its own message, \
-         then start the job again, it resumes from the last checkpoint"
-    )]
+    #[error("rank {rank} lost rank {peer} during {during}: that rank has ended")]
     PeerGone {
         /// The rank that noticed.
         rank: usize,
@@ -35,8 +32,10 @@ pub enum CollectiveError {
     /// MPI could not be started in this process.
     #[error("MPI cannot be used: {reason}")]
     MpiUnavailable {
-        /// Why, and what to do.
+        /// Why.
         reason: &'static str,
+        /// What to do about it.
+        advice: &'static str,
     },
 
     /// Two ranks disagree on the length of a message.
@@ -73,9 +72,7 @@ pub enum CollectiveError {
     /// The micro-steps of a global step cannot be shared by this many ranks in the fixed order.
     #[error(
         "{micro_steps} micro-steps cannot be shared by {world_size} ranks: each rank needs the same \
-         number of them, and that number must be a power of two. Start {} ranks, or change the number \
-         of lanes or the micro-batch (micro-steps = lanes / micro-batch)",
-        one_of(.possible)
+         number of them, and that number must be a power of two"
     )]
     UnevenMicroSteps {
         /// Micro-steps in a global step.
@@ -95,6 +92,24 @@ impl CollectiveError {
             Self::PeerGone { .. } | Self::Mpi { .. } | Self::MpiUnavailable { .. } => 69,
             Self::UnevenMicroSteps { .. } => 78,
             Self::LengthMismatch { .. } | Self::NoSuchPeer { .. } => 70,
+        }
+    }
+
+    /// What the user can do about it, where that is known: a sentence in the imperative, for a line of its own.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::PeerGone { peer, .. } => Some(format!(
+                "look for the message of rank {peer}, then start the job again: it resumes from the last checkpoint"
+            )),
+            Self::MpiUnavailable { advice, .. } => Some((*advice).to_owned()),
+            Self::LengthMismatch { .. } => {
+                Some("start all ranks with the same program, configuration and corpus".to_owned())
+            }
+            Self::UnevenMicroSteps { possible, .. } => Some(format!(
+                "start {} ranks, or change train.lanes or train.micro_batch (micro-steps = lanes / micro-batch)",
+                one_of(possible)
+            )),
+            Self::Mpi { .. } | Self::NoSuchPeer { .. } => None,
         }
     }
 }
@@ -121,10 +136,12 @@ mod tests {
     #[test]
     fn a_message_names_rank_and_peer() {
         let gone = CollectiveError::PeerGone { rank: 3, peer: 1, during: "exchange" };
-        assert!(gone.to_string().starts_with("rank 3 lost rank 1 during exchange"));
+        assert_eq!(gone.to_string(), "rank 3 lost rank 1 during exchange: that rank has ended");
+        assert!(gone.hint().unwrap().starts_with("look for the message of rank 1"));
         assert_eq!(gone.exit_code(), 69);
         let failed =
             CollectiveError::Mpi { rank: 0, peer: Some(2), call: "MPI_Sendrecv", message: "broken".into() };
         assert_eq!(failed.to_string(), "rank 0: MPI_Sendrecv with rank 2 failed: broken");
+        assert_eq!(failed.hint(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! What ranks say to each other.
+//! Collective communication between the ranks of a job.
 //!
 //! [`Communicator`] is the one trait the engine speaks to. Behind it stand
 //!

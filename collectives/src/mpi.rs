@@ -70,12 +70,13 @@ impl Mpi {
     pub fn initialize() -> Result<Mpi, CollectiveError> {
         let (universe, threading) =
             ::mpi::initialize_with_threading(Threading::Multiple).ok_or(CollectiveError::MpiUnavailable {
-                reason: "it has already been initialised in this process; use the communicator that was returned",
+                reason: "it has already been initialised in this process",
+                advice: "use the communicator that was returned",
             })?;
         if threading != Threading::Multiple {
             return Err(CollectiveError::MpiUnavailable {
-                reason: "the library does not let several threads communicate (MPI_THREAD_MULTIPLE); \
-                         use one that was built with thread support",
+                reason: "the library does not let several threads communicate (MPI_THREAD_MULTIPLE)",
+                advice: "use an MPI library with thread support",
             });
         }
         // SAFETY: a constant of the library, set before `main`.

@@ -33,6 +33,8 @@ const SLICE_LEN: usize = (1 << 20) / size_of::<f32>();
 pub fn tree_sum<T>(items: Vec<T>, mut add: impl FnMut(T, T) -> T) -> Option<T> {
     let mut level = items;
     while level.len() > 1 {
+        // An odd one out moves up alone. So the shape depends on the count only, and an aligned block of 2^k
+        // is a subtree.
         let mut above = Vec::with_capacity(level.len().div_ceil(2));
         let mut nodes = level.into_iter();
         while let Some(left) = nodes.next() {
@@ -54,10 +56,12 @@ pub fn tree_sum<T>(items: Vec<T>, mut add: impl FnMut(T, T) -> T) -> Option<T> {
 /// assert_eq!(aligned_blocks(12, 3).unwrap(), 4);
 /// assert_eq!(aligned_blocks(6, 1).unwrap(), 6);
 /// let error = aligned_blocks(6, 2).unwrap_err();
-/// assert!(error.to_string().contains("Start 1, 3 or 6 ranks"));
+/// assert!(error.hint().unwrap().contains("start 1, 3 or 6 ranks"));
 /// ```
 pub fn aligned_blocks(micro_steps: usize, world_size: usize) -> Result<usize, CollectiveError> {
     let block = |ranks: usize| {
+        // Equal blocks whose length is a power of two begin at multiples of it: they are nodes of one level. A
+        // lone rank has nothing to line up with.
         let even = ranks > 0 && micro_steps > 0 && micro_steps.is_multiple_of(ranks);
         (even && (ranks == 1 || (micro_steps / ranks).is_power_of_two())).then(|| micro_steps / ranks)
     };
@@ -94,6 +98,8 @@ pub fn tree_all_reduce(
     if world_size == 1 {
         return Ok(());
     }
+    // All ranks cut alike, as their values are of equal length, and no element's sum depends on where it is
+    // cut.
     for round in values.chunks_mut(SLICE_LEN * world_size) {
         if world_size.is_power_of_two() {
             halve_and_double(comm, round, scratch)?;
@@ -116,10 +122,14 @@ fn halve_and_double(
     let rank = comm.rank();
     let mut own = 0..values.len();
     let mut given_away = Vec::new();
+    // Neighbours first, where the usual form begins with the farthest: the tree joins neighbours at its lowest
+    // level, and the order of its levels is what makes the bits.
     let mut distance = 1;
     while distance < comm.world_size() {
         let middle = own.start + own.len() / 2;
         let (lower, upper) = (own.start..middle, middle..own.end);
+        // The rank whose bit is 0 keeps the lower half, its partner the upper: between them nothing is kept
+        // twice or lost.
         let (keep, give) = if rank & distance == 0 { (lower, upper) } else { (upper, lower) };
         let received = at_least(scratch, keep.len());
         comm.exchange(rank ^ distance, as_bytes(&values[give.clone()]), as_bytes_mut(received))?;
@@ -129,6 +139,8 @@ fn halve_and_double(
         given_away.push((distance, give));
         distance *= 2;
     }
+    // The partner of each step now holds the sum of exactly the half that was given to it: so the same pairs,
+    // last first.
     while let Some((distance, other)) = given_away.pop() {
         let joined = own.start.min(other.start)..own.end.max(other.end);
         let (mine, theirs) = two_ranges(values, own, other);
@@ -148,6 +160,8 @@ fn sum_at_owners(
     let (rank, world_size, len) = (comm.rank(), comm.world_size(), values.len());
     let slice = |owner: usize| owner * len / world_size..(owner + 1) * len / world_size;
     let own = slice(rank);
+    // Every term has a place of its own, by rank, until all are there. Added up on arrival they would meet in
+    // the order of the network.
     let terms = at_least(scratch, world_size * own.len());
     let term = |from: usize| from * own.len()..(from + 1) * own.len();
 
@@ -157,6 +171,7 @@ fn sum_at_owners(
     }
     let mut distance = 1;
     while distance < world_size {
+        // A node without a partner at this distance is left as it is: the odd one out of `tree_sum`.
         for node in (0..world_size - distance).step_by(2 * distance) {
             let (sum, other) = two_ranges(terms, term(node), term(node + distance));
             add(sum, other);
@@ -174,6 +189,8 @@ fn sum_at_owners(
 /// The other ranks in an order in which all ranks can pair up at once: in turn t those whose ranks add
 /// up to t modulo the world, as in a round-robin tournament.
 fn partners(rank: usize, world_size: usize) -> impl Iterator<Item = usize> {
+    // If a's partner in turn t is t − a, then its partner's is t − (t − a) = a: pairs agree, so no exchange
+    // waits for a third rank.
     (0..world_size).map(move |turn| (turn + world_size - rank) % world_size).filter(move |peer| *peer != rank)
 }
 
@@ -338,7 +355,7 @@ mod tests {
         assert_eq!(error.exit_code(), 78);
         let message = error.to_string();
         assert!(message.contains("12 micro-steps cannot be shared by 4 ranks"), "{message}");
-        assert!(message.contains("Start 1, 3, 6 or 12 ranks"), "{message}");
+        assert!(error.hint().unwrap().starts_with("start 1, 3, 6 or 12 ranks"), "{error:?}");
         assert!(aligned_blocks(4, 8).is_err());
         assert!(aligned_blocks(4, 0).is_err());
         assert!(aligned_blocks(0, 1).is_err());

@@ -2,6 +2,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::advice;
+
 /// What can be wrong with a configuration. The message says where and what to do.
 #[derive(Debug, Error)]
 pub enum ConfigError {
@@ -14,15 +16,15 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The text is not TOML (or JSON, for a checkpoint's `config.json`).
-    #[error("{origin} cannot be parsed: {message}")]
+    #[error("{origin} cannot be parsed: {}", advice::fact(.message))]
     Syntax {
         /// File or override.
         origin: String,
-        /// The parser's own words, with line and column.
+        /// The parser's own words, with line and column; or what is wrong, with [advice].
         message: String,
     },
     /// A key that no section knows.
-    #[error("unknown key `{key}` in {origin}{}", hint(.nearest))]
+    #[error("unknown key `{key}` in {origin}")]
     UnknownKey {
         /// Dotted name as written.
         key: String,
@@ -32,38 +34,31 @@ pub enum ConfigError {
         nearest: Option<String>,
     },
     /// A value of the wrong type.
-    #[error("`{key}` (from {origin}) has a wrong value: {message}")]
+    #[error("`{key}` in {origin} has a wrong value: {}", advice::fact(.message))]
     WrongType {
         /// Dotted name.
         key: String,
         /// File or override it stands in.
         origin: String,
-        /// Found and expected.
+        /// Found and expected, with [advice].
         message: String,
     },
     /// A value outside its range, or two values that contradict each other.
-    #[error("`{key}` = {value} is not possible: {why}")]
+    #[error("`{key}` = {value} is invalid: {}", advice::fact(.why))]
     OutOfRange {
         /// Dotted name.
         key: &'static str,
         /// The value found.
         value: String,
-        /// The rule it breaks and what to do.
+        /// The rule it breaks, with [advice].
         why: String,
     },
     /// An override that is not `key=value`.
-    #[error("`{text}` is not an override; write key=value, for example train.steps=100")]
+    #[error("`{text}` is not an override")]
     NotAnOverride {
         /// The argument as written.
         text: String,
     },
-}
-
-fn hint(nearest: &Option<String>) -> String {
-    nearest
-        .as_ref()
-        .map(|key| format!("; did you mean `{key}`?"))
-        .unwrap_or_else(|| "; `--print-config` lists the known ones".into())
 }
 
 impl ConfigError {
@@ -72,6 +67,22 @@ impl ConfigError {
         match self {
             ConfigError::Missing { .. } => 66,
             _ => 78,
+        }
+    }
+
+    /// What the user can do about it, where that is known: a sentence for a line of its own.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            ConfigError::Missing { .. } => None,
+            ConfigError::Syntax { message, .. } | ConfigError::WrongType { message, .. } => {
+                advice::hint(message)
+            }
+            ConfigError::UnknownKey { nearest: Some(key), .. } => Some(format!("did you mean `{key}`?")),
+            ConfigError::UnknownKey { nearest: None, .. } => {
+                Some("--print-config lists the known keys".into())
+            }
+            ConfigError::OutOfRange { why, .. } => advice::hint(why),
+            ConfigError::NotAnOverride { .. } => Some("write key=value, for example train.steps=100".into()),
         }
     }
 }

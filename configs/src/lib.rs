@@ -7,10 +7,12 @@
 //! ```
 //! let loaded = segue_configs::load(None, &["train.lanes=4".into(), "model.d_model=64".into()])?;
 //! assert_eq!(loaded.config.train.lanes, 4);
-//! assert!(segue_configs::load(None, &["train.lane=4".into()]).unwrap_err().to_string().contains("train.lanes"));
+//! let error = segue_configs::load(None, &["train.lane=4".into()]).unwrap_err();
+//! assert_eq!(error.hint().unwrap(), "did you mean `train.lanes`?");
 //! # Ok::<(), segue_configs::ConfigError>(())
 //! ```
 
+pub mod advice;
 mod error;
 mod merge;
 mod model;

@@ -1,4 +1,4 @@
-//! Defaults, recipe and overrides become one configuration that knows where each value came from.
+//! Merges defaults, recipe and overrides into one configuration that records the origin of each value.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -161,7 +161,7 @@ impl Layers {
             let unknown = || ConfigError::WrongType {
                 key: "model.model_type".into(),
                 origin: "the configuration".into(),
-                message: format!("{name} is not a model; known are {}", ModelConfig::TYPES.join(", ")),
+                message: format!("{name} is not a model\nhint: known are {}", ModelConfig::TYPES.join(", ")),
             };
             let model = name.as_str().and_then(ModelConfig::default_of).ok_or_else(unknown)?;
             config = Config::default_with(model);
@@ -276,7 +276,8 @@ mod tests {
     }
 
     fn fails(list: &[&str]) -> String {
-        load(None, &overrides(list)).unwrap_err().to_string()
+        let error = load(None, &overrides(list)).unwrap_err();
+        crate::advice::joined(&error, error.hint())
     }
 
     #[test]

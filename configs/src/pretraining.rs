@@ -1,11 +1,11 @@
-//! `[objective]` and `[pairs]`: what a model is trained to do, and how sequences for it are drawn.
+//! `[objective]` and `[pairs]`: the training objective, and how sequences for it are drawn.
 
 use serde::{Deserialize, Serialize};
 
 use crate::sections::out_of_range;
 use crate::{AttentionDirection, Config, ConfigError, DataOrder, DocumentEnd, LossKind, ModelConfig};
 
-/// What a model is trained to do (thesis 2.2.2).
+/// What a model is trained to do (Yang 2019, §2.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ObjectiveKind {
@@ -59,7 +59,7 @@ pub enum MaskDraws {
     Same,
 }
 
-/// `[pairs]`: sequences of reused text, segment A and segment B (spec 2.6 to 2.8).
+/// `[pairs]`: sequences of reused text, segment A and segment B, as XLNet's `data_utils.py` makes them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PairsConfig {
@@ -70,7 +70,7 @@ pub struct PairsConfig {
     pub perm_size: usize,
     /// About `mask_beta` tokens are chosen ..
     pub mask_beta: usize,
-    /// .. in a context of `mask_alpha` (K of thesis 2.2.2).
+    /// .. in a context of `mask_alpha` (K of Yang 2019, §2.2.2).
     pub mask_alpha: usize,
     /// Longest span.
     pub max_span: usize,
@@ -116,7 +116,7 @@ impl Config {
     pub(crate) fn check_pretraining(&self) -> Result<(), ConfigError> {
         let in_pairs = self.data.order.in_pairs();
         if self.eval.steps > 0 && !in_pairs {
-            let why = "every token of a stream is evaluated; needs data.order = \"pairs\" or \"records\"";
+            let why = "needs data.order = \"pairs\" or \"records\": every token of a stream is evaluated";
             return Err(out_of_range("eval.steps", self.eval.steps, why));
         }
         let ModelConfig::Xlnet(model) = &self.model else {
@@ -133,12 +133,12 @@ impl Config {
             return Err(out_of_range("model.model_type", "xlnet", why));
         }
         if self.train.at_document_end == DocumentEnd::Mask {
-            let why = "an XLNet can carry or reset";
+            let why = "an XLNet supports carry and reset";
             return Err(out_of_range("train.at_document_end", "mask", why));
         }
         match self.objective.kind {
             ObjectiveKind::Lm if in_pairs => {
-                let why = "left-to-right training reads data.order = \"stream\"";
+                let why = "left-to-right training needs data.order = \"stream\"";
                 return Err(out_of_range("objective.kind", "lm", why));
             }
             ObjectiveKind::Lm if model.attn_type == AttentionDirection::Bi => {
@@ -146,11 +146,11 @@ impl Config {
                 return Err(out_of_range("objective.kind", "lm", why));
             }
             ObjectiveKind::Lm if model.reuse_len > 0 => {
-                let why = "objective.kind = \"lm\" remembers whole segments; set it to 0";
+                let why = "objective.kind = \"lm\" remembers whole segments\nhint: set it to 0";
                 return Err(out_of_range("model.reuse_len", model.reuse_len, why));
             }
             ObjectiveKind::Permutation | ObjectiveKind::Denoising if !in_pairs => {
-                let why = "this objective reads data.order = \"pairs\" or \"records\"";
+                let why = "this objective needs data.order = \"pairs\" or \"records\"";
                 return Err(out_of_range("data.order", "stream", why));
             }
             ObjectiveKind::Permutation | ObjectiveKind::Denoising
@@ -174,17 +174,17 @@ impl Config {
             return Err(out_of_range("objective.next_sentence", o.next_sentence, "must be 0 or more"));
         }
         if o.next_sentence > 0.0 && o.kind == ObjectiveKind::Lm {
-            let why = "there are no pairs of segments under objective.kind = \"lm\"";
+            let why = "objective.kind = \"lm\" has no pairs of segments";
             return Err(out_of_range("objective.next_sentence", o.next_sentence, why));
         }
         let shares = [("objective.mask_share", o.mask_share), ("objective.random_share", o.random_share)];
         for (key, share) in shares {
             if !(0.0..=1.0).contains(&share) {
-                return Err(out_of_range(key, share, "lies in [0, 1]"));
+                return Err(out_of_range(key, share, "must lie in [0, 1]"));
             }
         }
         if o.mask_share + o.random_share > 1.0 {
-            let why = "with objective.mask_share makes more than all of the tokens";
+            let why = "exceeds 1 together with objective.mask_share";
             return Err(out_of_range("objective.random_share", o.random_share, why));
         }
         Ok(())
@@ -194,7 +194,7 @@ impl Config {
         let (p, segment) = (&self.pairs, self.train.segment);
         if reuse_len == 0 || reuse_len + PAIR_SPECIALS >= segment {
             let why = format!(
-                "a sequence of train.segment = {segment} tokens is some reused ones, two segments and \
+                "a sequence of train.segment = {segment} tokens must hold reused ones, two segments and \
                  {PAIR_SPECIALS} special tokens"
             );
             return Err(out_of_range("model.reuse_len", reuse_len, &why));
@@ -209,7 +209,7 @@ impl Config {
             }
         }
         if p.mask_beta > p.mask_alpha {
-            return Err(out_of_range("pairs.mask_beta", p.mask_beta, "is at most pairs.mask_alpha"));
+            return Err(out_of_range("pairs.mask_beta", p.mask_beta, "must be at most pairs.mask_alpha"));
         }
         let (reused, rest) = (reuse_len, segment - reuse_len);
         let targets = self.targets_per_lane();
@@ -248,7 +248,7 @@ impl Config {
             return Err(out_of_range(
                 "data.corpus",
                 &d.corpus,
-                "stands beside data.corpora; give one of them",
+                "data.corpora is set too\nhint: set only one of them",
             ));
         }
         let positive = d.weights.iter().all(|w| w.is_finite() && *w > 0.0);

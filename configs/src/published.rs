@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 pub struct PublishedConfig {
     /// Exact number of parameters, each shared one counted once; 0 where none is published.
     pub parameters: u64,
-    /// Number of parameters as the thesis rounds it, such as `151M`.
+    /// Number of parameters as Yang 2019 rounds it, such as `151M`.
     pub thesis_parameters: String,
-    /// Result the thesis reports for it, such as `24.0 perplexity`.
+    /// Result that Yang 2019 reports for it, such as `24.0 perplexity`.
     pub thesis_result: String,
     /// Where these figures and the settings of the recipe come from.
     pub source: String,

@@ -80,7 +80,7 @@ pub enum DataOrder {
     /// corpora whose sentences are shuffled anyway, like One Billion Word.
     Sentences,
     /// Each lane reads one contiguous piece, as sequences of reused text, a segment A and a segment B
-    /// (XLNet; thesis 2.2.2).
+    /// (XLNet; Yang 2019, §2.2.2).
     Pairs,
     /// The same as the XLNet reference has drawn and frozen them in TFRecords.
     Records,
@@ -93,7 +93,7 @@ impl DataOrder {
     }
 }
 
-/// Targets that a segment takes its loss from (thesis 2.1.5, table 2.6).
+/// Targets that a segment takes its loss from (Yang 2019, table 2.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LossKind {
@@ -211,7 +211,7 @@ pub struct OptimConfig {
     /// Largest global norm of the gradient; 0 for no clipping.
     pub clip: f64,
     /// Each layer below the last learns at this share of the rate of the one above it; embeddings and heads learn
-    /// at the full rate (spec 2.10).
+    /// at the full rate (Yang et al. 2019, table of fine-tuning).
     pub layer_decay: f64,
     /// What `layer_decay` is a share of.
     pub layer_decay_of: LayerDecay,
@@ -394,7 +394,7 @@ impl Default for Config {
     }
 }
 
-/// Length of XLNet's sequences (spec 6.2).
+/// Length of XLNet's sequences (Yang 2019, §2.2.3).
 const XLNET_SEGMENT: usize = 512;
 
 impl Config {
@@ -450,7 +450,7 @@ impl Config {
             return Err(out_of_range("train.seed", t.seed, "a seed has at most 63 bits"));
         }
         if self.checkpoint.keep < 2 {
-            let why = "two checkpoints at least: the newest may be the one that breaks";
+            let why = "must be at least 2: the newest checkpoint may be the one that breaks";
             return Err(out_of_range("checkpoint.keep", self.checkpoint.keep, why));
         }
         if self.log.every == 0 {
@@ -471,7 +471,7 @@ impl Config {
             [("optim.beta1", o.beta1), ("optim.beta2", o.beta2), ("schedule.floor", self.schedule.floor)]
         {
             if !(0.0..1.0).contains(&value) {
-                return Err(out_of_range(key, value, "lies in [0, 1)"));
+                return Err(out_of_range(key, value, "must lie in [0, 1)"));
             }
         }
         if self.data.order != DataOrder::Stream {
@@ -479,8 +479,7 @@ impl Config {
                 return Err(out_of_range("train.roll", true, "needs data.order = \"stream\""));
             }
             if t.at_document_end != DocumentEnd::Carry {
-                let why =
-                    "only data.order = \"stream\" knows where documents end; carry is what the others can do";
+                let why = "only data.order = \"stream\" knows where documents end; the others support carry";
                 return Err(out_of_range("train.at_document_end", "other than carry", why));
             }
             if t.ext_len > 0 {
@@ -488,8 +487,8 @@ impl Config {
             }
         }
         if t.at_document_end == DocumentEnd::Reset && t.ext_len > 0 {
-            let why = "with train.at_document_end = \"reset\" the context would still show the old document; \
-                       use \"mask\"";
+            let why = "with train.at_document_end = \"reset\" the context would still show the old \
+                document\nhint: use \"mask\"";
             return Err(out_of_range("train.ext_len", t.ext_len, why));
         }
         self.model.check()?;

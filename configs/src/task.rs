@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::sections::out_of_range;
 use crate::{Config, ConfigError};
 
-/// How the options of an example compete (thesis 2.4.4; spec 2.10).
+/// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskLoss {
@@ -101,7 +101,7 @@ impl Default for TaskConfig {
 }
 
 /// What fine-tuning takes for granted where neither a recipe nor an override says otherwise: the rows that tasks have in
-/// common in XLNet's table of fine-tuning (spec 6.3), and three passes with a tenth of warm-up.
+/// common in XLNet's table of fine-tuning (Yang et al. 2019), and three passes with a tenth of warm-up.
 pub fn finetuning_defaults() -> serde_json::Value {
     serde_json::json!({
         "train": { "lanes": 32, "micro_batch": 8, "segment": 128 },
@@ -139,11 +139,11 @@ impl Config {
             }
         }
         if !(0.0..1.0).contains(&t.warmup_share) {
-            return Err(out_of_range("task.warmup_share", t.warmup_share, "lies in [0, 1)"));
+            return Err(out_of_range("task.warmup_share", t.warmup_share, "must lie in [0, 1)"));
         }
         let decay = self.optim.layer_decay;
         if !(decay > 0.0 && decay <= 1.0) {
-            return Err(out_of_range("optim.layer_decay", decay, "lies in (0, 1]"));
+            return Err(out_of_range("optim.layer_decay", decay, "must lie in (0, 1]"));
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ const SHARE_BYTES: usize = 1 << 17;
 pub fn bench_encode(tokenizer: &Tokenizer, texts: &[&str], workers: usize) -> Result<f64, DataError> {
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
     if bytes == 0 {
-        return Err(DataError::EmptyInput { why: "there is no text to encode".into() });
+        return Err(DataError::EmptyInput { why: "the text is empty".into() });
     }
     let per_share = (texts.len() * SHARE_BYTES).div_ceil(bytes).max(1);
     let pool = worker_pool(workers)?;

@@ -1,17 +1,18 @@
 use std::path::{Path, PathBuf};
 
+use segue_configs::advice;
 use thiserror::Error;
 
-/// What can go wrong between raw text and a batch. The message says what, where and what to do.
+/// What can go wrong between raw text and a batch. Each `why` may come with [advice].
 #[derive(Debug, Error)]
 pub enum DataError {
     /// A file or folder that was asked for is not there.
-    #[error("{path} is missing: {hint}")]
+    #[error("{path} is missing{}", because(.why))]
     Missing {
         /// What was looked for.
         path: PathBuf,
-        /// What it is needed for, or how to get it.
-        hint: String,
+        /// What it is needed for; may be empty.
+        why: String,
     },
     /// The system refused to read something.
     #[error("cannot read {path}: {source}")]
@@ -30,15 +31,15 @@ pub enum DataError {
         source: std::io::Error,
     },
     /// The output folder cannot take the result.
-    #[error("{path} cannot take the output: {why}")]
+    #[error("{path} cannot take the output: {}", advice::fact(.why))]
     Output {
         /// The folder.
         path: PathBuf,
-        /// What stands in the way and what to do.
+        /// What stands in the way.
         why: String,
     },
     /// Input text that is not UTF-8.
-    #[error("{path} is not UTF-8 at byte {offset}: convert it or pass --invalid-utf8 replace")]
+    #[error("{path} is not UTF-8 at byte {offset}")]
     NotUtf8 {
         /// The input file.
         path: PathBuf,
@@ -46,43 +47,43 @@ pub enum DataError {
         offset: u64,
     },
     /// Input that is damaged or not of the format its name or preset says.
-    #[error("{path}, at byte {offset}: {why}")]
+    #[error("{path}, at byte {offset}: {}", advice::fact(.why))]
     BadInput {
         /// The input file.
         path: PathBuf,
         /// Offset in the (decompressed) text.
         offset: u64,
-        /// What is wrong and what to do.
+        /// What is wrong.
         why: String,
     },
     /// A line of a task's file that cannot be used.
-    #[error("{path}, line {line}: {why}")]
+    #[error("{path}, line {line}: {}", advice::fact(.why))]
     BadLine {
         /// The file.
         path: PathBuf,
         /// Number of the line, from 1; where a record has several, that of its first.
         line: u64,
-        /// What is wrong and what to do.
+        /// What is wrong.
         why: String,
     },
     /// A record of a task's file that cannot be used.
-    #[error("{path}, {record}: {why}")]
+    #[error("{path}, {record}: {}", advice::fact(.why))]
     BadRecord {
         /// The file.
         path: PathBuf,
         /// Which record: its number from 1, or what the file calls it.
         record: String,
-        /// What is wrong and what to do.
+        /// What is wrong.
         why: String,
     },
     /// There is nothing to build from.
-    #[error("no text to build from: {why}")]
+    #[error("no text to build from: {}", advice::fact(.why))]
     EmptyInput {
-        /// Which input is empty and what to do.
+        /// Which input is empty.
         why: String,
     },
     /// A shard or one of its side files is damaged.
-    #[error("{path} is damaged: {why}")]
+    #[error("{path} is damaged: {}", advice::fact(.why))]
     BadShard {
         /// The file.
         path: PathBuf,
@@ -90,15 +91,15 @@ pub enum DataError {
         why: String,
     },
     /// `corpus.json` cannot be used.
-    #[error("{path} is not a usable corpus: {why}")]
+    #[error("{path} is not a usable corpus: {}", advice::fact(.why))]
     BadCorpus {
         /// The corpus folder or its `corpus.json`.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// What is wrong.
         why: String,
     },
     /// The corpus has no tokens in the split asked for.
-    #[error("the corpus {path} has no {split} text: rebuild it with --{split} FILE or with --split")]
+    #[error("the corpus {path} has no {split} text")]
     EmptySplit {
         /// The corpus folder.
         path: PathBuf,
@@ -106,18 +107,15 @@ pub enum DataError {
         split: &'static str,
     },
     /// A tokenizer file is damaged or of a kind that is not supported.
-    #[error("{path} is not a usable tokenizer: {why}")]
+    #[error("{path} is not a usable tokenizer: {}", advice::fact(.why))]
     BadTokenizer {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// What is wrong.
         why: String,
     },
     /// A tokenizer lacks a special token.
-    #[error(
-        "the {kind} tokenizer has no {symbol}, which sequences of pairs need: train it with --special \
-         \"<cls>,<sep>,<pad>,<mask>,<eod>,<eop>\", or import one that has it"
-    )]
+    #[error("the {kind} tokenizer has no {symbol}, which sequences of pairs need")]
     NoSymbol {
         /// The token.
         symbol: &'static str,
@@ -125,7 +123,7 @@ pub enum DataError {
         kind: &'static str,
     },
     /// A file of another program is damaged, or holds what is not understood.
-    #[error("{path} cannot be read: {why}")]
+    #[error("{path} cannot be read: {}", advice::fact(.why))]
     BadForeign {
         /// The file.
         path: PathBuf,
@@ -133,21 +131,18 @@ pub enum DataError {
         why: String,
     },
     /// A tokenizer cannot be trained from this text with these options.
-    #[error("cannot train the {kind} tokenizer: {why}")]
+    #[error("cannot train the {kind} tokenizer: {}", advice::fact(.why))]
     Training {
         /// The kind asked for.
         kind: &'static str,
-        /// What is wrong and what to do.
+        /// What is wrong.
         why: String,
     },
     /// Options that contradict each other or are out of range.
-    #[error("{0}")]
+    #[error("{}", advice::fact(.0))]
     Usage(String),
     /// A lane is shorter than one segment.
-    #[error(
-        "a lane has {lane_tokens} tokens and a segment of {segment} needs {needed}: \
-         use fewer lanes (now {lanes}), a shorter segment, or more text (now {total} tokens)"
-    )]
+    #[error("a lane has {lane_tokens} tokens, but a segment of {segment} needs {needed}")]
     LaneTooShort {
         /// Tokens in each lane.
         lane_tokens: u64,
@@ -171,7 +166,7 @@ pub enum DataError {
         total: u64,
     },
     /// The build was asked to stop; what is finished is kept.
-    #[error("the build was stopped after {shards} finished shards; run it again to go on from there")]
+    #[error("the build was stopped after {shards} finished shards")]
     Stopped {
         /// Shards that are whole on disk.
         shards: u64,
@@ -207,12 +202,43 @@ impl DataError {
         }
     }
 
+    /// What the user can do about it, where that is known: a sentence in the imperative, for a line of its own.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            DataError::Missing { why, .. }
+            | DataError::Output { why, .. }
+            | DataError::BadInput { why, .. }
+            | DataError::BadLine { why, .. }
+            | DataError::BadRecord { why, .. }
+            | DataError::EmptyInput { why }
+            | DataError::BadShard { why, .. }
+            | DataError::BadCorpus { why, .. }
+            | DataError::BadTokenizer { why, .. }
+            | DataError::BadForeign { why, .. }
+            | DataError::Training { why, .. }
+            | DataError::Usage(why) => advice::hint(why),
+            DataError::NotUtf8 { .. } => Some("convert it to UTF-8, or pass --invalid-utf8 replace".into()),
+            DataError::EmptySplit { split, .. } => {
+                Some(format!("build the corpus with --{split} FILE or with --split"))
+            }
+            DataError::NoSymbol { .. } => Some(
+                "train one with --special \"<cls>,<sep>,<pad>,<mask>,<eod>,<eop>\", or import one that has it".into(),
+            ),
+            DataError::LaneTooShort { lanes, total, .. } => Some(format!(
+                "use fewer lanes (now {lanes}), a shorter segment, or more text (now {total} tokens)"
+            )),
+            DataError::Stopped { .. } => Some("run the same command again to resume".into()),
+            DataError::Read { .. }
+            | DataError::Write { .. }
+            | DataError::OutOfRange { .. }
+            | DataError::Thread(_) => None,
+        }
+    }
+
     /// A failed read: a missing file is told apart from one that cannot be read.
     pub(crate) fn read(path: &Path, source: std::io::Error) -> Self {
         match source.kind() {
-            std::io::ErrorKind::NotFound => {
-                DataError::Missing { path: path.into(), hint: "check the path".into() }
-            }
+            std::io::ErrorKind::NotFound => DataError::Missing { path: path.into(), why: String::new() },
             _ => DataError::Read { path: path.into(), source },
         }
     }
@@ -243,5 +269,13 @@ impl DataError {
 
     pub(crate) fn tokenizer(path: &Path, why: impl Into<String>) -> Self {
         DataError::BadTokenizer { path: path.into(), why: why.into() }
+    }
+}
+
+/// The reason at the end of a sentence, where there is one.
+fn because(why: &str) -> String {
+    match advice::fact(why) {
+        "" => String::new(),
+        fact => format!(": {fact}"),
     }
 }

@@ -144,7 +144,7 @@ impl FromStr for Preset {
     fn from_str(name: &str) -> Result<Preset, DataError> {
         Preset::ALL.into_iter().find(|preset| preset.name() == name).ok_or_else(|| {
             let known: Vec<&str> = Preset::ALL.into_iter().map(Preset::name).collect();
-            DataError::Usage(format!("`{name}` is no preset: choose {}", known.join(", ")))
+            DataError::Usage(format!("unknown preset `{name}`\nhint: choose {}", known.join(", ")))
         })
     }
 }

@@ -296,7 +296,7 @@ fn bad_input_is_named_with_its_place() {
         &["latin1.txt", "byte 8", "UTF-8"],
     );
     check(fails(Preset::Jsonl, "bad.jsonl", TokenizerKind::Word), 65, &["bad.jsonl", "byte 16", "\"text\""]);
-    check(fails(Preset::Documents, "cut.gz", TokenizerKind::Word), 65, &["cut.gz", "damaged or cut short"]);
+    check(fails(Preset::Documents, "cut.gz", TokenizerKind::Word), 65, &["cut.gz", "damaged or truncated"]);
     check(fails(Preset::Documents, "empty.txt", TokenizerKind::Word), 65, &["empty"]);
     check(fails(Preset::Documents, "empty.txt", TokenizerKind::Byte), 65, &["train", "holds no text"]);
     check(fails(Preset::Documents, "none.txt", TokenizerKind::Word), 66, &["none.txt", "missing"]);

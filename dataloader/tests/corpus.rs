@@ -168,7 +168,7 @@ fn a_damaged_corpus_is_refused_on_opening() {
 
     let error = Corpus::open(&folder.path().join("nowhere")).unwrap_err();
     assert_eq!(error.exit_code(), 66);
-    assert!(error.to_string().contains("segue data build"), "{error}");
+    assert!(error.hint().unwrap().contains("segue data build"), "{error}");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn a_split_that_was_not_built_says_how_to_get_it() {
     let (output, _) = built(folder.path());
     let error = Corpus::open(&output).unwrap().tokens(Split::Valid).unwrap_err();
     assert_eq!(error.exit_code(), 65);
-    assert!(error.to_string().contains("--valid"), "{error}");
+    assert!(error.hint().unwrap().contains("--valid"), "{error}");
 }
 
 #[test]

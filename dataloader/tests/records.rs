@@ -134,7 +134,8 @@ fn wrong_settings_are_noticed() {
         fs::write(folder.path().join("corpus_info.json"), told.corpus_info().to_string()).unwrap();
         let output = folder.path().join("corpus");
         let error = import(folder.path(), &output, &[]).unwrap_err();
-        assert!(error.exit_code() == 65 && error.to_string().contains(expected), "{error}");
+        let message = format!("{error}\n{}", error.hint().unwrap_or_default());
+        assert!(error.exit_code() == 65 && message.contains(expected), "{message}");
         assert!(!output.exists());
         let left = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(left, 2, "something was left behind");
@@ -150,7 +151,7 @@ fn wrong_settings_are_noticed() {
     let records = folder.path().join("tfrecords");
     let name = |recipe: &Recipe| records.join(recipe.info_name("train", 0, 0));
     fs::copy(name(&made), name(&twice)).unwrap();
-    refused(twice, "no multiple of bsz_per_host 16");
+    refused(twice, "not a multiple of bsz_per_host 16");
 }
 
 #[test]
@@ -295,7 +296,7 @@ fn records_that_do_not_fit_the_configuration_say_which_key_to_set() {
     let folder = tempfile::tempdir().unwrap();
     recipe(8, 2, true).write(folder.path(), "train", 0, 0, &text(4000));
     for (keys, said) in [
-        (&["train.segment=40"][..], "seq_len 32, and train.segment is 40; set train.segment=32"),
+        (&["train.segment=40"][..], "seq_len 32, and train.segment is 40\nset train.segment=32"),
         (&["model.reuse_len=8"], "set model.reuse_len=16"),
         (&["pairs.bidirectional=false"], "set pairs.bidirectional=true"),
         (&["pairs.num_predict=4"], "set pairs.num_predict=5"),
@@ -303,7 +304,8 @@ fn records_that_do_not_fit_the_configuration_say_which_key_to_set() {
         (&["train.lanes=16"], "multiple of it up to 8"),
     ] {
         let error = lanes(folder.path(), keys).unwrap_err();
-        assert!(error.to_string().contains(said), "{keys:?}: {error}");
+        let message = format!("{error}\n{}", error.hint().unwrap());
+        assert!(message.contains(said), "{keys:?}: {message}");
         assert_eq!(error.exit_code(), 65);
     }
 }

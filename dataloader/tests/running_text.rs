@@ -201,7 +201,7 @@ fn options_that_do_not_go_together_are_refused() {
         change(&mut options);
         let error = build(&options, &()).unwrap_err();
         assert_eq!(error.exit_code(), 64, "{error}");
-        error.to_string()
+        format!("{error}\n{}", error.hint().unwrap_or_default())
     };
     let bytes = TokenizerChoice::Given(Tokenizer::bytes());
     assert!(refused(Preset::Xlnet, &|_| {}).contains("needs a tokenizer"));

@@ -147,7 +147,7 @@ fn models_that_cannot_be_used_say_why() {
         ([small_model().concat(), piece("z", f32::NAN, 1)].concat(), "score"),
         ([small_model().concat(), piece("z", 1.0, 9)].concat(), "unknown type 9"),
         ([small_model().concat(), field(3, &field(2, &[255, 0, 0, 0]))].concat(), "trie of 255 bytes"),
-        (b"this is no model".to_vec(), "no SentencePiece model"),
+        (b"this is no model".to_vec(), "not a SentencePiece model"),
         (Vec::new(), "no unknown piece"),
     ] {
         let error = import(&model).unwrap_err();

@@ -8,7 +8,7 @@ use std::path::Path;
 use scratch::shared_data;
 use segue_configs::TaskConfig;
 use segue_dataloader::tasks::squad::{Questions, SquadReader};
-use segue_dataloader::tasks::{Example, Records, Split, Target, Template, Wanted};
+use segue_dataloader::tasks::{Example, Records, Split, Target, TaskSplits, Template};
 use segue_dataloader::{Preset, Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization, train_tokenizer};
 
 const FILES: [&str; 4] =
@@ -153,17 +153,17 @@ fn unanswered_files_are_read_for_others_to_score() {
     fs::copy(&dev, folder.path().join("dev-v2.0.json")).unwrap();
     let template = Template::new(&tokenizer, 384).unwrap();
     let reader = SquadReader { tokenizer: &tokenizer, template, task: &task };
-    let wanted = Wanted { train: false, dev: true, test: true };
-    let data = reader.open("squad2", folder.path(), wanted).unwrap();
+    let splits = TaskSplits { train: false, dev: true, test: true };
+    let data = reader.open("squad2", folder.path(), splits).unwrap();
     assert_eq!(questions(&data.dev[0]).questions.len(), 6078);
     assert_eq!(questions(&data.test[0]).questions.len(), 5915);
     assert!(data.test[0].examples.iter().all(|example| example.target == Target::Unknown));
     assert_eq!(reader.read(&file, "train", true).unwrap_err().exit_code(), 65);
     assert_eq!(
-        reader.open("squad2", folder.path(), Wanted { train: true, ..wanted }).unwrap_err().exit_code(),
+        reader.open("squad2", folder.path(), TaskSplits { train: true, ..splits }).unwrap_err().exit_code(),
         66
     );
-    assert_eq!(reader.open("squad3", folder.path(), wanted).unwrap_err().exit_code(), 64);
+    assert_eq!(reader.open("squad3", folder.path(), splits).unwrap_err().exit_code(), 64);
 }
 
 /// A file of one paragraph.
@@ -189,7 +189,7 @@ fn long_questions_are_cut_and_counted() {
     let template = Template::new(&tokenizer, 7).unwrap();
     let reader = SquadReader { tokenizer: &tokenizer, template, task: &task };
     let error = reader.read(&file, "dev", true).unwrap_err();
-    assert!(error.exit_code() == 64 && error.to_string().contains("train.segment"), "{error}");
+    assert!(error.exit_code() == 64 && error.hint().unwrap().contains("train.segment"), "{error}");
     // With all of it left out, nothing is left to read.
     fs::write(&file, tiny(" ")).unwrap();
     let task = TaskConfig { skip_bad: true, ..task.clone() };

@@ -86,7 +86,7 @@ fn x29_files_become_pairs_and_candidates() {
 #[test]
 fn x29_bad_files_are_told_by_name_and_line() {
     for (file, text, place) in [
-        ("queries.tsv", "1\ta\n2\tc\n1\tb\n3\tf\n", "queries.tsv, line 3: the name `1` comes twice"),
+        ("queries.tsv", "1\ta\n2\tc\n1\tb\n3\tf\n", "queries.tsv, line 3: the name `1` occurs twice"),
         ("queries.tsv", "1\ta\n2\t \n3\tf\n", "queries.tsv, line 2: its text is empty"),
         (
             "documents.jsonl",
@@ -94,7 +94,7 @@ fn x29_bad_files_are_told_by_name_and_line() {
             "documents.jsonl, line 1: it does not have",
         ),
         ("train.qrels", "1 0 x 2\n1 0 nowhere 1\n", "train.qrels, line 2: the document `nowhere` is not in"),
-        ("train.qrels", "1 0 x 1\n1 0 y 1\n", "train.qrels, line 1: nothing can be learnt"),
+        ("train.qrels", "1 0 x 1\n1 0 y 1\n", "train.qrels, line 1: it has nothing to learn"),
         ("dev.run", "1 Q0 x 1 2 t\n9 Q0 x 1 2 t\n", "dev.run, line 2: the query `9` is not in"),
         ("dev.run", "1 Q0 x first 2 t\n", "dev.run, line 1: the rank `first`"),
         ("dev.qrels", "1 0 x\n", "dev.qrels, line 1: it has 3 fields"),

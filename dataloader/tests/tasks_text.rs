@@ -5,7 +5,7 @@ mod scratch;
 mod tasks;
 
 use scratch::shared_data;
-use segue_dataloader::tasks::{Kind, Target, TaskData, Wanted};
+use segue_dataloader::tasks::{Kind, Target, TaskData, TaskSplits};
 use tasks::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 
 const TOKENS: &str = "a b c d e f g";
@@ -21,7 +21,7 @@ fn x22_ag_news_has_the_known_rows_and_labels() {
     assert_eq!((train.examples.len(), labels), (10_001, vec![2496, 2538, 2458, 2509]));
     assert_eq!(data.dev[0].examples.len(), 7600);
     assert!(counts(&data, &data.dev[0]).into_values().all(|count| count == 1900));
-    assert!(train.skipped.notes[0].contains("dev.tsv is learnt from"));
+    assert!(train.skipped.notes[0].contains("training on dev.tsv"));
     assert_eq!(data.dev[0].fingerprint, data.test[0].fingerprint);
 }
 
@@ -32,8 +32,8 @@ fn x22_labelled_sentences_of_any_make_are_read() {
         return;
     };
     let folder = folder(&[("train.txt", &std::fs::read(sentences).unwrap())]);
-    let wanted = Wanted { train: true, dev: false, test: false };
-    let data = TaskData::open(&config("text", folder.path()), &tokenizer, wanted).unwrap();
+    let splits = TaskSplits { train: true, dev: false, test: false };
+    let data = TaskData::open(&config("text", folder.path()), &tokenizer, splits).unwrap();
     let train = data.train.as_ref().unwrap();
     assert_eq!((data.kind, &data.labels[..]), (Kind::Classification, &["0".to_string(), "1".into()][..]));
     assert_eq!(counts(&data, train).into_values().collect::<Vec<_>>(), [500, 500]);
@@ -57,7 +57,7 @@ fn x22_releases_with_classes_from_one_are_read() {
         assert_eq!(rows(&data.dev[0])[1].index, "1");
     }
     let error = TaskData::open(&config("yelp2", folder.path()), &tokenizer, ALL).unwrap_err().to_string();
-    assert!(error.contains("train.csv, line 1: the label `3` is not known; known are 1, 2"), "{error}");
+    assert!(error.contains("train.csv, line 1: unknown label `3`, expected one of 1, 2"), "{error}");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn x22_json_lines_with_two_texts_and_numbers_to_learn() {
     config.task.text = "p".into();
     config.task.second_text = String::new();
     let error = TaskData::open(&config, &tokenizer, ALL).unwrap_err().to_string();
-    assert!(error.contains("train.jsonl, line 1: `a` is no number"), "{error}");
+    assert!(error.contains("train.jsonl, line 1: the label `a` is not a number"), "{error}");
 }
 
 #[test]
@@ -116,12 +116,12 @@ fn labels_of_a_file_of_ones_own_come_from_training_or_from_the_configuration() {
     let folder = folder(&[("train.tsv", b"a b\tx\nc d\ty\n"), ("dev.tsv", b"a a\tx\na b\tz\n")]);
     let tokenizer = words(TOKENS);
     let error = TaskData::open(&config("text", folder.path()), &tokenizer, ALL).unwrap_err().to_string();
-    assert!(error.contains("dev.tsv, line 2: the label `z` is not known; known are x, y"), "{error}");
+    assert!(error.contains("dev.tsv, line 2: unknown label `z`, expected one of x, y"), "{error}");
     let mut named = config("text", folder.path());
     named.task.labels = ["z", "y", "x"].map(String::from).to_vec();
     let data = TaskData::open(&named, &tokenizer, DEV).unwrap();
     assert_eq!(rows(&data.dev[0])[1].gold, Target::Class(0));
     std::fs::remove_file(folder.path().join("train.tsv")).unwrap();
     let error = TaskData::open(&config("text", folder.path()), &tokenizer, DEV).unwrap_err();
-    assert!(error.to_string().contains("name them in task.labels"), "{error}");
+    assert!(error.hint().unwrap().contains("list them in task.labels"), "{error}");
 }

@@ -67,7 +67,7 @@ fn x22_words_that_do_not_fit_are_counted_and_answered_o() {
     fs::write(folder.path().join("dev.txt"), "Ada B-ORG\n").unwrap();
     let error = TaskData::open(&config, &words("Ada ran"), DEV).unwrap_err().to_string();
     assert!(
-        error.contains("dev.txt, line 1: the label `B-ORG` is not known; known are O, B-LOC, B-PER"),
+        error.contains("dev.txt, line 1: unknown label `B-ORG`, expected one of O, B-LOC, B-PER"),
         "{error}"
     );
 }

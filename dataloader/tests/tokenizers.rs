@@ -201,7 +201,7 @@ fn imported_files_are_told_by_their_names() {
     refused("latin1.txt", b"caf\xe9\n", "byte 3");
     refused("none.txt", b"", "empty");
     refused("broken.json", b"{\"model\": 3}", "Model");
-    refused("broken.model", b"\xff\xff", "no SentencePiece model");
+    refused("broken.model", b"\xff\xff", "not a SentencePiece model");
     assert_eq!(Tokenizer::import(&path("missing.json")).unwrap_err().exit_code(), 66);
     assert_eq!(Tokenizer::load(Path::new("/nonexistent")).unwrap_err().exit_code(), 66);
 }

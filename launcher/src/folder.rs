@@ -1,4 +1,4 @@
-//! Files that a command leaves beside its result.
+//! Output files of a command.
 
 use std::fs;
 use std::io::{ErrorKind, Write};

@@ -21,7 +21,7 @@ use serde_json::Value;
 #[derive(Parser)]
 #[command(name = "segue", version, after_help = "Exit codes, file formats and a guide are in docs/.")]
 struct Cli {
-    /// End with one JSON object on stdout.
+    /// End with one JSON object on stdout, the result or the error.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -34,27 +34,27 @@ enum Command {
     Tokenizer(commands::tokenizer::TokenizerArgs),
     /// Build, describe or verify a corpus.
     Data(commands::data::DataArgs),
-    /// Train a model: alone, or on many ranks under mpirun.
+    /// Train a model, on one rank or on many under mpirun.
     Pretrain(commands::pretrain::PretrainArgs),
-    /// Fine-tune a model on a task, or on several, and answer with it.
+    /// Fine-tune a model on one or more tasks, and predict with it.
     Finetune(commands::finetune::FinetuneArgs),
     /// Train and evaluate many variants of a recipe, and compare them.
     Sweep(commands::sweep::SweepArgs),
     /// Measure the perplexity of a model on a corpus.
     Eval(commands::eval::EvalArgs),
-    /// Let a model write.
+    /// Generate text with a model.
     Generate(commands::generate::GenerateArgs),
     /// Average the weights of checkpoints.
     Average(commands::average::AverageArgs),
-    /// Write the log-probabilities a model gives to token ids.
+    /// Write the log-probabilities that a model gives to token ids.
     Score(commands::score::ScoreArgs),
-    /// Convert a checkpoint of another Transformer-XL program, or to one.
+    /// Convert checkpoints from and to other Transformer-XL and XLNet programs.
     Convert(commands::convert::ConvertArgs),
-    /// List what a file holds.
+    /// Show the contents of checkpoints and batches.
     Inspect(commands::inspect::InspectArgs),
     /// Compare a model with reference numbers.
     Parity(commands::parity::ParityArgs),
-    /// Measure speed: a training step, an all-reduce, a tokenizer.
+    /// Measure the speed of a training step, an all-reduce, a tokenizer.
     Bench(commands::bench::BenchArgs),
 }
 

@@ -1,4 +1,4 @@
-//! What people see: lines and progress bars on stderr. Results go to stdout as JSON, by `main` alone.
+//! Output for people: lines and progress bars on stderr. JSON on stdout is written by `main` alone.
 
 use std::fs::{File, OpenOptions};
 use std::io::IsTerminal;

@@ -202,10 +202,10 @@ fn describe_start(started: &Started, out: &Output) {
         out.line(&format!("fresh weights for {}", started.fresh.join(", ")));
     }
     for refused in &started.refused {
-        out.line(&format!("warning: passed over a checkpoint that does not verify: {refused}"));
+        out.line(&format!("warning: skipped a checkpoint that does not verify: {refused}"));
     }
     if let Some(path) = &started.resumed {
-        out.line(&format!("going on from {}, attempt {}", path.display(), started.attempt));
+        out.line(&format!("resuming from {}, attempt {}", path.display(), started.attempt));
     }
     if started.step >= started.steps {
         out.line(&format!("all {} steps are done; nothing is left to train", started.steps));

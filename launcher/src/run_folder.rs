@@ -1,4 +1,4 @@
-//! The folder of a run: its lock, its logs, and what is recorded of training.
+//! The folder of a run: its lock, its logs, and the records of training.
 
 use std::fs::{self, File};
 use std::path::Path;

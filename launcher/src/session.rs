@@ -1,4 +1,4 @@
-//! This process as one of the ranks of a job.
+//! Joins this process to its job as a rank.
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use segue_dataloader::tasks::{
-    Answer, Records, Target, TaskData, Wanted, rank_documents, write_predictions, write_run,
+    Answer, Records, Target, TaskData, TaskSplits, rank_documents, write_predictions, write_run,
 };
 use segue_dataloader::{
     BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer,
@@ -45,8 +45,8 @@ impl TaskFolder {
             config.task.loss = segue_configs::TaskLoss::Margin;
         }
         let train = !name.starts_with("adv-");
-        let wanted = Wanted { train, dev: true, test: false };
-        let Ok(data) = TaskData::open(&config, tokenizer(), wanted) else { return };
+        let splits = TaskSplits { train, dev: true, test: false };
+        let Ok(data) = TaskData::open(&config, tokenizer(), splits) else { return };
         let split = &data.dev[0];
         let right = |target: &Target| match target {
             Target::Class(class) => Answer::Class(*class),

@@ -1,4 +1,4 @@
-//! T14 to T17: what lanes yield, and how the corpora of the thesis are prepared and measured.
+//! T14 to T17: what lanes yield, and how the corpora of Yang 2019, §2.1.4 are prepared and measured.
 
 use std::collections::HashMap;
 use std::f64::consts::LN_2;

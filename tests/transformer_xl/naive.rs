@@ -74,7 +74,7 @@ pub fn embed(parameters: &Parameters, ids: &Tensor) -> Tensor {
     table.index_select(0, &ids.get(0)) * (table.size()[1] as f64).sqrt()
 }
 
-/// R_p of the thesis' convention: sines, then cosines, of p / 10000^(2m/d).
+/// R_p in the order of Transformer-XL's program: sines, then cosines, of p / 10000^(2m/d).
 pub fn sinusoid(position: i64, d: i64) -> Tensor {
     let angle = |m: i64| position as f64 / 10000f64.powf(2.0 * m as f64 / d as f64);
     let values: Vec<f64> =
@@ -82,7 +82,7 @@ pub fn sinusoid(position: i64, d: i64) -> Tensor {
     Tensor::from_slice(&values)
 }
 
-/// Terms (a) to (d) of thesis 2.1.3 at a distance that may be clamped.
+/// Terms (a) to (d) of Yang 2019, §2.1.3, at a distance that may be clamped.
 pub fn four_terms(pair: &Pair, distance: i64, d: i64) -> Tensor {
     let u = (pair.get)("dec_attn.r_w_bias").get(pair.head);
     let v = (pair.get)("dec_attn.r_r_bias").get(pair.head);

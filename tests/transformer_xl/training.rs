@@ -120,7 +120,7 @@ fn t18_averaging_goes_on_where_it_stopped() {
     }
 }
 
-/// Rates at chosen steps, from the formulas of spec 1.6: lr 2.5e-4, 1,000 steps of warm-up, 10,000 in all.
+/// Rates at chosen steps, from the formulas of both reference programs: lr 2.5e-4, 1,000 steps of warm-up, 10,000 in all.
 #[test]
 fn t19_the_learning_rate_is_that_of_both_references() {
     let schedule = |more: &[&str]| {

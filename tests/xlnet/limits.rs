@@ -1,4 +1,4 @@
-//! Row X18: what permutation language modelling can learn and denoising cannot (spec 7.9).
+//! Row X18: what permutation language modelling can learn and denoising cannot (two equal tokens; docs/references.md).
 
 use segue_collectives::local::Local;
 use segue_trainer::engine::Engine;

@@ -1,5 +1,5 @@
-//! The CPU proof of each row of the systems table of XLNet: `x05_..` proves row X5. Rows about text and draws have their
-//! tests beside that code, in `dataloader`.
+//! The CPU proof of each row X of docs/references.md, what XLNet can do: `x05_..` proves row X5. Rows about text and draws
+//! have their tests beside that code, in `dataloader`.
 
 mod keras;
 mod left_to_right;

@@ -1,5 +1,5 @@
 //! XLNet written out pair by pair, with no shift, no batched product and nothing from the code under test but the
-//! weights: spec 2.2.
+//! weights: the full layer of Yang et al. 2019, appendix.
 
 use segue_configs::XlnetConfig;
 use segue_trainer::Parameters;

@@ -26,7 +26,7 @@ fn with_other(ids: &Tensor, place: usize) -> Tensor {
 
 #[test]
 fn x04_the_order_3_2_4_1_gives_the_golden_masks() {
-    // Rank of each position when 3 comes first, then 2, 4, 1 (spec 7.2). Each state that changes with a token
+    // Rank of each position when 3 comes first, then 2, 4, 1 (docs/references.md). Each state that changes with a token
     // sees it, through any number of layers.
     let ranks = row(&[3, 1, 0, 2]);
     let (model, ids) = (model(&tiny()), tokens(4));
@@ -161,7 +161,7 @@ fn x06_joint_probabilities_of_all_strings_sum_to_one_in_every_order() {
 #[test]
 fn x06_a_row_with_nothing_to_see_reads_zero() {
     // The first of the order sees no key: whatever the keys hold, its prediction is the same, as it would be
-    // without any key, and not the mean over all of them (spec 7.5).
+    // without any key, and not the mean over all of them, which would leak its own token.
     let (model, ranks) = (model(&tiny()), row(&[1, 0, 2]));
     let first = |ids: &Tensor| {
         let states = permuted(&model, ids, &ranks, &model.memory_start(1));
@@ -185,7 +185,7 @@ fn x06_a_row_with_nothing_to_see_reads_zero() {
 
 #[test]
 fn x07_predictions_know_their_place_and_content_does_not() {
-    // Two orders with the same beginning {0, 1} and another next position (thesis 2.2.2, below equation 2.3).
+    // Two orders with the same beginning {0, 1} and another next position (Yang 2019, §2.2.2, below equation 2.3).
     let (model, ids) = (model(&tiny()), tokens(4));
     let memory = model.memory_start(1);
     let next_is_2 = permuted(&model, &ids, &row(&[0, 1, 2, 3]), &memory);

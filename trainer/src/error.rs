@@ -1,11 +1,11 @@
 use std::path::PathBuf;
 
 use segue_collectives::CollectiveError;
-use segue_configs::ConfigError;
+use segue_configs::{ConfigError, advice};
 use segue_dataloader::DataError;
 use thiserror::Error;
 
-/// What can go wrong while training, evaluating or handling checkpoints.
+/// What can go wrong while training, evaluating or handling checkpoints. Each `what` may come with [advice].
 #[derive(Debug, Error)]
 pub enum TrainError {
     /// The configuration, or a checkpoint's.
@@ -21,7 +21,7 @@ pub enum TrainError {
     #[error("libtorch: {0}")]
     Libtorch(String),
     /// A thread of this process cannot be started, or has ended before its time.
-    #[error("the {name} thread {what}")]
+    #[error("the {name} thread {}", advice::fact(.what))]
     Thread {
         /// Its name.
         name: &'static str,
@@ -29,7 +29,7 @@ pub enum TrainError {
         what: String,
     },
     /// A file cannot be written.
-    #[error("cannot write {path}: {source}; {}", write_advice(.source))]
+    #[error("cannot write {path}: {source}")]
     Write {
         /// The file or folder.
         path: PathBuf,
@@ -45,7 +45,7 @@ pub enum TrainError {
         source: std::io::Error,
     },
     /// A file's contents are not what they should be.
-    #[error("{path} is damaged: {what}")]
+    #[error("{path} is damaged: {}", advice::fact(.what))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum TrainError {
         what: String,
     },
     /// No checkpoint in the folder verifies.
-    #[error("no usable checkpoint in {path}: {what}")]
+    #[error("no usable checkpoint in {path}: {}", advice::fact(.what))]
     NoCheckpoint {
         /// The folder looked in.
         path: PathBuf,
@@ -61,10 +61,7 @@ pub enum TrainError {
         what: String,
     },
     /// The run folder's checkpoint belongs to another configuration.
-    #[error(
-        "the checkpoint {path} was made with another configuration:\n{differences}\
-         set these back, or start in a new run.dir"
-    )]
+    #[error("the checkpoint {path} was made with another configuration:\n{}", .differences.trim_end())]
     OtherRun {
         /// The checkpoint.
         path: PathBuf,
@@ -72,7 +69,7 @@ pub enum TrainError {
         differences: String,
     },
     /// A checkpoint's weights do not fit the model.
-    #[error("{path} does not fit the model: {what}")]
+    #[error("{path} does not fit the model: {}", advice::fact(.what))]
     OtherModel {
         /// The weights file.
         path: PathBuf,
@@ -80,12 +77,11 @@ pub enum TrainError {
         what: String,
     },
     /// Ranks and micro-steps do not fit together.
-    #[error("{0}")]
+    #[error("{}", advice::fact(.0))]
     Layout(String),
     /// A loss or gradient is NaN or infinite. The update was not made.
     #[error(
-        "step {step}: {what} is {value}, so its update was not made; the last checkpoint is from before it. \
-         Lower optim.lr, lengthen schedule.warmup or look at the data of this step"
+        "step {step}: {what} is {value}, so its update was not made; the last checkpoint is from before it"
     )]
     NonFinite {
         /// The global step.
@@ -96,7 +92,7 @@ pub enum TrainError {
         value: f64,
     },
     /// Replicas that should be equal are not.
-    #[error("step {step}: rank {rank} holds other weights than rank 0; its memory or network is suspect")]
+    #[error("step {step}: rank {rank} holds other weights than rank 0")]
     ReplicasDiffer {
         /// The global step.
         step: u64,
@@ -136,6 +132,29 @@ impl TrainError {
             TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => 78,
             TrainError::NonFinite { .. } => 80,
             TrainError::ReplicasDiffer { .. } => 81,
+        }
+    }
+
+    /// What the user can do about it, where that is known: a sentence in the imperative, for a line of its own.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            TrainError::Config(e) => e.hint(),
+            TrainError::Data(e) => e.hint(),
+            TrainError::Collective(e) => e.hint(),
+            TrainError::Write { source, .. } => Some(write_advice(source).into()),
+            TrainError::Thread { what, .. }
+            | TrainError::Damaged { what, .. }
+            | TrainError::NoCheckpoint { what, .. }
+            | TrainError::OtherModel { what, .. }
+            | TrainError::Layout(what) => advice::hint(what),
+            TrainError::OtherRun { .. } => Some("set these keys back, or start in a new run.dir".into()),
+            TrainError::NonFinite { .. } => {
+                Some("lower optim.lr, lengthen schedule.warmup, or look at the data of this step".into())
+            }
+            TrainError::ReplicasDiffer { rank, .. } => {
+                Some(format!("check memory and network of rank {rank}, and resume from the last checkpoint"))
+            }
+            TrainError::Libtorch(_) | TrainError::Read { .. } => None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Text from a model, one token at a time with memory.
+//! Generates text, one token at a time with memory.
 
 use segue_dataloader::seed::{Purpose, Stream};
 use tch::{Kind, Tensor};

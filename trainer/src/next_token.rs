@@ -1,4 +1,4 @@
-//! What scoring and generation ask of a model: the next token, from left to right, with memory.
+//! The interface of scoring and generation: the next token, from left to right, with memory.
 
 use segue_configs::EvalConfig;
 use tch::Tensor;

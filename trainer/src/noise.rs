@@ -1,4 +1,4 @@
-//! Dropout whose masks are a function of a seed: no generator, no state, nothing to save.
+//! Dropout with masks that are a function of a seed: no generator, no state, nothing to save.
 
 use std::cell::Cell;
 

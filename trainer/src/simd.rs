@@ -1,4 +1,4 @@
-//! Loops over values for the processor at hand.
+//! Vectorised loops, compiled for the processor's instruction set.
 
 /// `vectorised! { fn fast(x: &[f32]) = plain; }` makes of `plain`, which must be inlined always, as must be what it calls, a
 /// function that is compiled for sixteen or eight values at a time where the processor can.

@@ -1,4 +1,4 @@
-//! Threads of a rank's own loops.
+//! Threads for a rank's own loops.
 
 use std::ops::Range;
 use std::sync::OnceLock;

@@ -7,7 +7,7 @@ use std::path::Path;
 use segue_collectives::{Communicator, local::Local, simulated};
 use segue_configs::Config;
 use segue_dataloader::seed::{Draws, Purpose};
-use segue_dataloader::tasks::{Kind, Sequence, Split, TaskData, Wanted};
+use segue_dataloader::tasks::{Kind, Sequence, Split, TaskData, TaskSplits};
 use segue_dataloader::{
     BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer,
 };
@@ -106,7 +106,7 @@ fn config(run: &Path, data: &Path, model: &str, extra: &[&str]) -> Config {
 }
 
 fn open(config: &Config) -> TaskData {
-    TaskData::open(config, &tokenizer(), Wanted { train: true, dev: true, test: true }).unwrap()
+    TaskData::open(config, &tokenizer(), TaskSplits { train: true, dev: true, test: true }).unwrap()
 }
 
 fn train(config: &Config, data: &TaskData, comm: &dyn Communicator) {

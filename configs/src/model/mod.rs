@@ -103,8 +103,8 @@ impl ModelConfig {
                 key: "model.vocab_size",
                 value: vocab_size.to_string(),
                 why: format!(
-                    "the corpus' tokenizer has {corpus} entries, more than the model's vocabulary; build \
-                     the corpus with the model's tokenizer, or leave model.vocab_size out"
+                    "the corpus' tokenizer has {corpus} entries, more than the model's vocabulary\nhint: \
+                     build the corpus with the model's tokenizer, or leave model.vocab_size out"
                 ),
             });
         }
@@ -130,11 +130,11 @@ impl ModelConfig {
         let json: Map<String, Value> = serde_json::from_str(text).map_err(|e| syntax(e.to_string()))?;
         let model_type = json.get("model_type").and_then(|v| v.as_str()).unwrap_or_default();
         let default = Self::default_of(model_type).ok_or_else(|| {
-            syntax(format!("model_type is `{model_type}`; known are {}", Self::TYPES.join(", ")))
+            syntax(format!("unknown model_type `{model_type}`\nhint: known are {}", Self::TYPES.join(", ")))
         })?;
         let mut merged = default.to_json();
         let Some(known) = merged.as_object_mut() else {
-            return Err(syntax("a model section is a table".into()));
+            return Err(syntax("the section of a model must be a table".into()));
         };
         if let ModelConfig::Xlnet(_) = default {
             XlnetConfig::hugging_face_defaults(known, &json);
@@ -221,7 +221,7 @@ impl Sizes<'_> {
         }
         for (key, rate) in self.rates {
             if !(0.0..1.0).contains(&rate) {
-                return Err(out_of_range(key, rate, "a dropout rate lies in [0, 1)"));
+                return Err(out_of_range(key, rate, "a dropout rate must lie in [0, 1)"));
             }
         }
         Ok(())

@@ -20,7 +20,7 @@ pub enum InitKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "AttnTypeName", into = "u8")]
 pub enum AttnType {
-    /// 0, `relative`: the four terms of thesis 2.1.3.
+    /// 0, `relative`: the four terms of Yang 2019, §2.1.3.
     Relative,
     /// 1, `shaw`: a learned table of distances for each layer (Shaw et al. 2018).
     Shaw,
@@ -72,7 +72,7 @@ impl From<AttnType> for u8 {
     }
 }
 
-/// How many keys each query sees under `same_length` (thesis silent; the two references differ).
+/// How many keys each query sees under `same_length` (Yang 2019 does not say; the two reference programs differ).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SameLengthKeys {
@@ -82,7 +82,7 @@ pub enum SameLengthKeys {
     MemLenPlusOne,
 }
 
-/// Transformer-XL (Dai et al. 2019; thesis section 2.1).
+/// Transformer-XL (Dai et al. 2019; Yang 2019, §2.1).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransfoXlConfig {
@@ -133,8 +133,8 @@ pub struct TransfoXlConfig {
     pub adaptive: bool,
     /// How positions enter attention.
     pub attn_type: AttnType,
-    /// Under `shaw`, also the reference's content bias u and learned bias for each distance, which the
-    /// thesis does not have.
+    /// Under `shaw`, also the reference's content bias u and learned bias for each distance, which
+    /// Yang 2019 does not have.
     pub shaw_extras: bool,
     /// Rows of the tables of `shaw` and `learned`; what lies beyond takes the last row. 0 takes
     /// `train.ext_len + train.segment + mem_len`.
@@ -302,7 +302,8 @@ impl TransfoXlConfig {
         }
         let last = self.div_val.checked_pow(self.cutoffs.len() as u32);
         if last.is_none_or(|divisor| self.embed_width() / divisor == 0) {
-            let why = "the last cluster's embedding would have width 0; fewer cutoffs or a smaller div_val";
+            let why = "the last cluster's embedding would have width 0\nhint: use fewer cutoffs or a \
+                smaller div_val";
             return Err(out_of_range("model.div_val", self.div_val, why));
         }
         Ok(())

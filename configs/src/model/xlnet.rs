@@ -29,7 +29,7 @@ pub enum AttentionDirection {
     Uni,
 }
 
-/// XLNet (Yang et al. 2019; thesis section 2.2).
+/// XLNet (Yang et al. 2019; Yang 2019, §2.2).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct XlnetConfig {

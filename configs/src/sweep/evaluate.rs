@@ -78,7 +78,7 @@ impl Evaluate {
     pub(super) fn of(&self, config: &Config) -> Result<(usize, Vec<Evaluation>), String> {
         if self.by == EvaluatedBy::Run {
             return match self.memory.as_ref().or(self.window.as_ref()) {
-                Some(_) => Err("evaluate.by = \"run\" leaves no place for attention lengths".into()),
+                Some(_) => Err("evaluate.by = \"run\" takes no attention lengths".into()),
                 None => Ok((config.model.mem_len(), Vec::new())),
             };
         }
@@ -90,9 +90,9 @@ impl Evaluate {
     fn lengths_for(&self, config: &Config) -> Result<&Lengths, String> {
         let mem_len = config.model.mem_len();
         let (table, found) = if mem_len > 0 { ("memory", &self.memory) } else { ("window", &self.window) };
-        let lengths = found.as_ref().ok_or_else(|| {
-            format!("model.mem_len is {mem_len}, so [evaluate.{table}] has to say how it is evaluated")
-        })?;
+        let lengths = found
+            .as_ref()
+            .ok_or_else(|| format!("model.mem_len is {mem_len}, which needs a table [evaluate.{table}]"))?;
         match lengths.segment {
             0 => Err(format!("evaluate.{table}.segment must be at least 1")),
             _ => Ok(lengths),

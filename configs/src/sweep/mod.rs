@@ -1,4 +1,4 @@
-//! Sweeps: one file that describes many runs of one recipe and what is to be compared between them.
+//! Sweeps: one file that describes many runs of a recipe and the comparisons between them.
 //!
 //! A sweep is a list of cells, each a set of overrides, times the values of axes, times seeds. [`Sweep::load`]
 //! expands it and checks the configuration of every run before anything starts.
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::merge::flatten;
-use crate::{Config, ConfigError, load};
+use crate::{Config, ConfigError, advice, load};
 
 pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths};
 
@@ -260,16 +260,19 @@ fn check_unique(what: &str, names: impl Iterator<Item = String>) -> Result<(), S
     let mut seen = BTreeSet::new();
     for name in names {
         if !seen.insert(name.clone()) {
-            return Err(format!("{what}: `{name}` is there twice"));
+            return Err(format!("{what}: `{name}` occurs twice"));
         }
     }
-    if seen.is_empty() { Err(format!("{what}: there is none; give at least one")) } else { Ok(()) }
+    if seen.is_empty() { Err(format!("{what}: there is none\nhint: give at least one")) } else { Ok(()) }
 }
 
 fn in_cell(label: &str, error: ConfigError) -> ConfigError {
     match error {
         missing @ ConfigError::Missing { .. } => missing,
-        other => ConfigError::Syntax { origin: format!("cell `{label}`"), message: other.to_string() },
+        other => ConfigError::Syntax {
+            origin: format!("cell `{label}`"),
+            message: advice::joined(&other, other.hint()),
+        },
     }
 }
 
@@ -386,7 +389,8 @@ mod tests {
         }
     }
 
-    /// Spec X30, table 2.19: each row differs from row 4 in the component that its name says, and in nothing else.
+    /// Row X30; Yang 2019, table 2.19: each row differs from row 4 in the component that its name says, in nothing
+    /// else.
     #[test]
     fn x30_rows_of_table_2_19_change_what_they_say_and_nothing_else() {
         let changes: [&[&str]; 8] = [
@@ -436,7 +440,7 @@ mod tests {
         assert_eq!(race, [64.3, 65.03, 66.05, 66.66, 65.55, 65.95, 66.34, 66.76]);
     }
 
-    /// Spec T24, table 2.6: encoding, recurrence and loss of its ten rows.
+    /// Row T24; Yang 2019, table 2.6: encoding, recurrence and loss of its ten rows.
     #[test]
     fn t24_table_2_6_has_its_rows() {
         let path = each_toml("sweeps").into_iter().find(|p| p.ends_with("table-2.6.toml")).unwrap();

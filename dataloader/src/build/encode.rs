@@ -154,7 +154,7 @@ impl<'a> ChunkEncoder<'a> {
                 sink.pack();
                 if let Some(at) = encoder.first_unknown_byte(bytes) {
                     return Err(unfit(format!(
-                        "byte 0x{:02X} has no code; train the tokenizer on all splits",
+                        "byte 0x{:02X} has no code\nhint: train the tokenizer on all splits",
                         bytes[at]
                     )));
                 }

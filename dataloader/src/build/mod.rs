@@ -1,4 +1,4 @@
-//! Building a corpus: text in, shards out, in parallel, in bounded memory, and so that it can be interrupted.
+//! Builds a corpus from text: in parallel, in bounded memory, and resumable after an interruption.
 
 mod encode;
 mod inputs;

@@ -99,32 +99,42 @@ impl BuildOptions {
     pub(crate) fn check(&self) -> Result<(), DataError> {
         let usage = |message: &str| Err(DataError::Usage(message.into()));
         if self.train.is_empty() {
-            return usage("name at least one input for the train split with --train");
+            return usage("there is no input for the train split\nhint: add --train FILE");
         }
         if self.shard_tokens == 0 {
             return usage("a shard needs at least one token");
         }
         if self.split.is_some() && !(self.valid.is_empty() && self.test.is_empty()) {
-            return usage("--split cuts the train input; leave out --valid and --test, or leave out --split");
+            return usage(
+                "--split cannot be combined with --valid or --test\nhint: drop --split, or drop \
+                --valid and --test",
+            );
         }
         if let Some(shares) = self.split {
             let sum: f64 = shares.iter().sum();
             let possible = shares.iter().all(|share| (0.0..=1.0).contains(share)) && shares[0] > 0.0;
             if !possible || (sum - 1.0).abs() > SHARE_TOLERANCE {
                 return usage(
-                    "--split needs three shares that add up to 1, the first above 0, such as 0.9,0.05,0.05",
+                    "--split needs three fractions that add up to 1, the first above 0\nhint: for example \
+                     --split 0.9,0.05,0.05",
                 );
             }
         }
         if self.split_sentences && self.preset != Preset::Xlnet {
-            return usage("--split-sentences goes with the xlnet preset; wikitext-xlnet always does it");
+            return usage(
+                "--split-sentences is an option of the xlnet preset (wikitext-xlnet always \
+                splits)",
+            );
         }
         if self.no_eod && !self.preset.is_running_text() {
-            return usage("--no-eod goes with the presets xlnet and wikitext-xlnet; others write no <eod>");
+            return usage(
+                "--no-eod is an option of the presets xlnet and wikitext-xlnet: others write no \
+                <eod>",
+            );
         }
         let stdin = |inputs: &[PathBuf]| inputs.iter().filter(|path| path.as_os_str() == "-").count();
         if stdin(&self.train) + stdin(&self.valid) + stdin(&self.test) > 1 {
-            return usage("standard input (-) can be read for one split only, once");
+            return usage("stdin (-) can be read only once, for one split");
         }
         self.check_tokenizer()
     }
@@ -138,8 +148,8 @@ impl BuildOptions {
         };
         if self.preset.is_running_text() && !self.no_eod && !has_eod {
             return usage(format!(
-                "the {} preset ends every document with {EOD} and this tokenizer has no such token: choose another, \
-                 train one with --special {EOD}, or pass --no-eod",
+                "the {} preset ends every document with {EOD}, which the tokenizer does not have\nhint: \
+                 choose another tokenizer, train one with --special {EOD}, or pass --no-eod",
                 self.preset
             ));
         }
@@ -154,8 +164,8 @@ impl BuildOptions {
         let codes_bytes = matches!(self.preset, Preset::Enwik8 | Preset::Text8);
         if codes_bytes && kind != TokenizerKind::Byte {
             return usage(format!(
-                "the {} preset codes bytes: leave out the tokenizer for the reference's coding, or choose the byte \
-                 kind; other tokenizers go with the documents preset",
+                "the {} preset codes bytes, which the tokenizer does not\nhint: drop the tokenizer for \
+                 the reference's coding, choose the byte kind, or use the documents preset",
                 self.preset
             ));
         }
@@ -165,7 +175,8 @@ impl BuildOptions {
             && kind != TokenizerKind::Byte
         {
             return usage(format!(
-                "the {} preset ends every line with an end-of-sentence token and this tokenizer has none",
+                "the {} preset ends every line with an end-of-sentence token, which the tokenizer does \
+                 not have",
                 self.preset
             ));
         }
@@ -176,7 +187,7 @@ impl BuildOptions {
         match self.preset {
             Preset::WikiText | Preset::Ptb | Preset::Enwik8 | Preset::Text8 => Ok(()),
             _ => Err(DataError::Usage(format!(
-                "the {} preset needs a tokenizer: give --tokenizer DIR or --tokenizer-kind KIND",
+                "the {} preset needs a tokenizer\nhint: add --tokenizer DIR or --tokenizer-kind KIND",
                 self.preset
             ))),
         }

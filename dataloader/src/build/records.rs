@@ -49,7 +49,7 @@ pub fn import_records(import: &RecordImport, observer: &dyn BuildObserver) -> Re
     let output = import.output.as_path();
     if output.exists() && fs::read_dir(output).map_err(|e| refused(output, &e.to_string()))?.next().is_some()
     {
-        return Err(refused(output, "it is not empty; choose an empty or a new folder"));
+        return Err(refused(output, "it is not empty\nhint: choose an empty or a new folder"));
     }
     let scratch = scratch_beside(output)?;
     let made = write_corpus(import, &folder, &scratch, observer).and_then(|info| {
@@ -69,7 +69,7 @@ fn refused(output: &Path, why: &str) -> DataError {
 
 /// A fresh hidden folder beside the output.
 fn scratch_beside(output: &Path) -> Result<PathBuf, DataError> {
-    let name = output.file_name().ok_or_else(|| refused(output, "it names no folder"))?;
+    let name = output.file_name().ok_or_else(|| refused(output, "it is not the name of a folder"))?;
     let scratch = output.with_file_name(format!(".{}.importing", name.to_string_lossy()));
     if scratch.exists() {
         fs::remove_dir_all(&scratch).map_err(|e| DataError::write(&scratch, e))?;
@@ -83,14 +83,14 @@ fn check_tokenizer(folder: &RecordFolder, tokenizer: &Tokenizer) -> Result<(), D
     let refuse = |why: String| Err(DataError::foreign(&folder.path, why));
     if tokenizer.vocab_size() != vocab_size {
         return refuse(format!(
-            "the records have {vocab_size} ids and the tokenizer {}: give the one they were made with, made by \
-             `segue tokenizer import spiece.model --xlnet`",
+            "the records have {vocab_size} ids and the tokenizer {}\nhint: use the tokenizer of the \
+             records, from `segue tokenizer import spiece.model --xlnet`",
             tokenizer.vocab_size()
         ));
     }
     if let Some(found) = tokenizer.xlnet_normalization().filter(|found| found.lower_case != uncased) {
         let (text, option) = if found.lower_case { ("cased", "without") } else { ("uncased", "with") };
-        return refuse(format!("their text is {text}: import the tokenizer {option} --uncased"));
+        return refuse(format!("their text is {text}\nhint: import the tokenizer {option} --uncased"));
     }
     match tokenizer.token_id(EOD) {
         None if use_eod => refuse(format!("their documents end in {EOD}, which the tokenizer does not have")),

@@ -56,12 +56,12 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
         // Killed in the last moment of cleaning up.
         None if finished => return clean_up(output, &scratch).and(Err(holds_a_corpus(output))),
         Some(old) if old == plan => {
-            observer.note("going on with the interrupted build");
+            observer.note("resuming the interrupted build");
             sweep(output)?;
         }
         Some(old) => {
             let why = plan.difference(&old);
-            observer.note(&format!("{why} since the interrupted build: beginning anew"));
+            observer.note(&format!("{why} since the interrupted build: starting over"));
             clear(output, &scratch)?;
         }
         None => clear(output, &scratch)?,
@@ -114,7 +114,7 @@ fn sweep(output: &Path) -> Result<(), DataError> {
 }
 
 fn holds_a_corpus(output: &Path) -> DataError {
-    let why = "it holds a finished corpus; remove that or choose another folder";
+    let why = "it holds a finished corpus\nhint: remove it, or choose another folder";
     DataError::Output { path: output.into(), why: why.into() }
 }
 
@@ -128,7 +128,7 @@ fn claim(output: &Path, scratch: &Path) -> Result<File, DataError> {
         let mut entries = fs::read_dir(output)
             .map_err(|e| DataError::Output { path: output.into(), why: e.to_string() })?;
         if entries.next().is_some() {
-            return refuse("it holds other files; choose an empty or a new folder");
+            return refuse("it holds other files\nhint: choose an empty or a new folder");
         }
     }
     make_folder(scratch)?;
@@ -136,7 +136,7 @@ fn claim(output: &Path, scratch: &Path) -> Result<File, DataError> {
     let lock = File::create(&path).map_err(|e| DataError::write(&path, e))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
-        Err(_) => refuse("another build is writing there; wait for it or choose another folder"),
+        Err(_) => refuse("another build is writing there\nhint: wait for it, or choose another folder"),
     }
 }
 
@@ -262,7 +262,7 @@ impl Build<'_> {
         let info = shards.finish()?;
         match info.tokens {
             0 => Err(DataError::EmptyInput {
-                why: format!("the {split} split holds no text; check its inputs"),
+                why: format!("the {split} split holds no text\nhint: check its inputs"),
             }),
             _ => Ok(info),
         }

@@ -94,10 +94,9 @@ impl FromStr for Split {
     type Err = DataError;
 
     fn from_str(name: &str) -> Result<Split, DataError> {
-        Split::ALL
-            .into_iter()
-            .find(|split| split.name() == name)
-            .ok_or_else(|| DataError::Usage(format!("`{name}` is no split: choose train, valid or test")))
+        Split::ALL.into_iter().find(|split| split.name() == name).ok_or_else(|| {
+            DataError::Usage(format!("unknown split `{name}`\nhint: choose train, valid or test"))
+        })
     }
 }
 
@@ -232,10 +231,11 @@ impl CorpusInfo {
         let text = fs::read(&path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => DataError::Missing {
                 path: path.clone(),
-                hint: if super::open::is_unfinished(dir) {
-                    "the build of this corpus was interrupted; run the same `segue data build` again".into()
+                why: if super::open::is_unfinished(dir) {
+                    "the build of this corpus was interrupted\nhint: run the same `segue data build` again"
+                        .into()
                 } else {
-                    "make a corpus with `segue data build`".into()
+                    "\nhint: make a corpus with `segue data build`".into()
                 },
             },
             _ => DataError::Read { path: path.clone(), source },
@@ -253,7 +253,7 @@ impl CorpusInfo {
         }
         if envelope.version != CORPUS_VERSION {
             let why = format!(
-                "its version is {} and this program reads version {CORPUS_VERSION}: build the corpus again",
+                "its version is {}, expected {CORPUS_VERSION}\nhint: build the corpus again",
                 envelope.version
             );
             return Err(DataError::corpus(&path, why));

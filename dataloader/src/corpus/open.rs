@@ -53,7 +53,10 @@ impl Corpus {
     pub fn open_with_cache(dir: &Path, cache: &Path) -> Result<Corpus, DataError> {
         let info = CorpusInfo::read(dir)?;
         if info.splits.values().all(|split| split.tokens == 0) {
-            return Err(DataError::corpus(dir, "it is empty: build it again from inputs that hold text"));
+            return Err(DataError::corpus(
+                dir,
+                "it is empty\nhint: build it again from inputs that hold text",
+            ));
         }
         for (split, part) in &info.splits {
             check_counts(dir, &info, *split, part)?;
@@ -157,7 +160,7 @@ fn check_counts(dir: &Path, info: &CorpusInfo, split: Split, part: &SplitInfo) -
     let why = if sum != Some(part.tokens) {
         format!("the shards of {split} do not add up to its {} tokens", part.tokens)
     } else if info.dtype != Dtype::for_vocabulary(info.vocab_size) {
-        format!("ids of a vocabulary of {} are not stored as {:?}", info.vocab_size, info.dtype)
+        format!("ids of a vocabulary of {} cannot be stored as {:?}", info.vocab_size, info.dtype)
     } else {
         return Ok(());
     };
@@ -208,7 +211,7 @@ fn check_index(dir: &Path, split: Split, shard: &ShardInfo) -> Result<(), DataEr
         return Err(DataError::shard(&path, "it is the index of another shard"));
     }
     if header.documents != shard.documents || header.sentences != shard.sentences {
-        return Err(DataError::shard(&path, "its numbers of documents and sentences are not corpus.json's"));
+        return Err(DataError::shard(&path, "its counts of documents and sentences differ from corpus.json"));
     }
     Ok(())
 }

@@ -36,7 +36,7 @@ pub(crate) fn unpack(
         return Ok(target);
     }
     make_folder(&folder)?;
-    tracing::info!(shard = %stored.display(), bytes = expected, "unpacking a compressed shard");
+    tracing::info!(shard = %stored.display(), bytes = expected, "decompressing a shard");
     let input = File::open(stored).map_err(|e| missing_part(stored, e))?;
     let mut input = zstd::Decoder::new(input).map_err(|e| DataError::read(stored, e))?;
     let failed = |e: io::Error| DataError::write(&folder, e);
@@ -48,7 +48,7 @@ pub(crate) fn unpack(
     loop {
         let filled = bounded
             .read(&mut buffer)
-            .map_err(|e| DataError::shard(stored, format!("it cannot be unpacked: {e}")))?;
+            .map_err(|e| DataError::shard(stored, format!("it cannot be decompressed: {e}")))?;
         if filled == 0 {
             break;
         }
@@ -59,11 +59,11 @@ pub(crate) fn unpack(
         written += filled as u64;
     }
     if written != expected {
-        let why = format!("it unpacks to {written} bytes or more where {expected} were packed");
+        let why = format!("it decompresses to {written} bytes or more, expected {expected}");
         return Err(DataError::shard(stored, why));
     }
     if hasher.finalize().to_hex().as_str() != shard.payload_blake3 {
-        return Err(DataError::shard(stored, "what it unpacks to does not match the payload's hash"));
+        return Err(DataError::shard(stored, "its decompressed content does not match the payload's hash"));
     }
     output.as_file().sync_all().map_err(failed)?;
     output.persist(&target).map_err(|e| failed(e.error))?;

@@ -1,5 +1,5 @@
-//! Files of other programs, read without those programs: pickles (nothing in them is ever run), `torch.save`
-//! files, safetensors files, TensorFlow checkpoints, TFRecord files.
+//! Files of other programs, read without those programs: pickles (never executed), `torch.save` files, safetensors
+//! files, TensorFlow checkpoints, TFRecord files.
 //!
 //! Everything here treats its input as hostile: sizes are checked against the bytes that are there before anything
 //! is allocated, walks have a depth and a budget, and what is damaged ends with an error that says where.

@@ -1,4 +1,4 @@
-//! safetensors files, and the list of the files that a large model is spread over.
+//! safetensors files, single or as the shards of a large model.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,8 +33,7 @@ impl SafetensorsEntry {
 
     /// Its values; an error where this program has no type like theirs.
     pub fn tensor(&self) -> Result<RawTensor, String> {
-        let element =
-            self.element.ok_or_else(|| format!("its type {} is none this program reads", self.dtype))?;
+        let element = self.element.ok_or_else(|| format!("unsupported element type {}", self.dtype))?;
         RawTensor::contiguous(element, self.shape.clone(), self.bytes.clone())
     }
 }
@@ -130,12 +129,12 @@ impl ShardIndex {
         let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (name, file) in stored.weight_map {
             if file.is_empty() || file.contains(['/', '\\', '\0']) || file == "." || file == ".." {
-                return Err(format!("`{name}` is said to lie in {file:?}, which is no file beside it"));
+                return Err(format!("`{name}` is listed in {file:?}, which is not a file beside it"));
             }
             files.entry(file).or_default().push(name);
         }
         if files.is_empty() {
-            return Err("it names no files".into());
+            return Err("it lists no files".into());
         }
         Ok(Self { files })
     }

@@ -28,18 +28,17 @@ impl Symbols {
 /// Finds the vocabulary in what `torch.save` or pickle has written for the Transformer-XL programs: an object or dict
 /// with `idx2sym` or `sym2idx`, itself or under `vocab`.
 pub fn find_symbols(root: View<'_>) -> Result<Option<Symbols>, String> {
-    let direct = |holder| look(holder, "idx2sym").is_some() || look(holder, "sym2idx").is_some();
-    let inner = || HOLDERS.iter().filter_map(|name| look(root, name)).find(|holder| direct(*holder));
+    let direct = |holder| member(holder, "idx2sym").is_some() || member(holder, "sym2idx").is_some();
+    let inner = || HOLDERS.iter().filter_map(|name| member(root, name)).find(|holder| direct(*holder));
     let Some(holder) = Some(root).filter(|root| direct(*root)).or_else(inner) else { return Ok(None) };
-    let lower_case = look(holder, "lower_case").and_then(View::truth).unwrap_or(false);
+    let lower_case = member(holder, "lower_case").and_then(View::truth).unwrap_or(false);
     let text =
-        |value: View<'_>| value.text().map(str::to_owned).ok_or("a symbol of the vocabulary is no text");
-    let listed = look(holder, "idx2sym").and_then(View::elements);
+        |value: View<'_>| value.text().map(str::to_owned).ok_or("a symbol of the vocabulary is not a string");
+    let listed = member(holder, "idx2sym").and_then(View::elements);
     let symbols = match listed {
         Some(listed) => listed.map(text).collect::<Result<Vec<_>, _>>()?,
         None => {
-            let pairs =
-                look(holder, "sym2idx").and_then(View::pairs).ok_or("the vocabulary lists nothing")?;
+            let pairs = member(holder, "sym2idx").and_then(View::pairs).ok_or("the vocabulary is empty")?;
             let mut symbols = vec![None; pairs.len()];
             for (symbol, id) in pairs {
                 let place = id
@@ -55,7 +54,7 @@ pub fn find_symbols(root: View<'_>) -> Result<Option<Symbols>, String> {
 }
 
 /// An entry of a dict or an attribute of an object.
-fn look<'a>(holder: View<'a>, name: &str) -> Option<View<'a>> {
+fn member<'a>(holder: View<'a>, name: &str) -> Option<View<'a>> {
     match holder.kind() {
         Kind::Dict => holder.get(name),
         _ => holder.attribute(name),

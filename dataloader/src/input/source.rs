@@ -84,7 +84,7 @@ impl Source {
                 DataError::BadInput {
                     path: self.path.clone(),
                     offset,
-                    why: format!("it cannot be unpacked, so it is damaged or cut short: {error}"),
+                    why: format!("it cannot be decompressed, so it is damaged or truncated: {error}"),
                 }
             }
             _ => DataError::read(&self.path, error),

@@ -1,4 +1,4 @@
-//! How lanes read a corpus: contiguous streams, packed sentences, pairs of segments, and the pieces of an evaluation.
+//! Ways in which lanes read a corpus: contiguous streams, packed sentences, pairs of segments, evaluation pieces.
 
 mod documents;
 mod eval;
@@ -62,7 +62,7 @@ pub struct Batch {
 }
 
 /// Sequences of reused text, segment A and segment B for objectives that see both sides of a token
-/// (spec 2.4, 2.6).
+/// (Yang 2019, §2.2.2).
 ///
 /// Rank says which positions see which: the content of position i sees position j where
 /// `rank(j) <= rank(i)`, and a prediction at position i where `rank(j) < rank(i)`. One number a position

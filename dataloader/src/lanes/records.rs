@@ -71,7 +71,8 @@ impl RecordSteps {
     fn append(&mut self, path: &Path) -> Result<(), DataError> {
         let (file, rows) = (RecordFile::open(path)?, self.settings.bsz_per_host);
         if !file.len().is_multiple_of(rows) {
-            let why = format!("it has {} records, which is no multiple of bsz_per_host {rows}", file.len());
+            let why =
+                format!("it has {} records, which is not a multiple of bsz_per_host {rows}", file.len());
             return Err(DataError::foreign(path, why));
         }
         self.begins.push(self.steps() + (file.len() / rows) as u64);
@@ -137,7 +138,7 @@ impl RecordSteps {
         let list = |name: &str, least: i64, most: usize| {
             let numbers = example.int64s(name)?;
             if numbers.len() != length {
-                return Err(format!("`{name}` has {} numbers and seq_len is {length}", numbers.len()));
+                return Err(format!("`{name}` has {} values, expected seq_len = {length}", numbers.len()));
             }
             let within = |number: &&i64| **number >= least && (**number as u64) < most as u64;
             match numbers.iter().find(|number| !within(number)) {

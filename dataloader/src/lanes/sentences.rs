@@ -6,7 +6,7 @@ use crate::error::DataError;
 use crate::seed::{Permutation, Purpose};
 
 /// Lanes that are filled with whole sentences, one behind the other, in an order drawn anew every epoch
-/// (spec 1.7, the reference's iterator for One Billion Word).
+/// (`LMShuffledIterator` of Transformer-XL's program, for One Billion Word).
 ///
 /// A sentence is its words and the end-of-sequence token; the first word is predicted from that token too, so that a
 /// sentence of n words gives n + 1 pairs and none of them crosses its borders. A sentence that a segment cuts goes on in
@@ -33,7 +33,8 @@ impl SentenceLanes {
     ) -> Result<Self, DataError> {
         segments.check(lanes)?;
         if starts.len() < lanes as u64 {
-            let why = format!("{} sentences do not fill {lanes} lanes; use fewer lanes", starts.len());
+            let why =
+                format!("{} sentences do not fill {lanes} lanes\nhint: lower train.lanes", starts.len());
             return Err(DataError::EmptyInput { why });
         }
         Ok(Self { stream, starts, lanes, segments, eos, seed })
@@ -57,8 +58,8 @@ impl SentenceLanes {
         }
         Err(DataError::EmptyInput {
             why: format!(
-                "sentence {number} of the corpus does not end with the end-of-sequence token; data.order = \
-                 \"sentences\" wants a corpus that was built with one sentence a line"
+                "sentence {number} of the corpus does not end with the end-of-sequence token\nhint: build \
+                 the corpus with one sentence per line for data.order = \"sentences\""
             ),
         })
     }

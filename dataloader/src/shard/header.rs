@@ -57,11 +57,11 @@ impl ShardHeader {
                 format!("the file has {} bytes, less than the header's {HEADER_BYTES}", bytes.len())
             })?;
         if bytes[0..8] != SHARD_MAGIC {
-            return Err("it does not start with SEGUESHD, so it is no shard".into());
+            return Err("it does not start with SEGUESHD, so it is not a shard".into());
         }
         let version = u32_at(bytes, 8);
         if version != SHARD_VERSION {
-            return Err(format!("its version is {version}; this program reads version {SHARD_VERSION}"));
+            return Err(format!("its version is {version}, expected {SHARD_VERSION}"));
         }
         if blake3::hash(&bytes[..56]).as_bytes()[..8] != bytes[56..64] {
             return Err("the header's checksum does not match the header".into());

@@ -70,17 +70,17 @@ impl IndexHeader {
             return Err(format!("the file has {} bytes, less than its header", bytes.len()));
         };
         if bytes[0..8] != INDEX_MAGIC {
-            return Err("it does not start with SEGUEIDX, so it is no index".into());
+            return Err("it does not start with SEGUEIDX, so it is not an index".into());
         }
         let version = u32_at(bytes, 8);
         if version != INDEX_VERSION {
-            return Err(format!("its version is {version}; this program reads version {INDEX_VERSION}"));
+            return Err(format!("its version is {version}, expected {INDEX_VERSION}"));
         }
         if blake3::hash(&bytes[..120]).as_bytes()[..8] != bytes[120..128] {
             return Err("the header's checksum does not match the header".into());
         }
         if u32_at(bytes, 12) as usize != BLOCK_BYTES {
-            return Err(format!("blocks of {} bytes (this program reads {BLOCK_BYTES})", u32_at(bytes, 12)));
+            return Err(format!("blocks of {} bytes, expected {BLOCK_BYTES}", u32_at(bytes, 12)));
         }
         let (mut payload_hash, mut body_hash) = ([0; 32], [0; 32]);
         payload_hash.copy_from_slice(&bytes[40..72]);
@@ -171,7 +171,7 @@ pub(crate) fn missing_part(path: &Path, source: std::io::Error) -> DataError {
     match source.kind() {
         std::io::ErrorKind::NotFound => DataError::Missing {
             path: path.into(),
-            hint: "the corpus lists it; copy it back or run `segue data build` again".into(),
+            why: "the corpus lists it\nhint: copy it back, or run `segue data build` again".into(),
         },
         _ => DataError::Read { path: path.into(), source },
     }

@@ -11,7 +11,7 @@ impl CharsMap {
         if blob.is_empty() {
             return Ok(None);
         }
-        let (size, rest) = blob.split_first_chunk::<4>().ok_or("its normalisation rules are cut short")?;
+        let (size, rest) = blob.split_first_chunk::<4>().ok_or("its normalisation rules are truncated")?;
         let size = u32::from_le_bytes(*size) as usize;
         if size > rest.len() || !size.is_multiple_of(4) || size == 0 {
             return Err(format!("its normalisation rules promise a trie of {size} bytes in {}", rest.len()));

@@ -94,7 +94,7 @@ impl SentencePiece {
         let mut trainer = TrainerSpec::default();
         let mut normalizer_spec: &[u8] = &[];
         for field in Fields::new(&file) {
-            match field.map_err(|e| format!("it is no SentencePiece model: {e}"))? {
+            match field.map_err(|e| format!("it is not a SentencePiece model: {e}"))? {
                 (1, value) => pieces.push(read_piece(value.bytes("a piece")?)?),
                 (2, value) => trainer = read_trainer(value.bytes("trainer_spec")?)?,
                 (3, value) => normalizer_spec = value.bytes("normalizer_spec")?,
@@ -109,8 +109,8 @@ impl SentencePiece {
                 _ => "unknown",
             };
             return Err(format!(
-                "it is a SentencePiece model of the {name} type and only the unigram type is supported; \
-                 convert it to a tokenizer.json and import that"
+                "it is a SentencePiece model of the {name} type, and only the unigram type is \
+                 supported\nhint: convert it to a tokenizer.json and import that"
             ));
         }
         let mut normalizer = read_normalizer(normalizer_spec)?;
@@ -312,7 +312,7 @@ fn byte_ids(pieces: &[ListedPiece], ids: &AHashMap<String, u32>) -> Result<[u32;
             .get(&name)
             .copied()
             .filter(|id| pieces[*id as usize].kind == PieceType::Byte)
-            .ok_or_else(|| format!("it falls back on bytes and has no piece {name}"))?;
+            .ok_or_else(|| format!("it falls back to bytes but has no piece {name}"))?;
     }
     Ok(found)
 }

@@ -1,4 +1,4 @@
-//! Where prepared text comes from in the text as it was given.
+//! Maps positions in normalised text back to the original text.
 
 use std::ops::Range;
 

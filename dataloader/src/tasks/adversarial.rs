@@ -1,5 +1,4 @@
-//! AdvGLUE: rows of five of GLUE's tasks, changed to mislead models that were trained on those. Scored, never learnt
-//! from.
+//! AdvGLUE: rows of five GLUE tasks, perturbed to mislead models trained on them. Scored, never trained on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -79,18 +78,19 @@ const TASKS: &[Adversarial] = &[
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let task = TASKS.iter().find(|task| task.name == request.name());
-    let task = task.ok_or_else(|| DataError::Usage(format!("`{}` is no task of AdvGLUE", request.name())))?;
-    if request.wanted.train {
+    let task =
+        task.ok_or_else(|| DataError::Usage(format!("`{}` is not a task of AdvGLUE", request.name())))?;
+    if request.splits.train {
         let glue = task.name.trim_start_matches("adv-");
         return Err(DataError::Usage(format!(
-            "`{}` has nothing to learn from: train `{glue}` and evaluate with it",
+            "`{}` has no training data\nhint: train on `{glue}`, and evaluate that model",
             task.name
         )));
     }
     let names = task.labels.iter().map(|label| label.to_string()).collect();
     let labels = if request.task.labels.is_empty() { names } else { request.task.labels.clone() };
     let mut data = nothing_read(request, Kind::Classification, labels.clone());
-    if request.wanted.dev {
+    if request.splits.dev {
         data.dev = task.read(request, &Labels::new(labels))?;
     }
     Ok(data)
@@ -105,7 +105,7 @@ impl Adversarial {
         let fingerprint = blake3::hash(&bytes).to_hex().to_string();
         let text = without_bom(&bytes);
         let file: BTreeMap<String, &RawValue> = serde_json::from_slice(text).map_err(|e| {
-            DataError::line(&path, e.line().max(1) as u64, format!("it is no file in AdvGLUE's layout: {e}"))
+            DataError::line(&path, e.line().max(1) as u64, format!("it is not in AdvGLUE's layout: {e}"))
         })?;
         let mut splits = Vec::with_capacity(self.keys.len());
         for key in self.keys {
@@ -141,12 +141,22 @@ impl Adversarial {
         let row: Value = serde_json::from_str(row.get()).map_err(|e| without_place(&e))?;
         let text = |key: &str| {
             let text = row.get(key).and_then(Value::as_str).map(str::to_owned);
-            text.ok_or_else(|| format!("it has no text `{key}`: repair it"))
+            text.ok_or_else(|| {
+                format!(
+                    "it has no text `{key}`\nhint: correct it, or skip bad lines with \
+                task.skip_bad=true"
+                )
+            })
         };
         let place =
             row.get("label").and_then(Value::as_u64).and_then(|label| self.numbers.get(label as usize));
-        let place =
-            place.ok_or_else(|| format!("its label is no number below {}: repair it", self.numbers.len()))?;
+        let place = place.ok_or_else(|| {
+            format!(
+                "its label is not a number below {}\nhint: correct it, or skip \
+                bad lines with task.skip_bad=true",
+                self.numbers.len()
+            )
+        })?;
         Ok(Asked {
             line,
             index: row.get("idx").map_or_else(|| number.to_string(), Value::to_string),

@@ -1,4 +1,4 @@
-//! Questions with options of one's own: JSON lines of `context`, `question`, `options` and `answer`.
+//! User-supplied multiple-choice questions: JSON lines of `context`, `question`, `options` and `answer`.
 
 use std::fs;
 use std::path::Path;
@@ -36,13 +36,13 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let mut data = nothing_read(request, Kind::Choice, Vec::new());
     let folder = request.folder();
     let find = |names: &[&str]| first_there(folder, names).ok_or_else(|| request.missing(folder, names));
-    if request.wanted.train {
+    if request.splits.train {
         data.train = Some(read(request, "train", &find(TRAIN)?)?);
     }
-    if request.wanted.dev {
+    if request.splits.dev {
         data.dev.push(read(request, "dev", &find(DEV)?)?);
     }
-    if let (true, Ok(path)) = (request.wanted.test, find(TEST)) {
+    if let (true, Ok(path)) = (request.splits.test, find(TEST)) {
         data.test.push(read(request, "test", &path)?);
     }
     Ok(data)
@@ -62,12 +62,16 @@ fn read(request: &Request<'_>, name: &str, path: &Path) -> Result<Split, DataErr
 
 fn article(path: &Path, at: u64, number: usize, text: &str) -> Result<Article, String> {
     let line: ChoiceLine = serde_json::from_str(text).map_err(|e| {
-        format!("it is no JSON object with `context`, `question`, `options` and `answer`: {e}")
+        format!("it is not a JSON object with `context`, `question`, `options` and `answer`: {e}")
     })?;
     let answer = line.answer.map(|answer| {
         let place = place(&answer, &line.options);
         place.ok_or_else(|| {
-            format!("the answer {answer} is none of its {} options: repair it", line.options.len())
+            format!(
+                "answer {answer} is not one of its {} options\nhint: correct it, or skip bad lines \
+                with task.skip_bad=true",
+                line.options.len()
+            )
         })
     });
     let question = Question {
@@ -104,6 +108,9 @@ mod tests {
         assert_eq!((of("B".into()), of(3.into()), of("D".into())), (Some(0), None, None));
         let why =
             article("a".as_ref(), 1, 0, r#"{"context": "c", "options": ["x"], "answer": 1.5}"#).unwrap_err();
-        assert_eq!(why, "the answer 1.5 is none of its 1 options: repair it");
+        assert_eq!(
+            why,
+            "answer 1.5 is not one of its 1 options\nhint: correct it, or skip bad lines with task.skip_bad=true"
+        );
     }
 }

@@ -73,7 +73,7 @@ impl Columns {
             None => usual(table, LABEL_NAMES)
                 .or_else(|| label_by_content(table, finding, &taken))
                 .ok_or_else(|| {
-                    table.bad(table.rows[0].line, "there is no column for the label: name it in task.label")
+                    table.bad(table.rows[0].line, "there is no column for the label\nhint: set task.label")
                 })?,
         };
         let free: Vec<usize> =
@@ -88,9 +88,7 @@ impl Columns {
                 .collect(),
         };
         if text.is_empty() {
-            return Err(
-                table.bad(table.rows[0].line, "there is no column for the text: name it in task.text")
-            );
+            return Err(table.bad(table.rows[0].line, "there is no column for the text\nhint: set task.text"));
         }
         Ok(Columns { text, second, label: Some(label) })
     }
@@ -116,7 +114,7 @@ impl Columns {
         }
         let Some(label) = self.label.filter(|_| table.width + 1 == like.width) else {
             let why = format!(
-                "the file has {} columns, {} has {}: give both the same",
+                "the file has {} columns, but {} has {}",
                 table.width,
                 like.path.display(),
                 like.width

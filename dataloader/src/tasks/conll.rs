@@ -1,5 +1,5 @@
-//! Labels of words in the layout of the CoNLL tasks: a word a line with its label in the last column, a blank line
-//! between sentences.
+//! Labels of words in the layout of the CoNLL tasks: one word per line with its label in the last column, a blank
+//! line between sentences.
 
 use std::fs;
 use std::path::Path;
@@ -36,25 +36,25 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let labels = match &request.task.labels {
         labels if labels.is_empty() => match find(TRAIN) {
             Ok(path) => collected(request, &path)?,
-            Err(missing) if request.wanted.train => return Err(missing),
+            Err(missing) if request.splits.train => return Err(missing),
             Err(_) => {
                 let folder = folder.display();
                 return Err(DataError::Usage(format!(
-                    "the labels of `conll` are those of its training file, which is not in {folder}: name them in \
-                     task.labels"
+                    "the labels of `conll` come from its training file, which is not in {folder}\nhint: \
+                     list them in task.labels"
                 )));
             }
         },
         labels => Labels::new(labels.clone()),
     };
     let mut data = nothing_read(request, Kind::Tagging, labels.names.clone());
-    if request.wanted.train {
+    if request.splits.train {
         data.train = Some(read(request, "train", &find(TRAIN)?, &labels)?);
     }
-    if request.wanted.dev {
+    if request.splits.dev {
         data.dev.push(read(request, "dev", &find(DEV)?, &labels)?);
     }
-    if let (true, Ok(path)) = (request.wanted.test, find(TEST)) {
+    if let (true, Ok(path)) = (request.splits.test, find(TEST)) {
         data.test.push(read(request, "test", &path, &labels)?);
     }
     Ok(data)
@@ -85,11 +85,7 @@ fn read(request: &Request<'_>, name: &str, path: &Path, labels: &Labels) -> Resu
         }
     }
     if examples.is_empty() {
-        return Err(DataError::line(
-            path,
-            1,
-            "no sentence of the file can be used: put the task's sentences there",
-        ));
+        return Err(DataError::line(path, 1, "no sentence of the file can be used"));
     }
     note_lost(&records, &mut sieve);
     let fingerprint = blake3::hash(&bytes).to_hex().to_string();
@@ -103,7 +99,8 @@ fn note_lost(sentences: &[TaggedSentence], sieve: &mut Sieve) {
     if words > 0 {
         let cut = sentences.iter().filter(|sentence| lost(sentence) > 0).count();
         sieve.note(format!(
-            "{words} words of {cut} sentences did not fit and are answered {OUTSIDE}: raise train.segment to read them"
+            "{words} words of {cut} sentences did not fit and are answered {OUTSIDE}; raise train.segment \
+             to read them"
         ));
     }
 }
@@ -117,7 +114,7 @@ fn sentences(
 ) -> Result<Vec<Sentence>, DataError> {
     let text = without_bom(bytes);
     if text.trim_ascii().is_empty() {
-        return Err(DataError::line(path, 1, "the file is empty: put the task's sentences there"));
+        return Err(DataError::line(path, 1, "the file is empty"));
     }
     let mut sentences = Vec::new();
     let mut block: Vec<(u64, &[u8])> = Vec::new();
@@ -139,7 +136,13 @@ fn sentence(lines: &[(u64, &[u8])], labelled: bool) -> Result<Option<Sentence>, 
     let (mut words, mut labels) = (Vec::new(), Vec::new());
     for &(line, bytes) in lines {
         let text = std::str::from_utf8(bytes).map_err(|e| {
-            (line, format!("it is not UTF-8 at byte {} of the line: convert the file", e.valid_up_to() + 1))
+            (
+                line,
+                format!(
+                    "it is not UTF-8 at byte {} of the line\nhint: convert the file to UTF-8",
+                    e.valid_up_to() + 1
+                ),
+            )
         })?;
         let mut cells: Vec<&str> = match text.contains('\t') {
             true => text.trim_end_matches(['\r', '\t']).split('\t').map(str::trim).collect(),
@@ -149,7 +152,12 @@ fn sentence(lines: &[(u64, &[u8])], labelled: bool) -> Result<Option<Sentence>, 
         match (cells.first().copied(), label) {
             (Some(DOCUMENT), _) => continue,
             (None | Some(""), _) | (_, Some("")) => {
-                return Err((line, "a word or its label is empty: repair it".into()));
+                return Err((
+                    line,
+                    "a word or its label is empty\nhint: correct it, or skip bad lines with \
+                    task.skip_bad=true"
+                        .into(),
+                ));
             }
             (Some(word), label) => {
                 words.push(word.to_owned());
@@ -157,7 +165,12 @@ fn sentence(lines: &[(u64, &[u8])], labelled: bool) -> Result<Option<Sentence>, 
             }
         }
         if labels.len() != words.len() && (labelled || !labels.is_empty()) {
-            return Err((line, "it has one column and needs a word and a label: repair it".into()));
+            return Err((
+                line,
+                "it has one column, and needs a word and a label\nhint: correct it, or skip \
+                bad lines with task.skip_bad=true"
+                    .into(),
+            ));
         }
     }
     let line = lines.first().map_or(0, |(line, _)| *line);
@@ -231,7 +244,7 @@ mod tests {
     #[test]
     fn a_line_without_a_label_is_told_except_in_test_files_without_any() {
         let error = read(b"Ada O\n\nran O\nhome\n", true, false).unwrap_err().to_string();
-        assert_eq!(error, "train.txt, line 4: it has one column and needs a word and a label: repair it");
+        assert_eq!(error, "train.txt, line 4: it has one column, and needs a word and a label");
         let (sentences, left_out) = read(b"Ada O\n\nran O\nhome\n\n\xFF O\n", true, true).unwrap();
         assert_eq!((sentences, left_out), (vec![sentence(1, &["Ada"], &["O"])], 2));
         assert_eq!(read(b"ran\nhome\n", false, false).unwrap().0, [sentence(1, &["ran", "home"], &[])]);

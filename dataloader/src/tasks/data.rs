@@ -2,14 +2,14 @@ use super::documents::Rankings;
 use super::example::{Example, Kind, Target};
 use super::squad::Questions;
 
-/// Which files of a task are read.
+/// Which splits of a task to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wanted {
-    /// What is learnt from.
+pub struct TaskSplits {
+    /// The training split.
     pub train: bool,
-    /// What is scored.
+    /// The splits with labels, to score on.
     pub dev: bool,
-    /// What is answered for others to score, where there is such a file.
+    /// The splits without labels, if there are any, to predict.
     pub test: bool,
 }
 

@@ -1,4 +1,4 @@
-//! DREAM: a JSON file a split, a list of dialogues with their questions.
+//! DREAM: one JSON file per split, a list of dialogues with their questions.
 
 use std::fs;
 use std::path::Path;
@@ -30,13 +30,13 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let mut data = nothing_read(request, Kind::Choice, Vec::new());
     let folder = request.folder();
     let find = |name: &str| first_there(folder, &[name]).ok_or_else(|| request.missing(folder, &[name]));
-    if request.wanted.train {
+    if request.splits.train {
         data.train = Some(read(request, "train", &find("train.json")?)?);
     }
-    if request.wanted.dev {
+    if request.splits.dev {
         data.dev.push(read(request, "dev", &find("dev.json")?)?);
     }
-    if let (true, Ok(path)) = (request.wanted.test, find("test.json")) {
+    if let (true, Ok(path)) = (request.splits.test, find("test.json")) {
         data.test.push(read(request, "test", &path)?);
     }
     Ok(data)
@@ -55,7 +55,7 @@ fn articles(path: &Path, bytes: &[u8], sieve: &mut Sieve) -> Result<Vec<Article>
         DataError::line(
             path,
             e.line().max(1) as u64,
-            format!("it is no list of dialogues in DREAM's layout: {e}"),
+            format!("it is not a list of dialogues in DREAM's layout: {e}"),
         )
     })?;
     let mut articles = Vec::with_capacity(dialogues.len());
@@ -76,7 +76,12 @@ fn article(path: &Path, line: u64, dialogue: &RawValue) -> Result<Article, DataE
     for (number, asked) in asked.into_iter().enumerate() {
         let place = |answer: &String| {
             let place = asked.choice.iter().position(|choice| choice == answer);
-            let why = || format!("the answer `{answer}` is none of its choices: repair it");
+            let why = || {
+                format!(
+                    "the answer `{answer}` is not one of its choices\nhint: correct it, or \
+                skip bad lines with task.skip_bad=true"
+                )
+            };
             place.map(|place| place as u32).ok_or_else(why)
         };
         let index = format!("{id}-{number}");
@@ -111,12 +116,9 @@ mod tests {
     fn a_bad_dialogue_is_named_and_can_be_left_out() {
         let text = r#"[[["M: Hi."], [{"question": "Who?", "choice": ["x", "y"], "answer": "z"}], "1-2"], 3]"#;
         let error = read(text, false).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "dev.json, line 1, question 1-2-0: the answer `z` is none of its choices: repair it"
-        );
+        assert_eq!(error, "dev.json, line 1, question 1-2-0: the answer `z` is not one of its choices");
         let (articles, left_out) = read(text, true).unwrap();
         assert_eq!((articles.len(), left_out), (0, 2));
-        assert!(read("{}", true).unwrap_err().to_string().contains("no list of dialogues"));
+        assert!(read("{}", true).unwrap_err().to_string().contains("not a list of dialogues"));
     }
 }

@@ -1,4 +1,4 @@
-//! GLUE's tasks (spec 2.10) in the TSV files of its first release.
+//! GLUE's tasks (Yang 2019, §2.2.3) in the TSV files of its first release.
 
 use std::path::PathBuf;
 
@@ -194,7 +194,7 @@ enum Labelled {
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let glue = GLUE.iter().find(|glue| glue.name == request.name());
-    glue.ok_or_else(|| DataError::Usage(format!("`{}` is no task of GLUE", request.name())))?.open(request)
+    glue.ok_or_else(|| DataError::Usage(format!("`{}` is not a task of GLUE", request.name())))?.open(request)
 }
 
 impl Glue {
@@ -210,14 +210,14 @@ impl Glue {
         let ranked = competing.then(|| data.ranked_label()).flatten();
         if competing && ranked.is_none() {
             return Err(DataError::Usage(format!(
-                "task.labels lacks the label of the best row of `{}`: leave it empty",
+                "task.labels lacks the label of the best row of `{}`\nhint: leave task.labels empty",
                 self.name
             )));
         }
-        if request.wanted.train {
+        if request.splits.train {
             data.train = Some(self.train(request, &labels, ranked)?);
         }
-        if request.wanted.dev {
+        if request.splits.dev {
             for part in self.dev {
                 match self.find(request, part.files) {
                     Ok(path) => {
@@ -228,7 +228,7 @@ impl Glue {
                 }
             }
         }
-        if request.wanted.test {
+        if request.splits.test {
             for part in self.test {
                 if let Ok(path) = self.find(request, part.files) {
                     data.test.push(self.read(request, part, path, &labels, ranked, Labelled::WhereTold)?);
@@ -244,7 +244,8 @@ impl Glue {
             (TaskLoss::Standard, _) => Ok(false),
             (TaskLoss::Ranking, "qnli") | (TaskLoss::Margin, "wnli") => Ok(true),
             _ => Err(DataError::Usage(format!(
-                "task.loss: in `{}` no rows compete; \"ranking\" is for qnli, \"margin\" for wnli",
+                "task.loss: the rows of `{}` are not ranked against each other\nhint: use \"ranking\" \
+                 with qnli, \"margin\" with wnli",
                 self.name
             ))),
         }
@@ -272,7 +273,7 @@ impl Glue {
     fn train(&self, request: &Request<'_>, labels: &Labels, ranked: Option<u32>) -> Result<Split, DataError> {
         if self.train.is_empty() {
             return Err(DataError::Usage(format!(
-                "`{}` has nothing to learn from: train `mnli` and evaluate with it",
+                "`{}` has no training data\nhint: train on `mnli`, and evaluate that model",
                 self.name
             )));
         }
@@ -347,7 +348,10 @@ impl Glue {
             Answers::Labels(_) => Ok(Target::Class(labels.number(text)?)),
             Answers::Score => match text.parse::<f64>() {
                 Ok(score) if (0.0..=5.0).contains(&score) => Ok(Target::Number(score)),
-                _ => Err(format!("the score `{text}` is no number from 0 to 5: repair it")),
+                _ => Err(format!(
+                    "the score `{text}` is not a number from 0 to 5\nhint: correct it, or \
+                    skip bad lines with task.skip_bad=true"
+                )),
             },
         }
     }
@@ -361,7 +365,8 @@ impl Column {
                 return Ok(place);
             }
             let why = format!(
-                "it has {} columns and no header, and `{}` is looked for in column {}: is it the task's file?",
+                "it has {} columns and no header, but `{}` is expected in column {}: is it the task's \
+                 file?",
                 table.width,
                 self.0[0],
                 place + 1

@@ -1,4 +1,4 @@
-//! Parts of a JSON file that are read one by one, so that one that is broken can be named and left out.
+//! Elements of a JSON file, parsed one by one, so that a broken one can be named and skipped.
 
 use serde_json::value::RawValue;
 

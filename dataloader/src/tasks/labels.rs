@@ -45,8 +45,8 @@ impl Labels {
             let more = if self.names.len() > LISTED { ", .." } else { "" };
             let known = self.names.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
             format!(
-                "the label `{spelling}` is not known; known are {known}{more}: repair it, or name all labels in \
-                 task.labels"
+                "unknown label `{spelling}`, expected one of {known}{more}\nhint: correct it, or list all \
+                 labels in task.labels"
             )
         })
     }
@@ -67,6 +67,6 @@ mod tests {
     fn an_unknown_label_is_told_with_the_known_ones() {
         let labels = Labels::spelt(&[&["World", "1"], &["Sports", "2"]]);
         assert_eq!((labels.number("2"), labels.number("World")), (Ok(1), Ok(0)));
-        assert!(labels.number("sports").unwrap_err().contains("known are World, Sports: "));
+        assert!(labels.number("sports").unwrap_err().contains("expected one of World, Sports\nhint: "));
     }
 }

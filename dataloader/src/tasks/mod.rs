@@ -1,5 +1,5 @@
-//! Tasks that models are fine-tuned on (thesis 2.2.4; spec 2.10): from their files, as they are published, to
-//! sequences of token ids, and the records that answers are written down and scored with.
+//! Fine-tuning tasks (Yang 2019, §2.2.3): from their published files to sequences of token ids, and the records to
+//! write answers with and to score them.
 //!
 //! [`TaskData::open`] reads a task by its name. Nothing here knows tensors.
 
@@ -29,7 +29,7 @@ mod table;
 mod template;
 mod text;
 
-pub use data::{Answer, Records, Row, Skipped, Split, TaggedSentence, TaskData, Wanted};
+pub use data::{Answer, Records, Row, Skipped, Split, TaggedSentence, TaskData, TaskSplits};
 pub use documents::{Candidate, Placed, RankedQuery, Rankings, rank_documents, write_run};
 pub use example::{Example, Kind, Sequence, Target};
 pub use order::ExampleOrder;

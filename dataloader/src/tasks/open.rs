@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{Config, TaskConfig};
 
-use super::data::{Split, TaskData, Wanted};
+use super::data::{Split, TaskData, TaskSplits};
 use super::sieve::Sieve;
 use super::template::Template;
 use super::{adversarial, choice, conll, documents, dream, glue, race, squad, text};
@@ -13,7 +13,7 @@ pub(crate) struct Request<'a> {
     pub(crate) task: &'a TaskConfig,
     pub(crate) tokenizer: &'a Tokenizer,
     pub(crate) template: Template,
-    pub(crate) wanted: Wanted,
+    pub(crate) splits: TaskSplits,
     /// What is drawn is drawn from it.
     pub(crate) seed: u64,
 }
@@ -65,23 +65,23 @@ impl TaskData {
     ///
     /// An unknown name is [`DataError::Usage`], a file that is not there [`DataError::Missing`], and what cannot be
     /// used in it [`DataError::BadLine`] or [`DataError::BadRecord`], unless `task.skip_bad` leaves it out.
-    pub fn open(config: &Config, tokenizer: &Tokenizer, wanted: Wanted) -> Result<TaskData, DataError> {
+    pub fn open(config: &Config, tokenizer: &Tokenizer, splits: TaskSplits) -> Result<TaskData, DataError> {
         let task = &config.task;
         let known = TASKS.iter().find(|(name, _)| *name == task.name);
         let Some((_, open)) = known else {
             let names = TaskData::names().collect::<Vec<_>>().join(", ");
             return Err(DataError::Usage(format!(
-                "task.name: `{}` is no task; known are {names}. For files of your own use `text`",
+                "task.name: unknown task `{}`\nhint: known are {names}; use `text` for files of your own",
                 task.name
             )));
         };
         if task.data.is_empty() {
             return Err(DataError::Usage(
-                "task.data is not set: give the folder with the task's files".into(),
+                "task.data is not set\nhint: set it to the folder with the task's files".into(),
             ));
         }
         let template = Template::new(tokenizer, config.train.segment)?;
-        open(&Request { task, tokenizer, template, wanted, seed: config.train.seed })
+        open(&Request { task, tokenizer, template, splits, seed: config.train.seed })
     }
 
     /// Names of the tasks.
@@ -111,8 +111,8 @@ impl Request<'_> {
         let name = self.name();
         DataError::Missing {
             path: folder.join(first),
-            hint: format!(
-                "the task `{name}` reads it{or}; set task.data to the folder with the task's files"
+            why: format!(
+                "the task `{name}` reads it{or}\nhint: set task.data to the folder with the task's files"
             ),
         }
     }

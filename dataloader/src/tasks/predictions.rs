@@ -32,10 +32,7 @@ pub fn write_predictions(
     };
     if asked != answers.len() {
         let name = &split.name;
-        return Err(DataError::Usage(format!(
-            "{} answers were given to the {asked} records of {name}",
-            answers.len()
-        )));
+        return Err(DataError::Usage(format!("{} answers for the {asked} records of {name}", answers.len())));
     }
     let text = match &split.records {
         Records::Rows(rows) => {

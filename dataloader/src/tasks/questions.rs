@@ -1,4 +1,4 @@
-//! Questions with options about a passage (spec 2.10).
+//! Multiple-choice questions about a passage (Yang 2019, §2.2.3).
 
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ pub(super) fn split_of(
         examples.push(example);
     }
     if examples.is_empty() {
-        let why = "no question is there that can be used: see what is wrong without task.skip_bad";
+        let why = "no question can be used\nhint: run without task.skip_bad to see why";
         return Err(DataError::line(from, 1, why));
     }
     let (records, skipped) = (Records::Rows(rows), sieve.done());
@@ -71,7 +71,7 @@ fn encode(
     let mut example = |question: &Question| {
         let passage = passage.as_ref().map_err(String::clone)?;
         if question.options.len() < 2 {
-            return Err(format!("it has {} options and needs two or more", question.options.len()));
+            return Err(format!("it has {} options, and needs two or more", question.options.len()));
         }
         let mut sequences = Vec::with_capacity(question.options.len());
         for option in &question.options {

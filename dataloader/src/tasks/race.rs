@@ -1,4 +1,4 @@
-//! RACE (thesis 2.4.1; spec 2.10): a folder a split, in it `high` and `middle`, in them a JSON file an article.
+//! RACE (Yang 2019, §2.2.3): a folder a split, in it `high` and `middle`, in them a JSON file an article.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,13 +30,13 @@ struct RaceFile {
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let mut data = nothing_read(request, Kind::Choice, Vec::new());
-    if request.wanted.train {
+    if request.splits.train {
         data.train = Some(read(request, "train")?);
     }
-    if request.wanted.dev {
+    if request.splits.dev {
         data.dev.push(read(request, "dev")?);
     }
-    if request.wanted.test && request.folder().join("test").is_dir() {
+    if request.splits.test && request.folder().join("test").is_dir() {
         data.test.push(read(request, "test")?);
     }
     Ok(data)
@@ -83,12 +83,13 @@ fn files(folder: &Path, only: Option<&str>) -> Result<Vec<(Option<&'static str>,
 
 fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, DataError> {
     let file: RaceFile = serde_json::from_slice(without_bom(bytes)).map_err(|e| {
-        DataError::line(path, e.line().max(1) as u64, format!("it is no article in RACE's layout: {e}"))
+        DataError::line(path, e.line().max(1) as u64, format!("it is not an article in RACE's layout: {e}"))
     })?;
     let counts = [file.options.len(), file.answers.as_ref().map_or(file.questions.len(), Vec::len)];
     if counts.iter().any(|count| *count != file.questions.len()) {
         let why = format!(
-            "there are {} questions, but options for {} and answers for {}: repair the file",
+            "it has {} questions, but options for {} and answers for {}\nhint: correct it, or skip bad \
+             lines with task.skip_bad=true",
             file.questions.len(),
             counts[0],
             counts[1]
@@ -103,7 +104,11 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
         let letter = answers.as_mut().and_then(Iterator::next);
         let answer = letter.as_deref().map(|letter| of_letter(letter, options.len()));
         if let (Some(None), Some(letter)) = (answer, &letter) {
-            let why = format!("the answer `{letter}` names none of its {} options: repair it", options.len());
+            let why = format!(
+                "the answer `{letter}` is not one of its {} options\nhint: correct it, or \
+                skip bad lines with task.skip_bad=true",
+                options.len()
+            );
             return Err(DataError::record(path, format!("question {}", number + 1), why));
         }
         let index = match level {
@@ -143,11 +148,11 @@ mod tests {
     #[test]
     fn articles_that_do_not_hang_together_are_refused() {
         for (text, why) in [
-            ("{\"article\": 3", "line 1: it is no article in RACE's layout"),
+            ("{\"article\": 3", "line 1: it is not an article in RACE's layout"),
             (r#"{"article": "a", "questions": ["q"], "options": [], "answers": ["A"]}"#, "options for 0"),
             (
                 r#"{"article": "a", "questions": ["q"], "options": [["x", "y"]], "answers": ["C"]}"#,
-                "`C` names none",
+                "`C` is not one of",
             ),
         ] {
             let error = read(text).unwrap_err();

@@ -1,4 +1,5 @@
-//! Rows that compete (thesis 2.4.4; spec 2.10): QNLI's sentences of one question, WNLI's readings of one sentence.
+//! Rows ranked against each other (Yang 2019, §2.2.3): QNLI's sentences of one question, WNLI's readings of one
+//! sentence.
 
 use std::path::Path;
 
@@ -59,7 +60,8 @@ pub(super) fn split_of(
         })
         .collect();
     if rows.is_empty() {
-        let why = "no two rows of it compete, so there is nothing to learn: use task.loss=\"standard\"";
+        let why = "no two rows of it belong together, so there is nothing to rank\nhint: set \
+            task.loss=standard";
         return Err(DataError::line(path, 1, why));
     }
     let examples = groups.into_iter().zip(&useful).filter(|(_, useful)| **useful);

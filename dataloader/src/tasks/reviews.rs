@@ -1,4 +1,4 @@
-//! IMDB as it was released: a folder a split, in it a folder a label, in it a file a review.
+//! IMDB as released: one folder per split and label, one file per review.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,16 +29,16 @@ fn holds_labels(split: &Path) -> bool {
 pub(super) fn open(request: &Request<'_>, labels: &Labels) -> Result<TaskData, DataError> {
     let folder = request.folder();
     let mut data = nothing_read(request, Kind::Classification, labels.names.clone());
-    if request.wanted.train {
+    if request.splits.train {
         data.train = Some(read(request, labels, "train", &folder.join("train"))?);
     }
-    if request.wanted.dev {
+    if request.splits.dev {
         let scored = SCORED.iter().map(|name| folder.join(name)).find(|split| holds_labels(split));
         let scored = scored.ok_or_else(|| request.missing(folder, SCORED))?;
         data.dev.push(read(request, labels, "dev", &scored)?);
     }
     let test = folder.join("test");
-    if request.wanted.test && holds_labels(&test) {
+    if request.splits.test && holds_labels(&test) {
         data.test.push(read(request, labels, "test", &test)?);
     }
     Ok(data)
@@ -56,7 +56,11 @@ fn read(request: &Request<'_>, labels: &Labels, name: &str, split: &Path) -> Res
             hasher.update(index.as_bytes()).update(&bytes);
             let text = String::from_utf8(bytes).map_err(|e| {
                 let at = e.utf8_error().valid_up_to() + 1;
-                DataError::line(&path, 1, format!("it is not UTF-8 at byte {at} of the file: convert it"))
+                DataError::line(
+                    &path,
+                    1,
+                    format!("it is not UTF-8 at byte {at} of the file\nhint: convert the file to UTF-8"),
+                )
             });
             let Some(text) = sieve.keep(text)? else { continue };
             asked.push(Asked {

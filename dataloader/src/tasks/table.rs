@@ -76,7 +76,7 @@ impl Table {
         let fingerprint = blake3::hash(bytes).to_hex().to_string();
         let (format, text) = (Format::of(path), without_bom(bytes));
         if text.trim_ascii().is_empty() {
-            return Err(DataError::line(path, 1, "the file is empty: put the task's rows there"));
+            return Err(DataError::line(path, 1, "the file is empty"));
         }
         let (header, rows) = match format {
             Format::JsonLines => {
@@ -95,8 +95,8 @@ impl Table {
         let rows = keep_wide(path, rows, width, measure, sieve)?;
         if rows.is_empty() {
             let why = match header {
-                Some(_) => "nothing that can be used comes after the header: put the task's rows there",
-                None => "no line of the file can be used: see what is wrong without task.skip_bad",
+                Some(_) => "no line after the header can be used",
+                None => "no line of the file can be used\nhint: run without task.skip_bad to see why",
             };
             return Err(DataError::line(path, 1, why));
         }
@@ -141,7 +141,10 @@ pub(super) fn lines<'a>(
 
 fn utf8<'a>(path: &Path, line: u64, bytes: &'a [u8]) -> Result<&'a str, DataError> {
     std::str::from_utf8(bytes).map_err(|e| {
-        let why = format!("it is not UTF-8 at byte {} of the text: convert the file", e.valid_up_to() + 1);
+        let why = format!(
+            "it is not UTF-8 at byte {} of the text\nhint: convert the file to UTF-8",
+            e.valid_up_to() + 1
+        );
         DataError::line(path, line, why)
     })
 }
@@ -158,7 +161,7 @@ fn cells(path: &Path, text: &[u8], format: Format, sieve: &mut Sieve) -> Result<
     let mut rows = Vec::new();
     for (line, record) in CsvRecords::new(text) {
         let fields = record.map_err(|why| {
-            DataError::line(path, line, format!("{why}: quotes inside quotes have to be doubled"))
+            DataError::line(path, line, format!("{why}\nhint: double the quotes inside quotes"))
         });
         let strings = fields.and_then(|fields| {
             fields.iter().map(|field| utf8(path, line, field).map(str::to_owned)).collect()
@@ -186,7 +189,7 @@ fn objects(path: &Path, text: &[u8], sieve: &mut Sieve) -> Result<(Vec<String>, 
 
 fn object(path: &Path, line: u64, text: &str) -> Result<Map<String, Value>, DataError> {
     serde_json::from_str(text).map_err(|e| {
-        let why = format!("it is no JSON object (column {}): write one object a line", e.column());
+        let why = format!("it is not a JSON object (column {})\nhint: write one object per line", e.column());
         DataError::line(path, line, why)
     })
 }
@@ -223,7 +226,7 @@ fn keep_wide(
             continue;
         }
         let why = format!(
-            "it has {} columns where {measure} {width}: repair the line, or leave such lines out with \
+            "it has {} columns where {measure} {width}\nhint: correct it, or skip bad lines with \
              task.skip_bad=true",
             row.cells.len()
         );
@@ -297,7 +300,7 @@ mod tests {
         assert_eq!(skipped.count, 2);
         assert!(skipped.first[1].starts_with("a.tsv, line 3: it has 1 columns where most lines have 2"));
         let json = parse("a.jsonl", b"{}\n[1]\n", false).0.unwrap_err().to_string();
-        assert!(json.starts_with("a.jsonl, line 2: it is no JSON object"), "{json}");
+        assert!(json.starts_with("a.jsonl, line 2: it is not a JSON object"), "{json}");
     }
 
     #[test]
@@ -305,7 +308,7 @@ mod tests {
         for (bytes, why) in [
             (&b""[..], "the file is empty"),
             (b"\xEF\xBB\xBF\r\n \n", "the file is empty"),
-            (b"text\tlabel\n", "nothing that can be used comes after the header"),
+            (b"text\tlabel\n", "no line after the header can be used"),
         ] {
             let error = parse("a.tsv", bytes, false).0.unwrap_err();
             assert!(error.to_string().contains(why), "{error}");

@@ -1,12 +1,12 @@
 use super::example::Sequence;
 use crate::{DataError, EOS, Tokenizer};
 
-/// Segments of the first text, the second and `<cls>` (spec 2.6).
+/// Segments of the first text, the second and `<cls>`, as XLNet's program numbers them.
 const FIRST: u8 = 0;
 const SECOND: u8 = 1;
 const CLS: u8 = 2;
 
-/// How texts become a sequence: `A <sep> <cls>` or `A <sep> B <sep> <cls>` (spec 2.10). Vocabularies
+/// How texts become a sequence: `A <sep> <cls>` or `A <sep> B <sep> <cls>` (Yang 2019, §2.2.2). Vocabularies
 /// without these symbols, as Transformer-XL's are, have `<eos>` in their place.
 #[derive(Debug, Clone, Copy)]
 pub struct Template {
@@ -24,7 +24,7 @@ impl Template {
         };
         if longest < 4 {
             return Err(DataError::Usage(format!(
-                "sequences of {longest} tokens hold no text: raise train.segment"
+                "sequences of {longest} tokens have no room for text\nhint: raise train.segment"
             )));
         }
         Ok(Self { sep: symbol("<sep>")?, cls: symbol("<cls>")?, longest })

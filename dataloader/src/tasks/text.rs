@@ -1,4 +1,4 @@
-//! Classification and regression of any texts, and the releases of the thesis' text classification (spec 2.10).
+//! Classification and regression of any texts, and the releases of text classification in Yang 2019, table 2.16.
 
 use std::path::{Path, PathBuf};
 
@@ -120,7 +120,7 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
         let names: Vec<String> = stems.iter().flat_map(|stem| files_of(stem)).collect();
         request.missing(request.folder(), &names.iter().map(String::as_str).collect::<Vec<_>>())
     };
-    if request.wanted.train && files.train.is_none() {
+    if request.splits.train && files.train.is_none() {
         return Err(missing(TRAIN));
     }
     let reading = Reading::new(request, release, labels, &files)?;
@@ -129,14 +129,14 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
         None => (Kind::Regression, Vec::new()),
     };
     let mut data = nothing_read(request, kind, names);
-    if let (true, Some(path)) = (request.wanted.train, &files.train) {
+    if let (true, Some(path)) = (request.splits.train, &files.train) {
         data.train = Some(reading.read("train", path, files.train_note.clone())?);
     }
-    if request.wanted.dev {
+    if request.splits.dev {
         let path = files.dev.as_ref().ok_or_else(|| missing(&[DEV, TEST].concat()))?;
         data.dev.push(reading.read("dev", path, files.dev_note.clone())?);
     }
-    if let (true, Some(path)) = (request.wanted.test, &files.test) {
+    if let (true, Some(path)) = (request.splits.test, &files.test) {
         data.test.push(reading.read("test", path, None)?);
     }
     Ok(data)
@@ -159,11 +159,12 @@ impl Files {
             let name = path.as_ref().and_then(|path| path.file_name());
             name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
         };
-        let scored = || Some(format!("{} is scored, as no other file is there for that", name(&test)));
+        let scored =
+            || Some(format!("scores are measured on {}: there is no other file for them", name(&test)));
         match (train, dev, &test) {
             (None, Some(dev), Some(_)) => {
                 let dev = Some(dev);
-                let train_note = Some(format!("there is no training file, so {} is learnt from", name(&dev)));
+                let train_note = Some(format!("there is no training file: training on {}", name(&dev)));
                 Files { train: dev, dev: test.clone(), dev_note: scored(), test, train_note }
             }
             (train, Some(dev), _) => Files { train, dev: Some(dev), test, train_note: None, dev_note: None },
@@ -194,7 +195,8 @@ impl<'a> Reading<'a> {
             Some(labels) => Some(labels),
             None if files.train.is_none() => {
                 return Err(DataError::Usage(format!(
-                    "the labels of `{}` are those of its training file, which is not in {}: name them in task.labels",
+                    "the labels of `{}` come from its training file, which is not in {}\nhint: list them \
+                     in task.labels",
                     request.name(),
                     request.folder().display()
                 )));
@@ -215,7 +217,7 @@ impl<'a> Reading<'a> {
         let columns = self.columns.in_table(&self.like, &table)?;
         if columns.label.is_none() && name != "test" {
             let like = self.like.path.display();
-            return Err(table.bad(1, format!("it has no column of labels as {like} has: add it")));
+            return Err(table.bad(1, format!("it has no column of labels as {like} has")));
         }
         let asked = self.asked(&table, &columns, name == "test", &mut sieve)?;
         table.rows = Vec::new();
@@ -259,7 +261,10 @@ impl<'a> Reading<'a> {
             Some(labels) => Ok(Target::Class(labels.number(label)?)),
             None => match label.parse::<f64>() {
                 Ok(number) if number.is_finite() => Ok(Target::Number(number)),
-                _ => Err(format!("`{label}` is no number, and numbers are learnt: repair it")),
+                _ => Err(format!(
+                    "the label `{label}` is not a number\nhint: correct it, or skip bad \
+                    lines with task.skip_bad=true"
+                )),
             },
         }
     }

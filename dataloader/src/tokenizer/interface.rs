@@ -75,7 +75,7 @@ impl FromStr for TokenizerKind {
     fn from_str(name: &str) -> Result<TokenizerKind, DataError> {
         TokenizerKind::TRAINABLE.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
             DataError::Usage(format!(
-                "`{name}` is no kind of tokenizer: choose byte, char, word, bpe or unigram"
+                "unknown kind of tokenizer `{name}`\nhint: choose byte, char, word, bpe or unigram"
             ))
         })
     }

@@ -177,7 +177,7 @@ impl Tokenizer {
             serde_json::from_slice(&text).map_err(|e| DataError::tokenizer(&path, e.to_string()))?;
         if manifest.format != FORMAT || manifest.version != VERSION {
             let why = format!(
-                "it is {} version {}; this program reads {FORMAT} version {VERSION}",
+                "it is {} version {}, expected {FORMAT} version {VERSION}",
                 manifest.format, manifest.version
             );
             return Err(DataError::tokenizer(&path, why));
@@ -269,7 +269,7 @@ fn load_foreign_folder(dir: &Path, is_xlnet: bool) -> Result<Tokenizer, DataErro
     }
     Err(DataError::Missing {
         path: dir.join(TOKENIZER_FILE),
-        hint: "make a tokenizer with `segue tokenizer train` or `segue tokenizer import`".into(),
+        why: "\nhint: make a tokenizer with `segue tokenizer train` or `segue tokenizer import`".into(),
     })
 }
 
@@ -284,7 +284,7 @@ fn xlnet_of_folder(dir: &Path, is_xlnet: bool) -> Result<Option<XlnetNormalizati
         Value::Null => Ok(usual),
         Value::Bool(value) => Ok(*value),
         other => {
-            let why = format!("`{name}` is {other}; only true and false are known");
+            let why = format!("`{name}` is {other}, expected true or false");
             Err(DataError::tokenizer(&dir.join(HUGGING_FACE_CONFIG), why))
         }
     };

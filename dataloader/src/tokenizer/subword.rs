@@ -52,7 +52,7 @@ pub(crate) fn train(
         TokenizerKind::Bpe => train_bpe(words, options, special_tokens.clone(), pool),
         _ => train_unigram(words, options, special_tokens.clone()),
     }));
-    let model = guarded.map_err(|_| failed("the trainer gave up on this text".into()))?.map_err(failed)?;
+    let model = guarded.map_err(|_| failed("training failed on this text".into()))?.map_err(failed)?;
     let mut tokenizer = tokenizers::Tokenizer::new(model);
     tokenizer.with_pre_tokenizer(Some(ByteLevel::new(false, false, true)));
     tokenizer.with_decoder(Some(ByteLevel::new(false, false, true)));

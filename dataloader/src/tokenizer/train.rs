@@ -68,9 +68,7 @@ impl TrainOptions {
             TokenizerKind::Byte => {
                 let unused = self.vocab_size.is_some() || self.min_frequency.is_some() || self.lower_case;
                 if unused || !self.special_tokens.is_empty() {
-                    return usage(
-                        "the byte tokenizer has its 256 bytes and takes no vocabulary options".into(),
-                    );
+                    return usage("the byte tokenizer has 256 ids and takes no vocabulary options".into());
                 }
             }
             TokenizerKind::Bpe | TokenizerKind::Unigram => {
@@ -86,13 +84,16 @@ impl TrainOptions {
             TokenizerKind::Char | TokenizerKind::Word => {
                 let least = 3 + self.special_tokens.len();
                 if self.vocab_size.is_some_and(|size| size < least) {
-                    return usage(format!("--vocab-size needs to be at least {least}"));
+                    return usage(format!("--vocab-size must be at least {least}"));
                 }
             }
         }
         let fault = |token: &String| token.is_empty() || token.contains(char::is_whitespace) || token == EOS;
         if let Some(token) = self.special_tokens.iter().find(|token| fault(token)) {
-            return usage(format!("{token:?} cannot be a special token: one word other than {EOS} can"));
+            return usage(format!(
+                "{token:?} cannot be a special token: it must be one word other than \
+                {EOS}"
+            ));
         }
         Ok(())
     }
@@ -123,7 +124,7 @@ pub fn train_tokenizer(
     }
     let scratch = tempfile::tempdir().map_err(|e| DataError::write(&std::env::temp_dir(), e))?;
     let sources = match inputs {
-        [] => return Err(DataError::Usage("name at least one input to train on".into())),
+        [] => return Err(DataError::Usage("there is no input to train on\nhint: add --input FILE".into())),
         [stdin] if stdin.as_os_str() == "-" => {
             vec![crate::input::spool_stdin(&scratch.path().join("stdin"))?]
         }

@@ -2,7 +2,7 @@
 
 use segue_dataloader::seed::Draws;
 
-/// Segments A and B as (begin, end) each, and the label, by the rule of spec 2.8.
+/// Segments A and B as (begin, end) each, and the label, by the rule of XLNet's `_split_a_and_b`.
 pub fn segments(flags: &[bool], begin: usize, total: usize, draws: &mut Draws) -> ([usize; 4], bool) {
     let mut end = begin + 1;
     let mut cuts = Vec::new();
@@ -39,7 +39,7 @@ pub fn segments(flags: &[bool], begin: usize, total: usize, draws: &mut Draws) -
     ([begin, a_end, b_begin, b_end], follows)
 }
 
-/// Chosen tokens of a part by the rule of spec 2.7, for spans of up to 5 and 1 of 6 tokens.
+/// Chosen tokens of a part by the rule of XLNet's `_sample_mask`, for spans of up to 5 and 1 of 6 tokens.
 pub fn spans(
     part: &[i64],
     reversed: bool,

@@ -6,14 +6,14 @@ use std::fs;
 use std::path::Path;
 
 use segue_configs::Config;
-use segue_dataloader::tasks::{Records, Row, Split, Target, TaskData, Wanted};
+use segue_dataloader::tasks::{Records, Row, Split, Target, TaskData, TaskSplits};
 use segue_dataloader::{
     BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization,
     train_tokenizer,
 };
 
-pub const ALL: Wanted = Wanted { train: true, dev: true, test: true };
-pub const DEV: Wanted = Wanted { train: false, dev: true, test: false };
+pub const ALL: TaskSplits = TaskSplits { train: true, dev: true, test: true };
+pub const DEV: TaskSplits = TaskSplits { train: false, dev: true, test: false };
 
 struct Quiet;
 

@@ -17,13 +17,13 @@ pub struct AverageArgs {
     /// Checkpoints, or folders in Hugging Face's layout, of one model.
     #[arg(value_name = "DIR", required_unless_present = "run", conflicts_with = "run")]
     sources: Vec<PathBuf>,
-    /// Run folder whose newest checkpoints are averaged.
+    /// Run folder: average its newest checkpoints.
     #[arg(long)]
     run: Option<PathBuf>,
-    /// How many of them; all that are there where not given.
+    /// Number of checkpoints to average [default: all].
     #[arg(long, requires = "run", value_parser = at_least_one)]
     last: Option<usize>,
-    /// Model folder to make.
+    /// Folder for the averaged model.
     #[arg(long)]
     output: PathBuf,
 }

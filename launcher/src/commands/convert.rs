@@ -31,42 +31,42 @@ pub struct ConvertArgs {
     /// Checkpoint file or folder.
     #[arg(value_name = "SRC")]
     source: PathBuf,
-    /// Folder to make.
+    /// Output folder.
     #[arg(value_name = "DST")]
     target: PathBuf,
-    /// What the source does not say, or says wrongly.
+    /// Model configuration that the source lacks or has wrong.
     #[arg(value_name = "model.KEY=VALUE")]
     overrides: Vec<String>,
-    /// Layout to write.
+    /// Output layout.
     #[arg(long, value_enum, default_value = "hf")]
     to: To,
-    /// Vocabulary to put beside the weights, where the source's is elsewhere.
+    /// Vocabulary to store beside the weights, if the source keeps it elsewhere.
     #[arg(long, value_name = "FILE")]
     vocab: Option<PathBuf>,
-    /// Leave out variables that have no place in the model, instead of failing.
+    /// Skip variables that the model does not have, instead of failing.
     #[arg(long)]
     allow_skipped: bool,
-    /// Take Adam's means and the number of updates along: optimizer.safetensors, or the slots of a TensorFlow
+    /// Convert Adam's moments and update count too, to and from optimizer.safetensors or the slots of a TensorFlow
     /// checkpoint.
     #[arg(long)]
     optimizer: bool,
-    /// What TensorFlow's XLNet calls the layer that scores a sequence: classification:TASK, regression:TASK or race.
+    /// Name of the layer that scores a sequence in TensorFlow's XLNet: classification:TASK, regression:TASK or race.
     #[arg(long, value_name = "HEAD")]
     head: Option<TensorFlowHead>,
-    /// Compare source and result, layer by layer, on this text or the text of this file; or, where it is a file
-    /// *.safetensors, the result with the reference numbers in it, as `segue parity` does.
+    /// Compare source and result layer by layer, on this text or file; or the result with the reference numbers in a
+    /// *.safetensors file, as `segue parity` does.
     #[arg(long, value_name = "TEXT|FILE")]
     check: Option<String>,
-    /// Compare source and result, layer by layer, on this text.
+    /// Compare source and result layer by layer, on this text.
     #[arg(long, value_name = "TEXT")]
     check_text: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum To {
-    /// Hugging Face's folder, which is this program's model folder.
+    /// Hugging Face's folder, which is Segue's own model folder.
     Hf,
-    /// A checkpoint of the model's TensorFlow program.
+    /// Checkpoint of the model's TensorFlow program.
     Tf,
 }
 
@@ -158,7 +158,7 @@ fn tell(checked: &CheckedText, out: &Output) {
     }
     let verdict = if checked.holds() { "check holds" } else { "check FAILS" };
     out.line(&format!(
-        "{verdict}: loss on {} tokens {:.6} before, {:.6} now",
+        "{verdict}: loss on {} tokens {:.6} before, {:.6} after",
         checked.targets, checked.before, checked.loss
     ));
 }

@@ -25,13 +25,13 @@ pub struct DataArgs {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Turn text into a corpus: tokenised, sharded, indexed, hashed.
+    /// Build a corpus from text: tokenised, sharded, indexed, hashed.
     Build(Box<BuildArgs>),
-    /// Turn the TFRecords of XLNet's data_utils.py back into a corpus.
+    /// Build a corpus from the TFRecords of XLNet's data_utils.py.
     ImportTfrecord(ImportRecordsArgs),
     /// Describe a corpus.
     Info(CorpusArgs),
-    /// Check every hash of a corpus.
+    /// Verify every hash of a corpus.
     Verify(CorpusArgs),
 }
 
@@ -48,52 +48,52 @@ enum Action {
     A build that was killed is taken up again by the same command, without redoing finished shards. The corpus does \
     not depend on the number of workers or on interruptions. Memory: 64 MiB a worker, however large the input.")]
 struct BuildArgs {
-    /// How the text is laid out: wikitext, ptb, enwik8, text8, sentences, xlnet, wikitext-xlnet,
-    /// jsonl or documents.
+    /// Layout of the text: wikitext, ptb, enwik8, text8, sentences, xlnet, wikitext-xlnet, jsonl or
+    /// documents.
     #[arg(long)]
     preset: Preset,
-    /// Files, folders, or - for standard input; .gz and .zst are unpacked.
+    /// Files or folders of text, or - for stdin; .gz and .zst are decompressed.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     train: Vec<PathBuf>,
-    /// Inputs of the valid split.
+    /// Input of the valid split.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     valid: Vec<PathBuf>,
-    /// Inputs of the test split.
+    /// Input of the test split.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     test: Vec<PathBuf>,
-    /// Cut the train input into train, valid and test by these shares [default: enwik8 and text8 0.9,0.05,0.05].
+    /// Fractions to split the train input by, into train, valid and test [default: 0.9,0.05,0.05 for enwik8 and text8].
     #[arg(long, value_delimiter = ',', num_args = 1, value_name = "A,B,C")]
     split: Vec<f64>,
-    /// Folder of a tokenizer [default: the preset's own].
+    /// Tokenizer folder [default: the preset's own].
     #[arg(long, value_name = "DIR", conflicts_with = "tokenizer_kind")]
     tokenizer: Option<PathBuf>,
-    /// Train a tokenizer of this kind on the train split first.
+    /// Kind of tokenizer to train on the train split first.
     #[arg(long, value_name = "KIND")]
     tokenizer_kind: Option<Kind>,
     #[command(flatten)]
     vocabulary: VocabularyArgs,
-    /// The corpus folder to make.
+    /// Output folder of the corpus.
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
-    /// Threads [default: one per core].
+    /// Number of threads [default: one per core].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     workers: usize,
-    /// Compress the shards with zstd; they are unpacked into the cache when they are first used.
+    /// Compress shards with zstd; they are decompressed into the cache on first use.
     #[arg(long)]
     compress: bool,
-    /// Of folders, take only files with these extensions.
+    /// File extensions to read from folders [default: all].
     #[arg(long, value_delimiter = ',', value_name = "EXT,..")]
     extension: Vec<String>,
-    /// What to do with text that is not UTF-8.
+    /// Treatment of text that is not UTF-8.
     #[arg(long, default_value = "fail")]
     invalid_utf8: OnInvalidUtf8,
-    /// Take lines of the xlnet preset for paragraphs and cut them in sentences.
+    /// Split lines of the xlnet preset, as paragraphs, into sentences.
     #[arg(long)]
     split_sentences: bool,
-    /// End documents of the presets xlnet and wikitext-xlnet without <eod>.
+    /// Omit <eod> at the end of documents (presets xlnet and wikitext-xlnet).
     #[arg(long)]
     no_eod: bool,
-    /// Tokens after which a shard is closed.
+    /// Number of tokens after which a new shard begins.
     #[arg(long, default_value_t = DEFAULT_SHARD_TOKENS, value_name = "N")]
     shard_tokens: u64,
 }
@@ -104,7 +104,7 @@ struct BuildArgs {
     verify ends with exit code 65 where a hash is wrong, and names the file and the offset of the first bad block."
 )]
 struct CorpusArgs {
-    /// The corpus folder.
+    /// Corpus folder.
     corpus: PathBuf,
 }
 

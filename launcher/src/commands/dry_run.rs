@@ -1,4 +1,4 @@
-//! `segue pretrain --dry-run`: what a recipe would cost, next to what is published of it.
+//! `segue pretrain --dry-run`: the cost of a recipe, next to its published figures.
 
 use std::path::Path;
 
@@ -25,7 +25,8 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
     }
     if differs {
         out.line(&format!(
-            "the model has {} parameters, and published are {}: an override changes it, or the recipe is wrong",
+            "the model has {} parameters, but {} are published: an override changes it, or the recipe is \
+             wrong",
             grouped(cost.parameters),
             grouped(published.parameters)
         ));

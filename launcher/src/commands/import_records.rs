@@ -22,10 +22,10 @@ pub struct ImportRecordsArgs {
     /// Folder of the tokenizer that the records were made with.
     #[arg(long, value_name = "DIR")]
     tokenizer: PathBuf,
-    /// The corpus folder to make.
+    /// Output folder of the corpus.
     #[arg(long, value_name = "DIR")]
     pub output: PathBuf,
-    /// Compress the shards with zstd; they are unpacked into the cache when they are first used.
+    /// Compress shards with zstd; they are decompressed into the cache on first use.
     #[arg(long)]
     compress: bool,
 }
@@ -42,6 +42,6 @@ pub fn run(args: &ImportRecordsArgs, out: &Output) -> Result<CorpusInfo, Failure
     let progress = BuildProgress::new(out);
     let info = import_records(&import, &progress)?;
     drop(progress);
-    out.line("sentences are not in the records: each document counts as one");
+    out.line("the records do not mark sentences: each document counts as one");
     Ok(info)
 }

@@ -1,4 +1,4 @@
-//! One file a command: arguments, a call into the crates, words for the result.
+//! One file per command: its arguments, a call into the crates, its output.
 
 pub mod average;
 pub mod bench;

@@ -23,19 +23,19 @@ use crate::run_folder::{lock, start_log};
     The same command goes on where a killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a\n\
     checkpoint, with exit code 75.")]
 pub struct PretrainArgs {
-    /// Recipe: a TOML file.
+    /// Recipe, a TOML file.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Print the merged configuration, with the origin of each value, and end.
+    /// Print the merged configuration, with the origin of each value, and exit.
     #[arg(long)]
     print_config: bool,
-    /// Print parameters, memory and operations, without a corpus or a weight, and end.
+    /// Print parameters, memory and operations of the recipe, and exit.
     #[arg(long)]
     dry_run: bool,
-    /// Ranks that a dry run reckons with; those of this job where not given.
+    /// Number of ranks to assume in a dry run [default: those of this job].
     #[arg(long, requires = "dry_run", value_parser = at_least_one)]
     ranks: Option<usize>,
-    /// Values that win over the recipe's, by dotted name.
+    /// Overrides of the recipe, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }
@@ -86,12 +86,12 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
 fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
     if outcome.preempted {
         out.line(&format!(
-            "stopped after step {} with a checkpoint; run the same command to go on",
+            "stopped after step {} with a checkpoint; run the same command to resume",
             outcome.step
         ));
     } else {
         out.line(&format!(
-            "step {} of {} is done; everything is in {}",
+            "step {} of {} is done; all files are in {}",
             outcome.step, config.train.steps, config.run.dir
         ));
     }

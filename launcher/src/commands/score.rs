@@ -16,7 +16,7 @@ use crate::failure::Failure;
     after each, given those up to it. An XLNet reads from left to right."
 )]
 pub struct ScoreArgs {
-    /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
+    /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long)]
     model: PathBuf,
     /// safetensors file with `input_ids`.

@@ -21,7 +21,7 @@ pub struct TokenizerArgs {
 enum Action {
     /// Train a tokenizer on text.
     Train(TrainArgs),
-    /// Take over the vocabulary of another program.
+    /// Import the vocabulary of another program.
     Import(ImportArgs),
 }
 
@@ -32,27 +32,27 @@ enum Action {
     --output tokenizers/code\n\n\
     The tokenizer depends on the text and the options, not on the number of workers.")]
 struct TrainArgs {
-    /// What to train.
+    /// Kind of tokenizer.
     #[arg(long)]
     kind: Kind,
-    /// Files, folders, or - for standard input; .gz and .zst are unpacked.
+    /// Files or folders of text, or - for stdin; .gz and .zst are decompressed.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     input: Vec<PathBuf>,
-    /// Folder to write the tokenizer's files into.
+    /// Output folder of the tokenizer.
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
     #[command(flatten)]
     vocabulary: VocabularyArgs,
-    /// How the text is laid out: documents, or jsonl for the `text` of JSON lines.
+    /// Layout of the text: documents, or jsonl for the `text` field of JSON lines.
     #[arg(long, default_value = "documents")]
     preset: Preset,
-    /// Of folders, take only files with these extensions.
+    /// File extensions to read from folders [default: all].
     #[arg(long, value_delimiter = ',', value_name = "EXT,..")]
     extension: Vec<String>,
-    /// What to do with text that is not UTF-8.
+    /// Treatment of text that is not UTF-8.
     #[arg(long, default_value = "fail")]
     invalid_utf8: OnInvalidUtf8,
-    /// Threads [default: one per core].
+    /// Number of threads [default: one per core].
     #[arg(long, default_value_t = 0, hide_default_value = true)]
     workers: usize,
 }
@@ -60,16 +60,16 @@ struct TrainArgs {
 /// The options that shape a vocabulary.
 #[derive(Args)]
 pub struct VocabularyArgs {
-    /// Number of ids, special tokens included [default: bpe and unigram 32000, word and char all that occur].
+    /// Vocabulary size, with special tokens [default: 32000 for bpe and unigram; all for word and char].
     #[arg(long, value_name = "N")]
     vocab_size: Option<usize>,
-    /// How often a word, character or merge must occur [default: bpe 2, word and char 1].
+    /// Minimum count of a word, character or merge [default: 2 for bpe, 1 for word and char].
     #[arg(long, value_name = "N")]
     min_frequency: Option<u64>,
-    /// Take upper-case letters for lower-case ones.
+    /// Lower-case the text.
     #[arg(long)]
     lower: bool,
-    /// Further special tokens, after <eos>.
+    /// Additional special tokens, after <eos>.
     #[arg(long, value_delimiter = ',', value_name = "TOKEN,..")]
     special: Vec<String>,
 }
@@ -101,7 +101,7 @@ pub enum Kind {
     Char,
     /// Words between white space, most frequent first.
     Word,
-    /// Byte-level byte-pair encoding, as GPT-2 has it.
+    /// Byte-level byte-pair encoding, as in GPT-2.
     Bpe,
     /// Byte-level unigram language model.
     Unigram,
@@ -119,12 +119,12 @@ impl From<Kind> for TokenizerKind {
     }
 }
 
-/// What to do with text that is not UTF-8.
+/// Treatment of text that is not UTF-8.
 #[derive(Clone, Copy, ValueEnum)]
 pub enum OnInvalidUtf8 {
-    /// Stop, naming file and offset.
+    /// Stop with file and offset.
     Fail,
-    /// Replace each invalid sequence by U+FFFD, and count them.
+    /// Replace each invalid sequence with U+FFFD, and count them.
     Replace,
 }
 
@@ -147,16 +147,16 @@ impl From<OnInvalidUtf8> for InvalidUtf8 {
     *.pt what the Transformer-XL programs have pickled of their vocabulary (nothing in it is run), corpus-info.json the \
     cache.pkl beside it, anything else a vocabulary list with one word per line.")]
 struct ImportArgs {
-    /// The file to take over.
+    /// File to import.
     file: PathBuf,
-    /// Do to text what XLNet does around its SentencePiece model: single spaces, plain quotes, no accents, `2000,` as two
-    /// pieces.
+    /// Normalise text as XLNet does around its SentencePiece model: single spaces, plain quotes, no accents, `2000,` as
+    /// two pieces.
     #[arg(long)]
     xlnet: bool,
-    /// Turn upper-case letters into lower-case ones first.
+    /// Lower-case the text first.
     #[arg(long, requires = "xlnet")]
     uncased: bool,
-    /// Folder to write the tokenizer's files into.
+    /// Output folder of the tokenizer.
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! A table applied to the variables of a source.
+//! Applies a table of rules to the variables of a source.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,12 +39,12 @@ pub(super) struct Part {
     by: &'static str,
 }
 
-/// What of a source is wanted.
+/// How to apply a source's table.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Wanted {
-    /// Variables without a place or a reason are left out, too, and it is said.
+pub(super) struct ApplyOptions {
+    /// Skip variables without a place or a reason, and report them.
     pub allow_skipped: bool,
-    /// Adam's means come along.
+    /// Convert Adam's moments too.
     pub optimizer: bool,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Wanted {
 pub(super) fn apply(
     source: &Source,
     config: &ModelConfig,
-    wanted: Wanted,
+    options: ApplyOptions,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Applied, TrainError> {
     let other = |what: String| TrainError::OtherModel { path: source.path.clone(), what };
@@ -71,11 +71,11 @@ pub(super) fn apply(
             destinations: Vec::new(),
             reason: None,
         };
-        let slot = optimizer::slot(source.kind, &variable.name).filter(|_| wanted.optimizer);
+        let slot = optimizer::slot(source.kind, &variable.name).filter(|_| options.optimizer);
         let owner = slot.map_or(variable.name.as_str(), |(_, owner)| owner);
         match source.rules.iter().find_map(|rule| Some((rule, fit(rule.source, owner)?))) {
             None => {}
-            Some(_) if wanted.optimizer && optimizer::is_of_the_state(source.kind, &variable.name) => {
+            Some(_) if options.optimizer && optimizer::is_of_the_state(source.kind, &variable.name) => {
                 (fate.fate, fate.destinations) = ("noted", vec!["optimizer".into()]);
             }
             Some((Rule { operation: Operation::Skip(reason), .. }, _)) => {
@@ -100,8 +100,8 @@ pub(super) fn apply(
         }
         variables.push(fate);
     }
-    let slots = optimizer::settle(source, config, slots, &mut variables)?;
-    let applied = settle(source, config, parts, variables, wanted.allow_skipped)?;
+    let slots = optimizer::assign_slots(source, config, slots, &mut variables)?;
+    let applied = assign_parts(source, config, parts, variables, options.allow_skipped)?;
     Ok(Applied { slots, ..applied })
 }
 
@@ -150,7 +150,7 @@ fn carry(
 }
 
 /// Puts parts together and gives each to the parameter, tied parameter or derived table it is.
-fn settle(
+fn assign_parts(
     source: &Source,
     config: &ModelConfig,
     parts: BTreeMap<String, Vec<Part>>,
@@ -204,7 +204,7 @@ fn settle(
             let spec = &specs[place];
             if tensor.size() != spec.shape {
                 let what = format!(
-                    "`{}` gives {name} as {:?}, the model wants {:?}",
+                    "`{}` gives {name} as {:?}, expected {:?}",
                     names.join("`, `"),
                     tensor.size(),
                     spec.shape
@@ -244,7 +244,7 @@ fn settle(
         .collect();
     if !lost.is_empty() && !allow_skipped {
         return Err(other(format!(
-            "{} of its variables have no place in the model: {}; --allow-skipped leaves them out",
+            "{} of its variables have no place in the model: {}; --allow-skipped skips them",
             lost.len(),
             listed(&lost)
         )));

@@ -1,4 +1,4 @@
-//! Source and result at work on the same text, layer by layer.
+//! Compares source and result layer by layer, on the same text.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use segue_dataloader::{DataError, Tokenizer};
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 
-use super::apply::{Applied, Wanted, apply};
+use super::apply::{Applied, ApplyOptions, apply};
 use super::run::{ConvertOptions, Opened, Target, open};
 use super::sources::detect;
 use crate::checkpoint::read_tensors;
@@ -122,8 +122,8 @@ impl Runnable {
     /// The model that a source is, from its own tensors.
     fn of_source(source: &Path, options: &ConvertOptions) -> Result<Self, TrainError> {
         let Opened { source, config, .. } = open(source, options)?;
-        let wanted = Wanted { allow_skipped: options.allow_skipped, optimizer: false };
-        let applied = apply(&source, &config, wanted, |_, _| {})?;
+        let apply_options = ApplyOptions { allow_skipped: options.allow_skipped, optimizer: false };
+        let applied = apply(&source, &config, apply_options, |_, _| {})?;
         Ok(Self::of_weights(config, applied))
     }
 
@@ -146,7 +146,7 @@ impl Runnable {
             }
         }
         let config = ModelConfig::from_hugging_face(&fields.to_string(), &folder.display().to_string())?;
-        let applied = apply(&source, &config, Wanted::default(), |_, _| {})?;
+        let applied = apply(&source, &config, ApplyOptions::default(), |_, _| {})?;
         Ok(Self::of_weights(config, applied))
     }
 

@@ -1,4 +1,4 @@
-//! Which of its heads TensorFlow's XLNet has for the layer that scores a sequence.
+//! Chooses the head that TensorFlow's XLNet has for the layer that scores a sequence.
 
 use std::str::FromStr;
 

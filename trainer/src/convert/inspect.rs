@@ -1,4 +1,4 @@
-//! What a file holds, without making a model of it.
+//! Lists the variables of a file, without building a model from it.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! The TensorFlow program's table read from right to left.
+//! The table of the TensorFlow program, read from right to left.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What an optimizer keeps beside the weights: Adam's two means, and how many updates there were.
+//! Conversion of optimizer state: Adam's two moments and the number of updates.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -108,7 +108,7 @@ pub(super) fn state(source: &Source) -> Result<OptimizerState, TrainError> {
     let slots = slots.map(|variable| variable.name.as_str()).collect::<Vec<_>>();
     if slots.is_empty() {
         return Err(TrainError::Layout(format!(
-            "{} holds no means of Adam that --optimizer could take along; leave it out",
+            "{} holds no moments of Adam for --optimizer; leave it out",
             source.path.display()
         )));
     }
@@ -146,7 +146,7 @@ fn powers(bundle: &Bundle) -> Result<Option<[f32; 2]>, TrainError> {
         match (entry.dtype, bytes.first_chunk()) {
             (Some(ElementType::F32), Some(word)) => *place = f32::from_le_bytes(*word),
             _ => {
-                let what = format!("`{name}` is no number of single precision");
+                let what = format!("`{name}` is not a single-precision number");
                 return Err(TrainError::Damaged { path: bundle.index.clone(), what });
             }
         }
@@ -180,7 +180,7 @@ fn of_folder(folder: &Path) -> OptimizerState {
 }
 
 /// Gives every mean to its parameter, or to that of a head.
-pub(super) fn settle(
+pub(super) fn assign_slots(
     source: &Source,
     config: &ModelConfig,
     parts: SlotParts,

@@ -1,4 +1,4 @@
-//! What became of every variable, and where every parameter comes from.
+//! Report of a conversion: the fate of every variable, and the origin of every parameter.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What a table of a source says, and names with numbers in them.
+//! The rules in a table, and names with numbers in them.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! One conversion from end to end.
+//! A conversion from end to end.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use segue_dataloader::foreign::BundleTensor;
 use serde_json::{Map, Value, json};
 use tch::Tensor;
 
-use super::apply::{Applied, Wanted, apply};
+use super::apply::{Applied, ApplyOptions, apply};
 use super::head::TensorFlowHead;
 use super::optimizer::{self, OptimizerState};
 use super::report::Report;
@@ -105,8 +105,8 @@ pub fn convert(
     write::check_vacant(target)?;
     let Opened { mut source, config, tokenizer, vocabulary } = open(source, options)?;
     let state = options.optimizer.then(|| optimizer::state(&source)).transpose()?;
-    let wanted = Wanted { allow_skipped: options.allow_skipped, optimizer: options.optimizer };
-    let mut applied = apply(&source, &config, wanted, progress)?;
+    let apply_options = ApplyOptions { allow_skipped: options.allow_skipped, optimizer: options.optimizer };
+    let mut applied = apply(&source, &config, apply_options, progress)?;
     let state = state.map(|state| OptimizerState { slots: applied.slots.len(), ..state });
     let mut notes = std::mem::take(&mut source.notes);
     notes.append(&mut applied.notes);
@@ -185,7 +185,7 @@ fn to_tensorflow(
             .collect();
         heads.retain(|(name, _)| !strange.contains(name));
         slots.retain(|(_, name, _)| !strange.contains(name));
-        report.notes.extend(strange.iter().map(|name| format!("`{name}` is left out: no head there has it")));
+        report.notes.extend(strange.iter().map(|name| format!("`{name}` is skipped: no head there has it")));
     }
     let scope = match config {
         ModelConfig::Xlnet(_) => invert_xlnet::scope_of_scores(&heads, options.head.as_ref(), head),

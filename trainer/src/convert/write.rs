@@ -1,4 +1,4 @@
-//! What a conversion leaves on the disk: a whole folder or none.
+//! Writes the result of a conversion: a whole folder or none.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -232,7 +232,7 @@ mod tests {
         Cost::of(&recipe(name, keys), 1).unwrap().parameters
     }
 
-    /// The integers of the references' own counts (spec 7.6).
+    /// The integers of the reference programs' own counts (docs/references.md).
     #[test]
     fn t26_recipes_have_the_published_parameters() {
         for (name, keys, count) in [
@@ -265,8 +265,8 @@ mod tests {
             if published.parameters > 0 {
                 assert_eq!(cost.parameters, published.parameters, "{name}");
             }
-            // The thesis rounds to millions, or to hundredths or tenths of a billion. Its 257M are those
-            // of 16 of the 18 layers (spec, section 5); Al-Rfou's 44M hold the auxiliary outputs too.
+            // Yang 2019 rounds to millions, or to hundredths or tenths of a billion. Its 257M are those
+            // of 16 of the 18 layers; Al-Rfou's 44M hold the auxiliary outputs too.
             let rounded = cost.parameters as f64;
             let close = match published.thesis_parameters.as_str() {
                 "" => true,

@@ -89,7 +89,7 @@ impl Shape {
         Bounds { least: flops([embedding.0, softmax.0]), most: flops([embedding.1, softmax.1]) }
     }
 
-    /// Multiply-adds of one layer (thesis 2.1.3), with B lanes, Q queries, K keys, d = `d_model`,
+    /// Multiply-adds of one layer (Yang 2019, §2.1.3), with B lanes, Q queries, K keys, d = `d_model`,
     /// a = heads · width, f = `d_inner`: queries BQda, keys and values 2BKda, distances Kda once for all
     /// lanes, scores by content and by position BQKa each, reading BQKa, output BQad, feed-forward 2BQdf.
     fn layer_products(&self) -> u64 {

@@ -245,7 +245,7 @@ mod tests {
         let cost = Cost::of(&config(&TINY), 1).unwrap();
         assert_eq!(cost.memory_per_rank.segment_memory, 2 * 2 * 3 * 6 * 4);
         assert_eq!((cost.tokens_per_step, cost.targets_per_step), (16, 6));
-        // Spec 7.6: 5 d H dh + 2d + (2 d f + f + d) + 2d a layer, 3 H dh for u, v, b and 2 H dh for s.
+        // docs/references.md: 5 d H dh + 2d + (2 d f + f + d) + 2d a layer, 3 H dh for u, v, b and 2 H dh for s.
         let layer = 5 * 6 * 8 + 4 * 6 + 2 * 6 * 10 + 10 + 6 + 5 * 8;
         let parts = cost.parameters_by_part;
         assert_eq!((parts.embedding, parts.layers, parts.softmax), (11 * 6 + 6, 2 * layer, 11));
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(head.parameters, cost.parameters + 6 * 6 + 6 + 2 * 6 + 2);
     }
 
-    /// Spec 7.6 and the account of the Chinese release.
+    /// Counts of docs/references.md, and the account of the Chinese release.
     #[test]
     fn t26_sizes_are_the_published_ones() {
         for (layers, d_model, heads, inner, count) in [

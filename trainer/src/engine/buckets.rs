@@ -86,6 +86,7 @@ impl GradientBuckets {
                 places[parameter] = (b, position);
             }
         }
+        // The bits of the counter: as many as it takes to write the number of micro-steps.
         let levels = micro_steps.ilog2() as usize + 1;
         let buckets = groups.into_iter().map(|members| Bucket::new(members, specs, levels)).collect();
         let leaves = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
@@ -104,6 +105,8 @@ impl GradientBuckets {
         for bucket in &mut state.buckets {
             bucket.seen.fill(false);
             bucket.complete = false;
+            // Flat sums are not cleared: the first gradient of a step overwrites them. Only what is a list has
+            // to be emptied.
             if index == 0 {
                 bucket.rows = Rows::Some(Vec::new());
             }
@@ -154,6 +157,7 @@ impl GradientBuckets {
     fn collect(&self, state: &mut State, b: usize, position: usize, grad: Option<&Tensor>) {
         let micro_step = state.micro_step;
         let bucket = &mut state.buckets[b];
+        // A second call would count a gradient twice and leave the bucket complete before its time.
         if std::mem::replace(&mut bucket.seen[position], true) {
             return;
         }
@@ -164,6 +168,8 @@ impl GradientBuckets {
             bucket.rows.extend(rows(grad));
         }
         no_grad(|| {
+            // Even micro-steps begin a new leaf of the tree. Odd ones are added to the leaf before them at
+            // once, which is the lowest level of the tree and saves its copy.
             let target = &mut bucket.levels[0].views[position];
             match (micro_step.is_multiple_of(2), grad) {
                 (true, Some(grad)) if grad.is_sparse() => _ = target.zero_().g_add_(grad),
@@ -176,6 +182,8 @@ impl GradientBuckets {
         });
         if bucket.seen.iter().all(|&seen| seen) {
             bucket.complete = true;
+            // Levels move as a whole: a bucket that carried a part of its members would need a counter for
+            // each.
             bucket.carry(micro_step);
             if micro_step + 1 == self.micro_steps {
                 bucket.settle(self.micro_steps);
@@ -191,6 +199,8 @@ impl GradReady for GradientBuckets {
         let mut state = self.lock();
         // Added to the sums of another step it would go unnoticed.
         assert!(state.open, "a gradient arrives outside its network's turn");
+        // Taken, not copied: the leaf is empty again, so that libtorch does not add the next micro-step to it
+        // on its own, in an order that is no tree's.
         let grad = take_grad(&state.leaves[parameter]);
         self.collect(&mut state, b, position, grad.as_ref());
     }
@@ -217,6 +227,7 @@ impl State {
 impl Bucket {
     fn new(members: Vec<usize>, specs: &[ParameterSpec], levels: usize) -> Self {
         let level = |_| {
+            // The gaps between parameters stay zero: they are reduced along with the rest and change nothing.
             let total: usize = members.iter().map(|&i| padded(&specs[i])).sum();
             let flat = Tensor::zeros([total as i64], (Kind::Float, Device::Cpu));
             let mut offset = 0;
@@ -245,6 +256,9 @@ impl Bucket {
     /// Carries the sum in level 0 upwards after micro-step `index`. For an odd index level 0 already
     /// holds two micro-steps: the new gradient was added in place.
     fn carry(&mut self, index: usize) {
+        // Counting from `index` to `index + 1` turns its trailing ones into zeros and sets the bit above them.
+        // After micro-step 7 (111) levels 1 and 2 are full: level 0 is added to 1, the sum to 2, and that
+        // comes to lie at 3. Bits below stay free.
         let top = index.trailing_ones() as usize;
         for level in 1..top {
             let (low, high) = self.levels.split_at_mut(level);
@@ -257,6 +271,8 @@ impl Bucket {
 
     /// Adds what is left on the counter after the last micro-step, smallest first.
     fn settle(&mut self, micro_steps: usize) {
+        // The bits that are set in the number of micro-steps. Smallest first is the order of the tree, in
+        // which an incomplete right branch is finished before it meets the left one.
         let occupied: Vec<usize> = (0..self.levels.len()).filter(|l| micro_steps >> l & 1 == 1).collect();
         for pair in occupied.windows(2) {
             let (low, high) = self.levels.split_at_mut(pair[1]);
@@ -287,6 +303,7 @@ fn group(specs: &[ParameterSpec], bucket_bytes: usize) -> Vec<Vec<usize>> {
     let mut bytes = usize::MAX;
     for i in (0..specs.len()).rev() {
         let size = padded(&specs[i]) * size_of::<f32>();
+        // A parameter that is larger than a bucket has one to itself; `usize::MAX` opens the first.
         if bytes.saturating_add(size) > bucket_bytes {
             groups.push(Vec::new());
             bytes = 0;

@@ -39,14 +39,15 @@ pub fn check_ranks(train: &TrainConfig, world: usize) -> Result<usize, TrainErro
     if world == 0 || !micro_steps.is_multiple_of(world) {
         return Err(TrainError::Layout(format!(
             "{world} ranks do not divide the {micro_steps} micro-steps of a step ({lanes} lanes in micro-batches of \
-             {micro_batch}); choose train.lanes as a multiple of {}, or another number of ranks",
+             {micro_batch})\nhint: choose train.lanes as a multiple of {}, or another number of ranks",
             micro_batch * world.max(1)
         )));
     }
     if train.exact {
         aligned_blocks(micro_steps, world).map_err(|e| {
+            let hint = e.hint().unwrap_or_default();
             TrainError::Layout(format!(
-                "{e}; or give up equal bits at any number of ranks with train.exact=false"
+                "{e}\nhint: {hint}; or give up equal bits at any number of ranks with train.exact=false"
             ))
         })?;
     }

@@ -1,4 +1,4 @@
-//! Which dependencies between tokens a model is trained on (thesis 2.2.2, "comparison"; spec 2.12).
+//! Which dependencies between tokens a model is trained on (Yang 2019, §2.2.2, "Discussion and Analysis").
 //!
 //! A sequence has tokens that are predicted, the targets, and tokens that are not. A target x depends on a set U of
 //! other tokens. Training covers the pair (x, U)

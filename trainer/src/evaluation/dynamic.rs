@@ -145,7 +145,7 @@ pub fn dynamic_evaluation(
             nats += scored.nats;
             if !nats.is_finite() {
                 let why = format!(
-                    "the loss of segment {} is no number at lr {}: the weights ran away; lower --lr",
+                    "the loss of segment {} is not finite at lr {}: the weights diverged; lower --lr",
                     step + 1,
                     options.lr
                 );

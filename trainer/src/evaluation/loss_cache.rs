@@ -1,4 +1,4 @@
-//! Losses on disk, so that an analysis that was interrupted does not begin anew.
+//! Losses on disk, so that an interrupted analysis resumes.
 
 use std::fs;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Which positions of a split are looked at.
+//! The choice of positions of a split to evaluate.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

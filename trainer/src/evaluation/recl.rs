@@ -1,4 +1,4 @@
-//! Relative effective context length (thesis 2.1.4; spec 1.11): how much context a model makes use of, compared with
+//! Relative effective context length (Yang 2019, §2.1.4): how much context a model makes use of, compared with
 //! the other models of a group. Plain arithmetic on losses that were computed before.
 //!
 //! With l_i(c, t) the loss of model i at position t, given exactly c tokens of context:
@@ -117,7 +117,7 @@ impl LossGroup {
 mod tests {
     use super::*;
 
-    /// The toy of spec 7.7: one hard position of ten, on which a model gains up to its reach.
+    /// The toy of docs/references.md: one hard position of ten, on which a model gains up to its reach.
     fn toy() -> LossGroup {
         let contexts = contexts_between(0, 100, 600);
         let model = |reach: u64| -> Vec<Vec<f64>> {

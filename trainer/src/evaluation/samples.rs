@@ -1,5 +1,5 @@
-//! The thesis' protocol for generated text (2.1.4; spec 1.13): seed texts drawn at random from a split, each
-//! continued by a fixed number of tokens, beside what really follows. The first samples are kept, none is discarded.
+//! The protocol for generated text of Yang 2019, §2.1.4: random passages of a split, each continued by a fixed number
+//! of tokens, next to the real continuation. The first samples are kept, none is discarded.
 
 use segue_dataloader::seed::{Purpose, Stream, derive};
 use segue_dataloader::{DataError, TokenStream};

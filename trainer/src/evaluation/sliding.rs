@@ -1,5 +1,5 @@
-//! Vanilla evaluation: a window slides by one token and everything is computed anew (thesis 2.1.4,
-//! "evaluation speed"; spec 1.12).
+//! Vanilla evaluation: a window slides by one token and is recomputed for each (Yang 2019, §2.1.4, "Evaluation
+//! Speed").
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What a predicted token costs, by the vanilla protocol and with state reuse (thesis 2.1.4, table 2.10).
+//! Time per predicted token, by the vanilla protocol and with state reuse (Yang 2019, table 2.10).
 //!
 //! At attention length l both protocols let the predicting query see l keys:
 //!
@@ -20,7 +20,7 @@ use super::windows::{banded_losses, recurrent_losses};
 use crate::TrainError;
 use crate::objective::{LanguageModel, Objective};
 
-/// How much slower the vanilla protocol is on enwik8, by attention length: table 2.10 of the thesis.
+/// How much slower the vanilla protocol is on enwik8, by attention length: Yang 2019, table 2.10.
 pub const THESIS_RATIOS: [(usize, f64); 4] = [(800, 363.0), (1800, 773.0), (2800, 1409.0), (3800, 1874.0)];
 
 /// Attention length at which both protocols' losses are compared: short, since the window that covers all a
@@ -93,7 +93,7 @@ pub struct SpeedReport {
 
 /// Compares the losses of both protocols on random tokens.
 ///
-/// With n layers and l keys a recurrent prediction depends on n (l − 1) + 1 tokens (spec 7.4), so the vanilla window
+/// With n layers and l keys a recurrent prediction depends on n (l − 1) + 1 tokens, so the vanilla window
 /// has that many, and its queries see l keys too. Then both do the same arithmetic on the same tokens. With one
 /// layer this is the vanilla protocol itself.
 pub fn agreement(model: &mut LanguageModel, attention: usize, predictions: usize) -> Agreement {

@@ -1,4 +1,4 @@
-//! Losses of tokens whose context is known exactly.
+//! Losses of tokens with an exactly known context.
 
 use segue_dataloader::{DataError, TokenStream};
 use tch::{Kind, Tensor};
@@ -52,7 +52,7 @@ fn doubles(tensor: &Tensor) -> Vec<f64> {
 /// one window, no memory, every query sees all of the window before it. `batch` windows go in one forward
 /// pass; `progress` gets the number done.
 ///
-/// This is l_i(c, t) of the thesis (2.1.4). Same-length attention with a memory of `context` is not: its hidden states
+/// This is l_i(c, t) of Yang 2019, §2.1.4. Same-length attention with a memory of `context` is not: its hidden states
 /// have seen more.
 pub fn truncated_losses(
     model: &mut LanguageModel,

@@ -1,4 +1,4 @@
-//! Functions of tensors that compute their own gradient.
+//! Functions of tensors with hand-written gradients.
 
 use std::any::Any;
 use std::ffi::{c_char, c_void};

@@ -1,4 +1,4 @@
-//! Matrix products.
+//! Matrix products, by oneDNN and for small tiles.
 
 use std::ffi::c_char;
 use std::ops::Range;

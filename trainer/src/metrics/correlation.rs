@@ -1,4 +1,4 @@
-//! Correlation of predicted with true values, with SciPy's definitions.
+//! Correlation of predicted and true values, with SciPy's definitions.
 
 /// Pearson's correlation (`scipy.stats.pearsonr`), in [-1, 1]. As there, NaN where either side is constant or not
 /// finite; also of fewer than two values, where SciPy refuses.

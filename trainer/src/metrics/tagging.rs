@@ -32,7 +32,7 @@ pub struct EntityScores {
 
 /// A tag that is neither `O` nor `B-`, `I-`, `E-` or `S-` with a kind.
 #[derive(Debug, PartialEq, Eq, Error)]
-#[error("`{tag}` is no tag: use O, B-KIND, I-KIND, E-KIND or S-KIND")]
+#[error("`{tag}` is not a tag: use O, B-KIND, I-KIND, E-KIND or S-KIND")]
 pub struct UnknownTag {
     /// The tag.
     pub tag: String,

@@ -42,7 +42,7 @@ impl Memory {
     }
 
     /// The last `mem_len` positions of old memory and new hidden states, cut off from the graph
-    /// (thesis 2.1.3: m' is the tail of m ∘ h). `documents`: those of the new states, `[lanes, new]`,
+    /// (Yang 2019, §2.1.3: m' is the tail of m ∘ h). `documents`: those of the new states, `[lanes, new]`,
     /// where the memory keeps marks.
     pub fn extended(&self, hidden: &[Tensor], documents: Option<&Tensor>, mem_len: i64) -> Self {
         let layers = self.layers.iter().zip(hidden).map(|(old, new)| tail(old, new, mem_len)).collect();

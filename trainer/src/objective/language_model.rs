@@ -6,7 +6,7 @@ use crate::Parameters;
 use crate::model::{Context, Memory, TransfoXl};
 use crate::noise::Noise;
 
-/// Next-token prediction, Σ −log P(x_t | x_<t) (thesis 2.1.2).
+/// Next-token prediction, Σ −log P(x_t | x_<t) (Yang 2019, §2.1.2).
 pub struct LanguageModel {
     /// The model.
     pub model: TransfoXl,

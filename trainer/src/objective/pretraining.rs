@@ -8,7 +8,7 @@ use crate::model::{
 use crate::noise::Noise;
 use crate::{ParameterSpec, Parameters};
 
-/// What XLNet is trained to do before it is fine-tuned (thesis 2.2.2): permutation language modelling, denoising
+/// What XLNet is trained to do before it is fine-tuned (Yang 2019, §2.2.2): permutation language modelling, denoising
 /// on the same backbone, or left-to-right prediction.
 pub struct Pretraining {
     /// The model.

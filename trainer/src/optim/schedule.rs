@@ -1,11 +1,11 @@
-//! The learning rate as a function of the step alone.
+//! The learning rate as a function of the step.
 
 use std::f64::consts::PI;
 
 use segue_configs::{Config, DecayFrom, ScheduleKind};
 
 /// Learning rate of update `step`, counted from 1: linear warm-up to `optim.lr`, then the configured
-/// decay (spec 1.6). Cosine and linear end at `schedule.floor` times the peak and stay there.
+/// decay. Cosine and linear end at `schedule.floor` times the peak and stay there.
 pub fn learning_rate(config: &Config, step: u64) -> f64 {
     let (schedule, peak) = (&config.schedule, config.optim.lr);
     if step < schedule.warmup {

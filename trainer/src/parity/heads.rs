@@ -115,7 +115,7 @@ fn head_parameters(
         let name = format!("{prefix}head.{}", spec.name);
         let tensor = cases.need(&name, Kind::Float, spec.shape.len())?;
         if tensor.size() != spec.shape {
-            let what = format!("`{name}` is {:?}, the model wants {:?}", tensor.size(), spec.shape);
+            let what = format!("`{name}` is {:?}, expected {:?}", tensor.size(), spec.shape);
             return Err(cases.damaged(what));
         }
         tensors.push(tensor);

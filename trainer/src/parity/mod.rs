@@ -1,4 +1,4 @@
-//! Agreement with reference numbers of public packages, tensor by tensor.
+//! Agreement with the numbers of public packages, tensor by tensor.
 
 mod heads;
 mod transfo_xl;
@@ -73,7 +73,7 @@ pub fn parity(folder: &Path, cases: &Path) -> Result<Vec<Group>, TrainError> {
         ModelConfig::Xlnet(_) => xlnet::run(&folder, &mut cases)?,
     }
     match cases.tensors.keys().next() {
-        Some(name) => Err(cases.damaged(format!("`{name}` is nothing this command can compute"))),
+        Some(name) => Err(cases.damaged(format!("`{name}` is not a quantity that this command can compute"))),
         None if cases.groups.is_empty() => Err(cases.damaged("it holds no case".into())),
         None => Ok(cases.groups),
     }

@@ -1,4 +1,4 @@
-//! Lines with error bars as SVG text. The same values give the same bytes.
+//! Line charts with error bars, as SVG text. The same values give the same bytes.
 //!
 //! ```
 //! use segue_trainer::report::{LineChart, Point, Series};

@@ -1,4 +1,4 @@
-//! Who sees whom in a sequence of pairs, as SVG text: a row for each query, a column for each key.
+//! Attention mask of a sequence of pairs, as SVG text: one row per query, one column per key.
 
 use super::svg::{Anchor, Drawing, GRID, INK, colour, text_width};
 
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn each_run_of_seen_keys_is_one_block() {
-        // The order 3, 2, 4, 1 of spec 7.2; white cells are blocked for content, orange for predictions alone.
+        // The order 3, 2, 4, 1 of docs/references.md; white cells are blocked for content, orange for predictions alone.
         let chart = MaskChart {
             title: "t <1>".into(),
             tokens: ["a", "b", "c", "d"].map(String::from).to_vec(),

@@ -1,4 +1,4 @@
-//! Means and intervals of a few repeated measurements.
+//! Means and confidence intervals of repeated measurements.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What all charts share: escaped text, nice ticks, linear scales and the pieces of an SVG document.
+//! Shared parts of charts: escaped text, ticks, linear scales, SVG elements.
 
 use std::fmt::Write;
 

@@ -55,8 +55,8 @@ fn unpacked(bytes: &mut &[u8]) -> Scores {
     (0..count).map(|_| f32::from_le_bytes(word())).collect()
 }
 
-/// The mean of the answers of several models, example by example: an ensemble (spec 2.10). `None` where they answer
-/// in different shapes.
+/// The mean of the answers of several models, example by example: an ensemble (Yang 2019, table 2.17). `None` where
+/// they answer in different shapes.
 pub fn averaged(models: &[Vec<Scores>]) -> Option<Vec<Scores>> {
     let (first, others) = models.split_first()?;
     let mut sums = first.clone();

@@ -6,10 +6,10 @@ use tch::{Kind, Tensor};
 /// How the right sequence of each example is to win.
 #[derive(Debug, Clone, Copy)]
 pub enum Competition {
-    /// −log P(right), with P the softmax over the example's sequences (spec 2.10: RACE; QNLI as ranking).
+    /// −log P(right), with P the softmax over the example's sequences (RACE; QNLI as ranking, Liu et al. 2019).
     Softmax,
     /// −log P(right) + weight · Σ over the wrong ones of max(0, log P(wrong) − log P(right) + margin)
-    /// (spec 2.10: WNLI).
+    /// (WNLI, Kocijan et al. 2019).
     Margin {
         /// α.
         weight: f64,

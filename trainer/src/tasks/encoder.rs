@@ -9,7 +9,7 @@ use crate::noise::Noise;
 use crate::{ParameterSpec, Parameters};
 
 /// A pre-trained model as heads see it: whole sequences in, states out. There is no memory and nothing is predicted
-/// in any order (thesis 2.2.4).
+/// in any order (Yang 2019, §2.2.2).
 pub enum Encoder {
     /// Every token sees every other.
     Xlnet(Box<Xlnet>),
@@ -112,7 +112,7 @@ fn sequence<'a>(rows: &'a Rows, blocked: Option<&'a Tensor>) -> Sequence<'a> {
     Sequence { segments: Some(&rows.segments), visibility, ..Sequence::new(&rows.ids) }
 }
 
-/// Documents are ranked by words alone (spec 2.10).
+/// Documents are ranked by words alone (Yang 2019, §2.2.3).
 fn want_words(heads: &[HeadSpec]) -> bool {
     !heads.is_empty() && heads.iter().all(|head| head.kind == tasks::Kind::Ranking)
 }

@@ -1,6 +1,6 @@
 use segue_dataloader::seed::{Draws, Purpose};
 
-/// Which of several tasks each step is of: drawn in proportion to their numbers of examples (spec 2.10).
+/// Which of several tasks each step is of: drawn in proportion to their numbers of examples.
 #[derive(Debug, Clone)]
 pub struct Mixture {
     /// Examples of the tasks up to and including each.

@@ -1,4 +1,4 @@
-//! Fine-tuning (thesis 2.2.4; spec 2.10): a pre-trained encoder, a head for each task, and what is made of answers.
+//! Fine-tuning (Yang 2019, §2.2.3): a pre-trained encoder, a head for each task, and what is made of answers.
 //! Tasks are read by [`segue_dataloader::tasks`].
 
 mod answers;

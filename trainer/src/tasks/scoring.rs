@@ -228,7 +228,7 @@ fn score_rankings(rankings: &Rankings, ranked: &[Vec<Placed>]) -> Judged {
     (ndcg.len(), metrics, collapsed)
 }
 
-/// Ranks that readers look at (thesis, ClueWeb09-B).
+/// Ranks that readers look at (Yang 2019, table 2.18).
 const RANKS: usize = 20;
 
 /// The version that has questions without answer.

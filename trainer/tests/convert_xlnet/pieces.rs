@@ -133,5 +133,5 @@ fn pieces_that_are_not_what_their_list_says_are_refused() {
         let text = fs::read_to_string(&path).unwrap().replace(second, "../model.safetensors");
         fs::write(&path, text).unwrap();
     });
-    assert!(error.exit_code() == 65 && error.to_string().contains("no file beside it"), "{error}");
+    assert!(error.exit_code() == 65 && error.to_string().contains("not a file beside it"), "{error}");
 }

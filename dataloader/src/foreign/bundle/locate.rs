@@ -23,8 +23,9 @@ pub(super) fn find_index(path: &Path) -> Result<PathBuf, DataError> {
         Some(index) if index.is_file() => Ok(index),
         _ if path.is_file() => index_of_folder(path.parent().unwrap_or(Path::new("."))),
         _ => {
-            let hint = "give the prefix of a checkpoint (PREFIX.index must be there), or its folder".into();
-            Err(DataError::Missing { path: path.into(), hint })
+            let why =
+                "\nhint: give the prefix of a checkpoint (PREFIX.index must exist), or its folder".into();
+            Err(DataError::Missing { path: path.into(), why })
         }
     }
 }
@@ -46,12 +47,12 @@ fn index_of_folder(folder: &Path) -> Result<PathBuf, DataError> {
     match (found.next(), found.next()) {
         (Some(index), None) => Ok(index),
         (Some(_), Some(_)) => Err(DataError::Usage(format!(
-            "{} holds several checkpoints; give the prefix of one",
+            "{} holds several checkpoints\nhint: give the prefix of one",
             folder.display()
         ))),
         (None, _) => Err(DataError::Missing {
             path: folder.join("*.index"),
-            hint: "it is the list of a checkpoint".into(),
+            why: "it lists the variables of a checkpoint".into(),
         }),
     }
 }
@@ -74,8 +75,8 @@ pub(super) fn find_shard(index: &Path, shard: u32, shards: u32, given: &Path) ->
     match (found.next(), found.next()) {
         (Some(data), None) => Ok(data),
         _ => {
-            let hint = "the checkpoint's values are in it; where it was renamed, give its path".into();
-            Err(DataError::Missing { path: expected, hint })
+            let why = "it holds the values of the checkpoint\nhint: give its path if it was renamed".into();
+            Err(DataError::Missing { path: expected, why })
         }
     }
 }

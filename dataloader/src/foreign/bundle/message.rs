@@ -1,4 +1,4 @@
-//! The two protocol buffer messages of an index: the header under the empty key, and one for each tensor.
+//! The two protocol buffer messages of an index: the header under the empty key, and one entry per tensor.
 
 use super::table::push_varint;
 use crate::foreign::ElementType;
@@ -34,7 +34,7 @@ pub(super) fn parse_header(message: &[u8]) -> Result<u32, String> {
     }
     match u32::try_from(shards) {
         Ok(shards @ 1..=99_999) => Ok(shards),
-        _ => Err(format!("it says that it has {shards} shards")),
+        _ => Err(format!("it claims to have {shards} shards")),
     }
 }
 
@@ -68,8 +68,8 @@ impl Record {
                 (1, value) => record.dtype = value.varint("a type")?,
                 (2, value) => record.shape = parse_shape(value.bytes("a shape")?)?,
                 (3, value) => {
-                    record.shard =
-                        u32::try_from(value.varint("a shard")?).map_err(|_| "a shard is no number")?;
+                    record.shard = u32::try_from(value.varint("a shard")?)
+                        .map_err(|_| "the number of a shard is not an integer")?;
                 }
                 (4, value) => record.offset = value.varint("an offset")?,
                 (5, value) => record.size = value.varint("a size")?,

@@ -46,8 +46,8 @@ impl Bundle {
         for shard in 0..count {
             let data = find_shard(&index, shard, count, path)?;
             if !data.is_file() {
-                let hint = format!("the checkpoint has {count} data files and needs all of them");
-                return Err(DataError::Missing { path: data, hint });
+                let why = format!("the checkpoint has {count} data files and needs all of them");
+                return Err(DataError::Missing { path: data, why });
             }
             shards.push((data.clone(), SharedBytes::map(&data)?));
         }
@@ -82,14 +82,15 @@ impl Bundle {
     pub fn tensor(&self, entry: &BundleEntry) -> Result<RawTensor, DataError> {
         let record = &entry.record;
         let Some((path, shard)) = self.shards.get(record.shard as usize) else {
-            let why = format!("`{}` lies in shard {}, which it does not have", entry.name, record.shard);
+            let why = format!("`{}` lies in shard {}, which does not exist", entry.name, record.shard);
             return Err(DataError::foreign(&self.index, why));
         };
         let bad = |why: &str| DataError::foreign(path, format!("`{}` {why}", entry.name));
-        let dtype = entry.dtype.ok_or_else(|| bad("has a type that is no number"))?;
+        let dtype = entry.dtype.ok_or_else(|| bad("has an element type that is not numeric"))?;
         if record.slices > 0 {
             return Err(bad(
-                "is a partitioned variable stored in pieces; save it without a partitioner to convert it",
+                "is a partitioned variable, stored in pieces\nhint: save the checkpoint without a \
+                 partitioner",
             ));
         }
         let start = usize::try_from(record.offset).ok();

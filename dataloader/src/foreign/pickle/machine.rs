@@ -79,7 +79,7 @@ impl Machine<'_> {
             b'c' | 0x93 | b'R' | 0x81 | 0x92 | b'b' | b'i' | b'o' | b'P' | b'Q' | 0x82..=0x84 => {
                 self.call(opcode)?;
             }
-            _ => return Err("no such opcode: is it a pickle?".into()),
+            _ => return Err("unknown opcode: is it a pickle?".into()),
         }
         Ok(())
     }
@@ -92,7 +92,7 @@ impl Machine<'_> {
             b'G' => Value::Float(f64::from_be_bytes(self.reader.word()?)),
             b'F' => {
                 let line = self.reader.text_line()?;
-                Value::Float(line.trim().parse().map_err(|_| format!("`{line}` is no number"))?)
+                Value::Float(line.trim().parse().map_err(|_| format!("`{line}` is not a number"))?)
             }
             b'I' | b'L' => {
                 let line = self.reader.text_line()?;
@@ -154,7 +154,7 @@ impl Machine<'_> {
         let key = match opcode {
             b'p' | b'g' => {
                 let line = self.reader.text_line()?;
-                line.trim().parse().map_err(|_| format!("`{line}` is no memo number"))?
+                line.trim().parse().map_err(|_| format!("`{line}` is not a memo index"))?
             }
             b'q' | b'h' => u64::from(self.reader.u8()?),
             b'r' | b'j' => u64::from(self.reader.u32()?),

@@ -1,5 +1,5 @@
 //! Python pickles, protocols 0 to 5, of Python 2 and 3, as data. A pickle is a program for a stack machine that may
-//! call anything; here a call only notes what would have been called with what.
+//! call any function; this reader only records what would have been called, and with which arguments.
 
 mod machine;
 mod reader;

@@ -88,9 +88,9 @@ fn find_records(bytes: &[u8]) -> Result<Vec<(usize, usize)>, (usize, String)> {
         let Some((crc, rest)) = rest.split_first_chunk::<4>() else { return Err(cut_short()) };
         if masked_crc32c(length) != u32::from_le_bytes(*crc) {
             let why = match places.is_empty() {
-                true => {
-                    "it is no TFRecord file, or damaged: its first length does not match its checksum".into()
-                }
+                true => "it is not a TFRecord file, or is damaged: its first length does not match its \
+                     checksum"
+                    .into(),
                 false => format!("the length of record {} does not match its checksum", places.len()),
             };
             return Err((at, why));

@@ -54,9 +54,9 @@ impl RecordFolder {
         let path = if inner.is_dir() { inner } else { folder.to_path_buf() };
         let beside = [folder.join(CORPUS_INFO), folder.join("..").join(CORPUS_INFO)];
         let Some(info) = beside.iter().find(|path| path.is_file()) else {
-            let hint = "it says in which order the rows of the records stand; task 0 of data_utils.py writes it \
-                        beside the tfrecords folder";
-            return Err(DataError::Missing { path: beside[0].clone(), hint: hint.into() });
+            let why = "it states the order of the rows in the records\nhint: restore it: task 0 of \
+                data_utils.py writes it beside the tfrecords folder";
+            return Err(DataError::Missing { path: beside[0].clone(), why: why.into() });
         };
         let settings: RecordSettings = read_json(info)?;
         settings.check().map_err(|why| DataError::foreign(info, why))?;
@@ -90,8 +90,8 @@ fn read_infos(
             others => format!("it holds {}", others[..others.len().min(SHOWN)].join(", ")),
         };
         let why = format!(
-            "{} says {PREFIX}SPLIT-TASK-PASS.{expected}.json, and {found}: corpus_info.json was written by another \
-             run, or other records lie here; put back the one that belongs to them",
+            "{} says {PREFIX}SPLIT-TASK-PASS.{expected}.json, and {found}\nhint: restore the \
+             corpus_info.json of these records",
             corpus_info.display()
         );
         return Err(DataError::foreign(folder, why));
@@ -121,8 +121,8 @@ fn found_again(info: &Path, listed: &str) -> Result<PathBuf, DataError> {
     match path.is_file() && !name.is_empty() {
         true => Ok(path),
         false => {
-            let hint = format!("{} lists it; copy it beside that file", info.display());
-            Err(DataError::Missing { path, hint })
+            let why = format!("{} lists it\nhint: copy it beside that file", info.display());
+            Err(DataError::Missing { path, why })
         }
     }
 }

@@ -44,7 +44,7 @@ impl RecordSettings {
         let groups = cores.checked_mul(directions).filter(|groups| *groups > 0);
         if rows == 0 || groups.is_none_or(|groups| !rows.is_multiple_of(groups)) {
             return Err(format!(
-                "bsz_per_host {rows} is no multiple of num_core_per_host {cores}{}",
+                "bsz_per_host {rows} is not a multiple of num_core_per_host {cores}{}",
                 if self.bi_data { " times two directions" } else { "" }
             ));
         }

@@ -25,7 +25,7 @@ pub(super) fn open(input: &SharedBytes) -> Result<Container, String> {
     if input.starts_with(b"PK\x03\x04") {
         return open_zip(input);
     }
-    let first = Pickle::parse(input).map_err(|why| format!("it is no pickle: {why}"))?;
+    let first = Pickle::parse(input).map_err(|why| format!("it is not a pickle: {why}"))?;
     match first.root().kind() {
         Kind::Big(number) if number == LEGACY_MAGIC => open_legacy(input, first.length()),
         _ => Ok(Container { pickle: first, storages: HashMap::new() }),
@@ -64,7 +64,7 @@ fn open_zip(input: &SharedBytes) -> Result<Container, String> {
             None => {}
         }
     }
-    let pickle = pickle.ok_or("it is a zip file without data.pkl, so torch.save has not written it")?;
+    let pickle = pickle.ok_or("it is a zip file without data.pkl, so torch.save did not write it")?;
     Ok(Container { pickle, storages })
 }
 
@@ -80,7 +80,7 @@ fn open_legacy(input: &SharedBytes, magic_length: usize) -> Result<Container, St
     };
     let version = next()?;
     if version.root().int() != Some(LEGACY_PROTOCOL) {
-        return Err("its layout has a version this program does not know".into());
+        return Err("unsupported version of its layout".into());
     }
     let system = next()?;
     if system.root().get("little_endian").and_then(View::truth) == Some(false) {
@@ -90,7 +90,7 @@ fn open_legacy(input: &SharedBytes, magic_length: usize) -> Result<Container, St
     let types = storage_types(&pickle);
     let mut storages = HashMap::new();
     for key in keys.root().elements().into_iter().flatten() {
-        let key = key.text().ok_or("the key of a storage is no text")?;
+        let key = key.text().ok_or("the key of a storage is not a string")?;
         let dtype = types.get(key).ok_or_else(|| format!("nothing refers to its storage {key}"))?;
         let truncated = || format!("it ends inside storage {key}");
         let count = input.get(at..at + 8).and_then(|word| word.try_into().ok()).ok_or_else(truncated)?;

@@ -54,7 +54,7 @@ impl TorchFile {
                 Some(data) if data.class().is_some_and(|(_, name)| name.starts_with("_rebuild_tensor")) => {
                     self.rebuilt(data).map(Some)
                 }
-                _ => Err("a parameter is made from no tensor".into()),
+                _ => Err("a parameter is not made from a tensor".into()),
             };
         }
         match module == "torch._utils" && function.starts_with("_rebuild_tensor") {
@@ -65,7 +65,7 @@ impl TorchFile {
 
     /// `_rebuild_tensor_v2(storage, offset, size, stride, ..)`, its forerunner, and v3 with the type at the end.
     fn rebuilt(&self, value: View<'_>) -> Result<RawTensor, String> {
-        let malformed = || "a tensor is made from the wrong things".to_string();
+        let malformed = || "a tensor is made from unexpected arguments".to_string();
         let args = value.args().and_then(View::elements).ok_or_else(malformed)?;
         let args: Vec<View<'_>> = args.take(7).collect();
         let [storage, offset, size, stride, ..] = args[..] else { return Err(malformed()) };
@@ -74,7 +74,7 @@ impl TorchFile {
             Kind::Global { name, .. } => element_type(name),
             _ => None,
         });
-        let dtype = id.dtype.or(named).ok_or("a tensor has elements this program does not know")?;
+        let dtype = id.dtype.or(named).ok_or("a tensor has an unsupported element type")?;
         let bytes = self.storages.get(id.key).ok_or_else(|| format!("its storage {} is missing", id.key))?;
         let sizes = |view: View<'_>| -> Result<Vec<usize>, String> {
             let mut members = view.elements().filter(|m| m.len() <= MAX_AXES).ok_or_else(malformed)?;

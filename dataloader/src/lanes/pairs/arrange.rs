@@ -100,7 +100,7 @@ impl Arrangement {
         Ok(())
     }
 
-    /// The chosen tokens that belong to the text, and padding up to the places of a row (spec 2.4).
+    /// The chosen tokens that belong to the text, and padding up to the places of a row.
     fn add_targets(
         &self,
         sequence: &Sequence,
@@ -115,7 +115,8 @@ impl Arrangement {
         if targets.len() > end {
             let (found, room) = (targets.len() + self.layout.targets - end, self.layout.targets);
             return Err(DataError::Usage(format!(
-                "a sequence has {found} targets and the configuration room for {room}: set pairs.num_predict"
+                "a sequence has {found} targets, but the configuration has room for {room}\nhint: set \
+                 pairs.num_predict={found}"
             )));
         }
         let padding = end - targets.len();
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn x04_the_order_3_2_4_1_gives_the_golden_masks() {
-        // Spec 7.2: rows are queries, 1 is blocked. Position 3 comes first, then 2, 4 and 1.
+        // The masks of docs/references.md: rows are queries, 1 is blocked. Position 3 comes first, then 2, 4 and 1.
         let query = [[1, 0, 0, 0], [1, 1, 0, 1], [1, 1, 1, 1], [1, 0, 0, 1]];
         let content = [[0, 0, 0, 0], [1, 0, 0, 1], [1, 1, 0, 1], [1, 0, 0, 0]];
         let orders = (0..).map(|seed| arranged(&arrangement(4, 5, 0, seed), &[50; 5], &[true; 5]).0);
@@ -281,7 +282,7 @@ mod tests {
     }
 
     proptest! {
-        /// Spec 2.4, step 1: windows keep their order and share one permutation.
+        /// `_local_perm` of XLNet's `data_utils.py`: windows keep their order and share one permutation.
         #[test]
         fn x04_windows_are_permuted_alike(window in 1usize..6, first in 1usize..5, second in 1usize..5, seed: u64) {
             let (reused, segment) = (first * window, (first + second) * window);
@@ -306,6 +307,6 @@ mod tests {
         let sequence = Sequence { tokens: vec![50; 4], chosen: vec![true; 4], ..Sequence::empty(4) };
         let mut batch = arrangement.batch(1);
         let error = arrangement.add(&sequence, [0; 4], [0; 4], &mut batch).unwrap_err();
-        assert!(error.to_string().contains("4 targets and the configuration room for 3"), "{error}");
+        assert!(error.to_string().contains("4 targets, but the configuration has room for 3"), "{error}");
     }
 }

@@ -10,7 +10,7 @@ pub(super) struct View<'a> {
     pub(super) source: &'a PairSource,
     pub(super) piece: Piece,
     pub(super) reversed: bool,
-    /// Ends a document and is a sentence of its own (spec 2.8).
+    /// Ends a document and is a sentence of its own.
     pub(super) eod: Option<i64>,
 }
 

@@ -16,7 +16,7 @@ use crate::seed::{Draws, Purpose};
 use crate::tokenizer::Tokenizer;
 
 /// Lanes that read contiguous pieces of one or several corpora as sequences `[reused, A, SEP, B, SEP, CLS]`, forwards
-/// or backwards (spec 2.8).
+/// or backwards, as XLNet's `data_utils.py` does.
 ///
 /// A lane goes on by the reused part every step, so that the memory of one step is the text just before the next. It
 /// begins again where less than a sequence is left. Everything random is a function of the seed, the stream, its
@@ -43,7 +43,8 @@ impl PairLanes {
             let (found, expected) = (corpus.tokenizer()?.fingerprint(), tokenizer.fingerprint());
             if found != expected {
                 let why = format!(
-                    "its tokenizer is {found} and that of {} is {expected}; build both with one tokenizer",
+                    "its tokenizer is {found}, but that of {} is {expected}\nhint: build both corpora \
+                     with the same tokenizer",
                     first.dir().display()
                 );
                 return Err(DataError::corpus(corpus.dir(), why));

@@ -1,5 +1,5 @@
 //! Sequences of reused text, segment A and segment B, their targets and the order in which these are predicted: what
-//! XLNet is pretrained on (thesis 2.2.2; spec 2.4 to 2.8).
+//! XLNet is pretrained on (Yang 2019, §2.2.2 and §2.2.3; XLNet's `data_utils.py`).
 
 mod arrange;
 mod edges;

@@ -66,7 +66,7 @@ impl PairOptions {
     /// ```
     pub fn of(config: &Config) -> Result<PairOptions, DataError> {
         let ModelConfig::Xlnet(model) = &config.model else {
-            let why = "sequences of pairs are XLNet's; set model.model_type = \"xlnet\"";
+            let why = "sequences of pairs need an XLNet\nhint: set model.model_type=xlnet";
             return Err(DataError::Usage(why.into()));
         };
         let (pairs, objective) = (&config.pairs, &config.objective);
@@ -76,7 +76,7 @@ impl PairOptions {
                 Task::Denoising { mask_share: objective.mask_share, random_share: objective.random_share }
             }
             ObjectiveKind::Lm => {
-                let why = "left-to-right training reads no pairs; set data.order = \"stream\"";
+                let why = "left-to-right training does not read pairs\nhint: set data.order=stream";
                 return Err(DataError::Usage(why.into()));
             }
         };

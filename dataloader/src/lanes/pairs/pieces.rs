@@ -81,8 +81,8 @@ fn allot(weights: &[f64], streams: usize) -> Result<Vec<usize>, DataError> {
     let corpora = weights.len();
     if corpora == 0 || streams < corpora {
         return Err(DataError::Usage(format!(
-            "{corpora} corpora share {streams} streams of text and each needs one: use more lanes (train.lanes; two \
-             for each stream with pairs.bidirectional) or fewer corpora"
+            "{corpora} corpora share {streams} streams of text, and each needs one\nhint: use fewer \
+             corpora or more lanes (train.lanes; two per stream with pairs.bidirectional)"
         )));
     }
     let sum: f64 = weights.iter().sum();
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn streams_are_shared_out_by_largest_remainder() {
-        // Quotas 4.7, 3.1 and 2.2; 0.05, 0.05 and 3.9; the two first corpora of the thesis' table among 8.
+        // Quotas 4.7, 3.1 and 2.2; 0.05, 0.05 and 3.9; XLNet's two first corpora (Yang 2019, §2.2.3) among 8.
         assert_eq!(allot(&[47.0, 31.0, 22.0], 10).unwrap(), [5, 3, 2]);
         assert_eq!(allot(&[0.5, 0.5, 39.0], 4).unwrap(), [1, 1, 2]);
         assert_eq!(allot(&[2.78, 1.09], 8).unwrap(), [6, 2]);

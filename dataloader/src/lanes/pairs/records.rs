@@ -44,18 +44,19 @@ impl RecordLanes {
         ] {
             if wanted != found {
                 return Err(format!(
-                    "its records have {name} {found}, and {key} is {wanted}; set {key}={found}"
+                    "its records have {name} {found}, and {key} is {wanted}\nhint: set {key}={found}"
                 ));
             }
         }
         if options.bidirectional != settings.bi_data {
             let bi = settings.bi_data;
-            return Err(format!("its records have bi_data {bi}; set pairs.bidirectional={bi}"));
+            return Err(format!("its records have bi_data {bi}\nhint: set pairs.bidirectional={bi}"));
         }
         if let Some(count) = settings.num_predict.filter(|count| *count > layout.targets) {
             let room = layout.targets;
             return Err(format!(
-                "its rows have {count} targets and the configuration room for {room}; set pairs.num_predict={count}"
+                "its rows have {count} targets, but the configuration has room for {room}\nhint: set \
+                 pairs.num_predict={count}"
             ));
         }
         let (backward, forward) = (0..steps.rows()).partition(|row| steps.is_backward(*row));
@@ -120,7 +121,8 @@ fn share_files(steps: &RecordSteps, lanes: usize) -> Result<Vec<Range<u64>>, Str
     let hosts = lanes / rows;
     if hosts == 0 || !lanes.is_multiple_of(rows) || hosts > begins.len() {
         return Err(format!(
-            "its steps have {rows} rows in {} files: set train.lanes to {rows}, or to a multiple of it up to {}",
+            "its steps have {rows} rows in {} files\nhint: set train.lanes to {rows}, or to a multiple of \
+             it up to {}",
             begins.len(),
             rows * begins.len()
         ));

@@ -4,7 +4,7 @@ use super::options::Spans;
 use super::symbols::Symbols;
 use crate::seed::Draws;
 
-/// Chooses tokens for prediction: `_sample_mask` of the reference (spec 2.7).
+/// Chooses tokens for prediction: `_sample_mask` of XLNet's `data_utils.py`.
 #[derive(Clone, Debug)]
 pub(super) struct SpanSampler {
     spans: Spans,

@@ -1,5 +1,5 @@
-//! Documents ranked for queries (thesis, ClueWeb09-B; spec 2.10): from TREC's files to pairs that are learnt from
-//! and candidates that are brought in order.
+//! Ranking of documents for queries (Yang 2019, §2.2.3: ClueWeb09-B): from TREC's files to pairs for training and
+//! candidates for ranking.
 
 mod pairs;
 mod split;
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use self::split::{Source, read_split};
 use self::texts::Texts;
-use super::data::{TaskData, Wanted};
+use super::data::{TaskData, TaskSplits};
 use super::example::Kind;
 use super::open::{Request, first_there, nothing_read};
 use crate::DataError;
@@ -90,7 +90,7 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let file = |name: &str| first_there(folder, &[name]);
     let judged = |name: &str| -> Result<PathBuf, DataError> { there(&[name]) };
     let mut data = nothing_read(request, Kind::Ranking, Vec::new());
-    let Wanted { train, dev, test } = request.wanted;
+    let TaskSplits { train, dev, test } = request.splits;
     // What was wrong with the texts is told with the first split.
     let mut next_sieve = || std::mem::replace(&mut sieve, request.sieve());
     if train {

@@ -40,7 +40,7 @@ pub(super) fn read_split(
     let judgements = qrels.map(|path| read_judgements(path, &mut sieve)).transpose()?;
     let retrieved = run.map(|path| read_run(path, &mut sieve)).transpose()?;
     let (Some(path), Some(named)) = (run.or(qrels), retrieved.as_ref().or(judgements.as_ref())) else {
-        let message = format!("{name}: neither judgements nor a run were named");
+        let message = format!("{name}: neither judgements nor a run are given");
         return Err(DataError::Usage(message));
     };
     let named = known(source, path, &named.lines, &mut sieve)?;
@@ -55,7 +55,7 @@ pub(super) fn read_split(
         _ => asked(source, &queries, &grades, &tokens),
     };
     if examples.is_empty() {
-        let why = "nothing can be learnt from it: no query has candidates of different grades";
+        let why = "it has nothing to learn: no query has candidates of different grades";
         return Err(DataError::line(path, 1, why));
     }
     let highest_grade = grades.values().flat_map(|judged| judged.values()).copied().max().unwrap_or(0);
@@ -87,7 +87,11 @@ fn known<'a>(
         match unknown {
             None => known.push(named),
             Some((what, name, texts)) => {
-                let why = format!("the {what} `{name}` is not in {}: add it there", texts.path().display());
+                let why = format!(
+                    "the {what} `{name}` is not in {}\nhint: correct it, or skip bad lines \
+                    with task.skip_bad=true",
+                    texts.path().display()
+                );
                 sieve.refuse(DataError::line(path, named.line, why))?;
             }
         }

@@ -33,9 +33,11 @@ impl Texts {
             None => [Some(0), (table.width == 2).then_some(1)],
         };
         let [Some(id), Some(text)] = columns else {
-            return Err(
-                table.bad(1, "it does not have a name and a text: write `id<TAB>text`, or JSON with both")
-            );
+            return Err(table.bad(
+                1,
+                "it does not have a name and a text\nhint: write `id<TAB>text`, or JSON with \
+                    both",
+            ));
         };
         let mut places = AHashMap::with_capacity(table.rows.len());
         for (place, row) in table.rows.iter().enumerate() {
@@ -71,9 +73,9 @@ impl Texts {
             let row = &self.table.rows[self.places[*name]];
             let ids = ids(encoder, &row.cells[self.columns[1]]);
             let ids = ids.and_then(|ids| match ids.is_empty() {
-                true => {
-                    Err("its text has no tokens: repair it, or leave such out with task.skip_bad=true".into())
-                }
+                true => Err("its text has no tokens\nhint: correct it, or skip bad lines with \
+                        task.skip_bad=true"
+                    .into()),
                 false => Ok(ids),
             });
             let mut ids = ids.map_err(|why| self.table.bad(row.line, why))?;
@@ -96,10 +98,16 @@ fn named<'a>(row: &'a TableRow, id: usize, places: &AHashMap<String, usize>) -> 
     let name = row.cells[id].trim();
     // TREC's files have fields between white space.
     if name.is_empty() || name.contains(char::is_whitespace) {
-        return Err(format!("`{name}` is no name: write one without white space"));
+        return Err(format!(
+            "the name `{name}` contains white space\nhint: correct it, or skip bad lines \
+            with task.skip_bad=true"
+        ));
     }
     match places.contains_key(name) {
-        true => Err(format!("the name `{name}` comes twice: leave one out")),
+        true => Err(format!(
+            "the name `{name}` occurs twice\nhint: correct it, or skip bad lines with \
+            task.skip_bad=true"
+        )),
         false => Ok(name),
     }
 }

@@ -7,7 +7,7 @@ use super::file::{FileReader, ReadParagraph, ReadQuestion};
 use super::records::{Paragraph, Question, Questions};
 use super::windows::{Window, windows_over};
 use crate::tasks::sieve::Sieve;
-use crate::tasks::{Example, Kind, Records, Split, Target, TaskData, Template, Wanted};
+use crate::tasks::{Example, Kind, Records, Split, Target, TaskData, TaskSplits, Template};
 use crate::{DataError, Located, Tokenizer};
 
 /// Tokens of a sequence besides paragraph and question: two `<sep>` and `<cls>`.
@@ -21,7 +21,7 @@ const VERSIONS: [(&str, [&str; 3]); 2] = [
     ("squad2", ["train-v2.0.json", "dev-v2.0.json", "test-v2.0.json"]),
 ];
 
-/// Reads and encodes files of SQuAD (thesis 2.2.4; spec 2.10).
+/// Reads and encodes files of SQuAD (Yang 2019, §2.2.3).
 ///
 /// An example is a window: tokens of the paragraph, `<sep>`, the question, `<sep>`, `<cls>`. Its target is where the
 /// first answer stands; of a window that does not hold all of it, and of a question without answer, `<cls>`.
@@ -37,18 +37,20 @@ pub struct SquadReader<'a> {
 
 impl SquadReader<'_> {
     /// Reads the task `squad1` or `squad2` from the folder with its published files.
-    pub fn open(&self, name: &str, folder: &Path, wanted: Wanted) -> Result<TaskData, DataError> {
+    pub fn open(&self, name: &str, folder: &Path, splits: TaskSplits) -> Result<TaskData, DataError> {
         let Some((name, [train, dev, test])) = VERSIONS.iter().find(|(version, _)| *version == name) else {
-            return Err(DataError::Usage(format!("`{name}` is no version of SQuAD: use squad1 or squad2")));
+            return Err(DataError::Usage(format!(
+                "unknown version `{name}` of SQuAD\nhint: use squad1 or squad2"
+            )));
         };
         let split = |split: &str, file: &str, labelled| self.read(&folder.join(file), split, labelled);
-        let has_test = wanted.test && folder.join(test).exists();
+        let has_test = splits.test && folder.join(test).exists();
         Ok(TaskData {
             name: (*name).into(),
             kind: Kind::Span,
             labels: Vec::new(),
-            train: wanted.train.then(|| split("train", train, true)).transpose()?,
-            dev: wanted.dev.then(|| split("dev", dev, true)).transpose()?.into_iter().collect(),
+            train: splits.train.then(|| split("train", train, true)).transpose()?,
+            dev: splits.dev.then(|| split("dev", dev, true)).transpose()?.into_iter().collect(),
             test: has_test.then(|| split("test", test, false)).transpose()?.into_iter().collect(),
         })
     }
@@ -80,12 +82,12 @@ impl SquadReader<'_> {
             self.add(paragraph, encoded, &mut file, &mut examples, &mut all)?;
         }
         if examples.is_empty() {
-            return Err(DataError::record(path, "all of it", "no question is there that can be used"));
+            return Err(DataError::record(path, "all of it", "no question can be used"));
         }
         all.moved = file.moved;
         for (count, what) in [
-            (all.shortened, "questions that were cut to task.max_question tokens"),
-            (all.moved, "answers that stand close to where the file says and were taken from there"),
+            (all.shortened, "questions truncated to task.max_question tokens"),
+            (all.moved, "answers found near the place that the file states, and taken from there"),
         ] {
             if count > 0 {
                 file.sieve.note(format!("{}: {what}: {count}", path.display()));
@@ -156,8 +158,8 @@ impl SquadReader<'_> {
     fn windows(&self, tokens: usize, question: &[u32]) -> Result<Vec<(u32, u32)>, DataError> {
         match self.template.longest().checked_sub(question.len() + SPECIALS) {
             None | Some(0) => Err(DataError::Usage(format!(
-                "sequences of {} tokens have no room for a paragraph beside a question of {}: raise train.segment or \
-                 lower task.max_question",
+                "sequences of {} tokens have no room for a paragraph beside a question of {}\nhint: raise \
+                 train.segment or lower task.max_question",
                 self.template.longest(),
                 question.len()
             ))),

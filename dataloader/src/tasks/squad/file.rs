@@ -38,7 +38,7 @@ impl<'a> RawParagraph<'a> {
     /// A paragraph, or why it cannot be used.
     fn read(raw: &'a RawValue) -> Result<Self, String> {
         let read: Self = serde_json::from_str(raw.get())
-            .map_err(|e| format!("it is no paragraph of SQuAD's: {}", without_place(&e)))?;
+            .map_err(|e| format!("it is not a SQuAD paragraph: {}", without_place(&e)))?;
         if read.context.trim().is_empty() { Err("its context is empty".into()) } else { Ok(read) }
     }
 }
@@ -107,7 +107,7 @@ impl FileReader<'_> {
         let file: File = serde_json::from_slice(bytes).map_err(|e| {
             DataError::foreign(
                 self.path,
-                format!("it is no SQuAD file: {e}; see docs/formats.md for its layout"),
+                format!("it is not a SQuAD file: {e}\nhint: docs/formats.md describes the layout"),
             )
         })?;
         let mut seen = Seen { lines: Lines::of(bytes), ids: HashSet::new() };
@@ -148,7 +148,7 @@ impl FileReader<'_> {
                 }
                 Ok(raw) => (format!("`{}`", raw.id), Err("another question has the same id".into())),
                 Err(e) => {
-                    let why = format!("it is no question of SQuAD's: {}", without_place(&e));
+                    let why = format!("it is not a SQuAD question: {}", without_place(&e));
                     ((number + 1).to_string(), Err(why))
                 }
             };
@@ -198,7 +198,7 @@ impl FileReader<'_> {
 
     /// Counts what cannot be used, or fails.
     pub(super) fn refuse(&mut self, place: &str, why: &str) -> Result<(), DataError> {
-        let why = format!("{why}. Correct it, or leave it out with task.skip_bad=true");
+        let why = format!("{why}\nhint: correct it, or skip bad records with task.skip_bad=true");
         self.sieve.refuse(DataError::record(self.path, place, why))
     }
 }
@@ -278,11 +278,11 @@ mod tests {
             ),
             (
                 file("a", &["\n".into(), question("q", "a", 0), ",\n{}".into()].concat()),
-                "line 4, article 1 (`T`), paragraph 1, question 2: it is no question of SQuAD's: missing field `id`",
+                "line 4, article 1 (`T`), paragraph 1, question 2: it is not a SQuAD question: missing field `id`",
             ),
             (
                 file("a", &question("q", "a", 0)).replace("\"qas\"", "\"q\""),
-                "line 2, article 1 (`T`), paragraph 1: it is no paragraph of SQuAD's: missing field `qas`",
+                "line 2, article 1 (`T`), paragraph 1: it is not a SQuAD paragraph: missing field `qas`",
             ),
             (file("a", &question("q", "a", -1)), "no answer stands"),
             (file("a", &question("q", "", 0)), "no answer stands"),
@@ -297,7 +297,7 @@ mod tests {
         ] {
             let error = read(&json, false).0.err().unwrap();
             assert!(error.to_string().contains(why) && error.to_string().contains("f.json"), "{error}");
-            assert!(error.to_string().contains("task.skip_bad"));
+            assert!(error.hint().unwrap().contains("task.skip_bad"));
             assert_eq!(error.exit_code(), 65);
             let (read, skipped, _) = read(&json, true);
             assert!(read.is_ok() && skipped.count == 1 && skipped.first.len() == 1);

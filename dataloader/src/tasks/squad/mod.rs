@@ -1,5 +1,5 @@
-//! SQuAD 1.1 and 2.0 (spec 2.10): from the published files to windows over paragraphs, and the way back from positions
-//! to the text as it stands in the file.
+//! SQuAD 1.1 and 2.0 (Yang 2019, §2.2.3): from the published files to windows over paragraphs, and the way back from
+//! positions to the text as it stands in the file.
 
 mod encode;
 mod file;
@@ -15,6 +15,6 @@ use super::open::Request;
 use crate::DataError;
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
-    let Request { task, tokenizer, template, wanted, .. } = request;
-    SquadReader { tokenizer, template: *template, task }.open(request.name(), request.folder(), *wanted)
+    let Request { task, tokenizer, template, splits, .. } = request;
+    SquadReader { tokenizer, template: *template, task }.open(request.name(), request.folder(), *splits)
 }

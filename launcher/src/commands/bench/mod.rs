@@ -1,4 +1,4 @@
-//! `segue bench`: how fast the parts are, alone.
+//! `segue bench`: the speed of each part on its own.
 
 mod pairs;
 mod sizes;
@@ -31,24 +31,24 @@ pub struct BenchArgs {
 
 #[derive(Subcommand)]
 enum What {
-    /// Training steps of a Transformer-XL or an XLNet on random tokens: forward, backward, reduction, clip, update.
+    /// Training steps on random tokens: forward, backward, reduction, clipping, update.
     Step(step::StepArgs),
     /// Fine-tuning steps of an XLNet on random texts.
     Task(task::TaskArgs),
-    /// Sums over ranks: ours in the order of the tree, and the library's.
+    /// Sums over ranks, in the order of the tree and by the MPI library.
     Allreduce(AllreduceArgs),
-    /// Text to token ids.
+    /// Tokenising text.
     Data(DataArgs),
-    /// Sequences for XLNet out of a corpus.
+    /// Drawing XLNet's sequences from a corpus.
     Pairs(pairs::PairsArgs),
 }
 
 #[derive(Args)]
 struct AllreduceArgs {
-    /// Size of the sum.
+    /// Size of the summed values, in MiB.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     mib: usize,
-    /// Times each is measured.
+    /// Number of measurements of each.
     #[arg(long, default_value_t = 20, value_parser = at_least_one)]
     repeats: usize,
 }
@@ -58,7 +58,7 @@ struct DataArgs {
     /// Tokenizer folder.
     #[arg(long)]
     tokenizer: PathBuf,
-    /// Text file.
+    /// Text file to tokenise.
     #[arg(long)]
     input: PathBuf,
     /// Threads.

@@ -15,16 +15,16 @@ use crate::output::{Output, Unit};
     after_help = "Example:\n  segue bench pairs --corpus corpora/wiki --corpus corpora/books --segment 512"
 )]
 pub struct PairsArgs {
-    /// Corpus folder; several are blended.
+    /// Corpus folder; may be given several times.
     #[arg(long, required = true)]
     corpus: Vec<PathBuf>,
-    /// Tokens of a sequence; half of them are reused.
+    /// Tokens per sequence, half of them reused.
     #[arg(long, default_value_t = 512)]
     segment: usize,
-    /// Steps of all lanes together that are timed.
+    /// Number of timed steps over all lanes.
     #[arg(long, default_value_t = 1000)]
     steps: u64,
-    /// Values of the configuration, by dotted name: `pairs.spans=words`.
+    /// Configuration values, by dotted name, such as `pairs.spans=words`.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }

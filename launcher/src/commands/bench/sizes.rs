@@ -5,13 +5,13 @@ use crate::commands::at_least_one;
 /// Sizes of a model whose steps are timed, and how they are timed.
 #[derive(Args)]
 pub struct SizeArgs {
-    /// Layers.
+    /// Number of layers.
     #[arg(long, default_value_t = 6, value_parser = at_least_one)]
     pub layers: usize,
     /// Width of hidden states.
     #[arg(long, default_value_t = 256, value_parser = at_least_one)]
     pub d_model: usize,
-    /// Attention heads.
+    /// Number of attention heads.
     #[arg(long, default_value_t = 4, value_parser = at_least_one)]
     pub heads: usize,
     /// Width of the feed-forward layer.
@@ -20,13 +20,13 @@ pub struct SizeArgs {
     /// Dropout rate.
     #[arg(long, default_value_t = 0.1)]
     pub dropout: f64,
-    /// Timed steps.
+    /// Number of timed steps.
     #[arg(long, default_value_t = 8)]
     pub steps: u64,
-    /// Steps before the timed ones.
+    /// Number of untimed steps before them.
     #[arg(long, default_value_t = 2)]
     pub warmup: u64,
-    /// Threads of libtorch in each rank.
+    /// libtorch threads per rank.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     pub threads: usize,
 }

@@ -17,38 +17,38 @@ use crate::output::{Output, Unit};
 /// The models there are.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Model {
-    /// Next tokens of plain segments.
+    /// Transformer-XL: next-token prediction.
     TransfoXl,
-    /// Chosen tokens of sequences in a random order, two streams.
+    /// XLNet: permutation language modelling, two streams.
     Xlnet,
 }
 
 #[derive(Args)]
 pub struct StepArgs {
-    /// What is trained.
+    /// Model to train.
     #[arg(long, value_enum, default_value = "transfo-xl")]
     model: Model,
     #[command(flatten)]
     sizes: SizeArgs,
-    /// Entries of the vocabulary.
+    /// Vocabulary size.
     #[arg(long, default_value_t = 8000, value_parser = at_least_one)]
     vocab: usize,
-    /// Tokens of a lane per step.
+    /// Tokens per lane and step.
     #[arg(long, default_value_t = 128, value_parser = at_least_one)]
     segment: usize,
-    /// Positions of memory.
+    /// Memory length, in positions.
     #[arg(long, default_value_t = 128)]
     mem: usize,
-    /// XLNet: first tokens of a segment that the memory takes over.
+    /// XLNet: leading tokens of a segment that are kept as memory.
     #[arg(long, default_value_t = 256, value_parser = at_least_one)]
     reuse: usize,
-    /// XLNet: tokens of a segment that are predicted.
+    /// XLNet: number of predicted tokens per segment.
     #[arg(long, default_value_t = 85, value_parser = at_least_one)]
     predict: usize,
-    /// Lanes of each rank, in one micro-step.
+    /// Lanes per rank, in one micro-step.
     #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     micro_batch: usize,
-    /// Let the library's all-reduce add in any order.
+    /// Use the MPI library's all-reduce, which adds in any order.
     #[arg(long)]
     any_order: bool,
 }

@@ -20,13 +20,13 @@ use crate::output::{Output, Unit};
 pub struct TaskArgs {
     #[command(flatten)]
     sizes: SizeArgs,
-    /// Entries of the vocabulary.
+    /// Vocabulary size.
     #[arg(long, default_value_t = 32000, value_parser = at_least_one)]
     vocab: usize,
-    /// Tokens of every sequence.
+    /// Tokens per sequence.
     #[arg(long, default_value_t = 128, value_parser = at_least_one)]
     length: usize,
-    /// Examples of each rank, in one micro-step.
+    /// Examples per rank, in one micro-step.
     #[arg(long, default_value_t = 16, value_parser = at_least_one)]
     batch: usize,
 }

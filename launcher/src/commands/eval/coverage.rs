@@ -19,22 +19,22 @@ pub struct CoverageArgs {
     /// Corpus folder.
     #[arg(long)]
     corpus: PathBuf,
-    /// Part of the corpus.
+    /// Split of the corpus.
     #[arg(long, value_enum, default_value = "train")]
     split: SplitName,
-    /// Tokens of a sequence; half of them are the reused part.
+    /// Tokens per sequence, half of them the reused part.
     #[arg(long, default_value_t = 512, value_parser = at_least_one)]
     segment: usize,
-    /// Sequences looked at; as many as the split has, if those are fewer.
+    /// Maximum number of sequences.
     #[arg(long, default_value_t = 1000, value_parser = at_least_one)]
     sequences: usize,
-    /// Orders drawn for the targets of each sequence, 64 at most.
+    /// Orders drawn per sequence, at most 64.
     #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     orders: usize,
-    /// How far from a target the other tokens of a pair are, at most.
+    /// Largest distance between a target and the other tokens of a pair.
     #[arg(long, default_value_t = 16, value_parser = at_least_one)]
     window: usize,
-    /// Values of the configuration, by dotted name: `pairs.num_predict=40`.
+    /// Configuration values, by dotted name, such as `pairs.num_predict=40`.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }

@@ -5,7 +5,7 @@ use segue_trainer::families::language_model::Evaluation;
 use serde_json::{Value, json};
 
 use super::subject::{Subject, SubjectArgs};
-use super::{LookArgs, SplitName};
+use super::{AttentionArgs, SplitName};
 use crate::commands::at_least_one;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
@@ -23,30 +23,30 @@ const TUNE_DECAY: [f64; 3] = [0.0, 1.0, 5.0];
 pub struct DynamicArgs {
     #[command(flatten)]
     subject: SubjectArgs,
-    /// How gradients change the weights.
+    /// Update rule.
     #[arg(long, value_enum, default_value = "rms")]
     rule: RuleName,
-    /// Learning rate; 0.05 for sgd and 0.00005 for rms where not given.
+    /// Learning rate [default: sgd 0.05, rms 0.00005].
     #[arg(long)]
     lr: Option<f64>,
-    /// How strongly weights are drawn back to the trained ones, per segment.
+    /// Decay towards the trained weights, per segment.
     #[arg(long, default_value_t = 0.001)]
     decay: f64,
-    /// Added to the root of the mean squared gradient (rms).
+    /// Added to the root mean square of gradients (rms).
     #[arg(long, default_value_t = 2e-5)]
     epsilon: f64,
-    /// Tokens that are scored and then learned from.
+    /// Tokens to score, then to learn from.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     segment: usize,
     #[command(flatten)]
-    look: LookArgs,
-    /// Part of the corpus that gradients are measured on (rms).
+    attention: AttentionArgs,
+    /// Split for gradient statistics (rms).
     #[arg(long, value_enum, default_value = "train")]
     statistics_from: SplitName,
-    /// Segments they are measured on (rms).
+    /// Number of segments for gradient statistics (rms).
     #[arg(long, default_value_t = 200)]
     statistics_batches: u64,
-    /// Try nine learning rates and decays around the given ones on the valid split first, and take the best.
+    /// Search nine pairs of learning rate and decay around the given ones on the valid split first.
     #[arg(long)]
     tune: bool,
 }
@@ -60,7 +60,7 @@ enum RuleName {
 /// Evaluates while the model adapts; prints the result beside that of the fixed model.
 pub fn run(args: DynamicArgs, out: &Output) -> Result<Value, Failure> {
     let mut subject = args.subject.open(out)?;
-    args.look.apply(&mut subject.model, &subject.folder.config)?;
+    args.attention.apply(&mut subject.model, &subject.folder.config)?;
     let mut options = options(&args)?;
     let rule = rule(&args, &subject, out)?;
     let trials = if args.tune { tune(&subject, &rule, options, out)? } else { Vec::new() };
@@ -92,7 +92,7 @@ fn options(args: &DynamicArgs) -> Result<DynamicOptions, Failure> {
     let numbers = [("--lr", lr), ("--decay", args.decay), ("--epsilon", args.epsilon)];
     for (name, value) in numbers {
         if !(value.is_finite() && value >= 0.0) {
-            return Err(Failure::new(USAGE, format!("{name} is a number from 0 up, not {value}")));
+            return Err(Failure::new(USAGE, format!("{name} must be a number of at least 0, not {value}")));
         }
     }
     Ok(DynamicOptions { lr, decay: args.decay, segment: args.segment })
@@ -136,7 +136,7 @@ fn tune(
         }
     }
     if trials.is_empty() {
-        return Err(Failure::new(USAGE, "the weights ran away at every point of the grid; lower --lr"));
+        return Err(Failure::new(USAGE, "the weights diverged at every point of the grid; lower --lr"));
     }
     Ok(trials)
 }

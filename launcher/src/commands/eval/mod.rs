@@ -1,4 +1,4 @@
-//! `segue eval`: perplexity of a split, and other protocols below it, one file each.
+//! `segue eval`: perplexity of a split; further protocols in one file each.
 
 mod coverage;
 mod dynamic;
@@ -42,46 +42,46 @@ const SEGMENT: usize = 128;
 pub struct EvalArgs {
     #[command(subcommand)]
     protocol: Option<Protocol>,
-    /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
+    /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, required = true)]
     model: Option<PathBuf>,
     #[command(flatten)]
     text: TextArgs,
-    /// Pieces the split is cut into, 4 where not given; 1 gives every token its whole past. Of pairs: eval.lanes.
+    /// Number of lanes; 1 gives every token all of its past [default: 4; of pairs eval.lanes].
     #[arg(long, value_parser = at_least_one)]
     lanes: Option<usize>,
-    /// Tokens of a piece per forward pass, 128 where not given.
+    /// Tokens per lane and forward pass [default: 128].
     #[arg(long, value_parser = at_least_one)]
     segment: Option<usize>,
-    /// Tokens before each pass that are read again, as context.
+    /// Tokens to re-read before each segment, as context.
     #[arg(long, default_value_t = 0)]
     ext_len: usize,
-    /// What a document's end does to the memory.
+    /// Treatment of the memory at the end of a document.
     #[arg(long, value_enum, default_value = "carry")]
     at_document_end: DocumentEndName,
     #[command(flatten)]
-    look: LookArgs,
+    attention: AttentionArgs,
     #[command(flatten)]
     pairs: pairs::PairArgs,
 }
 
-/// How far attention looks.
+/// Context of attention.
 #[derive(Args)]
-struct LookArgs {
-    /// Positions of memory; the model's where not given.
+struct AttentionArgs {
+    /// Memory length, in positions [default: the model's].
     #[arg(long)]
     mem_len: Option<usize>,
-    /// Distances above this count as this, -1 for no limit; the model's where not given.
+    /// Largest distance; greater ones are clamped to it, -1 for no limit [default: the model's].
     #[arg(long, allow_negative_numbers = true)]
     clamp_len: Option<i64>,
-    /// Let every query see the same number of keys.
+    /// Show every query the same number of keys.
     #[arg(long)]
     same_length: bool,
 }
 
-impl LookArgs {
+impl AttentionArgs {
     fn apply(&self, objective: &mut dyn Objective, model: &ModelConfig) -> Result<(), Failure> {
-        objective.look(Some(&look(model, self.mem_len, self.clamp_len, self.same_length)?));
+        objective.look(Some(&eval_config(model, self.mem_len, self.clamp_len, self.same_length)?));
         Ok(())
     }
 }
@@ -89,13 +89,13 @@ impl LookArgs {
 /// Other ways to look at a model.
 #[derive(Subcommand)]
 enum Protocol {
-    /// Predict each token from a window that slides by one and is computed anew.
+    /// Predict each token from a sliding window that is recomputed for every token.
     Sliding(sliding::SlidingArgs),
-    /// Measure what a token costs with and without state reuse.
+    /// Measure the time per token with and without state reuse.
     Speed(speed::SpeedArgs),
-    /// Measure how much context the models of a group make use of.
+    /// Measure the relative effective context length of a group of models.
     Recl(recl::ReclArgs),
-    /// Evaluate while the model adapts to the text.
+    /// Evaluate dynamically: the model adapts to the text as it reads.
     Dynamic(dynamic::DynamicArgs),
     /// Count which dependencies between tokens BERT's, XLNet's and left-to-right training cover.
     Coverage(coverage::CoverageArgs),
@@ -195,7 +195,7 @@ fn run_stream<M: Objective>(
 ) -> Result<Value, Failure> {
     args.pairs.refuse()?;
     let Subject { folder, mut model, corpus, stream } = subject;
-    args.look.apply(&mut model, &folder.config)?;
+    args.attention.apply(&mut model, &folder.config)?;
     let policy = args.at_document_end.into();
     let documents = match policy {
         DocumentEnd::Carry => None,
@@ -256,8 +256,8 @@ pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus) -> Result<(), Fail
     Err(Failure::new(78, message))
 }
 
-/// How far attention looks: what the command says, the rest as the model has it.
-pub fn look(
+/// Context of attention: the command's options, else the model's own.
+pub fn eval_config(
     model: &ModelConfig,
     mem_len: Option<usize>,
     clamp_len: Option<i64>,
@@ -268,7 +268,8 @@ pub fn look(
         ModelConfig::TransfoXl(config) => config.same_length,
         ModelConfig::Xlnet(config) if same_length && config.attn_type == AttentionDirection::Bi => {
             return refuse(
-                "same-length attention is for models that look back only, and this one looks both ways",
+                "same-length attention needs a model that attends to the left only, and this one attends \
+                 to both sides",
             );
         }
         ModelConfig::Xlnet(config) => config.same_length,

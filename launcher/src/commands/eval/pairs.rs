@@ -1,4 +1,4 @@
-//! An XLNet on sequences of pairs: what its own training reports of its validation split.
+//! Evaluation of an XLNet on sequences of pairs, with the measures of its own validation.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::output::{Output, Unit};
 /// How sequences of pairs are made and predicted.
 #[derive(Args)]
 pub struct PairArgs {
-    /// What an XLNet predicts of sequences of pairs; what it was trained to where not given.
+    /// Objective of an XLNet on sequences of pairs [default: the one of its training].
     #[arg(long, value_enum)]
     objective: Option<ObjectiveName>,
     /// Values of an XLNet's configuration, by dotted name, that win over those it was trained with:
@@ -42,7 +42,8 @@ impl PairArgs {
         match self.objective.is_none() && self.overrides.is_empty() {
             true => Ok(()),
             false => Err(usage(
-                "--objective and KEY=VALUE tell how an XLNet reads sequences of pairs; this model reads a stream",
+                "--objective and KEY=VALUE configure an XLNet on sequences of pairs; this model reads a \
+                 stream",
             )),
         }
     }
@@ -67,10 +68,10 @@ pub fn run(
 ) -> Result<Value, Failure> {
     refuse_stream_options(args)?;
     let mut config = folder.training_config(named, &args.pairs.all_overrides())?;
-    super::look(&config.model, args.look.mem_len, args.look.clamp_len, false)?;
+    super::eval_config(&config.model, args.attention.mem_len, args.attention.clamp_len, false)?;
     config.eval.lanes = args.lanes.unwrap_or(config.eval.lanes);
-    config.eval.mem_len = args.look.mem_len.map_or(config.eval.mem_len, |n| n as i64);
-    config.eval.clamp_len = args.look.clamp_len.unwrap_or(config.eval.clamp_len);
+    config.eval.mem_len = args.attention.mem_len.map_or(config.eval.mem_len, |n| n as i64);
+    config.eval.clamp_len = args.attention.clamp_len.unwrap_or(config.eval.clamp_len);
     let split = args.text.split.into();
     let corpus = corpus(&config, args.text.corpus.as_deref(), split, named)?;
     config.model.fit_vocabulary(corpus.vocab_size(), None)?;
@@ -106,7 +107,7 @@ fn corpus(config: &Config, named: Option<&Path>, split: Split, model: &Path) -> 
 
 fn refuse_stream_options(args: &EvalArgs) -> Result<(), Failure> {
     let carries = matches!(args.at_document_end, DocumentEndName::Carry);
-    if args.segment.is_some() || args.ext_len > 0 || !carries || args.look.same_length {
+    if args.segment.is_some() || args.ext_len > 0 || !carries || args.attention.same_length {
         return Err(usage(
             "--segment, --ext-len, --at-document-end and --same-length are for plain streams; this XLNet reads \
              sequences of pairs, whose length is train.segment=N",

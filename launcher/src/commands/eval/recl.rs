@@ -14,7 +14,7 @@ use crate::failure::{Failure, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
 
-/// RECL of the thesis' models for r = 0.1, 0.5 and 1: table 2.9.
+/// RECL of published models for r = 0.1, 0.5 and 1: Yang 2019, table 2.9.
 const THESIS: [(&str, [u64; 3]); 7] = [
     ("Transformer-XL 151M", [900, 800, 700]),
     ("QRNN", [500, 400, 300]),
@@ -35,21 +35,21 @@ const TOKENS_PER_PASS: u64 = 4096;
     --split test --delta 50 --max 500 --output recl\n\n\
     The same command goes on where it was interrupted: losses are kept in OUTPUT/losses.")]
 pub struct ReclArgs {
-    /// The models of the group; all must have the corpus' tokenizer.
+    /// Models of the group, all with the tokenizer of the corpus.
     #[arg(long, num_args = 1.., required = true, value_name = "DIR")]
     models: Vec<PathBuf>,
-    /// Their names in tables and charts; the folders' where not given.
+    /// Their names in tables and charts [default: the folders'].
     #[arg(long, num_args = 1.., value_name = "TEXT")]
     labels: Vec<String>,
     #[command(flatten)]
     text: TextArgs,
-    /// Positions looked at, drawn at random, the same for all models.
+    /// Number of random positions, the same for all models.
     #[arg(long, default_value_t = 400, value_parser = at_least_one)]
     positions: usize,
     /// Seed of the positions.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Shortest context; the step where not given.
+    /// Shortest context [default: delta].
     #[arg(long, value_parser = at_least_one)]
     c0: Option<usize>,
     /// Step between contexts.
@@ -58,10 +58,10 @@ pub struct ReclArgs {
     /// Longest context.
     #[arg(long, default_value_t = 1000, value_parser = at_least_one)]
     max: usize,
-    /// Shares of hardest positions.
+    /// Fractions of hardest positions.
     #[arg(long, num_args = 1.., default_values_t = [0.1, 0.5, 1.0], value_name = "SHARE")]
     r: Vec<f64>,
-    /// Relative gain below which more context counts as useless.
+    /// Smallest relative gain for which more context counts.
     #[arg(long, default_value_t = DEFAULT_THRESHOLD)]
     threshold: f64,
     /// Folder for recl.json, tables, charts, and the losses.
@@ -80,7 +80,7 @@ pub fn run(args: ReclArgs, out: &Output) -> Result<Value, Failure> {
         losses.push(losses_of(model, label, &contexts, &args, out)?);
     }
     let group = LossGroup::new(contexts, losses)
-        .ok_or_else(|| Failure::new(65, "a model's losses are not numbers; its weights are damaged"))?;
+        .ok_or_else(|| Failure::new(65, "the losses of a model are not finite: its weights are damaged"))?;
     let analysis = Analysis { group, labels, shares: args.r.clone(), threshold: args.threshold };
     let result = analysis.result(&args);
     analysis.print(out);
@@ -96,7 +96,7 @@ fn check(args: &ReclArgs) -> Result<Vec<String>, Failure> {
         return usage("give as many --labels as --models, or none");
     }
     if args.r.iter().any(|r| !(*r > 0.0 && *r <= 1.0)) {
-        return usage("--r takes shares in (0, 1]");
+        return usage("--r must lie in (0, 1]");
     }
     if args.max < args.c0.unwrap_or(args.delta) + args.delta {
         return usage("--max leaves room for one context only; lower --c0 or --delta");
@@ -198,7 +198,7 @@ impl Analysis {
             let cell = |r: &f64| format!("{}{}", if recl(r).at_least { "≥ " } else { "" }, recl(r).context);
             row(label, self.shares.iter().map(cell).collect());
         }
-        row("thesis, table 2.9", ["0.1", "0.5", "1"].iter().map(|r| format!("r = {r}")).collect());
+        row("published (Yang 2019)", ["0.1", "0.5", "1"].iter().map(|r| format!("r = {r}")).collect());
         for (label, recl) in THESIS {
             row(label, recl.iter().map(u64::to_string).collect());
         }

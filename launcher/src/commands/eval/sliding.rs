@@ -18,13 +18,13 @@ const TOKENS_PER_PASS: usize = 4096;
 pub struct SlidingArgs {
     #[command(flatten)]
     subject: SubjectArgs,
-    /// Tokens of the window.
+    /// Window length, in tokens.
     #[arg(long, default_value_t = 128, value_parser = at_least_one)]
     attention: usize,
-    /// Targets, evenly spread over the split; 0 for every token but the first.
+    /// Number of targets, spread evenly over the split; 0 for all tokens but the first.
     #[arg(long, default_value_t = 0)]
     positions: u64,
-    /// Windows of one forward pass; as many as make 4096 tokens where not given.
+    /// Windows per forward pass [default: as many as make 4096 tokens].
     #[arg(long, value_parser = at_least_one)]
     batch: Option<usize>,
 }

@@ -24,31 +24,31 @@ const SEED: u64 = 1;
     segue eval speed model.n_layer=12 model.d_model=64 model.n_head=8 model.d_inner=256 model.vocab_size=204\n\n\
     Exits with 1 where both protocols do not give the same losses.")]
 pub struct SpeedArgs {
-    /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
+    /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, conflicts_with_all = ["config", "overrides"])]
     model: Option<PathBuf>,
-    /// Recipe of a model that gets fresh weights.
+    /// Recipe of a model with random weights.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Attention lengths.
     #[arg(long, value_delimiter = ',', default_value = "100,200,400,800", value_name = "N,..", value_parser = at_least_one)]
     lengths: Vec<usize>,
-    /// Tokens of a segment with state reuse; the attention length where not given.
+    /// Tokens per segment with state reuse [default: the attention length].
     #[arg(long, value_parser = at_least_one)]
     segment: Option<usize>,
-    /// Timed repetitions, after one that is not timed; the median counts.
+    /// Timed repetitions, after an untimed one; their median is reported.
     #[arg(long, default_value_t = 5, value_parser = at_least_one)]
     repeats: usize,
-    /// Seconds that a repetition lasts at least.
+    /// Minimum duration of a repetition, in seconds.
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
     /// Folder for speed.json, speed.csv and speed.svg.
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Threads of libtorch.
+    /// Number of libtorch threads.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
-    /// Values of the recipe, by dotted name.
+    /// Overrides of the recipe, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }

@@ -15,7 +15,7 @@ use crate::output::Output;
 /// Which model looks at which text.
 #[derive(Args)]
 pub struct SubjectArgs {
-    /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
+    /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long)]
     pub model: PathBuf,
     #[command(flatten)]
@@ -25,13 +25,13 @@ pub struct SubjectArgs {
 /// Which text is looked at.
 #[derive(Args)]
 pub struct TextArgs {
-    /// Corpus folder; for a run folder, the one it was trained on.
+    /// Corpus folder [default: the one a run was trained on].
     #[arg(long)]
     pub corpus: Option<PathBuf>,
-    /// Part of the corpus.
+    /// Split of the corpus.
     #[arg(long, value_enum, default_value = "valid")]
     pub split: SplitName,
-    /// Threads of libtorch.
+    /// Number of libtorch threads.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     pub threads: usize,
 }
@@ -57,7 +57,7 @@ impl TextArgs {
         segue_trainer::libtorch::set_threads(self.threads);
         let folder = ModelFolder::open(model)?;
         for refused in &folder.refused {
-            out.line(&format!("passed over: {refused}"));
+            out.line(&format!("skipped: {refused}"));
         }
         Ok(folder)
     }

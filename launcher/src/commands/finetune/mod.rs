@@ -1,4 +1,4 @@
-//! Fine-tuning: one run, several seeds, or the answers of models that are trained.
+//! `segue finetune`: one run, several seeds, or the predictions of trained models.
 
 mod predict;
 mod train;
@@ -9,7 +9,7 @@ use clap::Args;
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
-use segue_dataloader::tasks::{Kind, TaskData, Wanted};
+use segue_dataloader::tasks::{Kind, TaskData, TaskSplits};
 use segue_trainer::folder::ModelFolder;
 use segue_trainer::tasks::{TaskFolder, best_of};
 use serde_json::{Value, json};
@@ -29,40 +29,40 @@ use crate::output::Output;
     Tasks and the files they are read from are listed in docs/reference.md. The same command goes on where a\n\
     killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a checkpoint, with exit code 75.")]
 pub struct FinetuneArgs {
-    /// Task, or several separated by commas that share an encoder.
+    /// Task, or several that share an encoder, separated by commas.
     #[arg(long)]
     task: Option<String>,
     /// Model folder, checkpoint or run to begin with; with --predict the fine-tuned ones whose answers are averaged.
     #[arg(long = "model", value_name = "DIR")]
     models: Vec<PathBuf>,
-    /// Folder with the task's files; of several tasks, the folder with theirs.
+    /// Folder of the task's files, or the parent folder of several tasks'.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Recipe: a TOML file.
+    /// Recipe, a TOML file.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Train once with each of these seeds, in RUN/seed-N, and compare.
+    /// Seeds to train with, one run each in RUN/seed-N, and to compare.
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     seeds: Vec<u64>,
-    /// Take sizes and tokenizer of the model folder and none of its weights.
+    /// Use only sizes and tokenizer of the model folder, with random weights.
     #[arg(long)]
     from_scratch: bool,
-    /// Leave out lines and records that cannot be used, and count them, instead of failing.
+    /// Skip and count bad lines and records, instead of failing.
     #[arg(long)]
     skip_bad: bool,
-    /// Print the merged configuration, with the origin of each value, and end.
+    /// Print the merged configuration, with the origin of each value, and exit.
     #[arg(long)]
     print_config: bool,
-    /// Answer and score with models that are trained, instead of training.
+    /// Predict and score with trained models, instead of training.
     #[arg(long, requires = "output")]
     predict: bool,
-    /// With --predict and one run: score each of its checkpoints.
+    /// With --predict and one run: score every checkpoint.
     #[arg(long, requires = "predict")]
     all_checkpoints: bool,
-    /// With --predict: folder for answers and scores.
+    /// With --predict: folder for predictions and scores.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Values that win over the recipe's, by dotted name.
+    /// Overrides of the recipe, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }
@@ -97,9 +97,9 @@ fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
     };
     let mut base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
     if args.predict
-        && let Some((told, origin)) = told_by_run(first)
+        && let Some((value, origin)) = config_of_run(first)
     {
-        base.push((told, origin));
+        base.push((value, origin));
     }
     let folder = match args.predict {
         true => TaskFolder::open(first)?.folder,
@@ -127,7 +127,7 @@ fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
 }
 
 /// The configuration that a run folder was fine-tuned with, but for its own places and its model.
-fn told_by_run(path: &std::path::Path) -> Option<(Value, String)> {
+fn config_of_run(path: &std::path::Path) -> Option<(Value, String)> {
     let file = path.join("config.json");
     let mut value: Value = serde_json::from_str(&std::fs::read_to_string(&file).ok()?).ok()?;
     value["task"]["name"].as_str().filter(|name| !name.is_empty())?;
@@ -141,19 +141,19 @@ fn told_by_run(path: &std::path::Path) -> Option<(Value, String)> {
 fn open_tasks(
     config: &Config,
     tokenizer: &Tokenizer,
-    wanted: Wanted,
+    splits: TaskSplits,
     out: &Output,
 ) -> Result<Vec<TaskData>, Failure> {
     let mut tasks = Vec::new();
     for name in config.task.name.split(',').map(str::trim) {
         let mut own = config.clone();
         own.task.name = name.into();
-        let data = TaskData::open(&own, tokenizer, wanted)?;
+        let data = TaskData::open(&own, tokenizer, splits)?;
         for split in data.train.iter().chain(&data.dev).chain(&data.test) {
             out.line(&format!("{name}: {}: {} examples", split.name, split.examples.len()));
             split.skipped.notes.iter().for_each(|note| out.line(&format!("  {note}")));
             if split.skipped.count > 0 {
-                out.line(&format!("warning: {name}: {}: left out {}:", split.name, split.skipped.count));
+                out.line(&format!("warning: {name}: {}: skipped {}:", split.name, split.skipped.count));
                 split.skipped.first.iter().for_each(|what| out.line(&format!("  {what}")));
             }
         }

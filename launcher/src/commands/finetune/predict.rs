@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_dataloader::tasks::{Kind, Split, TaskData, Wanted};
+use segue_dataloader::tasks::{Kind, Split, TaskData, TaskSplits};
 use segue_trainer::checkpoint::list;
 use segue_trainer::tasks::{
     HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, decide, score, write_answered,
@@ -27,7 +27,7 @@ pub fn run(
     config.task.labels = head.labels.clone();
     let tokenizer = folder.folder.tokenizer()?;
     let test = !args.all_checkpoints;
-    let tasks = open_tasks(&config, &tokenizer, Wanted { train: false, dev: true, test }, out)?;
+    let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: false, dev: true, test }, out)?;
     let results = ResultFolder::create(output)?;
     if args.all_checkpoints {
         return every_checkpoint(&args.models, &tasks, &config, &results, comm, out);
@@ -53,7 +53,7 @@ fn head_of<'a>(folder: &'a TaskFolder, task: &str, path: &Path) -> Result<&'a He
     let found = own.or_else(|| folder.heads.first().filter(|_| folder.heads.len() == 1));
     found.ok_or_else(|| {
         let known: Vec<&str> = folder.heads.iter().map(|head| head.task.as_str()).collect();
-        let message = format!("{} has heads for {}, none for {task}", path.display(), known.join(", "));
+        let message = format!("{} has heads for {}, not for {task}", path.display(), known.join(", "));
         Failure::new(78, message)
     })
 }
@@ -108,7 +108,11 @@ fn answer_split(
     }
     drop(bar);
     let Some(scores) = averaged(&of_models) else {
-        return Err(Failure::new(78, "the models answer in different shapes: their heads have other labels"));
+        return Err(Failure::new(
+            78,
+            "the models' answers have different shapes: their heads have \
+            different labels",
+        ));
     };
     let decided = decide(data, split, &scores, &config.task);
     if comm.rank() == 0 {
@@ -141,7 +145,7 @@ fn every_checkpoint(
     let Some((_, best)) = table.iter().max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return Err(Failure::new(66, format!("{} has no checkpoints", run.display())));
     };
-    out.line(&format!("the best is step {}", best["step"]));
+    out.line(&format!("the best step is {}", best["step"]));
     let result = json!({
         "run": run, "best_step": best["step"],
         "checkpoints": table.iter().map(|(_, row)| row).collect::<Vec<_>>(),

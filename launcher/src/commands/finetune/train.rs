@@ -4,7 +4,7 @@ use segue_cluster::Preemption;
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
-use segue_dataloader::tasks::{TaskData, Wanted};
+use segue_dataloader::tasks::{TaskData, TaskSplits};
 use segue_trainer::engine::Outcome;
 use segue_trainer::folder::ModelFolder;
 use segue_trainer::report::Interval;
@@ -36,7 +36,7 @@ pub fn run(
     let base = config.run.dir.clone();
     let _lock = if comm.rank() == 0 { Some(lock(Path::new(&base))?) } else { None };
     start_log(Path::new(&base), comm.rank())?;
-    let tasks = open_tasks(&config, &tokenizer, Wanted { train: true, dev: true, test: true }, out)?;
+    let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: true, dev: true, test: true }, out)?;
     let examples =
         tasks.iter().filter_map(|data| data.train.as_ref()).map(|split| split.examples.len()).sum();
     resolve_schedule(&mut config, examples);
@@ -119,8 +119,10 @@ impl Job<'_> {
         let mut trained = Trained { run: config.run.dir.clone(), outcome, scores: Vec::new() };
         if trained.outcome.preempted {
             let step = trained.outcome.step;
-            self.out
-                .line(&format!("stopped after step {step} with a checkpoint; run the same command to go on"));
+            self.out.line(&format!(
+                "stopped after step {step} with a checkpoint; run the same command to \
+                    resume"
+            ));
             return Ok(trained);
         }
         let model = TaskFolder::open(run)?.load(&config.task)?;
@@ -130,11 +132,7 @@ impl Job<'_> {
             folder.write("scores.json", &format!("{:#}\n", json!(trained.scores)))?;
         }
         warn_of_collapse(&trained.scores, self.out);
-        self.out.line(&format!(
-            "step {} is the best; everything is in {}",
-            best_step(&trained),
-            run.display()
-        ));
+        self.out.line(&format!("best step is {}; all files are in {}", best_step(&trained), run.display()));
         Ok(trained)
     }
 }

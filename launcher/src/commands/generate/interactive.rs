@@ -1,4 +1,4 @@
-//! A conversation in the terminal: each line that is typed is read by the model, which writes on from it.
+//! A conversation in the terminal: the model reads each line and continues it.
 
 use std::io::{self, BufRead, Write};
 
@@ -120,7 +120,7 @@ fn request(line: &str) -> Request<'_> {
     let value = value.trim();
     let number = |make: fn(usize) -> Request<'static>| match value.parse() {
         Ok(number) => make(number),
-        Err(_) => Request::Wrong(format!("{name} takes a whole number, not `{value}`")),
+        Err(_) => Request::Wrong(format!("{name} takes an integer, not `{value}`")),
     };
     match name {
         "/reset" => Request::Reset,
@@ -130,9 +130,9 @@ fn request(line: &str) -> Request<'_> {
         "/top-k" => number(Request::TopK),
         "/temperature" => match value.parse() {
             Ok(t) if f64::is_finite(t) && t >= 0.0 => Request::Temperature(t),
-            _ => Request::Wrong(format!("/temperature takes a number from 0 up, not `{value}`")),
+            _ => Request::Wrong(format!("/temperature takes a number of at least 0, not `{value}`")),
         },
-        _ => Request::Wrong(format!("there is no {name}; /help lists what there is")),
+        _ => Request::Wrong(format!("unknown command {name}; /help lists all")),
     }
 }
 

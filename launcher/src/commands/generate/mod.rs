@@ -1,4 +1,4 @@
-//! `segue generate`: text from a prompt, a conversation, or the samples of a protocol.
+//! `segue generate`: text from a prompt, a conversation, or samples by protocol.
 
 mod interactive;
 mod samples;
@@ -19,7 +19,7 @@ use tch::Kind;
 use self::interactive::Session;
 use self::sampling::SamplingArgs;
 use super::at_least_one;
-use super::eval::look;
+use super::eval::eval_config;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
 
@@ -40,21 +40,21 @@ const XLNET_MEMORY: usize = 512;
 pub struct GenerateArgs {
     #[command(subcommand)]
     protocol: Option<Protocol>,
-    /// Run folder (its newest whole checkpoint), checkpoint, or folder in Hugging Face's layout.
+    /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, required = true)]
     model: Option<PathBuf>,
-    /// Text to go on from.
+    /// Text to continue.
     #[arg(long)]
     prompt: Option<String>,
-    /// Tokens to write.
+    /// Number of tokens to generate.
     #[arg(long, default_value_t = 100)]
     tokens: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Positions of memory; the model's where not given, 512 for an XLNet whose own are 0.
+    /// Memory length, in positions [default: the model's; 512 for an XLNet without memory].
     #[arg(long)]
     mem_len: Option<usize>,
-    /// Threads of libtorch.
+    /// Number of libtorch threads.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
 }
@@ -62,7 +62,7 @@ pub struct GenerateArgs {
 /// Other ways to let a model write.
 #[derive(Subcommand)]
 enum Protocol {
-    /// Continue random stretches of a split, beside what really follows them.
+    /// Continue random passages of a split, next to the real continuation.
     Samples(samples::SamplesArgs),
 }
 
@@ -81,7 +81,7 @@ fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> R
     let tokenizer = folder.tokenizer()?;
     let sampling = args.sampling.sampling(&tokenizer)?;
     let mut model = load_next_token(&folder, Kind::Float)?;
-    model.look(&look(&folder.config, memory(&folder.config, args.mem_len), None, false)?);
+    model.look(&eval_config(&folder.config, memory(&folder.config, args.mem_len), None, false)?);
     if args.prompt.is_none() && std::io::stdin().is_terminal() {
         return converse(model.as_ref(), &tokenizer, sampling, args.tokens, quiet);
     }

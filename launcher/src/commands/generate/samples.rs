@@ -11,7 +11,7 @@ use tch::Kind;
 use super::SEGMENT;
 use super::sampling::SamplingArgs;
 use crate::commands::at_least_one;
-use crate::commands::eval::look;
+use crate::commands::eval::eval_config;
 use crate::commands::eval::subject::{Subject, SubjectArgs};
 use crate::failure::Failure;
 use crate::folder::ResultFolder;
@@ -26,21 +26,21 @@ use crate::output::{Output, Unit};
 pub struct SamplesArgs {
     #[command(flatten)]
     subject: SubjectArgs,
-    /// Samples.
+    /// Number of samples.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     samples: u64,
-    /// Tokens of the split that a sample goes on from, drawn at random.
+    /// Tokens of the random passage that a sample continues.
     #[arg(long, default_value_t = 512, value_parser = at_least_one)]
     seed_tokens: usize,
-    /// Tokens to write.
+    /// Number of tokens to generate.
     #[arg(long, default_value_t = 500)]
     tokens: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
-    /// Positions of memory; the model's where not given, 512 for an XLNet whose own are 0.
+    /// Memory length, in positions [default: the model's; 512 for an XLNet without memory].
     #[arg(long)]
     mem_len: Option<usize>,
-    /// Distances above this count as this, -1 for no limit; the model's where not given.
+    /// Largest distance; greater ones are clamped to it, -1 for no limit [default: the model's].
     #[arg(long, allow_negative_numbers = true)]
     clamp_len: Option<i64>,
     /// Folder for samples.json and samples.md.
@@ -49,7 +49,7 @@ pub struct SamplesArgs {
 }
 
 /// A sample as text.
-struct Told {
+struct SampleText {
     start: u64,
     context: String,
     sample: String,
@@ -63,7 +63,7 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
     let load = |folder: &ModelFolder| load_next_token(folder, Kind::Float);
     let mut subject = Subject::of(text.open_folder(named, out)?, named, text, load)?;
     let model = &subject.folder.config;
-    let eval = look(model, super::memory(model, args.mem_len), args.clamp_len, false)?;
+    let eval = eval_config(model, super::memory(model, args.mem_len), args.clamp_len, false)?;
     subject.model.look(&eval);
     let tokenizer = subject.corpus.tokenizer()?;
     let options = SampleOptions {
@@ -76,7 +76,7 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
     let bar = out.progress(args.samples * args.tokens as u64, Unit::Steps, "generate");
     let samples = draw_samples(subject.model.as_ref(), &subject.stream, &options, |done| bar.set(done))?;
     drop(bar);
-    let told: Vec<Told> = samples.iter().map(|sample| tell(sample, &tokenizer)).collect();
+    let texts: Vec<SampleText> = samples.iter().map(|sample| decoded(sample, &tokenizer)).collect();
     let result = json!({
         "model": subject.folder.path,
         "corpus": subject.corpus.dir(),
@@ -87,9 +87,9 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
         "top_p": args.sampling.top_p,
         "temperature": args.sampling.temperature,
         "allow_unknown": args.sampling.allow_unknown,
-        "samples": told.iter().zip(&samples).map(as_json).collect::<Vec<_>>(),
+        "samples": texts.iter().zip(&samples).map(as_json).collect::<Vec<_>>(),
     });
-    let markdown = markdown(&told);
+    let markdown = markdown(&texts);
     if let Some(folder) = folder {
         folder.write_json("samples.json", &result)?;
         folder.write("samples.md", &markdown)?;
@@ -100,19 +100,19 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
     Ok(result)
 }
 
-fn as_json((told, sample): (&Told, &Sample)) -> Value {
+fn as_json((texts, sample): (&SampleText, &Sample)) -> Value {
     json!({
-        "start": told.start,
-        "context": told.context,
-        "sample": told.sample,
-        "reference": told.reference,
+        "start": texts.start,
+        "context": texts.context,
+        "sample": texts.sample,
+        "reference": texts.reference,
         "context_tokens": sample.context,
         "sample_tokens": sample.continuation,
         "reference_tokens": sample.reference,
     })
 }
 
-fn tell(sample: &Sample, tokenizer: &Tokenizer) -> Told {
+fn decoded(sample: &Sample, tokenizer: &Tokenizer) -> SampleText {
     let vocabulary = tokenizer.vocab_size() as i64;
     // Rows of a padded vocabulary stand for no text.
     let decode = |ids: &[i64]| {
@@ -128,15 +128,15 @@ fn tell(sample: &Sample, tokenizer: &Tokenizer) -> Told {
     };
     let (continuation, reference) = (after(&sample.continuation), after(&sample.reference));
     let context = if words { detokenize(&context) } else { context };
-    Told { start: sample.start, context, sample: continuation, reference }
+    SampleText { start: sample.start, context, sample: continuation, reference }
 }
 
-fn markdown(samples: &[Told]) -> String {
+fn markdown(samples: &[SampleText]) -> String {
     let mut out = String::new();
-    for (i, told) in samples.iter().enumerate() {
+    for (i, texts) in samples.iter().enumerate() {
         // Writing to a string cannot fail.
-        let _ = writeln!(out, "# Sample {} (from token {} of the split)\n", i + 1, told.start);
-        let parts = [("Context", &told.context), ("Sample", &told.sample), ("Reference", &told.reference)];
+        let _ = writeln!(out, "# Sample {} (from token {} of the split)\n", i + 1, texts.start);
+        let parts = [("Context", &texts.context), ("Sample", &texts.sample), ("Reference", &texts.reference)];
         for (name, text) in parts {
             let _ = writeln!(out, "## {name}\n\n{}\n", quoted(text));
         }

@@ -7,16 +7,16 @@ use crate::failure::{Failure, USAGE};
 /// How tokens are chosen.
 #[derive(Args)]
 pub struct SamplingArgs {
-    /// Choose among this many most probable tokens; 0 for all.
+    /// Number of most probable tokens to draw from; 0 for all.
     #[arg(long, default_value_t = 40)]
     pub top_k: usize,
-    /// Choose among the most probable tokens that make up this share of the probability.
+    /// Total probability of the most probable tokens to draw from.
     #[arg(long, default_value_t = 1.0)]
     pub top_p: f64,
-    /// Below 1 sharper, above 1 flatter; 0 always takes the most probable token.
+    /// Temperature of the distribution; 0 always takes the most probable token.
     #[arg(long, default_value_t = 1.0)]
     pub temperature: f64,
-    /// Allow the token for unknown words.
+    /// Allow the unknown-word token.
     #[arg(long)]
     pub allow_unknown: bool,
     /// Seed of the draws.
@@ -28,10 +28,10 @@ impl SamplingArgs {
     /// Checks the ranges.
     pub fn sampling(&self, tokenizer: &Tokenizer) -> Result<Sampling, Failure> {
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
-            return Err(Failure::new(USAGE, "--temperature is a number from 0 up"));
+            return Err(Failure::new(USAGE, "--temperature must be at least 0"));
         }
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Err(Failure::new(USAGE, "--top-p lies in (0, 1]"));
+            return Err(Failure::new(USAGE, "--top-p must lie in (0, 1]"));
         }
         Ok(Sampling {
             top_k: self.top_k,

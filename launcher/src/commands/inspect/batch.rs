@@ -20,10 +20,10 @@ const PRINTED_MASK: usize = 64;
     segue inspect batch --run runs/xlnet --step 1200 --lane 3 --svg mask.svg\n  \
     segue inspect batch --config xlnet.toml data.corpus=corpora/wiki train.segment=64 model.reuse_len=32")]
 pub struct BatchArgs {
-    /// Run folder: what it trained on, as it was configured.
+    /// Run folder whose data and configuration to use.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]
     run: Option<PathBuf>,
-    /// Recipe: a TOML file.
+    /// Recipe, a TOML file.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Step of the run, from 1.
@@ -32,10 +32,10 @@ pub struct BatchArgs {
     /// Lane, from 0.
     #[arg(long, default_value_t = 0)]
     lane: usize,
-    /// Draw who sees whom into this file.
+    /// File to draw the attention masks to.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Values that win over the recipe's, by dotted name.
+    /// Overrides of the recipe, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }
@@ -44,7 +44,7 @@ pub struct BatchArgs {
 pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
     let config = configuration(args)?;
     if args.lane >= config.train.lanes {
-        let message = format!("there is no lane {} among train.lanes = {}", args.lane, config.train.lanes);
+        let message = format!("lane {} does not exist: train.lanes = {}", args.lane, config.train.lanes);
         return Err(Failure::new(64, message));
     }
     if config.data.corpus.is_empty() && config.data.corpora.is_empty() {
@@ -64,7 +64,7 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
         read.begin.epoch,
         read.begin.offset,
         read.corpus.display(),
-        if read.batch.restarts[0] { ", with a fresh memory" } else { "" }
+        if read.batch.restarts[0] { ", with an empty memory" } else { "" }
     ));
     let body = match &read.batch.pairs {
         Some(pairs) => {
@@ -272,7 +272,7 @@ fn line(sequence: &Sequence<'_>, place: usize, two_streams: bool) -> String {
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-        return Err(Failure::new(64, format!("{} names no file", path.display())));
+        return Err(Failure::new(64, format!("{} is not a file name", path.display())));
     };
     ResultFolder::create(folder)?.write(name, text)
 }

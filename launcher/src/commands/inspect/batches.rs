@@ -22,7 +22,7 @@ use crate::output::{Output, Unit};
     [lanes, targets], follows [lanes] and reversed [1], the number of lanes at the end that read backwards."
 )]
 pub struct BatchesArgs {
-    /// Recipe: a TOML file.
+    /// Recipe, a TOML file.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Steps from the first on.
@@ -31,7 +31,7 @@ pub struct BatchesArgs {
     /// safetensors file to write.
     #[arg(long)]
     output: PathBuf,
-    /// Values that win over the recipe's, by dotted name.
+    /// Overrides of the recipe, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! `segue inspect`: what is in a file, and what a run reads.
+//! `segue inspect`: the contents of a file, and the batches of a run.
 
 mod batch;
 mod batches;
@@ -23,9 +23,9 @@ pub struct InspectArgs {
 enum What {
     /// List the variables of a checkpoint of any format that `segue convert` reads.
     Checkpoint(CheckpointArgs),
-    /// Show what a lane reads at a step: tokens, targets, order and who sees whom.
+    /// Show the batch of a lane at a step: tokens, targets, order and attention masks.
     Batch(batch::BatchArgs),
-    /// Write the batches of the first steps into a file, for other programs to train on.
+    /// Write the batches of the first steps to a file, for other programs to train on.
     Batches(batches::BatchesArgs),
 }
 

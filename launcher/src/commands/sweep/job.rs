@@ -1,4 +1,4 @@
-//! One run of a sweep: a training and its evaluations, recorded as they are done.
+//! One run of a sweep: training and evaluations, each recorded when it is done.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -197,7 +197,7 @@ impl Job {
             None => Err(Outcome::Stopped),
             Some(Ended { code: 0, stdout }) => {
                 let last = stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
-                last.ok_or_else(|| self.failed(70, "it ended without a result"))
+                last.ok_or_else(|| self.failed(70, "it exited without a result"))
             }
             Some(Ended { code, .. }) if code == i32::from(PREEMPTED) || ENDED_BY_REQUEST.contains(&code) => {
                 Err(Outcome::Stopped)
@@ -214,7 +214,7 @@ impl Job {
     fn last_error(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        log.lines().rfind(|line| line.starts_with("error")).unwrap_or("no reason is given").to_string()
+        log.lines().rfind(|line| line.starts_with("error")).unwrap_or("no error message").to_string()
     }
 
     /// The record, null where there is none that can be read: it is then made again.

@@ -23,18 +23,18 @@ mod job;
     The same command goes on where a sweep was interrupted: runs that are done are not made again, others\n\
     resume. SIGTERM or Ctrl-C stop it after checkpoints, with exit code 75.")]
 pub struct SweepArgs {
-    /// Sweep: a TOML file.
+    /// Sweep, a TOML file.
     sweep: PathBuf,
-    /// Runs at the same time.
+    /// Number of concurrent runs.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     workers: usize,
-    /// Folder of runs and results; the sweep's own where not given.
+    /// Folder for runs and results [default: the sweep's `output`].
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Print the runs and end.
+    /// List the runs and exit.
     #[arg(long)]
     list: bool,
-    /// Values that win over those of every cell, by dotted name.
+    /// Overrides of every cell, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }
@@ -177,7 +177,7 @@ fn finish(
         ));
     }
     if open > 0 {
-        out.line(&format!("stopped with {open} of {} runs open; run the same command to go on", jobs.len()));
+        out.line(&format!("stopped with {open} of {} runs left; run the same command to resume", jobs.len()));
     }
     if !failed.is_empty() {
         out.line(&format!("{} of {} runs failed; the log of each is named above", failed.len(), jobs.len()));

@@ -80,7 +80,7 @@ fn configuration<'t>(
         let value = match value.kind() {
             Kind::Bool(value) => json!(value),
             Kind::Float(value) => json!(value),
-            _ => json!(value.int().ok_or_else(|| format!("its attribute `{theirs}` is no number"))?),
+            _ => json!(value.int().ok_or_else(|| format!("its attribute `{theirs}` is not a number"))?),
         };
         config.insert(ours.into(), value);
         Ok::<_, String>(())
@@ -114,7 +114,7 @@ fn configuration<'t>(
     }
     let cutoffs = embedding.attribute("cutoffs").and_then(View::elements).ok_or("it has no cutoffs")?;
     let mut cutoffs: Vec<usize> =
-        cutoffs.map(|c| c.size()).collect::<Option<_>>().ok_or("a cutoff is no number")?;
+        cutoffs.map(|c| c.size()).collect::<Option<_>>().ok_or("a cutoff is not a number")?;
     cutoffs.pop(); // the vocabulary
     let clusters = cutoffs.len() + 1;
     let one_table = config.get("div_val") == Some(&json!(1));

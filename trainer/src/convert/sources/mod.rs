@@ -1,4 +1,4 @@
-//! The programs that checkpoints come from.
+//! The programs whose checkpoints are converted, one module each.
 
 mod hugging_face;
 mod hugging_face_xlnet;

@@ -120,7 +120,7 @@ impl Source {
             path: self.path.clone(),
             what: format!("`{}`: {what}", variable.name),
         };
-        let unreadable = || damaged(format!("this program reads no values of type {}", variable.dtype));
+        let unreadable = || damaged(format!("unsupported element type {}", variable.dtype));
         let number = variable.number.ok_or_else(unreadable)?;
         match &self.values {
             Values::Raw(tensors) => raw(&tensors[number]).map_err(damaged),
@@ -170,7 +170,7 @@ fn detect_folder(folder: &Path) -> Result<Source, TrainError> {
         let opened = ModelFolder::open(folder)?;
         let mut source = hugging_face::open(&opened.path.join(hugging_face::WEIGHTS))?;
         source.kind = "segue";
-        source.notes.extend(opened.refused.iter().map(|refused| format!("passed over: {refused}")));
+        source.notes.extend(opened.refused.iter().map(|refused| format!("skipped: {refused}")));
         return Ok(source);
     }
     let weights = hugging_face::NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file());

@@ -1,5 +1,5 @@
 //! Checkpoints of kimiyoung/transformer-xl's TensorFlow program. They hold no configuration: sizes follow from the
-//! shapes of the variables, ties from which variables there are; what is left is a matter of its command line.
+//! shapes of the variables, ties from which variables exist; the rest was on the program's command line.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 //! Checkpoints of zihangdai/xlnet, TensorFlow. Sizes follow from the shapes of the variables; `xlnet_config.json`
-//! beside them must agree and adds the non-linearity. What training was told on its command line nobody has noted.
+//! beside them must agree and adds the activation. Options of the training's command line are not recorded.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ const VOCABULARY: &str = "spiece.model";
 const TABLE: &str = "model/transformer/word_embedding/lookup_table";
 /// LayerNorm's ε in TensorFlow's contrib layers.
 const EPSILON: f64 = 1e-12;
-/// Memory and reused tokens of the published training (spec 6.2); checkpoints do not say.
+/// Memory and reused tokens of the published training (Yang 2019, §2.2.3; XLNet's page); checkpoints do not say.
 const USUAL_MEM_LEN: usize = 384;
 const USUAL_REUSE_LEN: usize = 256;
 

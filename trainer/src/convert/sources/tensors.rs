@@ -79,8 +79,8 @@ impl Tensors {
         for (file, names) in &listed.files {
             let path = index.with_file_name(file);
             if !path.is_file() {
-                let hint = format!("{} lists it; all the files it lists are needed", index.display());
-                return Err(DataError::Missing { path, hint }.into());
+                let why = format!("{} lists it; all the files it lists are needed", index.display());
+                return Err(DataError::Missing { path, why }.into());
             }
             let before = self.variables.len();
             self.add(&path)?;

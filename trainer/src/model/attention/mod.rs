@@ -1,5 +1,5 @@
 //! Relative positions: the sinusoid table, the shift that aligns scores by distance, and the mask.
-//! Thesis 2.1.3, "efficient computation of the attention with relative positional embedding".
+//! Yang 2019, §2.1.3, "Efficient Computation of the Attention with Relative Positional Embedding".
 
 pub(super) mod fused;
 
@@ -80,7 +80,7 @@ pub fn sinusoids_between(first: i64, last: i64, clamp_len: i64, d_model: i64, ki
 /// distance `key - 1 - k`. The result, `[n, query, key]`, has at `(i, j)` the score of query `i` at
 /// distance `mem + i - j` wherever that is not negative; the entries right of it are leftovers of
 /// other rows and must be masked. Reading the buffer as `[key + 1, query]` moves row `i` left by
-/// `query - 1 - i` (spec 1.2, vectors 7.1).
+/// `query - 1 - i`; docs/references.md has vectors.
 pub fn relative_shift(scores: &Tensor) -> Tensor {
     let (n, query, padded) = match scores.size()[..] {
         [n, query, padded] => (n, query, padded),
@@ -93,7 +93,7 @@ pub fn relative_shift(scores: &Tensor) -> Tensor {
 /// Added to scores: 0 where query `i` may see key `j`, else −∞. `[query, key]`.
 ///
 /// Distance is `mem + i − j`. Hidden are negative distances and, under same-length attention,
-/// distances of `same_length` and more (spec 1.4, counts in 7.2).
+/// distances of `same_length` and more (counts in docs/references.md).
 pub fn attention_mask(query: i64, mem: i64, same_length: Option<i64>, kind: Kind) -> Tensor {
     let key = mem + query;
     let all = Tensor::ones([query, key], (Kind::Bool, tch::Device::Cpu));

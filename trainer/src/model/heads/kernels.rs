@@ -5,7 +5,7 @@ use crate::parameters::{ParameterSpec, Parameters};
 
 const KERNELS: &str = "kernels";
 
-/// Centre and width of each kernel, μ and σ (spec 2.10): equal words first, then ever less alike.
+/// Centre and width of each kernel, μ and σ (Xiong et al. 2017): equal words first, then ever less alike.
 const CENTRES: [(f64, f64); 11] = [
     (1.0, EXACT),
     (0.9, SOFT),

@@ -1,4 +1,4 @@
-//! Heads that turn the states of a sequence into answers (thesis 2.2, fine-tuning; spec 2.10). Names and shapes of
+//! Heads that turn the states of a sequence into answers (Yang 2019, §2.2.3). Names and shapes of
 //! parameters are those that Hugging Face gives XLNet's heads; it has none for ranking.
 
 mod kernels;

@@ -14,10 +14,10 @@ const ANSWER_INNER: &str = "answer_class.dense_0";
 const ANSWER_OUTER: &str = "answer_class.dense_1";
 /// Taken off the scores of positions that cannot be part of an answer.
 const FORBIDDEN: f64 = 1e30;
-/// Start and end count half each, and answerability half beside them (spec 2.10).
+/// Start and end count half each, and answerability half beside them (XLNet's `run_squad.py`).
 const SHARE: f64 = 0.5;
 
-/// An answer as a span of the text (SQuAD; thesis 2.2, spec 2.10): where it starts, where it ends given where it
+/// An answer as a span of the text (SQuAD; Yang 2019, §2.2.3): where it starts, where it ends given where it
 /// starts, and whether there is one.
 pub struct SpanHead {
     start: Linear,

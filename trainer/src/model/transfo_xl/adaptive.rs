@@ -1,5 +1,5 @@
 //! Adaptive input and adaptive softmax (Grave et al. 2017; Baevski and Auli 2019) as Transformer-XL
-//! uses them: spec 1.5. Tail i takes head entry `cutoffs[0] + i`, the order of Hugging Face and of the
+//! uses them. Tail i takes head entry `cutoffs[0] + i`, the order of Hugging Face and of the
 //! TensorFlow reference; the PyTorch reference counts tails from the other end.
 
 use segue_configs::TransfoXlConfig;

@@ -1,4 +1,4 @@
-//! How positions enter a layer: the four encodings that the thesis compares (section 2.1.3, table 2.6).
+//! How positions enter a layer: the four encodings that Yang 2019 compares (§2.1.3, table 2.6).
 
 use segue_configs::{AttnType, TransfoXlConfig};
 use tch::{Device, Kind, Tensor};
@@ -42,7 +42,7 @@ impl Positions {
 
 /// The positional part of one layer.
 pub enum Encoding {
-    /// Terms (b), (c) and (d) of thesis 2.1.3.
+    /// Terms (b), (c) and (d) of Yang 2019, §2.1.3.
     Relative {
         /// W_{k,R}, `[heads * width, d_model]`.
         r: Tensor,
@@ -157,8 +157,8 @@ impl Encoding {
     }
 
     /// Keys of the position score by falling distance, `[key, heads, width]`, for an encoding with a
-    /// position query. The table is projected once, not once for each pair (thesis 2.1.3, "efficient
-    /// computation").
+    /// position query. The table is projected once, not once for each pair (Yang 2019, §2.1.3,
+    /// "Efficient Computation").
     pub fn position_keys(&self, positions: &Positions) -> Option<Tensor> {
         match self {
             Encoding::Relative { r, r_w_bias, .. } => {

@@ -1,5 +1,5 @@
 //! One layer of Transformer-XL: attention over memory and segment, then the position-wise feed-forward,
-//! each with residual and norm (thesis 2.1.3).
+//! each with residual and norm (Yang 2019, §2.1.3).
 
 use segue_configs::TransfoXlConfig;
 use tch::{Kind, Tensor};

@@ -1,4 +1,4 @@
-//! Transformer-XL (Dai et al. 2019; thesis section 2.1, equations for one layer in 2.1.3).
+//! Transformer-XL (Dai et al. 2019; Yang 2019, §2.1, equations for one layer in §2.1.3).
 //! Parameter names are those of Hugging Face's `TransfoXLLMHeadModel`.
 
 mod adaptive;
@@ -169,7 +169,7 @@ impl TransfoXl {
         let mut inputs = Vec::with_capacity(self.layers.len());
         for (layer, mem) in self.layers.iter().zip(&memory.layers) {
             inputs.push(hidden.shallow_clone());
-            // SG of thesis 2.1.3: no gradient leaves the segment.
+            // SG of Yang 2019, §2.1.3: no gradient leaves the segment.
             hidden = layer.forward(&hidden, &mem.detach(), &positions, &visible, noise);
         }
         (hidden, inputs)

@@ -1,5 +1,5 @@
 //! One layer of XLNet: two-stream relative attention, then the position-wise feed-forward, each with residual
-//! and norm (thesis 2.2.2; spec 2.2).
+//! and norm (Yang 2019, §2.2.2; every term in Yang et al. 2019, appendix).
 
 use std::cell::LazyCell;
 
@@ -257,7 +257,7 @@ impl Layer {
 
 /// Attention of the lanes of one group: keys, values and distances, projected once for both streams.
 ///
-/// score(i, j) = [(q_i + u)·k_j + (q_i + v)·(W_r R_{i−j}) + (q_i + b)·s_ij] / √width (spec 2.2). The segment
+/// score(i, j) = [(q_i + u)·k_j + (q_i + v)·(W_r R_{i−j}) + (q_i + b)·s_ij] / √width. The segment
 /// term is left out where i and j are of one segment and (q_i + b)·(s₋ − s₊) elsewhere: the same up to a
 /// constant of each row, which the softmax does not see.
 struct Attention<'a> {
@@ -401,7 +401,7 @@ impl<'a> Attention<'a> {
     }
 }
 
-/// What was read, `[lanes, query, heads * width]`, with zeros in rows that had nothing to see (spec 2.4, edge case).
+/// What was read, `[lanes, query, heads * width]`, with zeros in rows that had nothing to see.
 fn seen(read: Tensor, seeing: Option<&Tensor>) -> Tensor {
     match seeing {
         Some(seeing) => read * seeing,
@@ -416,7 +416,7 @@ fn scale(layer: &Layer) -> f64 {
 
 /// Aligns scores by distance without a copy: `[n, rows, keys]` of `[.., rows, columns]`, contiguous, whose columns, at least
 /// `keys + rows - 1`, hold falling distances. Row i begins `rows - 1 - i` columns in, so that its column j is the score at
-/// distance `keys - rows + i - j` of the window (spec 7.1).
+/// distance `keys - rows + i - j` of the window.
 fn shift(scores: &Tensor, n: i64, rows: i64, keys: i64) -> Tensor {
     let columns = scores.size()[2];
     scores.as_strided([n, rows, keys], [rows * columns, columns - 1, 1], rows - 1)

@@ -35,7 +35,7 @@ impl Xlnet {
     /// log P of every token of the vocabulary after each of `ids`, `[batch, segment]`, given the memory and `ids`
     /// up to it: `[batch, segment, vocab_size]`. With them the memory after `ids`. No graph, no dropout.
     ///
-    /// A model that was trained on permutations predicts from the query stream with rank(i) = i (thesis 2.2.2, z the
+    /// A model that was trained on permutations predicts from the query stream with rank(i) = i (Yang 2019, §2.2.2, z the
     /// identity): position i + 1 sees those before it. One with `attn_type = "uni"` was trained to predict from the
     /// content of position i, and has no query stream worth asking.
     pub fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {

@@ -1,4 +1,4 @@
-//! XLNet (Yang et al. 2019; thesis section 2.2): two-stream attention over memory and segment, with relative
+//! XLNet (Yang et al. 2019; Yang 2019, §2.2): two-stream attention over memory and segment, with relative
 //! positions to both sides and relative segments. Parameter names are those of Hugging Face's
 //! `XLNetLMHeadModel`.
 
@@ -33,7 +33,7 @@ pub enum Visibility<'a> {
     /// By rank in the order of prediction.
     Ranks {
         /// `[batch, segment]`: the content of i sees j where `rank(j) <= rank(i)`, a prediction at i where
-        /// `rank(j) < rank(i)` (spec 2.4).
+        /// `rank(j) < rank(i)`.
         ranks: &'a Tensor,
         /// Positions before this one see none from it on; 0 where there is no such place.
         halves_at: i64,
@@ -198,7 +198,7 @@ impl Xlnet {
     /// Runs one segment; dropout is on where there is noise.
     ///
     /// Both streams start from embeddings: content from those of the tokens, predictions from one trained
-    /// vector, the same at every position (thesis 2.2.2, h⁽⁰⁾ and g⁽⁰⁾). A prediction knows its place through
+    /// vector, the same at every position (Yang 2019, §2.2.2, h⁽⁰⁾ and g⁽⁰⁾). A prediction knows its place through
     /// relative positions alone.
     pub fn forward(&self, sequence: Sequence, memory: &Memory, noise: Option<&Noise>) -> States {
         let segment = sequence.ids.size()[1];
@@ -253,7 +253,7 @@ impl Xlnet {
             inputs.push(streams.content.shallow_clone());
             // Nobody reads the last layer's content where only predictions count.
             let content = sequence.content || streams.predictions.is_none() || i + 1 < self.layers.len();
-            // SG of thesis 2.1.3: no gradient leaves the segment.
+            // SG of Yang 2019, §2.1.3: no gradient leaves the segment.
             streams = layer.forward(streams, &mem.detach(), &plan, content, noise);
         }
         (streams, inputs)
@@ -288,7 +288,7 @@ impl Xlnet {
     }
 
     /// Scores of every token before the softmax, `[.., vocab_size]` for states `[.., d_model]`: e(x)ᵀ g plus a
-    /// bias (thesis 2.4).
+    /// bias (Yang 2019, eq. 2.4).
     pub fn logits(&self, states: &Tensor) -> Tensor {
         linear(states, &self.embedding, self.output_bias.as_ref())
     }

@@ -81,6 +81,7 @@ impl Plan {
     ) -> Self {
         let batch = sequence.ids.size()[0];
         let forward = batch - sequence.reversed;
+        // One table of distances serves all lanes of a direction; lanes of the other need its mirror image.
         let groups = [(0, forward, false), (forward, sequence.reversed, true)];
         let lanes = groups.into_iter().filter(|(_, lanes, _)| *lanes > 0);
         let scene = Scene { sequence, memory, context, uni, kind };
@@ -144,9 +145,12 @@ impl Scene<'_> {
             Visibility::All => None,
             Visibility::Ranks { ranks, .. } => {
                 let ranks = ranks.narrow(0, start, lanes);
+                // `[lanes, 1, key]` against `[lanes, query, 1]`. Equal ranks see each other, and so each
+                // position itself.
                 Some(ranks.unsqueeze(1).greater_tensor(&ranks.unsqueeze(2)))
             }
             Visibility::Blocked(blocked) => {
+                // The mask is that of predictions, which must not see their own token; content may.
                 let diagonal = Tensor::eye(self.segment(), (Kind::Bool, Device::Cpu));
                 Some(blocked.narrow(0, start, lanes).logical_and(&diagonal.logical_not()))
             }
@@ -161,6 +165,7 @@ impl Scene<'_> {
             Visibility::Ranks { ranks, .. } => {
                 let ranks = ranks.narrow(0, start, lanes);
                 let of_targets = ranks.gather(1, at, false);
+                // Not even its own rank: what is predicted must not be read.
                 Some(ranks.unsqueeze(1).greater_equal_tensor(&of_targets.unsqueeze(2)))
             }
             Visibility::Blocked(blocked) => {
@@ -182,9 +187,13 @@ impl Scene<'_> {
         let (segment, mem) = (self.segment(), self.memory.len());
         let marks = self.memory.documents.as_ref().filter(|_| mem > 0);
         let unwritten = marks.map(|marks| marks.narrow(0, start, lanes).eq(NO_DOCUMENT).unsqueeze(1));
+        // Whether there is such a place is worth a look at the values: without one, most passes need no mask
+        // at all.
         let unwritten = unwritten.filter(|hidden| hidden.any().int64_value(&[]) != 0);
         let causal = self.uni.then(|| {
             let mask = attention_mask(segment, mem, self.context.same_length, self.kind);
+            // The additive mask of Transformer-XL as a boolean one, so that same-length attention is counted
+            // in one place.
             let hidden = mask.isfinite().logical_not().unsqueeze(0);
             match at {
                 None => hidden,
@@ -194,11 +203,14 @@ impl Scene<'_> {
                 }
             }
         });
+        // One mask for all lanes, or none: no need to spell it out for each.
         if own.is_none() && unwritten.is_none() {
             return causal;
         }
         let rows = at.map_or(segment, |at| at.size()[1]);
         let none = |width: i64| Tensor::zeros([lanes, rows, width], (Kind::Bool, Device::Cpu));
+        // Orders of prediction concern the segment alone. The memory is seen by all, but for places that
+        // nothing was written to.
         let before = unwritten.map_or_else(|| none(mem), |hidden| hidden.expand([-1, rows, -1], false));
         let own = own.unwrap_or_else(|| none(segment));
         let hidden = Tensor::cat(&[before, own], 2);
@@ -210,6 +222,8 @@ impl Scene<'_> {
 
     fn blocks(&self, mask: Option<&Mask>) -> Vec<Block> {
         let (segment, mem) = (self.segment(), self.memory.len());
+        // Nobody in the reused half sees the half after it. Blocks that end where the halves do leave those
+        // keys out of the products instead of masking them.
         let halves_at = match self.sequence.visibility {
             Visibility::Ranks { halves_at, .. } if halves_at > 0 => halves_at,
             _ => segment,
@@ -232,6 +246,9 @@ impl Scene<'_> {
     fn targets(&self, start: i64, lanes: i64) -> Option<Targets> {
         let at = self.sequence.targets?.narrow(0, start, lanes);
         let hidden = self.hidden_from_targets(&at, start, lanes);
+        // Row r of the table is distance `keys - 1 - r`, and key j is at distance `mem + i - j` of position i:
+        // row `segment - 1 - i + j`. Targets stand anywhere, so their rows are gathered, where those of
+        // content are a shift.
         let column = Tensor::arange(self.keys(), (Kind::Int64, Device::Cpu)) + (self.segment() - 1);
         Some(Targets {
             mask: hidden.map(|hidden| self.mask(&hidden)),
@@ -240,6 +257,9 @@ impl Scene<'_> {
     }
 
     fn mask(&self, hidden: &Tensor) -> Mask {
+        // A softmax over −∞ alone is not a number; over a large negative constant it is uniform, and a
+        // prediction would see its own token. So such a row stays open, and what it reads is multiplied by 0
+        // afterwards.
         let blind = hidden.all_dim(2, true);
         let any = blind.any().int64_value(&[]) != 0;
         let hidden = if any { hidden.logical_and(&blind.logical_not()) } else { hidden.shallow_clone() };
@@ -254,9 +274,12 @@ impl Scene<'_> {
         let own = self.sequence.segments?.narrow(0, start, lanes);
         let count = own.max().int64_value(&[]) + 1;
         let numbers = Tensor::arange(count, (Kind::Int64, Device::Cpu));
+        // Memory counts as segment 0, whatever it was when it was read.
         let before = Tensor::zeros([lanes, self.memory.len()], (Kind::Int64, Device::Cpu));
         let all = Tensor::cat(&[before, own.shallow_clone()], 1);
         let ids = all.to_kind(self.kind);
+        // A 1 at the own segment for keys, at all others for queries: their product is 1 where segments
+        // differ, else 0.
         let is = |ids: &Tensor| ids.unsqueeze(2).eq_tensor(&numbers).to_kind(self.kind);
         let queries: Tensor = 1.0 - is(&own);
         let targets = self.sequence.targets.map(|at| {

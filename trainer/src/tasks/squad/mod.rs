@@ -1,4 +1,4 @@
-//! From the most probable spans of windows to answers in words, their files and their scores (spec 2.10).
+//! From the most probable spans of windows to answers in words, their files and their scores.
 
 mod beam;
 mod decode;

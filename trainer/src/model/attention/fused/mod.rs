@@ -92,6 +92,7 @@ pub fn attend(attention: &Attention, rate: f64, noise: Option<&Noise>) -> Tensor
     inputs.extend(attention.biases);
     inputs.extend(segments.iter().flat_map(|segments| segments.vectors));
     let problem = Problem::new(attention, drops);
+    // Backward needs the weights; to make them again would cost what forward did.
     let (read, weights) = problem.forward();
     function(&inputs, read, move |grad| problem.backward(&grad.contiguous(), &weights))
 }
@@ -135,6 +136,7 @@ impl Sizes {
 
 impl Problem {
     fn new(attention: &Attention, drops: Option<Drops>) -> Self {
+        // The loops below index flat slices. A contiguous tensor is not copied.
         let plain = |tensor: &Tensor| tensor.detach().contiguous();
         let size = |tensor: &Tensor, i: usize| tensor.size()[i] as usize;
         let (q, k, v, r) = (plain(attention.q), plain(attention.k), plain(attention.v), plain(attention.r));
@@ -182,6 +184,8 @@ impl Problem {
             is(of_queries, &[lanes, queries]);
             is(of_keys, &[lanes, keys]);
         }
+        // Blocks partition the queries: each query's row of the output and of the weights is written once,
+        // hence without a lock.
         let mut next = 0;
         for block in &self.blocks {
             assert!(block.start == next && block.rows > 0 && block.keys > 0 && block.keys as usize <= keys);
@@ -192,6 +196,7 @@ impl Problem {
                 is(mask, &[of, block.rows as usize, block.keys as usize]);
             }
         }
+        // The farthest distance that any pair of query and key has stands in row `queries - 1 + keys - 1`.
         assert!(next as usize == queries && distances + 1 >= queries + keys);
     }
 
@@ -199,6 +204,8 @@ impl Problem {
         let mut place = 0;
         let blocks = self.blocks.iter().map(|block| {
             let (start, rows, keys) = (block.start as usize, block.rows as usize, block.keys as usize);
+            // Blocks see different numbers of keys, so the weights of one follow those of the one before,
+            // without gaps.
             let weights = place;
             place += self.sizes.lanes * self.sizes.heads * rows * keys;
             let mask = block.mask.as_ref().map(|mask| (as_f32(mask), mask.size()[0] > 1));
@@ -229,9 +236,13 @@ impl Problem {
         };
         let (mut read, mut weights) = (empty(&[lanes, queries, heads * width]), empty(&[view.weights]));
         let (to, kept) = (Shared::of(&mut read), Shared::of(&mut weights));
+        // A head belongs to one thread whole: its table of distances is turned once and serves all lanes, and
+        // no two threads write to one place.
         threads::for_each(heads, |head| {
             let mut scratch = Scratch::new(sizes);
             let stride = sizes.stride();
+            // Turned, vectors run along keys: a row of the product is a row of scores, and every load is of
+            // neighbours.
             transpose(&view.r[head * width..], stride, [distances, width], &mut scratch.r, distances);
             for lane in 0..lanes {
                 let k = &view.k[sizes.place(lane, keys, 0, head)..];
@@ -249,6 +260,7 @@ impl Problem {
         let (view, sizes) = (self.view(), self.sizes);
         let Sizes { lanes, heads, width, keys, .. } = sizes;
         let mut grads = Gradients {
+            // A tile writes the gradient of its own queries once. All others are sums over tiles.
             q: self.q.empty_like(),
             k: self.k.zeros_like(),
             v: self.v.zeros_like(),
@@ -259,9 +271,12 @@ impl Problem {
         let to = grads.shared();
         let (grad, weights) = (as_f32(grad), as_f32(weights));
         assert!(grad.len() == view.q.len() && weights.len() == view.weights);
+        // By head once more: sums over queries and lanes then have one order, whatever the number of threads.
         threads::for_each(heads, |head| {
             let mut scratch = Scratch::new(sizes);
             for lane in 0..lanes {
+                // The gradient of a weight is the product of what came back with its value: values turned, as
+                // keys were before.
                 let v = &view.v[sizes.place(lane, keys, 0, head)..];
                 transpose(v, sizes.stride(), [keys, width], &mut scratch.turned, keys);
                 for tile in view.tiles(head, lane) {

@@ -65,6 +65,10 @@ impl View<'_> {
             (0..block.rows).step_by(ROWS).map(move |offset| {
                 let rows = ROWS.min(block.rows - offset);
                 let (start, keys) = (block.start + offset, block.keys);
+                // Query i meets key j in row `queries - 1 - i + j` of the table. The last query of the tile
+                // meets key 0 in the first row that the tile needs, its first query the last key in the last
+                // one: `keys + rows - 1` rows for all of them. A few more, where the table has them, make the
+                // width one that products like.
                 let first = self.sizes.queries - start - rows;
                 let columns = (keys + rows - 1).next_multiple_of(COLUMNS).min(self.sizes.distances - first);
                 Tile { block, head, lane, start, rows, keys, first, columns }
@@ -121,12 +125,17 @@ impl View<'_> {
         let Tile { rows, keys, columns, .. } = *tile;
         let Sizes { width, queries, distances, .. } = self.sizes;
         let Scratch { scores, by_position, for_contents, for_positions, .. } = scratch;
+        // The scale goes into the queries, `rows * width` values, not into the scores, `rows * keys`.
         self.biased(tile, self.biases[0], for_contents);
         self.biased(tile, self.biases[1], for_positions);
         product([rows, keys, width], (for_contents, width), (&scratch.turned, self.sizes.keys), scores);
+        // Scores by distance for every query and every distance of the tile. Row i holds those of its own keys
+        // from column `rows - 1 - i` on: reading from there is the shift, and nothing is moved.
         let window = (&scratch.r[tile.first..], distances);
         product([rows, columns, width], (for_positions, width), window, by_position);
         weigh(self, tile, scores, by_position, kept);
+        // The scores are weights by now. Heads lie side by side in the output, so the result needs no
+        // transposition.
         let place = self.sizes.place(tile.lane, queries, tile.start, tile.head);
         let v = &self.v[self.sizes.place(tile.lane, self.sizes.keys, 0, tile.head)..];
         // SAFETY: what this head reads for these queries is written here alone; `v` has as many rows as there are keys.
@@ -147,6 +156,8 @@ impl View<'_> {
         for (score, more) in scores.iter_mut().zip(by_position) {
             *score += more;
         }
+        // s₋ − s₊ where segments differ, nothing where they agree: a softmax does not see what all keys have
+        // alike.
         if let Some((own, of_keys)) = self.segments(tile, row) {
             let other = self.other(tile, row);
             for (score, segment) in scores.iter_mut().zip(of_keys) {
@@ -180,12 +191,15 @@ impl View<'_> {
         let Scratch { weights: dropped, others, .. } = scratch;
         weigh_back(self, tile, scores, weights, dropped, by_position, others);
         // Gradients of the queries, by contents and by positions.
+        // From here on `scores` holds gradients of scores, `by_position` the same laid out by distance.
         let own_keys = self.sizes.place(lane, self.sizes.keys, 0, head);
         product([rows, width, keys], (scores, keys), (&self.k[own_keys..], stride), of_contents);
         let table = self.sizes.place(0, distances, first, head);
         product([rows, width, columns], (by_position, columns), (&self.r[table..], stride), of_positions);
         self.queries_back(tile, of_contents, of_positions, &scratch.others, to);
         // Of keys, values and distances: sums over queries.
+        // Keys and distances: (gradients of scores)ᵀ times the queries, which have the scale in them. Values:
+        // weightsᵀ times what came back. The left side is turned first, as products want its rows together.
         let turned = &mut scratch.transposed;
         let mut add =
             |left: &[f32], count: usize, right: &[f32], right_stride: usize, target: Shared, place: usize| {
@@ -219,6 +233,7 @@ impl View<'_> {
         let Sizes { width, queries, .. } = self.sizes;
         // SAFETY: what is written to in here is this head's, of these queries or of its vectors: nobody else writes to it.
         let own = |target: Shared, place: usize| unsafe { target.slice(place..place + width) };
+        // Every query has u and v added, so their gradients are sums over queries.
         let [u, v] = to.biases.map(|bias| own(bias, tile.head * width));
         for row in 0..tile.rows {
             let q = own(to.q, self.sizes.place(tile.lane, queries, tile.start + row, tile.head));
@@ -232,6 +247,7 @@ impl View<'_> {
             if let (Some([bias, other, ..]), Some(targets)) = (self.segments, to.segments) {
                 let [of_bias, of_other] = targets.map(|target| own(target, tile.head * width));
                 let (bias, other) = (self.of_head(tile, bias), self.of_head(tile, other));
+                // The score's part is (q + b)·s: by the rule of products each side gets the other.
                 let (grad, own_q) = (others[row] * self.scale, self.query(tile, row));
                 for i in 0..width {
                     q[i] += grad * other[i];

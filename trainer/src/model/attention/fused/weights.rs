@@ -14,6 +14,7 @@ fn weigh_plain(view: &View, tile: &Tile, scores: &mut [f32], by_position: &[f32]
     let Tile { rows, keys, columns, .. } = *tile;
     for row in 0..rows {
         let scores = &mut scores[row * keys..][..keys];
+        // Column `rows - 1 - row` is key 0's distance: see `View::read`.
         view.complete(tile, row, scores, &by_position[row * columns + rows - 1 - row..][..keys]);
         softmax(scores);
         let place = view.weights_place(tile, row);
@@ -40,6 +41,7 @@ fn weigh_back_plain(
     others: &mut [f32],
 ) {
     let Tile { rows, keys, columns, .. } = *tile;
+    // Distances that no key of a row has must give nothing: the products over all columns read them.
     by_position[..rows * columns].fill(0.0);
     for row in 0..rows {
         let grads = &mut grads[row * keys..][..keys];
@@ -47,6 +49,7 @@ fn weigh_back_plain(
         softmax_back(grads, kept, view.drops, &mut dropped[row * keys..][..keys]);
         by_position[row * columns + rows - 1 - row..][..keys].copy_from_slice(grads);
         if let Some((own, of_keys)) = view.segments(tile, row) {
+            // One number a query: all keys of other segments had the same added.
             let elsewhere = |grad: f32, segment: f32| if segment == own { 0.0 } else { grad };
             others[row] = sum_of_pairs(grads, of_keys, elsewhere);
         }
@@ -68,8 +71,11 @@ vectorised! {
 /// Scores to weights.
 #[inline(always)]
 fn softmax(scores: &mut [f32]) {
+    // A row has at least one finite score: masks leave rows that may see nothing open, and the caller zeroes
+    // what they read.
     let top = max(scores);
     for score in scores.iter_mut() {
+        // A masked key is at −∞ and ends in the first branch, which also keeps `exp` where its series holds.
         let exponent = *score - top;
         *score = if exponent < LEAST_EXPONENT { 0.0 } else { exp(exponent) };
     }
@@ -83,6 +89,8 @@ fn softmax(scores: &mut [f32]) {
 #[inline(always)]
 fn drop_some(weights: &mut [f32], kept: &mut [f32], drops: Option<Drops>, place: usize) {
     let Some(drops) = drops else { return kept.copy_from_slice(weights) };
+    // Weights are not negative, so the sign is free to remember what dropout took: backward needs no mask and
+    // draws nothing.
     // Three loops over one slice each: that two of them do not overlap is lost on the compiler.
     for (i, weight) in weights.iter_mut().enumerate() {
         *weight = if drops.factor(place + i) == 0.0 { -*weight } else { *weight };
@@ -98,10 +106,13 @@ fn drop_some(weights: &mut [f32], kept: &mut [f32], drops: Option<Drops>, place:
 fn softmax_back(grads: &mut [f32], kept: &[f32], drops: Option<Drops>, dropped: &mut [f32]) {
     let factor = drops.map_or(1.0, |drops| drops.kept());
     for ((grad, kept), dropped) in grads.iter_mut().zip(kept).zip(&mut *dropped) {
+        // A dropped weight passes no gradient on, but it took part in the softmax and gets one through the sum
+        // below.
         let factor = if kept.is_sign_negative() { 0.0 } else { factor };
         *grad *= factor;
         *dropped = kept * factor;
     }
+    // ∂softmax: wᵢ (gᵢ − Σ wⱼ gⱼ), with the weights as they were before dropout.
     let mean = sum_of_pairs(grads, kept, |grad, kept| grad * kept.abs());
     for (grad, kept) in grads.iter_mut().zip(kept) {
         *grad = kept.abs() * (*grad - mean);
