@@ -45,7 +45,7 @@ pub enum ConfigError {
     #[error("`{key}` = {value} is not possible: {why}")]
     OutOfRange {
         /// Dotted name.
-        key: &'static str,
+        key: String,
         /// The value found.
         value: String,
         /// The rule it breaks and what to do.
