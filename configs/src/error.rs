@@ -47,7 +47,7 @@ pub enum ConfigError {
     #[error("`{key}` = {value} is invalid: {}", advice::fact(.why))]
     OutOfRange {
         /// Dotted name.
-        key: &'static str,
+        key: String,
         /// The value found.
         value: String,
         /// The rule it breaks, with [advice].

@@ -18,6 +18,8 @@ mod merge;
 mod model;
 mod pretraining;
 mod published;
+mod range;
+pub mod reference;
 mod sections;
 pub mod sweep;
 mod task;

@@ -1,33 +1,40 @@
 //! `[objective]` and `[pairs]`: the training objective, and how sequences for it are drawn.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::range::{self, Range};
 use crate::sections::out_of_range;
 use crate::{AttentionDirection, Config, ConfigError, DataOrder, DocumentEnd, LossKind, ModelConfig};
 
 /// What a model is trained to do (Yang 2019, §2.2.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ObjectiveKind {
-    /// Predict each token from those before it (2.1).
+    /// Each token from those before it (2.1). An XLNet then needs `model.attn_type = "uni"`, `data.order = "stream"`
+    /// and `model.reuse_len = 0`.
     Lm,
-    /// Predict chosen tokens in a random order, each from those earlier in it (2.3).
+    /// Chosen tokens in a random order, each from those earlier in it (2.3).
     Permutation,
-    /// Predict corrupted tokens, each from the corrupted text: BERT's objective (2.2).
+    /// BERT's: chosen tokens are corrupted and predicted all at once, from the content stream (2.2).
     Denoising,
 }
 
-/// `[objective]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[objective]`: what an XLNet is trained to do. Transformer-XL has one objective, `lm`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectiveConfig {
-    /// What is predicted.
+    /// Tokens that are predicted, and from which others.
     pub kind: ObjectiveKind,
-    /// Weight of BERT's next-sentence loss, relative to the mean loss of a target; 0 for none.
+    /// Weight of BERT's next-sentence loss, told from the last token's state; 1 makes the mean over sequences weigh as
+    /// much as the mean over targets. It is trained, and not part of the loss that is reported. 0 for none.
+    #[schemars(transform = Range::at_least(0.0))]
     pub next_sentence: f64,
     /// Denoising: share of the chosen tokens that become `<mask>`.
+    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
     pub mask_share: f64,
-    /// Denoising: share that become a random token; the rest stay as they are.
+    /// Denoising: share of the chosen tokens that become a random piece; the rest stay.
+    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
     pub random_share: f64,
 }
 
@@ -38,47 +45,60 @@ impl Default for ObjectiveConfig {
 }
 
 /// What is chosen for prediction at a time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SpanKind {
-    /// Spans of 1 to `max_span` pieces that begin with a word: what the reference does.
+    /// Pieces from the beginning of a word on, as the reference does.
     Pieces,
-    /// Spans of 1 to `max_span` whole words: what the reference meant to do.
+    /// Whole words, as the reference says.
     Words,
-    /// Single pieces, each as likely as any other (table 2.19, row 6).
+    /// No spans: single pieces, each as likely as any other (table 2.19, row 6).
     Single,
 }
 
 /// What is drawn anew when a lane begins again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MaskDraws {
-    /// Pairs, spans and orders.
+    /// All: pairs, spans and orders.
     Fresh,
-    /// Orders only: pairs and spans are those of the first pass, as in the reference's files.
+    /// The order alone: pairs and spans are those of the first pass, as when training on the reference's files.
     Same,
 }
 
-/// `[pairs]`: sequences of reused text, segment A and segment B, as XLNet's `data_utils.py` makes them.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[pairs]`: sequences `[reused text, A, <sep>, B, <sep>, <cls>]` of `train.segment` tokens, `model.reuse_len` of them
+/// reused, as XLNet's reference makes them and freezes them in files. A lane goes on by the reused
+/// tokens every step and begins again, with fresh memory, where less than a sequence is left.
+///
+/// A ends at one of the sentence ends within the sequence, each as likely as the others. B is what follows, up to the
+/// next sentence end, or, with probability ½ and where there is no sentence end, a stretch from anywhere in the lane's
+/// piece, widened to whole sentences. The longer of the two then loses tokens at its end. Half of the targets lie in
+/// the reused part, an odd one too.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PairsConfig {
-    /// Targets of a sequence, special tokens that are hit included; 0 for
-    /// `train.segment · mask_beta / mask_alpha`.
+    /// Tokens chosen for prediction in a sequence; 0 for `train.segment · mask_beta / mask_alpha`. Those that fall on
+    /// `<sep>` and `<cls>` are no targets.
     pub num_predict: usize,
-    /// Length of the windows in which the order is random; 0 for each half of the sequence as a whole.
+    /// Length of the windows in which the order is random; the windows of a part share one order and keep their own.
+    /// Has to divide both parts; 0 for each part as a whole.
     pub perm_size: usize,
-    /// About `mask_beta` tokens are chosen ..
+    /// A span of n tokens comes with a context of `n · mask_alpha / mask_beta` tokens, left and right of it, in which
+    /// nothing else is chosen. What spans leave missing are single tokens. At most `mask_alpha`.
+    #[schemars(transform = Range::at_least(1))]
     pub mask_beta: usize,
-    /// .. in a context of `mask_alpha` (K of Yang 2019, §2.2.2).
+    /// The other side of that ratio (K of Yang 2019, §2.2.2).
+    #[schemars(transform = Range::at_least(1))]
     pub mask_alpha: usize,
-    /// Longest span.
+    /// Longest span; its length n is drawn with P(n) ∝ 1/n.
+    #[schemars(transform = Range::at_least(1))]
     pub max_span: usize,
-    /// What a span is made of.
+    /// What the length of a span counts.
     pub spans: SpanKind,
-    /// The second half of the lanes of each micro-batch read the text of the first half backwards.
+    /// The second half of the lanes of each micro-batch read the streams of the first half backwards;
+    /// `train.micro_batch` has to be even.
     pub bidirectional: bool,
-    /// What is drawn anew when a lane begins again.
+    /// What a new pass over the text draws anew.
     pub draws: MaskDraws,
 }
 
@@ -170,18 +190,10 @@ impl Config {
 
     fn check_objective(&self) -> Result<(), ConfigError> {
         let o = &self.objective;
-        if !(o.next_sentence.is_finite() && o.next_sentence >= 0.0) {
-            return Err(out_of_range("objective.next_sentence", o.next_sentence, "must be 0 or more"));
-        }
+        range::check("objective", o)?;
         if o.next_sentence > 0.0 && o.kind == ObjectiveKind::Lm {
             let why = "objective.kind = \"lm\" has no pairs of segments";
             return Err(out_of_range("objective.next_sentence", o.next_sentence, why));
-        }
-        let shares = [("objective.mask_share", o.mask_share), ("objective.random_share", o.random_share)];
-        for (key, share) in shares {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(out_of_range(key, share, "must lie in [0, 1]"));
-            }
         }
         if o.mask_share + o.random_share > 1.0 {
             let why = "exceeds 1 together with objective.mask_share";
@@ -199,15 +211,7 @@ impl Config {
             );
             return Err(out_of_range("model.reuse_len", reuse_len, &why));
         }
-        for (key, value) in [
-            ("pairs.mask_alpha", p.mask_alpha),
-            ("pairs.mask_beta", p.mask_beta),
-            ("pairs.max_span", p.max_span),
-        ] {
-            if value == 0 {
-                return Err(out_of_range(key, value, "must be at least 1"));
-            }
-        }
+        range::check("pairs", p)?;
         if p.mask_beta > p.mask_alpha {
             return Err(out_of_range("pairs.mask_beta", p.mask_beta, "must be at most pairs.mask_alpha"));
         }

@@ -1,8 +1,9 @@
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// `[published]`: what a paper or a program says of the model of a recipe, for comparison. It changes
-/// nothing that is computed, so it is no part of a run's identity.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+/// `[published]`: what a paper or a program says of the model of a recipe, for `--dry-run`. It changes nothing that is
+/// computed, so it is no part of a run's identity.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedConfig {
     /// Exact number of parameters, each shared one counted once; 0 where none is published.

@@ -1,7 +1,9 @@
 //! The sections of a recipe, with defaults and ranges.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::range::{self, Range};
 use crate::{
     ConfigError, ModelConfig, ObjectiveConfig, ObjectiveKind, PairsConfig, PublishedConfig, TaskConfig,
     TransfoXlConfig,
@@ -40,49 +42,53 @@ pub struct Config {
     pub published: PublishedConfig,
 }
 
-/// `[run]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+/// `[run]`: where a run lives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
-    /// Folder of config, checkpoints, metrics and logs.
+    /// Folder of the run: configuration, checkpoints, metrics, logs. Required.
     pub dir: String,
 }
 
-/// `[data]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+/// `[data]`: the text that a run reads.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
-    /// Corpus folder, as `segue data build` writes it, or for `order = "records"` a folder of the XLNet
-    /// reference's TFRecords.
+    /// Corpus folder, as `segue data build` writes it; with `order = "records"` a folder of the XLNet reference's
+    /// TFRecords. Required, unless there are `corpora`.
     pub corpus: String,
-    /// Several corpora instead, blended: each lane reads a piece of one of them.
+    /// Several corpora of one tokenizer instead, blended: each lane reads a piece of one of them. Needs
+    /// `order = "pairs"`.
     pub corpora: Vec<String>,
-    /// How many lanes each of `corpora` gets, in proportion; as many numbers as corpora. Empty for their
-    /// sizes.
+    /// Shares of the streams, one number for each of `corpora`; largest remainders first, at least one stream each.
+    /// Streams are lanes, or pairs of lanes with `pairs.bidirectional`. Empty: the corpora's numbers of tokens.
     pub weights: Vec<f64>,
-    /// Corpus whose validation split is evaluated; empty for that of the corpus, or the first of `corpora`
-    /// that has one.
+    /// Corpus whose validation split is evaluated, built with the same tokenizer; empty for that of the corpus, or
+    /// the first of `corpora` that has one.
     pub valid: String,
-    /// Folder of the tokenizer, where `corpus` is a folder of TFRecords: they hold none.
+    /// Folder of the tokenizer that the records were made with: required with `order = "records"`, which hold none.
     pub tokenizer: String,
-    /// In which order lanes read it.
+    /// The order in which lanes read the text.
     pub order: DataOrder,
 }
 
 /// The order in which lanes read a corpus.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum DataOrder {
     /// Each lane reads one contiguous piece.
     #[default]
     Stream,
-    /// Sentences in a new random order every epoch, packed one after the other into the lanes: for
-    /// corpora whose sentences are shuffled anyway, like One Billion Word.
+    /// Sentences in a new random order every epoch, packed into the lanes one after the other, for corpora that were
+    /// built with one sentence a line, like One Billion Word; no pair of input and target crosses a sentence's
+    /// borders.
     Sentences,
-    /// Each lane reads one contiguous piece, as sequences of reused text, a segment A and a segment B
-    /// (XLNet; Yang 2019, §2.2.2).
+    /// Each lane reads one contiguous piece as sequences of reused text and two segments, as `[pairs]` says (Yang
+    /// 2019, §2.2.2). The default of an XLNet, and for it alone.
     Pairs,
-    /// The same as the XLNet reference has drawn and frozen them in TFRecords.
+    /// The same as the XLNet reference has drawn and frozen them in TFRecords. `data.corpus` is their folder,
+    /// `train.lanes` their `bsz_per_host` or a multiple of it up to the number of files, and `train.segment`,
+    /// `model.reuse_len`, `pairs.bidirectional` and `pairs.num_predict` are theirs.
     Records,
 }
 
@@ -94,61 +100,73 @@ impl DataOrder {
 }
 
 /// Targets that a segment takes its loss from (Yang 2019, table 2.6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LossKind {
-    /// All.
+    /// All. With `ext_len = segment` every target has half a window before it and none is left out.
     Full,
-    /// The most recent ⌈segment / 2⌉.
+    /// The most recent half of the segment, rounded up.
     Half,
 }
 
 /// What a document's end does to the memory of its lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum DocumentEnd {
     /// Nothing, as in the references.
     Carry,
-    /// The segment after the one in which a document ended starts with a fresh memory.
+    /// The segment after the one it lies in starts with a fresh memory.
     Reset,
-    /// No position sees another document, neither in memory nor in its own segment.
+    /// No position sees another document, in memory or segment.
     Mask,
 }
 
-/// `[train]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[train]`: how a run steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
     /// Global steps of the whole run.
+    #[schemars(transform = Range::at_least(1))]
     pub steps: u64,
-    /// Model folder, checkpoint or run whose weights training begins with; empty for fresh ones.
+    /// Model folder, checkpoint or run whose weights the first step begins with, a model of the same type and sizes;
+    /// empty for fresh weights. A run that goes on does not look at it.
     pub init_from: String,
-    /// Stop after this step with a checkpoint, schedule untouched; 0 for never.
+    /// Stop after this step with a checkpoint and exit code 0, the schedule untouched; 0 for never.
     pub stop_at: u64,
-    /// Seed of weights, dropout and data choices.
+    /// Seed of initial weights, dropout and data choices.
+    #[schemars(transform = Range::at_least(0).at_most(i64::MAX).or_too_large("a seed has at most 63 bits"))]
     pub seed: u64,
-    /// Parallel token streams of the global batch, over all ranks.
+    /// Parallel token streams of the global batch, over all ranks: a multiple of `micro_batch`.
+    #[schemars(transform = Range::at_least(1))]
     pub lanes: usize,
     /// Lanes of one forward and backward pass.
+    #[schemars(transform = Range::at_least(1))]
     pub micro_batch: usize,
     /// Tokens of a lane per step.
+    #[schemars(transform = Range::at_least(1))]
     pub segment: usize,
-    /// Tokens before them that are read again each step, as context without loss.
+    /// Tokens before the segment that are read again each step, as context without loss. The memory ends where they
+    /// begin. 0 unless `data.order = "stream"`, and with `at_document_end = "reset"`.
     pub ext_len: usize,
-    /// Targets that count.
+    /// Targets that count in the loss.
     pub loss: LossKind,
-    /// Segments of varying length: 95 % whole, else half, then N(0, 5) more or less, at least 5 and at
-    /// most `segment`.
+    /// Segments of varying length, drawn for each step: 95 % around `segment`, the others around its half, with a
+    /// standard deviation of 5, at least 5 and at most `segment`.
     pub varlen: bool,
-    /// Start each lane at a random place of its piece, another one each epoch.
+    /// Begin each lane at a random place of its piece, another one each epoch, and go round. Needs
+    /// `data.order = "stream"`.
     pub roll: bool,
-    /// What a document's end does to memory.
+    /// What a document's end does to memory, in training and in its evaluations. Only `carry` unless
+    /// `data.order = "stream"`.
     pub at_document_end: DocumentEnd,
-    /// The same bits whatever the number of ranks.
+    /// The same bits whatever the number of ranks. With more than one rank, `lanes / micro_batch / ranks` must then
+    /// be a power of two; else it only has to be whole.
     pub exact: bool,
     /// Threads of libtorch in each rank. Part of exactness: sums split over threads round differently.
+    #[schemars(transform = Range::at_least(1))]
     pub threads: usize,
-    /// Gradient bytes that are reduced at a time.
+    /// Gradient bytes that are reduced at a time; does not change the result where `exact`.
+    #[schemars(transform = Range::at_least(1))]
     pub bucket_bytes: usize,
     /// Every so many steps all ranks compare a hash of their weights; 0 for never.
     pub check_replicas_every: u64,
@@ -178,7 +196,7 @@ impl Default for TrainConfig {
 }
 
 /// The update rule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimKind {
     /// Adam; weight decay, if any, is added to the gradient.
@@ -187,43 +205,51 @@ pub enum OptimKind {
     Adamw,
 }
 
-/// `[optim]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[optim]`: how gradients become updates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OptimConfig {
-    /// The update rule.
+    /// Update rule that turns gradients into steps.
     pub kind: OptimKind,
-    /// Peak learning rate.
+    /// Peak learning rate, which the schedule scales.
+    #[schemars(transform = Range::above(0.0))]
     pub lr: f64,
     /// Decay of the mean of gradients.
+    #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub beta1: f64,
     /// Decay of the mean of squares.
+    #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub beta2: f64,
     /// Added to the root of the mean of squares.
+    #[schemars(transform = Range::above(0.0))]
     pub eps: f64,
-    /// Weight decay.
+    /// Share of each weight, times the learning rate, that a step takes off.
+    #[schemars(transform = Range::at_least(0.0))]
     pub weight_decay: f64,
-    /// Parameters whose name contains one of these are not decayed. `bias` also spares attention's `r_w_bias` and
-    /// its like, which `.bias` does not.
+    /// Parameters whose name contains one of these are not decayed. `bias` spares attention's `r_w_bias`, `r_r_bias`
+    /// and `r_s_bias` too; `.bias` does not.
     pub no_decay: Vec<String>,
-    /// Divide the means by what of them has not had time to fill, as Adam's paper does. XLNet's AdamW does not.
+    /// Divide Adam's means by the share of them that is filled. `false` is what XLNet's own AdamW does: steps of a
+    /// new run are up to three times as long.
     pub bias_correction: bool,
-    /// Largest global norm of the gradient; 0 for no clipping.
+    /// Largest global norm of the gradient of the mean loss; 0 for no clipping.
+    #[schemars(transform = Range::at_least(0.0))]
     pub clip: f64,
-    /// Each layer below the last learns at this share of the rate of the one above it; embeddings and heads learn
-    /// at the full rate (Yang et al. 2019, table of fine-tuning).
+    /// Each layer below the last learns at this share of the rate of the one above it; embeddings and heads learn at
+    /// the full rate (Yang et al. 2019, table of fine-tuning).
+    #[schemars(transform = Range::above(0.0).at_most(1.0))]
     pub layer_decay: f64,
     /// What `layer_decay` is a share of.
     pub layer_decay_of: LayerDecay,
 }
 
 /// What layer-wise decay scales.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LayerDecay {
     /// The learning rate, as published.
     Rate,
-    /// The clipped gradient, as the XLNet reference's code does; Adam nearly cancels it.
+    /// The clipped gradient, as the XLNet reference's code does, which Adam nearly undoes.
     Gradient,
 }
 
@@ -246,7 +272,7 @@ impl Default for OptimConfig {
 }
 
 /// Shape of the decay after warm-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ScheduleKind {
     /// The peak for ever.
@@ -255,33 +281,35 @@ pub enum ScheduleKind {
     Cosine,
     /// A straight line down to the floor.
     Linear,
-    /// Peak · √(warmup / step).
+    /// `lr · √(warmup / s)`.
     InverseSqrt,
 }
 
 /// Where cosine and linear decay begin to count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DecayFrom {
-    /// At step 0, as the PyTorch reference: a small drop where warm-up ends.
+    /// Step 0, as the PyTorch reference: a small drop where warm-up ends.
     Start,
-    /// At the end of warm-up, as the TensorFlow reference.
+    /// The end of warm-up, as the TensorFlow reference.
     Warmup,
 }
 
-/// `[schedule]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[schedule]`: the learning rate of step s, counted from 1, is `lr · s / warmup` while s < `warmup`, then the decay.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleConfig {
-    /// Shape of the decay.
+    /// Shape of the decay after warm-up.
     pub kind: ScheduleKind,
     /// Steps of linear warm-up.
     pub warmup: u64,
     /// Steps of the whole schedule; 0 for `train.steps`.
     pub steps: u64,
-    /// The learning rate never falls below this share of the peak after warm-up.
+    /// The learning rate never falls below this share of the peak after warm-up. Cosine and linear end there and
+    /// stay.
+    #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub floor: f64,
-    /// Where the decay counts from.
+    /// Where cosine and linear begin to count.
     pub decay_from: DecayFrom,
 }
 
@@ -291,25 +319,30 @@ impl Default for ScheduleConfig {
     }
 }
 
-/// `[eval]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[eval]`: evaluation of the validation split while training. A corpus without one is not evaluated. There is always
+/// one after the last step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EvalConfig {
     /// Steps between evaluations; 0 for the end only.
     pub every: u64,
     /// Parallel pieces the split is cut into; 1 gives every token its whole past.
+    #[schemars(transform = Range::at_least(1))]
     pub lanes: usize,
-    /// Sequences of each lane, of a run that trains on pairs; 0 for all that the split has.
+    /// With pairs: sequences of each lane that are evaluated, once with memory and once without; 0 for all that the
+    /// split has.
     pub steps: u64,
-    /// Tokens of a lane per forward pass; 0 for `train.segment`.
+    /// Tokens of a piece per forward pass; 0 for `train.segment`.
     pub segment: usize,
-    /// Tokens before them that are read again in each pass, as context.
+    /// Tokens before each segment that are read again, as context.
     pub ext_len: usize,
-    /// Memory; -1 for the model's.
+    /// Positions of memory; below 0 for the model's.
+    #[schemars(transform = Range::any())]
     pub mem_len: i64,
-    /// Same-length attention while evaluating.
+    /// Same-length attention while evaluating, with a memory of at least 1; a model that has it keeps it.
     pub same_length: bool,
     /// Clamp of distances while evaluating; -1 for none, 0 for the model's.
+    #[schemars(transform = Range::any())]
     pub clamp_len: i64,
 }
 
@@ -328,26 +361,29 @@ impl Default for EvalConfig {
     }
 }
 
-/// `[average]`: the mean of the weights after each step from some step on (Polyak; AWD-LSTM's
-/// non-monotonic trigger, Merity et al. 2018). Once it has begun, evaluations and `model.safetensors`
-/// are of the mean.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+/// `[average]`: the mean of the weights after every step from some step on (Polyak; AWD-LSTM's non-monotonic trigger,
+/// Merity et al. 2018). Once it has begun, evaluations and `model.safetensors` are of the mean; training goes on from
+/// the weights themselves, which are in `training_weights.safetensors` beside it. Both keys may be set: what comes
+/// first begins it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(deny_unknown_fields)]
 pub struct AverageConfig {
     /// Begin after this step; 0 for never.
     pub start: u64,
-    /// Begin when the validation loss has not fallen below that of this many evaluations before; 0 for
+    /// Begin when the validation loss is above the best of those that lie this many evaluations or more back; 0 for
     /// never.
     pub patience: u64,
 }
 
-/// `[checkpoint]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[checkpoint]`: when state is written, and how much of it is kept.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointConfig {
     /// Steps between checkpoints; 0 for the last step only.
     pub every: u64,
-    /// Newest checkpoints kept, never fewer than two.
+    /// Number of newest checkpoints that are kept.
+    #[schemars(transform = Range::at_least(2)
+        .or_too_small("two checkpoints at least: the newest may be the one that breaks"))]
     pub keep: usize,
 }
 
@@ -357,13 +393,14 @@ impl Default for CheckpointConfig {
     }
 }
 
-/// `[log]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[log]`: what is reported, and when.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {
-    /// Steps between reports.
+    /// Steps between two reports.
+    #[schemars(transform = Range::at_least(1))]
     pub every: u64,
-    /// TensorBoard event files beside `metrics.jsonl`.
+    /// Write TensorBoard event files beside `metrics.jsonl`.
     pub tensorboard: bool,
 }
 
@@ -427,52 +464,16 @@ impl Config {
     /// Checks every range, and what sections say of each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let t = &self.train;
-        for (key, value) in [
-            ("train.lanes", t.lanes),
-            ("train.micro_batch", t.micro_batch),
-            ("train.segment", t.segment),
-            ("train.threads", t.threads),
-            ("train.bucket_bytes", t.bucket_bytes),
-            ("eval.lanes", self.eval.lanes),
-        ] {
-            if value == 0 {
-                return Err(out_of_range(key, value, "must be at least 1"));
-            }
-        }
-        if t.steps == 0 {
-            return Err(out_of_range("train.steps", t.steps, "must be at least 1"));
-        }
+        range::check("train", t)?;
+        range::check("optim", &self.optim)?;
+        range::check("schedule", &self.schedule)?;
+        range::check("eval", &self.eval)?;
+        range::check("average", &self.average)?;
+        range::check("checkpoint", &self.checkpoint)?;
+        range::check("log", &self.log)?;
         if !t.lanes.is_multiple_of(t.micro_batch) {
             let why = format!("must be a multiple of train.micro_batch, which is {}", t.micro_batch);
             return Err(out_of_range("train.lanes", t.lanes, &why));
-        }
-        if t.seed > i64::MAX as u64 {
-            return Err(out_of_range("train.seed", t.seed, "a seed has at most 63 bits"));
-        }
-        if self.checkpoint.keep < 2 {
-            let why = "must be at least 2: the newest checkpoint may be the one that breaks";
-            return Err(out_of_range("checkpoint.keep", self.checkpoint.keep, why));
-        }
-        if self.log.every == 0 {
-            return Err(out_of_range("log.every", 0, "must be at least 1"));
-        }
-        let o = &self.optim;
-        for (key, value) in [("optim.lr", o.lr), ("optim.eps", o.eps)] {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(out_of_range(key, value, "must be positive"));
-            }
-        }
-        for (key, value) in [("optim.clip", o.clip), ("optim.weight_decay", o.weight_decay)] {
-            if !(value.is_finite() && value >= 0.0) {
-                return Err(out_of_range(key, value, "must be 0 or more"));
-            }
-        }
-        for (key, value) in
-            [("optim.beta1", o.beta1), ("optim.beta2", o.beta2), ("schedule.floor", self.schedule.floor)]
-        {
-            if !(0.0..1.0).contains(&value) {
-                return Err(out_of_range(key, value, "must lie in [0, 1)"));
-            }
         }
         if self.data.order != DataOrder::Stream {
             if t.roll {
@@ -505,5 +506,5 @@ impl Config {
 }
 
 pub(crate) fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
-    ConfigError::OutOfRange { key, value: value.to_string(), why: why.into() }
+    ConfigError::OutOfRange { key: key.into(), value: value.to_string(), why: why.into() }
 }

@@ -1,72 +1,91 @@
 //! `[task]`: what a pre-trained model is fine-tuned to do. In fine-tuning a lane of `[train]` is one example of the
 //! batch and `train.segment` the longest sequence.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::sections::out_of_range;
+use crate::range::{self, Range};
 use crate::{Config, ConfigError};
 
 /// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskLoss {
     /// The task's own: softmax over classes or options, squared error, spans.
     Standard,
-    /// QNLI: sentences of one question compete for being its answer.
+    /// For `qnli`: sentences of one question compete for being its answer.
     Ranking,
-    /// WNLI: a wrong candidate costs more the less it lies behind the right one.
+    /// For `wnli`: readings of one sentence compete, and a wrong one costs more the less it lies behind the right
+    /// one.
     Margin,
 }
 
-/// `[task]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[task]`: what a pre-trained model is fine-tuned to do. In fine-tuning a lane is one example of the batch, and
+/// `train.segment` the longest sequence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskConfig {
     /// The task, or several separated by commas that share an encoder; empty where nothing is fine-tuned.
     pub name: String,
-    /// Folder with the task's files as they are published; of several tasks, the folder with theirs.
+    /// Folder with the task's files as they are published (docs/formats.md#files-of-tasks); of GLUE also the folder
+    /// that holds `CoLA`, `SST-2`, …; of several tasks the folder with theirs.
     pub data: String,
     /// Passes over the training examples; 0 for `train.steps` as it stands.
+    #[schemars(transform = Range::at_least(0.0))]
     pub epochs: f64,
     /// Warm-up as a share of all steps; 0 for `schedule.warmup` as it stands.
+    #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub warmup_share: f64,
-    /// Take sizes and tokenizer of the model folder and none of its weights: what pre-training is compared with.
+    /// Take sizes and tokenizer of `train.init_from` and none of its weights: what pre-training is compared with.
     pub from_scratch: bool,
-    /// What examples are trained with.
+    /// Loss that examples are trained with.
     pub loss: TaskLoss,
     /// Weight of the margin in the margin loss: α.
+    #[schemars(transform = Range::at_least(0.0))]
     pub margin_weight: f64,
-    /// The margin itself: β.
+    /// The margin of the margin loss: β.
+    #[schemars(transform = Range::at_least(0.0))]
     pub margin: f64,
-    /// Batches whose examples are brought in order of length before they are cut; 1 for none.
+    /// Batches whose examples are brought in order of length before they are cut, to save padding; 1 for none.
+    #[schemars(transform = Range::at_least(1))]
     pub length_window: usize,
     /// Stop when this many evaluations in a row bring nothing better; 0 for never.
     pub patience: u64,
     /// Metric that checkpoints are chosen by; empty for the task's first.
     pub metric: String,
-    /// Leave out lines and records that cannot be used, and count them, instead of failing.
+    /// Leave out lines and records that cannot be used, and count them, instead of failing (65).
     pub skip_bad: bool,
-    /// Names of the labels, in order; empty for the task's own, or all that occur in the training file.
+    /// Names of the labels in their order; empty for the task's own. Of `text` and `conll` these are what the training
+    /// file holds; to evaluate without that file, name them.
     pub labels: Vec<String>,
-    /// Column of the text, by name or number from 0; empty for the task's own.
+    /// Of `text` and `text-regression`: column of the text, by name, or by number from 0; empty for the one that is
+    /// found.
     pub text: String,
-    /// Column of a second text; empty for none.
+    /// Of `text` and `text-regression`: column of a second text, likewise; empty for none.
     pub second_text: String,
-    /// Column of the label.
+    /// Of `text` and `text-regression`: column of the label, likewise.
     pub label: String,
-    /// Longest question of question answering, in tokens; what is over is cut off.
+    /// Question answering: longest question in tokens; what is over is cut off.
+    #[schemars(transform = Range::at_least(1))]
     pub max_question: usize,
-    /// Longest answer of question answering, in tokens.
+    /// Question answering: longest answer in tokens.
+    #[schemars(transform = Range::at_least(1))]
     pub max_answer: usize,
-    /// Longest question and option of multiple choice, in tokens; what is over is cut off at the left.
+    /// Multiple choice: longest question with option in tokens; what is over is cut off at the left.
+    #[schemars(transform = Range::at_least(1))]
     pub max_option: usize,
-    /// Tokens between the beginnings of windows over a long paragraph.
+    /// Question answering: tokens between the beginnings of windows over a long paragraph.
+    #[schemars(transform = Range::at_least(1))]
     pub stride: usize,
-    /// Starts of answers that are looked at in each window, and ends for each.
+    /// Question answering: beginnings looked at in each window, and ends for each.
+    #[schemars(transform = Range::at_least(1))]
     pub beam: usize,
-    /// Answers of each question that are written down.
+    /// Question answering: answers written down for each question.
+    #[schemars(transform = Range::at_least(1))]
     pub n_best: usize,
-    /// Ranking: less relevant documents that each document of a query is compared with.
+    /// Ranking: less relevant documents of the same query that each document is compared with in training; they are
+    /// drawn from `train.seed`, and are the same for all of `--seeds`.
+    #[schemars(transform = Range::at_least(1))]
     pub negatives: usize,
 }
 
@@ -116,35 +135,6 @@ pub fn finetuning_defaults() -> serde_json::Value {
 
 impl Config {
     pub(crate) fn check_task(&self) -> Result<(), ConfigError> {
-        let t = &self.task;
-        for (key, value) in [
-            ("task.length_window", t.length_window),
-            ("task.max_question", t.max_question),
-            ("task.max_answer", t.max_answer),
-            ("task.max_option", t.max_option),
-            ("task.stride", t.stride),
-            ("task.beam", t.beam),
-            ("task.n_best", t.n_best),
-            ("task.negatives", t.negatives),
-        ] {
-            if value == 0 {
-                return Err(out_of_range(key, value, "must be at least 1"));
-            }
-        }
-        for (key, value) in
-            [("task.epochs", t.epochs), ("task.margin_weight", t.margin_weight), ("task.margin", t.margin)]
-        {
-            if !(value.is_finite() && value >= 0.0) {
-                return Err(out_of_range(key, value, "must be 0 or more"));
-            }
-        }
-        if !(0.0..1.0).contains(&t.warmup_share) {
-            return Err(out_of_range("task.warmup_share", t.warmup_share, "must lie in [0, 1)"));
-        }
-        let decay = self.optim.layer_decay;
-        if !(decay > 0.0 && decay <= 1.0) {
-            return Err(out_of_range("optim.layer_decay", decay, "must lie in (0, 1]"));
-        }
-        Ok(())
+        range::check("task", &self.task)
     }
 }

@@ -4,10 +4,12 @@
 mod transfo_xl;
 mod xlnet;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::ConfigError;
+use crate::range::Range;
 
 pub use transfo_xl::{AttnType, InitKind, SameLengthKeys, TransfoXlConfig};
 pub use xlnet::{Activation, AttentionDirection, XlnetConfig};
@@ -15,6 +17,29 @@ pub use xlnet::{Activation, AttentionDirection, XlnetConfig};
 /// Bounds that keep products of sizes far inside 64 bits, whatever a file says.
 const MAX_WIDTH: usize = 1 << 24;
 const MAX_VOCABULARY: usize = 1 << 31;
+
+/// The range of a size there must be one of.
+fn size() -> Range {
+    Range::at_least(1).at_most(MAX_WIDTH).or_too_large(TOO_LARGE)
+}
+
+/// The range of any other size.
+fn width() -> Range {
+    Range::at_least(0).at_most(MAX_WIDTH).or_too_large(TOO_LARGE)
+}
+
+const TOO_LARGE: &str = "no model is that large";
+
+/// The range of a number of vocabulary entries.
+fn vocabulary() -> Range {
+    Range::at_least(0).at_most(MAX_VOCABULARY).or_too_large("no vocabulary is that large")
+}
+
+/// The range of a dropout rate.
+fn rate() -> Range {
+    let why = "a dropout rate lies in [0, 1)";
+    Range::at_least(0.0).below(1.0).or_too_small(why).or_too_large(why)
+}
 
 /// The model a recipe trains, chosen by `model.model_type`.
 #[derive(Debug, Clone, PartialEq)]
@@ -100,7 +125,7 @@ impl ModelConfig {
         }
         if *vocab_size < corpus {
             return Err(ConfigError::OutOfRange {
-                key: "model.vocab_size",
+                key: "model.vocab_size".into(),
                 value: vocab_size.to_string(),
                 why: format!(
                     "the corpus' tokenizer has {corpus} entries, more than the model's vocabulary\nhint: \
@@ -184,34 +209,15 @@ impl ModelConfig {
     }
 }
 
-/// Sizes and rates that every model has, to be checked alike.
-struct Sizes<'a> {
-    /// At least 1.
-    positive: &'a [(&'static str, usize)],
-    /// Any other sizes.
-    widths: &'a [(&'static str, usize)],
-    vocab_size: usize,
+/// What sizes that every model has ask of each other.
+struct Sizes {
     d_model: usize,
     n_head: usize,
     d_head: usize,
-    rates: [(&'static str, f64); 2],
 }
 
-impl Sizes<'_> {
+impl Sizes {
     fn check(&self) -> Result<(), ConfigError> {
-        for (key, value) in self.positive {
-            if *value == 0 {
-                return Err(out_of_range(key, value, "must be at least 1"));
-            }
-        }
-        for (key, value) in self.positive.iter().chain(self.widths) {
-            if *value > MAX_WIDTH {
-                return Err(out_of_range(key, value, "no model is that large"));
-            }
-        }
-        if self.vocab_size > MAX_VOCABULARY {
-            return Err(out_of_range("model.vocab_size", self.vocab_size, "no vocabulary is that large"));
-        }
         if !self.d_model.is_multiple_of(2) {
             return Err(out_of_range("model.d_model", self.d_model, "sines and cosines need an even width"));
         }
@@ -219,17 +225,12 @@ impl Sizes<'_> {
             let why = "without model.d_head, model.n_head must divide model.d_model";
             return Err(out_of_range("model.n_head", self.n_head, why));
         }
-        for (key, rate) in self.rates {
-            if !(0.0..1.0).contains(&rate) {
-                return Err(out_of_range(key, rate, "a dropout rate must lie in [0, 1)"));
-            }
-        }
         Ok(())
     }
 }
 
 /// What the memory holds before the first segment of a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MemoryStart {
     /// `mem_len` zero vectors that are attended to, as the TensorFlow reference and Hugging Face do.
@@ -241,7 +242,7 @@ pub enum MemoryStart {
 }
 
 fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
-    ConfigError::OutOfRange { key, value: value.to_string(), why: why.into() }
+    ConfigError::OutOfRange { key: key.into(), value: value.to_string(), why: why.into() }
 }
 
 #[cfg(test)]

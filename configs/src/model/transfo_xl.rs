@@ -1,12 +1,14 @@
 //! `model_type = "transfo-xl"`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{MemoryStart, Sizes, out_of_range};
+use super::{MemoryStart, Sizes, out_of_range, rate, size, vocabulary, width};
 use crate::ConfigError;
+use crate::range::{self, Range};
 
 /// Distribution of freshly drawn weights.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum InitKind {
     /// N(0, `init_std`).
@@ -17,16 +19,17 @@ pub enum InitKind {
 
 /// How positions enter attention: `attn_type`, a number as in the PyTorch reference and in Hugging
 /// Face's `config.json`, or in a recipe its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "AttnTypeName", into = "u8")]
+#[schemars(!try_from, !into, rename_all = "lowercase")]
 pub enum AttnType {
-    /// 0, `relative`: the four terms of Yang 2019, §2.1.3.
+    /// 0, the four terms of Transformer-XL (Yang 2019, §2.1.3).
     Relative,
-    /// 1, `shaw`: a learned table of distances for each layer (Shaw et al. 2018).
+    /// 1, a learned table of distances in each layer (Shaw et al. 2018).
     Shaw,
-    /// 2, `absolute`: sinusoids added to the embeddings (Vaswani et al. 2017).
+    /// 2, sinusoids added to the embeddings (Vaswani et al. 2017).
     Absolute,
-    /// 3, `learned`: a learned table of positions added to each layer's input (Al-Rfou et al. 2018).
+    /// 3, a learned table of positions added to each layer's input (Al-Rfou et al. 2018).
     Learned,
 }
 
@@ -73,88 +76,110 @@ impl From<AttnType> for u8 {
 }
 
 /// How many keys each query sees under `same_length` (Yang 2019 does not say; the two reference programs differ).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SameLengthKeys {
-    /// `mem_len` keys, the query's own included (PyTorch reference, Hugging Face).
+    /// As the PyTorch reference and Hugging Face.
     MemLen,
-    /// `mem_len + 1` keys (TensorFlow reference, NVIDIA).
+    /// One more, as the TensorFlow reference and NVIDIA.
     MemLenPlusOne,
 }
 
-/// Transformer-XL (Dai et al. 2019; Yang 2019, §2.1).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `model_type = "transfo-xl"`: Transformer-XL (Dai et al. 2019; Yang 2019, §2.1). The names are those of Hugging
+/// Face's `config.json`, so that a checkpoint and a recipe say the same thing in the same words.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TransfoXlConfig {
-    /// Entries of the vocabulary. 0 takes the corpus'.
+    /// Entries of the vocabulary, at least the corpus'; 0 takes the corpus'.
+    #[schemars(transform = vocabulary())]
     pub vocab_size: usize,
-    /// First ids of the tail clusters of the adaptive softmax, rising; empty for one softmax.
+    /// First ids of the tail clusters of the adaptive softmax, rising, above 0 and below the vocabulary; empty for one
+    /// softmax.
     pub cutoffs: Vec<usize>,
-    /// Width of the hidden states.
+    /// Width of the hidden states, even.
+    #[schemars(transform = size())]
     pub d_model: usize,
-    /// Width of the embeddings of the first cluster.
+    /// Width of the embeddings of the first cluster; 0 for `d_model`.
+    #[schemars(transform = width())]
     pub d_embed: usize,
-    /// Attention heads.
+    /// Number of attention heads; divides `d_model` where `d_head` is 0.
+    #[schemars(transform = size())]
     pub n_head: usize,
-    /// Width of one head; `n_head * d_head` need not equal `d_model`.
+    /// Width of one head; 0 for `d_model / n_head`. `n_head * d_head` need not equal `d_model`.
+    #[schemars(transform = width())]
     pub d_head: usize,
     /// Width of the feed-forward layer.
+    #[schemars(transform = size())]
     pub d_inner: usize,
-    /// Embedding width of cluster i is `d_embed / div_val^i`.
+    /// The embedding width of cluster i is `d_embed / div_val^i`, which may not become 0.
+    #[schemars(transform = size())]
     pub div_val: usize,
     /// LayerNorm before each block instead of after it.
     pub pre_lnorm: bool,
-    /// Layers.
+    /// Number of layers, each attention and a feed-forward block.
+    #[schemars(transform = size())]
     pub n_layer: usize,
-    /// Positions of memory.
+    /// Positions of memory in each layer.
+    #[schemars(transform = width())]
     pub mem_len: usize,
-    /// Distances above this count as this; -1 for no limit.
+    /// Distances above this count as this; 0 or less for no limit.
+    #[schemars(transform = Range::any())]
     pub clamp_len: i64,
-    /// Every query sees the same number of keys.
+    /// Every query sees the same number of keys. Needs `mem_len` of at least 1.
     pub same_length: bool,
-    /// That number, under `same_length`.
+    /// That number under `same_length`, the query's own key included.
     pub same_length_keys: SameLengthKeys,
     /// Output projections of all clusters but the first are those of the input.
     pub proj_share_all_but_first: bool,
-    /// The same for each cluster; wins over `proj_share_all_but_first`.
+    /// The same for each cluster; wins over `proj_share_all_but_first`. Clusters past its end are not tied.
     #[serde(default)]
     pub tie_projs: Option<Vec<bool>>,
-    /// A projection also where a cluster's embedding is as wide as the model (false: identity).
+    /// With `div_val > 1`: a projection also where a cluster's embedding is as wide as the model (false: identity).
     pub proj_same_dim: bool,
     /// Output tables are the input embeddings.
     pub tie_word_embeddings: bool,
-    /// One pair u, v for each layer instead of one for the model.
+    /// One pair of biases u, v for each layer instead of one for the model.
     pub untie_r: bool,
     /// Dropout rate of embeddings, positions, sub-layer outputs and the final states.
+    #[schemars(transform = rate())]
     pub dropout: f64,
     /// Dropout rate of attention probabilities.
+    #[schemars(transform = rate())]
     pub dropatt: f64,
-    /// Adaptive input and softmax; false is possible only without cutoffs.
+    /// Adaptive input and softmax; false is possible only without cutoffs. It changes nothing else.
     pub adaptive: bool,
-    /// How positions enter attention.
+    /// How positions enter attention: a name, or its number as in Hugging Face's `config.json`. Other programs read
+    /// only `relative`.
     pub attn_type: AttnType,
-    /// Under `shaw`, also the reference's content bias u and learned bias for each distance, which
-    /// Yang 2019 does not have.
+    /// Under `shaw`, also the reference's content bias u and learned bias for each distance, which Yang 2019
+    /// does not have.
     pub shaw_extras: bool,
     /// Rows of the tables of `shaw` and `learned`; what lies beyond takes the last row. 0 takes
     /// `train.ext_len + train.segment + mem_len`.
+    #[schemars(transform = width())]
     pub max_klen: usize,
-    /// One dropout mask for all positions of a segment (Gal and Ghahramani 2016); attention
-    /// probabilities keep a mask for each value.
+    /// One dropout mask for all positions of a segment (Gal and Ghahramani 2016); attention probabilities keep a mask
+    /// for each value.
     pub variational: bool,
-    /// Kind of initial weights.
+    /// Distribution of initial weights.
     pub init: InitKind,
     /// Half-width of uniform initial weights.
+    #[schemars(transform = Range::any())]
     pub init_range: f64,
-    /// Standard deviation of normal initial weights.
+    /// Standard deviation of normal initial weights, and of LayerNorm weights around 1.
+    #[schemars(transform = Range::any())]
     pub init_std: f64,
     /// Standard deviation of the clusters' projections.
+    #[schemars(transform = Range::any())]
     pub proj_init_std: f64,
-    /// LayerNorm's ε.
+    /// LayerNorm's ε, added to the variance.
+    #[schemars(transform = Range::above(0.0))]
     pub layer_norm_epsilon: f64,
-    /// Id of the end-of-sequence token in generated text.
+    /// Id of the end-of-sequence token, written to a checkpoint's `config.json` for other programs; Segue does not use
+    /// it.
+    #[schemars(transform = Range::any())]
     pub eos_token_id: i64,
-    /// Memory before the first segment.
+    /// Memory before the first segment of a stream.
     pub memory_start: MemoryStart,
 }
 
@@ -251,29 +276,8 @@ impl TransfoXlConfig {
 
     /// Checks every range that does not need the vocabulary.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let positive = [
-            ("model.d_model", self.d_model),
-            ("model.n_head", self.n_head),
-            ("model.d_inner", self.d_inner),
-            ("model.n_layer", self.n_layer),
-            ("model.div_val", self.div_val),
-        ];
-        let widths = [
-            ("model.d_embed", self.d_embed),
-            ("model.d_head", self.d_head),
-            ("model.mem_len", self.mem_len),
-            ("model.max_klen", self.max_klen),
-        ];
-        Sizes {
-            positive: &positive,
-            widths: &widths,
-            vocab_size: self.vocab_size,
-            d_model: self.d_model,
-            n_head: self.n_head,
-            d_head: self.d_head,
-            rates: [("model.dropout", self.dropout), ("model.dropatt", self.dropatt)],
-        }
-        .check()?;
+        range::check("model", self)?;
+        Sizes { d_model: self.d_model, n_head: self.n_head, d_head: self.d_head }.check()?;
         if self.shaw_extras && self.attn_type != AttnType::Shaw {
             return Err(out_of_range("model.shaw_extras", true, "needs model.attn_type = \"shaw\""));
         }
@@ -282,13 +286,6 @@ impl TransfoXlConfig {
         }
         if !self.adaptive && !self.cutoffs.is_empty() {
             return Err(out_of_range("model.adaptive", false, "model.cutoffs need the adaptive softmax"));
-        }
-        if self.layer_norm_epsilon <= 0.0 {
-            return Err(out_of_range(
-                "model.layer_norm_epsilon",
-                self.layer_norm_epsilon,
-                "must be positive",
-            ));
         }
         Ok(())
     }

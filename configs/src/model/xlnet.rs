@@ -1,82 +1,101 @@
 //! `model_type = "xlnet"`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{MemoryStart, Sizes, out_of_range};
+use super::{MemoryStart, Sizes, out_of_range, rate, size, vocabulary, width};
 use crate::ConfigError;
+use crate::range::{self, Range};
 
 /// The non-linearity between the two matrices of a feed-forward block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Activation {
     /// max(0, x).
     Relu,
-    /// x · Φ(x), exact, which is what Hugging Face understands by this name.
+    /// x · Φ(x), exact, as Hugging Face understands the word.
     Gelu,
-    /// Its tanh approximation: what the released models were trained with, and what their own
-    /// configuration calls `gelu`.
+    /// Its tanh approximation, which the released models were trained with and which their own configuration calls
+    /// `gelu`.
     GeluNew,
 }
 
 /// Which positions attention may look at, masks of the objective aside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionDirection {
-    /// All.
+    /// All positions.
     Bi,
     /// Those before, and itself.
     Uni,
 }
 
-/// XLNet (Yang et al. 2019; Yang 2019, §2.2).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `model_type = "xlnet"`: XLNet (Yang et al. 2019; Yang 2019, §2.2). A row that may see nothing, the first of an
+/// order where there is no memory, reads zero and not the mean over what is hidden from it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct XlnetConfig {
-    /// Entries of the vocabulary. 0 takes the corpus'.
+    /// Entries of the vocabulary, at least the corpus'; 0 takes the corpus'.
+    #[schemars(transform = vocabulary())]
     pub vocab_size: usize,
-    /// Width of the hidden states and embeddings.
+    /// Width of the hidden states and embeddings, even.
+    #[schemars(transform = size())]
     pub d_model: usize,
-    /// Layers.
+    /// Number of layers, each attention and a feed-forward block.
+    #[schemars(transform = size())]
     pub n_layer: usize,
-    /// Attention heads.
+    /// Number of attention heads; divides `d_model` where `d_head` is 0.
+    #[schemars(transform = size())]
     pub n_head: usize,
     /// Width of one head; 0 for `d_model / n_head`, the only width that Hugging Face knows.
+    #[schemars(transform = width())]
     pub d_head: usize,
     /// Width of the feed-forward layer.
+    #[schemars(transform = size())]
     pub d_inner: usize,
-    /// Its non-linearity.
+    /// Non-linearity of the feed-forward layer.
     pub ff_activation: Activation,
-    /// Biases u, v, b for each layer instead of one set for the model.
+    /// Biases u, v and b for each layer instead of one set for the model.
     pub untie_r: bool,
-    /// Which positions attention may look at.
+    /// Positions that attention may look at, masks of the objective aside.
     pub attn_type: AttentionDirection,
-    /// Positions of memory.
+    /// Positions of memory in each layer.
+    #[schemars(transform = width())]
     pub mem_len: usize,
-    /// First positions of a segment that enter the memory; 0 for all.
+    /// First positions of a sequence that enter the memory; 0 for all. With pairs, 1 to `train.segment - 4`.
+    #[schemars(transform = width())]
     pub reuse_len: usize,
-    /// The second half of every batch reads backwards. Of models elsewhere: in training here the data says
-    /// which rows do.
+    /// Of checkpoints from elsewhere: the second half of each batch reads backwards. Training goes by
+    /// `pairs.bidirectional`.
     pub bi_data: bool,
-    /// Every query sees the same number of keys before it; with `attn_type = "uni"`.
+    /// Every query sees `mem_len + 1` keys. Needs `attn_type = "uni"`.
     pub same_length: bool,
-    /// Distances beyond this, before or after, count as this; -1 for no limit.
+    /// Distances beyond this, to either side, count as this; 0 or less for no limit.
+    #[schemars(transform = Range::any())]
     pub clamp_len: i64,
     /// Dropout rate of embeddings, positions, sub-layer outputs and the final states.
+    #[schemars(transform = rate())]
     pub dropout: f64,
     /// Dropout rate of attention probabilities.
+    #[schemars(transform = rate())]
     pub dropatt: f64,
     /// Standard deviation of initial weights.
+    #[schemars(transform = Range::above(0.0))]
     pub initializer_range: f64,
-    /// LayerNorm's ε.
+    /// LayerNorm's ε, added to the variance.
+    #[schemars(transform = Range::above(0.0))]
     pub layer_norm_eps: f64,
-    /// Memory before the first segment.
+    /// Memory before the first segment of a stream.
     pub memory_start: MemoryStart,
-    /// Id of the token that begins a text.
+    /// Id of the token that begins a text, written to a checkpoint's `config.json` for other programs.
+    #[schemars(transform = Range::any())]
     pub bos_token_id: i64,
-    /// Id of the token that ends a text.
+    /// Id of the token that ends a text, written likewise.
+    #[schemars(transform = Range::any())]
     pub eos_token_id: i64,
-    /// Id of the token that fills up a row.
+    /// Id of the token that fills up a row, written likewise.
+    #[schemars(transform = Range::any())]
     pub pad_token_id: i64,
 }
 
@@ -145,37 +164,10 @@ impl XlnetConfig {
 
     /// Checks every range that does not need the vocabulary.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let positive = [
-            ("model.d_model", self.d_model),
-            ("model.n_head", self.n_head),
-            ("model.d_inner", self.d_inner),
-            ("model.n_layer", self.n_layer),
-        ];
-        let widths = [
-            ("model.d_head", self.d_head),
-            ("model.mem_len", self.mem_len),
-            ("model.reuse_len", self.reuse_len),
-        ];
-        Sizes {
-            positive: &positive,
-            widths: &widths,
-            vocab_size: self.vocab_size,
-            d_model: self.d_model,
-            n_head: self.n_head,
-            d_head: self.d_head,
-            rates: [("model.dropout", self.dropout), ("model.dropatt", self.dropatt)],
-        }
-        .check()?;
+        range::check("model", self)?;
+        Sizes { d_model: self.d_model, n_head: self.n_head, d_head: self.d_head }.check()?;
         if self.same_length && self.attn_type == AttentionDirection::Bi {
             return Err(out_of_range("model.same_length", true, "needs model.attn_type = \"uni\""));
-        }
-        for (key, value) in [
-            ("model.layer_norm_eps", self.layer_norm_eps),
-            ("model.initializer_range", self.initializer_range),
-        ] {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(out_of_range(key, value, "must be positive"));
-            }
         }
         Ok(())
     }

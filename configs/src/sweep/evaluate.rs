@@ -1,37 +1,41 @@
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use crate::Config;
+use crate::range::{self, Range};
 
 /// Who says how well a run does.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum EvaluatedBy {
     /// `segue eval`, at every attention length.
     #[default]
     Lengths,
-    /// The run, in its last evaluation: that of its own objective.
+    /// The run: the last evaluation that it makes of its own objective. Needs no other key.
     Run,
 }
 
 /// `[evaluate]`: how every run is evaluated when it is trained.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Evaluate {
-    /// Who evaluates; `run` needs none of the other keys.
+    /// Who says how well a run does.
     #[serde(default)]
     pub by: EvaluatedBy,
-    /// Part of the corpus: `valid` or `test`.
+    /// Part of the corpus that is evaluated: `valid` or `test`.
     #[serde(default = "default_split")]
     pub split: String,
-    /// Pieces it is cut into.
+    /// Pieces the split is cut into.
     #[serde(default = "default_lanes")]
+    #[schemars(transform = Range::at_least(1))]
     pub lanes: usize,
-    /// Runs with a memory: the attention length is the length of the memory, and every query sees as
-    /// many keys.
+    /// Required by `by = "lengths"` for cells with `model.mem_len` above 0: the attention length is the length of the
+    /// memory, and every query sees as many keys (`--same-length`).
     pub memory: Option<Lengths>,
-    /// Runs without: the attention length is how many tokens are read again before each segment.
+    /// Required by `by = "lengths"` for cells without memory: the attention length is how many tokens are read again
+    /// before each segment (`--ext-len`).
     pub window: Option<Lengths>,
 }
 
@@ -44,15 +48,16 @@ fn default_lanes() -> usize {
 }
 
 /// Attention lengths to try.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lengths {
     /// Tokens predicted at a time.
+    #[schemars(transform = Range::at_least(1))]
     pub segment: usize,
-    /// The attention length of training, where `init` is measured. Where it is not given: the length of the
-    /// memory, or what precedes the last `segment` tokens of a window as long as training's.
+    /// The attention length of training. Where it is not set: the length of the memory (`model.mem_len`), or what
+    /// precedes the last `segment` tokens of a window as long as training's (`train.ext_len + train.segment - segment`).
     pub init: Option<usize>,
-    /// Lengths among which `best` is looked for; `init` is always one.
+    /// Attention lengths among which the best is looked for; `init` is always one.
     #[serde(default)]
     pub lengths: Vec<usize>,
 }
@@ -90,13 +95,12 @@ impl Evaluate {
     fn lengths_for(&self, config: &Config) -> Result<&Lengths, String> {
         let mem_len = config.model.mem_len();
         let (table, found) = if mem_len > 0 { ("memory", &self.memory) } else { ("window", &self.window) };
-        let lengths = found
-            .as_ref()
-            .ok_or_else(|| format!("model.mem_len is {mem_len}, which needs a table [evaluate.{table}]"))?;
-        match lengths.segment {
-            0 => Err(format!("evaluate.{table}.segment must be at least 1")),
-            _ => Ok(lengths),
-        }
+        let lengths = found.as_ref().ok_or_else(|| {
+            format!("model.mem_len is {mem_len}, so [evaluate.{table}] has to say how it is evaluated")
+        })?;
+        range::check("evaluate", self).map_err(|e| e.to_string())?;
+        range::check(&format!("evaluate.{table}"), lengths).map_err(|e| e.to_string())?;
+        Ok(lengths)
     }
 
     fn evaluations(&self, lengths: &Lengths, init: usize, config: &Config) -> Vec<Evaluation> {

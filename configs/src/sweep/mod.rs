@@ -4,38 +4,52 @@
 //! expands it and checks the configuration of every run before anything starts.
 
 mod evaluate;
+mod reference;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::merge::flatten;
+use crate::range::Range;
 use crate::{Config, ConfigError, advice, load};
 
 pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths};
+pub(crate) use reference::sections;
 
 /// Between the labels of axes in the name of a cell.
 const JOINT: &str = " · ";
 
-/// A sweep as it is written.
-#[derive(Debug, Clone, Deserialize)]
+/// A sweep as it is written. A later setting wins: recipe, `[set]`, cell, axes in order, command line, seed.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SweepFile {
+    /// Title of table and chart.
     name: String,
+    /// Recipe under all cells; a relative path counts from the file's folder.
     recipe: PathBuf,
+    /// Folder of runs and results.
     #[serde(default = "default_output")]
     output: PathBuf,
+    /// Values of `train.seed`, each once.
     #[serde(default = "default_seeds")]
     seeds: Vec<u64>,
+    /// Configuration keys for every cell.
     #[serde(default)]
     set: Map<String, Value>,
+    /// How every run is evaluated when it is trained.
     evaluate: Evaluate,
+    /// One cell of the table: a configuration but for the seed. Every cell goes with every value of every axis; labels
+    /// are joined by ` · `.
     #[serde(default, rename = "cell")]
     cells: Vec<CellFile>,
+    /// An axis of a grid.
     #[serde(default, rename = "axis")]
     axes: Vec<Axis>,
+    /// One cell should have a lower perplexity than another.
     #[serde(default, rename = "expect")]
     expectations: Vec<Expectation>,
 }
@@ -48,42 +62,54 @@ fn default_seeds() -> Vec<u64> {
     vec![1, 2, 3]
 }
 
-#[derive(Debug, Clone, Deserialize)]
+/// `[[cell]]`
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CellFile {
+    /// Unique name of the cell.
     label: String,
+    /// Configuration keys of the cell.
     #[serde(default)]
     set: Map<String, Value>,
+    /// What a paper reports of the cell, printed beside its result.
     #[serde(default)]
     published: PublishedRow,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+/// `[[axis]]`
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Axis {
+    /// Name of the axis, for messages.
     name: String,
+    /// Values along the axis.
     values: Vec<AxisValue>,
 }
 
-#[derive(Debug, Clone, Deserialize)]
+/// `[[axis.values]]`
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct AxisValue {
+    /// Unique name of the value.
     label: String,
+    /// Configuration keys of the value.
     #[serde(default)]
     set: Map<String, Value>,
 }
 
 /// What a paper reports of a cell.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PublishedRow {
-    /// Its row, in words.
+    /// Row of the paper's table, in words.
     pub row: String,
     /// Perplexity at the attention length of training.
+    #[schemars(transform = Range::any())]
     pub init: Option<f64>,
     /// Perplexity at the best attention length.
+    #[schemars(transform = Range::any())]
     pub best: Option<f64>,
-    /// The smallest attention length that reaches it.
+    /// The smallest attention length that reaches the best perplexity.
     pub attention: Option<u64>,
     /// Results of other kinds by name, such as an accuracy after fine-tuning.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -91,7 +117,7 @@ pub struct PublishedRow {
 }
 
 /// At which attention length two cells are compared.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum At {
     /// That of training.
@@ -102,14 +128,14 @@ pub enum At {
 }
 
 /// `[[expect]]`: one cell should have a lower perplexity than another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
     /// Label of the cell that should be lower.
     pub better: String,
-    /// Label of the other.
+    /// Label of the cell it is compared with.
     pub than: String,
-    /// At which attention length.
+    /// At which attention length both are compared.
     #[serde(default)]
     pub at: At,
 }

@@ -106,5 +106,5 @@ fn same_tokenizer(data: &DataConfig, valid: &Corpus, tokenizer: &Tokenizer) -> R
 }
 
 fn out_of_range(key: &'static str, value: &str, why: &str) -> TrainError {
-    ConfigError::OutOfRange { key, value: value.into(), why: why.into() }.into()
+    ConfigError::OutOfRange { key: key.into(), value: value.into(), why: why.into() }.into()
 }

@@ -1,0 +1,258 @@
+//! What the reference says of configuration keys: name, type, default, range and the text of the doc comment.
+//!
+//! [`sections`] is the one list of what a recipe has. A section is a struct: its fields are the keys, their doc
+//! comments the text, `Default` the defaults, [`Range`](crate::range::Range) the ranges, the variants of an enum
+//! the values.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::merge::flatten;
+use crate::range::{describe, schema_of};
+use crate::{Config, ModelConfig, TransfoXlConfig, XlnetConfig, finetuning_defaults, sweep};
+
+/// A table of a configuration file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Section {
+    /// Dotted name before its keys; empty for the top of a file.
+    pub name: String,
+    /// Heading in the reference: the name, and which of several sections of that name.
+    pub title: String,
+    /// What it is for.
+    pub text: String,
+    /// Its keys, in their order.
+    pub keys: Vec<Key>,
+}
+
+/// One key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Key {
+    /// Name within the section.
+    pub name: String,
+    /// Type in words: `integer`, `list of texts`.
+    pub kind: String,
+    /// The value where nothing is set; none where the key is required.
+    pub default: Option<Value>,
+    /// Defaults that hold elsewhere, such as in fine-tuning, with where.
+    pub elsewhere: Vec<(&'static str, Value)>,
+    /// The range of a number.
+    pub range: Option<String>,
+    /// The values of an enum, each with what it means.
+    pub values: Vec<(String, String)>,
+    /// What it means.
+    pub text: String,
+}
+
+/// Every section of a recipe, with every model's.
+pub fn sections() -> Vec<Section> {
+    let config = Config::default();
+    let mut all = vec![
+        Section::of("run", &config.run),
+        Section::of("data", &config.data),
+        Section::of("pairs", &config.pairs),
+        Section::of("train", &config.train),
+        Section::of("model", &TransfoXlConfig::default()).after_the_model_type(),
+        Section::of("model", &XlnetConfig::default()).titled("model: xlnet"),
+        Section::of("objective", &config.objective),
+        Section::of("optim", &config.optim),
+        Section::of("schedule", &config.schedule),
+        Section::of("eval", &config.eval),
+        Section::of("average", &config.average),
+        Section::of("checkpoint", &config.checkpoint),
+        Section::of("log", &config.log),
+        Section::of("task", &config.task),
+        Section::of("published", &config.published),
+    ];
+    let xlnet = Config::default_with(ModelConfig::Xlnet(XlnetConfig::default())).to_json();
+    for section in all.iter_mut().filter(|section| section.name != "model") {
+        section.add_defaults("XLNet", &xlnet);
+        section.add_defaults("fine-tuning", &finetuning_defaults());
+    }
+    all
+}
+
+/// Every table of a sweep's file.
+pub fn sweep_sections() -> Vec<Section> {
+    sweep::sections()
+}
+
+impl Section {
+    fn of<T: JsonSchema + Serialize>(name: &str, defaults: &T) -> Self {
+        let defaults = serde_json::to_value(defaults).unwrap_or_default();
+        Self::of_schema(name, &schema_of::<T>(), |key, _| defaults.get(key).cloned())
+    }
+
+    /// `default_of` tells the default of a key with this schema.
+    pub(crate) fn of_schema(
+        name: &str,
+        schema: &Value,
+        default_of: impl Fn(&str, &Value) -> Option<Value>,
+    ) -> Self {
+        // Properties are sorted by name; `required` has those of which a value is always written, in their order.
+        let ordered = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let mut names: Vec<&str> = ordered.collect();
+        let all = schema["properties"].as_object().into_iter().flatten();
+        for (key, _) in all {
+            if !names.contains(&key.as_str()) {
+                names.push(key);
+            }
+        }
+        let keys = names.iter().map(|key| {
+            let property = &schema["properties"][key];
+            Key::of(key, property, default_of(key, property))
+        });
+        Self { name: name.into(), title: name.into(), text: text_of(schema), keys: keys.collect() }
+    }
+
+    fn titled(self, title: &str) -> Self {
+        Self { title: title.into(), ..self }
+    }
+
+    /// `model.model_type`, which says whose keys the section has, is no field of either.
+    fn after_the_model_type(mut self) -> Self {
+        let key = Key {
+            name: "model_type".into(),
+            kind: "text".into(),
+            default: Some(ModelConfig::TransfoXl(TransfoXlConfig::default()).model_type().into()),
+            elsewhere: Vec::new(),
+            range: None,
+            values: vec![
+                ("transfo-xl".into(), "Transformer-XL, with the keys of this table.".into()),
+                ("xlnet".into(), "XLNet, with [its own](#model-xlnet).".into()),
+            ],
+            text: "The model. It decides which of the other keys there are.".into(),
+        };
+        self.keys.insert(0, key);
+        self
+    }
+
+    /// Notes defaults that differ from a key's own.
+    fn add_defaults(&mut self, place: &'static str, config: &Value) {
+        for (name, value) in flatten(&config[&self.name]) {
+            let key = self.keys.iter_mut().find(|key| key.name == name);
+            if let Some(key) = key.filter(|key| key.default.as_ref() != Some(&value)) {
+                key.elsewhere.push((place, value));
+            }
+        }
+    }
+}
+
+impl Key {
+    fn of(name: &str, property: &Value, default: Option<Value>) -> Self {
+        let values = values_of(property);
+        // A value that has a number too is written by its name.
+        let default =
+            default.map(|value| match value.as_u64().and_then(|number| values.get(number as usize)) {
+                Some((name, _)) => name.clone().into(),
+                None => value,
+            });
+        Self {
+            name: name.into(),
+            kind: if values.is_empty() { kind_of(property) } else { "text".into() },
+            default,
+            elsewhere: Vec::new(),
+            range: describe(property),
+            values,
+            text: text_of(property),
+        }
+    }
+}
+
+/// A doc comment as one paragraph a line.
+fn text_of(schema: &Value) -> String {
+    let text = schema["description"].as_str().unwrap_or_default();
+    let lines = |paragraph: &str| paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.split("\n\n").map(lines).collect::<Vec<_>>().join("\n")
+}
+
+fn values_of(property: &Value) -> Vec<(String, String)> {
+    let named = |value: &Value| Some((value["const"].as_str()?.to_string(), text_of(value)));
+    property["oneOf"].as_array().into_iter().flatten().filter_map(named).collect()
+}
+
+fn kind_of(property: &Value) -> String {
+    let name = match &property["type"] {
+        Value::Array(several) => several.iter().find(|name| *name != "null").unwrap_or(&Value::Null),
+        name => name,
+    };
+    match name.as_str().unwrap_or_default() {
+        "array" => format!("list of {}s", kind_of(&property["items"])),
+        "string" => "text".into(),
+        "object" => "table".into(),
+        name => name.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<(String, Key)> {
+        let every = sections().into_iter().chain(sweep_sections());
+        every.flat_map(|s| s.keys.into_iter().map(move |k| (format!("{}: {}", s.title, k.name), k))).collect()
+    }
+
+    /// What a text says beyond the name of its key.
+    const WORDS: usize = 4;
+
+    #[test]
+    fn every_key_says_what_it_is_for() {
+        for (name, key) in all() {
+            let words = key.text.split_whitespace().count();
+            assert!(words >= WORDS, "{name}: a doc comment of {words} words says nothing: {}", key.text);
+            for (value, text) in &key.values {
+                assert!(!text.is_empty(), "{name}: the value {value} has no doc comment");
+            }
+            let numeric = ["integer", "number"].contains(&key.kind.as_str());
+            assert!(!numeric || key.range.is_some(), "{name}: a number needs a Range, were it Range::any()");
+        }
+        for section in sections() {
+            assert!(section.text.split_whitespace().count() >= WORDS, "{}: {}", section.title, section.text);
+        }
+    }
+
+    /// The list is complete, in both directions, and in the order of the structs.
+    #[test]
+    fn sections_are_those_of_the_configuration() {
+        let mut expected = flatten(&Config::default().to_json());
+        let xlnet = Config::default_with(ModelConfig::Xlnet(XlnetConfig::default())).to_json();
+        expected.extend(flatten(&xlnet["model"]).into_iter().map(|(key, v)| (format!("model.{key}"), v)));
+        let mut expected: Vec<String> = expected.into_iter().map(|(key, _)| key).collect();
+        let mut named: Vec<String> = Vec::new();
+        for section in sections() {
+            named.extend(section.keys.iter().map(|key| format!("{}.{}", section.name, key.name)));
+            for key in &section.keys {
+                assert!(key.default.is_some(), "{}.{} has no default", section.name, key.name);
+            }
+        }
+        for list in [&mut expected, &mut named] {
+            list.sort();
+            list.dedup();
+        }
+        assert_eq!(named, expected);
+        let train = sections().into_iter().find(|section| section.name == "train").unwrap();
+        let first: Vec<&str> = train.keys.iter().take(4).map(|key| key.name.as_str()).collect();
+        assert_eq!(first, ["steps", "init_from", "stop_at", "seed"]);
+    }
+
+    #[test]
+    fn a_key_is_described_from_its_declaration() {
+        let find = |title: &str, name: &str| {
+            let section = sections().into_iter().find(|section| section.title == title).unwrap();
+            section.keys.into_iter().find(|key| key.name == name).unwrap()
+        };
+        let lanes = find("train", "lanes");
+        assert_eq!(
+            (lanes.kind.as_str(), lanes.default, lanes.range.as_deref()),
+            ("integer", Some(8.into()), Some("≥ 1"))
+        );
+        assert_eq!(lanes.elsewhere, [("fine-tuning", 32.into())]);
+        let attention = find("model", "attn_type");
+        assert_eq!(attention.default, Some("relative".into()));
+        assert_eq!(attention.values.len(), 4);
+        assert_eq!(find("model", "tie_projs").kind, "list of booleans");
+        assert_eq!(find("data", "order").elsewhere, [("XLNet", "pairs".into())]);
+        assert_eq!(find("optim", "layer_decay").range.as_deref(), Some("(0, 1]"));
+    }
+}
