@@ -176,7 +176,7 @@ impl<'a> Bounds<'a> {
     }
 
     fn interval_in_words(&self) -> String {
-        format!("lies in {}", self.describe().unwrap_or_default())
+        format!("must lie in {}", self.describe().unwrap_or_default())
     }
 
     fn describe(&self) -> Option<String> {
@@ -267,15 +267,15 @@ mod tests {
     fn what_lies_outside_is_refused_with_its_range() {
         check("s", &GOOD).unwrap();
         for (wrong, message) in [
-            (Numbers { count: 0, ..GOOD }, "`s.count` = 0 is not possible: must be at least 1"),
-            (Numbers { seed: 1 << 63, ..GOOD }, "`s.seed` = 9223372036854775808 is not possible: 63 bits"),
-            (Numbers { rate: 0.0, ..GOOD }, "`s.rate` = 0 is not possible: must be positive"),
+            (Numbers { count: 0, ..GOOD }, "`s.count` = 0 is invalid: must be at least 1"),
+            (Numbers { seed: 1 << 63, ..GOOD }, "`s.seed` = 9223372036854775808 is invalid: 63 bits"),
+            (Numbers { rate: 0.0, ..GOOD }, "`s.rate` = 0 is invalid: must be positive"),
             (
                 Numbers { rate: -1e30, ..GOOD },
-                "`s.rate` = -1000000000000000000000000000000 is not possible: must be positive",
+                "`s.rate` = -1000000000000000000000000000000 is invalid: must be positive",
             ),
-            (Numbers { share: 1.0, ..GOOD }, "`s.share` = 1 is not possible: lies in [0, 1)"),
-            (Numbers { share: -0.5, ..GOOD }, "`s.share` = -0.5 is not possible: lies in [0, 1)"),
+            (Numbers { share: 1.0, ..GOOD }, "`s.share` = 1 is invalid: must lie in [0, 1)"),
+            (Numbers { share: -0.5, ..GOOD }, "`s.share` = -0.5 is invalid: must lie in [0, 1)"),
         ] {
             assert_eq!(check("s", &wrong).unwrap_err().to_string(), message);
         }

@@ -362,7 +362,8 @@ mod tests {
             (cell("a", "sett = 1"), "sett"),
             (cell("a", "set.train.steps = \"soon\""), "soon"),
         ] {
-            let message = sweep(&text, &[]).unwrap_err().to_string();
+            let error = sweep(&text, &[]).unwrap_err();
+            let message = format!("{error} {}", error.hint().unwrap_or_default());
             assert!(message.contains(word), "{word}: {message}");
         }
     }
