@@ -1,35 +1,27 @@
 //! Typed, validated configuration of a Segue run.
 //!
 //! A run is described by one TOML file (a *recipe*) and `key=value` overrides in the dotted names of
-//! that file. [`load`] merges defaults, recipe and overrides, remembers where each value came from,
-//! and returns a [`Config`] whose ranges hold: the rest of the program trusts it.
-//!
-//! ```
-//! let loaded = segue_configs::load(None, &["train.lanes=4".into(), "model.d_model=64".into()])?;
-//! assert_eq!(loaded.config.train.lanes, 4);
-//! let error = segue_configs::load(None, &["train.lane=4".into()]).unwrap_err();
-//! assert_eq!(error.hint().unwrap(), "did you mean `train.lanes`?");
-//! # Ok::<(), segue_configs::ConfigError>(())
-//! ```
+//! that file. [`Models::load`] merges defaults, recipe and overrides, remembers where each value came from,
+//! and returns a [`Config`] whose ranges hold: the rest of the program trusts it. This crate knows no model: each
+//! declares its `[model]` section, a [`ModelSection`], and stands in the program's one list of [`Models`].
 
 pub mod advice;
 mod error;
 mod merge;
-mod model;
+pub mod model;
 mod pretraining;
 mod published;
-mod range;
+pub mod range;
 pub mod reference;
 mod sections;
 pub mod sweep;
 mod task;
+#[cfg(test)]
+mod testing;
 
 pub use error::ConfigError;
-pub use merge::{Loaded, load, load_over};
-pub use model::{
-    Activation, AttentionDirection, AttnType, InitKind, MemoryStart, ModelConfig, SameLengthKeys,
-    TransfoXlConfig, XlnetConfig,
-};
+pub use merge::Loaded;
+pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models, out_of_range};
 pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind};
 pub use published::PublishedConfig;
 pub use sections::{

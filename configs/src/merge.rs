@@ -6,7 +6,8 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::{Config, ConfigError, ModelConfig};
+use crate::model::Models;
+use crate::{Config, ConfigError, OptimConfig, ScheduleConfig};
 
 /// Origin of a value that nobody set.
 const DEFAULT: &str = "default";
@@ -68,37 +69,60 @@ impl Config {
         if let Value::Object(fields) = self.model.to_json() {
             model.extend(fields);
         }
-        serde_json::json!({
+        let mut all = serde_json::json!({
             "run": self.run, "data": self.data, "pairs": self.pairs, "train": self.train, "model": model,
             "objective": self.objective, "optim": self.optim, "schedule": self.schedule, "eval": self.eval, "average": self.average,
             "checkpoint": self.checkpoint, "log": self.log, "task": self.task, "published": self.published,
-        })
+        });
+        for (section, networks) in &self.networks {
+            for (name, values) in networks {
+                all[section][name] = Value::Object(values.clone());
+            }
+        }
+        all
     }
+}
 
+impl Models {
     /// Reads back what [`Config::to_json`] wrote.
-    pub fn from_json(value: &Value, origin: &str) -> Result<Config, ConfigError> {
-        Self::from_json_with(value, origin, &[])
+    pub fn from_json(&'static self, value: &Value, origin: &str) -> Result<Config, ConfigError> {
+        self.from_json_with(value, origin, &[])
     }
 
     /// The same, or any part of it with the rest at its defaults, under `key=value` overrides.
-    pub fn from_json_with(value: &Value, origin: &str, overrides: &[String]) -> Result<Config, ConfigError> {
-        let mut layers = Layers::new(value)?;
+    pub fn from_json_with(
+        &'static self,
+        value: &Value,
+        origin: &str,
+        overrides: &[String],
+    ) -> Result<Config, ConfigError> {
+        let mut layers = Layers::new(self, value)?;
         layers.merge(value, origin, None)?;
         for text in overrides {
             layers.merge_override(text)?;
         }
         layers.finish().map(|loaded| loaded.config)
     }
+
+    /// Merges defaults, the recipe at `path` and `key=value` overrides, later ones winning, and checks
+    /// the result.
+    pub fn load(&'static self, path: Option<&Path>, overrides: &[String]) -> Result<Loaded, ConfigError> {
+        self.load_over(Vec::new(), path, overrides)
+    }
+
+    /// The same over layers that stand between the defaults and the recipe: values, and where they are from.
+    pub fn load_over(
+        &'static self,
+        base: Vec<(Value, String)>,
+        path: Option<&Path>,
+        overrides: &[String],
+    ) -> Result<Loaded, ConfigError> {
+        load_over(self, base, path, overrides)
+    }
 }
 
-/// Merges defaults, the recipe at `path` and `key=value` overrides, later ones winning, and checks
-/// the result.
-pub fn load(path: Option<&Path>, overrides: &[String]) -> Result<Loaded, ConfigError> {
-    load_over(Vec::new(), path, overrides)
-}
-
-/// The same over layers that stand between the defaults and the recipe: values, and where they are from.
-pub fn load_over(
+fn load_over(
+    models: &'static Models,
     base: Vec<(Value, String)>,
     path: Option<&Path>,
     overrides: &[String],
@@ -113,6 +137,7 @@ pub fn load_over(
         written.push((parse_override(text)?, format!("override `{text}`"), raw));
     }
     let mut layers = Layers::new(
+        models,
         written.iter().map(|(v, ..)| v).rfind(|v| model_type(v).is_some()).unwrap_or(&Value::Null),
     )?;
     for (value, origin, raw) in &written {
@@ -148,25 +173,44 @@ fn model_type(value: &Value) -> Option<&Value> {
 
 struct Layers {
     merged: Value,
-    /// Tells which type the model section is read as.
-    model: ModelConfig,
+    /// The defaults, of the type of model that the configuration names.
+    defaults: Config,
     origins: BTreeMap<String, String>,
 }
 
+/// Sections that a network may have to itself, as `[SECTION.NETWORK]`.
+const OF_NETWORKS: [&str; 2] = ["optim", "schedule"];
+
 impl Layers {
-    /// Starts from the defaults of the model that `chooser` names (Transformer-XL where it names none).
-    fn new(chooser: &Value) -> Result<Self, ConfigError> {
-        let mut config = Config::default();
-        if let Some(name) = model_type(chooser) {
-            let unknown = || ConfigError::WrongType {
-                key: "model.model_type".into(),
-                origin: "the configuration".into(),
-                message: format!("{name} is not a model\nhint: known are {}", ModelConfig::TYPES.join(", ")),
-            };
-            let model = name.as_str().and_then(ModelConfig::default_of).ok_or_else(unknown)?;
-            config = Config::default_with(model);
-        }
-        Ok(Self { merged: config.to_json(), model: config.model, origins: BTreeMap::new() })
+    /// Starts from the defaults of the model that `chooser` names (the first of `models` where it names none).
+    fn new(models: &'static Models, chooser: &Value) -> Result<Self, ConfigError> {
+        let model = match model_type(chooser) {
+            None => (models.types()[0].default)(),
+            Some(name) => {
+                let unknown = || ConfigError::WrongType {
+                    key: "model.model_type".into(),
+                    origin: "the configuration".into(),
+                    message: format!("unknown model {name}\nhint: known are {}", models.names()),
+                };
+                name.as_str().and_then(|name| models.default_of(name)).ok_or_else(unknown)?
+            }
+        };
+        let defaults = Config::default_with(models, model);
+        Ok(Self { merged: defaults.to_json(), defaults, origins: BTreeMap::new() })
+    }
+
+    /// Networks that may have sections of their own.
+    fn networks(&self) -> &'static [&'static str] {
+        let models = self.defaults.models();
+        models.find(self.defaults.model.model_type()).map_or(&[], |known| known.networks)
+    }
+
+    /// The key that `key` sets for one network of several, where it is one: `optim.lr` for `optim.critic.lr`.
+    fn of_all_networks(&self, key: &str) -> Option<String> {
+        let (section, rest) = key.split_once('.')?;
+        let (network, name) = rest.split_once('.')?;
+        (OF_NETWORKS.contains(&section) && self.networks().contains(&network))
+            .then(|| format!("{section}.{name}"))
     }
 
     fn merge_override(&mut self, text: &str) -> Result<(), ConfigError> {
@@ -178,35 +222,65 @@ impl Layers {
     fn merge(&mut self, value: &Value, origin: &str, raw: Option<&str>) -> Result<(), ConfigError> {
         let known: Vec<String> = flatten(&self.merged).into_iter().map(|(key, _)| key).collect();
         for (key, value) in flatten(value) {
-            if !known.contains(&key) {
+            let general = self.of_all_networks(&key);
+            if !known.contains(general.as_ref().unwrap_or(&key)) {
                 return Err(ConfigError::UnknownKey {
                     nearest: nearest(&key, &known),
                     key,
                     origin: origin.into(),
                 });
             }
-            if let Some(slot) = self.merged.pointer_mut(&format!("/{}", key.replace('.', "/"))) {
-                *slot = match raw {
-                    Some(raw) if slot.is_string() && !value.is_string() => Value::String(raw.into()),
-                    _ => value,
-                };
+            let pointer = |key: &str| format!("/{}", key.replace('.', "/"));
+            let is_text =
+                self.merged.pointer(&pointer(general.as_ref().unwrap_or(&key))).is_some_and(Value::is_string);
+            let value = match raw {
+                Some(raw) if is_text && !value.is_string() => Value::String(raw.into()),
+                _ => value,
+            };
+            match (general, self.merged.pointer_mut(&pointer(&key))) {
+                (_, Some(slot)) => *slot = value,
+                (Some(_), None) => {
+                    let parts: Vec<&str> = key.split('.').collect();
+                    self.merged[parts[0]][parts[1]][parts[2]] = value;
+                }
+                (None, None) => {}
             }
             self.origins.insert(key, origin.into());
         }
         Ok(())
     }
 
-    fn finish(self) -> Result<Loaded, ConfigError> {
+    /// Takes the sections of single networks out of those of all.
+    fn take_networks(&mut self) -> BTreeMap<String, BTreeMap<String, Map<String, Value>>> {
+        let mut taken: BTreeMap<String, BTreeMap<String, Map<String, Value>>> = BTreeMap::new();
+        for section in OF_NETWORKS {
+            for network in self.networks() {
+                let own = self.merged[section].as_object_mut().and_then(|fields| fields.remove(*network));
+                if let Some(Value::Object(values)) = own {
+                    taken.entry(section.into()).or_default().insert((*network).into(), values);
+                }
+            }
+        }
+        taken
+    }
+
+    fn finish(mut self) -> Result<Loaded, ConfigError> {
         let mut model = self.merged["model"].clone();
         if let Some(fields) = model.as_object_mut() {
             fields.remove("model_type");
         }
+        let networks = self.take_networks();
+        let read = self.defaults.models().find(self.defaults.model.model_type()).map(|known| known.read);
+        let Some(read) = read else {
+            return Err(ConfigError::NotAnOverride { text: "model.model_type".into() });
+        };
         let mut config = Config {
+            models: self.defaults.models,
             run: self.section("run", &self.merged["run"])?,
             data: self.section("data", &self.merged["data"])?,
             pairs: self.section("pairs", &self.merged["pairs"])?,
             train: self.section("train", &self.merged["train"])?,
-            model: self.model.read(&model).map_err(|e| self.wrong_type("model", e))?,
+            model: read(&model).map_err(|e| self.wrong_type("model", e))?,
             objective: self.section("objective", &self.merged["objective"])?,
             optim: self.section("optim", &self.merged["optim"])?,
             schedule: self.section("schedule", &self.merged["schedule"])?,
@@ -216,7 +290,15 @@ impl Layers {
             log: self.section("log", &self.merged["log"])?,
             task: self.section("task", &self.merged["task"])?,
             published: self.section("published", &self.merged["published"])?,
+            networks,
         };
+        for network in self.networks() {
+            let (_, _): (OptimConfig, ScheduleConfig) = (
+                self.section(&format!("optim.{network}"), &config.over("optim", network))?,
+                self.section(&format!("schedule.{network}"), &config.over("schedule", network))?,
+            );
+            config.of_network(network).check()?;
+        }
         config.check()?;
         config.model.fit_positions(config.train.ext_len + config.train.segment);
         Ok(Loaded { config, origins: self.origins })
@@ -269,14 +351,14 @@ fn nearest(key: &str, known: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::testing::MODELS;
 
     fn overrides(list: &[&str]) -> Vec<String> {
         list.iter().map(|s| s.to_string()).collect()
     }
 
     fn fails(list: &[&str]) -> String {
-        let error = load(None, &overrides(list)).unwrap_err();
+        let error = MODELS.load(None, &overrides(list)).unwrap_err();
         crate::advice::joined(&error, error.hint())
     }
 
@@ -295,7 +377,7 @@ mod tests {
     #[test]
     fn later_layers_win_and_origins_are_kept() {
         let dir = tempfile_with("[train]\nlanes = 16\nsegment = 64\n");
-        let loaded = load(Some(&dir), &overrides(&["train.lanes=4"])).unwrap();
+        let loaded = MODELS.load(Some(&dir), &overrides(&["train.lanes=4"])).unwrap();
         assert_eq!((loaded.config.train.lanes, loaded.config.train.segment), (4, 64));
         assert!(loaded.origins["train.lanes"].contains("override"));
         assert!(loaded.render().contains("steps = 1000  # default"));
@@ -304,45 +386,53 @@ mod tests {
 
     #[test]
     fn json_round_trip_is_the_same_config() {
-        let config = load(None, &overrides(&["model.cutoffs=[3,5]", "optim.kind=adamw"])).unwrap().config;
-        assert_eq!(Config::from_json(&config.to_json(), "test").unwrap(), config);
+        let config =
+            MODELS.load(None, &overrides(&["model.cutoffs=[3,5]", "optim.kind=adamw"])).unwrap().config;
+        assert_eq!(MODELS.from_json(&config.to_json(), "test").unwrap(), config);
     }
 
     #[test]
     fn overrides_win_over_json() {
-        let json =
-            load(None, &overrides(&["model.model_type=xlnet", "train.lanes=4"])).unwrap().config.to_json();
+        let json = MODELS
+            .load(None, &overrides(&["model.model_type=paired", "train.lanes=4"]))
+            .unwrap()
+            .config
+            .to_json();
         let config =
-            Config::from_json_with(&json, "the test", &overrides(&["eval.lanes=6", "data.corpus=7"]))
-                .unwrap();
+            MODELS.from_json_with(&json, "the test", &overrides(&["eval.lanes=6", "data.corpus=7"])).unwrap();
         assert_eq!((config.train.lanes, config.eval.lanes, config.data.corpus.as_str()), (4, 6, "7"));
-        assert!(Config::from_json_with(&json, "the test", &overrides(&["eval.lane=6"])).is_err());
-        let part = serde_json::json!({"model": {"model_type": "xlnet", "mem_len": 9}});
-        let config = Config::from_json_with(&part, "the test", &[]).unwrap();
+        assert!(MODELS.from_json_with(&json, "the test", &overrides(&["eval.lane=6"])).is_err());
+        let part = serde_json::json!({"model": {"model_type": "paired", "mem_len": 9}});
+        let config = MODELS.from_json_with(&part, "the test", &[]).unwrap();
         assert_eq!(config.model.mem_len(), 9);
         assert_eq!(config.to_json()["objective"]["kind"], "permutation");
     }
 
     #[test]
     fn strings_need_no_quotes_in_overrides() {
-        let loaded = load(None, &overrides(&["run.dir=runs/a b", "data.corpus=\"x\""])).unwrap();
-        assert_eq!(load(None, &overrides(&["run.dir=2026"])).unwrap().config.run.dir, "2026");
+        let loaded = MODELS.load(None, &overrides(&["run.dir=runs/a b", "data.corpus=\"x\""])).unwrap();
+        assert_eq!(MODELS.load(None, &overrides(&["run.dir=2026"])).unwrap().config.run.dir, "2026");
         assert_eq!((loaded.config.run.dir.as_str(), loaded.config.data.corpus.as_str()), ("runs/a b", "x"));
     }
 
     #[test]
-    fn position_encodings_have_names_and_numbers() {
-        let attn_type = |written: &str| {
-            let ModelConfig::TransfoXl(model) = load(None, &overrides(&[written])).unwrap().config.model
-            else {
-                panic!("another model")
-            };
-            (model.attn_type, model.max_klen)
+    fn a_network_of_several_has_what_is_its_own_and_the_rest_of_all() {
+        let keys =
+            ["model.model_type=paired", "optim.lr=0.5", "optim.writer.lr=0.25", "optim.writer.kind=adamw"];
+        let config = MODELS.load(None, &overrides(&keys)).unwrap().config;
+        let rates = ["reader", "writer"].map(|network| config.of_network(network).optim.lr);
+        assert_eq!(rates, [0.5, 0.25]);
+        assert_eq!(config.of_network("writer").optim.kind, crate::OptimKind::Adamw);
+        assert_eq!(MODELS.from_json(&config.to_json(), "test").unwrap(), config);
+        let fails = |more: &str| {
+            MODELS.load(None, &overrides(&[&keys[..], &[more]].concat())).unwrap_err().to_string()
         };
-        assert_eq!(attn_type("model.attn_type=shaw"), (crate::AttnType::Shaw, 256));
-        assert_eq!(attn_type("model.attn_type=2"), (crate::AttnType::Absolute, 0));
-        assert!(fails(&["model.attn_type=rotary"]).contains("relative, shaw"));
-        assert!(fails(&["model.attn_type=4"]).contains("0 to 3"));
+        assert!(fails("optim.printer.lr=1").contains("optim.printer.lr"));
+        assert!(fails("optim.writer.rate=1").contains("optim.writer.rate"));
+        assert!(fails("optim.writer.lr=-1").contains("optim.lr"));
+        assert!(fails("schedule.reader.kind=9").contains("schedule.reader.kind"));
+        // One network has no sections of its own.
+        assert!(MODELS.load(None, &overrides(&["optim.writer.lr=1"])).is_err());
     }
 
     #[test]

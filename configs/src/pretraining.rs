@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::model::out_of_range;
 use crate::range::{self, Range};
-use crate::sections::out_of_range;
-use crate::{AttentionDirection, Config, ConfigError, DataOrder, DocumentEnd, LossKind, ModelConfig};
+use crate::{Config, ConfigError, DataOrder};
 
 /// What a model is trained to do (Yang 2019, §2.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -132,60 +132,23 @@ impl Config {
         }
     }
 
-    /// What objective, model and data ask of each other.
-    pub(crate) fn check_pretraining(&self) -> Result<(), ConfigError> {
-        let in_pairs = self.data.order.in_pairs();
-        if self.eval.steps > 0 && !in_pairs {
+    /// What data and evaluation of a language model ask of each other.
+    pub fn check_text(&self) -> Result<(), ConfigError> {
+        if self.eval.steps > 0 && !self.data.order.in_pairs() {
             let why = "needs data.order = \"pairs\" or \"records\": every token of a stream is evaluated";
             return Err(out_of_range("eval.steps", self.eval.steps, why));
         }
-        let ModelConfig::Xlnet(model) = &self.model else {
-            if self.objective.kind != ObjectiveKind::Lm {
-                return Err(out_of_range("objective.kind", "this", "needs model.model_type = \"xlnet\""));
-            }
-            if in_pairs {
-                return Err(out_of_range("data.order", "this", "needs model.model_type = \"xlnet\""));
-            }
-            return self.check_blend();
-        };
-        if self.train.loss == LossKind::Half || self.train.ext_len > 0 {
-            let why = "train.loss = \"half\" and train.ext_len are Transformer-XL's";
-            return Err(out_of_range("model.model_type", "xlnet", why));
-        }
-        if self.train.at_document_end == DocumentEnd::Mask {
-            let why = "an XLNet supports carry and reset";
-            return Err(out_of_range("train.at_document_end", "mask", why));
-        }
-        match self.objective.kind {
-            ObjectiveKind::Lm if in_pairs => {
-                let why = "left-to-right training needs data.order = \"stream\"";
-                return Err(out_of_range("objective.kind", "lm", why));
-            }
-            ObjectiveKind::Lm if model.attn_type == AttentionDirection::Bi => {
-                let why = "left-to-right training needs model.attn_type = \"uni\"";
-                return Err(out_of_range("objective.kind", "lm", why));
-            }
-            ObjectiveKind::Lm if model.reuse_len > 0 => {
-                let why = "objective.kind = \"lm\" remembers whole segments\nhint: set it to 0";
-                return Err(out_of_range("model.reuse_len", model.reuse_len, why));
-            }
-            ObjectiveKind::Permutation | ObjectiveKind::Denoising if !in_pairs => {
-                let why = "this objective needs data.order = \"pairs\" or \"records\"";
-                return Err(out_of_range("data.order", "stream", why));
-            }
-            ObjectiveKind::Permutation | ObjectiveKind::Denoising
-                if model.attn_type == AttentionDirection::Uni =>
-            {
-                let why = "permutation and denoising need \"bi\"";
-                return Err(out_of_range("model.attn_type", "uni", why));
-            }
-            _ => {}
-        }
-        self.check_objective()?;
-        if in_pairs {
-            self.check_pairs(model.reuse_len)?;
-        }
         self.check_blend()
+    }
+
+    /// What a model that reads sequences of pairs, of which the next one begins with `reuse_len` positions, asks of
+    /// objective and pairs.
+    pub fn check_pairs(&self, reuse_len: usize) -> Result<(), ConfigError> {
+        self.check_objective()?;
+        match self.data.order.in_pairs() {
+            true => self.check_sequences(reuse_len),
+            false => Ok(()),
+        }
     }
 
     fn check_objective(&self) -> Result<(), ConfigError> {
@@ -202,7 +165,7 @@ impl Config {
         Ok(())
     }
 
-    fn check_pairs(&self, reuse_len: usize) -> Result<(), ConfigError> {
+    fn check_sequences(&self, reuse_len: usize) -> Result<(), ConfigError> {
         let (p, segment) = (&self.pairs, self.train.segment);
         if reuse_len == 0 || reuse_len + PAIR_SPECIALS >= segment {
             let why = format!(
@@ -266,39 +229,24 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use crate::testing::MODELS;
+
     fn load(list: &[&str]) -> Result<crate::Config, String> {
         let all: Vec<String> =
-            ["model.model_type=xlnet"].iter().chain(list).map(|text| text.to_string()).collect();
-        crate::load(None, &all).map(|loaded| loaded.config).map_err(|e| e.to_string())
+            ["model.model_type=paired"].iter().chain(list).map(|text| text.to_string()).collect();
+        MODELS.load(None, &all).map(|loaded| loaded.config).map_err(|e| e.to_string())
     }
 
     #[test]
-    fn xlnet_trains_permutations_of_pairs_unless_told_otherwise() {
-        let config = load(&[]).unwrap();
-        assert_eq!(config.targets_per_lane(), 85);
-        let json = config.to_json();
-        assert_eq!(
-            (&json["objective"]["kind"], &json["data"]["order"]),
-            (&"permutation".into(), &"pairs".into())
-        );
-        assert_eq!(crate::Config::from_json(&json, "the test").unwrap(), config);
-        load(&["model.attn_type=uni", "objective.kind=lm", "data.order=stream", "model.reuse_len=0"])
-            .unwrap();
-    }
-
-    #[test]
-    fn settings_that_do_not_go_together_are_refused_with_their_name() {
+    fn pairs_that_do_not_fit_are_refused_with_their_name() {
+        assert_eq!(load(&[]).unwrap().targets_per_lane(), 85);
         for (keys, named) in [
             (&["train.segment=258"][..], "model.reuse_len"),
             (&["pairs.perm_size=100"], "pairs.perm_size"),
             (&["pairs.num_predict=600"], "pairs.num_predict"),
             (&["train.lanes=3", "train.micro_batch=3"], "train.micro_batch"),
-            (&["objective.kind=lm"], "objective.kind"),
-            (&["model.attn_type=uni"], "model.attn_type"),
             (&["objective.random_share=0.3"], "objective.random_share"),
             (&["data.corpora=[\"a\",\"b\"]", "data.weights=[1]"], "data.weights"),
-            (&["train.loss=half"], "xlnet"),
-            (&["model.attn_type=uni", "objective.kind=lm", "data.order=stream"], "model.reuse_len"),
         ] {
             let message = load(keys).unwrap_err();
             assert!(message.contains(named), "{keys:?}: {message}");

@@ -23,7 +23,7 @@ const TOO_LARGE: &str = "x-too-large";
 
 /// The numbers that a key may have, in the words of JSON Schema.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Range(Vec<(&'static str, Value)>);
+pub struct Range(Vec<(&'static str, Value)>);
 
 impl Range {
     /// Every number of the key's type.
@@ -83,7 +83,7 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
 }
 
 /// Checks every number of a section against the range at its key.
-pub(crate) fn check<T: JsonSchema + Serialize>(section: &str, values: &T) -> Result<(), ConfigError> {
+pub fn check<T: JsonSchema + Serialize>(section: &str, values: &T) -> Result<(), ConfigError> {
     let (schema, values) = (schema_of::<T>(), serde_json::to_value(values).unwrap_or_default());
     let Some(properties) = schema["properties"].as_object() else { return Ok(()) };
     for (key, property) in properties {

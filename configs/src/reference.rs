@@ -9,8 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::merge::flatten;
+use crate::model::{ModelType, Models};
 use crate::range::{describe, schema_of};
-use crate::{Config, ModelConfig, TransfoXlConfig, XlnetConfig, finetuning_defaults, sweep};
+use crate::{Config, finetuning_defaults, sweep};
 
 /// A table of a configuration file.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,16 +45,20 @@ pub struct Key {
     pub text: String,
 }
 
-/// Every section of a recipe, with every model's.
-pub fn sections() -> Vec<Section> {
-    let config = Config::default();
+/// Every section of a recipe, with that of every type of model in `models`.
+pub fn sections(models: &'static Models) -> Vec<Section> {
+    let defaults = |known: &ModelType| Config::default_with(models, (known.default)());
+    let config = defaults(&models.types()[0]);
     let mut all = vec![
         Section::of("run", &config.run),
         Section::of("data", &config.data),
         Section::of("pairs", &config.pairs),
         Section::of("train", &config.train),
-        Section::of("model", &TransfoXlConfig::default()).after_the_model_type(),
-        Section::of("model", &XlnetConfig::default()).titled("model: xlnet"),
+    ];
+    let (first, others) = (&models.types()[0], &models.types()[1..]);
+    all.push(Section::of_model(first).after_the_model_type(models));
+    all.extend(others.iter().map(Section::of_model));
+    all.extend([
         Section::of("objective", &config.objective),
         Section::of("optim", &config.optim),
         Section::of("schedule", &config.schedule),
@@ -63,10 +68,11 @@ pub fn sections() -> Vec<Section> {
         Section::of("log", &config.log),
         Section::of("task", &config.task),
         Section::of("published", &config.published),
-    ];
-    let xlnet = Config::default_with(ModelConfig::Xlnet(XlnetConfig::default())).to_json();
+    ]);
     for section in all.iter_mut().filter(|section| section.name != "model") {
-        section.add_defaults("XLNet", &xlnet);
+        for known in others {
+            section.add_defaults(known.title, &defaults(known).to_json());
+        }
         section.add_defaults("fine-tuning", &finetuning_defaults());
     }
     all
@@ -81,6 +87,13 @@ impl Section {
     fn of<T: JsonSchema + Serialize>(name: &str, defaults: &T) -> Self {
         let defaults = serde_json::to_value(defaults).unwrap_or_default();
         Self::of_schema(name, &schema_of::<T>(), |key, _| defaults.get(key).cloned())
+    }
+
+    /// The section of a type of model; that of the first one is called by its plain name.
+    fn of_model(known: &ModelType) -> Self {
+        let defaults = (known.default)().to_json();
+        let section = Self::of_schema("model", &(known.schema)(), |key, _| defaults.get(key).cloned());
+        section.titled(&format!("model: {}", known.name))
     }
 
     /// `default_of` tells the default of a key with this schema.
@@ -109,22 +122,27 @@ impl Section {
         Self { title: title.into(), ..self }
     }
 
-    /// `model.model_type`, which says whose keys the section has, is no field of either.
-    fn after_the_model_type(mut self) -> Self {
+    /// `model.model_type`, which says whose keys the section has, is no field of any.
+    fn after_the_model_type(self, models: &Models) -> Self {
+        let mut section = self.titled("model");
+        let of = |(place, known): (usize, &ModelType)| {
+            let keys = match place {
+                0 => "with the keys of this table".to_string(),
+                _ => format!("with [its own](#model-{})", known.name),
+            };
+            (known.name.to_string(), format!("{}, {keys}.", known.title))
+        };
         let key = Key {
             name: "model_type".into(),
             kind: "text".into(),
-            default: Some(ModelConfig::TransfoXl(TransfoXlConfig::default()).model_type().into()),
+            default: Some(models.types()[0].name.into()),
             elsewhere: Vec::new(),
             range: None,
-            values: vec![
-                ("transfo-xl".into(), "Transformer-XL, with the keys of this table.".into()),
-                ("xlnet".into(), "XLNet, with [its own](#model-xlnet).".into()),
-            ],
+            values: models.types().iter().enumerate().map(of).collect(),
             text: "The model. It decides which of the other keys there are.".into(),
         };
-        self.keys.insert(0, key);
-        self
+        section.keys.insert(0, key);
+        section
     }
 
     /// Notes defaults that differ from a key's own.
@@ -187,9 +205,10 @@ fn kind_of(property: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::MODELS;
 
     fn all() -> Vec<(String, Key)> {
-        let every = sections().into_iter().chain(sweep_sections());
+        let every = sections(&MODELS).into_iter().chain(sweep_sections());
         every.flat_map(|s| s.keys.into_iter().map(move |k| (format!("{}: {}", s.title, k.name), k))).collect()
     }
 
@@ -207,7 +226,7 @@ mod tests {
             let numeric = ["integer", "number"].contains(&key.kind.as_str());
             assert!(!numeric || key.range.is_some(), "{name}: a number needs a Range, were it Range::any()");
         }
-        for section in sections() {
+        for section in sections(&MODELS) {
             assert!(section.text.split_whitespace().count() >= WORDS, "{}: {}", section.title, section.text);
         }
     }
@@ -215,12 +234,13 @@ mod tests {
     /// The list is complete, in both directions, and in the order of the structs.
     #[test]
     fn sections_are_those_of_the_configuration() {
-        let mut expected = flatten(&Config::default().to_json());
-        let xlnet = Config::default_with(ModelConfig::Xlnet(XlnetConfig::default())).to_json();
-        expected.extend(flatten(&xlnet["model"]).into_iter().map(|(key, v)| (format!("model.{key}"), v)));
-        let mut expected: Vec<String> = expected.into_iter().map(|(key, _)| key).collect();
+        let mut expected: Vec<String> = Vec::new();
+        for known in MODELS.types() {
+            let all = flatten(&Config::default_with(&MODELS, (known.default)()).to_json());
+            expected.extend(all.into_iter().map(|(key, _)| key));
+        }
         let mut named: Vec<String> = Vec::new();
-        for section in sections() {
+        for section in sections(&MODELS) {
             named.extend(section.keys.iter().map(|key| format!("{}.{}", section.name, key.name)));
             for key in &section.keys {
                 assert!(key.default.is_some(), "{}.{} has no default", section.name, key.name);
@@ -231,7 +251,7 @@ mod tests {
             list.dedup();
         }
         assert_eq!(named, expected);
-        let train = sections().into_iter().find(|section| section.name == "train").unwrap();
+        let train = sections(&MODELS).into_iter().find(|section| section.name == "train").unwrap();
         let first: Vec<&str> = train.keys.iter().take(4).map(|key| key.name.as_str()).collect();
         assert_eq!(first, ["steps", "init_from", "stop_at", "seed"]);
     }
@@ -239,7 +259,7 @@ mod tests {
     #[test]
     fn a_key_is_described_from_its_declaration() {
         let find = |title: &str, name: &str| {
-            let section = sections().into_iter().find(|section| section.title == title).unwrap();
+            let section = sections(&MODELS).into_iter().find(|section| section.title == title).unwrap();
             section.keys.into_iter().find(|key| key.name == name).unwrap()
         };
         let lanes = find("train", "lanes");
@@ -248,11 +268,11 @@ mod tests {
             ("integer", Some(8.into()), Some("≥ 1"))
         );
         assert_eq!(lanes.elsewhere, [("fine-tuning", 32.into())]);
-        let attention = find("model", "attn_type");
-        assert_eq!(attention.default, Some("relative".into()));
-        assert_eq!(attention.values.len(), 4);
-        assert_eq!(find("model", "tie_projs").kind, "list of booleans");
-        assert_eq!(find("data", "order").elsewhere, [("XLNet", "pairs".into())]);
+        let model = find("model", "model_type");
+        assert_eq!((model.default, model.values.len()), (Some("plain".into()), 2));
+        assert_eq!(find("model: paired", "reuse_len").default, Some(256.into()));
+        assert_eq!(find("model", "cutoffs").kind, "list of integers");
+        assert_eq!(find("data", "order").elsewhere, [("Paired", "pairs".into())]);
         assert_eq!(find("optim", "layer_decay").range.as_deref(), Some("(0, 1]"));
     }
 }

@@ -1,17 +1,20 @@
 //! The sections of a recipe, with defaults and ranges.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
+use crate::model::{KnownModels, Models, out_of_range};
 use crate::range::{self, Range};
-use crate::{
-    ConfigError, ModelConfig, ObjectiveConfig, ObjectiveKind, PairsConfig, PublishedConfig, TaskConfig,
-    TransfoXlConfig,
-};
+use crate::{ConfigError, ModelConfig, ObjectiveConfig, PairsConfig, PublishedConfig, TaskConfig};
 
 /// Everything that describes a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
+    /// The types of models that it was read with.
+    pub(crate) models: KnownModels,
     /// Where the run lives.
     pub run: RunConfig,
     /// What it reads.
@@ -40,6 +43,9 @@ pub struct Config {
     pub task: TaskConfig,
     /// What others report of this model.
     pub published: PublishedConfig,
+    /// `[optim.NAME]` and `[schedule.NAME]` of the networks of a run that has several: what of each section is another
+    /// value for that network.
+    pub(crate) networks: BTreeMap<String, BTreeMap<String, Map<String, Value>>>,
 }
 
 /// `[run]`: where a run lives.
@@ -410,14 +416,17 @@ impl Default for LogConfig {
     }
 }
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
+impl Config {
+    /// Every key at its default for this model.
+    pub(crate) fn default_with(models: &'static Models, model: ModelConfig) -> Self {
+        let defaults = models.find(model.model_type()).map(|known| known.run_defaults);
+        let mut config = Self {
+            models: KnownModels(models),
             run: RunConfig::default(),
             data: DataConfig::default(),
             pairs: PairsConfig::default(),
             train: TrainConfig::default(),
-            model: ModelConfig::TransfoXl(TransfoXlConfig::default()),
+            model,
             objective: ObjectiveConfig::default(),
             optim: OptimConfig::default(),
             schedule: ScheduleConfig::default(),
@@ -427,28 +436,45 @@ impl Default for Config {
             log: LogConfig::default(),
             task: TaskConfig::default(),
             published: PublishedConfig::default(),
-        }
-    }
-}
-
-/// Length of XLNet's sequences (Yang 2019, §2.2.3).
-const XLNET_SEGMENT: usize = 512;
-
-impl Config {
-    /// Every key at its default for this model.
-    pub(crate) fn default_with(model: ModelConfig) -> Self {
-        let mut config = Self { model, ..Self::default() };
-        if let ModelConfig::Xlnet(_) = config.model {
-            config.data.order = DataOrder::Pairs;
-            config.train.segment = XLNET_SEGMENT;
-            config.objective.kind = ObjectiveKind::Permutation;
+            networks: BTreeMap::new(),
+        };
+        if let Some(defaults) = defaults {
+            defaults(&mut config);
         }
         config
     }
 
+    /// The types of models that it was read with.
+    pub fn models(&self) -> &'static Models {
+        self.models.0
+    }
+
     /// The configuration of one of the networks of a run: `[optim]` and `[schedule]` are its own.
-    pub fn of_network(&self, _name: &str) -> Self {
-        self.clone()
+    pub fn of_network(&self, name: &str) -> Self {
+        let mut own = self.clone();
+        // Both were read before.
+        if let Ok(optim) = serde_json::from_value(self.over("optim", name)) {
+            own.optim = optim;
+        }
+        if let Ok(schedule) = serde_json::from_value(self.over("schedule", name)) {
+            own.schedule = schedule;
+        }
+        own
+    }
+
+    /// A section with what is another value for one network.
+    pub(crate) fn over(&self, section: &str, network: &str) -> Value {
+        let mut values = match section {
+            "optim" => serde_json::to_value(&self.optim),
+            _ => serde_json::to_value(&self.schedule),
+        }
+        .unwrap_or_default();
+        if let Some(own) = self.networks.get(section).and_then(|networks| networks.get(network)) {
+            for (key, value) in own {
+                values[key] = value.clone();
+            }
+        }
+        values
     }
 
     /// Micro-steps of one global step, over all ranks.
@@ -494,7 +520,7 @@ impl Config {
         }
         self.model.check()?;
         match self.task.name.is_empty() {
-            true => self.check_pretraining()?,
+            true => self.model.check_run(self)?,
             false => self.check_task()?,
         }
         let mem_len = self.model.mem_len();
@@ -503,8 +529,4 @@ impl Config {
         }
         Ok(())
     }
-}
-
-pub(crate) fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
-    ConfigError::OutOfRange { key: key.into(), value: value.to_string(), why: why.into() }
 }

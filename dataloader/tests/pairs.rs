@@ -8,6 +8,7 @@ use std::fs;
 use std::sync::LazyLock;
 
 use proptest::prelude::*;
+use scratch::models::MODELS;
 use scratch::{all_tokens, options, sample_text};
 use segue_configs::Config;
 use segue_dataloader::seed::{Draws, Purpose};
@@ -60,8 +61,8 @@ fn pieces() -> TokenizerChoice {
 static TEXT: LazyLock<Text> = LazyLock::new(|| Text::build(&sample_text(900), pieces()));
 
 fn config(keys: &[&str]) -> Config {
-    let all: Vec<String> = ["model.model_type=xlnet"].iter().chain(keys).map(|key| key.to_string()).collect();
-    segue_configs::load(None, &all).unwrap().config
+    let all: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+    MODELS.load(None, &all).unwrap().config
 }
 
 /// Sequences of 64 tokens, 32 of them reused, 10 targets.
@@ -137,10 +138,7 @@ fn naive_row(
 }
 
 fn segment_reused(config: &Config) -> usize {
-    match &config.model {
-        segue_configs::ModelConfig::Xlnet(model) => model.reuse_len,
-        _ => unreachable!("these tests are of XLNet"),
-    }
+    config.model.reuse_len().unwrap()
 }
 
 /// Checks every row of a step against the naive way.

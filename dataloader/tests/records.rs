@@ -7,6 +7,7 @@ mod writer;
 use std::fs;
 use std::path::Path;
 
+use scratch::models::MODELS;
 use scratch::{tokens_of, tree};
 use segue_dataloader::{
     Corpus, DataError, LaneCursor, Lanes, RecordImport, RecordLanes, RecordSteps, Split, Tokenizer,
@@ -199,7 +200,6 @@ fn an_import_is_the_same_every_time_and_needs_an_empty_folder() {
 /// Lanes over a folder with these keys besides those of [`recipe`].
 fn lanes(folder: &Path, keys: &[&str]) -> Result<RecordLanes, DataError> {
     let mut all: Vec<String> = [
-        "model.model_type=xlnet",
         "data.order=records",
         "train.segment=32",
         "model.reuse_len=16",
@@ -211,7 +211,7 @@ fn lanes(folder: &Path, keys: &[&str]) -> Result<RecordLanes, DataError> {
     .to_vec();
     all.push(format!("data.corpus={}", folder.display()));
     all.extend(keys.iter().map(|key| key.to_string()));
-    RecordLanes::open(&segue_configs::load(None, &all).unwrap().config)
+    RecordLanes::open(&MODELS.load(None, &all).unwrap().config)
 }
 
 /// The two halves of a micro-batch read the same text in both directions, however many cores the files were made for.

@@ -40,7 +40,7 @@ impl TaskFolder {
             format!("task.data={}", self.0.path().display()),
             format!("task.skip_bad={skip_bad}"),
         ];
-        let mut config = segue_configs::load(None, &set).unwrap().config;
+        let mut config = segue_trainer::families::MODELS.load(None, &set).unwrap().config;
         if name == "wnli" {
             config.task.loss = segue_configs::TaskLoss::Margin;
         }

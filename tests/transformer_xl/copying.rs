@@ -4,7 +4,8 @@ use segue_collectives::local::Local;
 use segue_configs::{Config, EvalConfig};
 use segue_dataloader::seed::{Purpose, Stream};
 use segue_trainer::engine::Engine;
-use segue_trainer::objective::{self, Batch, LanguageModel, Objective};
+use segue_trainer::families::language_model::{self as objective, Batch, Objective};
+use segue_trainer::families::transfo_xl::LanguageModel;
 use segue_trainer::{Parameters, libtorch};
 use tch::{Kind, Tensor};
 
@@ -70,8 +71,8 @@ fn trained(encoding: &[&str], seed: u64, steps: u64) -> (Config, LanguageModel) 
         &steps_key,
     ];
     let overrides: Vec<String> = base.iter().chain(encoding).map(|s| s.to_string()).collect();
-    let config = segue_configs::load(None, &overrides).unwrap().config;
-    let mut engine = Engine::new(&config, objective::build(&config), &Local).unwrap();
+    let config = segue_trainer::families::MODELS.load(None, &overrides).unwrap().config;
+    let mut engine = Engine::new(&config, objective::build(&config).unwrap(), &Local).unwrap();
     let mut texts = Texts::new(seed);
     for step in 1..=steps {
         engine.step(step, &vec![texts.batch((step as usize - 1) * SEGMENT)]).unwrap();
@@ -79,7 +80,7 @@ fn trained(encoding: &[&str], seed: u64, steps: u64) -> (Config, LanguageModel) 
     let own = engine.learner.parameters();
     let values = own.tensors().iter().map(|t| t.detach().copy()).collect();
     let parameters = Parameters::from_tensors(own.specs().to_vec(), values, Kind::Float);
-    let model = LanguageModel::from_parameters(config.model.transfo_xl().unwrap(), parameters);
+    let model = LanguageModel::from_parameters(config.model.get().unwrap(), parameters);
     (config.clone(), model)
 }
 

@@ -6,14 +6,15 @@ use std::fs;
 use std::path::Path;
 
 use segue_collectives::local::Local;
-use segue_configs::TransfoXlConfig;
 use segue_dataloader::{
     BuildOptions, Corpus, LaneCursor, Lanes, Preset, Segments, SentenceLanes, Split, StreamLanes,
     TokenStream, build,
 };
 use segue_dataloader::{TokenizerChoice, TokenizerKind, TrainOptions};
+use segue_trainer::families::language_model::Objective;
 use segue_trainer::families::language_model::{EvalOptions, Evaluation, evaluate};
-use segue_trainer::objective::{LanguageModel, Objective};
+use segue_trainer::families::transfo_xl::LanguageModel;
+use segue_trainer::families::transfo_xl::TransfoXlConfig;
 use tch::{Kind, Tensor};
 
 use crate::tiny::tiny;

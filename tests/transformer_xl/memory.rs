@@ -1,9 +1,12 @@
 //! T6, T7, T9 and T11: memory, how far it reaches, and which targets count.
 
-use segue_configs::{LossKind, MemoryStart, TransfoXlConfig};
+use segue_configs::{LossKind, MemoryStart};
 use segue_trainer::engine::Carry;
-use segue_trainer::model::{Memory, NO_DOCUMENT, Segment, TransfoXl};
-use segue_trainer::objective::{Batch, LanguageModel, Objective};
+use segue_trainer::families::language_model::{Batch, Objective};
+use segue_trainer::families::transfo_xl::LanguageModel;
+use segue_trainer::families::transfo_xl::TransfoXlConfig;
+use segue_trainer::families::transfo_xl::{Segment, TransfoXl};
+use segue_trainer::layers::{Memory, NO_DOCUMENT};
 use tch::{Device, Kind, Tensor};
 
 use crate::tiny::{continue_from, difference, model, parameters, run, tiny, tokens};
@@ -163,7 +166,7 @@ fn t07_a_token_reaches_as_far_as_layers_times_memory() {
 fn t09_same_length_shows_the_key_counts_of_both_references() {
     for (mem, query, torch, tensorflow) in [(5, 3, 5, 6), (4, 4, 4, 5), (6, 2, 6, 7)] {
         for (keys, expected) in [(mem, torch), (mem + 1, tensorflow)] {
-            let mask = segue_trainer::model::attention_mask(query, mem, Some(keys), Kind::Double);
+            let mask = segue_trainer::layers::attention_mask(query, mem, Some(keys), Kind::Double);
             let visible = mask.isfinite().sum_dim_intlist(1, false, Kind::Int64);
             assert_eq!(Vec::<i64>::try_from(visible).unwrap(), vec![expected; query as usize]);
         }

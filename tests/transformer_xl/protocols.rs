@@ -3,20 +3,21 @@
 use std::fs;
 
 use segue_collectives::local::Local;
-use segue_configs::{MemoryStart, TransfoXlConfig};
+use segue_configs::MemoryStart;
 use segue_dataloader::{
     BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, TokenizerKind, TrainOptions, build,
 };
-use segue_trainer::cost::Cost;
 use segue_trainer::engine::Engine;
 use segue_trainer::evaluation::{
     DynamicOptions, LossGroup, Rule, SampleOptions, SlidingOptions, agreement, banded_losses, draw_samples,
     dynamic_evaluation, fit_line, gradient_statistics, recurrent_losses, sliding, truncated_losses,
 };
+use segue_trainer::families::language_model::{Batch, Objective};
 use segue_trainer::families::language_model::{EvalOptions, evaluate};
+use segue_trainer::families::transfo_xl::LanguageModel;
+use segue_trainer::families::transfo_xl::TransfoXlConfig;
 use segue_trainer::generate::Sampling;
-use segue_trainer::objective::{Batch, LanguageModel, Objective};
-use segue_trainer::{Parameters, libtorch, model};
+use segue_trainer::{Parameters, families, libtorch};
 use tch::{Kind, Tensor};
 
 /// Symbols of the byte corpora here: 'a', 'b', ..
@@ -156,8 +157,8 @@ fn t21_the_ratio_of_work_grows_in_proportion_to_attention_length() {
             format!("model.mem_len={mem_len}"),
             format!("train.segment={segment}"),
         ];
-        let config = segue_configs::load(None, &overrides).unwrap().config;
-        Cost::of(&config, 1).unwrap().forward_flops_per_token.least
+        let config = segue_trainer::families::MODELS.load(None, &overrides).unwrap().config;
+        families::cost(&config, 1).unwrap().forward_flops_per_token.least
     };
     let ratio = |l: usize| l as f64 * work(l, 0) / work(64, l);
     let points: Vec<(f64, f64)> = [64, 128, 256, 512].map(|l| (l as f64, ratio(l))).to_vec();
@@ -188,8 +189,10 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
         "schedule.kind=constant",
         "schedule.warmup=20",
     ];
-    let config = segue_configs::load(None, &overrides.map(String::from)).unwrap().config;
-    let mut engine = Engine::new(&config, segue_trainer::objective::build(&config), &Local).unwrap();
+    let config = segue_trainer::families::MODELS.load(None, &overrides.map(String::from)).unwrap().config;
+    let mut engine =
+        Engine::new(&config, segue_trainer::families::language_model::build(&config).unwrap(), &Local)
+            .unwrap();
     for step in 1..=400 {
         // Each lane begins at another place of the cycle.
         let rows: Vec<i64> = (0..16).flat_map(|lane| ids(&stream, lane * 37 + step, 7)).collect();
@@ -198,8 +201,8 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
         engine.step(step, &vec![Batch::new(inputs, targets)]).unwrap();
     }
     let weights = engine.learner.parameters().tensors().iter().map(|t| t.detach().copy()).collect();
-    let parameters = Parameters::from_tensors(model::specs(&config.model), weights, Kind::Float);
-    let mut trained = LanguageModel::from_parameters(config.model.transfo_xl().unwrap(), parameters);
+    let parameters = Parameters::from_tensors(families::specs(&config.model), weights, Kind::Float);
+    let mut trained = LanguageModel::from_parameters(config.model.get().unwrap(), parameters);
     let targets: Vec<u64> = (100..164).collect();
     let contexts: Vec<u64> = (1..=6).collect();
     let losses = contexts

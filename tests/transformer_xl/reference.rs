@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use segue_configs::{ModelConfig, TransfoXlConfig};
 use segue_tests::SHARED;
-use segue_trainer::model::specs;
+use segue_trainer::families::specs;
+use segue_trainer::families::transfo_xl::TransfoXlConfig;
 
 #[test]
 fn reference_numbers_hold_in_every_group() {
@@ -13,7 +13,8 @@ fn reference_numbers_hold_in_every_group() {
         println!("skipped: no reference files at {}", folder.display());
         return;
     }
-    let groups = segue_trainer::parity::parity(&folder, &folder.join("cases.safetensors")).unwrap();
+    let groups =
+        segue_trainer::families::language_model::parity(&folder, &folder.join("cases.safetensors")).unwrap();
     assert_eq!(groups.len(), 3 * 5);
     for group in groups {
         println!("{:24} {:3} tensors  {:.2e}", group.name, group.tensors, group.error);
@@ -22,7 +23,7 @@ fn reference_numbers_hold_in_every_group() {
 }
 
 fn count(config: TransfoXlConfig) -> usize {
-    specs(&ModelConfig::TransfoXl(config)).iter().map(|spec| spec.numel()).sum()
+    specs(&config.into()).iter().map(|spec| spec.numel()).sum()
 }
 
 /// Counts of docs/references.md, none of which needs a byte of weights.

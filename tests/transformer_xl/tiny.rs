@@ -1,8 +1,10 @@
 //! Models and texts small enough to look at, in double precision.
 
-use segue_configs::{MemoryStart, TransfoXlConfig};
+use segue_configs::MemoryStart;
 use segue_trainer::Parameters;
-use segue_trainer::model::{Memory, TransfoXl};
+use segue_trainer::families::transfo_xl::TransfoXl;
+use segue_trainer::families::transfo_xl::TransfoXlConfig;
+use segue_trainer::layers::Memory;
 use tch::{Kind, Tensor};
 
 /// Words of the tiny models.

@@ -1,13 +1,14 @@
 //! T18, T19 and T27: variational dropout and averaged weights, the schedule and clipping, and going on with memory.
 
 use segue_collectives::local::Local;
-use segue_configs::{Config, TransfoXlConfig};
+use segue_configs::Config;
 use segue_tests::{Workplace, alone, mpirun, succeed};
 use segue_trainer::Parameters;
 use segue_trainer::engine::Engine;
-use segue_trainer::model::TransfoXl;
+use segue_trainer::families::language_model::{self as objective, Batch, Objective};
+use segue_trainer::families::transfo_xl::TransfoXl;
+use segue_trainer::families::transfo_xl::TransfoXlConfig;
 use segue_trainer::noise::Noise;
-use segue_trainer::objective::{self, Batch, Objective};
 use segue_trainer::optim::{clip_factor, learning_rate};
 use tch::{Kind, Tensor};
 
@@ -49,7 +50,7 @@ fn config(overrides: &[&str]) -> Config {
         "schedule.kind=constant",
     ];
     let all: Vec<String> = base.iter().chain(overrides).map(|s| s.to_string()).collect();
-    segue_configs::load(None, &all).unwrap().config
+    segue_trainer::families::MODELS.load(None, &all).unwrap().config
 }
 
 fn batch(step: u64) -> Batch {
@@ -63,7 +64,7 @@ fn batch(step: u64) -> Batch {
 #[test]
 fn t18_averaged_weights_are_the_running_mean() {
     let config = config(&[]);
-    let mut engine = Engine::new(&config, objective::build(&config), &Local).unwrap();
+    let mut engine = Engine::new(&config, objective::build(&config).unwrap(), &Local).unwrap();
     let weights = |engine: &Engine<Box<dyn Objective>>| -> Vec<Tensor> {
         engine.learner.parameters().tensors().iter().map(|t| t.detach().to_kind(Kind::Double)).collect()
     };

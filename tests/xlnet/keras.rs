@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 
 use segue_tests::SHARED;
 use segue_trainer::convert::{ConvertOptions, Target, convert};
-use segue_trainer::folder::{ModelFolder, load_xlnet};
-use segue_trainer::model::{Memory, Sequence, Visibility, Xlnet};
+use segue_trainer::families::language_model::ModelFolder;
+use segue_trainer::families::xlnet::load_xlnet;
+use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet};
+use segue_trainer::layers::Memory;
 use tch::{Device, Kind, Tensor};
 
 /// The other program adds 1e-7 to every denominator of attention.

@@ -1,6 +1,7 @@
 //! Scores from left to right: what `segue score` and `segue generate` take from an XLNet.
 
-use segue_configs::{AttentionDirection, MemoryStart, XlnetConfig};
+use segue_configs::MemoryStart;
+use segue_trainer::families::xlnet::{AttentionDirection, XlnetConfig};
 use tch::{Kind, Tensor};
 
 use crate::naive::{self, Scene};

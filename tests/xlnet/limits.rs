@@ -2,7 +2,8 @@
 
 use segue_collectives::local::Local;
 use segue_trainer::engine::Engine;
-use segue_trainer::{libtorch, objective};
+use segue_trainer::families::language_model as objective;
+use segue_trainer::libtorch;
 use tch::Kind;
 
 use crate::losses::{batch, small, uniform};
@@ -16,7 +17,7 @@ const MASK: i64 = 11;
 fn pair_loss(kind: &str) -> f64 {
     libtorch::set_threads(1);
     let config = small(&[&format!("objective.kind={kind}")]);
-    let mut engine = Engine::new(&config, objective::build(&config), &Local).unwrap();
+    let mut engine = Engine::new(&config, objective::build(&config).unwrap(), &Local).unwrap();
     let make = |step| {
         let words = uniform(1, step, 32, VOCABULARY);
         let shown = |word: i64| if kind == "denoising" { MASK } else { word };

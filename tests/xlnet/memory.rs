@@ -1,7 +1,8 @@
 //! Rows X10 and X11: what the memory holds, and who sees which half.
 
-use segue_configs::{MemoryStart, XlnetConfig};
-use segue_trainer::model::{Sequence, Visibility};
+use segue_configs::MemoryStart;
+use segue_trainer::families::xlnet::XlnetConfig;
+use segue_trainer::families::xlnet::{Sequence, Visibility};
 use tch::Tensor;
 
 use crate::tiny::{content, difference, model, order, permuted, predictions, row, some_memory, tiny, tokens};

@@ -1,8 +1,9 @@
 //! Rows X12 to X14: relative positions to both sides, text read backwards, relative segments.
 
-use segue_configs::{AttentionDirection, XlnetConfig};
 use segue_trainer::Parameters;
-use segue_trainer::model::{Memory, Sequence, States, Visibility, Xlnet};
+use segue_trainer::families::xlnet::{AttentionDirection, XlnetConfig};
+use segue_trainer::families::xlnet::{Sequence, States, Visibility, Xlnet};
+use segue_trainer::layers::Memory;
 use tch::{Kind, Tensor};
 
 use crate::naive::{Scene, forward};

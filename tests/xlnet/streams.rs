@@ -1,8 +1,8 @@
 //! Rows X4 to X9: who sees whom, and what follows from it.
 
-use segue_configs::XlnetConfig;
 use segue_dataloader::seed::{Purpose, Stream};
-use segue_trainer::model::{Sequence, Visibility, Xlnet};
+use segue_trainer::families::xlnet::XlnetConfig;
+use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet};
 use tch::{Kind, Tensor};
 
 use crate::tiny::{

@@ -1,9 +1,11 @@
 //! Models and texts small enough to look at, in double precision.
 
-use segue_configs::{MemoryStart, XlnetConfig};
+use segue_configs::MemoryStart;
 use segue_dataloader::seed::{Purpose, Stream};
 use segue_trainer::Parameters;
-use segue_trainer::model::{Memory, Sequence, States, Visibility, Xlnet};
+use segue_trainer::families::xlnet::XlnetConfig;
+use segue_trainer::families::xlnet::{Sequence, States, Visibility, Xlnet};
+use segue_trainer::layers::Memory;
 use tch::{Kind, Tensor};
 
 /// Words of the tiny models.

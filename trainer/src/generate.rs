@@ -3,8 +3,8 @@
 use segue_dataloader::seed::{Purpose, Stream};
 use tch::{Kind, Tensor};
 
-use crate::model::Memory;
-use crate::next_token::NextToken;
+use crate::families::language_model::NextToken;
+use crate::layers::Memory;
 
 /// How the next token is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -131,12 +131,14 @@ fn candidates(log_probs: &[f64], sampling: Sampling) -> Vec<(usize, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use segue_configs::{AttentionDirection, MemoryStart, TransfoXlConfig, XlnetConfig};
+    use crate::families::transfo_xl::TransfoXlConfig;
+    use crate::families::xlnet::{AttentionDirection, XlnetConfig};
+    use segue_configs::MemoryStart;
 
     use super::*;
     use crate::Parameters;
-    use crate::model::{Sequence, Visibility, Xlnet};
-    use crate::objective::LanguageModel;
+    use crate::families::transfo_xl::LanguageModel;
+    use crate::families::xlnet::{Sequence, Visibility, Xlnet};
 
     const ALL: Sampling = Sampling { top_k: 0, top_p: 1.0, temperature: 1.0, exclude: None, seed: 1 };
 

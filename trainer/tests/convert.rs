@@ -7,8 +7,8 @@ use segue_dataloader::foreign::Bundle;
 use segue_trainer::TrainError;
 use segue_trainer::checkpoint::read_tensors;
 use segue_trainer::convert::{Conversion, ConvertOptions, Target, check_text, convert, inspect};
-use segue_trainer::folder::ModelFolder;
-use segue_trainer::parity::parity;
+use segue_trainer::families::language_model::ModelFolder;
+use segue_trainer::families::language_model::parity;
 use tempfile::TempDir;
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");

@@ -4,7 +4,7 @@ use segue_collectives::Communicator;
 use segue_collectives::simulated::{self, Faults};
 use segue_configs::Config;
 use segue_trainer::engine::{Engine, StepReport};
-use segue_trainer::objective::{self, Batch};
+use segue_trainer::families::language_model::{self as objective, Batch};
 use segue_trainer::{TrainError, libtorch};
 use tch::Tensor;
 
@@ -25,7 +25,7 @@ fn config(overrides: &[&str]) -> Config {
         "schedule.kind=constant",
     ];
     let all: Vec<String> = base.iter().chain(overrides).map(|s| s.to_string()).collect();
-    segue_configs::load(None, &all).unwrap().config
+    segue_trainer::families::MODELS.load(None, &all).unwrap().config
 }
 
 fn batch(config: &Config, step: u64, micro_step: usize) -> Batch {
@@ -41,7 +41,7 @@ fn batch(config: &Config, step: u64, micro_step: usize) -> Batch {
 /// Bits of all weights and of the last loss after `steps` steps.
 fn train(config: &Config, comm: &dyn Communicator, steps: u64) -> Result<(Vec<u32>, u64), TrainError> {
     libtorch::set_threads(1);
-    let mut engine = Engine::new(config, objective::build(config), comm)?;
+    let mut engine = Engine::new(config, objective::build(config)?, comm)?;
     let mut last: Option<StepReport> = None;
     for step in 1..=steps {
         let batches: Vec<Batch> = engine.layout.micro_steps.clone().map(|m| batch(config, step, m)).collect();

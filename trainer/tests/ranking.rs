@@ -11,7 +11,7 @@ use segue_dataloader::tasks::{Kind, Sequence, Split, TaskData, TaskSplits};
 use segue_dataloader::{
     BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer,
 };
-use segue_trainer::tasks::{
+use segue_trainer::families::task::{
     Circumstances, HeadSpec, SplitScores, TaskFolder, TaskModel, answers, decide, finetune, score,
     task_folder, write_answered,
 };
@@ -102,7 +102,7 @@ fn config(run: &Path, data: &Path, model: &str, extra: &[&str]) -> Config {
     ];
     let all: Vec<String> = all.iter().chain(extra).map(|text| text.to_string()).collect();
     let base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
-    segue_configs::load_over(base, None, &all).unwrap().config
+    segue_trainer::families::MODELS.load_over(base, None, &all).unwrap().config
 }
 
 fn open(config: &Config) -> TaskData {

@@ -6,8 +6,8 @@ use segue_configs::TaskConfig;
 use segue_dataloader::tasks::squad::{Questions, SquadReader};
 use segue_dataloader::tasks::{Example, Records, Split, Target, Template};
 use segue_dataloader::{Preset, Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization, train_tokenizer};
+use segue_trainer::families::task::squad::{SpanBeam, decode, report, write_answers};
 use segue_trainer::metrics::squad::{Report, Rules};
-use segue_trainer::tasks::squad::{SpanBeam, decode, report, write_answers};
 
 const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");
 

@@ -11,7 +11,7 @@ use segue_dataloader::tasks::{
 };
 use segue_trainer::Parameters;
 use segue_trainer::engine::Outcome;
-use segue_trainer::tasks::{
+use segue_trainer::families::task::{
     Circumstances, HeadSpec, TaskFolder, TaskModel, answers, finetune, start_task_from,
 };
 use tempfile::TempDir;
@@ -181,7 +181,7 @@ fn config(run: &Path, model: &str, extra: &[&str]) -> Config {
     ];
     let all = common.iter().chain(&sizes).chain(extra).map(|text| text.to_string()).collect::<Vec<_>>();
     let base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
-    segue_configs::load_over(base, None, &all).unwrap().config
+    segue_trainer::families::MODELS.load_over(base, None, &all).unwrap().config
 }
 
 fn train(config: &Config, tasks: &[TaskData], comm: &dyn Communicator) -> Outcome {

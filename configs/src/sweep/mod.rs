@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::merge::flatten;
+use crate::model::{KnownModels, Models};
 use crate::range::Range;
-use crate::{Config, ConfigError, advice, load};
+use crate::{Config, ConfigError, advice};
 
 pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths};
 pub(crate) use reference::sections;
@@ -179,18 +180,19 @@ pub struct Sweep {
     pub cells: Vec<Cell>,
     /// Orders to check.
     pub expectations: Vec<Expectation>,
+    models: KnownModels,
 }
 
 impl Sweep {
     /// Reads a sweep and expands it. `overrides` apply to every cell, last. A relative recipe is
     /// looked for beside the file.
-    pub fn load(path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
+    pub fn load(models: &'static Models, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Missing { path: path.into(), source })?;
         let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
         let mut file: SweepFile = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
         file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);
-        file.expand(overrides, &wrong)
+        file.expand(models, overrides, &wrong)
     }
 
     /// The overrides of one run.
@@ -202,13 +204,14 @@ impl Sweep {
 
     /// The configuration of one run.
     pub fn config_of(&self, cell: &Cell, seed: u64) -> Result<Config, ConfigError> {
-        Ok(load(Some(&self.recipe), &self.overrides_of(cell, seed))?.config)
+        Ok(self.models.0.load(Some(&self.recipe), &self.overrides_of(cell, seed))?.config)
     }
 }
 
 impl SweepFile {
     fn expand(
         self,
+        models: &'static Models,
         overrides: &[String],
         wrong: &dyn Fn(String) -> ConfigError,
     ) -> Result<Sweep, ConfigError> {
@@ -225,7 +228,7 @@ impl SweepFile {
             let mut all = assignments(&self.set);
             all.extend(assignments(&set));
             all.extend(overrides.iter().cloned());
-            let config = load(Some(&self.recipe), &all).map_err(|e| in_cell(&label, e))?.config;
+            let config = models.load(Some(&self.recipe), &all).map_err(|e| in_cell(&label, e))?.config;
             let (init, evaluations) =
                 self.evaluate.of(&config).map_err(|why| wrong(format!("cell `{label}`: {why}")))?;
             cells.push(Cell { label, overrides: all, published, evaluations, init });
@@ -241,7 +244,7 @@ impl SweepFile {
             }
         }
         let Self { name, recipe, output, seeds, expectations, .. } = self;
-        Ok(Sweep { name, recipe, output, seeds, cells, expectations })
+        Ok(Sweep { name, recipe, output, seeds, cells, expectations, models: KnownModels(models) })
     }
 
     /// Each cell with each value of each axis; the last axis changes fastest.
@@ -305,6 +308,7 @@ fn in_cell(label: &str, error: ConfigError) -> ConfigError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::MODELS;
 
     const HEAD: &str = "name = \"t\"\nrecipe = \"r.toml\"\nseeds = [1, 2]\n[evaluate.memory]\nsegment = 8\n\
         lengths = [32, 8]\n[evaluate.window]\nsegment = 4\ninit = 12\n";
@@ -315,7 +319,7 @@ mod tests {
         let path = dir.path().join("sweep.toml");
         std::fs::write(&path, format!("{HEAD}{text}")).unwrap();
         let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
-        Sweep::load(&path, &overrides)
+        Sweep::load(&MODELS, &path, &overrides)
     }
 
     fn axis(name: &str, values: &[(&str, &str)]) -> String {
@@ -392,95 +396,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    fn each_toml(folder: &str) -> Vec<PathBuf> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-        files.filter(|path| path.extension().is_some_and(|e| e == "toml")).collect()
-    }
-
-    #[test]
-    fn every_recipe_and_every_sweep_loads() {
-        let (recipes, sweeps) = (each_toml("recipes"), each_toml("sweeps"));
-        assert!(recipes.len() >= 20 && sweeps.len() >= 4);
-        for path in recipes {
-            let loaded = load(Some(&path), &[]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            let mut model = loaded.config.model;
-            if model.vocab_size() > 0 {
-                model.fit_vocabulary(1, None).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            }
-        }
-        for path in sweeps {
-            Sweep::load(&path, &[]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        }
-    }
-
-    /// Row X30; Yang 2019, table 2.19: each row differs from row 4 in the component that its name says, in nothing
-    /// else.
-    #[test]
-    fn x30_rows_of_table_2_19_change_what_they_say_and_nothing_else() {
-        let changes: [&[&str]; 8] = [
-            &[
-                "model.mem_len",
-                "objective.kind",
-                "objective.next_sentence",
-                "pairs.bidirectional",
-                "pairs.num_predict",
-                "pairs.spans",
-            ],
-            &["objective.kind"],
-            &["pairs.mask_alpha", "pairs.num_predict"],
-            &[],
-            &["model.mem_len"],
-            &["pairs.spans"],
-            &["pairs.bidirectional"],
-            &["objective.next_sentence"],
-        ];
-        // 15 % of the sequence, a seventh of it, a sixth.
-        for (name, [masked, seventh, sixth]) in
-            [("table-2.19.toml", [77, 73, 85]), ("ablation-xlnet-small.toml", [19, 18, 21])]
-        {
-            let targets = [masked, sixth, seventh, sixth, sixth, sixth, sixth, sixth];
-            let path = each_toml("sweeps").into_iter().find(|p| p.ends_with(name)).unwrap();
-            let sweep = Sweep::load(&path, &[]).unwrap();
-            let flat = |cell: &Cell| flatten(&sweep.config_of(cell, 1).unwrap().to_json());
-            let full = flat(&sweep.cells[3]);
-            assert_eq!(sweep.cells.len(), changes.len());
-            for ((cell, expected), targets) in sweep.cells.iter().zip(changes).zip(targets) {
-                let own = flat(cell);
-                let differing: Vec<&str> =
-                    own.iter().filter(|pair| !full.contains(pair)).map(|(key, _)| key.as_str()).collect();
-                assert_eq!(differing, expected, "{name}: {}", cell.label);
-                assert_eq!(
-                    sweep.config_of(cell, 1).unwrap().targets_per_lane(),
-                    targets,
-                    "{name}: {}",
-                    cell.label
-                );
-            }
-        }
-        let table = each_toml("sweeps").into_iter().find(|p| p.ends_with("table-2.19.toml")).unwrap();
-        let sweep = Sweep::load(&table, &[]).unwrap();
-        assert_eq!(sweep.seeds.len(), 5);
-        let race: Vec<f64> = sweep.cells.iter().map(|cell| cell.published.scores["RACE"]).collect();
-        assert_eq!(race, [64.3, 65.03, 66.05, 66.66, 65.55, 65.95, 66.34, 66.76]);
-    }
-
-    /// Row T24; Yang 2019, table 2.6: encoding, recurrence and loss of its ten rows.
-    #[test]
-    fn t24_table_2_6_has_its_rows() {
-        let path = each_toml("sweeps").into_iter().find(|p| p.ends_with("table-2.6.toml")).unwrap();
-        let sweep = Sweep::load(&path, &[]).unwrap();
-        let best: Vec<f64> = sweep.cells.iter().map(|c| c.published.best.unwrap()).collect();
-        assert_eq!(best, [26.77, 27.94, 28.33, 29.02, 30.10, 29.75, 30.50, 30.97, 31.16, 23.09]);
-        let recurrent = |cell: &Cell| {
-            let crate::ModelConfig::TransfoXl(model) = sweep.config_of(cell, 1).unwrap().model else {
-                panic!("another model")
-            };
-            model.mem_len > 0
-        };
-        let recurrence: Vec<bool> = sweep.cells.iter().map(recurrent).collect();
-        assert_eq!(recurrence, [true, true, true, false, false, false, false, false, false, true]);
     }
 }

@@ -1,6 +1,8 @@
 //! What several tests need: small inputs, finished corpora compared byte for byte, the shared data sets.
 #![allow(dead_code)]
 
+pub mod models;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

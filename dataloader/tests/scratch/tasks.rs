@@ -42,7 +42,7 @@ pub fn config(name: &str, data: &Path) -> Config {
     let data = data.to_str().unwrap();
     let set = ["run.dir=run".into(), "data.corpus=corpus".into(), "train.segment=128".into()];
     let task = [format!("task.name={name}"), format!("task.data={data}")];
-    segue_configs::load(None, &[&set[..], &task].concat()).unwrap().config
+    crate::scratch::models::MODELS.load(None, &[&set[..], &task].concat()).unwrap().config
 }
 
 /// A folder with these files.

@@ -1,7 +1,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_trainer::{checkpoint, folder};
+use segue_trainer::checkpoint;
+use segue_trainer::families::language_model;
 use serde_json::{Value, json};
 
 use super::at_least_one;
@@ -34,7 +35,7 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
         None => args.sources,
         Some(run) => newest(run, args.last)?,
     };
-    folder::average(&sources, &args.output)?;
+    language_model::average(&sources, &args.output)?;
     out.line(&format!("the mean of {} checkpoints is in {}", sources.len(), args.output.display()));
     Ok(json!({ "sources": sources, "output": args.output }))
 }

@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use segue_trainer::convert::{
     CheckedPart, CheckedText, ConvertOptions, Report, Target, TensorFlowHead, check_text, convert,
 };
-use segue_trainer::parity::parity;
+use segue_trainer::families::language_model::parity;
 use serde_json::{Value, json};
 
 use crate::failure::{CHECK_FAILED, Failure, USAGE};

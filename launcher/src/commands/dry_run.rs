@@ -5,6 +5,7 @@ use std::path::Path;
 use segue_configs::{Config, PublishedConfig};
 use segue_dataloader::Corpus;
 use segue_trainer::cost::{Bounds, Cost};
+use segue_trainer::families::cost;
 use serde_json::{Value, json};
 
 use crate::failure::{CHECK_FAILED, Failure};
@@ -17,7 +18,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// parameters and the model has another.
 pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Failure> {
     know_vocabulary(&mut config)?;
-    let cost = Cost::of(&config, ranks)?;
+    let cost = cost(&config, ranks)?;
     let published = &config.published;
     let differs = published.parameters != 0 && published.parameters != cost.parameters;
     for line in describe(&cost, published) {

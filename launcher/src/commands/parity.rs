@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use segue_trainer::parity::parity;
+use segue_trainer::families::language_model::parity;
 use serde_json::{Value, json};
 
 use crate::failure::{CHECK_FAILED, Failure};

@@ -5,7 +5,7 @@ use segue_cluster::Preemption;
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_trainer::engine::Outcome;
-use segue_trainer::families::language_model::{Sources, pretrain};
+use segue_trainer::families;
 use serde_json::{Value, json};
 
 use super::{at_least_one, dry_run};
@@ -42,7 +42,7 @@ pub struct PretrainArgs {
 
 /// Trains, and reports to stderr, `metrics.jsonl`, TensorBoard and logs.
 pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    let loaded = segue_configs::load(args.config.as_deref(), &args.overrides)?;
+    let loaded = families::MODELS.load(args.config.as_deref(), &args.overrides)?;
     if args.print_config {
         if comm.rank() == 0 && !json {
             print!("{}", loaded.render());
@@ -57,15 +57,11 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         let message = format!("task.name is `{}`: a task is trained by segue finetune", config.task.name);
         return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
     }
-    let no_corpus = config.data.corpus.is_empty() && config.data.corpora.is_empty();
-    for (key, missing) in [("run.dir", config.run.dir.is_empty()), ("data.corpus", no_corpus)] {
-        if missing {
-            let message = format!("{key} is not set; add {key}=FOLDER to the command or the recipe");
-            return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
-        }
+    if config.run.dir.is_empty() {
+        let message = "run.dir is not set; add run.dir=FOLDER to the command or the recipe";
+        return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
     }
-    let sources = Sources::open(&config)?;
-    config.model.fit_vocabulary(sources.tokenizer().vocab_size(), sources.tokenizer().eos_id())?;
+    let job = (families::of(&config.model).open)(&mut config)?;
     segue_trainer::libtorch::set_threads(config.train.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let preemption = Preemption::install()?;
@@ -73,8 +69,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };
     start_log(run, comm.rank())?;
     let mut reporter = Reporter::new(&config, comm, out);
-    let outcome =
-        pretrain(&config, &sources, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
+    let outcome = job.train(&config, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
     let problem = reporter.finish();
     let outcome = outcome?;
     if let Some(problem) = problem {

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_trainer::checkpoint::{read_tensors, write_tensors};
-use segue_trainer::folder::{ModelFolder, load_next_token};
+use segue_trainer::families::language_model::{ModelFolder, load_next_token};
 use serde_json::{Value, json};
 use tch::Kind;
 

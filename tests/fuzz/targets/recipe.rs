@@ -5,10 +5,10 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("recipe.toml");
     std::fs::write(&path, text).unwrap();
-    if let Ok(loaded) = segue_configs::load(Some(&path), &[]) {
+    if let Ok(loaded) = segue_trainer::families::MODELS.load(Some(&path), &[]) {
         let again = segue_configs::Config::from_json(&loaded.config.to_json(), "again").unwrap();
         assert_eq!(again, loaded.config);
         loaded.render();
     }
-    let _ = segue_configs::load(None, &[text.to_string()]);
+    let _ = segue_trainer::families::MODELS.load(None, &[text.to_string()]);
 });

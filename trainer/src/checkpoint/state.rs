@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use segue_configs::{Config, ScheduleKind};
+use segue_configs::{Config, Models, ScheduleKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -182,7 +182,7 @@ impl TrainState {
         let text = fs::read(&file).map_err(read_error(&file))?;
         let state: TrainState = serde_json::from_slice(&text)
             .map_err(|e| TrainError::Damaged { path: file.clone(), what: e.to_string() })?;
-        let mut differing = differences(&with_defaults(&state.config), &resolved(config));
+        let mut differing = differences(&with_defaults(&state.config, config.models()), &resolved(config));
         if state.corpus != data {
             differing.push_str(&format!("  {data_key}: fingerprint {} then, {data} now\n", state.corpus));
         }
@@ -221,8 +221,8 @@ fn config_hash(config: &Config) -> String {
 }
 
 /// A stored configuration with the keys that have come since at their defaults, which is what they were then.
-fn with_defaults(stored: &Value) -> Value {
-    Config::from_json(stored, "the checkpoint").map_or_else(|_| stored.clone(), |config| resolved(&config))
+fn with_defaults(stored: &Value, models: &'static Models) -> Value {
+    models.from_json(stored, "the checkpoint").map_or_else(|_| stored.clone(), |config| resolved(&config))
 }
 
 /// One line for each key in which two configurations differ, free keys aside.
@@ -232,7 +232,12 @@ fn differences(then: &Value, now: &Value) -> String {
     let empty = serde_json::Map::new();
     let sections = now.as_object().unwrap_or(&empty);
     for (section, fields) in sections {
-        for (name, value) in fields.as_object().unwrap_or(&empty) {
+        let fields = fields.as_object().unwrap_or(&empty);
+        // Sections of single networks are there only where they are set.
+        let gone =
+            then[section].as_object().unwrap_or(&empty).keys().filter(|key| !fields.contains_key(*key));
+        let nothing = gone.map(|key| (key, &Value::Null));
+        for (name, value) in fields.iter().chain(nothing) {
             let before = &then[section][name];
             if before != value {
                 lines.push_str(&format!("  {section}.{name}: {before} then, {value} now\n"));
@@ -245,11 +250,12 @@ fn differences(then: &Value, now: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::families::MODELS;
 
     #[test]
     fn configurations_differ_only_in_keys_that_decide_the_result() {
         let load = |o: &[&str]| {
-            segue_configs::load(None, &o.iter().map(|s| s.to_string()).collect::<Vec<_>>()).unwrap().config
+            MODELS.load(None, &o.iter().map(|s| s.to_string()).collect::<Vec<_>>()).unwrap().config
         };
         let (a, b, c) = (load(&[]), load(&["train.stop_at=7", "run.dir=x"]), load(&["optim.lr=0.5"]));
         assert_eq!(config_hash(&a), config_hash(&b));
@@ -266,21 +272,21 @@ mod tests {
 
     #[test]
     fn keys_that_a_checkpoint_does_not_know_yet_had_their_defaults() {
-        let load = |o: &[String]| segue_configs::load(None, o).unwrap().config;
+        let load = |o: &[String]| MODELS.load(None, o).unwrap().config;
         let now = resolved(&load(&[]));
         let mut then = now.clone();
         for (section, key) in [("train", "ext_len"), ("model", "variational"), ("data", "order")] {
             then[section].as_object_mut().unwrap().remove(key).unwrap();
         }
         then.as_object_mut().unwrap().remove("average").unwrap();
-        assert_eq!(differences(&with_defaults(&then), &now), "");
+        assert_eq!(differences(&with_defaults(&then, &MODELS), &now), "");
         let half = resolved(&load(&["train.loss=half".into()]));
-        assert!(differences(&with_defaults(&then), &half).contains("train.loss"));
+        assert!(differences(&with_defaults(&then, &MODELS), &half).contains("train.loss"));
     }
 
     #[test]
     fn model_type_is_part_of_the_identity() {
-        let json = segue_configs::load(None, &[]).unwrap().config.to_json();
+        let json = MODELS.load(None, &[]).unwrap().config.to_json();
         assert!(identity(&json)["model"]["model_type"].is_string());
     }
 }

@@ -9,8 +9,11 @@ use super::optimizer::{self, SlotParts, Slots};
 use super::report::{ParameterOrigin, VariableFate};
 use super::rules::{Operation, Rule, fill, fit};
 use super::sources::{Source, Variable};
-use crate::folder::{OUTPUT_BIAS, is_of_a_head};
-use crate::{ParameterSpec, TrainError, model};
+use crate::families;
+use crate::families::language_model::is_of_a_head;
+use crate::families::xlnet::OUTPUT_BIAS;
+use crate::families::xlnet::XlnetConfig;
+use crate::{ParameterSpec, TrainError};
 
 /// How far a stored table that follows from the configuration may be off: one rounding in single precision.
 const DERIVED_LIMIT: f64 = 1e-6;
@@ -158,10 +161,10 @@ fn assign_parts(
     allow_skipped: bool,
 ) -> Result<Applied, TrainError> {
     let other = |what: String| TrainError::OtherModel { path: source.path.clone(), what };
-    let specs = model::specs(config);
+    let specs = families::specs(config);
     let known: HashMap<&str, usize> = specs.iter().enumerate().map(|(i, s)| (s.name.as_str(), i)).collect();
-    let aliases: HashMap<String, String> = model::aliases(config).into_iter().collect();
-    let buffers: HashMap<String, Tensor> = model::buffers(config).into_iter().collect();
+    let aliases: HashMap<String, String> = families::aliases(config).into_iter().collect();
+    let buffers: HashMap<String, Tensor> = families::buffers(config).into_iter().collect();
     let mut weights: Vec<Option<(Tensor, ParameterOrigin)>> = specs.iter().map(|_| None).collect();
     let mut heads: Vec<(Tensor, ParameterOrigin)> = Vec::new();
     // Names of their own first, so that what ties to them finds them.
@@ -250,7 +253,8 @@ fn assign_parts(
         )));
     }
     let notes = fill_outputs(config, &specs, &mut weights, !heads.is_empty());
-    let needed = |name: &str| heads.is_empty() || config.xlnet().is_none() || name != OUTPUT_BIAS;
+    let needed =
+        |name: &str| heads.is_empty() || config.get::<XlnetConfig>().is_none() || name != OUTPUT_BIAS;
     let missing = specs.iter().zip(&weights).filter(|(spec, w)| w.is_none() && needed(&spec.name));
     let missing: Vec<String> = missing.map(|(spec, _)| spec.name.clone()).collect();
     if !missing.is_empty() {
@@ -281,7 +285,7 @@ fn fill_outputs(
 ) -> Vec<String> {
     let mut notes = Vec::new();
     for (spec, place) in specs.iter().zip(weights) {
-        let optional = config.xlnet().is_some() && NOT_FINE_TUNED.contains(&spec.name.as_str());
+        let optional = config.get::<XlnetConfig>().is_some() && NOT_FINE_TUNED.contains(&spec.name.as_str());
         if !optional || place.is_some() {
             continue;
         }

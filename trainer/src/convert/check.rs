@@ -12,10 +12,10 @@ use super::apply::{Applied, ApplyOptions, apply};
 use super::run::{ConvertOptions, Opened, Target, open};
 use super::sources::detect;
 use crate::checkpoint::read_tensors;
-use crate::folder::{ModelFolder, is_of_a_head, load_next_token};
-use crate::model::{self, Memory, Xlnet};
-use crate::next_token::NextToken;
-use crate::objective::LanguageModel;
+use crate::families;
+use crate::families::language_model::NextToken;
+use crate::families::language_model::{ModelFolder, is_of_a_head, load_next_token};
+use crate::layers::Memory;
 use crate::{ParameterSpec, Parameters, TrainError};
 
 /// Tokens of a segment; the text goes on in the next with the memory of those before.
@@ -124,7 +124,7 @@ impl Runnable {
         let Opened { source, config, .. } = open(source, options)?;
         let apply_options = ApplyOptions { allow_skipped: options.allow_skipped, optimizer: false };
         let applied = apply(&source, &config, apply_options, |_, _| {})?;
-        Ok(Self::of_weights(config, applied))
+        Self::of_weights(config, applied)
     }
 
     /// The model of a folder, as every command loads it.
@@ -145,23 +145,21 @@ impl Runnable {
                 fields[key] = value.clone();
             }
         }
-        let config = ModelConfig::from_hugging_face(&fields.to_string(), &folder.display().to_string())?;
+        let config =
+            families::MODELS.from_hugging_face(&fields.to_string(), &folder.display().to_string())?;
         let applied = apply(&source, &config, ApplyOptions::default(), |_, _| {})?;
-        Ok(Self::of_weights(config, applied))
+        Self::of_weights(config, applied)
     }
 
-    fn of_weights(config: ModelConfig, applied: Applied) -> Self {
+    fn of_weights(config: ModelConfig, applied: Applied) -> Result<Self, TrainError> {
         let mut weights: HashMap<String, Tensor> = applied.weights.into_iter().collect();
-        let specs = model::specs(&config);
+        let specs = families::specs(&config);
         // The one parameter that may be missing is the bias of the output, beside a head.
         let zeros = |spec: &ParameterSpec| Tensor::zeros(&spec.shape, (Kind::Float, Device::Cpu));
         let tensors = specs.iter().map(|spec| weights.remove(&spec.name).unwrap_or_else(|| zeros(spec)));
         let parameters = Parameters::from_tensors(specs.clone(), tensors.collect(), Kind::Float);
-        let model: Box<dyn NextToken> = match &config {
-            ModelConfig::TransfoXl(model) => Box::new(LanguageModel::from_parameters(model, parameters)),
-            ModelConfig::Xlnet(model) => Box::new(Xlnet::new(model, &parameters)),
-        };
-        Self { model, config, heads: applied.heads }
+        let model = families::language(&config)?.next_token(&config, parameters);
+        Ok(Self { model, config, heads: applied.heads })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_configs::TransfoXlConfig;
+use crate::families::transfo_xl::TransfoXlConfig;
 use segue_dataloader::foreign::{BundleTensor, ElementType};
 use serde_json::json;
 use tch::{Kind, Tensor};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use segue_configs::{Activation, AttentionDirection, XlnetConfig};
+use crate::families::xlnet::{Activation, AttentionDirection, XlnetConfig};
 use segue_dataloader::foreign::BundleTensor;
 use serde_json::{Map, Value, json};
 use tch::Tensor;

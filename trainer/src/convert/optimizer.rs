@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use segue_configs::{Config, ModelConfig};
+use segue_configs::ModelConfig;
 use segue_dataloader::foreign::{Bundle, BundleTensor, ElementType};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,8 +13,9 @@ use super::apply::{Part, joined, mark};
 use super::report::VariableFate;
 use super::sources::{Source, Values};
 use super::write::REPORT;
-use crate::folder::is_of_a_head;
-use crate::{TrainError, model};
+use crate::TrainError;
+use crate::families;
+use crate::families::language_model::is_of_a_head;
 
 /// Why the optimizer's variables are left out.
 pub(super) const ADAM: &str =
@@ -165,7 +166,7 @@ fn of_folder(folder: &Path) -> OptimizerState {
     }
     let run = json(STATE);
     let step = run["step"].as_i64();
-    let config = Config::from_json(&run["config"], STATE).ok();
+    let config = families::MODELS.from_json(&run["config"], STATE).ok();
     let corrected = config.filter(|config| config.optim.bias_correction);
     let power = |beta: f64| {
         // The program multiplies after every update, and begins with β itself.
@@ -187,8 +188,8 @@ pub(super) fn assign_slots(
     variables: &mut [VariableFate],
 ) -> Result<Slots, TrainError> {
     let other = |what: String| TrainError::OtherModel { path: source.path.clone(), what };
-    let aliases: HashMap<String, String> = model::aliases(config).into_iter().collect();
-    let specs = model::specs(config);
+    let aliases: HashMap<String, String> = families::aliases(config).into_iter().collect();
+    let specs = families::specs(config);
     let shapes: HashMap<&str, &[i64]> = specs.iter().map(|s| (s.name.as_str(), s.shape.as_slice())).collect();
     let mut slots: BTreeMap<(Mean, String), Tensor> = BTreeMap::new();
     for ((mean, name), parts) in parts {

@@ -16,6 +16,9 @@ use super::sources::{Source, detect, import_vocabulary};
 use super::write::{TensorFlowFiles, TokenizerFiles, Weights};
 use super::{invert, invert_xlnet, write};
 use crate::TrainError;
+use crate::families::MODELS;
+use crate::families::transfo_xl::TransfoXlConfig;
+use crate::families::xlnet::XlnetConfig;
 
 /// What to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,7 +156,7 @@ fn notes_on(applied: &Applied, config: &ModelConfig) -> Vec<String> {
     if let Some(other) = other {
         notes.push(format!("`{}` and perhaps others are {}; all is written as f32", other.name, other.dtype));
     }
-    if let Some(model) = config.xlnet()
+    if let Some(model) = config.get::<XlnetConfig>()
         && model.head_width() * model.n_head != model.d_model
     {
         notes.push(format!(
@@ -177,7 +180,7 @@ fn to_tensorflow(
 ) -> Result<TensorFlowFiles, TrainError> {
     let refused = |why| TrainError::Layout(format!("the TensorFlow program cannot hold this model: {why}"));
     let Applied { mut weights, mut heads, mut slots, .. } = applied;
-    if let Some(model) = config.xlnet().filter(|_| options.allow_skipped) {
+    if let Some(model) = config.get::<XlnetConfig>().filter(|_| options.allow_skipped) {
         let strange: Vec<String> = heads
             .iter()
             .filter(|(name, _)| !invert_xlnet::knows(model, name))
@@ -187,32 +190,35 @@ fn to_tensorflow(
         slots.retain(|(_, name, _)| !strange.contains(name));
         report.notes.extend(strange.iter().map(|name| format!("`{name}` is skipped: no head there has it")));
     }
-    let scope = match config {
-        ModelConfig::Xlnet(_) => invert_xlnet::scope_of_scores(&heads, options.head.as_ref(), head),
-        ModelConfig::TransfoXl(_) if options.head.is_some() => {
-            Err("it is a Transformer-XL, and --head is of an XLNet".into())
-        }
-        ModelConfig::TransfoXl(_) => Ok(None),
+    let xlnet = config.get::<XlnetConfig>();
+    let scope = match xlnet {
+        Some(_) => invert_xlnet::scope_of_scores(&heads, options.head.as_ref(), head),
+        None if options.head.is_some() => Err("it is a Transformer-XL, and --head is of an XLNet".into()),
+        None => Ok(None),
     };
     let scope = scope.map_err(refused)?;
     weights.append(&mut heads);
     let invert = |weights: &[(String, Tensor)]| -> Result<Vec<BundleTensor>, String> {
-        match config {
-            ModelConfig::TransfoXl(model) => invert::variables(model, weights),
-            ModelConfig::Xlnet(model) => invert_xlnet::variables(model, weights, scope.as_deref()),
+        match (xlnet, config.get::<TransfoXlConfig>()) {
+            (Some(model), _) => invert_xlnet::variables(model, weights, scope.as_deref()),
+            (None, Some(model)) => invert::variables(model, weights),
+            (None, None) => Err(format!("it has none of a {}", config.model_type())),
         }
     };
     let mut variables = invert(&weights).map_err(|why| match options.allow_skipped {
-        false if config.xlnet().is_some() => refused(format!("{why}; --allow-skipped leaves heads out")),
+        false if config.get::<XlnetConfig>().is_some() => {
+            refused(format!("{why}; --allow-skipped leaves heads out"))
+        }
         _ => refused(why),
     })?;
     if let Some(state) = &report.optimizer {
         variables.extend(optimizer::to_tensorflow(state, &slots, invert).map_err(refused)?);
     }
-    Ok(match config {
-        ModelConfig::TransfoXl(model) => invert::files(model, variables),
-        ModelConfig::Xlnet(model) => invert_xlnet::files(model, variables),
-    })
+    match (xlnet, config.get::<TransfoXlConfig>()) {
+        (Some(model), _) => Ok(invert_xlnet::files(model, variables)),
+        (None, Some(model)) => Ok(invert::files(model, variables)),
+        (None, None) => Err(refused(format!("it has none of a {}", config.model_type()))),
+    }
 }
 
 /// The source's configuration with what the command line says.
@@ -231,7 +237,7 @@ fn configuration(
     {
         config.insert("eos_token_id".into(), json!(eos));
     }
-    let known = ModelConfig::default_of(model_type).map(|config| config.to_json()).unwrap_or_default();
+    let known = MODELS.default_of(model_type).map(|config| config.to_json()).unwrap_or_default();
     for text in overrides {
         let pair = text.split_once('=').and_then(|(key, value)| Some((key.strip_prefix("model.")?, value)));
         let Some((key, value)) = pair else {
@@ -245,7 +251,7 @@ fn configuration(
         config.insert(key.into(), value);
     }
     let origin = source.path.display().to_string();
-    Ok(ModelConfig::from_hugging_face(&Value::Object(config).to_string(), &origin)?)
+    Ok(MODELS.from_hugging_face(&Value::Object(config).to_string(), &origin)?)
 }
 
 /// The tokenizer to put beside the weights, and what the report says of it.

@@ -13,7 +13,7 @@ use super::optimizer::Slots;
 use super::report::Report;
 use crate::TrainError;
 use crate::checkpoint::{write_json, write_tensors};
-use crate::folder::{as_stored, hugging_face_config};
+use crate::families::language_model::{as_stored, hugging_face_config};
 
 /// The account of a conversion, beside what it made.
 pub(super) const REPORT: &str = "conversion.json";

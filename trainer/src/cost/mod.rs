@@ -5,22 +5,18 @@
 //! each of the forward pass, also where a gradient is not needed (sinusoids, memory). Memory is exact
 //! for weights, gradients, optimizer and segment memory, and an estimate for activations.
 
-mod transfo_xl;
-mod xlnet;
-
-use segue_configs::{Config, ModelConfig};
+use segue_configs::Config;
 use serde::Serialize;
 
 use crate::engine::check_ranks;
-use crate::objective::Pretraining;
-use crate::{TrainError, model};
+use crate::{ParameterSpec, TrainError};
 
 /// Bytes of a value: training is in single precision.
 const VALUE_BYTES: u64 = 4;
 /// Means that Adam keeps of each parameter.
 const ADAM_MEANS: u64 = 2;
 /// A multiply and an add.
-const PER_MULTIPLY_ADD: u64 = 2;
+pub const PER_MULTIPLY_ADD: u64 = 2;
 /// Products of a training step to those of its forward pass.
 const TRAINING_TO_FORWARD: f64 = 3.0;
 
@@ -45,12 +41,8 @@ pub struct ParameterParts {
 }
 
 impl ParameterParts {
-    /// Counts the parameters that `config` trains.
-    pub fn of(config: &Config) -> Self {
-        let specs = match &config.model {
-            ModelConfig::TransfoXl(_) => model::specs(&config.model),
-            ModelConfig::Xlnet(xlnet) => Pretraining::specs(config, xlnet),
-        };
+    /// Counts parameters.
+    pub fn of(specs: &[ParameterSpec]) -> Self {
         let mut parts = Self::default();
         for spec in specs {
             let part = match spec.name.as_str() {
@@ -143,15 +135,16 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Works out what `config` costs on `ranks` ranks. `model.vocab_size` has to be known. Fails where
-    /// the ranks cannot share the micro-steps, as training would.
-    pub fn of(config: &Config, ranks: usize) -> Result<Self, TrainError> {
+    /// Works out what a run costs on `ranks` ranks that trains the parameters `specs`, a micro-step of which costs
+    /// `micro_step`. Fails where the ranks cannot share the micro-steps, as training would.
+    pub fn new(
+        config: &Config,
+        specs: &[ParameterSpec],
+        micro_step: &MicroStep,
+        ranks: usize,
+    ) -> Result<Self, TrainError> {
         let micro_steps_per_rank = check_ranks(&config.train, ranks)?;
-        let parameters_by_part = ParameterParts::of(config);
-        let micro_step = match &config.model {
-            ModelConfig::TransfoXl(model) => transfo_xl::micro_step(config, model),
-            ModelConfig::Xlnet(model) => xlnet::micro_step(config, model),
-        };
+        let parameters_by_part = ParameterParts::of(specs);
         let forward = micro_step.forward.times(1.0 / micro_step.tokens as f64);
         let training = forward.times(TRAINING_TO_FORWARD);
         let tokens_per_step = (config.train.lanes * config.train.segment) as u64;
@@ -161,7 +154,7 @@ impl Cost {
             micro_steps_per_rank,
             parameters: parameters_by_part.total(),
             parameters_by_part,
-            memory_per_rank: memory(config, &micro_step, parameters_by_part.total(), micro_steps_per_rank),
+            memory_per_rank: memory(config, micro_step, parameters_by_part.total(), micro_steps_per_rank),
             forward_flops_per_token: forward,
             training_flops_per_token: training,
             tokens_per_step,
@@ -174,17 +167,17 @@ impl Cost {
 }
 
 /// What one micro-step costs, whatever the model.
-struct MicroStep {
+pub struct MicroStep {
     /// Tokens it reads.
-    tokens: u64,
+    pub tokens: u64,
     /// Targets of a lane that count.
-    targets_per_lane: u64,
+    pub targets_per_lane: u64,
     /// Values of segment memory of a lane.
-    memory_per_lane: u64,
+    pub memory_per_lane: u64,
     /// Operations of the forward pass, with a memory that is full.
-    forward: Bounds,
+    pub forward: Bounds,
     /// Values that the backward pass needs.
-    activations: Bounds,
+    pub activations: Bounds,
 }
 
 fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps: usize) -> RankMemory {
@@ -205,13 +198,14 @@ fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps:
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::families::cost;
     use std::path::PathBuf;
 
     pub fn config(keys: &[&str]) -> Config {
         let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
-        segue_configs::load(None, &overrides).unwrap().config
+        crate::families::MODELS.load(None, &overrides).unwrap().config
     }
 
     /// Sum of 2·m·n·k over products written out one by one.
@@ -225,11 +219,11 @@ mod tests {
 
     fn recipe(name: &str, keys: &[&str]) -> Config {
         let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
-        segue_configs::load(Some(&recipes().join(name)), &overrides).unwrap().config
+        crate::families::MODELS.load(Some(&recipes().join(name)), &overrides).unwrap().config
     }
 
     fn parameters(name: &str, keys: &[&str]) -> u64 {
-        Cost::of(&recipe(name, keys), 1).unwrap().parameters
+        cost(&recipe(name, keys), 1).unwrap().parameters
     }
 
     /// The integers of the reference programs' own counts (docs/references.md).
@@ -260,7 +254,7 @@ mod tests {
             if config.model.vocab_size() == 0 {
                 continue;
             }
-            let cost = Cost::of(&config, 1).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let cost = cost(&config, 1).unwrap_or_else(|e| panic!("{name}: {e}"));
             let published = &config.published;
             if published.parameters > 0 {
                 assert_eq!(cost.parameters, published.parameters, "{name}");
@@ -300,7 +294,7 @@ mod tests {
             "model.n_layer=1",
             "model.untie_r=false",
         ];
-        let parts = Cost::of(&config(&keys), 1).unwrap().parameters_by_part;
+        let parts = cost(&config(&keys), 1).unwrap().parameters_by_part;
         assert_eq!(parts.embedding, 4 * 4 + 6 * 2);
         // Input 4x4 and 4x2; output 4x4, the tail's being the input's.
         assert_eq!(parts.projections, 16 + 8 + 16);
@@ -309,7 +303,7 @@ mod tests {
         assert_eq!(parts.layers, 5 * 16 + 2 * 4 + 4 * 4 + 2 * 32 + 8 + 4);
         let untied =
             [&keys[..], &["model.tie_word_embeddings=false", "model.proj_share_all_but_first=false"]];
-        let more = Cost::of(&config(&untied.concat()), 1).unwrap().parameters;
+        let more = cost(&config(&untied.concat()), 1).unwrap().parameters;
         assert_eq!(more, parts.total() + (16 + 12) + 8);
     }
 
@@ -324,7 +318,7 @@ mod tests {
             "train.lanes=16",
             "train.micro_batch=8",
         ]);
-        let cost = Cost::of(&config, 2).unwrap();
+        let cost = cost(&config, 2).unwrap();
         let step = cost.training_flops_per_token.most * cost.tokens_per_step as f64;
         assert_eq!((step / 1e9).round(), 109.0);
     }
@@ -332,13 +326,13 @@ mod tests {
     #[test]
     fn memory_of_a_rank_is_that_of_its_lanes() {
         let config = config(&["model.vocab_size=100", "train.lanes=32", "train.micro_batch=4"]);
-        let (one, four) = (Cost::of(&config, 1).unwrap(), Cost::of(&config, 4).unwrap());
+        let (one, four) = (cost(&config, 1).unwrap(), cost(&config, 4).unwrap());
         let weights = one.parameters * 4;
         // 8 micro-steps: sums of 1, 2, 4 and 8. On four ranks each has 2: sums of 1 and 2.
         assert_eq!(one.memory_per_rank.gradients, 4 * weights);
         assert_eq!(four.memory_per_rank.gradients, 2 * weights);
         assert_eq!(one.memory_per_rank.segment_memory, 32 * 6 * 128 * 256 * 4);
         assert_eq!(four.memory_per_rank.segment_memory, one.memory_per_rank.segment_memory / 4);
-        assert!(Cost::of(&config, 3).unwrap_err().to_string().contains("3 ranks do not divide"));
+        assert!(cost(&config, 3).unwrap_err().to_string().contains("3 ranks do not divide"));
     }
 }

@@ -8,8 +8,9 @@ use tch::{Kind, Tensor};
 use super::positions::spread_positions;
 use crate::TrainError;
 use crate::families::language_model::Evaluation;
-use crate::model::Memory;
-use crate::objective::{LanguageModel, Objective};
+use crate::families::language_model::Objective;
+use crate::families::transfo_xl::LanguageModel;
+use crate::layers::Memory;
 
 /// How a gradient becomes a change of the weights. θ_g are the trained weights.
 #[derive(Debug)]

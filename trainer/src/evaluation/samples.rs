@@ -6,8 +6,8 @@ use segue_dataloader::{DataError, TokenStream};
 
 use super::positions::scaled;
 use crate::TrainError;
+use crate::families::language_model::NextToken;
 use crate::generate::{Generator, Sampling};
-use crate::next_token::NextToken;
 
 /// What is drawn.
 #[derive(Debug, Clone, Copy)]

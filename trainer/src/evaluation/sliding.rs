@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::positions::spread_positions;
 use super::windows::truncated_losses;
 use crate::TrainError;
-use crate::objective::LanguageModel;
+use crate::families::transfo_xl::LanguageModel;
 
 /// How the window slides.
 #[derive(Debug, Clone, Copy)]

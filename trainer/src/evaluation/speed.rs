@@ -18,7 +18,8 @@ use tch::Tensor;
 use super::fit::{LineFit, fit_line};
 use super::windows::{banded_losses, recurrent_losses};
 use crate::TrainError;
-use crate::objective::{LanguageModel, Objective};
+use crate::families::language_model::Objective;
+use crate::families::transfo_xl::LanguageModel;
 
 /// How much slower the vanilla protocol is on enwik8, by attention length: Yang 2019, table 2.10.
 pub const THESIS_RATIOS: [(usize, f64); 4] = [(800, 363.0), (1800, 773.0), (2800, 1409.0), (3800, 1874.0)];

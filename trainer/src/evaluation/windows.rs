@@ -4,8 +4,9 @@ use segue_dataloader::{DataError, TokenStream};
 use tch::{Kind, Tensor};
 
 use crate::TrainError;
-use crate::model::{Context, Memory};
-use crate::objective::{LanguageModel, Objective};
+use crate::families::language_model::Objective;
+use crate::families::transfo_xl::LanguageModel;
+use crate::layers::{Context, Memory};
 
 /// How far a model looks while `work` runs; afterwards it looks as before.
 fn looking<T>(

@@ -1,3 +1,90 @@
-//! The kinds of runs there are, one folder each.
+//! The kinds of runs there are, one folder each, and the one list of them.
+//!
+//! What is decided by the kind of a model is decided in [`FAMILIES`]: everything else asks the line it finds there.
 
 pub mod language_model;
+pub mod task;
+pub mod transfo_xl;
+pub mod xlnet;
+
+use std::sync::LazyLock;
+
+use segue_collectives::Communicator;
+use segue_configs::{Config, ModelConfig, ModelType, Models};
+use tch::Tensor;
+
+use crate::cost::Cost;
+use crate::engine::{Event, Outcome};
+use crate::{ParameterSpec, TrainError};
+use language_model::LanguageFamily;
+
+/// What a family gives the program.
+pub struct Family {
+    /// Its `[model]` section.
+    pub section: fn() -> ModelType,
+    /// Opens what a run reads, and fits the configuration to it.
+    pub open: fn(&mut Config) -> Result<Box<dyn Job>, TrainError>,
+    /// What it costs.
+    pub cost: fn(&Config, usize) -> Result<Cost, TrainError>,
+    /// What else there is to it where it is a language model.
+    pub language: Option<&'static dyn LanguageFamily>,
+}
+
+/// Every family, a line each. The first is what a recipe trains that names no model.
+pub static FAMILIES: [&Family; 2] = [&transfo_xl::FAMILY, &xlnet::FAMILY];
+
+/// The `[model]` sections of all families.
+pub static MODELS: LazyLock<Models> =
+    LazyLock::new(|| Models::new(FAMILIES.iter().map(|family| (family.section)()).collect()));
+
+/// A run whose data is open.
+pub trait Job {
+    /// Trains; see [`train`](crate::engine::train). A collective call.
+    fn train(
+        &self,
+        config: &Config,
+        comm: &dyn Communicator,
+        stop: &dyn Fn() -> bool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, TrainError>;
+}
+
+/// The family of a model.
+pub fn of(model: &ModelConfig) -> &'static Family {
+    let is_its = |family: &&&Family| (family.section)().name == model.model_type();
+    match FAMILIES.iter().find(is_its) {
+        Some(family) => family,
+        None => unreachable!("sections of models come from the list of families"),
+    }
+}
+
+/// The family of a language model. Refuses any other.
+pub fn language(model: &ModelConfig) -> Result<&'static dyn LanguageFamily, TrainError> {
+    of(model).language.ok_or_else(|| {
+        TrainError::Layout(format!(
+            "model.model_type is `{}`, which is no language model\nhint: this works on language models alone",
+            model.model_type()
+        ))
+    })
+}
+
+/// Parameters of the configured language model, without making them; none of another model.
+pub fn specs(model: &ModelConfig) -> Vec<ParameterSpec> {
+    of(model).language.map_or(Vec::new(), |family| family.specs(model))
+}
+
+/// Names under which Hugging Face also stores a parameter of the configured model: `(its name, ours)`.
+pub fn aliases(model: &ModelConfig) -> Vec<(String, String)> {
+    of(model).language.map_or(Vec::new(), |family| family.aliases(model))
+}
+
+/// Tensors that Hugging Face stores and that follow from the configuration alone.
+pub fn buffers(model: &ModelConfig) -> Vec<(String, Tensor)> {
+    of(model).language.map_or(Vec::new(), |family| family.buffers(model))
+}
+
+/// What a run costs on `ranks` ranks. `model.vocab_size` has to be known. Fails where the ranks cannot share the
+/// micro-steps, as training would.
+pub fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {
+    (of(&config.model).cost)(config, ranks)
+}

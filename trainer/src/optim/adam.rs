@@ -206,15 +206,15 @@ mod tests {
     #[test]
     fn x20_published_recipes_decay_what_the_reference_decays() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/recipes/xlnet-base-v2.toml");
-        let config = segue_configs::load(Some(path.as_ref()), &[]).unwrap().config;
-        let small = segue_configs::XlnetConfig {
+        let config = crate::families::MODELS.load(Some(path.as_ref()), &[]).unwrap().config;
+        let small = crate::families::xlnet::XlnetConfig {
             vocab_size: 5,
             d_model: 4,
             n_head: 2,
             n_layer: 1,
             ..Default::default()
         };
-        let parameters = Parameters::initialise(crate::model::Xlnet::specs(&small), 1, Kind::Float);
+        let parameters = Parameters::initialise(crate::families::xlnet::Xlnet::specs(&small), 1, Kind::Float);
         let spared = |i: usize| {
             let groups = groups(&config.optim, parameters.specs());
             groups.iter().any(|group| !group.decays && group.members.contains(&i))

@@ -40,7 +40,7 @@ mod tests {
 
     fn config(overrides: &[&str]) -> Config {
         let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
-        segue_configs::load(None, &overrides).unwrap().config
+        crate::families::MODELS.load(None, &overrides).unwrap().config
     }
 
     fn points(config: &Config, steps: &[u64]) -> Vec<f64> {

@@ -1,18 +1,12 @@
 //! Agreement with the numbers of public packages, tensor by tensor.
 
-mod heads;
-mod transfo_xl;
-mod xlnet;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use segue_configs::ModelConfig;
 use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::checkpoint::read_tensors;
-use crate::folder::ModelFolder;
 use crate::{Parameters, TrainError};
 
 /// Largest relative error allowed for outputs, losses, log-probabilities and memories.
@@ -63,41 +57,42 @@ fn relative_error(found: &Tensor, reference: &Tensor, peak: f64) -> f64 {
     if scale == 0.0 { difference } else { difference / scale }
 }
 
-/// Runs the cases of a file through the model of `folder` and compares every tensor the file holds. Names of
-/// cases and tensors are described beside the reference files. A tensor nobody recognises is an error.
-pub fn parity(folder: &Path, cases: &Path) -> Result<Vec<Group>, TrainError> {
-    let folder = ModelFolder::open(folder)?;
-    let mut cases = Cases { tensors: read_tensors(cases)?.tensors, path: cases.into(), groups: Vec::new() };
-    match folder.config {
-        ModelConfig::TransfoXl(_) => transfo_xl::run(&folder, &mut cases)?,
-        ModelConfig::Xlnet(_) => xlnet::run(&folder, &mut cases)?,
-    }
-    match cases.tensors.keys().next() {
-        Some(name) => Err(cases.damaged(format!("`{name}` is not a quantity that this command can compute"))),
-        None if cases.groups.is_empty() => Err(cases.damaged("it holds no case".into())),
-        None => Ok(cases.groups),
-    }
-}
-
 /// What a file holds and nobody has compared yet, and the groups that were.
-struct Cases {
-    tensors: BTreeMap<String, Tensor>,
+pub struct Cases {
+    pub(crate) tensors: BTreeMap<String, Tensor>,
     path: PathBuf,
     groups: Vec<Group>,
 }
 
 impl Cases {
-    fn damaged(&self, what: String) -> TrainError {
+    /// The cases of a file.
+    pub fn open(path: &Path) -> Result<Self, TrainError> {
+        Ok(Self { tensors: read_tensors(path)?.tensors, path: path.into(), groups: Vec::new() })
+    }
+
+    /// The groups, once all cases have been compared. A tensor nobody recognised is an error.
+    pub fn finish(self) -> Result<Vec<Group>, TrainError> {
+        match self.tensors.keys().next() {
+            Some(name) => {
+                Err(self.damaged(format!("`{name}` is not a quantity that this command can compute")))
+            }
+            None if self.groups.is_empty() => Err(self.damaged("it holds no case".into())),
+            None => Ok(self.groups),
+        }
+    }
+
+    /// The error of a file with this wrong.
+    pub fn damaged(&self, what: String) -> TrainError {
         TrainError::Damaged { path: self.path.clone(), what }
     }
 
     /// Takes a tensor out, where it is there.
-    fn take(&mut self, name: &str) -> Option<Tensor> {
+    pub fn take(&mut self, name: &str) -> Option<Tensor> {
         self.tensors.remove(name)
     }
 
     /// Takes a tensor out that a case cannot do without, of this kind and number of axes.
-    fn need(&mut self, name: &str, kind: Kind, axes: usize) -> Result<Tensor, TrainError> {
+    pub fn need(&mut self, name: &str, kind: Kind, axes: usize) -> Result<Tensor, TrainError> {
         let tensor = self.take(name).ok_or_else(|| self.damaged(format!("it has no `{name}`")))?;
         if tensor.kind() != kind || tensor.dim() != axes {
             let what =
@@ -108,7 +103,7 @@ impl Cases {
     }
 
     /// Compares what was `found`, named without `prefix`, with what the file holds of it.
-    fn compare(&mut self, prefix: &str, name: &str, limit: f64, found: Vec<(String, Tensor)>) {
+    pub fn compare(&mut self, prefix: &str, name: &str, limit: f64, found: Vec<(String, Tensor)>) {
         let mut group =
             Group { name: format!("{prefix}{name}"), tensors: 0, error: 0.0, worst: String::new(), limit };
         let take = |(key, tensor)| Some((self.tensors.remove(&format!("{prefix}{key}"))?, key, tensor));
@@ -129,7 +124,7 @@ impl Cases {
 }
 
 /// Takes every parameter's gradient, zero where backward has left none.
-fn gradients(parameters: &Parameters) -> Vec<(String, Tensor)> {
+pub fn gradients(parameters: &Parameters) -> Vec<(String, Tensor)> {
     let pairs = parameters.specs().iter().zip(parameters.tensors());
     pairs
         .map(|(spec, leaf)| {

@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_configs::{ModelConfig, XlnetConfig};
 use segue_dataloader::foreign::{Bundle, BundleTensor, ElementType, write_bundle};
 use segue_trainer::checkpoint::{read_tensors, write_tensors};
 use segue_trainer::convert::{Conversion, ConvertOptions, Target, check_text, convert, inspect};
-use segue_trainer::folder::{ModelFolder, load_pretraining, load_xlnet};
-use segue_trainer::{Parameters, TrainError, model};
+use segue_trainer::families;
+use segue_trainer::families::language_model::{ModelFolder, load_objective};
+use segue_trainer::families::xlnet::XlnetConfig;
+use segue_trainer::families::xlnet::load_xlnet;
+use segue_trainer::{Parameters, TrainError};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 use tempfile::TempDir;
@@ -145,7 +147,7 @@ fn a_checkpoint_that_tensorflow_wrote_becomes_its_twin_and_comes_back() {
     assert!(twin.iter().all(|(name, tensor)| found[name] == *tensor));
     assert_eq!(made.report.counts["skipped"], 1);
     let config = ModelFolder::open(&folder).unwrap().config;
-    let config = config.xlnet().unwrap();
+    let config = config.get::<XlnetConfig>().unwrap();
     assert_eq!(json!(config)["ff_activation"], "gelu_new");
     let (_second, back, _) = to(Target::TensorFlow, &folder).unwrap();
     let mut before = variables(&fixtures.join("xlnet_tiny_tf"));
@@ -238,7 +240,7 @@ fn what_fine_tuning_has_lost_is_zero_and_said() {
 /// A folder of Hugging Face's with random weights under `rename`d names.
 fn hugging_face(config: &XlnetConfig, said: Value, rename: impl Fn(&str) -> Option<String>) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    let specs = model::specs(&ModelConfig::Xlnet(config.clone()));
+    let specs = families::specs(&config.clone().into());
     let parameters = Parameters::initialise(specs, 4, Kind::Float);
     let pairs = parameters.specs().iter().zip(parameters.tensors());
     let tensors: Vec<(String, Tensor)> =
@@ -272,9 +274,9 @@ fn layers_with_biases_of_their_own_are_not_tied_whatever_the_configuration_says(
     let source = hugging_face(&small(true), json!({"untie_r": false}), |name| Some(name.into()));
     let (_dir, folder, made) = to(Target::HuggingFace, source.path()).unwrap();
     assert!(made.report.notes.iter().any(|note| note.contains("untie_r")));
-    assert!(made.config.xlnet().unwrap().untie_r);
+    assert!(made.config.get::<XlnetConfig>().unwrap().untie_r);
     for folder in [source.path(), &folder] {
-        assert!(ModelFolder::open(folder).unwrap().config.xlnet().unwrap().untie_r);
+        assert!(ModelFolder::open(folder).unwrap().config.get::<XlnetConfig>().unwrap().untie_r);
     }
 }
 

@@ -75,9 +75,8 @@ fn means_are_turned_and_cut_like_their_variables_and_named_as_the_optimizer_here
     }
     let cut = &stored["exp_avg.transformer.layer.2.rel_attn.r_w_bias"];
     assert_eq!(Vec::<f32>::try_from(cut.reshape([-1])).unwrap(), stack[12..]);
-    let config = made.config.xlnet().unwrap();
-    let parameters =
-        Parameters::initialise(model::specs(&ModelConfig::Xlnet(config.clone())), 1, Kind::Float);
+    let config = made.config.get::<XlnetConfig>().unwrap();
+    let parameters = Parameters::initialise(families::specs(&config.clone().into()), 1, Kind::Float);
     for (table, tensors) in Adam::new(&OptimConfig::default(), &parameters).tables() {
         for (spec, tensor) in parameters.specs().iter().zip(tensors) {
             let name = format!("{table}.{}", spec.name);

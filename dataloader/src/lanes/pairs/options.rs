@@ -1,4 +1,4 @@
-use segue_configs::{Config, MaskDraws, ModelConfig, ObjectiveKind, SpanKind};
+use segue_configs::{Config, MaskDraws, ObjectiveKind, SpanKind};
 
 use crate::error::DataError;
 
@@ -56,18 +56,14 @@ pub(crate) enum Task {
 }
 
 impl PairOptions {
-    /// What a configuration of an XLNet model says.
-    ///
-    /// ```
-    /// let config = segue_configs::load(None, &["model.model_type=xlnet".to_string()]).unwrap().config;
-    /// let options = segue_dataloader::PairOptions::of(&config)?;
-    /// assert_eq!(options.parts(), (256, 256));
-    /// # Ok::<(), segue_dataloader::DataError>(())
-    /// ```
+    /// What the configuration of a model that reads pairs says.
     pub fn of(config: &Config) -> Result<PairOptions, DataError> {
-        let ModelConfig::Xlnet(model) = &config.model else {
-            let why = "sequences of pairs need an XLNet\nhint: set model.model_type=xlnet";
-            return Err(DataError::Usage(why.into()));
+        let Some(reuse_len) = config.model.reuse_len() else {
+            let why = format!(
+                "a {} reads no sequences of pairs\nhint: set model.model_type=xlnet",
+                config.model.model_type()
+            );
+            return Err(DataError::Usage(why));
         };
         let (pairs, objective) = (&config.pairs, &config.objective);
         let task = match objective.kind {
@@ -88,7 +84,7 @@ impl PairOptions {
             draws: pairs.draws,
             layout: Layout {
                 segment: config.train.segment,
-                reuse_len: model.reuse_len,
+                reuse_len,
                 perm_size: pairs.perm_size,
                 targets: config.targets_per_lane(),
             },

@@ -5,7 +5,7 @@ use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder};
 use segue_dataloader::seed::{Purpose, Stream};
 use segue_trainer::engine::Engine;
-use segue_trainer::objective::{self, Batch, Pairs};
+use segue_trainer::families::language_model::{self as objective, Batch, Pairs};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
@@ -79,10 +79,10 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         "optim.lr=1e-4".to_string(),
         "schedule.kind=constant".to_string(),
     ]);
-    let config = segue_configs::load(None, &overrides)?.config;
+    let config = segue_trainer::families::MODELS.load(None, &overrides)?.config;
     segue_trainer::libtorch::set_threads(args.sizes.threads);
     segue_trainer::libtorch::keep_freed_memory();
-    let objective = objective::build(&config);
+    let objective = objective::build(&config)?;
     let parameters = objective.parameters().count();
     let mut engine = Engine::new(&config, objective, comm)?;
     let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");
@@ -133,7 +133,7 @@ fn random_batch(config: &Config, rank: usize, step: u64) -> Batch {
 /// `[lanes, segment]`.
 fn random_pairs(config: &Config, numbers: Tensor) -> Pairs {
     let (lanes, segment) = (config.train.micro_batch as i64, config.train.segment as i64);
-    let half = config.model.xlnet().map_or(0, |model| model.reuse_len) as i64;
+    let half = config.model.reuse_len().unwrap_or(0) as i64;
     let targets = config.targets_per_lane() as i64;
     let (mut ranks, mut positions) = (Vec::new(), Vec::new());
     for (start, end, count) in [(0, half, targets - targets / 2), (half, segment, targets / 2)] {

@@ -6,8 +6,8 @@ use segue_dataloader::seed::{Purpose, Stream};
 use segue_dataloader::tasks::{Example, Kind, Sequence, Target};
 use segue_trainer::Parameters;
 use segue_trainer::engine::{Engine, Learner, Loss, Turn};
+use segue_trainer::families::task::{HeadSpec, TaskModel};
 use segue_trainer::noise::Noise;
-use segue_trainer::tasks::{HeadSpec, TaskModel};
 use serde_json::{Value, json};
 
 use super::sizes::SizeArgs;
@@ -44,7 +44,7 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         format!("train.lanes={}", args.batch * comm.world_size()),
         format!("train.micro_batch={}", args.batch),
     ]);
-    let config = segue_configs::load_over(base, None, &overrides)?.config;
+    let config = segue_trainer::families::MODELS.load_over(base, None, &overrides)?.config;
     segue_trainer::libtorch::set_threads(args.sizes.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let labels = ["0", "1"].map(String::from).to_vec();

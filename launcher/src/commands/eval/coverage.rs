@@ -80,7 +80,7 @@ fn configure(args: &CoverageArgs) -> Result<Config, Failure> {
         ["train.lanes=1", "train.micro_batch=1", "pairs.bidirectional=false", "pairs.draws=same"]
             .map(String::from),
     );
-    Ok(segue_configs::load(None, &keys)?.config)
+    Ok(segue_trainer::families::MODELS.load(None, &keys)?.config)
 }
 
 /// One sequence with all its orders, from batches of one lane that differ in nothing else.

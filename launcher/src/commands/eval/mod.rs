@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::{AttentionDirection, DocumentEnd, EvalConfig, ModelConfig};
+use segue_configs::{DocumentEnd, EvalConfig, ModelConfig};
 use segue_dataloader::{Corpus, Documents, Split};
+use segue_trainer::families::language;
+use segue_trainer::families::language_model::Objective;
 use segue_trainer::families::language_model::{EvalOptions, evaluate};
-use segue_trainer::folder::{ModelFolder, load_language_model, load_pretraining};
-use segue_trainer::objective::Objective;
+use segue_trainer::families::language_model::{ModelFolder, load_objective};
 use serde_json::{Value, json};
 use tch::Kind;
 
@@ -140,7 +141,7 @@ impl From<DocumentEndName> for DocumentEnd {
 
 impl EvalArgs {
     /// What only Transformer-XL knows.
-    fn refuse_what_xlnet_has_not(&self) -> Result<(), Failure> {
+    fn refuse_context(&self) -> Result<(), Failure> {
         if self.ext_len > 0 || matches!(self.at_document_end, DocumentEndName::Mask) {
             let message = "--ext-len and --at-document-end mask are Transformer-XL's; an XLNet has --mem-len, and \
                            --at-document-end reset";
@@ -171,31 +172,27 @@ pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<
 /// Evaluates a split and prints perplexity and bits.
 fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let folder = args.text.open_folder(model, out)?;
-    match folder.config.xlnet().map(|config| config.attn_type) {
-        Some(AttentionDirection::Bi) => pairs::run(folder, model, &args, comm, out),
-        Some(AttentionDirection::Uni) => {
-            args.refuse_what_xlnet_has_not()?;
-            let config = folder.training_config(model, &[])?;
-            let load = |folder: &ModelFolder| load_pretraining(folder, &config, Kind::Float);
-            run_stream(Subject::of(folder, model, &args.text, load)?, args, comm, out)
-        }
-        None => {
-            let load = |folder: &ModelFolder| load_language_model(folder, Kind::Float);
-            run_stream(Subject::of(folder, model, &args.text, load)?, args, comm, out)
-        }
+    if folder.family.looks_both_ways(&folder.config) {
+        return pairs::run(folder, model, &args, comm, out);
     }
+    if !folder.family.reads_context_again() {
+        args.refuse_context()?;
+    }
+    let config = folder.training_config(model, &[])?;
+    let load = |folder: &ModelFolder| load_objective(folder, &config, Kind::Float);
+    run_stream(Subject::of(folder, model, &args.text, load)?, args, comm, out)
 }
 
 /// Evaluates a split from its first token to its last.
-fn run_stream<M: Objective>(
-    subject: Subject<M>,
+fn run_stream(
+    subject: Subject<Box<dyn Objective>>,
     args: EvalArgs,
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<Value, Failure> {
     args.pairs.refuse()?;
     let Subject { folder, mut model, corpus, stream } = subject;
-    args.attention.apply(&mut model, &folder.config)?;
+    args.attention.apply(model.as_mut(), &folder.config)?;
     let policy = args.at_document_end.into();
     let documents = match policy {
         DocumentEnd::Carry => None,
@@ -215,7 +212,7 @@ fn run_stream<M: Objective>(
         documents: documents.as_ref().map(|documents| (documents, policy)),
     };
     let bar = out.progress(0, Unit::Steps, "evaluate");
-    let result = evaluate(&model, &stream, options, comm, |done, whole| bar.set_of(done, whole))?;
+    let result = evaluate(model.as_ref(), &stream, options, comm, |done, whole| bar.set_of(done, whole))?;
     drop(bar);
     out.line(&result.describe());
     Ok(json!({ "model": folder.path, "evaluation": result }))
@@ -264,16 +261,14 @@ pub fn eval_config(
     same_length: bool,
 ) -> Result<EvalConfig, Failure> {
     let refuse = |message: &str| Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
-    let own = match model {
-        ModelConfig::TransfoXl(config) => config.same_length,
-        ModelConfig::Xlnet(config) if same_length && config.attn_type == AttentionDirection::Bi => {
-            return refuse(
-                "same-length attention needs a model that attends to the left only, and this one attends \
-                 to both sides",
-            );
-        }
-        ModelConfig::Xlnet(config) => config.same_length,
-    };
+    let family = language(model)?;
+    if same_length && family.looks_both_ways(model) {
+        return refuse(
+            "same-length attention needs a model that attends to the left only, and this one attends \
+             to both sides",
+        );
+    }
+    let own = family.same_length(model);
     let same_length = same_length || own;
     if same_length && mem_len.unwrap_or(model.mem_len()) == 0 {
         return refuse("same-length attention needs a memory of at least 1");

@@ -6,9 +6,8 @@ use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::{Corpus, Split};
+use segue_trainer::families::language_model::{ModelFolder, load_objective};
 use segue_trainer::families::language_model::{PairValidation, Sources};
-use segue_trainer::folder::{ModelFolder, load_pretraining};
-use segue_trainer::objective::Objective;
 use serde_json::{Value, json};
 use tch::Kind;
 
@@ -77,10 +76,11 @@ pub fn run(
     config.model.fit_vocabulary(corpus.vocab_size(), None)?;
     check_tokenizer(&folder, &corpus)?;
     let pairs = PairValidation::open(&config, &corpus, split)?;
-    let mut objective = load_pretraining(&folder, &config, Kind::Float)?;
+    let mut objective = load_objective(&folder, &config, Kind::Float)?;
     objective.keep_marks();
     let bar = out.progress(0, Unit::Steps, "evaluate");
-    let result = pairs.evaluate(&mut objective, &config.eval, comm, |done, whole| bar.set_of(done, whole))?;
+    let result =
+        pairs.evaluate(objective.as_mut(), &config.eval, comm, |done, whole| bar.set_of(done, whole))?;
     drop(bar);
     out.line(&result.describe());
     Ok(json!({ "model": folder.path, "objective": config.objective.kind, "evaluation": result }))

@@ -1,10 +1,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use segue_configs::ModelConfig;
 use segue_trainer::evaluation::{SpeedOptions, SpeedPoint, SpeedReport, THESIS_RATIOS, speed};
-use segue_trainer::folder::{ModelFolder, load_language_model};
-use segue_trainer::objective::LanguageModel;
+use segue_trainer::families::language_model::ModelFolder;
+use segue_trainer::families::transfo_xl::LanguageModel;
+use segue_trainer::families::transfo_xl::load_language_model;
 use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 use tch::Kind;
@@ -70,7 +70,7 @@ pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
     drop(bar);
     print(&report, out);
     let mut result = json!(report);
-    result["model"] = ModelConfig::TransfoXl(model.model.config().clone()).to_json();
+    result["model"] = json!(model.model.config());
     result["threads"] = json!(args.threads);
     if let Some(folder) = folder {
         folder.write_json("speed.json", &result)?;
@@ -89,13 +89,13 @@ fn model(args: &SpeedArgs) -> Result<LanguageModel, Failure> {
     if args.config.is_none() && args.overrides.is_empty() {
         return Err(Failure::new(USAGE, "give --model, or a shape by --config or model.KEY=VALUE"));
     }
-    let mut config = segue_configs::load(args.config.as_deref(), &args.overrides)?.config;
+    let mut config = segue_trainer::families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
     if config.model.vocab_size() == 0 {
         return Err(Failure::new(USAGE, "there is no corpus to take it from: give model.vocab_size=N"));
     }
     let vocabulary = config.model.vocab_size();
     config.model.fit_vocabulary(vocabulary, None)?;
-    match config.model.transfo_xl() {
+    match config.model.get() {
         Some(model) => Ok(LanguageModel::new(model, SEED, Kind::Float)),
         None => Err(Failure::new(USAGE, "this measures Transformer-XL; give model.model_type=transfo-xl")),
     }

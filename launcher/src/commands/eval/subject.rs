@@ -3,8 +3,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_dataloader::{Corpus, TokenStream};
 use segue_trainer::TrainError;
-use segue_trainer::folder::{ModelFolder, load_language_model};
-use segue_trainer::objective::LanguageModel;
+use segue_trainer::families::language_model::ModelFolder;
+use segue_trainer::families::transfo_xl::LanguageModel;
+use segue_trainer::families::transfo_xl::load_language_model;
 use tch::Kind;
 
 use super::{SplitName, check_tokenizer, corpus_folder};

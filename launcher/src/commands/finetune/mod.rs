@@ -10,8 +10,8 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{Kind, TaskData, TaskSplits};
-use segue_trainer::folder::ModelFolder;
-use segue_trainer::tasks::{TaskFolder, best_of};
+use segue_trainer::families::language_model::ModelFolder;
+use segue_trainer::families::task::{TaskFolder, best_of};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};
@@ -114,7 +114,7 @@ fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
     overrides.extend(args.from_scratch.then(|| "task.from_scratch=true".to_string()));
     overrides.extend(args.skip_bad.then(|| "task.skip_bad=true".to_string()));
     overrides.extend(args.overrides.iter().cloned());
-    let loaded = segue_configs::load_over(base, args.config.as_deref(), &overrides)?;
+    let loaded = segue_trainer::families::MODELS.load_over(base, args.config.as_deref(), &overrides)?;
     for (key, value, option) in [
         ("task.name", &loaded.config.task.name, "--task NAME"),
         ("task.data", &loaded.config.task.data, "--data FOLDER"),

@@ -4,7 +4,7 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::tasks::{Kind, Split, TaskData, TaskSplits};
 use segue_trainer::checkpoint::list;
-use segue_trainer::tasks::{
+use segue_trainer::families::task::{
     HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, decide, score, write_answered,
 };
 use serde_json::{Value, json};
@@ -139,7 +139,7 @@ fn every_checkpoint(
         out.line(&format!("step {step}:"));
         let folder = ResultFolder::create(&results.path().join(format!("step-{step:08}")))?;
         let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;
-        let value = segue_trainer::tasks::chosen_by(&scores, &config.task.metric);
+        let value = segue_trainer::families::task::chosen_by(&scores, &config.task.metric);
         table.push((value, json!({ "step": step, "value": value, "scores": scores })));
     }
     let Some((_, best)) = table.iter().max_by(|a, b| a.0.total_cmp(&b.0)) else {

@@ -6,9 +6,11 @@ use segue_configs::Config;
 use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{TaskData, TaskSplits};
 use segue_trainer::engine::Outcome;
-use segue_trainer::folder::ModelFolder;
+use segue_trainer::families::language_model::ModelFolder;
+use segue_trainer::families::task::{
+    Circumstances, SplitScores, TaskFolder, best_of, finetune, resolve_schedule,
+};
 use segue_trainer::report::Interval;
-use segue_trainer::tasks::{Circumstances, SplitScores, TaskFolder, best_of, finetune, resolve_schedule};
 use serde_json::{Value, json};
 
 use super::predict::answer_splits;

@@ -3,8 +3,8 @@
 use std::io::{self, BufRead, Write};
 
 use segue_dataloader::{Tokenizer, TokenizerKind};
+use segue_trainer::families::language_model::NextToken;
 use segue_trainer::generate::{Generator, Sampling};
-use segue_trainer::next_token::NextToken;
 
 use super::SEGMENT;
 
@@ -176,10 +176,12 @@ impl<'a> TextStream<'a> {
 
 #[cfg(test)]
 mod tests {
-    use segue_configs::{MemoryStart, TransfoXlConfig, XlnetConfig};
+    use segue_configs::MemoryStart;
     use segue_trainer::Parameters;
-    use segue_trainer::model::Xlnet;
-    use segue_trainer::objective::LanguageModel;
+    use segue_trainer::families::transfo_xl::LanguageModel;
+    use segue_trainer::families::transfo_xl::TransfoXlConfig;
+    use segue_trainer::families::xlnet::Xlnet;
+    use segue_trainer::families::xlnet::XlnetConfig;
     use tch::Kind;
 
     use super::*;

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use segue_configs::ModelConfig;
 use segue_dataloader::{Tokenizer, TokenizerKind};
-use segue_trainer::folder::{ModelFolder, load_next_token};
+use segue_trainer::families::language;
+use segue_trainer::families::language_model::NextToken;
+use segue_trainer::families::language_model::{ModelFolder, load_next_token};
 use segue_trainer::generate::{Generator, Sampling};
-use segue_trainer::next_token::NextToken;
 use serde_json::{Value, json};
 use tch::Kind;
 
@@ -25,8 +26,6 @@ use crate::output::{Output, Unit};
 
 /// Tokens of the prompt read at a time.
 const SEGMENT: usize = 128;
-/// Positions of memory of an XLNet whose configuration has none: Hugging Face's keep none unless told to.
-const XLNET_MEMORY: usize = 512;
 
 /// Arguments of `segue generate`.
 #[derive(Args)]
@@ -91,7 +90,7 @@ fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> R
 
 /// Positions of memory to write with; `None` for the model's.
 fn memory(model: &ModelConfig, given: Option<usize>) -> Option<usize> {
-    given.or_else(|| model.xlnet().filter(|model| model.mem_len == 0).map(|_| XLNET_MEMORY))
+    given.or_else(|| language(model).ok()?.usual_memory(model))
 }
 
 /// Answers lines from the terminal until it is told to end.

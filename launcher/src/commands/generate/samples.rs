@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_dataloader::{Tokenizer, TokenizerKind, detokenize, detokenize_after};
 use segue_trainer::evaluation::{Sample, SampleOptions, draw_samples};
-use segue_trainer::folder::{ModelFolder, load_next_token};
+use segue_trainer::families::language_model::{ModelFolder, load_next_token};
 use serde_json::{Value, json};
 use tch::Kind;
 

@@ -81,7 +81,7 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
 
 fn configuration(args: &BatchArgs) -> Result<Config, Failure> {
     let Some(run) = &args.run else {
-        return Ok(segue_configs::load(args.config.as_deref(), &args.overrides)?.config);
+        return Ok(segue_trainer::families::MODELS.load(args.config.as_deref(), &args.overrides)?.config);
     };
     let path = run.join("config.json");
     let text = std::fs::read_to_string(&path).map_err(|e| {
@@ -89,7 +89,7 @@ fn configuration(args: &BatchArgs) -> Result<Config, Failure> {
     })?;
     let value: Value = serde_json::from_str(&text)
         .map_err(|e| Failure::new(65, format!("{} is not JSON: {e}", path.display())))?;
-    Ok(Config::from_json(&value, &path.display().to_string())?)
+    Ok(segue_trainer::families::MODELS.from_json(&value, &path.display().to_string())?)
 }
 
 /// What a lane read.
@@ -172,7 +172,10 @@ struct Sequence<'a> {
 
 impl<'a> Sequence<'a> {
     fn new(batch: &'a Batch, pairs: &'a Pairs, config: &Config, tokenizer: Option<&Tokenizer>) -> Self {
-        let reused = config.model.xlnet().map_or(0, |model| model.reused(batch.segment));
+        let reused = config.model.reuse_len().map_or(0, |reused| match reused {
+            0 => batch.segment,
+            some => some.min(batch.segment),
+        });
         let real = pairs.weights.iter().filter(|weight| **weight > 0.0).count();
         let targets: Vec<usize> = pairs.positions[..real].iter().map(|place| *place as usize).collect();
         let mut order = targets.clone();

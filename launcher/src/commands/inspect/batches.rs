@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_dataloader::LaneCursor;
 use segue_trainer::checkpoint::write_tensors;
+use segue_trainer::families::language_model::Batch;
 use segue_trainer::families::language_model::{Sources, micro_batches, open_lanes};
-use segue_trainer::objective::Batch;
 use serde_json::{Value, json};
 use tch::Tensor;
 
@@ -38,7 +38,7 @@ pub struct BatchesArgs {
 
 /// Writes the batches of a run's first steps, for other programs to train on.
 pub fn run(args: &BatchesArgs, out: &Output) -> Result<Value, Failure> {
-    let config = segue_configs::load(args.config.as_deref(), &args.overrides)?.config;
+    let config = segue_trainer::families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
     let sources = Sources::open(&config)?;
     let lanes = open_lanes(&config, &sources)?;
     let bar = out.progress(args.steps as u64, Unit::Steps, "read");

@@ -252,7 +252,7 @@ mod tests {
 
     fn key_of(keys: &[&str]) -> String {
         let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
-        key(&segue_configs::load(None, &overrides).unwrap().config, "corpus")
+        key(&segue_trainer::families::MODELS.load(None, &overrides).unwrap().config, "corpus")
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct SweepArgs {
 
 /// Trains and evaluates every cell with every seed, and writes table, chart and numbers.
 pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
-    let sweep = Sweep::load(&args.sweep, &args.overrides)?;
+    let sweep = Sweep::load(&segue_trainer::families::MODELS, &args.sweep, &args.overrides)?;
     let output = args.output.unwrap_or_else(|| sweep.output.clone());
     let jobs = job::all(&sweep, &output)?;
     if args.list {

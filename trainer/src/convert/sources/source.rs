@@ -11,7 +11,7 @@ use crate::TrainError;
 use crate::checkpoint::MANIFEST;
 use crate::convert::apply::to_float;
 use crate::convert::rules::Rule;
-use crate::folder::ModelFolder;
+use crate::families::language_model::ModelFolder;
 
 /// Where the values of variables are.
 pub enum Values {

@@ -13,7 +13,7 @@ use super::evaluate::{EvalOptions, Evaluation, evaluate};
 use super::evaluate_pairs::PairValidation;
 use super::sources::Sources;
 use crate::TrainError;
-use crate::objective::{Batch, Objective, Pairs};
+use crate::families::language_model::{Batch, Objective, Pairs};
 
 /// The lanes of a run over its training split.
 pub fn open_lanes(config: &Config, sources: &Sources) -> Result<Box<dyn Lanes>, TrainError> {

@@ -11,7 +11,7 @@ use tch::{Kind, Tensor};
 
 use crate::TrainError;
 use crate::engine::{Carry, Share};
-use crate::objective::{Batch, Objective};
+use crate::families::language_model::{Batch, Objective};
 
 /// How a split is walked through.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use super::batches::micro_batches;
 use super::evaluate::{Evaluation, OfPairs, WithoutMemory};
 use crate::TrainError;
 use crate::engine::Share;
-use crate::objective::{Batch, Objective, Scores};
+use crate::families::language_model::{Batch, Objective, Scores};
 
 /// A split as the validation of a run that trains on pairs reads it: as lanes.
 pub struct PairValidation {

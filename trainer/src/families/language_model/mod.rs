@@ -1,8 +1,14 @@
 //! Training of a language model on a corpus, whichever model it is: lanes over text, segment memory, perplexity.
 
+mod average;
 mod batches;
+mod encoder;
 mod evaluate;
 mod evaluate_pairs;
+mod family;
+mod folder;
+mod next_token;
+mod objective;
 mod sources;
 
 use std::path::Path;
@@ -14,33 +20,73 @@ use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader, Tokenizer, Token
 use serde_json::json;
 use tch::Tensor;
 
+pub use average::average;
 pub use batches::{Validation, micro_batches, open_lanes};
+pub use encoder::{Encoder, Rows, no_memory};
 pub use evaluate::{EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
 pub use evaluate_pairs::PairValidation;
+pub use family::LanguageFamily;
+pub use folder::{ModelFolder, load_next_token, load_objective};
+pub(crate) use folder::{as_stored, hugging_face_config, is_of_a_head, read_weights, start_from};
+pub use next_token::NextToken;
+pub use objective::{Batch, Loss, Objective, Pairs, Scores};
 pub use sources::Sources;
 
+use super::Job;
 use crate::TrainError;
+use crate::cost::Cost;
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared,
     train,
 };
-use crate::folder;
-use crate::objective::{self, Objective};
+use crate::parity::{Cases, Group};
 
-/// Trains the configured language model on `sources`; see [`train`].
-pub fn pretrain(
-    config: &Config,
-    sources: &Sources,
-    comm: &dyn Communicator,
-    stop: &dyn Fn() -> bool,
-    on_event: &mut dyn FnMut(Event),
-) -> Result<Outcome, TrainError> {
-    let mut objective = objective::build(config);
-    // Lanes over pieces of several lengths begin again at different steps.
-    if config.train.at_document_end != DocumentEnd::Carry || config.data.order.in_pairs() {
-        objective.keep_marks();
+/// The configured objective with fresh weights.
+pub fn build(config: &Config) -> Result<Box<dyn Objective>, TrainError> {
+    Ok(super::language(&config.model)?.objective(config))
+}
+
+/// Opens the corpus of a run, and gives the model its vocabulary.
+pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
+    if config.data.corpus.is_empty() && config.data.corpora.is_empty() {
+        let why = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
+        return Err(TrainError::Layout(why.into()));
     }
-    train(config, Pretraining::open(config, sources)?, objective, comm, stop, on_event)
+    let sources = Sources::open(config)?;
+    config.model.fit_vocabulary(sources.tokenizer().vocab_size(), sources.tokenizer().eos_id())?;
+    Ok(Box::new(sources))
+}
+
+/// What a run costs on `ranks` ranks; see [`super::cost`].
+pub fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {
+    let family = super::language(&config.model)?;
+    Cost::new(config, &family.trained_specs(config), &family.micro_step(config), ranks)
+}
+
+/// Runs the cases of a file through the model of `folder` and compares every tensor the file holds. Names of
+/// cases and tensors are described beside the reference files. A tensor nobody recognises is an error.
+pub fn parity(folder: &Path, cases: &Path) -> Result<Vec<Group>, TrainError> {
+    let folder = ModelFolder::open(folder)?;
+    let mut cases = Cases::open(cases)?;
+    folder.family.parity(&folder, &mut cases)?;
+    cases.finish()
+}
+
+impl Job for Sources {
+    fn train(
+        &self,
+        config: &Config,
+        comm: &dyn Communicator,
+        stop: &dyn Fn() -> bool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, TrainError> {
+        let mut objective = build(config)?;
+        // Lanes over pieces of several lengths begin again at different steps.
+        if config.train.at_document_end != DocumentEnd::Carry || config.data.order.in_pairs() {
+            objective.keep_marks();
+        }
+        train(config, Pretraining::open(config, self)?, objective, comm, stop, on_event)
+    }
 }
 
 /// A run over a corpus.
@@ -102,7 +148,7 @@ impl Family for Pretraining<'_> {
         Ok(Box::new(LaneReader::new(lanes, place.layout.lane_range(), place.cursors)))
     }
 
-    fn prepare(&self, tokens: Tokens, layout: &Layout) -> Prepared<Vec<objective::Batch>, LaneCursor> {
+    fn prepare(&self, tokens: Tokens, layout: &Layout) -> Prepared<Vec<Batch>, LaneCursor> {
         Prepared {
             batch: micro_batches(&tokens, layout.micro_batch),
             restarts: tokens.restarts,
@@ -113,7 +159,7 @@ impl Family for Pretraining<'_> {
     fn begin(&self, objective: &Box<dyn Objective>) -> Result<Vec<String>, TrainError> {
         let init_from = &self.config.train.init_from;
         if !init_from.is_empty() {
-            folder::start_from(Path::new(init_from), &self.config.model, objective.parameters())?;
+            start_from(Path::new(init_from), &self.config.model, objective.parameters())?;
         }
         Ok(Vec::new())
     }
@@ -130,10 +176,7 @@ impl Family for Pretraining<'_> {
     }
 
     fn folder(&self, _: &Box<dyn Objective>) -> Folder {
-        Folder {
-            config: folder::hugging_face_config(&self.config.model),
-            tokenizer: Some(self.tokenizer.clone()),
-        }
+        Folder { config: hugging_face_config(&self.config.model), tokenizer: Some(self.tokenizer.clone()) }
     }
 
     fn stored(
@@ -142,11 +185,11 @@ impl Family for Pretraining<'_> {
         _: usize,
         weights: Vec<(String, Tensor)>,
     ) -> Vec<(String, Tensor)> {
-        folder::as_stored(&self.config.model, weights)
+        as_stored(&self.config.model, weights)
     }
 
     fn read(&self, objective: &Box<dyn Objective>, _: usize, path: &Path) -> Result<Vec<Tensor>, TrainError> {
-        folder::read_weights(path, &self.config.model, objective.parameters().specs())
+        read_weights(path, &self.config.model, objective.parameters().specs())
     }
 }
 

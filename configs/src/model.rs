@@ -1,0 +1,407 @@
+//! `[model]`: which keys it has is its family's business. A family declares a [`ModelSection`] and stands in the one list
+//! of [`Models`] that a program knows.
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use schemars::JsonSchema;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::range::{Range, schema_of};
+use crate::{Config, ConfigError};
+
+/// Bounds that keep products of sizes far inside 64 bits, whatever a file says.
+const MAX_WIDTH: usize = 1 << 24;
+const MAX_VOCABULARY: usize = 1 << 31;
+const TOO_LARGE: &str = "no model is that large";
+
+/// The range of a size there must be one of.
+pub fn size() -> Range {
+    Range::at_least(1).at_most(MAX_WIDTH).or_too_large(TOO_LARGE)
+}
+
+/// The range of any other size.
+pub fn width() -> Range {
+    Range::at_least(0).at_most(MAX_WIDTH).or_too_large(TOO_LARGE)
+}
+
+/// The range of a number of vocabulary entries.
+pub fn vocabulary() -> Range {
+    Range::at_least(0).at_most(MAX_VOCABULARY).or_too_large("no vocabulary is that large")
+}
+
+/// The range of a dropout rate.
+pub fn rate() -> Range {
+    let why = "a dropout rate must lie in [0, 1)";
+    Range::at_least(0.0).below(1.0).or_too_small(why).or_too_large(why)
+}
+
+/// Names that Hugging Face's package also takes for sizes, and the usual ones.
+const OTHER_NAMES: [(&str, &str); 4] = [
+    ("n_token", "vocab_size"),
+    ("hidden_size", "d_model"),
+    ("num_attention_heads", "n_head"),
+    ("num_hidden_layers", "n_layer"),
+];
+
+/// The `[model]` section of one type of model. Where the model is one of Hugging Face's, its keys are those of
+/// `config.json`, so that a checkpoint and a recipe say the same thing in the same words.
+pub trait ModelSection:
+    Clone + PartialEq + Debug + Default + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static
+{
+    /// What `model.model_type` calls it.
+    const TYPE: &'static str;
+    /// What people call it.
+    const TITLE: &'static str;
+    /// Networks that may have an `[optim.NAME]` and a `[schedule.NAME]` of their own; none where there is one network.
+    const NETWORKS: &'static [&'static str] = &[];
+
+    /// Checks every range that does not need the vocabulary.
+    fn check(&self) -> Result<(), ConfigError>;
+
+    /// Checks what a run that trains the model asks of the other sections.
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError>;
+
+    /// Sets other sections' defaults.
+    fn run_defaults(config: &mut Config) {
+        let _ = config;
+    }
+
+    /// Entries of the vocabulary; 0 until it is known, and where there is none.
+    fn vocab_size(&self) -> usize {
+        0
+    }
+
+    /// Takes a vocabulary of `size` entries and its end-of-sequence token, where it has one. Refuses it where the model
+    /// cannot be made for it.
+    fn set_vocabulary(&mut self, size: usize, eos: Option<u32>) -> Result<(), ConfigError> {
+        let _ = (size, eos);
+        Ok(())
+    }
+
+    /// Positions of memory.
+    fn mem_len(&self) -> usize {
+        0
+    }
+
+    /// Positions of a sequence of pairs that the next one begins with; `None` where the model reads no pairs.
+    fn reuse_len(&self) -> Option<usize> {
+        None
+    }
+
+    /// Gives tables of positions room for `segment` tokens after the memory, where the recipe leaves their size open.
+    fn fit_positions(&mut self, segment: usize) {
+        let _ = segment;
+    }
+
+    /// What Hugging Face means by the keys that its `config.json` leaves out or sets to null.
+    fn hugging_face_defaults(known: &mut Map<String, Value>, json: &Map<String, Value>) {
+        let _ = (known, json);
+    }
+
+    /// What Hugging Face's `config.json` means where its package means something else, checked.
+    fn of_hugging_face(self) -> Result<Self, ConfigError> {
+        self.check()?;
+        Ok(self)
+    }
+}
+
+/// A [`ModelSection`] whose type is known at run time only.
+trait Section: Debug + Send + Sync {
+    fn model_type(&self) -> &'static str;
+    fn vocab_size(&self) -> usize;
+    fn set_vocabulary(&mut self, size: usize, eos: Option<u32>) -> Result<(), ConfigError>;
+    fn mem_len(&self) -> usize;
+    fn reuse_len(&self) -> Option<usize>;
+    fn fit_positions(&mut self, segment: usize);
+    fn check(&self) -> Result<(), ConfigError>;
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError>;
+    fn to_json(&self) -> Value;
+    fn copied(&self) -> Box<dyn Section>;
+    fn equals(&self, other: &dyn Section) -> bool;
+    fn as_any(&self) -> &dyn Any;
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+impl<T: ModelSection> Section for T {
+    fn model_type(&self) -> &'static str {
+        T::TYPE
+    }
+    fn vocab_size(&self) -> usize {
+        ModelSection::vocab_size(self)
+    }
+    fn set_vocabulary(&mut self, size: usize, eos: Option<u32>) -> Result<(), ConfigError> {
+        ModelSection::set_vocabulary(self, size, eos)
+    }
+    fn mem_len(&self) -> usize {
+        ModelSection::mem_len(self)
+    }
+    fn reuse_len(&self) -> Option<usize> {
+        ModelSection::reuse_len(self)
+    }
+    fn fit_positions(&mut self, segment: usize) {
+        ModelSection::fit_positions(self, segment);
+    }
+    fn check(&self) -> Result<(), ConfigError> {
+        ModelSection::check(self)
+    }
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        ModelSection::check_run(self, config)
+    }
+    fn to_json(&self) -> Value {
+        serde_json::to_value(self).unwrap_or_default()
+    }
+    fn copied(&self) -> Box<dyn Section> {
+        Box::new(self.clone())
+    }
+    fn equals(&self, other: &dyn Section) -> bool {
+        other.as_any().downcast_ref::<T>() == Some(self)
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// The model a recipe trains, chosen by `model.model_type`.
+#[derive(Debug)]
+pub struct ModelConfig(Box<dyn Section>);
+
+impl Clone for ModelConfig {
+    fn clone(&self) -> Self {
+        Self(self.0.copied())
+    }
+}
+
+impl PartialEq for ModelConfig {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.equals(other.0.as_ref())
+    }
+}
+
+impl<T: ModelSection> From<T> for ModelConfig {
+    fn from(section: T) -> Self {
+        Self(Box::new(section))
+    }
+}
+
+impl ModelConfig {
+    /// The section, if it is of that type of model.
+    pub fn get<T: ModelSection>(&self) -> Option<&T> {
+        self.0.as_any().downcast_ref()
+    }
+
+    /// The same, to change it.
+    pub fn get_mut<T: ModelSection>(&mut self) -> Option<&mut T> {
+        self.0.as_any_mut().downcast_mut()
+    }
+
+    /// The name in `model.model_type`.
+    pub fn model_type(&self) -> &'static str {
+        self.0.model_type()
+    }
+
+    /// Entries of the output vocabulary; 0 until [`ModelConfig::fit_vocabulary`].
+    pub fn vocab_size(&self) -> usize {
+        self.0.vocab_size()
+    }
+
+    /// Positions of memory.
+    pub fn mem_len(&self) -> usize {
+        self.0.mem_len()
+    }
+
+    /// Positions of a sequence of pairs that the next one begins with; `None` where the model reads no pairs.
+    pub fn reuse_len(&self) -> Option<usize> {
+        self.0.reuse_len()
+    }
+
+    /// Takes the corpus' vocabulary where the recipe leaves it open (`vocab_size = 0`), and refuses a
+    /// corpus with ids that the model has no embedding for.
+    /// `eos` is the tokenizer's end-of-sequence token, if it has one.
+    pub fn fit_vocabulary(&mut self, corpus: usize, eos: Option<u32>) -> Result<(), ConfigError> {
+        let own = self.vocab_size();
+        let size = if own == 0 { corpus } else { own };
+        if size < corpus {
+            return Err(ConfigError::OutOfRange {
+                key: "model.vocab_size".into(),
+                value: size.to_string(),
+                why: format!(
+                    "the corpus' tokenizer has {corpus} entries, more than the model's vocabulary\nhint: \
+                     build the corpus with the model's tokenizer, or leave model.vocab_size out"
+                ),
+            });
+        }
+        self.0.set_vocabulary(size, eos)
+    }
+
+    /// This section as JSON, without `model_type`.
+    pub fn to_json(&self) -> Value {
+        self.0.to_json()
+    }
+
+    /// Gives tables of positions room for `segment` tokens after the memory, where the recipe leaves
+    /// their size open.
+    pub(crate) fn fit_positions(&mut self, segment: usize) {
+        self.0.fit_positions(segment);
+    }
+
+    /// Checks every range that does not need the vocabulary.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        self.0.check()
+    }
+
+    /// Checks what a run asks of the other sections.
+    pub(crate) fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        self.0.check_run(config)
+    }
+}
+
+type Wrong = serde_path_to_error::Error<serde_json::Error>;
+
+/// One type of model that a program knows.
+pub struct ModelType {
+    /// What `model.model_type` calls it.
+    pub name: &'static str,
+    /// What people call it.
+    pub title: &'static str,
+    /// Networks with sections of their own.
+    pub networks: &'static [&'static str],
+    pub(crate) default: fn() -> ModelConfig,
+    pub(crate) read: fn(&Value) -> Result<ModelConfig, Wrong>,
+    pub(crate) run_defaults: fn(&mut Config),
+    pub(crate) schema: fn() -> Value,
+    hugging_face_defaults: fn(&mut Map<String, Value>, &Map<String, Value>),
+    of_hugging_face: fn(&ModelConfig) -> Result<ModelConfig, ConfigError>,
+}
+
+impl ModelType {
+    /// The type with this section.
+    pub fn of<T: ModelSection>() -> Self {
+        Self {
+            name: T::TYPE,
+            title: T::TITLE,
+            networks: T::NETWORKS,
+            default: || T::default().into(),
+            read: |fields| Ok(serde_path_to_error::deserialize::<_, T>(fields)?.into()),
+            run_defaults: T::run_defaults,
+            schema: schema_of::<T>,
+            hugging_face_defaults: T::hugging_face_defaults,
+            of_hugging_face: |model| match model.get::<T>() {
+                Some(section) => Ok(section.clone().of_hugging_face()?.into()),
+                None => Ok(model.clone()),
+            },
+        }
+    }
+}
+
+/// The types of models that a program knows; the first is the one that a recipe without `model.model_type` trains.
+pub struct Models(Vec<ModelType>);
+
+impl Models {
+    /// These types, of which there is at least one.
+    pub fn new(types: Vec<ModelType>) -> Self {
+        assert!(!types.is_empty(), "a program knows at least one type of model");
+        Self(types)
+    }
+
+    /// All of them.
+    pub fn types(&self) -> &[ModelType] {
+        &self.0
+    }
+
+    /// The type of that name.
+    pub fn find(&self, name: &str) -> Option<&ModelType> {
+        self.0.iter().find(|known| known.name == name)
+    }
+
+    /// The configuration of `model_type` with every key at its default.
+    pub fn default_of(&self, model_type: &str) -> Option<ModelConfig> {
+        self.find(model_type).map(|known| (known.default)())
+    }
+
+    /// Names of all, for messages.
+    pub(crate) fn names(&self) -> String {
+        self.0.iter().map(|known| known.name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Reads a Hugging Face `config.json`. Keys that only that package uses are left alone; its other names for
+    /// sizes, `n_token` of 2019 among them, are understood where the usual one is not there.
+    pub fn from_hugging_face(&self, text: &str, origin: &str) -> Result<ModelConfig, ConfigError> {
+        let syntax = |message: String| ConfigError::Syntax { origin: origin.into(), message };
+        let json: Map<String, Value> = serde_json::from_str(text).map_err(|e| syntax(e.to_string()))?;
+        let model_type = json.get("model_type").and_then(|v| v.as_str()).unwrap_or_default();
+        let known_type = self.find(model_type).ok_or_else(|| {
+            syntax(format!("unknown model_type `{model_type}`\nhint: known are {}", self.names()))
+        })?;
+        let mut merged = (known_type.default)().to_json();
+        let Some(known) = merged.as_object_mut() else {
+            return Err(syntax("the section of a model must be a table".into()));
+        };
+        (known_type.hugging_face_defaults)(known, &json);
+        let aliases = OTHER_NAMES.iter().filter(|(_, usual)| !json.contains_key(*usual));
+        let renamed =
+            aliases.filter_map(|(other, usual)| Some((usual.to_string(), json.get(*other)?.clone())));
+        let renamed: Vec<(String, Value)> = renamed.collect();
+        for (key, value) in json.into_iter().chain(renamed) {
+            if known.contains_key(&key) && !value.is_null() {
+                known.insert(key, value);
+            }
+        }
+        let read = (known_type.read)(&merged).map_err(|e| ConfigError::WrongType {
+            key: e.path().to_string(),
+            origin: origin.into(),
+            message: e.inner().to_string(),
+        })?;
+        (known_type.of_hugging_face)(&read)
+    }
+}
+
+impl Debug for Models {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|known| known.name)).finish()
+    }
+}
+
+/// The types that a configuration was read with. Says nothing of the configuration itself.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KnownModels(pub &'static Models);
+
+impl PartialEq for KnownModels {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// What sizes that models with attention have ask of each other.
+pub fn check_heads(d_model: usize, n_head: usize, d_head: usize) -> Result<(), ConfigError> {
+    if !d_model.is_multiple_of(2) {
+        return Err(out_of_range("model.d_model", d_model, "sines and cosines need an even width"));
+    }
+    if d_head == 0 && !d_model.is_multiple_of(n_head) {
+        let why = "without model.d_head, model.n_head must divide model.d_model";
+        return Err(out_of_range("model.n_head", n_head, why));
+    }
+    Ok(())
+}
+
+/// What the memory holds before the first segment of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MemoryStart {
+    /// `mem_len` zero vectors that are attended to, as the TensorFlow reference and Hugging Face do.
+    Zeros,
+    /// Nothing: the memory grows from length 0, as the PyTorch reference does.
+    Empty,
+    /// `mem_len` zero vectors that nobody sees: the results of `empty` with shapes that never change.
+    Masked,
+}
+
+/// The error of a key whose value is not possible; `why` may end with `\nhint: ` and advice.
+pub fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
+    ConfigError::OutOfRange { key: key.into(), value: value.to_string(), why: why.into() }
+}

@@ -1,0 +1,40 @@
+//! A pre-trained model as heads see it.
+
+use tch::{Kind, Tensor};
+
+use crate::layers::Memory;
+use crate::noise::Noise;
+
+/// Sequences as tensors: one row each, padded at the left so that the last token stands last in every row.
+pub struct Rows {
+    /// Token ids, `[rows, length]`.
+    pub ids: Tensor,
+    /// Segment of each, `[rows, length]`.
+    pub segments: Tensor,
+    /// True at padding, `[rows, length]`; `None` where there is none.
+    pub padding: Option<Tensor>,
+    /// Positions of padding before each row.
+    pub offsets: Vec<i64>,
+    /// Tokens of the longest row.
+    pub length: i64,
+}
+
+/// Whole sequences in, states out. There is no memory, and nothing is predicted in any order (Yang 2019, §2.2.4).
+pub trait Encoder {
+    /// Whether states depend on the parameter of this name.
+    fn uses(&self, name: &str) -> bool;
+
+    /// States of every position, `[rows, length, d_model]`; those of padding mean nothing. Dropout is on where
+    /// there is noise.
+    fn states(&self, rows: &Rows, noise: Option<&Noise>) -> Tensor;
+
+    /// States of the last position alone: `[rows, 1, d_model]`. May cost less than all of them.
+    fn last_states(&self, rows: &Rows, noise: Option<&Noise>) -> Tensor {
+        self.states(rows, noise).narrow(1, rows.length - 1, 1)
+    }
+}
+
+/// The memory of rows that have none, of a model of this many layers.
+pub fn no_memory(layers: usize, rows: &Rows, d_model: usize) -> Memory {
+    Memory::zeros(layers, rows.offsets.len() as i64, 0, d_model as i64, Kind::Float)
+}

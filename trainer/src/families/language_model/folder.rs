@@ -1,0 +1,243 @@
+//! Folders in Hugging Face's layout: `config.json` and `model.safetensors`, with or without the rest of a
+//! checkpoint.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use segue_configs::{Config, ModelConfig};
+use segue_dataloader::Tokenizer;
+use segue_dataloader::foreign::SafetensorsFile;
+use serde_json::{Value, json};
+use tch::{Kind, Tensor};
+
+use super::family::LanguageFamily;
+use super::next_token::NextToken;
+use super::objective::Objective;
+use crate::checkpoint::{MANIFEST, Manifest, STATE, WEIGHTS, find, read_error, read_tensors};
+use crate::engine::fill;
+use crate::families::{MODELS, aliases, buffers, language, of, specs};
+use crate::{ParameterSpec, Parameters, TrainError};
+
+/// A model on disk.
+pub struct ModelFolder {
+    /// The folder with `config.json`.
+    pub path: PathBuf,
+    /// The model's configuration.
+    pub config: ModelConfig,
+    /// Its family.
+    pub family: &'static dyn LanguageFamily,
+    /// Damaged newer checkpoints that were passed over.
+    pub refused: Vec<String>,
+}
+
+impl ModelFolder {
+    /// Opens a model folder, a checkpoint (verified), or the newest whole checkpoint of a run folder.
+    pub fn open(path: &Path) -> Result<Self, TrainError> {
+        let (folder, refused) = locate(path)?;
+        let file = folder.join("config.json");
+        let text = fs::read_to_string(&file).map_err(read_error(&file))?;
+        let mut config = MODELS.from_hugging_face(&text, &file.display().to_string())?;
+        let family = language(&config)?;
+        let weights = folder.join(WEIGHTS);
+        if !family.copies(&config).is_empty() && weights.is_file() {
+            let stored = read_tensors(&weights)?.tensors;
+            family.correct(&mut config, &|name| stored.get(name).map(Tensor::shallow_clone));
+        }
+        Ok(Self { path: folder, config, family, refused })
+    }
+
+    /// The model's own weights; those of heads for one task or another are left alone.
+    pub fn parameters(&self, kind: Kind) -> Result<Parameters, TrainError> {
+        let specs = specs(&self.config);
+        let weights = read_weights(&self.path.join(WEIGHTS), &self.config, &specs)?;
+        Ok(Parameters::from_tensors(specs, weights, kind))
+    }
+
+    /// The error of a command that needs another model.
+    pub(crate) fn is_not(&self, wanted: &str) -> TrainError {
+        let what = format!(
+            "config.json says model_type `{}`, and what was asked for needs {wanted} (eval of a split, generate and \
+             score take both models)",
+            self.config.model_type()
+        );
+        TrainError::OtherModel { path: self.path.clone(), what }
+    }
+
+    /// How the model of this folder was trained, under `key=value` overrides. A run and its checkpoints tell; of a
+    /// folder from elsewhere only the model is known, and the rest has its defaults: where that model has
+    /// no memory or reuses none of a sequence, those of pretraining are taken. `named`: the path it was
+    /// opened by.
+    pub fn training_config(&self, named: &Path, overrides: &[String]) -> Result<Config, TrainError> {
+        let told = [(named.join("config.json"), ""), (self.path.join(STATE), "/config")];
+        let of_run = told.into_iter().find_map(|(path, pointer)| {
+            let value: Value = serde_json::from_str(&fs::read_to_string(&path).ok()?).ok()?;
+            let config = value.pointer(pointer).filter(|config| config["train"].is_object())?;
+            Some((config.clone(), path))
+        });
+        let mut model = self.config.clone();
+        let (mut json, origin) =
+            of_run.unwrap_or_else(|| (self.family.usual_training(&mut model), self.path.join("config.json")));
+        json["model"] = model.to_json();
+        json["model"]["model_type"] = json!(model.model_type());
+        Ok(MODELS.from_json_with(&json, &origin.display().to_string(), overrides)?)
+    }
+
+    /// The tokenizer that lies beside the weights.
+    pub fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
+        Ok(Tokenizer::load(&self.path)?)
+    }
+}
+
+/// What the weights of a model are stored as: in names that Hugging Face's package finds, with the tensors that
+/// follow from the configuration.
+pub(crate) fn as_stored(config: &ModelConfig, weights: Vec<(String, Tensor)>) -> Vec<(String, Tensor)> {
+    let copies = of(config).language.map_or(Vec::new(), |family| family.copies(config));
+    let mut out = Vec::with_capacity(weights.len());
+    for (name, tensor) in weights {
+        let mut names = copies.iter().filter(|(_, ours)| *ours == name).peekable();
+        if names.peek().is_none() {
+            out.push((name, tensor));
+            continue;
+        }
+        out.extend(names.map(|(theirs, _)| (theirs.clone(), tensor.shallow_clone())));
+    }
+    out.extend(buffers(config));
+    out
+}
+
+fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
+    for folder in [path.join("checkpoints"), path.to_path_buf()] {
+        if folder.is_dir()
+            && let Some(found) = find(&folder)?
+        {
+            return Ok(found);
+        }
+    }
+    if path.join(MANIFEST).exists() {
+        Manifest::verify(path)?;
+        return Ok((path.into(), Vec::new()));
+    }
+    if path.join("config.json").is_file() && !path.join("checkpoints").is_dir() {
+        return Ok((path.into(), Vec::new()));
+    }
+    let what = "it is neither a run with checkpoints, nor a checkpoint, nor a folder with config.json";
+    Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() })
+}
+
+/// The model of a folder from left to right.
+pub fn load_next_token(folder: &ModelFolder, kind: Kind) -> Result<Box<dyn NextToken>, TrainError> {
+    Ok(folder.family.next_token(&folder.config, folder.parameters(kind)?))
+}
+
+/// The model of a folder with what it was trained to do, heads included where `config` has them.
+pub fn load_objective(
+    folder: &ModelFolder,
+    config: &Config,
+    kind: Kind,
+) -> Result<Box<dyn Objective>, TrainError> {
+    let specs = folder.family.trained_specs(config);
+    let path = folder.path.join(WEIGHTS);
+    let stored = SafetensorsFile::open(&path)?;
+    let is_there = |spec: &ParameterSpec| stored.entries().iter().any(|entry| entry.name == spec.name);
+    if let Some(spec) = specs.iter().find(|spec| is_of_a_head(&spec.name) && !is_there(spec)) {
+        let what = format!(
+            "it has no head that tells whether sentences follow each other (no tensor `{}`), and objective.next_sentence \
+             is {}: say objective.next_sentence=0, or open a model that was trained with it",
+            spec.name, config.objective.next_sentence
+        );
+        return Err(TrainError::OtherModel { path, what });
+    }
+    let weights = read_weights(&path, &config.model, &specs)?;
+    Ok(folder.family.objective_over(config, Parameters::from_tensors(specs, weights, kind)))
+}
+
+/// Beginnings of the names of heads: those that Hugging Face puts on XLNet, and `tasks.` where there are several. A
+/// model may lie beside one.
+const HEADS: [&str; 9] = [
+    "sequence_summary.",
+    "logits_proj.",
+    "classifier.",
+    "qa_outputs.",
+    "start_logits.",
+    "end_logits.",
+    "answer_class.",
+    "kernels.",
+    "tasks.",
+];
+
+/// Whether a tensor of this name is part of a head beside a model.
+pub(crate) fn is_of_a_head(name: &str) -> bool {
+    HEADS.iter().any(|head| name.starts_with(head))
+}
+
+/// The parameters `specs` of the configured model out of a file in Hugging Face's names, in their order.
+/// A tied tensor may be stored under either of its names; where both are there they must be equal. The bias of XLNet's
+/// output may be missing beside a head, and is zeros then.
+/// Nothing of the model's size is allocated before the file is known to hold it.
+pub(crate) fn read_weights(
+    path: &Path,
+    config: &ModelConfig,
+    specs: &[ParameterSpec],
+) -> Result<Vec<Tensor>, TrainError> {
+    let mut file = read_tensors(path)?;
+    let other = |what: String| TrainError::OtherModel { path: path.into(), what };
+    for (alias, name) in aliases(config) {
+        let Some(tied) = file.tensors.remove(&alias) else { continue };
+        match file.tensors.get(&name) {
+            None => _ = file.tensors.insert(name, tied),
+            Some(own) if own.size() == tied.size() && own == &tied => {}
+            Some(_) => {
+                return Err(other(format!("`{alias}` and `{name}` are tied in config.json, but differ")));
+            }
+        }
+    }
+    if file.tensors.keys().any(|name| is_of_a_head(name)) {
+        let optional = of(config).language.map_or(&[][..], |family| family.only_predicts());
+        for spec in self::specs(config).iter().filter(|spec| optional.contains(&spec.name.as_str())) {
+            let zeros = || Tensor::zeros(&spec.shape, (Kind::Float, tch::Device::Cpu));
+            file.tensors.entry(spec.name.clone()).or_insert_with(zeros);
+        }
+    }
+    let take = |spec: &ParameterSpec| file.take(&spec.name, &spec.shape);
+    let weights = specs.iter().map(take).collect::<Result<Vec<_>, _>>()?;
+    for (name, _) in buffers(config) {
+        file.tensors.remove(&name);
+    }
+    // Of a model that is fine-tuned, what only predicts tokens stays behind.
+    let own = self::specs(config);
+    let mut rest = file.tensors.keys();
+    match rest.find(|name| !is_of_a_head(name) && own.iter().all(|spec| spec.name != **name)) {
+        Some(name) => Err(other(format!("the model has no parameter `{name}`"))),
+        None => Ok(weights),
+    }
+}
+
+/// Gives a model the weights of the folder at `path`, which must be of its type and sizes. Heads for one task or
+/// another keep what they have.
+pub(crate) fn start_from(
+    path: &Path,
+    model: &ModelConfig,
+    parameters: &Parameters,
+) -> Result<(), TrainError> {
+    let folder = ModelFolder::open(path)?;
+    if folder.config.model_type() != model.model_type() {
+        let what = format!("it is a {}, and a {} is trained", folder.config.model_type(), model.model_type());
+        return Err(TrainError::OtherModel { path: folder.path, what });
+    }
+    let specs = specs(model);
+    let weights = read_weights(&folder.path.join(WEIGHTS), model, &specs)?;
+    let own: Vec<Tensor> = specs.iter().map(|spec| parameters.get(&spec.name)).collect();
+    fill(own.iter().zip(weights));
+    Ok(())
+}
+
+/// `config.json` as Hugging Face writes it, every width spelled out.
+pub(crate) fn hugging_face_config(model: &ModelConfig) -> Value {
+    let mut json = model.to_json();
+    json["model_type"] = json!(model.model_type());
+    json["torch_dtype"] = json!("float32");
+    if let Some(family) = of(model).language {
+        family.complete_hugging_face(model, &mut json);
+    }
+    json
+}

@@ -1,0 +1,125 @@
+//! Objectives: what turns a batch and memory into a loss. They return sums, never means, so that the
+//! engine can divide once by the weight of the whole global batch.
+
+use segue_configs::EvalConfig;
+use tch::Tensor;
+
+use crate::Parameters;
+use crate::engine::{self, Learner, Turn};
+use crate::layers::Memory;
+use crate::noise::Noise;
+
+/// One micro-batch.
+#[derive(Debug)]
+pub struct Batch {
+    /// Token ids, `[micro_batch, context + segment]`.
+    pub inputs: Tensor,
+    /// The token after each of the last `segment` inputs, `[micro_batch, segment]`; with `pairs`, the tokens
+    /// at their positions, `[micro_batch, targets]`.
+    pub targets: Tensor,
+    /// What else a sequence of pairs comes with.
+    pub pairs: Option<Pairs>,
+    /// The document of each input, where documents must not see each other.
+    pub documents: Option<Tensor>,
+    /// Last inputs that come again as context of the next segment.
+    pub overlap: i64,
+}
+
+impl Batch {
+    /// A plain segment and its targets, `[micro_batch, segment]` both.
+    pub fn new(inputs: Tensor, targets: Tensor) -> Self {
+        Self { inputs, targets, pairs: None, documents: None, overlap: 0 }
+    }
+}
+
+/// Sequences of pairs, as [`segue_dataloader::Pairs`] describes them.
+#[derive(Debug)]
+pub struct Pairs {
+    /// Segment of each input, `[micro_batch, segment]`.
+    pub segments: Tensor,
+    /// Rank of each input, `[micro_batch, segment]`.
+    pub ranks: Tensor,
+    /// Places of the targets, `[micro_batch, targets]`.
+    pub positions: Tensor,
+    /// 1 for targets, 0 for what fills up a row, `[micro_batch, targets]`.
+    pub weights: Tensor,
+    /// 1 where B continues A, else 0, `[micro_batch]`.
+    pub follows: Tensor,
+    /// Lanes at the end of the micro-batch that read backwards.
+    pub reversed: i64,
+}
+
+/// What one micro-step gives.
+pub struct Loss {
+    /// Sum over targets, in nats; scalar, with its graph.
+    pub sum: Tensor,
+    /// Targets it is a sum of.
+    pub weight: f64,
+    /// What is trained for beside it, divided like it and not reported; scalar, with its graph.
+    pub auxiliary: Option<Tensor>,
+    /// What the lanes carry to their next segment.
+    pub memory: Memory,
+}
+
+/// How well a micro-batch is predicted.
+pub struct Scores {
+    /// −log P of each target, `[micro_batch, targets]` in nats.
+    pub nll: Tensor,
+    /// Whether it is the most probable token, `[micro_batch, targets]`, where the objective tells.
+    pub hits: Option<Tensor>,
+    /// Whether it was told right that B continues A, or does not, `[micro_batch]`, where that is trained.
+    pub follows: Option<Tensor>,
+    /// What the lanes carry to their next segment.
+    pub memory: Memory,
+}
+
+/// A trainable objective over one set of parameters.
+pub trait Objective {
+    /// What is trained.
+    fn parameters(&self) -> &Parameters;
+
+    /// What `lanes` carry before their first segment.
+    fn memory_start(&self, lanes: i64) -> Memory;
+
+    /// Told before training and evaluation whether lanes may have to forget part of their memory, or
+    /// see one document at a time.
+    fn keep_marks(&mut self);
+
+    /// Loss of one micro-batch; dropout is on where there is noise.
+    fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss;
+
+    /// How far attention looks: as `[eval]` says, or with `None` as in training.
+    fn look(&mut self, eval: Option<&EvalConfig>);
+
+    /// How well one micro-batch is predicted; no graph, no dropout.
+    fn score(&self, batch: &Batch, memory: &Memory) -> Scores;
+}
+
+/// Name of the one network of a language model.
+const NETWORK: &str = "model";
+
+/// An objective is trained as one network by every step. A batch is one [`Batch`] for each of the rank's micro-steps.
+impl Learner for Box<dyn Objective> {
+    type Batch = Vec<Batch>;
+    type Carry = Memory;
+
+    fn networks(&self) -> Vec<(&'static str, &Parameters)> {
+        vec![(NETWORK, self.parameters())]
+    }
+
+    fn start(&self, lanes: i64) -> Memory {
+        self.memory_start(lanes)
+    }
+
+    fn loss(
+        &self,
+        _: &Turn,
+        batch: &Vec<Batch>,
+        micro_step: usize,
+        memory: &Memory,
+        noise: &Noise,
+    ) -> engine::Loss<Memory> {
+        let loss = self.as_ref().loss(&batch[micro_step], memory, Some(noise));
+        engine::Loss::of(loss.sum, loss.weight, loss.auxiliary, loss.memory)
+    }
+}

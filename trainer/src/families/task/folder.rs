@@ -1,0 +1,121 @@
+//! Folders of fine-tuned models: a model folder with heads, and what they were trained for.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use segue_configs::TaskConfig;
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+use super::encoder;
+use super::hub::{heads_of, hugging_face_config};
+use super::model::{HeadSpec, TaskModel};
+use crate::checkpoint::{Contents, WEIGHTS, read_error, read_tensors};
+use crate::engine::{BEST, fill};
+use crate::families::language_model::{ModelFolder, as_stored, read_weights};
+use crate::{Parameters, TrainError};
+
+/// The best model of a run that was fine-tuned, else the folder itself.
+pub fn best_of(path: &Path) -> PathBuf {
+    let best = path.join(BEST);
+    if best.join("config.json").is_file() { best } else { path.into() }
+}
+
+/// A fine-tuned model on disk.
+pub struct TaskFolder {
+    /// Model and tokenizer.
+    pub folder: ModelFolder,
+    /// Its heads.
+    pub heads: Vec<HeadSpec>,
+}
+
+impl TaskFolder {
+    /// Opens a fine-tuned model folder, the best of a run, or its newest checkpoint where there is no best.
+    pub fn open(path: &Path) -> Result<Self, TrainError> {
+        let folder = ModelFolder::open(&best_of(path))?;
+        let heads = heads_of(&read_json(&folder.path.join("config.json"))?);
+        match heads.is_empty() {
+            false => Ok(Self { folder, heads }),
+            true => {
+                let what = "config.json names no task it was fine-tuned for; make one with segue finetune, or convert \
+                            one with its head"
+                    .to_string();
+                Err(TrainError::OtherModel { path: folder.path, what })
+            }
+        }
+    }
+
+    /// The model with its heads.
+    pub fn load(&self, task: &TaskConfig) -> Result<TaskModel, TrainError> {
+        let config = &self.folder.config;
+        let specs = TaskModel::specs(config, &self.heads);
+        let weights = read_weights(&self.folder.path.join(WEIGHTS), config, &specs)?;
+        Ok(TaskModel::new(config, &self.heads, task, Parameters::from_tensors(specs, weights, Kind::Float)))
+    }
+}
+
+fn read_json(path: &Path) -> Result<Value, TrainError> {
+    let text = fs::read_to_string(path).map_err(read_error(path))?;
+    serde_json::from_str(&text).map_err(|e| TrainError::Damaged { path: path.into(), what: e.to_string() })
+}
+
+/// Fills a model with the weights at `path`: all of the encoder that it has, and of heads what has the same name, shape and
+/// labels there. Gives the names of parameters that stay as they were drawn.
+pub fn start_task_from(path: &Path, model: &TaskModel) -> Result<Vec<String>, TrainError> {
+    let folder = ModelFolder::open(&best_of(path))?;
+    if folder.config.model_type() != model.config().model_type() {
+        let what = format!(
+            "it is a {}, and a {} is trained",
+            folder.config.model_type(),
+            model.config().model_type()
+        );
+        return Err(TrainError::OtherModel { path: folder.path, what });
+    }
+    let encoder = encoder::specs(folder.family, model.config(), model.heads());
+    let weights = read_weights(&folder.path.join(WEIGHTS), model.config(), &encoder)?;
+    fill(model.weights().map(|(_, tensor)| tensor).zip(weights));
+    let stored = read_tensors(&folder.path.join(WEIGHTS))?.tensors;
+    let theirs = heads_of(&read_json(&folder.path.join("config.json"))?);
+    let mut fresh = Vec::new();
+    for (spec, tensor) in model.weights().skip(encoder.len()) {
+        match head_tensor(&stored, &theirs, model.heads(), &spec.name) {
+            Some(saved) if saved.size() == spec.shape => fill([(tensor, saved.shallow_clone())]),
+            _ => fresh.push(spec.name.clone()),
+        }
+    }
+    Ok(fresh)
+}
+
+/// What a stored model has for the parameter `name` of a head here. Outputs for other labels are of no use.
+fn head_tensor<'a>(
+    stored: &'a BTreeMap<String, Tensor>,
+    theirs: &[HeadSpec],
+    ours: &[HeadSpec],
+    name: &str,
+) -> Option<&'a Tensor> {
+    let (task, plain) = match name.strip_prefix("tasks.").and_then(|rest| rest.split_once('.')) {
+        Some((task, plain)) => (task, plain),
+        None => (ours.first()?.task.as_str(), name),
+    };
+    let own = ours.iter().find(|head| head.task == task)?;
+    let their = match theirs {
+        [one] => Some(one),
+        several => several.iter().find(|head| head.task == task),
+    };
+    let outputs = plain.starts_with("logits_proj.") || plain.starts_with("classifier.");
+    if outputs && their.is_none_or(|their| (their.kind, &their.labels) != (own.kind, &own.labels)) {
+        return None;
+    }
+    stored.get(&format!("tasks.{task}.{plain}")).or_else(|| stored.get(plain))
+}
+
+/// A fine-tuned model as a folder that Hugging Face opens; its tensors are not copied.
+pub fn task_folder(model: &TaskModel) -> Contents {
+    let weights = model.weights().map(|(spec, tensor)| (spec.name.clone(), tensor.detach())).collect();
+    Contents {
+        tables: vec![(WEIGHTS.into(), as_stored(model.config(), weights))],
+        documents: vec![("config.json".into(), hugging_face_config(model.config(), model.heads()))],
+        ..Contents::default()
+    }
+}

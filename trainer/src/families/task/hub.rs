@@ -1,0 +1,141 @@
+//! What `config.json` says of a fine-tuned model, in Hugging Face's keys.
+
+use segue_configs::ModelConfig;
+use segue_dataloader::tasks::Kind;
+use serde_json::{Map, Value, json};
+
+use super::model::HeadSpec;
+use crate::families::{FAMILIES, of};
+
+/// Key of `config.json` that names tasks, kinds and labels of all heads. Hugging Face's package keeps it and asks for
+/// nothing of it.
+const HEADS: &str = "segue_heads";
+
+const KINDS: [(Kind, &str, &str); 6] = [
+    (Kind::Classification, "classification", "ForSequenceClassification"),
+    (Kind::Regression, "regression", "ForSequenceClassification"),
+    (Kind::Choice, "choice", "ForMultipleChoice"),
+    (Kind::Span, "span", "ForQuestionAnswering"),
+    (Kind::Tagging, "tagging", "ForTokenClassification"),
+    // No class of Hugging Face's ranks by words alone.
+    (Kind::Ranking, "ranking", ""),
+];
+
+fn name(kind: Kind) -> &'static str {
+    KINDS.iter().find(|(known, ..)| *known == kind).map_or("", |(_, name, _)| name)
+}
+
+/// `config.json` of a model with these heads. With one head on an XLNet, Hugging Face's package opens it as the
+/// class that has this head; with several, as the model without heads. Of documents that are ranked there is no class: the
+/// folder holds no encoder.
+pub fn hugging_face_config(model: &ModelConfig, heads: &[HeadSpec]) -> Value {
+    let mut config = crate::families::language_model::hugging_face_config(model);
+    let described =
+        heads.iter().map(|head| json!({ "task": head.task, "kind": name(head.kind), "labels": head.labels }));
+    config[HEADS] = described.collect();
+    if heads.iter().all(|head| head.kind == Kind::Ranking) && !heads.is_empty() {
+        config["architectures"] = json!([]);
+        return config;
+    }
+    let Some(family) = of(model).language else { return config };
+    let Some(plain) = family.hugging_face_class("Model") else { return config };
+    let [head] = heads else {
+        config["architectures"] = json!([plain]);
+        return config;
+    };
+    let class = KINDS.iter().find(|(kind, ..)| *kind == head.kind).map_or("Model", |(.., class)| class);
+    let class = family.hugging_face_class(class);
+    config["architectures"] = json!([class]);
+    config["finetuning_task"] = json!(head.task);
+    config["summary_type"] = json!("last");
+    config["summary_use_proj"] = json!(true);
+    config["summary_activation"] = json!("tanh");
+    config["summary_last_dropout"] = json!(family.head(model).dropout);
+    let labels = match head.kind {
+        Kind::Classification | Kind::Tagging => head.labels.clone(),
+        _ => vec!["LABEL_0".to_string()],
+    };
+    let by_number = labels.iter().enumerate().map(|(i, label)| (i.to_string(), json!(label)));
+    config["id2label"] = Value::Object(by_number.collect::<Map<_, _>>());
+    let by_label = labels.iter().enumerate().map(|(i, label)| (label.clone(), json!(i)));
+    config["label2id"] = Value::Object(by_label.collect::<Map<_, _>>());
+    match head.kind {
+        Kind::Classification => config["problem_type"] = json!("single_label_classification"),
+        Kind::Regression => config["problem_type"] = json!("regression"),
+        Kind::Span => (config["start_n_top"], config["end_n_top"]) = (json!(5), json!(5)),
+        Kind::Choice | Kind::Tagging | Kind::Ranking => {}
+    }
+    config
+}
+
+/// The heads that a `config.json` speaks of: of this program, or of Hugging Face's classes.
+pub fn heads_of(config: &Value) -> Vec<HeadSpec> {
+    if let Some(heads) = config[HEADS].as_array() {
+        let head = |head: &Value| {
+            let (kind, ..) = KINDS.iter().find(|(_, name, _)| head["kind"] == *name)?;
+            let labels = head["labels"].as_array()?.iter().filter_map(Value::as_str);
+            let labels = labels.map(str::to_string).collect();
+            Some(HeadSpec { task: head["task"].as_str()?.into(), kind: *kind, labels })
+        };
+        return heads.iter().filter_map(head).collect();
+    }
+    let class = &config["architectures"][0];
+    let is_class = |head: &str| {
+        let mut families = FAMILIES.iter().filter_map(|family| family.language);
+        families.any(|family| family.hugging_face_class(head).is_some_and(|name| *class == name))
+    };
+    let known = KINDS.iter().find(|(.., head)| !head.is_empty() && is_class(head));
+    let Some((kind, ..)) = known else { return Vec::new() };
+    let labels = labels(config);
+    let kind = match kind {
+        Kind::Classification if config["problem_type"] == "regression" || labels.len() == 1 => {
+            Kind::Regression
+        }
+        kind => *kind,
+    };
+    let labels = if matches!(kind, Kind::Classification | Kind::Tagging) { labels } else { Vec::new() };
+    let task = config["finetuning_task"].as_str().unwrap_or_default().to_string();
+    vec![HeadSpec { task, kind, labels }]
+}
+
+/// Names of labels in the order of their numbers; where none are given, Hugging Face means two.
+fn labels(config: &Value) -> Vec<String> {
+    let Some(named) = config["id2label"].as_object() else {
+        return ["LABEL_0", "LABEL_1"].map(String::from).to_vec();
+    };
+    let mut labels: Vec<(u32, String)> = named
+        .iter()
+        .filter_map(|(number, label)| Some((number.parse().ok()?, label.as_str()?.to_string())))
+        .collect();
+    labels.sort();
+    labels.into_iter().map(|(_, label)| label).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(task: &str, kind: Kind, labels: &[&str]) -> HeadSpec {
+        HeadSpec { task: task.into(), kind, labels: labels.iter().map(|l| l.to_string()).collect() }
+    }
+
+    #[test]
+    fn heads_survive_config_json_and_hugging_faces_keys_alone() {
+        let model = crate::families::MODELS.default_of("xlnet").unwrap();
+        let heads = [
+            head("mnli", Kind::Classification, &["contradiction", "entailment", "neutral"]),
+            head("stsb", Kind::Regression, &[]),
+            head("race", Kind::Choice, &[]),
+            head("squad", Kind::Span, &[]),
+            head("conll", Kind::Tagging, &["B-PER", "O"]),
+            head("ranking", Kind::Ranking, &[]),
+        ];
+        assert_eq!(heads_of(&hugging_face_config(&model, &heads)), heads);
+        for head in heads.into_iter().filter(|head| head.kind != Kind::Ranking) {
+            let mut config = hugging_face_config(&model, std::slice::from_ref(&head));
+            config.as_object_mut().unwrap().remove(HEADS);
+            assert_eq!(heads_of(&config), [head]);
+        }
+        assert_eq!(heads_of(&crate::families::language_model::hugging_face_config(&model)), []);
+    }
+}

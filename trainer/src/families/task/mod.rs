@@ -1,0 +1,25 @@
+//! Fine-tuning (Yang 2019, §2.2.3): a pre-trained encoder, a head for each task, and what is made of answers.
+//! Tasks are read by [`segue_dataloader::tasks`].
+
+mod answers;
+mod batch;
+mod card;
+mod competition;
+mod encoder;
+mod folder;
+mod hub;
+mod mixture;
+mod model;
+mod run;
+mod scoring;
+pub mod squad;
+
+pub use answers::{answers, averaged};
+pub use card::{Circumstances, model_card};
+pub use competition::Competition;
+pub use folder::{TaskFolder, best_of, start_task_from, task_folder};
+pub use hub::{heads_of, hugging_face_config};
+pub use mixture::Mixture;
+pub use model::{HeadSpec, Scores, TaskModel};
+pub use run::{chosen_by, evaluate_split, finetune, heads, resolve_schedule};
+pub use scoring::{Answered, Metric, SplitScores, decide, score, write_answered};

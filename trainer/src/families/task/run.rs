@@ -1,0 +1,331 @@
+//! Fine-tuning as a family of runs: batches of examples, a mixture of tasks, scores.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use segue_collectives::Communicator;
+use segue_configs::Config;
+use segue_dataloader::tasks::{Example, ExampleOrder, Kind, Split, TaskData};
+use segue_dataloader::{DataError, Reader, Tokenizer};
+use serde_json::json;
+use tch::Tensor;
+
+use super::answers::answers;
+use super::card::{Circumstances, model_card};
+use super::folder::start_task_from;
+use super::hub::hugging_face_config;
+use super::mixture::Mixture;
+use super::model::{HeadSpec, TaskModel};
+use super::scoring::{SplitScores, decide, score};
+use crate::engine::{
+    Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, Learner, Loss, LossAs, Measures,
+    Outcome, Place, Prepared, Turn, fill, train,
+};
+use crate::families::language;
+use crate::families::language_model::{as_stored, read_weights};
+use crate::noise::Noise;
+use crate::{Parameters, TrainError};
+
+/// Steps and warm-up of a run over `examples` training examples, where `[task]` tells them in passes and shares.
+pub fn resolve_schedule(config: &mut Config, examples: usize) {
+    if config.task.epochs > 0.0 {
+        let steps = config.task.epochs * examples as f64 / config.train.lanes as f64;
+        config.train.steps = (steps.ceil() as u64).max(1);
+    }
+    if config.task.warmup_share > 0.0 {
+        config.schedule.warmup = (config.task.warmup_share * config.train.steps as f64).round() as u64;
+    }
+}
+
+/// The heads that tasks need, in their order.
+pub fn heads(tasks: &[TaskData]) -> Vec<HeadSpec> {
+    let head =
+        |data: &TaskData| HeadSpec { task: data.name.clone(), kind: data.kind, labels: data.labels.clone() };
+    tasks.iter().map(head).collect()
+}
+
+/// Fine-tunes as `config` says, and keeps the best model in its folder `best`; see [`train`].
+pub fn finetune(
+    config: &Config,
+    tasks: &[TaskData],
+    tokenizer: &Tokenizer,
+    circumstances: &Circumstances,
+    comm: &dyn Communicator,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+) -> Result<Outcome, TrainError> {
+    let learner = TaskLearner::new(config, tasks)?;
+    let family = Finetuning {
+        config,
+        tasks,
+        tokenizer: Arc::new(tokenizer.clone()),
+        circumstances,
+        scores: Vec::new(),
+    };
+    train(config, family, learner, comm, stop, on_event)
+}
+
+/// A model with heads, trained on one task at a time. A batch is numbers of examples, one for each of the rank's lanes.
+struct TaskLearner<'a> {
+    model: TaskModel,
+    examples: Vec<&'a [Example]>,
+    micro_batch: usize,
+    mixture: Mixture,
+    /// For each task: parameters that its steps train; `None` where all are.
+    reached: Vec<Option<Vec<bool>>>,
+}
+
+impl<'a> TaskLearner<'a> {
+    fn new(config: &Config, tasks: &'a [TaskData]) -> Result<Self, TrainError> {
+        let heads = heads(tasks);
+        let family = language(&config.model)?;
+        if !family.encodes_both_ways() && heads.iter().any(|head| head.kind == Kind::Span) {
+            return Err(TrainError::OtherModel {
+                path: config.train.init_from.clone().into(),
+                what: "the model reads from left to right, so that it knows no question where it reads the \
+                       paragraph; take an XLNet for this task"
+                    .into(),
+            });
+        }
+        let specs = TaskModel::specs(&config.model, &heads);
+        let parameters = Parameters::initialise(specs, config.train.seed, tch::Kind::Float);
+        let model = TaskModel::new(&config.model, &heads, &config.task, parameters);
+        let examples =
+            tasks.iter().map(|data| training_examples(config, data)).collect::<Result<Vec<_>, _>>()?;
+        let sizes: Vec<usize> = examples.iter().map(|examples| examples.len()).collect();
+        let reached = |head: usize| {
+            let reached = model.reached(head);
+            reached.contains(&false).then_some(reached)
+        };
+        Ok(Self {
+            reached: (0..tasks.len()).map(reached).collect(),
+            mixture: Mixture::new(&sizes, config.train.seed),
+            micro_batch: config.train.micro_batch,
+            examples,
+            model,
+        })
+    }
+}
+
+/// Examples that a task is trained on; there is at least one.
+fn training_examples<'a>(config: &Config, data: &'a TaskData) -> Result<&'a [Example], TrainError> {
+    match &data.train {
+        Some(split) if !split.examples.is_empty() => Ok(&split.examples),
+        _ => {
+            let what = format!("the task {} has no training examples in {}", data.name, config.task.data);
+            Err(TrainError::Layout(format!("{what}; name the folder with its training file")))
+        }
+    }
+}
+
+impl Learner for TaskLearner<'_> {
+    type Batch = Vec<usize>;
+    type Carry = ();
+
+    fn networks(&self) -> Vec<(&'static str, &Parameters)> {
+        vec![("model", &self.model.parameters)]
+    }
+
+    fn turn(&mut self, step: u64) -> Turn {
+        let (task, nth) = self.mixture.at(step);
+        Turn { networks: vec![0], source: task, nth }
+    }
+
+    fn reached(&self, turn: &Turn, _: usize) -> Option<&[bool]> {
+        self.reached[turn.source].as_deref()
+    }
+
+    fn start(&self, _: i64) {}
+
+    fn loss(&self, turn: &Turn, batch: &Vec<usize>, micro_step: usize, (): &(), noise: &Noise) -> Loss<()> {
+        let examples = self.examples[turn.source];
+        let own = &batch[micro_step * self.micro_batch..][..self.micro_batch];
+        let members: Vec<&Example> = own.iter().map(|&number| &examples[number]).collect();
+        self.model.loss(turn.source, &members, Some(noise))
+    }
+}
+
+/// Numbers of the examples of one rank's lanes.
+struct ExampleReader {
+    order: ExampleOrder,
+    lanes: std::ops::Range<usize>,
+}
+
+impl Reader for ExampleReader {
+    type Batch = Vec<usize>;
+
+    fn read(&mut self, nth: u64) -> Result<Vec<usize>, DataError> {
+        Ok(self.order.batch(nth)[self.lanes.clone()].to_vec())
+    }
+}
+
+/// A run over the examples of tasks.
+struct Finetuning<'a> {
+    config: &'a Config,
+    tasks: &'a [TaskData],
+    tokenizer: Arc<Tokenizer>,
+    circumstances: &'a Circumstances,
+    /// Of the last evaluation.
+    scores: Vec<SplitScores>,
+}
+
+impl<'a> Family for Finetuning<'a> {
+    type Learner = TaskLearner<'a>;
+    type Raw = Vec<usize>;
+    type Cursor = ();
+
+    fn fingerprint(&self) -> String {
+        fingerprint(self.tasks)
+    }
+
+    fn data_key(&self) -> &'static str {
+        "task.data"
+    }
+
+    fn labels(&self) -> Labels {
+        Labels {
+            doing: "fine-tune",
+            step_of: "examples",
+            per_step: self.config.train.lanes as u64,
+            rate_of: "examples",
+            work: Some(self.config.train.lanes as f64),
+            loss_as: LossAs::Loss,
+            sources: ("task", self.tasks.iter().map(|data| data.name.clone()).collect()),
+        }
+    }
+
+    fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
+        let (config, task) = (self.config, place.source);
+        let examples = training_examples(config, &self.tasks[task])?;
+        let widths = examples.iter().map(|example| example.width() as u32).collect();
+        // Tasks of one seed must not take their examples in one rhythm.
+        let seed = config.train.seed.wrapping_add(task as u64);
+        let order = ExampleOrder::new(widths, config.train.lanes, config.task.length_window, seed);
+        Ok(Box::new(ExampleReader { order, lanes: place.layout.lane_range() }))
+    }
+
+    fn prepare(&self, numbers: Vec<usize>, _: &Layout) -> Prepared<Vec<usize>, ()> {
+        Prepared { batch: numbers, restarts: Vec::new(), cursors: Vec::new() }
+    }
+
+    fn begin(&self, learner: &TaskLearner<'a>) -> Result<Vec<String>, TrainError> {
+        match self.config.task.from_scratch {
+            true => Ok(Vec::new()),
+            false => start_task_from(Path::new(&self.config.train.init_from), &learner.model),
+        }
+    }
+
+    /// Scores every split with known answers.
+    fn evaluate(
+        &mut self,
+        learner: &mut TaskLearner<'a>,
+        comm: &dyn Communicator,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<Measures>, TrainError> {
+        let mut scores = Vec::new();
+        for (head, data) in self.tasks.iter().enumerate() {
+            for split in &data.dev {
+                let found =
+                    evaluate_split(&learner.model, head, data, split, self.config, comm, &mut *progress)?;
+                scores.push(found);
+            }
+        }
+        if scores.is_empty() {
+            return Ok(None);
+        }
+        let measures = measures(&scores, &self.config.task.metric);
+        self.scores = scores;
+        Ok(Some(measures))
+    }
+
+    fn keeps_best(&self) -> Option<KeepBest> {
+        Some(KeepBest { patience: self.config.task.patience })
+    }
+
+    fn beside_best(&self, measures: &Measures, step: u64) -> Vec<(String, Vec<u8>)> {
+        let metrics = json!({ "step": step, "value": measures.lead, "scores": self.scores });
+        let card = model_card(self.config, self.tasks, &self.scores, step, self.circumstances);
+        vec![
+            ("metrics.json".into(), format!("{metrics:#}\n").into_bytes()),
+            ("README.md".into(), card.into_bytes()),
+        ]
+    }
+
+    fn folder(&self, learner: &TaskLearner<'a>) -> Folder {
+        let model = &learner.model;
+        Folder {
+            config: hugging_face_config(model.config(), model.heads()),
+            tokenizer: Some(self.tokenizer.clone()),
+        }
+    }
+
+    /// What stays as it is comes before what is trained.
+    fn stored(
+        &self,
+        learner: &TaskLearner<'a>,
+        _: usize,
+        weights: Vec<(String, Tensor)>,
+    ) -> Vec<(String, Tensor)> {
+        let frozen = learner.model.frozen();
+        let frozen = frozen.specs().iter().zip(frozen.tensors());
+        let all = frozen.map(|(spec, t)| (spec.name.clone(), t.shallow_clone())).chain(weights);
+        as_stored(&self.config.model, all.collect())
+    }
+
+    /// Also fills what stays as it is.
+    fn read(&self, learner: &TaskLearner<'a>, _: usize, path: &Path) -> Result<Vec<Tensor>, TrainError> {
+        let specs: Vec<_> = learner.model.weights().map(|(spec, _)| spec.clone()).collect();
+        let mut frozen = read_weights(path, &self.config.model, &specs)?;
+        let trained = frozen.split_off(learner.model.frozen().specs().len());
+        fill(learner.model.frozen().tensors().iter().zip(frozen));
+        Ok(trained)
+    }
+}
+
+fn measures(scores: &[SplitScores], metric: &str) -> Measures {
+    let lead = chosen_by(scores, metric);
+    let of_split = |split: &SplitScores| {
+        let tag = format!("{}/{}", split.task, split.split);
+        let scalar = |metric: &super::scoring::Metric| (format!("{tag}_{}", metric.name), metric.value);
+        split.metrics.iter().map(scalar).collect::<Vec<_>>()
+    };
+    Measures {
+        lead,
+        better: Better::Higher,
+        row: json!({ "value": lead, "scores": scores }),
+        scalars: scores.iter().flat_map(of_split).collect(),
+        lines: scores.iter().map(SplitScores::describe).collect(),
+    }
+}
+
+/// Scores one split. A collective call.
+pub fn evaluate_split(
+    model: &TaskModel,
+    head: usize,
+    data: &TaskData,
+    split: &Split,
+    config: &Config,
+    comm: &dyn Communicator,
+    progress: impl FnMut(u64, u64),
+) -> Result<SplitScores, TrainError> {
+    let scores = answers(model, head, &split.examples, config.train.micro_batch, comm, progress)?;
+    let decided = decide(data, split, &scores, &config.task);
+    Ok(score(data, split, &decided))
+}
+
+/// The mean over splits of the metric that checkpoints are chosen by.
+pub fn chosen_by(scores: &[SplitScores], metric: &str) -> f64 {
+    let values = scores.iter().map(|scores| scores.metric(metric).unwrap_or(f64::NAN));
+    values.sum::<f64>() / scores.len() as f64
+}
+
+/// Names the data of all tasks.
+fn fingerprint(tasks: &[TaskData]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for data in tasks {
+        for split in data.train.iter().chain(&data.dev) {
+            hasher.update(format!("{} {} {}\n", data.name, split.name, split.fingerprint).as_bytes());
+        }
+    }
+    hasher.finalize().to_hex().to_string()
+}

@@ -1,0 +1,222 @@
+use super::config::{AttnType, TransfoXlConfig};
+use segue_configs::{Config, LossKind};
+
+use crate::cost::{Bounds, MicroStep, PER_MULTIPLY_ADD};
+
+/// What a micro-step of Transformer-XL costs.
+pub fn micro_step(config: &Config, model: &TransfoXlConfig) -> MicroStep {
+    let shape = Shape::new(config, model);
+    MicroStep {
+        tokens: shape.lanes * shape.segment,
+        targets_per_lane: shape.targets,
+        memory_per_lane: shape.layers * shape.memory * shape.d_model,
+        forward: shape.forward_flops(),
+        activations: shape.activations(),
+    }
+}
+
+/// A cluster of the vocabulary.
+struct Cluster {
+    words: u64,
+    width: u64,
+    projected: bool,
+}
+
+/// Sizes of one micro-step.
+struct Shape {
+    lanes: u64,
+    segment: u64,
+    /// Positions that are queries: the segment and what is read again before it.
+    query: u64,
+    /// Positions of memory.
+    memory: u64,
+    /// Targets of a lane that count.
+    targets: u64,
+    layers: u64,
+    d_model: u64,
+    d_inner: u64,
+    heads: u64,
+    /// Width of all heads together.
+    attention: u64,
+    /// Distances are projected for the whole micro-step (relative positions).
+    projects_positions: bool,
+    /// Queries meet positions apart from keys.
+    scores_positions: bool,
+    keeps_dropped_attention: bool,
+    clusters: Vec<Cluster>,
+}
+
+impl Shape {
+    fn new(config: &Config, model: &TransfoXlConfig) -> Self {
+        let train = &config.train;
+        let wide = |n: usize| n as u64;
+        Self {
+            lanes: wide(train.micro_batch),
+            segment: wide(train.segment),
+            query: wide(train.ext_len + train.segment),
+            memory: wide(model.mem_len),
+            targets: wide(match train.loss {
+                LossKind::Full => train.segment,
+                LossKind::Half => train.segment.div_ceil(2),
+            }),
+            layers: wide(model.n_layer),
+            d_model: wide(model.d_model),
+            d_inner: wide(model.d_inner),
+            heads: wide(model.n_head),
+            attention: wide(model.n_head * model.head_width()),
+            projects_positions: model.attn_type == AttnType::Relative,
+            scores_positions: matches!(model.attn_type, AttnType::Relative | AttnType::Shaw),
+            keeps_dropped_attention: model.dropatt > 0.0,
+            clusters: super::adaptive::cluster_shapes(model)
+                .into_iter()
+                .map(|(words, width, projected)| Cluster { words, width, projected })
+                .collect(),
+        }
+    }
+
+    /// Keys of one lane.
+    fn keys(&self) -> u64 {
+        self.memory + self.query
+    }
+
+    /// Operations of a forward pass of the whole micro-step, with a memory that is full:
+    /// 2·(embedding + layers·layer + softmax).
+    fn forward_flops(&self) -> Bounds {
+        let layers = self.layers * self.layer_products();
+        let (embedding, softmax) = (self.embedding_products(), self.softmax_products());
+        let flops =
+            |[embedding, softmax]: [u64; 2]| (PER_MULTIPLY_ADD * (embedding + layers + softmax)) as f64;
+        Bounds { least: flops([embedding.0, softmax.0]), most: flops([embedding.1, softmax.1]) }
+    }
+
+    /// Multiply-adds of one layer (Yang 2019, §2.1.3), with B lanes, Q queries, K keys, d = `d_model`,
+    /// a = heads · width, f = `d_inner`: queries BQda, keys and values 2BKda, distances Kda once for all
+    /// lanes, scores by content and by position BQKa each, reading BQKa, output BQad, feed-forward 2BQdf.
+    fn layer_products(&self) -> u64 {
+        let (d, a) = (self.d_model, self.attention);
+        let (queries, keys) = (self.lanes * self.query, self.lanes * self.keys());
+        let pairs = queries * self.keys();
+        let projections = 2 * queries * d * a + 2 * keys * d * a;
+        let positions = if self.projects_positions { self.keys() * d * a } else { 0 };
+        let position_scores = if self.scores_positions { pairs * a } else { 0 };
+        projections + positions + position_scores + 2 * pairs * a + 2 * queries * d * self.d_inner
+    }
+
+    /// Multiply-adds that bring embeddings to the model's width: least and most.
+    fn embedding_products(&self) -> (u64, u64) {
+        let of = |c: &Cluster| if c.projected { self.lanes * self.query * self.d_model * c.width } else { 0 };
+        (of(&self.clusters[0]), self.clusters.iter().map(of).max().unwrap_or(0))
+    }
+
+    /// Multiply-adds of the output: the head for every target, and for the upper bound the costliest tail
+    /// for every target too.
+    fn softmax_products(&self) -> (u64, u64) {
+        let scored = self.lanes * self.targets;
+        let of = |cluster: &Cluster, entries: u64| {
+            let projection = if cluster.projected { self.d_model * cluster.width } else { 0 };
+            scored * (projection + cluster.width * entries)
+        };
+        let head = of(&self.clusters[0], self.head_entries());
+        let tail = self.clusters[1..].iter().map(|c| of(c, c.words)).max().unwrap_or(0);
+        (head, head + tail)
+    }
+
+    /// Words of the first cluster, and one entry for each tail.
+    fn head_entries(&self) -> u64 {
+        self.clusters[0].words + self.clusters.len() as u64 - 1
+    }
+
+    /// Values that the backward pass needs. In each layer: the input, with memory before it, queries
+    /// twice, keys, values and what was read, attention weights (twice under dropout), the inner states
+    /// before and after dropout, and six tensors of the model's width around the residuals and norms. At
+    /// the output, logits and their softmax.
+    fn activations(&self) -> Bounds {
+        let (queries, keys) = (self.lanes * self.query, self.lanes * self.keys());
+        let weights = (1 + u64::from(self.keeps_dropped_attention)) * self.heads * queries * self.keys();
+        let layer = keys * (self.d_model + 2 * self.attention)
+            + queries * (6 * self.d_model + 3 * self.attention + 2 * self.d_inner)
+            + weights;
+        let scored = self.lanes * self.targets;
+        let head = 2 * scored * self.head_entries();
+        let tail = self.clusters[1..].iter().map(|c| 2 * scored * c.words).max().unwrap_or(0);
+        let inside = (self.layers * layer) as f64;
+        Bounds { least: inside + head as f64, most: inside + (head + tail) as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cost::Bounds;
+    use crate::cost::tests::{config, flops};
+    use crate::families::cost;
+
+    #[test]
+    fn operations_are_those_of_the_products_written_out() {
+        let config = config(&[
+            "model.vocab_size=11",
+            "model.cutoffs=[5]",
+            "model.div_val=2",
+            "model.d_model=6",
+            "model.n_head=2",
+            "model.d_head=4",
+            "model.d_inner=10",
+            "model.n_layer=1",
+            "model.mem_len=3",
+            "train.segment=5",
+            "train.lanes=2",
+            "train.micro_batch=2",
+        ]);
+        let mut layer = Vec::new();
+        for _lane in 0..2 {
+            layer.push((5, 8, 6)); // queries
+            layer.extend([(8, 8, 6), (8, 8, 6)]); // keys, values of memory and segment
+            for _head in 0..2 {
+                layer.extend([(5, 8, 4), (5, 8, 4), (5, 4, 8)]); // content, position, reading
+            }
+            layer.push((5, 6, 8)); // output
+            layer.extend([(5, 10, 6), (5, 6, 10)]); // feed-forward
+        }
+        layer.push((8, 8, 6)); // distances, once for both lanes
+        let frequent = [(10, 6, 6), (10, 6, 6), (10, 6, 6)]; // in, out, head of 5 words and a tail
+        let rare = [(10, 6, 6), (10, 6, 6), (10, 6, 6), (10, 3, 6), (10, 6, 3)];
+        let cost = cost(&config, 1).unwrap();
+        let [least, most] =
+            [&frequent[..], &rare[..]].map(|softmax| flops(&[&layer, softmax].concat()) / 10.0);
+        assert_eq!(cost.forward_flops_per_token, Bounds { least, most });
+        assert_eq!(cost.training_flops_per_token, Bounds { least: 3.0 * least, most: 3.0 * most });
+        assert_eq!(cost.flops.least, 3.0 * least * 10.0 * 1000.0);
+    }
+
+    #[test]
+    fn context_half_loss_and_other_encodings_change_their_products_alone() {
+        let keys = [
+            "model.vocab_size=9",
+            "model.d_model=4",
+            "model.n_head=1",
+            "model.d_inner=8",
+            "model.n_layer=1",
+            "model.mem_len=0",
+            "train.segment=6",
+            "train.lanes=1",
+            "train.micro_batch=1",
+        ];
+        let micro_step = |more: &[&str]| {
+            let cost = cost(&config(&[&keys[..], more].concat()), 1).unwrap();
+            cost.forward_flops_per_token.most * 6.0
+        };
+        let layer = [(6, 4, 4), (6, 4, 4), (6, 4, 4), (6, 6, 4), (6, 4, 6), (6, 4, 4), (6, 8, 4), (6, 4, 8)];
+        let relative = [(6, 4, 4), (6, 6, 4)]; // distances, position scores
+        let base = flops(&layer) + flops(&relative) + flops(&[(6, 9, 4)]);
+        assert_eq!(micro_step(&[]), base);
+        assert_eq!(micro_step(&["train.loss=half"]), base - flops(&[(3, 9, 4)]));
+        assert_eq!(micro_step(&["model.attn_type=shaw"]), base - flops(&relative[..1]));
+        assert_eq!(micro_step(&["model.attn_type=absolute"]), base - flops(&relative));
+        assert_eq!(micro_step(&["model.attn_type=learned"]), base - flops(&relative));
+        // Six more queries and keys, no more targets.
+        let longer = |(m, n, k): &(u64, u64, u64)| {
+            (2 * m, if *n == 6 { 12 } else { *n }, if *k == 6 { 12 } else { *k })
+        };
+        let all: Vec<_> = layer.iter().chain(&relative).map(longer).chain([(6, 9, 4)]).collect();
+        assert_eq!(micro_step(&["train.ext_len=6"]), flops(&all));
+    }
+}

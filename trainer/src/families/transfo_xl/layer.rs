@@ -1,0 +1,198 @@
+//! One layer of Transformer-XL: attention over memory and segment, then the position-wise feed-forward,
+//! each with residual and norm (Yang 2019, §2.1.3).
+
+use super::config::TransfoXlConfig;
+use tch::{Kind, Tensor};
+
+use super::encoding::{Encoding, Positions, drop_states};
+use crate::layers::attention::{fused, relative_shift};
+use crate::layers::norm::{NORM_MEAN, Norm};
+use crate::libtorch::linear;
+use crate::noise::{Noise, dropout};
+use crate::parameters::{Init, ParameterSpec, Parameters};
+
+/// What each query may see.
+pub struct Visible {
+    /// `[1 or batch, query, key]`: 0 where a query may see a key, else −∞.
+    mask: Tensor,
+    /// The same for attention in tiles.
+    blocks: Vec<fused::Block>,
+}
+
+impl Visible {
+    /// By a mask of numbers of this kind.
+    pub fn new(mask: Tensor, kind: Kind) -> Self {
+        let blocks = if kind == Kind::Float { fused::Block::causal(&mask) } else { Vec::new() };
+        Self { mask, blocks }
+    }
+}
+
+pub struct Layer {
+    config: TransfoXlConfig,
+    /// `[3 * heads * width, d_model]`: queries, keys, values.
+    qkv: Tensor,
+    encoding: Encoding,
+    o: Tensor,
+    attention_norm: Norm,
+    inner: (Tensor, Tensor),
+    outer: (Tensor, Tensor),
+    feed_forward_norm: Norm,
+}
+
+impl Layer {
+    /// Parameters of layer `index`, in the order of the forward pass.
+    pub fn specs(config: &TransfoXlConfig, index: usize, weight: Init) -> Vec<ParameterSpec> {
+        let norm = Init::Normal { mean: NORM_MEAN, std: config.init_std };
+        let (d, inner) = (config.d_model as i64, config.d_inner as i64);
+        let all = (config.n_head * config.head_width()) as i64;
+        let attention = format!("transformer.layers.{index}.dec_attn");
+        let feed_forward = format!("transformer.layers.{index}.pos_ff");
+        let spec = |name: String, shape: &[i64], init| ParameterSpec { name, shape: shape.to_vec(), init };
+        let mut out = vec![spec(format!("{attention}.qkv_net.weight"), &[3 * all, d], weight)];
+        out.extend(Encoding::specs(config, index, weight));
+        out.extend([
+            spec(format!("{attention}.o_net.weight"), &[d, all], weight),
+            spec(format!("{attention}.layer_norm.weight"), &[d], norm),
+            spec(format!("{attention}.layer_norm.bias"), &[d], Init::Zeros),
+            spec(format!("{feed_forward}.CoreNet.0.weight"), &[inner, d], weight),
+            spec(format!("{feed_forward}.CoreNet.0.bias"), &[inner], Init::Zeros),
+            spec(format!("{feed_forward}.CoreNet.3.weight"), &[d, inner], weight),
+            spec(format!("{feed_forward}.CoreNet.3.bias"), &[d], Init::Zeros),
+            spec(format!("{feed_forward}.layer_norm.weight"), &[d], norm),
+            spec(format!("{feed_forward}.layer_norm.bias"), &[d], Init::Zeros),
+        ]);
+        out
+    }
+
+    /// Layer `index` over `parameters`.
+    pub fn new(config: &TransfoXlConfig, parameters: &Parameters, index: usize) -> Self {
+        let attention = format!("transformer.layers.{index}.dec_attn");
+        let feed_forward = format!("transformer.layers.{index}.pos_ff");
+        let linear = |i: usize| {
+            let get = |name: &str| parameters.get(&format!("{feed_forward}.CoreNet.{i}.{name}"));
+            (get("weight"), get("bias"))
+        };
+        Self {
+            config: config.clone(),
+            qkv: parameters.get(&format!("{attention}.qkv_net.weight")),
+            encoding: Encoding::new(config, parameters, index),
+            o: parameters.get(&format!("{attention}.o_net.weight")),
+            attention_norm: Norm::new(parameters, &attention, config.layer_norm_epsilon),
+            inner: linear(0),
+            outer: linear(3),
+            feed_forward_norm: Norm::new(parameters, &feed_forward, config.layer_norm_epsilon),
+        }
+    }
+
+    /// `hidden`: `[batch, query, d_model]`, `mem`: `[batch, mem, d_model]`.
+    pub fn forward(
+        &self,
+        hidden: &Tensor,
+        mem: &Tensor,
+        positions: &Positions,
+        visible: &Visible,
+        noise: Option<&Noise>,
+    ) -> Tensor {
+        let (hidden, mem) = match self.encoding.added(positions) {
+            Some(added) => {
+                let (before, query) = (mem.size()[1], hidden.size()[1]);
+                (hidden + added.narrow(0, before, query), mem + added.narrow(0, 0, before))
+            }
+            None => (hidden.shallow_clone(), mem.shallow_clone()),
+        };
+        let drop = |x: Tensor| drop_states(&self.config, x, noise);
+        let attended = self.attend(&hidden, &mem, positions, visible, noise);
+        let hidden = self.normed_sum(&self.attention_norm, &attended, &hidden, noise);
+        let fed = if self.config.pre_lnorm {
+            self.feed_forward_norm.forward(&hidden)
+        } else {
+            hidden.shallow_clone()
+        };
+        let inner = drop(linear(&fed, &self.inner.0, Some(&self.inner.1)).relu());
+        let fed = linear(&inner, &self.outer.0, Some(&self.outer.1));
+        self.normed_sum(&self.feed_forward_norm, &fed, &hidden, noise)
+    }
+
+    /// `x` with dropout, added to the residual stream; normed there where norms come last.
+    fn normed_sum(&self, norm: &Norm, x: &Tensor, residual: &Tensor, noise: Option<&Noise>) -> Tensor {
+        match (self.config.pre_lnorm, self.config.variational) {
+            (true, _) => residual + drop_states(&self.config, x.shallow_clone(), noise),
+            (false, true) => norm.forward(&(residual + drop_states(&self.config, x.shallow_clone(), noise))),
+            (false, false) => norm.of_sum(x, residual, self.config.dropout, noise),
+        }
+    }
+
+    /// Attention of the segment over memory and itself, `[batch, query, d_model]`.
+    fn attend(
+        &self,
+        hidden: &Tensor,
+        mem: &Tensor,
+        positions: &Positions,
+        visible: &Visible,
+        noise: Option<&Noise>,
+    ) -> Tensor {
+        let (batch, query) = (hidden.size()[0], hidden.size()[1]);
+        let (heads, width) = (self.config.n_head as i64, self.config.head_width() as i64);
+        let (key, all) = (mem.size()[1] + query, heads * width);
+        let mut context = Tensor::cat(&[mem, hidden], 1); // [batch, key, d_model]
+        if self.config.pre_lnorm {
+            context = self.attention_norm.forward(&context);
+        }
+        let own = context.narrow(1, key - query, query);
+        // Heads before lanes, so that one product serves the position term of all lanes of a head.
+        let split = |x: Tensor, length: i64| x.view([batch, length, heads, width]);
+        let by_head =
+            |x: Tensor, length: i64| x.permute([2, 0, 1, 3]).reshape([heads * batch, length, width]);
+        let q = split(linear(&own, &self.qkv.narrow(0, 0, all), None), query);
+        let k = split(linear(&context, &self.qkv.narrow(0, all, all), None), key);
+        let v = split(linear(&context, &self.qkv.narrow(0, 2 * all, all), None), key);
+        // The scale goes to the queries, where there is least to multiply.
+        let scale = 1.0 / (width as f64).sqrt();
+        if let Some(biases) = self.encoding.biases()
+            && let Some(r) = self.encoding.position_keys(positions)
+            && fused::suits(&q)
+        {
+            // Places of keys that come after the query, which nobody sees.
+            let r = &r.constant_pad_nd([0, 0, 0, 0, 0, query]);
+            let (q, k, v, blocks) = (&q, &k, &v, &visible.blocks[..]);
+            let attention = fused::Attention { q, k, v, r, biases, segments: None, blocks, scale };
+            return linear(&fused::attend(&attention, self.config.dropatt, noise), &self.o, None);
+        }
+        let (k, v) = (by_head(k, key), by_head(v, key));
+        let q_content = by_head(self.encoding.content_query(&q) * scale, query);
+        let k = k.transpose(1, 2);
+        let scores = match self.encoding.position_query(&q) {
+            Some(q) => {
+                let q = by_head(q * scale, query);
+                let by_distance = self.position_scores(&q, positions, scale, batch);
+                relative_shift(&by_distance).baddbmm(&q_content, &k, 1.0, 1.0)
+            }
+            None => q_content.bmm(&k),
+        }; // [heads * batch, query, key]
+        let _ = scores.view([heads, batch, query, key]).g_add_(&visible.mask);
+        let weights = dropout(scores.softmax(-1, None::<Kind>), self.config.dropatt, noise);
+        let read = weights.bmm(&v).view([heads, batch, query, width]).permute([1, 2, 0, 3]);
+        linear(&read.reshape([batch, query, all]), &self.o, None)
+    }
+
+    /// Scores of all queries at all distances, unshifted with the padding column in front:
+    /// `[heads * batch, query, key + 1]`. The zero row of the table makes the padding. `q`:
+    /// `[heads * batch, query, width]`, scaled.
+    fn position_scores(&self, q: &Tensor, positions: &Positions, scale: f64, batch: i64) -> Tensor {
+        let Some(keys) = self.encoding.position_keys(positions) else {
+            unreachable!("an encoding with a position query has position keys");
+        };
+        let [key, heads, width] = keys.size()[..] else { unreachable!("[key, heads, width]") };
+        let query = q.size()[1];
+        let keys = keys.constant_pad_nd([0, 0, 0, 0, 1, 0]).permute([1, 2, 0]);
+        let q = q.view([heads, batch * query, width]);
+        let scores = match self.encoding.distance_bias(positions) {
+            Some(bias) => {
+                let bias = (bias * scale).constant_pad_nd([1, 0]).unsqueeze(1);
+                bias.baddbmm(&q, &keys, 1.0, 1.0)
+            }
+            None => q.bmm(&keys),
+        };
+        scores.view([heads * batch, query, key + 1])
+    }
+}

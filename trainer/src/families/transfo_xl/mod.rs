@@ -1,0 +1,130 @@
+//! Transformer-XL (Dai et al. 2019; Yang 2019, §2.1).
+
+mod adaptive;
+mod config;
+mod cost;
+mod encoder;
+mod encoding;
+mod layer;
+mod model;
+mod objective;
+mod parity;
+
+use segue_configs::{Config, ModelConfig, ModelType};
+use serde_json::{Value, json};
+use tch::{Kind, Tensor};
+
+pub use adaptive::{AdaptiveEmbedding, AdaptiveSoftmax};
+pub use config::{AttnType, InitKind, SameLengthKeys, TransfoXlConfig};
+pub use encoding::{Encoding, Positions};
+pub use model::{Output, Segment, TransfoXl};
+pub use objective::LanguageModel;
+
+use super::Family;
+use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
+use crate::cost::MicroStep;
+use crate::layers::{HeadConfig, WordVectors};
+use crate::parity::Cases;
+use crate::{Init, ParameterSpec, Parameters, TrainError};
+
+/// The family's line in the list.
+pub static FAMILY: Family = Family {
+    section: ModelType::of::<TransfoXlConfig>,
+    open: language_model::open,
+    cost: language_model::cost,
+    language: Some(&TransformerXl),
+};
+
+struct TransformerXl;
+
+/// The section of a model of this family.
+fn own(model: &ModelConfig) -> &TransfoXlConfig {
+    match model.get() {
+        Some(config) => config,
+        None => unreachable!("a family is asked for models of its own alone"),
+    }
+}
+
+impl LanguageFamily for TransformerXl {
+    fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        TransfoXl::specs(own(model))
+    }
+
+    fn aliases(&self, model: &ModelConfig) -> Vec<(String, String)> {
+        TransfoXl::aliases(own(model))
+    }
+
+    fn buffers(&self, model: &ModelConfig) -> Vec<(String, Tensor)> {
+        TransfoXl::buffers(own(model))
+    }
+
+    fn complete_hugging_face(&self, model: &ModelConfig, json: &mut Value) {
+        let config = own(model);
+        json["architectures"] = json!(["TransfoXLLMHeadModel"]);
+        json["d_embed"] = json!(config.embed_width());
+        json["d_head"] = json!(config.head_width());
+        json["sample_softmax"] = json!(-1);
+        let ties = (0..=config.cutoffs.len()).map(|i| config.ties_projection(i));
+        json["tie_projs"] = json!(ties.collect::<Vec<_>>());
+    }
+
+    fn objective(&self, config: &Config) -> Box<dyn Objective> {
+        let parameters = Parameters::initialise(self.specs(&config.model), config.train.seed, Kind::Float);
+        self.objective_over(config, parameters)
+    }
+
+    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
+        let mut objective = LanguageModel::from_parameters(own(&config.model), parameters);
+        objective.targets = config.train.loss;
+        Box::new(objective)
+    }
+
+    fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken> {
+        Box::new(LanguageModel::from_parameters(own(model), parameters))
+    }
+
+    fn head(&self, model: &ModelConfig) -> HeadConfig {
+        let config = own(model);
+        HeadConfig {
+            width: config.d_model as i64,
+            init: match config.init {
+                InitKind::Normal => Init::Normal { mean: 0.0, std: config.init_std },
+                InitKind::Uniform => Init::Uniform { range: config.init_range },
+            },
+            dropout: config.dropout,
+            norm_eps: config.layer_norm_epsilon,
+            prefix: String::new(),
+        }
+    }
+
+    fn words(&self, model: &ModelConfig, parameters: &Parameters) -> WordVectors {
+        let embedding = AdaptiveEmbedding::new(own(model), parameters);
+        WordVectors::new(move |ids| embedding.forward(ids))
+    }
+
+    fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
+        Box::new(encoder::TransfoXlEncoder::new(own(model), parameters))
+    }
+
+    fn reads_context_again(&self) -> bool {
+        true
+    }
+
+    fn same_length(&self, model: &ModelConfig) -> bool {
+        own(model).same_length
+    }
+
+    fn micro_step(&self, config: &Config) -> MicroStep {
+        cost::micro_step(config, own(&config.model))
+    }
+
+    fn parity(&self, folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
+        parity::run(folder, cases)
+    }
+}
+
+/// The Transformer-XL of a folder, with its weights.
+pub fn load_language_model(folder: &ModelFolder, kind: Kind) -> Result<LanguageModel, TrainError> {
+    let config = folder.config.get().ok_or_else(|| folder.is_not("a Transformer-XL"))?;
+    Ok(LanguageModel::from_parameters(config, folder.parameters(kind)?))
+}

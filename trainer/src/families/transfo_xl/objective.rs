@@ -1,0 +1,113 @@
+use segue_configs::{EvalConfig, LossKind};
+use tch::{Kind, Tensor};
+
+use super::config::TransfoXlConfig;
+use super::model::{Segment, TransfoXl, context, with_same_length};
+use crate::Parameters;
+use crate::families::language_model::{Batch, Loss, NextToken, Objective, Scores};
+use crate::layers::Memory;
+use crate::noise::Noise;
+
+/// Next-token prediction, Σ −log P(x_t | x_<t) (Yang 2019, §2.1.2).
+pub struct LanguageModel {
+    /// The model.
+    pub model: TransfoXl,
+    /// Targets of a segment that training counts.
+    pub targets: LossKind,
+    parameters: Parameters,
+}
+
+impl LanguageModel {
+    /// The configured model with fresh weights.
+    pub fn new(config: &TransfoXlConfig, seed: u64, kind: Kind) -> Self {
+        Self::from_parameters(config, Parameters::initialise(TransfoXl::specs(config), seed, kind))
+    }
+
+    /// The configured model over parameters it takes as its own.
+    pub fn from_parameters(config: &TransfoXlConfig, parameters: Parameters) -> Self {
+        Self { model: TransfoXl::new(config, &parameters), targets: LossKind::Full, parameters }
+    }
+
+    /// −log P of the last `count` targets, `[micro_batch, count]`, and the next memory.
+    fn nll(&self, batch: &Batch, count: i64, memory: &Memory, noise: Option<&Noise>) -> (Tensor, Memory) {
+        let out = self.model.forward(segment(batch), memory, noise);
+        let last = |x: &Tensor| x.narrow(1, x.size()[1] - count, count);
+        (self.model.nll(&last(&out.hidden), &last(&batch.targets)), out.memory)
+    }
+}
+
+/// What the model reads of a batch.
+fn segment(batch: &Batch) -> Segment<'_> {
+    Segment { ids: &batch.inputs, documents: batch.documents.as_ref(), overlap: batch.overlap }
+}
+
+impl Objective for LanguageModel {
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn memory_start(&self, lanes: i64) -> Memory {
+        self.model.memory_start(lanes)
+    }
+
+    fn keep_marks(&mut self) {
+        self.model.keeps_marks = true;
+    }
+
+    fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss {
+        let segment = batch.targets.size()[1];
+        let count = match self.targets {
+            LossKind::Full => segment,
+            LossKind::Half => (segment + 1) / 2,
+        };
+        let (nll, memory) = self.nll(batch, count, memory, noise);
+        Loss { sum: nll.sum(None::<Kind>), weight: nll.numel() as f64, auxiliary: None, memory }
+    }
+
+    fn look(&mut self, eval: Option<&EvalConfig>) {
+        let config = self.model.config();
+        let mut context = context(config);
+        if let Some(eval) = eval {
+            if eval.mem_len >= 0 {
+                context.mem_len = eval.mem_len;
+            }
+            if eval.clamp_len != 0 {
+                context.clamp_len = eval.clamp_len;
+            }
+            if eval.same_length || config.same_length {
+                context = with_same_length(context, config.same_length_keys);
+            }
+        }
+        self.model.context = context;
+    }
+
+    fn score(&self, batch: &Batch, memory: &Memory) -> Scores {
+        let (nll, memory) = tch::no_grad(|| self.nll(batch, batch.targets.size()[1], memory, None));
+        Scores { nll, hits: None, follows: None, memory }
+    }
+}
+
+impl NextToken for LanguageModel {
+    fn memory_start(&self, lanes: i64) -> Memory {
+        self.model.memory_start(lanes)
+    }
+
+    fn look(&mut self, eval: &EvalConfig) {
+        Objective::look(self, Some(eval));
+    }
+
+    fn read(&self, ids: &Tensor, memory: &Memory) -> Memory {
+        tch::no_grad(|| self.model.forward(ids, memory, None)).memory
+    }
+
+    fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {
+        tch::no_grad(|| {
+            let out = self.model.forward(ids, memory, None);
+            (self.model.log_probs(&out.hidden), out.memory)
+        })
+    }
+
+    fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
+        self.model.layers(ids, memory)
+    }
+}

@@ -1,0 +1,278 @@
+use super::config::XlnetConfig;
+use segue_configs::{Config, ObjectiveKind};
+
+use super::plan::BLOCK_ROWS;
+use crate::cost::{Bounds, MicroStep, PER_MULTIPLY_ADD};
+
+/// Segments of a sequence of pairs: A, B and `<cls>`.
+const PAIR_SEGMENTS: u64 = 3;
+/// Classes of the next-sentence head.
+const CLASSES: u64 = 2;
+
+/// What a micro-step of XLNet costs.
+pub fn micro_step(config: &Config, model: &XlnetConfig) -> MicroStep {
+    let shape = Shape::new(config, model);
+    let whole = |value: u64| Bounds { least: value as f64, most: value as f64 };
+    MicroStep {
+        tokens: shape.lanes * shape.segment,
+        targets_per_lane: shape.targets,
+        memory_per_lane: shape.layers * shape.memory * shape.d_model,
+        forward: whole(PER_MULTIPLY_ADD * shape.products()),
+        activations: whole(shape.activations()),
+    }
+}
+
+/// Sizes of one micro-step.
+struct Shape {
+    lanes: u64,
+    /// Reading directions, which have tables of distances of their own.
+    directions: u64,
+    segment: u64,
+    memory: u64,
+    targets: u64,
+    /// Whether targets have a stream of their own.
+    two_streams: bool,
+    /// Where the sequence's halves meet: before it nobody sees what is after it. The length where there are none.
+    halves_at: u64,
+    /// Layers whose content stream is computed; the others' only serves as keys.
+    content_layers: u64,
+    segments: u64,
+    next_sentence: bool,
+    layers: u64,
+    d_model: u64,
+    d_inner: u64,
+    heads: u64,
+    /// Width of all heads together.
+    attention: u64,
+    keeps_dropped_attention: bool,
+    vocabulary: u64,
+}
+
+impl Shape {
+    fn new(config: &Config, model: &XlnetConfig) -> Self {
+        let wide = |n: usize| n as u64;
+        let pairs = config.data.order.in_pairs();
+        let two_streams = config.objective.kind == ObjectiveKind::Permutation;
+        let next_sentence = config.objective.next_sentence > 0.0;
+        // Nobody reads the last content where only predictions count.
+        let idle = u64::from(two_streams && !next_sentence);
+        Self {
+            lanes: wide(config.train.micro_batch),
+            directions: if pairs && config.pairs.bidirectional { 2 } else { 1 },
+            segment: wide(config.train.segment),
+            memory: wide(model.mem_len),
+            targets: wide(config.targets_per_lane()),
+            two_streams,
+            halves_at: wide(if pairs { model.reuse_len } else { config.train.segment }),
+            content_layers: wide(model.n_layer) - idle,
+            segments: if pairs { PAIR_SEGMENTS } else { 0 },
+            next_sentence,
+            layers: wide(model.n_layer),
+            d_model: wide(model.d_model),
+            d_inner: wide(model.d_inner),
+            heads: wide(model.n_head),
+            attention: wide(model.n_head * model.head_width()),
+            keeps_dropped_attention: model.dropatt > 0.0,
+            vocabulary: wide(model.vocab_size),
+        }
+    }
+
+    /// Keys of one lane.
+    fn keys(&self) -> u64 {
+        self.memory + self.segment
+    }
+
+    /// Distances between any two places: to the oldest memory, and to the end of the segment.
+    fn distances(&self) -> u64 {
+        self.keys() + self.segment - 1
+    }
+
+    /// Rows and keys of the blocks that a lane's content goes through attention in.
+    fn blocks(&self) -> Vec<(u64, u64)> {
+        let mut blocks = Vec::new();
+        for (start, end) in [(0, self.halves_at), (self.halves_at, self.segment)] {
+            let mut left = end - start;
+            while left > 0 {
+                let rows = left.min(BLOCK_ROWS as u64);
+                blocks.push((rows, self.memory + end));
+                left -= rows;
+            }
+        }
+        blocks
+    }
+
+    /// Multiply-adds of a forward pass: every layer's keys, the streams where they are computed, every target's
+    /// scores of the vocabulary, and the head.
+    fn products(&self) -> u64 {
+        let predictions = if self.two_streams { self.layers * self.prediction_products() } else { 0 };
+        let head = self.lanes * self.d_model * (self.d_model + CLASSES);
+        self.layers * self.key_products()
+            + self.content_layers * self.content_products()
+            + predictions
+            + self.lanes * self.targets * self.d_model * self.vocabulary
+            + if self.next_sentence { head } else { 0 }
+    }
+
+    /// What both streams of a layer read, with B lanes, K keys, d = `d_model`, a = heads · width: keys and values
+    /// 2BKda; distances, once for all lanes of a direction.
+    fn key_products(&self) -> u64 {
+        (2 * self.lanes * self.keys() + self.directions * self.distances()) * self.d_model * self.attention
+    }
+
+    /// The content stream of a layer: rows of a block meet its keys, and the distances that they span.
+    fn content_products(&self) -> u64 {
+        let pairs: u64 = self.blocks().iter().map(|(rows, keys)| rows * keys).sum();
+        let distant: u64 = self.blocks().iter().map(|(rows, keys)| rows * (keys + rows - 1)).sum();
+        self.stream_products(self.segment, pairs, distant)
+    }
+
+    /// The query stream of a layer: targets meet all keys and all distances.
+    fn prediction_products(&self) -> u64 {
+        self.stream_products(self.targets, self.targets * self.keys(), self.targets * self.distances())
+    }
+
+    /// Of `rows` of each of B lanes, f = `d_inner`: queries and output 2·rows·da, scores by content and
+    /// reading 2·pairs·a, by position distant·a, by segment rows·a and pairs · heads · segments, feed-forward
+    /// 2·rows·df.
+    fn stream_products(&self, rows: u64, pairs: u64, distant: u64) -> u64 {
+        let by_segment = match self.segments {
+            0 => 0,
+            n => rows * self.attention + pairs * self.heads * n,
+        };
+        let per_lane = 2 * rows * self.d_model * self.attention
+            + 2 * pairs * self.attention
+            + distant * self.attention
+            + by_segment
+            + 2 * rows * self.d_model * self.d_inner;
+        self.lanes * per_lane
+    }
+
+    /// Values that the backward pass needs. In each layer: the input with memory before it, keys with the codes of
+    /// segments beside them, values, distances. In each stream: queries three times, by content with the codes, what
+    /// was read, attention weights (twice under dropout), the inner states before and after their non-linearity
+    /// and dropout, six tensors of the model's width. At the output, logits and their softmax.
+    fn activations(&self) -> u64 {
+        let coded = self.attention + self.heads * self.segments;
+        let keys = self.lanes * self.keys() * (self.d_model + 2 * self.attention + coded)
+            + self.directions * self.distances() * (self.d_model + self.attention);
+        let weights = 1 + u64::from(self.keeps_dropped_attention);
+        let stream = |rows: u64, pairs: u64| {
+            let each = 6 * self.d_model + 3 * self.attention + coded + 3 * self.d_inner;
+            self.lanes * (rows * each + weights * self.heads * pairs)
+        };
+        let pairs: u64 = self.blocks().iter().map(|(rows, keys)| rows * keys).sum();
+        let content = self.content_layers * stream(self.segment, pairs);
+        let predictions = match self.two_streams {
+            true => self.layers * stream(self.targets, self.targets * self.keys()),
+            false => 0,
+        };
+        self.layers * keys + content + predictions + 2 * self.lanes * self.targets * self.vocabulary
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cost::tests::{config, flops};
+    use crate::families;
+
+    const TINY: [&str; 13] = [
+        "model.model_type=xlnet",
+        "model.vocab_size=11",
+        "model.d_model=6",
+        "model.n_head=2",
+        "model.d_head=4",
+        "model.d_inner=10",
+        "model.n_layer=2",
+        "model.mem_len=3",
+        "model.reuse_len=4",
+        "pairs.num_predict=3",
+        "train.segment=8",
+        "train.lanes=2",
+        "train.micro_batch=2",
+    ];
+
+    fn forward(more: &[&str]) -> f64 {
+        let cost = families::cost(&config(&[&TINY[..], more].concat()), 1).unwrap();
+        assert_eq!(cost.forward_flops_per_token.least, cost.forward_flops_per_token.most);
+        cost.forward_flops_per_token.most * 16.0
+    }
+
+    /// One forward and one backward lane of 8 tokens, 4 of them reused, after 3 of memory.
+    fn keys() -> Vec<(u64, u64, u64)> {
+        // Per lane keys and values of 11 places, and distances 10 to -7.
+        [(11, 8, 6), (11, 8, 6), (18, 8, 6)].repeat(2)
+    }
+
+    fn content() -> Vec<(u64, u64, u64)> {
+        let mut products = vec![(8, 8, 6), (8, 6, 8), (8, 10, 6), (8, 6, 10)]; // queries, output, feed-forward
+        for _head in 0..2 {
+            products.push((8, 1, 4)); // by segment
+            // First half: 4 rows see 7 keys at 10 distances; second half: 11 keys at 14.
+            for (keys, distances) in [(7, 10), (11, 14)] {
+                products.extend([(4, keys, 4 + 3), (4, distances, 4), (4, 4, keys)]);
+            }
+        }
+        products.repeat(2)
+    }
+
+    fn predictions() -> Vec<(u64, u64, u64)> {
+        let mut products = vec![(3, 8, 6), (3, 6, 8), (3, 10, 6), (3, 6, 10)];
+        for _head in 0..2 {
+            products.extend([(3, 1, 4), (3, 11, 4 + 3), (3, 18, 4), (3, 4, 11)]);
+        }
+        products.repeat(2)
+    }
+
+    #[test]
+    fn operations_of_two_streams_are_those_of_the_products_written_out() {
+        let softmax = [(3, 11, 6), (3, 11, 6)];
+        let two_layers = [keys(), keys(), predictions(), predictions()].concat();
+        // The last layer's content is not computed.
+        let permutation = flops(&[&two_layers[..], &content(), &softmax].concat());
+        assert_eq!(forward(&[]), permutation);
+        let head = [(2, 6, 6), (2, 2, 6)];
+        let with_head = permutation + flops(&content()) + flops(&head);
+        assert_eq!(forward(&["objective.next_sentence=1"]), with_head);
+        let one_stream = [keys(), keys(), content(), content()].concat();
+        let denoising = flops(&[&one_stream[..], &softmax].concat());
+        assert_eq!(forward(&["objective.kind=denoising"]), denoising);
+        // Both lanes share one table of distances.
+        let table = flops(&[(18, 8, 6), (18, 8, 6)]);
+        assert_eq!(forward(&["pairs.bidirectional=false"]), permutation - table);
+    }
+
+    #[test]
+    fn memory_and_parameters_are_those_of_the_configuration() {
+        let cost = families::cost(&config(&TINY), 1).unwrap();
+        assert_eq!(cost.memory_per_rank.segment_memory, 2 * 2 * 3 * 6 * 4);
+        assert_eq!((cost.tokens_per_step, cost.targets_per_step), (16, 6));
+        // docs/references.md: 5 d H dh + 2d + (2 d f + f + d) + 2d a layer, 3 H dh for u, v, b and 2 H dh for s.
+        let layer = 5 * 6 * 8 + 4 * 6 + 2 * 6 * 10 + 10 + 6 + 5 * 8;
+        let parts = cost.parameters_by_part;
+        assert_eq!((parts.embedding, parts.layers, parts.softmax), (11 * 6 + 6, 2 * layer, 11));
+        let head = families::cost(&config(&[&TINY[..], &["objective.next_sentence=1"]].concat()), 1).unwrap();
+        assert_eq!(head.parameters, cost.parameters + 6 * 6 + 6 + 2 * 6 + 2);
+    }
+
+    /// Counts of docs/references.md, and the account of the Chinese release.
+    #[test]
+    fn t26_sizes_are_the_published_ones() {
+        for (layers, d_model, heads, inner, count) in [
+            (24, 1024, 16, 4096, 360_300_800),
+            (12, 768, 12, 3072, 116_750_336),
+            (24, 768, 12, 3072, 208_891_904),
+        ] {
+            let sizes = [
+                ("n_layer", layers),
+                ("d_model", d_model),
+                ("n_head", heads),
+                ("d_inner", inner),
+                ("vocab_size", 32_000),
+            ];
+            let sizes = sizes.map(|(key, value)| format!("model.{key}={value}"));
+            let keys: Vec<&str> =
+                ["model.model_type=xlnet"].into_iter().chain(sizes.iter().map(String::as_str)).collect();
+            assert_eq!(families::cost(&config(&keys), 1).unwrap().parameters, count);
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! One layer of XLNet: two-stream relative attention, then the position-wise feed-forward, each with residual
+//! and norm (Yang 2019, §2.2.2; every term in Yang et al. 2019, appendix).
+
+use std::cell::LazyCell;
+
+use super::{Activation, XlnetConfig};
+use tch::{Kind, Tensor};
+
+use super::model::BIASES;
+use super::plan::{Group, Plan, Targets};
+use crate::layers::activation::activate;
+use crate::layers::attention::{even_columns, fused};
+use crate::layers::norm::{NORM_MEAN, Norm};
+use crate::libtorch::linear;
+use crate::noise::{Noise, dropout};
+use crate::parameters::{Init, ParameterSpec, Parameters};
+
+/// Rows whose scores by distance are one product: each reckons the distances of all of them, of which it needs those to
+/// its own keys. Fewer waste less, more are better products.
+const WINDOW_ROWS: i64 = 64;
+
+/// Queries are few where there are at most this share of a head's width: keys and values are then not projected for them alone.
+const FEW: i64 = 4;
+
+/// States of one layer.
+pub struct Streams {
+    /// h, `[batch, segment, d_model]`.
+    pub content: Tensor,
+    /// g, `[batch, targets, d_model]`.
+    pub predictions: Option<Tensor>,
+}
+
+pub struct Layer {
+    heads: i64,
+    width: i64,
+    d_model: i64,
+    dropout: f64,
+    dropatt: f64,
+    activation: Activation,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    r: Tensor,
+    /// u, v and b, `[heads, width]`.
+    biases: [Tensor; 3],
+    /// s for the same segment and for another, `[2, heads, width]`.
+    seg_embed: Tensor,
+    attention_norm: Norm,
+    inner: (Tensor, Tensor),
+    outer: (Tensor, Tensor),
+    feed_forward_norm: Norm,
+}
+
+impl Layer {
+    /// Parameters of layer `index`, in the order of the forward pass.
+    pub fn specs(config: &XlnetConfig, index: usize, weight: Init) -> Vec<ParameterSpec> {
+        let norm = Init::Normal { mean: NORM_MEAN, std: 0.0 };
+        let (d, inner) = (config.d_model as i64, config.d_inner as i64);
+        let (heads, width) = (config.n_head as i64, config.head_width() as i64);
+        let spec = |name: &str, shape: &[i64], init| ParameterSpec {
+            name: format!("transformer.layer.{index}.{name}"),
+            shape: shape.to_vec(),
+            init,
+        };
+        let mut out: Vec<_> = ["q", "k", "v", "r", "o"]
+            .iter()
+            .map(|name| spec(&format!("rel_attn.{name}"), &[d, heads, width], weight))
+            .collect();
+        if config.untie_r {
+            out.extend(BIASES.map(|bias| spec(&format!("rel_attn.{bias}"), &[heads, width], weight)));
+        }
+        out.extend([
+            spec("rel_attn.seg_embed", &[2, heads, width], weight),
+            spec("rel_attn.layer_norm.weight", &[d], norm),
+            spec("rel_attn.layer_norm.bias", &[d], Init::Zeros),
+            spec("ff.layer_1.weight", &[inner, d], weight),
+            spec("ff.layer_1.bias", &[inner], Init::Zeros),
+            spec("ff.layer_2.weight", &[d, inner], weight),
+            spec("ff.layer_2.bias", &[d], Init::Zeros),
+            spec("ff.layer_norm.weight", &[d], norm),
+            spec("ff.layer_norm.bias", &[d], Init::Zeros),
+        ]);
+        out
+    }
+
+    /// Layer `index` over `parameters`.
+    pub fn new(config: &XlnetConfig, parameters: &Parameters, index: usize) -> Self {
+        let prefix = format!("transformer.layer.{index}");
+        let get = |name: &str| parameters.get(&format!("{prefix}.{name}"));
+        let biases = BIASES.map(|bias| match config.untie_r {
+            true => get(&format!("rel_attn.{bias}")),
+            false => parameters.get(&format!("transformer.{bias}")),
+        });
+        let norm = |block: &str| Norm::new(parameters, &format!("{prefix}.{block}"), config.layer_norm_eps);
+        Self {
+            heads: config.n_head as i64,
+            width: config.head_width() as i64,
+            d_model: config.d_model as i64,
+            dropout: config.dropout,
+            dropatt: config.dropatt,
+            activation: config.ff_activation,
+            q: get("rel_attn.q"),
+            k: get("rel_attn.k"),
+            v: get("rel_attn.v"),
+            o: get("rel_attn.o"),
+            r: get("rel_attn.r"),
+            biases,
+            seg_embed: get("rel_attn.seg_embed"),
+            attention_norm: norm("rel_attn"),
+            inner: (get("ff.layer_1.weight"), get("ff.layer_1.bias")),
+            outer: (get("ff.layer_2.weight"), get("ff.layer_2.bias")),
+            feed_forward_norm: norm("ff"),
+        }
+    }
+
+    /// Both streams through the layer; `mem`: `[batch, mem, d_model]`. Without `content` the content stream
+    /// only serves as keys and comes back as it was.
+    pub fn forward(
+        &self,
+        streams: Streams,
+        mem: &Tensor,
+        plan: &Plan,
+        content: bool,
+        noise: Option<&Noise>,
+    ) -> Streams {
+        let Streams { content: h, predictions: g } = streams;
+        let keys = if mem.size()[1] == 0 { h.shallow_clone() } else { Tensor::cat(&[mem, &h], 1) };
+        let projected = LazyCell::new(|| (self.project(&keys, &self.k), self.project(&keys, &self.v)));
+        let (mut for_h, mut for_g) = (Vec::new(), Vec::new());
+        for group in &plan.groups {
+            let own = |x: &Tensor| x.narrow(0, group.start, group.lanes);
+            let r = self.distances(group);
+            let own_projected = LazyCell::new(|| (own(&projected.0), own(&projected.1)));
+            let attention =
+                LazyCell::new(|| Attention::new(self, group, &own_projected.0, &own_projected.1, &r));
+            if content {
+                let q = self.project(&own(&h), &self.q);
+                let read = match fused::suits(&q) {
+                    true => self.read_tiles(group, &q, &own_projected.0, &own_projected.1, &r, noise),
+                    false => attention.content(&q, noise),
+                };
+                for_h.push(seen(read, group.seeing.as_ref()));
+            }
+            if let (Some(g), Some(targets)) = (&g, &group.targets) {
+                let q = self.project(&own(g), &self.q);
+                let read = match content || q.size()[1] > self.width / FEW {
+                    true => attention.predictions(&q, targets, noise),
+                    false => self.read_few(group, targets, &q, &own(&keys), &r, noise),
+                };
+                for_g.push(seen(read, targets.mask.as_ref().and_then(|mask| mask.seeing.as_ref())));
+            }
+        }
+        let content = if content { self.finish(&h, &for_h, noise) } else { h };
+        Streams { content, predictions: g.map(|g| self.finish(&g, &for_g, noise)) }
+    }
+
+    /// `[batch, length, heads, width]` of `[batch, length, d_model]`.
+    fn project(&self, x: &Tensor, weight: &Tensor) -> Tensor {
+        let size = x.size();
+        let weight = weight.view([self.d_model, self.heads * self.width]).tr();
+        linear(x, &weight, None).view([size[0], size[1], self.heads, self.width])
+    }
+
+    /// W_r R of a group's distances, `[distance, heads, width]`.
+    fn distances(&self, group: &Group) -> Tensor {
+        let r = self.r.view([self.d_model, self.heads * self.width]);
+        group.positions.mm(&r).view([-1, self.heads, self.width])
+    }
+
+    /// What the content stream of a group reads, `[lanes, segment, heads * width]`, of `[lanes, .., heads, width]`.
+    fn read_tiles(
+        &self,
+        group: &Group,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        r: &Tensor,
+        noise: Option<&Noise>,
+    ) -> Tensor {
+        let [u, by_position, by_segment] = &self.biases;
+        let other = self.seg_embed.get(1) - self.seg_embed.get(0);
+        let (segment, keys) = (q.size()[1], k.size()[1]);
+        let of_queries = group.segments.as_ref().map(|codes| codes.ids.narrow(1, keys - segment, segment));
+        let segments = group.segments.as_ref().zip(of_queries.as_ref());
+        let attention = fused::Attention {
+            q,
+            k,
+            v,
+            r,
+            biases: [u, by_position],
+            segments: segments.map(|(codes, of_queries)| fused::Segments {
+                vectors: [by_segment, &other],
+                of_queries,
+                of_keys: &codes.ids,
+            }),
+            blocks: &group.blocks,
+            scale: scale(self),
+        };
+        fused::attend(&attention, self.dropatt, noise)
+    }
+
+    /// What few queries read, `[lanes, targets, heads * width]`, of `keys` `[lanes, key, d_model]` that have not been
+    /// projected: q·(W_k h) is (q W_k)·h, and Σ a (W_v h) is W_v Σ a h.
+    fn read_few(
+        &self,
+        group: &Group,
+        targets: &Targets,
+        q: &Tensor,
+        keys: &Tensor,
+        r: &Tensor,
+        noise: Option<&Noise>,
+    ) -> Tensor {
+        let (lanes, rows, heads, width) = (group.lanes, q.size()[1], self.heads, self.width);
+        let [u, v, b] = &self.biases;
+        // Heads first where weights differ by head, lanes first where keys differ by lane.
+        let by_head = |x: Tensor| x.permute([2, 0, 1, 3]).reshape([heads, lanes * rows, -1]);
+        let by_lane = |x: Tensor| {
+            x.view([heads, lanes, rows, -1]).permute([1, 0, 2, 3]).reshape([lanes, heads * rows, -1])
+        };
+        let w = |weight: &Tensor| weight.view([self.d_model, heads, width]).permute([1, 0, 2]);
+        let by_content = by_lane(by_head(q + u).bmm(&w(&self.k).transpose(1, 2))).bmm(&keys.transpose(1, 2));
+        let by_distance = by_head(q + v).bmm(&r.permute([1, 2, 0])).view([heads, lanes, rows, -1]);
+        let distances = targets.distances.unsqueeze(0).expand([heads, -1, -1, -1], false);
+        let mut scores = by_content + by_lane(by_distance.gather(3, &distances, false));
+        if let Some(codes) = &group.segments
+            && let Some(of_targets) = &codes.targets
+        {
+            let s = (self.seg_embed.get(1) - self.seg_embed.get(0)).view([heads, width]);
+            let other = ((q + b) * s).sum_dim_intlist(3, false, None::<Kind>); // [lanes, targets, heads]
+            let differs = of_targets.matmul(&codes.keys.transpose(1, 2)); // [lanes, targets, key]
+            let other = other.permute([0, 2, 1]).unsqueeze(3) * differs.unsqueeze(1);
+            scores += other.reshape(scores.size());
+        }
+        let scores = scores * scale(self);
+        if let Some(mask) = &targets.mask {
+            let _ = scores.view([lanes, heads, rows, -1]).g_add_(&mask.added.unsqueeze(1));
+        }
+        let weights = dropout(scores.softmax(-1, None::<Kind>), self.dropatt, noise);
+        let read = weights.bmm(keys).view([lanes, heads, rows, -1]).permute([1, 0, 2, 3]);
+        let read = read.reshape([heads, lanes * rows, -1]).bmm(&w(&self.v));
+        read.view([heads, lanes, rows, width]).permute([1, 2, 0, 3]).reshape([lanes, rows, heads * width])
+    }
+
+    /// Output projection, residual, norm, feed-forward. `read`: what attention has read, by group,
+    /// `[lanes, length, heads * width]` each.
+    fn finish(&self, stream: &Tensor, read: &[Tensor], noise: Option<&Noise>) -> Tensor {
+        let o = self.o.view([self.d_model, self.heads * self.width]);
+        let attended = linear(&Tensor::cat(read, 0), &o, None);
+        let hidden = self.attention_norm.of_sum(&attended, stream, self.dropout, noise);
+        let inner = linear(&hidden, &self.inner.0, Some(&self.inner.1));
+        let inner = activate(&inner, self.activation, self.dropout, noise);
+        let fed = linear(&inner, &self.outer.0, Some(&self.outer.1));
+        self.feed_forward_norm.of_sum(&fed, &hidden, self.dropout, noise)
+    }
+}
+
+/// Attention of the lanes of one group: keys, values and distances, projected once for both streams.
+///
+/// score(i, j) = [(q_i + u)·k_j + (q_i + v)·(W_r R_{i−j}) + (q_i + b)·s_ij] / √width. The segment
+/// term is left out where i and j are of one segment and (q_i + b)·(s₋ − s₊) elsewhere: the same up to a
+/// constant of each row, which the softmax does not see.
+struct Attention<'a> {
+    layer: &'a Layer,
+    group: &'a Group,
+    /// `[heads * lanes, width (+ segments), key]`, with the codes of segments.
+    k: Tensor,
+    /// `[heads * lanes, key, width]`.
+    v: Tensor,
+    /// W_r R over √width, `[heads, width, distance]`.
+    r: Tensor,
+    /// s₋ − s₊, `[heads, 1, width, 1]`.
+    s: Tensor,
+    keys: i64,
+}
+
+impl<'a> Attention<'a> {
+    /// `k` and `v`: `[lanes, key, heads, width]`; `r`: `[distance, heads, width]`.
+    fn new(layer: &'a Layer, group: &'a Group, k: &Tensor, v: &Tensor, r: &Tensor) -> Self {
+        let (heads, width, lanes) = (layer.heads, layer.width, group.lanes);
+        let keys = k.size()[1];
+        let by_head = |x: &Tensor| x.permute([2, 0, 1, 3]); // [heads, lanes, key, width]
+        let mut k = by_head(k);
+        if let Some(codes) = &group.segments {
+            k = Tensor::cat(&[k, codes.keys.unsqueeze(0).expand([heads, -1, -1, -1], false)], 3);
+        }
+        Self {
+            k: k.reshape([heads * lanes, keys, -1]).transpose(1, 2),
+            v: by_head(v).reshape([heads * lanes, keys, width]),
+            r: (r * scale(layer)).permute([1, 2, 0]).contiguous(),
+            s: (layer.seg_embed.get(1) - layer.seg_embed.get(0)).view([heads, 1, width, 1]),
+            layer,
+            group,
+            keys,
+        }
+    }
+
+    /// Queries by head, `[heads, lanes, length, width]` of `[lanes, length, heads, width]`.
+    fn queries(&self, q: &Tensor) -> Tensor {
+        q.permute([2, 0, 1, 3]).contiguous()
+    }
+
+    /// `q`, `[heads, lanes, length, width]`, plus u, v or b.
+    fn biased(&self, q: &Tensor, bias: &Tensor) -> Tensor {
+        q + bias.view([self.layer.heads, 1, 1, self.layer.width])
+    }
+
+    /// `q` for the products with contents, with the segment term's share: `[heads, lanes, length, width (+ segments)]`.
+    fn content_queries(&self, q: &Tensor, codes: Option<&Tensor>) -> Tensor {
+        let [u, _, b] = &self.layer.biases;
+        let by_content = self.biased(q, u);
+        match codes {
+            None => by_content,
+            Some(codes) => {
+                // (q + b)·s, without q + b in full.
+                let of_bias = b.view([self.layer.heads, 1, 1, self.layer.width]).matmul(&self.s);
+                let by_segment = (q.matmul(&self.s) + of_bias) * codes.unsqueeze(0);
+                Tensor::cat(&[by_content, by_segment], 3)
+            }
+        }
+    }
+
+    /// What the content stream reads, `[lanes, segment, heads * width]`; `q`: `[lanes, segment, heads, width]`.
+    fn content(&self, q: &Tensor, noise: Option<&Noise>) -> Tensor {
+        let segment = q.size()[1];
+        let q = self.queries(q);
+        let by_content = self.content_queries(&q, self.group.segments.as_ref().map(|codes| &codes.queries));
+        let by_position = self.biased(&q, &self.layer.biases[1]);
+        let read: Vec<Tensor> = self
+            .group
+            .blocks
+            .iter()
+            .map(|block| {
+                let (rows, keys) = (block.rows, block.keys);
+                let own = |q: &Tensor| q.narrow(2, block.start, rows);
+                let aligned = self.aligned(&own(&by_position), segment - block.start, keys);
+                let q = self.by_lane(&own(&by_content));
+                let scores = aligned.baddbmm(&q, &self.k.narrow(2, 0, keys), 1.0, scale(self.layer));
+                self.read(scores, block.mask.as_ref(), keys, noise)
+            })
+            .collect();
+        self.to_rows(&Tensor::cat(&read, 2))
+    }
+
+    /// Scores by distance to the first `keys` keys, `[heads * lanes, rows, keys]`, of `q`, `[heads, lanes, rows, width]`, whose
+    /// first row has `left` rows of the segment from itself on.
+    fn aligned(&self, q: &Tensor, left: i64, keys: i64) -> Tensor {
+        let all = q.size()[2];
+        let parts = (0..all).step_by(WINDOW_ROWS as usize).map(|start| {
+            let rows = WINDOW_ROWS.min(all - start);
+            // Distances of these rows to the keys: columns of the table from this one on.
+            let first = left - start - rows;
+            let window = self.r.narrow(2, first, even_columns(keys + rows - 1));
+            let by_distance = self.by_head(&q.narrow(2, start, rows)).bmm(&window);
+            shift(&by_distance, self.layer.heads * self.group.lanes, rows, keys)
+        });
+        Tensor::cat(&parts.collect::<Vec<_>>(), 1)
+    }
+
+    /// What the query stream reads, `[lanes, targets, heads * width]`; `q`: `[lanes, targets, heads, width]`.
+    fn predictions(&self, q: &Tensor, targets: &Targets, noise: Option<&Noise>) -> Tensor {
+        let (heads, lanes, rows) = (self.layer.heads, self.group.lanes, q.size()[1]);
+        let codes = self.group.segments.as_ref().and_then(|codes| codes.targets.as_ref());
+        let q = self.queries(q);
+        let by_distance = self.by_head(&self.biased(&q, &self.layer.biases[1])).bmm(&self.r);
+        let by_distance = by_distance.view([heads, lanes, rows, -1]);
+        let distances = targets.distances.unsqueeze(0).expand([heads, -1, -1, -1], false);
+        let aligned = by_distance.gather(3, &distances, false).view([heads * lanes, rows, self.keys]);
+        let q = self.by_lane(&self.content_queries(&q, codes));
+        let scores = aligned.baddbmm(&q, &self.k, 1.0, scale(self.layer));
+        let mask = targets.mask.as_ref().map(|mask| &mask.added);
+        self.to_rows(&self.read(scores, mask, self.keys, noise))
+    }
+
+    /// Masks, normalises, drops, and reads values: `[heads, lanes, query, width]` of scores
+    /// `[heads * lanes, query, keys]`.
+    fn read(&self, scores: Tensor, mask: Option<&Tensor>, keys: i64, noise: Option<&Noise>) -> Tensor {
+        let (heads, lanes, rows) = (self.layer.heads, self.group.lanes, scores.size()[1]);
+        if let Some(mask) = mask {
+            let _ = scores.view([heads, lanes, rows, keys]).g_add_(mask);
+        }
+        let weights = dropout(scores.softmax(-1, None::<Kind>), self.layer.dropatt, noise);
+        weights.bmm(&self.v.narrow(1, 0, keys)).view([heads, lanes, rows, -1])
+    }
+
+    /// `[heads, lanes * length, width]`: one product serves the position term of all lanes of a head.
+    fn by_head(&self, q: &Tensor) -> Tensor {
+        q.reshape([self.layer.heads, -1, self.layer.width])
+    }
+
+    /// `[heads * lanes, length, width]`.
+    fn by_lane(&self, q: &Tensor) -> Tensor {
+        let size = q.size();
+        q.reshape([size[0] * size[1], size[2], size[3]])
+    }
+
+    /// `[lanes, length, heads * width]` of `[heads, lanes, length, width]`.
+    fn to_rows(&self, read: &Tensor) -> Tensor {
+        let size = read.size();
+        read.permute([1, 2, 0, 3]).reshape([size[1], size[2], size[0] * size[3]])
+    }
+}
+
+/// What was read, `[lanes, query, heads * width]`, with zeros in rows that had nothing to see.
+fn seen(read: Tensor, seeing: Option<&Tensor>) -> Tensor {
+    match seeing {
+        Some(seeing) => read * seeing,
+        None => read,
+    }
+}
+
+/// What scores are multiplied by, 1 / √width.
+fn scale(layer: &Layer) -> f64 {
+    1.0 / (layer.width as f64).sqrt()
+}
+
+/// Aligns scores by distance without a copy: `[n, rows, keys]` of `[.., rows, columns]`, contiguous, whose columns, at least
+/// `keys + rows - 1`, hold falling distances. Row i begins `rows - 1 - i` columns in, so that its column j is the score at
+/// distance `keys - rows + i - j` of the window.
+fn shift(scores: &Tensor, n: i64, rows: i64, keys: i64) -> Tensor {
+    let columns = scores.size()[2];
+    scores.as_strided([n, rows, keys], [rows * columns, columns - 1, 1], rows - 1)
+}

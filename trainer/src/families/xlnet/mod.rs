@@ -1,0 +1,189 @@
+//! XLNet (Yang et al. 2019; Yang 2019, §2.2).
+
+mod config;
+mod cost;
+mod encoder;
+mod layer;
+mod left_to_right;
+mod model;
+mod objective;
+mod parity;
+mod parity_heads;
+mod plan;
+
+use std::collections::BTreeMap;
+
+use segue_configs::{Config, ModelConfig, ModelType};
+use serde_json::{Value, json};
+use tch::{Kind, Tensor};
+
+pub use config::{Activation, AttentionDirection, XlnetConfig};
+pub(crate) use model::OUTPUT_BIAS;
+pub use model::{Sequence, States, Visibility, Xlnet};
+pub use objective::Pretraining;
+
+use super::Family;
+use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
+use crate::cost::MicroStep;
+use crate::layers::{HeadConfig, WordVectors};
+use crate::parity::Cases;
+use crate::{Init, ParameterSpec, Parameters, TrainError};
+
+/// The family's line in the list.
+pub static FAMILY: Family = Family {
+    section: ModelType::of::<XlnetConfig>,
+    open: language_model::open,
+    cost: language_model::cost,
+    language: Some(&XlnetFamily),
+};
+
+struct XlnetFamily;
+
+/// Positions of memory to write with where a configuration has none: Hugging Face's keep none unless told to.
+const MEMORY: usize = 512;
+
+/// The section of a model of this family.
+fn own(model: &ModelConfig) -> &XlnetConfig {
+    match model.get() {
+        Some(config) => config,
+        None => unreachable!("a family is asked for models of its own alone"),
+    }
+}
+
+impl LanguageFamily for XlnetFamily {
+    fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        Xlnet::specs(own(model))
+    }
+
+    fn trained_specs(&self, config: &Config) -> Vec<ParameterSpec> {
+        Pretraining::specs(config, own(&config.model))
+    }
+
+    fn aliases(&self, model: &ModelConfig) -> Vec<(String, String)> {
+        Xlnet::aliases(own(model))
+    }
+
+    fn copies(&self, model: &ModelConfig) -> Vec<(String, String)> {
+        Xlnet::copies(own(model))
+    }
+
+    fn only_predicts(&self) -> &'static [&'static str] {
+        &[model::OUTPUT_BIAS]
+    }
+
+    fn complete_hugging_face(&self, model: &ModelConfig, json: &mut Value) {
+        json["architectures"] = json!(["XLNetLMHeadModel"]);
+        json["d_head"] = json!(own(model).head_width());
+        json["tie_word_embeddings"] = json!(true);
+    }
+
+    /// Hugging Face's XLNet has biases for each layer whatever `untie_r` says: where a model that is called tied holds
+    /// different ones, it is not tied.
+    fn correct(&self, model: &mut ModelConfig, stored: &dyn Fn(&str) -> Option<Tensor>) {
+        let copies = self.copies(model);
+        let mut first: BTreeMap<&str, Tensor> = BTreeMap::new();
+        let mut differ = false;
+        for (name, tied) in &copies {
+            let Some(tensor) = stored(name) else { continue };
+            let known = first.entry(tied).or_insert_with(|| tensor.shallow_clone());
+            differ |= known.size() != tensor.size() || *known != tensor;
+        }
+        if let Some(config) = model.get_mut::<XlnetConfig>() {
+            config.untie_r |= differ;
+        }
+    }
+
+    /// Where a model has no memory or reuses none of a sequence, it is taken to have had the reference's.
+    fn usual_training(&self, model: &mut ModelConfig) -> Value {
+        let Some(config) = model.get_mut::<XlnetConfig>() else { return json!({}) };
+        let default = XlnetConfig::default();
+        if config.mem_len == 0 {
+            config.mem_len = default.mem_len;
+        }
+        if config.reuse_len == 0 {
+            config.reuse_len = default.reuse_len;
+        }
+        match config.attn_type {
+            AttentionDirection::Bi => json!({}),
+            AttentionDirection::Uni => {
+                json!({ "objective": { "kind": "lm" }, "data": { "order": "stream" } })
+            }
+        }
+    }
+
+    fn objective(&self, config: &Config) -> Box<dyn Objective> {
+        Box::new(Pretraining::new(config, own(&config.model), Kind::Float))
+    }
+
+    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
+        Box::new(Pretraining::from_parameters(config, own(&config.model), parameters))
+    }
+
+    fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken> {
+        Box::new(Xlnet::new(own(model), &parameters))
+    }
+
+    fn head(&self, model: &ModelConfig) -> HeadConfig {
+        own(model).into()
+    }
+
+    fn words(&self, _: &ModelConfig, parameters: &Parameters) -> WordVectors {
+        let table = parameters.get(model::EMBEDDING);
+        WordVectors::new(move |ids| Tensor::embedding(&table, ids, -1, false, false))
+    }
+
+    fn encoder_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        Xlnet::encoder_specs(own(model))
+    }
+
+    fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
+        Box::new(encoder::XlnetEncoder::new(own(model), parameters))
+    }
+
+    fn hugging_face_class(&self, head: &str) -> Option<String> {
+        Some(format!("XLNet{head}"))
+    }
+
+    fn encodes_both_ways(&self) -> bool {
+        true
+    }
+
+    fn looks_both_ways(&self, model: &ModelConfig) -> bool {
+        own(model).attn_type == AttentionDirection::Bi
+    }
+
+    fn usual_memory(&self, model: &ModelConfig) -> Option<usize> {
+        (own(model).mem_len == 0).then_some(MEMORY)
+    }
+
+    fn same_length(&self, model: &ModelConfig) -> bool {
+        own(model).same_length
+    }
+
+    fn micro_step(&self, config: &Config) -> MicroStep {
+        cost::micro_step(config, own(&config.model))
+    }
+
+    fn parity(&self, folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
+        parity::run(folder, cases)
+    }
+}
+
+impl From<&XlnetConfig> for HeadConfig {
+    fn from(config: &XlnetConfig) -> Self {
+        Self {
+            width: config.d_model as i64,
+            init: Init::Normal { mean: 0.0, std: config.initializer_range },
+            dropout: config.dropout,
+            norm_eps: config.layer_norm_eps,
+            prefix: String::new(),
+        }
+    }
+}
+
+/// The XLNet of a folder, with its weights.
+pub fn load_xlnet(folder: &ModelFolder, kind: Kind) -> Result<(Xlnet, Parameters), TrainError> {
+    let config = folder.config.get().ok_or_else(|| folder.is_not("an XLNet"))?;
+    let parameters = folder.parameters(kind)?;
+    Ok((Xlnet::new(config, &parameters), parameters))
+}

@@ -1,0 +1,291 @@
+//! What all layers of one forward pass share: tables of positions, masks and codes of segments.
+//!
+//! Lanes that read forward and lanes that read backwards go through attention one after the other, and the
+//! queries of each in blocks of rows: a block needs only the distances that its own rows span, and none of the
+//! keys that all of its rows must not see.
+
+use tch::{Device, Kind, Tensor};
+
+use super::model::{Sequence, Visibility};
+use crate::layers::attention::fused::Block;
+use crate::layers::attention::{COLUMNS, Context, attention_mask, even_columns, sinusoids_between};
+use crate::layers::{Memory, NO_DOCUMENT};
+
+/// Queries of one block: short enough to waste few distances, long enough for the matrix products.
+pub const BLOCK_ROWS: i64 = 128;
+
+/// An additive mask, and which of its rows have anything to see.
+pub struct Mask {
+    /// `[lanes, query, key]`: 0 where a query may see a key, else −∞; rows that may see nothing are 0.
+    pub added: Tensor,
+    /// `[lanes, query, 1]`: 0 for rows that may see nothing, else 1; `None` where there are no such rows.
+    pub seeing: Option<Tensor>,
+}
+
+/// Codes of segments that turn "same or other" into a product: a key's code has a 1 at its segment, a query's at
+/// all segments but its own.
+pub struct SegmentCodes {
+    /// `[lanes, key, segments]`.
+    pub keys: Tensor,
+    /// `[lanes, segment, segments]`.
+    pub queries: Tensor,
+    /// `[lanes, targets, segments]`, where there are targets.
+    pub targets: Option<Tensor>,
+    /// The segment of each key as a number, `[lanes, key]`.
+    pub ids: Tensor,
+}
+
+/// Rows of the query stream.
+pub struct Targets {
+    /// Which keys each sees.
+    pub mask: Option<Mask>,
+    /// The table's row for each key, `[lanes, targets, key]`.
+    pub distances: Tensor,
+}
+
+/// The lanes of one reading direction.
+pub struct Group {
+    /// First lane.
+    pub start: i64,
+    /// Lanes.
+    pub lanes: i64,
+    /// Sinusoids of the distances `key - 1, .., -(segment - 1)` and some beyond, negated for text read backwards, so that
+    /// distances have the sign they have in the text: `[distance, d_model]`. Windows of [`even_columns`] find room.
+    pub positions: Tensor,
+    /// The content stream's rows; keys include the memory.
+    pub blocks: Vec<Block>,
+    /// `[lanes, segment, 1]`: 0 for rows that may see nothing, else 1; `None` where there are no such rows.
+    pub seeing: Option<Tensor>,
+    /// The query stream's rows.
+    pub targets: Option<Targets>,
+    /// Codes of segments, where segments count.
+    pub segments: Option<SegmentCodes>,
+}
+
+/// What all layers share.
+pub struct Plan {
+    /// Forward lanes, then backward ones; at least one group.
+    pub groups: Vec<Group>,
+}
+
+impl Plan {
+    /// For one sequence and its memory. `uni`: nobody sees what comes later. `drop` is the dropout of positions.
+    pub fn new(
+        sequence: &Sequence,
+        memory: &Memory,
+        context: &Context,
+        uni: bool,
+        d_model: i64,
+        kind: Kind,
+        drop: impl Fn(Tensor) -> Tensor,
+    ) -> Self {
+        let batch = sequence.ids.size()[0];
+        let forward = batch - sequence.reversed;
+        // One table of distances serves all lanes of a direction; lanes of the other need its mirror image.
+        let groups = [(0, forward, false), (forward, sequence.reversed, true)];
+        let lanes = groups.into_iter().filter(|(_, lanes, _)| *lanes > 0);
+        let scene = Scene { sequence, memory, context, uni, kind };
+        Self {
+            groups: lanes
+                .map(|(start, lanes, backwards)| scene.group(start, lanes, backwards, d_model, &drop))
+                .collect(),
+        }
+    }
+}
+
+struct Scene<'a> {
+    sequence: &'a Sequence<'a>,
+    memory: &'a Memory,
+    context: &'a Context,
+    uni: bool,
+    kind: Kind,
+}
+
+impl Scene<'_> {
+    fn group(
+        &self,
+        start: i64,
+        lanes: i64,
+        backwards: bool,
+        d_model: i64,
+        drop: &impl Fn(Tensor) -> Tensor,
+    ) -> Group {
+        let (segment, key) = (self.segment(), self.keys());
+        let clamp = self.context.clamp_len;
+        // A window that ends where the distances do is rounded up past them by less than COLUMNS.
+        let least = key - even_columns(key + segment + COLUMNS as i64 - 2);
+        let positions = match backwards {
+            false => sinusoids_between(key - 1, least, clamp, d_model, self.kind),
+            // Of the distances 1 - key, .., -least.
+            true => sinusoids_between(-least, 1 - key, clamp, d_model, self.kind).flip([0]),
+        };
+        let mask = self.hidden(start, lanes).map(|hidden| self.mask(&hidden));
+        Group {
+            start,
+            lanes,
+            positions: drop(positions),
+            blocks: self.blocks(mask.as_ref()),
+            seeing: mask.and_then(|mask| mask.seeing),
+            targets: self.targets(start, lanes),
+            segments: self.segments(start, lanes),
+        }
+    }
+
+    fn segment(&self) -> i64 {
+        self.sequence.ids.size()[1]
+    }
+
+    fn keys(&self) -> i64 {
+        self.memory.len() + self.segment()
+    }
+
+    /// Keys that the content of each position must not see, `[lanes or 1, segment, key]`; `None` for none.
+    fn hidden(&self, start: i64, lanes: i64) -> Option<Tensor> {
+        let own = match self.sequence.visibility {
+            Visibility::All => None,
+            Visibility::Ranks { ranks, .. } => {
+                let ranks = ranks.narrow(0, start, lanes);
+                // `[lanes, 1, key]` against `[lanes, query, 1]`. Equal ranks see each other, and so each
+                // position itself.
+                Some(ranks.unsqueeze(1).greater_tensor(&ranks.unsqueeze(2)))
+            }
+            Visibility::Blocked(blocked) => {
+                // The mask is that of predictions, which must not see their own token; content may.
+                let diagonal = Tensor::eye(self.segment(), (Kind::Bool, Device::Cpu));
+                Some(blocked.narrow(0, start, lanes).logical_and(&diagonal.logical_not()))
+            }
+        };
+        self.with_memory(own, start, lanes, None)
+    }
+
+    /// The same for the predictions at `at`, `[lanes, targets]`.
+    fn hidden_from_targets(&self, at: &Tensor, start: i64, lanes: i64) -> Option<Tensor> {
+        let own = match self.sequence.visibility {
+            Visibility::All => None,
+            Visibility::Ranks { ranks, .. } => {
+                let ranks = ranks.narrow(0, start, lanes);
+                let of_targets = ranks.gather(1, at, false);
+                // Not even its own rank: what is predicted must not be read.
+                Some(ranks.unsqueeze(1).greater_equal_tensor(&of_targets.unsqueeze(2)))
+            }
+            Visibility::Blocked(blocked) => {
+                let index = at.unsqueeze(2).expand([-1, -1, self.segment()], false);
+                Some(blocked.narrow(0, start, lanes).gather(1, &index, false))
+            }
+        };
+        self.with_memory(own, start, lanes, Some(at))
+    }
+
+    /// Adds the columns of the memory and what a left-to-right model hides.
+    fn with_memory(
+        &self,
+        own: Option<Tensor>,
+        start: i64,
+        lanes: i64,
+        at: Option<&Tensor>,
+    ) -> Option<Tensor> {
+        let (segment, mem) = (self.segment(), self.memory.len());
+        let marks = self.memory.documents.as_ref().filter(|_| mem > 0);
+        let unwritten = marks.map(|marks| marks.narrow(0, start, lanes).eq(NO_DOCUMENT).unsqueeze(1));
+        // Whether there is such a place is worth a look at the values: without one, most passes need no mask
+        // at all.
+        let unwritten = unwritten.filter(|hidden| hidden.any().int64_value(&[]) != 0);
+        let causal = self.uni.then(|| {
+            let mask = attention_mask(segment, mem, self.context.same_length, self.kind);
+            // The additive mask of Transformer-XL as a boolean one, so that same-length attention is counted
+            // in one place.
+            let hidden = mask.isfinite().logical_not().unsqueeze(0);
+            match at {
+                None => hidden,
+                Some(at) => {
+                    let index = at.unsqueeze(2).expand([-1, -1, mem + segment], false);
+                    hidden.expand([lanes, -1, -1], false).gather(1, &index, false)
+                }
+            }
+        });
+        // One mask for all lanes, or none: no need to spell it out for each.
+        if own.is_none() && unwritten.is_none() {
+            return causal;
+        }
+        let rows = at.map_or(segment, |at| at.size()[1]);
+        let none = |width: i64| Tensor::zeros([lanes, rows, width], (Kind::Bool, Device::Cpu));
+        // Orders of prediction concern the segment alone. The memory is seen by all, but for places that
+        // nothing was written to.
+        let before = unwritten.map_or_else(|| none(mem), |hidden| hidden.expand([-1, rows, -1], false));
+        let own = own.unwrap_or_else(|| none(segment));
+        let hidden = Tensor::cat(&[before, own], 2);
+        Some(match causal {
+            Some(causal) => hidden.logical_or(&causal),
+            None => hidden,
+        })
+    }
+
+    fn blocks(&self, mask: Option<&Mask>) -> Vec<Block> {
+        let (segment, mem) = (self.segment(), self.memory.len());
+        // Nobody in the reused half sees the half after it. Blocks that end where the halves do leave those
+        // keys out of the products instead of masking them.
+        let halves_at = match self.sequence.visibility {
+            Visibility::Ranks { halves_at, .. } if halves_at > 0 => halves_at,
+            _ => segment,
+        };
+        let mut blocks = Vec::new();
+        for (first, end) in [(0, halves_at), (halves_at, segment)] {
+            let keys = mem + end;
+            let mut start = first;
+            while start < end {
+                let rows = BLOCK_ROWS.min(end - start);
+                let own = |mask: &Mask| mask.added.narrow(1, start, rows).narrow(2, 0, keys).contiguous();
+                let mask = mask.map(own);
+                blocks.push(Block { start, rows, keys, mask });
+                start += rows;
+            }
+        }
+        blocks
+    }
+
+    fn targets(&self, start: i64, lanes: i64) -> Option<Targets> {
+        let at = self.sequence.targets?.narrow(0, start, lanes);
+        let hidden = self.hidden_from_targets(&at, start, lanes);
+        // Row r of the table is distance `keys - 1 - r`, and key j is at distance `mem + i - j` of position i:
+        // row `segment - 1 - i + j`. Targets stand anywhere, so their rows are gathered, where those of
+        // content are a shift.
+        let column = Tensor::arange(self.keys(), (Kind::Int64, Device::Cpu)) + (self.segment() - 1);
+        Some(Targets {
+            mask: hidden.map(|hidden| self.mask(&hidden)),
+            distances: column.view([1, 1, -1]) - at.unsqueeze(2),
+        })
+    }
+
+    fn mask(&self, hidden: &Tensor) -> Mask {
+        // A softmax over −∞ alone is not a number; over a large negative constant it is uniform, and a
+        // prediction would see its own token. So such a row stays open, and what it reads is multiplied by 0
+        // afterwards.
+        let blind = hidden.all_dim(2, true);
+        let any = blind.any().int64_value(&[]) != 0;
+        let hidden = if any { hidden.logical_and(&blind.logical_not()) } else { hidden.shallow_clone() };
+        let added = Tensor::zeros(hidden.size(), (self.kind, Device::Cpu));
+        Mask {
+            added: added.masked_fill(&hidden, f64::NEG_INFINITY),
+            seeing: any.then(|| blind.logical_not().to_kind(self.kind)),
+        }
+    }
+
+    fn segments(&self, start: i64, lanes: i64) -> Option<SegmentCodes> {
+        let own = self.sequence.segments?.narrow(0, start, lanes);
+        let count = own.max().int64_value(&[]) + 1;
+        let numbers = Tensor::arange(count, (Kind::Int64, Device::Cpu));
+        // Memory counts as segment 0, whatever it was when it was read.
+        let before = Tensor::zeros([lanes, self.memory.len()], (Kind::Int64, Device::Cpu));
+        let all = Tensor::cat(&[before, own.shallow_clone()], 1);
+        let ids = all.to_kind(self.kind);
+        // A 1 at the own segment for keys, at all others for queries: their product is 1 where segments
+        // differ, else 0.
+        let is = |ids: &Tensor| ids.unsqueeze(2).eq_tensor(&numbers).to_kind(self.kind);
+        let queries: Tensor = 1.0 - is(&own);
+        let targets = self.sequence.targets.map(|at| {
+            let index = at.narrow(0, start, lanes).unsqueeze(2).expand([-1, -1, count], false);
+            queries.gather(1, &index, false)
+        });
+        Some(SegmentCodes { keys: is(&all), queries, targets, ids })
+    }
+}

@@ -1,0 +1,155 @@
+//! Activations of the position-wise feed-forward, with the dropout that follows: one pass over the values, which
+//! leaves the slope for the way back.
+
+use std::f32::consts::FRAC_1_SQRT_2;
+
+use crate::families::xlnet::Activation;
+use tch::Tensor;
+
+use crate::libtorch::{Shared, as_f32, function, is_f32_slice};
+use crate::noise::{Drops, Noise, dropout};
+use crate::simd::{exp, vectorised};
+use crate::threads;
+
+/// `activation` of each value of `x`, with dropout at `rate` where there is noise.
+pub fn activate(x: &Tensor, activation: Activation, rate: f64, noise: Option<&Noise>) -> Tensor {
+    if !is_f32_slice(x) {
+        return dropout(plain(x, activation), rate, noise);
+    }
+    let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
+    let (mut y, mut slope) = (x.detach().empty_like(), x.detach().empty_like());
+    let (values, to_y, to_slope) = (as_f32(x), Shared::of(&mut y), Shared::of(&mut slope));
+    threads::for_each_part(values.len(), threads::PART, |part| {
+        // SAFETY: nobody else has this part.
+        let (y, slope) = unsafe { (to_y.slice(part.clone()), to_slope.slice(part.clone())) };
+        let (x, drops) = (&values[part.clone()], drops.from(part.start));
+        match activation {
+            Activation::Relu => fill(x, y, slope, drops, relu),
+            Activation::Gelu => fill(x, y, slope, drops, gelu),
+            Activation::GeluNew => fill(x, y, slope, drops, gelu_new),
+        }
+    });
+    function(&[x], y, move |grad| vec![Some(grad * slope)])
+}
+
+fn plain(x: &Tensor, activation: Activation) -> Tensor {
+    match activation {
+        Activation::Relu => x.relu(),
+        Activation::Gelu => x.gelu("none"),
+        Activation::GeluNew => x.gelu("tanh"),
+    }
+}
+
+vectorised! {
+    /// Writes `y = f(x)` and `slope = f'(x)`, both times what dropout multiplies by. `f` gives both.
+    fn fill(x: &[f32], y: &mut [f32], slope: &mut [f32], drops: Drops, f: impl Fn(f32) -> (f32, f32)) = fill_plain;
+}
+
+#[inline(always)]
+fn fill_plain(x: &[f32], y: &mut [f32], slope: &mut [f32], drops: Drops, f: impl Fn(f32) -> (f32, f32)) {
+    for (i, ((x, y), slope)) in x.iter().zip(y).zip(slope).enumerate() {
+        let (value, derivative) = f(*x);
+        let factor = drops.factor(i);
+        *y = factor * value;
+        *slope = factor * derivative;
+    }
+}
+
+#[inline(always)]
+fn relu(x: f32) -> (f32, f32) {
+    if x <= 0.0 { (0.0, 0.0) } else { (x, 1.0) }
+}
+
+/// x Φ(x), Φ the distribution function of the normal distribution (Hendrycks and Gimpel 2016).
+#[inline(always)]
+fn gelu(x: f32) -> (f32, f32) {
+    const INVERSE_ROOT_OF_2_PI: f32 = 0.398_942_3;
+    // Abramowitz and Stegun 7.1.26: the error function to 1.5e-7.
+    const P: f32 = 0.327_591_1;
+    const A: [f32; 5] = [0.254_829_6, -0.284_496_72, 1.421_413_7, -1.453_152, 1.061_405_4];
+    let magnitude = x.abs() * FRAC_1_SQRT_2;
+    let t = 1.0 / magnitude.mul_add(P, 1.0);
+    let bell = exp(-0.5 * x * x);
+    let tail = 0.5 * bell * t * A[4].mul_add(t, A[3]).mul_add(t, A[2]).mul_add(t, A[1]).mul_add(t, A[0]);
+    let phi = if x < 0.0 { tail } else { 1.0 - tail };
+    (x * phi, (x * bell).mul_add(INVERSE_ROOT_OF_2_PI, phi))
+}
+
+/// x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2, as the reference has it: x σ(2z) where z is what tanh is taken of.
+#[inline(always)]
+fn gelu_new(x: f32) -> (f32, f32) {
+    const TWICE_ROOT_OF_2_OVER_PI: f32 = 1.595_769_2;
+    const CUBIC: f32 = 0.044_715;
+    /// Beyond it σ(2z) is 0 or 1 in f32.
+    const END: f32 = 10.0;
+    let near = x.clamp(-END, END);
+    let square = near * near;
+    let twice_z = TWICE_ROOT_OF_2_OVER_PI * near * square.mul_add(CUBIC, 1.0);
+    let sigmoid = 1.0 / (1.0 + exp(-twice_z));
+    let slope_of_twice_z = TWICE_ROOT_OF_2_OVER_PI * square.mul_add(3.0 * CUBIC, 1.0);
+    (x * sigmoid, (x * sigmoid * (1.0 - sigmoid)).mul_add(slope_of_twice_z, sigmoid))
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    const ALL: [Activation; 3] = [Activation::Relu, Activation::Gelu, Activation::GeluNew];
+
+    fn values() -> Tensor {
+        let dense = Tensor::linspace(-12.0, 12.0, 100_003, (Kind::Float, Device::Cpu));
+        Tensor::cat(&[dense, Tensor::from_slice(&[0.0f32, -0.0, 1e-30, -1e30, 1e30, -90.0])], 0)
+    }
+
+    fn value_and_slope(x: &Tensor, f: impl Fn(&Tensor) -> Tensor) -> (Tensor, Tensor) {
+        let x = x.detach().copy().set_requires_grad(true);
+        let y = f(&x);
+        y.sum(None::<Kind>).backward();
+        (y.detach(), x.grad())
+    }
+
+    #[test]
+    fn values_and_slopes_are_those_of_double_precision() {
+        for activation in ALL {
+            let x = values();
+            let (y, slope) = value_and_slope(&x, |x| activate(x, activation, 0.0, None));
+            let x = x.narrow(0, 0, 100_003);
+            let (exact, exact_slope) = value_and_slope(&x.to_kind(Kind::Double), |x| plain(x, activation));
+            for (ours, exact) in [(y, exact), (slope, exact_slope)] {
+                assert!(ours.isfinite().all().int64_value(&[]) == 1, "{activation:?}");
+                let error = (ours.narrow(0, 0, 100_003) - exact).abs().max().double_value(&[]);
+                assert!(error < 2e-6, "{activation:?}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn dropout_is_what_a_mask_of_its_own_would_be() {
+        for activation in ALL {
+            let (at_once, apart) = (Noise::new(7), Noise::new(7));
+            let x = values();
+            let (y, slope) = value_and_slope(&x, |x| activate(x, activation, 0.3, Some(&at_once)));
+            let (expected, expected_slope) =
+                value_and_slope(&x, |x| dropout(activate(x, activation, 0.0, None), 0.3, Some(&apart)));
+            assert_eq!((y, slope), (expected, expected_slope), "{activation:?}");
+        }
+    }
+
+    #[test]
+    fn both_loops_give_the_same_bits() {
+        fn check(f: impl Fn(f32) -> (f32, f32)) {
+            let x = values();
+            let x = as_f32(&x);
+            let mut fast = (vec![0.0; x.len()], vec![0.0; x.len()]);
+            let mut slow = fast.clone();
+            fill(x, &mut fast.0, &mut fast.1, Drops::NONE, &f);
+            fill_plain(x, &mut slow.0, &mut slow.1, Drops::NONE, &f);
+            assert!(fast == slow);
+        }
+        check(relu);
+        check(gelu);
+        check(gelu_new);
+    }
+}

@@ -1,0 +1,163 @@
+//! Relative positions: the sinusoid table, the shift that aligns scores by distance, and the mask.
+//! Yang 2019, §2.1.3, "Efficient Computation of the Attention with Relative Positional Embedding".
+
+pub(crate) mod fused;
+
+use tch::{Kind, Tensor};
+
+use super::memory::NO_DOCUMENT;
+
+/// Base of the geometric progression of wavelengths (Vaswani et al. 2017, section 3.5).
+const WAVELENGTH_BASE: f64 = 10_000.0;
+
+/// Tables and windows of distances are this many columns wide, or a multiple of it: matrix products are a quarter
+/// slower at odd widths.
+pub(crate) const COLUMNS: usize = 16;
+
+/// `columns` rounded up.
+pub(crate) fn even_columns(columns: i64) -> i64 {
+    (columns as usize).next_multiple_of(COLUMNS) as i64
+}
+
+/// How far queries look. Part of the model while training, chosen anew while evaluating.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Context {
+    /// Positions of memory kept.
+    pub mem_len: i64,
+    /// Distances above this count as this; none where not positive.
+    pub clamp_len: i64,
+    /// Each query sees this many keys, its own included; `None` for all before it.
+    pub same_length: Option<i64>,
+}
+
+/// Inverse wavelengths `10000^(-2m/d)`, `[d / 2]`.
+pub fn inverse_frequencies(d_model: i64, kind: Kind) -> Tensor {
+    let exponents =
+        Tensor::arange_start_step(0.0, d_model as f64, 2.0, (kind, tch::Device::Cpu)) / d_model as f64;
+    Tensor::pow_scalar(WAVELENGTH_BASE, &exponents).reciprocal()
+}
+
+/// Sinusoids of the distances `klen - 1, .., 1, 0`, in this order: `[klen, d_model]`, sines then
+/// cosines.
+pub fn sinusoids(klen: i64, clamp_len: i64, d_model: i64, kind: Kind) -> Tensor {
+    sinusoids_between(klen - 1, 0, clamp_len, d_model, kind)
+}
+
+/// Sinusoids of the distances `first, first - 1, .., last`, in this order: `[first - last + 1, d_model]`.
+/// Distances farther than a positive `clamp_len`, to either side, count as that.
+pub fn sinusoids_between(first: i64, last: i64, clamp_len: i64, d_model: i64, kind: Kind) -> Tensor {
+    let mut distances =
+        Tensor::arange_start_step(first as f64, last as f64 - 1.0, -1.0, (kind, tch::Device::Cpu));
+    if clamp_len > 0 {
+        distances = distances.clamp(-clamp_len as f64, clamp_len as f64);
+    }
+    let angles = distances.outer(&inverse_frequencies(d_model, kind));
+    Tensor::cat(&[angles.sin(), angles.cos()], 1)
+}
+
+/// Aligns scores by distance without a copy.
+///
+/// `scores`: `[n, query, key + 1]`, contiguous. Column 0 is padding; column `1 + k` holds the score at
+/// distance `key - 1 - k`. The result, `[n, query, key]`, has at `(i, j)` the score of query `i` at
+/// distance `mem + i - j` wherever that is not negative; the entries right of it are leftovers of
+/// other rows and must be masked. Reading the buffer as `[key + 1, query]` moves row `i` left by
+/// `query - 1 - i`; docs/references.md has vectors.
+pub fn relative_shift(scores: &Tensor) -> Tensor {
+    let (n, query, padded) = match scores.size()[..] {
+        [n, query, padded] => (n, query, padded),
+        _ => panic!("relative_shift wants [n, query, key + 1], got {:?}", scores.size()),
+    };
+    let key = padded - 1;
+    scores.view([n, padded, query]).narrow(1, 1, key).view([n, query, key])
+}
+
+/// Added to scores: 0 where query `i` may see key `j`, else −∞. `[query, key]`.
+///
+/// Distance is `mem + i − j`. Hidden are negative distances and, under same-length attention,
+/// distances of `same_length` and more (counts in docs/references.md).
+pub fn attention_mask(query: i64, mem: i64, same_length: Option<i64>, kind: Kind) -> Tensor {
+    let key = mem + query;
+    let all = Tensor::ones([query, key], (Kind::Bool, tch::Device::Cpu));
+    let mut hidden = all.triu(mem + 1);
+    if let Some(keys) = same_length {
+        hidden = hidden.logical_or(&all.tril(mem - keys));
+    }
+    Tensor::zeros([query, key], (kind, tch::Device::Cpu)).masked_fill(&hidden, f64::NEG_INFINITY)
+}
+
+/// Which keys a lane's queries must not see for their documents, `[batch, query, key]`: places of
+/// the memory that nothing was written to and, with `compare`, other documents than the query's own.
+/// `before`: marks of the memory, `[batch, mem]`; `own`: of the segment, `[batch, query]`.
+pub fn unseen_documents(before: &Tensor, own: &Tensor, compare: bool) -> Tensor {
+    let keys = Tensor::cat(&[before, own], 1).unsqueeze(1);
+    if compare {
+        keys.not_equal_tensor(&own.unsqueeze(2))
+    } else {
+        keys.eq(NO_DOCUMENT).expand([-1, own.size()[1], -1], false)
+    }
+}
+
+/// An additive mask with more places hidden.
+pub fn hide(mask: &Tensor, hidden: &Tensor) -> Tensor {
+    mask.expand(hidden.size(), false).masked_fill(hidden, f64::NEG_INFINITY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Score of row x at distance p as the number 10 x + p.
+    fn scores(query: i64, key: i64) -> Tensor {
+        let rows: Vec<f64> = (0..query)
+            .flat_map(|x| {
+                std::iter::once(-1.0).chain((0..key).map(move |k| (10 * (x + 1) + key - 1 - k) as f64))
+            })
+            .collect();
+        Tensor::from_slice(&rows).view([1, query, key + 1])
+    }
+
+    fn rows(t: &Tensor) -> Vec<Vec<f64>> {
+        Vec::<Vec<f64>>::try_from(t.get(0)).unwrap()
+    }
+
+    #[test]
+    fn shift_gives_the_vectors_of_7_1() {
+        let (a, b, c, pad) = (10.0, 20.0, 30.0, -1.0);
+        assert_eq!(
+            rows(&relative_shift(&scores(2, 4))),
+            [[a + 2.0, a + 1.0, a, pad], [b + 3.0, b + 2.0, b + 1.0, b]]
+        );
+        assert_eq!(
+            rows(&relative_shift(&scores(3, 4))),
+            [[a + 1.0, a, pad, b + 3.0], [b + 2.0, b + 1.0, b, pad], [c + 3.0, c + 2.0, c + 1.0, c]]
+        );
+    }
+
+    #[test]
+    fn same_length_shows_the_key_counts_of_7_2() {
+        for (mem, query, narrow, wide) in [(5, 3, 5, 6), (4, 4, 4, 5), (6, 2, 6, 7)] {
+            for (keys, expected) in [(mem, narrow), (mem + 1, wide)] {
+                let visible = attention_mask(query, mem, Some(keys), Kind::Double)
+                    .isfinite()
+                    .sum_dim_intlist(1, false, Kind::Int64);
+                assert_eq!(Vec::<i64>::try_from(visible).unwrap(), vec![expected; query as usize]);
+            }
+        }
+    }
+
+    #[test]
+    fn plain_mask_shows_all_keys_up_to_the_query() {
+        let visible =
+            attention_mask(3, 2, None, Kind::Double).isfinite().sum_dim_intlist(1, false, Kind::Int64);
+        assert_eq!(Vec::<i64>::try_from(visible).unwrap(), [3, 4, 5]);
+    }
+
+    #[test]
+    fn distances_above_the_clamp_are_those_at_the_clamp() {
+        let table = sinusoids(6, 2, 4, Kind::Double);
+        for row in 0..3 {
+            assert_eq!(table.get(row), table.get(3), "distance {} against 2", 5 - row);
+        }
+        assert_ne!(table.get(4), table.get(3));
+    }
+}

@@ -1,0 +1,16 @@
+//! What families build their models of. Nothing here knows of ranks, nor of any particular model.
+
+pub(crate) mod activation;
+pub(crate) mod attention;
+mod heads;
+mod memory;
+pub(crate) mod norm;
+mod words;
+
+pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoids_between};
+pub use heads::{
+    Beam, HeadConfig, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead, by_choice,
+    classification_losses, kernel_features, pair_losses, squared_errors,
+};
+pub use memory::{Memory, NO_DOCUMENT};
+pub use words::WordVectors;
