@@ -7,6 +7,7 @@ pub mod engine;
 mod error;
 pub mod evaluation;
 pub mod generate;
+mod kernels;
 pub mod libtorch;
 pub mod metrics;
 pub mod model;
@@ -22,4 +23,5 @@ pub mod tasks;
 mod threads;
 
 pub use error::TrainError;
+pub use kernels::Kernels;
 pub use parameters::{Init, ParameterSpec, Parameters};

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use crate::libtorch::Shared;
 use crate::simd::vectorised;
@@ -29,16 +29,16 @@ impl Noise {
         Drops::new(self.seed, place, rate)
     }
 
-    /// A mask of this shape whose values are zero with probability `rate`, else `1 / (1 - rate)`. f32 on
-    /// the CPU.
+    /// A mask of this shape whose values are zero with probability `rate`, else `1 / (1 - rate)` in f32; of the
+    /// kind of `x`, which is on the CPU.
     fn mask(&self, shape: &[i64], x: &Tensor, rate: f64) -> Tensor {
-        let mut mask = Tensor::empty(shape, (x.kind(), x.device()));
+        let mut mask = Tensor::empty(shape, (Kind::Float, x.device()));
         let (drops, values) = (self.drops(rate), Shared::of(&mut mask));
         threads::for_each_part(mask.numel(), threads::PART, |part| {
             // SAFETY: nobody else has this part.
             fill(unsafe { values.slice(part.clone()) }, drops.from(part.start));
         });
-        mask
+        mask.to_kind(x.kind())
     }
 }
 

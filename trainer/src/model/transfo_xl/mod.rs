@@ -10,6 +10,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::attention::{Context, attention_mask, hide, inverse_frequencies, unseen_documents};
 use super::memory::{Memory, NO_DOCUMENT};
+use crate::Kernels;
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -49,6 +50,7 @@ pub struct Output {
 pub struct TransfoXl {
     config: TransfoXlConfig,
     kind: Kind,
+    kernels: Kernels,
     /// How far queries look; evaluation may change it.
     pub context: Context,
     /// Whether memory keeps marks of whose documents it holds, and of places nothing was written to.
@@ -106,6 +108,7 @@ impl TransfoXl {
     pub fn new(config: &TransfoXlConfig, parameters: &Parameters) -> Self {
         Self {
             kind: parameters.tensors()[0].kind(),
+            kernels: parameters.kernels(),
             context: Context::new(config),
             keeps_marks: config.memory_start == MemoryStart::Masked,
             embedding: AdaptiveEmbedding::new(config, parameters),
@@ -164,7 +167,7 @@ impl TransfoXl {
         let (query, mem) = (segment.ids.size()[1], memory.len());
         let drop = |x: Tensor| drop_states(&self.config, x, noise);
         let positions = Positions::new(&self.config, &self.context, mem + query, self.kind, drop);
-        let visible = Visible::new(self.mask(segment, memory, documents), self.kind);
+        let visible = Visible::new(self.mask(segment, memory, documents), self.kernels);
         let mut hidden = drop(self.embedding.forward(segment.ids));
         let mut inputs = Vec::with_capacity(self.layers.len());
         for (layer, mem) in self.layers.iter().zip(&memory.layers) {
