@@ -6,9 +6,9 @@
 pub enum Purpose {
     /// Initial weights; counter: hash of the parameter's name.
     Weights = 1,
-    /// Dropout masks; counters: step, micro-step.
+    /// Dropout masks and draws inside a loss; counters: step, micro-step.
     Dropout = 2,
-    /// Sampled text; counter: position.
+    /// Sampled text; counter: the text's number where several are written at once.
     Sampling = 3,
     /// Inputs of benchmarks.
     Bench = 4,

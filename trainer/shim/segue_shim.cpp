@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -78,35 +79,64 @@ using Backward = bool (*)(void *state, at::Tensor *grad, at::Tensor **grads, siz
                           size_t capacity);
 using Release = void (*)(void *state);
 
+// A function of Rust's. Its gradient is made once, as the state is used up by it, and has no derivative of its own.
 struct FromRust final : torch::autograd::Node {
+  const char *what;
   Backward backward;
   Release release;
   void *state;
   size_t inputs;
 
-  FromRust(Backward backward, Release release, void *state, size_t inputs)
-      : backward(backward), release(release), state(state), inputs(inputs) {}
+  FromRust(const char *what, Backward backward, Release release, void *state, size_t inputs)
+      : what(what), backward(backward), release(release), state(state), inputs(inputs) {}
 
   ~FromRust() override { release_variables(); }
 
+  std::string name() const override { return what; }
+
   variable_list apply(variable_list &&grads) override {
-    TORCH_CHECK(state, "a function of Rust is differentiated once");
+    TORCH_CHECK(state, what, " is differentiated once, and it was: ", ADVICE);
     variable_list result(inputs);
     if (!grads[0].defined()) return result;
-    c10::NoGradGuard no_grad;
-    std::vector<at::Tensor *> owned(inputs, nullptr);
-    char message[1024] = "";
-    const bool done = backward(state, &grads[0], owned.data(), inputs, message, sizeof message);
-    for (size_t i = 0; i < inputs; ++i) {
-      if (owned[i]) result[i] = *std::unique_ptr<at::Tensor>(owned[i]);
+    {
+      c10::NoGradGuard no_grad;
+      std::vector<at::Tensor *> owned(inputs, nullptr);
+      char message[1024] = "";
+      const bool done = backward(state, &grads[0], owned.data(), inputs, message, sizeof message);
+      for (size_t i = 0; i < inputs; ++i) {
+        if (owned[i]) result[i] = *std::unique_ptr<at::Tensor>(owned[i]);
+      }
+      release_variables();
+      TORCH_CHECK(done, message);
     }
-    TORCH_CHECK(done, message);
+    // Gradients are recorded here only where somebody wants to differentiate them (create_graph).
+    if (c10::GradMode::is_enabled()) refuse_derivatives(result, grads[0]);
     return result;
+  }
+
+  // What Rust has computed has no history, so libtorch would take it for constants and leave its derivatives out without
+  // a word. It depends on the function's inputs and on `grad`: whoever differentiates it by one of them passes an error.
+  // Whoever does not, as when another part of the graph is differentiated twice, never meets it.
+  void refuse_derivatives(variable_list &gradients, const at::Tensor &grad) const {
+    auto edges = next_edges();
+    edges.push_back(torch::autograd::impl::gradient_edge(grad));
+    auto error = std::shared_ptr<torch::autograd::Error>(
+        new torch::autograd::Error(
+            std::string("the gradient of ") + what + " has no derivative: " + ADVICE, std::move(edges)),
+        torch::autograd::deleteNode);
+    for (auto &gradient : gradients) {
+      if (!gradient.defined()) continue;
+      gradient = gradient.detach();  // it may be a tensor that has a history of its own
+      torch::autograd::set_history(gradient, error);
+    }
   }
 
   void release_variables() override {
     if (state) release(std::exchange(state, nullptr));
   }
+
+  static constexpr const char *ADVICE =
+      "it is computed by Segue, not by libtorch; layers with Kernels::Plain can be differentiated any number of times";
 };
 
 }  // namespace
@@ -123,12 +153,13 @@ bool segue_linear(at::Tensor *x, at::Tensor *weight, at::Tensor *bias, at::Tenso
   });
 }
 
-// Makes y, which has no history, a function of the inputs: backward(state, ..) computes their gradients.
-// release(state) is called once, when no gradient can be asked for any more.
-bool segue_function(at::Tensor *y, at::Tensor *const *inputs, size_t count, Backward backward,
+// Makes y, which has no history, a function of the inputs: backward(state, ..) computes their gradients, at most once.
+// release(state) is called once, when no gradient can be asked for any more. `what` names the function in errors and
+// lives as long as the program.
+bool segue_function(const char *what, at::Tensor *y, at::Tensor *const *inputs, size_t count, Backward backward,
                     Release release, void *state, char *message, size_t capacity) {
   // Takes the state over, whatever happens.
-  auto node = std::shared_ptr<FromRust>(new FromRust(backward, release, state, count), torch::autograd::deleteNode);
+  auto node = std::shared_ptr<FromRust>(new FromRust(what, backward, release, state, count), torch::autograd::deleteNode);
   return guarded(message, capacity, [&] {
     const auto tensors = gather(inputs, count);
     if (!torch::autograd::compute_requires_grad(tensors)) return;

@@ -91,6 +91,16 @@ pub enum TrainError {
         /// Its value.
         value: f64,
     },
+    /// A class is to be drawn by logits that are no distribution.
+    #[error(
+        "row {row} of the logits is no distribution over {classes} classes: it has a NaN or +∞, or −∞ everywhere"
+    )]
+    NoDistribution {
+        /// The first such row.
+        row: usize,
+        /// Classes of each row.
+        classes: i64,
+    },
     /// Replicas that should be equal are not.
     #[error("step {step}: rank {rank} holds other weights than rank 0")]
     ReplicasDiffer {
@@ -130,7 +140,7 @@ impl TrainError {
             TrainError::NoCheckpoint { .. } => 66,
             TrainError::Damaged { .. } => 65,
             TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => 78,
-            TrainError::NonFinite { .. } => 80,
+            TrainError::NonFinite { .. } | TrainError::NoDistribution { .. } => 80,
             TrainError::ReplicasDiffer { .. } => 81,
         }
     }
@@ -148,7 +158,7 @@ impl TrainError {
             | TrainError::OtherModel { what, .. }
             | TrainError::Layout(what) => advice::hint(what),
             TrainError::OtherRun { .. } => Some("set these keys back, or start in a new run.dir".into()),
-            TrainError::NonFinite { .. } => {
+            TrainError::NonFinite { .. } | TrainError::NoDistribution { .. } => {
                 Some("lower optim.lr, lengthen schedule.warmup, or look at the data of this step".into())
             }
             TrainError::ReplicasDiffer { rank, .. } => {

@@ -8,6 +8,7 @@ mod error;
 pub mod evaluation;
 pub mod families;
 pub mod generate;
+mod kernels;
 pub mod layers;
 pub mod libtorch;
 pub mod metrics;
@@ -20,4 +21,5 @@ mod simd;
 mod threads;
 
 pub use error::TrainError;
+pub use kernels::Kernels;
 pub use parameters::{Init, ParameterSpec, Parameters};

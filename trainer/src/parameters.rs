@@ -7,6 +7,8 @@ use tch::{Kind, Tensor};
 
 use segue_dataloader::seed::{Purpose, Stream, name_counter};
 
+use crate::Kernels;
+
 /// How a parameter starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Init {
@@ -50,6 +52,7 @@ pub struct Parameters {
     specs: Vec<ParameterSpec>,
     tensors: Vec<Tensor>,
     index: HashMap<String, usize>,
+    kernels: Kernels,
 }
 
 impl Parameters {
@@ -64,14 +67,27 @@ impl Parameters {
         assert_eq!(specs.len(), tensors.len());
         let tensors = tensors.into_iter().map(|t| t.to_kind(kind).set_requires_grad(true)).collect();
         let index = specs.iter().enumerate().map(|(i, spec)| (spec.name.clone(), i)).collect();
-        Self { specs, tensors, index }
+        Self { specs, tensors, index, kernels: Kernels::default() }
+    }
+
+    /// The same leaves for layers that compute with `kernels`.
+    pub fn with_kernels(&self, kernels: Kernels) -> Self {
+        let tensors = self.tensors.iter().map(Tensor::shallow_clone).collect();
+        Self { specs: self.specs.clone(), tensors, index: self.index.clone(), kernels }
+    }
+
+    /// What layers built over them compute with.
+    pub fn kernels(&self) -> Kernels {
+        self.kernels
     }
 
     /// The first `count` of them, which get no gradients from here on, and the others.
     pub fn freeze(mut self, count: usize) -> (Self, Self) {
         let kind = self.tensors.first().map_or(Kind::Float, Tensor::kind);
-        let trained = Self::from_tensors(self.specs.split_off(count), self.tensors.split_off(count), kind);
-        let frozen = Self::from_tensors(self.specs, self.tensors, kind);
+        let part =
+            |specs, tensors| Self { kernels: self.kernels, ..Self::from_tensors(specs, tensors, kind) };
+        let trained = part(self.specs.split_off(count), self.tensors.split_off(count));
+        let frozen = part(self.specs, self.tensors);
         frozen.tensors.iter().for_each(|tensor| _ = tensor.set_requires_grad(false));
         (frozen, trained)
     }

@@ -1,5 +1,7 @@
 //! Vectorised loops, compiled for the processor's instruction set.
 
+use std::f32::consts::{FRAC_1_SQRT_2, LN_2, LOG2_E};
+
 /// `vectorised! { fn fast(x: &[f32]) = plain; }` makes of `plain`, which must be inlined always, as must be what it calls, a
 /// function that is compiled for sixteen or eight values at a time where the processor can.
 ///
@@ -72,16 +74,16 @@ pub fn sum(values: &[f32]) -> f32 {
     sum_of_pairs(values, values, |value, _| value)
 }
 
+/// ln 2 in two parts, the first of few bits.
+const LN_2_HIGH: f32 = 0.693_359_4;
+const LN_2_LOW: f32 = (LN_2 as f64 - LN_2_HIGH as f64) as f32;
+
 /// eˣ to two units in the last place; beyond ±87, where f32 ends, the value there.
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    use std::f32::consts::{LN_2, LOG2_E};
     const END: f32 = 87.0;
     /// Adding it rounds to an integer, which then stands in the low bits.
     const ROUND: f32 = 12_582_912.0;
-    /// ln 2 in two parts, the first of few bits.
-    const LN_2_HIGH: f32 = 0.693_359_4;
-    const LN_2_LOW: f32 = (LN_2 as f64 - LN_2_HIGH as f64) as f32;
     let x = x.clamp(-END, END);
     let shifted = x.mul_add(LOG2_E, ROUND);
     let whole = shifted - ROUND;
@@ -97,6 +99,26 @@ pub fn exp(x: f32) -> f32 {
         .mul_add(rest, 1.0);
     let power = f32::from_bits((shifted.to_bits() << 23).wrapping_add(1.0f32.to_bits()));
     series * power
+}
+
+/// ln x to two units in the last place, for positive x that are not subnormal.
+#[inline(always)]
+pub fn ln(x: f32) -> f32 {
+    const EXPONENT_BITS: u32 = 23;
+    // x = 2^exponent · rest, the rest between √½ and √2.
+    let bits = x.to_bits();
+    let exponent = bits.wrapping_sub(FRAC_1_SQRT_2.to_bits()) as i32 >> EXPONENT_BITS;
+    let rest = f32::from_bits(bits.wrapping_sub((exponent << EXPONENT_BITS) as u32));
+    // ln r = 2 artanh s, by its series; s² is at most 0.03.
+    let s = (rest - 1.0) / (rest + 1.0);
+    let square = s * s;
+    let series = (2.0f32 / 9.0)
+        .mul_add(square, 2.0 / 7.0)
+        .mul_add(square, 2.0 / 5.0)
+        .mul_add(square, 2.0 / 3.0)
+        .mul_add(square, 2.0);
+    let exponent = exponent as f32;
+    exponent.mul_add(LN_2_HIGH, s.mul_add(series, exponent * LN_2_LOW))
 }
 
 /// Writes `columns` rows of `rows` values, `to_stride` apart, to `to`: the transpose of the `rows` rows of `columns` values,
@@ -236,5 +258,19 @@ mod tests {
             assert!(error < 3e-7, "{x}: {error}");
         }
         assert_eq!(exp(-1000.0), exp(-87.0));
+    }
+
+    #[test]
+    fn logarithms_are_those_of_double_precision() {
+        let wide = (-8700..8800).map(|i| (i as f32 / 100.0).exp());
+        let around_one = (-4000..4000).map(|i| 1.0 + i as f32 / 10_000.0);
+        let next_to_one =
+            (1..100).flat_map(|i| [1.0 + i as f32 * f32::EPSILON, 1.0 - i as f32 * f32::EPSILON]);
+        let ends = [f32::MIN_POSITIVE, f32::MAX, FRAC_1_SQRT_2, FRAC_1_SQRT_2.next_down(), 2.0, 0.5];
+        for x in wide.chain(around_one).chain(next_to_one).chain(ends).filter(|x| *x != 1.0) {
+            let error = (f64::from(ln(x)) / f64::from(x).ln() - 1.0).abs();
+            assert!(error < 3e-7, "{x}: {error}");
+        }
+        assert_eq!(ln(1.0), 0.0);
     }
 }

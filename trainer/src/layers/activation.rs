@@ -6,14 +6,21 @@ use std::f32::consts::FRAC_1_SQRT_2;
 use crate::families::xlnet::Activation;
 use tch::Tensor;
 
-use crate::libtorch::{Shared, as_f32, function, is_f32_slice};
+use crate::Kernels;
+use crate::libtorch::{Shared, as_f32, function};
 use crate::noise::{Drops, Noise, dropout};
 use crate::simd::{exp, vectorised};
 use crate::threads;
 
 /// `activation` of each value of `x`, with dropout at `rate` where there is noise.
-pub fn activate(x: &Tensor, activation: Activation, rate: f64, noise: Option<&Noise>) -> Tensor {
-    if !is_f32_slice(x) {
+pub fn activate(
+    kernels: Kernels,
+    x: &Tensor,
+    activation: Activation,
+    rate: f64,
+    noise: Option<&Noise>,
+) -> Tensor {
+    if !kernels.fuse(x) {
         return dropout(plain(x, activation), rate, noise);
     }
     let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
@@ -29,7 +36,7 @@ pub fn activate(x: &Tensor, activation: Activation, rate: f64, noise: Option<&No
             Activation::GeluNew => fill(x, y, slope, drops, gelu_new),
         }
     });
-    function(&[x], y, move |grad| vec![Some(grad * slope)])
+    function(c"an activation", &[x], y, move |grad| vec![Some(grad * slope)])
 }
 
 fn plain(x: &Tensor, activation: Activation) -> Tensor {
@@ -114,7 +121,7 @@ mod tests {
     fn values_and_slopes_are_those_of_double_precision() {
         for activation in ALL {
             let x = values();
-            let (y, slope) = value_and_slope(&x, |x| activate(x, activation, 0.0, None));
+            let (y, slope) = value_and_slope(&x, |x| activate(Kernels::Fused, x, activation, 0.0, None));
             let x = x.narrow(0, 0, 100_003);
             let (exact, exact_slope) = value_and_slope(&x.to_kind(Kind::Double), |x| plain(x, activation));
             for (ours, exact) in [(y, exact), (slope, exact_slope)] {
@@ -130,10 +137,30 @@ mod tests {
         for activation in ALL {
             let (at_once, apart) = (Noise::new(7), Noise::new(7));
             let x = values();
-            let (y, slope) = value_and_slope(&x, |x| activate(x, activation, 0.3, Some(&at_once)));
-            let (expected, expected_slope) =
-                value_and_slope(&x, |x| dropout(activate(x, activation, 0.0, None), 0.3, Some(&apart)));
+            let (y, slope) =
+                value_and_slope(&x, |x| activate(Kernels::Fused, x, activation, 0.3, Some(&at_once)));
+            let (expected, expected_slope) = value_and_slope(&x, |x| {
+                dropout(activate(Kernels::Fused, x, activation, 0.0, None), 0.3, Some(&apart))
+            });
             assert_eq!((y, slope), (expected, expected_slope), "{activation:?}");
+        }
+    }
+
+    #[test]
+    fn a_gradient_of_a_gradient_is_refused_by_fused_kernels_alone() {
+        for activation in ALL {
+            let leaf = || Tensor::linspace(-2.0, 2.0, 9, (Kind::Float, Device::Cpu)).set_requires_grad(true);
+            crate::libtorch::assert_differentiable_once("an activation", || {
+                let x = leaf();
+                (activate(Kernels::Fused, &x, activation, 0.0, None), vec![x])
+            });
+            let x = leaf();
+            let y = activate(Kernels::Plain, &x, activation, 0.3, Some(&Noise::new(7)));
+            let dropped = activate(Kernels::Fused, &x, activation, 0.3, Some(&Noise::new(7)));
+            assert!((&y - dropped).abs().max().double_value(&[]) < 1e-6);
+            let first = Tensor::run_backward(&[y.square().sum(None::<Kind>)], &[&x], true, true);
+            let second = Tensor::run_backward(&[first[0].sum(None::<Kind>)], &[&x], false, false);
+            assert!(second[0].abs().max().double_value(&[]) > 0.5);
         }
     }
 

@@ -2,7 +2,8 @@ use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
 
-use crate::libtorch::{Shared, as_f32, function, is_f32_slice};
+use crate::Kernels;
+use crate::libtorch::{Shared, as_f32, function};
 use crate::noise::{Drops, Noise, dropout};
 use crate::parameters::Parameters;
 use crate::simd::{sum, sum_of_pairs, vectorised};
@@ -16,6 +17,7 @@ pub struct Norm {
     weight: Tensor,
     bias: Tensor,
     epsilon: f64,
+    kernels: Kernels,
 }
 
 impl Norm {
@@ -27,7 +29,7 @@ impl Norm {
     /// `NAME.{weight, bias}`.
     pub fn named(parameters: &Parameters, name: &str, epsilon: f64) -> Self {
         let get = |part: &str| parameters.get(&format!("{name}.{part}"));
-        Self { weight: get("weight"), bias: get("bias"), epsilon }
+        Self { weight: get("weight"), bias: get("bias"), epsilon, kernels: parameters.kernels() }
     }
 
     /// `x`, each of its rows at mean 0 and variance 1, scaled and moved.
@@ -38,14 +40,16 @@ impl Norm {
     /// The norm of `residual` plus `x` with dropout at `rate` where there is noise; both of one shape. In f32 on the CPU one
     /// pass over the values each way.
     pub fn of_sum(&self, x: &Tensor, residual: &Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
-        if !is_f32_slice(x) || !is_f32_slice(residual) {
+        if !self.kernels.fuse(x) || !self.kernels.fuse(residual) {
             return self.forward(&(dropout(x.shallow_clone(), rate, noise) + residual));
         }
         let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
         let sum = NormedSum { weight: self.weight.detach(), epsilon: self.epsilon as f32, drops };
         let [y, normed, scales] = sum.forward(&x.detach(), &residual.detach(), &self.bias.detach());
         let inputs = [x, residual, &self.weight, &self.bias];
-        function(&inputs, y, move |grad| sum.backward(&grad.contiguous(), &normed, &scales))
+        function(c"the norm of a sum", &inputs, y, move |grad| {
+            sum.backward(&grad.contiguous(), &normed, &scales)
+        })
     }
 }
 
@@ -216,8 +220,12 @@ mod tests {
     fn found(kind: Kind, width: i64, f: impl Fn(&Norm, &Tensor, &Tensor) -> Tensor) -> Vec<Tensor> {
         let leaf = |x: Tensor| x.to_kind(kind).set_requires_grad(true);
         let (x, residual) = (leaf(wave(&[3, 7, width], 1.1) + 0.5), leaf(wave(&[3, 7, width], 0.7) * 2.0));
-        let norm =
-            Norm { weight: leaf(wave(&[width], 0.3) + 1.5), bias: leaf(wave(&[width], 0.4)), epsilon: 1e-6 };
+        let norm = Norm {
+            weight: leaf(wave(&[width], 0.3) + 1.5),
+            bias: leaf(wave(&[width], 0.4)),
+            epsilon: 1e-6,
+            kernels: Kernels::Fused,
+        };
         let y = f(&norm, &x, &residual);
         (&y * wave(&y.size(), 0.9).to_kind(kind)).sum(None::<Kind>).backward();
         [y.detach(), x.grad(), residual.grad(), norm.weight.grad(), norm.bias.grad()].into()
@@ -246,6 +254,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_gradient_of_a_gradient_is_refused() {
+        let leaf = |x: Tensor| x.to_kind(Kind::Float).set_requires_grad(true);
+        crate::libtorch::assert_differentiable_once("the norm of a sum", || {
+            let (x, residual) = (leaf(wave(&[3, 8], 1.1)), leaf(wave(&[3, 8], 0.7)));
+            let (weight, bias) = (leaf(wave(&[8], 0.3)), leaf(wave(&[8], 0.4)));
+            let share = Tensor::shallow_clone;
+            let norm =
+                Norm { weight: share(&weight), bias: share(&bias), epsilon: 1e-6, kernels: Kernels::Fused };
+            (norm.of_sum(&x, &residual, 0.0, None), vec![x, residual, weight, bias])
+        });
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Functions of tensors with hand-written gradients.
 
 use std::any::Any;
-use std::ffi::{c_char, c_void};
+use std::ffi::{CStr, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
@@ -14,6 +14,7 @@ type Backward =
 
 unsafe extern "C" {
     fn segue_function(
+        what: *const c_char,
         y: *mut CppTensor,
         inputs: *const *mut CppTensor,
         count: usize,
@@ -29,8 +30,13 @@ unsafe extern "C" {
 type Gradient = Box<dyn FnOnce(Tensor) -> Vec<Option<Tensor>> + Send>;
 
 /// `y`, computed from `inputs` without a graph, as a function of them: `gradient` gives the gradients of the inputs from
-/// that of `y`, one for each, once. It is never called where no input wants one.
+/// that of `y`, one for each, once. It is never called where no input wants one. `name` is the function's in errors.
+///
+/// It is differentiable once. Where a graph of the gradients is asked for (`create_graph`), they are right, and
+/// differentiating them by anything they depend on is an error; so is a second pass through a graph that was kept
+/// (`keep_graph`). [`Kernels::Plain`](crate::Kernels::Plain) has neither limit.
 pub fn function(
+    name: &'static CStr,
     inputs: &[&Tensor],
     y: Tensor,
     gradient: impl FnOnce(Tensor) -> Vec<Option<Tensor>> + Send + 'static,
@@ -42,6 +48,7 @@ pub fn function(
     // `backward` and `release` know the type of.
     let made = checked(|message, capacity| unsafe {
         segue_function(
+            name.as_ptr(),
             cpp(&y),
             pointers.as_ptr(),
             pointers.len(),
@@ -71,7 +78,7 @@ unsafe extern "C" fn backward(
     let state = unsafe { &mut *(state as *mut Option<Gradient>) };
     let Some(gradient) = state.take() else {
         // SAFETY: `capacity` bytes are the caller's own.
-        unsafe { leave_message("a function was differentiated a second time", message, capacity) };
+        unsafe { leave_message("a gradient was asked for twice", message, capacity) };
         return false;
     };
     // SAFETY: a live tensor of the caller; the clone shares its storage.
@@ -116,6 +123,27 @@ fn said(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a gradient panicked")
 }
 
+/// Asserts that gradients of the value of `f` by its leaves are the same with a graph (`create_graph`) as without, and that
+/// none of them can be differentiated by any leaf; the error names `name`.
+#[cfg(test)]
+pub(crate) fn assert_differentiable_once(name: &str, f: impl Fn() -> (Tensor, Vec<Tensor>)) {
+    let gradients = |create_graph| {
+        let (y, leaves) = f();
+        // Squares, so that the gradient that comes in depends on the leaves too.
+        let loss = y.square().sum(None::<tch::Kind>);
+        (Tensor::run_backward(&[loss], &leaves, create_graph, create_graph), leaves)
+    };
+    assert_eq!(gradients(true).0, gradients(false).0);
+    let (found, leaves) = gradients(true);
+    for (gradient, leaf) in found.iter().flat_map(|gradient| leaves.iter().map(move |leaf| (gradient, leaf)))
+    {
+        let again = Tensor::f_run_backward(&[gradient.sum(None::<tch::Kind>)], &[leaf], true, false);
+        let error = crate::TrainError::from(again.expect_err(name)).to_string();
+        assert!(error.contains(&format!("the gradient of {name} has no derivative")), "{error}");
+        assert!(error.contains("Kernels::Plain"), "{error}");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tch::{Device, Kind};
@@ -129,7 +157,7 @@ mod tests {
     /// x y, by hand.
     fn product(x: &Tensor, y: &Tensor) -> Tensor {
         let (a, b) = (x.detach(), y.detach());
-        function(&[x, y], &a * &b, move |grad| vec![Some(&grad * &b), Some(&grad * &a)])
+        function(c"a product", &[x, y], &a * &b, move |grad| vec![Some(&grad * &b), Some(&grad * &a)])
     }
 
     #[test]
@@ -152,12 +180,57 @@ mod tests {
     #[test]
     fn panics_and_second_derivations_are_errors() {
         let x = leaf(&[1.0]);
-        let y = function(&[&x], x.detach().copy(), |_| panic!("no way back"));
+        let y = function(c"a copy", &[&x], x.detach().copy(), |_| panic!("no way back"));
         assert!(y.f_backward().unwrap_err().to_string().contains("no way back"));
-        let y = function(&[&x], x.detach().copy(), |_| Vec::new());
+        let y = function(c"a copy", &[&x], x.detach().copy(), |_| Vec::new());
         assert!(y.f_backward().unwrap_err().to_string().contains("0 gradients for 1 inputs"));
         let y = product(&x, &x);
         y.backward();
         assert!(y.f_backward().is_err());
+        let kept = product(&x, &x);
+        let twice = || Tensor::f_run_backward(&[&kept], &[&x], true, false);
+        assert_eq!(twice().unwrap()[0], Tensor::from_slice(&[2.0]));
+        assert!(twice().unwrap_err().to_string().contains("a product is differentiated once, and it was"));
+    }
+
+    #[test]
+    fn gradients_of_gradients_are_refused() {
+        assert_differentiable_once("a product", || {
+            let (x, y) = (leaf(&[1.0, 2.0]), leaf(&[3.0, 5.0]));
+            (product(&x, &y), vec![x, y])
+        });
+        // Gradients that are the incoming one itself keep its history apart from the error.
+        assert_differentiable_once("an identity", || {
+            let x = leaf(&[1.0, 2.0]);
+            let y = function(c"an identity", &[&x, &x], x.detach().copy(), |grad| {
+                vec![Some(grad.shallow_clone()), Some(grad)]
+            });
+            (y, vec![x])
+        });
+    }
+
+    #[test]
+    fn what_does_not_go_through_it_can_be_differentiated_twice() {
+        let (x, w) = (leaf(&[2.0]), leaf(&[3.0]));
+        let loss = product(&x, &x) + w.pow_tensor_scalar(3);
+        let gradients = Tensor::run_backward(&[loss], &[&x, &w], true, true);
+        assert_eq!(gradients[0].double_value(&[0]), 4.0);
+        let second = Tensor::run_backward(&[&gradients[1]], &[&w], true, false);
+        assert_eq!(second[0].double_value(&[0]), 18.0);
+        assert!(Tensor::f_run_backward(&[&gradients[0]], &[&x], true, false).is_err());
+    }
+
+    #[test]
+    fn what_a_gradient_was_made_of_is_freed_with_it() {
+        let counted = std::sync::Arc::new(());
+        let x = leaf(&[2.0]);
+        let kept = counted.clone();
+        let y = function(c"a copy", &[&x], x.detach().copy(), move |grad| {
+            let _kept = &kept;
+            vec![Some(grad)]
+        });
+        // The graph is kept, and the gradient gets one of its own.
+        let _gradients = Tensor::run_backward(&[&y], &[&x], true, true);
+        assert_eq!(std::sync::Arc::strong_count(&counted), 1);
     }
 }

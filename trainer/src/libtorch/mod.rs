@@ -11,6 +11,8 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{TrainError, threads};
 
+#[cfg(test)]
+pub(crate) use function::assert_differentiable_once;
 pub use function::function;
 pub use product::{Rows, Shared, linear, small_product};
 

@@ -36,7 +36,7 @@ unsafe extern "C" {
 }
 
 /// `x`, `[.., in]`, times `weight`, `[out, in]`, transposed, plus `bias`, `[out]`. In f32 on the CPU with oneDNN's
-/// kernels, which are up to a quarter faster than those that `Tensor::linear` takes; derivatives once.
+/// kernels, which are up to a quarter faster than those that `Tensor::linear` takes; differentiable once, as a [`function`].
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     if x.kind() != Kind::Float || x.device() != Device::Cpu {
         return x.linear(weight, bias);
@@ -45,7 +45,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let inputs: Vec<&Tensor> = [x, weight].into_iter().chain(bias).collect();
     let wanted: Vec<bool> = inputs.iter().map(|input| input.requires_grad()).collect();
     let (saved_x, saved_weight) = (x.detach(), weight.detach());
-    function(&inputs, y, move |grad| {
+    function(c"a linear layer", &inputs, y, move |grad| {
         let grad = grad.contiguous();
         let of_x = wanted[0].then(|| plain_linear(&grad, &saved_weight.tr(), None));
         let rows = |x: &Tensor| x.reshape([-1, x.size()[x.dim() - 1]]);
@@ -250,6 +250,19 @@ mod tests {
         assert_eq!(weight.grad(), Tensor::full([2, 3], 4.0, (Kind::Float, Device::Cpu)));
         assert!(!x.grad().defined());
         assert!(!tch::no_grad(|| linear(&x, &weight, None)).requires_grad());
+    }
+
+    #[test]
+    fn a_gradient_of_a_gradient_is_refused() {
+        crate::libtorch::assert_differentiable_once("a linear layer", || {
+            let wave = |shape: &[i64], speed: f64| {
+                let count = shape.iter().product::<i64>();
+                let wave = (Tensor::arange(count, (Kind::Float, Device::Cpu)) * speed).sin().view(shape);
+                wave.set_requires_grad(true)
+            };
+            let (x, weight, bias) = (wave(&[3, 4], 0.7), wave(&[2, 4], 1.3), wave(&[2], 0.9));
+            (linear(&x, &weight, Some(&bias)), vec![x, weight, bias])
+        });
     }
 
     #[test]

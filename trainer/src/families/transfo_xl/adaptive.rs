@@ -5,7 +5,7 @@
 use super::config::TransfoXlConfig;
 use tch::{Kind, Tensor};
 
-use crate::libtorch::linear;
+use crate::Kernels;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 const EMBEDDING: &str = "transformer.word_emb";
@@ -138,6 +138,7 @@ pub struct AdaptiveEmbedding {
     projections: Vec<Option<Tensor>>,
     ends: Vec<i64>,
     d_model: i64,
+    kernels: Kernels,
 }
 
 impl AdaptiveEmbedding {
@@ -155,6 +156,7 @@ impl AdaptiveEmbedding {
                 .collect(),
             ends: config.cluster_ends().iter().map(|&e| e as i64).collect(),
             d_model: config.d_model as i64,
+            kernels: parameters.kernels(),
         }
     }
 
@@ -185,7 +187,7 @@ impl AdaptiveEmbedding {
 
     fn project(&self, i: usize, embedded: &Tensor) -> Tensor {
         match &self.projections[i] {
-            Some(projection) => linear(embedded, projection, None),
+            Some(projection) => self.kernels.linear(embedded, projection, None),
             None => embedded.shallow_clone(),
         }
     }
@@ -198,6 +200,7 @@ struct Cluster {
     bias: Tensor,
     /// `[d_model, width]`
     projection: Option<Tensor>,
+    kernels: Kernels,
 }
 
 impl Cluster {
@@ -206,9 +209,14 @@ impl Cluster {
         self.projection.as_ref().map_or_else(|| hidden.shallow_clone(), |p| hidden.matmul(p))
     }
 
+    /// `[n, d_model]` to scores of the words of this cluster, `[n, words]`.
+    fn logits(&self, hidden: &Tensor) -> Tensor {
+        self.kernels.linear(&self.project(hidden), &self.weight, Some(&self.bias))
+    }
+
     /// `[n, d_model]` to log-probabilities inside this cluster, `[n, words]`.
     fn log_probs(&self, hidden: &Tensor) -> Tensor {
-        linear(&self.project(hidden), &self.weight, Some(&self.bias)).log_softmax(-1, None::<Kind>)
+        self.logits(hidden).log_softmax(-1, None::<Kind>)
     }
 }
 
@@ -234,7 +242,7 @@ impl AdaptiveSoftmax {
             let weight = parameters.get(&layout.output_table(table));
             let bias = parameters.get(&format!("{SOFTMAX}.out_layers.{table}.bias"));
             let projection = layout.projects(i).then(|| parameters.get(&layout.output_projection(i)));
-            Cluster { weight, bias, projection }
+            Cluster { weight, bias, projection, kernels: parameters.kernels() }
         };
         let tails = (layout.clusters() > 1).then(|| {
             (
@@ -255,6 +263,7 @@ impl AdaptiveSoftmax {
             weight: cut(&c.weight),
             bias: cut(&c.bias),
             projection: c.projection.as_ref().map(Tensor::shallow_clone),
+            kernels: c.kernels,
         }
     }
 
@@ -273,8 +282,7 @@ impl AdaptiveSoftmax {
         let pick =
             |log_probs: &Tensor, at: &Tensor| log_probs.gather(1, &at.unsqueeze(1), false).squeeze_dim(1);
         if self.tails.is_none() {
-            let c = &self.clusters[0];
-            let logits = linear(&c.project(hidden), &c.weight, Some(&c.bias));
+            let logits = self.clusters[0].logits(hidden);
             return logits.cross_entropy_loss::<&Tensor>(targets, None, tch::Reduction::None, -100, 0.0);
         }
         let head = self.head(hidden);

@@ -3,8 +3,8 @@
 use super::config::{AttnType, TransfoXlConfig};
 use tch::{Device, Kind, Tensor};
 
+use crate::Kernels;
 use crate::layers::{Context, sinusoids};
-use crate::libtorch::linear;
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -50,6 +50,8 @@ pub enum Encoding {
         r_w_bias: Tensor,
         /// v, `[heads, width]`.
         r_r_bias: Tensor,
+        /// What W_{k,R} R is computed with.
+        kernels: Kernels,
     },
     /// Term (b) with W_{k,R} R made one learned table R̂; the reference adds two biases.
     Shaw {
@@ -106,6 +108,7 @@ impl Encoding {
                 r: get("r_net.weight"),
                 r_w_bias: bias("r_w_bias"),
                 r_r_bias: bias("r_r_bias"),
+                kernels: parameters.kernels(),
             },
             AttnType::Shaw => Encoding::Shaw {
                 r_emb: get("r_emb"),
@@ -161,9 +164,9 @@ impl Encoding {
     /// "Efficient Computation").
     pub fn position_keys(&self, positions: &Positions) -> Option<Tensor> {
         match self {
-            Encoding::Relative { r, r_w_bias, .. } => {
+            Encoding::Relative { r, r_w_bias, kernels, .. } => {
                 let [heads, width] = r_w_bias.size()[..] else { return None };
-                let table = linear(positions.sinusoids.as_ref()?, r, None);
+                let table = kernels.linear(positions.sinusoids.as_ref()?, r, None);
                 Some(table.view([-1, heads, width]))
             }
             Encoding::Shaw { r_emb, .. } => Some(r_emb.index_select(0, positions.rows.as_ref()?)),

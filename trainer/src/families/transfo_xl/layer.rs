@@ -5,9 +5,9 @@ use super::config::TransfoXlConfig;
 use tch::{Kind, Tensor};
 
 use super::encoding::{Encoding, Positions, drop_states};
+use crate::Kernels;
 use crate::layers::attention::{fused, relative_shift};
 use crate::layers::norm::{NORM_MEAN, Norm};
-use crate::libtorch::linear;
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -20,15 +20,17 @@ pub struct Visible {
 }
 
 impl Visible {
-    /// By a mask of numbers of this kind.
-    pub fn new(mask: Tensor, kind: Kind) -> Self {
-        let blocks = if kind == Kind::Float { fused::Block::causal(&mask) } else { Vec::new() };
+    /// By a mask of numbers, for layers that compute with `kernels`.
+    pub fn new(mask: Tensor, kernels: Kernels) -> Self {
+        let tiles = kernels == Kernels::Fused && mask.kind() == Kind::Float;
+        let blocks = if tiles { fused::Block::causal(&mask) } else { Vec::new() };
         Self { mask, blocks }
     }
 }
 
 pub struct Layer {
     config: TransfoXlConfig,
+    kernels: Kernels,
     /// `[3 * heads * width, d_model]`: queries, keys, values.
     qkv: Tensor,
     encoding: Encoding,
@@ -74,6 +76,7 @@ impl Layer {
         };
         Self {
             config: config.clone(),
+            kernels: parameters.kernels(),
             qkv: parameters.get(&format!("{attention}.qkv_net.weight")),
             encoding: Encoding::new(config, parameters, index),
             o: parameters.get(&format!("{attention}.o_net.weight")),
@@ -108,9 +111,13 @@ impl Layer {
         } else {
             hidden.shallow_clone()
         };
-        let inner = drop(linear(&fed, &self.inner.0, Some(&self.inner.1)).relu());
-        let fed = linear(&inner, &self.outer.0, Some(&self.outer.1));
+        let inner = drop(self.linear(&fed, &self.inner.0, Some(&self.inner.1)).relu());
+        let fed = self.linear(&inner, &self.outer.0, Some(&self.outer.1));
         self.normed_sum(&self.feed_forward_norm, &fed, &hidden, noise)
+    }
+
+    fn linear(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        self.kernels.linear(x, weight, bias)
     }
 
     /// `x` with dropout, added to the residual stream; normed there where norms come last.
@@ -143,20 +150,20 @@ impl Layer {
         let split = |x: Tensor, length: i64| x.view([batch, length, heads, width]);
         let by_head =
             |x: Tensor, length: i64| x.permute([2, 0, 1, 3]).reshape([heads * batch, length, width]);
-        let q = split(linear(&own, &self.qkv.narrow(0, 0, all), None), query);
-        let k = split(linear(&context, &self.qkv.narrow(0, all, all), None), key);
-        let v = split(linear(&context, &self.qkv.narrow(0, 2 * all, all), None), key);
+        let q = split(self.linear(&own, &self.qkv.narrow(0, 0, all), None), query);
+        let k = split(self.linear(&context, &self.qkv.narrow(0, all, all), None), key);
+        let v = split(self.linear(&context, &self.qkv.narrow(0, 2 * all, all), None), key);
         // The scale goes to the queries, where there is least to multiply.
         let scale = 1.0 / (width as f64).sqrt();
         if let Some(biases) = self.encoding.biases()
             && let Some(r) = self.encoding.position_keys(positions)
-            && fused::suits(&q)
+            && self.kernels.fuse(&q)
         {
             // Places of keys that come after the query, which nobody sees.
             let r = &r.constant_pad_nd([0, 0, 0, 0, 0, query]);
             let (q, k, v, blocks) = (&q, &k, &v, &visible.blocks[..]);
             let attention = fused::Attention { q, k, v, r, biases, segments: None, blocks, scale };
-            return linear(&fused::attend(&attention, self.config.dropatt, noise), &self.o, None);
+            return self.linear(&fused::attend(&attention, self.config.dropatt, noise), &self.o, None);
         }
         let (k, v) = (by_head(k, key), by_head(v, key));
         let q_content = by_head(self.encoding.content_query(&q) * scale, query);
@@ -172,7 +179,7 @@ impl Layer {
         let _ = scores.view([heads, batch, query, key]).g_add_(&visible.mask);
         let weights = dropout(scores.softmax(-1, None::<Kind>), self.config.dropatt, noise);
         let read = weights.bmm(&v).view([heads, batch, query, width]).permute([1, 2, 0, 3]);
-        linear(&read.reshape([batch, query, all]), &self.o, None)
+        self.linear(&read.reshape([batch, query, all]), &self.o, None)
     }
 
     /// Scores of all queries at all distances, unshifted with the padding column in front:

@@ -4,6 +4,7 @@
 use segue_configs::MemoryStart;
 use tch::{Device, Kind, Tensor};
 
+use crate::Kernels;
 use super::adaptive::{self, AdaptiveEmbedding, AdaptiveSoftmax};
 use super::config::{AttnType, InitKind, SameLengthKeys, TransfoXlConfig};
 use super::encoding::{Positions, drop_states};
@@ -57,6 +58,7 @@ pub struct Output {
 pub struct TransfoXl {
     config: TransfoXlConfig,
     kind: Kind,
+    kernels: Kernels,
     /// How far queries look; evaluation may change it.
     pub context: Context,
     /// Whether memory keeps marks of whose documents it holds, and of places nothing was written to.
@@ -114,6 +116,7 @@ impl TransfoXl {
     pub fn new(config: &TransfoXlConfig, parameters: &Parameters) -> Self {
         Self {
             kind: parameters.tensors()[0].kind(),
+            kernels: parameters.kernels(),
             context: context(config),
             keeps_marks: config.memory_start == MemoryStart::Masked,
             embedding: AdaptiveEmbedding::new(config, parameters),
@@ -172,7 +175,7 @@ impl TransfoXl {
         let (query, mem) = (segment.ids.size()[1], memory.len());
         let drop = |x: Tensor| drop_states(&self.config, x, noise);
         let positions = Positions::new(&self.config, &self.context, mem + query, self.kind, drop);
-        let visible = Visible::new(self.mask(segment, memory, documents), self.kind);
+        let visible = Visible::new(self.mask(segment, memory, documents), self.kernels);
         let mut hidden = drop(self.embedding.forward(segment.ids));
         let mut inputs = Vec::with_capacity(self.layers.len());
         for (layer, mem) in self.layers.iter().zip(&memory.layers) {

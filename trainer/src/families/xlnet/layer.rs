@@ -8,10 +8,10 @@ use tch::{Kind, Tensor};
 
 use super::model::BIASES;
 use super::plan::{Group, Plan, Targets};
+use crate::Kernels;
 use crate::layers::activation::activate;
 use crate::layers::attention::{even_columns, fused};
 use crate::layers::norm::{NORM_MEAN, Norm};
-use crate::libtorch::linear;
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -31,6 +31,7 @@ pub struct Streams {
 }
 
 pub struct Layer {
+    kernels: Kernels,
     heads: i64,
     width: i64,
     d_model: i64,
@@ -94,6 +95,7 @@ impl Layer {
         });
         let norm = |block: &str| Norm::new(parameters, &format!("{prefix}.{block}"), config.layer_norm_eps);
         Self {
+            kernels: parameters.kernels(),
             heads: config.n_head as i64,
             width: config.head_width() as i64,
             d_model: config.d_model as i64,
@@ -136,7 +138,7 @@ impl Layer {
                 LazyCell::new(|| Attention::new(self, group, &own_projected.0, &own_projected.1, &r));
             if content {
                 let q = self.project(&own(&h), &self.q);
-                let read = match fused::suits(&q) {
+                let read = match self.kernels.fuse(&q) {
                     true => self.read_tiles(group, &q, &own_projected.0, &own_projected.1, &r, noise),
                     false => attention.content(&q, noise),
                 };
@@ -159,7 +161,7 @@ impl Layer {
     fn project(&self, x: &Tensor, weight: &Tensor) -> Tensor {
         let size = x.size();
         let weight = weight.view([self.d_model, self.heads * self.width]).tr();
-        linear(x, &weight, None).view([size[0], size[1], self.heads, self.width])
+        self.kernels.linear(x, &weight, None).view([size[0], size[1], self.heads, self.width])
     }
 
     /// W_r R of a group's distances, `[distance, heads, width]`.
@@ -246,11 +248,11 @@ impl Layer {
     /// `[lanes, length, heads * width]` each.
     fn finish(&self, stream: &Tensor, read: &[Tensor], noise: Option<&Noise>) -> Tensor {
         let o = self.o.view([self.d_model, self.heads * self.width]);
-        let attended = linear(&Tensor::cat(read, 0), &o, None);
+        let attended = self.kernels.linear(&Tensor::cat(read, 0), &o, None);
         let hidden = self.attention_norm.of_sum(&attended, stream, self.dropout, noise);
-        let inner = linear(&hidden, &self.inner.0, Some(&self.inner.1));
-        let inner = activate(&inner, self.activation, self.dropout, noise);
-        let fed = linear(&inner, &self.outer.0, Some(&self.outer.1));
+        let inner = self.kernels.linear(&hidden, &self.inner.0, Some(&self.inner.1));
+        let inner = activate(self.kernels, &inner, self.activation, self.dropout, noise);
+        let fed = self.kernels.linear(&inner, &self.outer.0, Some(&self.outer.1));
         self.feed_forward_norm.of_sum(&fed, &hidden, self.dropout, noise)
     }
 }

@@ -5,11 +5,11 @@
 use segue_configs::{EvalConfig, MemoryStart};
 use tch::{Kind, Tensor};
 
+use crate::Kernels;
 use super::config::{AttentionDirection, XlnetConfig};
 use super::layer::{Layer, Streams};
 use super::plan::Plan;
 use crate::layers::{Context, Memory, NO_DOCUMENT};
-use crate::libtorch::linear;
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -76,6 +76,7 @@ pub struct States {
 pub struct Xlnet {
     pub(super) config: XlnetConfig,
     kind: Kind,
+    kernels: Kernels,
     /// How far queries look; evaluation may change it.
     pub context: Context,
     /// First positions of a segment that enter the memory; 0 for all.
@@ -144,6 +145,7 @@ impl Xlnet {
         let mem_len = config.mem_len as i64;
         Self {
             kind: parameters.tensors()[0].kind(),
+            kernels: parameters.kernels(),
             context: Context {
                 mem_len,
                 clamp_len: config.clamp_len,
@@ -290,7 +292,7 @@ impl Xlnet {
     /// Scores of every token before the softmax, `[.., vocab_size]` for states `[.., d_model]`: e(x)ᵀ g plus a
     /// bias (Yang 2019, eq. 2.4).
     pub fn logits(&self, states: &Tensor) -> Tensor {
-        linear(states, &self.embedding, self.output_bias.as_ref())
+        self.kernels.linear(states, &self.embedding, self.output_bias.as_ref())
     }
 
     /// −log P of each target, in nats, `[batch, targets]`, for states `[batch, targets, d_model]`.

@@ -13,7 +13,7 @@ pub use tags::TagHead;
 
 use tch::Tensor;
 
-use crate::libtorch::linear;
+use crate::Kernels;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 /// What a head has to know of the model it sits on.
@@ -47,6 +47,7 @@ impl HeadConfig {
 struct Linear {
     weight: Tensor,
     bias: Tensor,
+    kernels: Kernels,
 }
 
 impl Linear {
@@ -59,11 +60,11 @@ impl Linear {
 
     fn new(config: &HeadConfig, parameters: &Parameters, name: &str) -> Self {
         let get = |part: &str| parameters.get(&config.named(&format!("{name}.{part}")));
-        Self { weight: get("weight"), bias: get("bias") }
+        Self { weight: get("weight"), bias: get("bias"), kernels: parameters.kernels() }
     }
 
     /// `[.., to]` of `[.., from]`.
     fn forward(&self, x: &Tensor) -> Tensor {
-        linear(x, &self.weight, Some(&self.bias))
+        self.kernels.linear(x, &self.weight, Some(&self.bias))
     }
 }

@@ -79,11 +79,6 @@ impl Block {
     }
 }
 
-/// Whether `x` is of the kind that [`attend`] is for.
-pub fn suits(x: &Tensor) -> bool {
-    is_f32_slice(x)
-}
-
 /// What the queries read, `[lanes, query, heads * width]`, with dropout of weights at `rate` where there is noise.
 pub fn attend(attention: &Attention, rate: f64, noise: Option<&Noise>) -> Tensor {
     let drops = noise.filter(|_| rate > 0.0).map(|noise| noise.drops(rate));
@@ -94,7 +89,7 @@ pub fn attend(attention: &Attention, rate: f64, noise: Option<&Noise>) -> Tensor
     let problem = Problem::new(attention, drops);
     // Backward needs the weights; to make them again would cost what forward did.
     let (read, weights) = problem.forward();
-    function(&inputs, read, move |grad| problem.backward(&grad.contiguous(), &weights))
+    function(c"attention", &inputs, read, move |grad| problem.backward(&grad.contiguous(), &weights))
 }
 
 /// The same without a graph.

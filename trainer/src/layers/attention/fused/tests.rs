@@ -64,6 +64,11 @@ impl Case {
 
     fn fused(&self, rate: f64, noise: Option<&Noise>) -> Vec<Tensor> {
         let leaves = self.leaves(Kind::Float);
+        Self::gradients(self.attended(&leaves, rate, noise), &leaves)
+    }
+
+    /// What is read of `leaves`.
+    fn attended(&self, leaves: &[Tensor], rate: f64, noise: Option<&Noise>) -> Tensor {
         let segments = self.segments.then(|| Segments {
             vectors: [&leaves[6], &leaves[7]],
             of_queries: &self.of_queries,
@@ -79,8 +84,7 @@ impl Case {
             blocks: &self.blocks,
             scale: 0.4,
         };
-        let read = attend(&attention, rate, noise);
-        Self::gradients(read, &leaves)
+        attend(&attention, rate, noise)
     }
 
     /// `factors`: of all weights of all blocks, as dropout multiplies them.
@@ -152,6 +156,15 @@ fn dropout_is_that_of_a_mask_over_all_weights() {
         &case.plain(|_| Some(factors.shallow_clone())),
         "dropout",
     );
+}
+
+#[test]
+fn a_gradient_of_a_gradient_is_refused() {
+    let case = case(5, 7, 0, true, false, 1);
+    crate::libtorch::assert_differentiable_once("attention", || {
+        let leaves = case.leaves(Kind::Float);
+        (case.attended(&leaves, 0.0, None), leaves)
+    });
 }
 
 #[test]

@@ -1,0 +1,376 @@
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use segue_dataloader::DataError;
+use tch::{Kind, Tensor};
+
+use super::Sampling;
+use crate::layers::Memory;
+use crate::families::language_model::NextToken;
+use crate::{TrainError, threads};
+
+/// Texts in the making, one a lane: the memory of each, its last token, and how many were drawn. They never end of
+/// themselves.
+pub struct Texts<'a> {
+    model: &'a dyn NextToken,
+    /// How each chooses, with the seed of its own draws.
+    samplings: Vec<Sampling>,
+    memory: Memory,
+    /// The last token of each, which has not entered its memory.
+    last: Vec<i64>,
+    drawn: u64,
+}
+
+impl<'a> Texts<'a> {
+    /// Reads `prompts`, which are of one length, in segments of `segment` tokens. Text k goes on from prompt k as
+    /// `samplings[k]` says; [`Sampling::of_text`] gives texts seeds of their own.
+    ///
+    /// A text depends on its prompt and its sampling, and not on the others beside it, but for the last bits of
+    /// log-probabilities: a matrix product may round otherwise for more lanes.
+    ///
+    /// Prompts of several lengths, or a number of samplings that is not theirs, are an error.
+    pub fn new(
+        model: &'a dyn NextToken,
+        prompts: &[&[i64]],
+        segment: usize,
+        samplings: Vec<Sampling>,
+    ) -> Result<Self, TrainError> {
+        let length = prompts.first().map_or(0, |prompt| prompt.len());
+        if let Some(other) = prompts.iter().find(|prompt| prompt.len() != length) {
+            let why =
+                format!("prompts of {length} and of {} tokens cannot be read side by side", other.len());
+            return Err(DataError::Usage(why).into());
+        }
+        if prompts.len() != samplings.len() {
+            let why = format!("{} prompts and {} samplings", prompts.len(), samplings.len());
+            return Err(DataError::Usage(why).into());
+        }
+        Ok(Self::reading(model, prompts, segment, samplings))
+    }
+
+    /// The same of prompts that are known to be of one length, one for each sampling.
+    fn reading(
+        model: &'a dyn NextToken,
+        prompts: &[&[i64]],
+        segment: usize,
+        samplings: Vec<Sampling>,
+    ) -> Self {
+        let memory = model.memory_start(prompts.len() as i64);
+        // What has no prompt goes on from token 0.
+        let last = prompts.iter().map(|prompt| prompt.first().copied().unwrap_or(0)).collect();
+        let mut this = Self { model, samplings, memory, last, drawn: 0 };
+        let rest: Vec<&[i64]> = prompts.iter().map(|prompt| prompt.get(1..).unwrap_or_default()).collect();
+        this.read(&rest, segment);
+        this
+    }
+
+    /// Reads more of each text, `ids` of one length, in segments of `segment` tokens.
+    fn read(&mut self, ids: &[&[i64]], segment: usize) {
+        let length = ids.first().map_or(0, |ids| ids.len());
+        // The last token waits: it enters the memory when the one after it is asked for.
+        let waiting: Vec<Vec<i64>> =
+            self.last.iter().zip(ids).map(|(last, ids)| [&[*last], *ids].concat()).collect();
+        for start in (0..length).step_by(segment.max(1)) {
+            let end = length.min(start + segment.max(1));
+            let part: Vec<i64> = waiting.iter().flat_map(|ids| &ids[start..end]).copied().collect();
+            let part = Tensor::from_slice(&part).view([self.last.len() as i64, (end - start) as i64]);
+            self.memory = self.model.read(&part, &self.memory);
+        }
+        for (last, waiting) in self.last.iter_mut().zip(waiting) {
+            *last = waiting[length];
+        }
+    }
+
+    /// Log-probabilities of the token after each text so far, one text after the other; the last tokens enter the
+    /// memory.
+    fn advance(&mut self) -> Vec<f64> {
+        let ids = Tensor::from_slice(&self.last).unsqueeze(1);
+        let (log_probs, memory) = self.model.next_log_probs(&ids, &self.memory);
+        self.memory = memory;
+        let flat = log_probs.reshape([-1]).to_kind(Kind::Double);
+        let mut values = vec![0.0; flat.numel()];
+        flat.copy_data(&mut values, flat.numel());
+        values
+    }
+}
+
+impl Iterator for Texts<'_> {
+    type Item = Vec<i64>;
+
+    /// Draws one token of each text. Ends at once where there are no texts.
+    fn next(&mut self) -> Option<Vec<i64>> {
+        let texts = self.last.len();
+        if texts == 0 {
+            return None;
+        }
+        let (log_probs, chosen) = (self.advance(), (0..texts).map(|_| AtomicI64::new(0)).collect::<Vec<_>>());
+        let (vocabulary, samplings, drawn) = (log_probs.len() / texts, &self.samplings, self.drawn);
+        threads::for_each(texts, |text| {
+            let log_probs = &log_probs[text * vocabulary..][..vocabulary];
+            chosen[text].store(samplings[text].token(log_probs, drawn), Ordering::Relaxed);
+        });
+        self.last = chosen.into_iter().map(AtomicI64::into_inner).collect();
+        self.drawn += 1;
+        Some(self.last.clone())
+    }
+}
+
+/// A text in the making: [`Texts`] of one.
+pub struct Generator<'a>(Texts<'a>);
+
+impl<'a> Generator<'a> {
+    /// Reads `prompt` (at least one token) in segments of `segment` tokens.
+    pub fn new(model: &'a dyn NextToken, prompt: &[i64], segment: usize, sampling: Sampling) -> Self {
+        Self(Texts::reading(model, &[prompt], segment, vec![sampling]))
+    }
+
+    /// Reads more text, in segments of `segment` tokens. What was read and written before stays in the
+    /// memory.
+    pub fn read(&mut self, ids: &[i64], segment: usize) {
+        self.0.read(&[ids], segment);
+    }
+
+    /// Chooses tokens in another way from now on.
+    pub fn set_sampling(&mut self, sampling: Sampling) {
+        self.0.samplings = vec![sampling];
+    }
+}
+
+impl Iterator for Generator<'_> {
+    type Item = i64;
+
+    /// Draws one token. The text never ends of itself.
+    fn next(&mut self) -> Option<i64> {
+        self.0.next()?.pop()
+    }
+}
+
+/// How many texts are continued at once, and how far.
+#[derive(Debug, Clone, Copy)]
+pub struct Writing {
+    /// Most tokens that are drawn for a text.
+    pub tokens: usize,
+    /// Token that ends a text, and is its last.
+    pub end: Option<i64>,
+    /// Tokens of a prompt read at a time.
+    pub segment: usize,
+    /// Texts written at once, at least one.
+    pub lanes: usize,
+    /// How tokens are chosen. Text k draws as [`Sampling::of_text`] of k.
+    pub sampling: Sampling,
+}
+
+/// What the model writes after each of `prompts`: what is drawn for text k is a function of (seed, k, position), so that
+/// neither `lanes` nor the other prompts change it, but for the last bits of log-probabilities.
+pub fn write_texts(model: &dyn NextToken, prompts: &[Vec<i64>], writing: &Writing) -> Vec<Vec<i64>> {
+    let mut order: Vec<usize> = (0..prompts.len()).collect();
+    order.sort_by_key(|&text| prompts[text].len());
+    let mut written = vec![Vec::new(); prompts.len()];
+    let of_one_length = order.chunk_by(|&a, &b| prompts[a].len() == prompts[b].len());
+    for group in of_one_length.flat_map(|texts| texts.chunks(writing.lanes.max(1))) {
+        let own: Vec<&[i64]> = group.iter().map(|&text| prompts[text].as_slice()).collect();
+        let samplings = group.iter().map(|&text| writing.sampling.of_text(text as u64)).collect();
+        let texts = Texts::reading(model, &own, writing.segment, samplings);
+        for (&text, tokens) in group.iter().zip(write(texts, group.len(), writing)) {
+            written[text] = tokens;
+        }
+    }
+    written
+}
+
+/// The tokens of `count` texts, each up to its end.
+fn write(texts: Texts, count: usize, writing: &Writing) -> Vec<Vec<i64>> {
+    let mut written: Vec<Vec<i64>> = vec![Vec::new(); count];
+    let ended = |text: &Vec<i64>| writing.end.is_some() && text.last().copied() == writing.end;
+    for tokens in texts.take(writing.tokens) {
+        for (text, token) in written.iter_mut().zip(tokens).filter(|(text, _)| !ended(text)) {
+            text.push(token);
+        }
+        if written.iter().all(ended) {
+            break;
+        }
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::families::xlnet::{AttentionDirection, XlnetConfig};
+    use segue_configs::MemoryStart;
+    use crate::families::transfo_xl::TransfoXlConfig;
+
+    use super::*;
+    use crate::Parameters;
+    use crate::families::xlnet::{Sequence, Visibility, Xlnet};
+    use crate::families::transfo_xl::LanguageModel;
+
+    const ALL: Sampling = Sampling { top_k: 0, top_p: 1.0, temperature: 1.0, exclude: None, seed: 1 };
+
+    /// A model without memory at the start, and text whose every token it has room to remember.
+    fn small_model() -> LanguageModel {
+        crate::libtorch::set_threads(1);
+        let config = TransfoXlConfig {
+            vocab_size: 60,
+            d_model: 16,
+            n_head: 2,
+            d_inner: 24,
+            n_layer: 2,
+            mem_len: 100,
+            init_std: 0.3,
+            memory_start: MemoryStart::Empty,
+            ..Default::default()
+        };
+        LanguageModel::new(&config, 4, Kind::Double)
+    }
+
+    #[test]
+    fn t25_memory_generation_equals_recomputing_the_whole_text() {
+        let model = small_model();
+        memory_equals_recomputing(&model, |ids| {
+            let out = model.model.forward(ids, &model.memory_start(1), None);
+            model.model.log_probs(&out.hidden).get(0).get(-1)
+        });
+    }
+
+    /// Text made with memory against that of `recompute`, which gives the log-probabilities after a whole text.
+    fn memory_equals_recomputing(model: &dyn NextToken, recompute: impl Fn(&Tensor) -> Tensor) {
+        let prompt: Vec<i64> = (0..13).map(|i| i * i % 60).collect();
+        let sampling = Sampling { top_k: 40, seed: 7, ..ALL };
+        let with_memory: Vec<i64> = Generator::new(model, &prompt, 5, sampling).take(30).collect();
+        let mut text = prompt.clone();
+        for drawn in 0..30 {
+            let ids = Tensor::from_slice(&text).unsqueeze(0);
+            let log_probs = Vec::<f64>::try_from(tch::no_grad(|| recompute(&ids))).unwrap();
+            text.push(sampling.token(&log_probs, drawn));
+        }
+        assert_eq!(with_memory, text[13..]);
+        let again: Vec<i64> = Generator::new(model, &prompt, 13, sampling).take(30).collect();
+        assert_eq!(again, with_memory);
+    }
+
+    fn small_xlnet(attn_type: AttentionDirection) -> Xlnet {
+        crate::libtorch::set_threads(1);
+        let config = XlnetConfig {
+            vocab_size: 60,
+            d_model: 16,
+            n_head: 2,
+            d_inner: 24,
+            n_layer: 2,
+            mem_len: 100,
+            // Less than what is read at a time: what is generated from remembers all the same.
+            reuse_len: 3,
+            initializer_range: 0.5,
+            memory_start: MemoryStart::Empty,
+            attn_type,
+            ..Default::default()
+        };
+        Xlnet::new(&config, &Parameters::initialise(Xlnet::specs(&config), 4, Kind::Double))
+    }
+
+    #[test]
+    fn xlnet_generation_with_memory_equals_recomputing_the_whole_text() {
+        let model = small_xlnet(AttentionDirection::Bi);
+        memory_equals_recomputing(&model, |ids| {
+            let longer = Tensor::cat(&[ids, &Tensor::from_slice(&[17i64]).view([1, 1])], 1);
+            let length = ids.size()[1];
+            let ranks = Tensor::arange(length + 1, (Kind::Int64, tch::Device::Cpu)).unsqueeze(0);
+            let last = Tensor::from_slice(&[length]).view([1, 1]);
+            let visibility = Visibility::Ranks { ranks: &ranks, halves_at: 0 };
+            let sequence = Sequence { visibility, targets: Some(&last), ..Sequence::new(&longer) };
+            let out = model.forward(sequence, &model.memory_start(1), None);
+            model.logits(&out.predictions.unwrap()).log_softmax(-1, None::<Kind>).reshape([-1])
+        });
+    }
+
+    #[test]
+    fn a_left_to_right_xlnet_generates_as_it_was_trained() {
+        let model = small_xlnet(AttentionDirection::Uni);
+        memory_equals_recomputing(&model, |ids| {
+            let out = model.forward(Sequence::new(ids), &model.memory_start(1), None);
+            model.logits(&out.content.unwrap()).log_softmax(-1, None::<Kind>).get(0).get(-1)
+        });
+    }
+
+    #[test]
+    fn text_read_in_pieces_is_text_read_at_once() {
+        let model = small_model();
+        let greedy = Sampling { temperature: 0.0, ..ALL };
+        let mut pieces = Generator::new(&model, &[1, 2, 3], 2, greedy);
+        pieces.read(&[], 2);
+        pieces.read(&[4, 5, 6, 7], 3);
+        let whole = Generator::new(&model, &[1, 2, 3, 4, 5, 6, 7], 8, greedy);
+        assert_eq!(pieces.take(10).collect::<Vec<_>>(), whole.take(10).collect::<Vec<_>>());
+    }
+
+    const WRITING: Writing =
+        Writing { tokens: 25, end: None, segment: 4, lanes: 1, sampling: Sampling { top_k: 40, ..ALL } };
+
+    /// Prompts of three lengths.
+    fn prompts() -> Vec<Vec<i64>> {
+        (0..11).map(|text| (0..5 + text % 3 * 4).map(|i| (i * i + 7 * text) % 60).collect()).collect()
+    }
+
+    #[test]
+    fn texts_of_a_batch_are_those_drawn_one_by_one() {
+        let (uni, bi) = (small_xlnet(AttentionDirection::Uni), small_xlnet(AttentionDirection::Bi));
+        let models: [&dyn NextToken; 3] = [&small_model(), &uni, &bi];
+        for model in models {
+            let alone: Vec<Vec<i64>> = (0..)
+                .zip(&prompts())
+                .map(|(text, prompt)| {
+                    let sampling = WRITING.sampling.of_text(text);
+                    Generator::new(model, prompt, 4, sampling).take(25).collect()
+                })
+                .collect();
+            for lanes in [1, 2, 3, 64] {
+                assert_eq!(
+                    write_texts(model, &prompts(), &Writing { lanes, ..WRITING }),
+                    alone,
+                    "{lanes} lanes"
+                );
+            }
+            // The first texts do not depend on how many there are.
+            assert_eq!(write_texts(model, &prompts()[..2], &Writing { lanes: 2, ..WRITING }), alone[..2]);
+        }
+    }
+
+    #[test]
+    fn equal_prompts_are_continued_differently() {
+        let model = small_model();
+        let written = write_texts(&model, &vec![vec![1, 2]; 6], &Writing { lanes: 6, ..WRITING });
+        for (i, text) in written.iter().enumerate() {
+            assert!(text.len() == 25 && written[..i].iter().all(|other| other != text));
+        }
+    }
+
+    #[test]
+    fn a_text_ends_with_the_token_that_ends_it() {
+        let model = small_model();
+        let whole = write_texts(&model, &prompts(), &Writing { lanes: 4, ..WRITING });
+        let end = whole[3][9];
+        let cut = |text: &Vec<i64>| match text.iter().position(|token| *token == end) {
+            Some(at) => text[..=at].to_vec(),
+            None => text.clone(),
+        };
+        let expected: Vec<_> = whole.iter().map(cut).collect();
+        assert!(expected.iter().any(|text| text.len() < 25));
+        assert_eq!(
+            write_texts(&model, &prompts(), &Writing { lanes: 4, end: Some(end), ..WRITING }),
+            expected
+        );
+    }
+
+    #[test]
+    fn what_does_not_go_side_by_side_is_told() {
+        let model = small_model();
+        let batch =
+            |prompts: &[&[i64]], samplings| Texts::new(&model, prompts, 4, vec![ALL; samplings]).err();
+        let error = batch(&[&[1, 2], &[3]], 2).unwrap();
+        assert!(error.to_string().contains("prompts of 2 and of 1 tokens"), "{error}");
+        assert!(batch(&[&[1, 2]], 2).unwrap().to_string().contains("1 prompts and 2 samplings"));
+        assert!(batch(&[&[1, 2], &[3, 4]], 2).is_none());
+        assert_eq!(Texts::new(&model, &[], 4, Vec::new()).unwrap().next(), None);
+        assert_eq!(write_texts(&model, &[], &WRITING), Vec::<Vec<i64>>::new());
+        let nothing = write_texts(&model, &prompts(), &Writing { tokens: 0, ..WRITING });
+        assert_eq!(nothing, vec![Vec::<i64>::new(); 11]);
+    }
+}

@@ -1,0 +1,34 @@
+use tch::Tensor;
+
+use crate::libtorch::{is_f32_slice, linear};
+
+/// How layers compute linear maps, activations, norms of sums and attention.
+///
+/// [`Parameters::with_kernels`](crate::Parameters::with_kernels) chooses for all layers built over them. Two models
+/// over the same parameters may differ in it: one for the steps that differentiate once, one for those that
+/// differentiate a gradient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kernels {
+    /// Segue's own where they are made for, f32 on the CPU, libtorch's elsewhere. Faster, and differentiable once:
+    /// the derivative of a gradient that has passed one of them is an error.
+    #[default]
+    Fused,
+    /// libtorch's operations alone: differentiable any number of times. Without dropout, values are those of
+    /// [`Kernels::Fused`] up to rounding; with it, attention drops other weights.
+    Plain,
+}
+
+impl Kernels {
+    /// Whether `x` is to be worked on by a kernel of Segue's own.
+    pub(crate) fn fuse(self, x: &Tensor) -> bool {
+        self == Self::Fused && is_f32_slice(x)
+    }
+
+    /// `x`, `[.., in]`, times `weight`, `[out, in]`, transposed, plus `bias`, `[out]`: `[.., out]`.
+    pub fn linear(self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        match self {
+            Self::Fused => linear(x, weight, bias),
+            Self::Plain => x.linear(weight, bias),
+        }
+    }
+}
