@@ -55,13 +55,13 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     }
     let mut config = loaded.config;
     if !config.task.name.is_empty() {
-        let message = format!("task.name is `{}`: a task is trained by segue finetune", config.task.name);
+        let message = format!("task.name is `{}`\nhint: train tasks with `segue finetune`", config.task.name);
         return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
     }
     let no_corpus = config.data.corpus.is_empty() && config.data.corpora.is_empty();
     for (key, missing) in [("run.dir", config.run.dir.is_empty()), ("data.corpus", no_corpus)] {
         if missing {
-            let message = format!("{key} is not set; add {key}=FOLDER to the command or the recipe");
+            let message = format!("{key} is not set\nhint: add {key}=FOLDER to the command or the recipe");
             return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
         }
     }
