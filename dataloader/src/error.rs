@@ -235,6 +235,16 @@ impl DataError {
         }
     }
 
+    /// The same about a line or record, with this advice where it has none.
+    pub(crate) fn advised(mut self, hint: &str) -> Self {
+        if let DataError::BadLine { why, .. } | DataError::BadRecord { why, .. } = &mut self
+            && advice::hint(why).is_none()
+        {
+            *why = advice::joined(why, Some(hint.to_owned()));
+        }
+        self
+    }
+
     /// A failed read: a missing file is told apart from one that cannot be read.
     pub(crate) fn read(path: &Path, source: std::io::Error) -> Self {
         match source.kind() {

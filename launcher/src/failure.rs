@@ -1,8 +1,9 @@
 use segue_cluster::ClusterError;
 use segue_collectives::CollectiveError;
-use segue_configs::ConfigError;
+use segue_configs::{ConfigError, advice};
 use segue_dataloader::DataError;
 use segue_trainer::TrainError;
+use serde_json::{Value, json};
 
 /// Bad command line.
 pub const USAGE: u8 = 64;
@@ -12,20 +13,41 @@ pub const CHECK_FAILED: u8 = 1;
 pub const PREEMPTED: u8 = 75;
 
 /// Why a command ends without its result: what `main` prints, and the exit code.
+///
+/// ```text
+/// segue: error: unknown key `train.lane` in override `train.lane=4`
+/// hint: did you mean `train.lanes`?
+/// ```
 #[derive(Debug)]
 pub struct Failure {
     /// Exit code, one of those in `docs/reference.md`.
     pub code: u8,
-    /// What happened, where, and what to do.
+    /// What happened and where: one sentence without a full stop.
     pub message: String,
+    /// What to do about it, where that is known.
+    pub hint: Option<String>,
     /// All ranks fail alike, and each knows it: nobody is left waiting.
     pub on_all_ranks: bool,
 }
 
 impl Failure {
-    /// A failure of this process.
+    /// A failure of this process. The message may come with [advice].
     pub fn new(code: u8, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), on_all_ranks: false }
+        let message = message.into();
+        let (hint, fact) = (advice::hint(&message), advice::fact(&message).to_owned());
+        Self { code, message: fact, hint, on_all_ranks: false }
+    }
+
+    /// The lines for people. `rank`: the one that speaks, where it is not the first.
+    pub fn text(&self, rank: Option<usize>) -> String {
+        let place = rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
+        let hint = self.hint.as_ref().map_or(String::new(), |hint| format!("\nhint: {hint}"));
+        format!("segue: error{place}: {}{hint}", self.message)
+    }
+
+    /// The object for programs; `hint` is null where there is none.
+    pub fn json(&self, rank: usize) -> Value {
+        json!({ "error": self.message, "hint": self.hint, "rank": rank, "exit_code": self.code })
     }
 }
 
@@ -39,7 +61,7 @@ impl From<TrainError> for Failure {
                 | TrainError::NonFinite { .. }
                 | TrainError::ReplicasDiffer { .. }
         );
-        Self { on_all_ranks, ..Self::new(error.exit_code(), error.to_string()) }
+        Self { on_all_ranks, ..Self::new(error.exit_code(), advice::joined(&error, error.hint())) }
     }
 }
 
@@ -47,24 +69,44 @@ impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         // A file may be missing on one host alone.
         let on_all_ranks = !matches!(error, ConfigError::Missing { .. });
-        Self { on_all_ranks, ..Self::new(error.exit_code(), error.to_string()) }
+        Self { on_all_ranks, ..Self::new(error.exit_code(), advice::joined(&error, error.hint())) }
     }
 }
 
 impl From<DataError> for Failure {
     fn from(error: DataError) -> Self {
-        Self::new(error.exit_code(), error.to_string())
+        Self::new(error.exit_code(), advice::joined(&error, error.hint()))
     }
 }
 
 impl From<CollectiveError> for Failure {
     fn from(error: CollectiveError) -> Self {
-        Self::new(error.exit_code() as u8, error.to_string())
+        Self::new(error.exit_code() as u8, advice::joined(&error, error.hint()))
     }
 }
 
 impl From<ClusterError> for Failure {
     fn from(error: ClusterError) -> Self {
-        Self::new(error.exit_code() as u8, error.to_string())
+        Self::new(error.exit_code() as u8, advice::joined(&error, error.hint()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_has_a_line_and_a_field_of_its_own() {
+        let error = segue_trainer::families::MODELS.load(None, &["train.lane=4".into()]).unwrap_err();
+        let failure = Failure::from(error);
+        let message = "unknown key `train.lane` in override `train.lane=4`";
+        let text = format!("segue: error on rank 2: {message}\nhint: did you mean `train.lanes`?");
+        assert_eq!(failure.text(Some(2)), text);
+        let object =
+            json!({ "error": message, "hint": "did you mean `train.lanes`?", "rank": 0, "exit_code": 78 });
+        assert_eq!(failure.json(0), object);
+        let plain = Failure::new(70, "the reduce thread has ended");
+        assert_eq!(plain.text(None), "segue: error: the reduce thread has ended");
+        assert_eq!(plain.json(0)["hint"], Value::Null);
     }
 }

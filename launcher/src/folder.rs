@@ -68,10 +68,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => 73,
         _ => 74,
     };
-    Failure::new(
-        code,
-        format!("cannot write {}: {error}; choose an --output that can be written", path.display()),
-    )
+    Failure::new(code, format!("cannot write {}: {error}\nhint: choose a writable --output", path.display()))
 }
 
 #[cfg(test)]

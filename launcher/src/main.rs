@@ -72,7 +72,7 @@ impl Command {
 /// Runs on every rank.
 fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     if comm.world_size() > 1 && !command.takes_ranks() {
-        let message = "ranks do not share the work of this command; start it without mpirun";
+        let message = "this command does not share its work over ranks\nhint: start it without mpirun";
         return Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
     }
     match command {
@@ -104,14 +104,14 @@ fn main() -> ExitCode {
     let comm = match session::join() {
         Ok(comm) => comm,
         Err(failure) => {
-            print_line(&format!("error: {}", failure.message));
+            report(&failure, 0, cli.json);
             return ExitCode::from(failure.code);
         }
     };
     let out = Output::new(comm.rank());
     match run(cli.command, cli.json, comm.as_ref(), &out) {
         Ok(result) => finish(&result, cli.json && comm.rank() == 0),
-        Err(failure) => fail(&failure, comm.as_ref()),
+        Err(failure) => fail(&failure, comm.as_ref(), cli.json),
     }
 }
 
@@ -124,12 +124,19 @@ fn finish(result: &Value, print: bool) -> ExitCode {
     ExitCode::from(code as u8)
 }
 
-/// Prints the failure once, and sees to it that no rank waits for this one.
-fn fail(failure: &Failure, comm: &dyn Communicator) -> ExitCode {
-    if comm.rank() == 0 {
-        print_line(&format!("error: {}", failure.message));
-    } else if !failure.on_all_ranks {
-        print_line(&format!("error on rank {}: {}", comm.rank(), failure.message));
+/// Prints the failure for people and, where asked for, for programs.
+fn report(failure: &Failure, rank: usize, json: bool) {
+    print_line(&failure.text((rank > 0).then_some(rank)));
+    if json {
+        // The exit code says it too, were stdout closed.
+        let _ = writeln!(std::io::stdout(), "{}", failure.json(rank));
+    }
+}
+
+/// Reports the failure once, and sees to it that no rank waits for this one.
+fn fail(failure: &Failure, comm: &dyn Communicator, json: bool) -> ExitCode {
+    if comm.rank() == 0 || !failure.on_all_ranks {
+        report(failure, comm.rank(), json);
     }
     if comm.world_size() > 1 && !failure.on_all_ranks {
         comm.abort(i32::from(failure.code));

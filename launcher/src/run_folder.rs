@@ -27,10 +27,7 @@ pub fn start_log(run: &Path, rank: usize) -> Result<(), Failure> {
 
 /// The run folder is the first thing a job writes to: what is wrong with it shows here.
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(
-        73,
-        format!("cannot write {}: {error}; choose a run.dir that can be written", path.display()),
-    )
+    Failure::new(73, format!("cannot write {}: {error}\nhint: choose a writable run.dir", path.display()))
 }
 
 /// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
@@ -46,7 +43,7 @@ pub fn lock(run: &Path) -> Result<File, Failure> {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => {
             let message = format!(
-                "another job is training in {}; wait for it, or choose another run.dir",
+                "another job is training in {}\nhint: wait for it, or choose another run.dir",
                 run.display()
             );
             Err(Failure::new(73, message))

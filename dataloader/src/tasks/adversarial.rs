@@ -141,22 +141,11 @@ impl Adversarial {
         let row: Value = serde_json::from_str(row.get()).map_err(|e| without_place(&e))?;
         let text = |key: &str| {
             let text = row.get(key).and_then(Value::as_str).map(str::to_owned);
-            text.ok_or_else(|| {
-                format!(
-                    "it has no text `{key}`\nhint: correct it, or skip bad lines with \
-                task.skip_bad=true"
-                )
-            })
+            text.ok_or_else(|| format!("it has no text `{key}`"))
         };
         let place =
             row.get("label").and_then(Value::as_u64).and_then(|label| self.numbers.get(label as usize));
-        let place = place.ok_or_else(|| {
-            format!(
-                "its label is not a number below {}\nhint: correct it, or skip \
-                bad lines with task.skip_bad=true",
-                self.numbers.len()
-            )
-        })?;
+        let place = place.ok_or_else(|| format!("its label is not a number below {}", self.numbers.len()))?;
         Ok(Asked {
             line,
             index: row.get("idx").map_or_else(|| number.to_string(), Value::to_string),

@@ -66,13 +66,7 @@ fn article(path: &Path, at: u64, number: usize, text: &str) -> Result<Article, S
     })?;
     let answer = line.answer.map(|answer| {
         let place = place(&answer, &line.options);
-        place.ok_or_else(|| {
-            format!(
-                "answer {answer} is not one of its {} options\nhint: correct it, or skip bad lines \
-                with task.skip_bad=true",
-                line.options.len()
-            )
-        })
+        place.ok_or_else(|| format!("answer {answer} is not one of its {} options", line.options.len()))
     });
     let question = Question {
         index: line.id.unwrap_or_else(|| number.to_string()),
@@ -108,9 +102,6 @@ mod tests {
         assert_eq!((of("B".into()), of(3.into()), of("D".into())), (Some(0), None, None));
         let why =
             article("a".as_ref(), 1, 0, r#"{"context": "c", "options": ["x"], "answer": 1.5}"#).unwrap_err();
-        assert_eq!(
-            why,
-            "answer 1.5 is not one of its 1 options\nhint: correct it, or skip bad lines with task.skip_bad=true"
-        );
+        assert_eq!(why, "answer 1.5 is not one of its 1 options");
     }
 }

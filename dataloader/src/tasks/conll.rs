@@ -152,12 +152,7 @@ fn sentence(lines: &[(u64, &[u8])], labelled: bool) -> Result<Option<Sentence>, 
         match (cells.first().copied(), label) {
             (Some(DOCUMENT), _) => continue,
             (None | Some(""), _) | (_, Some("")) => {
-                return Err((
-                    line,
-                    "a word or its label is empty\nhint: correct it, or skip bad lines with \
-                    task.skip_bad=true"
-                        .into(),
-                ));
+                return Err((line, "a word or its label is empty".into()));
             }
             (Some(word), label) => {
                 words.push(word.to_owned());
@@ -165,12 +160,7 @@ fn sentence(lines: &[(u64, &[u8])], labelled: bool) -> Result<Option<Sentence>, 
             }
         }
         if labels.len() != words.len() && (labelled || !labels.is_empty()) {
-            return Err((
-                line,
-                "it has one column, and needs a word and a label\nhint: correct it, or skip \
-                bad lines with task.skip_bad=true"
-                    .into(),
-            ));
+            return Err((line, "it has one column, and needs a word and a label".into()));
         }
     }
     let line = lines.first().map_or(0, |(line, _)| *line);

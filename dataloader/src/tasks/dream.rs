@@ -76,12 +76,7 @@ fn article(path: &Path, line: u64, dialogue: &RawValue) -> Result<Article, DataE
     for (number, asked) in asked.into_iter().enumerate() {
         let place = |answer: &String| {
             let place = asked.choice.iter().position(|choice| choice == answer);
-            let why = || {
-                format!(
-                    "the answer `{answer}` is not one of its choices\nhint: correct it, or \
-                skip bad lines with task.skip_bad=true"
-                )
-            };
+            let why = || format!("the answer `{answer}` is not one of its choices");
             place.map(|place| place as u32).ok_or_else(why)
         };
         let index = format!("{id}-{number}");

@@ -348,10 +348,7 @@ impl Glue {
             Answers::Labels(_) => Ok(Target::Class(labels.number(text)?)),
             Answers::Score => match text.parse::<f64>() {
                 Ok(score) if (0.0..=5.0).contains(&score) => Ok(Target::Number(score)),
-                _ => Err(format!(
-                    "the score `{text}` is not a number from 0 to 5\nhint: correct it, or \
-                    skip bad lines with task.skip_bad=true"
-                )),
+                _ => Err(format!("the score `{text}` is not a number from 0 to 5")),
             },
         }
     }

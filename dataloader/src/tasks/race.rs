@@ -88,8 +88,7 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
     let counts = [file.options.len(), file.answers.as_ref().map_or(file.questions.len(), Vec::len)];
     if counts.iter().any(|count| *count != file.questions.len()) {
         let why = format!(
-            "it has {} questions, but options for {} and answers for {}\nhint: correct it, or skip bad \
-             lines with task.skip_bad=true",
+            "it has {} questions, but options for {} and answers for {}",
             file.questions.len(),
             counts[0],
             counts[1]
@@ -104,11 +103,7 @@ fn article(path: &Path, level: Option<&str>, bytes: &[u8]) -> Result<Article, Da
         let letter = answers.as_mut().and_then(Iterator::next);
         let answer = letter.as_deref().map(|letter| of_letter(letter, options.len()));
         if let (Some(None), Some(letter)) = (answer, &letter) {
-            let why = format!(
-                "the answer `{letter}` is not one of its {} options\nhint: correct it, or \
-                skip bad lines with task.skip_bad=true",
-                options.len()
-            );
+            let why = format!("the answer `{letter}` is not one of its {} options", options.len());
             return Err(DataError::record(path, format!("question {}", number + 1), why));
         }
         let index = match level {

@@ -83,7 +83,7 @@ fn sequence(request: &Request<'_>, encoder: &mut Encoder<'_>, asked: &Asked) -> 
 /// Ids of a text that must not be empty.
 pub(super) fn ids(encoder: &mut Encoder<'_>, text: &str) -> Result<Vec<u32>, String> {
     if text.trim().is_empty() {
-        return Err("its text is empty\nhint: correct it, or skip bad lines with task.skip_bad=true".into());
+        return Err("its text is empty".into());
     }
     let mut ids = Vec::new();
     encoder.encode(text, &mut ids).map_err(|why| format!("the tokenizer fails on the text: {why}"))?;

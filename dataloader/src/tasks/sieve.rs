@@ -4,6 +4,9 @@ use crate::DataError;
 /// Refused lines and records that are told in full.
 const TOLD: usize = 5;
 
+/// What to do about a line or record that cannot be used, where it has no better advice.
+const SKIP: &str = "correct it, or skip what cannot be used with task.skip_bad=true";
+
 /// What becomes of lines and records that cannot be used: an error, or with `task.skip_bad` one more left out.
 #[derive(Debug)]
 pub(crate) struct Sieve {
@@ -19,7 +22,7 @@ impl Sieve {
     /// Gives the error back, or counts it.
     pub(crate) fn refuse(&mut self, error: DataError) -> Result<(), DataError> {
         if !self.skip_bad {
-            return Err(error);
+            return Err(error.advised(SKIP));
         }
         self.skipped.count += 1;
         if self.skipped.first.len() < TOLD {

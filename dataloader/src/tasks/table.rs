@@ -225,11 +225,7 @@ fn keep_wide(
             kept.push(row);
             continue;
         }
-        let why = format!(
-            "it has {} columns where {measure} {width}\nhint: correct it, or skip bad lines with \
-             task.skip_bad=true",
-            row.cells.len()
-        );
+        let why = format!("it has {} columns where {measure} {width}", row.cells.len());
         sieve.refuse(DataError::line(path, row.line, why))?;
     }
     Ok(kept)

@@ -261,10 +261,7 @@ impl<'a> Reading<'a> {
             Some(labels) => Ok(Target::Class(labels.number(label)?)),
             None => match label.parse::<f64>() {
                 Ok(number) if number.is_finite() => Ok(Target::Number(number)),
-                _ => Err(format!(
-                    "the label `{label}` is not a number\nhint: correct it, or skip bad \
-                    lines with task.skip_bad=true"
-                )),
+                _ => Err(format!("the label `{label}` is not a number")),
             },
         }
     }

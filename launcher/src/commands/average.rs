@@ -47,7 +47,7 @@ fn newest(run: &Path, count: Option<usize>) -> Result<Vec<PathBuf>, Failure> {
     let count = count.unwrap_or(all.len());
     if all.is_empty() || all.len() < count {
         let message = format!(
-            "{} holds {} checkpoints, not {}; ask for fewer, or train with a larger checkpoint.keep",
+            "{} holds {} checkpoints, not {}\nhint: lower --last, or train with a larger checkpoint.keep",
             checkpoints.display(),
             all.len(),
             count.max(1)

@@ -84,7 +84,7 @@ impl Checks {
         let path = PathBuf::from(given);
         if path.extension().is_some_and(|extension| extension == "safetensors") {
             if args.to == To::Tf {
-                let message = "reference numbers are compared with a model folder, which needs --to hf";
+                let message = "reference numbers are compared with a model folder\nhint: add --to hf";
                 return Err(Failure::new(USAGE, message));
             }
             checks.cases = Some(path);
@@ -106,7 +106,7 @@ pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
     if args.head.is_some() && args.to == To::Hf {
         return Err(Failure::new(
             USAGE,
-            "--head names a layer of a TensorFlow checkpoint, which needs --to tf",
+            "--head names a layer of a TensorFlow checkpoint\nhint: add --to tf",
         ));
     }
     let options = ConvertOptions {

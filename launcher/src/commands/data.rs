@@ -126,8 +126,8 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
         (Some(dir), _) => TokenizerChoice::Given(Tokenizer::load(dir)?),
         (None, Some(kind)) => TokenizerChoice::Train(args.vocabulary.options(kind)),
         (None, None) if args.vocabulary.any() => {
-            let message = "--vocab-size, --min-frequency, --lower and --special shape a tokenizer that is trained: \
-                           name its kind with --tokenizer-kind";
+            let message = "--vocab-size, --min-frequency, --lower and --special are options of a \
+                tokenizer to train\nhint: add --tokenizer-kind KIND";
             return Err(Failure::new(USAGE, message));
         }
         (None, None) => TokenizerChoice::Preset,
@@ -135,7 +135,12 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
     let split = match args.split.as_slice() {
         [] => None,
         [train, valid, test] => Some([*train, *valid, *test]),
-        _ => return Err(Failure::new(USAGE, "--split needs three shares, such as 0.9,0.05,0.05")),
+        _ => {
+            return Err(Failure::new(
+                USAGE,
+                "--split needs three fractions\nhint: for example --split 0.9,0.05,0.05",
+            ));
+        }
     };
     let options = BuildOptions {
         preset: args.preset,

@@ -47,8 +47,8 @@ fn know_vocabulary(config: &mut Config) -> Result<(), Failure> {
         return Ok(config.model.fit_vocabulary(0, None)?);
     }
     if config.data.corpus.is_empty() {
-        let message =
-            "the recipe leaves the vocabulary to the corpus; add model.vocab_size=N or data.corpus=FOLDER";
+        let message = "the recipe takes the vocabulary size from the corpus\nhint: add model.vocab_size=N or \
+             data.corpus=FOLDER";
         return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
     }
     let corpus = Corpus::open(Path::new(&config.data.corpus))?;

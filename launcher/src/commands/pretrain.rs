@@ -54,11 +54,11 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     }
     let mut config = loaded.config;
     if !config.task.name.is_empty() {
-        let message = format!("task.name is `{}`: a task is trained by segue finetune", config.task.name);
+        let message = format!("task.name is `{}`\nhint: train tasks with `segue finetune`", config.task.name);
         return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
     }
     if config.run.dir.is_empty() {
-        let message = "run.dir is not set; add run.dir=FOLDER to the command or the recipe";
+        let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
         return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
     }
     let job = (families::of(&config.model).open)(&mut config)?;

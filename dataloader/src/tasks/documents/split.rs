@@ -87,11 +87,7 @@ fn known<'a>(
         match unknown {
             None => known.push(named),
             Some((what, name, texts)) => {
-                let why = format!(
-                    "the {what} `{name}` is not in {}\nhint: correct it, or skip bad lines \
-                    with task.skip_bad=true",
-                    texts.path().display()
-                );
+                let why = format!("the {what} `{name}` is not in {}", texts.path().display());
                 sieve.refuse(DataError::line(path, named.line, why))?;
             }
         }

@@ -73,9 +73,7 @@ impl Texts {
             let row = &self.table.rows[self.places[*name]];
             let ids = ids(encoder, &row.cells[self.columns[1]]);
             let ids = ids.and_then(|ids| match ids.is_empty() {
-                true => Err("its text has no tokens\nhint: correct it, or skip bad lines with \
-                        task.skip_bad=true"
-                    .into()),
+                true => Err("its text has no tokens".into()),
                 false => Ok(ids),
             });
             let mut ids = ids.map_err(|why| self.table.bad(row.line, why))?;
@@ -98,16 +96,10 @@ fn named<'a>(row: &'a TableRow, id: usize, places: &AHashMap<String, usize>) -> 
     let name = row.cells[id].trim();
     // TREC's files have fields between white space.
     if name.is_empty() || name.contains(char::is_whitespace) {
-        return Err(format!(
-            "the name `{name}` contains white space\nhint: correct it, or skip bad lines \
-            with task.skip_bad=true"
-        ));
+        return Err(format!("the name `{name}` contains white space"));
     }
     match places.contains_key(name) {
-        true => Err(format!(
-            "the name `{name}` occurs twice\nhint: correct it, or skip bad lines with \
-            task.skip_bad=true"
-        )),
+        true => Err(format!("the name `{name}` occurs twice")),
         false => Ok(name),
     }
 }

@@ -39,19 +39,11 @@ pub(super) struct NamedDocuments {
 pub(super) fn read_judgements(path: &Path, sieve: &mut Sieve) -> Result<NamedDocuments, DataError> {
     read(path, sieve, |fields| {
         let [query, _, document, grade] = fields[..] else {
-            return Err(format!(
-                "it has {} fields, expected `query 0 document grade`\nhint: correct it, or \
-                skip bad lines with task.skip_bad=true",
-                fields.len()
-            ));
+            return Err(format!("it has {} fields, expected `query 0 document grade`", fields.len()));
         };
         let known = grade.parse::<i64>().ok().filter(|grade| *grade <= MOST_RELEVANT);
-        let grade = known.ok_or_else(|| {
-            format!(
-                "the grade `{grade}` is not an integer up to \
-                {MOST_RELEVANT}\nhint: correct it, or skip bad lines with task.skip_bad=true"
-            )
-        })?;
+        let grade =
+            known.ok_or_else(|| format!("the grade `{grade}` is not an integer up to {MOST_RELEVANT}"))?;
         Ok((query, document, grade.max(0) as u32))
     })
 }
@@ -61,17 +53,13 @@ pub(super) fn read_run(path: &Path, sieve: &mut Sieve) -> Result<NamedDocuments,
     read(path, sieve, |fields| {
         let [query, _, document, rank, score, _] = fields[..] else {
             return Err(format!(
-                "it has {} fields, expected `query Q0 document rank score tag`\nhint: \
-                correct it, or skip bad lines with task.skip_bad=true",
+                "it has {} fields, expected `query Q0 document rank score tag`",
                 fields.len()
             ));
         };
         for (what, field) in [("rank", rank), ("score", score)] {
             if !field.parse::<f64>().is_ok_and(f64::is_finite) {
-                return Err(format!(
-                    "the {what} `{field}` is not a number\nhint: correct it, or skip bad \
-                    lines with task.skip_bad=true"
-                ));
+                return Err(format!("the {what} `{field}` is not a number"));
             }
         }
         Ok((query, document, 0))
@@ -91,10 +79,7 @@ fn read(
         let parsed =
             parse(&fields).and_then(|(query, document, grade)| match seen.insert((query, document)) {
                 true => Ok(Named { line, query: query.into(), document: document.into(), grade }),
-                false => Err(format!(
-                    "the document `{document}` occurs twice for the query `{query}`\nhint: correct it, or \
-                     skip bad lines with task.skip_bad=true"
-                )),
+                false => Err(format!("the document `{document}` occurs twice for the query `{query}`")),
             });
         named.extend(sieve.keep(parsed.map_err(|why| DataError::line(path, line, why)))?);
     }

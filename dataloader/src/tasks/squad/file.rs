@@ -198,7 +198,6 @@ impl FileReader<'_> {
 
     /// Counts what cannot be used, or fails.
     pub(super) fn refuse(&mut self, place: &str, why: &str) -> Result<(), DataError> {
-        let why = format!("{why}\nhint: correct it, or skip bad records with task.skip_bad=true");
         self.sieve.refuse(DataError::record(self.path, place, why))
     }
 }

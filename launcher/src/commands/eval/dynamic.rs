@@ -136,7 +136,7 @@ fn tune(
         }
     }
     if trials.is_empty() {
-        return Err(Failure::new(USAGE, "the weights diverged at every point of the grid; lower --lr"));
+        return Err(Failure::new(USAGE, "the weights diverged at every point of the grid\nhint: lower --lr"));
     }
     Ok(trials)
 }

@@ -143,8 +143,8 @@ impl EvalArgs {
     /// What only Transformer-XL knows.
     fn refuse_context(&self) -> Result<(), Failure> {
         if self.ext_len > 0 || matches!(self.at_document_end, DocumentEndName::Mask) {
-            let message = "--ext-len and --at-document-end mask are Transformer-XL's; an XLNet has --mem-len, and \
-                           --at-document-end reset";
+            let message = "--ext-len and --at-document-end mask are options of Transformer-XL\nhint: use \
+                --mem-len and --at-document-end reset with an XLNet";
             return Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
         }
         Ok(())
@@ -229,8 +229,10 @@ pub fn corpus_folder(model: &Path, named: Option<&Path>) -> Result<PathBuf, Fail
         .ok()
         .and_then(|c| Some(c["data"]["corpus"].as_str()?.to_string()));
     corpus.map(PathBuf::from).ok_or_else(|| {
-        let message =
-            format!("{} does not say which corpus it was trained on; give --corpus", model.display());
+        let message = format!(
+            "{} does not record the corpus it was trained on\nhint: add --corpus FOLDER",
+            model.display()
+        );
         Failure::new(USAGE, message)
     })
 }
@@ -244,8 +246,8 @@ pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus) -> Result<(), Fail
         return Ok(());
     }
     let message = format!(
-        "{} was trained with another tokenizer ({own}) than {} was built with ({other}); build the corpus with \
-         --tokenizer {}",
+        "{} was trained with another tokenizer ({own}) than {} was built with ({other})\nhint: build the \
+         corpus with --tokenizer {}",
         folder.path.display(),
         corpus.dir().display(),
         folder.path.display()

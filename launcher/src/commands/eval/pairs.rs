@@ -93,14 +93,17 @@ fn corpus(config: &Config, named: Option<&Path>, split: Split, model: &Path) -> 
     }
     let data = &config.data;
     if data.corpus.is_empty() && data.corpora.is_empty() {
-        let message =
-            format!("{} does not say which corpus it was trained on; give --corpus", model.display());
+        let message = format!(
+            "{} does not record the corpus it was trained on\nhint: add --corpus FOLDER",
+            model.display()
+        );
         return Err(usage(&message));
     }
     let sources = Sources::open(config)?;
     let found = sources.of_split(split).cloned();
     found.ok_or_else(|| {
-        let message = format!("no corpus of {} has a split `{split}`; give --corpus", model.display());
+        let message =
+            format!("no corpus of {} has a split `{split}`\nhint: add --corpus FOLDER", model.display());
         usage(&message)
     })
 }
@@ -109,8 +112,8 @@ fn refuse_stream_options(args: &EvalArgs) -> Result<(), Failure> {
     let carries = matches!(args.at_document_end, DocumentEndName::Carry);
     if args.segment.is_some() || args.ext_len > 0 || !carries || args.attention.same_length {
         return Err(usage(
-            "--segment, --ext-len, --at-document-end and --same-length are for plain streams; this XLNet reads \
-             sequences of pairs, whose length is train.segment=N",
+            "--segment, --ext-len, --at-document-end and --same-length are options for plain streams, and \
+             this XLNet reads sequences of pairs\nhint: set their length with train.segment=N",
         ));
     }
     Ok(())

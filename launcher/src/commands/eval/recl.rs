@@ -93,13 +93,15 @@ pub fn run(args: ReclArgs, out: &Output) -> Result<Value, Failure> {
 fn check(args: &ReclArgs) -> Result<Vec<String>, Failure> {
     let usage = |what: &str| Err(Failure::new(USAGE, what));
     if !args.labels.is_empty() && args.labels.len() != args.models.len() {
-        return usage("give as many --labels as --models, or none");
+        return usage(
+            "the numbers of --labels and --models differ\nhint: give a label to every model, or to none",
+        );
     }
     if args.r.iter().any(|r| !(*r > 0.0 && *r <= 1.0)) {
         return usage("--r must lie in (0, 1]");
     }
     if args.max < args.c0.unwrap_or(args.delta) + args.delta {
-        return usage("--max leaves room for one context only; lower --c0 or --delta");
+        return usage("--max leaves room for one context only\nhint: lower --c0 or --delta");
     }
     if !args.labels.is_empty() {
         return Ok(args.labels.clone());

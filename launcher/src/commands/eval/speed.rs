@@ -87,17 +87,22 @@ fn model(args: &SpeedArgs) -> Result<LanguageModel, Failure> {
         return Ok(load_language_model(&ModelFolder::open(model)?, Kind::Float)?);
     }
     if args.config.is_none() && args.overrides.is_empty() {
-        return Err(Failure::new(USAGE, "give --model, or a shape by --config or model.KEY=VALUE"));
+        let message = "there is no model to measure\nhint: add --model DIR, or a shape with --config or \
+            model.KEY=VALUE";
+        return Err(Failure::new(USAGE, message));
     }
     let mut config = segue_trainer::families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
     if config.model.vocab_size() == 0 {
-        return Err(Failure::new(USAGE, "there is no corpus to take it from: give model.vocab_size=N"));
+        return Err(Failure::new(USAGE, "the vocabulary size is not set\nhint: add model.vocab_size=N"));
     }
     let vocabulary = config.model.vocab_size();
     config.model.fit_vocabulary(vocabulary, None)?;
     match config.model.get() {
         Some(model) => Ok(LanguageModel::new(model, SEED, Kind::Float)),
-        None => Err(Failure::new(USAGE, "this measures Transformer-XL; give model.model_type=transfo-xl")),
+        None => {
+            let message = "this command measures Transformer-XL only\nhint: add model.model_type=transfo-xl";
+            Err(Failure::new(USAGE, message))
+        }
     }
 }
 

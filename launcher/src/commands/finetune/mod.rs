@@ -92,7 +92,7 @@ fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
     let Some(first) = args.models.first() else {
         return Err(Failure::new(
             78,
-            "--model is not given; name the model folder, checkpoint or run to begin with",
+            "--model is not given\nhint: add --model DIR, a model folder, checkpoint or run to start from",
         ));
     };
     let mut base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
@@ -120,7 +120,7 @@ fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
         ("task.data", &loaded.config.task.data, "--data FOLDER"),
     ] {
         if value.is_empty() {
-            return Err(Failure::new(78, format!("{key} is not set; add {option}")));
+            return Err(Failure::new(78, format!("{key} is not set\nhint: add {option}")));
         }
     }
     Ok(loaded)
@@ -159,8 +159,8 @@ fn open_tasks(
         }
         tasks.push(data);
         if tasks.len() > 1 && tasks.iter().any(|data| data.kind == Kind::Ranking) {
-            let message = "documents are ranked by words alone, so `ranking` shares an encoder with no other task: \
-                           give it a run of its own";
+            let message = "`ranking` cannot share an encoder with other tasks: documents are ranked by \
+                words alone\nhint: fine-tune it in a run of its own";
             return Err(Failure::new(USAGE, message));
         }
     }

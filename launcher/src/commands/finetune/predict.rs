@@ -71,7 +71,10 @@ pub fn answer_splits(
     let mut all = Vec::new();
     for (number, data) in tasks.iter().enumerate() {
         if models.len() > 1 && data.kind == Kind::Span {
-            return Err(Failure::new(USAGE, "spans of several models have no mean; give one --model"));
+            return Err(Failure::new(
+                USAGE,
+                "spans of several models cannot be averaged\nhint: give one --model",
+            ));
         }
         for split in data.dev.iter().chain(&data.test) {
             let scores = answer_split(models, tasks, number, split, config, folder, comm, out)?;
@@ -131,7 +134,10 @@ fn every_checkpoint(
     out: &Output,
 ) -> Result<Value, Failure> {
     let [run] = models else {
-        return Err(Failure::new(USAGE, "--all-checkpoints looks at one run; give one --model"));
+        return Err(Failure::new(
+            USAGE,
+            "--all-checkpoints scores the checkpoints of one run\nhint: give one --model",
+        ));
     };
     let mut table = Vec::new();
     for (step, path) in list(&run.join("checkpoints"))? {

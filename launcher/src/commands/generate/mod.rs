@@ -102,7 +102,7 @@ fn converse(
     quiet: bool,
 ) -> Result<Value, Failure> {
     if quiet {
-        return Err(Failure::new(USAGE, "give --prompt, or the prompt on stdin"));
+        return Err(Failure::new(USAGE, "there is no prompt\nhint: add --prompt TEXT, or pass it on stdin"));
     }
     let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
     Session::new(model, tokenizer, sampling, tokens)

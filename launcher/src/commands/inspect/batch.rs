@@ -48,7 +48,7 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
         return Err(Failure::new(64, message));
     }
     if config.data.corpus.is_empty() && config.data.corpora.is_empty() {
-        let message = "data.corpus is not set; add data.corpus=FOLDER to the command or the recipe";
+        let message = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
         return Err(Failure::new(78, message));
     }
     let read = read(&config, args, out)?;
@@ -71,7 +71,8 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
             show_pairs(&Sequence::new(&read.batch, pairs, &config, tokenizer), &config, args, out)?
         }
         None if args.svg.is_some() => {
-            let message = "--svg draws who sees whom in sequences of pairs; this lane reads a plain stream";
+            let message = "--svg draws the attention mask of sequences of pairs, and this lane reads a \
+                plain stream";
             return Err(Failure::new(64, message));
         }
         None => show_stream(&read.batch, tokenizer, out),
@@ -85,7 +86,7 @@ fn configuration(args: &BatchArgs) -> Result<Config, Failure> {
     };
     let path = run.join("config.json");
     let text = std::fs::read_to_string(&path).map_err(|e| {
-        Failure::new(66, format!("cannot read {}: {e}; --run wants a run folder", path.display()))
+        Failure::new(66, format!("cannot read {}: {e}\nhint: give --run a run folder", path.display()))
     })?;
     let value: Value = serde_json::from_str(&text)
         .map_err(|e| Failure::new(65, format!("{} is not JSON: {e}", path.display())))?;

@@ -104,7 +104,7 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
 
 fn fingerprint(config: &Config) -> Result<String, Failure> {
     if config.data.corpus.is_empty() {
-        let message = "data.corpus is not set; add data.corpus=FOLDER to the command or the sweep";
+        let message = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the sweep";
         return Err(Failure::new(78, message));
     }
     Ok(Corpus::open(Path::new(&config.data.corpus))?.info().fingerprint.clone())
@@ -214,7 +214,8 @@ impl Job {
     fn last_error(&self) -> String {
         let log = fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        log.lines().rfind(|line| line.starts_with("error")).unwrap_or("no error message").to_string()
+        let messages = log.lines().map(|line| line.strip_prefix("segue: ").unwrap_or(line));
+        messages.rev().find(|line| line.starts_with("error")).unwrap_or("no error message").to_string()
     }
 
     /// The record, null where there is none that can be read: it is then made again.
