@@ -245,3 +245,9 @@ impl DataError {
         DataError::BadTokenizer { path: path.into(), why: why.into() }
     }
 }
+
+impl From<segue_publish::PublishError> for DataError {
+    fn from(error: segue_publish::PublishError) -> Self {
+        DataError::Write { path: error.path, source: error.source }
+    }
+}

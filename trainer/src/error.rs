@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use segue_collectives::CollectiveError;
 use segue_configs::ConfigError;
 use segue_dataloader::DataError;
+use segue_publish::PublishError;
 use thiserror::Error;
 
 /// What can go wrong while training, evaluating or handling checkpoints.
@@ -137,6 +138,12 @@ impl TrainError {
             TrainError::NonFinite { .. } => 80,
             TrainError::ReplicasDiffer { .. } => 81,
         }
+    }
+}
+
+impl From<PublishError> for TrainError {
+    fn from(error: PublishError) -> Self {
+        TrainError::Write { path: error.path, source: error.source }
     }
 }
 

@@ -1,14 +1,13 @@
 //! The mean of several checkpoints' weights, as a model folder.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use segue_publish::FreshFolder;
 use tch::{Kind, Tensor};
 
-use super::files::{sync_folder, write_error, write_json};
-use super::manifest::Manifest;
-use super::model_folder::WEIGHTS;
-use super::model_folder::{ModelFolder, as_stored, hugging_face_config, read_weights};
+use super::files::{write_error, write_json};
+use super::model_folder::{ModelFolder, WEIGHTS, as_stored, hugging_face_config, read_weights};
+use super::publish::publish_with_manifest;
 use super::tensors::write_tensors;
 use crate::{TrainError, model};
 
@@ -24,38 +23,19 @@ pub fn average(sources: &[PathBuf], output: &Path) -> Result<(), TrainError> {
     for other in others {
         check_alike(first, other)?;
     }
-    let exists = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
     if output.symlink_metadata().is_ok() {
-        return Err(write_error(output)(exists));
+        return Err(write_error(output)(std::io::ErrorKind::AlreadyExists.into()));
     }
     let weights = as_stored(&first.config, mean(&folders)?);
-    let (parent, name) = match (output.parent(), output.file_name()) {
-        (Some(parent), Some(name)) => (parent, name.to_string_lossy()),
-        _ => return Err(write_error(output)(exists)),
-    };
-    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    let fresh = parent.join(format!(".{name}.part"));
-    if fresh.exists() {
-        // Left by an average that was killed.
-        fs::remove_dir_all(&fresh).map_err(write_error(&fresh))?;
-    }
-    fs::create_dir_all(&fresh).map_err(write_error(&fresh))?;
-    let fill = || -> Result<(), TrainError> {
+    publish_with_manifest(FreshFolder::create(output)?, |fresh| {
         write_tensors(&fresh.join(WEIGHTS), &weights)?;
         write_json(&fresh.join("config.json"), &hugging_face_config(&first.config))?;
         // A folder from elsewhere may have no tokenizer.
         if let Ok(tokenizer) = first.tokenizer() {
-            tokenizer.save(&fresh)?;
+            tokenizer.save(fresh)?;
         }
-        Manifest::write(&fresh)?;
-        sync_folder(&fresh)
-    };
-    if let Err(error) = fill() {
-        let _ = fs::remove_dir_all(&fresh);
-        return Err(error);
-    }
-    fs::rename(&fresh, output).map_err(write_error(output))?;
-    sync_folder(parent)
+        Ok(())
+    })
 }
 
 fn check_alike(first: &ModelFolder, other: &ModelFolder) -> Result<(), TrainError> {
@@ -92,6 +72,8 @@ fn mean(folders: &[ModelFolder]) -> Result<Vec<(String, Tensor)>, TrainError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use segue_configs::{ModelConfig, TransfoXlConfig};
     use segue_dataloader::Tokenizer;
 

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::TaskConfig;
 use segue_dataloader::Tokenizer;
+use segue_publish::FreshFolder;
 use serde_json::Value;
 use tch::{Kind, Tensor};
 
-use super::files::{read_error, sync_folder, write_durably, write_error, write_json};
-use super::manifest::Manifest;
+use super::files::{read_error, write_bytes, write_json};
 use super::model_folder::{ModelFolder, WEIGHTS, as_stored, read_weights};
+use super::publish::publish_with_manifest;
 use super::tensors::{read_tensors, write_tensors};
 use super::training::fill;
 use crate::tasks::{Encoder, HeadSpec, TaskModel, heads_of, hugging_face_config};
@@ -122,34 +123,11 @@ pub fn write_task_folder(
     tokenizer: &Tokenizer,
     files: &[(String, Vec<u8>)],
 ) -> Result<(), TrainError> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
-        return Err(write_error(path)(std::io::ErrorKind::InvalidInput.into()));
-    };
-    let (fresh, old) = (parent.join(format!(".{name}.part")), parent.join(format!(".{name}.old")));
-    for leftover in [&fresh, &old] {
-        remove(leftover)?;
-    }
-    fs::create_dir_all(&fresh).map_err(write_error(&fresh))?;
     let weights = model.weights().map(|(spec, tensor)| (spec.name.clone(), tensor.detach())).collect();
-    write_tensors(&fresh.join(WEIGHTS), &as_stored(model.config(), weights))?;
-    write_json(&fresh.join("config.json"), &hugging_face_config(model.config(), model.heads()))?;
-    tokenizer.save(&fresh)?;
-    for (name, bytes) in files {
-        write_durably(&fresh.join(name), bytes)?;
-    }
-    Manifest::write(&fresh)?;
-    sync_folder(&fresh)?;
-    if path.exists() {
-        fs::rename(path, &old).map_err(write_error(path))?;
-    }
-    fs::rename(&fresh, path).map_err(write_error(path))?;
-    sync_folder(parent)?;
-    remove(&old)
-}
-
-fn remove(path: &Path) -> Result<(), TrainError> {
-    match fs::remove_dir_all(path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(write_error(path)(e)),
-        _ => Ok(()),
-    }
+    publish_with_manifest(FreshFolder::replacing(path)?, |fresh| {
+        write_tensors(&fresh.join(WEIGHTS), &as_stored(model.config(), weights))?;
+        write_json(&fresh.join("config.json"), &hugging_face_config(model.config(), model.heads()))?;
+        tokenizer.save(fresh)?;
+        files.iter().try_for_each(|(name, bytes)| write_bytes(&fresh.join(name), bytes))
+    })
 }
