@@ -282,6 +282,12 @@ impl DataError {
     }
 }
 
+impl From<segue_publish::PublishError> for DataError {
+    fn from(error: segue_publish::PublishError) -> Self {
+        DataError::Write { path: error.path, source: error.source }
+    }
+}
+
 /// The reason at the end of a sentence, where there is one.
 fn because(why: &str) -> String {
     match advice::fact(why) {

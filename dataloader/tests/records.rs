@@ -191,7 +191,7 @@ fn an_import_is_the_same_every_time_and_needs_an_empty_folder() {
     let (first, second) = (folder.path().join("first"), folder.path().join("second"));
     import(folder.path(), &first, &[]).unwrap();
     // What a killed import has left does not matter, and the folder of the records will do.
-    fs::create_dir_all(folder.path().join(".second.importing/train")).unwrap();
+    fs::create_dir_all(folder.path().join(".second.part/train")).unwrap();
     import(&folder.path().join("tfrecords"), &second, &[0]).unwrap();
     assert!(tree(&first) == tree(&second));
     assert_eq!(import(folder.path(), &first, &[]).unwrap_err().exit_code(), 73);

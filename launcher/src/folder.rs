@@ -1,9 +1,10 @@
 //! Output files of a command.
 
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use segue_publish::write_file;
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -27,14 +28,8 @@ impl ResultFolder {
 
     /// Writes a file; it appears whole or not at all.
     pub fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
-        let (path, fresh) = (self.path.join(name), self.path.join(format!(".{name}.part")));
-        let write = || {
-            let mut file = fs::File::create(&fresh)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&fresh, &path)
-        };
-        write().map_err(|e| cannot_write(&path, &e))
+        let path = self.path.join(name);
+        write_file(&path, text.as_bytes()).map_err(|e| cannot_write(&path, &e.source))
     }
 
     /// Writes a JSON file for reading.

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use segue_collectives::CollectiveError;
 use segue_configs::{ConfigError, advice};
 use segue_dataloader::DataError;
+use segue_publish::PublishError;
 use thiserror::Error;
 
 /// What can go wrong while training, evaluating or handling checkpoints. Each `what` may come with [advice].
@@ -166,6 +167,12 @@ impl TrainError {
             }
             TrainError::Libtorch(_) | TrainError::Read { .. } => None,
         }
+    }
+}
+
+impl From<PublishError> for TrainError {
+    fn from(error: PublishError) -> Self {
+        TrainError::Write { path: error.path, source: error.source }
     }
 }
 

@@ -3,10 +3,10 @@
 
 use segue_configs::MemoryStart;
 use segue_trainer::families::transfo_xl::TransfoXlConfig;
-use segue_trainer::families::xlnet::XlnetConfig;
-use segue_trainer::layers::{HeadConfig, Memory, SpanHead, SpanLabels};
 use segue_trainer::families::transfo_xl::{Segment, TransfoXl};
+use segue_trainer::families::xlnet::XlnetConfig;
 use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet};
+use segue_trainer::layers::{HeadConfig, Memory, SpanHead, SpanLabels};
 use segue_trainer::noise::Noise;
 use segue_trainer::{Kernels, ParameterSpec, Parameters, TrainError};
 use tch::{Device, Kind, Tensor};

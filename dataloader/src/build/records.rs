@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use segue_publish::FreshFolder;
 
 use super::observer::{BuildObserver, Stage};
 use super::options::{DEFAULT_SHARD_TOKENS, EOD};
@@ -51,31 +52,18 @@ pub fn import_records(import: &RecordImport, observer: &dyn BuildObserver) -> Re
     {
         return Err(refused(output, "it is not empty\nhint: choose an empty or a new folder"));
     }
-    let scratch = scratch_beside(output)?;
-    let made = write_corpus(import, &folder, &scratch, observer).and_then(|info| {
-        fs::rename(&scratch, output).map_err(|e| DataError::write(output, e))?;
-        Ok(info)
-    });
-    if made.is_err() {
-        // The first error is the one to tell; a folder that cannot be removed either is taken over by the next try.
-        let _ = fs::remove_dir_all(&scratch);
+    if output.file_name().is_none() {
+        return Err(refused(output, "it names no folder"));
     }
-    made
+    let fresh = FreshFolder::create(output)
+        .map_err(|e| refused(&e.path, &format!("the folder cannot be made: {}", e.source)))?;
+    let info = write_corpus(import, &folder, fresh.path(), observer)?;
+    fresh.publish()?;
+    Ok(info)
 }
 
 fn refused(output: &Path, why: &str) -> DataError {
     DataError::Output { path: output.into(), why: why.into() }
-}
-
-/// A fresh hidden folder beside the output.
-fn scratch_beside(output: &Path) -> Result<PathBuf, DataError> {
-    let name = output.file_name().ok_or_else(|| refused(output, "it is not the name of a folder"))?;
-    let scratch = output.with_file_name(format!(".{}.importing", name.to_string_lossy()));
-    if scratch.exists() {
-        fs::remove_dir_all(&scratch).map_err(|e| DataError::write(&scratch, e))?;
-    }
-    make_folder(&scratch)?;
-    Ok(scratch)
 }
 
 fn check_tokenizer(folder: &RecordFolder, tokenizer: &Tokenizer) -> Result<(), DataError> {

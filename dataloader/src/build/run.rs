@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::ThreadPool;
 use rustix::fs::{FlockOperation, flock};
+use segue_publish::TEMPORARY_SUFFIX;
 
 use super::encode::ChunkEncoder;
 use super::inputs::{Stretch, stretches};
@@ -15,8 +16,8 @@ use super::plan::{PLAN_FILE, Plan};
 use super::shards::SplitWriter;
 use super::units::Reading;
 use crate::corpus::{
-    BUILD_FOLDER, CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, Split, SplitInfo, TEMPORARY_SUFFIX,
-    TOKENIZER_FOLDER, TokenizerInfo, make_folder,
+    BUILD_FOLDER, CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, Split, SplitInfo, TOKENIZER_FOLDER,
+    TokenizerInfo, make_folder,
 };
 use crate::error::DataError;
 use crate::preset::{Layout, Preset};

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -281,28 +280,7 @@ impl CorpusInfo {
     }
 }
 
-/// What files end in until they are whole.
-pub(crate) const TEMPORARY_SUFFIX: &str = ".tmp";
-
-/// Writes a small file whole or not at all: a temporary file beside it, synced and renamed.
+/// Writes a small file whole or not at all.
 pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), DataError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let failed = |e| DataError::write(path, e);
-    let mut file =
-        tempfile::Builder::new().prefix(".").suffix(TEMPORARY_SUFFIX).tempfile_in(folder).map_err(failed)?;
-    file.write_all(content).map_err(failed)?;
-    set_shared_mode(file.as_file()).map_err(failed)?;
-    file.as_file().sync_all().map_err(failed)?;
-    file.persist(path).map_err(|e| failed(e.error))?;
-    fs::File::open(folder).and_then(|f| f.sync_all()).map_err(failed)
-}
-
-/// Temporary files are private to their owner; what is published is readable like any other file.
-fn set_shared_mode(file: &fs::File) -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::PermissionsExt;
-        file.set_permissions(fs::Permissions::from_mode(0o644))?;
-    }
-    Ok(())
+    Ok(segue_publish::write_file(path, content)?)
 }

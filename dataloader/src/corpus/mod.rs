@@ -6,10 +6,10 @@ mod stream;
 mod unpack;
 mod verify;
 
+pub(crate) use info::write_whole;
 pub use info::{
     CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, FileInfo, ShardInfo, Split, SplitInfo, TokenizerInfo,
 };
-pub(crate) use info::{TEMPORARY_SUFFIX, write_whole};
 pub use open::Corpus;
 pub(crate) use open::{BUILD_FOLDER, TOKENIZER_FOLDER, make_folder};
 pub use stream::{Boundaries, TokenStream};

@@ -1,7 +1,10 @@
 use std::env;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use segue_publish::FreshFile;
 
 use super::info::{Dtype, ShardInfo};
 use super::open::make_folder;
@@ -40,7 +43,9 @@ pub(crate) fn unpack(
     let input = File::open(stored).map_err(|e| missing_part(stored, e))?;
     let mut input = zstd::Decoder::new(input).map_err(|e| DataError::read(stored, e))?;
     let failed = |e: io::Error| DataError::write(&folder, e);
-    let mut output = tempfile::NamedTempFile::new_in(&folder).map_err(failed)?;
+    let mut output = FreshFile::create(&target).map_err(|e| failed(e.source))?;
+    // The text of a corpus may be private, and the cache may lie in a folder of all users.
+    output.file().set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
     let mut hasher = blake3::Hasher::new();
     let mut written = 0u64;
     let mut buffer = vec![0; COPY_BYTES];
@@ -65,7 +70,6 @@ pub(crate) fn unpack(
     if hasher.finalize().to_hex().as_str() != shard.payload_blake3 {
         return Err(DataError::shard(stored, "its decompressed content does not match the payload's hash"));
     }
-    output.as_file().sync_all().map_err(failed)?;
-    output.persist(&target).map_err(|e| failed(e.error))?;
+    output.publish().map_err(|e| failed(e.source))?;
     Ok(target)
 }

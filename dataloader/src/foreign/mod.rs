@@ -14,7 +14,9 @@ mod tfrecord;
 mod torch;
 mod vocabulary;
 
-pub use self::safetensors::{SafetensorsEntry, SafetensorsFile, ShardIndex};
+pub use self::safetensors::{
+    SafetensorsEntry, SafetensorsFile, SafetensorsTensor, ShardIndex, write_safetensors,
+};
 pub use bundle::{Bundle, BundleEntry, BundleTensor, write_bundle};
 pub use pickle::{Kind, Pickle, View};
 pub use shared::SharedBytes;

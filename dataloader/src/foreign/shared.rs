@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::io::{self, Read};
 use std::ops::{Deref, Range};
 use std::path::Path;
 use std::sync::Arc;
@@ -17,16 +18,23 @@ pub struct SharedBytes {
 impl SharedBytes {
     /// Maps a whole file.
     pub fn map(path: &Path) -> Result<Self, DataError> {
-        let file = File::open(path).map_err(|e| DataError::read(path, e))?;
-        let length = file.metadata().map_err(|e| DataError::read(path, e))?.len();
-        if length == 0 {
-            return Ok(Vec::new().into());
+        File::open(path).and_then(|file| Self::of_file(file)).map_err(|e| DataError::read(path, e))
+    }
+
+    /// Maps a file, or reads it where it cannot be mapped: pipes, and some file systems' files.
+    pub fn of_file(mut file: File) -> io::Result<Self> {
+        let found = file.metadata()?;
+        if found.is_file() && found.len() > 0 {
+            // SAFETY: the map is read-only and private to this process. A program that shortens the file while it is
+            // read would end this one; checkpoints are not written in place.
+            if let Ok(map) = unsafe { Mmap::map(&file) } {
+                let range = 0..map.len();
+                return Ok(Self { owner: Arc::new(map), range });
+            }
         }
-        // SAFETY: the map is read-only and private to this process. A program that shortens the file while it is
-        // converted would end this one; checkpoints are not written in place.
-        let map = unsafe { Mmap::map(&file) }.map_err(|e| DataError::read(path, e))?;
-        let range = 0..map.len();
-        Ok(Self { owner: Arc::new(map), range })
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes.into())
     }
 
     /// The bytes of `range`, counted from the start of this piece; `None` where it reaches past the end.
@@ -57,5 +65,28 @@ impl Deref for SharedBytes {
 impl std::fmt::Debug for SharedBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn files_are_mapped_and_what_is_no_file_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, content) in [("full", "abc"), ("empty", "")] {
+            fs::write(dir.path().join(name), content).unwrap();
+            assert_eq!(&SharedBytes::map(&dir.path().join(name)).unwrap()[..], content.as_bytes());
+        }
+        let (read, mut write) = io::pipe().unwrap();
+        io::Write::write_all(&mut write, b"abc").unwrap();
+        drop(write);
+        let file = File::from(std::os::fd::OwnedFd::from(read));
+        assert_eq!(&SharedBytes::of_file(file).unwrap()[..], b"abc");
+        assert_eq!(SharedBytes::map(dir.path()).unwrap_err().exit_code(), 74);
+        assert_eq!(SharedBytes::map(&dir.path().join("none")).unwrap_err().exit_code(), 66);
     }
 }

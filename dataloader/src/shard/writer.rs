@@ -2,6 +2,7 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use segue_publish::rename_durably;
 use serde::{Deserialize, Serialize};
 
 use super::header::{HEADER_BYTES, ShardHeader};
@@ -142,10 +143,9 @@ impl ShardWriter {
             FileInfo::of(&target)?
         } else {
             let target = self.stem.with_extension("bin");
-            publish(raw_file, &raw_path, &target)?;
+            rename_durably(&raw_file, &raw_path, &target)?;
             FileInfo::of(&target)?
         };
-        sync_folder_of(&self.stem)?;
         Ok(FinishedShard {
             file,
             index,
@@ -245,7 +245,7 @@ fn write_index(
     header.body_hash = *body.hasher.finalize().as_bytes();
     let file = body.inner.into_inner().map_err(|e| failed(e.into_error()))?;
     overwrite_start(&file, &header.to_bytes()).map_err(failed)?;
-    publish(file, &path, &target)?;
+    rename_durably(&file, &path, &target)?;
     FileInfo::of(&target)
 }
 
@@ -264,25 +264,12 @@ fn compress_file(source: &Path, path: &Path, target: &Path) -> Result<(), DataEr
         encoder.finish()?.into_inner().map_err(|e| e.into_error())
     };
     let file = compress().map_err(|e| DataError::write(path, e))?;
-    publish(file, path, target)
+    Ok(rename_durably(&file, path, target)?)
 }
 
 fn overwrite_start(mut file: &File, header: &[u8]) -> io::Result<()> {
     file.seek(SeekFrom::Start(0))?;
     file.write_all(header)
-}
-
-/// Syncs a written file and gives it its final name.
-fn publish(file: File, from: &Path, to: &Path) -> Result<(), DataError> {
-    file.sync_all().map_err(|e| DataError::write(from, e))?;
-    drop(file);
-    fs::rename(from, to).map_err(|e| DataError::write(to, e))
-}
-
-/// Makes the renames in a file's folder last through a power cut.
-fn sync_folder_of(path: &Path) -> Result<(), DataError> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    File::open(folder).and_then(|f| f.sync_all()).map_err(|e| DataError::write(folder, e))
 }
 
 fn create(path: &Path) -> Result<File, DataError> {

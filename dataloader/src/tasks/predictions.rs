@@ -42,8 +42,6 @@ pub fn write_predictions(
         Records::Sentences(sentences) => sentences_text(sentences, labels, answers),
         Records::Questions(_) | Records::Rankings(_) => return Err(no_table(split)),
     };
-    let here = Path::new(".").join(path);
-    let path = if path.parent().is_some_and(|folder| folder.as_os_str().is_empty()) { &here } else { path };
     write_whole(path, text.as_bytes())
 }
 

@@ -7,7 +7,7 @@ use segue_dataloader::Tokenizer;
 use serde_json::Value;
 use tch::Tensor;
 
-use super::files::{write_durably, write_json};
+use super::files::{write_bytes, write_json};
 use super::publish::publish;
 use super::tensors::write_tensors;
 use super::writer::Job;
@@ -56,7 +56,7 @@ impl Contents {
             write_json(&dir.join(name), value)?;
         }
         for (name, bytes) in &self.files {
-            write_durably(&dir.join(name), bytes)?;
+            write_bytes(&dir.join(name), bytes)?;
         }
         if let Some(tokenizer) = &self.tokenizer {
             tokenizer.save(dir)?;

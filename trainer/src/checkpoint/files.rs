@@ -1,7 +1,6 @@
-//! Durable files and folders.
+//! Files of a folder that is being filled: the publication of the folder flushes them.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
@@ -16,37 +15,13 @@ pub(crate) fn read_error(path: &Path) -> impl FnOnce(std::io::Error) -> TrainErr
     move |source| TrainError::Read { path: path.into(), source }
 }
 
-/// Writes a file and waits until it is on the disk.
-pub(super) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
-    let write = || {
-        let mut file = File::create(path)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    };
-    write().map_err(write_error(path))
-}
-
-/// Waits until a folder's entries are on the disk.
-pub(crate) fn sync_folder(path: &Path) -> Result<(), TrainError> {
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(write_error(path))
-}
-
-/// Points the link `name` in `folder` at `target`, in one step.
-pub(super) fn swap_link(folder: &Path, name: &str, target: &str) -> Result<(), TrainError> {
-    let (link, fresh) = (folder.join(name), folder.join(format!(".{name}.new")));
-    let swap = || {
-        if fresh.symlink_metadata().is_ok() {
-            fs::remove_file(&fresh)?;
-        }
-        std::os::unix::fs::symlink(target, &fresh)?;
-        fs::rename(&fresh, &link)
-    };
-    swap().map_err(write_error(&link))?;
-    sync_folder(folder)
+/// Writes a file.
+pub(super) fn write_bytes(path: &Path, bytes: &[u8]) -> Result<(), TrainError> {
+    fs::write(path, bytes).map_err(write_error(path))
 }
 
 /// Writes `value` as indented JSON.
 pub(crate) fn write_json(path: &Path, value: &Value) -> Result<(), TrainError> {
     let text = serde_json::to_string_pretty(value).unwrap_or_default() + "\n";
-    write_durably(path, text.as_bytes())
+    write_bytes(path, text.as_bytes())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::files::{read_error, write_durably};
+use super::files::{read_error, write_bytes};
 use crate::TrainError;
 
 /// Name of the manifest in a checkpoint folder. It is written last: a folder without it is not whole.
@@ -39,7 +39,7 @@ impl Manifest {
             files.insert(entry.file_name().to_string_lossy().into_owned(), record(&entry.path())?);
         }
         let text = serde_json::to_string_pretty(&Manifest { version: VERSION, files }).unwrap_or_default();
-        write_durably(&folder.join(MANIFEST), text.as_bytes())
+        write_bytes(&folder.join(MANIFEST), text.as_bytes())
     }
 
     /// Reads the manifest of `folder` and checks every file against it.

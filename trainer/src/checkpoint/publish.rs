@@ -3,35 +3,37 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::files::{read_error, swap_link, sync_folder, write_error};
+use segue_publish::{FreshFolder, clean_up, replace_link};
+
+use super::files::{read_error, write_error};
 use super::manifest::{MANIFEST, Manifest};
 use crate::TrainError;
 
 const LATEST: &str = "latest";
 
-/// Fills a fresh folder beside its final place, then makes it appear whole: manifest last, everything on
-/// the disk, renamed, `latest` swapped, old ones removed.
+/// Fills a fresh folder, adds its manifest and makes it appear.
+pub(crate) fn publish_with_manifest(
+    fresh: FreshFolder,
+    fill: impl FnOnce(&Path) -> Result<(), TrainError>,
+) -> Result<(), TrainError> {
+    fill(fresh.path())?;
+    Manifest::write(fresh.path())?;
+    Ok(fresh.publish()?)
+}
+
+/// Publishes the checkpoint `name`, lets `latest` point at it, and removes all but the newest `keep`.
 pub(super) fn publish(
     folder: &Path,
     name: &str,
     keep: usize,
     fill: impl FnOnce(&Path) -> Result<(), TrainError>,
 ) -> Result<PathBuf, TrainError> {
-    fs::create_dir_all(folder).map_err(write_error(folder))?;
-    let (fresh, target) = (folder.join(format!(".{name}.part")), folder.join(name));
-    remove_parts(folder)?;
-    fs::create_dir(&fresh).map_err(write_error(&fresh))?;
-    let written = fill(&fresh).and_then(|()| Manifest::write(&fresh)).and_then(|()| sync_folder(&fresh));
-    if let Err(error) = written {
-        // What is there of the part is worthless, and its space may be what is lacking.
-        let _ = fs::remove_dir_all(&fresh);
-        return Err(error);
-    }
+    let target = folder.join(name);
+    // What killed writers of other steps have left: nobody may write those again.
+    clean_up(folder, |name| name.starts_with("step-"))?;
     // There already is one of this step only where it did not verify.
-    remove_folder(&target)?;
-    fs::rename(&fresh, &target).map_err(write_error(&target))?;
-    sync_folder(folder)?;
-    swap_link(folder, LATEST, name)?;
+    publish_with_manifest(FreshFolder::replacing(&target)?, fill)?;
+    replace_link(&folder.join(LATEST), Path::new(name))?;
     for (_, old) in list(folder)?.into_iter().rev().skip(keep) {
         remove_folder(&old)?;
     }
@@ -40,37 +42,7 @@ pub(super) fn publish(
 
 /// Fills a fresh folder and puts it in the place of the one at `path`, if there is one. It appears whole or not at all.
 pub fn replace(path: &Path, fill: impl FnOnce(&Path) -> Result<(), TrainError>) -> Result<(), TrainError> {
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str())) else {
-        return Err(write_error(path)(std::io::ErrorKind::InvalidInput.into()));
-    };
-    let (fresh, old) = (parent.join(format!(".{name}.part")), parent.join(format!(".{name}.old")));
-    remove_folder(&fresh)?;
-    remove_folder(&old)?;
-    fs::create_dir_all(&fresh).map_err(write_error(&fresh))?;
-    fill(&fresh)?;
-    Manifest::write(&fresh)?;
-    sync_folder(&fresh)?;
-    if path.exists() {
-        fs::rename(path, &old).map_err(write_error(path))?;
-    }
-    fs::rename(&fresh, path).map_err(write_error(path))?;
-    sync_folder(parent)?;
-    remove_folder(&old)
-}
-
-/// Removes what writers that were killed have left. One job at a time writes to a run folder.
-fn remove_parts(folder: &Path) -> Result<(), TrainError> {
-    for entry in fs::read_dir(folder).map_err(read_error(folder))? {
-        let path = entry.map_err(read_error(folder))?.path();
-        if path
-            .file_name()
-            .and_then(|n| n.to_str())
-            .is_some_and(|n| n.starts_with(".step-") && n.ends_with(".part"))
-        {
-            remove_folder(&path)?;
-        }
-    }
-    Ok(())
+    publish_with_manifest(FreshFolder::replacing(path)?, fill)
 }
 
 /// Removes a folder, its manifest first: half removed, it does not count as a checkpoint.
@@ -149,11 +121,11 @@ fn search(folder: &Path) -> Result<Option<Search>, TrainError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::files::write_durably;
+    use super::super::files::write_bytes;
     use super::*;
 
     fn touch(dir: &Path) -> Result<(), TrainError> {
-        write_durably(&dir.join("f"), b"x")
+        write_bytes(&dir.join("f"), b"x")
     }
 
     #[test]
@@ -176,6 +148,20 @@ mod tests {
         let (found, refused) = find(dir.path()).unwrap().unwrap();
         assert!(found.ends_with("step-00000001") && refused.is_empty());
         assert!(!dir.path().join(".step-00000002.part").exists());
+    }
+
+    #[test]
+    fn a_damaged_checkpoint_of_the_same_step_is_replaced_and_parts_of_other_steps_go() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("step-00000002")).unwrap();
+        fs::create_dir_all(dir.path().join(".step-00000001.part")).unwrap();
+        publish(dir.path(), "step-00000002", 2, touch).unwrap();
+        let (found, refused) = find(dir.path()).unwrap().unwrap();
+        assert!(found.ends_with("step-00000002") && refused.is_empty());
+        let names = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<_> = names.collect();
+        names.sort();
+        assert_eq!(names, [LATEST, "step-00000002"]);
     }
 
     #[test]

@@ -1,21 +1,17 @@
 //! Tensors in safetensors files.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, Metadata, TensorInfo, TensorView};
+use segue_dataloader::DataError;
+use segue_dataloader::foreign::{
+    ElementType, SafetensorsEntry, SafetensorsFile, SafetensorsTensor, SharedBytes, write_safetensors,
+};
 use tch::{Device, Kind, Tensor};
 
-use super::files::{read_error, write_error};
+use super::files::read_error;
 use crate::TrainError;
-
-/// Bytes that are collected before they are written.
-const WRITE_BUFFER: usize = 1 << 20;
-/// Values begin at a multiple of this many bytes.
-const HEADER_ALIGNMENT: usize = 8;
 
 /// The tensors of one file, by name.
 pub struct TensorFile {
@@ -37,91 +33,53 @@ impl TensorFile {
     }
 }
 
-/// Reads every tensor of a safetensors file.
+/// Reads every tensor of a safetensors file. The file is mapped: no more of it than the tensors is in memory.
 pub fn read_tensors(path: &Path) -> Result<TensorFile, TrainError> {
-    let bytes = fs::read(path).map_err(read_error(path))?;
+    let bytes = File::open(path).and_then(SharedBytes::of_file).map_err(read_error(path))?;
     let damaged = |what: String| TrainError::Damaged { path: path.into(), what };
-    let file =
-        SafeTensors::deserialize(&bytes).map_err(|e| damaged(format!("not a safetensors file: {e}")))?;
+    let file = SafetensorsFile::from_bytes(&bytes).map_err(damaged)?;
     let mut tensors = BTreeMap::new();
-    for (name, view) in file.tensors() {
-        let tensor =
-            to_tensor(&view).ok_or_else(|| damaged(format!("`{name}` has type {:?}", view.dtype())))?;
-        tensors.insert(name, tensor);
+    for entry in file.entries() {
+        let tensor = to_tensor(entry)
+            .ok_or_else(|| damaged(format!("`{}` has type {}", entry.name, entry.dtype.to_uppercase())))?;
+        tensors.insert(entry.name.clone(), tensor);
     }
     Ok(TensorFile { path: path.into(), tensors })
 }
 
-fn to_tensor(view: &TensorView) -> Option<Tensor> {
-    let (stored, kind) = match view.dtype() {
-        Dtype::F64 => (Kind::Double, Kind::Float),
-        Dtype::F32 => (Kind::Float, Kind::Float),
-        Dtype::F16 => (Kind::Half, Kind::Float),
-        Dtype::BF16 => (Kind::BFloat16, Kind::Float),
-        Dtype::I64 => (Kind::Int64, Kind::Int64),
-        Dtype::I32 => (Kind::Int, Kind::Int64),
+fn to_tensor(entry: &SafetensorsEntry) -> Option<Tensor> {
+    let (stored, kind) = match entry.element()? {
+        ElementType::F64 => (Kind::Double, Kind::Float),
+        ElementType::F32 => (Kind::Float, Kind::Float),
+        ElementType::F16 => (Kind::Half, Kind::Float),
+        ElementType::Bf16 => (Kind::BFloat16, Kind::Float),
+        ElementType::I64 => (Kind::Int64, Kind::Int64),
+        ElementType::I32 => (Kind::Int, Kind::Int64),
         _ => return None,
     };
-    let shape: Vec<i64> = view.shape().iter().map(|&n| n as i64).collect();
-    Some(Tensor::f_from_data_size(view.data(), &shape, stored).ok()?.to_kind(kind))
+    let shape: Vec<i64> = entry.shape.iter().map(|&n| n as i64).collect();
+    Some(Tensor::f_from_data_size(entry.values(), &shape, stored).ok()?.to_kind(kind))
 }
 
 /// Writes named tensors (f32 or i64) as a safetensors file and waits until it is on the disk. The same
 /// tensors give the same bytes. The bytes of one tensor at a time are in memory.
 pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), TrainError> {
-    let mut stored: Vec<Stored> = tensors.iter().map(|(name, tensor)| Stored::new(name, tensor)).collect();
-    // The order of the package's own writer: widest elements first, for alignment, then by name.
-    stored.sort_by(|a, b| b.dtype.cmp(&a.dtype).then(a.name.cmp(b.name)));
-    let header = header(&stored).map_err(|what| TrainError::Damaged { path: path.into(), what })?;
-    let write = || {
-        let mut file = BufWriter::with_capacity(WRITE_BUFFER, File::create(path)?);
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
-        file.write_all(&header)?;
-        for tensor in &stored {
-            file.write_all(&tensor.bytes())?;
-        }
-        file.into_inner()?.sync_all()
+    let stored = tensors.iter().map(|(name, tensor)| to_stored(name, tensor)).collect();
+    write_safetensors(path, stored).map_err(|error| match error {
+        DataError::Write { path, source } => TrainError::Write { path, source },
+        DataError::BadForeign { path, why } => TrainError::Damaged { path, what: why },
+        other => other.into(),
+    })
+}
+
+fn to_stored<'a>(name: &'a str, tensor: &'a Tensor) -> SafetensorsTensor<'a> {
+    let (dtype, kind) = match tensor.kind() {
+        Kind::Int64 => (ElementType::I64, Kind::Int64),
+        _ => (ElementType::F32, Kind::Float),
     };
-    write().map_err(write_error(path))
-}
-
-/// A tensor that is about to be written.
-struct Stored<'a> {
-    name: &'a str,
-    tensor: &'a Tensor,
-    dtype: Dtype,
-    kind: Kind,
-}
-
-impl<'a> Stored<'a> {
-    fn new(name: &'a str, tensor: &'a Tensor) -> Self {
-        let (dtype, kind) = match tensor.kind() {
-            Kind::Int64 => (Dtype::I64, Kind::Int64),
-            _ => (Dtype::F32, Kind::Float),
-        };
-        Self { name, tensor, dtype, kind }
-    }
-
-    fn bytes(&self) -> Vec<u8> {
-        bytes_of(&self.tensor.detach().to_kind(self.kind).contiguous())
-    }
-}
-
-/// Names, types, shapes and places, padded to a multiple of 8 bytes.
-fn header(stored: &[Stored]) -> Result<Vec<u8>, String> {
-    let mut offset = 0;
-    let places = stored.iter().map(|stored| {
-        let start = offset;
-        offset += stored.tensor.numel() * stored.kind.elt_size_in_bytes();
-        let shape = stored.tensor.size().iter().map(|&n| n as usize).collect();
-        (stored.name.to_string(), TensorInfo { dtype: stored.dtype, shape, data_offsets: (start, offset) })
-    });
-    // One entry only: a hash map of several would be written in any order.
-    let about = [("format".to_string(), "pt".to_string())].into();
-    let metadata = Metadata::new(Some(about), places.collect()).map_err(|e| e.to_string())?;
-    let mut text = serde_json::to_vec(&metadata).map_err(|e| e.to_string())?;
-    text.resize(text.len().next_multiple_of(HEADER_ALIGNMENT), b' ');
-    Ok(text)
+    let shape = tensor.size().iter().map(|&n| n as usize).collect();
+    let values = move || bytes_of(&tensor.detach().to_kind(kind).contiguous());
+    SafetensorsTensor { name, dtype, shape, values: Box::new(values) }
 }
 
 /// Raw little-endian contents of a contiguous CPU tensor.
@@ -134,6 +92,10 @@ fn bytes_of(tensor: &Tensor) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use safetensors::tensor::{Dtype, TensorView};
+
     use super::*;
 
     #[test]
@@ -166,23 +128,43 @@ mod tests {
         ];
         let path = dir.path().join("t");
         write_tensors(&path, &tensors).unwrap();
-        let kept: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = tensors
-            .iter()
-            .map(|(name, tensor)| {
-                let stored = Stored::new(name, tensor);
-                (
-                    name.clone(),
-                    stored.dtype,
-                    tensor.size().iter().map(|&n| n as usize).collect(),
-                    stored.bytes(),
-                )
-            })
-            .collect();
-        let views = kept.iter().map(|(name, dtype, shape, bytes)| {
-            (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        let floats = |values: &[f32]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let stored = [
+            ("z.weight", Dtype::F32, vec![2, 2], floats(&[1.5, 3.0, 2.0, 4.0])),
+            ("a\"b", Dtype::I64, vec![1], 7i64.to_le_bytes().to_vec()),
+            ("empty", Dtype::F32, vec![0], floats(&[])),
+            ("half", Dtype::F32, vec![1], floats(&[0.5])),
+        ];
+        let views = stored.iter().map(|(name, dtype, shape, bytes)| {
+            (*name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
         });
         let about = [("format".to_string(), "pt".to_string())].into();
         assert_eq!(fs::read(&path).unwrap(), safetensors::serialize(views, Some(about)).unwrap());
+    }
+
+    #[test]
+    fn half_and_double_precision_are_read_as_single_and_short_integers_as_long() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        // 1.5 and -2 in the formats of IEEE 754 and of bfloat16 (the upper half of single precision).
+        let halves = [0x3e00u16, 0xc000].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let brains = [0x3fc0u16, 0xc000].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let doubles = [1.5f64, -2.0].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let integers = [3i32, -4].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let views = [
+            ("f16", Dtype::F16, &halves),
+            ("bf16", Dtype::BF16, &brains),
+            ("f64", Dtype::F64, &doubles),
+            ("i32", Dtype::I32, &integers),
+        ]
+        .map(|(name, dtype, bytes)| (name, TensorView::new(dtype, vec![2], bytes).unwrap()));
+        fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
+        let read = read_tensors(&path).unwrap().tensors;
+        for name in ["f16", "bf16", "f64"] {
+            assert_eq!(read[name], Tensor::from_slice(&[1.5f32, -2.0]), "{name}");
+            assert_eq!(read[name].kind(), Kind::Float, "{name}");
+        }
+        assert_eq!((read["i32"].kind(), &read["i32"]), (Kind::Int64, &Tensor::from_slice(&[3i64, -4])));
     }
 
     #[test]
@@ -195,5 +177,21 @@ mod tests {
             fs::write(&path, &bytes[..keep]).unwrap();
             assert_eq!(read_tensors(&path).err().unwrap().exit_code(), 65, "{keep} bytes");
         }
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_tensor() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        let message = || read_tensors(&path).err().unwrap().to_string();
+        let missing = format!("cannot read {}: No such file or directory (os error 2)", path.display());
+        assert_eq!((message(), read_tensors(&path).err().unwrap().exit_code()), (missing, 66));
+        let view = TensorView::new(Dtype::U8, vec![2], &[1, 2]).unwrap();
+        fs::write(&path, safetensors::serialize([("mask", view)], None).unwrap()).unwrap();
+        assert_eq!(message(), format!("{} is damaged: `mask` has type U8", path.display()));
+        fs::write(&path, [9; 4]).unwrap();
+        assert!(message().starts_with(&format!("{} is damaged: not a safetensors file: ", path.display())));
+        let error = read_tensors(dir.path()).err().unwrap();
+        assert!(error.to_string().ends_with("Is a directory (os error 21)"), "{error}");
     }
 }

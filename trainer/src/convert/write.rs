@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use segue_configs::ModelConfig;
 use segue_dataloader::foreign::{BundleTensor, write_bundle};
 use segue_dataloader::{DataError, Tokenizer};
+use segue_publish::FreshFolder;
 use serde_json::{Map, Value};
 use tch::Tensor;
 
@@ -64,30 +65,14 @@ pub(super) fn check_vacant(target: &Path) -> Result<(), TrainError> {
     Err(DataError::Output { path: target.into(), why }.into())
 }
 
-/// Fills a folder beside the target and moves it there whole.
+/// Fills a fresh folder and makes it appear; an empty one that is there gives way.
 pub(super) fn publish(
     target: &Path,
     fill: impl FnOnce(&Path) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
-    let write = |path: &Path, source| TrainError::Write { path: path.into(), source };
-    let parent = match target.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let name = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let part: PathBuf = parent.join(format!(".{name}.part"));
-    fs::create_dir_all(parent).map_err(|e| write(parent, e))?;
-    if part.exists() {
-        // Left by a conversion that was killed.
-        fs::remove_dir_all(&part).map_err(|e| write(&part, e))?;
-    }
-    fs::create_dir(&part).map_err(|e| write(&part, e))?;
-    if let Err(error) = fill(&part) {
-        let _ = fs::remove_dir_all(&part);
-        return Err(error);
-    }
-    // An empty folder gives way.
-    fs::rename(&part, target).map_err(|e| write(target, e))
+    let fresh = FreshFolder::create(target)?;
+    fill(fresh.path())?;
+    Ok(fresh.publish()?)
 }
 
 /// A model folder in Hugging Face's layout. `head`: what its `config.json` says of a head.

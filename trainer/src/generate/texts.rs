@@ -4,8 +4,8 @@ use segue_dataloader::DataError;
 use tch::{Kind, Tensor};
 
 use super::Sampling;
-use crate::layers::Memory;
 use crate::families::language_model::NextToken;
+use crate::layers::Memory;
 use crate::{TrainError, threads};
 
 /// Texts in the making, one a lane: the memory of each, its last token, and how many were drawn. They never end of
@@ -194,14 +194,14 @@ fn write(texts: Texts, count: usize, writing: &Writing) -> Vec<Vec<i64>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::families::transfo_xl::TransfoXlConfig;
     use crate::families::xlnet::{AttentionDirection, XlnetConfig};
     use segue_configs::MemoryStart;
-    use crate::families::transfo_xl::TransfoXlConfig;
 
     use super::*;
     use crate::Parameters;
-    use crate::families::xlnet::{Sequence, Visibility, Xlnet};
     use crate::families::transfo_xl::LanguageModel;
+    use crate::families::xlnet::{Sequence, Visibility, Xlnet};
 
     const ALL: Sampling = Sampling { top_k: 0, top_p: 1.0, temperature: 1.0, exclude: None, seed: 1 };
 

@@ -1,13 +1,13 @@
 //! The mean of several checkpoints' weights, as a model folder.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
+use segue_publish::FreshFolder;
 use tch::{Kind, Tensor};
 
 use super::folder::{ModelFolder, as_stored, hugging_face_config, read_weights};
 use crate::TrainError;
-use crate::checkpoint::{Manifest, WEIGHTS, sync_folder, write_error, write_json, write_tensors};
+use crate::checkpoint::{WEIGHTS, publish_with_manifest, write_error, write_json, write_tensors};
 use crate::families::specs;
 
 /// Writes the arithmetic mean, in double precision, of the weights in `sources` as the new model folder `output`,
@@ -22,38 +22,19 @@ pub fn average(sources: &[PathBuf], output: &Path) -> Result<(), TrainError> {
     for other in others {
         check_alike(first, other)?;
     }
-    let exists = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
     if output.symlink_metadata().is_ok() {
-        return Err(write_error(output)(exists));
+        return Err(write_error(output)(std::io::ErrorKind::AlreadyExists.into()));
     }
     let weights = as_stored(&first.config, mean(&folders)?);
-    let (parent, name) = match (output.parent(), output.file_name()) {
-        (Some(parent), Some(name)) => (parent, name.to_string_lossy()),
-        _ => return Err(write_error(output)(exists)),
-    };
-    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    let fresh = parent.join(format!(".{name}.part"));
-    if fresh.exists() {
-        // Left by an average that was killed.
-        fs::remove_dir_all(&fresh).map_err(write_error(&fresh))?;
-    }
-    fs::create_dir_all(&fresh).map_err(write_error(&fresh))?;
-    let fill = || -> Result<(), TrainError> {
+    publish_with_manifest(FreshFolder::create(output)?, |fresh| {
         write_tensors(&fresh.join(WEIGHTS), &weights)?;
         write_json(&fresh.join("config.json"), &hugging_face_config(&first.config))?;
         // A folder from elsewhere may have no tokenizer.
         if let Ok(tokenizer) = first.tokenizer() {
-            tokenizer.save(&fresh)?;
+            tokenizer.save(fresh)?;
         }
-        Manifest::write(&fresh)?;
-        sync_folder(&fresh)
-    };
-    if let Err(error) = fill() {
-        let _ = fs::remove_dir_all(&fresh);
-        return Err(error);
-    }
-    fs::rename(&fresh, output).map_err(write_error(output))?;
-    sync_folder(parent)
+        Ok(())
+    })
 }
 
 fn check_alike(first: &ModelFolder, other: &ModelFolder) -> Result<(), TrainError> {
@@ -90,6 +71,8 @@ fn mean(folders: &[ModelFolder]) -> Result<Vec<(String, Tensor)>, TrainError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use crate::families::transfo_xl::TransfoXlConfig;
     use segue_configs::ModelConfig;
     use segue_dataloader::Tokenizer;

@@ -4,11 +4,11 @@
 use segue_configs::MemoryStart;
 use tch::{Device, Kind, Tensor};
 
-use crate::Kernels;
 use super::adaptive::{self, AdaptiveEmbedding, AdaptiveSoftmax};
 use super::config::{AttnType, InitKind, SameLengthKeys, TransfoXlConfig};
 use super::encoding::{Positions, drop_states};
 use super::layer::{Layer, Visible};
+use crate::Kernels;
 use crate::layers::attention::{attention_mask, hide, inverse_frequencies, unseen_documents};
 use crate::layers::{Context, Memory, NO_DOCUMENT};
 use crate::noise::Noise;

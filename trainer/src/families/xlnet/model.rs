@@ -5,10 +5,10 @@
 use segue_configs::{EvalConfig, MemoryStart};
 use tch::{Kind, Tensor};
 
-use crate::Kernels;
 use super::config::{AttentionDirection, XlnetConfig};
 use super::layer::{Layer, Streams};
 use super::plan::Plan;
+use crate::Kernels;
 use crate::layers::{Context, Memory, NO_DOCUMENT};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};

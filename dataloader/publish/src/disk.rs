@@ -1,0 +1,123 @@
+//! What the operating system is asked to do.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use crate::PublishError;
+
+/// Flushes a file that was written under the name `from`, renames it to `to` in place of what is there, and flushes the
+/// folder.
+///
+/// # Errors
+///
+/// What the system refused: of flushing the file names `from`, of renaming `to`, of flushing the folder that one.
+pub fn rename_durably(file: &File, from: &Path, to: &Path) -> Result<(), PublishError> {
+    file.sync_all().map_err(PublishError::at(from))?;
+    fs::rename(from, to).map_err(PublishError::at(to))?;
+    sync_folder(parent_of(to))
+}
+
+/// Points the symbolic link at `path` to `target`, in one step, and flushes the folder.
+///
+/// # Errors
+///
+/// What the system refused; the link is the old one then, or the new one.
+pub fn replace_link(path: &Path, target: &Path) -> Result<(), PublishError> {
+    let fresh = hidden(path, ".new").map_err(PublishError::at(path))?;
+    let swap = || {
+        if fresh.symlink_metadata().is_ok() {
+            fs::remove_file(&fresh)?;
+        }
+        std::os::unix::fs::symlink(target, &fresh)?;
+        fs::rename(&fresh, path)
+    };
+    swap().map_err(PublishError::at(path))?;
+    sync_folder(parent_of(path))
+}
+
+/// The folder that `path` lies in.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// The hidden place `.NAME` + `ending` beside `path`.
+pub(crate) fn hidden(path: &Path, ending: &str) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(ending);
+    Ok(parent_of(path).join(hidden))
+}
+
+/// Makes a folder and those above it where they are missing, so that they last.
+pub(crate) fn make_folders(path: &Path) -> Result<(), PublishError> {
+    let missing: Vec<&Path> =
+        path.ancestors().take_while(|folder| !folder.as_os_str().is_empty() && !folder.exists()).collect();
+    fs::create_dir_all(path).map_err(PublishError::at(path))?;
+    missing.iter().rev().try_for_each(|made| sync_folder(parent_of(made)))
+}
+
+/// Waits until a folder's entries are on the disk.
+pub(crate) fn sync_folder(path: &Path) -> Result<(), PublishError> {
+    let synced = File::open(path).and_then(|folder| folder.sync_all());
+    match synced {
+        // Some network file systems have no such call for folders, which they write at once.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        synced => synced.map_err(PublishError::at(path)),
+    }
+}
+
+/// Lets two names swap what they stand for, in one step.
+pub(crate) fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?)
+}
+
+/// Whether the kernel or the file system does not know [`exchange`].
+pub(crate) fn cannot_exchange(error: &io::Error) -> bool {
+    let known = [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP].map(|code| Some(code.raw_os_error()));
+    known.contains(&error.raw_os_error())
+}
+
+/// Removes a folder with everything in it, or whatever else has that name.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    let removed = match path.symlink_metadata() {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(e) => Err(e),
+    };
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_replaced_whatever_a_killed_writer_has_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("latest");
+        replace_link(&link, Path::new("one")).unwrap();
+        std::os::unix::fs::symlink("half", dir.path().join(".latest.new")).unwrap();
+        replace_link(&link, Path::new("two")).unwrap();
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("two"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn names_without_a_folder_lie_in_the_current_one() {
+        assert_eq!(hidden(Path::new("a"), ".part").unwrap(), Path::new("./.a.part"));
+        assert_eq!(hidden(Path::new("/a/b"), ".part").unwrap(), Path::new("/a/.b.part"));
+        assert!(hidden(Path::new("/"), ".part").is_err() && hidden(Path::new("a/.."), ".part").is_err());
+    }
+}
