@@ -6,6 +6,7 @@
 //! declares its `[model]` section, a [`ModelSection`], and stands in the program's one list of [`Models`].
 
 pub mod advice;
+mod average;
 mod error;
 mod merge;
 pub mod model;
@@ -19,14 +20,14 @@ mod task;
 #[cfg(test)]
 mod testing;
 
+pub use average::{AverageConfig, AverageKind, TwoTailedVariant};
 pub use error::ConfigError;
 pub use merge::Loaded;
 pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models, out_of_range};
 pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind};
 pub use published::PublishedConfig;
 pub use sections::{
-    AverageConfig, CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig,
-    LayerDecay, LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind,
-    TrainConfig,
+    CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig, LayerDecay,
+    LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, TrainConfig,
 };
 pub use task::{TaskConfig, TaskLoss, finetuning_defaults};

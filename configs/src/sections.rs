@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::model::{KnownModels, Models, out_of_range};
 use crate::range::{self, Range};
-use crate::{ConfigError, ModelConfig, ObjectiveConfig, PairsConfig, PublishedConfig, TaskConfig};
+use crate::{AverageConfig, ConfigError, ModelConfig, ObjectiveConfig, PairsConfig, PublishedConfig, TaskConfig};
 
 /// Everything that describes a run.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,7 +33,7 @@ pub struct Config {
     pub schedule: ScheduleConfig,
     /// Evaluation while training.
     pub eval: EvalConfig,
-    /// The mean of weights over steps.
+    /// The average of the weights over steps.
     pub average: AverageConfig,
     /// When state is written.
     pub checkpoint: CheckpointConfig,
@@ -367,20 +367,6 @@ impl Default for EvalConfig {
     }
 }
 
-/// `[average]`: the mean of the weights after every step from some step on (Polyak; AWD-LSTM's non-monotonic trigger,
-/// Merity et al. 2018). Once it has begun, evaluations and `model.safetensors` are of the mean; training goes on from
-/// the weights themselves, which are in `training_weights.safetensors` beside it. Both keys may be set: what comes
-/// first begins it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
-#[serde(deny_unknown_fields)]
-pub struct AverageConfig {
-    /// Begin after this step; 0 for never.
-    pub start: u64,
-    /// Begin when the validation loss is above the best of those that lie this many evaluations or more back; 0 for
-    /// never.
-    pub patience: u64,
-}
-
 /// `[checkpoint]`: when state is written, and how much of it is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -518,6 +504,7 @@ impl Config {
                 document\nhint: use \"mask\"";
             return Err(out_of_range("train.ext_len", t.ext_len, why));
         }
+        self.check_average()?;
         self.model.check()?;
         match self.task.name.is_empty() {
             true => self.model.check_run(self)?,

@@ -2,6 +2,7 @@
 
 mod adam;
 mod average;
+pub mod averaging;
 mod clip;
 mod optimizer;
 mod schedule;
