@@ -63,22 +63,25 @@ fn batch(step: u64) -> Batch {
 
 #[test]
 fn t18_averaged_weights_are_the_running_mean() {
-    let config = config(&[]);
+    let config = config(&["average.start=1"]);
     let mut engine = Engine::new(&config, objective::build(&config).unwrap(), &Local).unwrap();
     let weights = |engine: &Engine<Box<dyn Objective>>| -> Vec<Tensor> {
         engine.learner.parameters().tensors().iter().map(|t| t.detach().to_kind(Kind::Double)).collect()
     };
     engine.step(1, &vec![batch(1)]).unwrap();
-    engine.start_average();
     let mut seen = Vec::new();
     for step in 2..=6 {
         engine.step(step, &vec![batch(step)]).unwrap();
         seen.push(weights(&engine));
     }
     let last = weights(&engine);
-    let mean: Vec<Tensor> = engine.with_average(|objective| {
-        objective.parameters().tensors().iter().map(|t| t.detach().to_kind(Kind::Double)).collect()
+    let mut mean: Vec<Tensor> = Vec::new();
+    let found = engine.evaluate(6, |objective| {
+        let tensors = objective.parameters().tensors();
+        mean = tensors.iter().map(|t| t.detach().to_kind(Kind::Double)).collect();
+        Ok(None)
     });
+    assert!(found.unwrap().is_none());
     for (i, mean) in mean.iter().enumerate() {
         let by_hand =
             seen.iter().map(|weights| weights[i].shallow_clone()).reduce(|a, b| a + b).unwrap() / 5.0;

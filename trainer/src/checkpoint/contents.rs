@@ -17,6 +17,8 @@ use crate::TrainError;
 pub const WEIGHTS: &str = "model.safetensors";
 /// Weights that training goes on from, where [`WEIGHTS`] holds their mean.
 pub const TRAINING_WEIGHTS: &str = "training_weights.safetensors";
+/// Averages of weights besides the one that is stored as the model.
+pub const AVERAGES: &str = "averages.safetensors";
 /// Tables of the optimizer.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
 /// What lanes carry.

@@ -11,11 +11,11 @@ mod state;
 mod tensors;
 mod writer;
 
-pub use contents::{CARRY, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, WEIGHTS, file_of};
+pub use contents::{AVERAGES, CARRY, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, WEIGHTS, file_of};
 pub(crate) use files::{read_error, write_error, write_json};
 pub use manifest::{MANIFEST, Manifest};
 pub(crate) use publish::publish_with_manifest;
 pub use publish::{find, find_and_set_aside, list, replace};
-pub use state::{AverageState, BestSoFar, LossSum, TrainState};
+pub use state::{BestSoFar, LossSum, TrainState};
 pub use tensors::{TensorFile, read_tensors, write_tensors};
 pub use writer::{Job, Writer};

@@ -45,27 +45,9 @@ pub struct LossSum {
     pub targets: f64,
 }
 
-/// What is known of the mean of weights.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct AverageState {
-    /// Weights in the mean; `None` before it has begun.
-    pub count: Option<u64>,
-    /// Validation losses so far, in nats a target, until it begins.
-    pub losses: Vec<f64>,
-}
-
-impl AverageState {
-    /// Takes note of a validation loss; true where the mean is to begin: the loss is above the best of those
-    /// that lie `patience` evaluations or more back (Merity et al. 2018, algorithm 1).
-    pub fn observe(&mut self, loss: f64, patience: u64) -> bool {
-        if patience == 0 || self.count.is_some() {
-            return false;
-        }
-        let old = self.losses.len().saturating_sub(patience as usize);
-        let stalled = self.losses[..old].iter().any(|before| loss > *before);
-        self.losses.push(loss);
-        stalled
-    }
+/// The state of an average of weights that has not begun, which is what a checkpoint without one means.
+fn no_average() -> Value {
+    json!({ "count": null, "losses": [] })
 }
 
 /// How the evaluations of a run that keeps its best model have gone.
@@ -107,9 +89,12 @@ pub struct TrainState {
     pub unreported: LossSum,
     /// The last step that was evaluated.
     pub evaluated: u64,
-    /// The mean of weights.
-    #[serde(default)]
-    pub average: AverageState,
+    /// The averages of weights of the first network.
+    #[serde(default = "no_average")]
+    pub average: Value,
+    /// Those of the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub averages: BTreeMap<String, Value>,
     /// How the evaluations have gone, where the best model is kept.
     #[serde(default)]
     pub task: BestSoFar,
@@ -143,7 +128,8 @@ impl TrainState {
             tokens: 0,
             unreported: LossSum::default(),
             evaluated: 0,
-            average: AverageState::default(),
+            average: no_average(),
+            averages: BTreeMap::new(),
             task: BestSoFar::default(),
             networks: BTreeMap::new(),
             learner: Value::Null,
@@ -164,6 +150,7 @@ impl TrainState {
         self.unreported = stored.unreported;
         self.evaluated = stored.evaluated;
         self.average = stored.average;
+        self.averages = stored.averages;
         self.task = stored.task;
         self.networks = stored.networks;
         self.learner = stored.learner;

@@ -58,6 +58,16 @@ pub struct Measures {
     pub lines: Vec<String>,
 }
 
+impl Measures {
+    /// The leading measure as a loss: lower is better.
+    pub fn loss(&self) -> f64 {
+        match self.better {
+            Better::Lower => self.lead,
+            Better::Higher => -self.lead,
+        }
+    }
+}
+
 /// In which words a run is reported.
 #[derive(Debug, Clone)]
 pub struct Labels {

@@ -4,21 +4,20 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use segue_configs::Config;
-use tch::Tensor;
-
 use super::buckets::{GradientBuckets, Ready};
 use crate::libtorch::GradHooks;
-use crate::optim::{self, Average, Optimizer, Update, clip_factor, global_norm, learning_rate};
+use crate::optim::averaging::{self, Averaging};
+use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, learning_rate};
 use crate::{Parameters, TrainError};
 
-/// One network of a run: its optimizer, the mean of its weights, and the buckets of its gradients.
+/// One network of a run: its optimizer, the averages of its weights, and the buckets of its gradients.
 pub struct Network {
     /// Its name.
     pub name: &'static str,
     /// Its update rule, with state.
     pub optimizer: Box<dyn Optimizer>,
-    /// Mean of its weights, once it has begun.
-    pub average: Option<Average>,
+    /// Averages of its weights.
+    pub averaging: Box<dyn Averaging>,
     config: Config,
     // Hooks before buckets when dropped.
     _hooks: GradHooks<GradientBuckets>,
@@ -49,7 +48,8 @@ impl Network {
         let leaves: Vec<_> = parameters.tensors().iter().collect();
         let hooks = GradHooks::install(&leaves, buckets.clone())?;
         let optimizer = optim::build(&config.optim, parameters);
-        Ok(Self { name, optimizer, average: None, config, _hooks: hooks, buckets })
+        let averaging = averaging::build(&config.average, config.eval.every, parameters);
+        Ok(Self { name, optimizer, averaging, config, _hooks: hooks, buckets })
     }
 
     /// Where its gradients add up.
@@ -71,20 +71,7 @@ impl Network {
         let lr = learning_rate(&self.config, step);
         let divisor = targets / clip_factor(grad_norm, self.config.optim.clip);
         self.optimizer.update(parameters, &Update { grads: &grads, divisor, lr, reached })?;
-        if let Some(average) = &mut self.average {
-            average.update(parameters);
-        }
         Ok(Updated { lr, grad_norm })
-    }
-
-    /// From the next update on, keeps the mean of the weights.
-    pub fn start_average(&mut self, parameters: &Parameters) {
-        self.average.get_or_insert_with(|| Average::new(parameters));
-    }
-
-    /// The mean of the weights, where it is of any.
-    pub fn mean(&self) -> Option<&[Tensor]> {
-        self.average.as_ref().filter(|average| average.count() > 0).map(Average::mean)
     }
 }
 

@@ -7,14 +7,14 @@ use segue_collectives::Communicator;
 use segue_collectives::consensus::any_rank;
 use segue_configs::Config;
 use segue_dataloader::Prefetcher;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::agreement::{check_agreement, newest_checkpoint};
 use super::family::{Better, Family, KeepBest, Labels, Measures, Place};
 use super::learner::Learner;
 use super::replicas::check_replicas;
 use super::snapshot::{model_folder, restore, snapshot};
-use super::step::{Engine, StepReport};
+use super::step::{Chosen, Engine, StepReport};
 use crate::TrainError;
 use crate::checkpoint::{self, LossSum, TrainState, Writer};
 
@@ -235,9 +235,6 @@ impl<'a, F: Family> Run<'a, F> {
         let (raw, data_wait) = self.next_batch(step)?;
         let prepared = self.family.prepare(raw, &self.engine.layout);
         self.engine.forget(&prepared.restarts);
-        if self.config.average.start > 0 && self.state.step >= self.config.average.start {
-            self.engine.start_average();
-        }
         let report = self.engine.step(step, &prepared.batch)?;
         self.cursors = prepared.cursors;
         self.loss = Some(report.loss);
@@ -307,20 +304,12 @@ impl<'a, F: Family> Run<'a, F> {
     /// Evaluates, and keeps the model where it is the best so far.
     fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let Self { engine, family, comm, .. } = self;
-        let mut progress = |done, total| on_event(Event::Evaluating { done, total });
-        let Some(measures) = engine.with_average(|learner| family.evaluate(learner, *comm, &mut progress))?
-        else {
-            return Ok(());
-        };
         let step = self.state.step;
+        let mut progress = |done, total| on_event(Event::Evaluating { done, total });
+        let found = engine.evaluate(step, |learner| family.evaluate(learner, *comm, &mut progress))?;
+        let Some(chosen) = found else { return Ok(()) };
         self.state.evaluated = step;
-        let loss = match measures.better {
-            Better::Lower => measures.lead,
-            Better::Higher => -measures.lead,
-        };
-        if self.state.average.observe(loss, self.config.average.patience) {
-            self.engine.start_average();
-        }
+        let measures = reported(chosen);
         let best = self.keep_best(&measures)?;
         self.evaluation = Some(measures.row.clone());
         on_event(Event::Evaluated { step, measures, best });
@@ -378,6 +367,29 @@ impl<'a, F: Family> Run<'a, F> {
         self.comm.barrier()?;
         Ok(())
     }
+}
+
+/// What is reported of an evaluation: the chosen weight set, and beside it the losses of all where there were several.
+fn reported(chosen: Chosen) -> Measures {
+    let Chosen { mut candidates, choice } = chosen;
+    let losses: Vec<(&str, f64)> = candidates.iter().map(|(name, found)| (*name, found.lead)).collect();
+    let (name, mut measures) = candidates.swap_remove(choice.candidate);
+    if losses.len() == 1 && choice.events.is_empty() {
+        return measures;
+    }
+    measures.row["average"] = json!({
+        "weights": name,
+        "length": choice.length,
+        "losses": losses.iter().map(|(name, loss)| (name.to_string(), json!(loss))).collect::<Value>(),
+        "events": choice.events,
+    });
+    let told: Vec<String> = losses.iter().map(|(name, loss)| format!("{name} {loss:.4}")).collect();
+    if losses.len() > 1 {
+        measures.lines.push(format!("weights: {name} of {} steps ({})", choice.length, told.join(", ")));
+        measures.scalars.extend(losses.iter().map(|(name, loss)| (format!("average/{name}"), *loss)));
+        measures.scalars.push(("average/length".into(), choice.length as f64));
+    }
+    measures
 }
 
 fn to_json(cursor: &impl serde::Serialize) -> Value {

@@ -11,9 +11,10 @@ use super::learner::Learner;
 use super::network::Network;
 use super::step::Engine;
 use crate::checkpoint::{
-    CARRY, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, TrainState, WEIGHTS, file_of, read_tensors,
+    AVERAGES, CARRY, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, TrainState, WEIGHTS, file_of, read_tensors,
 };
-use crate::optim::{Average, Optimizer};
+use crate::optim::Optimizer;
+use crate::optim::averaging::{AveragingError, Saved};
 use crate::{Parameters, TrainError};
 
 /// Copies the whole state; on rank 0 only, the other ranks send what their lanes carry there and get `None`. A
@@ -26,13 +27,21 @@ pub fn snapshot<F: Family>(
     let Some(carry) = engine.gather_carry()? else { return Ok(None) };
     let mut contents = model_folder(family, engine);
     let mut state = state.clone();
-    state.average.count = engine.networks.first().and_then(|n| n.average.as_ref()).map(Average::count);
     state.learner = engine.learner.state();
     for (n, (network, (name, parameters))) in
         engine.networks.iter().zip(engine.learner.networks()).enumerate()
     {
         state.networks.insert(name.into(), network.optimizer.counts().clone());
-        if network.mean().is_some() {
+        match n {
+            0 => state.average = network.averaging.state(),
+            _ => _ = state.averages.insert(name.into(), network.averaging.state()),
+        }
+        let averages = network.averaging.tables(parameters);
+        if !averages.is_empty() {
+            let averages = averages.into_iter().map(|(name, tensor)| (name, tensor.copy())).collect();
+            contents.tables.push((file_of(AVERAGES, n, name), averages));
+        }
+        if network.averaging.chosen().is_some() {
             let training = copies(parameters, parameters.tensors());
             contents.tables.push((file_of(TRAINING_WEIGHTS, n, name), training));
         }
@@ -50,7 +59,7 @@ pub fn snapshot<F: Family>(
 /// The model of a run as a folder of its own: means of weights where they are kept, `config.json`, tokenizer.
 pub fn model_folder<F: Family>(family: &F, engine: &Engine<F::Learner>) -> Contents {
     let table = |(n, (network, (name, parameters))): (usize, (&Network, (&'static str, &Parameters)))| {
-        let values = network.mean().unwrap_or(parameters.tensors());
+        let values = network.averaging.chosen().unwrap_or(parameters.tensors());
         let stored = family.stored(&engine.learner, n, copies(parameters, values));
         (file_of(WEIGHTS, n, name), stored)
     };
@@ -102,16 +111,27 @@ fn restore_network<F: Family>(
     let (name, parameters) = learner.networks()[n];
     let network = &mut engine.networks[n];
     let mut weights = family.read(learner, n, &path.join(file_of(WEIGHTS, n, name)))?;
-    match state.average.count {
-        None => {}
-        Some(0) => network.average = Some(Average::new(parameters)),
-        Some(count) => {
-            let mut training = read_tensors(&path.join(file_of(TRAINING_WEIGHTS, n, name)))?;
+    let training = path.join(file_of(TRAINING_WEIGHTS, n, name));
+    let chosen = match training.is_file() {
+        false => weights.iter().map(Tensor::shallow_clone).collect(),
+        true => {
+            let mut training = read_tensors(&training)?;
             let take = |spec: &crate::ParameterSpec| training.take(&spec.name, &spec.shape);
             let training = parameters.specs().iter().map(take).collect::<Result<Vec<_>, _>>()?;
-            network.average = Some(Average::restored(std::mem::replace(&mut weights, training), count));
+            std::mem::replace(&mut weights, training)
         }
-    }
+    };
+    let averages = path.join(file_of(AVERAGES, n, name));
+    let tables = match averages.is_file() {
+        true => read_tensors(&averages)?.tensors.into_iter().collect(),
+        false => Default::default(),
+    };
+    let of_network = if n == 0 { Some(&state.average) } else { state.averages.get(name) };
+    let saved = Saved { state: of_network.cloned().unwrap_or_default(), chosen, tables };
+    network.averaging.restore(saved, parameters).map_err(|error| match error {
+        AveragingError::OtherPeriod { .. } => TrainError::Layout(error.to_string()),
+        _ => TrainError::Damaged { path: path.into(), what: error.to_string() },
+    })?;
     fill(parameters.tensors().iter().zip(weights));
     let file = path.join(file_of(OPTIMIZER, n, name));
     let mut stored = read_tensors(&file)?;

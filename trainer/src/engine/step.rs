@@ -9,11 +9,13 @@ use segue_dataloader::seed::{Purpose, derive};
 use tch::Tensor;
 
 use super::layout::Layout;
+use super::family::Measures;
 use super::learner::{Carry, Learner, Turn};
 use super::network::{Network, Updated, finite};
 use super::reducer::Reducer;
 use crate::libtorch::backward_into;
 use crate::noise::Noise;
+use crate::optim::averaging::{CandidateLoss, Choice, StandIn};
 use crate::{Parameters, TrainError};
 
 /// What one global step did.
@@ -33,6 +35,14 @@ pub struct StepReport {
     pub grad_norm: f64,
     /// Time this rank waited for reductions after its backward was over.
     pub communication_exposed: Duration,
+}
+
+/// What an evaluation came to.
+pub struct Chosen {
+    /// What was found of each weight set, with its name.
+    pub candidates: Vec<(&'static str, Measures)>,
+    /// Which of them is reported, and what it led to.
+    pub choice: Choice,
 }
 
 /// Training of one learner on one rank, with what its lanes carry.
@@ -95,6 +105,10 @@ impl<'a, L: Learner> Engine<'a, L> {
             updated.get_or_insert(done);
         }
         self.learner.updated(&turn, &statistics, targets);
+        // Networks whose turn it was not too: averages are over steps, and all of them begin and switch together.
+        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
+            network.averaging.fold(step, parameters);
+        }
         let Updated { lr, grad_norm } = updated.unwrap_or(Updated { lr: 0.0, grad_norm: 0.0 });
         Ok(StepReport { step, source: turn.source, loss, targets, lr, grad_norm, communication_exposed })
     }
@@ -163,27 +177,35 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
     }
 
-    /// From the next step on, keeps the mean of the weights of every network.
-    pub fn start_average(&mut self) {
-        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            network.start_average(parameters);
-        }
-    }
-
-    /// Runs `work` on the learner with the means of the weights in their place, where there are any.
-    pub fn with_average<T>(&mut self, work: impl FnOnce(&mut L) -> T) -> T {
-        self.swap_average();
-        let result = work(&mut self.learner);
-        self.swap_average();
-        result
-    }
-
-    fn swap_average(&mut self) {
-        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            if let Some(average) = network.average.as_mut().filter(|average| average.count() > 0) {
-                average.swap(parameters);
+    /// Evaluates the weight sets that the averages offer, one after the other in the place of the trained weights, and
+    /// lets the averages choose by their losses. `None` where `work` finds nothing to evaluate.
+    pub fn evaluate(
+        &mut self,
+        step: u64,
+        mut work: impl FnMut(&mut L) -> Result<Option<Measures>, TrainError>,
+    ) -> Result<Option<Chosen>, TrainError> {
+        let mut candidates = Vec::new();
+        for k in 0..self.networks.first().map_or(0, |network| network.averaging.candidates().len()) {
+            let pairs = || self.networks.iter().zip(self.learner.networks());
+            let name = pairs().next().map_or("", |(network, _)| network.averaging.candidates()[k].name);
+            let of = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
+                network.averaging.candidates()[k].stand_in(parameters)
+            };
+            let stand_ins: Vec<StandIn> = pairs().map(of).collect();
+            let found = work(&mut self.learner);
+            drop(stand_ins);
+            match found? {
+                Some(measures) => candidates.push((name, measures)),
+                None => return Ok(None),
             }
         }
+        let losses: Vec<CandidateLoss> = candidates.iter().map(|(_, found)| found.loss().into()).collect();
+        let mut first: Option<Choice> = None;
+        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
+            let choice = network.averaging.observe(step, &losses, parameters);
+            first.get_or_insert(choice);
+        }
+        Ok(first.map(|choice| Chosen { candidates, choice }))
     }
 
     /// Number of gradient buckets of all networks.

@@ -1,9 +1,10 @@
 //! Activations of the position-wise feed-forward, with the dropout that follows: one pass over the values, which
 //! leaves the slope for the way back.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use std::f32::consts::FRAC_1_SQRT_2;
 
-use crate::families::xlnet::Activation;
 use tch::Tensor;
 
 use crate::Kernels;
@@ -11,6 +12,19 @@ use crate::libtorch::{Shared, as_f32, function};
 use crate::noise::{Drops, Noise, dropout};
 use crate::simd::{exp, vectorised};
 use crate::threads;
+
+/// The non-linearity between the two matrices of a feed-forward block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// max(0, x).
+    Relu,
+    /// x · Φ(x), exact, as Hugging Face understands the word.
+    Gelu,
+    /// Its tanh approximation, which the released models were trained with and which their own configuration calls
+    /// `gelu`.
+    GeluNew,
+}
 
 /// `activation` of each value of `x`, with dropout at `rate` where there is noise.
 pub fn activate(

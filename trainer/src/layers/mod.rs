@@ -7,6 +7,7 @@ mod memory;
 pub(crate) mod norm;
 mod words;
 
+pub use activation::Activation;
 pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoids_between};
 pub use heads::{
     Beam, HeadConfig, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead, by_choice,

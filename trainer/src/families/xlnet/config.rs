@@ -10,18 +10,7 @@ use segue_configs::{
     Config, ConfigError, DataOrder, DocumentEnd, LossKind, MemoryStart, ModelSection, ObjectiveKind,
 };
 
-/// The non-linearity between the two matrices of a feed-forward block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Activation {
-    /// max(0, x).
-    Relu,
-    /// x · Φ(x), exact, as Hugging Face understands the word.
-    Gelu,
-    /// Its tanh approximation, which the released models were trained with and which their own configuration calls
-    /// `gelu`.
-    GeluNew,
-}
+use crate::layers::Activation;
 
 /// Which positions attention may look at, masks of the objective aside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -17,7 +17,8 @@ use segue_configs::{Config, ModelConfig, ModelType};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
-pub use config::{Activation, AttentionDirection, XlnetConfig};
+pub use crate::layers::Activation;
+pub use config::{AttentionDirection, XlnetConfig};
 pub(crate) use model::OUTPUT_BIAS;
 pub use model::{Sequence, States, Visibility, Xlnet};
 pub use objective::Pretraining;
