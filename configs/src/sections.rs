@@ -8,7 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::model::{KnownModels, Models, out_of_range};
 use crate::range::{self, Range};
-use crate::{AverageConfig, ConfigError, ModelConfig, ObjectiveConfig, PairsConfig, PublishedConfig, TaskConfig};
+use crate::{
+    AverageConfig, ConfigError, ModelConfig, ObjectiveConfig, PairsConfig, PublishedConfig, TaskConfig,
+};
 
 /// Everything that describes a run.
 #[derive(Debug, Clone, PartialEq)]

@@ -34,6 +34,8 @@ pub enum Purpose {
     Mixture = 14,
     /// Less relevant documents that a document is compared with; counters: query, document.
     Negatives = 15,
+    /// Data that is drawn, not read; counters: source, batch, lane.
+    Synthetic = 16,
     /// Positions that an evaluation looks at; counter: which protocol.
     Evaluation = 20,
 }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use segue_configs::Config;
 use super::buckets::{GradientBuckets, Ready};
 use crate::libtorch::GradHooks;
 use crate::optim::averaging::{self, Averaging};
 use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, learning_rate};
 use crate::{Parameters, TrainError};
+use segue_configs::Config;
 
 /// One network of a run: its optimizer, the averages of its weights, and the buckets of its gradients.
 pub struct Network {

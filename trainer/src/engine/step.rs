@@ -8,8 +8,8 @@ use segue_configs::Config;
 use segue_dataloader::seed::{Purpose, derive};
 use tch::Tensor;
 
-use super::layout::Layout;
 use super::family::Measures;
+use super::layout::Layout;
 use super::learner::{Carry, Learner, Turn};
 use super::network::{Network, Updated, finite};
 use super::reducer::Reducer;

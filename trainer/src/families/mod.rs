@@ -19,7 +19,7 @@ use crate::{ParameterSpec, TrainError};
 use language_model::LanguageFamily;
 
 /// What a family gives the program.
-pub struct Family {
+pub struct Entry {
     /// Its `[model]` section.
     pub section: fn() -> ModelType,
     /// Opens what a run reads, and fits the configuration to it.
@@ -31,7 +31,7 @@ pub struct Family {
 }
 
 /// Every family, a line each. The first is what a recipe trains that names no model.
-pub static FAMILIES: [&Family; 2] = [&transfo_xl::FAMILY, &xlnet::FAMILY];
+pub static FAMILIES: [&Entry; 2] = [&transfo_xl::FAMILY, &xlnet::FAMILY];
 
 /// The `[model]` sections of all families.
 pub static MODELS: LazyLock<Models> =
@@ -50,8 +50,8 @@ pub trait Job {
 }
 
 /// The family of a model.
-pub fn of(model: &ModelConfig) -> &'static Family {
-    let is_its = |family: &&&Family| (family.section)().name == model.model_type();
+pub fn of(model: &ModelConfig) -> &'static Entry {
+    let is_its = |family: &&&Entry| (family.section)().name == model.model_type();
     match FAMILIES.iter().find(is_its) {
         Some(family) => family,
         None => unreachable!("sections of models come from the list of families"),

@@ -20,7 +20,7 @@ pub use encoding::{Encoding, Positions};
 pub use model::{Output, Segment, TransfoXl};
 pub use objective::LanguageModel;
 
-use super::Family;
+use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
 use crate::cost::MicroStep;
 use crate::layers::{HeadConfig, WordVectors};
@@ -28,7 +28,7 @@ use crate::parity::Cases;
 use crate::{Init, ParameterSpec, Parameters, TrainError};
 
 /// The family's line in the list.
-pub static FAMILY: Family = Family {
+pub static FAMILY: Entry = Entry {
     section: ModelType::of::<TransfoXlConfig>,
     open: language_model::open,
     cost: language_model::cost,

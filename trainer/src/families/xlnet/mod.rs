@@ -23,7 +23,7 @@ pub(crate) use model::OUTPUT_BIAS;
 pub use model::{Sequence, States, Visibility, Xlnet};
 pub use objective::Pretraining;
 
-use super::Family;
+use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
 use crate::cost::MicroStep;
 use crate::layers::{HeadConfig, WordVectors};
@@ -31,7 +31,7 @@ use crate::parity::Cases;
 use crate::{Init, ParameterSpec, Parameters, TrainError};
 
 /// The family's line in the list.
-pub static FAMILY: Family = Family {
+pub static FAMILY: Entry = Entry {
     section: ModelType::of::<XlnetConfig>,
     open: language_model::open,
     cost: language_model::cost,

@@ -4,9 +4,9 @@ use segue_configs::OptimConfig;
 use segue_configs::TwoTailedVariant::{Core, Extended};
 
 use super::*;
-use crate::optim::Adam;
 use crate::optim::averaging::AveragingEvent::*;
 use crate::optim::averaging::{NoAveraging, Tail};
+use crate::optim::{Adam, Optimizer, Update};
 
 /// Fifty steps of Adam on a network of two layers, with dropout; the bits of its losses.
 fn train(mut averaging: Box<dyn Averaging>, evaluated: bool) -> Vec<u64> {
@@ -33,7 +33,7 @@ fn train(mut averaging: Box<dyn Averaging>, evaluated: bool) -> Vec<u64> {
         let kept: Vec<f32> = (0..8).map(|i| if noise.uniform(i) < 0.2 { 0.0 } else { 1.25 }).collect();
         let loss = loss(&batch(step), Some(&Tensor::from_slice(&kept)));
         let grads = Tensor::run_backward(&[&loss], parameters.tensors(), false, false);
-        adam.step(&parameters, &grads, 1.0, 0.02, None).unwrap();
+        adam.update(&parameters, &Update { grads: &grads, divisor: 1.0, lr: 0.02, reached: None }).unwrap();
         loss.double_value(&[])
     };
     let mut losses = Vec::new();
