@@ -1,0 +1,176 @@
+//! A game of two networks with a known optimum: the worked example of a family. See `README.md` beside this file.
+
+mod config;
+mod data;
+mod model;
+
+use std::path::Path;
+
+use segue_collectives::Communicator;
+use segue_configs::{Config, ModelType};
+use serde_json::json;
+use tch::Tensor;
+
+pub use config::MomentGameConfig;
+pub use data::VectorReader;
+pub use model::Players;
+
+use super::{Entry, Job};
+use crate::TrainError;
+use crate::checkpoint::{WEIGHTS, file_of};
+use crate::cost::{Bounds, Cost, MicroStep, PER_MULTIPLY_ADD};
+use crate::engine::{
+    Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, Learner, LossAs, Measures,
+    Outcome, Place, Prepared, fill,
+};
+
+/// The family's line in the list.
+pub static FAMILY: Entry = Entry {
+    section: ModelType::of::<MomentGameConfig>,
+    open: |_| Ok(Box::new(Vectors)),
+    cost,
+    language: None,
+};
+
+/// Drawn vectors: there is nothing to open.
+struct Vectors;
+
+impl Job for Vectors {
+    fn train(
+        &self,
+        config: &Config,
+        comm: &dyn Communicator,
+        stop: &dyn Fn() -> bool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, TrainError> {
+        let game = own(config);
+        let players = Players::new(config, game);
+        crate::engine::train(config, MomentGame { config, game }, players, comm, stop, on_event)
+    }
+}
+
+/// The section of a run of this family.
+fn own(config: &Config) -> &MomentGameConfig {
+    match config.model.get() {
+        Some(game) => game,
+        None => unreachable!("a family is asked for models of its own alone"),
+    }
+}
+
+/// What a run costs: products of a vector with A once, and with V for data and generated vectors.
+fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {
+    let vectors = config.train.micro_batch as f64;
+    let size = own(config).size as f64;
+    let forward = vectors * PER_MULTIPLY_ADD as f64 * 3.0 * size * size;
+    let micro_step = MicroStep {
+        tokens: config.train.micro_batch as u64,
+        targets_per_lane: 1,
+        memory_per_lane: 0,
+        forward: Bounds { least: forward, most: forward },
+        activations: Bounds { least: 4.0 * vectors * size, most: 4.0 * vectors * size },
+    };
+    Cost::new(config, &Players::specs(own(config)), &micro_step, ranks)
+}
+
+/// A run of the game.
+struct MomentGame<'a> {
+    config: &'a Config,
+    game: &'a MomentGameConfig,
+}
+
+impl Family for MomentGame<'_> {
+    type Learner = Players;
+    type Raw = Vec<f32>;
+    /// A batch is a function of its number: no place in the data to remember.
+    type Cursor = ();
+
+    fn fingerprint(&self) -> String {
+        json!(self.game).to_string()
+    }
+
+    fn data_key(&self) -> &'static str {
+        "model"
+    }
+
+    fn labels(&self) -> Labels {
+        let turns: &[&str] = if self.game.critic_steps == 0 { &[] } else { &["generator", "critic"] };
+        Labels {
+            doing: "train",
+            step_of: "vectors",
+            per_step: self.config.train.lanes as u64,
+            rate_of: "vectors",
+            work: None,
+            loss_as: LossAs::Loss,
+            sources: ("turn", turns.iter().map(|name| name.to_string()).collect()),
+        }
+    }
+
+    fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
+        Ok(Box::new(VectorReader {
+            config: self.game.clone(),
+            seed: self.config.train.seed,
+            source: place.source,
+            lanes: place.layout.lane_range(),
+        }))
+    }
+
+    fn prepare(&self, vectors: Vec<f32>, layout: &Layout) -> Prepared<Tensor, ()> {
+        let shape = [layout.micro_steps.len(), layout.micro_batch, self.game.size].map(|n| n as i64);
+        Prepared {
+            batch: Tensor::from_slice(&vectors).view(shape),
+            restarts: Vec::new(),
+            cursors: Vec::new(),
+        }
+    }
+
+    /// Takes both networks from the model folder `train.init_from`, where it is set.
+    fn begin(&self, players: &Players) -> Result<Vec<String>, TrainError> {
+        let from = &self.config.train.init_from;
+        if !from.is_empty() {
+            for (n, (name, parameters)) in players.networks().into_iter().enumerate() {
+                let stored = self.read(players, n, &Path::new(from).join(file_of(WEIGHTS, n, name)))?;
+                fill(parameters.tensors().iter().zip(stored));
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Measures the distance to the optimum, eq. 5. All of it is at hand on every rank: nothing is shared out.
+    fn evaluate(
+        &mut self,
+        players: &mut Players,
+        _: &dyn Communicator,
+        _: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<Measures>, TrainError> {
+        let length = |difference: Tensor| difference.square().sum(None).sqrt().double_value(&[]);
+        let (mean, covariance) = players.moments();
+        let of_mean = length(mean - self.game.mean);
+        let of_covariance = length(covariance - data::covariance(self.game));
+        let values = [
+            ("distance", of_mean.hypot(of_covariance)),
+            ("mean_error", of_mean),
+            ("covariance_error", of_covariance),
+            ("critic_norm", players.critic_norm()),
+        ];
+        let distance = values[0].1;
+        Ok(Some(Measures {
+            lead: distance,
+            better: Better::Lower,
+            row: values.iter().map(|(name, value)| (name.to_string(), json!(value))).collect(),
+            scalars: values.iter().map(|(name, value)| (format!("valid/{name}"), *value)).collect(),
+            lines: vec![format!(
+                "distance to the optimum {distance:.4}: mean {of_mean:.4}, covariance {of_covariance:.4}"
+            )],
+        }))
+    }
+
+    fn keeps_best(&self) -> Option<KeepBest> {
+        Some(KeepBest { patience: 0 })
+    }
+
+    fn folder(&self, _: &Players) -> Folder {
+        let mut config = json!(self.game);
+        config["model_type"] = json!("moment-game");
+        Folder { config, tokenizer: None }
+    }
+}

@@ -1,0 +1,258 @@
+//! Two networks in one run: turns, gradients, bytes, and an optimum that is known.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use segue_collectives::Communicator;
+use segue_collectives::local::Local;
+use segue_collectives::simulated;
+use segue_configs::Config;
+use segue_dataloader::Reader;
+use segue_dataloader::seed::{Purpose, derive};
+use segue_trainer::engine::{Engine, Event, Learner, Loss, Outcome, Turn};
+use segue_trainer::families::moment_game::{MomentGameConfig, Players, VectorReader};
+use segue_trainer::families::{self, MODELS};
+use segue_trainer::noise::Noise;
+use segue_trainer::{Parameters, libtorch};
+use serde_json::Value;
+use tch::Tensor;
+
+const GENERATOR: usize = 0;
+const CRITIC: usize = 1;
+
+/// The recipe of the game, made to write into `dir`.
+fn config(dir: &Path, overrides: &[&str]) -> Config {
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/recipes/moment-game.toml");
+    let dir = format!("run.dir={}", dir.display());
+    let all: Vec<String> = overrides.iter().map(|s| s.to_string()).chain([dir]).collect();
+    MODELS.load(Some(&recipe), &all).unwrap().config
+}
+
+/// A short run that evaluates, averages and writes checkpoints: the settings that [`play`] needs to be stopped anywhere.
+const SHORT: [&str; 6] = [
+    "train.steps=14",
+    "eval.every=4",
+    "average.start=5",
+    "checkpoint.every=3",
+    "checkpoint.keep=100",
+    "train.bucket_bytes=64",
+];
+
+fn play(config: &Config, critic_steps: u64, comm: &dyn Communicator, stop: bool) -> Outcome {
+    libtorch::set_threads(1);
+    let mut config = config.clone();
+    config.model.get_mut::<MomentGameConfig>().unwrap().critic_steps = critic_steps;
+    let job = (families::of(&config.model).open)(&mut config).unwrap();
+    job.train(&config, comm, &|| stop, &mut |_| {}).unwrap()
+}
+
+/// All files of a folder and of those in it, by name. Of the state of a run, what tells where it ran is left out, and so are
+/// lists of hashes, which know that too.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            found.extend(files(&path).into_iter().map(|(file, bytes)| (format!("{name}/{file}"), bytes)));
+        } else if name == "trainer_state.json" {
+            let mut state: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            for place in ["attempt", "world_size"] {
+                state.as_object_mut().unwrap().remove(place).unwrap();
+            }
+            state["config"].as_object_mut().unwrap().remove("run").unwrap();
+            found.insert(name, state.to_string().into_bytes());
+        } else if entry.file_type().unwrap().is_file() && name != "manifest.json" {
+            found.insert(name, std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+fn assert_same(a: &BTreeMap<String, Vec<u8>>, b: &BTreeMap<String, Vec<u8>>, what: &str) {
+    assert!(a.keys().eq(b.keys()), "{what}: {:?} against {:?}", a.keys(), b.keys());
+    for (name, bytes) in a {
+        assert!(b[name] == *bytes, "{what}: {name} differs");
+    }
+}
+
+/// The error of an average over N steps of stochastic approximation is, to first order, that of the equations it solves,
+/// averaged over the same draws (Polyak and Juditsky 1992). Here these say that data and generated vectors have equal
+/// moments: of N draws of either, the mean is off by tr Σ / N and the second moments are off by
+/// Σ_ij (Σ_ii Σ_jj + Σ_ij²) / N, in squares.
+#[test]
+fn the_average_reaches_the_optimum_as_closely_as_its_samples_allow() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path(), &["eval.every=500"]);
+    libtorch::set_threads(1);
+    let mut distances = Vec::new();
+    let mut on_event = |event| {
+        if let Event::Evaluated { measures, .. } = event {
+            distances.push(measures.lead);
+        }
+    };
+    let job = (families::of(&config.model).open)(&mut config.clone()).unwrap();
+    let outcome = job.train(&config, &Local, &|| false, &mut on_event).unwrap();
+
+    let squares = |rho: f64| 3.0 + 4.0 * rho.powi(2) + 2.0 * rho.powi(4);
+    let (trace, rho) = (3.0, 0.5);
+    // Two of three steps are the critic's, from step 1500 on.
+    let vectors = 64.0 * 1500.0 * 2.0 / 3.0;
+    let expected = ((trace + trace * trace + squares(rho)) * (1.0 + 1.0) / vectors).sqrt();
+    let reached = *distances.last().unwrap();
+    // The expected length of a random vector: three times that is out of reach of chance.
+    assert!(reached < 3.0 * expected, "{reached} against {expected}: {distances:?}");
+    assert!(distances[0] > 10.0 * expected, "the start is no test: {distances:?}");
+    let best = distances.iter().copied().fold(f64::INFINITY, f64::min);
+    assert_eq!(outcome.best.unwrap().1, best);
+}
+
+#[test]
+fn checkpoints_have_the_same_bytes_at_1_2_and_4_ranks() {
+    for critic_steps in [0, 2] {
+        let run = |ranks| {
+            let folder = tempfile::tempdir().unwrap();
+            let config = config(folder.path(), &SHORT);
+            simulated::run(ranks, |comm| play(&config, critic_steps, comm, false));
+            files(folder.path())
+        };
+        let alone = run(1);
+        for file in ["model", "critic", "training_weights", "critic.training_weights", "critic.optimizer"] {
+            let name = format!("checkpoints/step-00000014/{file}.safetensors");
+            assert!(alone.contains_key(&name), "{name} among {:?}", alone.keys());
+        }
+        for ranks in [2, 4] {
+            assert_same(&alone, &run(ranks), &format!("{ranks} ranks, {critic_steps} steps of the critic"));
+        }
+    }
+}
+
+#[test]
+fn a_run_stopped_at_every_step_ends_with_the_same_bytes() {
+    for critic_steps in [0, 2, 5] {
+        let [whole, parts] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+        simulated::run(1, |comm| play(&config(whole.path(), &SHORT), critic_steps, comm, false));
+        let config = config(parts.path(), &SHORT);
+        let mut ranks = [1, 2, 4].into_iter().cycle();
+        let mut attempts = 0;
+        while simulated::run(ranks.next().unwrap(), |comm| play(&config, critic_steps, comm, true))[0]
+            .preempted
+        {
+            attempts += 1;
+        }
+        assert_eq!(attempts, 13);
+        for folder in ["checkpoints/step-00000014", "best"] {
+            let [whole, parts] = [&whole, &parts].map(|run| files(&run.path().join(folder)));
+            assert_same(&whole, &parts, &format!("{folder}, {critic_steps} steps of the critic"));
+        }
+    }
+}
+
+/// An engine over the game, with one micro-step of four vectors.
+fn engine(config: &Config, critic_steps: u64) -> Engine<'_, Players> {
+    libtorch::set_threads(1);
+    let game = MomentGameConfig { critic_steps, ..Default::default() };
+    Engine::new(config, Players::new(config, &game), &Local).unwrap()
+}
+
+const ONE_MICRO_STEP: [&str; 2] = ["train.lanes=4", "train.micro_batch=4"];
+
+fn batch(nth: u64) -> Tensor {
+    let config = MomentGameConfig::default();
+    let mut reader = VectorReader { config, seed: 3, source: 0, lanes: 0..4 };
+    Tensor::from_slice(&reader.read(nth).unwrap()).view([1, 4, 3])
+}
+
+fn weights(players: &Players, network: usize) -> Vec<Vec<f32>> {
+    let (_, parameters) = players.networks()[network];
+    parameters.tensors().iter().map(|t| Vec::try_from(t.detach().reshape([-1])).unwrap()).collect()
+}
+
+#[test]
+fn a_turn_leaves_the_other_network_and_its_optimizer_as_they_are() {
+    // Weight decay moves what is updated, gradient or not.
+    let config = config(Path::new("unused"), &[&ONE_MICRO_STEP[..], &["optim.weight_decay=0.1"]].concat());
+    let mut engine = engine(&config, 1);
+    for step in 1..=6 {
+        let (own, other) = if step % 2 == 1 { (CRITIC, GENERATOR) } else { (GENERATOR, CRITIC) };
+        let before = [0, 1].map(|n| weights(&engine.learner, n));
+        engine.step(step, &batch(step)).unwrap();
+        let after = [0, 1].map(|n| weights(&engine.learner, n));
+        assert!(before[own] != after[own], "step {step}");
+        assert!(before[other] == after[other], "step {step}");
+        let (_, parameters) = engine.learner.networks()[other];
+        assert!(parameters.tensors().iter().all(|leaf| !leaf.grad().defined()), "step {step}");
+        let updates = [GENERATOR, CRITIC].map(|n| engine.networks[n].optimizer.counts().updates());
+        assert_eq!(updates, [step / 2, step.div_ceil(2)]);
+    }
+}
+
+#[test]
+fn trained_at_once_each_network_gets_the_gradient_of_its_own_objective() {
+    let config = config(Path::new("unused"), &ONE_MICRO_STEP);
+    let mut engine = engine(&config, 0);
+    for step in 1..=3 {
+        engine.step(step, &batch(step)).unwrap();
+    }
+    let turn = engine.learner.turn(4);
+    assert_eq!(turn.networks, [GENERATOR, CRITIC]);
+    // The same micro-step, by as many forward and backward passes as there are gradients.
+    let gradients = |of: &dyn Fn(Loss<()>) -> Tensor, network: usize| {
+        let noise = Noise::new(derive(config.train.seed, Purpose::Dropout, &[4, 0]));
+        let objective = of(engine.learner.loss(&turn, &batch(4), 0, &(), &noise));
+        Tensor::run_backward(&[objective], engine.learner.networks()[network].1.tensors(), false, false)
+    };
+    let own = [0, 1].map(|n| gradients(&|loss| loss.objectives[n].shallow_clone(), n));
+    let of_sum = [0, 1].map(|n| gradients(&|loss| &loss.objectives[0] + &loss.objectives[1], n));
+    engine.step(4, &batch(4)).unwrap();
+    for n in [GENERATOR, CRITIC] {
+        let got = engine.networks[n].buckets().gradients();
+        assert_eq!(got, own[n], "network {n}");
+        assert_ne!(got, of_sum[n], "network {n}");
+    }
+}
+
+/// Lets gradients into the critic, whose turn it may not be.
+struct Cheat(Players);
+
+impl Learner for Cheat {
+    type Batch = Tensor;
+    type Carry = ();
+
+    fn networks(&self) -> Vec<(&'static str, &Parameters)> {
+        self.0.networks()
+    }
+
+    fn turn(&mut self, step: u64) -> Turn {
+        self.0.turn(step)
+    }
+
+    fn start(&self, _: i64) {}
+
+    fn loss(&self, turn: &Turn, batch: &Tensor, micro_step: usize, carry: &(), noise: &Noise) -> Loss<()> {
+        let (_, critic) = self.0.networks()[CRITIC];
+        critic.tensors().iter().for_each(|leaf| _ = leaf.set_requires_grad(true));
+        self.0.loss(turn, batch, micro_step, carry, noise)
+    }
+}
+
+/// No panic unwinds through libtorch: the process ends, so that it has to be another one.
+#[test]
+fn a_gradient_outside_its_networks_turn_ends_the_process() {
+    const CHEATS: &str = "SEGUE_TEST_CHEATS";
+    if std::env::var_os(CHEATS).is_some() {
+        let config = config(Path::new("unused"), &ONE_MICRO_STEP);
+        let game = MomentGameConfig { critic_steps: 1, ..Default::default() };
+        let mut engine = Engine::new(&config, Cheat(Players::new(&config, &game)), &Local).unwrap();
+        engine.step(1, &batch(1)).unwrap();
+        eprintln!("the critic's turn is over");
+        let _ = engine.step(2, &batch(2));
+        return;
+    }
+    let test = ["--exact", "a_gradient_outside_its_networks_turn_ends_the_process", "--nocapture"];
+    let child = Command::new(std::env::current_exe().unwrap()).args(test).env(CHEATS, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&child.stderr);
+    assert!(!child.status.success(), "{said}");
+    let (before, after) = said.split_once("the critic's turn is over").unwrap();
+    assert!(!before.contains("panicked") && after.contains("outside its network's turn"), "{said}");
+}
