@@ -1,12 +1,19 @@
 //! A model folder's `config.json`.
 #![no_main]
 
-use segue_configs::ModelConfig;
+use segue_trainer::families::transfo_xl::TransfoXlConfig;
+use segue_trainer::families::xlnet::XlnetConfig;
+use segue_trainer::families::{MODELS, language};
 
-libfuzzer_sys::fuzz_target!(|text: &str| match ModelConfig::from_hugging_face(text, "fuzz") {
-    Ok(ModelConfig::TransfoXl(c)) => {
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    let Ok(model) = MODELS.from_hugging_face(text, "fuzz") else { return };
+    if let Some(c) = model.get::<TransfoXlConfig>() {
         assert!(c.cluster_ends().is_sorted() && c.head_width() > 0 && c.embed_width() > 0);
     }
-    Ok(ModelConfig::Xlnet(c)) => assert!(c.head_width() > 0 && c.n_layer > 0),
-    Err(_) => {}
+    if let Some(c) = model.get::<XlnetConfig>() {
+        assert!(c.head_width() > 0 && c.n_layer > 0);
+    }
+    if let Ok(family) = language(&model) {
+        assert!(family.head(&model).width > 0);
+    }
 });

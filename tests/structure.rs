@@ -1,0 +1,136 @@
+//! The shape of the code: which module may use which, and what is decided in one place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Every Rust file below `folder`, with its code: comments and what stands in test modules left out.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() && !["tests", "target"].contains(&name.as_str()) {
+                folders.push(path);
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                let text = fs::read_to_string(&path).unwrap();
+                let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
+                let code = code.split("#[cfg(test)]\npub(crate) mod ").next().unwrap();
+                let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+                let relative = path.strip_prefix(root()).unwrap().display().to_string();
+                found.push((relative, lines.map(|line| format!("{line}\n")).collect()));
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "{folder} holds no code");
+    found
+}
+
+/// Names after every `crate::` of a text, at the first level of `use crate::{..}` too.
+fn used(code: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for part in code.split("crate::").skip(1) {
+        let word = |text: &str| {
+            text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
+        };
+        match part.strip_prefix('{') {
+            None => _ = names.insert(word(part)),
+            Some(list) => {
+                let list = list.split('}').next().unwrap();
+                names.extend(list.split(',').map(|name| word(name.trim())));
+            }
+        }
+    }
+    names
+}
+
+/// Modules of the trainer, and which each uses.
+fn uses() -> BTreeMap<String, BTreeSet<String>> {
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, code) in sources("trainer/src") {
+        let inside = path.strip_prefix("trainer/src/").unwrap();
+        let module = inside.split(['/', '.']).next().unwrap().to_string();
+        if module != "lib" {
+            uses.entry(module).or_default().extend(used(&code));
+        }
+    }
+    let known: BTreeSet<String> = uses.keys().cloned().collect();
+    for (module, used) in &mut uses {
+        used.retain(|name| known.contains(name) && name != module);
+    }
+    uses
+}
+
+#[test]
+fn modules_of_the_trainer_use_each_other_in_one_direction() {
+    let uses = uses();
+    assert!(uses["families"].contains("engine") && uses["engine"].contains("checkpoint"), "{uses:?}");
+    // Takes away modules that use nothing which is left; what remains is a cycle.
+    let mut left = uses.clone();
+    while let Some(free) = left.iter().find(|(_, used)| used.is_empty()).map(|(module, _)| module.clone()) {
+        left.remove(&free);
+        left.values_mut().for_each(|used| _ = used.remove(&free));
+    }
+    assert!(left.is_empty(), "these modules use each other in a circle: {left:#?}");
+}
+
+#[test]
+fn engine_and_checkpoints_know_no_family() {
+    let uses = uses();
+    for module in ["engine", "checkpoint", "layers", "optim"] {
+        for above in ["families", "convert", "evaluation", "generate"] {
+            assert!(!uses[module].contains(above), "{module} uses {above}");
+        }
+    }
+    assert!(!uses["checkpoint"].contains("engine"));
+    for folder in ["trainer/src/engine", "trainer/src/checkpoint"] {
+        for (path, code) in sources(folder) {
+            assert!(!code.contains("Adam"), "{path} names an update rule");
+        }
+    }
+}
+
+/// Where files of other programs are read or written there is a table for each model.
+const TABLES: &str = "trainer/src/convert/";
+
+#[test]
+fn the_kind_of_a_model_is_decided_in_one_list() {
+    // Protocols that have been made for one model take it by its type; they decide nothing.
+    let decides = |code: &str| {
+        let words = ["get::<XlnetConfig>", "get::<TransfoXlConfig>", "\"transfo-xl\" =>", "\"xlnet\" =>"];
+        let tests = ["== \"xlnet\"", "== \"transfo-xl\"", "!= \"xlnet\"", "!= \"transfo-xl\""];
+        words.iter().chain(&tests).any(|word| code.contains(word))
+    };
+    for folder in ["trainer/src", "launcher/src", "dataloader/src", "configs/src"] {
+        for (path, code) in sources(folder) {
+            let own = path.starts_with("trainer/src/families/") || path.starts_with(TABLES);
+            // Folders of Hugging Face's XLNet hold a vocabulary that is read in a way of its own.
+            let vocabulary = path == "dataloader/src/tokenizer/store.rs";
+            assert!(own || vocabulary || !decides(&code), "{path} decides by the kind of a model");
+        }
+    }
+    for folder in ["dataloader/src", "configs/src", "trainer/src/layers"] {
+        for (path, code) in sources(folder) {
+            for section in ["XlnetConfig", "TransfoXlConfig"] {
+                assert!(!code.contains(section), "{path} knows the section of a model");
+            }
+        }
+    }
+}
+
+#[test]
+fn steps_are_made_by_one_loop() {
+    let loops: Vec<String> = sources("trainer/src")
+        .into_iter()
+        .filter(|(_, code)| code.contains("any_rank("))
+        .map(|(path, _)| path)
+        .collect();
+    assert_eq!(loops, ["trainer/src/engine/run.rs"]);
+}
