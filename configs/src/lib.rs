@@ -11,6 +11,7 @@
 //! # Ok::<(), segue_configs::ConfigError>(())
 //! ```
 
+mod average;
 mod error;
 mod merge;
 mod model;
@@ -20,6 +21,7 @@ mod sections;
 pub mod sweep;
 mod task;
 
+pub use average::{AverageConfig, AverageKind, TwoTailedVariant};
 pub use error::ConfigError;
 pub use merge::{Loaded, load, load_over};
 pub use model::{
@@ -29,8 +31,7 @@ pub use model::{
 pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind};
 pub use published::PublishedConfig;
 pub use sections::{
-    AverageConfig, CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig,
-    LayerDecay, LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind,
-    TrainConfig,
+    CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig, LayerDecay,
+    LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, TrainConfig,
 };
 pub use task::{TaskConfig, TaskLoss, finetuning_defaults};

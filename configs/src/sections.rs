@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ConfigError, ModelConfig, ObjectiveConfig, ObjectiveKind, PairsConfig, PublishedConfig, TaskConfig,
-    TransfoXlConfig,
+    AverageConfig, ConfigError, ModelConfig, ObjectiveConfig, ObjectiveKind, PairsConfig, PublishedConfig,
+    TaskConfig, TransfoXlConfig,
 };
 
 /// Everything that describes a run.
@@ -28,7 +28,7 @@ pub struct Config {
     pub schedule: ScheduleConfig,
     /// Evaluation while training.
     pub eval: EvalConfig,
-    /// The mean of weights over steps.
+    /// The average of the weights over steps.
     pub average: AverageConfig,
     /// When state is written.
     pub checkpoint: CheckpointConfig,
@@ -328,19 +328,6 @@ impl Default for EvalConfig {
     }
 }
 
-/// `[average]`: the mean of the weights after each step from some step on (Polyak; AWD-LSTM's
-/// non-monotonic trigger, Merity et al. 2018). Once it has begun, evaluations and `model.safetensors`
-/// are of the mean.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
-#[serde(deny_unknown_fields)]
-pub struct AverageConfig {
-    /// Begin after this step; 0 for never.
-    pub start: u64,
-    /// Begin when the validation loss has not fallen below that of this many evaluations before; 0 for
-    /// never.
-    pub patience: u64,
-}
-
 /// `[checkpoint]`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -487,6 +474,7 @@ impl Config {
                        use \"mask\"";
             return Err(out_of_range("train.ext_len", t.ext_len, why));
         }
+        self.check_average()?;
         self.model.check()?;
         match self.task.name.is_empty() {
             true => self.check_pretraining()?,

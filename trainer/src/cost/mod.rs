@@ -97,7 +97,7 @@ pub struct RankMemory {
     pub gradients: u64,
     /// Adam's two means.
     pub optimizer: u64,
-    /// The mean of weights, where the recipe takes one.
+    /// The averages of the weights, where the recipe keeps any.
     pub average: u64,
     /// Segment memory of this rank's lanes.
     pub segment_memory: u64,
@@ -193,12 +193,11 @@ fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps:
     // gradient that comes in.
     let copies = u64::from(micro_steps.ilog2()) + 1;
     let lanes = (micro_steps * config.train.micro_batch) as u64;
-    let averages = config.average.start > 0 || config.average.patience > 0;
     RankMemory {
         weights,
         gradients: copies * weights,
         optimizer: ADAM_MEANS * weights,
-        average: if averages { weights } else { 0 },
+        average: config.average.copies() * weights,
         segment_memory: lanes * micro_step.memory_per_lane * VALUE_BYTES,
         activations: micro_step.activations.times(VALUE_BYTES as f64),
     }

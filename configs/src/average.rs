@@ -1,0 +1,160 @@
+//! `[average]`: which average of the weights a run keeps beside the weights it trains.
+
+use serde::{Deserialize, Serialize};
+
+use crate::sections::out_of_range;
+use crate::{Config, ConfigError};
+
+/// The average of the weights that evaluations and `model.safetensors` are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum AverageKind {
+    /// Mean from a fixed step on, or from AWD-LSTM's non-monotonic trigger on (Merity et al. 2018).
+    #[default]
+    Tail,
+    /// Exponential moving average, initial weights included.
+    Exponential,
+    /// Mean over all steps, initial weights included (Polyak and Juditsky 1992).
+    Polyak,
+    /// Two-tailed averaging: the length adapts to the validation loss (Melis 2022).
+    TwoTailed,
+}
+
+/// The rules by which two-tailed averaging decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum TwoTailedVariant {
+    /// The long average is replaced when the short one is as good (algorithm 1).
+    Core,
+    /// The same, only where the loss is not above that of the replacement before (remark after proposition 5).
+    Monotone,
+    /// `core`; averages that stagnate are dropped, and the trained weights win where they are better (algorithm 2).
+    #[default]
+    Extended,
+}
+
+/// `[average]`: an average of the weights over steps. Once it has begun, evaluations and `model.safetensors` are of it;
+/// training goes on from the weights themselves.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AverageConfig {
+    /// Kind of average.
+    pub kind: AverageKind,
+    /// `tail`: begin after this step; 0 for never.
+    pub start: u64,
+    /// `tail`: begin when the validation loss is above the best of those that lie this many evaluations or more back;
+    /// 0 for never.
+    pub patience: u64,
+    /// `exponential`: weight of the average so far in the next one.
+    pub beta: f64,
+    /// `exponential`: weigh all steps alike until there are 1 / (1 - beta) of them.
+    pub warmup: bool,
+    /// `two_tailed`: rules of its decisions.
+    pub variant: TwoTailedVariant,
+    /// `two_tailed`: evaluations in a row without a new best loss after which an average stagnates.
+    pub stagnation: u64,
+}
+
+impl Default for AverageConfig {
+    fn default() -> Self {
+        Self {
+            kind: AverageKind::Tail,
+            start: 0,
+            patience: 0,
+            beta: 0.999,
+            warmup: false,
+            variant: TwoTailedVariant::Extended,
+            stagnation: 3,
+        }
+    }
+}
+
+impl AverageConfig {
+    /// Copies of the weights that the average needs, the trained ones not counted.
+    pub fn copies(&self) -> u64 {
+        match self.kind {
+            AverageKind::Tail if self.start == 0 && self.patience == 0 => 0,
+            AverageKind::Tail | AverageKind::Exponential | AverageKind::Polyak => 1,
+            // The short average, the long one, and the best that was found.
+            AverageKind::TwoTailed => 3,
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn check_average(&self) -> Result<(), ConfigError> {
+        let a = &self.average;
+        for (key, value) in [("average.start", a.start), ("average.patience", a.patience)] {
+            if value > 0 && a.kind != AverageKind::Tail {
+                return Err(out_of_range(key, value, "needs average.kind = \"tail\""));
+            }
+        }
+        if !(0.0..1.0).contains(&a.beta) {
+            return Err(out_of_range("average.beta", a.beta, "lies in [0, 1)"));
+        }
+        if a.stagnation == 0 {
+            return Err(out_of_range("average.stagnation", a.stagnation, "must be at least 1"));
+        }
+        if a.kind == AverageKind::TwoTailed && self.eval.every == 0 {
+            let why = "average.kind = \"two_tailed\" decides at evaluations; must be at least 1";
+            return Err(out_of_range("eval.every", self.eval.every, why));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load;
+
+    fn load_with(overrides: &[&str]) -> Result<Config, ConfigError> {
+        let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
+        load(None, &overrides).map(|loaded| loaded.config)
+    }
+
+    #[test]
+    fn recipes_of_before_mean_what_they_meant() {
+        let config = load_with(&["average.start=20", "average.patience=5"]).unwrap();
+        let expected = AverageConfig { start: 20, patience: 5, ..Default::default() };
+        assert_eq!((&config.average, config.average.kind), (&expected, AverageKind::Tail));
+        // A configuration stored without the new keys reads as one with their defaults.
+        let mut stored = config.to_json();
+        stored["average"] = serde_json::json!({ "start": 20, "patience": 5 });
+        assert_eq!(Config::from_json(&stored, "the checkpoint").unwrap(), config);
+    }
+
+    #[test]
+    fn ranges_hold() {
+        for (overrides, named) in [
+            (&["average.kind=ema"][..], "two_tailed"),
+            (&["average.kind=polyak", "average.start=3"], "average.start"),
+            (&["average.kind=exponential", "average.patience=3"], "average.patience"),
+            (&["average.beta=1"], "[0, 1)"),
+            (&["average.beta=nan"], "average.beta"),
+            (&["average.beta=-0.5"], "[0, 1)"),
+            (&["average.stagnation=0"], "average.stagnation"),
+            (&["average.kind=two_tailed"], "eval.every"),
+        ] {
+            let error = load_with(overrides).unwrap_err();
+            assert!(error.to_string().contains(named) && error.exit_code() == 78, "{overrides:?}: {error}");
+        }
+        for overrides in [
+            &["average.kind=two_tailed", "eval.every=10", "average.variant=monotone"][..],
+            &["average.kind=exponential", "average.beta=0", "average.warmup=true"],
+            &["average.kind=polyak"],
+        ] {
+            load_with(overrides).unwrap();
+        }
+    }
+
+    #[test]
+    fn copies_are_counted() {
+        let copies = |overrides: &[&str]| load_with(overrides).unwrap().average.copies();
+        assert_eq!(
+            [copies(&[]), copies(&["average.patience=1"]), copies(&["average.kind=polyak"])],
+            [0, 1, 1]
+        );
+        assert_eq!(copies(&["average.kind=two_tailed", "eval.every=1"]), 3);
+    }
+}
