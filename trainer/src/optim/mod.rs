@@ -1,7 +1,8 @@
-//! From gradients to updates: clipping, Adam, the learning rate.
+//! From gradients to updates: clipping, Adam, the learning rate; and averages of the weights over updates.
 
 mod adam;
 mod average;
+pub mod averaging;
 mod clip;
 mod schedule;
 

@@ -1,0 +1,49 @@
+use segue_configs::{AverageConfig, AverageKind};
+use serde_json::Value;
+use tch::Tensor;
+
+use super::{
+    AveragingError, Candidate, CandidateLoss, Choice, Exponential, NoAveraging, Saved, Tail, TwoTailed,
+};
+use crate::Parameters;
+
+/// Averages of the weights of one network. All of it is a function of the weights and losses it is given: replicas that
+/// give the same ones agree without talking to each other, and no random number is drawn.
+pub trait Averaging {
+    /// Takes in the weights after update number `step` (from 1). Once per update made: not per micro-step, and not for an
+    /// update that was skipped.
+    fn fold(&mut self, step: u64, parameters: &Parameters);
+
+    /// The weight sets to evaluate now, one to three. Sets that are equal are offered once.
+    fn candidates(&self) -> Vec<Candidate<'_>>;
+
+    /// Takes note of the losses of [`Averaging::candidates`], one each and in their order, and chooses.
+    ///
+    /// Panics where their number is another.
+    fn observe(&mut self, step: u64, losses: &[CandidateLoss], parameters: &Parameters) -> Choice;
+
+    /// The weights to store as the model, in the order of the parameters; `None` for the trained ones.
+    fn chosen(&self) -> Option<&[Tensor]>;
+
+    /// What a checkpoint holds besides tensors.
+    fn state(&self) -> Value;
+
+    /// Averages that a checkpoint holds besides [`Averaging::chosen`], as `PREFIX.NAME` of each parameter. They share
+    /// memory with the averages.
+    fn tables(&self, parameters: &Parameters) -> Vec<(String, Tensor)>;
+
+    /// Goes on from a checkpoint's state, tables and chosen weights.
+    fn restore(&mut self, saved: Saved, parameters: &Parameters) -> Result<(), AveragingError>;
+}
+
+/// The averaging that `[average]` describes. `period` is the number of steps between evaluations (`eval.every`);
+/// `parameters` are those before the first update, which some averages begin with.
+pub fn build(config: &AverageConfig, period: u64, parameters: &Parameters) -> Box<dyn Averaging> {
+    match config.kind {
+        AverageKind::Tail if config.start == 0 && config.patience == 0 => Box::new(NoAveraging),
+        AverageKind::Tail => Box::new(Tail::new(config.start, config.patience)),
+        AverageKind::Exponential => Box::new(Exponential::new(config.beta, config.warmup, parameters)),
+        AverageKind::Polyak => Box::new(Exponential::polyak(parameters)),
+        AverageKind::TwoTailed => Box::new(TwoTailed::new(config.variant, config.stagnation, period)),
+    }
+}

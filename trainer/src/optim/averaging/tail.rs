@@ -1,0 +1,101 @@
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tch::Tensor;
+
+use super::mean::Mean;
+use super::{Averaging, AveragingError, AveragingEvent, Candidate, CandidateLoss, Choice, Saved};
+use crate::Parameters;
+
+const NAME: &str = "tail";
+
+/// The mean of the weights from some step on: one that is set, or the one at which AWD-LSTM's non-monotonic trigger fires
+/// (Merity et al. 2018, algorithm 1), whichever comes first.
+pub struct Tail {
+    /// Begins after this step; 0 for never.
+    start: u64,
+    /// Evaluations that the trigger leaves out of its comparison; 0 for no trigger.
+    patience: u64,
+    begun: bool,
+    mean: Mean,
+    /// Validation losses until the mean begins.
+    losses: Vec<f64>,
+}
+
+/// What a checkpoint says of it.
+#[derive(Serialize, Deserialize)]
+struct State {
+    /// Weights in the mean; `None` before it has begun.
+    count: Option<u64>,
+    /// `None` for a loss that is no finite number, which JSON cannot say. No loss is above it, nor above infinity.
+    losses: Vec<Option<f64>>,
+}
+
+impl Tail {
+    /// A mean that begins after step `start`, or when a validation loss is above the best of those that lie `patience`
+    /// evaluations or more back. 0 turns either off.
+    pub fn new(start: u64, patience: u64) -> Self {
+        Self { start, patience, begun: false, mean: Mean::default(), losses: Vec::new() }
+    }
+
+    /// Whether the trigger fires at this loss. A loss that is not a number never fires it, and is never the best.
+    fn stalls(&mut self, loss: f64) -> bool {
+        if self.patience == 0 || self.begun {
+            return false;
+        }
+        let old = self.losses.len().saturating_sub(self.patience as usize);
+        let stalls = self.losses[..old].iter().any(|before| loss > *before);
+        self.losses.push(loss);
+        stalls
+    }
+}
+
+impl Averaging for Tail {
+    fn fold(&mut self, step: u64, parameters: &Parameters) {
+        self.begun |= self.start > 0 && step > self.start;
+        if self.begun {
+            self.mean.fold(parameters);
+        }
+    }
+
+    fn candidates(&self) -> Vec<Candidate<'_>> {
+        match self.chosen() {
+            Some(weights) => vec![Candidate::average(NAME, self.mean.count(), weights)],
+            None => vec![Candidate::trained()],
+        }
+    }
+
+    fn observe(&mut self, _: u64, losses: &[CandidateLoss], _: &Parameters) -> Choice {
+        assert_eq!(losses.len(), 1, "one loss for each candidate");
+        let mut choice = Choice::plain(&self.candidates(), losses, 0);
+        if self.stalls(losses[0].decide) {
+            self.begun = true;
+            choice.events.push(AveragingEvent::Began);
+        }
+        choice
+    }
+
+    fn chosen(&self) -> Option<&[Tensor]> {
+        (self.mean.count() > 0).then(|| self.mean.tables())
+    }
+
+    fn state(&self) -> Value {
+        let losses = self.losses.iter().map(|loss| loss.is_finite().then_some(*loss)).collect();
+        json!(State { count: self.begun.then(|| self.mean.count()), losses })
+    }
+
+    /// None: the mean is stored as the model.
+    fn tables(&self, _: &Parameters) -> Vec<(String, Tensor)> {
+        Vec::new()
+    }
+
+    fn restore(&mut self, saved: Saved, parameters: &Parameters) -> Result<(), AveragingError> {
+        let state: State = saved.read()?;
+        self.begun = state.count.is_some();
+        self.losses = state.losses.into_iter().map(|loss| loss.unwrap_or(f64::INFINITY)).collect();
+        self.mean.clear();
+        match state.count {
+            Some(count) if count > 0 => self.mean.restore(saved.chosen, count, parameters),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,317 @@
+use segue_configs::TwoTailedVariant;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tch::Tensor;
+
+use super::candidate::TRAINED;
+use super::mean::Mean;
+use super::saved::named;
+use super::{Averaging, AveragingError, AveragingEvent, Best, Candidate, CandidateLoss, Choice, Saved};
+use crate::Parameters;
+
+/// Names of the two averages, among candidates and tables.
+const SHORT: &str = "short";
+const LONG: &str = "long";
+
+/// Two-tailed averaging (Melis 2022, arXiv:2209.12581, algorithms 1 and 2): two means of the last weights, of lengths
+/// S ≤ L. When the short one is as good as the long one it becomes the long one, and a new short one begins, so that the
+/// length of the long one follows the best length within a factor of about two.
+///
+/// Decisions fall at multiples of the period only, so that lengths are multiples of it too. At other steps, such as the
+/// last of a run, the candidates are compared and nothing else changes.
+pub struct TwoTailed {
+    variant: TwoTailedVariant,
+    stagnation: u64,
+    /// E, steps between decisions.
+    period: u64,
+    short: Tracked,
+    long: Tracked,
+    /// Loss of the short average at the last switch; infinite before the first.
+    bar: f64,
+    /// The last step observed.
+    observed: u64,
+    /// The best reported weights, which are stored as the model.
+    best: Option<Best>,
+    best_weights: Mean,
+}
+
+/// An average with the record of its losses, which goes with it when the short one becomes the long one.
+#[derive(Default)]
+struct Tracked {
+    mean: Mean,
+    record: Record,
+}
+
+impl Tracked {
+    fn clear(&mut self) {
+        self.mean.clear();
+        self.record = Record::default();
+    }
+
+    /// Whether its weights, which gave this loss, are no numbers.
+    fn is_broken(&self, loss: f64) -> bool {
+        loss.is_infinite() && self.mean.count() > 0 && !self.mean.is_finite()
+    }
+}
+
+/// How the losses of an average have gone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+struct Record {
+    /// The lowest; `None` before a finite one.
+    best: Option<f64>,
+    /// Evaluations since.
+    bad: u64,
+}
+
+impl Record {
+    /// Takes note of a loss; true where the lowest is `patience` evaluations old or older.
+    fn stagnates(&mut self, loss: f64, patience: u64) -> bool {
+        if loss < self.best.unwrap_or(f64::INFINITY) {
+            *self = Self { best: Some(loss), bad: 0 };
+        } else {
+            self.bad += 1;
+        }
+        self.bad >= patience
+    }
+}
+
+/// What a checkpoint says besides the averages.
+#[derive(Serialize, Deserialize)]
+struct State {
+    period: u64,
+    observed: u64,
+    short: TrackedState,
+    long: TrackedState,
+    bar: Option<f64>,
+    best: Option<Best>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct TrackedState {
+    count: u64,
+    record: Record,
+}
+
+/// Candidates as the rules name them.
+struct Seen {
+    trained: Option<Found>,
+    /// The same as `long` where both are of one length.
+    short: Option<Found>,
+    /// The trained weights where nothing has been averaged.
+    long: Found,
+}
+
+/// A candidate and its loss.
+#[derive(Clone, Copy)]
+struct Found {
+    place: usize,
+    name: &'static str,
+    length: u64,
+    /// What decisions follow; infinite where it is not a finite number, so that no comparison fails for ever.
+    loss: f64,
+}
+
+impl TwoTailed {
+    /// Averages without weights, to be evaluated every `period` steps. An average stagnates after `stagnation`
+    /// evaluations in a row without a new best loss.
+    pub fn new(variant: TwoTailedVariant, stagnation: u64, period: u64) -> Self {
+        Self {
+            variant,
+            stagnation,
+            period: period.max(1),
+            short: Tracked::default(),
+            long: Tracked::default(),
+            bar: f64::INFINITY,
+            observed: 0,
+            best: None,
+            best_weights: Mean::default(),
+        }
+    }
+
+    /// Lengths of the short and of the long average: S and L.
+    pub fn lengths(&self) -> (u64, u64) {
+        (self.short.mean.count(), self.long.mean.count())
+    }
+
+    /// The best evaluation so far.
+    pub fn best(&self) -> Option<Best> {
+        self.best
+    }
+
+    fn is_extended(&self) -> bool {
+        self.variant == TwoTailedVariant::Extended
+    }
+
+    fn seen(&self, losses: &[CandidateLoss]) -> Seen {
+        let candidates = self.candidates();
+        assert_eq!(losses.len(), candidates.len(), "one loss for each candidate");
+        let found = |place: usize| {
+            let (Candidate { name, length, .. }, loss) = (candidates[place], losses[place].decide);
+            Found { place, name, length, loss: if loss.is_finite() { loss } else { f64::INFINITY } }
+        };
+        let named = |name: &str| candidates.iter().position(|candidate| candidate.name == name).map(found);
+        let (short, long) = self.lengths();
+        let last = found(candidates.len() - 1);
+        // Two evaluations of the same weights might differ by rounding, and then hinder the first switch.
+        let short = if short == long && long > 0 { Some(last) } else { named(SHORT) };
+        Seen { trained: named(TRAINED), short, long: last }
+    }
+
+    /// Changes the averages as algorithm 2 demands, or algorithm 1, and gives the average to report.
+    fn decide(&mut self, short: Found, long: Found, events: &mut Vec<AveragingEvent>) -> Found {
+        let short_broken = self.short.is_broken(short.loss);
+        let long_broken = self.long.is_broken(long.loss);
+        if short_broken {
+            self.short.clear();
+            if long_broken {
+                self.long.clear();
+            }
+            events.push(AveragingEvent::Dropped);
+            return long;
+        }
+        let short_stagnates = self.short.record.stagnates(short.loss, self.stagnation);
+        let long_stagnates = self.long.record.stagnates(long.loss, self.stagnation);
+        let allowed = self.variant != TwoTailedVariant::Monotone || short.loss <= self.bar;
+        let cause = if short.loss <= long.loss && allowed {
+            Some(AveragingEvent::Switched)
+        } else if long_broken {
+            Some(AveragingEvent::Dropped)
+        } else {
+            (self.is_extended() && long_stagnates).then_some(AveragingEvent::LongStagnated)
+        };
+        if let Some(cause) = cause {
+            std::mem::swap(&mut self.short, &mut self.long);
+            self.short.clear();
+            self.bar = short.loss;
+            events.push(cause);
+            return short;
+        }
+        if self.is_extended() && short_stagnates {
+            self.short.clear();
+            events.push(AveragingEvent::ShortStagnated);
+        }
+        long
+    }
+
+    /// The candidate to report. `decides` is false where averages must stay as they are.
+    fn report(&mut self, seen: Seen, decides: bool, events: &mut Vec<AveragingEvent>) -> Found {
+        let average = match seen.short {
+            Some(short) if decides => self.decide(short, seen.long, events),
+            Some(short) if short.loss <= seen.long.loss => short,
+            _ => seen.long,
+        };
+        let rival = seen.trained.filter(|trained| average.length > 1 && trained.loss <= average.loss);
+        let Some(trained) = rival else { return average };
+        events.push(AveragingEvent::TrainedReported);
+        // With one period of data, trained weights have been as good at every evaluation so far.
+        if decides && self.long.mean.count() <= self.period {
+            self.short.clear();
+            self.long.clear();
+            events.push(AveragingEvent::Restarted);
+        }
+        trained
+    }
+
+    /// Keeps the reported weights where they are the best so far.
+    fn keep_best(&mut self, step: u64, reported: Found, loss: f64, parameters: &Parameters) {
+        if loss.is_finite() && self.best.is_none_or(|best| loss < best.loss) {
+            self.best = Some(Best { loss, step, length: reported.length, since: 0 });
+            // What was the short average may be the long one by now.
+            let weights = match reported.name {
+                TRAINED => parameters.tensors(),
+                _ if self.short.mean.count() == reported.length => self.short.mean.tables(),
+                _ => self.long.mean.tables(),
+            };
+            self.best_weights.set(weights, reported.length);
+        } else if let Some(best) = &mut self.best
+            && step > self.observed
+        {
+            best.since += 1;
+        }
+    }
+}
+
+impl Averaging for TwoTailed {
+    fn fold(&mut self, _: u64, parameters: &Parameters) {
+        self.short.mean.fold(parameters);
+        self.long.mean.fold(parameters);
+    }
+
+    /// `trained` where it may be reported, `short` and `long`. After [`Averaging::observe`] they tell S and L; an empty
+    /// average is not among them.
+    fn candidates(&self) -> Vec<Candidate<'_>> {
+        let (short, long) = self.lengths();
+        let mut candidates = Vec::new();
+        if long == 0 || long > 1 && self.variant == TwoTailedVariant::Extended {
+            candidates.push(Candidate::trained());
+        }
+        if short > 0 && short != long {
+            candidates.push(Candidate::average(SHORT, short, self.short.mean.tables()));
+        }
+        if long > 0 {
+            candidates.push(Candidate::average(LONG, long, self.long.mean.tables()));
+        }
+        candidates
+    }
+
+    fn observe(&mut self, step: u64, losses: &[CandidateLoss], parameters: &Parameters) -> Choice {
+        let seen = self.seen(losses);
+        // A run that is started again after its last step evaluates that step once more.
+        let decides = step > self.observed && step.is_multiple_of(self.period);
+        let mut events = Vec::new();
+        let reported = self.report(seen, decides, &mut events);
+        let loss = losses[reported.place].report;
+        self.keep_best(step, reported, loss, parameters);
+        self.observed = self.observed.max(step);
+        let Found { place, name, length, .. } = reported;
+        Choice { candidate: place, name, length, loss, events, best: self.best }
+    }
+
+    /// The best reported so far, which need not be what was reported last.
+    fn chosen(&self) -> Option<&[Tensor]> {
+        self.best.map(|_| self.best_weights.tables())
+    }
+
+    fn state(&self) -> Value {
+        let tracked = |t: &Tracked| TrackedState { count: t.mean.count(), record: t.record };
+        json!(State {
+            period: self.period,
+            observed: self.observed,
+            short: tracked(&self.short),
+            long: tracked(&self.long),
+            bar: self.bar.is_finite().then_some(self.bar),
+            best: self.best,
+        })
+    }
+
+    /// `short.NAME` and `long.NAME`, of averages that are not empty.
+    fn tables(&self, parameters: &Parameters) -> Vec<(String, Tensor)> {
+        let tails = [(SHORT, &self.short), (LONG, &self.long)];
+        let filled = tails.into_iter().filter(|(_, tail)| tail.mean.count() > 0);
+        filled.flat_map(|(name, tail)| named(name, tail.mean.tables(), parameters)).collect()
+    }
+
+    fn restore(&mut self, mut saved: Saved, parameters: &Parameters) -> Result<(), AveragingError> {
+        let state: State = saved.read()?;
+        if state.period != self.period {
+            return Err(AveragingError::OtherPeriod { then: state.period, now: self.period });
+        }
+        for (name, tail, stored) in
+            [(SHORT, &mut self.short, state.short), (LONG, &mut self.long, state.long)]
+        {
+            tail.clear();
+            if stored.count > 0 {
+                tail.mean.restore(saved.take(name, parameters)?, stored.count, parameters)?;
+                tail.record = stored.record;
+            }
+        }
+        self.best_weights.clear();
+        if let Some(best) = state.best {
+            self.best_weights.restore(saved.chosen, best.length, parameters)?;
+        }
+        self.best = state.best;
+        self.bar = state.bar.unwrap_or(f64::INFINITY);
+        self.observed = state.observed;
+        Ok(())
+    }
+}
