@@ -89,7 +89,7 @@ fn a09_averages_that_follow_the_training_loss_are_no_better_and_yet_better_than_
     }
 }
 
-/// Clean validation labels reward averages that are longer than the training loss wants them.
+/// With clean validation labels the two losses disagree about when to switch.
 #[test]
 fn a09_training_loss_chooses_worse_averages_where_the_two_losses_disagree() {
     let losses: Vec<[f64; 3]> = (0..5).map(|seed| best_losses(seed, 0.0)).collect();
