@@ -8,11 +8,11 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test bench lint clean
+.PHONY: help setup build demo test bench reference lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' \
-		| while IFS='|' read -r target text; do printf '  make %-7s %s\n' "$$target" "$$text"; done
+		| while IFS='|' read -r target text; do printf '  make %-9s %s\n' "$$target" "$$text"; done
 
 setup: ## Install what is missing: system packages, libtorch (into a cache folder that all checkouts share)
 	@scripts/setup.sh
@@ -30,6 +30,9 @@ test: build ## Run every test: unit, end to end under mpirun, documentation
 bench: setup ## Measure the training step and the tokenizer next to the public Python peers
 	cargo build --release --package segue $(CARGO_FLAGS)
 	scripts/bench.sh
+
+reference: setup ## Write the generated parts of docs/reference.md and the snapshots anew
+	scripts/reference.sh $(CARGO_FLAGS)
 
 lint: setup ## Check formatting, clippy, dependencies and the shell scripts
 	cargo fmt --check

@@ -11,14 +11,15 @@ use crate::{Config, ConfigError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum AverageKind {
-    /// Mean from a fixed step on, or from AWD-LSTM's non-monotonic trigger on (Merity et al. 2018).
+    /// Mean from `start` on, or from AWD-LSTM's non-monotonic trigger `patience` on (Merity et al. 2018); none where both
+    /// are 0.
     #[default]
     Tail,
     /// Exponential moving average, initial weights included.
     Exponential,
     /// Mean over all steps, initial weights included (Polyak and Juditsky 1992).
     Polyak,
-    /// Two-tailed averaging: the length adapts to the validation loss (Melis 2022).
+    /// Mean of a tail whose length adapts to the validation loss (Melis 2022).
     TwoTailed,
 }
 
@@ -26,37 +27,49 @@ pub enum AverageKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum TwoTailedVariant {
-    /// The long average is replaced when the short one is as good (algorithm 1).
+    /// Algorithm 1: the long average is replaced when the short one is as good.
     Core,
-    /// The same, only where the loss is not above that of the replacement before (remark after proposition 5).
+    /// The same, but the long average is not replaced by one of a higher loss than the replacement before (remark after
+    /// proposition 5).
     Monotone,
-    /// `core`; averages that stagnate are dropped, and the trained weights win where they are better (algorithm 2).
+    /// Algorithm 2: averages that stagnate are dropped too, and the trained weights win where they are as good.
     #[default]
     Extended,
 }
 
-/// `[average]`: an average of the weights over steps. Once it has begun, evaluations and `model.safetensors` are of it;
-/// training goes on from the weights themselves.
+/// `[average]`: an average of the weights over steps, kept beside training. Once it has begun, evaluations and
+/// `model.safetensors` are of it; training goes on from the weights themselves, which are in
+/// `training_weights.safetensors` beside it. Of `start` and `patience` both may be set: what comes first begins the mean.
+///
+/// `two_tailed` keeps two means of the last weights, a short and a long one. Every `eval.every` steps, which must be set,
+/// both are evaluated. When the short one is as good as the long one it takes its place, and a new short one begins; so
+/// the long one is never much longer than the best tail. With `extended` an average that stagnates is dropped (the
+/// reported loss may then rise for a while), and the trained weights are evaluated too and reported where they are as
+/// good. The best that was reported over the run is kept, and `model.safetensors` is of it. It takes the memory of three
+/// more copies of the weights, the other kinds that of one. Choose `eval.every` large enough that the noise of a
+/// validation loss does not decide; a run that is resumed must keep it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AverageConfig {
     /// Kind of average that is kept beside the trained weights.
     pub kind: AverageKind,
-    /// `tail`: begin after this step; 0 for never.
+    /// `tail`: begin after this step; 0 for never. Other kinds need 0.
     #[schemars(transform = Range::at_least(0))]
     pub start: u64,
     /// `tail`: begin when the validation loss is above the best of those that lie this many evaluations or more back;
-    /// 0 for never.
+    /// 0 for never. Other kinds need 0.
     #[schemars(transform = Range::at_least(0))]
     pub patience: u64,
     /// `exponential`: weight of the average so far in the next one.
     #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub beta: f64,
-    /// `exponential`: weigh all steps alike until there are 1 / (1 - beta) of them.
+    /// `exponential`: weigh all steps alike until there are `1 / (1 - beta)` of them, so that the initial weights do not
+    /// linger.
     pub warmup: bool,
     /// `two_tailed`: the rules by which it decides.
     pub variant: TwoTailedVariant,
-    /// `two_tailed`: evaluations in a row without a new best loss after which an average stagnates.
+    /// `two_tailed`, `extended`: evaluations in a row without a new best loss after which an average stagnates and is
+    /// dropped.
     #[schemars(transform = Range::at_least(1))]
     pub stagnation: u64,
 }

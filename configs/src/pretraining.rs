@@ -16,7 +16,7 @@ pub enum ObjectiveKind {
     Lm,
     /// Chosen tokens in a random order, each from those earlier in it (2.3).
     Permutation,
-    /// BERT's: chosen tokens are corrupted and predicted all at once, from the content stream (2.2).
+    /// BERT's objective: chosen tokens are corrupted and predicted all at once, from the content stream (2.2).
     Denoising,
 }
 
@@ -60,7 +60,7 @@ pub enum SpanKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MaskDraws {
-    /// All: pairs, spans and orders.
+    /// Pairs, spans and orders.
     Fresh,
     /// The order alone: pairs and spans are those of the first pass, as when training on the reference's files.
     Same,

@@ -12,6 +12,6 @@ pub struct PublishedConfig {
     pub thesis_parameters: String,
     /// Result that Yang 2019 reports for it, such as `24.0 perplexity`.
     pub thesis_result: String,
-    /// Where these figures and the settings of the recipe come from.
+    /// Where figures and settings of the recipe come from.
     pub source: String,
 }

@@ -275,4 +275,21 @@ mod tests {
         assert_eq!(find("data", "order").elsewhere, [("Paired", "pairs".into())]);
         assert_eq!(find("optim", "layer_decay").range.as_deref(), Some("(0, 1]"));
     }
+
+    #[test]
+    fn a_sweep_has_tables_in_tables() {
+        let all = sweep_sections();
+        let titles: Vec<&str> = all.iter().map(|section| section.title.as_str()).collect();
+        let within =
+            ["", "[evaluate]", "[evaluate.memory]", "[evaluate.window]", "[[cell]]", "[cell.published]"];
+        assert_eq!(titles, [&within[..], &["[[axis]]", "[[axis.values]]", "[[expect]]"]].concat());
+        let default = |title: &str, name: &str| {
+            let section = all.iter().find(|section| section.title == title).unwrap();
+            section.keys.iter().find(|key| key.name == name).unwrap().default.clone()
+        };
+        assert_eq!(default("", "recipe"), None);
+        assert_eq!(default("", "seeds"), Some(serde_json::json!([1, 2, 3])));
+        assert_eq!(default("[evaluate.memory]", "init"), Some(Value::Null));
+        assert_eq!(default("[[expect]]", "at"), Some("best".into()));
+    }
 }

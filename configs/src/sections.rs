@@ -207,9 +207,9 @@ impl Default for TrainConfig {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum OptimKind {
-    /// Adam; weight decay, if any, is added to the gradient.
+    /// Weight decay, if any, is added to the gradient.
     Adam,
-    /// AdamW; weight decay is taken off the weights.
+    /// Weight decay is taken off the weights.
     Adamw,
 }
 
@@ -217,7 +217,7 @@ pub enum OptimKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OptimConfig {
-    /// Update rule that turns gradients into steps.
+    /// Update rule that turns gradients into steps: Adam's or AdamW's.
     pub kind: OptimKind,
     /// Peak learning rate, which the schedule scales.
     #[schemars(transform = Range::above(0.0))]
@@ -231,7 +231,7 @@ pub struct OptimConfig {
     /// Added to the root of the mean of squares.
     #[schemars(transform = Range::above(0.0))]
     pub eps: f64,
-    /// Share of each weight, times the learning rate, that a step takes off.
+    /// Strength of weight decay: with `adamw` the share of each weight, times the learning rate, that a step takes off.
     #[schemars(transform = Range::at_least(0.0))]
     pub weight_decay: f64,
     /// Parameters whose name contains one of these are not decayed. `bias` spares attention's `r_w_bias`, `r_r_bias`

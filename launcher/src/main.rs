@@ -4,6 +4,8 @@ mod commands;
 mod failure;
 mod folder;
 mod output;
+#[cfg(test)]
+mod reference;
 mod reporter;
 mod run_folder;
 mod session;

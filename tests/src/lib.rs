@@ -7,6 +7,8 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub mod snapshot;
+
 /// Root of the checkout.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Reference files beside the checkout; not everyone has them.
@@ -86,15 +88,21 @@ pub fn succeed(command: Command) -> Value {
     stdout.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or(Value::Null)
 }
 
-/// Runs a command that must fail with this exit code and say all of these words.
-pub fn fail(command: Command, code: i32, words: &[&str]) {
+/// Runs a command that must fail with this exit code and say all of these words. What it says is kept whole in the
+/// snapshots.
+#[track_caller]
+pub fn fail(mut command: Command, code: i32, words: &[&str]) {
     let text = format!("{command:?}");
-    let output = finish(command);
+    // Messages of the command line are wrapped to the width of the terminal.
+    let output = command.env("COLUMNS", "100").stdin(Stdio::null()).output().expect("the command starts");
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(code), "{text}\n{said}");
     for word in words {
         assert!(said.contains(word), "`{word}` is not in what it said:\n{said}");
     }
+    let caller = Path::new(std::panic::Location::caller().file());
+    let file = caller.file_stem().map(|name| name.to_string_lossy().into_owned());
+    snapshot::check_error(&file.unwrap_or_default(), &command, words, &output);
 }
 
 /// A workplace with a small corpus, gone when dropped.

@@ -24,7 +24,7 @@ pub(crate) use reference::sections;
 /// Between the labels of axes in the name of a cell.
 const JOINT: &str = " · ";
 
-/// A sweep as it is written. A later setting wins: recipe, `[set]`, cell, axes in order, command line, seed.
+/// The file of a sweep. A later setting wins: recipe, `[set]`, cell, axes in order, command line, seed.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SweepFile {
@@ -136,7 +136,7 @@ pub struct Expectation {
     pub better: String,
     /// Label of the cell it is compared with.
     pub than: String,
-    /// At which attention length both are compared.
+    /// Attention length at which both are compared.
     #[serde(default)]
     pub at: At,
 }

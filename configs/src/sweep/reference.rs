@@ -15,7 +15,11 @@ pub(crate) fn sections() -> Vec<Section> {
 
 /// The table of this name, and those in it. Its title is the name as a file has it: `[name]`, `[[name]]`.
 fn walk(name: &str, title: &str, schema: &Value, all: &mut Vec<Section>) {
-    let mut section = Section::of_schema(name, schema, |_, property| property.get("default").cloned());
+    let written = schema["required"].as_array();
+    let mut section = Section::of_schema(name, schema, |key, property| {
+        let optional = property["type"][1] == "null" || !written.is_some_and(|all| all.contains(&key.into()));
+        property.get("default").cloned().or(optional.then_some(Value::Null))
+    });
     let mut inner = Vec::new();
     section.keys.retain(|key| match table_of(&schema["properties"][&key.name]) {
         Some((table, many)) => {

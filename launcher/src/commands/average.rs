@@ -24,7 +24,7 @@ pub struct AverageArgs {
     /// Number of checkpoints to average [default: all].
     #[arg(long, requires = "run", value_parser = at_least_one)]
     last: Option<usize>,
-    /// Folder for the averaged model.
+    /// Folder for the averaged model, which must not exist.
     #[arg(long)]
     output: PathBuf,
 }

@@ -28,36 +28,41 @@ const NAMES_SHOWN: usize = 4;
     kimiyoung/transformer-xl, checkpoint_*.pt of NVIDIA, a TensorFlow checkpoint of Transformer-XL or XLNet. Nothing in \
     a pickle is run. conversion.json in DST says what became of every variable.")]
 pub struct ConvertArgs {
-    /// Checkpoint file or folder.
+    /// Checkpoint file or folder, told by what it holds.
     #[arg(value_name = "SRC")]
     source: PathBuf,
-    /// Output folder.
+    /// Output folder, which must not exist or be empty. It appears whole or not at all.
     #[arg(value_name = "DST")]
     target: PathBuf,
-    /// Model configuration that the source lacks or has wrong.
+    /// Keys of `[model]` that the source lacks or has wrong.
     #[arg(value_name = "model.KEY=VALUE")]
     overrides: Vec<String>,
     /// Output layout.
     #[arg(long, value_enum, default_value = "hf")]
     to: To,
-    /// Vocabulary to store beside the weights, if the source keeps it elsewhere.
+    /// Vocabulary to store beside the weights, if the source keeps it elsewhere: any format that `segue tokenizer
+    /// import` reads, or a tokenizer folder.
     #[arg(long, value_name = "FILE")]
     vocab: Option<PathBuf>,
-    /// Skip variables that the model does not have, instead of failing.
+    /// Skip and list variables that the model does not have, instead of failing with 78.
     #[arg(long)]
     allow_skipped: bool,
-    /// Convert Adam's moments and update count too, to and from optimizer.safetensors or the slots of a TensorFlow
-    /// checkpoint.
+    /// Convert Adam's moments and update count too, to and from the slots and `global_step` of a TensorFlow checkpoint,
+    /// or `optimizer.safetensors` with `trainer_state.json` or `conversion.json`. Fails with 78 if the source has none.
     #[arg(long)]
     optimizer: bool,
-    /// Name of the layer that scores a sequence in TensorFlow's XLNet: classification:TASK, regression:TASK or race.
+    /// Name of the layer that scores a sequence in TensorFlow's XLNet, with `--to tf`: `classification:TASK`
+    /// (`model/classification_TASK/logit`), `regression:TASK` (`model/regression_TASK/logit`) or `race`
+    /// (`logits/dense`). Fails with 78 where `config.json` does not tell either [default: from `architectures` of a
+    /// multiple choice, else `problem_type` (or several scores) with `finetuning_task`].
     #[arg(long, value_name = "HEAD")]
     head: Option<TensorFlowHead>,
-    /// Compare source and result layer by layer, on this text or file; or the result with the reference numbers in a
-    /// *.safetensors file, as `segue parity` does.
+    /// Compare source and result on this text or file: hidden states layer by layer, heads and loss; exit code 1 if a
+    /// bit differs. Of a file `*.safetensors`: compare the result with the reference numbers in it, as `segue parity`
+    /// does (not with `--to tf`); exit code 1 if a group fails.
     #[arg(long, value_name = "TEXT|FILE")]
     check: Option<String>,
-    /// Compare source and result layer by layer, on this text.
+    /// Compare source and result on this text, which is never taken for a file.
     #[arg(long, value_name = "TEXT")]
     check_text: Option<String>,
 }
@@ -66,7 +71,8 @@ pub struct ConvertArgs {
 enum To {
     /// Hugging Face's folder, which is Segue's own model folder.
     Hf,
-    /// Checkpoint of the model's TensorFlow program.
+    /// Checkpoint of the model's TensorFlow program: `model.ckpt.*`, `checkpoint` and `corpus-info.json` of
+    /// Transformer-XL; `xlnet_model.ckpt.*`, `checkpoint` and `xlnet_config.json` of an XLNet.
     Tf,
 }
 

@@ -48,11 +48,12 @@ enum Action {
     A build that was killed is taken up again by the same command, without redoing finished shards. The corpus does \
     not depend on the number of workers or on interruptions. Memory: 64 MiB a worker, however large the input.")]
 struct BuildArgs {
-    /// Layout of the text: wikitext, ptb, enwik8, text8, sentences, xlnet, wikitext-xlnet, jsonl or
-    /// documents.
+    /// Layout of the text: `wikitext`, `ptb`, `enwik8`, `text8`, `sentences`, `xlnet`, `wikitext-xlnet`, `jsonl` or
+    /// `documents`.
     #[arg(long)]
     preset: Preset,
-    /// Files or folders of text, or - for stdin; .gz and .zst are decompressed.
+    /// Files or folders of text, or `-` for stdin (for one split, once); `.gz` and `.zst` are decompressed. Folders are
+    /// read in the order of names, without hidden entries.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     train: Vec<PathBuf>,
     /// Input of the valid split.
@@ -61,10 +62,12 @@ struct BuildArgs {
     /// Input of the test split.
     #[arg(long, num_args = 1.., value_name = "FILE")]
     test: Vec<PathBuf>,
-    /// Fractions to split the train input by, into train, valid and test [default: 0.9,0.05,0.05 for enwik8 and text8].
+    /// Fractions to split the train input by, into train, valid and test, with the sum 1. Not with --valid or --test
+    /// [default: 0.9,0.05,0.05 for enwik8 and text8, else none].
     #[arg(long, value_delimiter = ',', num_args = 1, value_name = "A,B,C")]
     split: Vec<f64>,
-    /// Tokenizer folder [default: the preset's own].
+    /// Tokenizer folder: one that Segue wrote, or one with a `tokenizer.json` or `spiece.model` [default: the preset's
+    /// own].
     #[arg(long, value_name = "DIR", conflicts_with = "tokenizer_kind")]
     tokenizer: Option<PathBuf>,
     /// Kind of tokenizer to train on the train split first.
@@ -72,7 +75,7 @@ struct BuildArgs {
     tokenizer_kind: Option<Kind>,
     #[command(flatten)]
     vocabulary: VocabularyArgs,
-    /// Output folder of the corpus.
+    /// Output folder of the corpus: new, empty, or one with an interrupted build.
     #[arg(long, value_name = "DIR")]
     output: PathBuf,
     /// Number of threads [default: one per core].
@@ -84,13 +87,13 @@ struct BuildArgs {
     /// File extensions to read from folders [default: all].
     #[arg(long, value_delimiter = ',', value_name = "EXT,..")]
     extension: Vec<String>,
-    /// Treatment of text that is not UTF-8.
+    /// Treatment of text that is not UTF-8; byte tokenizers take any input.
     #[arg(long, default_value = "fail")]
     invalid_utf8: OnInvalidUtf8,
-    /// Split lines of the xlnet preset, as paragraphs, into sentences.
+    /// Split lines of the `xlnet` preset, as paragraphs, into sentences, where Unicode's annex 29 says.
     #[arg(long)]
     split_sentences: bool,
-    /// Omit <eod> at the end of documents (presets xlnet and wikitext-xlnet).
+    /// Omit `<eod>` at the end of documents (presets `xlnet` and `wikitext-xlnet`).
     #[arg(long)]
     no_eod: bool,
     /// Number of tokens after which a new shard begins.

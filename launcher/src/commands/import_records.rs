@@ -14,15 +14,17 @@ use crate::output::Output;
     The records do not say where sentences begin: in the corpus a document counts as one sentence. Every pass holds the \
     same text, with other pairs and targets.")]
 pub struct ImportRecordsArgs {
-    /// What data_utils.py calls save_dir: the folder with corpus_info.json and tfrecords.
+    /// What `data_utils.py` calls `save_dir`: the folder with `corpus_info.json` and `tfrecords`.
     folder: PathBuf,
-    /// Passes to take [default: the lowest one].
+    /// Passes to take; all hold the same text, with other pairs and targets [default: the lowest one].
     #[arg(long, num_args = 1.., value_name = "N")]
     pass: Vec<u64>,
-    /// Folder of the tokenizer that the records were made with.
+    /// Folder of the tokenizer that the records were made with; the number of ids must agree, and whether text is
+    /// uncased.
     #[arg(long, value_name = "DIR")]
     tokenizer: PathBuf,
-    /// Output folder of the corpus.
+    /// Output folder of the corpus, new or empty. It appears whole or not at all; an import that was killed starts
+    /// again.
     #[arg(long, value_name = "DIR")]
     pub output: PathBuf,
     /// Compress shards with zstd; they are decompressed into the cache on first use.

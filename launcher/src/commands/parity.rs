@@ -14,10 +14,10 @@ use crate::output::Output;
     Exits with 0 only where every group holds, else with 1."
 )]
 pub struct ParityArgs {
-    /// Folder with config.json and model.safetensors in Hugging Face's names.
+    /// Folder with `config.json` and `model.safetensors` in Hugging Face's names.
     #[arg(long)]
     model: PathBuf,
-    /// Inputs and expected outputs, memories and gradients.
+    /// safetensors file of inputs, and of outputs, memories and gradients that a public package made of them.
     #[arg(long)]
     cases: PathBuf,
 }

@@ -23,19 +23,22 @@ use crate::run_folder::{lock, start_log};
     The same command goes on where a killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a\n\
     checkpoint, with exit code 75.")]
 pub struct PretrainArgs {
-    /// Recipe, a TOML file.
+    /// Recipe, a TOML file [default: every key at its default].
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Print the merged configuration, with the origin of each value, and exit.
+    /// Print the merged configuration as TOML, with the origin of each value, and exit.
     #[arg(long)]
     print_config: bool,
-    /// Print parameters, memory and operations of the recipe, and exit.
+    /// Print parameters, bytes per rank and operations of the recipe, next to what `[published]` says, and exit. Reads
+    /// no corpus, unless the recipe leaves the vocabulary to it, and makes no weights. Exit code 1 if
+    /// `published.parameters` differs.
     #[arg(long)]
     dry_run: bool,
     /// Number of ranks to assume in a dry run [default: those of this job].
     #[arg(long, requires = "dry_run", value_parser = at_least_one)]
     ranks: Option<usize>,
-    /// Overrides of the recipe, by dotted name.
+    /// Overrides of the recipe, by dotted name. The value is TOML; what is not TOML is a string, and a key of a text
+    /// takes the value as it stands.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }

@@ -19,10 +19,10 @@ pub struct ScoreArgs {
     /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long)]
     model: PathBuf,
-    /// safetensors file with `input_ids`.
+    /// safetensors file with `input_ids`, `[batch, segment]`, i64 or i32, within the vocabulary.
     #[arg(long)]
     ids: PathBuf,
-    /// safetensors file to write.
+    /// safetensors file to write: `input_ids`, and `log_probs`, `[batch, segment, vocabulary]`.
     #[arg(long)]
     output: PathBuf,
 }

@@ -32,10 +32,10 @@ enum Action {
     --output tokenizers/code\n\n\
     The tokenizer depends on the text and the options, not on the number of workers.")]
 struct TrainArgs {
-    /// Kind of tokenizer.
+    /// Kind of tokenizer to train.
     #[arg(long)]
     kind: Kind,
-    /// Files or folders of text, or - for stdin; .gz and .zst are decompressed.
+    /// Files or folders of text, or `-` for stdin; `.gz` and `.zst` are decompressed.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     input: Vec<PathBuf>,
     /// Output folder of the tokenizer.
@@ -43,7 +43,8 @@ struct TrainArgs {
     output: PathBuf,
     #[command(flatten)]
     vocabulary: VocabularyArgs,
-    /// Layout of the text: documents, or jsonl for the `text` field of JSON lines.
+    /// Layout of the text: `documents`, `jsonl` for the `text` field of JSON lines, or another preset of `segue data
+    /// build`.
     #[arg(long, default_value = "documents")]
     preset: Preset,
     /// File extensions to read from folders [default: all].
@@ -60,16 +61,17 @@ struct TrainArgs {
 /// The options that shape a vocabulary.
 #[derive(Args)]
 pub struct VocabularyArgs {
-    /// Vocabulary size, with special tokens [default: 32000 for bpe and unigram; all for word and char].
+    /// Vocabulary size, with special tokens; not of the byte kind [default: 32000 for bpe and unigram; all for word and
+    /// char].
     #[arg(long, value_name = "N")]
     vocab_size: Option<usize>,
-    /// Minimum count of a word, character or merge [default: 2 for bpe, 1 for word and char].
+    /// Minimum count of a word, character or merge; not of the byte kind [default: 2 for bpe, 1 for word and char].
     #[arg(long, value_name = "N")]
     min_frequency: Option<u64>,
-    /// Lower-case the text.
+    /// Lower-case the text; not of the byte kind.
     #[arg(long)]
     lower: bool,
-    /// Additional special tokens, after <eos>.
+    /// Additional special tokens, after `<eos>`; not of the byte kind.
     #[arg(long, value_delimiter = ',', value_name = "TOKEN,..")]
     special: Vec<String>,
 }
@@ -149,11 +151,11 @@ impl From<OnInvalidUtf8> for InvalidUtf8 {
 struct ImportArgs {
     /// File to import.
     file: PathBuf,
-    /// Normalise text as XLNet does around its SentencePiece model: single spaces, plain quotes, no accents, `2000,` as
-    /// two pieces.
+    /// Normalise text as XLNet does around its SentencePiece model: single spaces, plain double quotes, no accents,
+    /// `2,000,` as `2,000` and `,`.
     #[arg(long)]
     xlnet: bool,
-    /// Lower-case the text first.
+    /// Lower-case the text first, if the weights were trained so; the published XLNet models are cased.
     #[arg(long, requires = "xlnet")]
     uncased: bool,
     /// Output folder of the tokenizer.

@@ -55,13 +55,13 @@ struct AllreduceArgs {
 
 #[derive(Args)]
 struct DataArgs {
-    /// Tokenizer folder.
+    /// Folder of the tokenizer.
     #[arg(long)]
     tokenizer: PathBuf,
     /// Text file to tokenise.
     #[arg(long)]
     input: PathBuf,
-    /// Threads.
+    /// Number of threads.
     #[arg(long, default_value_t = 2, value_parser = at_least_one)]
     workers: usize,
 }

@@ -15,13 +15,13 @@ use crate::output::{Output, Unit};
     after_help = "Example:\n  segue bench pairs --corpus corpora/wiki --corpus corpora/books --segment 512"
 )]
 pub struct PairsArgs {
-    /// Corpus folder; may be given several times.
+    /// Corpus folder; may be given several times, to blend.
     #[arg(long, required = true)]
     corpus: Vec<PathBuf>,
     /// Tokens per sequence, half of them reused.
     #[arg(long, default_value_t = 512)]
     segment: usize,
-    /// Number of timed steps over all lanes.
+    /// Number of timed steps, of `train.lanes` sequences each.
     #[arg(long, default_value_t = 1000)]
     steps: u64,
     /// Configuration values, by dotted name, such as `pairs.spans=words`.

@@ -25,16 +25,16 @@ pub struct CoverageArgs {
     /// Tokens per sequence, half of them the reused part.
     #[arg(long, default_value_t = 512, value_parser = at_least_one)]
     segment: usize,
-    /// Maximum number of sequences.
+    /// Maximum number of sequences; all that there are, if those are fewer.
     #[arg(long, default_value_t = 1000, value_parser = at_least_one)]
     sequences: usize,
     /// Orders drawn per sequence, at most 64.
     #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     orders: usize,
-    /// Largest distance between a target and the other tokens of a pair.
+    /// Largest distance between a target and the other tokens of a pair, in positions.
     #[arg(long, default_value_t = 16, value_parser = at_least_one)]
     window: usize,
-    /// Configuration values, by dotted name, such as `pairs.num_predict=40`.
+    /// Configuration values, by dotted name, such as `pairs.num_predict=40` and `train.seed=2`.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }

@@ -26,13 +26,14 @@ pub struct DynamicArgs {
     /// Update rule.
     #[arg(long, value_enum, default_value = "rms")]
     rule: RuleName,
-    /// Learning rate [default: sgd 0.05, rms 0.00005].
+    /// Learning rate, for the gradient of a segment's mean loss [default: sgd 0.05, rms 0.00005].
     #[arg(long)]
     lr: Option<f64>,
-    /// Decay towards the trained weights, per segment.
+    /// Decay towards the trained weights, per segment; under `rms` times the weight's relative root mean square, at
+    /// most 1.
     #[arg(long, default_value_t = 0.001)]
     decay: f64,
-    /// Added to the root mean square of gradients (rms).
+    /// Added to the root mean square of gradients (`rms`).
     #[arg(long, default_value_t = 2e-5)]
     epsilon: f64,
     /// Tokens to score, then to learn from.
@@ -40,10 +41,10 @@ pub struct DynamicArgs {
     segment: usize,
     #[command(flatten)]
     attention: AttentionArgs,
-    /// Split for gradient statistics (rms).
+    /// Split for gradient statistics, the root mean squares (`rms`).
     #[arg(long, value_enum, default_value = "train")]
     statistics_from: SplitName,
-    /// Number of segments for gradient statistics (rms).
+    /// Number of segments for gradient statistics (`rms`).
     #[arg(long, default_value_t = 200)]
     statistics_batches: u64,
     /// Search nine pairs of learning rate and decay around the given ones on the valid split first.
@@ -53,7 +54,9 @@ pub struct DynamicArgs {
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
 enum RuleName {
+    /// Plain gradient.
     Sgd,
+    /// Gradient divided by the root mean square of the gradients on the training text.
     Rms,
 }
 

@@ -48,7 +48,8 @@ pub struct EvalArgs {
     model: Option<PathBuf>,
     #[command(flatten)]
     text: TextArgs,
-    /// Number of lanes; 1 gives every token all of its past [default: 4; of pairs eval.lanes].
+    /// Number of lanes the split is cut into, each with fresh memory; 1 gives every token all of its past [default: 4;
+    /// of pairs `eval.lanes`].
     #[arg(long, value_parser = at_least_one)]
     lanes: Option<usize>,
     /// Tokens per lane and forward pass [default: 128].
@@ -57,7 +58,7 @@ pub struct EvalArgs {
     /// Tokens to re-read before each segment, as context.
     #[arg(long, default_value_t = 0)]
     ext_len: usize,
-    /// Treatment of the memory at the end of a document.
+    /// Treatment of the memory at the end of a document, as `train.at_document_end`.
     #[arg(long, value_enum, default_value = "carry")]
     at_document_end: DocumentEndName,
     #[command(flatten)]
@@ -75,7 +76,7 @@ struct AttentionArgs {
     /// Largest distance; greater ones are clamped to it, -1 for no limit [default: the model's].
     #[arg(long, allow_negative_numbers = true)]
     clamp_len: Option<i64>,
-    /// Show every query the same number of keys.
+    /// Show every query the same number of keys [default: the model's].
     #[arg(long)]
     same_length: bool,
 }

@@ -49,7 +49,7 @@ pub struct ReclArgs {
     /// Seed of the positions.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Shortest context [default: delta].
+    /// Shortest context [default: --delta].
     #[arg(long, value_parser = at_least_one)]
     c0: Option<usize>,
     /// Step between contexts.
@@ -58,13 +58,14 @@ pub struct ReclArgs {
     /// Longest context.
     #[arg(long, default_value_t = 1000, value_parser = at_least_one)]
     max: usize,
-    /// Fractions of hardest positions.
+    /// Fractions of hardest positions, in (0, 1].
     #[arg(long, num_args = 1.., default_values_t = [0.1, 0.5, 1.0], value_name = "SHARE")]
     r: Vec<f64>,
     /// Smallest relative gain for which more context counts.
     #[arg(long, default_value_t = DEFAULT_THRESHOLD)]
     threshold: f64,
-    /// Folder for recl.json, tables, charts, and the losses.
+    /// Folder for `recl.json`, `recl.csv`, `gains.csv`, `perplexity.csv`, `perplexity.svg`, `gains-rSHARE.svg`, and the
+    /// losses.
     #[arg(long)]
     output: PathBuf,
 }

@@ -21,7 +21,8 @@ pub struct SlidingArgs {
     /// Window length, in tokens.
     #[arg(long, default_value_t = 128, value_parser = at_least_one)]
     attention: usize,
-    /// Number of targets, spread evenly over the split; 0 for all tokens but the first.
+    /// Number of targets, spread evenly over those with a whole window before them; 0 for all tokens but the first,
+    /// where the first ones have what there is.
     #[arg(long, default_value_t = 0)]
     positions: u64,
     /// Windows per forward pass [default: as many as make 4096 tokens].

@@ -27,7 +27,7 @@ pub struct SpeedArgs {
     /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, conflicts_with_all = ["config", "overrides"])]
     model: Option<PathBuf>,
-    /// Recipe of a model with random weights.
+    /// Recipe of a model with random weights, instead of --model; needs `model.vocab_size`.
     #[arg(long)]
     config: Option<PathBuf>,
     /// Attention lengths.
@@ -42,7 +42,7 @@ pub struct SpeedArgs {
     /// Minimum duration of a repetition, in seconds.
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// Folder for speed.json, speed.csv and speed.svg.
+    /// Folder for `speed.json`, `speed.csv` and `speed.svg`.
     #[arg(long)]
     output: Option<PathBuf>,
     /// Number of libtorch threads.

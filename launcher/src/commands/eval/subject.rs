@@ -26,13 +26,14 @@ pub struct SubjectArgs {
 /// Which text is looked at.
 #[derive(Args)]
 pub struct TextArgs {
-    /// Corpus folder [default: the one a run was trained on].
+    /// Corpus folder; needed with a checkpoint or a folder in Hugging Face's layout [default: the one a run was trained
+    /// on, by the path it had then].
     #[arg(long)]
     pub corpus: Option<PathBuf>,
     /// Split of the corpus.
     #[arg(long, value_enum, default_value = "valid")]
     pub split: SplitName,
-    /// Number of libtorch threads.
+    /// libtorch threads per rank.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     pub threads: usize,
 }

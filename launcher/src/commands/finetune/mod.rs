@@ -29,25 +29,26 @@ use crate::output::Output;
     Tasks and the files they are read from are listed in docs/reference.md. The same command goes on where a\n\
     killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a checkpoint, with exit code 75.")]
 pub struct FinetuneArgs {
-    /// Task, or several that share an encoder, separated by commas.
+    /// Task, or several that share an encoder, separated by commas: `task.name`.
     #[arg(long)]
     task: Option<String>,
-    /// Model folder, checkpoint or run to begin with; with --predict the fine-tuned ones whose answers are averaged.
+    /// Model folder, checkpoint or run to begin with, of a fine-tuned run its best: `train.init_from`. With --predict
+    /// the fine-tuned ones whose answers are averaged, more than once.
     #[arg(long = "model", value_name = "DIR")]
     models: Vec<PathBuf>,
-    /// Folder of the task's files, or the parent folder of several tasks'.
+    /// Folder of the task's files, or the parent folder of several tasks': `task.data`.
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Recipe, a TOML file.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Seeds to train with, one run each in RUN/seed-N, and to compare.
+    /// Seeds to train with, one run each in `RUN/seed-N`, and to compare in `RUN/summary.json`.
     #[arg(long, value_delimiter = ',', value_name = "N,..")]
     seeds: Vec<u64>,
-    /// Use only sizes and tokenizer of the model folder, with random weights.
+    /// Use only sizes and tokenizer of the model folder, with random weights: `task.from_scratch`.
     #[arg(long)]
     from_scratch: bool,
-    /// Skip and count bad lines and records, instead of failing.
+    /// Skip and count bad lines and records, instead of failing: `task.skip_bad`.
     #[arg(long)]
     skip_bad: bool,
     /// Print the merged configuration, with the origin of each value, and exit.
@@ -56,13 +57,13 @@ pub struct FinetuneArgs {
     /// Predict and score with trained models, instead of training.
     #[arg(long, requires = "output")]
     predict: bool,
-    /// With --predict and one run: score every checkpoint.
+    /// With --predict and one run: score every checkpoint, predictions in `DIR/step-N`.
     #[arg(long, requires = "predict")]
     all_checkpoints: bool,
-    /// With --predict: folder for predictions and scores.
+    /// With --predict: folder for predictions and `scores.json`.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Overrides of the recipe, by dotted name.
+    /// Overrides of the recipe, by dotted name, as for `segue pretrain`.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
 }

@@ -42,10 +42,10 @@ pub struct GenerateArgs {
     /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, required = true)]
     model: Option<PathBuf>,
-    /// Text to continue.
+    /// Text to continue; an empty one starts from the end-of-sentence token [default: stdin].
     #[arg(long)]
     prompt: Option<String>,
-    /// Number of tokens to generate.
+    /// Number of tokens to generate; the text does not end by itself.
     #[arg(long, default_value_t = 100)]
     tokens: usize,
     #[command(flatten)]

@@ -43,7 +43,7 @@ pub struct SamplesArgs {
     /// Largest distance; greater ones are clamped to it, -1 for no limit [default: the model's].
     #[arg(long, allow_negative_numbers = true)]
     clamp_len: Option<i64>,
-    /// Folder for samples.json and samples.md.
+    /// Folder for `samples.json` and `samples.md` [default: stdout].
     #[arg(long)]
     output: Option<PathBuf>,
 }

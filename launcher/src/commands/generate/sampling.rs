@@ -10,16 +10,16 @@ pub struct SamplingArgs {
     /// Number of most probable tokens to draw from; 0 for all.
     #[arg(long, default_value_t = 40)]
     pub top_k: usize,
-    /// Total probability of the most probable tokens to draw from.
+    /// Total probability of the most probable tokens to draw from, in (0, 1].
     #[arg(long, default_value_t = 1.0)]
     pub top_p: f64,
-    /// Temperature of the distribution; 0 always takes the most probable token.
+    /// Temperature of the distribution: below 1 sharper, above 1 flatter; 0 always takes the most probable token.
     #[arg(long, default_value_t = 1.0)]
     pub temperature: f64,
     /// Allow the unknown-word token.
     #[arg(long)]
     pub allow_unknown: bool,
-    /// Seed of the draws.
+    /// Seed of the draws, in samples of the passages too.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

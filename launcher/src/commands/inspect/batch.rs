@@ -29,10 +29,10 @@ pub struct BatchArgs {
     /// Step of the run, from 1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     step: u64,
-    /// Lane, from 0.
+    /// Lane of the run, from 0.
     #[arg(long, default_value_t = 0)]
     lane: usize,
-    /// File to draw the attention masks to.
+    /// File to draw the attention masks to, an SVG: rows see columns.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Overrides of the recipe, by dotted name.

@@ -32,7 +32,7 @@ enum What {
 #[derive(Args)]
 #[command(after_help = "Example:\n  segue inspect checkpoint tf_wt103/model/model.ckpt-0")]
 struct CheckpointArgs {
-    /// File or folder.
+    /// File or folder of the checkpoint.
     path: PathBuf,
 }
 
