@@ -52,6 +52,12 @@ impl Network {
         Ok(Self { name, optimizer, averaging, config, _hooks: hooks, buckets })
     }
 
+    /// Lets averages begin with the weights as they are now.
+    pub fn begin_averages(&mut self, parameters: &Parameters) {
+        let Config { average, eval, .. } = &self.config;
+        self.averaging = averaging::build(average, eval.every, parameters);
+    }
+
     /// Where its gradients add up.
     pub fn buckets(&self) -> &GradientBuckets {
         &self.buckets

@@ -199,7 +199,10 @@ impl<'a, F: Family> Run<'a, F> {
                 state.go_on_from(restore(&path, config, &family, &mut engine)?);
                 (resumed, refused) = (Some(path), newer);
             }
-            None => fresh = family.begin(&engine.learner)?,
+            None => {
+                fresh = family.begin(&engine.learner)?;
+                engine.begin_averages();
+            }
         }
         let cursors = own_cursors(&state, &engine, resumed.as_deref())?;
         on_event(Event::Started(Started {

@@ -199,13 +199,30 @@ impl<'a, L: Learner> Engine<'a, L> {
                 None => return Ok(None),
             }
         }
-        let losses: Vec<CandidateLoss> = candidates.iter().map(|(_, found)| found.loss().into()).collect();
+        let losses = self.decisive(candidates.iter().map(|(_, found)| found.loss()))?;
         let mut first: Option<Choice> = None;
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
             let choice = network.averaging.observe(step, &losses, parameters);
             first.get_or_insert(choice);
         }
         Ok(first.map(|choice| Chosen { candidates, choice }))
+    }
+
+    /// The losses that averages decide by: rank 0's, so that no rank decides otherwise over a rounding.
+    fn decisive(&self, losses: impl Iterator<Item = f64>) -> Result<Vec<CandidateLoss>, TrainError> {
+        let mut bytes: Vec<u8> = losses.flat_map(f64::to_le_bytes).collect();
+        if self.comm.world_size() > 1 {
+            self.comm.broadcast(0, &mut bytes)?;
+        }
+        let loss = |b: &[u8]| f64::from_le_bytes(std::array::from_fn(|i| b[i]));
+        Ok(bytes.chunks_exact(8).map(|b| loss(b).into()).collect())
+    }
+
+    /// Lets averages begin with the weights as they are now.
+    pub fn begin_averages(&mut self) {
+        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
+            network.begin_averages(parameters);
+        }
     }
 
     /// Number of gradient buckets of all networks.
