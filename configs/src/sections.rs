@@ -206,7 +206,7 @@ pub struct OptimConfig {
     /// Parameters whose name contains one of these are not decayed. `bias` also spares attention's `r_w_bias` and
     /// its like, which `.bias` does not.
     pub no_decay: Vec<String>,
-    /// Divide the means by what of them has not had time to fill, as Adam's paper does. XLNet's AdamW does not.
+    /// Correct the bias of the moments towards zero (Kingma and Ba 2015); XLNet's AdamW does not.
     pub bias_correction: bool,
     /// Largest global norm of the gradient; 0 for no clipping.
     pub clip: f64,

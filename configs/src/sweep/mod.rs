@@ -336,7 +336,8 @@ mod tests {
             (cell("a", "sett = 1"), "sett"),
             (cell("a", "set.train.steps = \"soon\""), "soon"),
         ] {
-            let message = sweep(&text, &[]).unwrap_err().to_string();
+            let error = sweep(&text, &[]).unwrap_err();
+            let message = advice::joined(&error, error.hint());
             assert!(message.contains(word), "{word}: {message}");
         }
     }

@@ -17,7 +17,7 @@ use crate::checkpoint::{as_stored, hugging_face_config, write_json, write_tensor
 /// The account of a conversion, beside what it made.
 pub(super) const REPORT: &str = "conversion.json";
 
-/// Adam's means, as checkpoints of this program have them.
+/// Adam's moments, as checkpoints of this program have them.
 const OPTIMIZER: &str = "optimizer.safetensors";
 
 /// What goes into a model folder.
@@ -26,7 +26,7 @@ pub(super) struct Weights {
     pub model: Vec<(String, Tensor)>,
     /// Those of heads beside it.
     pub heads: Vec<(String, Tensor)>,
-    /// Adam's means.
+    /// Adam's moments.
     pub slots: Slots,
 }
 

@@ -95,7 +95,7 @@ pub struct RankMemory {
     pub weights: u64,
     /// Gradients: one copy for each level of the sum over this rank's micro-steps.
     pub gradients: u64,
-    /// Adam's two means.
+    /// Adam's two moments.
     pub optimizer: u64,
     /// The mean of weights, where the recipe takes one.
     pub average: u64,
