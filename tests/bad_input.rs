@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use segue_tests::{Workplace, alone, fail, mpirun, succeed};
+use segue_tests::{Workplace, alone, fail, finish, mpirun, stderr, succeed};
+use serde_json::{Value, json};
 
 #[test]
 fn missing_files_are_66() {
@@ -79,6 +80,19 @@ fn micro_steps_that_are_no_subtree_are_78_where_exactness_is_asked() {
 fn unknown_key_is_78_and_names_the_nearest() {
     let place = Workplace::new();
     fail(alone(&place.pretrain("run", &["train.step=5"])), 78, &["train.step", "did you mean `train.steps`"]);
+}
+
+#[test]
+fn advice_is_a_field_of_the_json_and_a_line_of_its_own() {
+    let place = Workplace::new();
+    let output = finish(alone(&place.pretrain("run", &["train.step=5"])));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&result["hint"], &result["exit_code"]), (&json!("did you mean `train.steps`?"), &json!(78)));
+    let message = result["error"].as_str().unwrap();
+    assert!(
+        stderr(&output).ends_with(&format!("segue: error: {message}\nhint: did you mean `train.steps`?\n"))
+    );
+    assert!(!message.contains("did you mean"), "{message}");
 }
 
 #[test]

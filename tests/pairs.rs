@@ -80,7 +80,7 @@ fn a_step_of_a_plain_stream_is_shown_too() {
 #[test]
 fn what_cannot_be_shown_says_why() {
     let place = Workplace::new();
-    fail(alone(&["inspect", "batch", "--lane", "8"]), 64, &["no lane 8", "train.lanes = 8"]);
+    fail(alone(&["inspect", "batch", "--lane", "8"]), 64, &["lane 8 does not exist", "train.lanes = 8"]);
     fail(alone(&["inspect", "batch"]), 78, &["data.corpus"]);
     fail(alone(&["inspect", "batch", "--run", &place.text("none")]), 66, &["config.json", "run folder"]);
     // The workplace's own corpus is of bytes.

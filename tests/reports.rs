@@ -177,7 +177,7 @@ fn t26_dry_run_counts_what_is_published() {
     }
     let output = finish(dry_run("enwik8-base", &["model.n_layer=13"]));
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("published are 41,055,436"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("41,055,436 are published"), "{}", stderr(&output));
 }
 
 #[test]

@@ -237,8 +237,8 @@ pub struct OptimConfig {
     /// Parameters whose name contains one of these are not decayed. `bias` spares attention's `r_w_bias`, `r_r_bias`
     /// and `r_s_bias` too; `.bias` does not.
     pub no_decay: Vec<String>,
-    /// Divide Adam's means by the share of them that is filled. `false` is what XLNet's own AdamW does: steps of a
-    /// new run are up to three times as long.
+    /// Correct the bias of Adam's moments towards zero (Kingma and Ba 2015). `false` is what XLNet's own AdamW does:
+    /// steps of a new run are up to three times as long.
     pub bias_correction: bool,
     /// Largest global norm of the gradient of the mean loss; 0 for no clipping.
     #[schemars(transform = Range::at_least(0.0))]

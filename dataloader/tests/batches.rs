@@ -53,7 +53,7 @@ fn a_lane_too_short_for_one_segment_says_what_to_change() {
     let stream = stream(&folder);
     let cut = |lanes, segment| StreamLanes::new(stream.clone(), lanes, Segments::fixed(segment));
     let error = cut(100_000, 23).unwrap_err();
-    let text = error.to_string();
+    let text = format!("{error}\n{}", error.hint().unwrap());
     for part in ["23 tokens", "fewer lanes (now 100000)", "segment of 23 needs 24", "now 2300000 tokens"] {
         assert!(text.contains(part), "`{part}` is not in: {text}");
     }

@@ -88,7 +88,7 @@ fn a_stopped_build_goes_on_and_ends_with_the_same_bytes() {
                 Err(DataError::Stopped { shards: 1 }) => stops += 1,
                 Err(other) => panic!("{other}"),
             }
-            assert!(stops == 1 || stopper.notes().contains("going on"), "{}", stopper.notes());
+            assert!(stops == 1 || stopper.notes().contains("resuming"), "{}", stopper.notes());
             let error = Corpus::open(&options.output).unwrap_err().to_string();
             assert!(error.contains("interrupted"), "{error}");
             // Finished shards are not written again.
@@ -119,7 +119,7 @@ fn a_changed_input_begins_anew_and_says_so() {
     let stopper = Stopper::after(u64::MAX);
     build(&options, &stopper).unwrap();
     assert!(stopper.notes().contains("input.txt changed"), "{}", stopper.notes());
-    assert!(stopper.notes().contains("beginning anew"), "{}", stopper.notes());
+    assert!(stopper.notes().contains("starting over"), "{}", stopper.notes());
 
     let fresh = BuildOptions { output: folder.path().join("fresh"), ..options.clone() };
     build(&fresh, &()).unwrap();
@@ -267,7 +267,7 @@ fn what_is_built_is_no_input() {
     build(&inside, &Stopper::after(1)).unwrap_err();
     let stopper = Stopper::after(u64::MAX);
     let info = build(&inside, &stopper).unwrap();
-    assert!(stopper.notes().contains("going on"), "{}", stopper.notes());
+    assert!(stopper.notes().contains("resuming"), "{}", stopper.notes());
     assert_eq!(info.splits[&Split::Train].documents, 1);
 }
 

@@ -62,7 +62,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
             }
             state["config"].as_object_mut().unwrap().remove("run").unwrap();
             found.insert(name, state.to_string().into_bytes());
-        } else if entry.file_type().unwrap().is_file() && name != "manifest.json" {
+        } else if entry.file_type().unwrap().is_file() && name != "MANIFEST.json" {
             found.insert(name, std::fs::read(&path).unwrap());
         }
     }
@@ -206,7 +206,8 @@ fn trained_at_once_each_network_gets_the_gradient_of_its_own_objective() {
     let of_sum = [0, 1].map(|n| gradients(&|loss| &loss.objectives[0] + &loss.objectives[1], n));
     engine.step(4, &batch(4)).unwrap();
     for n in [GENERATOR, CRITIC] {
-        let got = engine.networks[n].buckets().gradients();
+        // The step divides the sum by its weight, the four vectors, in place: a power of two, which loses nothing.
+        let got: Vec<_> = engine.networks[n].buckets().gradients().iter().map(|t| t * 4.0).collect();
         assert_eq!(got, own[n], "network {n}");
         assert_ne!(got, of_sum[n], "network {n}");
     }

@@ -367,7 +367,7 @@ mod tests {
             (cell("a", "set.train.steps = \"soon\""), "soon"),
         ] {
             let error = sweep(&text, &[]).unwrap_err();
-            let message = format!("{error} {}", error.hint().unwrap_or_default());
+            let message = advice::joined(&error, error.hint());
             assert!(message.contains(word), "{word}: {message}");
         }
     }

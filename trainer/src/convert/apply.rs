@@ -26,7 +26,7 @@ pub(super) struct Applied {
     pub weights: Vec<(String, Tensor)>,
     /// Those of heads beside the model.
     pub heads: Vec<(String, Tensor)>,
-    /// Adam's means, where they were asked for.
+    /// Adam's moments, where they were asked for.
     pub slots: Slots,
     pub notes: Vec<String>,
     pub variables: Vec<VariableFate>,
@@ -51,7 +51,7 @@ pub(super) struct ApplyOptions {
     pub optimizer: bool,
 }
 
-/// Applies the source's table. Every variable must have a place or a reason to be left out. Adam's means go the way
+/// Applies the source's table. Every variable must have a place or a reason to be left out. Adam's moments go the way
 /// of the variables they belong to.
 pub(super) fn apply(
     source: &Source,

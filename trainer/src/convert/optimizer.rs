@@ -27,7 +27,7 @@ const POWERS: [&str; 2] = ["beta1_power", "beta2_power"];
 /// What a run of this program notes beside its tensors.
 const STATE: &str = "trainer_state.json";
 
-/// One of Adam's means.
+/// One of Adam's moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Mean {
     /// m, of gradients.
@@ -209,7 +209,7 @@ pub(super) fn assign_slots(
             }
             let key = (mean, name.clone());
             if slots.get(&key).is_some_and(|already| *already != tensor) {
-                return Err(other(format!("it holds two means `{}{name}` that differ", mean.prefix())));
+                return Err(other(format!("it holds two moments `{}{name}` that differ", mean.prefix())));
             }
             slots.insert(key, tensor);
         }

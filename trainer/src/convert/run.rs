@@ -38,7 +38,7 @@ pub struct ConvertOptions {
     pub vocabulary: Option<PathBuf>,
     /// Leave variables out that have no place in the model.
     pub allow_skipped: bool,
-    /// Take Adam's means and the number of updates along.
+    /// Take Adam's moments and the number of updates along.
     pub optimizer: bool,
     /// What TensorFlow's XLNet calls the layer that scores a sequence, where `config.json` does not say.
     pub head: Option<TensorFlowHead>,

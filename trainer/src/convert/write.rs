@@ -19,7 +19,7 @@ use crate::families::language_model::{as_stored, hugging_face_config};
 /// The account of a conversion, beside what it made.
 pub(super) const REPORT: &str = "conversion.json";
 
-/// Adam's means, as checkpoints of this program have them.
+/// Adam's moments, as checkpoints of this program have them.
 const OPTIMIZER: &str = "optimizer.safetensors";
 
 /// What goes into a model folder.
@@ -28,7 +28,7 @@ pub(super) struct Weights {
     pub model: Vec<(String, Tensor)>,
     /// Those of heads beside it.
     pub heads: Vec<(String, Tensor)>,
-    /// Adam's means.
+    /// Adam's moments.
     pub slots: Slots,
 }
 

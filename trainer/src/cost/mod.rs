@@ -87,7 +87,7 @@ pub struct RankMemory {
     pub weights: u64,
     /// Gradients: one copy for each level of the sum over this rank's micro-steps.
     pub gradients: u64,
-    /// Adam's two means.
+    /// Adam's two moments.
     pub optimizer: u64,
     /// The averages of the weights, where the recipe keeps any.
     pub average: u64,

@@ -16,7 +16,7 @@ pub const WEIGHTS: &str = "model.safetensors";
 /// Names of weights, and of the lists of their pieces, in the order that the package looks for them.
 pub const NAMES: [&str; 4] =
     [WEIGHTS, "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json"];
-/// Adam's means in a checkpoint of this program's.
+/// Adam's moments in a checkpoint of this program's.
 const OPTIMIZER: &str = "optimizer.safetensors";
 /// Files that only that package's tokenizers read.
 const COMPANIONS: [&str; 3] = ["tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"];
