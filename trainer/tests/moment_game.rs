@@ -83,7 +83,7 @@ fn assert_same(a: &BTreeMap<String, Vec<u8>>, b: &BTreeMap<String, Vec<u8>>, wha
 #[test]
 fn the_average_reaches_the_optimum_as_closely_as_its_samples_allow() {
     let folder = tempfile::tempdir().unwrap();
-    let config = config(folder.path(), &["eval.every=500"]);
+    let config = config(folder.path(), &["eval.every=100"]);
     libtorch::set_threads(1);
     let mut distances = Vec::new();
     let mut on_event = |event| {
@@ -184,6 +184,21 @@ fn a_turn_leaves_the_other_network_and_its_optimizer_as_they_are() {
         assert!(parameters.tensors().iter().all(|leaf| !leaf.grad().defined()), "step {step}");
         let updates = [GENERATOR, CRITIC].map(|n| engine.networks[n].optimizer.counts().updates());
         assert_eq!(updates, [step / 2, step.div_ceil(2)]);
+    }
+}
+
+/// The first update of Adam moves each weight that has a gradient by the learning rate, whatever the gradient is.
+#[test]
+fn each_network_learns_at_the_rate_of_its_own_section() {
+    let config = config(Path::new("unused"), &ONE_MICRO_STEP);
+    let mut engine = engine(&config, 1);
+    for (step, network, rate) in [(1, CRITIC, 0.02), (2, GENERATOR, 0.01)] {
+        let before = weights(&engine.learner, network).concat();
+        let report = engine.step(step, &batch(step)).unwrap();
+        let after = weights(&engine.learner, network).concat();
+        assert_eq!(report.lr, rate);
+        // Weights are of size 1 and f32, whose rounding is below 1e-7 of that.
+        assert!(before.iter().zip(&after).all(|(a, b)| ((a - b).abs() - rate as f32).abs() < 1e-6), "step {step}");
     }
 }
 

@@ -3,11 +3,11 @@
 use segue_configs::Config;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::config::MomentGameConfig;
 use crate::engine::{Learner, Loss, Turn};
-use crate::noise::{Noise, dropout};
+use crate::noise::Noise;
 use crate::{Init, ParameterSpec, Parameters};
 
 /// Place of the generator among the networks, and number of the source it is trained on. First, because it is the model.
@@ -141,7 +141,7 @@ impl Learner for Players {
     /// turns means something.
     fn loss(&self, turn: &Turn, batch: &Tensor, micro_step: usize, (): &(), noise: &Noise) -> Loss<()> {
         let data = batch.get(micro_step as i64); // [micro_batch, size]
-        let made = self.generate(&flips(&data.size(), noise));
+        let made = self.generate(&noise.normal(&data.size()));
         let gap = (self.score(&data) - self.score(&made)).sum(None);
         let weight = data.size()[0] as f64;
         let objective = |&network: &usize| match network {
@@ -177,13 +177,6 @@ impl Learner for Players {
             _ => false,
         }
     }
-}
-
-/// z of eq. 1, ±1 with equal probability. The critic sees two moments, and these are those of a standard normal: mean 0,
-/// covariance I.
-fn flips(shape: &[i64], noise: &Noise) -> Tensor {
-    // Dropout at ½ of ones leaves 0 or 2.
-    dropout(Tensor::ones(shape, (Kind::Float, Device::Cpu)), 0.5, Some(noise)) - 1.0
 }
 
 #[cfg(test)]
