@@ -37,9 +37,8 @@ fn sources(folder: &str) -> Vec<(String, String)> {
 fn used(code: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for part in code.split("crate::").skip(1) {
-        let word = |text: &str| {
-            text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
-        };
+        let word =
+            |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
         match part.strip_prefix('{') {
             None => _ = names.insert(word(part)),
             Some(list) => {

@@ -198,7 +198,10 @@ fn each_network_learns_at_the_rate_of_its_own_section() {
         let after = weights(&engine.learner, network).concat();
         assert_eq!(report.lr, rate);
         // Weights are of size 1 and f32, whose rounding is below 1e-7 of that.
-        assert!(before.iter().zip(&after).all(|(a, b)| ((a - b).abs() - rate as f32).abs() < 1e-6), "step {step}");
+        assert!(
+            before.iter().zip(&after).all(|(a, b)| ((a - b).abs() - rate as f32).abs() < 1e-6),
+            "step {step}"
+        );
     }
 }
 
