@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
-use signal_hook::flag;
+use signal_hook::{flag, low_level};
 
 use crate::ClusterError;
 
@@ -65,6 +65,13 @@ impl Preemption {
     }
 }
 
+/// Ends this process as a SIGINT that nobody handles does, for programs that read Ctrl-C from a terminal themselves.
+pub fn end_as_interrupted() -> ! {
+    // It fails for signals alone that have no default; SIGINT has one.
+    let _ = low_level::emulate_default_handler(SIGINT);
+    std::process::exit(INTERRUPTED_EXIT_CODE)
+}
+
 fn name_of(signal: c_int) -> &'static str {
     match signal {
         SIGUSR1 => "SIGUSR1",
@@ -78,16 +85,18 @@ fn name_of(signal: c_int) -> &'static str {
 mod tests {
     use super::*;
     use signal_hook::low_level::raise;
+    use std::os::unix::process::ExitStatusExt;
     use std::process::{Command, ExitStatus};
 
     /// Signals are the process's own, so each test raises them in a child: `program` of this binary.
+    fn child(signals: &str) -> Command {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "signals::tests::program", "--ignored"]).env("SEGUE_TEST_SIGNALS", signals);
+        child
+    }
+
     fn raise_in_child(signals: &str) -> ExitStatus {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "signals::tests::program", "--ignored"])
-            .env("SEGUE_TEST_SIGNALS", signals)
-            .output()
-            .unwrap();
-        child.status
+        child(signals).output().unwrap().status
     }
 
     #[test]
@@ -100,7 +109,16 @@ mod tests {
             raise(signal.unwrap()).unwrap();
             assert_eq!((preemption.requested(), preemption.signal_name()), (true, Some(name)));
         }
+        if std::env::var_os("SEGUE_TEST_END").is_some() {
+            end_as_interrupted();
+        }
         std::process::exit(75);
+    }
+
+    #[test]
+    fn an_interrupted_program_ends_by_the_signal_itself() {
+        let status = child("SIGTERM").env("SEGUE_TEST_END", "").output().unwrap().status;
+        assert_eq!((status.code(), status.signal()), (None, Some(SIGINT)));
     }
 
     #[test]

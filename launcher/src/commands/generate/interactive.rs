@@ -2,12 +2,16 @@
 
 use std::io::{self, BufRead, Write};
 
+use rustyline::error::ReadlineError;
+use rustyline::history::MemHistory;
+use rustyline::{Config, Editor};
 use segue_dataloader::{Tokenizer, TokenizerKind};
 use segue_trainer::families::language_model::NextToken;
 use segue_trainer::generate::{Generator, Sampling};
 
 use super::SEGMENT;
 
+const PROMPT: &str = "> ";
 const HELP: &str = "\
 Type text; the model reads it and writes on. It remembers what was read and written before.
   /reset          forget everything
@@ -17,6 +21,55 @@ Type text; the model reads it and writes on. It remembers what was read and writ
   /help           this list
   /quit           end (so does Ctrl-D)
 ";
+
+/// Where typed lines come from.
+pub trait Lines {
+    /// Prompts on `output` and reads a line, without its end. `None` at the end of the input.
+    fn next_line(&mut self, output: &mut impl Write) -> io::Result<Option<String>>;
+}
+
+/// Lines as they are, for an output that is no terminal.
+impl<R: BufRead> Lines for R {
+    fn next_line(&mut self, output: &mut impl Write) -> io::Result<Option<String>> {
+        write!(output, "{PROMPT}")?;
+        output.flush()?;
+        let mut line = String::new();
+        let end = self.read_line(&mut line)? == 0;
+        line.truncate(line.trim_end_matches(['\n', '\r']).len());
+        Ok((!end).then_some(line))
+    }
+}
+
+/// Lines that are edited in a terminal, and recalled with the arrow keys while the conversation lasts.
+pub struct LineEditor(Editor<(), MemHistory>);
+
+impl LineEditor {
+    /// An editor on stdin and stdout, which are a terminal.
+    pub fn new() -> io::Result<Self> {
+        let config = Config::builder().auto_add_history(true).build();
+        Editor::with_history(config, MemHistory::new()).map(Self).map_err(io_error)
+    }
+}
+
+impl Lines for LineEditor {
+    /// Ctrl-C ends the process as it does without an editor, the terminal being as it was.
+    fn next_line(&mut self, output: &mut impl Write) -> io::Result<Option<String>> {
+        output.flush()?;
+        match self.0.readline(PROMPT) {
+            Ok(line) => Ok(Some(line)),
+            Err(ReadlineError::Eof) => Ok(None),
+            Err(ReadlineError::Interrupted) => segue_cluster::signals::end_as_interrupted(),
+            Err(error) => Err(io_error(error)),
+        }
+    }
+}
+
+fn io_error(error: ReadlineError) -> io::Error {
+    match error {
+        ReadlineError::Io(error) => error,
+        other => io::Error::other(other),
+    }
+}
 
 /// What the model has read so far, and how it goes on.
 pub struct Session<'a> {
@@ -52,16 +105,10 @@ impl<'a> Session<'a> {
     }
 
     /// Answers lines of `input` on `output` until it ends or `/quit`.
-    pub fn converse(&mut self, mut input: impl BufRead, mut output: impl Write) -> io::Result<()> {
-        let mut line = String::new();
+    pub fn converse(&mut self, mut input: impl Lines, mut output: impl Write) -> io::Result<()> {
         loop {
-            write!(output, "> ")?;
-            output.flush()?;
-            line.clear();
-            if input.read_line(&mut line)? == 0 {
-                return writeln!(output);
-            }
-            match request(line.trim_end_matches(['\n', '\r'])) {
+            let Some(line) = input.next_line(&mut output)? else { return writeln!(output) };
+            match request(&line) {
                 Request::Quit => return Ok(()),
                 Request::Help => write!(output, "{HELP}")?,
                 Request::Wrong(why) => writeln!(output, "{why}")?,

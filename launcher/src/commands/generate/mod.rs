@@ -17,7 +17,7 @@ use segue_trainer::generate::{Generator, Sampling};
 use serde_json::{Value, json};
 use tch::Kind;
 
-use self::interactive::Session;
+use self::interactive::{LineEditor, Session};
 use self::sampling::SamplingArgs;
 use super::at_least_one;
 use super::eval::eval_config;
@@ -104,10 +104,13 @@ fn converse(
     if quiet {
         return Err(Failure::new(USAGE, "there is no prompt\nhint: add --prompt TEXT, or pass it on stdin"));
     }
-    let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
-    Session::new(model, tokenizer, sampling, tokens)
-        .converse(input, output)
-        .map_err(|e| Failure::new(74, format!("the terminal is gone: {e}")))?;
+    let (mut session, output) = (Session::new(model, tokenizer, sampling, tokens), std::io::stdout());
+    // An editor would write its control characters to a file or a pipe.
+    let talked = match output.is_terminal() {
+        true => LineEditor::new().and_then(|input| session.converse(input, output.lock())),
+        false => session.converse(std::io::stdin().lock(), output.lock()),
+    };
+    talked.map_err(|e| Failure::new(74, format!("the terminal is gone: {e}")))?;
     Ok(json!({ "seed": sampling.seed }))
 }
 

@@ -1,0 +1,119 @@
+//! Conversations with `segue generate` in a pseudo-terminal.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use segue_tests::{Workplace, alone, succeed};
+
+/// Longest wait for what the program says next.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LEFT: &str = "\x1b[D";
+const UP: &str = "\x1b[A";
+const CTRL_C: &str = "\x03";
+const CTRL_D: &str = "\x04";
+
+/// A program in a terminal, seen from the keyboard.
+struct Conversation {
+    program: Child,
+    keyboard: File,
+    /// The program's end of the terminal.
+    terminal: File,
+    screen: Receiver<Vec<u8>>,
+    unread: String,
+}
+
+impl Conversation {
+    /// Starts one with a model; with `stdout` elsewhere than in the terminal, if it is given.
+    fn start(model: &str, stdout: Option<Stdio>) -> Self {
+        let (mut keyboard, mut terminal) = (0, 0);
+        let name = std::ptr::null_mut();
+        // SAFETY: the call writes two file descriptors, which nobody else owns, and may be given no more than that.
+        let (keyboard, terminal) = unsafe {
+            assert_eq!(
+                libc::openpty(&mut keyboard, &mut terminal, name, std::ptr::null(), std::ptr::null()),
+                0
+            );
+            (File::from_raw_fd(keyboard), File::from_raw_fd(terminal))
+        };
+        let ours = || Stdio::from(terminal.try_clone().unwrap());
+        let mut command = alone(&["generate", "--model", model, "--tokens", "1"]);
+        command.env("TERM", "xterm").stdin(ours()).stdout(stdout.unwrap_or_else(ours));
+        let program = command.spawn().unwrap();
+        let (sender, screen) = channel();
+        let mut reader = keyboard.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                let _ = sender.send(bytes[..count].to_vec());
+            }
+        });
+        Self { program, keyboard, terminal, screen, unread: String::new() }
+    }
+
+    fn type_in(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// Reads on until `words` are on the screen.
+    fn expect(&mut self, words: &str) {
+        while !self.unread.contains(words) {
+            let more = self.screen.recv_timeout(PATIENCE);
+            let more = more.unwrap_or_else(|_| panic!("no `{words}` in {:?}", self.unread));
+            self.unread.push_str(&String::from_utf8_lossy(&more));
+        }
+        self.unread = self.unread.split_once(words).unwrap().1.to_string();
+    }
+
+    /// Whether the terminal shows what is typed and hands it over in lines, as a shell expects it.
+    fn is_as_before(&self) -> bool {
+        // SAFETY: all zeros is a valid termios, and the call writes no more than one.
+        let modes = unsafe {
+            let mut modes: libc::termios = std::mem::zeroed();
+            assert_eq!(libc::tcgetattr(self.terminal.as_raw_fd(), &mut modes), 0);
+            modes.c_lflag
+        };
+        modes & libc::ECHO != 0 && modes & libc::ICANON != 0 && modes & libc::ISIG != 0
+    }
+}
+
+fn model(place: &Workplace) -> String {
+    succeed(alone(&place.pretrain("run", &["train.steps=1"])));
+    place.text("run")
+}
+
+#[test]
+fn lines_are_edited_recalled_and_ended_by_control_keys() {
+    let place = Workplace::new();
+    let model = model(&place);
+
+    let mut conversation = Conversation::start(&model, None);
+    conversation.expect("> ");
+    conversation.type_in(&format!("/nothng{LEFT}{LEFT}i\r"));
+    conversation.expect("there is no /nothing;");
+    conversation.expect("> ");
+    conversation.type_in(&format!("{UP}\r"));
+    conversation.expect("there is no /nothing;");
+    conversation.expect("> ");
+    conversation.type_in(CTRL_D);
+    assert_eq!(conversation.program.wait().unwrap().code(), Some(0));
+    assert!(conversation.is_as_before());
+
+    let mut conversation = Conversation::start(&model, None);
+    conversation.expect("> ");
+    conversation.type_in(&format!("the lane{CTRL_C}"));
+    assert_eq!(conversation.program.wait().unwrap().signal(), Some(libc::SIGINT));
+    assert!(conversation.is_as_before());
+
+    // An output that is no terminal gets the text alone.
+    let output = place.path("said");
+    let mut conversation = Conversation::start(&model, Some(File::create(&output).unwrap().into()));
+    conversation.type_in(&format!("/nothing\n{CTRL_D}"));
+    assert_eq!(conversation.program.wait().unwrap().code(), Some(0));
+    let said = std::fs::read_to_string(output).unwrap();
+    assert_eq!(said, "> there is no /nothing; /help lists what there is\n> \n");
+}
