@@ -61,10 +61,10 @@ pub fn check_error(file: &str, command: &Command, words: &[&str], output: &Outpu
     let code = output.status.code().unwrap_or(-1);
     let key = format!("{PROMPT}{}\n# exit code {code}: {}\n", arguments(command), words.join(", "));
     let path = folder().join("errors").join(format!("{file}.txt"));
-    std::fs::create_dir_all(folder().join("errors")).expect("a folder");
     // Tests of one file run in several processes.
-    let lock = File::create(std::env::temp_dir().join("segue-snapshots.lock")).expect("a file");
-    lock.lock().expect("a lock");
+    let lock =
+        writing().then(|| File::create(std::env::temp_dir().join("segue-snapshots.lock")).expect("a file"));
+    lock.iter().for_each(|file| file.lock().expect("a lock"));
     let mut kept = messages(&std::fs::read_to_string(&path).unwrap_or_default());
     let before = kept.insert(placeholders(&key), said.clone()).unwrap_or_default();
     if writing() {
