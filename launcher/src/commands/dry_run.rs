@@ -93,7 +93,7 @@ fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
         ("weights", memory.weights),
         ("gradients", memory.gradients),
         ("optimizer", memory.optimizer),
-        ("mean of weights", memory.average),
+        ("averages of weights", memory.average),
         ("segment memory", memory.segment_memory),
     ] {
         if bytes > 0 {
