@@ -26,7 +26,7 @@ fn name(command: &Command) -> String {
 
 /// Whether there is more to say of it than its sub-commands do.
 pub fn has_chapter(command: &Command) -> bool {
-    has_arguments(command) || (command.get_after_help().is_some() && command.get_bin_name() != Some("segue"))
+    has_arguments(command) || (command.get_after_help().is_some() && command.get_name() != "segue")
 }
 
 fn has_arguments(command: &Command) -> bool {
