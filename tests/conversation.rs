@@ -94,10 +94,10 @@ fn lines_are_edited_recalled_and_ended_by_control_keys() {
     let mut conversation = Conversation::start(&model, None);
     conversation.expect("> ");
     conversation.type_in(&format!("/nothng{LEFT}{LEFT}i\r"));
-    conversation.expect("there is no /nothing;");
+    conversation.expect("unknown command /nothing;");
     conversation.expect("> ");
     conversation.type_in(&format!("{UP}\r"));
-    conversation.expect("there is no /nothing;");
+    conversation.expect("unknown command /nothing;");
     conversation.expect("> ");
     conversation.type_in(CTRL_D);
     assert_eq!(conversation.program.wait().unwrap().code(), Some(0));
@@ -115,5 +115,5 @@ fn lines_are_edited_recalled_and_ended_by_control_keys() {
     conversation.type_in(&format!("/nothing\n{CTRL_D}"));
     assert_eq!(conversation.program.wait().unwrap().code(), Some(0));
     let said = std::fs::read_to_string(output).unwrap();
-    assert_eq!(said, "> there is no /nothing; /help lists what there is\n> \n");
+    assert_eq!(said, "> unknown command /nothing; /help lists all\n> \n");
 }

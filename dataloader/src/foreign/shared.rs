@@ -18,7 +18,7 @@ pub struct SharedBytes {
 impl SharedBytes {
     /// Maps a whole file.
     pub fn map(path: &Path) -> Result<Self, DataError> {
-        File::open(path).and_then(|file| Self::of_file(file)).map_err(|e| DataError::read(path, e))
+        File::open(path).and_then(Self::of_file).map_err(|e| DataError::read(path, e))
     }
 
     /// Maps a file, or reads it where it cannot be mapped: pipes, and some file systems' files.

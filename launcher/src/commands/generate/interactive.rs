@@ -307,8 +307,8 @@ mod tests {
     fn commands_change_the_session_and_wrong_ones_are_named() {
         let two = Tokenizer::bytes().decode(&continuation("ab", 2));
         assert_eq!(converse("/tokens 2\nab"), format!("> > {two}\n> \n"));
-        assert!(converse("/tokens many\n").contains("/tokens takes a whole number, not `many`"));
-        assert!(converse("/temperature -1\n").contains("from 0 up"));
+        assert!(converse("/tokens many\n").contains("/tokens takes an integer, not `many`"));
+        assert!(converse("/temperature -1\n").contains("at least 0"));
         assert!(converse("/nothing\n").contains("/help"));
         assert!(converse("/help\n").contains("/top-k K"));
         assert_eq!(request("/top-k  7"), Request::TopK(7));
