@@ -53,7 +53,8 @@ pub fn check_names(sub_folder: &str, names: &[String]) {
 /// Compares what a failing command said with `tests/snapshots/errors/FILE.txt`. A message is found by its command, its
 /// exit code and the words that a test expects in it.
 pub fn check_error(file: &str, command: &Command, words: &[&str], output: &Output) {
-    let said = message(&stderr(output));
+    let ranks = command.get_program() == "mpirun";
+    let said = message(&stderr(output), ranks);
     if said.is_empty() {
         // A result with an exit code of its own, and no error.
         return;
@@ -103,16 +104,18 @@ fn messages(text: &str) -> BTreeMap<String, String> {
     all
 }
 
-/// The error in what a command said. Progress before it is left out, and what `mpirun` adds.
-fn message(said: &str) -> String {
+/// The error in what a command said, with what stands below it. Progress before it is left out. Of the ranks of a job the
+/// first one speaks, and `mpirun` does not count.
+fn message(said: &str, ranks: bool) -> String {
     // clap's own messages begin with `error`.
     let error = |line: &&str| line.starts_with("segue: error") || line.starts_with("error");
-    let under_mpirun = said.lines().any(|line| line.starts_with("-----"));
-    let lines: Vec<&str> = match under_mpirun {
-        true => said.lines().filter(|line| error(line) || line.starts_with("hint")).collect(),
-        false => said.lines().skip_while(|line| !error(line)).collect(),
-    };
-    lines.iter().map(|line| format!("{}\n", placeholders(line.trim_end()))).collect()
+    let below = |line: &&str| line.starts_with("  ") || line.starts_with("hint: ");
+    let all: Vec<&str> = said.lines().map(str::trim_end).collect();
+    let begin = all.iter().position(|line| line.starts_with("segue: error: ")).or(all.iter().position(error));
+    let Some(begin) = begin else { return String::new() };
+    let after = all[begin + 1..].iter().take_while(|line| !ranks || below(line));
+    let lines = [all[begin]].into_iter().chain(after.copied());
+    lines.map(|line| format!("{}\n", placeholders(line))).collect()
 }
 
 /// The command without what depends on the machine.
@@ -120,7 +123,7 @@ fn arguments(command: &Command) -> String {
     let args: Vec<String> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let segue = crate::segue().display().to_string();
     let line = match args.iter().position(|arg| *arg == segue) {
-        // Before it stand the options of mpirun.
+        // Before it stand options of mpirun that depend on the machine.
         Some(at) => {
             let ranks = args.iter().position(|arg| arg == "-n").and_then(|n| args.get(n + 1));
             format!("mpirun -n {} segue {}", ranks.map_or("?", String::as_str), args[at + 1..].join(" "))
@@ -130,7 +133,7 @@ fn arguments(command: &Command) -> String {
     line.replace('\n', " ")
 }
 
-/// Temporary folders and the checkout by a word each.
+/// Temporary folders, the checkout and hashes by a word each: the bits that a hash is of may depend on the processor.
 fn placeholders(text: &str) -> String {
     /// `tempfile` puts so many random characters behind the dot and its name.
     const RANDOM: usize = 6;
@@ -143,7 +146,13 @@ fn placeholders(text: &str) -> String {
         out.push_str("PLACE");
         out.extend(part.chars().skip(RANDOM));
     }
-    out
+    // Which file fills a disk depends on the length of logs, and they hold times.
+    if let Some((before, after)) = out.split_once(".part/") {
+        let rest = after.split_once(':').map_or("", |(_, rest)| rest);
+        out = format!("{before}.part/FILE:{rest}");
+    }
+    let is_hash = |word: &str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    out.split(' ').map(|word| if is_hash(word) { "HASH" } else { word }).collect::<Vec<_>>().join(" ")
 }
 
 /// Lines of `new` that `old` does not have in their place, and the other way round.
@@ -177,9 +186,11 @@ mod tests {
         assert_eq!(all[key], "error: b\n\nUsage: c\n");
         assert_eq!(all.len(), 2);
         let place = tempfile::tempdir().unwrap();
-        let said = format!("reading\nsegue: error: no {}/x\nhint: more", place.path().display());
-        assert_eq!(message(&said), "segue: error: no PLACE/x\nhint: more\n");
-        let said = "segue: error: a\n------\nmpirun says so\nsegue: error on rank 1: a";
-        assert_eq!(message(said), "segue: error: a\nsegue: error on rank 1: a\n");
+        let said = format!("reading\nsegue: error: no {}/x\nhint: more\n\nend", place.path().display());
+        assert_eq!(message(&said, false), "segue: error: no PLACE/x\nhint: more\n\nend\n");
+        let said = "segue: error on rank 1: a\nsegue: error: b\n  c\nhint: d\n-----\n  mpirun says so";
+        assert_eq!(message(said, true), "segue: error: b\n  c\nhint: d\n");
+        assert_eq!(message("segue: error on rank 1: a\n[host] aborted", true), "segue: error on rank 1: a\n");
+        assert_eq!(placeholders(&format!("is {} not", "0a".repeat(32))), "is HASH not");
     }
 }
