@@ -138,7 +138,8 @@ impl GradientBuckets {
         self.len() == 0
     }
 
-    /// Sums over all micro-steps, in the parameters' order; valid until the next [`Self::begin`].
+    /// Sums over all micro-steps, in the parameters' order; valid until the next [`Self::begin`]. An update scales
+    /// them in place, so that they are sums only before it.
     pub fn gradients(&self) -> Vec<Tensor> {
         let state = self.lock();
         let view = |&(b, position): &(usize, usize)| {

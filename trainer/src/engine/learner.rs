@@ -80,7 +80,8 @@ pub trait Learner {
     /// What lanes keep from step to step.
     type Carry: Carry;
 
-    /// Name and parameters of each network. The first is the one whose weights are *the* model.
+    /// Name and parameters of each network. The first is the one whose weights are *the* model. Initial values are drawn by
+    /// the names of parameters, so that these differ between networks that start differently.
     fn networks(&self) -> Vec<(&'static str, &Parameters)>;
 
     /// What step `step` trains, from 1. Steps are asked for in rising order, some twice.
