@@ -4,7 +4,7 @@ use segue_configs::MemoryStart;
 use segue_dataloader::seed::{Purpose, Stream};
 use segue_trainer::Parameters;
 use segue_trainer::families::xlnet::XlnetConfig;
-use segue_trainer::families::xlnet::{Sequence, States, Visibility, Xlnet};
+use segue_trainer::families::xlnet::{LeftToRight, Sequence, States, Visibility, Xlnet};
 use segue_trainer::layers::Memory;
 use tch::{Kind, Tensor};
 
@@ -47,6 +47,11 @@ pub fn parameters(config: &XlnetConfig) -> Parameters {
 /// The model over fresh weights.
 pub fn model(config: &XlnetConfig) -> Xlnet {
     Xlnet::new(config, &parameters(config))
+}
+
+/// The same as a model of the next token.
+pub fn left_to_right(config: &XlnetConfig) -> LeftToRight {
+    LeftToRight::new(config, parameters(config))
 }
 
 /// A fixed text, `[1, length]`.

@@ -10,16 +10,11 @@ use super::report::{ParameterOrigin, VariableFate};
 use super::rules::{Operation, Rule, fill, fit};
 use super::sources::{Source, Variable};
 use crate::families;
-use crate::families::language_model::is_of_a_head;
-use crate::families::xlnet::OUTPUT_BIAS;
-use crate::families::xlnet::XlnetConfig;
+use crate::families::language_model::{LanguageFamily, is_of_a_head};
 use crate::{ParameterSpec, TrainError};
 
 /// How far a stored table that follows from the configuration may be off: one rounding in single precision.
 const DERIVED_LIMIT: f64 = 1e-6;
-
-/// Parameters that checkpoints of fine-tuned models lack, and that only the prediction of tokens needs.
-const NOT_FINE_TUNED: [&str; 2] = [OUTPUT_BIAS, "transformer.mask_emb"];
 
 /// Weights in the order of the model's specs, and the account of them.
 pub(super) struct Applied {
@@ -247,14 +242,14 @@ fn assign_parts(
         .collect();
     if !lost.is_empty() && !allow_skipped {
         return Err(other(format!(
-            "{} of its variables have no place in the model: {}; --allow-skipped skips them",
+            "{} of its variables have no place in the model: {}\nhint: --allow-skipped skips them",
             lost.len(),
             listed(&lost)
         )));
     }
-    let notes = fill_outputs(config, &specs, &mut weights, !heads.is_empty());
-    let needed =
-        |name: &str| heads.is_empty() || config.get::<XlnetConfig>().is_none() || name != OUTPUT_BIAS;
+    let family = families::language(config)?;
+    let notes = fill_outputs(family, &specs, &mut weights, !heads.is_empty());
+    let needed = |name: &str| heads.is_empty() || !family.only_predicts().contains(&name);
     let missing = specs.iter().zip(&weights).filter(|(spec, w)| w.is_none() && needed(&spec.name));
     let missing: Vec<String> = missing.map(|(spec, _)| spec.name.clone()).collect();
     if !missing.is_empty() {
@@ -275,22 +270,22 @@ fn assign_parts(
     Ok(Applied { weights, heads, slots: Slots::new(), notes, variables, parameters })
 }
 
-/// Gives zeros to what a fine-tuned XLNet has lost, and says so. Beside a head nothing predicts tokens, and the
+/// Gives zeros to what a fine-tuned model has lost, and says so. Beside a head nothing predicts tokens, and the
 /// package would wonder at a bias for that.
 fn fill_outputs(
-    config: &ModelConfig,
+    family: &dyn LanguageFamily,
     specs: &[ParameterSpec],
     weights: &mut [Option<(Tensor, ParameterOrigin)>],
     has_head: bool,
 ) -> Vec<String> {
     let mut notes = Vec::new();
     for (spec, place) in specs.iter().zip(weights) {
-        let optional = config.get::<XlnetConfig>().is_some() && NOT_FINE_TUNED.contains(&spec.name.as_str());
+        let optional = family.lost_in_fine_tuning().contains(&spec.name.as_str());
         if !optional || place.is_some() {
             continue;
         }
         let (name, shape) = (spec.name.clone(), spec.shape.clone());
-        if has_head && name == OUTPUT_BIAS {
+        if has_head && family.only_predicts().contains(&name.as_str()) {
             notes.push(format!("it has no {name}, which only predicts tokens: none beside its head"));
             continue;
         }

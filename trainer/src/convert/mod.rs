@@ -9,7 +9,6 @@ mod check;
 mod head;
 mod inspect;
 mod invert;
-mod invert_xlnet;
 mod optimizer;
 mod report;
 mod rules;

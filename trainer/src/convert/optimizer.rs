@@ -109,7 +109,7 @@ pub(super) fn state(source: &Source) -> Result<OptimizerState, TrainError> {
     let slots = slots.map(|variable| variable.name.as_str()).collect::<Vec<_>>();
     if slots.is_empty() {
         return Err(TrainError::Layout(format!(
-            "{} holds no moments of Adam for --optimizer; leave it out",
+            "{} holds no moments of Adam for --optimizer\nhint: leave it out",
             source.path.display()
         )));
     }

@@ -4,21 +4,19 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{ConfigError, ModelConfig};
 use segue_dataloader::Tokenizer;
-use segue_dataloader::foreign::BundleTensor;
 use serde_json::{Map, Value, json};
 use tch::Tensor;
 
 use super::apply::{Applied, ApplyOptions, apply};
 use super::head::TensorFlowHead;
+use super::invert::program_of;
 use super::optimizer::{self, OptimizerState};
 use super::report::Report;
 use super::sources::{Source, detect, import_vocabulary};
+use super::write;
 use super::write::{TensorFlowFiles, TokenizerFiles, Weights};
-use super::{invert, invert_xlnet, write};
 use crate::TrainError;
-use crate::families::MODELS;
-use crate::families::transfo_xl::TransfoXlConfig;
-use crate::families::xlnet::XlnetConfig;
+use crate::families::{FAMILIES, MODELS, of};
 
 /// What to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,17 +154,7 @@ fn notes_on(applied: &Applied, config: &ModelConfig) -> Vec<String> {
     if let Some(other) = other {
         notes.push(format!("`{}` and perhaps others are {}; all is written as f32", other.name, other.dtype));
     }
-    if let Some(model) = config.get::<XlnetConfig>()
-        && model.head_width() * model.n_head != model.d_model
-    {
-        notes.push(format!(
-            "{} heads of width {} are not d_model = {}: this program and TensorFlow's run it, Hugging Face's package \
-             cannot open it",
-            model.n_head,
-            model.head_width(),
-            model.d_model
-        ));
-    }
+    notes.extend(of(config).language.and_then(|family| family.closed_to_hugging_face(config)));
     notes
 }
 
@@ -180,45 +168,29 @@ fn to_tensorflow(
 ) -> Result<TensorFlowFiles, TrainError> {
     let refused = |why| TrainError::Layout(format!("the TensorFlow program cannot hold this model: {why}"));
     let Applied { mut weights, mut heads, mut slots, .. } = applied;
-    if let Some(model) = config.get::<XlnetConfig>().filter(|_| options.allow_skipped) {
-        let strange: Vec<String> = heads
-            .iter()
-            .filter(|(name, _)| !invert_xlnet::knows(model, name))
-            .map(|(n, _)| n.clone())
-            .collect();
+    let Some(program) = program_of(config) else {
+        return Err(refused(format!("there is none for a {}", config.model_type())));
+    };
+    let strange = |name: &str| program.knows(config, name) == Some(false);
+    if options.allow_skipped {
+        let strange: Vec<String> =
+            heads.iter().filter(|(name, _)| strange(name)).map(|(name, _)| name.clone()).collect();
         heads.retain(|(name, _)| !strange.contains(name));
         slots.retain(|(_, name, _)| !strange.contains(name));
         report.notes.extend(strange.iter().map(|name| format!("`{name}` is skipped: no head there has it")));
     }
-    let xlnet = config.get::<XlnetConfig>();
-    let scope = match xlnet {
-        Some(_) => invert_xlnet::scope_of_scores(&heads, options.head.as_ref(), head),
-        None if options.head.is_some() => Err("it is a Transformer-XL, and --head is of an XLNet".into()),
-        None => Ok(None),
-    };
-    let scope = scope.map_err(refused)?;
+    let scope = program.scope_of_scores(&heads, options.head.as_ref(), head).map_err(refused)?;
+    let skippable = heads.iter().any(|(name, _)| strange(name));
     weights.append(&mut heads);
-    let invert = |weights: &[(String, Tensor)]| -> Result<Vec<BundleTensor>, String> {
-        match (xlnet, config.get::<TransfoXlConfig>()) {
-            (Some(model), _) => invert_xlnet::variables(model, weights, scope.as_deref()),
-            (None, Some(model)) => invert::variables(model, weights),
-            (None, None) => Err(format!("it has none of a {}", config.model_type())),
-        }
-    };
-    let mut variables = invert(&weights).map_err(|why| match options.allow_skipped {
-        false if config.get::<XlnetConfig>().is_some() => {
-            refused(format!("{why}; --allow-skipped leaves heads out"))
-        }
-        _ => refused(why),
+    let invert = |weights: &[(String, Tensor)]| program.variables(config, weights, scope.as_deref());
+    let mut variables = invert(&weights).map_err(|why| match skippable {
+        true => refused(format!("{why}\nhint: --allow-skipped leaves heads out")),
+        false => refused(why),
     })?;
     if let Some(state) = &report.optimizer {
         variables.extend(optimizer::to_tensorflow(state, &slots, invert).map_err(refused)?);
     }
-    match (xlnet, config.get::<TransfoXlConfig>()) {
-        (Some(model), _) => Ok(invert_xlnet::files(model, variables)),
-        (None, Some(model)) => Ok(invert::files(model, variables)),
-        (None, None) => Err(refused(format!("it has none of a {}", config.model_type()))),
-    }
+    Ok(program.files(config, variables))
 }
 
 /// The source's configuration with what the command line says.
@@ -228,10 +200,10 @@ fn configuration(
     tokenizer: Option<&Tokenizer>,
 ) -> Result<ModelConfig, TrainError> {
     let mut config: Map<String, Value> = source.config.clone();
-    let model_type = config.entry("model_type").or_insert(json!("transfo-xl")).clone();
+    // Programs that name no model are those of the first family.
+    let model_type = config.entry("model_type").or_insert(json!((FAMILIES[0].section)().name)).clone();
     let model_type = model_type.as_str().unwrap_or_default();
-    if model_type == "transfo-xl"
-        && source.kind != "hugging_face"
+    if source.kind != "hugging_face"
         && source.kind != "segue"
         && let Some(eos) = tokenizer.and_then(Tokenizer::eos_id)
     {
@@ -260,10 +232,9 @@ fn vocabulary(
     options: &ConvertOptions,
 ) -> Result<(Option<Tokenizer>, Value), TrainError> {
     if let Some(path) = &options.vocabulary {
-        let is_xlnet = source.config.get("model_type").is_some_and(|kind| kind == "xlnet");
         let tokenizer = match path.is_dir() {
             true => Tokenizer::load(path)?,
-            false => import_vocabulary(path, is_xlnet)?,
+            false => import_vocabulary(path, &source.config)?,
         };
         let account = account(path, &tokenizer);
         return Ok((Some(tokenizer), account));

@@ -7,9 +7,7 @@ use tch::{Kind, Tensor};
 
 use super::positions::spread_positions;
 use crate::TrainError;
-use crate::families::language_model::Evaluation;
-use crate::families::language_model::Objective;
-use crate::families::transfo_xl::LanguageModel;
+use crate::families::language_model::{Evaluation, NextToken};
 use crate::layers::Memory;
 
 /// How a gradient becomes a change of the weights. θ_g are the trained weights.
@@ -64,31 +62,31 @@ struct Scored {
 
 /// Scores a segment. `real`: targets from the left that are no padding; the gradients are those of their mean loss.
 fn score_and_differentiate(
-    model: &LanguageModel,
+    model: &dyn NextToken,
     inputs: &[i64],
     targets: &[i64],
     real: usize,
     memory: &Memory,
 ) -> Result<Scored, TrainError> {
     let row = |ids: &[i64]| Tensor::from_slice(ids).unsqueeze(0);
-    let out = model.model.forward(&row(inputs), memory, None);
-    let losses = model.model.nll(&out.hidden, &row(targets)).narrow(1, 0, real as i64);
+    let (nll, memory) = model.nll(&row(inputs), &row(targets), memory);
+    let losses = nll.narrow(1, 0, real as i64);
     losses.mean(None::<Kind>).f_backward()?;
     let grads = model.parameters().tensors().iter().map(crate::libtorch::take_grad).collect();
     let nats = losses.detach().to_kind(Kind::Double).sum(None::<Kind>).double_value(&[]);
-    Ok(Scored { nats, grads, memory: out.memory })
+    Ok(Scored { nats, grads, memory })
 }
 
 /// Gathers √MS_g from `batches` segments at even distances in a training text, each read after as many tokens as
 /// the memory holds. One lane, as in the evaluation itself. `progress` gets segments done.
 pub fn gradient_statistics(
-    model: &LanguageModel,
+    model: &dyn NextToken,
     stream: &TokenStream,
     segment: usize,
     batches: u64,
     mut progress: impl FnMut(u64),
 ) -> Result<GradientStatistics, TrainError> {
-    let warm = model.model.context.mem_len.max(0) as u64;
+    let warm = model.context().mem_len.max(0) as u64;
     let needed = warm + segment as u64 + 1;
     if stream.len() < needed || batches == 0 || segment == 0 {
         let why = format!("gradient statistics need a text of at least {needed} tokens and one batch");
@@ -115,11 +113,10 @@ pub fn gradient_statistics(
 }
 
 /// The memory after reading `ids` from the start of a stream.
-fn read(model: &LanguageModel, ids: &[i64], segment: usize) -> Memory {
+fn read(model: &dyn NextToken, ids: &[i64], segment: usize) -> Memory {
     let mut memory = model.memory_start(1);
     for part in ids.chunks(segment) {
-        let ids = Tensor::from_slice(part).unsqueeze(0);
-        memory = tch::no_grad(|| model.model.forward(&ids, &memory, None)).memory;
+        memory = model.read(&Tensor::from_slice(part).unsqueeze(0), &memory);
     }
     memory
 }
@@ -127,7 +124,7 @@ fn read(model: &LanguageModel, ids: &[i64], segment: usize) -> Memory {
 /// Scores a split in one lane while it adapts, memory carried along. Afterwards the weights are the trained
 /// ones again. With a learning rate of 0 this is the ordinary evaluation in one lane, bit for bit.
 pub fn dynamic_evaluation(
-    model: &LanguageModel,
+    model: &dyn NextToken,
     stream: &TokenStream,
     rule: &Rule,
     options: DynamicOptions,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::positions::spread_positions;
 use super::windows::truncated_losses;
 use crate::TrainError;
-use crate::families::transfo_xl::LanguageModel;
+use crate::families::language_model::NextToken;
 
 /// How the window slides.
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ pub struct Sliding {
 /// Predicts each target from the window of tokens before it, and nothing else. `progress` gets targets done
 /// and targets in all.
 pub fn sliding(
-    model: &mut LanguageModel,
+    model: &mut dyn NextToken,
     stream: &TokenStream,
     options: SlidingOptions,
     mut progress: impl FnMut(u64, u64),

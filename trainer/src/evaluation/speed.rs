@@ -13,13 +13,13 @@ use std::time::Instant;
 use segue_dataloader::DataError;
 use segue_dataloader::seed::{Purpose, Stream};
 use serde::Serialize;
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
 use super::fit::{LineFit, fit_line};
-use super::windows::{banded_losses, recurrent_losses};
+use super::windows::{banded_losses, looking, recurrent_losses};
 use crate::TrainError;
-use crate::families::language_model::Objective;
-use crate::families::transfo_xl::LanguageModel;
+use crate::families::language_model::NextToken;
+use crate::layers::Memory;
 
 /// How much slower the vanilla protocol is on enwik8, by attention length: Yang 2019, table 2.10.
 pub const THESIS_RATIOS: [(usize, f64); 4] = [(800, 363.0), (1800, 773.0), (2800, 1409.0), (3800, 1874.0)];
@@ -97,8 +97,8 @@ pub struct SpeedReport {
 /// With n layers and l keys a recurrent prediction depends on n (l − 1) + 1 tokens, so the vanilla window
 /// has that many, and its queries see l keys too. Then both do the same arithmetic on the same tokens. With one
 /// layer this is the vanilla protocol itself.
-pub fn agreement(model: &mut LanguageModel, attention: usize, predictions: usize) -> Agreement {
-    let window = model.model.config().n_layer * (attention - 1) + 1;
+pub fn agreement(model: &mut dyn NextToken, attention: usize, predictions: usize) -> Agreement {
+    let window = model.memory_start(1).layers.len() * (attention - 1) + 1;
     let ids = random_ids(model, window + predictions);
     let vanilla = banded_losses(model, &ids, attention, window);
     // A segment that fits neither the window nor the attention: their seams do not line up by chance.
@@ -111,7 +111,7 @@ pub fn agreement(model: &mut LanguageModel, attention: usize, predictions: usize
 
 /// Measures both protocols in turn at each length. `progress` gets repetitions done and in all.
 pub fn speed(
-    model: &mut LanguageModel,
+    model: &mut dyn NextToken,
     options: &SpeedOptions,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<SpeedReport, TrainError> {
@@ -120,21 +120,19 @@ pub fn speed(
         return Err(DataError::Usage(why).into());
     }
     let agreement = agreement(model, CHECK_ATTENTION, CHECK_PREDICTIONS);
-    let before = model.model.context;
     let whole = (options.lengths.len() * (options.repeats + 1)) as u64;
     let mut points = Vec::new();
     for (i, &attention) in options.lengths.iter().enumerate() {
         let done = (i * (options.repeats + 1)) as u64;
         points.push(measure(model, attention, options, |n| progress(done + n, whole)));
     }
-    model.model.context = before;
     let pairs: Vec<(f64, f64)> = points.iter().map(|p| (p.attention as f64, p.ratio)).collect();
     let logs: Vec<(f64, f64)> = pairs.iter().map(|(x, y)| (x.ln(), y.ln())).collect();
     Ok(SpeedReport { points, line: fit_line(&pairs), power: fit_line(&logs), agreement })
 }
 
 fn measure(
-    model: &mut LanguageModel,
+    model: &mut dyn NextToken,
     attention: usize,
     options: &SpeedOptions,
     mut progress: impl FnMut(u64),
@@ -168,45 +166,43 @@ fn seconds_each(seconds: f64, mut pass: impl FnMut()) -> f64 {
     f64::NAN
 }
 
-fn vanilla_seconds(model: &mut LanguageModel, attention: usize, seconds: f64) -> f64 {
-    (model.model.context.mem_len, model.model.context.same_length) = (0, None);
+fn vanilla_seconds(model: &mut dyn NextToken, attention: usize, seconds: f64) -> f64 {
     let ids = random_ids(model, attention + 1);
-    let length = attention as i64;
     let inputs = Tensor::from_slice(&ids[..attention]).unsqueeze(0);
     let target = Tensor::from_slice(&ids[attention..]).unsqueeze(0);
-    let memory = model.memory_start(1);
-    seconds_each(seconds, || {
-        tch::no_grad(|| {
-            let hidden = model.model.forward(&inputs, &memory, None).hidden;
-            let loss = model.model.nll(&hidden.narrow(1, length - 1, 1), &target);
-            std::hint::black_box(loss.double_value(&[0, 0]));
-        });
+    looking(model, (0, None), |model| {
+        let memory = model.memory_start(1);
+        seconds_each(seconds, || _ = score(model, &inputs, &target, &memory))
     })
 }
 
-fn recurrent_seconds(model: &mut LanguageModel, attention: usize, segment: usize, seconds: f64) -> f64 {
-    let length = attention as i64;
-    (model.model.context.mem_len, model.model.context.same_length) = (length - 1, Some(length));
+fn recurrent_seconds(model: &mut dyn NextToken, attention: usize, segment: usize, seconds: f64) -> f64 {
     let ids = random_ids(model, segment + 1);
     let inputs = Tensor::from_slice(&ids[..segment]).unsqueeze(0);
     let targets = Tensor::from_slice(&ids[1..]).unsqueeze(0);
-    let mut memory = model.memory_start(1);
-    let mut pass = || {
-        tch::no_grad(|| {
-            let out = model.model.forward(&inputs, &memory, None);
-            std::hint::black_box(model.model.nll(&out.hidden, &targets).double_value(&[0, 0]));
-            memory = out.memory;
-        });
-    };
-    // The cost of a token is that of a stream under way: the memory is full.
-    for _ in 0..attention.div_ceil(segment) {
-        pass();
-    }
-    seconds_each(seconds, pass) / segment as f64
+    let length = attention as i64;
+    looking(model, (length - 1, Some(length)), |model| {
+        let mut memory = model.memory_start(1);
+        let mut pass = || memory = score(model, &inputs, &targets, &memory);
+        // The cost of a token is that of a stream under way: the memory is full.
+        for _ in 0..attention.div_ceil(segment) {
+            pass();
+        }
+        seconds_each(seconds, pass) / segment as f64
+    })
 }
 
-fn random_ids(model: &LanguageModel, count: usize) -> Vec<i64> {
-    let vocabulary = model.model.config().vocab_size as u64;
+/// Computes the losses of one segment; the memory after it.
+fn score(model: &dyn NextToken, inputs: &Tensor, targets: &Tensor, memory: &Memory) -> Memory {
+    let (nll, memory) = tch::no_grad(|| model.nll(inputs, targets, memory));
+    std::hint::black_box(nll.double_value(&[0, 0]));
+    memory
+}
+
+/// `count` ids of the model's vocabulary.
+fn random_ids(model: &dyn NextToken, count: usize) -> Vec<i64> {
+    let one = Tensor::zeros([1, 1], (Kind::Int64, Device::Cpu));
+    let vocabulary = model.next_log_probs(&one, &model.memory_start(1)).0.size()[2] as u64;
     let stream = Stream::new(0, Purpose::Bench, &[]);
     (0..count as u64).map(|i| (stream.bits(i) % vocabulary) as i64).collect()
 }

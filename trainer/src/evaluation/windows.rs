@@ -4,42 +4,33 @@ use segue_dataloader::{DataError, TokenStream};
 use tch::{Kind, Tensor};
 
 use crate::TrainError;
-use crate::families::language_model::Objective;
-use crate::families::transfo_xl::LanguageModel;
+use crate::families::language_model::NextToken;
 use crate::layers::{Context, Memory};
 
 /// How far a model looks while `work` runs; afterwards it looks as before.
-fn looking<T>(
-    model: &mut LanguageModel,
-    change: impl FnOnce(&mut Context),
-    work: impl FnOnce(&LanguageModel) -> T,
+pub(super) fn looking<T>(
+    model: &mut dyn NextToken,
+    (mem_len, same_length): (i64, Option<i64>),
+    work: impl FnOnce(&dyn NextToken) -> T,
 ) -> T {
-    let before = model.model.context;
-    change(&mut model.model.context);
+    let before = model.context();
+    model.set_context(Context { mem_len, same_length, ..before });
     let result = work(model);
-    model.model.context = before;
+    model.set_context(before);
     result
 }
 
 /// No memory at all, also where streams of the model begin with zeros that are attended to.
-fn nothing_remembered(model: &mut LanguageModel, lanes: usize) -> Memory {
-    let mut start = None;
-    looking(model, |context| context.mem_len = 0, |model| start = Some(model.memory_start(lanes as i64)));
-    match start {
-        Some(memory) => memory,
-        None => unreachable!("`looking` runs its work"),
-    }
+fn nothing_remembered(model: &mut dyn NextToken, lanes: usize) -> Memory {
+    let same_length = model.context().same_length;
+    looking(model, (0, same_length), |model| model.memory_start(lanes as i64))
 }
 
 /// −log P of each window's last target, in nats. `rows`: `[windows, length + 1]`, one after another.
-fn last_losses(model: &LanguageModel, rows: &[i64], length: usize, memory: &Memory) -> Vec<f64> {
+fn last_losses(model: &dyn NextToken, rows: &[i64], length: usize, memory: &Memory) -> Vec<f64> {
     let rows = Tensor::from_slice(rows).view([-1, length as i64 + 1]);
     let (inputs, target) = (rows.narrow(1, 0, length as i64), rows.narrow(1, length as i64, 1));
-    tch::no_grad(|| {
-        let hidden = model.model.forward(&inputs, memory, None).hidden;
-        // One prediction is wanted, so the softmax sees one state.
-        doubles(&model.model.nll(&hidden.narrow(1, length as i64 - 1, 1), &target))
-    })
+    doubles(&tch::no_grad(|| model.nll(&inputs, &target, memory).0))
 }
 
 fn doubles(tensor: &Tensor) -> Vec<f64> {
@@ -56,7 +47,7 @@ fn doubles(tensor: &Tensor) -> Vec<f64> {
 /// This is l_i(c, t) of Yang 2019, §2.1.4. Same-length attention with a memory of `context` is not: its hidden states
 /// have seen more.
 pub fn truncated_losses(
-    model: &mut LanguageModel,
+    model: &mut dyn NextToken,
     stream: &TokenStream,
     targets: &[u64],
     context: usize,
@@ -66,8 +57,7 @@ pub fn truncated_losses(
     if context == 0 || targets.iter().any(|&t| t < context as u64) {
         return Err(DataError::Usage(format!("a target has no {context} tokens before it")).into());
     }
-    let whole_window = |look: &mut Context| (look.mem_len, look.same_length) = (0, None);
-    looking(model, whole_window, |model| {
+    looking(model, (0, None), |model| {
         let mut losses = Vec::with_capacity(targets.len());
         for part in targets.chunks(batch.max(1)) {
             let mut rows = vec![0; part.len() * (context + 1)];
@@ -87,29 +77,23 @@ pub fn truncated_losses(
 /// `attention` keys, its own included. Through n layers a prediction depends on the last
 /// `n (attention - 1) + 1` tokens.
 pub fn recurrent_losses(
-    model: &mut LanguageModel,
+    model: &mut dyn NextToken,
     ids: &[i64],
     attention: usize,
     segment: usize,
 ) -> Vec<f64> {
     let start = nothing_remembered(model, 1);
-    looking(
-        model,
-        |look| (look.mem_len, look.same_length) = (attention as i64 - 1, Some(attention as i64)),
-        |model| {
-            let (mut memory, mut losses) = (start, Vec::with_capacity(ids.len()));
-            let (inputs, targets) = (&ids[..ids.len().saturating_sub(1)], ids.get(1..).unwrap_or(&[]));
-            for (inputs, targets) in inputs.chunks(segment.max(1)).zip(targets.chunks(segment.max(1))) {
-                let row = |part: &[i64]| Tensor::from_slice(part).unsqueeze(0);
-                tch::no_grad(|| {
-                    let out = model.model.forward(&row(inputs), &memory, None);
-                    losses.extend(doubles(&model.model.nll(&out.hidden, &row(targets))));
-                    memory = out.memory;
-                });
-            }
-            losses
-        },
-    )
+    looking(model, (attention as i64 - 1, Some(attention as i64)), |model| {
+        let (mut memory, mut losses) = (start, Vec::with_capacity(ids.len()));
+        let (inputs, targets) = (&ids[..ids.len().saturating_sub(1)], ids.get(1..).unwrap_or(&[]));
+        for (inputs, targets) in inputs.chunks(segment.max(1)).zip(targets.chunks(segment.max(1))) {
+            let row = |part: &[i64]| Tensor::from_slice(part).unsqueeze(0);
+            let (nll, next) = tch::no_grad(|| model.nll(&row(inputs), &row(targets), &memory));
+            losses.extend(doubles(&nll));
+            memory = next;
+        }
+        losses
+    })
 }
 
 /// −log P of the token after each window of `window` tokens, in nats, recomputed from nothing; every
@@ -117,13 +101,9 @@ pub fn recurrent_losses(
 ///
 /// With a window of `n (attention - 1) + 1` tokens for n layers these are the losses of
 /// [`recurrent_losses`]: both see the same tokens through the same keys.
-pub fn banded_losses(model: &mut LanguageModel, ids: &[i64], attention: usize, window: usize) -> Vec<f64> {
-    looking(
-        model,
-        |look| (look.mem_len, look.same_length) = (0, Some(attention as i64)),
-        |model| {
-            let memory = model.memory_start(1);
-            ids.windows(window + 1).flat_map(|row| last_losses(model, row, window, &memory)).collect()
-        },
-    )
+pub fn banded_losses(model: &mut dyn NextToken, ids: &[i64], attention: usize, window: usize) -> Vec<f64> {
+    looking(model, (0, Some(attention as i64)), |model| {
+        let memory = model.memory_start(1);
+        ids.windows(window + 1).flat_map(|row| last_losses(model, row, window, &memory)).collect()
+    })
 }

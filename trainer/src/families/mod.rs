@@ -50,10 +50,14 @@ pub trait Job {
     ) -> Result<Outcome, TrainError>;
 }
 
+/// The family of models of type `model_type`.
+pub fn named(model_type: &str) -> Option<&'static Entry> {
+    FAMILIES.iter().find(|family| (family.section)().name == model_type).copied()
+}
+
 /// The family of a model.
 pub fn of(model: &ModelConfig) -> &'static Entry {
-    let is_its = |family: &&&Entry| (family.section)().name == model.model_type();
-    match FAMILIES.iter().find(is_its) {
+    match named(model.model_type()) {
         Some(family) => family,
         None => unreachable!("sections of models come from the list of families"),
     }
@@ -62,9 +66,12 @@ pub fn of(model: &ModelConfig) -> &'static Entry {
 /// The family of a language model. Refuses any other.
 pub fn language(model: &ModelConfig) -> Result<&'static dyn LanguageFamily, TrainError> {
     of(model).language.ok_or_else(|| {
+        let languages = FAMILIES.iter().filter(|family| family.language.is_some());
+        let names: Vec<&str> = languages.map(|family| (family.section)().name).collect();
         TrainError::Layout(format!(
-            "model.model_type is `{}`, which is no language model\nhint: this works on language models alone",
-            model.model_type()
+            "model.model_type is `{}`, which is no language model, as this needs\nhint: language models are: {}",
+            model.model_type(),
+            names.join(", ")
         ))
     })
 }

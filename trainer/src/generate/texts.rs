@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::Parameters;
     use crate::families::transfo_xl::LanguageModel;
-    use crate::families::xlnet::{Sequence, Visibility, Xlnet};
+    use crate::families::xlnet::{LeftToRight, Sequence, Visibility, Xlnet};
 
     const ALL: Sampling = Sampling { top_k: 0, top_p: 1.0, temperature: 1.0, exclude: None, seed: 1 };
 
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(again, with_memory);
     }
 
-    fn small_xlnet(attn_type: AttentionDirection) -> Xlnet {
+    fn small_xlnet(attn_type: AttentionDirection) -> LeftToRight {
         crate::libtorch::set_threads(1);
         let config = XlnetConfig {
             vocab_size: 60,
@@ -263,7 +263,7 @@ mod tests {
             attn_type,
             ..Default::default()
         };
-        Xlnet::new(&config, &Parameters::initialise(Xlnet::specs(&config), 4, Kind::Double))
+        LeftToRight::new(&config, Parameters::initialise(Xlnet::specs(&config), 4, Kind::Double))
     }
 
     #[test]
@@ -276,8 +276,8 @@ mod tests {
             let last = Tensor::from_slice(&[length]).view([1, 1]);
             let visibility = Visibility::Ranks { ranks: &ranks, halves_at: 0 };
             let sequence = Sequence { visibility, targets: Some(&last), ..Sequence::new(&longer) };
-            let out = model.forward(sequence, &model.memory_start(1), None);
-            model.logits(&out.predictions.unwrap()).log_softmax(-1, None::<Kind>).reshape([-1])
+            let out = model.model.forward(sequence, &model.memory_start(1), None);
+            model.model.logits(&out.predictions.unwrap()).log_softmax(-1, None::<Kind>).reshape([-1])
         });
     }
 
@@ -285,8 +285,8 @@ mod tests {
     fn a_left_to_right_xlnet_generates_as_it_was_trained() {
         let model = small_xlnet(AttentionDirection::Uni);
         memory_equals_recomputing(&model, |ids| {
-            let out = model.forward(Sequence::new(ids), &model.memory_start(1), None);
-            model.logits(&out.content.unwrap()).log_softmax(-1, None::<Kind>).get(0).get(-1)
+            let out = model.model.forward(Sequence::new(ids), &model.memory_start(1), None);
+            model.model.logits(&out.content.unwrap()).log_softmax(-1, None::<Kind>).get(0).get(-1)
         });
     }
 

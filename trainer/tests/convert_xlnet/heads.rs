@@ -53,8 +53,8 @@ fn heads_that_tensorflow_does_not_have_are_named_or_left_out() {
     let head: [(&str, &[i64]); 2] = [("classifier.weight", &[4, 6]), ("classifier.bias", &[4])];
     let source = headed(json!({"architectures": ["XLNetForTokenClassification"]}), &head);
     let error = to_tensorflow(source.path(), options(Target::TensorFlow)).err().unwrap();
-    let said = error.to_string();
-    assert!(said.contains("classifier.") && said.contains("--allow-skipped"), "{error}");
+    let hint = error.hint().unwrap();
+    assert!(error.to_string().contains("classifier.") && hint.contains("--allow-skipped"), "{error}\n{hint}");
     let allowed = ConvertOptions { allow_skipped: true, ..options(Target::TensorFlow) };
     let (_dir, _, made) = to_tensorflow(source.path(), allowed).unwrap();
     assert!(made.report.notes.iter().any(|note| note.contains("classifier.bias")));
@@ -154,5 +154,6 @@ fn a_fine_tuned_model_keeps_its_weights_and_gets_none_it_has_no_use_for() {
     let asked = ["objective.next_sentence=1", "data.order=pairs"].map(String::from);
     let config = opened.training_config(&folder, &asked).unwrap();
     let error = load_objective(&opened, &config, Kind::Float).err().unwrap();
-    assert!(error.exit_code() == 78 && error.to_string().contains("objective.next_sentence=0"), "{error}");
+    let hint = error.hint().unwrap();
+    assert!(error.exit_code() == 78 && hint.contains("objective.next_sentence=0"), "{error}\n{hint}");
 }

@@ -63,7 +63,7 @@ enum RuleName {
 /// Evaluates while the model adapts; prints the result beside that of the fixed model.
 pub fn run(args: DynamicArgs, out: &Output) -> Result<Value, Failure> {
     let mut subject = args.subject.open(out)?;
-    args.attention.apply(&mut subject.model, &subject.folder.config)?;
+    subject.model.look(&args.attention.of(&subject.folder.config)?);
     let mut options = options(&args)?;
     let rule = rule(&args, &subject, out)?;
     let trials = if args.tune { tune(&subject, &rule, options, out)? } else { Vec::new() };
@@ -109,7 +109,7 @@ fn rule(args: &DynamicArgs, subject: &Subject, out: &Output) -> Result<Rule, Fai
     let bar = out.progress(args.statistics_batches, Unit::Steps, "statistics");
     let batches = args.statistics_batches;
     let statistics =
-        gradient_statistics(&subject.model, &train, args.segment, batches, |done| bar.set(done))?;
+        gradient_statistics(subject.model.as_ref(), &train, args.segment, batches, |done| bar.set(done))?;
     Ok(Rule::Rms { statistics, epsilon: args.epsilon })
 }
 
@@ -154,5 +154,5 @@ fn evaluate(
 ) -> Result<Evaluation, Failure> {
     let bar = out.progress(0, Unit::Steps, label);
     let report = |done, whole| bar.set_of(done, whole);
-    Ok(dynamic_evaluation(&subject.model, stream, rule, options, report)?)
+    Ok(dynamic_evaluation(subject.model.as_ref(), stream, rule, options, report)?)
 }

@@ -82,9 +82,8 @@ struct AttentionArgs {
 }
 
 impl AttentionArgs {
-    fn apply(&self, objective: &mut dyn Objective, model: &ModelConfig) -> Result<(), Failure> {
-        objective.look(Some(&eval_config(model, self.mem_len, self.clamp_len, self.same_length)?));
-        Ok(())
+    fn of(&self, model: &ModelConfig) -> Result<EvalConfig, Failure> {
+        eval_config(model, self.mem_len, self.clamp_len, self.same_length)
     }
 }
 
@@ -146,7 +145,7 @@ impl EvalArgs {
         if self.ext_len > 0 || matches!(self.at_document_end, DocumentEndName::Mask) {
             let message = "--ext-len and --at-document-end mask are options of Transformer-XL\nhint: use \
                 --mem-len and --at-document-end reset with an XLNet";
-            return Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
+            return Err(Failure::new(USAGE, message));
         }
         Ok(())
     }
@@ -193,7 +192,7 @@ fn run_stream(
 ) -> Result<Value, Failure> {
     args.pairs.refuse()?;
     let Subject { folder, mut model, corpus, stream } = subject;
-    args.attention.apply(model.as_mut(), &folder.config)?;
+    model.look(Some(&args.attention.of(&folder.config)?));
     let policy = args.at_document_end.into();
     let documents = match policy {
         DocumentEnd::Carry => None,
@@ -263,7 +262,7 @@ pub fn eval_config(
     clamp_len: Option<i64>,
     same_length: bool,
 ) -> Result<EvalConfig, Failure> {
-    let refuse = |message: &str| Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
+    let refuse = |message: &str| Err(Failure::new(USAGE, message));
     let family = language(model)?;
     if same_length && family.looks_both_ways(model) {
         return refuse(

@@ -120,5 +120,5 @@ fn refuse_stream_options(args: &EvalArgs) -> Result<(), Failure> {
 }
 
 fn usage(message: &str) -> Failure {
-    Failure { on_all_ranks: true, ..Failure::new(USAGE, message) }
+    Failure::new(USAGE, message)
 }

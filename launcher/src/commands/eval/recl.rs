@@ -143,8 +143,14 @@ fn losses_of(
                 let batch = (TOKENS_PER_PASS / context).max(1) as usize;
                 let report = |n| bar.set(done + n);
                 let stream = &subject.stream;
-                let losses =
-                    truncated_losses(&mut subject.model, stream, &targets, context as usize, batch, report)?;
+                let losses = truncated_losses(
+                    subject.model.as_mut(),
+                    stream,
+                    &targets,
+                    context as usize,
+                    batch,
+                    report,
+                )?;
                 cache.put(&key, &losses)?;
                 losses
             }

@@ -37,7 +37,7 @@ pub fn run(args: SlidingArgs, out: &Output) -> Result<Value, Failure> {
     let options = SlidingOptions { attention: args.attention, positions: args.positions, batch };
     let bar = out.progress(0, Unit::Steps, "slide");
     let report = |done, whole| bar.set_of(done, whole);
-    let result = sliding(&mut subject.model, &subject.stream, options, report)?;
+    let result = sliding(subject.model.as_mut(), &subject.stream, options, report)?;
     drop(bar);
     out.line(&format!(
         "{} targets, each from a window of {}: loss {:.4}, perplexity {:.3}, {:.4} bits per token, {:.3} ms per token",

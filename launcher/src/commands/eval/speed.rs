@@ -1,10 +1,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use segue_configs::ModelConfig;
+use segue_trainer::Parameters;
 use segue_trainer::evaluation::{SpeedOptions, SpeedPoint, SpeedReport, THESIS_RATIOS, speed};
-use segue_trainer::families::language_model::ModelFolder;
-use segue_trainer::families::transfo_xl::LanguageModel;
-use segue_trainer::families::transfo_xl::load_language_model;
+use segue_trainer::families;
+use segue_trainer::families::language_model::{ModelFolder, NextToken, load_next_token};
 use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 use tch::Kind;
@@ -58,7 +59,7 @@ pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(args.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
-    let mut model = model(&args)?;
+    let (config, mut model) = model(&args)?;
     let options = SpeedOptions {
         lengths: args.lengths.clone(),
         segment: args.segment.unwrap_or(0),
@@ -66,11 +67,11 @@ pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
         seconds: args.seconds,
     };
     let bar = out.progress(0, Unit::Steps, "measure");
-    let report = speed(&mut model, &options, |done, whole| bar.set_of(done, whole))?;
+    let report = speed(model.as_mut(), &options, |done, whole| bar.set_of(done, whole))?;
     drop(bar);
     print(&report, out);
     let mut result = json!(report);
-    result["model"] = json!(model.model.config());
+    result["model"] = config.to_json();
     result["threads"] = json!(args.threads);
     if let Some(folder) = folder {
         folder.write_json("speed.json", &result)?;
@@ -82,28 +83,27 @@ pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
     Ok(result)
 }
 
-fn model(args: &SpeedArgs) -> Result<LanguageModel, Failure> {
+fn model(args: &SpeedArgs) -> Result<(ModelConfig, Box<dyn NextToken>), Failure> {
     if let Some(model) = &args.model {
-        return Ok(load_language_model(&ModelFolder::open(model)?, Kind::Float)?);
+        let folder = ModelFolder::open(model)?;
+        let model = load_next_token(&folder, Kind::Float)?;
+        return Ok((folder.config, model));
     }
     if args.config.is_none() && args.overrides.is_empty() {
         let message = "there is no model to measure\nhint: add --model DIR, or a shape with --config or \
             model.KEY=VALUE";
         return Err(Failure::new(USAGE, message));
     }
-    let mut config = segue_trainer::families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
+    let mut config = families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
     if config.model.vocab_size() == 0 {
         return Err(Failure::new(USAGE, "the vocabulary size is not set\nhint: add model.vocab_size=N"));
     }
     let vocabulary = config.model.vocab_size();
     config.model.fit_vocabulary(vocabulary, None)?;
-    match config.model.get() {
-        Some(model) => Ok(LanguageModel::new(model, SEED, Kind::Float)),
-        None => {
-            let message = "this command measures Transformer-XL only\nhint: add model.model_type=transfo-xl";
-            Err(Failure::new(USAGE, message))
-        }
-    }
+    let family = families::language(&config.model)?;
+    let parameters = Parameters::initialise(family.specs(&config.model), SEED, Kind::Float);
+    let model = family.next_token(&config.model, parameters);
+    Ok((config.model, model))
 }
 
 const HEADER: [&str; 6] =

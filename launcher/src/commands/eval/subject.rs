@@ -3,9 +3,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_dataloader::{Corpus, TokenStream};
 use segue_trainer::TrainError;
-use segue_trainer::families::language_model::ModelFolder;
-use segue_trainer::families::transfo_xl::LanguageModel;
-use segue_trainer::families::transfo_xl::load_language_model;
+use segue_trainer::families::language_model::{ModelFolder, NextToken, load_next_token};
 use tch::Kind;
 
 use super::{SplitName, check_tokenizer, corpus_folder};
@@ -39,7 +37,7 @@ pub struct TextArgs {
 }
 
 /// A model and the text it looks at; both have the same tokenizer.
-pub struct Subject<M = LanguageModel> {
+pub struct Subject<M = Box<dyn NextToken>> {
     pub folder: ModelFolder,
     pub model: M,
     pub corpus: Corpus,
@@ -66,10 +64,10 @@ impl TextArgs {
 }
 
 impl Subject {
-    /// Opens a Transformer-XL and a split.
+    /// Opens a model of the next token and a split.
     pub fn open(model: &Path, text: &TextArgs, out: &Output) -> Result<Subject, Failure> {
         let folder = text.open_folder(model, out)?;
-        Subject::of(folder, model, text, |folder| load_language_model(folder, Kind::Float))
+        Subject::of(folder, model, text, |folder| load_next_token(folder, Kind::Float))
     }
 }
 

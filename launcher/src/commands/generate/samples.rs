@@ -4,15 +4,13 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_dataloader::{Tokenizer, TokenizerKind, detokenize, detokenize_after};
 use segue_trainer::evaluation::{Sample, SampleOptions, draw_samples};
-use segue_trainer::families::language_model::{ModelFolder, load_next_token};
 use serde_json::{Value, json};
-use tch::Kind;
 
 use super::SEGMENT;
 use super::sampling::SamplingArgs;
 use crate::commands::at_least_one;
 use crate::commands::eval::eval_config;
-use crate::commands::eval::subject::{Subject, SubjectArgs};
+use crate::commands::eval::subject::SubjectArgs;
 use crate::failure::Failure;
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
@@ -59,9 +57,7 @@ struct SampleText {
 /// Draws samples, shows them beside what really follows, and writes them down where asked.
 pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
     let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
-    let (named, text) = (&args.subject.model, &args.subject.text);
-    let load = |folder: &ModelFolder| load_next_token(folder, Kind::Float);
-    let mut subject = Subject::of(text.open_folder(named, out)?, named, text, load)?;
+    let mut subject = args.subject.open(out)?;
     let model = &subject.folder.config;
     let eval = eval_config(model, super::memory(model, args.mem_len), args.clamp_len, false)?;
     subject.model.look(&eval);

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use segue_dataloader::foreign::{Bundle, ElementType, RawTensor, SharedBytes, TorchFile};
-use segue_dataloader::{DataError, Tokenizer, XlnetNormalization};
+use segue_dataloader::{DataError, Tokenizer};
 use serde_json::{Map, Value};
 use tch::{Kind, Tensor};
 
@@ -11,6 +11,7 @@ use crate::TrainError;
 use crate::checkpoint::MANIFEST;
 use crate::convert::apply::to_float;
 use crate::convert::rules::Rule;
+use crate::families;
 use crate::families::language_model::ModelFolder;
 
 /// Where the values of variables are.
@@ -94,9 +95,8 @@ impl Source {
     /// The source that a TensorFlow checkpoint is.
     pub fn of_bundle(bundle: Bundle, described: Described) -> Self {
         let Described { config, head, rules, notes, vocabulary } = described;
-        let is_xlnet = config.get("model_type").is_some_and(|kind| kind == "xlnet");
         let vocabulary = vocabulary.map(|path| {
-            let tokenizer = import_vocabulary(&path, is_xlnet).map_err(|e| e.to_string());
+            let tokenizer = import_vocabulary(&path, &config).map_err(|e| e.to_string());
             (path, tokenizer)
         });
         Self {
@@ -129,11 +129,12 @@ impl Source {
     }
 }
 
-/// A vocabulary file of a source. XLNet's programs do more to text than their SentencePiece model does.
-pub fn import_vocabulary(path: &Path, is_xlnet: bool) -> Result<Tokenizer, DataError> {
-    match is_xlnet && path.extension().is_some_and(|extension| extension == "model") {
-        true => Tokenizer::import_xlnet(path, XlnetNormalization::default()),
-        false => Tokenizer::import(path),
+/// A vocabulary file of a source of this configuration.
+pub fn import_vocabulary(path: &Path, config: &Map<String, Value>) -> Result<Tokenizer, DataError> {
+    let named = config.get("model_type").and_then(Value::as_str).and_then(families::named);
+    match named.and_then(|family| family.language) {
+        Some(family) => family.import_vocabulary(path),
+        None => Tokenizer::import(path),
     }
 }
 

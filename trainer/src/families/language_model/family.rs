@@ -1,6 +1,9 @@
 //! What a language model gives the program past its training: files of other programs, heads, protocols.
 
+use std::path::Path;
+
 use segue_configs::{Config, ModelConfig};
+use segue_dataloader::{DataError, Tokenizer};
 use serde_json::Value;
 use tch::Tensor;
 
@@ -41,6 +44,22 @@ pub trait LanguageFamily: Sync {
     /// Parameters that only predict tokens: a model fine-tuned elsewhere may come without.
     fn only_predicts(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// And which of the same kind a checkpoint of a fine-tuned model may lack.
+    fn lost_in_fine_tuning(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Why Hugging Face's package cannot open the model, where it cannot.
+    fn closed_to_hugging_face(&self, model: &ModelConfig) -> Option<String> {
+        let _ = model;
+        None
+    }
+
+    /// Reads a vocabulary file of other programs.
+    fn import_vocabulary(&self, path: &Path) -> Result<Tokenizer, DataError> {
+        Tokenizer::import(path)
     }
 
     /// Completes `config.json` for Hugging Face's package, beyond the section's own keys.

@@ -5,7 +5,7 @@ use super::config::TransfoXlConfig;
 use super::model::{Segment, TransfoXl, context, with_same_length};
 use crate::Parameters;
 use crate::families::language_model::{Batch, Loss, NextToken, Objective, Scores};
-use crate::layers::Memory;
+use crate::layers::{Context, Memory};
 use crate::noise::Noise;
 
 /// Next-token prediction, Σ −log P(x_t | x_<t) (Yang 2019, §2.1.2).
@@ -88,12 +88,31 @@ impl Objective for LanguageModel {
 }
 
 impl NextToken for LanguageModel {
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
     fn memory_start(&self, lanes: i64) -> Memory {
         self.model.memory_start(lanes)
     }
 
     fn look(&mut self, eval: &EvalConfig) {
         Objective::look(self, Some(eval));
+    }
+
+    fn context(&self) -> Context {
+        self.model.context
+    }
+
+    fn set_context(&mut self, context: Context) {
+        self.model.context = context;
+    }
+
+    fn nll(&self, ids: &Tensor, targets: &Tensor, memory: &Memory) -> (Tensor, Memory) {
+        let out = self.model.forward(ids, memory, None);
+        let (segment, count) = (ids.size()[1], targets.size()[1]);
+        // The softmax sees the states that are asked for alone.
+        (self.model.nll(&out.hidden.narrow(1, segment - count, count), targets), out.memory)
     }
 
     fn read(&self, ids: &Tensor, memory: &Memory) -> Memory {

@@ -1,76 +1,111 @@
 //! Text read from left to right: the one order of prediction among all that is the order of the text.
 
-use super::AttentionDirection;
+use segue_configs::EvalConfig;
 use tch::{Device, Kind, Tensor};
 
-use super::model::{Sequence, Visibility, Xlnet};
-use crate::layers::Memory;
+use super::model::{Sequence, States, Visibility, Xlnet};
+use super::{AttentionDirection, XlnetConfig};
+use crate::Parameters;
+use crate::families::language_model::NextToken;
+use crate::layers::{Context, Memory};
 
 /// Stands after the text where a prediction has to have a place. Nobody sees its content.
 const DUMMY: i64 = 0;
 
-impl Xlnet {
-    /// The memory after `ids`, `[batch, segment]`, of which every position sees itself and those before. All of
-    /// them enter it, whatever `reuse_len` is. No graph, no dropout.
-    pub fn read(&self, ids: &Tensor, memory: &Memory) -> Memory {
-        let ranks = in_order(ids);
-        let sequence =
-            Sequence { visibility: Visibility::Ranks { ranks: &ranks, halves_at: 0 }, ..Sequence::new(ids) };
-        tch::no_grad(|| self.forward_remembering(sequence, memory, ids.size()[1], None).memory)
+/// XLNet as a model of the next token. All that it reads enters the memory, whatever `reuse_len` is.
+///
+/// A model that was trained on permutations predicts from the query stream in the order of the text (Yang 2019, §2.2.2,
+/// z the identity): position i + 1 sees those before it. One with `attn_type = "uni"` was trained to predict from the
+/// content of position i, and has no query stream worth asking.
+pub struct LeftToRight {
+    /// The model.
+    pub model: Xlnet,
+    parameters: Parameters,
+}
+
+impl LeftToRight {
+    /// Over parameters that it takes as its own, which must hold [`Xlnet::specs`].
+    pub fn new(config: &XlnetConfig, parameters: Parameters) -> Self {
+        Self { model: Xlnet::new(config, &parameters), parameters }
     }
 
-    /// The content of `ids`, `[batch, segment]`, before the first layer and after each, where every position sees itself
-    /// and those before: `[batch, segment, d_model]` each. No graph, no dropout.
-    pub fn layers_in_order(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
-        let ranks = in_order(ids);
-        let sequence =
-            Sequence { visibility: Visibility::Ranks { ranks: &ranks, halves_at: 0 }, ..Sequence::new(ids) };
+    /// States that the tokens after the last `count` of `ids`, `[batch, segment]`, are predicted from,
+    /// `[batch, count, d_model]`, and the memory after `ids`.
+    fn predict(&self, ids: &Tensor, count: i64, memory: &Memory) -> (Tensor, Memory) {
+        let segment = ids.size()[1];
+        let (states, memory) = match self.model.config().attn_type {
+            AttentionDirection::Uni => {
+                let out = self.model.forward_remembering(Sequence::new(ids), memory, segment, None);
+                (out.content.map(|content| content.narrow(1, segment - count, count)), out.memory)
+            }
+            AttentionDirection::Bi => {
+                let out = self.predictions(ids, count, memory);
+                (out.predictions, out.memory)
+            }
+        };
+        let Some(states) = states else { unreachable!("the stream was asked for") };
+        (states, memory)
+    }
+
+    /// The query stream at the positions after the last `count` of `ids`.
+    fn predictions(&self, ids: &Tensor, count: i64, memory: &Memory) -> States {
+        let (batch, segment) = (ids.size()[0], ids.size()[1]);
+        let dummy = Tensor::full([batch, 1], DUMMY, (Kind::Int64, Device::Cpu));
+        let longer = Tensor::cat(&[ids, &dummy], 1);
+        let places = Tensor::arange_start(segment + 1 - count, segment + 1, (Kind::Int64, Device::Cpu));
+        let targets = places.unsqueeze(0).expand([batch, -1], false);
+        let sequence = Sequence { targets: Some(&targets), content: false, ..in_order(&longer) };
+        self.model.forward_remembering(sequence, memory, segment, None)
+    }
+}
+
+impl NextToken for LeftToRight {
+    fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    fn memory_start(&self, lanes: i64) -> Memory {
+        self.model.memory_start(lanes)
+    }
+
+    fn look(&mut self, eval: &EvalConfig) {
+        self.model.look(Some(eval));
+    }
+
+    fn context(&self) -> Context {
+        self.model.context
+    }
+
+    fn set_context(&mut self, context: Context) {
+        self.model.context = context;
+    }
+
+    fn nll(&self, ids: &Tensor, targets: &Tensor, memory: &Memory) -> (Tensor, Memory) {
+        let (states, memory) = self.predict(ids, targets.size()[1], memory);
+        (self.model.nll(&states, targets), memory)
+    }
+
+    fn read(&self, ids: &Tensor, memory: &Memory) -> Memory {
+        tch::no_grad(|| self.model.forward_remembering(in_order(ids), memory, ids.size()[1], None).memory)
+    }
+
+    fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {
         tch::no_grad(|| {
-            let (streams, mut layers) = self.run(sequence, memory, None);
+            let (states, memory) = self.predict(ids, ids.size()[1], memory);
+            (self.model.logits(&states).log_softmax(-1, None::<Kind>), memory)
+        })
+    }
+
+    fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
+        tch::no_grad(|| {
+            let (streams, mut layers) = self.model.run(in_order(ids), memory, None);
             layers.push(streams.content);
             layers
         })
     }
-
-    /// log P of every token of the vocabulary after each of `ids`, `[batch, segment]`, given the memory and `ids`
-    /// up to it: `[batch, segment, vocab_size]`. With them the memory after `ids`. No graph, no dropout.
-    ///
-    /// A model that was trained on permutations predicts from the query stream with rank(i) = i (Yang 2019, §2.2.2, z the
-    /// identity): position i + 1 sees those before it. One with `attn_type = "uni"` was trained to predict from the
-    /// content of position i, and has no query stream worth asking.
-    pub fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {
-        tch::no_grad(|| {
-            let (states, memory) = match self.config.attn_type {
-                AttentionDirection::Uni => {
-                    let out = self.forward_remembering(Sequence::new(ids), memory, ids.size()[1], None);
-                    (out.content, out.memory)
-                }
-                AttentionDirection::Bi => self.predictions_in_order(ids, memory),
-            };
-            let Some(states) = states else { unreachable!("the stream was asked for") };
-            (self.logits(&states).log_softmax(-1, None::<Kind>), memory)
-        })
-    }
-
-    /// The query stream at the positions after each of `ids`, `[batch, segment, d_model]`, and the next memory.
-    fn predictions_in_order(&self, ids: &Tensor, memory: &Memory) -> (Option<Tensor>, Memory) {
-        let (batch, segment) = (ids.size()[0], ids.size()[1]);
-        let dummy = Tensor::full([batch, 1], DUMMY, (Kind::Int64, Device::Cpu));
-        let longer = Tensor::cat(&[ids, &dummy], 1);
-        let ranks = in_order(&longer);
-        let targets = ranks.narrow(1, 1, segment);
-        let sequence = Sequence {
-            visibility: Visibility::Ranks { ranks: &ranks, halves_at: 0 },
-            targets: Some(&targets),
-            content: false,
-            ..Sequence::new(&longer)
-        };
-        let out = self.forward_remembering(sequence, memory, segment, None);
-        (out.predictions, out.memory)
-    }
 }
 
-/// 0, 1, 2, .. for each lane of `ids`, `[batch, segment]`.
-fn in_order(ids: &Tensor) -> Tensor {
-    Tensor::arange(ids.size()[1], (Kind::Int64, Device::Cpu)).unsqueeze(0).expand_as(ids)
+/// `ids` of which every position sees itself and those before.
+fn in_order(ids: &Tensor) -> Sequence<'_> {
+    Sequence { visibility: Visibility::Before, ..Sequence::new(ids) }
 }

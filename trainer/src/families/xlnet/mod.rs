@@ -12,14 +12,16 @@ mod parity_heads;
 mod plan;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use segue_configs::{Config, ModelConfig, ModelType};
+use segue_dataloader::{DataError, Tokenizer, XlnetNormalization};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
 pub use crate::layers::Activation;
 pub use config::{AttentionDirection, XlnetConfig};
-pub(crate) use model::OUTPUT_BIAS;
+pub use left_to_right::LeftToRight;
 pub use model::{Sequence, States, Visibility, Xlnet};
 pub use objective::Pretraining;
 
@@ -72,6 +74,30 @@ impl LanguageFamily for XlnetFamily {
         &[model::OUTPUT_BIAS]
     }
 
+    fn lost_in_fine_tuning(&self) -> &'static [&'static str] {
+        &[model::OUTPUT_BIAS, model::MASK_EMBEDDING]
+    }
+
+    fn closed_to_hugging_face(&self, model: &ModelConfig) -> Option<String> {
+        let model = own(model);
+        let (heads, width) = (model.n_head, model.head_width());
+        (width * heads != model.d_model).then(|| {
+            format!(
+                "{heads} heads of width {width} are not d_model = {}: this program and TensorFlow's run it, Hugging \
+                 Face's package cannot open it",
+                model.d_model
+            )
+        })
+    }
+
+    /// XLNet's programs do more to text than their SentencePiece model does.
+    fn import_vocabulary(&self, path: &Path) -> Result<Tokenizer, DataError> {
+        match path.extension().is_some_and(|extension| extension == "model") {
+            true => Tokenizer::import_xlnet(path, XlnetNormalization::default()),
+            false => Tokenizer::import(path),
+        }
+    }
+
     fn complete_hugging_face(&self, model: &ModelConfig, json: &mut Value) {
         json["architectures"] = json!(["XLNetLMHeadModel"]);
         json["d_head"] = json!(own(model).head_width());
@@ -121,7 +147,7 @@ impl LanguageFamily for XlnetFamily {
     }
 
     fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken> {
-        Box::new(Xlnet::new(own(model), &parameters))
+        Box::new(LeftToRight::new(own(model), parameters))
     }
 
     fn head(&self, model: &ModelConfig) -> HeadConfig {

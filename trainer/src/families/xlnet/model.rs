@@ -16,7 +16,7 @@ use crate::parameters::{Init, ParameterSpec, Parameters};
 pub(super) const EMBEDDING: &str = "transformer.word_embedding.weight";
 pub(super) const MASK_EMBEDDING: &str = "transformer.mask_emb";
 /// Only predicts tokens.
-pub(crate) const OUTPUT_BIAS: &str = "lm_loss.bias";
+pub(super) const OUTPUT_BIAS: &str = "lm_loss.bias";
 /// Biases u, v and b of attention by content, position and segment.
 pub(super) const BIASES: [&str; 3] = ["r_w_bias", "r_r_bias", "r_s_bias"];
 
@@ -25,6 +25,9 @@ pub(super) const BIASES: [&str; 3] = ["r_w_bias", "r_r_bias", "r_s_bias"];
 pub enum Visibility<'a> {
     /// Every position sees every other.
     All,
+    /// The content of every position sees itself and those before, as many as `same_length` says; a prediction sees those
+    /// before.
+    Before,
     /// By rank in the order of prediction.
     Ranks {
         /// `[batch, segment]`: the content of i sees j where `rank(j) <= rank(i)`, a prediction at i where

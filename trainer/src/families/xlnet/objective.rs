@@ -3,7 +3,7 @@ use segue_configs::{Config, EvalConfig, ObjectiveConfig, ObjectiveKind};
 use tch::{Kind, Tensor};
 
 use super::{Sequence, States, Visibility, Xlnet};
-use crate::families::language_model::{Batch, Loss, NextToken, Objective, Pairs, Scores};
+use crate::families::language_model::{Batch, Loss, Objective, Pairs, Scores};
 use crate::layers::{HeadConfig, Memory, SummaryHead, classification_losses};
 use crate::noise::Noise;
 use crate::{ParameterSpec, Parameters};
@@ -165,27 +165,5 @@ impl NextSentence {
     fn loss(&self, content: &Tensor, pairs: &Pairs, noise: Option<&Noise>) -> Tensor {
         let logits = self.logits(content, noise);
         classification_losses(&logits, &pairs.follows).sum(None::<Kind>) * self.weight
-    }
-}
-
-impl NextToken for Xlnet {
-    fn memory_start(&self, lanes: i64) -> Memory {
-        self.memory_start(lanes)
-    }
-
-    fn look(&mut self, eval: &EvalConfig) {
-        self.look(Some(eval));
-    }
-
-    fn read(&self, ids: &Tensor, memory: &Memory) -> Memory {
-        self.read(ids, memory)
-    }
-
-    fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {
-        self.next_log_probs(ids, memory)
-    }
-
-    fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
-        self.layers_in_order(ids, memory)
     }
 }

@@ -142,7 +142,7 @@ impl Scene<'_> {
     /// Keys that the content of each position must not see, `[lanes or 1, segment, key]`; `None` for none.
     fn hidden(&self, start: i64, lanes: i64) -> Option<Tensor> {
         let own = match self.sequence.visibility {
-            Visibility::All => None,
+            Visibility::All | Visibility::Before => None,
             Visibility::Ranks { ranks, .. } => {
                 let ranks = ranks.narrow(0, start, lanes);
                 // `[lanes, 1, key]` against `[lanes, query, 1]`. Equal ranks see each other, and so each
@@ -162,6 +162,10 @@ impl Scene<'_> {
     fn hidden_from_targets(&self, at: &Tensor, start: i64, lanes: i64) -> Option<Tensor> {
         let own = match self.sequence.visibility {
             Visibility::All => None,
+            Visibility::Before => {
+                let places = Tensor::arange(self.segment(), (Kind::Int64, Device::Cpu));
+                Some(at.unsqueeze(2).eq_tensor(&places))
+            }
             Visibility::Ranks { ranks, .. } => {
                 let ranks = ranks.narrow(0, start, lanes);
                 let of_targets = ranks.gather(1, at, false);
@@ -190,7 +194,8 @@ impl Scene<'_> {
         // Whether there is such a place is worth a look at the values: without one, most passes need no mask
         // at all.
         let unwritten = unwritten.filter(|hidden| hidden.any().int64_value(&[]) != 0);
-        let causal = self.uni.then(|| {
+        let in_order = matches!(self.sequence.visibility, Visibility::Before);
+        let causal = (self.uni || in_order).then(|| {
             let mask = attention_mask(segment, mem, self.context.same_length, self.kind);
             // The additive mask of Transformer-XL as a boolean one, so that same-length attention is counted
             // in one place.
