@@ -4,7 +4,7 @@ use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use segue_tests::{Workplace, alone, mpirun, succeed};
+use segue_tests::{Workplace, alone, children, mpirun, succeed};
 
 #[test]
 fn ranks_1_2_and_4_give_the_same_bytes() {
@@ -232,13 +232,4 @@ fn kill_rank(job: &mut Child, victim: usize, moment: Duration) -> bool {
         drop(ended);
         killer.join().expect("the killer ends") && !status.success()
     })
-}
-
-/// Processes that `parent` has started.
-fn children(parent: u32) -> Vec<u32> {
-    let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
-    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
-        .collect()
 }

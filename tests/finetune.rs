@@ -75,6 +75,12 @@ fn x27_several_seeds_and_several_tasks() {
     assert_eq!((&metric["metric"], metric["values"].as_array().unwrap().len()), (&json!("accuracy"), 3));
     assert_eq!(json_at(&place.path("seeds/summary.json"))["metrics"], result["metrics"]);
     assert!(place.path("seeds/seed-3/best/model.safetensors").exists());
+    // Of several weight sets, the scores beside the best model are its own.
+    let two_tailed = ["average.kind=two_tailed", "eval.every=5"];
+    let result = succeed(alone(&place.finetune("averaged", &two_tailed)));
+    let metrics = json_at(&place.path("averaged/best/metrics.json"));
+    assert_eq!(metrics["value"], metrics["scores"][0]["metrics"][0]["value"]);
+    assert_eq!(metrics["scores"], result["scores"]);
     // Two tasks on one encoder, then one of them alone from there.
     fs::create_dir_all(place.path("glue/SST-2")).unwrap();
     for name in ["train.tsv", "dev.tsv"] {
@@ -89,7 +95,7 @@ fn x27_several_seeds_and_several_tasks() {
     let mut alone_after = on_task(&place, "after", "sst2", "glue", &["task.epochs=1"]);
     alone_after[5] = place.text("both");
     let output = finish(alone(&alone_after));
-    assert!(output.status.success() && !stderr(&output).contains("random weights"), "{}", stderr(&output));
+    assert!(output.status.success() && !stderr(&output).contains("fresh weights"), "{}", stderr(&output));
 }
 
 #[test]

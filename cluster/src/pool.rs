@@ -14,7 +14,8 @@ use std::process::{Command, Stdio};
 use std::task::Poll;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
@@ -118,8 +119,14 @@ impl<R> Pool<'_, R> {
 /// Lets the child die with the thread that starts it, which is the caller's: a pool that is killed leaves nothing
 /// behind that would write to the folders of the next.
 fn end_with_parent(command: &mut tokio::process::Command) {
-    let kill_with_parent = || Ok(set_parent_process_death_signal(Some(Signal::KILL))?);
-    // SAFETY: between fork and exec the closure makes one system call, allocates nothing and takes no lock.
+    let parent = std::process::id();
+    let kill_with_parent = move || {
+        set_parent_process_death_signal(Some(Signal::KILL))?;
+        // A parent that died before the call above sends no signal.
+        let lives = getppid().is_some_and(|now| now.as_raw_nonzero().get().unsigned_abs() == parent);
+        if lives { Ok(()) } else { Err(Errno::CHILD.into()) }
+    };
+    // SAFETY: between fork and exec the closure makes two system calls, allocates nothing and takes no lock.
     unsafe { command.pre_exec(kill_with_parent) };
 }
 

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::model::out_of_range;
 use crate::range::Range;
@@ -56,7 +57,7 @@ pub struct AverageConfig {
     /// `tail`: begin after this step; 0 for never. Other kinds need 0.
     #[schemars(transform = Range::at_least(0))]
     pub start: u64,
-    /// `tail`: begin when the validation loss is above the best of those that lie this many evaluations or more back;
+    /// `tail`: begin when the validation loss is above the best of those that lie more than this many evaluations back;
     /// 0 for never. Other kinds need 0.
     #[schemars(transform = Range::at_least(0))]
     pub patience: u64,
@@ -98,14 +99,38 @@ impl AverageConfig {
             AverageKind::TwoTailed => 3,
         }
     }
+
+    /// Whether it is steered by what evaluations find.
+    pub fn needs_evaluations(&self) -> bool {
+        self.patience > 0 || self.kind == AverageKind::TwoTailed
+    }
 }
 
 impl Config {
     pub(crate) fn check_average(&self) -> Result<(), ConfigError> {
-        let a = &self.average;
-        for (key, value) in [("average.start", a.start), ("average.patience", a.patience)] {
-            if value > 0 && a.kind != AverageKind::Tail {
-                return Err(out_of_range(key, value, "needs average.kind = \"tail\""));
+        let (a, default) = (&self.average, AverageConfig::default());
+        let given = [
+            ("average.start", a.start.to_string(), a.start != default.start, AverageKind::Tail),
+            ("average.patience", a.patience.to_string(), a.patience != default.patience, AverageKind::Tail),
+            ("average.beta", a.beta.to_string(), a.beta != default.beta, AverageKind::Exponential),
+            ("average.warmup", a.warmup.to_string(), a.warmup != default.warmup, AverageKind::Exponential),
+            (
+                "average.variant",
+                json!(a.variant).to_string(),
+                a.variant != default.variant,
+                AverageKind::TwoTailed,
+            ),
+            (
+                "average.stagnation",
+                a.stagnation.to_string(),
+                a.stagnation != default.stagnation,
+                AverageKind::TwoTailed,
+            ),
+        ];
+        for (key, value, set, kind) in given {
+            if set && a.kind != kind {
+                let why = format!("needs average.kind = {}", json!(kind));
+                return Err(out_of_range(key, value, &why));
             }
         }
         if a.kind == AverageKind::TwoTailed && self.eval.every == 0 {
@@ -143,6 +168,10 @@ mod tests {
             (&["average.kind=ema"][..], "two_tailed"),
             (&["average.kind=polyak", "average.start=3"], "average.start"),
             (&["average.kind=exponential", "average.patience=3"], "average.patience"),
+            (&["average.beta=0.9"], "needs average.kind = \"exponential\""),
+            (&["average.kind=polyak", "average.warmup=true"], "average.warmup"),
+            (&["average.variant=core"], "needs average.kind = \"two_tailed\""),
+            (&["average.kind=exponential", "average.stagnation=2"], "average.stagnation"),
             (&["average.beta=1"], "[0, 1)"),
             (&["average.beta=nan"], "average.beta"),
             (&["average.beta=-0.5"], "[0, 1)"),

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::model::Models;
+use crate::range;
 use crate::{Config, ConfigError, OptimConfig, ScheduleConfig};
 
 /// Origin of a value that nobody set.
@@ -297,7 +298,9 @@ impl Layers {
                 self.section(&format!("optim.{network}"), &config.over("optim", network))?,
                 self.section(&format!("schedule.{network}"), &config.over("schedule", network))?,
             );
-            config.of_network(network).check()?;
+            let own = config.of_network(network);
+            range::check(&format!("optim.{network}"), &own.optim)?;
+            range::check(&format!("schedule.{network}"), &own.schedule)?;
         }
         config.check()?;
         config.model.fit_positions(config.train.ext_len + config.train.segment);
@@ -429,7 +432,7 @@ mod tests {
         };
         assert!(fails("optim.printer.lr=1").contains("optim.printer.lr"));
         assert!(fails("optim.writer.rate=1").contains("optim.writer.rate"));
-        assert!(fails("optim.writer.lr=-1").contains("optim.lr"));
+        assert!(fails("optim.writer.lr=-1").contains("`optim.writer.lr` = -1"));
         assert!(fails("schedule.reader.kind=9").contains("schedule.reader.kind"));
         // One network has no sections of its own.
         assert!(MODELS.load(None, &overrides(&["optim.writer.lr=1"])).is_err());

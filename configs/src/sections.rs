@@ -450,6 +450,11 @@ impl Config {
         own
     }
 
+    /// The networks that have a section of their own beside `section`.
+    pub fn networks_of(&self, section: &str) -> impl Iterator<Item = &str> {
+        self.networks.get(section).into_iter().flat_map(|networks| networks.keys().map(String::as_str))
+    }
+
     /// A section with what is another value for one network.
     pub(crate) fn over(&self, section: &str, network: &str) -> Value {
         let mut values = match section {

@@ -3,9 +3,10 @@
 use segue_collectives::Communicator;
 use segue_collectives::simulated::{self, Faults};
 use segue_configs::Config;
-use segue_trainer::engine::{Engine, StepReport};
+use segue_trainer::engine::{Better, Engine, Measures, StepReport};
 use segue_trainer::families::language_model::{self as objective, Batch};
 use segue_trainer::{TrainError, libtorch};
+use serde_json::json;
 use tch::Tensor;
 
 fn config(overrides: &[&str]) -> Config {
@@ -104,4 +105,35 @@ fn loss_that_is_no_number_stops_before_the_update() {
     let config = config(&["optim.lr=1e30", "optim.clip=0"]);
     let error = train(&config, &segue_collectives::local::Local, 5).unwrap_err();
     assert_eq!(error.exit_code(), 80);
+}
+
+/// What ranks find may differ in the last bit, where processors do. Averages must not.
+#[test]
+fn averages_of_all_ranks_follow_the_losses_of_the_first() {
+    let config = config(&["average.kind=two_tailed", "eval.every=1"]);
+    let states = simulated::run(2, |comm| {
+        libtorch::set_threads(1);
+        let mut engine = Engine::new(&config, objective::build(&config).unwrap(), comm).unwrap();
+        let mut switched = Vec::new();
+        for step in 1..=6 {
+            let batches: Vec<Batch> =
+                engine.layout.micro_steps.clone().map(|m| batch(&config, step, m)).collect();
+            engine.step(step, &batches).unwrap();
+            // Equal losses let the short average take the place of the long one, one that is worse does not.
+            let mut loss = 1.0;
+            let work = |_: &mut _| {
+                loss += if comm.rank() == 0 { 0.0 } else { -f64::EPSILON };
+                Ok(Some(measures(loss)))
+            };
+            let chosen = engine.evaluate(step, work).unwrap().unwrap();
+            switched.push(chosen.choice.events);
+        }
+        (engine.networks[0].averaging.state(), format!("{switched:?}"))
+    });
+    assert_eq!(states[0], states[1]);
+    assert!(states[0].1.contains("Switched"), "{}", states[0].1);
+}
+
+fn measures(loss: f64) -> Measures {
+    Measures { lead: loss, better: Better::Lower, row: json!({}), scalars: Vec::new(), lines: Vec::new() }
 }

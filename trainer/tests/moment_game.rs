@@ -29,15 +29,16 @@ fn config(dir: &Path, overrides: &[&str]) -> Config {
     MODELS.load(Some(&recipe), &all).unwrap().config
 }
 
-/// A short run that evaluates, averages and writes checkpoints: the settings that [`play`] needs to be stopped anywhere.
-const SHORT: [&str; 6] = [
-    "train.steps=14",
-    "eval.every=4",
-    "average.start=5",
-    "checkpoint.every=3",
-    "checkpoint.keep=100",
-    "train.bucket_bytes=64",
-];
+/// A short run that evaluates and writes checkpoints: the settings that [`play`] needs to be stopped anywhere.
+const SHORT: [&str; 5] =
+    ["train.steps=14", "eval.every=4", "checkpoint.every=3", "checkpoint.keep=100", "train.bucket_bytes=64"];
+
+/// Averages that it keeps: one that begins by its step, one that evaluations steer.
+const AVERAGES: [&str; 2] = ["average.start=5", "average.kind=two_tailed"];
+
+fn short(dir: &Path, average: &str) -> Config {
+    config(dir, &[&SHORT[..], &["average.start=0", average]].concat())
+}
 
 fn play(config: &Config, critic_steps: u64, comm: &dyn Communicator, stop: bool) -> Outcome {
     libtorch::set_threads(1);
@@ -109,10 +110,10 @@ fn the_average_reaches_the_optimum_as_closely_as_its_samples_allow() {
 
 #[test]
 fn checkpoints_have_the_same_bytes_at_1_2_and_4_ranks() {
-    for critic_steps in [0, 2] {
+    for (critic_steps, average) in [(0, AVERAGES[0]), (2, AVERAGES[0]), (2, AVERAGES[1])] {
         let run = |ranks| {
             let folder = tempfile::tempdir().unwrap();
-            let config = config(folder.path(), &SHORT);
+            let config = short(folder.path(), average);
             simulated::run(ranks, |comm| play(&config, critic_steps, comm, false));
             files(folder.path())
         };
@@ -121,18 +122,22 @@ fn checkpoints_have_the_same_bytes_at_1_2_and_4_ranks() {
             let name = format!("checkpoints/step-00000014/{file}.safetensors");
             assert!(alone.contains_key(&name), "{name} among {:?}", alone.keys());
         }
+        let averages = alone.contains_key("checkpoints/step-00000014/averages.safetensors");
+        assert_eq!(averages, average == AVERAGES[1]);
         for ranks in [2, 4] {
-            assert_same(&alone, &run(ranks), &format!("{ranks} ranks, {critic_steps} steps of the critic"));
+            let what = format!("{ranks} ranks, {critic_steps} steps of the critic, {average}");
+            assert_same(&alone, &run(ranks), &what);
         }
     }
 }
 
 #[test]
 fn a_run_stopped_at_every_step_ends_with_the_same_bytes() {
-    for critic_steps in [0, 2, 5] {
+    let variants = [0, 2, 5].map(|critic_steps| (critic_steps, AVERAGES[0]));
+    for (critic_steps, average) in variants.into_iter().chain([(0, AVERAGES[1]), (2, AVERAGES[1])]) {
         let [whole, parts] = [0, 1].map(|_| tempfile::tempdir().unwrap());
-        simulated::run(1, |comm| play(&config(whole.path(), &SHORT), critic_steps, comm, false));
-        let config = config(parts.path(), &SHORT);
+        simulated::run(1, |comm| play(&short(whole.path(), average), critic_steps, comm, false));
+        let config = short(parts.path(), average);
         let mut ranks = [1, 2, 4].into_iter().cycle();
         let mut attempts = 0;
         while simulated::run(ranks.next().unwrap(), |comm| play(&config, critic_steps, comm, true))[0]
@@ -143,7 +148,7 @@ fn a_run_stopped_at_every_step_ends_with_the_same_bytes() {
         assert_eq!(attempts, 13);
         for folder in ["checkpoints/step-00000014", "best"] {
             let [whole, parts] = [&whole, &parts].map(|run| files(&run.path().join(folder)));
-            assert_same(&whole, &parts, &format!("{folder}, {critic_steps} steps of the critic"));
+            assert_same(&whole, &parts, &format!("{folder}, {critic_steps} steps of the critic, {average}"));
         }
     }
 }
@@ -274,4 +279,30 @@ fn a_gradient_outside_its_networks_turn_ends_the_process() {
     assert!(!child.status.success(), "{said}");
     let (before, after) = said.split_once("the critic's turn is over").unwrap();
     assert!(!before.contains("panicked") && after.contains("outside its network's turn"), "{said}");
+}
+
+#[test]
+fn training_begins_with_the_weights_of_a_run_a_checkpoint_or_a_folder() {
+    let first = tempfile::tempdir().unwrap();
+    play(&short(first.path(), AVERAGES[0]), 2, &Local, false);
+    let stored = |run: &Path, file: &str| std::fs::read(run.join("checkpoints/latest").join(file)).unwrap();
+    for from in ["", "checkpoints/latest", "best"] {
+        let second = tempfile::tempdir().unwrap();
+        let from = format!("train.init_from={}", first.path().join(from).display());
+        // A rate next to nothing leaves what it began with.
+        let rates =
+            ["optim.generator.lr=1e-30", "optim.critic.lr=1e-30", "average.start=0", "train.steps=1", &from];
+        play(&config(second.path(), &[&SHORT[..], &rates].concat()), 0, &Local, false);
+        let files = ["model.safetensors", "critic.safetensors"];
+        let expected = match from.ends_with("best") {
+            true => files.map(|file| std::fs::read(first.path().join("best").join(file)).unwrap()),
+            false => files.map(|file| stored(first.path(), file)),
+        };
+        assert!(files.map(|file| stored(second.path(), file)) == expected, "{from}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let nothing = config(folder.path(), &["train.init_from=nowhere"]);
+    let job = (families::of(&nothing.model).open)(&mut nothing.clone()).unwrap();
+    let error = job.train(&nothing, &Local, &|| false, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("nowhere") && error.exit_code() == 66, "{error}");
 }

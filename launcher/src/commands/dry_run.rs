@@ -5,7 +5,7 @@ use std::path::Path;
 use segue_configs::{Config, PublishedConfig};
 use segue_dataloader::Corpus;
 use segue_trainer::cost::{Bounds, Cost};
-use segue_trainer::families::cost;
+use segue_trainer::families;
 use serde_json::{Value, json};
 
 use crate::failure::{CHECK_FAILED, Failure};
@@ -18,7 +18,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// parameters and the model has another.
 pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Failure> {
     know_vocabulary(&mut config)?;
-    let cost = cost(&config, ranks)?;
+    let cost = families::cost(&config, ranks)?;
     let published = &config.published;
     let differs = published.parameters != 0 && published.parameters != cost.parameters;
     for line in describe(&cost, published) {
@@ -41,15 +41,18 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
     }))
 }
 
-/// Takes the corpus' vocabulary where the recipe leaves it open and names a corpus.
+/// Takes the corpus' vocabulary where the recipe of a language model leaves it open and names a corpus.
 fn know_vocabulary(config: &mut Config) -> Result<(), Failure> {
+    if families::of(&config.model).language.is_none() {
+        return Ok(());
+    }
     if config.model.vocab_size() > 0 {
         return Ok(config.model.fit_vocabulary(0, None)?);
     }
     if config.data.corpus.is_empty() {
         let message = "the recipe takes the vocabulary size from the corpus\nhint: add model.vocab_size=N or \
              data.corpus=FOLDER";
-        return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
+        return Err(Failure::new(78, message));
     }
     let corpus = Corpus::open(Path::new(&config.data.corpus))?;
     Ok(config.model.fit_vocabulary(corpus.vocab_size(), None)?)
@@ -65,7 +68,8 @@ fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
         ("softmax", parts.softmax),
         ("head", parts.head),
     ] {
-        if name == "head" && count == 0 {
+        // A model that is not of words has no such parts.
+        if name == "head" && count == 0 || parts.head == cost.parameters {
             continue;
         }
         lines.push(format!("  {name:<22}{:>18}", grouped(count)));

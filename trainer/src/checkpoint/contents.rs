@@ -49,7 +49,7 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// Writes all of it into the folder `dir`, and waits until it is on the disk.
+    /// Writes all of it into the folder `dir`.
     pub fn write(&self, dir: &Path) -> Result<(), TrainError> {
         for (name, tensors) in &self.tables {
             write_tensors(&dir.join(name), tensors)?;

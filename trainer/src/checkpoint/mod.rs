@@ -5,6 +5,7 @@
 
 mod contents;
 mod files;
+mod locate;
 mod manifest;
 mod publish;
 mod state;
@@ -13,9 +14,11 @@ mod writer;
 
 pub use contents::{AVERAGES, CARRY, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, WEIGHTS, file_of};
 pub(crate) use files::{read_error, write_error, write_json};
+pub use locate::locate;
 pub use manifest::{MANIFEST, Manifest};
 pub(crate) use publish::publish_with_manifest;
 pub use publish::{find, find_and_set_aside, list, replace};
 pub use state::{BestSoFar, LossSum, TrainState};
+pub(crate) use state::{differences, without};
 pub use tensors::{TensorFile, read_tensors, write_tensors};
 pub use writer::{Job, Writer};

@@ -90,6 +90,9 @@ pub fn find(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError>
 /// that they do not count among the checkpoints to keep.
 pub fn find_and_set_aside(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
     let Some((path, refused)) = search(folder)? else { return Ok(None) };
+    if let Some(name) = path.file_name().filter(|_| !refused.is_empty()) {
+        replace_link(&folder.join(LATEST), Path::new(name))?;
+    }
     for (damaged, _) in &refused {
         if let Some(name) = damaged.file_name().and_then(|n| n.to_str()) {
             let aside = folder.join(format!("damaged-{name}"));

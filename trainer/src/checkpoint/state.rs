@@ -18,7 +18,7 @@ const STATE_VERSION: u32 = 1;
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 15] = [
+const FREE_KEYS: [&str; 16] = [
     "/run",
     "/data/corpus",
     "/data/corpora",
@@ -34,6 +34,7 @@ const FREE_KEYS: [&str; 15] = [
     "/train/stop_at",
     "/train/bucket_bytes",
     "/train/check_replicas_every",
+    "/train/deadline",
 ];
 
 /// Loss added up over steps.
@@ -169,7 +170,12 @@ impl TrainState {
         let text = fs::read(&file).map_err(read_error(&file))?;
         let state: TrainState = serde_json::from_slice(&text)
             .map_err(|e| TrainError::Damaged { path: file.clone(), what: e.to_string() })?;
-        let mut differing = differences(&with_defaults(&state.config, config.models()), &resolved(config));
+        if state.version != STATE_VERSION {
+            let what =
+                format!("it is of version {}, and this program reads version {STATE_VERSION}", state.version);
+            return Err(TrainError::Damaged { path: file, what });
+        }
+        let mut differing = changes(&with_defaults(&state.config, config.models()), &resolved(config));
         if state.corpus != data {
             differing.push_str(&format!("  {data_key}: fingerprint {} then, {data} now\n", state.corpus));
         }
@@ -180,27 +186,44 @@ impl TrainState {
     }
 }
 
-/// The configuration with the length of a schedule that follows `train.steps` spelled out: a run made
-/// longer must not silently get other learning rates.
+/// The configuration with the lengths of schedules that follow `train.steps` spelled out: a run made longer must not
+/// silently get other learning rates.
 fn resolved(config: &Config) -> Value {
     let mut json = config.to_json();
-    if matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear) {
+    let follows =
+        |config: &Config| matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear);
+    if follows(config) {
         json["schedule"]["steps"] = json!(config.schedule_steps());
+    }
+    for network in config.networks_of("schedule") {
+        let own = config.of_network(network);
+        if follows(&own) {
+            json["schedule"][network]["steps"] = json!(own.schedule_steps());
+        }
     }
     json
 }
 
-/// The configuration without its free keys.
+/// The configuration without its free keys. `[eval]` is none where an average of the weights decides by losses: those of
+/// another protocol are no measure of what was found so far.
 fn identity(config: &Value) -> Value {
-    let mut identity = config.clone();
-    for key in FREE_KEYS {
+    let average = &config["average"];
+    let decides = average["kind"] == "two_tailed" || average["patience"].as_u64().is_some_and(|n| n > 0);
+    let free: Vec<&str> = FREE_KEYS.into_iter().filter(|key| !(decides && *key == "/eval")).collect();
+    without(config, &free)
+}
+
+/// A configuration without some sections and keys, `/section` or `/section/key`.
+pub(crate) fn without(config: &Value, keys: &[&str]) -> Value {
+    let mut left = config.clone();
+    for key in keys {
         if let Some((parent, name)) = key.rsplit_once('/')
-            && let Some(Value::Object(fields)) = identity.pointer_mut(parent)
+            && let Some(Value::Object(fields)) = left.pointer_mut(parent)
         {
             fields.remove(name);
         }
     }
-    identity
+    left
 }
 
 fn config_hash(config: &Config) -> String {
@@ -212,9 +235,13 @@ fn with_defaults(stored: &Value, models: &'static Models) -> Value {
     models.from_json(stored, "the checkpoint").map_or_else(|_| stored.clone(), |config| resolved(&config))
 }
 
-/// One line for each key in which two configurations differ, free keys aside.
-fn differences(then: &Value, now: &Value) -> String {
-    let (then, now) = (identity(then), identity(now));
+/// One line for each key that makes it another run.
+fn changes(then: &Value, now: &Value) -> String {
+    differences(&identity(then), &identity(now), ["then", "now"])
+}
+
+/// One line for each key in which two configurations differ. `whose`: what is said after the value of either.
+pub(crate) fn differences(then: &Value, now: &Value, whose: [&str; 2]) -> String {
     let mut lines = String::new();
     let empty = serde_json::Map::new();
     let sections = now.as_object().unwrap_or(&empty);
@@ -227,7 +254,7 @@ fn differences(then: &Value, now: &Value) -> String {
         for (name, value) in fields.iter().chain(nothing) {
             let before = &then[section][name];
             if before != value {
-                lines.push_str(&format!("  {section}.{name}: {before} then, {value} now\n"));
+                lines.push_str(&format!("  {section}.{name}: {before} {}, {value} {}\n", whose[0], whose[1]));
             }
         }
     }
@@ -247,14 +274,35 @@ mod tests {
         let (a, b, c) = (load(&[]), load(&["train.stop_at=7", "run.dir=x"]), load(&["optim.lr=0.5"]));
         assert_eq!(config_hash(&a), config_hash(&b));
         let longer = load(&["train.steps=2000"]);
-        assert!(
-            differences(&resolved(&a), &resolved(&longer)).contains("schedule.steps: 1000 then, 2000 now")
-        );
+        assert!(changes(&resolved(&a), &resolved(&longer)).contains("schedule.steps: 1000 then, 2000 now"));
         let constant = |steps: &str| load(&["schedule.kind=constant", steps]);
         assert_eq!(config_hash(&constant("train.steps=5")), config_hash(&constant("train.steps=6")));
+        // A network's own schedule has a length too, where it ends.
+        let critic = |kind: &'static str, steps: &'static str| {
+            load(&["model.model_type=moment-game", "schedule.kind=constant", kind, steps])
+        };
+        let linear = |steps| resolved(&critic("schedule.critic.kind=linear", steps));
+        assert!(changes(&linear("train.steps=5"), &linear("train.steps=6")).contains("schedule.critic"));
+        let constant = |steps| config_hash(&critic("schedule.critic.warmup=2", steps));
+        assert_eq!(constant("train.steps=5"), constant("train.steps=6"));
         assert_ne!(config_hash(&a), config_hash(&c));
-        assert_eq!(differences(&a.to_json(), &b.to_json()), "");
-        assert!(differences(&a.to_json(), &c.to_json()).contains("optim.lr: 0.00025 then, 0.5 now"));
+        assert_eq!(changes(&a.to_json(), &b.to_json()), "");
+        assert!(changes(&a.to_json(), &c.to_json()).contains("optim.lr: 0.00025 then, 0.5 now"));
+    }
+
+    #[test]
+    fn an_average_that_decides_by_losses_keeps_to_one_evaluation() {
+        let hash = |o: &[&str]| {
+            let o: Vec<String> = o.iter().map(|s| s.to_string()).collect();
+            config_hash(&MODELS.load(None, &o).unwrap().config)
+        };
+        for (average, kept) in
+            [("average.start=3", false), ("average.patience=3", true), ("average.kind=two_tailed", true)]
+        {
+            let [before, after] =
+                ["eval.segment=32", "eval.segment=16"].map(|e| hash(&["eval.every=10", average, e]));
+            assert_eq!(before != after, kept, "{average}");
+        }
     }
 
     #[test]
@@ -266,9 +314,9 @@ mod tests {
             then[section].as_object_mut().unwrap().remove(key).unwrap();
         }
         then.as_object_mut().unwrap().remove("average").unwrap();
-        assert_eq!(differences(&with_defaults(&then, &MODELS), &now), "");
+        assert_eq!(changes(&with_defaults(&then, &MODELS), &now), "");
         let half = resolved(&load(&["train.loss=half".into()]));
-        assert!(differences(&with_defaults(&then, &MODELS), &half).contains("train.loss"));
+        assert!(changes(&with_defaults(&then, &MODELS), &half).contains("train.loss"));
     }
 
     #[test]

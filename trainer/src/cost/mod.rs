@@ -147,7 +147,7 @@ impl Cost {
         let parameters_by_part = ParameterParts::of(specs);
         let forward = micro_step.forward.times(1.0 / micro_step.tokens as f64);
         let training = forward.times(TRAINING_TO_FORWARD);
-        let tokens_per_step = (config.train.lanes * config.train.segment) as u64;
+        let tokens_per_step = micro_step.tokens * config.micro_steps() as u64;
         let tokens = tokens_per_step * config.train.steps;
         Ok(Self {
             ranks,

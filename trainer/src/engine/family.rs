@@ -12,6 +12,8 @@ use tch::Tensor;
 
 use super::layout::Layout;
 use super::learner::Learner;
+use super::snapshot::fill;
+use crate::checkpoint::{WEIGHTS, file_of, locate, read_tensors};
 use crate::{Parameters, TrainError};
 
 /// What a rank trains on in one step, made of what a reader gave.
@@ -22,6 +24,13 @@ pub struct Prepared<B, C> {
     pub restarts: Vec<bool>,
     /// For each of this rank's lanes: where the next step begins. Empty where a batch is a function of its number.
     pub cursors: Vec<C>,
+}
+
+impl<B, C> Prepared<B, C> {
+    /// A batch that is a function of its number, of lanes that carry nothing.
+    pub fn of(batch: B) -> Self {
+        Self { batch, restarts: Vec::new(), cursors: Vec::new() }
+    }
 }
 
 /// Where a rank begins to read a source.
@@ -128,11 +137,15 @@ pub trait Family {
     /// Where a lane stands.
     type Cursor: Clone + Serialize + DeserializeOwned;
 
-    /// Names the data: a run goes on with the same only.
-    fn fingerprint(&self) -> String;
+    /// Names the data: a run goes on with the same only. Empty where the configuration says all of it.
+    fn fingerprint(&self) -> String {
+        String::new()
+    }
 
     /// The key of the configuration that names the data, for the message where it is other data.
-    fn data_key(&self) -> &'static str;
+    fn data_key(&self) -> &'static str {
+        "data.corpus"
+    }
 
     /// In which words it is reported.
     fn labels(&self) -> Labels;
@@ -152,9 +165,21 @@ pub trait Family {
     where
         Self: Sized;
 
-    /// Fills fresh weights with those that the configuration says training begins with. Gives the names of parameters
-    /// that it left as they were drawn, where that is worth telling.
-    fn begin(&self, learner: &Self::Learner) -> Result<Vec<String>, TrainError>;
+    /// Fills fresh weights with those of `from`, which `train.init_from` names: a run, a checkpoint or a model folder. Gives
+    /// the names of parameters that it left as they were drawn, where that is worth telling.
+    fn begin(&self, learner: &Self::Learner, from: &Path) -> Result<Vec<String>, TrainError> {
+        let (folder, _) = locate(from)?;
+        for (n, (name, parameters)) in learner.networks().into_iter().enumerate() {
+            let stored = self.read(learner, n, &folder.join(file_of(WEIGHTS, n, name)))?;
+            fill(parameters.tensors().iter().zip(stored));
+        }
+        Ok(Vec::new())
+    }
+
+    /// Whether there is anything to evaluate on.
+    fn evaluates(&self) -> bool {
+        true
+    }
 
     /// Evaluates; `None` where there is nothing to evaluate on. `progress` hears of parts done and all. A collective
     /// call: every rank gets the same result.
@@ -201,6 +226,6 @@ pub trait Family {
 
 /// Weights under the parameters' own names.
 fn read_plain(path: &Path, parameters: &Parameters) -> Result<Vec<Tensor>, TrainError> {
-    let mut file = crate::checkpoint::read_tensors(path)?;
+    let mut file = read_tensors(path)?;
     parameters.specs().iter().map(|spec| file.take(&spec.name, &spec.shape)).collect()
 }

@@ -120,12 +120,16 @@ pub fn train<F: Family>(
         0 => config.train.steps,
         stop_at => stop_at.min(config.train.steps),
     };
-    let mut preempted = false;
+    let (mut preempted, mut stopped_early) = (false, run.out_of_patience());
     if run.evaluation_due() && run.state.step < last {
         // Stopped on request before it could be made.
         run.evaluate(on_event)?;
+        stopped_early = run.out_of_patience();
+        if stopped_early {
+            // No step follows that would leave one.
+            run.checkpoint(on_event)?;
+        }
     }
-    let mut stopped_early = run.out_of_patience();
     while run.state.step < last && !preempted && !stopped_early {
         let step = run.step(on_event)?;
         let every = |n: u64| n > 0 && step.is_multiple_of(n);
@@ -187,6 +191,11 @@ impl<'a, F: Family> Run<'a, F> {
         comm: &'a dyn Communicator,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Self, TrainError> {
+        if config.average.needs_evaluations() && !family.evaluates() {
+            let what = "[average] decides by evaluations, and there is nothing to evaluate on\nhint: add a validation set, \
+                        or choose an average that needs none, such as average.kind=exponential";
+            return Err(TrainError::Layout(what.into()));
+        }
         let parameters = learner.networks().iter().map(|(_, parameters)| parameters.count()).sum();
         let mut engine = Engine::new(config, learner, comm)?;
         let lanes = family.cursors().iter().map(to_json).collect();
@@ -200,7 +209,9 @@ impl<'a, F: Family> Run<'a, F> {
                 (resumed, refused) = (Some(path), newer);
             }
             None => {
-                fresh = family.begin(&engine.learner)?;
+                if !config.train.init_from.is_empty() {
+                    fresh = family.begin(&engine.learner, Path::new(&config.train.init_from))?;
+                }
                 engine.begin_averages();
             }
         }
@@ -239,7 +250,10 @@ impl<'a, F: Family> Run<'a, F> {
         let prepared = self.family.prepare(raw, &self.engine.layout);
         self.engine.forget(&prepared.restarts);
         let report = self.engine.step(step, &prepared.batch)?;
-        self.cursors = prepared.cursors;
+        // A source without lanes says nothing of where those of another stand.
+        if !prepared.cursors.is_empty() {
+            self.cursors = prepared.cursors;
+        }
         self.loss = Some(report.loss);
         self.state.step = step;
         self.state.tokens += report.targets as u64;
@@ -385,6 +399,7 @@ fn reported(chosen: Chosen) -> Measures {
         "length": choice.length,
         "losses": losses.iter().map(|(name, loss)| (name.to_string(), json!(loss))).collect::<Value>(),
         "events": choice.events,
+        "best": choice.best,
     });
     let told: Vec<String> = losses.iter().map(|(name, loss)| format!("{name} {loss:.4}")).collect();
     if losses.len() > 1 {

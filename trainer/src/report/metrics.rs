@@ -27,8 +27,7 @@ impl MetricsFile {
             let (kept, superseded) = split_rows(&path, step)?;
             if !superseded.is_empty() {
                 append(&run.join(SUPERSEDED), &superseded).map_err(write_error)?;
-                let fresh = run.join(".metrics.jsonl.new");
-                fs::write(&fresh, kept).and_then(|()| fs::rename(&fresh, &path)).map_err(write_error)?;
+                segue_publish::write_file(&path, kept.as_bytes()).map_err(|e| write_error(e.source))?;
             }
         }
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(write_error)?;
@@ -42,6 +41,13 @@ impl MetricsFile {
             .write_all(line.as_bytes())
             .map_err(|source| TrainError::Write { path: self.path.clone(), source })
     }
+}
+
+/// The rows of a run so far. A torn last line is left out.
+pub fn read_metrics(run: &Path) -> Result<Vec<Value>, TrainError> {
+    let path = run.join(FILE);
+    let text = fs::read_to_string(&path).map_err(|source| TrainError::Read { path, source })?;
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
 fn split_rows(path: &Path, step: u64) -> Result<(String, String), TrainError> {

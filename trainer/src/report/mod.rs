@@ -15,6 +15,6 @@ pub use ablation::{CellResult, Check, Row, Summary, Verdict};
 pub use chart::{LineChart, Point, Series};
 pub use interval_chart::IntervalChart;
 pub use mask_chart::MaskChart;
-pub use metrics::MetricsFile;
+pub use metrics::{MetricsFile, read_metrics};
 pub use statistics::{Interval, student_t_975};
 pub use tensorboard::EventFile;

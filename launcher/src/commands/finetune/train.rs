@@ -30,7 +30,7 @@ pub fn run(
 ) -> Result<Value, Failure> {
     if config.run.dir.is_empty() {
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
-        return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
+        return Err(Failure::new(78, message));
     }
     let tokenizer = ModelFolder::open(&best_of(Path::new(&config.train.init_from)))?.tokenizer()?;
     config.model.fit_vocabulary(tokenizer.vocab_size(), None)?;

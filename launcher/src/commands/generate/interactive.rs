@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, Write};
 
+use rustyline::config::Configurer;
 use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::{Config, Editor};
@@ -46,7 +47,10 @@ pub struct LineEditor(Editor<(), MemHistory>);
 impl LineEditor {
     /// An editor on stdin and stdout, which are a terminal.
     pub fn new() -> io::Result<Self> {
-        let config = Config::builder().auto_add_history(true).build();
+        // Each line of what is pasted is a line, as it is without an editor.
+        let mut config = Config::builder().auto_add_history(true);
+        config.enable_bracketed_paste(false);
+        let config = config.build();
         Editor::with_history(config, MemHistory::new()).map(Self).map_err(io_error)
     }
 }
@@ -227,8 +231,8 @@ mod tests {
     use segue_trainer::Parameters;
     use segue_trainer::families::transfo_xl::LanguageModel;
     use segue_trainer::families::transfo_xl::TransfoXlConfig;
-    use segue_trainer::families::xlnet::Xlnet;
     use segue_trainer::families::xlnet::XlnetConfig;
+    use segue_trainer::families::xlnet::{LeftToRight, Xlnet};
     use tch::Kind;
 
     use super::*;
@@ -251,7 +255,7 @@ mod tests {
         LanguageModel::new(&config, 3, Kind::Float)
     }
 
-    fn xlnet() -> Xlnet {
+    fn xlnet() -> LeftToRight {
         segue_trainer::libtorch::set_threads(1);
         let config = XlnetConfig {
             vocab_size: 128,
@@ -264,7 +268,7 @@ mod tests {
             memory_start: MemoryStart::Empty,
             ..Default::default()
         };
-        Xlnet::new(&config, &Parameters::initialise(Xlnet::specs(&config), 3, Kind::Float))
+        LeftToRight::new(&config, Parameters::initialise(Xlnet::specs(&config), 3, Kind::Float))
     }
 
     fn converse_with(model: &dyn NextToken, input: &str) -> String {

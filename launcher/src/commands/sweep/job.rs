@@ -10,6 +10,7 @@ use segue_cluster::pool::{Ended, Runner};
 use segue_configs::Config;
 use segue_configs::sweep::{Evaluation, Sweep};
 use segue_dataloader::Corpus;
+use segue_trainer::families;
 use serde_json::{Value, json};
 
 use super::{append, publish};
@@ -76,6 +77,8 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
     for &seed in &sweep.seeds {
         for (cell, description) in sweep.cells.iter().enumerate() {
             let config = sweep.config_of(description, seed)?;
+            // A sweep compares perplexities.
+            families::language(&config.model)?;
             if !fingerprints.contains_key(&config.data.corpus) {
                 fingerprints.insert(config.data.corpus.clone(), fingerprint(&config)?);
             }

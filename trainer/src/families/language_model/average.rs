@@ -40,7 +40,10 @@ pub fn average(sources: &[PathBuf], output: &Path) -> Result<(), TrainError> {
 fn check_alike(first: &ModelFolder, other: &ModelFolder) -> Result<(), TrainError> {
     let differs = |what: &str| TrainError::OtherModel {
         path: other.path.clone(),
-        what: format!("its {what} is not that of {}; average checkpoints of one model", first.path.display()),
+        what: format!(
+            "its {what} is not that of {}\nhint: average checkpoints of one model",
+            first.path.display()
+        ),
     };
     if first.config != other.config {
         return Err(differs("configuration"));

@@ -13,9 +13,9 @@ use tch::{Kind, Tensor};
 use super::family::LanguageFamily;
 use super::next_token::NextToken;
 use super::objective::Objective;
-use crate::checkpoint::{MANIFEST, Manifest, STATE, WEIGHTS, find, read_error, read_tensors};
+use crate::checkpoint::{STATE, WEIGHTS, locate, read_error, read_tensors};
 use crate::engine::fill;
-use crate::families::{MODELS, aliases, buffers, language, of, specs};
+use crate::families::{MODELS, aliases, buffers, of, specs};
 use crate::{ParameterSpec, Parameters, TrainError};
 
 /// A model on disk.
@@ -37,7 +37,11 @@ impl ModelFolder {
         let file = folder.join("config.json");
         let text = fs::read_to_string(&file).map_err(read_error(&file))?;
         let mut config = MODELS.from_hugging_face(&text, &file.display().to_string())?;
-        let family = language(&config)?;
+        let Some(family) = of(&config).language else {
+            let what =
+                format!("it holds a {}, which is no language model, as this needs", config.model_type());
+            return Err(TrainError::OtherModel { path: folder, what });
+        };
         let weights = folder.join(WEIGHTS);
         if !family.copies(&config).is_empty() && weights.is_file() {
             let stored = read_tensors(&weights)?.tensors;
@@ -105,25 +109,6 @@ pub(crate) fn as_stored(config: &ModelConfig, weights: Vec<(String, Tensor)>) ->
     out
 }
 
-fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
-    for folder in [path.join("checkpoints"), path.to_path_buf()] {
-        if folder.is_dir()
-            && let Some(found) = find(&folder)?
-        {
-            return Ok(found);
-        }
-    }
-    if path.join(MANIFEST).exists() {
-        Manifest::verify(path)?;
-        return Ok((path.into(), Vec::new()));
-    }
-    if path.join("config.json").is_file() && !path.join("checkpoints").is_dir() {
-        return Ok((path.into(), Vec::new()));
-    }
-    let what = "it is neither a run with checkpoints, nor a checkpoint, nor a folder with config.json";
-    Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() })
-}
-
 /// The model of a folder from left to right.
 pub fn load_next_token(folder: &ModelFolder, kind: Kind) -> Result<Box<dyn NextToken>, TrainError> {
     Ok(folder.family.next_token(&folder.config, folder.parameters(kind)?))
@@ -142,7 +127,7 @@ pub fn load_objective(
     if let Some(spec) = specs.iter().find(|spec| is_of_a_head(&spec.name) && !is_there(spec)) {
         let what = format!(
             "it has no head that tells whether sentences follow each other (no tensor `{}`), and objective.next_sentence \
-             is {}: say objective.next_sentence=0, or open a model that was trained with it",
+             is {}\nhint: say objective.next_sentence=0, or open a model that was trained with it",
             spec.name, config.objective.next_sentence
         );
         return Err(TrainError::OtherModel { path, what });

@@ -156,12 +156,13 @@ impl Family for Pretraining<'_> {
         }
     }
 
-    fn begin(&self, objective: &Box<dyn Objective>) -> Result<Vec<String>, TrainError> {
-        let init_from = &self.config.train.init_from;
-        if !init_from.is_empty() {
-            start_from(Path::new(init_from), &self.config.model, objective.parameters())?;
-        }
+    fn begin(&self, objective: &Box<dyn Objective>, from: &Path) -> Result<Vec<String>, TrainError> {
+        start_from(from, &self.config.model, objective.parameters())?;
         Ok(Vec::new())
+    }
+
+    fn evaluates(&self) -> bool {
+        self.valid.is_some()
     }
 
     fn evaluate(

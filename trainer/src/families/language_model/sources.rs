@@ -48,7 +48,7 @@ impl Sources {
 
     fn of_records(config: &Config, valid: Option<Corpus>) -> Result<Self, TrainError> {
         if config.data.tokenizer.is_empty() {
-            let why = "TFRecords hold no tokenizer; name the folder of the one they were made with";
+            let why = "TFRecords hold no tokenizer\nhint: name the folder of the one they were made with";
             return Err(out_of_range("data.tokenizer", "", why));
         }
         let tokenizer = Tokenizer::load(Path::new(&config.data.tokenizer))?;
@@ -101,7 +101,7 @@ fn same_tokenizer(data: &DataConfig, valid: &Corpus, tokenizer: &Tokenizer) -> R
     if valid.tokenizer()?.fingerprint() == tokenizer.fingerprint() {
         return Ok(());
     }
-    let why = "it was built with another tokenizer than the text to train on; build both with one";
+    let why = "it was built with another tokenizer than the text to train on\nhint: build both with one";
     Err(out_of_range("data.valid", &data.valid, why))
 }
 

@@ -4,8 +4,6 @@ mod config;
 mod data;
 mod model;
 
-use std::path::Path;
-
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelType};
 use serde_json::json;
@@ -17,11 +15,10 @@ pub use model::Players;
 
 use super::{Entry, Job};
 use crate::TrainError;
-use crate::checkpoint::{WEIGHTS, file_of};
 use crate::cost::{Bounds, Cost, MicroStep, PER_MULTIPLY_ADD};
 use crate::engine::{
-    Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, Learner, LossAs, Measures,
-    Outcome, Place, Prepared, fill,
+    Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
+    Prepared,
 };
 
 /// The family's line in the list.
@@ -84,14 +81,6 @@ impl Family for MomentGame<'_> {
     /// A batch is a function of its number: no place in the data to remember.
     type Cursor = ();
 
-    fn fingerprint(&self) -> String {
-        json!(self.game).to_string()
-    }
-
-    fn data_key(&self) -> &'static str {
-        "model"
-    }
-
     fn labels(&self) -> Labels {
         let turns: &[&str] = if self.game.critic_steps == 0 { &[] } else { &["generator", "critic"] };
         Labels {
@@ -116,23 +105,7 @@ impl Family for MomentGame<'_> {
 
     fn prepare(&self, vectors: Vec<f32>, layout: &Layout) -> Prepared<Tensor, ()> {
         let shape = [layout.micro_steps.len(), layout.micro_batch, self.game.size].map(|n| n as i64);
-        Prepared {
-            batch: Tensor::from_slice(&vectors).view(shape),
-            restarts: Vec::new(),
-            cursors: Vec::new(),
-        }
-    }
-
-    /// Takes both networks from the model folder `train.init_from`, where it is set.
-    fn begin(&self, players: &Players) -> Result<Vec<String>, TrainError> {
-        let from = &self.config.train.init_from;
-        if !from.is_empty() {
-            for (n, (name, parameters)) in players.networks().into_iter().enumerate() {
-                let stored = self.read(players, n, &Path::new(from).join(file_of(WEIGHTS, n, name)))?;
-                fill(parameters.tensors().iter().zip(stored));
-            }
-        }
-        Ok(Vec::new())
+        Prepared::of(Tensor::from_slice(&vectors).view(shape))
     }
 
     /// Measures the distance to the optimum, eq. 5. All of it is at hand on every rank: nothing is shared out.

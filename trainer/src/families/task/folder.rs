@@ -38,7 +38,7 @@ impl TaskFolder {
         match heads.is_empty() {
             false => Ok(Self { folder, heads }),
             true => {
-                let what = "config.json names no task it was fine-tuned for; make one with segue finetune, or convert \
+                let what = "config.json names no task it was fine-tuned for\nhint: make one with segue finetune, or convert \
                             one with its head"
                     .to_string();
                 Err(TrainError::OtherModel { path: folder.path, what })

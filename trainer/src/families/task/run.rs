@@ -7,6 +7,7 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::tasks::{Example, ExampleOrder, Kind, Split, TaskData};
 use segue_dataloader::{DataError, Reader, Tokenizer};
+use serde::Deserialize;
 use serde_json::json;
 use tch::Tensor;
 
@@ -55,13 +56,7 @@ pub fn finetune(
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Outcome, TrainError> {
     let learner = TaskLearner::new(config, tasks)?;
-    let family = Finetuning {
-        config,
-        tasks,
-        tokenizer: Arc::new(tokenizer.clone()),
-        circumstances,
-        scores: Vec::new(),
-    };
+    let family = Finetuning { config, tasks, tokenizer: Arc::new(tokenizer.clone()), circumstances };
     train(config, family, learner, comm, stop, on_event)
 }
 
@@ -83,7 +78,7 @@ impl<'a> TaskLearner<'a> {
             return Err(TrainError::OtherModel {
                 path: config.train.init_from.clone().into(),
                 what: "the model reads from left to right, so that it knows no question where it reads the \
-                       paragraph; take an XLNet for this task"
+                       paragraph\nhint: take an XLNet for this task"
                     .into(),
             });
         }
@@ -113,7 +108,7 @@ fn training_examples<'a>(config: &Config, data: &'a TaskData) -> Result<&'a [Exa
         Some(split) if !split.examples.is_empty() => Ok(&split.examples),
         _ => {
             let what = format!("the task {} has no training examples in {}", data.name, config.task.data);
-            Err(TrainError::Layout(format!("{what}; name the folder with its training file")))
+            Err(TrainError::Layout(format!("{what}\nhint: name the folder with its training file")))
         }
     }
 }
@@ -165,8 +160,6 @@ struct Finetuning<'a> {
     tasks: &'a [TaskData],
     tokenizer: Arc<Tokenizer>,
     circumstances: &'a Circumstances,
-    /// Of the last evaluation.
-    scores: Vec<SplitScores>,
 }
 
 impl<'a> Family for Finetuning<'a> {
@@ -205,14 +198,18 @@ impl<'a> Family for Finetuning<'a> {
     }
 
     fn prepare(&self, numbers: Vec<usize>, _: &Layout) -> Prepared<Vec<usize>, ()> {
-        Prepared { batch: numbers, restarts: Vec::new(), cursors: Vec::new() }
+        Prepared::of(numbers)
     }
 
-    fn begin(&self, learner: &TaskLearner<'a>) -> Result<Vec<String>, TrainError> {
+    fn begin(&self, learner: &TaskLearner<'a>, from: &Path) -> Result<Vec<String>, TrainError> {
         match self.config.task.from_scratch {
             true => Ok(Vec::new()),
-            false => start_task_from(Path::new(&self.config.train.init_from), &learner.model),
+            false => start_task_from(from, &learner.model),
         }
+    }
+
+    fn evaluates(&self) -> bool {
+        self.tasks.iter().any(|data| !data.dev.is_empty())
     }
 
     /// Scores every split with known answers.
@@ -233,9 +230,7 @@ impl<'a> Family for Finetuning<'a> {
         if scores.is_empty() {
             return Ok(None);
         }
-        let measures = measures(&scores, &self.config.task.metric);
-        self.scores = scores;
-        Ok(Some(measures))
+        Ok(Some(measures(&scores, &self.config.task.metric)))
     }
 
     fn keeps_best(&self) -> Option<KeepBest> {
@@ -243,8 +238,10 @@ impl<'a> Family for Finetuning<'a> {
     }
 
     fn beside_best(&self, measures: &Measures, step: u64) -> Vec<(String, Vec<u8>)> {
-        let metrics = json!({ "step": step, "value": measures.lead, "scores": self.scores });
-        let card = model_card(self.config, self.tasks, &self.scores, step, self.circumstances);
+        // Of several weight sets the measures are those of the one that was chosen.
+        let scores: Vec<SplitScores> = Vec::deserialize(&measures.row["scores"]).unwrap_or_default();
+        let metrics = json!({ "step": step, "value": measures.lead, "scores": scores });
+        let card = model_card(self.config, self.tasks, &scores, step, self.circumstances);
         vec![
             ("metrics.json".into(), format!("{metrics:#}\n").into_bytes()),
             ("README.md".into(), card.into_bytes()),

@@ -8,7 +8,7 @@ use segue_dataloader::tasks::{
     Answer, Kind, Placed, Rankings, Records, Row, Split, TaggedSentence, Target, TaskData, rank_answers,
     rank_documents, write_predictions, write_run,
 };
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::model::Scores;
 use super::squad::{DecodedQuestion, SpanBeam, decode, report, write_answers};
@@ -20,7 +20,7 @@ use crate::metrics::{
 };
 
 /// How good the answers to one split are.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SplitScores {
     /// The task.
     pub task: String,
@@ -35,12 +35,17 @@ pub struct SplitScores {
 }
 
 /// One metric: a share of one, a correlation, or, of SQuAD alone, a share of 100.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Metric {
     /// Its name.
     pub name: String,
-    /// Its value; NaN where it is not defined.
+    /// Its value; NaN where it is not defined, in JSON null.
+    #[serde(deserialize_with = "null_is_nan")]
     pub value: f64,
+}
+
+fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 impl SplitScores {

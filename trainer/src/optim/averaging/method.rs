@@ -14,7 +14,7 @@ pub trait Averaging {
     /// update that was skipped.
     fn fold(&mut self, step: u64, parameters: &Parameters);
 
-    /// The weight sets to evaluate now, one to three. Sets that are equal are offered once.
+    /// The weight sets to evaluate now, one to three. Averages of the same steps are offered once.
     fn candidates(&self) -> Vec<Candidate<'_>>;
 
     /// Takes note of the losses of [`Averaging::candidates`], one each and in their order, and chooses.
@@ -41,7 +41,7 @@ pub trait Averaging {
 pub fn build(config: &AverageConfig, period: u64, parameters: &Parameters) -> Box<dyn Averaging> {
     match config.kind {
         AverageKind::Tail if config.start == 0 && config.patience == 0 => Box::new(NoAveraging),
-        AverageKind::Tail => Box::new(Tail::new(config.start, config.patience)),
+        AverageKind::Tail => Box::new(Tail::new(config.start, config.patience, period)),
         AverageKind::Exponential => Box::new(Exponential::new(config.beta, config.warmup, parameters)),
         AverageKind::Polyak => Box::new(Exponential::polyak(parameters)),
         AverageKind::TwoTailed => Box::new(TwoTailed::new(config.variant, config.stagnation, period)),

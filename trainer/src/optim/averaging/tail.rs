@@ -15,6 +15,8 @@ pub struct Tail {
     start: u64,
     /// Evaluations that the trigger leaves out of its comparison; 0 for no trigger.
     patience: u64,
+    /// Steps between the evaluations that count. One more at a run's end does not: a run made longer would remember it.
+    period: u64,
     begun: bool,
     mean: Mean,
     /// Validation losses until the mean begins.
@@ -31,10 +33,10 @@ struct State {
 }
 
 impl Tail {
-    /// A mean that begins after step `start`, or when a validation loss is above the best of those that lie `patience`
-    /// evaluations or more back. 0 turns either off.
-    pub fn new(start: u64, patience: u64) -> Self {
-        Self { start, patience, begun: false, mean: Mean::default(), losses: Vec::new() }
+    /// A mean that begins after step `start`, or when a validation loss is above the best of those that lie more than
+    /// `patience` evaluations back. 0 turns either off. Evaluations are `period` steps apart.
+    pub fn new(start: u64, patience: u64, period: u64) -> Self {
+        Self { start, patience, period, begun: false, mean: Mean::default(), losses: Vec::new() }
     }
 
     /// Whether the trigger fires at this loss. A loss that is not a number never fires it, and is never the best.
@@ -64,10 +66,10 @@ impl Averaging for Tail {
         }
     }
 
-    fn observe(&mut self, _: u64, losses: &[CandidateLoss], _: &Parameters) -> Choice {
+    fn observe(&mut self, step: u64, losses: &[CandidateLoss], _: &Parameters) -> Choice {
         assert_eq!(losses.len(), 1, "one loss for each candidate");
         let mut choice = Choice::plain(&self.candidates(), losses, 0);
-        if self.stalls(losses[0].decide) {
+        if step.is_multiple_of(self.period) && self.stalls(losses[0].decide) {
             self.begun = true;
             choice.events.push(AveragingEvent::Began);
         }

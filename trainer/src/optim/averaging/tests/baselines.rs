@@ -61,7 +61,7 @@ fn a08_averages_are_those_computed_by_hand() {
     assert_close(&reported(&mut Exponential::new(0.75, true, &start), &start), &warm);
     let start = live();
     let tail = [3.0, 1.0, 2.0, 0.0, 2.0, 2.0, 3.0, 3.2];
-    assert_close(&reported(&mut Tail::new(2, 0), &start), &tail);
+    assert_close(&reported(&mut Tail::new(2, 0, 1), &start), &tail);
     let mut suffix = Suffix::new();
     let half: Vec<f64> = (1..8).map(|t: usize| suffix.next(SEQUENCE[t], t.div_ceil(2))).collect();
     assert_close(&half, &[1.0, 2.0, 1.0, 2.0, 2.0, 4.0, 4.0]);
@@ -71,7 +71,7 @@ fn a08_averages_are_those_computed_by_hand() {
 #[test]
 fn a08_non_monotonic_trigger_fires_at_the_seventh_evaluation() {
     let live = parameters(&[1.0], Kind::Double);
-    let mut tail = Tail::new(0, 2);
+    let mut tail = Tail::new(0, 2, 1);
     let mut fired = Vec::new();
     for (step, loss) in (1..).zip([10.0, 8.0, 7.0, 7.5, 7.2, 6.9, 7.1, 7.3]) {
         set(&live, &[step as f64]);
@@ -91,7 +91,7 @@ fn a08_non_monotonic_trigger_fires_at_the_seventh_evaluation() {
 fn a08_tails_are_means_of_stored_weights() {
     let live = parameters(&[0.0], Kind::Double);
     for start in [1, 7, 40] {
-        let (mut tail, mut oracle) = (Tail::new(start, 0), Suffix::new());
+        let (mut tail, mut oracle) = (Tail::new(start, 0, 1), Suffix::new());
         for step in 1..=60 {
             let weight = stream(1, start).normal(step);
             set(&live, &[weight]);

@@ -105,7 +105,7 @@ fn a05_states_of_old_checkpoints_are_read() {
         chosen: vec![Tensor::from_slice(&[3.0f32])],
         tables: Default::default(),
     };
-    let mut tail = Tail::new(0, 5);
+    let mut tail = Tail::new(0, 5, 1);
     tail.restore(mean(), &live).unwrap();
     assert_eq!((values(tail.chosen().unwrap()), tail.state()), (vec![3.0], mean().state));
     // Begun, with nothing in it yet.
@@ -114,7 +114,7 @@ fn a05_states_of_old_checkpoints_are_read() {
     tail.fold(9, &live);
     assert_eq!(values(tail.chosen().unwrap()), [1.0]);
     NoAveraging.restore(saved(json!({ "count": null, "losses": [] })), &live).unwrap();
-    assert_eq!(NoAveraging.state().to_string(), Tail::new(0, 1).state().to_string());
+    assert_eq!(NoAveraging.state().to_string(), Tail::new(0, 1, 1).state().to_string());
 }
 
 #[test]
@@ -136,5 +136,5 @@ fn a05_what_does_not_fit_is_refused() {
     assert_eq!(refuse(&other), AveragingError::Shape { name, found, expected });
     let none = saved(json!({ "count": 3, "losses": [] }));
     let expected = AveragingError::Count { found: 0, expected: 1 };
-    assert_eq!(Tail::new(1, 0).restore(none, &live).unwrap_err(), expected);
+    assert_eq!(Tail::new(1, 0, 1).restore(none, &live).unwrap_err(), expected);
 }

@@ -60,7 +60,7 @@ fn a04_training_losses_are_the_same_bits_with_and_without_evaluations() {
     let undisturbed = train(Box::new(NoAveraging), false);
     assert_eq!(train(Box::new(two_tailed(Extended, 5)), true), undisturbed);
     assert_eq!(train(Box::new(two_tailed(Core, 5)), true), undisturbed);
-    assert_eq!(train(Box::new(Tail::new(20, 1)), true), undisturbed);
+    assert_eq!(train(Box::new(Tail::new(20, 1, 1)), true), undisturbed);
 }
 
 #[test]
@@ -155,12 +155,12 @@ fn a02_averages_that_hold_no_numbers_are_dropped() {
 fn a08_trigger_passes_over_losses_that_are_no_numbers() {
     let live = parameters(&[0.0], Kind::Double);
     let fires = |through_a_checkpoint: bool| -> Vec<bool> {
-        let mut tail = Tail::new(0, 1);
+        let mut tail = Tail::new(0, 1, 1);
         [3.0, f64::NAN, 2.0, f64::NAN, f64::INFINITY, 2.5]
             .map(|loss| {
                 if through_a_checkpoint {
                     let state = serde_json::from_str(&tail.state().to_string()).unwrap();
-                    tail = Tail::new(0, 1);
+                    tail = Tail::new(0, 1, 1);
                     tail.restore(checkpoints::saved(state), &live).unwrap();
                 }
                 tail.observe(1, &[loss.into()], &live).events == [Began]

@@ -8,7 +8,7 @@ use crate::optim::averaging::Tail;
 fn a07_averages_of_half_precision_weights_are_kept_in_single_precision() {
     let (places, steps) = (64, 5000);
     let live = parameters(&vec![0.0; places], Kind::BFloat16);
-    let mut tail = Tail::new(1, 0);
+    let mut tail = Tail::new(1, 0, 1);
     let mut sums = vec![0.0; places];
     let mut naive = Tensor::zeros([places as i64], (Kind::BFloat16, tch::Device::Cpu));
     for step in 1..=steps {
@@ -36,7 +36,7 @@ fn a07_averages_of_half_precision_weights_are_kept_in_single_precision() {
 #[test]
 fn a07_a_stand_in_of_another_precision_is_undone_exactly() {
     let live = parameters(&[1.0, -2.0, 3.0], Kind::BFloat16);
-    let mut tail = Tail::new(1, 0);
+    let mut tail = Tail::new(1, 0, 1);
     for step in 2..=4 {
         set(&live, &[step as f64, 0.3 * step as f64, -1.0]);
         tail.fold(step, &live);

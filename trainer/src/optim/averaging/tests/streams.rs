@@ -109,7 +109,7 @@ fn a13_two_tailed_averages_converge_at_a_constant_learning_rate() {
         Box::new(Exponential::polyak(&descents.all)),
         Box::new(Exponential::new(0.99, false, &descents.all)),
         Box::new(Exponential::new(0.999, false, &descents.all)),
-        Box::new(Tail::new(10_000, 0)),
+        Box::new(Tail::new(10_000, 0, 1)),
     ];
     let mut early = Vec::new();
     for step in 1..=STEPS {
