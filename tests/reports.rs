@@ -187,4 +187,7 @@ fn dry_run_says_what_it_cannot_reckon() {
     let place = Workplace::new();
     let corpus = format!("data.corpus={}", place.text("corpus"));
     assert!(succeed(dry_run("tiny", &[&corpus]))["cost"]["parameters"].as_u64().unwrap() > 256 * 32);
+    // What has no vocabulary needs none.
+    let game = succeed(dry_run("moment-game", &["train.lanes=64", "train.steps=10"]));
+    assert_eq!((&game["cost"]["parameters"], &game["cost"]["tokens"]), (&24.into(), &640.into()));
 }

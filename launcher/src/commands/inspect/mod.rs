@@ -1,7 +1,8 @@
-//! `segue inspect`: the contents of a file, and the batches of a run.
+//! `segue inspect`: the contents of a file, the batches of a run, and how runs went.
 
 mod batch;
 mod batches;
+mod run;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,8 @@ enum What {
     Batch(batch::BatchArgs),
     /// Write the batches of the first steps to a file, for other programs to train on.
     Batches(batches::BatchesArgs),
+    /// Show the losses and evaluations of runs, as a table and as charts.
+    Run(run::RunArgs),
 }
 
 #[derive(Args)]
@@ -42,6 +45,7 @@ pub fn run(args: InspectArgs, out: &Output) -> Result<Value, Failure> {
         What::Checkpoint(args) => checkpoint(&args, out),
         What::Batch(args) => batch::run(&args, out),
         What::Batches(args) => batches::run(&args, out),
+        What::Run(args) => run::run(&args, out),
     }
 }
 
