@@ -1,5 +1,7 @@
 //! The trait [`Communicator`].
 
+use std::time::Duration;
+
 use crate::CollectiveError;
 
 /// What ranks say to each other.
@@ -29,6 +31,12 @@ pub trait Communicator: Send + Sync {
 
     /// Collective. Returns once every rank has called it.
     fn barrier(&self) -> Result<(), CollectiveError>;
+
+    /// Collective. Whether every rank has called it within `patience`. Where one has not, this channel is of no more use.
+    fn barrier_within(&self, patience: Duration) -> Result<bool, CollectiveError> {
+        let _ = patience;
+        self.barrier().map(|()| true)
+    }
 
     /// Collective. Overwrites every rank's `bytes` with those of `root`; all have the same length.
     fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CollectiveError>;

@@ -11,8 +11,8 @@
 //!
 //! On top of the trait, for every implementation alike: [`tree`] sums over ranks in one fixed order,
 //! which is what makes a run's bits independent of the number of ranks; [`consensus`] lets all ranks
-//! take the same decision at the same step; [`panic_hook`] ends the whole job when one rank panics;
-//! [`bench`](mod@bench) times an all-reduce.
+//! take the same decision at the same step; [`GivingUp`] tells a rank that fails whether all do; [`panic_hook`] ends the
+//! whole job when one rank panics, [`deadline`] when one waits too long; [`bench`](mod@bench) times an all-reduce.
 //!
 //! ```
 //! use segue_collectives::{simulated, tree::tree_all_reduce, Communicator};
@@ -28,7 +28,9 @@
 pub mod bench;
 mod communicator;
 pub mod consensus;
+pub mod deadline;
 mod error;
+mod giving_up;
 pub mod local;
 pub mod mpi;
 pub mod panic_hook;
@@ -38,4 +40,5 @@ pub mod tree;
 
 pub use communicator::Communicator;
 pub use error::CollectiveError;
+pub use giving_up::GivingUp;
 pub use stderr::print_line;

@@ -28,6 +28,7 @@ use ::mpi::ffi;
 
 use crate::CollectiveError;
 use crate::communicator::{Communicator, check_peer, check_root};
+use crate::deadline::{self, Waiting};
 use crate::stderr::print_line;
 
 /// Long messages are cut into pieces of this many bytes: twice as fast as one call within a node
@@ -81,7 +82,10 @@ impl Mpi {
         }
         // SAFETY: a constant of the library, set before `main`.
         let comm = unsafe { ffi::RSMPI_COMM_WORLD };
-        Mpi::with_comm(comm, Arc::new(universe), 0)
+        let mpi = Mpi::with_comm(comm, Arc::new(universe), 0)?;
+        // SAFETY: invariants 1 and 2; the process does not end its part in MPI while a call of it waits.
+        deadline::watch(|code| unsafe { _ = ffi::MPI_Abort(ffi::RSMPI_COMM_WORLD, code) });
+        Ok(mpi)
     }
 
     /// Takes `comm` over; `rank` is for an error before MPI has told it.
@@ -133,6 +137,21 @@ impl Mpi {
         call: &'static str,
         peer: Option<usize>,
     ) -> [ffi::MPI_Status; N] {
+        let _waiting = Waiting::begin(self.rank, call, peer);
+        match self.wait_until(requests, call, peer, None) {
+            Some(statuses) => statuses,
+            None => unreachable!("there is no end to this wait but that of the job"),
+        }
+    }
+
+    /// The same, but `None` where the requests are still open at `end`.
+    fn wait_until<const N: usize>(
+        &self,
+        requests: &mut [ffi::MPI_Request; N],
+        call: &'static str,
+        peer: Option<usize>,
+        end: Option<Instant>,
+    ) -> Option<[ffi::MPI_Status; N]> {
         // SAFETY: a status is plain integers that the library fills in.
         let mut statuses: [ffi::MPI_Status; N] = unsafe { std::mem::zeroed() };
         let start = Instant::now();
@@ -149,7 +168,10 @@ impl Mpi {
                 self.end_job(&error);
             }
             if done != 0 {
-                return statuses;
+                return Some(statuses);
+            }
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return None;
             }
             if start.elapsed() < YIELDING {
                 std::thread::yield_now();
@@ -202,18 +224,28 @@ impl Mpi {
 
     /// Waits with pauses until every rank is here.
     fn meet(&self) -> Result<(), CollectiveError> {
-        // SAFETY: invariants 1, 2 and 4.
-        let request = unsafe {
-            let mut request = ffi::RSMPI_REQUEST_NULL;
-            self.check(ffi::MPI_Ibarrier(self.comm, &mut request), "MPI_Ibarrier", None)?;
-            request
-        };
+        let request = self.start_meeting()?;
         self.wait(&mut [request], "MPI_Ibarrier", None);
         Ok(())
     }
 
+    fn start_meeting(&self) -> Result<ffi::MPI_Request, CollectiveError> {
+        // SAFETY: invariants 1, 2 and 4; a barrier has no buffer that a request left open could write to.
+        unsafe {
+            let mut request = ffi::RSMPI_REQUEST_NULL;
+            self.check(ffi::MPI_Ibarrier(self.comm, &mut request), "MPI_Ibarrier", None)?;
+            Ok(request)
+        }
+    }
+
+    /// A call of the library that waits inside it, until every rank has made it.
+    fn within(&self, call: &'static str) -> Waiting {
+        Waiting::begin(self.rank, call, None)
+    }
+
     fn broadcast_pieces(&self, root: usize, bytes: &mut [u8]) -> Result<(), CollectiveError> {
         for piece in bytes.chunks_mut(PIECE) {
+            let _waiting = self.within("MPI_Bcast");
             // SAFETY: invariants 1 to 3.
             let code = unsafe {
                 ffi::MPI_Bcast(
@@ -233,6 +265,7 @@ impl Mpi {
     fn all_gather_lengths(&self, value: usize) -> Result<Vec<usize>, CollectiveError> {
         let own = value as u64;
         let mut every = vec![0_u64; self.world_size];
+        let _waiting = self.within("MPI_Allgather");
         // SAFETY: invariants 1 and 2; `every` has room for one number from each rank.
         let code = unsafe {
             ffi::MPI_Allgather(
@@ -264,6 +297,7 @@ impl Mpi {
         // Open MPI's MPI_IN_PLACE, a request for something else.
         let own = [bytes, &[0]].concat();
         let mut joined = vec![0_u8; lengths.iter().sum::<usize>() + 1];
+        let _waiting = self.within("MPI_Allgatherv");
         // SAFETY: invariants 1 to 3; counts and starts, one for each rank, tile `joined` but for its
         // last byte.
         let code = unsafe {
@@ -352,6 +386,11 @@ impl Communicator for Mpi {
         self.meet()
     }
 
+    fn barrier_within(&self, patience: Duration) -> Result<bool, CollectiveError> {
+        let (request, end) = (self.start_meeting()?, Instant::now() + patience);
+        Ok(self.wait_until(&mut [request], "MPI_Ibarrier", None, Some(end)).is_some())
+    }
+
     fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CollectiveError> {
         check_root(self, root, "broadcast")?;
         self.meet()?;
@@ -394,6 +433,7 @@ impl Communicator for Mpi {
         for piece in values.chunks_mut(PIECE / size_of::<f32>()) {
             own.clear();
             own.extend_from_slice(piece);
+            let _waiting = self.within("MPI_Allreduce");
             // SAFETY: invariants 1 to 3; `own` is as long as `piece`.
             let code = unsafe {
                 ffi::MPI_Allreduce(
@@ -412,6 +452,7 @@ impl Communicator for Mpi {
 
     fn duplicate(&self) -> Result<Box<dyn Communicator>, CollectiveError> {
         self.meet()?;
+        let _waiting = self.within("MPI_Comm_dup");
         // SAFETY: invariants 1 and 2; the out-pointer is a live local.
         let comm = unsafe {
             let mut comm = ffi::RSMPI_COMM_NULL;

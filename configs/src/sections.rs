@@ -178,6 +178,9 @@ pub struct TrainConfig {
     pub bucket_bytes: usize,
     /// Every so many steps all ranks compare a hash of their weights; 0 for never.
     pub check_replicas_every: u64,
+    /// Seconds that a rank waits for others in one call before the job ends with exit code 82; 0 for as long as it takes.
+    #[schemars(transform = Range::at_least(0))]
+    pub deadline: u64,
 }
 
 impl Default for TrainConfig {
@@ -199,6 +202,7 @@ impl Default for TrainConfig {
             threads: 1,
             bucket_bytes: 4 << 20,
             check_replicas_every: 100,
+            deadline: 1800,
         }
     }
 }

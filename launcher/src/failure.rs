@@ -26,8 +26,6 @@ pub struct Failure {
     pub message: String,
     /// What to do about it, where that is known.
     pub hint: Option<String>,
-    /// All ranks fail alike, and each knows it: nobody is left waiting.
-    pub on_all_ranks: bool,
 }
 
 impl Failure {
@@ -35,7 +33,7 @@ impl Failure {
     pub fn new(code: u8, message: impl Into<String>) -> Self {
         let message = message.into();
         let (hint, fact) = (advice::hint(&message), advice::fact(&message).to_owned());
-        Self { code, message: fact, hint, on_all_ranks: false }
+        Self { code, message: fact, hint }
     }
 
     /// The lines for people. `rank`: the one that speaks, where it is not the first.
@@ -53,23 +51,13 @@ impl Failure {
 
 impl From<TrainError> for Failure {
     fn from(error: TrainError) -> Self {
-        // What follows from the command line and from sums over all ranks.
-        let on_all_ranks = matches!(
-            error,
-            TrainError::Layout(_)
-                | TrainError::OtherRun { .. }
-                | TrainError::NonFinite { .. }
-                | TrainError::ReplicasDiffer { .. }
-        );
-        Self { on_all_ranks, ..Self::new(error.exit_code(), advice::joined(&error, error.hint())) }
+        Self::new(error.exit_code(), advice::joined(&error, error.hint()))
     }
 }
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        // A file may be missing on one host alone.
-        let on_all_ranks = !matches!(error, ConfigError::Missing { .. });
-        Self { on_all_ranks, ..Self::new(error.exit_code(), advice::joined(&error, error.hint())) }
+        Self::new(error.exit_code(), advice::joined(&error, error.hint()))
     }
 }
 

@@ -16,8 +16,9 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use failure::{Failure, USAGE};
 use output::Output;
-use segue_collectives::{Communicator, print_line};
+use segue_collectives::{Communicator, GivingUp, print_line};
 use serde_json::Value;
+use session::Session;
 
 /// Train language models that carry memory across segments, data-parallel and exact.
 #[derive(Parser)]
@@ -75,7 +76,7 @@ impl Command {
 fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     if comm.world_size() > 1 && !command.takes_ranks() {
         let message = "this command does not share its work over ranks\nhint: start it without mpirun";
-        return Err(Failure { on_all_ranks: true, ..Failure::new(USAGE, message) });
+        return Err(Failure::new(USAGE, message));
     }
     match command {
         Command::Tokenizer(args) => commands::tokenizer::run(args, out),
@@ -103,8 +104,8 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    let comm = match session::join() {
-        Ok(comm) => comm,
+    let Session { comm, giving_up } = match session::join() {
+        Ok(session) => session,
         Err(failure) => {
             report(&failure, 0, cli.json);
             return ExitCode::from(failure.code);
@@ -113,7 +114,7 @@ fn main() -> ExitCode {
     let out = Output::new(comm.rank());
     match run(cli.command, cli.json, comm.as_ref(), &out) {
         Ok(result) => finish(&result, cli.json && comm.rank() == 0),
-        Err(failure) => fail(&failure, comm.as_ref(), cli.json),
+        Err(failure) => fail(&failure, comm.as_ref(), &giving_up, cli.json),
     }
 }
 
@@ -135,13 +136,16 @@ fn report(failure: &Failure, rank: usize, json: bool) {
     }
 }
 
-/// Reports the failure once, and sees to it that no rank waits for this one.
-fn fail(failure: &Failure, comm: &dyn Communicator, json: bool) -> ExitCode {
-    if comm.rank() == 0 || !failure.on_all_ranks {
-        report(failure, comm.rank(), json);
-    }
-    if comm.world_size() > 1 && !failure.on_all_ranks {
-        comm.abort(i32::from(failure.code));
+/// Reports the failure, once where all ranks have the same, and sees to it that no rank waits for this one.
+fn fail(failure: &Failure, comm: &dyn Communicator, giving_up: &GivingUp, json: bool) -> ExitCode {
+    let rank = comm.rank();
+    match giving_up.together(&failure.text(None)) {
+        Some(said) if rank > 0 && said[rank] == said[0] => {}
+        Some(_) => report(failure, rank, json),
+        None => {
+            report(failure, rank, json);
+            comm.abort(i32::from(failure.code));
+        }
     }
     ExitCode::from(failure.code)
 }

@@ -1,20 +1,34 @@
 //! Joins this process to its job as a rank.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use segue_cluster::JobEnvironment;
-use segue_collectives::Communicator;
 use segue_collectives::local::Local;
 use segue_collectives::mpi::Mpi;
 use segue_collectives::panic_hook::install_panic_hook;
+use segue_collectives::{Communicator, GivingUp, deadline};
 
 use crate::failure::Failure;
 
-/// The communicator of this job: MPI under `mpirun` or `srun`, else a world of one.
-pub fn join() -> Result<Arc<dyn Communicator>, Failure> {
+/// How long a rank waits for the others, where no recipe says.
+const DEADLINE: Duration = Duration::from_secs(30 * 60);
+
+/// This process as a rank of its job.
+pub struct Session {
+    /// MPI under `mpirun` or `srun`, else a world of one.
+    pub comm: Arc<dyn Communicator>,
+    /// For a rank that cannot go on.
+    pub giving_up: GivingUp,
+}
+
+/// Joins the job.
+pub fn join() -> Result<Session, Failure> {
     let environment = JobEnvironment::detect()?;
     let comm: Arc<dyn Communicator> =
         if environment.under_mpi() { Arc::new(Mpi::initialize()?) } else { Arc::new(Local) };
     install_panic_hook(&comm);
-    Ok(comm)
+    deadline::set(DEADLINE);
+    let giving_up = GivingUp::open(comm.as_ref())?;
+    Ok(Session { comm, giving_up })
 }

@@ -43,18 +43,42 @@ pub fn alone<S: AsRef<str>>(args: &[S]) -> Command {
     command
 }
 
-/// `mpirun -n RANKS segue` with these arguments, also on fewer cores than ranks, also as root.
-pub fn mpirun<S: AsRef<str>>(ranks: usize, args: &[S]) -> Command {
+/// `mpirun`, also on fewer cores than ranks, also as root.
+fn launcher() -> Command {
     let mut command = Command::new("mpirun");
-    command.args(["--oversubscribe", "--bind-to", "none", "-n", &ranks.to_string()]);
+    command.args(["--oversubscribe", "--bind-to", "none"]);
     // SAFETY: the call has no conditions.
     if unsafe { libc::geteuid() } == 0 {
         command.arg("--allow-run-as-root");
     }
     // Ranks that outnumber cores must not spin while they wait.
     command.args(["--mca", "mpi_yield_when_idle", "1"]);
-    command.arg(segue()).args(args.iter().map(AsRef::as_ref));
     command
+}
+
+/// `mpirun -n RANKS segue` with these arguments.
+pub fn mpirun<S: AsRef<str>>(ranks: usize, args: &[S]) -> Command {
+    let mut command = launcher();
+    command.args(["-n", &ranks.to_string()]).arg(segue()).args(args.iter().map(AsRef::as_ref));
+    command
+}
+
+/// `mpirun` of one rank for each list of arguments, each behind the words of a program that starts it, such as `env`.
+pub fn mpirun_each(ranks: &[(&[&str], &[String])]) -> Command {
+    let mut command = launcher();
+    for (i, (starter, args)) in ranks.iter().enumerate() {
+        command.args((i > 0).then_some(":")).args(["-n", "1"]).args(*starter).arg(segue()).args(*args);
+    }
+    command
+}
+
+/// Processes that `parent` has started; those of `mpirun` are its ranks.
+pub fn children(parent: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect()
 }
 
 /// Runs a command to its end.

@@ -2,6 +2,7 @@
 // update, oneDNN's products, and functions whose gradient Rust computes. Every function that can fail
 // catches: no exception may cross into Rust.
 #include <ATen/ATen.h>
+#include <ATen/Version.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUBlas.h>
 #include <c10/core/GradMode.h>
@@ -11,9 +12,11 @@
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
 
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -228,6 +231,13 @@ bool segue_adam(size_t count, at::Tensor *const *weights, at::Tensor *const *gra
                        *grad_divisor, std::nullopt);
     }
   });
+}
+
+// The library's version, and the instructions that its own kernels use here.
+void segue_library(char *text, size_t capacity) {
+  const std::string found = std::string(TORCH_VERSION) + " with " + at::get_cpu_capability();
+  std::strncpy(text, found.c_str(), capacity - 1);
+  text[capacity - 1] = 0;
 }
 
 }  // extern "C"

@@ -103,12 +103,19 @@ pub enum TrainError {
         classes: i64,
     },
     /// Replicas that should be equal are not.
-    #[error("step {step}: rank {rank} holds other weights than rank 0")]
+    #[error(
+        "step {step}: rank {rank} holds other weights than rank 0, first in `{parameter}` (rank 0 has libtorch {}, rank {rank} \
+         {})", .libraries[0], .libraries[1]
+    )]
     ReplicasDiffer {
         /// The global step.
         step: u64,
         /// The first rank that differs.
         rank: usize,
+        /// The first parameter that does.
+        parameter: String,
+        /// What libtorch is there on rank 0 and on that rank.
+        libraries: [String; 2],
     },
 }
 

@@ -1,8 +1,9 @@
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use segue_cluster::Preemption;
-use segue_collectives::Communicator;
+use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
 use segue_trainer::engine::Outcome;
 use segue_trainer::families;
@@ -58,12 +59,13 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     let mut config = loaded.config;
     if !config.task.name.is_empty() {
         let message = format!("task.name is `{}`\nhint: train tasks with `segue finetune`", config.task.name);
-        return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
+        return Err(Failure::new(78, message));
     }
     if config.run.dir.is_empty() {
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
-        return Err(Failure { on_all_ranks: true, ..Failure::new(78, message) });
+        return Err(Failure::new(78, message));
     }
+    deadline::set(Duration::from_secs(config.train.deadline));
     let job = (families::of(&config.model).open)(&mut config)?;
     segue_trainer::libtorch::set_threads(config.train.threads);
     segue_trainer::libtorch::keep_freed_memory();
@@ -98,6 +100,8 @@ fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {
         "step": outcome.step,
         "loss": outcome.loss,
         "evaluation": outcome.evaluation,
+        "best": outcome.best.map(|(_, value)| value),
+        "best_step": outcome.best.map(|(step, _)| step),
         "preempted": outcome.preempted,
         "exit_code": if outcome.preempted { PREEMPTED } else { 0 },
     })

@@ -1,22 +1,91 @@
 //! What ranks agree on before the first step.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use segue_collectives::Communicator;
+use segue_configs::Config;
+use serde_json::{Value, json};
 
-use crate::TrainError;
 use crate::checkpoint::{self, TrainState};
+use crate::{TrainError, libtorch};
 
-/// Every rank must train the same thing on the same text.
-pub(crate) fn check_agreement(state: &TrainState, comm: &dyn Communicator) -> Result<(), TrainError> {
-    let own = [state.config_hash.as_bytes(), state.corpus.as_bytes()].concat();
-    let all = comm.all_gather(&own)?;
-    match all.iter().position(|other| *other != all[0]) {
-        Some(rank) => Err(TrainError::Layout(format!(
-            "rank {rank} has another configuration or corpus than rank 0; give every host the same files"
-        ))),
-        None => Ok(()),
+/// Parts of a configuration that say where things are: hosts may differ in them.
+const PLACES: [&str; 8] = [
+    "/run",
+    "/log",
+    "/data/corpus",
+    "/data/corpora",
+    "/data/valid",
+    "/data/tokenizer",
+    "/task/data",
+    "/train/init_from",
+];
+
+/// Every rank must train the same thing on the same text, make the same calls, and compute alike: all that is in the
+/// configuration but places, the text, the program, and with `train.exact` the instructions of its kernels.
+pub(crate) fn check_agreement(
+    config: &Config,
+    state: &TrainState,
+    comm: &dyn Communicator,
+) -> Result<(), TrainError> {
+    if comm.world_size() == 1 {
+        return Ok(());
     }
+    let mut own = checkpoint::without(&config.to_json(), &PLACES);
+    own["rank"] = json!({
+        "corpus": state.corpus, "program": program(), "libtorch": kernels(config.train.exact),
+    });
+    let all = comm.all_gather(own.to_string().as_bytes())?;
+    let Some(rank) = all.iter().position(|other| *other != all[0]) else { return Ok(()) };
+    let read = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap_or_default();
+    let whose = format!("on rank {rank}");
+    let differing = checkpoint::differences(&read(&all[0]), &read(&all[rank]), ["on rank 0", &whose]);
+    Err(TrainError::Layout(format!(
+        "rank {rank} does not do what rank 0 does:\n{}\nhint: give every host the same recipe, corpus, program and \
+         libtorch; for processors of several kinds set ATEN_CPU_CAPABILITY=avx2 and ONEDNN_MAX_CPU_ISA=AVX2 on all hosts, \
+         or train.exact=false",
+        differing.trim_end()
+    )))
+}
+
+/// Names the running program by its bytes.
+fn program() -> &'static str {
+    static HASH: OnceLock<String> = OnceLock::new();
+    HASH.get_or_init(|| {
+        let bytes = std::env::current_exe().and_then(std::fs::read);
+        // A program that cannot read itself is named by its version.
+        bytes
+            .map_or(env!("CARGO_PKG_VERSION").into(), |bytes| blake3::hash(&bytes).to_hex()[..16].to_string())
+    })
+}
+
+/// libtorch, and where every bit counts what its kernels and those of oneDNN are made for here.
+fn kernels(exact: bool) -> String {
+    let library = libtorch::library();
+    if !exact {
+        return library.split(' ').next().unwrap_or_default().into();
+    }
+    let limit = std::env::var("ONEDNN_MAX_CPU_ISA").map(|isa| format!("oneDNN up to {isa}"));
+    format!("{library}, {}", limit.unwrap_or_else(|_| instructions()))
+}
+
+/// Instructions of the processor that oneDNN chooses kernels by.
+#[cfg(target_arch = "x86_64")]
+fn instructions() -> String {
+    let known = [
+        ("avx2", is_x86_feature_detected!("avx2")),
+        ("avx512f", is_x86_feature_detected!("avx512f")),
+        ("avx512vnni", is_x86_feature_detected!("avx512vnni")),
+        ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
+    ];
+    let found: Vec<&str> = known.iter().filter(|(_, is_there)| *is_there).map(|(name, _)| *name).collect();
+    format!("oneDNN for {}", found.join(" "))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn instructions() -> String {
+    std::env::consts::ARCH.into()
 }
 
 /// Rank 0 looks for a checkpoint and tells the others, so that all take the same one.
@@ -42,7 +111,7 @@ pub(crate) fn newest_checkpoint(
         }
         Some((2, _)) => Err(TrainError::Damaged {
             path: folder.into(),
-            what: "no checkpoint verifies; rank 0 says which and why".into(),
+            what: "no checkpoint verifies\nhint: rank 0 says which and why".into(),
         }),
         _ => Ok(None),
     }

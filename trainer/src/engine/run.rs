@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use segue_collectives::Communicator;
 use segue_collectives::consensus::any_rank;
+use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
 use segue_dataloader::Prefetcher;
 use serde_json::{Value, json};
@@ -200,7 +200,7 @@ impl<'a, F: Family> Run<'a, F> {
         let mut engine = Engine::new(config, learner, comm)?;
         let lanes = family.cursors().iter().map(to_json).collect();
         let mut state = TrainState::start(config, &family.fingerprint(), lanes, comm.world_size());
-        check_agreement(&state, comm)?;
+        check_agreement(config, &state, comm)?;
         let found = newest_checkpoint(&Path::new(&config.run.dir).join("checkpoints"), comm)?;
         let (mut resumed, mut refused, mut fresh) = (None, Vec::new(), Vec::new());
         match found {
@@ -249,6 +249,7 @@ impl<'a, F: Family> Run<'a, F> {
         let (raw, data_wait) = self.next_batch(step)?;
         let prepared = self.family.prepare(raw, &self.engine.layout);
         self.engine.forget(&prepared.restarts);
+        deadline::at_step(step);
         let report = self.engine.step(step, &prepared.batch)?;
         // A source without lanes says nothing of where those of another stand.
         if !prepared.cursors.is_empty() {

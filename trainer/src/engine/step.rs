@@ -101,7 +101,8 @@ impl<'a, L: Learner> Engine<'a, L> {
         for &n in &turn.networks {
             let (_, parameters) = self.learner.networks()[n];
             let reached = self.learner.reached(&turn, n);
-            let done = self.networks[n].update(parameters, step, targets, reached)?;
+            let norm = self.of_first(self.networks[n].gradient_norm())?;
+            let done = self.networks[n].update(parameters, step, targets, norm, reached)?;
             updated.get_or_insert(done);
         }
         self.learner.updated(&turn, &statistics, targets);
@@ -111,6 +112,15 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
         let Updated { lr, grad_norm } = updated.unwrap_or(Updated { lr: 0.0, grad_norm: 0.0 });
         Ok(StepReport { step, source: turn.source, loss, targets, lr, grad_norm, communication_exposed })
+    }
+
+    /// The number that the first rank has. Processors of several kinds may round differently; replicas must not.
+    fn of_first(&self, own: f64) -> Result<f64, TrainError> {
+        let mut bytes = own.to_le_bytes();
+        if self.comm.world_size() > 1 {
+            self.comm.broadcast(0, &mut bytes)?;
+        }
+        Ok(f64::from_le_bytes(bytes))
     }
 
     /// Networks whose turn it is not get no gradients: their leaves want none, and their buckets refuse any.

@@ -18,6 +18,17 @@ pub use product::{Rows, Shared, linear, small_product};
 
 const MESSAGE_BYTES: usize = 1024;
 
+/// The library's version and the instructions that its own kernels use on this processor.
+pub fn library() -> String {
+    let mut text = [0 as c_char; MESSAGE_BYTES];
+    // SAFETY: writes a text that ends with 0 into as many bytes as it is given.
+    let text = unsafe {
+        segue_library(text.as_mut_ptr(), text.len());
+        CStr::from_ptr(text.as_ptr())
+    };
+    text.to_string_lossy().into_owned()
+}
+
 /// `at::Tensor` of the C++ side.
 #[repr(C)]
 struct CppTensor {
@@ -36,6 +47,7 @@ unsafe extern "C" {
         capacity: usize,
     ) -> bool;
     fn segue_remove_grad_hook(leaf: *mut CppTensor);
+    fn segue_library(text: *mut c_char, capacity: usize);
     fn segue_take_grad(leaf: *mut CppTensor) -> *mut CppTensor;
     fn segue_backward_into(
         scalar: *mut CppTensor,

@@ -4,9 +4,10 @@ mod predict;
 mod train;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use segue_collectives::Communicator;
+use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{Kind, TaskData, TaskSplits};
@@ -70,8 +71,7 @@ pub struct FinetuneArgs {
 
 /// Trains, or answers.
 pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    let everywhere = |failure: Failure| Failure { on_all_ranks: true, ..failure };
-    let loaded = load(&args).map_err(everywhere)?;
+    let loaded = load(&args)?;
     if args.print_config {
         if comm.rank() == 0 && !json {
             print!("{}", loaded.render());
@@ -79,6 +79,7 @@ pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output
         return Ok(loaded.config.to_json());
     }
     let config = loaded.config;
+    deadline::set(Duration::from_secs(config.train.deadline));
     segue_trainer::libtorch::set_threads(config.train.threads);
     segue_trainer::libtorch::keep_freed_memory();
     match &args.output {

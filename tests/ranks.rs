@@ -1,0 +1,110 @@
+//! Jobs of which one rank fails, differs or hangs: they end, with a word of why.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use segue_tests::{Workplace, children, mpirun, mpirun_each, stderr};
+
+/// Runs a command that must end with this code and say all of these words.
+#[track_caller]
+fn ends(mut command: Command, code: i32, words: &[&str]) -> String {
+    let output = command.stdin(Stdio::null()).output().expect("the command starts");
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    for word in words {
+        assert!(said.contains(word), "`{word}` is not in what it said:\n{said}");
+    }
+    said
+}
+
+#[test]
+fn one_rank_that_cannot_begin_ends_the_job_and_says_why() {
+    let place = Workplace::new();
+    let good = place.pretrain("run", &["train.steps=4"]);
+    let bad = place.pretrain("run", &["train.step=4"]);
+    ends(
+        mpirun_each(&[(&[], &good), (&[], &bad)]),
+        78,
+        &["error on rank 1: unknown key `train.step`", "train.steps"],
+    );
+    let missing = place.pretrain("run", &["data.corpus=nowhere"]);
+    ends(mpirun_each(&[(&[], &good), (&[], &missing)]), 66, &["error on rank 1", "nowhere"]);
+    // The first rank too.
+    ends(mpirun_each(&[(&[], &missing), (&[], &good)]), 66, &["nowhere"]);
+    // Fine-tuning, with a model that is missing on one host.
+    let tune = place.finetune("tuned", &[]);
+    let mut no_model = tune.clone();
+    no_model[5] = place.text("no-such-model");
+    ends(mpirun_each(&[(&[], &tune), (&[], &no_model)]), 66, &["error on rank 1", "no-such-model"]);
+}
+
+#[test]
+fn what_all_ranks_fail_for_is_said_once() {
+    let place = Workplace::new();
+    let said = ends(mpirun(3, &place.pretrain("run", &["train.step=4"])), 78, &["unknown key `train.step`"]);
+    assert_eq!(said.matches("unknown key").count(), 1, "{said}");
+}
+
+#[test]
+fn ranks_that_would_do_different_things_are_told_apart_before_the_first_step() {
+    let place = Workplace::new();
+    let run = |more: &str| place.pretrain("run", &["train.steps=4", "eval.every=2", more]);
+    // Each of them decides which calls a rank makes, or how long they are.
+    for (then, now, says) in [
+        ("eval.every=2", "eval.every=3", "eval.every: 2 on rank 0, 3 on rank 1"),
+        ("checkpoint.every=2", "checkpoint.every=4", "checkpoint.every: 2 on rank 0, 4 on rank 1"),
+        ("train.bucket_bytes=4096", "train.bucket_bytes=8192", "train.bucket_bytes"),
+        ("train.steps=4", "train.steps=8", "train.steps: 4 on rank 0, 8 on rank 1"),
+    ] {
+        ends(
+            mpirun_each(&[(&[], &run(then)), (&[], &run(now))]),
+            78,
+            &["rank 1 does not do what rank 0 does", says],
+        );
+    }
+    let differs = mpirun_each(&[(&[], &run("log.every=1")), (&[], &run("log.every=2"))]);
+    ends(differs, 0, &[]);
+}
+
+#[test]
+fn kernels_for_other_processors_are_refused_where_every_bit_counts() {
+    let place = Workplace::new();
+    let slow = ["env", "ATEN_CPU_CAPABILITY=default"];
+    let exact = place.pretrain("exact", &["train.steps=4"]);
+    ends(
+        mpirun_each(&[(&[], &exact), (&slow, &exact)]),
+        78,
+        &["rank.libtorch", "on rank 1", "ATEN_CPU_CAPABILITY"],
+    );
+    // Kernels of AVX2 and AVX-512 sum in another order and update alike, so that replicas stay equal: the sums they take
+    // from each other.
+    let slow = ["env", "ATEN_CPU_CAPABILITY=avx2"];
+    let loose =
+        place.pretrain("loose", &["train.steps=12", "train.exact=false", "train.check_replicas_every=1"]);
+    ends(mpirun_each(&[(&[], &loose), (&slow, &loose)]), 0, &[]);
+}
+
+/// A rank that is stopped is one whose host is gone, as the others see it.
+#[test]
+fn a_rank_that_does_not_answer_ends_the_job_at_the_deadline() {
+    let place = Workplace::new();
+    let endless =
+        ["train.steps=1000000", "train.deadline=2", "log.every=1", "checkpoint.every=0", "eval.every=0"];
+    let mut job = mpirun(2, &place.pretrain("run", &endless))
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("mpirun starts");
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.find(|line| line.contains("step")).expect("a step is made");
+    let victim = children(job.id())[1];
+    // SAFETY: the call has no conditions.
+    assert_eq!(unsafe { libc::kill(victim as i32, libc::SIGSTOP) }, 0, "after {first}");
+    let said: Vec<String> = lines.collect();
+    let status = job.wait().unwrap();
+    let said = said.join("\n");
+    assert_eq!(status.code(), Some(82), "{said}");
+    for word in ["error on rank 0: MPI_", "has waited 2 s for", "in step", "train.deadline"] {
+        assert!(said.contains(word), "`{word}` is not in what it said:\n{said}");
+    }
+}
