@@ -174,6 +174,111 @@ fn bad_input_names_file_and_line_and_can_be_skipped() {
     succeed(alone(&on_task(&place, "windows-run", "sst2", "windows", &["train.stop_at=1"])));
 }
 
+/// Without learning and dropout the mean loss of a pass is one number, however the pass is cut.
+#[test]
+fn a_small_set_is_seen_whole_in_every_pass() {
+    let place = Workplace::new();
+    let still = ["optim.lr=1e-30", "model.dropout=0", "model.dropatt=0", "log.every=1", "task.epochs=3"];
+    let mean_of_passes = |lanes: &str, batches: usize| {
+        let options = [&still[..], &[lanes, "train.micro_batch=2"]].concat();
+        let run = format!("{lanes}-{batches}");
+        let mut args = place.finetune(&run, &options);
+        let data = args.iter().position(|arg| arg == "--data").unwrap() + 1;
+        args[data] = place.text("small");
+        succeed(alone(&args));
+        let rows = fs::read_to_string(place.path(&run).join("metrics.jsonl")).unwrap();
+        let rows = rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap());
+        let steps: Vec<(f64, f64)> = rows
+            .filter(|row| row["type"] == "train")
+            .map(|row| (row["loss"].as_f64().unwrap(), row["targets"].as_f64().unwrap()))
+            .collect();
+        assert_eq!(steps.len(), 3 * batches, "{lanes}");
+        let sums = steps.chunks(batches).map(|pass| {
+            assert_eq!(pass.iter().map(|(_, targets)| targets).sum::<f64>(), 20.0);
+            pass.iter().map(|(loss, targets)| loss * targets).sum::<f64>() / 20.0
+        });
+        sums.collect::<Vec<f64>>()
+    };
+    place.finetune("none", &[]);
+    let rows = fs::read_to_string(place.path("sst2/train.tsv")).unwrap();
+    let few: String = rows.lines().take(21).map(|line| format!("{line}\n")).collect();
+    write(&place, "small/train.tsv", &few);
+    write(&place, "small/dev.tsv", &few);
+    let means = [
+        mean_of_passes("train.lanes=32", 1),
+        mean_of_passes("train.lanes=6", 4),
+        mean_of_passes("train.lanes=4", 5),
+    ];
+    for mean in means.concat() {
+        assert!((mean - means[0][0]).abs() < 1e-6, "{means:?}");
+    }
+    // A batch that does not fill its lanes is the same on ranks that have nothing of it.
+    let options = [&still[3..], &["train.lanes=12", "train.micro_batch=2"]].concat();
+    let run = |name: &str| {
+        let mut args = place.finetune(name, &options);
+        let data = args.iter().position(|arg| arg == "--data").unwrap() + 1;
+        args[data] = place.text("small");
+        args
+    };
+    succeed(alone(&run("one")));
+    succeed(mpirun(2, &run("two")));
+    assert_eq!(place.final_bytes("one"), place.final_bytes("two"));
+}
+
+#[test]
+fn keys_that_are_given_win_over_what_defaults_reckon() {
+    let place = Workplace::new();
+    let mut args = place.finetune("run", &["train.steps=3"]);
+    // The workplace gives the passes too: that is one thing said twice.
+    fail(alone(&args), 78, &["task.epochs", "train.steps", "override `train.steps=3`"]);
+    args.retain(|arg| arg != "task.epochs=2");
+    assert_eq!(succeed(alone(&args))["step"], 3);
+}
+
+#[test]
+fn columns_are_told_and_files_of_other_tasks_refused() {
+    let place = Workplace::new();
+    let rows = |label: &dyn Fn(usize) -> usize| -> String {
+        (0..24).map(|i| format!("{i}\tpast memory {i}\tthe model reads\t{}\n", label(i))).collect()
+    };
+    let header = "idx\tsentence1\tsentence2\tlabel\n";
+    for name in ["train.tsv", "dev.tsv"] {
+        write(&place, &format!("pairs/{name}"), &format!("{header}{}", rows(&|i| i % 2)));
+        write(&place, &format!("one-class/{name}"), &format!("{header}{}", rows(&|_| 1)));
+        write(&place, &format!("cola/{name}"), "gj04\t1\t\tthe model reads\ngj04\t0\t\treads model the\n");
+    }
+    let stop = ["train.stop_at=1"];
+    let output = finish(alone(&on_task(&place, "pairs-run", "text", "pairs", &stop)));
+    let said = "text from `sentence1`; second text from `sentence2`; label from `label`; not read: `idx`";
+    assert!(output.status.success() && stderr(&output).contains(said), "{}", stderr(&output));
+    let one = on_task(&place, "one-run", "text", "one-class", &stop);
+    fail(alone(&one), 65, &["train.tsv", "every label is `1`", "task.label"]);
+    let other = on_task(&place, "other-run", "sst2", "cola", &stop);
+    fail(alone(&other), 65, &["train.tsv", "4 columns", "`sst2`"]);
+}
+
+#[test]
+fn the_best_model_of_a_run_is_the_run() {
+    let place = Workplace::new();
+    let result = succeed(alone(&place.finetune("run", &["task.epochs=4", "eval.every=10", "optim.lr=0.05"])));
+    // The last checkpoint is another model than the best.
+    assert_ne!(result["best_step"], result["step"]);
+    let best = fs::read(place.path("run/best/model.safetensors")).unwrap();
+    assert_ne!(best, fs::read(place.path("run/checkpoints/latest/model.safetensors")).unwrap());
+    let convert = |from: &str, to: &str| {
+        ["convert", &place.text(from), "--output", &place.text(to)].map(String::from).to_vec()
+    };
+    let output = finish(alone(&convert("run", "of-run")));
+    assert!(stderr(&output).contains("run/best"), "{}", stderr(&output));
+    succeed(alone(&[&["--json".to_string()], &convert("run/best", "of-best")[..]].concat()));
+    let weights = |folder: &str| fs::read(place.path(folder).join("model.safetensors")).unwrap();
+    assert!(weights("of-run") == weights("of-best"));
+    // Nothing to answer is an error.
+    let mut ax: Vec<String> = ["finetune", "--predict", "--task", "ax", "--model"].map(String::from).to_vec();
+    ax.extend([place.text("run"), "--data".into(), place.text("sst2"), "--output".into(), place.text("out")]);
+    fail(alone(&ax), 66, &["nothing to answer", "ax"]);
+}
+
 #[test]
 fn what_is_missing_is_said_before_anything_starts() {
     let place = Workplace::new();

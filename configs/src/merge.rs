@@ -1,6 +1,6 @@
 //! Merges defaults, recipe and overrides into one configuration that records the origin of each value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -12,6 +12,10 @@ use crate::{Config, ConfigError, OptimConfig, ScheduleConfig};
 
 /// Origin of a value that nobody set.
 const DEFAULT: &str = "default";
+/// A key that says relative to the data what another one says outright: where the first is not 0, the second is reckoned
+/// from it.
+const RECKONED: [(&str, &str); 2] =
+    [("task.epochs", "train.steps"), ("task.warmup_share", "schedule.warmup")];
 /// Names this similar (Jaro-Winkler, 0 to 1) are worth suggesting.
 const SIMILAR: f64 = 0.8;
 
@@ -128,6 +132,7 @@ fn load_over(
     path: Option<&Path>,
     overrides: &[String],
 ) -> Result<Loaded, ConfigError> {
+    let defaults = base.len();
     let mut written: Vec<(Value, String, Option<&str>)> =
         base.into_iter().map(|(value, origin)| (value, origin, None)).collect();
     if let Some(path) = path {
@@ -141,8 +146,11 @@ fn load_over(
         models,
         written.iter().map(|(v, ..)| v).rfind(|v| model_type(v).is_some()).unwrap_or(&Value::Null),
     )?;
-    for (value, origin, raw) in &written {
+    for (nth, (value, origin, raw)) in written.iter().enumerate() {
         layers.merge(value, origin, *raw)?;
+        if nth >= defaults {
+            layers.given.extend(flatten(value).into_iter().map(|(key, _)| key));
+        }
     }
     layers.finish()
 }
@@ -168,6 +176,10 @@ fn parse_override(text: &str) -> Result<Value, ConfigError> {
     Ok(key.rsplit('.').fold(parsed, |inner, part| Value::Object(Map::from_iter([(part.to_string(), inner)]))))
 }
 
+fn pointer(key: &str) -> String {
+    format!("/{}", key.replace('.', "/"))
+}
+
 fn model_type(value: &Value) -> Option<&Value> {
     value.get("model").and_then(|m| m.get("model_type"))
 }
@@ -177,6 +189,8 @@ struct Layers {
     /// The defaults, of the type of model that the configuration names.
     defaults: Config,
     origins: BTreeMap<String, String>,
+    /// Keys that a recipe or an override sets.
+    given: BTreeSet<String>,
 }
 
 /// Sections that a network may have to itself, as `[SECTION.NETWORK]`.
@@ -197,7 +211,7 @@ impl Layers {
             }
         };
         let defaults = Config::default_with(models, model);
-        Ok(Self { merged: defaults.to_json(), defaults, origins: BTreeMap::new() })
+        Ok(Self { merged: defaults.to_json(), defaults, origins: BTreeMap::new(), given: BTreeSet::new() })
     }
 
     /// Networks that may have sections of their own.
@@ -216,7 +230,34 @@ impl Layers {
 
     fn merge_override(&mut self, text: &str) -> Result<(), ConfigError> {
         let raw = text.split_once('=').map(|(_, value)| value);
-        self.merge(&parse_override(text)?, &format!("override `{text}`"), raw)
+        let value = parse_override(text)?;
+        self.merge(&value, &format!("override `{text}`"), raw)?;
+        self.given.extend(flatten(&value).into_iter().map(|(key, _)| key));
+        Ok(())
+    }
+
+    /// What is given outright wins over what a default would reckon; two keys that are both given must not disagree.
+    fn settle(&mut self) -> Result<(), ConfigError> {
+        for (relative, outright) in RECKONED {
+            let slot = self.merged.pointer_mut(&pointer(relative));
+            let Some(slot) = slot.filter(|value| value.as_f64().is_some_and(|share| share > 0.0)) else {
+                continue;
+            };
+            if !self.given.contains(outright) {
+                continue;
+            }
+            if self.given.contains(relative) {
+                let why = format!(
+                    "{outright} would be reckoned from it, and is given too ({}; {})\nhint: leave one of them out, or \
+                     set {relative}=0",
+                    self.origins[relative], self.origins[outright]
+                );
+                return Err(ConfigError::OutOfRange { key: relative.into(), value: slot.to_string(), why });
+            }
+            *slot = 0.0.into();
+            self.origins.insert(relative.into(), format!("{outright} is given"));
+        }
+        Ok(())
     }
 
     /// `raw` is the text of an override: a key that wants text takes it as it stands, were it a number.
@@ -231,7 +272,6 @@ impl Layers {
                     origin: origin.into(),
                 });
             }
-            let pointer = |key: &str| format!("/{}", key.replace('.', "/"));
             let is_text =
                 self.merged.pointer(&pointer(general.as_ref().unwrap_or(&key))).is_some_and(Value::is_string);
             let value = match raw {
@@ -266,6 +306,7 @@ impl Layers {
     }
 
     fn finish(mut self) -> Result<Loaded, ConfigError> {
+        self.settle()?;
         let mut model = self.merged["model"].clone();
         if let Some(fields) = model.as_object_mut() {
             fields.remove("model_type");
@@ -436,6 +477,24 @@ mod tests {
         assert!(fails("schedule.reader.kind=9").contains("schedule.reader.kind"));
         // One network has no sections of its own.
         assert!(MODELS.load(None, &overrides(&["optim.writer.lr=1"])).is_err());
+    }
+
+    #[test]
+    fn what_is_given_outright_wins_over_what_a_default_reckons() {
+        let base = || vec![(crate::finetuning_defaults(), "fine-tuning".to_string())];
+        let load = |keys: &[&str]| MODELS.load_over(base(), None, &overrides(keys));
+        let given = load(&["train.steps=20"]).unwrap();
+        assert_eq!((given.config.task.epochs, given.config.train.steps), (0.0, 20));
+        assert_eq!(given.config.task.warmup_share, 0.1);
+        assert_eq!(given.origins["task.epochs"], "train.steps is given");
+        assert_eq!(load(&["schedule.warmup=0"]).unwrap().config.task.warmup_share, 0.0);
+        assert_eq!(load(&[]).unwrap().config.task.epochs, 3.0);
+        assert_eq!(load(&["task.epochs=0", "train.steps=20"]).unwrap().config.train.steps, 20);
+        let both = load(&["task.epochs=2", "train.steps=20"]).unwrap_err().to_string();
+        assert!(
+            both.contains("override `task.epochs=2`") && both.contains("override `train.steps=20`"),
+            "{both}"
+        );
     }
 
     #[test]

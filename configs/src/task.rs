@@ -30,7 +30,8 @@ pub struct TaskConfig {
     /// Folder with the task's files as they are published (docs/formats.md#files-of-tasks); of GLUE also the folder
     /// that holds `CoLA`, `SST-2`, …; of several tasks the folder with theirs.
     pub data: String,
-    /// Passes over the training examples; 0 for `train.steps` as it stands.
+    /// Passes over the training examples; 0 for `train.steps` as it stands. A pass is as many batches as it takes; one of
+    /// them is smaller where the examples do not fill it.
     #[schemars(transform = Range::at_least(0.0))]
     pub epochs: f64,
     /// Warm-up as a share of all steps; 0 for `schedule.warmup` as it stands.
@@ -46,7 +47,7 @@ pub struct TaskConfig {
     /// The margin of the margin loss: β.
     #[schemars(transform = Range::at_least(0.0))]
     pub margin: f64,
-    /// Batches whose examples are brought in order of length before they are cut, to save padding; 1 for none.
+    /// Batches of a pass whose examples are brought in order of length before they are cut, to save padding; 1 for none.
     #[schemars(transform = Range::at_least(1))]
     pub length_window: usize,
     /// Stop when this many evaluations in a row bring nothing better; 0 for never.

@@ -87,7 +87,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Eval(args) => commands::eval::run(args, comm, out),
         Command::Generate(args) => commands::generate::run(args, json, out),
         Command::Average(args) => commands::average::run(args, out),
-        Command::Score(args) => commands::score::run(args),
+        Command::Score(args) => commands::score::run(args, out),
         Command::Convert(args) => commands::convert::run(args, out),
         Command::Inspect(args) => commands::inspect::run(args, out),
         Command::Parity(args) => commands::parity::run(args, out),

@@ -135,5 +135,12 @@ fn averages_of_all_ranks_follow_the_losses_of_the_first() {
 }
 
 fn measures(loss: f64) -> Measures {
-    Measures { lead: loss, better: Better::Lower, row: json!({}), scalars: Vec::new(), lines: Vec::new() }
+    Measures {
+        lead: loss,
+        better: Better::Lower,
+        tie: None,
+        row: json!({}),
+        scalars: Vec::new(),
+        lines: Vec::new(),
+    }
 }

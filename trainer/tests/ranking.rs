@@ -130,7 +130,7 @@ fn rank(
     if comm.rank() == 0 {
         write_answered(data, split, &decided, folder).unwrap();
     }
-    score(data, split, &decided)
+    score(data, split, &found, &decided)
 }
 
 #[test]

@@ -146,6 +146,7 @@ fn task(name: &str, kind: Kind, labels: &[&str], make: fn(u64) -> Example) -> Ta
         name: name.into(),
         kind,
         labels: labels.iter().map(|label| label.to_string()).collect(),
+        columns: None,
         train: Some(split("train", (0..400).map(make).collect())),
         dev: vec![split("dev", (1000..1200).map(make).collect())],
         test: Vec::new(),

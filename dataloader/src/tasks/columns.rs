@@ -22,6 +22,19 @@ const LABEL_NAMES: &[&str] = &[
 ];
 const TEXT_NAMES: &[&str] =
     &["text", "sentence", "sentence1", "review", "content", "description", "body", "question", "premise"];
+/// Names, in lower case, of two columns that are a text and its second text.
+const PAIR_NAMES: &[(&str, &str)] = &[
+    ("sentence1", "sentence2"),
+    ("text", "text_pair"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "context"),
+    ("query", "document"),
+    ("query", "passage"),
+];
 
 /// Where a table of texts and labels has them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +78,12 @@ impl Columns {
             "" => Ok(None),
             value => place(table, key, value).map(Some),
         };
-        let second = named("task.second_text", &task.second_text)?;
-        let text = named("task.text", &task.text)?;
+        let pair = match (task.text.as_str(), task.second_text.as_str()) {
+            ("", "") if !finding.all_text => usual_pair(table),
+            _ => None,
+        };
+        let second = named("task.second_text", &task.second_text)?.or(pair.map(|(_, second)| second));
+        let text = named("task.text", &task.text)?.or(pair.map(|(first, _)| first));
         let taken: Vec<usize> = text.into_iter().chain(second).collect();
         let label = match named("task.label", &task.label)? {
             Some(place) => place,
@@ -91,6 +108,29 @@ impl Columns {
             return Err(table.bad(table.rows[0].line, "there is no column for the text\nhint: set task.text"));
         }
         Ok(Columns { text, second, label: Some(label) })
+    }
+
+    /// Which columns of the table are read as what, and which are not read: in words.
+    pub(super) fn describe(&self, table: &Table) -> String {
+        let name = |place: usize| match &table.header {
+            Some(header) => format!("`{}`", header[place]),
+            None => format!("column {place}"),
+        };
+        let of = |what: &str, places: &[usize]| {
+            let names: Vec<String> = places.iter().map(|place| name(*place)).collect();
+            (!names.is_empty()).then(|| format!("{what} {}", names.join(" and ")))
+        };
+        let (second, label): (Vec<usize>, Vec<usize>) =
+            (self.second.into_iter().collect(), self.label.into_iter().collect());
+        let read = [&self.text[..], &second, &label].concat();
+        let left: Vec<usize> = (0..table.width).filter(|place| !read.contains(place)).collect();
+        let parts = [
+            of("text from", &self.text),
+            of("second text from", &second),
+            of("label from", &label),
+            of("not read:", &left),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
     /// The same columns in another table of the task; in one that lacks the label's only, without it.
@@ -148,6 +188,11 @@ fn usual(table: &Table, names: &[&str]) -> Option<usize> {
     names.iter().find_map(|name| header.iter().position(|cell| cell.trim().to_lowercase() == *name))
 }
 
+/// The columns of a text and its second text, where the header has two names that go together.
+fn usual_pair(table: &Table) -> Option<(usize, usize)> {
+    PAIR_NAMES.iter().find_map(|(first, second)| Some((usual(table, &[*first])?, usual(table, &[*second])?)))
+}
+
 /// The last or the first column: the one with more known labels, or more numbers, else that with fewer different cells;
 /// of equals the last, or with known labels the first, as the releases have it.
 fn label_by_content(table: &Table, finding: &Finding<'_>, taken: &[usize]) -> Option<usize> {
@@ -196,6 +241,25 @@ mod tests {
         assert_eq!(found("id\tSentiment\tReview\n1\tpos\tgood\n", &task).unwrap(), columns(2, None, 1));
         assert_eq!(found("good food\tpos\nbad food\tneg\ngood\tpos\n", &task).unwrap(), columns(0, None, 1));
         assert_eq!(found("1\tx\tgood one\n1\ty\tbad one\n", &task).unwrap(), columns(2, None, 0));
+    }
+
+    #[test]
+    fn two_columns_that_go_together_are_a_pair() {
+        let task = TaskConfig::default();
+        let header = "idx\tsentence1\tsentence2\tlabel\n1\ta\tb\t0\n";
+        assert_eq!(found(header, &task).unwrap(), columns(1, Some(2), 3));
+        let said = found(header, &task).unwrap().describe(&table("train.tsv", header, &task));
+        assert_eq!(
+            said,
+            "text from `sentence1`; second text from `sentence2`; label from `label`; not read: `idx`"
+        );
+        assert_eq!(found("label\tPremise\tHypothesis\n1\ta\tb\n", &task).unwrap(), columns(1, Some(2), 0));
+        // A key that names the text says that there is no second one.
+        let alone = TaskConfig { text: "sentence1".into(), ..TaskConfig::default() };
+        assert_eq!(found(header, &alone).unwrap(), columns(1, None, 3));
+        let bare = "a b\t1\nc d\t0\n";
+        let said = found(bare, &task).unwrap().describe(&table("train.tsv", bare, &task));
+        assert_eq!(said, "text from column 0; label from column 1");
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub struct TaskData {
     /// Names of its labels; empty where answers are numbers, options or spans. Where rows compete
     /// (`task.loss`), the kind is [`Kind::Choice`] and the labels are those that each row gets.
     pub labels: Vec<String>,
+    /// Which columns of its files were read as what, in words; of files whose columns are not given by the task.
+    pub columns: Option<String>,
     /// What is learnt from.
     pub train: Option<Split>,
     /// What is scored, MNLI's both sets one after the other.

@@ -46,6 +46,8 @@ struct Glue {
     second: Option<Column>,
     label: Column,
     answers: Answers,
+    /// Columns of the release's files: those without a header are told from other tasks' by it.
+    widths: &'static [usize],
 }
 
 const TRAIN: &[&str] = &["train.tsv"];
@@ -72,6 +74,7 @@ const GLUE: &[Glue] = &[
         second: None,
         label: Column(&["label"], 1),
         answers: ZERO_ONE,
+        widths: &[4],
     },
     Glue {
         name: "sst2",
@@ -83,6 +86,7 @@ const GLUE: &[Glue] = &[
         second: None,
         label: Column(&["label"], 1),
         answers: ZERO_ONE,
+        widths: &[2],
     },
     Glue {
         name: "mrpc",
@@ -98,6 +102,7 @@ const GLUE: &[Glue] = &[
         second: Some(Column(&["#2 String"], 4)),
         label: Column(&["Quality"], 0),
         answers: ZERO_ONE,
+        widths: &[5],
     },
     Glue {
         name: "qqp",
@@ -109,6 +114,7 @@ const GLUE: &[Glue] = &[
         second: Some(Column(&["question2"], 4)),
         label: Column(&["is_duplicate"], 5),
         answers: ZERO_ONE,
+        widths: &[6],
     },
     Glue {
         name: "stsb",
@@ -120,6 +126,7 @@ const GLUE: &[Glue] = &[
         second: Some(Column(&["sentence2"], 8)),
         label: Column(&["score"], 9),
         answers: Answers::Score,
+        widths: &[10],
     },
     Glue {
         name: "mnli",
@@ -137,6 +144,7 @@ const GLUE: &[Glue] = &[
         second: Some(Column(&["sentence2"], 9)),
         label: Column(&["gold_label"], LAST),
         answers: THREE_WAYS,
+        widths: &[12, 16],
     },
     Glue {
         name: "qnli",
@@ -148,6 +156,7 @@ const GLUE: &[Glue] = &[
         second: Some(Column(&["sentence"], 2)),
         label: Column(&["label"], 3),
         answers: ENTAILMENT_OR_NOT,
+        widths: &[4],
     },
     Glue {
         name: "rte",
@@ -159,6 +168,7 @@ const GLUE: &[Glue] = &[
         second: SENTENCES.1,
         label: Column(&["label"], 3),
         answers: ENTAILMENT_OR_NOT,
+        widths: &[4],
     },
     Glue {
         name: "wnli",
@@ -170,6 +180,7 @@ const GLUE: &[Glue] = &[
         second: SENTENCES.1,
         label: Column(&["label"], 3),
         answers: ZERO_ONE,
+        widths: &[4],
     },
     // Answered by a model of MNLI. The labels of the rows were published later, in a file of its own.
     Glue {
@@ -182,6 +193,7 @@ const GLUE: &[Glue] = &[
         second: Some(Column(&["sentence2", "Hypothesis"], 2)),
         label: Column(&["Label"], LAST),
         answers: THREE_WAYS,
+        widths: &[],
     },
 ];
 
@@ -294,6 +306,7 @@ impl Glue {
         let mut sieve = request.sieve();
         let header = |cells: &[String]| self.first.0.iter().any(|name| cells.iter().any(|cell| cell == name));
         let mut table = Table::read(&path, header, &mut sieve)?;
+        self.check_width(&table, labelled)?;
         let asked = self.asked(&table, labels, labelled, &mut sieve)?;
         table.rows = Vec::new();
         let encoded = encode_rows(request, &path, asked, &mut sieve)?;
@@ -307,6 +320,24 @@ impl Glue {
         };
         split.submission = (!part.submission.is_empty()).then(|| part.submission.to_string());
         Ok(split)
+    }
+
+    /// Refuses a file without a header that has other columns than the task's, which may be another task's.
+    fn check_width(&self, table: &Table, labelled: Labelled) -> Result<(), DataError> {
+        let fits = |width: usize| self.widths.contains(&width);
+        let unlabelled = labelled == Labelled::WhereTold && fits(table.width + 1);
+        if table.header.is_some() || fits(table.width) || unlabelled {
+            return Ok(());
+        }
+        let widths: Vec<String> = self.widths.iter().map(usize::to_string).collect();
+        let why = format!(
+            "it has no header and {} columns, where files of `{}` have {}\nhint: is it the task's file? A table of \
+             another form is read by --task text",
+            table.width,
+            self.name,
+            widths.join(" or ")
+        );
+        Err(table.bad(table.rows[0].line, why))
     }
 
     /// The rows of a table.

@@ -32,7 +32,7 @@ mod text;
 pub use data::{Answer, Records, Row, Skipped, Split, TaggedSentence, TaskData, TaskSplits};
 pub use documents::{Candidate, Placed, RankedQuery, Rankings, rank_documents, write_run};
 pub use example::{Example, Kind, Sequence, Target};
-pub use order::ExampleOrder;
+pub use order::{ExampleOrder, batches_of_pass};
 pub use predictions::write_predictions;
 pub use ranking::rank_answers;
 pub use template::Template;

@@ -126,5 +126,5 @@ pub(crate) fn first_there(folder: &Path, names: &[&str]) -> Option<PathBuf> {
 /// What was asked of a task, with nothing read yet.
 pub(crate) fn nothing_read(request: &Request<'_>, kind: super::Kind, labels: Vec<String>) -> TaskData {
     let (train, dev, test): (Option<Split>, _, _) = (None, Vec::new(), Vec::new());
-    TaskData { name: request.name().into(), kind, labels, train, dev, test }
+    TaskData { name: request.name().into(), kind, labels, columns: None, train, dev, test }
 }

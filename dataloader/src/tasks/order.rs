@@ -1,9 +1,10 @@
 use crate::seed::{Draws, Permutation, Purpose};
 
 /// The order in which training takes examples: a function of the seed and the step alone, so that nothing of it is
-/// ever saved. Every pass takes each example once in a random order; passes follow one another without a gap.
-/// Inside a window of some batches examples are brought in order of length, so that a batch needs little padding,
-/// and the batches of a window come in a random order again.
+/// ever saved. Every pass takes each example once in a random order, and ends before the next one begins: where the
+/// examples do not fill all its batches, one batch is smaller, and no batch meets an example twice.
+/// Inside a window of some batches of a pass examples are brought in order of length, so that a batch needs little
+/// padding, and the batches of a window come in a random order again.
 #[derive(Debug, Clone)]
 pub struct ExampleOrder {
     /// Tokens of each example.
@@ -15,6 +16,11 @@ pub struct ExampleOrder {
     cut: Option<(u64, Vec<Vec<usize>>)>,
 }
 
+/// Batches of `batch` that one pass over `examples` takes.
+pub fn batches_of_pass(examples: usize, batch: usize) -> usize {
+    examples.div_ceil(batch)
+}
+
 impl ExampleOrder {
     /// Batches of `batch` of the examples that are `widths` tokens long, in windows of `window` batches.
     pub fn new(widths: Vec<u32>, batch: usize, window: usize, seed: u64) -> Self {
@@ -22,35 +28,41 @@ impl ExampleOrder {
         Self { widths, batch, window, seed, cut: None }
     }
 
-    /// Numbers of the examples of step `step`, from 1.
+    /// Numbers of the examples of step `step`, from 1: `batch` of them, or fewer in one batch of a pass.
     pub fn batch(&mut self, step: u64) -> &[usize] {
-        let (window, place) = ((step - 1) / self.window as u64, ((step - 1) % self.window as u64) as usize);
+        let of_pass = batches_of_pass(self.widths.len(), self.batch) as u64;
+        let (pass, place) = ((step - 1) / of_pass, (step - 1) % of_pass);
+        let (own, place) = (place / self.window as u64, (place % self.window as u64) as usize);
+        let window = pass * of_pass.div_ceil(self.window as u64) + own;
         if self.cut.as_ref().is_none_or(|(number, _)| *number != window) {
-            self.cut = Some((window, self.cut_window(window)));
+            self.cut = Some((window, self.cut_window(pass, own as usize, window)));
         }
         self.cut.as_ref().map_or(&[], |(_, batches)| &batches[place])
     }
 
-    fn cut_window(&self, window: u64) -> Vec<Vec<usize>> {
-        let (n, size) = (self.widths.len() as u64, (self.window * self.batch) as u64);
-        let first = window * size;
-        let mut pass = u64::MAX;
-        let mut order = None;
-        let mut examples: Vec<usize> = Vec::with_capacity(size as usize);
-        for place in first..first + size {
-            if place / n != pass {
-                pass = place / n;
-                order = Some(Permutation::new(n, self.seed, Purpose::Examples, &[pass]));
-            }
-            examples.extend(order.map(|order| order.at(place % n) as usize));
+    /// The batches of window `own` of `pass`, which is number `window` of all.
+    fn cut_window(&self, pass: u64, own: usize, window: u64) -> Vec<Vec<usize>> {
+        let (n, size) = (self.widths.len(), self.window * self.batch);
+        let order = Permutation::new(n as u64, self.seed, Purpose::Examples, &[pass]);
+        let places = own * size..n.min((own + 1) * size);
+        let mut examples: Vec<usize> = places.map(|place| order.at(place as u64) as usize).collect();
+        if self.window == 1 {
+            return vec![examples];
         }
-        if self.window > 1 {
-            examples.sort_by_key(|&example| self.widths[example]);
-        }
-        let mut batches: Vec<Vec<usize>> = examples.chunks(self.batch).map(<[usize]>::to_vec).collect();
-        if self.window > 1 {
-            Draws::new(self.seed, Purpose::ExampleBatches, &[window]).shuffle(&mut batches);
-        }
+        examples.sort_by_key(|&example| self.widths[example]);
+        let mut draws = Draws::new(self.seed, Purpose::ExampleBatches, &[window]);
+        // An example counts for more in the small batch: it must not always be the longest ones.
+        let small = examples.len() % self.batch;
+        let before = match small {
+            0 => 0,
+            _ => draws.below((examples.len() / self.batch) as u64 + 1) as usize * self.batch,
+        };
+        let (first, rest) = examples.split_at(before);
+        let (odd, last) = rest.split_at(small);
+        let full = first.chunks(self.batch).chain(last.chunks(self.batch));
+        let mut batches: Vec<Vec<usize>> =
+            full.chain((small > 0).then_some(odd)).map(<[usize]>::to_vec).collect();
+        draws.shuffle(&mut batches);
         batches
     }
 }
@@ -58,6 +70,7 @@ impl ExampleOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn widths(n: usize) -> Vec<u32> {
         (0..n).map(|i| (i * 7919 % 101) as u32).collect()
@@ -74,6 +87,35 @@ mod tests {
             assert_eq!(all, (0..40).collect::<Vec<_>>());
         }
         assert_ne!(taken[..5], taken[5..10]);
+    }
+
+    proptest! {
+        /// Sets smaller than a batch, than a window, and no multiple of either.
+        #[test]
+        fn no_batch_meets_an_example_twice(n in 1usize..200, lanes in 1usize..40, window in 1usize..60, seed: u64) {
+            let mut order = ExampleOrder::new(widths(n), lanes, window, seed);
+            let passes = batches_of_pass(n, lanes) as u64;
+            for pass in 0..3 {
+                let taken: Vec<Vec<usize>> =
+                    (1..=passes).map(|step| order.batch(pass * passes + step).to_vec()).collect();
+                prop_assert!(taken.iter().all(|batch| (1..=lanes).contains(&batch.len())));
+                prop_assert!(taken.iter().filter(|batch| batch.len() < lanes).count() <= 1);
+                let mut all = taken.concat();
+                all.sort_unstable();
+                prop_assert_eq!(all, (0..n).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn the_small_batch_is_of_any_length() {
+        let mut order = ExampleOrder::new((0..33).collect(), 8, 50, 4);
+        let small: std::collections::BTreeSet<usize> = (1..=500)
+            .map(|step| order.batch(step).to_vec())
+            .filter(|batch| batch.len() == 1)
+            .map(|batch| batch[0])
+            .collect();
+        assert_eq!(small.into_iter().collect::<Vec<_>>(), [0, 8, 16, 24, 32]);
     }
 
     #[test]

@@ -129,6 +129,7 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
         None => (Kind::Regression, Vec::new()),
     };
     let mut data = nothing_read(request, kind, names);
+    data.columns = Some(reading.columns.describe(&reading.like));
     if let (true, Some(path)) = (request.splits.train, &files.train) {
         data.train = Some(reading.read("train", path, files.train_note.clone())?);
     }
@@ -203,7 +204,17 @@ impl<'a> Reading<'a> {
             }
             None => {
                 let place = columns.label.unwrap_or(0);
-                Some(Labels::collected(like.rows.iter().map(|row| row.cells[place].trim())))
+                let labels = Labels::collected(like.rows.iter().map(|row| row.cells[place].trim()));
+                if labels.names.len() < 2 {
+                    let only = labels.names.first().map_or("", String::as_str);
+                    let why = format!(
+                        "every label is `{only}`, so that there is nothing to learn ({})\nhint: name the right \
+                         column in task.label, or all labels in task.labels",
+                        columns.describe(&like)
+                    );
+                    return Err(like.bad(like.rows[0].line, why));
+                }
+                Some(labels)
             }
         };
         // Its rows are read again when they are wanted; files may be large.

@@ -16,6 +16,20 @@ pub mod score;
 pub mod sweep;
 pub mod tokenizer;
 
+use std::path::Path;
+
+use segue_trainer::families::language_model::ModelFolder;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Opens a model folder, and says which one it is where a run was named.
+fn open_model(path: &Path, out: &Output) -> Result<ModelFolder, Failure> {
+    let folder = ModelFolder::open(path)?;
+    folder.notes.iter().for_each(|note| out.line(note));
+    Ok(folder)
+}
+
 /// Parses an option that counts something there must be one of.
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {

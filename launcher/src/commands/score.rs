@@ -2,11 +2,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_trainer::checkpoint::{read_tensors, write_tensors};
-use segue_trainer::families::language_model::{ModelFolder, load_next_token};
+use segue_trainer::families::language_model::load_next_token;
 use serde_json::{Value, json};
 use tch::Kind;
 
+use super::open_model;
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// Arguments of `segue score`.
 #[derive(Args)]
@@ -16,7 +18,7 @@ use crate::failure::Failure;
     after each, given those up to it. An XLNet reads from left to right."
 )]
 pub struct ScoreArgs {
-    /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
+    /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long)]
     model: PathBuf,
     /// safetensors file with `input_ids`, `[batch, segment]`, i64 or i32, within the vocabulary.
@@ -28,9 +30,9 @@ pub struct ScoreArgs {
 }
 
 /// Log-probabilities of every next token for one segment with the memory a stream starts with.
-pub fn run(args: ScoreArgs) -> Result<Value, Failure> {
+pub fn run(args: ScoreArgs, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(1);
-    let folder = ModelFolder::open(&args.model)?;
+    let folder = open_model(&args.model, out)?;
     let model = load_next_token(&folder, Kind::Float)?;
     let mut file = read_tensors(&args.ids)?;
     let bad = |what: String| Failure::new(65, format!("{}: {what}", args.ids.display()));

@@ -6,9 +6,19 @@ use super::manifest::{MANIFEST, Manifest};
 use super::publish::find;
 use crate::TrainError;
 
-/// The folder with the weights of `path`: the newest checkpoint that verifies of a run, a checkpoint, or a folder with
-/// `config.json`. With it, what was wrong with newer checkpoints.
+/// Folder of the best model, in the folder of a run that keeps it.
+pub const BEST: &str = "best";
+
+/// The folder with the weights of `path`: the best model of a run, where it keeps one, else its newest checkpoint that
+/// verifies; a checkpoint; or a folder with `config.json`. With it, what was wrong with newer checkpoints.
 pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
+    let best = path.join(BEST);
+    if best.join("config.json").is_file() {
+        if best.join(MANIFEST).exists() {
+            Manifest::verify(&best)?;
+        }
+        return Ok((best, Vec::new()));
+    }
     for folder in [path.join("checkpoints"), path.to_path_buf()] {
         if folder.is_dir()
             && let Some(found) = find(&folder)?

@@ -14,7 +14,7 @@ mod writer;
 
 pub use contents::{AVERAGES, CARRY, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, WEIGHTS, file_of};
 pub(crate) use files::{read_error, write_error, write_json};
-pub use locate::locate;
+pub use locate::{BEST, locate};
 pub use manifest::{MANIFEST, Manifest};
 pub(crate) use publish::publish_with_manifest;
 pub use publish::{find, find_and_set_aside, list, replace};

@@ -56,6 +56,9 @@ fn no_average() -> Value {
 pub struct BestSoFar {
     /// The best value of the measure that checkpoints are chosen by.
     pub best: Option<f64>,
+    /// What decides between it and one as good, where there is such a thing: lower is better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tie: Option<f64>,
     /// The step it was found after.
     pub best_step: u64,
     /// Evaluations since then.
@@ -63,11 +66,20 @@ pub struct BestSoFar {
 }
 
 impl BestSoFar {
-    /// Takes note of an evaluation; true where it is the best so far. What is not a number is never the best.
-    pub fn observe(&mut self, step: u64, value: f64, is_better: impl Fn(f64, f64) -> bool) -> bool {
-        let better = !value.is_nan() && self.best.is_none_or(|best| is_better(value, best));
+    /// Takes note of an evaluation; true where it is the best so far. What is not a number is never the best, and of equals
+    /// the one with the lower `tie` is.
+    pub fn observe(
+        &mut self,
+        step: u64,
+        value: f64,
+        tie: Option<f64>,
+        is_better: impl Fn(f64, f64) -> bool,
+    ) -> bool {
+        let wins_tie = || matches!((tie, self.tie), (Some(own), Some(best)) if own < best);
+        let beats = |best: f64| is_better(value, best) || value == best && wins_tie();
+        let better = !value.is_nan() && self.best.is_none_or(beats);
         if better {
-            *self = Self { best: Some(value), best_step: step, since_best: 0 };
+            *self = Self { best: Some(value), tie, best_step: step, since_best: 0 };
         } else {
             self.since_best += 1;
         }
@@ -288,6 +300,19 @@ mod tests {
         assert_ne!(config_hash(&a), config_hash(&c));
         assert_eq!(changes(&a.to_json(), &b.to_json()), "");
         assert!(changes(&a.to_json(), &c.to_json()).contains("optim.lr: 0.00025 then, 0.5 now"));
+    }
+
+    #[test]
+    fn of_equal_evaluations_the_one_with_the_lower_tie_is_best() {
+        let mut best = BestSoFar::default();
+        let seen = [(0.0, 0.7), (0.0, 0.8), (0.0, 0.6), (f64::NAN, 0.1), (-0.5, 0.0), (0.5, 0.9)];
+        let is: Vec<bool> = (1..)
+            .zip(seen)
+            .map(|(step, (value, tie))| best.observe(step, value, Some(tie), |a, b| a > b))
+            .collect();
+        assert_eq!(is, [true, false, true, false, false, true]);
+        assert_eq!((best.best_step, best.best, best.tie), (6, Some(0.5), Some(0.9)));
+        assert!(!best.observe(7, 0.5, None, |a, b| a > b));
     }
 
     #[test]

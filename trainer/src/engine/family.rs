@@ -59,6 +59,8 @@ pub struct Measures {
     pub lead: f64,
     /// Which of two values of it is the better one.
     pub better: Better,
+    /// Of two evaluations with the same leading measure the one where this is lower is the better one.
+    pub tie: Option<f64>,
     /// All of it: an object, for `metrics.jsonl` and the command's result.
     pub row: Value,
     /// For TensorBoard.

@@ -48,6 +48,13 @@ impl<C> Loss<C> {
         };
         Self { objectives: vec![objective], reported: sum, weight, carry, statistics: Vec::new() }
     }
+
+    /// The loss of a micro-step without a single example: nothing for any network of the turn.
+    pub fn nothing(networks: usize, carry: C) -> Self {
+        let zero = || Tensor::zeros([], (tch::Kind::Float, tch::Device::Cpu));
+        let objectives = (0..networks).map(|_| zero()).collect();
+        Self { objectives, reported: zero(), weight: 0.0, carry, statistics: Vec::new() }
+    }
 }
 
 /// What lanes keep from batch to batch: named tables by lane.

@@ -22,7 +22,7 @@ pub use family::{
 pub use layout::{Layout, check_ranks};
 pub use learner::{Carry, Learner, Loss, Turn};
 pub use network::Network;
-pub use run::{BEST, Event, Outcome, Started, train};
+pub use run::{Event, Outcome, Started, train};
 pub use share::Share;
 pub(crate) use snapshot::fill;
 pub use step::{Engine, StepReport};

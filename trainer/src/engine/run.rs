@@ -16,10 +16,7 @@ use super::replicas::check_replicas;
 use super::snapshot::{model_folder, restore, snapshot};
 use super::step::{Chosen, Engine, StepReport};
 use crate::TrainError;
-use crate::checkpoint::{self, LossSum, TrainState, Writer};
-
-/// Folder of the best model, in the run folder.
-pub const BEST: &str = "best";
+use crate::checkpoint::{self, BEST, LossSum, TrainState, Writer};
 
 /// What a run is about, told once.
 #[derive(Debug, Clone)]
@@ -344,7 +341,7 @@ impl<'a, F: Family> Run<'a, F> {
             Better::Lower => a < b,
             Better::Higher => a > b,
         };
-        let best = self.state.task.observe(step, measures.lead, is_better);
+        let best = self.state.task.observe(step, measures.lead, measures.tie, is_better);
         if best && self.comm.rank() == 0 {
             let began = Instant::now();
             let mut contents = model_folder(&self.family, &self.engine);

@@ -152,6 +152,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         let last = turn.networks.len() - 1;
         for (place, (objective, &n)) in loss.objectives.iter().zip(&turn.networks).enumerate() {
             match last {
+                _ if loss.weight == 0.0 && !objective.requires_grad() => {}
                 0 => objective.f_backward()?,
                 // Each is lowered by its own network alone, whatever else it depends on.
                 _ => backward_into(objective, networks[n].1.tensors(), place < last)?,

@@ -46,6 +46,7 @@ impl SquadReader<'_> {
         let split = |split: &str, file: &str, labelled| self.read(&folder.join(file), split, labelled);
         let has_test = splits.test && folder.join(test).exists();
         Ok(TaskData {
+            columns: None,
             name: (*name).into(),
             kind: Kind::Span,
             labels: Vec::new(),

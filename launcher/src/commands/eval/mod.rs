@@ -43,7 +43,7 @@ const SEGMENT: usize = 128;
 pub struct EvalArgs {
     #[command(subcommand)]
     protocol: Option<Protocol>,
-    /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
+    /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, required = true)]
     model: Option<PathBuf>,
     #[command(flatten)]

@@ -25,7 +25,7 @@ const SEED: u64 = 1;
     segue eval speed model.n_layer=12 model.d_model=64 model.n_head=8 model.d_inner=256 model.vocab_size=204\n\n\
     Exits with 1 where both protocols do not give the same losses.")]
 pub struct SpeedArgs {
-    /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
+    /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, conflicts_with_all = ["config", "overrides"])]
     model: Option<PathBuf>,
     /// Recipe of a model with random weights, instead of --model; needs `model.vocab_size`.

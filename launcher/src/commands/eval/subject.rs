@@ -7,14 +7,14 @@ use segue_trainer::families::language_model::{ModelFolder, NextToken, load_next_
 use tch::Kind;
 
 use super::{SplitName, check_tokenizer, corpus_folder};
-use crate::commands::at_least_one;
+use crate::commands::{at_least_one, open_model};
 use crate::failure::Failure;
 use crate::output::Output;
 
 /// Which model looks at which text.
 #[derive(Args)]
 pub struct SubjectArgs {
-    /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
+    /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long)]
     pub model: PathBuf,
     #[command(flatten)]
@@ -55,11 +55,7 @@ impl TextArgs {
     /// Opens a model folder.
     pub fn open_folder(&self, model: &Path, out: &Output) -> Result<ModelFolder, Failure> {
         segue_trainer::libtorch::set_threads(self.threads);
-        let folder = ModelFolder::open(model)?;
-        for refused in &folder.refused {
-            out.line(&format!("skipped: {refused}"));
-        }
-        Ok(folder)
+        open_model(model, out)
     }
 }
 

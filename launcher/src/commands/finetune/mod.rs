@@ -12,7 +12,7 @@ use segue_configs::Config;
 use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{Kind, TaskData, TaskSplits};
 use segue_trainer::families::language_model::ModelFolder;
-use segue_trainer::families::task::{TaskFolder, best_of};
+use segue_trainer::families::task::TaskFolder;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, USAGE};
@@ -105,7 +105,7 @@ fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
     }
     let folder = match args.predict {
         true => TaskFolder::open(first)?.folder,
-        false => ModelFolder::open(&best_of(first))?,
+        false => ModelFolder::open(first)?,
     };
     let mut model = folder.config.to_json();
     model["model_type"] = json!(folder.config.model_type());
@@ -151,6 +151,14 @@ fn open_tasks(
         let mut own = config.clone();
         own.task.name = name.into();
         let data = TaskData::open(&own, tokenizer, splits)?;
+        if let Some(columns) = &data.columns {
+            out.line(&format!("{name}: {columns}"));
+        }
+        if data.train.is_none() && data.dev.is_empty() && data.test.is_empty() {
+            let message = format!("there is nothing to answer for `{name}` in {}", own.task.data);
+            let hint = "docs/formats.md#files-of-tasks lists the files that each task is read from";
+            return Err(Failure::new(66, format!("{message}\nhint: {hint}")));
+        }
         for split in data.train.iter().chain(&data.dev).chain(&data.test) {
             out.line(&format!("{name}: {}: {} examples", split.name, split.examples.len()));
             split.skipped.notes.iter().for_each(|note| out.line(&format!("  {note}")));

@@ -24,7 +24,18 @@ pub fn run(
 ) -> Result<Value, Failure> {
     let folder = TaskFolder::open(&args.models[0])?;
     let head = head_of(&folder, &config.task.name, &args.models[0])?;
-    config.task.labels = head.labels.clone();
+    if config.task.labels.is_empty() {
+        config.task.labels = head.labels.clone();
+    } else if config.task.labels.len() != head.labels.len() {
+        let message = format!(
+            "task.labels names {} labels, and the model of {} answers with {}: {}",
+            config.task.labels.len(),
+            args.models[0].display(),
+            head.labels.len(),
+            head.labels.join(", ")
+        );
+        return Err(Failure::new(78, message));
+    }
     let tokenizer = folder.folder.tokenizer()?;
     let test = !args.all_checkpoints;
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: false, dev: true, test }, out)?;
@@ -121,7 +132,7 @@ fn answer_split(
     if comm.rank() == 0 {
         write_answered(data, split, &decided, folder.path())?;
     }
-    Ok(score(data, split, &decided))
+    Ok(score(data, split, &scores, &decided))
 }
 
 /// Scores each checkpoint of a run.

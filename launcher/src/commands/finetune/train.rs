@@ -6,15 +6,13 @@ use segue_configs::Config;
 use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{TaskData, TaskSplits};
 use segue_trainer::engine::Outcome;
-use segue_trainer::families::language_model::ModelFolder;
-use segue_trainer::families::task::{
-    Circumstances, SplitScores, TaskFolder, best_of, finetune, resolve_schedule,
-};
+use segue_trainer::families::task::{Circumstances, SplitScores, TaskFolder, finetune, resolve_schedule};
 use segue_trainer::report::Interval;
 use serde_json::{Value, json};
 
 use super::predict::answer_splits;
 use super::{FinetuneArgs, open_tasks};
+use crate::commands::open_model;
 use crate::failure::{Failure, PREEMPTED};
 use crate::folder::ResultFolder;
 use crate::output::Output;
@@ -32,16 +30,14 @@ pub fn run(
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
         return Err(Failure::new(78, message));
     }
-    let tokenizer = ModelFolder::open(&best_of(Path::new(&config.train.init_from)))?.tokenizer()?;
+    let tokenizer = open_model(Path::new(&config.train.init_from), out)?.tokenizer()?;
     config.model.fit_vocabulary(tokenizer.vocab_size(), None)?;
     let preemption = Preemption::install()?;
     let base = config.run.dir.clone();
     let _lock = if comm.rank() == 0 { Some(lock(Path::new(&base))?) } else { None };
     start_log(Path::new(&base), comm.rank())?;
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: true, dev: true, test: true }, out)?;
-    let examples =
-        tasks.iter().filter_map(|data| data.train.as_ref()).map(|split| split.examples.len()).sum();
-    resolve_schedule(&mut config, examples);
+    resolve_schedule(&mut config, &tasks);
     let job = Job { tasks: &tasks, tokenizer: &tokenizer, comm, out, stop: &|| preemption.requested() };
     if args.seeds.is_empty() {
         return job.train(&config).map(|run| run.json());

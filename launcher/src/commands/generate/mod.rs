@@ -11,16 +11,15 @@ use clap::{Args, Subcommand};
 use segue_configs::ModelConfig;
 use segue_dataloader::{Tokenizer, TokenizerKind};
 use segue_trainer::families::language;
-use segue_trainer::families::language_model::NextToken;
-use segue_trainer::families::language_model::{ModelFolder, load_next_token};
+use segue_trainer::families::language_model::{NextToken, load_next_token};
 use segue_trainer::generate::{Generator, Sampling};
 use serde_json::{Value, json};
 use tch::Kind;
 
 use self::interactive::{LineEditor, Session};
 use self::sampling::SamplingArgs;
-use super::at_least_one;
 use super::eval::eval_config;
+use super::{at_least_one, open_model};
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
 
@@ -39,7 +38,7 @@ const SEGMENT: usize = 128;
 pub struct GenerateArgs {
     #[command(subcommand)]
     protocol: Option<Protocol>,
-    /// Run folder (its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
+    /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, required = true)]
     model: Option<PathBuf>,
     /// Text to continue; an empty one starts from the end-of-sentence token [default: stdin].
@@ -76,7 +75,7 @@ pub fn run(mut args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, F
 
 fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(args.threads);
-    let folder = ModelFolder::open(folder)?;
+    let folder = open_model(folder, out)?;
     let tokenizer = folder.tokenizer()?;
     let sampling = args.sampling.sampling(&tokenizer)?;
     let mut model = load_next_token(&folder, Kind::Float)?;

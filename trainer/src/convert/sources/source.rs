@@ -171,7 +171,7 @@ fn detect_folder(folder: &Path) -> Result<Source, TrainError> {
         let opened = ModelFolder::open(folder)?;
         let mut source = hugging_face::open(&opened.path.join(hugging_face::WEIGHTS))?;
         source.kind = "segue";
-        source.notes.extend(opened.refused.iter().map(|refused| format!("skipped: {refused}")));
+        source.notes.extend(opened.notes);
         return Ok(source);
     }
     let weights = hugging_face::NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file());

@@ -26,14 +26,18 @@ pub struct ModelFolder {
     pub config: ModelConfig,
     /// Its family.
     pub family: &'static dyn LanguageFamily,
-    /// Damaged newer checkpoints that were passed over.
-    pub refused: Vec<String>,
+    /// What is to be known of how it was found, a line each: which folder of a run it is, damaged newer checkpoints.
+    pub notes: Vec<String>,
 }
 
 impl ModelFolder {
-    /// Opens a model folder, a checkpoint (verified), or the newest whole checkpoint of a run folder.
+    /// Opens a model folder, a checkpoint (verified), or of a run folder the best model, else the newest whole checkpoint.
     pub fn open(path: &Path) -> Result<Self, TrainError> {
         let (folder, refused) = locate(path)?;
+        let mut notes: Vec<String> = refused.iter().map(|refused| format!("skipped: {refused}")).collect();
+        if folder != path {
+            notes.push(format!("model: {}", folder.display()));
+        }
         let file = folder.join("config.json");
         let text = fs::read_to_string(&file).map_err(read_error(&file))?;
         let mut config = MODELS.from_hugging_face(&text, &file.display().to_string())?;
@@ -47,7 +51,7 @@ impl ModelFolder {
             let stored = read_tensors(&weights)?.tensors;
             family.correct(&mut config, &|name| stored.get(name).map(Tensor::shallow_clone));
         }
-        Ok(Self { path: folder, config, family, refused })
+        Ok(Self { path: folder, config, family, notes })
     }
 
     /// The model's own weights; those of heads for one task or another are left alone.

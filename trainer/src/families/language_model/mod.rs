@@ -202,6 +202,7 @@ fn measures(evaluation: &Evaluation) -> Measures {
     Measures {
         lead: evaluation.loss,
         better: Better::Lower,
+        tie: None,
         row: json!(evaluation),
         scalars: values.into_iter().map(named).collect(),
         lines: vec![format!("validation: {}", evaluation.describe())],

@@ -129,6 +129,7 @@ impl Family for MomentGame<'_> {
         Ok(Some(Measures {
             lead: distance,
             better: Better::Lower,
+            tie: None,
             row: values.iter().map(|(name, value)| (name.to_string(), json!(value))).collect(),
             scalars: values.iter().map(|(name, value)| (format!("valid/{name}"), *value)).collect(),
             lines: vec![format!(

@@ -48,16 +48,25 @@ pub fn model_card(
     for (what, value) in [
         ("start", format!("{start} `{}`", config.train.init_from)),
         ("data", format!("`{}`: {}", config.task.data, counts(tasks))),
+        ("columns", columns(tasks)),
         ("steps", format!("{step} of {}, {} examples each", config.train.steps, config.train.lanes)),
         ("longest sequence", format!("{} tokens", config.train.segment)),
         ("learning rate", format!("{}, {} steps of warm-up", config.optim.lr, config.schedule.warmup)),
         ("seed", config.train.seed.to_string()),
         ("hardware", circumstances.hardware.clone()),
     ] {
-        card.push_str(&format!("- {what}: {value}\n"));
+        if !value.is_empty() {
+            card.push_str(&format!("- {what}: {value}\n"));
+        }
     }
     card.push_str(&format!("\n```\n{}\n```\n", circumstances.command));
     card
+}
+
+/// Which columns were read as what, where the task leaves that open.
+fn columns(tasks: &[TaskData]) -> String {
+    let told = tasks.iter().filter_map(|data| data.columns.clone());
+    told.collect::<Vec<_>>().join(" | ")
 }
 
 /// The package that opens the model.

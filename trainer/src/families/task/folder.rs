@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use segue_configs::TaskConfig;
 use serde_json::Value;
@@ -12,15 +12,9 @@ use super::encoder;
 use super::hub::{heads_of, hugging_face_config};
 use super::model::{HeadSpec, TaskModel};
 use crate::checkpoint::{Contents, WEIGHTS, read_error, read_tensors};
-use crate::engine::{BEST, fill};
+use crate::engine::fill;
 use crate::families::language_model::{ModelFolder, as_stored, read_weights};
 use crate::{Parameters, TrainError};
-
-/// The best model of a run that was fine-tuned, else the folder itself.
-pub fn best_of(path: &Path) -> PathBuf {
-    let best = path.join(BEST);
-    if best.join("config.json").is_file() { best } else { path.into() }
-}
 
 /// A fine-tuned model on disk.
 pub struct TaskFolder {
@@ -33,7 +27,7 @@ pub struct TaskFolder {
 impl TaskFolder {
     /// Opens a fine-tuned model folder, the best of a run, or its newest checkpoint where there is no best.
     pub fn open(path: &Path) -> Result<Self, TrainError> {
-        let folder = ModelFolder::open(&best_of(path))?;
+        let folder = ModelFolder::open(path)?;
         let heads = heads_of(&read_json(&folder.path.join("config.json"))?);
         match heads.is_empty() {
             false => Ok(Self { folder, heads }),
@@ -63,7 +57,7 @@ fn read_json(path: &Path) -> Result<Value, TrainError> {
 /// Fills a model with the weights at `path`: all of the encoder that it has, and of heads what has the same name, shape and
 /// labels there. Gives the names of parameters that stay as they were drawn.
 pub fn start_task_from(path: &Path, model: &TaskModel) -> Result<Vec<String>, TrainError> {
-    let folder = ModelFolder::open(&best_of(path))?;
+    let folder = ModelFolder::open(path)?;
     if folder.config.model_type() != model.config().model_type() {
         let what = format!(
             "it is a {}, and a {} is trained",

@@ -1,9 +1,10 @@
-use segue_dataloader::seed::{Draws, Purpose};
+use segue_dataloader::seed::{Permutation, Purpose};
 
-/// Which of several tasks each step is of: drawn in proportion to their numbers of examples.
+/// Which of several tasks each step is of. A pass holds the batches of all tasks in a random order (Liu 2019,
+/// algorithm 1), so that each task has its share of the steps and each example is seen once in a pass.
 #[derive(Debug, Clone)]
 pub struct Mixture {
-    /// Examples of the tasks up to and including each.
+    /// Batches of a pass of the tasks up to and including each.
     ends: Vec<u64>,
     seed: u64,
     /// Steps of each task among the first `drawn`.
@@ -12,9 +13,9 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// Of tasks with so many examples.
-    pub fn new(examples: &[usize], seed: u64) -> Self {
-        let ends: Vec<u64> = examples
+    /// Of tasks with so many batches in a pass.
+    pub fn new(batches: &[usize], seed: u64) -> Self {
+        let ends: Vec<u64> = batches
             .iter()
             .scan(0, |end, &n| {
                 *end += n as u64;
@@ -37,8 +38,9 @@ impl Mixture {
     }
 
     fn draw(&self, step: u64) -> usize {
-        let all = self.ends.last().copied().unwrap_or(0);
-        let place = Draws::new(self.seed, Purpose::Mixture, &[step]).below(all);
+        let all = self.ends.last().copied().unwrap_or(1);
+        let (pass, place) = ((step - 1) / all, (step - 1) % all);
+        let place = Permutation::new(all, self.seed, Purpose::Mixture, &[pass]).at(place);
         self.ends.partition_point(|&end| end <= place)
     }
 }
@@ -46,6 +48,15 @@ impl Mixture {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tasks_take_turns_at_random() {
+        let mut mixture = Mixture::new(&[50, 50], 2);
+        let tasks: Vec<usize> = (1..=200).map(|step| mixture.at(step).0).collect();
+        assert!(tasks[..100].windows(6).all(|run| run.contains(&0) || run.contains(&1)));
+        assert_ne!(tasks[..100], tasks[100..]);
+        assert_eq!(tasks[..100].iter().sum::<usize>(), 50);
+    }
 
     #[test]
     fn x27_tasks_come_in_proportion_to_their_examples() {
@@ -56,11 +67,8 @@ mod tests {
             counts[task] += 1;
             assert_eq!(nth, counts[task]);
         }
-        for (count, share) in counts.into_iter().zip([0.6, 0.3, 0.1]) {
-            // Five standard deviations of a share of 20,000 draws.
-            let tolerance = 5.0 * (share * (1.0 - share) / 20_000.0_f64).sqrt();
-            assert!((count as f64 / 20_000.0 - share).abs() < tolerance, "{counts:?}");
-        }
+        // Two passes.
+        assert_eq!(counts, [12_000, 6000, 2000]);
         let mut resumed = Mixture::new(&[6000, 3000, 1000], 1);
         let task = resumed.draw(20_000);
         assert_eq!(resumed.at(20_000), (task, counts[task]));

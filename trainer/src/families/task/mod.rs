@@ -17,7 +17,7 @@ pub mod squad;
 pub use answers::{answers, averaged};
 pub use card::{Circumstances, model_card};
 pub use competition::Competition;
-pub use folder::{TaskFolder, best_of, start_task_from, task_folder};
+pub use folder::{TaskFolder, start_task_from, task_folder};
 pub use hub::{heads_of, hugging_face_config};
 pub use mixture::Mixture;
 pub use model::{HeadSpec, Scores, TaskModel};

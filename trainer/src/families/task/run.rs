@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_dataloader::tasks::{Example, ExampleOrder, Kind, Split, TaskData};
+use segue_dataloader::tasks::{Example, ExampleOrder, Kind, Split, TaskData, batches_of_pass};
 use segue_dataloader::{DataError, Reader, Tokenizer};
 use serde::Deserialize;
 use serde_json::json;
@@ -27,11 +27,12 @@ use crate::families::language_model::{as_stored, read_weights};
 use crate::noise::Noise;
 use crate::{Parameters, TrainError};
 
-/// Steps and warm-up of a run over `examples` training examples, where `[task]` tells them in passes and shares.
-pub fn resolve_schedule(config: &mut Config, examples: usize) {
+/// Steps and warm-up of a run over the training examples of `tasks`, where `[task]` tells them in passes and shares.
+pub fn resolve_schedule(config: &mut Config, tasks: &[TaskData]) {
     if config.task.epochs > 0.0 {
-        let steps = config.task.epochs * examples as f64 / config.train.lanes as f64;
-        config.train.steps = (steps.ceil() as u64).max(1);
+        let examples = tasks.iter().filter_map(|data| data.train.as_ref()).map(|split| split.examples.len());
+        let batches: usize = examples.map(|examples| batches_of_pass(examples, config.train.lanes)).sum();
+        config.train.steps = ((config.task.epochs * batches as f64).ceil() as u64).max(1);
     }
     if config.task.warmup_share > 0.0 {
         config.schedule.warmup = (config.task.warmup_share * config.train.steps as f64).round() as u64;
@@ -60,7 +61,8 @@ pub fn finetune(
     train(config, family, learner, comm, stop, on_event)
 }
 
-/// A model with heads, trained on one task at a time. A batch is numbers of examples, one for each of the rank's lanes.
+/// A model with heads, trained on one task at a time. A batch is numbers of examples, one for each of the rank's lanes,
+/// or fewer in the small batch of a pass.
 struct TaskLearner<'a> {
     model: TaskModel,
     examples: Vec<&'a [Example]>,
@@ -87,14 +89,15 @@ impl<'a> TaskLearner<'a> {
         let model = TaskModel::new(&config.model, &heads, &config.task, parameters);
         let examples =
             tasks.iter().map(|data| training_examples(config, data)).collect::<Result<Vec<_>, _>>()?;
-        let sizes: Vec<usize> = examples.iter().map(|examples| examples.len()).collect();
+        let batches: Vec<usize> =
+            examples.iter().map(|examples| batches_of_pass(examples.len(), config.train.lanes)).collect();
         let reached = |head: usize| {
             let reached = model.reached(head);
             reached.contains(&false).then_some(reached)
         };
         Ok(Self {
             reached: (0..tasks.len()).map(reached).collect(),
-            mixture: Mixture::new(&sizes, config.train.seed),
+            mixture: Mixture::new(&batches, config.train.seed),
             micro_batch: config.train.micro_batch,
             examples,
             model,
@@ -134,13 +137,17 @@ impl Learner for TaskLearner<'_> {
 
     fn loss(&self, turn: &Turn, batch: &Vec<usize>, micro_step: usize, (): &(), noise: &Noise) -> Loss<()> {
         let examples = self.examples[turn.source];
-        let own = &batch[micro_step * self.micro_batch..][..self.micro_batch];
-        let members: Vec<&Example> = own.iter().map(|&number| &examples[number]).collect();
+        // The last lanes of a small batch have no example.
+        let own = batch.iter().skip(micro_step * self.micro_batch).take(self.micro_batch);
+        let members: Vec<&Example> = own.map(|&number| &examples[number]).collect();
+        if members.is_empty() {
+            return Loss::nothing(1, ());
+        }
         self.model.loss(turn.source, &members, Some(noise))
     }
 }
 
-/// Numbers of the examples of one rank's lanes.
+/// Numbers of the examples of one rank's lanes; fewer where the batch is small.
 struct ExampleReader {
     order: ExampleOrder,
     lanes: std::ops::Range<usize>,
@@ -150,7 +157,8 @@ impl Reader for ExampleReader {
     type Batch = Vec<usize>;
 
     fn read(&mut self, nth: u64) -> Result<Vec<usize>, DataError> {
-        Ok(self.order.batch(nth)[self.lanes.clone()].to_vec())
+        let lanes = self.lanes.clone();
+        Ok(self.order.batch(nth).iter().skip(lanes.start).take(lanes.len()).copied().collect())
     }
 }
 
@@ -289,6 +297,7 @@ fn measures(scores: &[SplitScores], metric: &str) -> Measures {
     Measures {
         lead,
         better: Better::Higher,
+        tie: mean(scores.iter().map(|split| split.loss)),
         row: json!({ "value": lead, "scores": scores }),
         scalars: scores.iter().flat_map(of_split).collect(),
         lines: scores.iter().map(SplitScores::describe).collect(),
@@ -307,7 +316,13 @@ pub fn evaluate_split(
 ) -> Result<SplitScores, TrainError> {
     let scores = answers(model, head, &split.examples, config.train.micro_batch, comm, progress)?;
     let decided = decide(data, split, &scores, &config.task);
-    Ok(score(data, split, &decided))
+    Ok(score(data, split, &scores, &decided))
+}
+
+/// The mean of all, where there are all.
+fn mean(values: impl ExactSizeIterator<Item = Option<f64>>) -> Option<f64> {
+    let n = values.len() as f64;
+    values.sum::<Option<f64>>().map(|sum| sum / n)
 }
 
 /// The mean over splits of the metric that checkpoints are chosen by.

@@ -30,6 +30,10 @@ pub struct SplitScores {
     pub count: usize,
     /// Metrics by name, the task's own first.
     pub metrics: Vec<Metric>,
+    /// Mean loss of the examples whose answer is known, in nats or squared units; `None` where answers have no loss of
+    /// their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
     /// What speaks for answers that have nothing to do with the examples, where something does.
     pub collapsed: Option<String>,
 }
@@ -145,8 +149,46 @@ fn argmax(scores: &[f32]) -> u32 {
     (0..scores.len()).reduce(better).unwrap_or(0) as u32
 }
 
-/// Compares answers with what is right. Records that nobody knows the answer to are left out.
-pub fn score(data: &TaskData, split: &Split, answered: &Answered) -> SplitScores {
+/// Mean loss over the records whose answer is known: −log P of what is right, or the squared error of a number.
+fn mean_loss(data: &TaskData, split: &Split, scores: &[Scores]) -> Option<f64> {
+    let losses: Vec<f64> = match &split.records {
+        Records::Rows(rows) if data.ranked_label().is_none() => {
+            let of = |row: &Row| row_loss(&scores[row.example as usize], &row.gold);
+            rows.iter().filter_map(of).collect()
+        }
+        Records::Sentences(sentences) => {
+            let of = |(sentence, scores): (&TaggedSentence, &Scores)| {
+                let labels = data.labels.len();
+                let tag = |(gold, place): (&u32, &Option<u32>)| {
+                    place.map(|place| surprise(&scores[place as usize * labels..][..labels], *gold))
+                };
+                sentence.gold.iter().zip(&sentence.positions).filter_map(tag).collect::<Vec<_>>()
+            };
+            sentences.iter().zip(scores).flat_map(of).collect()
+        }
+        _ => return None,
+    };
+    (!losses.is_empty()).then(|| losses.iter().sum::<f64>() / losses.len() as f64)
+}
+
+fn row_loss(scores: &[f32], gold: &Target) -> Option<f64> {
+    match gold {
+        Target::Class(right) | Target::Option(right) => Some(surprise(scores, *right)),
+        Target::Number(right) => Some((f64::from(scores[0]) - right).powi(2)),
+        _ => None,
+    }
+}
+
+/// −log of the probability that softmax gives `right`, in nats.
+fn surprise(scores: &[f32], right: u32) -> f64 {
+    let most = scores.iter().fold(f32::NEG_INFINITY, |most, score| most.max(*score));
+    let sum: f64 = scores.iter().map(|score| f64::from(score - most).exp()).sum();
+    sum.ln() - f64::from(scores[right as usize] - most)
+}
+
+/// Compares `answered`, which was made of `scores`, with what is right. Records that nobody knows the answer to are left
+/// out.
+pub fn score(data: &TaskData, split: &Split, scores: &[Scores], answered: &Answered) -> SplitScores {
     let (count, metrics, collapsed) = match (&split.records, answered) {
         (Records::Questions(questions), Answered::Questions(decoded)) => {
             score_questions(&data.name, questions, decoded)
@@ -161,7 +203,14 @@ pub fn score(data: &TaskData, split: &Split, answered: &Answered) -> SplitScores
         }
         _ => (0, Vec::new(), None),
     };
-    SplitScores { task: data.name.clone(), split: split.name.clone(), count, metrics, collapsed }
+    SplitScores {
+        task: data.name.clone(),
+        split: split.name.clone(),
+        count,
+        metrics,
+        loss: mean_loss(data, split, scores),
+        collapsed,
+    }
 }
 
 type Judged = (usize, Vec<Metric>, Option<String>);
