@@ -188,10 +188,11 @@ fn a_small_set_is_seen_whole_in_every_pass() {
         succeed(alone(&args));
         let rows = fs::read_to_string(place.path(&run).join("metrics.jsonl")).unwrap();
         let rows = rows.lines().map(|row| serde_json::from_str::<Value>(row).unwrap());
-        let steps: Vec<(f64, f64)> = rows
-            .filter(|row| row["type"] == "train")
-            .map(|row| (row["loss"].as_f64().unwrap(), row["targets"].as_f64().unwrap()))
-            .collect();
+        let number = |row: &Value, key: &str| row[key].as_f64().unwrap();
+        let rows: Vec<Value> = rows.filter(|row| row["kind"] == "train").collect();
+        let before = [0.0].into_iter().chain(rows.iter().map(|row| number(row, "tokens")));
+        let of = |(row, before)| (number(row, "loss"), number(row, "tokens") - before);
+        let steps: Vec<(f64, f64)> = rows.iter().zip(before).map(of).collect();
         assert_eq!(steps.len(), 3 * batches, "{lanes}");
         let sums = steps.chunks(batches).map(|pass| {
             assert_eq!(pass.iter().map(|(_, targets)| targets).sum::<f64>(), 20.0);
@@ -213,7 +214,7 @@ fn a_small_set_is_seen_whole_in_every_pass() {
         assert!((mean - means[0][0]).abs() < 1e-6, "{means:?}");
     }
     // A batch that does not fill its lanes is the same on ranks that have nothing of it.
-    let options = [&still[3..], &["train.lanes=12", "train.micro_batch=2"]].concat();
+    let options = [&still[3..], &["train.lanes=16", "train.micro_batch=4"]].concat();
     let run = |name: &str| {
         let mut args = place.finetune(name, &options);
         let data = args.iter().position(|arg| arg == "--data").unwrap() + 1;
@@ -243,12 +244,12 @@ fn columns_are_told_and_files_of_other_tasks_refused() {
     };
     let header = "idx\tsentence1\tsentence2\tlabel\n";
     for name in ["train.tsv", "dev.tsv"] {
-        write(&place, &format!("pairs/{name}"), &format!("{header}{}", rows(&|i| i % 2)));
+        write(&place, &format!("couples/{name}"), &format!("{header}{}", rows(&|i| i % 2)));
         write(&place, &format!("one-class/{name}"), &format!("{header}{}", rows(&|_| 1)));
         write(&place, &format!("cola/{name}"), "gj04\t1\t\tthe model reads\ngj04\t0\t\treads model the\n");
     }
     let stop = ["train.stop_at=1"];
-    let output = finish(alone(&on_task(&place, "pairs-run", "text", "pairs", &stop)));
+    let output = finish(alone(&on_task(&place, "couples-run", "text", "couples", &stop)));
     let said = "text from `sentence1`; second text from `sentence2`; label from `label`; not read: `idx`";
     assert!(output.status.success() && stderr(&output).contains(said), "{}", stderr(&output));
     let one = on_task(&place, "one-run", "text", "one-class", &stop);
@@ -265,9 +266,8 @@ fn the_best_model_of_a_run_is_the_run() {
     assert_ne!(result["best_step"], result["step"]);
     let best = fs::read(place.path("run/best/model.safetensors")).unwrap();
     assert_ne!(best, fs::read(place.path("run/checkpoints/latest/model.safetensors")).unwrap());
-    let convert = |from: &str, to: &str| {
-        ["convert", &place.text(from), "--output", &place.text(to)].map(String::from).to_vec()
-    };
+    let convert =
+        |from: &str, to: &str| ["convert", &place.text(from), &place.text(to)].map(String::from).to_vec();
     let output = finish(alone(&convert("run", "of-run")));
     assert!(stderr(&output).contains("run/best"), "{}", stderr(&output));
     succeed(alone(&[&["--json".to_string()], &convert("run/best", "of-best")[..]].concat()));

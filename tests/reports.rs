@@ -191,3 +191,74 @@ fn dry_run_says_what_it_cannot_reckon() {
     let game = succeed(dry_run("moment-game", &["train.lanes=64", "train.steps=10"]));
     assert_eq!((&game["cost"]["parameters"], &game["cost"]["tokens"]), (&24.into(), &640.into()));
 }
+
+#[test]
+fn a_signal_in_a_long_evaluation_does_not_wait_for_its_end() {
+    let place = Workplace::new();
+    // Token by token, so that the evaluation takes seconds.
+    let long = ["train.steps=4", "log.every=1", "eval.every=2", "eval.segment=1", "eval.lanes=2"];
+    let mut command = mpirun(2, &place.pretrain("run", &long));
+    let mut job = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
+    assert!(lines.by_ref().any(|line| line.unwrap().starts_with("step 2/")));
+    // SAFETY: plain system call on a process of ours.
+    unsafe { libc::kill(job.id() as i32, libc::SIGUSR1) };
+    let said: Vec<String> = lines.map_while(Result::ok).collect();
+    assert_eq!(job.wait().unwrap().code(), Some(75), "{said:?}");
+    assert!(!said.iter().any(|line| line.contains("validation")), "{said:?}");
+    let result = succeed(alone(&place.pretrain("run", &long)));
+    let evaluated = |run| -> Vec<(u64, f64)> {
+        let rows = rows(&place, run);
+        let found = rows.iter().filter(|row| row["kind"] == "eval");
+        found.map(|row| (row["step"].as_u64().unwrap(), row["loss"].as_f64().unwrap())).collect()
+    };
+    succeed(alone(&place.pretrain("whole", &long)));
+    assert_eq!(evaluated("run"), evaluated("whole"));
+    assert_eq!(result["preempted"], false);
+    place.assert_same("whole", "run");
+}
+
+#[test]
+fn pre_training_keeps_its_best_model_and_ends_when_nothing_better_comes() {
+    let place = Workplace::new();
+    // A rate at which the loss soon rises.
+    let keys =
+        ["optim.lr=0.3", "schedule.kind=constant", "eval.every=2", "eval.patience=3", "train.steps=200"];
+    let run = place.pretrain("run", &keys);
+    let result = succeed(mpirun(2, &run));
+    let (best, step) = (result["best_step"].as_u64().unwrap(), result["step"].as_u64().unwrap());
+    assert!(step == best + 6 && step < 200, "{result}");
+    let rows = rows(&place, "run");
+    let found = rows.iter().filter(|row| row["kind"] == "eval").filter_map(|row| row["ppl"].as_f64());
+    let least = found.fold(f64::INFINITY, f64::min);
+    // The run is its best model.
+    let (folder, corpus) = (place.text("run"), place.text("corpus"));
+    let output = finish(alone(&["eval", "--model", &folder, "--corpus", &corpus, "--lanes", "4", "--json"]));
+    assert!(stderr(&output).contains("run/best"), "{}", stderr(&output));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!((found["evaluation"]["ppl"].as_f64().unwrap() / least - 1.0).abs() < 0.05, "{found} {least}");
+    // Started again it has nothing to do, and leaves the model alone.
+    let before = std::fs::read(place.path("run/best/model.safetensors")).unwrap();
+    assert_eq!(succeed(alone(&run))["step"], step);
+    assert!(std::fs::read(place.path("run/best/model.safetensors")).unwrap() == before);
+}
+
+#[test]
+fn a_loss_that_is_no_number_ends_a_run_or_is_gone_back_from() {
+    let place = Workplace::new();
+    // The rate rises until nothing is finite.
+    let wild = ["optim.lr=1e36", "optim.clip=0", "schedule.warmup=1000", "checkpoint.every=2"];
+    let run = place.pretrain("run", &wild);
+    fail(mpirun(2, &run), 80, &["step", "recovery.skip_steps", "recovery.non_finite"]);
+    let state: Value = serde_json::from_slice(
+        &std::fs::read(place.path("run/checkpoints/latest/trainer_state.json")).unwrap(),
+    )
+    .unwrap();
+    let good = state["step"].as_u64().unwrap();
+    let again = finish(alone(&run));
+    assert!(stderr(&again).contains(&format!("step {}:", good + 1)), "{}", stderr(&again));
+    let skipping = [&wild[..], &["recovery.non_finite=skip", "recovery.at_most=2"]].concat();
+    let output = finish(mpirun(2, &place.pretrain("run", &skipping)));
+    assert_eq!(output.status.code(), Some(80));
+    assert!(stderr(&output).contains(&format!("step {}: left out", good + 2)), "{}", stderr(&output));
+}

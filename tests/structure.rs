@@ -146,7 +146,7 @@ fn the_kind_of_a_model_is_decided_in_one_list() {
 fn steps_are_made_by_one_loop() {
     let loops: Vec<String> = sources("trainer/src")
         .into_iter()
-        .filter(|(_, code)| code.contains("any_rank("))
+        .filter(|(_, code)| code.contains("engine.step("))
         .map(|(path, _)| path)
         .collect();
     assert_eq!(loops, ["trainer/src/engine/run.rs"]);

@@ -13,7 +13,16 @@ use crate::{CollectiveError, Communicator};
 /// assert_eq!(answers, [true; 4]);
 /// ```
 pub fn any_rank(comm: &dyn Communicator, flag: bool) -> Result<bool, CollectiveError> {
-    Ok(comm.all_gather(&[u8::from(flag)])?.into_iter().any(|flag| flag == [1]))
+    Ok(any_rank_of(comm, [flag])?[0])
+}
+
+/// [`any_rank`] of several flags at once.
+pub fn any_rank_of<const N: usize>(
+    comm: &dyn Communicator,
+    flags: [bool; N],
+) -> Result<[bool; N], CollectiveError> {
+    let all = comm.all_gather(&flags.map(u8::from))?;
+    Ok(std::array::from_fn(|i| all.iter().any(|of_rank| of_rank.get(i) == Some(&1))))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod model;
 mod pretraining;
 mod published;
 pub mod range;
+mod recovery;
 pub mod reference;
 mod sections;
 pub mod sweep;
@@ -26,6 +27,7 @@ pub use merge::Loaded;
 pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models, out_of_range};
 pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind};
 pub use published::PublishedConfig;
+pub use recovery::{NonFinite, RecoveryConfig};
 pub use sections::{
     CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig, LayerDecay,
     LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, TrainConfig,

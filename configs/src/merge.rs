@@ -50,7 +50,7 @@ impl Loaded {
     }
 }
 
-const SECTIONS: [&str; 14] = [
+const SECTIONS: [&str; 15] = [
     "run",
     "data",
     "pairs",
@@ -62,6 +62,7 @@ const SECTIONS: [&str; 14] = [
     "eval",
     "average",
     "checkpoint",
+    "recovery",
     "log",
     "task",
     "published",
@@ -77,7 +78,7 @@ impl Config {
         let mut all = serde_json::json!({
             "run": self.run, "data": self.data, "pairs": self.pairs, "train": self.train, "model": model,
             "objective": self.objective, "optim": self.optim, "schedule": self.schedule, "eval": self.eval, "average": self.average,
-            "checkpoint": self.checkpoint, "log": self.log, "task": self.task, "published": self.published,
+            "checkpoint": self.checkpoint, "recovery": self.recovery, "log": self.log, "task": self.task, "published": self.published,
         });
         for (section, networks) in &self.networks {
             for (name, values) in networks {
@@ -329,6 +330,7 @@ impl Layers {
             eval: self.section("eval", &self.merged["eval"])?,
             average: self.section("average", &self.merged["average"])?,
             checkpoint: self.section("checkpoint", &self.merged["checkpoint"])?,
+            recovery: self.section("recovery", &self.merged["recovery"])?,
             log: self.section("log", &self.merged["log"])?,
             task: self.section("task", &self.merged["task"])?,
             published: self.section("published", &self.merged["published"])?,

@@ -65,6 +65,7 @@ pub fn sections(models: &'static Models) -> Vec<Section> {
         Section::of("eval", &config.eval),
         Section::of("average", &config.average),
         Section::of("checkpoint", &config.checkpoint),
+        Section::of("recovery", &config.recovery),
         Section::of("log", &config.log),
         Section::of("task", &config.task),
         Section::of("published", &config.published),

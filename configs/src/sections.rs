@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::model::{KnownModels, Models, out_of_range};
 use crate::range::{self, Range};
+use crate::recovery::RecoveryConfig;
 use crate::{
     AverageConfig, ConfigError, ModelConfig, ObjectiveConfig, PairsConfig, PublishedConfig, TaskConfig,
 };
@@ -45,6 +46,8 @@ pub struct Config {
     pub task: TaskConfig,
     /// What others report of this model.
     pub published: PublishedConfig,
+    /// How a run goes on where it cannot go on as it began.
+    pub recovery: RecoveryConfig,
     /// `[optim.NAME]` and `[schedule.NAME]` of the networks of a run that has several: what of each section is another
     /// value for that network.
     pub(crate) networks: BTreeMap<String, BTreeMap<String, Map<String, Value>>>,
@@ -338,6 +341,9 @@ impl Default for ScheduleConfig {
 pub struct EvalConfig {
     /// Steps between evaluations; 0 for the end only.
     pub every: u64,
+    /// Pre-training: stop when this many evaluations in a row bring nothing better, and keep the best model as
+    /// `checkpoint.best` does; 0 for never.
+    pub patience: u64,
     /// Parallel pieces the split is cut into; 1 gives every token its whole past.
     #[schemars(transform = Range::at_least(1))]
     pub lanes: usize,
@@ -362,6 +368,7 @@ impl Default for EvalConfig {
     fn default() -> Self {
         Self {
             every: 0,
+            patience: 0,
             lanes: 4,
             steps: 0,
             segment: 0,
@@ -379,6 +386,13 @@ impl Default for EvalConfig {
 pub struct CheckpointConfig {
     /// Steps between checkpoints; 0 for the last step only.
     pub every: u64,
+    /// Minutes between checkpoints, by the clock of rank 0, beside those of `every`; 0 for none.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub minutes: f64,
+    /// Checkpoints of every so many steps are kept for good; 0 for none.
+    pub keep_every: u64,
+    /// Pre-training: keep the model of the best evaluation in the run's folder `best`. Fine-tuning always does.
+    pub best: bool,
     /// Number of newest checkpoints that are kept.
     #[schemars(transform = Range::at_least(2)
         .or_too_small("two checkpoints at least: the newest may be the one that breaks"))]
@@ -387,7 +401,7 @@ pub struct CheckpointConfig {
 
 impl Default for CheckpointConfig {
     fn default() -> Self {
-        Self { every: 1000, keep: 3 }
+        Self { every: 1000, minutes: 0.0, keep_every: 0, best: false, keep: 3 }
     }
 }
 
@@ -427,6 +441,7 @@ impl Config {
             checkpoint: CheckpointConfig::default(),
             log: LogConfig::default(),
             task: TaskConfig::default(),
+            recovery: RecoveryConfig::default(),
             published: PublishedConfig::default(),
             networks: BTreeMap::new(),
         };
@@ -494,6 +509,7 @@ impl Config {
         range::check("average", &self.average)?;
         range::check("checkpoint", &self.checkpoint)?;
         range::check("log", &self.log)?;
+        self.check_recovery()?;
         if !t.lanes.is_multiple_of(t.micro_batch) {
             let why = format!("must be a multiple of train.micro_batch, which is {}", t.micro_batch);
             return Err(out_of_range("train.lanes", t.lanes, &why));

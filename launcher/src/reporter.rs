@@ -88,6 +88,20 @@ impl<'a> Reporter<'a> {
                 Ok(())
             }
             Event::Evaluated { step, measures, best } => self.evaluated(step, &measures, best),
+            Event::Skipped { step } => {
+                self.out.line(&format!("step {step}: left out, without an update"));
+                tracing::info!(rank = self.rank, step, "left out");
+                if let Some(bar) = &self.bar {
+                    bar.set(step);
+                }
+                Ok(())
+            }
+            Event::RolledBack { to, evaluated } => self.rolled_back(to, evaluated),
+            Event::Warning { what } => {
+                self.out.line(&format!("warning: {what}"));
+                tracing::warn!(rank = self.rank, what, "warning");
+                Ok(())
+            }
             Event::Checkpointed { path } => {
                 tracing::info!(rank = self.rank, path = %path.display(), "checkpointed");
                 Ok(())
@@ -109,10 +123,24 @@ impl<'a> Reporter<'a> {
         if self.rank != 0 {
             return Ok(());
         }
-        self.record = Some(Record::open(self.config, started.step)?);
+        self.record = Some(Record::open(self.config, started.step, started.evaluated)?);
         let bar = self.out.progress(started.steps, Unit::Steps, started.labels.doing);
         bar.resume_at(started.step);
         self.bar = Some(bar);
+        Ok(())
+    }
+
+    /// Rows of steps that are made again are taken back.
+    fn rolled_back(&mut self, to: u64, evaluated: u64) -> Result<(), Failure> {
+        self.out.line(&format!("back to step {to}"));
+        tracing::warn!(rank = self.rank, to, "rolled back");
+        self.recent = Interval::default();
+        if self.record.take().is_some() {
+            self.record = Some(Record::open(self.config, to, evaluated)?);
+        }
+        if let Some(bar) = &self.bar {
+            bar.resume_at(to);
+        }
         Ok(())
     }
 
@@ -206,6 +234,9 @@ fn describe_start(started: &Started, out: &Output) {
     }
     if let Some(path) = &started.resumed {
         out.line(&format!("resuming from {}, attempt {}", path.display(), started.attempt));
+    }
+    for changed in &started.changed {
+        out.line(&format!("warning: not the run it was from step {} on: {changed}", started.step));
     }
     if started.step >= started.steps {
         out.line(&format!("all {} steps are done; nothing is left to train", started.steps));

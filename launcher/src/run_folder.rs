@@ -60,10 +60,11 @@ pub struct Record {
 }
 
 impl Record {
-    /// Opens the files of a run that goes on after `step`, and writes its configuration down.
-    pub fn open(config: &Config, step: u64) -> Result<Self, Failure> {
+    /// Opens the files of a run that goes on after `step`, of whose steps `evaluated` is the last that was evaluated, and
+    /// writes its configuration down.
+    pub fn open(config: &Config, step: u64, evaluated: u64) -> Result<Self, Failure> {
         let run = Path::new(&config.run.dir);
-        let metrics = MetricsFile::open(run, step)?;
+        let metrics = MetricsFile::open(run, step, evaluated)?;
         let events = match config.log.tensorboard {
             true => Some(EventFile::create(&run.join("tensorboard"), step)?),
             false => None,

@@ -11,6 +11,7 @@ use segue_dataloader::{
     TokenStream, build,
 };
 use segue_dataloader::{TokenizerChoice, TokenizerKind, TrainOptions};
+use segue_trainer::engine::Watch;
 use segue_trainer::families::language_model::Objective;
 use segue_trainer::families::language_model::{EvalOptions, Evaluation, evaluate};
 use segue_trainer::families::transfo_xl::LanguageModel;
@@ -159,7 +160,7 @@ fn of_bias(corpus: &Corpus, bias: Option<&Tensor>) -> Evaluation {
     });
     let options = EvalOptions { lanes: 2, group: 1, segment: 16, ext_len: 0, documents: None };
     let stream = corpus.tokens(Split::Train).unwrap();
-    evaluate(&objective, &stream, options, &Local, |_, _| {}).unwrap()
+    evaluate(&objective, &stream, options, &Local, &mut Watch::new(&mut |_, _| {})).unwrap()
 }
 
 #[test]

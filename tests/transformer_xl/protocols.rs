@@ -7,7 +7,7 @@ use segue_configs::MemoryStart;
 use segue_dataloader::{
     BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, TokenizerKind, TrainOptions, build,
 };
-use segue_trainer::engine::Engine;
+use segue_trainer::engine::{Engine, Watch};
 use segue_trainer::evaluation::{
     DynamicOptions, LossGroup, Rule, SampleOptions, SlidingOptions, agreement, banded_losses, draw_samples,
     dynamic_evaluation, fit_line, gradient_statistics, recurrent_losses, sliding, truncated_losses,
@@ -221,7 +221,8 @@ fn dynamic_evaluation_with_rate_zero_is_the_ordinary_one_bit_for_bit() {
     let stream = stream(&folder, &noise_text(101));
     let model = LanguageModel::new(&config(), 5, Kind::Float);
     let static_options = EvalOptions { lanes: 1, group: 1, segment: 8, ext_len: 0, documents: None };
-    let ordinary = evaluate(&model, &stream, static_options, &Local, |_, _| {}).unwrap();
+    let ordinary =
+        evaluate(&model, &stream, static_options, &Local, &mut Watch::new(&mut |_, _| {})).unwrap();
     let options = DynamicOptions { lr: 0.0, decay: 0.1, segment: 8 };
     let statistics = gradient_statistics(&model, &stream, 8, 4, |_| {}).unwrap();
     for rule in [Rule::Sgd, Rule::Rms { statistics, epsilon: 1e-5 }] {

@@ -45,7 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let outcome = job.train(&config, &Local, &|| false, &mut |event| match event {
         Event::Step { report, .. } => println!("step {}: loss {:.4}", report.step, report.loss),
         Event::Evaluated { step, measures, .. } => println!("step {step}: {}", measures.lines.join("; ")),
-        Event::Started(_) | Event::Evaluating { .. } | Event::Checkpointed { .. } => {}
+        Event::Warning { what } => println!("{what}"),
+        _ => {}
     })?;
     println!("{} steps are done", outcome.step);
 

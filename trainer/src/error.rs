@@ -80,9 +80,12 @@ pub enum TrainError {
     /// Ranks and micro-steps do not fit together.
     #[error("{}", advice::fact(.0))]
     Layout(String),
+    /// Shared work was ended on request.
+    #[error("stopped on request")]
+    Stopped,
     /// A loss or gradient is NaN or infinite. The update was not made.
     #[error(
-        "step {step}: {what} is {value}, so its update was not made; the last checkpoint is from before it"
+        "step {step}: {what} is {value}, so its update was not made; the last checkpoint is of the step before"
     )]
     NonFinite {
         /// The global step.
@@ -150,7 +153,13 @@ impl TrainError {
             TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => 78,
             TrainError::NonFinite { .. } | TrainError::NoDistribution { .. } => 80,
             TrainError::ReplicasDiffer { .. } => 81,
+            TrainError::Stopped => 75,
         }
+    }
+
+    /// Whether the disk would not have it, which is no fault of what was to be written.
+    pub fn is_of_storage(&self) -> bool {
+        matches!(self, TrainError::Write { .. })
     }
 
     /// What the user can do about it, where that is known: a sentence in the imperative, for a line of its own.
@@ -165,14 +174,21 @@ impl TrainError {
             | TrainError::NoCheckpoint { what, .. }
             | TrainError::OtherModel { what, .. }
             | TrainError::Layout(what) => advice::hint(what),
-            TrainError::OtherRun { .. } => Some("set these keys back, or start in a new run.dir".into()),
-            TrainError::NonFinite { .. } | TrainError::NoDistribution { .. } => {
+            TrainError::OtherRun { .. } => Some(
+                "set these keys back, or start in a new run.dir; recovery.allow_change lets a run go on with other values"
+                    .into(),
+            ),
+            TrainError::NonFinite { step, .. } => Some(format!(
+                "look at the data of this step; leave it out with recovery.skip_steps=[\"{step}\"], lower optim.lr with \
+                 recovery.allow_change=[\"optim.lr\"], or let the run do either by recovery.non_finite"
+            )),
+            TrainError::NoDistribution { .. } => {
                 Some("lower optim.lr, lengthen schedule.warmup, or look at the data of this step".into())
             }
             TrainError::ReplicasDiffer { rank, .. } => {
                 Some(format!("check memory and network of rank {rank}, and resume from the last checkpoint"))
             }
-            TrainError::Libtorch(_) | TrainError::Read { .. } => None,
+            TrainError::Libtorch(_) | TrainError::Read { .. } | TrainError::Stopped => None,
         }
     }
 }

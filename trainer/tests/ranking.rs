@@ -11,6 +11,7 @@ use segue_dataloader::tasks::{Kind, Sequence, Split, TaskData, TaskSplits};
 use segue_dataloader::{
     BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer,
 };
+use segue_trainer::engine::Watch;
 use segue_trainer::families::task::{
     Circumstances, HeadSpec, SplitScores, TaskFolder, TaskModel, answers, decide, finetune, score,
     task_folder, write_answered,
@@ -125,7 +126,7 @@ fn rank(
     comm: &dyn Communicator,
 ) -> SplitScores {
     let model = TaskFolder::open(config.run.dir.as_ref()).unwrap().load(&config.task).unwrap();
-    let found = answers(&model, 0, &split.examples, 4, comm, |_, _| {}).unwrap();
+    let found = answers(&model, 0, &split.examples, 4, comm, &mut Watch::new(&mut |_, _| {})).unwrap();
     let decided = decide(data, split, &found, &config.task);
     if comm.rank() == 0 {
         write_answered(data, split, &decided, folder).unwrap();

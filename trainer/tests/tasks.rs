@@ -10,7 +10,7 @@ use segue_dataloader::tasks::{
     Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskData,
 };
 use segue_trainer::Parameters;
-use segue_trainer::engine::Outcome;
+use segue_trainer::engine::{Outcome, Watch};
 use segue_trainer::families::task::{
     Circumstances, HeadSpec, TaskFolder, TaskModel, answers, finetune, start_task_from,
 };
@@ -270,7 +270,7 @@ fn x25_spans_are_learnt_with_what_has_none() {
     train(&config, &[data], &Local);
     let folder = TaskFolder::open(run.path()).unwrap();
     let model = folder.load(&config.task).unwrap();
-    let scores = answers(&model, 0, &dev.examples, 8, &Local, |_, _| {}).unwrap();
+    let scores = answers(&model, 0, &dev.examples, 8, &Local, &mut Watch::new(&mut |_, _| {})).unwrap();
     let right = dev.examples.iter().zip(&scores).filter(|(example, scores)| {
         let Target::Span { start, impossible, .. } = example.target else { unreachable!() };
         let n = scores[0] as usize;
@@ -290,7 +290,7 @@ fn every_number_of_ranks_gives_the_same_weights_and_answers() {
         let scores = simulated::run(world, |comm| {
             train(&config, &data, comm);
             let model = TaskFolder::open(run.path()).unwrap().load(&config.task).unwrap();
-            answers(&model, 0, &data[0].dev[0].examples, 4, comm, |_, _| {}).unwrap()
+            answers(&model, 0, &data[0].dev[0].examples, 4, comm, &mut Watch::new(&mut |_, _| {})).unwrap()
         });
         assert!(scores.iter().all(|own| *own == scores[0]));
         let last = run.path().join("checkpoints/step-00000012");

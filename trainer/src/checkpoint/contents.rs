@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use segue_configs::CheckpointConfig;
 use segue_dataloader::Tokenizer;
 use serde_json::Value;
 use tch::Tensor;
 
 use super::files::{write_bytes, write_json};
-use super::publish::publish;
+use super::publish::{Stay, publish};
 use super::tensors::write_tensors;
 use super::writer::Job;
 use crate::TrainError;
@@ -66,9 +67,11 @@ impl Contents {
         Ok(())
     }
 
-    /// The job that writes it as the checkpoint of step `step` of the run folder `run`, of which the newest `keep` stay.
-    pub fn job(self, run: &Path, step: u64, keep: usize) -> Job {
+    /// The job that writes it as the checkpoint of step `step` of the run folder `run`, of which those stay that `config`
+    /// says.
+    pub fn job(self, run: &Path, step: u64, config: &CheckpointConfig) -> Job {
         let folder = run.join("checkpoints");
-        Box::new(move || publish(&folder, &format!("step-{step:08}"), keep, |dir| self.write(dir)))
+        let stay = Stay { newest: config.keep, every: config.keep_every };
+        Box::new(move || publish(&folder, &format!("step-{step:08}"), stay, |dir| self.write(dir)))
     }
 }

@@ -17,7 +17,7 @@ pub(crate) use files::{read_error, write_error, write_json};
 pub use locate::{BEST, locate};
 pub use manifest::{MANIFEST, Manifest};
 pub(crate) use publish::publish_with_manifest;
-pub use publish::{find, find_and_set_aside, list, replace};
+pub use publish::{find, find_and_set_aside, find_due, list, replace};
 pub use state::{BestSoFar, LossSum, TrainState};
 pub(crate) use state::{differences, without};
 pub use tensors::{TensorFile, read_tensors, write_tensors};

@@ -21,11 +21,23 @@ pub(crate) fn publish_with_manifest(
     Ok(fresh.publish()?)
 }
 
-/// Publishes the checkpoint `name`, lets `latest` point at it, and removes all but the newest `keep`.
+/// Checkpoints that did not verify and are kept aside, for whoever wants to know what happened to them.
+const SET_ASIDE: usize = 3;
+
+/// Which checkpoints stay when a new one appears.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stay {
+    /// How many of the newest.
+    pub(super) newest: usize,
+    /// And those of every so many steps; 0 for no others.
+    pub(super) every: u64,
+}
+
+/// Publishes the checkpoint `name`, lets `latest` point at it, and removes all that are not to stay.
 pub(super) fn publish(
     folder: &Path,
     name: &str,
-    keep: usize,
+    stay: Stay,
     fill: impl FnOnce(&Path) -> Result<(), TrainError>,
 ) -> Result<PathBuf, TrainError> {
     let target = folder.join(name);
@@ -34,8 +46,10 @@ pub(super) fn publish(
     // There already is one of this step only where it did not verify.
     publish_with_manifest(FreshFolder::replacing(&target)?, fill)?;
     replace_link(&folder.join(LATEST), Path::new(name))?;
-    for (_, old) in list(folder)?.into_iter().rev().skip(keep) {
-        remove_folder(&old)?;
+    for (step, old) in list(folder)?.into_iter().rev().skip(stay.newest) {
+        if stay.every == 0 || !step.is_multiple_of(stay.every) {
+            remove_folder(&old)?;
+        }
     }
     Ok(target)
 }
@@ -62,6 +76,10 @@ fn remove_folder(path: &Path) -> Result<(), TrainError> {
 
 /// Checkpoints in `folder` by rising step, whole or not.
 pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, TrainError> {
+    numbered(folder, "step-")
+}
+
+fn numbered(folder: &Path, prefix: &str) -> Result<Vec<(u64, PathBuf)>, TrainError> {
     let mut found = Vec::new();
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -71,7 +89,7 @@ pub fn list(folder: &Path) -> Result<Vec<(u64, PathBuf)>, TrainError> {
     for entry in entries {
         let entry = entry.map_err(read_error(folder))?;
         let name = entry.file_name();
-        if let Some(step) = name.to_str().and_then(|n| n.strip_prefix("step-")).and_then(|n| n.parse().ok()) {
+        if let Some(step) = name.to_str().and_then(|n| n.strip_prefix(prefix)).and_then(|n| n.parse().ok()) {
             found.push((step, entry.path()));
         }
     }
@@ -86,8 +104,19 @@ pub fn find(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError>
     Ok(found.map(|(path, refused)| (path, refused.into_iter().map(|(_, why)| why).collect())))
 }
 
+/// Like [`find`] among the checkpoints of every so many steps, which are there however often a run was stopped; where none of
+/// these is, among all.
+pub fn find_due(folder: &Path, every: u64) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
+    for (_, path) in list(folder)?.into_iter().rev().filter(|(step, _)| every > 0 && step % every == 0) {
+        if Manifest::verify(&path).is_ok() {
+            return Ok(Some((path, Vec::new())));
+        }
+    }
+    find(folder)
+}
+
 /// Like [`find`], for the job that owns the folder: renames those that do not verify to `damaged-step-..`, so
-/// that they do not count among the checkpoints to keep.
+/// that they do not count among the checkpoints to keep. A few of these stay.
 pub fn find_and_set_aside(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
     let Some((path, refused)) = search(folder)? else { return Ok(None) };
     if let Some(name) = path.file_name().filter(|_| !refused.is_empty()) {
@@ -100,6 +129,9 @@ pub fn find_and_set_aside(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)
             fs::rename(damaged, &aside).map_err(write_error(&aside))?;
         }
     }
+    for (_, old) in numbered(folder, "damaged-step-")?.into_iter().rev().skip(SET_ASIDE) {
+        remove_folder(&old)?;
+    }
     Ok(Some((path, refused.into_iter().map(|(_, why)| why).collect())))
 }
 
@@ -111,6 +143,8 @@ fn search(folder: &Path) -> Result<Option<Search>, TrainError> {
     for (_, path) in list(folder)?.into_iter().rev() {
         match Manifest::verify(&path) {
             Ok(_) => return Ok(Some((path, refused))),
+            // Bytes that cannot be read now are not wrong: another try may find them whole.
+            Err(error @ TrainError::Read { .. }) if error.exit_code() == 74 => return Err(error),
             Err(error) => refused.push((path, error.to_string())),
         }
     }
@@ -127,6 +161,46 @@ mod tests {
     use super::super::files::write_bytes;
     use super::*;
 
+    const KEEP: Stay = Stay { newest: 2, every: 0 };
+
+    #[test]
+    fn some_are_kept_for_good_and_few_of_those_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        for step in 1..=9 {
+            publish(dir.path(), &format!("step-{step:08}"), Stay { newest: 2, every: 4 }, touch).unwrap();
+        }
+        let steps = || list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<u64>>();
+        assert_eq!(steps(), [4, 8, 9]);
+        for step in 10..=15 {
+            fs::create_dir(dir.path().join(format!("step-{step:08}"))).unwrap();
+        }
+        let (found, refused) = find_and_set_aside(dir.path()).unwrap().unwrap();
+        assert!(found.ends_with("step-00000009") && refused.len() == 6);
+        let aside: Vec<u64> =
+            numbered(dir.path(), "damaged-step-").unwrap().into_iter().map(|(step, _)| step).collect();
+        assert_eq!((steps(), aside), (vec![4, 8, 9], vec![13, 14, 15]));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        publish(dir.path(), "step-00000001", KEEP, touch).unwrap();
+        publish(dir.path(), "step-00000002", KEEP, touch).unwrap();
+        // A folder where a file should be can be named, and not read.
+        let file = dir.path().join("step-00000002/f");
+        let bytes = fs::metadata(&file).unwrap().len();
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        let manifest = dir.path().join("step-00000002").join(MANIFEST);
+        let text = fs::read_to_string(&manifest).unwrap();
+        let length = fs::metadata(&file).unwrap().len();
+        fs::write(&manifest, text.replace(&format!("\"bytes\": {bytes}"), &format!("\"bytes\": {length}")))
+            .unwrap();
+        let error = find_and_set_aside(dir.path()).unwrap_err();
+        assert!(matches!(error, TrainError::Read { .. }), "{error}");
+        assert!(dir.path().join("step-00000002").is_dir());
+    }
+
     fn touch(dir: &Path) -> Result<(), TrainError> {
         write_bytes(&dir.join("f"), b"x")
     }
@@ -135,7 +209,7 @@ mod tests {
     fn only_the_newest_are_kept_and_latest_points_at_the_last() {
         let dir = tempfile::tempdir().unwrap();
         for step in 1..=4 {
-            publish(dir.path(), &format!("step-{step:08}"), 2, touch).unwrap();
+            publish(dir.path(), &format!("step-{step:08}"), KEEP, touch).unwrap();
         }
         let steps: Vec<u64> = list(dir.path()).unwrap().into_iter().map(|(s, _)| s).collect();
         assert_eq!(steps, [3, 4]);
@@ -145,9 +219,9 @@ mod tests {
     #[test]
     fn failed_write_leaves_the_previous_checkpoint_and_no_part() {
         let dir = tempfile::tempdir().unwrap();
-        publish(dir.path(), "step-00000001", 2, touch).unwrap();
+        publish(dir.path(), "step-00000001", KEEP, touch).unwrap();
         let fails = |_: &Path| Err(TrainError::Layout("no".into()));
-        assert!(publish(dir.path(), "step-00000002", 2, fails).is_err());
+        assert!(publish(dir.path(), "step-00000002", KEEP, fails).is_err());
         let (found, refused) = find(dir.path()).unwrap().unwrap();
         assert!(found.ends_with("step-00000001") && refused.is_empty());
         assert!(!dir.path().join(".step-00000002.part").exists());
@@ -158,7 +232,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("step-00000002")).unwrap();
         fs::create_dir_all(dir.path().join(".step-00000001.part")).unwrap();
-        publish(dir.path(), "step-00000002", 2, touch).unwrap();
+        publish(dir.path(), "step-00000002", KEEP, touch).unwrap();
         let (found, refused) = find(dir.path()).unwrap().unwrap();
         assert!(found.ends_with("step-00000002") && refused.is_empty());
         let names = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
@@ -171,7 +245,7 @@ mod tests {
     fn damaged_checkpoint_gives_way_to_the_one_before() {
         let dir = tempfile::tempdir().unwrap();
         for step in [1, 2] {
-            publish(dir.path(), &format!("step-{step:08}"), 2, touch).unwrap();
+            publish(dir.path(), &format!("step-{step:08}"), KEEP, touch).unwrap();
         }
         let newest = dir.path().join("step-00000002");
         fs::write(newest.join("f"), "y").unwrap();

@@ -18,7 +18,7 @@ const STATE_VERSION: u32 = 1;
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 16] = [
+const FREE_KEYS: [&str; 17] = [
     "/run",
     "/data/corpus",
     "/data/corpora",
@@ -27,6 +27,7 @@ const FREE_KEYS: [&str; 16] = [
     "/log",
     "/eval",
     "/checkpoint",
+    "/recovery",
     "/published",
     "/task/data",
     "/train/steps",
@@ -61,13 +62,13 @@ pub struct BestSoFar {
     pub tie: Option<f64>,
     /// The step it was found after.
     pub best_step: u64,
-    /// Evaluations since then.
+    /// Evaluations since the last one with a better value.
     pub since_best: u64,
 }
 
 impl BestSoFar {
     /// Takes note of an evaluation; true where it is the best so far. What is not a number is never the best, and of equals
-    /// the one with the lower `tie` is.
+    /// the one with the lower `tie` is, which is no reason for more patience.
     pub fn observe(
         &mut self,
         step: u64,
@@ -75,15 +76,14 @@ impl BestSoFar {
         tie: Option<f64>,
         is_better: impl Fn(f64, f64) -> bool,
     ) -> bool {
-        let wins_tie = || matches!((tie, self.tie), (Some(own), Some(best)) if own < best);
-        let beats = |best: f64| is_better(value, best) || value == best && wins_tie();
-        let better = !value.is_nan() && self.best.is_none_or(beats);
-        if better {
-            *self = Self { best: Some(value), tie, best_step: step, since_best: 0 };
-        } else {
-            self.since_best += 1;
+        let better = !value.is_nan() && self.best.is_none_or(|best| is_better(value, best));
+        let wins_tie =
+            self.best == Some(value) && matches!((tie, self.tie), (Some(own), Some(best)) if own < best);
+        self.since_best = if better { 0 } else { self.since_best + 1 };
+        if better || wins_tie {
+            (self.best, self.tie, self.best_step) = (Some(value), tie, step);
         }
-        better
+        better || wins_tie
     }
 }
 
@@ -117,6 +117,15 @@ pub struct TrainState {
     /// What the learner has made of its statistics.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub learner: Value,
+    /// Steps that made no update, as first and last of a range.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<[u64; 2]>,
+    /// Times that a loss or a gradient was not finite and the run went on.
+    #[serde(default)]
+    pub recoveries: u64,
+    /// Keys that were changed on the way, as `recovery.allow_change` allows, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
     /// Place of every lane of the job.
     pub lanes: Vec<Value>,
     /// Fingerprint of the data.
@@ -146,6 +155,9 @@ impl TrainState {
             task: BestSoFar::default(),
             networks: BTreeMap::new(),
             learner: Value::Null,
+            left_out: Vec::new(),
+            recoveries: 0,
+            changed: Vec::new(),
             lanes,
             corpus: data.into(),
             config_hash: config_hash(config),
@@ -155,10 +167,18 @@ impl TrainState {
         }
     }
 
-    /// Takes over where `stored` stopped, as one more attempt.
-    pub fn go_on_from(&mut self, stored: TrainState) {
-        self.step = stored.step;
+    /// Takes over where `stored` stopped, as one more attempt; `changed` are the keys that are other ones from here on.
+    pub fn go_on_from(&mut self, stored: TrainState, changed: &[String]) {
         self.attempt = stored.attempt + 1;
+        (self.left_out, self.recoveries) = (stored.left_out.clone(), stored.recoveries);
+        let told = changed.iter().map(|line| format!("after step {}: {line}", stored.step));
+        self.changed = stored.changed.iter().cloned().chain(told).collect();
+        self.go_back_to(stored);
+    }
+
+    /// Stands where `stored` did, in the same attempt and knowing what has gone wrong since.
+    pub fn go_back_to(&mut self, stored: TrainState) {
+        self.step = stored.step;
         self.tokens = stored.tokens;
         self.unreported = stored.unreported;
         self.evaluated = stored.evaluated;
@@ -170,14 +190,31 @@ impl TrainState {
         self.lanes = stored.lanes;
     }
 
+    /// Takes note that the steps from `first` to `last` make no update.
+    pub fn leave_out(&mut self, first: u64, last: u64) {
+        let known = |[a, b]: &[u64; 2]| *a <= first && last <= *b;
+        if self.left_out.iter().any(known) {
+            return;
+        }
+        match self.left_out.last_mut() {
+            Some([_, end]) if *end + 1 == first => *end = last,
+            _ => self.left_out.push([first, last]),
+        }
+    }
+
     /// Updates of a network so far.
     pub fn counts(&self, network: &str) -> Counts {
         self.networks.get(network).cloned().unwrap_or_else(|| Counts::all(self.step))
     }
 
     /// Reads the state of the checkpoint `path`, and refuses that of another configuration or of other data, which
-    /// `data_key` of the configuration names.
-    pub fn read(path: &Path, config: &Config, data: &str, data_key: &str) -> Result<Self, TrainError> {
+    /// `data_key` of the configuration names. Gives a line for each key that is another one and may be.
+    pub fn read(
+        path: &Path,
+        config: &Config,
+        data: &str,
+        data_key: &str,
+    ) -> Result<(Self, Vec<String>), TrainError> {
         let file = path.join(STATE);
         let text = fs::read(&file).map_err(read_error(&file))?;
         let state: TrainState = serde_json::from_slice(&text)
@@ -187,12 +224,22 @@ impl TrainState {
                 format!("it is of version {}, and this program reads version {STATE_VERSION}", state.version);
             return Err(TrainError::Damaged { path: file, what });
         }
-        let mut differing = changes(&with_defaults(&state.config, config.models()), &resolved(config));
+        let (then, now) = (with_defaults(&state.config, config.models()), resolved(config));
+        let allowed: Vec<String> =
+            config.recovery.allow_change.iter().map(|key| format!("/{}", key.replace('.', "/"))).collect();
+        let allowed: Vec<&str> = allowed.iter().map(String::as_str).collect();
+        let mut differing = changes(&without(&then, &allowed), &without(&now, &allowed));
+        let all = changes(&then, &now);
+        let changed = all
+            .lines()
+            .filter(|line| !differing.lines().any(|other| other == *line))
+            .map(|line| line.trim().into());
+        let changed: Vec<String> = changed.collect();
         if state.corpus != data {
             differing.push_str(&format!("  {data_key}: fingerprint {} then, {data} now\n", state.corpus));
         }
         match differing.is_empty() {
-            true => Ok(state),
+            true => Ok((state, changed)),
             false => Err(TrainError::OtherRun { path: path.into(), differences: differing }),
         }
     }
@@ -311,7 +358,7 @@ mod tests {
             .map(|(step, (value, tie))| best.observe(step, value, Some(tie), |a, b| a > b))
             .collect();
         assert_eq!(is, [true, false, true, false, false, true]);
-        assert_eq!((best.best_step, best.best, best.tie), (6, Some(0.5), Some(0.9)));
+        assert_eq!((best.best_step, best.best, best.tie, best.since_best), (6, Some(0.5), Some(0.9), 0));
         assert!(!best.observe(7, 0.5, None, |a, b| a > b));
     }
 

@@ -91,7 +91,7 @@ pub struct RankMemory {
     pub optimizer: u64,
     /// The averages of the weights, where the recipe keeps any.
     pub average: u64,
-    /// Segment memory of this rank's lanes.
+    /// Segment memory of this rank's lanes, before and after a step: one that comes to nothing is taken back.
     pub segment_memory: u64,
     /// Estimate of what one micro-step keeps for its backward pass.
     pub activations: Bounds,
@@ -191,7 +191,7 @@ fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps:
         gradients: copies * weights,
         optimizer: ADAM_MEANS * weights,
         average: config.average.copies() * weights,
-        segment_memory: lanes * micro_step.memory_per_lane * VALUE_BYTES,
+        segment_memory: 2 * lanes * micro_step.memory_per_lane * VALUE_BYTES,
         activations: micro_step.activations.times(VALUE_BYTES as f64),
     }
 }
@@ -330,7 +330,7 @@ pub(crate) mod tests {
         // 8 micro-steps: sums of 1, 2, 4 and 8. On four ranks each has 2: sums of 1 and 2.
         assert_eq!(one.memory_per_rank.gradients, 4 * weights);
         assert_eq!(four.memory_per_rank.gradients, 2 * weights);
-        assert_eq!(one.memory_per_rank.segment_memory, 32 * 6 * 128 * 256 * 4);
+        assert_eq!(one.memory_per_rank.segment_memory, 2 * 32 * 6 * 128 * 256 * 4);
         assert_eq!(four.memory_per_rank.segment_memory, one.memory_per_rank.segment_memory / 4);
         assert!(cost(&config, 3).unwrap_err().to_string().contains("3 ranks do not divide"));
     }

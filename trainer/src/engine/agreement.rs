@@ -92,8 +92,9 @@ fn instructions() -> String {
 pub(crate) fn newest_checkpoint(
     folder: &Path,
     comm: &dyn Communicator,
+    find: impl FnOnce(&Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError>,
 ) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
-    let found = if comm.rank() == 0 { checkpoint::find_and_set_aside(folder) } else { Ok(None) };
+    let found = if comm.rank() == 0 { find(folder) } else { Ok(None) };
     // Byte 0: nothing, found, failed. Then the folder's name.
     let message = match &found {
         Ok(None) => vec![0],

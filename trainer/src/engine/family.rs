@@ -12,6 +12,7 @@ use tch::Tensor;
 
 use super::layout::Layout;
 use super::learner::Learner;
+use super::share::Watch;
 use super::snapshot::fill;
 use crate::checkpoint::{WEIGHTS, file_of, locate, read_tensors};
 use crate::{Parameters, TrainError};
@@ -183,13 +184,13 @@ pub trait Family {
         true
     }
 
-    /// Evaluates; `None` where there is nothing to evaluate on. `progress` hears of parts done and all. A collective
-    /// call: every rank gets the same result.
+    /// Evaluates; `None` where there is nothing to evaluate on. `watch` hears of what is done, and may end it
+    /// where the work is done by [`Share::each`](super::Share::each). A collective call: every rank gets the same result.
     fn evaluate(
         &mut self,
         learner: &mut Self::Learner,
         comm: &dyn Communicator,
-        progress: &mut dyn FnMut(u64, u64),
+        watch: &mut Watch,
     ) -> Result<Option<Measures>, TrainError>;
 
     /// Whether the best model is kept.

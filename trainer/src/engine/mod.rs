@@ -3,10 +3,13 @@
 
 mod agreement;
 mod buckets;
+mod event;
 mod family;
+mod keeper;
 mod layout;
 mod learner;
 mod network;
+mod recovery;
 mod reducer;
 mod replicas;
 mod rows;
@@ -16,13 +19,14 @@ mod snapshot;
 mod step;
 
 pub use buckets::GradientBuckets;
+pub use event::{Event, Outcome, Started};
 pub use family::{
     Better, Family, FamilyBatch, FamilyReader, Folder, KeepBest, Labels, LossAs, Measures, Place, Prepared,
 };
 pub use layout::{Layout, check_ranks};
 pub use learner::{Carry, Learner, Loss, Turn};
 pub use network::Network;
-pub use run::{Event, Outcome, Started, train};
-pub use share::Share;
+pub use run::train;
+pub use share::{Share, Watch};
 pub(crate) use snapshot::fill;
 pub use step::{Engine, StepReport};

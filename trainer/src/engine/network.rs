@@ -68,18 +68,17 @@ impl Network {
         global_norm(&self.buckets.gradients())
     }
 
-    /// Makes update `step` of the run with the gradients that its buckets hold, sums over `targets` targets and of norm
-    /// `norm`. Refuses a gradient that is not finite: nothing is updated then.
+    /// Makes update `step` of the run with the gradients that its buckets hold, sums over `targets` targets; the norm of
+    /// their mean is `grad_norm`.
     pub fn update(
         &mut self,
         parameters: &Parameters,
         step: u64,
         targets: f64,
-        norm: f64,
+        grad_norm: f64,
         reached: Option<&[bool]>,
     ) -> Result<Updated, TrainError> {
         let grads = self.buckets.gradients();
-        let grad_norm = finite(step, "the gradient norm", norm / targets)?;
         let lr = learning_rate(&self.config, step);
         let divisor = targets / clip_factor(grad_norm, self.config.optim.clip);
         self.optimizer.update(parameters, &Update { grads: &grads, divisor, lr, reached })?;

@@ -1,105 +1,26 @@
 //! The loop over steps: a run from its first step, or from its last checkpoint, to its end.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use segue_collectives::consensus::any_rank;
+use segue_collectives::consensus::{any_rank, any_rank_of};
 use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
 use segue_dataloader::Prefetcher;
 use serde_json::{Value, json};
 
 use super::agreement::{check_agreement, newest_checkpoint};
-use super::family::{Better, Family, KeepBest, Labels, Measures, Place};
+use super::event::{Event, Outcome, Started};
+use super::family::{Better, Family, KeepBest, Measures, Place};
+use super::keeper::Keeper;
 use super::learner::Learner;
+use super::recovery::Recovery;
 use super::replicas::check_replicas;
+use super::share::Watch;
 use super::snapshot::{model_folder, restore, snapshot};
 use super::step::{Chosen, Engine, StepReport};
 use crate::TrainError;
-use crate::checkpoint::{self, BEST, LossSum, TrainState, Writer};
-
-/// What a run is about, told once.
-#[derive(Debug, Clone)]
-pub struct Started {
-    /// Steps already made.
-    pub step: u64,
-    /// Steps to make in all.
-    pub steps: u64,
-    /// Times the run has been started.
-    pub attempt: u64,
-    /// Trained values.
-    pub parameters: usize,
-    /// Ranks.
-    pub world_size: usize,
-    /// In which words the run is reported.
-    pub labels: Labels,
-    /// The checkpoint it goes on from.
-    pub resumed: Option<PathBuf>,
-    /// Newer checkpoints that did not verify.
-    pub refused: Vec<String>,
-    /// Parameters that start as they are drawn although others were given.
-    pub fresh: Vec<String>,
-}
-
-/// What happens while a run goes on. Every rank sees every event.
-#[derive(Debug)]
-pub enum Event {
-    /// Everything is set up.
-    Started(Started),
-    /// A step is over.
-    Step {
-        /// What it did.
-        report: StepReport,
-        /// Targets trained on so far.
-        tokens: u64,
-        /// Loss since the last report, where one is due after this step.
-        due: Option<LossSum>,
-        /// Wall time of the step.
-        elapsed: Duration,
-        /// Of it, waiting for data.
-        data_wait: Duration,
-        /// Of it, copying state or waiting for the checkpoint before.
-        checkpoint_stall: Duration,
-    },
-    /// An evaluation goes on.
-    Evaluating {
-        /// Parts done.
-        done: u64,
-        /// All.
-        total: u64,
-    },
-    /// An evaluation is over.
-    Evaluated {
-        /// After this step.
-        step: u64,
-        /// What it found.
-        measures: Measures,
-        /// Whether it is the best so far, where the best model is kept.
-        best: Option<bool>,
-    },
-    /// A checkpoint is on the disk (rank 0).
-    Checkpointed {
-        /// Its folder.
-        path: PathBuf,
-    },
-}
-
-/// How a run ended.
-#[derive(Debug, Clone)]
-pub struct Outcome {
-    /// Steps made.
-    pub step: u64,
-    /// Loss of the last step of this attempt.
-    pub loss: Option<f64>,
-    /// What the last evaluation of this attempt found.
-    pub evaluation: Option<Value>,
-    /// Step and value of the best evaluation, where the best model is kept.
-    pub best: Option<(u64, f64)>,
-    /// Stopped by a request, with a checkpoint, before its end.
-    pub preempted: bool,
-    /// Stopped because nothing better came.
-    pub stopped_early: bool,
-}
+use crate::checkpoint::{self, BEST, TrainState, find_and_set_aside};
 
 /// Trains as `config` says: resumes from the newest whole checkpoint of the run folder, and always leaves a checkpoint
 /// of its last step. `stop` is asked at every step; where any rank says yes, all stop with a checkpoint. A collective
@@ -118,11 +39,11 @@ pub fn train<F: Family>(
         stop_at => stop_at.min(config.train.steps),
     };
     let (mut preempted, mut stopped_early) = (false, run.out_of_patience());
-    if run.evaluation_due() && run.state.step < last {
-        // Stopped on request before it could be made.
-        run.evaluate(on_event)?;
+    if run.evaluation_due() && !stopped_early {
+        // The run ended before it was made.
+        preempted = run.evaluate(stop, on_event)?;
         stopped_early = run.out_of_patience();
-        if stopped_early {
+        if stopped_early || run.state.step >= last && !preempted {
             // No step follows that would leave one.
             run.checkpoint(on_event)?;
         }
@@ -135,19 +56,27 @@ pub fn train<F: Family>(
                 check_replicas(step, parameters, comm)?;
             }
         }
-        preempted = any_rank(comm, stop())? && step < last;
+        let wanted = comm.rank() == 0 && run.keeper.wants_one(&config.checkpoint);
+        let [stopping, wanted] = any_rank_of(comm, [stop(), wanted])?;
+        preempted = stopping && step < last;
+        let due = step == last || wanted || every(config.checkpoint.every);
         if run.evaluation_due() && !preempted {
-            run.evaluate(on_event)?;
+            if due {
+                // An evaluation may take long: whoever is killed in it has lost nothing.
+                run.checkpoint(on_event)?;
+            }
+            preempted = run.evaluate(stop, on_event)?;
             stopped_early = run.out_of_patience();
         }
-        // After the evaluation: a checkpoint knows that its step has been evaluated, and what that brought.
-        if step == last || preempted || stopped_early || every(config.checkpoint.every) {
+        // Once more after an evaluation: a checkpoint knows that its step has been evaluated, and what that brought.
+        if due || preempted || stopped_early {
             run.checkpoint(on_event)?;
         }
     }
-    if run.state.step == config.train.steps && run.evaluation.is_none() && run.family.keeps_best().is_none() {
+    let over = run.state.step == config.train.steps && !preempted;
+    if over && run.evaluation.is_none() && run.family.keeps_best().is_none() {
         // Started again after its end: nothing is left to train, the result is still of interest.
-        run.evaluate(on_event)?;
+        preempted = run.evaluate(stop, on_event)?;
     }
     run.finish(on_event)?;
     let best = run.state.task.best.map(|best| (run.state.task.best_step, best));
@@ -164,17 +93,18 @@ pub fn train<F: Family>(
 /// Batches of one source, built ahead of time.
 type Source<F> = Option<Prefetcher<<F as Family>::Raw>>;
 
-struct Run<'a, F: Family> {
-    config: &'a Config,
-    comm: &'a dyn Communicator,
-    engine: Engine<'a, F::Learner>,
-    family: F,
-    state: TrainState,
+/// A run that goes on.
+pub(super) struct Run<'a, F: Family> {
+    pub(super) config: &'a Config,
+    pub(super) comm: &'a dyn Communicator,
+    pub(super) engine: Engine<'a, F::Learner>,
+    pub(super) family: F,
+    pub(super) state: TrainState,
     /// Where this rank's lanes stand.
-    cursors: Vec<F::Cursor>,
+    pub(super) cursors: Vec<F::Cursor>,
     /// By number; a source is opened with the first step that wants it.
-    sources: Vec<Source<F>>,
-    writer: Writer,
+    pub(super) sources: Vec<Source<F>>,
+    pub(super) keeper: Keeper,
     stall: Duration,
     loss: Option<f64>,
     evaluation: Option<Value>,
@@ -198,12 +128,14 @@ impl<'a, F: Family> Run<'a, F> {
         let lanes = family.cursors().iter().map(to_json).collect();
         let mut state = TrainState::start(config, &family.fingerprint(), lanes, comm.world_size());
         check_agreement(config, &state, comm)?;
-        let found = newest_checkpoint(&Path::new(&config.run.dir).join("checkpoints"), comm)?;
-        let (mut resumed, mut refused, mut fresh) = (None, Vec::new(), Vec::new());
+        let found =
+            newest_checkpoint(&Path::new(&config.run.dir).join("checkpoints"), comm, find_and_set_aside)?;
+        let (mut resumed, mut refused, mut fresh, mut changed) = (None, Vec::new(), Vec::new(), Vec::new());
         match found {
             Some((path, newer)) => {
-                state.go_on_from(restore(&path, config, &family, &mut engine)?);
-                (resumed, refused) = (Some(path), newer);
+                let (stored, other) = restore(&path, config, &family, &mut engine)?;
+                state.go_on_from(stored, &other);
+                (resumed, refused, changed) = (Some(path), newer, other);
             }
             None => {
                 if !config.train.init_from.is_empty() {
@@ -215,15 +147,18 @@ impl<'a, F: Family> Run<'a, F> {
         let cursors = own_cursors(&state, &engine, resumed.as_deref())?;
         on_event(Event::Started(Started {
             step: state.step,
+            evaluated: state.evaluated,
             steps: config.train.steps,
             attempt: state.attempt,
             parameters,
             world_size: comm.world_size(),
             labels: family.labels(),
-            resumed,
+            resumed: resumed.clone(),
             refused,
             fresh,
+            changed,
         }));
+        let saved = resumed.map(|_| (state.step, state.evaluated));
         Ok(Self {
             config,
             comm,
@@ -232,7 +167,7 @@ impl<'a, F: Family> Run<'a, F> {
             state,
             cursors,
             sources: Vec::new(),
-            writer: Writer::start()?,
+            keeper: Keeper::start(saved)?,
             stall: Duration::ZERO,
             loss: None,
             evaluation: None,
@@ -247,13 +182,48 @@ impl<'a, F: Family> Run<'a, F> {
         let prepared = self.family.prepare(raw, &self.engine.layout);
         self.engine.forget(&prepared.restarts);
         deadline::at_step(step);
-        let report = self.engine.step(step, &prepared.batch)?;
+        let made = match self.leaves_out(step) {
+            true => {
+                self.state.leave_out(step, step);
+                None
+            }
+            false => {
+                let carries = self.engine.held_carries();
+                match self.engine.step(step, &prepared.batch) {
+                    Err(error @ TrainError::NonFinite { .. }) => {
+                        self.engine.carries = carries;
+                        match self.recover(step, error, on_event)? {
+                            Recovery::LeftOut => None,
+                            Recovery::WentBack => return Ok(self.state.step),
+                        }
+                    }
+                    report => Some(report?),
+                }
+            }
+        };
         // A source without lanes says nothing of where those of another stand.
         if !prepared.cursors.is_empty() {
             self.cursors = prepared.cursors;
         }
-        self.loss = Some(report.loss);
         self.state.step = step;
+        let elapsed = began.elapsed() + self.stall;
+        match made {
+            None => on_event(Event::Skipped { step }),
+            Some(report) => self.tell(report, elapsed, data_wait, on_event),
+        }
+        self.keeper.poll(on_event)?;
+        Ok(step)
+    }
+
+    fn tell(
+        &mut self,
+        report: StepReport,
+        elapsed: Duration,
+        data_wait: Duration,
+        on_event: &mut dyn FnMut(Event),
+    ) {
+        let step = report.step;
+        self.loss = Some(report.loss);
         self.state.tokens += report.targets as u64;
         self.state.unreported.nats += report.loss * report.targets;
         self.state.unreported.targets += report.targets;
@@ -262,14 +232,10 @@ impl<'a, F: Family> Run<'a, F> {
             report,
             tokens: self.state.tokens,
             due: due.then(|| std::mem::take(&mut self.state.unreported)),
-            elapsed: began.elapsed() + self.stall,
+            elapsed,
             data_wait,
             checkpoint_stall: std::mem::take(&mut self.stall),
         });
-        if let Some(path) = self.writer.poll()? {
-            on_event(Event::Checkpointed { path });
-        }
-        Ok(step)
     }
 
     /// What step `step` trains on, and how long that was waited for.
@@ -295,15 +261,16 @@ impl<'a, F: Family> Run<'a, F> {
         Ok((raw, batches.waited() - waited))
     }
 
-    fn checkpoint(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+    /// Hands the state over to be written, where that has not been done. A collective call.
+    pub(super) fn checkpoint(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        if !self.keeper.is_new(self.state.step, self.state.evaluated) {
+            return Ok(());
+        }
         let began = Instant::now();
         self.gather_cursors()?;
         if let Some(contents) = snapshot(&self.family, &self.engine, &self.state)? {
             let run = Path::new(&self.config.run.dir);
-            let job = contents.job(run, self.state.step, self.config.checkpoint.keep);
-            if let Some(path) = self.writer.submit(job)? {
-                on_event(Event::Checkpointed { path });
-            }
+            self.keeper.submit(contents.job(run, self.state.step, &self.config.checkpoint), on_event)?;
         }
         self.stall += began.elapsed();
         Ok(())
@@ -316,23 +283,35 @@ impl<'a, F: Family> Run<'a, F> {
         due && step > 0 && self.state.evaluated != step
     }
 
-    /// Evaluates, and keeps the model where it is the best so far.
-    fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+    /// Evaluates, and keeps the model where it is the best so far. True where `stop` ended it before it was done.
+    fn evaluate(
+        &mut self,
+        stop: &dyn Fn() -> bool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<bool, TrainError> {
         let Self { engine, family, comm, .. } = self;
         let step = self.state.step;
         let mut progress = |done, total| on_event(Event::Evaluating { done, total });
-        let found = engine.evaluate(step, |learner| family.evaluate(learner, *comm, &mut progress))?;
-        let Some(chosen) = found else { return Ok(()) };
+        let mut watch = Watch::new(&mut progress).stopped_by(stop);
+        let found = match engine.evaluate(step, |learner| family.evaluate(learner, *comm, &mut watch)) {
+            Err(TrainError::Stopped) => return Ok(true),
+            found => found?,
+        };
+        let Some(chosen) = found else { return Ok(false) };
         self.state.evaluated = step;
         let measures = reported(chosen);
-        let best = self.keep_best(&measures)?;
+        let best = self.keep_best(&measures, on_event)?;
         self.evaluation = Some(measures.row.clone());
         on_event(Event::Evaluated { step, measures, best });
-        Ok(())
+        Ok(false)
     }
 
     /// Writes the model down where it is the best so far, and says whether it is.
-    fn keep_best(&mut self, measures: &Measures) -> Result<Option<bool>, TrainError> {
+    fn keep_best(
+        &mut self,
+        measures: &Measures,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Option<bool>, TrainError> {
         if self.family.keeps_best().is_none() {
             return Ok(None);
         }
@@ -341,15 +320,43 @@ impl<'a, F: Family> Run<'a, F> {
             Better::Lower => a < b,
             Better::Higher => a > b,
         };
-        let best = self.state.task.observe(step, measures.lead, measures.tie, is_better);
-        if best && self.comm.rank() == 0 {
-            let began = Instant::now();
-            let mut contents = model_folder(&self.family, &self.engine);
-            contents.files = self.family.beside_best(measures, step);
-            checkpoint::replace(&Path::new(&self.config.run.dir).join(BEST), |dir| contents.write(dir))?;
-            self.stall += began.elapsed();
+        let mut so_far = self.state.task.clone();
+        let mut best = so_far.observe(step, measures.lead, measures.tie, is_better);
+        if best {
+            best = self.write_best(measures, on_event)?;
+        }
+        // The best model is the one that lies there.
+        match best {
+            true => self.state.task = so_far,
+            false => self.state.task.since_best = so_far.since_best,
         }
         Ok(Some(best))
+    }
+
+    /// Writes the model as the best one; false, on all ranks, where the disk would not have it. A collective call.
+    fn write_best(
+        &mut self,
+        measures: &Measures,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<bool, TrainError> {
+        let mut written = Ok(());
+        if self.comm.rank() == 0 {
+            let began = Instant::now();
+            let mut contents = model_folder(&self.family, &self.engine);
+            contents.files = self.family.beside_best(measures, self.state.step);
+            let folder = Path::new(&self.config.run.dir).join(BEST);
+            written = checkpoint::replace(&folder, |dir| contents.write(dir));
+            self.stall += began.elapsed();
+        }
+        let failed = match written {
+            Err(error) if error.is_of_storage() => {
+                let what = format!("{error}; the best model so far stays the one before");
+                on_event(Event::Warning { what });
+                true
+            }
+            written => written.map(|()| false)?,
+        };
+        Ok(!any_rank(self.comm, failed)?)
     }
 
     fn out_of_patience(&self) -> bool {
@@ -374,10 +381,8 @@ impl<'a, F: Family> Run<'a, F> {
         Ok(())
     }
 
-    fn finish(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
-        if let Some(path) = self.writer.wait()? {
-            on_event(Event::Checkpointed { path });
-        }
+    pub(super) fn finish(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        self.keeper.finish(on_event)?;
         // No rank leaves before the last checkpoint is on the disk.
         self.comm.barrier()?;
         Ok(())
@@ -389,6 +394,10 @@ fn reported(chosen: Chosen) -> Measures {
     let Chosen { mut candidates, choice } = chosen;
     let losses: Vec<(&str, f64)> = candidates.iter().map(|(name, found)| (*name, found.lead)).collect();
     let (name, mut measures) = candidates.swap_remove(choice.candidate);
+    if choice.best.as_ref().is_some_and(|best| best.since > 0) {
+        // Weights from before are kept as the model: these win no tie.
+        measures.tie = None;
+    }
     if losses.len() == 1 && choice.events.is_empty() {
         return measures;
     }
@@ -413,7 +422,7 @@ fn to_json(cursor: &impl serde::Serialize) -> Value {
 }
 
 /// This rank's cursors out of those of all lanes.
-fn own_cursors<C: serde::de::DeserializeOwned, L: Learner>(
+pub(super) fn own_cursors<C: serde::de::DeserializeOwned, L: Learner>(
     state: &TrainState,
     engine: &Engine<L>,
     resumed: Option<&Path>,

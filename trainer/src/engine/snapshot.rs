@@ -73,15 +73,15 @@ pub fn model_folder<F: Family>(family: &F, engine: &Engine<F::Learner>) -> Conte
     }
 }
 
-/// Fills `engine` from the checkpoint `path`, which must belong to the same configuration and data, and gives the rest
-/// of its state.
+/// Fills `engine` from the checkpoint `path`, which must belong to the same data and, but for what `[recovery]` allows,
+/// the same configuration. Gives the rest of its state, and the keys that are other ones.
 pub fn restore<F: Family>(
     path: &Path,
     config: &Config,
     family: &F,
     engine: &mut Engine<F::Learner>,
-) -> Result<TrainState, TrainError> {
-    let state = TrainState::read(path, config, &family.fingerprint(), family.data_key())?;
+) -> Result<(TrainState, Vec<String>), TrainError> {
+    let (state, changed) = TrainState::read(path, config, &family.fingerprint(), family.data_key())?;
     for n in 0..engine.networks.len() {
         restore_network(path, &state, family, engine, n)?;
     }
@@ -93,7 +93,7 @@ pub fn restore<F: Family>(
         }
     }
     match engine.learner.restore(&state.learner) {
-        true => Ok(state),
+        true => Ok((state, changed)),
         false => {
             Err(TrainError::Damaged { path: path.join(STATE), what: "its learner is of another kind".into() })
         }

@@ -97,11 +97,16 @@ impl<'a, L: Learner> Engine<'a, L> {
         let communication_exposed = waiting.elapsed();
         let (loss, targets) = (sums[0], sums[1]);
         let loss = finite(step, "the loss", loss / targets)?;
-        let mut updated: Option<Updated> = None;
+        // All of them before any update: a step that is not finite changes nothing.
+        let mut norms = Vec::with_capacity(turn.networks.len());
         for &n in &turn.networks {
+            let norm = self.of_first(self.networks[n].gradient_norm())?;
+            norms.push(finite(step, "the gradient norm", norm / targets)?);
+        }
+        let mut updated: Option<Updated> = None;
+        for (&n, norm) in turn.networks.iter().zip(norms) {
             let (_, parameters) = self.learner.networks()[n];
             let reached = self.learner.reached(&turn, n);
-            let norm = self.of_first(self.networks[n].gradient_norm())?;
             let done = self.networks[n].update(parameters, step, targets, norm, reached)?;
             updated.get_or_insert(done);
         }
@@ -186,6 +191,13 @@ impl<'a, L: Learner> Engine<'a, L> {
                 carry.forget(restarts, self.learner.start(each as i64));
             }
         }
+    }
+
+    /// What this rank's lanes carry, to be put back where a step comes to nothing. The tensors are shared.
+    pub fn held_carries(&self) -> Vec<L::Carry> {
+        let held =
+            |carry: &L::Carry| carry.of_tables(carry.tables().into_iter().map(|(_, table)| table).collect());
+        self.carries.iter().map(held).collect()
     }
 
     /// Evaluates the weight sets that the averages offer, one after the other in the place of the trained weights, and

@@ -17,14 +17,14 @@ pub struct MetricsFile {
 }
 
 impl MetricsFile {
-    /// Opens the file of a run that goes on after `step`. Rows past that step, left by an attempt that
-    /// died after its last checkpoint, move to `metrics.superseded.jsonl`, and so does a torn last line.
-    pub fn open(run: &Path, step: u64) -> Result<Self, TrainError> {
+    /// Opens the file of a run that goes on after `step`, and has been evaluated up to `evaluated`. Rows past these, left by an
+    /// attempt that died after its last checkpoint, move to `metrics.superseded.jsonl`, and so does a torn last line.
+    pub fn open(run: &Path, step: u64, evaluated: u64) -> Result<Self, TrainError> {
         let path = run.join(FILE);
         let write_error = |source| TrainError::Write { path: path.clone(), source };
         fs::create_dir_all(run).map_err(write_error)?;
         if path.exists() {
-            let (kept, superseded) = split_rows(&path, step)?;
+            let (kept, superseded) = split_rows(&path, step, evaluated)?;
             if !superseded.is_empty() {
                 append(&run.join(SUPERSEDED), &superseded).map_err(write_error)?;
                 segue_publish::write_file(&path, kept.as_bytes()).map_err(|e| write_error(e.source))?;
@@ -50,14 +50,17 @@ pub fn read_metrics(run: &Path) -> Result<Vec<Value>, TrainError> {
     Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
 }
 
-fn split_rows(path: &Path, step: u64) -> Result<(String, String), TrainError> {
+fn split_rows(path: &Path, step: u64, evaluated: u64) -> Result<(String, String), TrainError> {
     let read_error = |source| TrainError::Read { path: path.into(), source };
     let (mut kept, mut superseded) = (String::new(), String::new());
     for line in BufReader::new(File::open(path).map_err(read_error)?).lines() {
         let line = line.map_err(read_error)?;
         let row = serde_json::from_str::<Value>(&line).ok();
-        let row_step = row.and_then(|row| row.get("step").and_then(Value::as_u64));
-        let rows = if row_step.is_some_and(|s| s <= step) { &mut kept } else { &mut superseded };
+        let stays = |row: Value| {
+            let last = if row["kind"] == "eval" { evaluated } else { step };
+            row["step"].as_u64().is_some_and(|step| step <= last)
+        };
+        let rows = if row.is_some_and(stays) { &mut kept } else { &mut superseded };
         rows.push_str(&line);
         rows.push('\n');
     }
@@ -76,19 +79,22 @@ mod tests {
     #[test]
     fn steps_never_go_backwards_and_no_row_is_lost() {
         let dir = tempfile::tempdir().unwrap();
-        let mut file = MetricsFile::open(dir.path(), 0).unwrap();
+        let mut file = MetricsFile::open(dir.path(), 0, 0).unwrap();
         for step in 1..=5 {
             file.append(&json!({"step": step, "attempt": 1})).unwrap();
         }
         file.file.write_all(b"{\"step\": 6, \"att").unwrap();
-        let mut file = MetricsFile::open(dir.path(), 3).unwrap();
+        file.file.write_all(b"\n").unwrap();
+        file.append(&json!({"kind": "eval", "step": 2})).unwrap();
+        file.append(&json!({"kind": "eval", "step": 3})).unwrap();
+        let mut file = MetricsFile::open(dir.path(), 3, 2).unwrap();
         file.append(&json!({"step": 4, "attempt": 2})).unwrap();
         let read = |name| fs::read_to_string(dir.path().join(name)).unwrap();
         let steps: Vec<u64> = read(FILE)
             .lines()
             .map(|l| serde_json::from_str::<Value>(l).unwrap()["step"].as_u64().unwrap())
             .collect();
-        assert_eq!(steps, [1, 2, 3, 4]);
-        assert_eq!(read(SUPERSEDED).lines().count(), 3);
+        assert_eq!(steps, [1, 2, 3, 2, 4]);
+        assert_eq!(read(SUPERSEDED).lines().count(), 4);
     }
 }

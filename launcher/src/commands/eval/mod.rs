@@ -14,6 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::{DocumentEnd, EvalConfig, ModelConfig};
 use segue_dataloader::{Corpus, Documents, Split};
+use segue_trainer::engine::Watch;
 use segue_trainer::families::language;
 use segue_trainer::families::language_model::Objective;
 use segue_trainer::families::language_model::{EvalOptions, evaluate};
@@ -212,7 +213,8 @@ fn run_stream(
         documents: documents.as_ref().map(|documents| (documents, policy)),
     };
     let bar = out.progress(0, Unit::Steps, "evaluate");
-    let result = evaluate(model.as_ref(), &stream, options, comm, |done, whole| bar.set_of(done, whole))?;
+    let mut progress = |done, whole| bar.set_of(done, whole);
+    let result = evaluate(model.as_ref(), &stream, options, comm, &mut Watch::new(&mut progress))?;
     drop(bar);
     out.line(&result.describe());
     Ok(json!({ "model": folder.path, "evaluation": result }))

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::{Corpus, Split};
+use segue_trainer::engine::Watch;
 use segue_trainer::families::language_model::{ModelFolder, load_objective};
 use segue_trainer::families::language_model::{PairValidation, Sources};
 use serde_json::{Value, json};
@@ -79,8 +80,9 @@ pub fn run(
     let mut objective = load_objective(&folder, &config, Kind::Float)?;
     objective.keep_marks();
     let bar = out.progress(0, Unit::Steps, "evaluate");
-    let result =
-        pairs.evaluate(objective.as_mut(), &config.eval, comm, |done, whole| bar.set_of(done, whole))?;
+    let mut progress = |done, whole| bar.set_of(done, whole);
+    let mut watch = Watch::new(&mut progress);
+    let result = pairs.evaluate(objective.as_mut(), &config.eval, comm, &mut watch)?;
     drop(bar);
     out.line(&result.describe());
     Ok(json!({ "model": folder.path, "objective": config.objective.kind, "evaluation": result }))

@@ -4,6 +4,7 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_dataloader::tasks::{Kind, Split, TaskData, TaskSplits};
 use segue_trainer::checkpoint::list;
+use segue_trainer::engine::Watch;
 use segue_trainer::families::task::{
     HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, decide, score, write_answered,
 };
@@ -110,15 +111,13 @@ fn answer_split(
     out: &Output,
 ) -> Result<SplitScores, Failure> {
     let data = &tasks[number];
-    let bar =
-        out.progress(split.examples.len() as u64, Unit::Steps, &format!("{} {}", data.name, split.name));
+    let bar = out.progress(0, Unit::Steps, &format!("{} {}", data.name, split.name));
     let mut of_models = Vec::new();
     for model in models {
         let head = model.heads().iter().position(|head| head.task == data.name).unwrap_or(0);
         let group = config.train.micro_batch;
-        of_models.push(answers(model, head, &split.examples, group, comm, |done, all| {
-            bar.set_of(done.min(all), all)
-        })?);
+        let mut progress = |done, all| bar.set_of(done, all);
+        of_models.push(answers(model, head, &split.examples, group, comm, &mut Watch::new(&mut progress))?);
     }
     drop(bar);
     let Some(scores) = averaged(&of_models) else {

@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(measure(None, &runs).unwrap(), "ppl");
         assert_eq!(measure(Some("loss"), &runs).unwrap(), "loss");
         let failure = measure(Some("accuracy"), &runs).unwrap_err();
-        assert!(failure.code == USAGE && failure.message.contains("loss, ppl"), "{}", failure.message);
+        assert!(failure.code == USAGE && failure.hint.is_some_and(|hint| hint.contains("loss, ppl")));
         assert_eq!(measure(None, &[("a".to_string(), Vec::new())]).unwrap(), "ppl");
     }
 }

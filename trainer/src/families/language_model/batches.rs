@@ -13,6 +13,7 @@ use super::evaluate::{EvalOptions, Evaluation, evaluate};
 use super::evaluate_pairs::PairValidation;
 use super::sources::Sources;
 use crate::TrainError;
+use crate::engine::Watch;
 use crate::families::language_model::{Batch, Objective, Pairs};
 
 /// The lanes of a run over its training split.
@@ -91,11 +92,11 @@ impl Validation {
         objective: &mut dyn Objective,
         config: &Config,
         comm: &dyn Communicator,
-        progress: &mut dyn FnMut(u64, u64),
+        watch: &mut Watch,
     ) -> Result<Evaluation, TrainError> {
         let (eval, train) = (&config.eval, &config.train);
         match self {
-            Self::Pairs(pairs) => pairs.evaluate(objective, eval, comm, progress),
+            Self::Pairs(pairs) => pairs.evaluate(objective, eval, comm, watch),
             Self::Stream { stream, documents } => {
                 let options = EvalOptions {
                     lanes: eval.lanes,
@@ -105,7 +106,7 @@ impl Validation {
                     documents: documents.as_ref().map(|(documents, policy)| (documents, *policy)),
                 };
                 objective.look(Some(eval));
-                let result = evaluate(objective, stream, options, comm, progress);
+                let result = evaluate(objective, stream, options, comm, watch);
                 objective.look(None);
                 result
             }

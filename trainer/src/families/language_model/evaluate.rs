@@ -10,7 +10,7 @@ use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::TrainError;
-use crate::engine::{Carry, Share};
+use crate::engine::{Carry, Share, Watch};
 use crate::families::language_model::{Batch, Objective};
 
 /// How a split is walked through.
@@ -132,7 +132,7 @@ impl Evaluation {
     }
 }
 
-/// Evaluates a split over all ranks of `comm`. `progress` gets steps done and steps of this rank. A
+/// Evaluates a split over all ranks of `comm`. `watch` hears of steps done and steps of this rank. A
 /// collective call.
 ///
 /// Lanes go in fixed groups, one forward pass each; rank r takes groups r, r + ranks, .. Each group's sum
@@ -142,13 +142,11 @@ pub fn evaluate(
     stream: &TokenStream,
     options: EvalOptions,
     comm: &dyn Communicator,
-    mut progress: impl FnMut(u64, u64),
+    watch: &mut Watch,
 ) -> Result<Evaluation, TrainError> {
     let cut = EvalLanes::new(stream.len(), options.lanes, options.segment)?.with_context(options.ext_len);
     let share = Share::new(comm, options.lanes.div_ceil(options.group));
-    let whole = share.own().len() as u64 * cut.steps();
-    let mut sums = Vec::new();
-    for (done, group) in share.own().enumerate() {
+    let sums = share.each(cut.steps(), watch, |group, done| {
         let range = group * options.group..((group + 1) * options.group).min(options.lanes);
         let mut memory = objective.memory_start(range.len() as i64);
         let mut nats = 0.0;
@@ -160,10 +158,10 @@ pub fn evaluate(
             let scores = objective.score(&tensors(&batch, range.len(), options.segment), &memory);
             nats += masked_sum(&scores.nll, &batch.counts);
             memory = scores.memory;
-            progress(done as u64 * cut.steps() + step + 1, whole);
+            done()?;
         }
-        sums.push([nats]);
-    }
+        Ok([nats])
+    })?;
     let [nats] = share.sum(&sums)?;
     Ok(Evaluation::new(nats, cut.total_targets(), stream))
 }

@@ -9,7 +9,7 @@ use tch::{Kind, Tensor};
 use super::batches::micro_batches;
 use super::evaluate::{Evaluation, OfPairs, WithoutMemory};
 use crate::TrainError;
-use crate::engine::Share;
+use crate::engine::{Share, Watch};
 use crate::families::language_model::{Batch, Objective, Scores};
 
 /// A split as the validation of a run that trains on pairs reads it: as lanes.
@@ -52,12 +52,12 @@ impl PairValidation {
         objective: &mut dyn Objective,
         eval: &EvalConfig,
         comm: &dyn Communicator,
-        mut progress: impl FnMut(u64, u64),
+        watch: &mut Watch,
     ) -> Result<Evaluation, TrainError> {
         objective.look(Some(eval));
-        let with = self.pass(objective, comm, &mut progress);
+        let with = self.pass(objective, comm, watch);
         objective.look(Some(&EvalConfig { mem_len: 0, ..eval.clone() }));
-        let without = with.and_then(|with| Ok((with, self.pass(objective, comm, &mut progress)?)));
+        let without = with.and_then(|with| Ok((with, self.pass(objective, comm, watch)?)));
         objective.look(None);
         let (with, without) = without?;
         let loss = without.nats / without.targets;
@@ -78,12 +78,10 @@ impl PairValidation {
         &self,
         objective: &dyn Objective,
         comm: &dyn Communicator,
-        progress: &mut impl FnMut(u64, u64),
+        watch: &mut Watch,
     ) -> Result<Sums, TrainError> {
         let share = Share::new(comm, self.micro_steps);
-        let whole = share.own().len() as u64 * self.steps;
-        let mut sums = Vec::new();
-        for (done, number) in share.own().enumerate() {
+        let sums = share.each(self.steps, watch, |number, done| {
             let range = number * self.micro_batch..(number + 1) * self.micro_batch;
             let mut memory = objective.memory_start(self.micro_batch as i64);
             let mut cursors = vec![LaneCursor::default(); self.micro_batch];
@@ -96,10 +94,10 @@ impl PairValidation {
                     memory = scores.memory;
                 }
                 cursors = tokens.cursors_after;
-                progress(done as u64 * self.steps + step, whole);
+                done()?;
             }
-            sums.push([sum.nats, sum.targets, sum.hits, sum.told, sum.sequences]);
-        }
+            Ok([sum.nats, sum.targets, sum.hits, sum.told, sum.sequences])
+        })?;
         let [nats, targets, hits, told, sequences] = share.sum(&sums)?;
         Ok(Sums { nats, targets, hits, told, sequences })
     }

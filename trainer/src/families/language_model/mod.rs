@@ -36,8 +36,8 @@ use super::Job;
 use crate::TrainError;
 use crate::cost::Cost;
 use crate::engine::{
-    Better, Event, Family, FamilyReader, Folder, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared,
-    train,
+    Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
+    Prepared, Watch, train,
 };
 use crate::parity::{Cases, Group};
 
@@ -165,14 +165,20 @@ impl Family for Pretraining<'_> {
         self.valid.is_some()
     }
 
+    fn keeps_best(&self) -> Option<KeepBest> {
+        let patience = self.config.eval.patience;
+        (self.valid.is_some() && (self.config.checkpoint.best || patience > 0))
+            .then_some(KeepBest { patience })
+    }
+
     fn evaluate(
         &mut self,
         objective: &mut Box<dyn Objective>,
         comm: &dyn Communicator,
-        progress: &mut dyn FnMut(u64, u64),
+        watch: &mut Watch,
     ) -> Result<Option<Measures>, TrainError> {
         let Some(valid) = &self.valid else { return Ok(None) };
-        let evaluation = valid.evaluate(objective.as_mut(), self.config, comm, progress)?;
+        let evaluation = valid.evaluate(objective.as_mut(), self.config, comm, watch)?;
         Ok(Some(measures(&evaluation)))
     }
 

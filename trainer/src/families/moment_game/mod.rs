@@ -18,7 +18,7 @@ use crate::TrainError;
 use crate::cost::{Bounds, Cost, MicroStep, PER_MULTIPLY_ADD};
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
-    Prepared,
+    Prepared, Watch,
 };
 
 /// The family's line in the list.
@@ -113,7 +113,7 @@ impl Family for MomentGame<'_> {
         &mut self,
         players: &mut Players,
         _: &dyn Communicator,
-        _: &mut dyn FnMut(u64, u64),
+        _: &mut Watch,
     ) -> Result<Option<Measures>, TrainError> {
         let length = |difference: Tensor| difference.square().sum(None).sqrt().double_value(&[]);
         let (mean, covariance) = players.moments();

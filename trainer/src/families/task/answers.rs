@@ -5,29 +5,28 @@ use segue_dataloader::tasks::Example;
 
 use super::model::{Scores, TaskModel};
 use crate::TrainError;
-use crate::engine::Share;
+use crate::engine::{Share, Watch};
 
 /// What head number `head` answers to each of `examples`, in their order. Examples are cut into groups of `group`
 /// of about the same length, whatever the number of ranks, so that every group is computed with the same shapes,
-/// hence the same bits; the ranks take turns. `progress` hears of examples done and all. A collective call.
+/// hence the same bits; the ranks take turns. `watch` hears of groups. A collective call.
 pub fn answers(
     model: &TaskModel,
     head: usize,
     examples: &[Example],
     group: usize,
     comm: &dyn Communicator,
-    mut progress: impl FnMut(u64, u64),
+    watch: &mut Watch,
 ) -> Result<Vec<Scores>, TrainError> {
     let mut order: Vec<usize> = (0..examples.len()).collect();
     order.sort_by_key(|&i| (examples[i].width(), i));
     let groups: Vec<&[usize]> = order.chunks(group).collect();
     let share = Share::new(comm, groups.len());
-    let mut own = Vec::new();
-    for part in share.own() {
+    let own = share.each(1, watch, |part, done| {
         let members: Vec<&Example> = groups[part].iter().map(|&i| &examples[i]).collect();
-        own.push(model.answer(head, &members).iter().flat_map(|scores| packed(scores)).collect());
-        progress((part as u64 + 1) * group as u64, examples.len() as u64);
-    }
+        let scores = model.answer(head, &members).iter().flat_map(|scores| packed(scores)).collect();
+        done().map(|()| scores)
+    })?;
     let mut all = vec![Scores::new(); examples.len()];
     for (members, bytes) in groups.iter().zip(share.collect(&own)?) {
         let mut rest = bytes.as_slice();

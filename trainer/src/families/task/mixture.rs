@@ -25,9 +25,12 @@ impl Mixture {
         Self { counts: vec![0; ends.len()], ends, seed, drawn: 0 }
     }
 
-    /// The task of step `step`, from 1, and which of the steps of that task it is, from 1. No step before the last one
-    /// that was asked for can be asked for; a run that goes on counts those before it again.
+    /// The task of step `step`, from 1, and which of the steps of that task it is, from 1. Quick where steps are asked
+    /// for one after the other; else those before are counted again.
     pub fn at(&mut self, step: u64) -> (usize, u64) {
+        if step < self.drawn {
+            (self.counts, self.drawn) = (vec![0; self.ends.len()], 0);
+        }
         while self.drawn < step {
             self.drawn += 1;
             let task = self.draw(self.drawn);
@@ -72,7 +75,8 @@ mod tests {
         let mut resumed = Mixture::new(&[6000, 3000, 1000], 1);
         let task = resumed.draw(20_000);
         assert_eq!(resumed.at(20_000), (task, counts[task]));
-        // Asked again, the same.
+        // Asked again, the same; and a run that goes back finds what was there.
+        assert_eq!(mixture.at(3), Mixture::new(&[6000, 3000, 1000], 1).at(3));
         assert_eq!(resumed.at(20_000), (task, counts[task]));
     }
 }

@@ -20,7 +20,7 @@ use super::model::{HeadSpec, TaskModel};
 use super::scoring::{SplitScores, decide, score};
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, Learner, Loss, LossAs, Measures,
-    Outcome, Place, Prepared, Turn, fill, train,
+    Outcome, Place, Prepared, Turn, Watch, fill, train,
 };
 use crate::families::language;
 use crate::families::language_model::{as_stored, read_weights};
@@ -225,13 +225,12 @@ impl<'a> Family for Finetuning<'a> {
         &mut self,
         learner: &mut TaskLearner<'a>,
         comm: &dyn Communicator,
-        progress: &mut dyn FnMut(u64, u64),
+        watch: &mut Watch,
     ) -> Result<Option<Measures>, TrainError> {
         let mut scores = Vec::new();
         for (head, data) in self.tasks.iter().enumerate() {
             for split in &data.dev {
-                let found =
-                    evaluate_split(&learner.model, head, data, split, self.config, comm, &mut *progress)?;
+                let found = evaluate_split(&learner.model, head, data, split, self.config, comm, watch)?;
                 scores.push(found);
             }
         }
@@ -312,9 +311,9 @@ pub fn evaluate_split(
     split: &Split,
     config: &Config,
     comm: &dyn Communicator,
-    progress: impl FnMut(u64, u64),
+    watch: &mut Watch,
 ) -> Result<SplitScores, TrainError> {
-    let scores = answers(model, head, &split.examples, config.train.micro_batch, comm, progress)?;
+    let scores = answers(model, head, &split.examples, config.train.micro_batch, comm, watch)?;
     let decided = decide(data, split, &scores, &config.task);
     Ok(score(data, split, &scores, &decided))
 }

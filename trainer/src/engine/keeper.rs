@@ -1,0 +1,93 @@
+//! When checkpoints are due beside those of their step, and what becomes of one that cannot be written.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use segue_configs::CheckpointConfig;
+
+use super::event::Event;
+use crate::TrainError;
+use crate::checkpoint::{Job, Writer};
+
+/// How long after a checkpoint that could not be written the next one is tried.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// Writes the checkpoints of a run; only rank 0 has any to write.
+pub struct Keeper {
+    writer: Writer,
+    /// Step and last evaluated step of the state that was handed over last: the same state is not written twice.
+    saved: Option<(u64, u64)>,
+    handed_over: Instant,
+    failed: bool,
+}
+
+impl Keeper {
+    /// Of a run that goes on from a checkpoint of `saved`, or from none.
+    pub fn start(saved: Option<(u64, u64)>) -> Result<Self, TrainError> {
+        Ok(Self { writer: Writer::start()?, saved, handed_over: Instant::now(), failed: false })
+    }
+
+    /// Whether a checkpoint is due by the clock, or because the one before it could not be written.
+    pub fn wants_one(&self, config: &CheckpointConfig) -> bool {
+        let since = self.handed_over.elapsed();
+        let by_clock = config.minutes > 0.0 && since.as_secs_f64() >= 60.0 * config.minutes;
+        by_clock || self.failed && since >= RETRY
+    }
+
+    /// Takes note that the state of `step` is handed over; false where it has been before.
+    pub fn is_new(&mut self, step: u64, evaluated: u64) -> bool {
+        self.handed_over = Instant::now();
+        self.saved.replace((step, evaluated)) != Some((step, evaluated))
+    }
+
+    /// Hands a job to the writer, as soon as the one before it is done.
+    pub fn submit(&mut self, job: Job, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        self.wait(on_event)?;
+        self.writer.submit(job).map(|_| ())
+    }
+
+    /// Takes note of what has been written meanwhile.
+    pub fn poll(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        let written = self.writer.poll();
+        self.heard(written, on_event)
+    }
+
+    /// Waits until nothing is being written.
+    pub fn wait(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        let written = self.writer.wait();
+        self.heard(written, on_event)
+    }
+
+    /// Waits for the last checkpoint, which has to be written.
+    pub fn finish(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        if let Some(path) = self.writer.wait()? {
+            on_event(Event::Checkpointed { path });
+        }
+        Ok(())
+    }
+
+    /// A full disk ends no training: there is a checkpoint from before, and another try to come.
+    fn heard(
+        &mut self,
+        written: Result<Option<PathBuf>, TrainError>,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<(), TrainError> {
+        match written {
+            Ok(None) => {}
+            Ok(Some(path)) => {
+                self.failed = false;
+                on_event(Event::Checkpointed { path });
+            }
+            Err(error) if error.is_of_storage() => {
+                self.failed = true;
+                let what = format!(
+                    "{error}; training goes on from the checkpoint before, and the next one is tried in {} s",
+                    RETRY.as_secs()
+                );
+                on_event(Event::Warning { what });
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! What follows a loss or a gradient that is not finite: an end, a step left out, or a way back.
+
+use std::path::Path;
+
+use segue_configs::NonFinite;
+
+use super::agreement::newest_checkpoint;
+use super::event::Event;
+use super::family::Family;
+use super::run::{Run, own_cursors};
+use super::snapshot::restore;
+use crate::TrainError;
+use crate::checkpoint::find_due;
+
+/// How a run goes on after a step that made no update.
+pub(super) enum Recovery {
+    /// The step is left out.
+    LeftOut,
+    /// The run stands where an earlier checkpoint does.
+    WentBack,
+}
+
+impl<F: Family> Run<'_, F> {
+    /// Whether step `step` makes no update: somebody said so, or it was part of what went wrong.
+    pub(super) fn leaves_out(&self, step: u64) -> bool {
+        let asked = self.config.recovery.skipped().any(|steps| steps.contains(&step));
+        asked || self.state.left_out.iter().any(|[first, last]| (*first..=*last).contains(&step))
+    }
+
+    /// Decides after `error` of step `step`, on all ranks alike: the numbers that were not finite are those of all. A
+    /// collective call.
+    pub(super) fn recover(
+        &mut self,
+        step: u64,
+        error: TrainError,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Recovery, TrainError> {
+        let recovery = &self.config.recovery;
+        if recovery.non_finite == NonFinite::Stop || self.state.recoveries >= recovery.at_most {
+            self.checkpoint(on_event)?;
+            self.finish(on_event)?;
+            return Err(error);
+        }
+        self.state.recoveries += 1;
+        on_event(Event::Warning { what: error.to_string() });
+        if recovery.non_finite == NonFinite::RollBack && self.go_back(step, on_event)? {
+            return Ok(Recovery::WentBack);
+        }
+        self.state.leave_out(step, step);
+        Ok(Recovery::LeftOut)
+    }
+
+    /// Takes the newest checkpoint of those that every run of this configuration has, and leaves out the steps from there
+    /// up to `step`; false where there is no checkpoint.
+    fn go_back(&mut self, step: u64, on_event: &mut dyn FnMut(Event)) -> Result<bool, TrainError> {
+        self.keeper.wait(on_event)?;
+        let folder = Path::new(&self.config.run.dir).join("checkpoints");
+        let Some((path, _)) =
+            newest_checkpoint(&folder, self.comm, |folder| find_due(folder, self.config.checkpoint.every))?
+        else {
+            return Ok(false);
+        };
+        self.engine.begin_averages();
+        let (stored, _) = restore(&path, self.config, &self.family, &mut self.engine)?;
+        self.state.go_back_to(stored);
+        self.cursors = own_cursors(&self.state, &self.engine, Some(&path))?;
+        // What was read ahead is of steps that are not made again.
+        self.sources.clear();
+        let to = self.state.step;
+        self.state.leave_out(to + 1, step);
+        on_event(Event::RolledBack { to, evaluated: self.state.evaluated });
+        Ok(true)
+    }
+}
