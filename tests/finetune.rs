@@ -36,9 +36,18 @@ fn x22_a_task_is_learnt_answered_and_published() {
     assert_eq!(config["architectures"], json!(["XLNetForSequenceClassification"]));
     assert_eq!(config["id2label"], json!({ "0": "0", "1": "1" }));
     let card = fs::read_to_string(best.join("README.md")).unwrap();
-    for word in ["sst2", "accuracy", "run.dir=", "2 rank(s)", "160 training examples", "seed: 1"] {
+    for word in [
+        "sst2",
+        "accuracy",
+        "2 rank(s)",
+        "160 training examples",
+        "seed: 1",
+        "pipeline_tag: text-classification",
+    ] {
         assert!(card.contains(word), "`{word}` is not in\n{card}");
     }
+    // Nothing of the machine it was made on.
+    assert!(!card.contains("/tmp") && !card.contains("run.dir"), "{card}");
     let predictions = fs::read_to_string(place.path("run/predictions/sst2-dev.tsv")).unwrap();
     let lines: Vec<&str> = predictions.lines().collect();
     assert_eq!((lines[0], lines.len()), ("index\tprediction", 61));
@@ -90,6 +99,8 @@ fn x27_several_seeds_and_several_tasks() {
     write(&place, "glue/CoLA/train.tsv", &rows);
     write(&place, "glue/CoLA/dev.tsv", &rows);
     let both = succeed(mpirun(2, &on_task(&place, "both", "sst2,cola", "glue", &["task.epochs=1"])));
+    let card = fs::read_to_string(place.path("both/best/README.md")).unwrap();
+    assert!(card.contains("library_name: segue\n") && !card.contains("pipeline_tag"), "{card}");
     let tasks: Vec<&Value> = both["scores"].as_array().unwrap().iter().map(|split| &split["task"]).collect();
     assert_eq!(tasks, [&json!("sst2"), &json!("cola")]);
     let mut alone_after = on_task(&place, "after", "sst2", "glue", &["task.epochs=1"]);
@@ -306,7 +317,7 @@ fn the_public_package_opens_the_best_model() {
     let Some(python) = peer_python("base") else { return };
     let spiece = Path::new(segue_tests::SHARED).join("data/xlnet_spiece/spiece.model");
     if !spiece.is_file() {
-        return println!("skipped: {} is not there", spiece.display());
+        return segue_skip::skip(segue_skip::Need::Fixtures, format!("no {}", spiece.display()));
     }
     let place = Workplace::new();
     let (spiece, tokenizer) = (spiece.display().to_string(), place.text("tokenizer"));

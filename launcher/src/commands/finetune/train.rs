@@ -90,7 +90,6 @@ impl Job<'_> {
     fn train(&self, config: &Config) -> Result<Trained, Failure> {
         let run = Path::new(&config.run.dir);
         let circumstances = Circumstances {
-            command: std::env::args().collect::<Vec<_>>().join(" "),
             hardware: format!(
                 "{} rank(s), {} thread(s) each, CPU",
                 self.comm.world_size(),

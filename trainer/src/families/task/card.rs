@@ -1,15 +1,17 @@
 //! The page that people find beside a published model.
 
+use std::path::Path;
+
 use segue_configs::Config;
 use segue_dataloader::tasks::{Kind, TaskData};
+
+use serde_json::json;
 
 use super::scoring::SplitScores;
 
 /// How a model came to be, as far as a program cannot tell from its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Circumstances {
-    /// The command as it was given.
-    pub command: String,
     /// Processor, and how many ranks.
     pub hardware: String,
 }
@@ -24,12 +26,12 @@ pub fn model_card(
 ) -> String {
     let names: Vec<&str> = tasks.iter().map(|data| data.name.as_str()).collect();
     let model = config.model.model_type();
-    let mut card = format!("---\nlibrary_name: {}\npipeline_tag: {}\n", library(tasks), pipeline(tasks));
-    card.push_str(&format!("base_model: {}\ntags: [{model}, segue]\n", config.train.init_from));
-    card.push_str("metrics:\n");
-    for name in metric_names(scores) {
-        card.push_str(&format!("- {name}\n"));
+    // JSON is YAML: names stay what they are, whatever is in them.
+    let mut card = format!("---\nlibrary_name: {}\n", library(tasks));
+    if let Some(pipeline) = pipeline(tasks) {
+        card.push_str(&format!("pipeline_tag: {pipeline}\n"));
     }
+    card.push_str(&format!("tags: {}\nmetrics: {}\n", json!([model, "segue"]), json!(metric_names(scores))));
     card.push_str(&format!("---\n\n# {model} fine-tuned on {}\n\n", names.join(", ")));
     card.push_str("| task | split | examples | metric | value |\n|---|---|---:|---|---:|\n");
     for split in scores {
@@ -46,8 +48,8 @@ pub fn model_card(
         false => "weights of",
     };
     for (what, value) in [
-        ("start", format!("{start} `{}`", config.train.init_from)),
-        ("data", format!("`{}`: {}", config.task.data, counts(tasks))),
+        ("start", format!("{start} `{}`", name_of(&config.train.init_from))),
+        ("data", format!("`{}`: {}", name_of(&config.task.data), counts(tasks))),
         ("columns", columns(tasks)),
         ("steps", format!("{step} of {}, {} examples each", config.train.steps, config.train.lanes)),
         ("longest sequence", format!("{} tokens", config.train.segment)),
@@ -59,8 +61,12 @@ pub fn model_card(
             card.push_str(&format!("- {what}: {value}\n"));
         }
     }
-    card.push_str(&format!("\n```\n{}\n```\n", circumstances.command));
     card
+}
+
+/// The last part of a path: the rest of it says more of the writer's machine than of the model.
+fn name_of(path: &str) -> String {
+    Path::new(path).file_name().map_or_else(|| path.into(), |name| name.to_string_lossy().into_owned())
 }
 
 /// Which columns were read as what, where the task leaves that open.
@@ -69,21 +75,23 @@ fn columns(tasks: &[TaskData]) -> String {
     told.collect::<Vec<_>>().join(" | ")
 }
 
-/// The package that opens the model.
+/// The package that opens the model with its heads: of several heads the public one has none.
 fn library(tasks: &[TaskData]) -> &'static str {
-    match tasks.first().map(|data| data.kind) {
-        Some(Kind::Ranking) => "segue",
-        _ => "transformers",
+    match tasks {
+        [one] if one.kind != Kind::Ranking => "transformers",
+        _ => "segue",
     }
 }
 
-fn pipeline(tasks: &[TaskData]) -> &'static str {
-    match tasks.first().map(|data| data.kind) {
-        Some(Kind::Span) => "question-answering",
-        Some(Kind::Tagging) => "token-classification",
-        Some(Kind::Choice) => "multiple-choice",
-        Some(Kind::Ranking) => "text-ranking",
-        _ => "text-classification",
+/// The public package's pipeline, where there is one that opens the folder and answers alike.
+fn pipeline(tasks: &[TaskData]) -> Option<&'static str> {
+    match tasks {
+        [one] => match one.kind {
+            Kind::Classification | Kind::Regression => Some("text-classification"),
+            Kind::Tagging => Some("token-classification"),
+            Kind::Span | Kind::Choice | Kind::Ranking => None,
+        },
+        _ => None,
     }
 }
 
