@@ -122,6 +122,7 @@ pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
         optimizer: args.optimizer,
         head: args.head,
         overrides: args.overrides,
+        texts: checks.texts.clone(),
     };
     let bar = out.progress(0, Unit::Steps, "convert");
     let made = convert(&args.source, &args.target, &options, |done, whole| bar.set_of(done, whole))?;

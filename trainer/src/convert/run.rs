@@ -42,6 +42,8 @@ pub struct ConvertOptions {
     pub head: Option<TensorFlowHead>,
     /// `model.KEY=VALUE`: what the source does not say, or says wrongly.
     pub overrides: Vec<String>,
+    /// Texts that the result will be checked with by [`super::check_text`].
+    pub texts: Vec<String>,
 }
 
 impl ConvertOptions {
@@ -54,6 +56,7 @@ impl ConvertOptions {
             optimizer: false,
             head: None,
             overrides: Vec::new(),
+            texts: Vec::new(),
         }
     }
 }
@@ -105,6 +108,9 @@ pub fn convert(
 ) -> Result<Conversion, TrainError> {
     write::check_vacant(target)?;
     let Opened { mut source, config, tokenizer, vocabulary } = open(source, options)?;
+    for text in &options.texts {
+        can_read(tokenizer.as_ref(), text)?;
+    }
     let state = options.optimizer.then(|| optimizer::state(&source)).transpose()?;
     let apply_options = ApplyOptions { allow_skipped: options.allow_skipped, optimizer: options.optimizer };
     let mut applied = apply(&source, &config, apply_options, progress)?;
@@ -142,6 +148,20 @@ pub fn convert(
         }
     }
     Ok(Conversion { report, config })
+}
+
+/// Whether a text that the result is to be checked with can be: that is known before any work is done.
+fn can_read(tokenizer: Option<&Tokenizer>, text: &str) -> Result<(), TrainError> {
+    let refused = |what: &str| Err(TrainError::Layout(what.into()));
+    let Some(tokenizer) = tokenizer else {
+        return refused("there is no vocabulary to read the text of the check with\nhint: add --vocab FILE");
+    };
+    let mut ids = Vec::new();
+    tokenizer.encode(text, &mut ids);
+    match ids.len() {
+        0 | 1 => refused("the text to check with has fewer than two tokens"),
+        _ => Ok(()),
+    }
 }
 
 /// What the weights themselves give reason to say.

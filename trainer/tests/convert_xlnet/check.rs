@@ -66,3 +66,18 @@ fn a_changed_weight_shows_from_its_layer_on() {
     let head = checked.heads.iter().find(|part| part.name == "logits_proj.bias").unwrap();
     assert!((head.max_difference - 0.25).abs() < 1e-6);
 }
+
+#[test]
+fn a_text_that_cannot_be_read_is_told_before_anything_is_made() {
+    segue_trainer::libtorch::set_threads(1);
+    let source = tensorflow(true, &[&HEAD[..], &OUTPUTS].concat());
+    let place = tempfile::tempdir().unwrap();
+    let (vocabulary, _) = vocabulary(place.path());
+    let target = place.path().join("made");
+    for (vocabulary, text, what) in [(None, "a b c", "vocabulary"), (Some(vocabulary), "", "two tokens")] {
+        let wanted = ConvertOptions { vocabulary, texts: vec![text.into()], ..options(Target::HuggingFace) };
+        let Err(error) = convert(source.path(), &target, &wanted, |_, _| {}) else { panic!("{what}") };
+        assert!(error.to_string().contains(what) && error.exit_code() == 78, "{error}");
+        assert!(!target.exists());
+    }
+}
