@@ -31,6 +31,9 @@ pub struct RunArgs {
     /// Measure of the evaluations to show [default: ppl, value or loss, the first that they have].
     #[arg(long, value_name = "NAME")]
     measure: Option<String>,
+    /// Leave out what came before this step: first losses are so large that later ones look alike.
+    #[arg(long, value_name = "STEP", default_value_t = 0)]
+    from: u64,
     /// Folder for `run.json`, `evaluations.csv`, `training.svg` and `evaluations.svg`.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -52,7 +55,9 @@ pub fn run(args: &RunArgs, out: &Output) -> Result<Value, Failure> {
     let mut rows = Vec::new();
     for (i, run) in args.runs.iter().enumerate() {
         let label = args.labels.get(i).cloned().unwrap_or_else(|| name_of(run));
-        rows.push((label, read_metrics(run)?));
+        let mut own = read_metrics(run)?;
+        own.retain(|row| row["step"].as_u64() >= Some(args.from));
+        rows.push((label, own));
     }
     let training: Vec<Curve> = rows.iter().map(|(label, rows)| losses(label, rows)).collect();
     let measure = measure(args.measure.as_deref(), &rows)?;
