@@ -213,7 +213,10 @@ fn an_xlnet_writes_and_scores() {
 fn text_of_pieces_goes_on_where_the_prompt_ends() {
     let pieces = Path::new(SHARED).join("data/xlnet_spiece/spiece.model");
     if !pieces.exists() {
-        println!("skipped: no published vocabulary at {}", pieces.display());
+        segue_skip::skip(
+            segue_skip::Need::Fixtures,
+            format!("no published vocabulary at {}", pieces.display()),
+        );
         return;
     }
     let place = Workplace::new();

@@ -11,7 +11,10 @@ fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
         let folder = Path::new(SHARED).join("fixtures").join(name);
         match folder.exists() {
             true => holds_and_fails_on_other_weights(&folder),
-            false => println!("skipped: no reference files at {}", folder.display()),
+            false => segue_skip::skip(
+                segue_skip::Need::Fixtures,
+                format!("no reference files at {}", folder.display()),
+            ),
         }
     }
 }
@@ -124,7 +127,7 @@ fn hugging_face_opens_a_checkpoint_and_agrees() {
 fn xlnet_scores_are_those_of_hugging_face() {
     let folder = Path::new(SHARED).join("fixtures/xlnet_tiny");
     if !folder.exists() {
-        println!("skipped: no reference files at {}", folder.display());
+        segue_skip::skip(segue_skip::Need::Fixtures, format!("no reference files at {}", folder.display()));
         return;
     }
     let Some(python) = peer_python("base") else { return };

@@ -142,7 +142,10 @@ fn tensorboard_reads_the_events() {
             .status()
             .is_ok_and(|status| status.success());
     if !has {
-        println!("skipped: no Python with the tensorboard package (scripts/peers.sh installs one)");
+        segue_skip::skip(
+            segue_skip::Need::Peers,
+            "no Python with the tensorboard package (scripts/peers.sh installs one)",
+        );
         return;
     }
     succeed(alone(&place.pretrain("run", &[])));

@@ -30,7 +30,7 @@ fn mpirun(ranks: usize, program: &str) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            eprintln!("skipped: no mpirun on this machine");
+            segue_skip::skip(segue_skip::Need::Mpi, "no mpirun on this machine");
             None
         }
         Err(error) => panic!("mpirun cannot be started: {error}"),

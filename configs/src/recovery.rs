@@ -75,7 +75,6 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::testing::MODELS;
 
     #[test]

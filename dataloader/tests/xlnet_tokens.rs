@@ -170,7 +170,10 @@ fn peer_python(name: &str) -> Option<String> {
     let output = Command::new("bash").arg(script).args(["python", name]).output().ok()?;
     let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
     if python.is_empty() {
-        println!("skipped: no Python of the peers `{name}` (scripts/peers.sh installs it)");
+        segue_skip::skip(
+            segue_skip::Need::Peers,
+            format!("no Python of the peers `{name}` (scripts/peers.sh installs it)"),
+        );
         return None;
     }
     Some(python)

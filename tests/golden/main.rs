@@ -67,7 +67,10 @@ fn hold(run: &Run, kernels: &Kernels) {
     if !kernels.are_here() {
         // Every processor that libtorch is fast on has AVX2: that family is never passed over.
         assert_ne!(kernels.name, AVX2.name, "this processor has no AVX2, and no golden file is made without");
-        return println!("passed over: this processor has no {}; the tests of avx2 do run", kernels.name);
+        return segue_skip::skip(
+            segue_skip::Need::Machine,
+            format!("the processor has no {}; the tests of avx2 do run", kernels.name),
+        );
     }
     let scene = Scene::new(kernels);
     let mode = mode();

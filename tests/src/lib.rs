@@ -92,7 +92,10 @@ pub fn peer_python(environment: &str) -> Option<String> {
     let output = Command::new("bash").args([&script, "python", environment]).output().ok()?;
     let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
     if python.is_empty() {
-        println!("skipped: no Python environment `{environment}` (scripts/peers.sh installs it)");
+        segue_skip::skip(
+            segue_skip::Need::Peers,
+            format!("no Python environment `{environment}` (scripts/peers.sh installs it)"),
+        );
         return None;
     }
     Some(python)

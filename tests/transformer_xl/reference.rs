@@ -10,7 +10,7 @@ use segue_trainer::families::transfo_xl::TransfoXlConfig;
 fn reference_numbers_hold_in_every_group() {
     let folder = Path::new(SHARED).join("fixtures/transfoxl_tiny");
     if !folder.exists() {
-        println!("skipped: no reference files at {}", folder.display());
+        segue_skip::skip(segue_skip::Need::Fixtures, format!("no reference files at {}", folder.display()));
         return;
     }
     let groups =

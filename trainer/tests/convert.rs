@@ -140,7 +140,7 @@ fn tensorflow_to_here_to_tensorflow_changes_no_bit() {
 fn a_checkpoint_that_tensorflow_wrote_equals_its_twin() {
     let folder = Path::new(SHARED).join("fixtures");
     if !folder.exists() {
-        println!("skipped: no reference files at {}", folder.display());
+        segue_skip::skip(segue_skip::Need::Fixtures, format!("no reference files at {}", folder.display()));
         return;
     }
     let bundle = Bundle::open(&folder.join("xlnet_tiny_tf")).unwrap();

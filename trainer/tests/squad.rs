@@ -14,7 +14,7 @@ const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");
 fn shared(relative: &str) -> Option<PathBuf> {
     let path = Path::new(SHARED).join("data").join(relative);
     if !path.exists() {
-        eprintln!("skipped: {relative} of the shared data sets is not on this machine");
+        segue_skip::skip(segue_skip::Need::Fixtures, format!("{relative} of the shared data sets"));
         return None;
     }
     Some(path)

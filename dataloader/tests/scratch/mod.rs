@@ -15,7 +15,7 @@ use segue_dataloader::{
 pub fn shared_data(relative: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data").join(relative);
     if !path.exists() {
-        eprintln!("skipped: the shared data set {relative} is not on this machine");
+        segue_skip::skip(segue_skip::Need::Fixtures, format!("the shared data set {relative}"));
         return None;
     }
     Some(path)

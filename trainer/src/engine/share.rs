@@ -128,7 +128,7 @@ mod tests {
                     let (seen, share) = (std::cell::Cell::new(0u64), Share::new(comm, parts));
                     let mut progress = |done, _| seen.set(done);
                     // Ranks without a part are asked too: at once.
-                    let stop = || comm.rank() == stopping && (seen.get() >= 5 || share.own().len() == 0);
+                    let stop = || comm.rank() == stopping && (seen.get() >= 4 || share.own().len() == 0);
                     let mut watch = Watch::new(&mut progress).stopped_by(&stop);
                     let found = share.each(6, &mut watch, |part, done| {
                         (0..6).try_for_each(|_| done())?;

@@ -137,7 +137,7 @@ const OUTPUTS: [(&str, &[usize]); 2] =
 fn a_checkpoint_that_tensorflow_wrote_becomes_its_twin_and_comes_back() {
     let fixtures = Path::new(SHARED).join("fixtures");
     if !fixtures.exists() {
-        println!("skipped: no reference files at {}", fixtures.display());
+        segue_skip::skip(segue_skip::Need::Fixtures, format!("no reference files at {}", fixtures.display()));
         return;
     }
     let (_first, folder, made) = to(Target::HuggingFace, &fixtures.join("xlnet_tiny_tf")).unwrap();

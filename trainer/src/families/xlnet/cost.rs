@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn memory_and_parameters_are_those_of_the_configuration() {
         let cost = families::cost(&config(&TINY), 1).unwrap();
-        assert_eq!(cost.memory_per_rank.segment_memory, 2 * 2 * 3 * 6 * 4);
+        assert_eq!(cost.memory_per_rank.segment_memory, 2 * (2 * 2 * 3 * 6 * 4));
         assert_eq!((cost.tokens_per_step, cost.targets_per_step), (16, 6));
         // docs/references.md: 5 d H dh + 2d + (2 d f + f + d) + 2d a layer, 3 H dh for u, v, b and 2 H dh for s.
         let layer = 5 * 6 * 8 + 4 * 6 + 2 * 6 * 10 + 10 + 6 + 5 * 8;
