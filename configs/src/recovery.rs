@@ -17,8 +17,8 @@ pub enum NonFinite {
     Stop,
     /// The step makes no update; its batch is left out.
     Skip,
-    /// The run goes back to its newest checkpoint and leaves out the batches from there up to this step (Chowdhery 2022,
-    /// section 5.1). Where there is no checkpoint yet, as `skip`.
+    /// The run goes back to the newest of the checkpoints that `checkpoint.every` asks for, and leaves out the batches from
+    /// there up to this step (Chowdhery 2022, section 5.1). Where there is none yet, as `skip`.
     RollBack,
 }
 

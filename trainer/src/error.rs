@@ -159,7 +159,9 @@ impl TrainError {
 
     /// Whether the disk would not have it, which is no fault of what was to be written.
     pub fn is_of_storage(&self) -> bool {
-        matches!(self, TrainError::Write { .. })
+        let of_files =
+            matches!(self, TrainError::Write { .. } | TrainError::Read { .. } | TrainError::Data(_));
+        of_files && matches!(self.exit_code(), 73 | 74)
     }
 
     /// What the user can do about it, where that is known: a sentence in the imperative, for a line of its own.

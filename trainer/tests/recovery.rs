@@ -234,13 +234,47 @@ fn steps_are_left_out_or_taken_back_alike_at_any_number_of_ranks() {
 #[test]
 fn a_run_stopped_after_a_way_back_ends_as_one_that_was_not() {
     let undisturbed = end(folder().path(), &["recovery.non_finite=roll_back"], &[7], 1);
-    for stop_at in 6..STEPS {
+    // Before the first checkpoint that is due, on the way back, and thrice, with as few checkpoints as there may be.
+    let stops = (1..STEPS).map(|at| vec![at]).chain((1..STEPS - 2).map(|at| vec![at, at + 1, at + 2]));
+    for stops in stops {
         let run = folder();
-        let stop = format!("train.stop_at={stop_at}");
-        let part = config(run.path(), &["recovery.non_finite=roll_back", &stop]);
-        walk(&part, &[7], &Local, &|| false, &mut |_| {}).unwrap();
-        assert!(end(run.path(), &["recovery.non_finite=roll_back"], &[7], 2) == undisturbed, "{stop_at}");
+        let keys = ["recovery.non_finite=roll_back", "checkpoint.keep=2"];
+        for at in &stops {
+            let part = config(run.path(), &[&keys[..], &[&format!("train.stop_at={at}")]].concat());
+            walk(&part, &[7], &Local, &|| false, &mut |_| {}).unwrap();
+        }
+        assert!(end(run.path(), &keys, &[7], 2) == undisturbed, "{stops:?}");
     }
+    // Where nothing is due before the step, it alone is left out, however often the run was stopped.
+    let keys = ["recovery.non_finite=roll_back", "checkpoint.every=10"];
+    let alone = end(folder().path(), &keys, &[7], 1);
+    let run = folder();
+    let part = config(run.path(), &[&keys[..], &["train.stop_at=5"]].concat());
+    walk(&part, &[7], &Local, &|| false, &mut |_| {}).unwrap();
+    assert!(end(run.path(), &keys, &[7], 1) == alone);
+}
+
+#[test]
+fn a_first_step_that_fails_leaves_nothing_to_go_on_from() {
+    let run = folder();
+    let error = walk(&config(run.path(), &[]), &[1], &Local, &|| false, &mut |_| {}).unwrap_err();
+    assert_eq!(error.exit_code(), 80);
+    // With other keys it begins anew.
+    walk(&config(run.path(), &["optim.lr=0.05"]), &[], &Local, &|| false, &mut |_| {}).unwrap();
+}
+
+#[test]
+fn a_run_whose_keys_were_changed_goes_back_all_the_same() {
+    let run = folder();
+    walk(&config(run.path(), &["train.stop_at=11"]), &[], &Local, &|| false, &mut |_| {}).unwrap();
+    let allowed = ["optim.lr=0.05", r#"recovery.allow_change=["optim.lr"]"#, "train.stop_at=12"];
+    walk(&config(run.path(), &allowed), &[], &Local, &|| false, &mut |_| {}).unwrap();
+    let back = ["optim.lr=0.05", "recovery.non_finite=roll_back"];
+    walk(&config(run.path(), &back), &[14], &Local, &|| false, &mut |_| {}).unwrap();
+    let state = state(run.path(), STEPS);
+    assert_eq!(state["left_out"], json!([[11, 14]]));
+    assert_eq!(state["changed"], json!(["after step 11: optim.lr: 0.1 then, 0.05 now"]));
+    assert!(run.path().join("checkpoints/abandoned-step-00000012").is_dir());
 }
 
 #[test]

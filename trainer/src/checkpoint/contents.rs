@@ -71,7 +71,7 @@ impl Contents {
     /// says.
     pub fn job(self, run: &Path, step: u64, config: &CheckpointConfig) -> Job {
         let folder = run.join("checkpoints");
-        let stay = Stay { newest: config.keep, every: config.keep_every };
+        let stay = Stay { newest: config.keep, every: config.keep_every, due: config.every };
         Box::new(move || publish(&folder, &format!("step-{step:08}"), stay, |dir| self.write(dir)))
     }
 }

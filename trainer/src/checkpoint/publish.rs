@@ -31,6 +31,9 @@ pub(super) struct Stay {
     pub(super) newest: usize,
     /// And those of every so many steps; 0 for no others.
     pub(super) every: u64,
+    /// Steps between the checkpoints that every run of this configuration has: the newest of these stays, for runs that
+    /// go back.
+    pub(super) due: u64,
 }
 
 /// Publishes the checkpoint `name`, lets `latest` point at it, and removes all that are not to stay.
@@ -46,8 +49,11 @@ pub(super) fn publish(
     // There already is one of this step only where it did not verify.
     publish_with_manifest(FreshFolder::replacing(&target)?, fill)?;
     replace_link(&folder.join(LATEST), Path::new(name))?;
-    for (step, old) in list(folder)?.into_iter().rev().skip(stay.newest) {
-        if stay.every == 0 || !step.is_multiple_of(stay.every) {
+    let all = list(folder)?;
+    let is_of = |step: u64, every: u64| every > 0 && step.is_multiple_of(every);
+    let due = all.iter().rev().map(|(step, _)| *step).find(|step| is_of(*step, stay.due));
+    for (step, old) in all.into_iter().rev().skip(stay.newest) {
+        if Some(step) != due && !is_of(step, stay.every) {
             remove_folder(&old)?;
         }
     }
@@ -100,47 +106,59 @@ fn numbered(folder: &Path, prefix: &str) -> Result<Vec<(u64, PathBuf)>, TrainErr
 /// The newest checkpoint in `folder` that verifies, and what was wrong with newer ones. `None` where
 /// there is no checkpoint at all; an error where none verifies.
 pub fn find(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
-    let found = search(folder)?;
+    let found = search(folder, list(folder)?)?;
     Ok(found.map(|(path, refused)| (path, refused.into_iter().map(|(_, why)| why).collect())))
 }
 
-/// Like [`find`] among the checkpoints of every so many steps, which are there however often a run was stopped; where none of
-/// these is, among all.
+/// Like [`find`] among the checkpoints of every `every` steps alone, which are there however often a run was stopped. Those of
+/// later steps are set aside: the run that made them is not the one that goes on.
 pub fn find_due(folder: &Path, every: u64) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
-    for (_, path) in list(folder)?.into_iter().rev().filter(|(step, _)| every > 0 && step % every == 0) {
-        if Manifest::verify(&path).is_ok() {
-            return Ok(Some((path, Vec::new())));
-        }
+    let due =
+        list(folder)?.into_iter().filter(|(step, _)| every > 0 && *step > 0 && step.is_multiple_of(every));
+    let Some((path, refused)) = search(folder, due.collect())? else { return Ok(None) };
+    let later = list(folder)?.into_iter().rev().map(|(_, other)| other).take_while(|other| *other != path);
+    for other in later.collect::<Vec<_>>() {
+        set_aside(folder, &other, "abandoned")?;
     }
-    find(folder)
+    if let Some(name) = path.file_name() {
+        replace_link(&folder.join(LATEST), Path::new(name))?;
+    }
+    Ok(Some((path, refused.into_iter().map(|(_, why)| why).collect())))
 }
 
 /// Like [`find`], for the job that owns the folder: renames those that do not verify to `damaged-step-..`, so
 /// that they do not count among the checkpoints to keep. A few of these stay.
 pub fn find_and_set_aside(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
-    let Some((path, refused)) = search(folder)? else { return Ok(None) };
+    let Some((path, refused)) = search(folder, list(folder)?)? else { return Ok(None) };
     if let Some(name) = path.file_name().filter(|_| !refused.is_empty()) {
         replace_link(&folder.join(LATEST), Path::new(name))?;
     }
     for (damaged, _) in &refused {
-        if let Some(name) = damaged.file_name().and_then(|n| n.to_str()) {
-            let aside = folder.join(format!("damaged-{name}"));
-            remove_folder(&aside)?;
-            fs::rename(damaged, &aside).map_err(write_error(&aside))?;
-        }
-    }
-    for (_, old) in numbered(folder, "damaged-step-")?.into_iter().rev().skip(SET_ASIDE) {
-        remove_folder(&old)?;
+        set_aside(folder, damaged, "damaged")?;
     }
     Ok(Some((path, refused.into_iter().map(|(_, why)| why).collect())))
+}
+
+/// Renames a checkpoint to `WHY-step-..`; the newest few of these stay.
+fn set_aside(folder: &Path, checkpoint: &Path, why: &str) -> Result<(), TrainError> {
+    if let Some(name) = checkpoint.file_name().and_then(|n| n.to_str()) {
+        let aside = folder.join(format!("{why}-{name}"));
+        remove_folder(&aside)?;
+        fs::rename(checkpoint, &aside).map_err(write_error(&aside))?;
+    }
+    for (_, old) in numbered(folder, &format!("{why}-step-"))?.into_iter().rev().skip(SET_ASIDE) {
+        remove_folder(&old)?;
+    }
+    Ok(())
 }
 
 /// A whole checkpoint, and newer ones with what is wrong with them.
 type Search = (PathBuf, Vec<(PathBuf, String)>);
 
-fn search(folder: &Path) -> Result<Option<Search>, TrainError> {
+/// The newest of `all` in `folder` that verifies.
+fn search(folder: &Path, all: Vec<(u64, PathBuf)>) -> Result<Option<Search>, TrainError> {
     let mut refused = Vec::new();
-    for (_, path) in list(folder)?.into_iter().rev() {
+    for (_, path) in all.into_iter().rev() {
         match Manifest::verify(&path) {
             Ok(_) => return Ok(Some((path, refused))),
             // Bytes that cannot be read now are not wrong: another try may find them whole.
@@ -161,13 +179,14 @@ mod tests {
     use super::super::files::write_bytes;
     use super::*;
 
-    const KEEP: Stay = Stay { newest: 2, every: 0 };
+    const KEEP: Stay = Stay { newest: 2, every: 0, due: 0 };
 
     #[test]
     fn some_are_kept_for_good_and_few_of_those_set_aside() {
         let dir = tempfile::tempdir().unwrap();
         for step in 1..=9 {
-            publish(dir.path(), &format!("step-{step:08}"), Stay { newest: 2, every: 4 }, touch).unwrap();
+            publish(dir.path(), &format!("step-{step:08}"), Stay { newest: 2, every: 4, due: 0 }, touch)
+                .unwrap();
         }
         let steps = || list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<u64>>();
         assert_eq!(steps(), [4, 8, 9]);
@@ -179,6 +198,22 @@ mod tests {
         let aside: Vec<u64> =
             numbered(dir.path(), "damaged-step-").unwrap().into_iter().map(|(step, _)| step).collect();
         assert_eq!((steps(), aside), (vec![4, 8, 9], vec![13, 14, 15]));
+    }
+
+    #[test]
+    fn a_run_can_go_back_to_its_newest_due_checkpoint_however_often_it_was_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let stay = Stay { newest: 2, every: 0, due: 10 };
+        for step in [3, 10, 20, 21, 22, 23] {
+            publish(dir.path(), &format!("step-{step:08}"), stay, touch).unwrap();
+        }
+        let steps = || list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<u64>>();
+        assert_eq!(steps(), [20, 22, 23]);
+        let (found, _) = find_due(dir.path(), 10).unwrap().unwrap();
+        assert!(found.ends_with("step-00000020") && dir.path().join("abandoned-step-00000023").is_dir());
+        assert_eq!(steps(), [20]);
+        assert_eq!(fs::read_link(dir.path().join(LATEST)).unwrap(), Path::new("step-00000020"));
+        assert!(find_due(dir.path(), 7).unwrap().is_none() && find_due(dir.path(), 0).unwrap().is_none());
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub struct BestSoFar {
 }
 
 impl BestSoFar {
-    /// Takes note of an evaluation; true where it is the best so far. What is not a number is never the best, and of equals
+    /// Takes note of an evaluation; true where it is the best so far. What is not finite is never the best, and of equals
     /// the one with the lower `tie` is, which is no reason for more patience.
     pub fn observe(
         &mut self,
@@ -76,7 +76,8 @@ impl BestSoFar {
         tie: Option<f64>,
         is_better: impl Fn(f64, f64) -> bool,
     ) -> bool {
-        let better = !value.is_nan() && self.best.is_none_or(|best| is_better(value, best));
+        let better = value.is_finite() && self.best.is_none_or(|best| is_better(value, best));
+        let tie = tie.filter(|tie| tie.is_finite());
         let wins_tie =
             self.best == Some(value) && matches!((tie, self.tie), (Some(own), Some(best)) if own < best);
         self.since_best = if better { 0 } else { self.since_best + 1 };
@@ -170,13 +171,14 @@ impl TrainState {
     /// Takes over where `stored` stopped, as one more attempt; `changed` are the keys that are other ones from here on.
     pub fn go_on_from(&mut self, stored: TrainState, changed: &[String]) {
         self.attempt = stored.attempt + 1;
+        self.task = stored.task.clone();
         (self.left_out, self.recoveries) = (stored.left_out.clone(), stored.recoveries);
         let told = changed.iter().map(|line| format!("after step {}: {line}", stored.step));
         self.changed = stored.changed.iter().cloned().chain(told).collect();
         self.go_back_to(stored);
     }
 
-    /// Stands where `stored` did, in the same attempt and knowing what has gone wrong since.
+    /// Stands where `stored` did, in the same attempt, knowing what has gone wrong since and which model was the best.
     pub fn go_back_to(&mut self, stored: TrainState) {
         self.step = stored.step;
         self.tokens = stored.tokens;
@@ -184,7 +186,6 @@ impl TrainState {
         self.evaluated = stored.evaluated;
         self.average = stored.average;
         self.averages = stored.averages;
-        self.task = stored.task;
         self.networks = stored.networks;
         self.learner = stored.learner;
         self.lanes = stored.lanes;

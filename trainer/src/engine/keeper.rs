@@ -40,6 +40,11 @@ impl Keeper {
         self.saved.replace((step, evaluated)) != Some((step, evaluated))
     }
 
+    /// Lets the next state be written whatever it is: the one that stands there knows less.
+    pub fn forget(&mut self) {
+        self.saved = None;
+    }
+
     /// Hands a job to the writer, as soon as the one before it is done.
     pub fn submit(&mut self, job: Job, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         self.wait(on_event)?;

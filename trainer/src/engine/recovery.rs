@@ -37,8 +37,11 @@ impl<F: Family> Run<'_, F> {
     ) -> Result<Recovery, TrainError> {
         let recovery = &self.config.recovery;
         if recovery.non_finite == NonFinite::Stop || self.state.recoveries >= recovery.at_most {
-            self.checkpoint(on_event)?;
-            self.finish(on_event)?;
+            // Before the first step there is nothing to go on from: the run begins anew, with other keys if need be.
+            if self.state.step > 0 {
+                self.checkpoint(on_event)?;
+                self.finish(on_event)?;
+            }
             return Err(error);
         }
         self.state.recoveries += 1;
@@ -61,13 +64,21 @@ impl<F: Family> Run<'_, F> {
             return Ok(false);
         };
         self.engine.begin_averages();
-        let (stored, _) = restore(&path, self.config, &self.family, &mut self.engine)?;
+        // The folder is this run's own, whatever keys it has changed since.
+        let mut config = self.config.clone();
+        let sections = config.to_json();
+        config.recovery.allow_change =
+            sections.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+        let (stored, _) = restore(&path, &config, &self.family, &mut self.engine)?;
         self.state.go_back_to(stored);
         self.cursors = own_cursors(&self.state, &self.engine, Some(&path))?;
         // What was read ahead is of steps that are not made again.
         self.sources.clear();
         let to = self.state.step;
         self.state.leave_out(to + 1, step);
+        // Killed from here on, the run knows what it has left out.
+        self.keeper.forget();
+        self.checkpoint(on_event)?;
         on_event(Event::RolledBack { to, evaluated: self.state.evaluated });
         Ok(true)
     }

@@ -320,8 +320,14 @@ impl<'a, F: Family> Run<'a, F> {
             Better::Lower => a < b,
             Better::Higher => a > b,
         };
+        // By what rank 0 found: processors of several kinds may round differently, and all must decide alike.
+        let mut found = [measures.lead, measures.tie.unwrap_or(f64::NAN)].map(f64::to_le_bytes).concat();
+        if self.comm.world_size() > 1 {
+            self.comm.broadcast(0, &mut found)?;
+        }
+        let number = |place: usize| f64::from_le_bytes(std::array::from_fn(|i| found[8 * place + i]));
         let mut so_far = self.state.task.clone();
-        let mut best = so_far.observe(step, measures.lead, measures.tie, is_better);
+        let mut best = so_far.observe(step, number(0), Some(number(1)), is_better);
         if best {
             best = self.write_best(measures, on_event)?;
         }
@@ -348,15 +354,15 @@ impl<'a, F: Family> Run<'a, F> {
             written = checkpoint::replace(&folder, |dir| contents.write(dir));
             self.stall += began.elapsed();
         }
-        let failed = match written {
+        let failed = any_rank(self.comm, written.is_err())?;
+        match written {
             Err(error) if error.is_of_storage() => {
                 let what = format!("{error}; the best model so far stays the one before");
                 on_event(Event::Warning { what });
-                true
             }
-            written => written.map(|()| false)?,
-        };
-        Ok(!any_rank(self.comm, failed)?)
+            written => written?,
+        }
+        Ok(!failed)
     }
 
     fn out_of_patience(&self) -> bool {
