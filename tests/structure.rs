@@ -151,3 +151,14 @@ fn steps_are_made_by_one_loop() {
         .collect();
     assert_eq!(loops, ["trainer/src/engine/run.rs"]);
 }
+
+#[test]
+fn tensors_are_handled_in_the_trainer_alone() {
+    for crate_of_no_tensors in ["configs", "dataloader", "collectives", "cluster", "launcher"] {
+        let manifest = fs::read_to_string(root().join(crate_of_no_tensors).join("Cargo.toml")).unwrap();
+        assert!(
+            !manifest.lines().any(|line| line.starts_with("tch")),
+            "{crate_of_no_tensors} uses tch: move what needs tensors to trainer/"
+        );
+    }
+}

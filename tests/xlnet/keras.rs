@@ -33,7 +33,7 @@ fn model(source: &Path) -> Xlnet {
         ..ConvertOptions::new(Target::HuggingFace)
     };
     convert(source, &target, &options, |_, _| {}).unwrap();
-    load_xlnet(&ModelFolder::open(&target).unwrap(), Kind::Float).unwrap().0
+    load_xlnet(&ModelFolder::open(&target).unwrap()).unwrap().0
 }
 
 /// A NumPy array of 8-byte integers or of floats.

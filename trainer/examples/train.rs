@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // 4. The newest checkpoint writes a hundred tokens.
     let model_folder = ModelFolder::open(&run)?;
-    let (model, tokenizer) = (load_next_token(&model_folder, tch::Kind::Float)?, model_folder.tokenizer()?);
+    let (model, tokenizer) = (load_next_token(&model_folder)?, model_folder.tokenizer()?);
     let mut prompt = Vec::new();
     tokenizer.encode(PROMPT, &mut prompt);
     let prompt: Vec<i64> = prompt.into_iter().map(i64::from).collect();

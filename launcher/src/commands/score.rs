@@ -1,10 +1,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use segue_trainer::checkpoint::{read_tensors, write_tensors};
+use segue_trainer::evaluation::score_file;
 use segue_trainer::families::language_model::load_next_token;
 use serde_json::{Value, json};
-use tch::Kind;
 
 use super::open_model;
 use crate::failure::Failure;
@@ -33,18 +32,7 @@ pub struct ScoreArgs {
 pub fn run(args: ScoreArgs, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(1);
     let folder = open_model(&args.model, out)?;
-    let model = load_next_token(&folder, Kind::Float)?;
-    let mut file = read_tensors(&args.ids)?;
-    let bad = |what: String| Failure::new(65, format!("{}: {what}", args.ids.display()));
-    let ids = file.tensors.remove("input_ids").ok_or_else(|| bad("it has no tensor `input_ids`".into()))?;
-    if ids.dim() != 2 || ids.kind() != Kind::Int64 || ids.numel() == 0 {
-        return Err(bad(format!("`input_ids` is {:?}, not a matrix of integers", ids.size())));
-    }
-    let vocabulary = folder.config.vocab_size() as i64;
-    if ids.min().int64_value(&[]) < 0 || ids.max().int64_value(&[]) >= vocabulary {
-        return Err(bad(format!("`input_ids` holds ids outside 0..{vocabulary}")));
-    }
-    let (log_probs, _) = model.next_log_probs(&ids, &model.memory_start(ids.size()[0]));
-    write_tensors(&args.output, &[("input_ids".into(), ids), ("log_probs".into(), log_probs)])?;
+    let model = load_next_token(&folder)?;
+    score_file(model.as_ref(), folder.config.vocab_size(), &args.ids, &args.output)?;
     Ok(json!({ "model": folder.path, "output": args.output }))
 }

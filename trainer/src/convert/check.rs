@@ -132,7 +132,7 @@ impl Runnable {
         let folder = ModelFolder::open(folder)?;
         let stored = read_tensors(&folder.path.join("model.safetensors"))?.tensors;
         let heads = stored.into_iter().filter(|(name, _)| is_of_a_head(name)).collect();
-        Ok(Self { model: load_next_token(&folder, Kind::Float)?, config: folder.config, heads })
+        Ok(Self { model: load_next_token(&folder)?, config: folder.config, heads })
     }
 
     /// The model of a TensorFlow checkpoint, with what it does not say from `config`.

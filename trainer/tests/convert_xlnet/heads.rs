@@ -147,13 +147,13 @@ fn a_fine_tuned_model_keeps_its_weights_and_gets_none_it_has_no_use_for() {
     let stored = read_tensors(&folder.join("model.safetensors")).unwrap().tensors;
     assert!(!stored.contains_key("lm_loss.bias") && stored.contains_key("logits_proj.bias"));
     let opened = ModelFolder::open(&folder).unwrap();
-    load_xlnet(&opened, Kind::Float).unwrap();
+    load_xlnet(&opened).unwrap();
     let (_second, back, _) = to(Target::TensorFlow, &folder).unwrap();
     assert!(!variables(&back).contains_key("model/lm_loss/bias"));
     // A loss on next sentences needs a head of its own.
     let asked = ["objective.next_sentence=1", "data.order=pairs"].map(String::from);
     let config = opened.training_config(&folder, &asked).unwrap();
-    let error = load_objective(&opened, &config, Kind::Float).err().unwrap();
+    let error = load_objective(&opened, &config).err().unwrap();
     let hint = error.hint().unwrap();
     assert!(error.exit_code() == 78 && hint.contains("objective.next_sentence=0"), "{error}\n{hint}");
 }

@@ -211,7 +211,7 @@ fn stacked_and_tied_biases_and_every_head_change_no_bit_on_the_way_there_and_bac
             stored.contains_key("transformer.layer.2.rel_attn.r_s_bias")
                 && !stored.contains_key("transformer.r_s_bias")
         );
-        load_xlnet(&ModelFolder::open(&folder).unwrap(), Kind::Float).unwrap();
+        load_xlnet(&ModelFolder::open(&folder).unwrap()).unwrap();
         // Through a second folder, to see heads survive that.
         let (_second, again, _) = to(Target::HuggingFace, &folder).unwrap();
         let bytes = |folder: &Path| fs::read(folder.join("model.safetensors")).unwrap();

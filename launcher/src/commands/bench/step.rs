@@ -2,12 +2,9 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::{Config, DataOrder};
-use segue_dataloader::seed::{Purpose, Stream};
 use segue_trainer::engine::Engine;
-use segue_trainer::families::language_model::{self as objective, Batch, Pairs};
+use segue_trainer::families::language_model::{build, random_batch};
 use serde_json::{Value, json};
-use tch::{Kind, Tensor};
 
 use super::sizes::SizeArgs;
 use crate::commands::at_least_one;
@@ -82,7 +79,7 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     let config = segue_trainer::families::MODELS.load(None, &overrides)?.config;
     segue_trainer::libtorch::set_threads(args.sizes.threads);
     segue_trainer::libtorch::keep_freed_memory();
-    let objective = objective::build(&config)?;
+    let objective = build(&config)?;
     let parameters = objective.parameters().count();
     let mut engine = Engine::new(&config, objective, comm)?;
     let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");
@@ -109,54 +106,6 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         "tokens_per_s": tokens_per_s, "step_s": step_s, "communication_exposed_s": exposed_s,
         "params": parameters, "world": comm.world_size(), "buckets": engine.bucket_count(), "loss": loss,
     }))
-}
-
-/// Uniform random tokens.
-fn random_batch(config: &Config, rank: usize, step: u64) -> Batch {
-    let stream = Stream::new(config.train.seed, Purpose::Bench, &[rank as u64, step]);
-    let lanes = config.train.micro_batch as i64;
-    let (segment, targets) = (config.train.segment as i64, config.targets_per_lane() as i64);
-    let draw = |number: u64, width: i64, below: usize| {
-        let value = |i: i64| (stream.bits(number << 32 | i as u64) % below as u64) as i64;
-        let values: Vec<i64> = (0..lanes * width).map(value).collect();
-        Tensor::from_slice(&values).view([lanes, width])
-    };
-    let vocabulary = config.model.vocab_size();
-    let mut batch = Batch::new(draw(0, segment, vocabulary), draw(1, targets, vocabulary));
-    if config.data.order == DataOrder::Pairs {
-        batch.pairs = Some(random_pairs(config, draw(2, segment, 1 << 40)));
-    }
-    batch
-}
-
-/// Targets at random places, half of them in the reused part, each part in a random order. `numbers`:
-/// `[lanes, segment]`.
-fn random_pairs(config: &Config, numbers: Tensor) -> Pairs {
-    let (lanes, segment) = (config.train.micro_batch as i64, config.train.segment as i64);
-    let half = config.model.reuse_len().unwrap_or(0) as i64;
-    let targets = config.targets_per_lane() as i64;
-    let (mut ranks, mut positions) = (Vec::new(), Vec::new());
-    for (start, end, count) in [(0, half, targets - targets / 2), (half, segment, targets / 2)] {
-        let plain = if start == 0 { 0 } else { half + 1 };
-        // The smallest numbers are the targets, in the order of their size.
-        let order = numbers.narrow(1, start, end - start).argsort(1, false);
-        let chosen = order.narrow(1, 0, count);
-        let rank = (Tensor::arange(count, (Kind::Int64, tch::Device::Cpu)) + plain + 1)
-            .expand([lanes, count], false);
-        let all = Tensor::full([lanes, end - start], plain, (Kind::Int64, tch::Device::Cpu));
-        ranks.push(all.scatter(1, &chosen, &rank));
-        positions.push(chosen.sort(1, false).0 + start);
-    }
-    let arange = Tensor::arange(segment, (Kind::Int64, tch::Device::Cpu));
-    Pairs {
-        // B is the last quarter.
-        segments: arange.ge(segment * 3 / 4).to_kind(Kind::Int64).expand([lanes, segment], false),
-        ranks: Tensor::cat(&ranks, 1),
-        positions: Tensor::cat(&positions, 1),
-        weights: Tensor::ones([lanes, targets], (Kind::Float, tch::Device::Cpu)),
-        follows: Tensor::ones([lanes], (Kind::Int64, tch::Device::Cpu)),
-        reversed: if config.pairs.bidirectional { lanes / 2 } else { 0 },
-    }
 }
 
 /// The value in the middle.

@@ -49,9 +49,7 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     segue_trainer::libtorch::keep_freed_memory();
     let labels = ["0", "1"].map(String::from).to_vec();
     let heads = [HeadSpec { task: "bench".into(), kind: Kind::Classification, labels }];
-    let specs = TaskModel::specs(&config.model, &heads);
-    let parameters = Parameters::initialise(specs, config.train.seed, tch::Kind::Float);
-    let model = TaskModel::new(&config.model, &heads, &config.task, parameters);
+    let model = TaskModel::fresh(&config, &heads);
     let parameters = model.parameters.count();
     let mut engine = Engine::new(&config, OneHead(model), comm)?;
     let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");

@@ -20,7 +20,6 @@ use segue_trainer::families::language_model::Objective;
 use segue_trainer::families::language_model::{EvalOptions, evaluate};
 use segue_trainer::families::language_model::{ModelFolder, load_objective};
 use serde_json::{Value, json};
-use tch::Kind;
 
 use self::subject::{Subject, TextArgs};
 use super::at_least_one;
@@ -180,7 +179,7 @@ fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output
         args.refuse_context()?;
     }
     let config = folder.training_config(model, &[])?;
-    let load = |folder: &ModelFolder| load_objective(folder, &config, Kind::Float);
+    let load = |folder: &ModelFolder| load_objective(folder, &config);
     run_stream(Subject::of(folder, model, &args.text, load)?, args, comm, out)
 }
 

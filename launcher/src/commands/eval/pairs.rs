@@ -10,7 +10,6 @@ use segue_trainer::engine::Watch;
 use segue_trainer::families::language_model::{ModelFolder, load_objective};
 use segue_trainer::families::language_model::{PairValidation, Sources};
 use serde_json::{Value, json};
-use tch::Kind;
 
 use super::{DocumentEndName, EvalArgs, check_tokenizer};
 use crate::failure::{Failure, USAGE};
@@ -77,7 +76,7 @@ pub fn run(
     config.model.fit_vocabulary(corpus.vocab_size(), None)?;
     check_tokenizer(&folder, &corpus)?;
     let pairs = PairValidation::open(&config, &corpus, split)?;
-    let mut objective = load_objective(&folder, &config, Kind::Float)?;
+    let mut objective = load_objective(&folder, &config)?;
     objective.keep_marks();
     let bar = out.progress(0, Unit::Steps, "evaluate");
     let mut progress = |done, whole| bar.set_of(done, whole);

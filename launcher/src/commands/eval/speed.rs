@@ -2,13 +2,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_configs::ModelConfig;
-use segue_trainer::Parameters;
 use segue_trainer::evaluation::{SpeedOptions, SpeedPoint, SpeedReport, THESIS_RATIOS, speed};
 use segue_trainer::families;
-use segue_trainer::families::language_model::{ModelFolder, NextToken, load_next_token};
+use segue_trainer::families::language_model::{ModelFolder, NextToken, fresh_next_token, load_next_token};
 use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};
-use tch::Kind;
 
 use crate::commands::at_least_one;
 use crate::failure::{CHECK_FAILED, Failure, USAGE};
@@ -86,7 +84,7 @@ pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
 fn model(args: &SpeedArgs) -> Result<(ModelConfig, Box<dyn NextToken>), Failure> {
     if let Some(model) = &args.model {
         let folder = ModelFolder::open(model)?;
-        let model = load_next_token(&folder, Kind::Float)?;
+        let model = load_next_token(&folder)?;
         return Ok((folder.config, model));
     }
     if args.config.is_none() && args.overrides.is_empty() {
@@ -100,9 +98,7 @@ fn model(args: &SpeedArgs) -> Result<(ModelConfig, Box<dyn NextToken>), Failure>
     }
     let vocabulary = config.model.vocab_size();
     config.model.fit_vocabulary(vocabulary, None)?;
-    let family = families::language(&config.model)?;
-    let parameters = Parameters::initialise(family.specs(&config.model), SEED, Kind::Float);
-    let model = family.next_token(&config.model, parameters);
+    let model = fresh_next_token(&config.model, SEED)?;
     Ok((config.model, model))
 }
 

@@ -4,7 +4,6 @@ use clap::Args;
 use segue_dataloader::{Corpus, TokenStream};
 use segue_trainer::TrainError;
 use segue_trainer::families::language_model::{ModelFolder, NextToken, load_next_token};
-use tch::Kind;
 
 use super::{SplitName, check_tokenizer, corpus_folder};
 use crate::commands::{at_least_one, open_model};
@@ -63,7 +62,7 @@ impl Subject {
     /// Opens a model of the next token and a split.
     pub fn open(model: &Path, text: &TextArgs, out: &Output) -> Result<Subject, Failure> {
         let folder = text.open_folder(model, out)?;
-        Subject::of(folder, model, text, |folder| load_next_token(folder, Kind::Float))
+        Subject::of(folder, model, text, load_next_token)
     }
 }
 

@@ -227,21 +227,22 @@ impl<'a> TextStream<'a> {
 
 #[cfg(test)]
 mod tests {
-    use segue_configs::MemoryStart;
-    use segue_trainer::Parameters;
-    use segue_trainer::families::transfo_xl::LanguageModel;
+    use segue_configs::{MemoryStart, ModelConfig};
+    use segue_trainer::families::language_model::fresh_next_token;
     use segue_trainer::families::transfo_xl::TransfoXlConfig;
     use segue_trainer::families::xlnet::XlnetConfig;
-    use segue_trainer::families::xlnet::{LeftToRight, Xlnet};
-    use tch::Kind;
 
     use super::*;
 
     const GREEDY: Sampling = Sampling { top_k: 0, top_p: 1.0, temperature: 0.0, exclude: None, seed: 1 };
 
-    fn model() -> LanguageModel {
+    fn fresh(config: impl Into<ModelConfig>) -> Box<dyn NextToken> {
         segue_trainer::libtorch::set_threads(1);
-        let config = TransfoXlConfig {
+        fresh_next_token(&config.into(), 3).unwrap()
+    }
+
+    fn model() -> Box<dyn NextToken> {
+        fresh(TransfoXlConfig {
             vocab_size: 128,
             d_model: 16,
             n_head: 2,
@@ -251,13 +252,11 @@ mod tests {
             init_std: 0.5,
             memory_start: MemoryStart::Empty,
             ..Default::default()
-        };
-        LanguageModel::new(&config, 3, Kind::Float)
+        })
     }
 
-    fn xlnet() -> LeftToRight {
-        segue_trainer::libtorch::set_threads(1);
-        let config = XlnetConfig {
+    fn xlnet() -> Box<dyn NextToken> {
+        fresh(XlnetConfig {
             vocab_size: 128,
             d_model: 16,
             n_head: 2,
@@ -267,8 +266,7 @@ mod tests {
             initializer_range: 0.5,
             memory_start: MemoryStart::Empty,
             ..Default::default()
-        };
-        LeftToRight::new(&config, Parameters::initialise(Xlnet::specs(&config), 3, Kind::Float))
+        })
     }
 
     fn converse_with(model: &dyn NextToken, input: &str) -> String {
@@ -278,7 +276,7 @@ mod tests {
     }
 
     fn converse(input: &str) -> String {
-        converse_with(&model(), input)
+        converse_with(model().as_ref(), input)
     }
 
     /// What a model writes after the bytes of `text`.
@@ -288,13 +286,12 @@ mod tests {
     }
 
     fn continuation(text: &str, tokens: usize) -> Vec<u32> {
-        continuation_by(&model(), text, tokens)
+        continuation_by(model().as_ref(), text, tokens)
     }
 
     #[test]
     fn memory_goes_on_from_line_to_line_until_it_is_reset() {
-        let models: [Box<dyn NextToken>; 2] = [Box::new(model()), Box::new(xlnet())];
-        for model in models {
+        for model in [model(), xlnet()] {
             let continuation = |text: &str| continuation_by(model.as_ref(), text, 5);
             let first = continuation("ab");
             let bytes = Tokenizer::bytes();

@@ -14,7 +14,6 @@ use segue_trainer::families::language;
 use segue_trainer::families::language_model::{NextToken, load_next_token};
 use segue_trainer::generate::{Generator, Sampling};
 use serde_json::{Value, json};
-use tch::Kind;
 
 use self::interactive::{LineEditor, Session};
 use self::sampling::SamplingArgs;
@@ -78,7 +77,7 @@ fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> R
     let folder = open_model(folder, out)?;
     let tokenizer = folder.tokenizer()?;
     let sampling = args.sampling.sampling(&tokenizer)?;
-    let mut model = load_next_token(&folder, Kind::Float)?;
+    let mut model = load_next_token(&folder)?;
     model.look(&eval_config(&folder.config, memory(&folder.config, args.mem_len), None, false)?);
     if args.prompt.is_none() && std::io::stdin().is_terminal() {
         return converse(model.as_ref(), &tokenizer, sampling, args.tokens, quiet);

@@ -3,10 +3,8 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_dataloader::LaneCursor;
 use segue_trainer::checkpoint::write_tensors;
-use segue_trainer::families::language_model::Batch;
 use segue_trainer::families::language_model::{Sources, micro_batches, open_lanes};
 use serde_json::{Value, json};
-use tch::Tensor;
 
 use crate::commands::at_least_one;
 use crate::failure::Failure;
@@ -47,7 +45,7 @@ pub fn run(args: &BatchesArgs, out: &Output) -> Result<Value, Failure> {
     for step in 1..=args.steps as u64 {
         let batch = lanes.batch(0..config.train.lanes, &cursors, step)?;
         for (number, micro) in micro_batches(&batch, config.train.micro_batch).iter().enumerate() {
-            tensors.extend(named(micro, &format!("step{step:05}.micro{number:05}")));
+            tensors.extend(micro.named(&format!("step{step:05}.micro{number:05}")));
         }
         cursors = batch.cursors_after;
         bar.set(step);
@@ -55,20 +53,4 @@ pub fn run(args: &BatchesArgs, out: &Output) -> Result<Value, Failure> {
     write_tensors(&args.output, &tensors)?;
     out.line(&format!("{} steps in {}", args.steps, args.output.display()));
     Ok(json!({ "steps": args.steps, "tensors": tensors.len(), "output": args.output }))
-}
-
-fn named(batch: &Batch, prefix: &str) -> Vec<(String, Tensor)> {
-    let mut fields = vec![("input_ids", &batch.inputs), ("targets", &batch.targets)];
-    let reversed = batch.pairs.as_ref().map(|pairs| Tensor::from_slice(&[pairs.reversed]));
-    if let (Some(pairs), Some(reversed)) = (&batch.pairs, &reversed) {
-        fields.extend([
-            ("segments", &pairs.segments),
-            ("ranks", &pairs.ranks),
-            ("positions", &pairs.positions),
-            ("weights", &pairs.weights),
-            ("follows", &pairs.follows),
-            ("reversed", reversed),
-        ]);
-    }
-    fields.into_iter().map(|(name, tensor)| (format!("{prefix}.{name}"), tensor.shallow_clone())).collect()
 }

@@ -130,7 +130,7 @@ mod tests {
         assert!(output.join(MANIFEST).exists());
         let folder = ModelFolder::open(&output).unwrap();
         assert_eq!(folder.tokenizer().unwrap().fingerprint(), Tokenizer::bytes().fingerprint());
-        load_language_model(&folder, Kind::Float).unwrap();
+        load_language_model(&folder).unwrap();
         // What is there already is left alone.
         assert_eq!(average(&sources, &output).unwrap_err().exit_code(), 74);
     }

@@ -15,7 +15,7 @@ use super::next_token::NextToken;
 use super::objective::Objective;
 use crate::checkpoint::{STATE, WEIGHTS, locate, read_error, read_tensors};
 use crate::engine::fill;
-use crate::families::{MODELS, aliases, buffers, of, specs};
+use crate::families::{MODELS, aliases, buffers, language, of, specs};
 use crate::{ParameterSpec, Parameters, TrainError};
 
 /// A model on disk.
@@ -54,11 +54,11 @@ impl ModelFolder {
         Ok(Self { path: folder, config, family, notes })
     }
 
-    /// The model's own weights; those of heads for one task or another are left alone.
-    pub fn parameters(&self, kind: Kind) -> Result<Parameters, TrainError> {
+    /// The model's own weights, in single precision; those of heads for one task or another are left alone.
+    pub fn parameters(&self) -> Result<Parameters, TrainError> {
         let specs = specs(&self.config);
         let weights = read_weights(&self.path.join(WEIGHTS), &self.config, &specs)?;
-        Ok(Parameters::from_tensors(specs, weights, kind))
+        Ok(Parameters::from_tensors(specs, weights, Kind::Float))
     }
 
     /// The error of a command that needs another model.
@@ -113,17 +113,20 @@ pub(crate) fn as_stored(config: &ModelConfig, weights: Vec<(String, Tensor)>) ->
     out
 }
 
-/// The model of a folder from left to right.
-pub fn load_next_token(folder: &ModelFolder, kind: Kind) -> Result<Box<dyn NextToken>, TrainError> {
-    Ok(folder.family.next_token(&folder.config, folder.parameters(kind)?))
+/// The model of a folder from left to right, in single precision.
+pub fn load_next_token(folder: &ModelFolder) -> Result<Box<dyn NextToken>, TrainError> {
+    Ok(folder.family.next_token(&folder.config, folder.parameters()?))
 }
 
-/// The model of a folder with what it was trained to do, heads included where `config` has them.
-pub fn load_objective(
-    folder: &ModelFolder,
-    config: &Config,
-    kind: Kind,
-) -> Result<Box<dyn Objective>, TrainError> {
+/// A model from left to right whose weights are drawn from `seed`, in single precision.
+pub fn fresh_next_token(config: &ModelConfig, seed: u64) -> Result<Box<dyn NextToken>, TrainError> {
+    let family = language(config)?;
+    let parameters = Parameters::initialise(family.specs(config), seed, Kind::Float);
+    Ok(family.next_token(config, parameters))
+}
+
+/// The model of a folder with what it was trained to do, heads included where `config` has them, in single precision.
+pub fn load_objective(folder: &ModelFolder, config: &Config) -> Result<Box<dyn Objective>, TrainError> {
     let specs = folder.family.trained_specs(config);
     let path = folder.path.join(WEIGHTS);
     let stored = SafetensorsFile::open(&path)?;
@@ -137,7 +140,7 @@ pub fn load_objective(
         return Err(TrainError::OtherModel { path, what });
     }
     let weights = read_weights(&path, &config.model, &specs)?;
-    Ok(folder.family.objective_over(config, Parameters::from_tensors(specs, weights, kind)))
+    Ok(folder.family.objective_over(config, Parameters::from_tensors(specs, weights, Kind::Float)))
 }
 
 /// Beginnings of the names of heads: those that Hugging Face puts on XLNet, and `tasks.` where there are several. A

@@ -9,6 +9,7 @@ mod family;
 mod folder;
 mod next_token;
 mod objective;
+mod random;
 mod sources;
 
 use std::path::Path;
@@ -26,10 +27,11 @@ pub use encoder::{Encoder, Rows, no_memory};
 pub use evaluate::{EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
 pub use evaluate_pairs::PairValidation;
 pub use family::LanguageFamily;
-pub use folder::{ModelFolder, load_next_token, load_objective};
+pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective};
 pub(crate) use folder::{as_stored, hugging_face_config, is_of_a_head, read_weights, start_from};
 pub use next_token::NextToken;
 pub use objective::{Batch, Loss, Objective, Pairs, Scores};
+pub use random::random_batch;
 pub use sources::Sources;
 
 use super::Job;

@@ -30,6 +30,23 @@ impl Batch {
     pub fn new(inputs: Tensor, targets: Tensor) -> Self {
         Self { inputs, targets, pairs: None, documents: None, overlap: 0 }
     }
+
+    /// Its tensors for a file: `PREFIX.input_ids`, `PREFIX.targets` and, of sequences of pairs, the fields of [`Pairs`].
+    pub fn named(&self, prefix: &str) -> Vec<(String, Tensor)> {
+        let mut fields =
+            vec![("input_ids", self.inputs.shallow_clone()), ("targets", self.targets.shallow_clone())];
+        if let Some(pairs) = &self.pairs {
+            fields.extend([
+                ("segments", pairs.segments.shallow_clone()),
+                ("ranks", pairs.ranks.shallow_clone()),
+                ("positions", pairs.positions.shallow_clone()),
+                ("weights", pairs.weights.shallow_clone()),
+                ("follows", pairs.follows.shallow_clone()),
+                ("reversed", Tensor::from_slice(&[pairs.reversed])),
+            ]);
+        }
+        fields.into_iter().map(|(name, tensor)| (format!("{prefix}.{name}"), tensor)).collect()
+    }
 }
 
 /// Sequences of pairs, as [`segue_dataloader::Pairs`] describes them.

@@ -1,4 +1,4 @@
-use segue_configs::{ModelConfig, TaskConfig};
+use segue_configs::{Config, ModelConfig, TaskConfig};
 use segue_dataloader::tasks::{Example, Kind, Target};
 use tch::{Kind as Number, Reduction, Tensor};
 
@@ -94,6 +94,13 @@ impl TaskModel {
             });
         }
         specs
+    }
+
+    /// An encoder and heads with weights drawn from the run's seed, in single precision.
+    pub fn fresh(config: &Config, heads: &[HeadSpec]) -> Self {
+        let specs = Self::specs(&config.model, heads);
+        let parameters = Parameters::initialise(specs, config.train.seed, Number::Float);
+        Self::new(&config.model, heads, &config.task, parameters)
     }
 
     /// The model over `parameters`, which must hold [`TaskModel::specs`].

@@ -84,9 +84,7 @@ impl<'a> TaskLearner<'a> {
                     .into(),
             });
         }
-        let specs = TaskModel::specs(&config.model, &heads);
-        let parameters = Parameters::initialise(specs, config.train.seed, tch::Kind::Float);
-        let model = TaskModel::new(&config.model, &heads, &config.task, parameters);
+        let model = TaskModel::fresh(config, &heads);
         let examples =
             tasks.iter().map(|data| training_examples(config, data)).collect::<Result<Vec<_>, _>>()?;
         let batches: Vec<usize> =

@@ -123,8 +123,8 @@ impl LanguageFamily for TransformerXl {
     }
 }
 
-/// The Transformer-XL of a folder, with its weights.
-pub fn load_language_model(folder: &ModelFolder, kind: Kind) -> Result<LanguageModel, TrainError> {
+/// The Transformer-XL of a folder, with its weights, in single precision.
+pub fn load_language_model(folder: &ModelFolder) -> Result<LanguageModel, TrainError> {
     let config = folder.config.get().ok_or_else(|| folder.is_not("a Transformer-XL"))?;
-    Ok(LanguageModel::from_parameters(config, folder.parameters(kind)?))
+    Ok(LanguageModel::from_parameters(config, folder.parameters()?))
 }

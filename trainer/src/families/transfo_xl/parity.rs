@@ -9,7 +9,7 @@ use crate::parity::{Cases, FORWARD_LIMIT, GRADIENT_LIMIT, gradients};
 
 /// Cases are `segment0`, `segment1`, .. with memory carried from one to the next.
 pub fn run(folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
-    let model = load_language_model(folder, Kind::Float)?;
+    let model = load_language_model(folder)?;
     let mut memory: Option<Memory> = None;
     for segment in 0.. {
         let prefix = format!("segment{segment}.");

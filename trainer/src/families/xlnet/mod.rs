@@ -208,9 +208,9 @@ impl From<&XlnetConfig> for HeadConfig {
     }
 }
 
-/// The XLNet of a folder, with its weights.
-pub fn load_xlnet(folder: &ModelFolder, kind: Kind) -> Result<(Xlnet, Parameters), TrainError> {
+/// The XLNet of a folder, with its weights, in single precision.
+pub fn load_xlnet(folder: &ModelFolder) -> Result<(Xlnet, Parameters), TrainError> {
     let config = folder.config.get().ok_or_else(|| folder.is_not("an XLNet"))?;
-    let parameters = folder.parameters(kind)?;
+    let parameters = folder.parameters()?;
     Ok((Xlnet::new(config, &parameters), parameters))
 }

@@ -10,7 +10,7 @@ use crate::{Parameters, TrainError};
 
 /// Cases are `encode`, `plm` and those of the heads.
 pub fn run(folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
-    let (mut model, parameters) = super::load_xlnet(folder, Kind::Float)?;
+    let (mut model, parameters) = super::load_xlnet(folder)?;
     as_the_package(&mut model);
     if cases.tensors.contains_key("encode.input_ids") {
         encode(&model, &parameters, cases)?;
