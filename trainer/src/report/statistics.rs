@@ -1,34 +1,18 @@
 //! Means and confidence intervals of repeated measurements.
 
 use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Student's t, 97.5 % quantile, at 1 to 30 degrees of freedom (any table of the distribution).
-const T_975: [f64; 30] = [
-    12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604,
-    2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555,
-    2.0518, 2.0484, 2.0452, 2.0423,
-];
-/// The normal distribution's 97.5 % quantile.
-const Z_975: f64 = 1.959964;
-
-/// Student's t, 97.5 % quantile. Beyond the table, the expansion about the normal distribution (Abramowitz
-/// and Stegun 26.7.5) to the second term.
+/// Student's t, 97.5 % quantile, at that many degrees of freedom.
 ///
 /// ```
 /// use segue_trainer::report::student_t_975;
-/// assert_eq!(student_t_975(2), Some(4.3027));
+/// assert!((student_t_975(2).unwrap() - 4.3027).abs() < 5e-5);
 /// assert_eq!(student_t_975(0), None);
 /// ```
 pub fn student_t_975(freedom: usize) -> Option<f64> {
-    let z = Z_975;
-    let expansion = |n: f64| {
-        z + (z.powi(3) + z) / (4.0 * n) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
-    };
-    match freedom {
-        0 => None,
-        1..=30 => Some(T_975[freedom - 1]),
-        more => Some(expansion(more as f64)),
-    }
+    let t = StudentsT::new(0.0, 1.0, freedom as f64).ok()?;
+    Some(t.inverse_cdf(0.975))
 }
 
 /// A mean with its 95 % confidence interval.
@@ -96,10 +80,17 @@ mod tests {
     /// Values of the NIST handbook's table of critical values.
     #[test]
     fn quantiles_are_those_of_the_printed_tables() {
-        for (freedom, printed) in
-            [(1, 12.706), (4, 2.776), (9, 2.262), (30, 2.042), (40, 2.021), (60, 2.000), (100, 1.984)]
-        {
-            assert!((student_t_975(freedom).unwrap() - printed).abs() < 6e-4, "{freedom}");
+        for (freedom, printed) in [
+            (1, 12.706),
+            (4, 2.776),
+            (9, 2.262),
+            (30, 2.042),
+            (40, 2.021),
+            (60, 2.000),
+            (100, 1.984),
+            (1000, 1.962),
+        ] {
+            assert!((student_t_975(freedom).unwrap() - printed).abs() <= 5e-4, "{freedom}");
         }
     }
 
