@@ -52,6 +52,10 @@ pub struct EvalArgs {
     /// of pairs `eval.lanes`].
     #[arg(long, value_parser = at_least_one)]
     lanes: Option<usize>,
+    /// Lanes per forward pass of a plain stream. Ranks take turns with groups of so many, so that under mpirun `lanes / group`
+    /// ranks have work; it changes the last bits of the result.
+    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
+    group: usize,
     /// Tokens per lane and forward pass [default: 128].
     #[arg(long, value_parser = at_least_one)]
     segment: Option<usize>,
@@ -206,7 +210,7 @@ fn run_stream(
     let lanes = args.lanes.unwrap_or(LANES);
     let options = EvalOptions {
         lanes,
-        group: lanes.min(4),
+        group: args.group.min(lanes),
         segment: args.segment.unwrap_or(SEGMENT),
         ext_len: args.ext_len,
         documents: documents.as_ref().map(|documents| (documents, policy)),
