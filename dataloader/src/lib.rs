@@ -14,7 +14,6 @@ mod input;
 mod lanes;
 mod prefetch;
 mod preset;
-pub mod seed;
 mod shard;
 mod spiece;
 pub mod tasks;

@@ -11,11 +11,11 @@ use proptest::prelude::*;
 use scratch::models::MODELS;
 use scratch::{all_tokens, options, sample_text};
 use segue_configs::Config;
-use segue_dataloader::seed::{Draws, Purpose};
 use segue_dataloader::{
     Batch, BuildOptions, Corpus, LaneCursor, Lanes, PairLanes, Pairs, Preset, Split, Tokenizer,
     TokenizerChoice, TokenizerKind, TrainOptions, build,
 };
+use segue_random::{Draws, Purpose};
 
 /// A corpus of sub-word pieces with everything that the naive way needs of it.
 struct Text {

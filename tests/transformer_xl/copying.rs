@@ -2,7 +2,7 @@
 
 use segue_collectives::local::Local;
 use segue_configs::{Config, EvalConfig};
-use segue_dataloader::seed::{Purpose, Stream};
+use segue_random::{Purpose, Stream};
 use segue_trainer::engine::Engine;
 use segue_trainer::families::language_model::{self as objective, Batch, Objective};
 use segue_trainer::families::transfo_xl::LanguageModel;

@@ -1,6 +1,6 @@
 //! Rows X4 to X9: who sees whom, and what follows from it.
 
-use segue_dataloader::seed::{Purpose, Stream};
+use segue_random::{Purpose, Stream};
 use segue_trainer::families::xlnet::XlnetConfig;
 use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet};
 use tch::{Kind, Tensor};

@@ -1,7 +1,7 @@
 //! Models and texts small enough to look at, in double precision.
 
 use segue_configs::MemoryStart;
-use segue_dataloader::seed::{Purpose, Stream};
+use segue_random::{Purpose, Stream};
 use segue_trainer::Parameters;
 use segue_trainer::families::xlnet::XlnetConfig;
 use segue_trainer::families::xlnet::{LeftToRight, Sequence, States, Visibility, Xlnet};

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 
 use rayon::prelude::*;
+use segue_random::{Purpose, Stream, name_counter};
 use tch::{Kind, Tensor};
-
-use segue_dataloader::seed::{Purpose, Stream, name_counter};
 
 use crate::Kernels;
 

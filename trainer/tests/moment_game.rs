@@ -9,7 +9,7 @@ use segue_collectives::local::Local;
 use segue_collectives::simulated;
 use segue_configs::Config;
 use segue_dataloader::Reader;
-use segue_dataloader::seed::{Purpose, derive};
+use segue_random::{Purpose, derive};
 use segue_trainer::engine::{Engine, Event, Learner, Loss, Outcome, Turn};
 use segue_trainer::families::moment_game::{MomentGameConfig, Players, VectorReader};
 use segue_trainer::families::{self, MODELS};

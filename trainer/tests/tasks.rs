@@ -5,10 +5,10 @@ use std::path::Path;
 use segue_collectives::{Communicator, local::Local, simulated};
 use segue_configs::Config;
 use segue_dataloader::Tokenizer;
-use segue_dataloader::seed::{Draws, Purpose};
 use segue_dataloader::tasks::{
     Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskData,
 };
+use segue_random::{Draws, Purpose};
 use segue_trainer::Parameters;
 use segue_trainer::engine::{Outcome, Watch};
 use segue_trainer::families::task::{

@@ -1,5 +1,6 @@
+use segue_random::{Purpose, Stream};
+
 use crate::error::DataError;
-use crate::seed::{Purpose, Stream};
 
 /// Share of segments that are drawn around the whole length (AWD-LSTM's and the PyTorch reference's `varlen`).
 const WHOLE_SHARE: f64 = 0.95;

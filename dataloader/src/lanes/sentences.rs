@@ -1,9 +1,10 @@
 use std::ops::Range;
 
+use segue_random::{Permutation, Purpose};
+
 use super::{Batch, LaneCursor, Lanes, Segments, check_range};
 use crate::corpus::{Boundaries, TokenStream};
 use crate::error::DataError;
-use crate::seed::{Permutation, Purpose};
 
 /// Lanes that are filled with whole sentences, one behind the other, in an order drawn anew every epoch
 /// (`LMShuffledIterator` of Transformer-XL's program, for One Billion Word).

@@ -1,4 +1,4 @@
-use crate::seed::{Draws, Permutation, Purpose};
+use segue_random::{Draws, Permutation, Purpose};
 
 /// The order in which training takes examples: a function of the seed and the step alone, so that nothing of it is
 /// ever saved. Every pass takes each example once in a random order, and ends before the next one begins: where the

@@ -1,6 +1,6 @@
 //! The reference's rules for pairs and spans, over plain lists.
 
-use segue_dataloader::seed::Draws;
+use segue_random::Draws;
 
 /// Segments A and B as (begin, end) each, and the label, by the rule of XLNet's `_split_a_and_b`.
 pub fn segments(flags: &[bool], begin: usize, total: usize, draws: &mut Draws) -> ([usize; 4], bool) {

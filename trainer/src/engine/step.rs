@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use segue_collectives::Communicator;
 use segue_collectives::tree::tree_sum;
 use segue_configs::Config;
-use segue_dataloader::seed::{Purpose, derive};
+use segue_random::{Purpose, derive};
 use tch::Tensor;
 
 use super::family::Measures;

@@ -154,7 +154,7 @@ impl Factorised {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use segue_dataloader::seed::{Draws, Purpose};
+    use segue_random::{Draws, Purpose};
     use std::collections::BTreeSet;
 
     /// Ranks of an order: 0 for what is no target.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use segue_dataloader::DataError;
-use segue_dataloader::seed::{Purpose, Stream};
+use segue_random::{Purpose, Stream};
 
 use crate::TrainError;
 

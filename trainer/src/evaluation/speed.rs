@@ -11,7 +11,7 @@
 use std::time::Instant;
 
 use segue_dataloader::DataError;
-use segue_dataloader::seed::{Purpose, Stream};
+use segue_random::{Purpose, Stream};
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 

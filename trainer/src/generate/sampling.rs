@@ -1,4 +1,4 @@
-use segue_dataloader::seed::{Purpose, Stream, derive};
+use segue_random::{Purpose, Stream, derive};
 
 /// How the next token is chosen.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use segue_configs::{Config, MaskDraws};
+use segue_random::{Draws, Purpose};
 
 use super::arrange::{Arrangement, DrawKey, Sequence};
 use super::edges::View;
@@ -12,7 +13,6 @@ use super::symbols::Symbols;
 use crate::corpus::{Corpus, Split};
 use crate::error::DataError;
 use crate::lanes::{Batch, LaneCursor, Lanes, check_range};
-use crate::seed::{Draws, Purpose};
 use crate::tokenizer::Tokenizer;
 
 /// Lanes that read contiguous pieces of one or several corpora as sequences `[reused, A, SEP, B, SEP, CLS]`, forwards

@@ -1,8 +1,8 @@
 use segue_configs::SpanKind;
+use segue_random::Draws;
 
 use super::options::Spans;
 use super::symbols::Symbols;
-use crate::seed::Draws;
 
 /// Chooses tokens for prediction: `_sample_mask` of XLNet's `data_utils.py`.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ fn in_text(place: usize, len: usize, reversed: bool) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::Purpose;
+    use segue_random::Purpose;
 
     const SPANS: Spans = Spans { kind: SpanKind::Pieces, mask_beta: 1, mask_alpha: 6, longest: 5 };
 

@@ -1,4 +1,4 @@
-use crate::seed::{Draws, Purpose};
+use segue_random::{Draws, Purpose};
 
 /// Pairs of a query's candidates, a more relevant one first: for each candidate at most `most` less relevant ones,
 /// drawn from (seed, number of the query, number of the candidate).

@@ -1,7 +1,7 @@
 //! Batches of random tokens, in the shapes of a run: benchmarks train on them.
 
 use segue_configs::{Config, DataOrder};
-use segue_dataloader::seed::{Purpose, Stream};
+use segue_random::{Purpose, Stream};
 use tch::{Device, Kind, Tensor};
 
 use super::objective::{Batch, Pairs};

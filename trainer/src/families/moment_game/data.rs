@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use segue_dataloader::seed::{Purpose, Stream};
 use segue_dataloader::{DataError, Reader};
+use segue_random::{Purpose, Stream};
 use tch::{Device, Kind, Tensor};
 
 use super::config::MomentGameConfig;

@@ -1,4 +1,4 @@
-use segue_dataloader::seed::{Permutation, Purpose};
+use segue_random::{Permutation, Purpose};
 
 /// Which of several tasks each step is of. A pass holds the batches of all tasks in a random order (Liu 2019,
 /// algorithm 1), so that each task has its share of the steps and each example is seen once in a pass.

@@ -95,7 +95,7 @@ pub fn pair_losses(scores: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
-    use segue_dataloader::seed::{Purpose, Stream};
+    use segue_random::{Purpose, Stream};
 
     use super::*;
     use crate::Init;

@@ -12,7 +12,7 @@ mod streams;
 mod two_basins;
 
 use segue_configs::{AverageConfig, AverageKind, TwoTailedVariant};
-use segue_dataloader::seed::{Purpose, Stream};
+use segue_random::{Purpose, Stream};
 use tch::{Kind, Tensor};
 
 use super::{Averaging, CandidateLoss, Choice, TwoTailed, build};
