@@ -8,7 +8,6 @@
 mod bench;
 mod build;
 mod corpus;
-mod error;
 pub mod foreign;
 mod input;
 mod lanes;
@@ -28,7 +27,6 @@ pub use corpus::{
     BadBlock, Boundaries, CORPUS_FILE, CORPUS_VERSION, Corpus, CorpusInfo, Dtype, FileInfo, ShardInfo, Split,
     SplitInfo, TokenStream, TokenizerInfo, VerifyReport,
 };
-pub use error::DataError;
 pub use lanes::{
     Batch, Documents, EvalBatch, EvalLanes, LaneCursor, Lanes, PADDING_ID, PairLanes, PairOptions,
     PairSource, Pairs, RecordLanes, RecordRow, RecordSteps, Segments, SentenceLanes, StreamLanes,

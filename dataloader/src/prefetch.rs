@@ -3,7 +3,8 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::error::DataError;
+use segue_data_error::DataError;
+
 use crate::lanes::{Batch, LaneCursor, Lanes};
 
 /// Batches that wait for their consumer; one more is in the making.
@@ -60,7 +61,7 @@ impl Reader for LaneReader {
 /// let mut batches = Prefetcher::spawn(reader, 1)?;
 /// let batch = batches.next_batch()?;
 /// assert_eq!(batch.inputs.len(), 30 * 150);
-/// # Ok::<(), segue_dataloader::DataError>(())
+/// # Ok::<(), segue_data_error::DataError>(())
 /// ```
 #[derive(Debug)]
 pub struct Prefetcher<B> {

@@ -1,10 +1,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
 use crate::build::Documents;
-use crate::error::DataError;
 use crate::input::Cut;
 
 /// How the text of a kind of data set is cut in documents and sentences, and where end-of-sentence tokens go.

@@ -8,9 +8,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use scratch::{all_tokens, options};
 use segue_configs::DocumentEnd;
+use segue_data_error::DataError;
 use segue_dataloader::{
-    BuildOptions, Corpus, DataError, Documents, EvalLanes, LaneCursor, LaneReader, Lanes, PADDING_ID,
-    Prefetcher, Preset, Segments, SentenceLanes, Split, StreamLanes, TokenStream, TokenizerKind, build,
+    BuildOptions, Corpus, Documents, EvalLanes, LaneCursor, LaneReader, Lanes, PADDING_ID, Prefetcher,
+    Preset, Segments, SentenceLanes, Split, StreamLanes, TokenStream, TokenizerKind, build,
 };
 
 /// A stream over several shards. No token is the padding id.

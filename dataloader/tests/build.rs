@@ -9,8 +9,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use scratch::{options, sample_text, tree};
+use segue_data_error::DataError;
 use segue_dataloader::{
-    BuildObserver, BuildOptions, Corpus, DataError, Preset, Split, TokenizerChoice, TokenizerKind, build,
+    BuildObserver, BuildOptions, Corpus, Preset, Split, TokenizerChoice, TokenizerKind, build,
 };
 
 /// Stops after some shards and remembers what it was told.

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use scratch::{all_tokens, options, sample_text, tokens_of, tree};
+use segue_data_error::DataError;
 use segue_dataloader::{
-    BLOCK_BYTES, BuildOptions, Corpus, CorpusInfo, DataError, Dtype, HEADER_BYTES, Preset, ShardHeader,
-    Split, TokenizerKind, build,
+    BLOCK_BYTES, BuildOptions, Corpus, CorpusInfo, Dtype, HEADER_BYTES, Preset, ShardHeader, Split,
+    TokenizerKind, build,
 };
 
 /// A byte-level corpus of several shards, each of several blocks.

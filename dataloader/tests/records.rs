@@ -9,9 +9,9 @@ use std::path::Path;
 
 use scratch::models::MODELS;
 use scratch::{tokens_of, tree};
+use segue_data_error::DataError;
 use segue_dataloader::{
-    Corpus, DataError, LaneCursor, Lanes, RecordImport, RecordLanes, RecordSteps, Split, Tokenizer,
-    import_records,
+    Corpus, LaneCursor, Lanes, RecordImport, RecordLanes, RecordSteps, Split, Tokenizer, import_records,
 };
 use writer::Recipe;
 

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use scratch::{shared_data, tokens_of, tree};
+use segue_data_error::DataError;
 use segue_dataloader::{
-    BuildObserver, BuildOptions, Corpus, DataError, Preset, Split, Tokenizer, TokenizerChoice, TokenizerKind,
+    BuildObserver, BuildOptions, Corpus, Preset, Split, Tokenizer, TokenizerChoice, TokenizerKind,
     TrainOptions, XlnetNormalization, build,
 };
 

@@ -4,7 +4,7 @@ mod scratch;
 #[path = "scratch/tasks.rs"]
 mod tasks;
 
-use segue_dataloader::DataError;
+use segue_data_error::DataError;
 use segue_dataloader::tasks::{Kind, Rankings, Records, Split, Target, TaskData};
 use tasks::{ALL, config, folder, words};
 

@@ -1,7 +1,7 @@
 use segue_cluster::ClusterError;
 use segue_collectives::CollectiveError;
 use segue_configs::{ConfigError, advice};
-use segue_dataloader::DataError;
+use segue_data_error::DataError;
 use segue_trainer::TrainError;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use segue_collectives::CollectiveError;
 use segue_configs::{ConfigError, advice};
-use segue_dataloader::DataError;
+use segue_data_error::DataError;
 use segue_publish::PublishError;
 use thiserror::Error;
 

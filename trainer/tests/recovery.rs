@@ -9,7 +9,8 @@ use segue_collectives::Communicator;
 use segue_collectives::local::Local;
 use segue_collectives::simulated;
 use segue_configs::Config;
-use segue_dataloader::{DataError, Reader};
+use segue_data_error::DataError;
+use segue_dataloader::Reader;
 use segue_trainer::engine::{
     Better, Carry, Event, Family, FamilyReader, Folder, Labels, Layout, Learner, Loss, LossAs, Measures,
     Outcome, Place, Prepared, Share, Turn, Watch, train,

@@ -1,10 +1,11 @@
 use std::sync::{Mutex, PoisonError};
 
+use segue_data_error::DataError;
+
 use super::options::EOD;
 use super::running::Documents;
 use super::units::{Content, Reading, SourceSize, Unit, for_each_unit};
 use crate::corpus::Dtype;
-use crate::error::DataError;
 use crate::input::{Chunk, Source};
 use crate::preset::Layout;
 use crate::tokenizer::{Encoder, Tokenizer, UNK};

@@ -1,12 +1,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
 use super::options::BuildOptions;
 use super::split::{RecordFilter, byte_marks, split_of};
 use crate::corpus::Split;
-use crate::error::DataError;
 use crate::input::{
     ChunkReader, Cut, Position, STDIN, Source, align_to_line, collect, measure, place_of, spool_stdin,
 };

@@ -2,10 +2,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
 use crate::corpus::{CorpusInfo, ShardInfo, Split, SplitInfo};
-use crate::error::DataError;
 use crate::input::Position;
 
 /// Name of the journal in a build's own folder.

@@ -44,7 +44,7 @@ pub trait BuildObserver: Sync {
     }
 
     /// Asked after every published shard, with the number published by this call so far: `true` stops the build, which
-    /// then fails with [`crate::DataError::Stopped`] and can be taken up again.
+    /// then fails with [`segue_data_error::DataError::Stopped`] and can be taken up again.
     fn stops_after(&self, shards: u64) -> bool {
         let _ = shards;
         false

@@ -1,8 +1,8 @@
 use std::path::PathBuf;
 
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
-use crate::error::DataError;
 use crate::preset::Preset;
 use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 

@@ -1,7 +1,7 @@
 use rayon::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
+use segue_data_error::DataError;
 
-use crate::error::DataError;
 use crate::input::{Chunk, ChunkReader};
 
 /// Text in work per worker. While this much is encoded, as much again is read and what came out before is written.

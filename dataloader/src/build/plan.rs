@@ -2,12 +2,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
 use super::inputs::Stretch;
 use super::options::{BuildOptions, InvalidUtf8, TokenizerChoice};
 use crate::corpus::{Split, write_whole};
-use crate::error::DataError;
 use crate::preset::Preset;
 use crate::tokenizer::TrainOptions;
 

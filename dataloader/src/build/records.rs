@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
+use segue_data_error::DataError;
 use segue_publish::FreshFolder;
 
 use super::observer::{BuildObserver, Stage};
@@ -11,7 +12,6 @@ use super::options::{DEFAULT_SHARD_TOKENS, EOD};
 use super::row_text::{RowText, read_row};
 use super::run::describe;
 use crate::corpus::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo, TOKENIZER_FOLDER, make_folder};
-use crate::error::DataError;
 use crate::foreign::{RecordFolder, RecordSettings};
 use crate::lanes::RecordSteps;
 use crate::preset::Preset;

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
-use crate::error::DataError;
+use segue_data_error::DataError;
+
 use crate::lanes::{RecordRow, RecordSteps};
 
 /// Tokens that two directions have to share before they count as the same text.

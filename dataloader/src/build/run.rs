@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::ThreadPool;
 use rustix::fs::{FlockOperation, flock};
+use segue_data_error::DataError;
 use segue_publish::TEMPORARY_SUFFIX;
 
 use super::encode::ChunkEncoder;
@@ -19,7 +20,6 @@ use crate::corpus::{
     BUILD_FOLDER, CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, Split, SplitInfo, TOKENIZER_FOLDER,
     TokenizerInfo, make_folder,
 };
-use crate::error::DataError;
 use crate::preset::{Layout, Preset};
 use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions, train_on};
 

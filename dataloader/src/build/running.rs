@@ -1,9 +1,9 @@
 use std::borrow::Cow;
 
+use segue_data_error::DataError;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::units::{Content, Each, Unit, is_heading};
-use crate::error::DataError;
 use crate::input::Part;
 use crate::tokenizer::{UNK, running_text};
 

@@ -1,12 +1,13 @@
 use std::path::Path;
 
+use segue_data_error::DataError;
+
 use super::encode::Encoded;
 use super::journal::{Entry, Journal, ShardEntry};
 use super::observer::BuildObserver;
 use super::options::BuildOptions;
 use super::units::SourceSize;
 use crate::corpus::{Dtype, Split, SplitInfo};
-use crate::error::DataError;
 use crate::input::Position;
 use crate::shard::ShardWriter;
 

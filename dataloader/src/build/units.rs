@@ -1,11 +1,11 @@
 use std::borrow::Cow;
 
+use segue_data_error::DataError;
 use serde::Deserialize;
 
 use super::options::InvalidUtf8;
 use super::running::for_each_sentence;
 use super::split::RecordFilter;
-use crate::error::DataError;
 use crate::input::{CHUNK_BYTES, Chunk, Cut, Part, Source, find_cut};
 use crate::preset::Layout;
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
 use super::verify::hash_file;
-use crate::error::DataError;
 
 /// Name of the file that describes a corpus.
 pub const CORPUS_FILE: &str = "corpus.json";

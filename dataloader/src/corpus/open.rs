@@ -3,10 +3,11 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use segue_data_error::DataError;
+
 use super::info::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo};
 use super::stream::{Boundaries, TokenStream};
 use super::unpack::{default_cache, unpack};
-use crate::error::DataError;
 use crate::shard::{HEADER_BYTES, INDEX_HEADER_BYTES, IndexHeader, MappedIndex, MappedShard, ShardHeader};
 use crate::tokenizer::Tokenizer;
 
@@ -28,7 +29,7 @@ pub(crate) const TOKENIZER_FOLDER: &str = "tokenizer";
 /// let mut ids = vec![0; 150];
 /// train.read(0, &mut ids)?;
 /// println!("{}", corpus.tokenizer()?.decode_signed(&ids));
-/// # Ok::<(), segue_dataloader::DataError>(())
+/// # Ok::<(), segue_data_error::DataError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Corpus {

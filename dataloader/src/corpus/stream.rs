@@ -1,7 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::DataError;
+use segue_data_error::DataError;
+
 use crate::shard::{MappedIndex, MappedShard};
 
 /// The tokens of one split as one contiguous stream over its shards. Cloning shares the memory maps.

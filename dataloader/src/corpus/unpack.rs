@@ -4,11 +4,11 @@ use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
 use segue_publish::FreshFile;
 
 use super::info::{Dtype, ShardInfo};
 use super::open::make_folder;
-use crate::error::DataError;
 use crate::shard::{HEADER_BYTES, missing_part};
 
 /// How much of a shard is held in memory while it is unpacked.

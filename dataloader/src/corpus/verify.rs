@@ -1,11 +1,11 @@
 use std::fs::File;
 use std::path::Path;
 
+use segue_data_error::DataError;
 use serde::Serialize;
 
 use super::info::{CorpusInfo, FileInfo, ShardInfo, Split};
 use super::open::Corpus;
-use crate::error::DataError;
 use crate::shard::{BLOCK_BYTES, HEADER_BYTES, MappedIndex, MappedShard};
 
 /// A file of a corpus that is not as it should be.

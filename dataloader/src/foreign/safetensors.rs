@@ -7,10 +7,10 @@ use std::path::Path;
 
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensors};
+use segue_data_error::DataError;
 use serde::Deserialize;
 
 use super::{ElementType, RawTensor, SharedBytes};
-use crate::error::DataError;
 
 /// Bytes before the header: its length.
 const LENGTH_BYTES: usize = 8;

@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memmap2::Mmap;
-
-use crate::error::DataError;
+use segue_data_error::DataError;
 
 /// A piece of a file or buffer; cloning and cutting share the bytes.
 #[derive(Clone)]

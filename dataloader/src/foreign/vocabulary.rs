@@ -1,8 +1,9 @@
 use std::path::Path;
 
+use segue_data_error::DataError;
+
 use super::pickle::{Kind, View};
 use super::torch::TorchFile;
-use crate::error::DataError;
 use crate::tokenizer::{Tokenizer, words_or_bytes};
 
 /// Where objects keep the one with the symbols: the corpus of a cache, NVIDIA's checkpoints.

@@ -3,10 +3,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
 use super::source::Source;
-use crate::error::DataError;
 
 /// Text that is handled at once. Larger documents and lines are cut.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;

@@ -2,9 +2,10 @@ use std::io::{self, BufRead, BufReader};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use segue_data_error::DataError;
+
 use super::chunks::Position;
 use super::source::Source;
-use crate::error::DataError;
 
 /// Sizes of the sources' unpacked texts. Compressed ones are unpacked for it.
 pub(crate) fn measure(sources: &[Source]) -> Result<Vec<u64>, DataError> {

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
 use flate2::read::MultiGzDecoder;
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
-
-use crate::error::DataError;
 
 /// The path that stands for standard input.
 pub(crate) const STDIN: &str = "-";

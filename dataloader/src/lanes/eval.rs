@@ -1,10 +1,10 @@
 use std::ops::Range;
 
 use segue_configs::DocumentEnd;
+use segue_data_error::DataError;
 
 use super::Documents;
 use crate::corpus::TokenStream;
-use crate::error::DataError;
 
 /// Fills the places of a ragged segment that hold no token; no loss is taken there.
 pub const PADDING_ID: i64 = 0;
@@ -22,7 +22,7 @@ pub const PADDING_ID: i64 = 0;
 /// assert_eq!((cut.targets(0), cut.targets(1)), (1..6, 6..10));
 /// assert_eq!(cut.steps(), 2);
 /// assert_eq!((cut.count(0, 0), cut.count(0, 1), cut.count(1, 1)), (4, 1, 0));
-/// # Ok::<(), segue_dataloader::DataError>(())
+/// # Ok::<(), segue_data_error::DataError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvalLanes {

@@ -10,9 +10,8 @@ mod stream;
 
 use std::ops::Range;
 
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
-
-use crate::error::DataError;
 
 pub use documents::Documents;
 pub use eval::{EvalBatch, EvalLanes, PADDING_ID};

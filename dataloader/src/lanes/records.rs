@@ -1,6 +1,7 @@
 use std::path::Path;
 
-use crate::error::DataError;
+use segue_data_error::DataError;
+
 use crate::foreign::{Example, RecordFile, RecordFolder, RecordSettings};
 
 /// The rows that XLNet's reference has prepared, step by step, with random access.

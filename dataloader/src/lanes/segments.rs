@@ -1,6 +1,5 @@
+use segue_data_error::DataError;
 use segue_random::{Purpose, Stream};
-
-use crate::error::DataError;
 
 /// Share of segments that are drawn around the whole length (AWD-LSTM's and the PyTorch reference's `varlen`).
 const WHOLE_SHARE: f64 = 0.95;

@@ -1,10 +1,10 @@
 use std::ops::Range;
 
+use segue_data_error::DataError;
 use segue_random::{Permutation, Purpose};
 
 use super::{Batch, LaneCursor, Lanes, Segments, check_range};
 use crate::corpus::{Boundaries, TokenStream};
-use crate::error::DataError;
 
 /// Lanes that are filled with whole sentences, one behind the other, in an order drawn anew every epoch
 /// (`LMShuffledIterator` of Transformer-XL's program, for One Billion Word).

@@ -1,11 +1,11 @@
 use std::ops::Range;
 
 use segue_configs::DocumentEnd;
+use segue_data_error::DataError;
 use segue_random::{Purpose, Stream};
 
 use super::{Batch, Documents, LaneCursor, Lanes, Segments, check_range};
 use crate::corpus::TokenStream;
-use crate::error::DataError;
 
 /// Lanes that read contiguous pieces of a token stream.
 ///

@@ -2,9 +2,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
+use segue_data_error::DataError;
 
 use super::header::{u32_at, u64_at};
-use crate::error::DataError;
 
 /// The first eight bytes of every index.
 pub const INDEX_MAGIC: [u8; 8] = *b"SEGUEIDX";

@@ -2,11 +2,11 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
+use segue_data_error::DataError;
 
 use super::header::{HEADER_BYTES, ShardHeader};
 use super::index::missing_part;
 use crate::corpus::Dtype;
-use crate::error::DataError;
 
 /// A shard in a memory map. Opening it reads the header alone.
 #[derive(Debug)]

@@ -2,13 +2,13 @@ use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
 use segue_publish::rename_durably;
 use serde::{Deserialize, Serialize};
 
 use super::header::{HEADER_BYTES, ShardHeader};
 use super::index::{BLOCK_BYTES, INDEX_HEADER_BYTES, IndexHeader};
 use crate::corpus::{Dtype, FileInfo, ShardInfo};
-use crate::error::DataError;
 
 /// Level of shards that are compressed at rest: token ids gain little from higher ones.
 const ZSTD_LEVEL: i32 = 3;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use segue_data_error::DataError;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -13,7 +14,6 @@ use super::labels::Labels;
 use super::open::{Request, first_there, nothing_read};
 use super::rows::{Asked, encode_each, split_of};
 use super::table::without_bom;
-use crate::DataError;
 
 /// The release's name of its file, and that of the copy with what was changed in each row.
 const FILES: &[&str] = &["dev.json", "dev_ann.json"];

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use segue_data_error::DataError;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -11,7 +12,6 @@ use super::example::Kind;
 use super::open::{Request, first_there, nothing_read};
 use super::questions::{Article, Question, of_letter, split_of};
 use super::table::{lines, without_bom};
-use crate::DataError;
 
 const TRAIN: &[&str] = &["train.jsonl", "train.json"];
 const DEV: &[&str] = &["dev.jsonl", "dev.json", "valid.jsonl", "valid.json"];

@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 
 use segue_configs::TaskConfig;
+use segue_data_error::DataError;
 
 use super::labels::Labels;
 use super::table::Table;
-use crate::DataError;
 
 /// Names, in lower case, under which a header has the label and the text; the first that is there counts.
 const LABEL_NAMES: &[&str] = &[

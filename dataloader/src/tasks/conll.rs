@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::Path;
 
+use segue_data_error::DataError;
+
 use super::data::{Records, Split, TaggedSentence, TaskData};
 use super::example::{Example, Kind, Target};
 use super::labels::Labels;
@@ -11,7 +13,7 @@ use super::open::{Request, first_there, nothing_read};
 use super::rows::encode_all;
 use super::sieve::Sieve;
 use super::table::without_bom;
-use crate::{DataError, Encoder, TokenizerKind};
+use crate::{Encoder, TokenizerKind};
 
 const TRAIN: &[&str] = &["train.txt", "train.conll", "train.tsv", "eng.train"];
 const DEV: &[&str] =

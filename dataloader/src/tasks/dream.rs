@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use segue_data_error::DataError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -13,7 +14,6 @@ use super::open::{Request, first_there, nothing_read};
 use super::questions::{Article, Question, split_of};
 use super::sieve::Sieve;
 use super::table::without_bom;
-use crate::DataError;
 
 /// A dialogue: its turns, its questions, what it is called.
 type Dialogue = (Vec<String>, Vec<DreamQuestion>, String);

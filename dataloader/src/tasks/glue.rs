@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use segue_configs::TaskLoss;
+use segue_data_error::DataError;
 
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
@@ -12,7 +13,6 @@ use super::ranking;
 use super::rows::{Asked, encode_rows, split_of};
 use super::sieve::Sieve;
 use super::table::Table;
-use crate::DataError;
 
 /// A column: its names in headers, the first that is there counts, and its place where there is no header.
 struct Column(&'static [&'static str], usize);

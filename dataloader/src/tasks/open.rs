@@ -1,12 +1,13 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::{Config, TaskConfig};
+use segue_data_error::DataError;
 
 use super::data::{Split, TaskData, TaskSplits};
 use super::sieve::Sieve;
 use super::template::Template;
 use super::{adversarial, choice, conll, documents, dream, glue, race, squad, text};
-use crate::{DataError, Tokenizer};
+use crate::Tokenizer;
 
 /// What a task is opened with.
 pub(crate) struct Request<'a> {

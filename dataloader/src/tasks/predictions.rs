@@ -1,8 +1,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use segue_data_error::DataError;
+
 use super::data::{Answer, Records, Row, Split, TaggedSentence};
-use crate::DataError;
 use crate::corpus::write_whole;
 
 /// What the leaderboard's file of STS-B is called; its numbers lie from 0 to 5.

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
 use serde::Deserialize;
 
 use super::data::{Split, TaskData};
@@ -11,7 +12,6 @@ use super::open::{Request, nothing_read};
 use super::questions::{Article, Question, of_letter, split_of};
 use super::reviews::text_files;
 use super::table::without_bom;
-use crate::DataError;
 
 /// Folders of the parts that are scored apart.
 const LEVELS: &[&str] = &["high", "middle"];

@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use ahash::AHashMap;
+use segue_data_error::DataError;
 
 use super::data::{Answer, Records, Row, Split, TaskData};
 use super::example::{Example, Kind, Target};
 use super::rows::Encoded;
 use super::sieve::Sieve;
-use crate::DataError;
 
 impl TaskData {
     /// Of rows that compete, the number of the label of the best one; none where no rows compete.

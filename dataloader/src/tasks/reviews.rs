@@ -3,12 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
+
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
 use super::labels::Labels;
 use super::open::{Request, nothing_read};
 use super::rows::{Asked, encode_each, split_of};
-use crate::DataError;
 
 /// What reviews have in place of line ends.
 pub(super) const LINE_BREAK: &str = "<br />";

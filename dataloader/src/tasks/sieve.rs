@@ -1,5 +1,6 @@
+use segue_data_error::DataError;
+
 use super::data::Skipped;
-use crate::DataError;
 
 /// Refused lines and records that are told in full.
 const TOLD: usize = 5;

@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
 use serde_json::{Map, Value};
 
 use super::csv::CsvRecords;
 use super::sieve::Sieve;
-use crate::DataError;
 
 /// The mark that some editors put before UTF-8 text.
 const BOM: &[u8] = b"\xEF\xBB\xBF";

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
+
 use super::columns::{Columns, Finding, is_header};
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
@@ -11,7 +13,6 @@ use super::reviews;
 use super::rows::{Asked, encode_rows, split_of};
 use super::sieve::Sieve;
 use super::table::Table;
-use crate::DataError;
 
 /// Names of files without their extensions, and the extensions, in the order in which they are looked for.
 const TRAIN: &[&str] = &["train"];

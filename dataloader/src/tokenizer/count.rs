@@ -2,9 +2,9 @@ use std::hash::Hash;
 
 use ahash::AHashMap;
 use rayon::ThreadPool;
+use segue_data_error::DataError;
 
 use crate::build::{BuildObserver, Next, Reading, Stage, Stretch, Unit, for_each_unit, in_order};
-use crate::error::DataError;
 
 /// Distinct items that are counted at once (with their text, roughly 1 GiB of words); beyond this the rarest are dropped.
 const MOST_ITEMS: usize = 12 << 20;

@@ -1,11 +1,12 @@
 use std::fs;
 use std::path::Path;
 
+use segue_data_error::DataError;
+
 use super::bytes::ByteTokenizer;
 use super::huggingface::HuggingFaceTokenizer;
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::words::WordTokenizer;
-use crate::error::DataError;
 use crate::foreign::import_vocabulary;
 use crate::spiece::{SentencePiece, XlnetNormalization};
 

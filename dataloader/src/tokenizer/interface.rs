@@ -2,6 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
 use super::byte_level::MergeCache;
@@ -11,7 +12,6 @@ use super::huggingface::HuggingFaceTokenizer;
 use super::store::StoredFile;
 use super::words::WordTokenizer;
 use crate::corpus::FileInfo;
-use crate::error::DataError;
 use crate::spiece::{SentencePiece, XlnetNormalization};
 
 /// The token that ends a sentence or a document in the vocabularies trained here.

@@ -1,6 +1,7 @@
 use std::fs;
 use std::path::Path;
 
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -10,7 +11,6 @@ use super::huggingface::HuggingFaceTokenizer;
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::words::WordTokenizer;
 use crate::corpus::FileInfo;
-use crate::error::DataError;
 use crate::spiece::{SentencePiece, XlnetNormalization, tokenizer_config, tokenizer_json};
 
 /// The file that says of what kind the tokenizer in a folder is and names its other files.

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use ahash::AHashMap;
 use compact_str::CompactString;
 use rayon::ThreadPool;
+use segue_data_error::DataError;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::models::unigram::{Unigram, UnigramTrainer};
 use tokenizers::normalizers::utils::Lowercase;
@@ -17,7 +18,6 @@ use super::interface::{EOS, TokenizerKind};
 use super::scanner::Words;
 use super::train::TrainOptions;
 use crate::build::{BuildObserver, Stage};
-use crate::error::DataError;
 
 /// Symbols that every byte-level vocabulary holds, so that nothing is unknown.
 pub(crate) const ALPHABET: usize = 256;

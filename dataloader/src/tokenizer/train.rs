@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use compact_str::CompactString;
 use rayon::ThreadPool;
+use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
 use super::bytes::ByteTokenizer;
@@ -12,7 +13,6 @@ use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::subword;
 use super::words::{WordTokenizer, split_words};
 use crate::build::{BuildObserver, Content, InvalidUtf8, Reading, Stretch, Unit, worker_pool};
-use crate::error::DataError;
 use crate::input::collect;
 use crate::preset::{Layout, Preset};
 

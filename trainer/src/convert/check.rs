@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use segue_configs::ModelConfig;
-use segue_dataloader::{DataError, Tokenizer};
+use segue_data_error::DataError;
+use segue_dataloader::Tokenizer;
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 

@@ -2,7 +2,8 @@
 //! before it is learned from. Krause et al. 2018, "Dynamic evaluation of neural sequence models", sections 3
 //! and 4; for Transformer-XL Krause et al. 2019, "Dynamic evaluation of Transformer language models".
 
-use segue_dataloader::{DataError, EvalLanes, TokenStream};
+use segue_data_error::DataError;
+use segue_dataloader::{EvalLanes, TokenStream};
 use tch::{Kind, Tensor};
 
 use super::positions::spread_positions;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use segue_dataloader::DataError;
+use segue_data_error::DataError;
 use segue_random::{Purpose, Stream};
 
 use crate::TrainError;

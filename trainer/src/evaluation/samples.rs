@@ -1,7 +1,8 @@
 //! The protocol for generated text of Yang 2019, §2.1.4: random passages of a split, each continued by a fixed number
 //! of tokens, next to the real continuation. The first samples are kept, none is discarded.
 
-use segue_dataloader::{DataError, TokenStream};
+use segue_data_error::DataError;
+use segue_dataloader::TokenStream;
 use segue_random::{Purpose, Stream, derive};
 
 use super::positions::scaled;

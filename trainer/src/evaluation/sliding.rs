@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use segue_dataloader::{DataError, TokenStream};
+use segue_data_error::DataError;
+use segue_dataloader::TokenStream;
 use serde::Serialize;
 
 use super::positions::spread_positions;

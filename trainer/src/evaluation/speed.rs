@@ -10,7 +10,7 @@
 
 use std::time::Instant;
 
-use segue_dataloader::DataError;
+use segue_data_error::DataError;
 use segue_random::{Purpose, Stream};
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};

@@ -1,6 +1,7 @@
 //! Losses of tokens with an exactly known context.
 
-use segue_dataloader::{DataError, TokenStream};
+use segue_data_error::DataError;
+use segue_dataloader::TokenStream;
 use tch::{Kind, Tensor};
 
 use crate::TrainError;

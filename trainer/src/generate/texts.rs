@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use segue_dataloader::DataError;
+use segue_data_error::DataError;
 use tch::{Kind, Tensor};
 
 use super::Sampling;

@@ -1,8 +1,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
+
 use super::shard_suffix;
-use crate::error::DataError;
 
 /// The index that a path leads to: the prefix of a checkpoint, its `.index`, one of its data shards, or a folder
 /// with a `checkpoint` file or a single index.

@@ -1,10 +1,11 @@
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
+
 use super::locate::{find_index, find_shard};
 use super::message::{Record, parse_header};
 use super::shard_suffix;
 use super::table::read_table;
-use crate::error::DataError;
 use crate::foreign::checksum::mask;
 use crate::foreign::{ElementType, RawTensor, SharedBytes};
 

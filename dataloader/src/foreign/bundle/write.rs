@@ -2,10 +2,11 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
+use segue_data_error::DataError;
+
 use super::message::{Record, header, type_number};
 use super::shard_suffix;
 use super::table::write_table;
-use crate::error::DataError;
 use crate::foreign::ElementType;
 use crate::foreign::checksum::masked_crc32c;
 

@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
-use crate::error::DataError;
+use segue_data_error::DataError;
+
 use crate::foreign::SharedBytes;
 use crate::foreign::checksum::masked_crc32c;
 

@@ -1,11 +1,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use segue_data_error::DataError;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::settings::RecordSettings;
-use crate::error::DataError;
 
 const CORPUS_INFO: &str = "corpus_info.json";
 /// Folder of the records beside [`CORPUS_INFO`].

@@ -1,8 +1,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use segue_data_error::DataError;
+
 use super::container::{self, storage_id};
-use crate::error::DataError;
 use crate::foreign::pickle::{Kind, Pickle, View};
 use crate::foreign::{ElementType, RawTensor, SharedBytes};
 

@@ -1,8 +1,8 @@
+use segue_data_error::DataError;
 use segue_random::{Draws, Purpose};
 
 use super::options::{Layout, Task};
 use super::symbols::Symbols;
-use crate::error::DataError;
 use crate::lanes::{Batch, PADDING_ID, Pairs};
 
 /// A sequence with the tokens that are chosen for prediction, before an order is drawn: what the reference freezes in

@@ -1,5 +1,6 @@
+use segue_data_error::DataError;
+
 use super::pieces::{PairSource, Piece};
-use crate::error::DataError;
 
 /// The tokens of a piece as a lane sees them, from the end if it reads backwards, and the edges of the sentences.
 ///

@@ -1,6 +1,7 @@
 use std::ops::Range;
 
 use segue_configs::{Config, MaskDraws};
+use segue_data_error::DataError;
 use segue_random::{Draws, Purpose};
 
 use super::arrange::{Arrangement, DrawKey, Sequence};
@@ -11,7 +12,6 @@ use super::segments::Segments;
 use super::spans::SpanSampler;
 use super::symbols::Symbols;
 use crate::corpus::{Corpus, Split};
-use crate::error::DataError;
 use crate::lanes::{Batch, LaneCursor, Lanes, check_range};
 use crate::tokenizer::Tokenizer;
 

@@ -1,6 +1,5 @@
 use segue_configs::{Config, MaskDraws, ObjectiveKind, SpanKind};
-
-use crate::error::DataError;
+use segue_data_error::DataError;
 
 /// How sequences of pairs are drawn: what a configuration says of it, checked there.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,6 @@
+use segue_data_error::DataError;
+
 use crate::corpus::{Boundaries, Corpus, Split, TokenStream};
-use crate::error::DataError;
 
 /// A corpus that lanes read, and how many of them it gets.
 #[derive(Debug)]

@@ -2,11 +2,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use segue_configs::{Config, MaskDraws};
+use segue_data_error::DataError;
 
 use super::arrange::{Arrangement, Sequence};
 use super::options::PairOptions;
 use super::symbols::Symbols;
-use crate::error::DataError;
 use crate::lanes::{Batch, LaneCursor, Lanes, RecordSteps, check_range};
 
 /// Lanes that read the rows which XLNet's reference has frozen in TFRecords; the order of prediction is drawn here.

@@ -1,9 +1,9 @@
 use std::ops::Range;
 
+use segue_data_error::DataError;
 use segue_random::Draws;
 
 use super::edges::View;
-use crate::error::DataError;
 
 /// Probability that segment B is taken from anywhere, where the text has an edge to cut it at.
 const RANDOM_SHARE: f64 = 0.5;

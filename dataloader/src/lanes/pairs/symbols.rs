@@ -1,4 +1,5 @@
-use crate::error::DataError;
+use segue_data_error::DataError;
+
 use crate::tokenizer::{Tokenizer, TokenizerKind};
 
 /// Ends a segment.

@@ -8,12 +8,13 @@ mod trec;
 
 use std::path::PathBuf;
 
+use segue_data_error::DataError;
+
 use self::split::{Source, read_split};
 use self::texts::Texts;
 use super::data::{TaskData, TaskSplits};
 use super::example::Kind;
 use super::open::{Request, first_there, nothing_read};
-use crate::DataError;
 
 pub use trec::write_run;
 

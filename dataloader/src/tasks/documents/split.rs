@@ -1,12 +1,12 @@
 use std::path::Path;
 
 use ahash::{AHashMap, AHashSet};
+use segue_data_error::DataError;
 
 use super::pairs::pairs;
 use super::texts::Texts;
 use super::trec::{Named, NamedDocuments, read_judgements, read_run};
 use super::{Candidate, RankedQuery, Rankings};
-use crate::DataError;
 use crate::tasks::data::{Records, Split};
 use crate::tasks::example::{Example, Sequence, Target};
 use crate::tasks::open::Request;

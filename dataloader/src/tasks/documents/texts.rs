@@ -1,8 +1,8 @@
 use std::path::Path;
 
 use ahash::AHashMap;
+use segue_data_error::DataError;
 
-use crate::DataError;
 use crate::tasks::open::Request;
 use crate::tasks::rows::{encode_all, ids};
 use crate::tasks::sieve::Sieve;

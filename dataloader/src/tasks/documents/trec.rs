@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use ahash::AHashSet;
+use segue_data_error::DataError;
 
 use super::{Placed, RankedQuery};
-use crate::DataError;
 use crate::corpus::write_whole;
 use crate::tasks::sieve::Sieve;
 use crate::tasks::table::{lines, without_bom};

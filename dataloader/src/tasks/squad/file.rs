@@ -2,11 +2,11 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 
+use segue_data_error::DataError;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::records::GoldAnswer;
-use crate::DataError;
 use crate::tasks::json::{Lines, without_place};
 use crate::tasks::sieve::Sieve;
 

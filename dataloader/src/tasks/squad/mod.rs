@@ -8,11 +8,11 @@ mod windows;
 
 pub use encode::SquadReader;
 pub use records::{GoldAnswer, Paragraph, Question, Questions};
+use segue_data_error::DataError;
 pub use windows::{Window, window_with_most_context, windows_over};
 
 use super::data::TaskData;
 use super::open::Request;
-use crate::DataError;
 
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let Request { task, tokenizer, template, splits, .. } = request;

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::{DataError, Tokenizer};
+use segue_data_error::DataError;
+use segue_dataloader::Tokenizer;
 use serde_json::{Map, Value, json};
 
 use super::hugging_face_xlnet;

@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::DataError;
+use segue_data_error::DataError;
 use segue_dataloader::foreign::{NamedTensor, RawTensor, SafetensorsFile, ShardIndex, TorchFile};
 
 use super::source::{Values, Variable};

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use segue_configs::{Config, ModelConfig};
-use segue_dataloader::{DataError, Tokenizer};
+use segue_data_error::DataError;
+use segue_dataloader::Tokenizer;
 use serde_json::Value;
 use tch::Tensor;
 

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use segue_dataloader::{DataError, Reader};
+use segue_data_error::DataError;
+use segue_dataloader::Reader;
 use segue_random::{Purpose, Stream};
 use tch::{Device, Kind, Tensor};
 

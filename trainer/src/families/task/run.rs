@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
+use segue_data_error::DataError;
 use segue_dataloader::tasks::{Example, ExampleOrder, Kind, Split, TaskData, batches_of_pass};
-use segue_dataloader::{DataError, Reader, Tokenizer};
+use segue_dataloader::{Reader, Tokenizer};
 use serde::Deserialize;
 use serde_json::json;
 use tch::Tensor;

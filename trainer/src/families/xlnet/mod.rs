@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use segue_configs::{Config, ModelConfig, ModelType};
-use segue_dataloader::{DataError, Tokenizer, XlnetNormalization};
+use segue_data_error::DataError;
+use segue_dataloader::{Tokenizer, XlnetNormalization};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 

@@ -1,3 +1,9 @@
+//! What can go wrong between raw text and a batch.
+//!
+//! The crates that read data share one type of error. They call each other: a task is read through a tokenizer, which may
+//! lie in a file of another program. So one `?` carries an error all the way up, and what a user sees of a damaged file
+//! (message, hint, exit code) is the same whoever reads it, and stands in one place.
+
 use std::path::{Path, PathBuf};
 
 use segue_configs::advice;
@@ -236,7 +242,7 @@ impl DataError {
     }
 
     /// The same about a line or record, with this advice where it has none.
-    pub(crate) fn advised(mut self, hint: &str) -> Self {
+    pub fn advised(mut self, hint: &str) -> Self {
         if let DataError::BadLine { why, .. } | DataError::BadRecord { why, .. } = &mut self
             && advice::hint(why).is_none()
         {
@@ -246,38 +252,45 @@ impl DataError {
     }
 
     /// A failed read: a missing file is told apart from one that cannot be read.
-    pub(crate) fn read(path: &Path, source: std::io::Error) -> Self {
+    pub fn read(path: &Path, source: std::io::Error) -> Self {
         match source.kind() {
             std::io::ErrorKind::NotFound => DataError::Missing { path: path.into(), why: String::new() },
             _ => DataError::Read { path: path.into(), source },
         }
     }
 
-    pub(crate) fn write(path: &Path, source: std::io::Error) -> Self {
+    /// A failed write.
+    pub fn write(path: &Path, source: std::io::Error) -> Self {
         DataError::Write { path: path.into(), source }
     }
 
-    pub(crate) fn line(path: &Path, line: u64, why: impl Into<String>) -> Self {
+    /// A bad line of a task's file, by its number from 1.
+    pub fn line(path: &Path, line: u64, why: impl Into<String>) -> Self {
         DataError::BadLine { path: path.into(), line, why: why.into() }
     }
 
-    pub(crate) fn record(path: &Path, record: impl Into<String>, why: impl Into<String>) -> Self {
+    /// A bad record of a task's file.
+    pub fn record(path: &Path, record: impl Into<String>, why: impl Into<String>) -> Self {
         DataError::BadRecord { path: path.into(), record: record.into(), why: why.into() }
     }
 
-    pub(crate) fn shard(path: &Path, why: impl Into<String>) -> Self {
+    /// A damaged shard.
+    pub fn shard(path: &Path, why: impl Into<String>) -> Self {
         DataError::BadShard { path: path.into(), why: why.into() }
     }
 
-    pub(crate) fn corpus(path: &Path, why: impl Into<String>) -> Self {
+    /// A corpus that cannot be used.
+    pub fn corpus(path: &Path, why: impl Into<String>) -> Self {
         DataError::BadCorpus { path: path.into(), why: why.into() }
     }
 
-    pub(crate) fn foreign(path: &Path, why: impl Into<String>) -> Self {
+    /// A file of another program that cannot be read.
+    pub fn foreign(path: &Path, why: impl Into<String>) -> Self {
         DataError::BadForeign { path: path.into(), why: why.into() }
     }
 
-    pub(crate) fn tokenizer(path: &Path, why: impl Into<String>) -> Self {
+    /// A tokenizer that cannot be used.
+    pub fn tokenizer(path: &Path, why: impl Into<String>) -> Self {
         DataError::BadTokenizer { path: path.into(), why: why.into() }
     }
 }
