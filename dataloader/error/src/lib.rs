@@ -264,6 +264,11 @@ impl DataError {
         DataError::Write { path: path.into(), source }
     }
 
+    /// An output folder that cannot be made.
+    pub fn folder(path: &Path, source: std::io::Error) -> Self {
+        DataError::Output { path: path.into(), why: format!("the folder cannot be made: {source}") }
+    }
+
     /// A bad line of a task's file, by its number from 1.
     pub fn line(path: &Path, line: u64, why: impl Into<String>) -> Self {
         DataError::BadLine { path: path.into(), line, why: why.into() }

@@ -74,7 +74,7 @@ impl Journal {
         for entry in &entries {
             append_line(&mut text, entry, &path)?;
         }
-        crate::corpus::write_whole(&path, &text)?;
+        segue_publish::write_file(&path, &text)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(|e| DataError::write(&path, e))?;
         Ok(Journal { path, file, entries })
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::inputs::Stretch;
 use super::options::{BuildOptions, InvalidUtf8, TokenizerChoice};
-use crate::corpus::{Split, write_whole};
+use crate::corpus::Split;
 use crate::preset::Preset;
 use crate::tokenizer::TrainOptions;
 
@@ -67,7 +67,7 @@ impl Plan {
 
     pub(crate) fn write(&self, scratch: &Path) -> Result<(), DataError> {
         let text = serde_json::to_vec(self).map_err(|e| DataError::write(scratch, e.into()))?;
-        write_whole(&scratch.join(PLAN_FILE), &text)
+        Ok(segue_publish::write_file(&scratch.join(PLAN_FILE), &text)?)
     }
 
     /// What has changed since another plan, in the user's terms.

@@ -11,7 +11,7 @@ use super::observer::{BuildObserver, Stage};
 use super::options::{DEFAULT_SHARD_TOKENS, EOD};
 use super::row_text::{RowText, read_row};
 use super::run::describe;
-use crate::corpus::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo, TOKENIZER_FOLDER, make_folder};
+use crate::corpus::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo, TOKENIZER_FOLDER};
 use crate::foreign::{RecordFolder, RecordSettings};
 use crate::lanes::RecordSteps;
 use crate::preset::Preset;
@@ -117,7 +117,7 @@ fn write_split(
     observer: &dyn BuildObserver,
 ) -> Result<SplitInfo, DataError> {
     let folder = scratch.join(split.name());
-    make_folder(&folder)?;
+    fs::create_dir_all(&folder).map_err(|e| DataError::folder(&folder, e))?;
     let mut shards = RowWriter { import, split, folder, open: None, info: SplitInfo::default() };
     let rows = steps.settings().forward_rows();
     let files = steps.file_begins().to_vec();

@@ -18,7 +18,7 @@ use super::shards::SplitWriter;
 use super::units::Reading;
 use crate::corpus::{
     BUILD_FOLDER, CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, Split, SplitInfo, TOKENIZER_FOLDER,
-    TokenizerInfo, make_folder,
+    TokenizerInfo,
 };
 use crate::preset::{Layout, Preset};
 use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions, train_on};
@@ -132,7 +132,7 @@ fn claim(output: &Path, scratch: &Path) -> Result<File, DataError> {
             return refuse("it holds other files\nhint: choose an empty or a new folder");
         }
     }
-    make_folder(scratch)?;
+    fs::create_dir_all(scratch).map_err(|e| DataError::folder(scratch, e))?;
     let path = scratch.join("lock");
     let lock = File::create(&path).map_err(|e| DataError::write(&path, e))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -227,7 +227,7 @@ impl Build<'_> {
         tokenizer: &Tokenizer,
     ) -> Result<SplitInfo, DataError> {
         let folder = self.options.output.join(split.name());
-        make_folder(&folder)?;
+        fs::create_dir_all(&folder).map_err(|e| DataError::folder(&folder, e))?;
         let mut info = SplitInfo::default();
         let mut at = stretch.begin;
         for entry in self.journal.shards(split) {

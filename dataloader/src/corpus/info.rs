@@ -271,16 +271,11 @@ impl CorpusInfo {
         let mut text =
             serde_json::to_vec_pretty(self).map_err(|e| DataError::write(dir, std::io::Error::other(e)))?;
         text.push(b'\n');
-        write_whole(&dir.join(CORPUS_FILE), &text)
+        Ok(segue_publish::write_file(&dir.join(CORPUS_FILE), &text)?)
     }
 
     /// The path of a shard's file.
     pub(crate) fn shard_path(dir: &Path, split: Split, file: &FileInfo) -> PathBuf {
         dir.join(split.name()).join(&file.name)
     }
-}
-
-/// Writes a small file whole or not at all.
-pub(crate) fn write_whole(path: &Path, content: &[u8]) -> Result<(), DataError> {
-    Ok(segue_publish::write_file(path, content)?)
 }

@@ -6,11 +6,10 @@ mod stream;
 mod unpack;
 mod verify;
 
-pub(crate) use info::write_whole;
 pub use info::{
     CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, FileInfo, ShardInfo, Split, SplitInfo, TokenizerInfo,
 };
 pub use open::Corpus;
-pub(crate) use open::{BUILD_FOLDER, TOKENIZER_FOLDER, make_folder};
+pub(crate) use open::{BUILD_FOLDER, TOKENIZER_FOLDER};
 pub use stream::{Boundaries, TokenStream};
 pub use verify::{BadBlock, VerifyReport};

@@ -1,4 +1,4 @@
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -228,10 +228,4 @@ fn check_size(path: &Path, file: &File, expected: u64) -> Result<(), DataError> 
     }
     let what = if found < expected { "truncated" } else { "too long" };
     Err(DataError::shard(path, format!("it is {what}: {found} bytes where corpus.json says {expected}")))
-}
-
-/// The folder of a build's own files, made where it is missing.
-pub(crate) fn make_folder(path: &Path) -> Result<(), DataError> {
-    fs::create_dir_all(path)
-        .map_err(|e| DataError::Output { path: path.into(), why: format!("the folder cannot be made: {e}") })
 }

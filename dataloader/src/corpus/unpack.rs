@@ -8,7 +8,6 @@ use segue_data_error::DataError;
 use segue_publish::FreshFile;
 
 use super::info::{Dtype, ShardInfo};
-use super::open::make_folder;
 use crate::shard::{HEADER_BYTES, missing_part};
 
 /// How much of a shard is held in memory while it is unpacked.
@@ -38,7 +37,7 @@ pub(crate) fn unpack(
     if fs::metadata(&target).is_ok_and(|found| found.len() == expected) {
         return Ok(target);
     }
-    make_folder(&folder)?;
+    fs::create_dir_all(&folder).map_err(|e| DataError::folder(&folder, e))?;
     tracing::info!(shard = %stored.display(), bytes = expected, "decompressing a shard");
     let input = File::open(stored).map_err(|e| missing_part(stored, e))?;
     let mut input = zstd::Decoder::new(input).map_err(|e| DataError::read(stored, e))?;

@@ -4,7 +4,6 @@ use std::path::Path;
 use segue_data_error::DataError;
 
 use super::data::{Answer, Records, Row, Split, TaggedSentence};
-use crate::corpus::write_whole;
 
 /// What the leaderboard's file of STS-B is called; its numbers lie from 0 to 5.
 const SCORES: &str = "STS-B.tsv";
@@ -43,7 +42,7 @@ pub fn write_predictions(
         Records::Sentences(sentences) => sentences_text(sentences, labels, answers),
         Records::Questions(_) | Records::Rankings(_) => return Err(no_table(split)),
     };
-    write_whole(path, text.as_bytes())
+    Ok(segue_publish::write_file(path, text.as_bytes())?)
 }
 
 /// Answers to questions on paragraphs are texts, and ranked documents are a run: they go to files of their own.

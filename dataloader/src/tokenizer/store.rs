@@ -158,9 +158,9 @@ impl Tokenizer {
     /// Writes the tokenizer's files into a folder, making it where it is missing. The last file written is
     /// [`TOKENIZER_FILE`].
     pub fn save(&self, dir: &Path) -> Result<(), DataError> {
-        crate::corpus::make_folder(dir)?;
+        fs::create_dir_all(dir).map_err(|e| DataError::folder(dir, e))?;
         for file in self.files() {
-            crate::corpus::write_whole(&dir.join(&file.name), &file.content)?;
+            segue_publish::write_file(&dir.join(&file.name), &file.content)?;
         }
         Ok(())
     }

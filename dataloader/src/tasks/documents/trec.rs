@@ -8,7 +8,6 @@ use ahash::AHashSet;
 use segue_data_error::DataError;
 
 use super::{Placed, RankedQuery};
-use crate::corpus::write_whole;
 use crate::tasks::sieve::Sieve;
 use crate::tasks::table::{lines, without_bom};
 
@@ -102,7 +101,7 @@ pub fn write_run(queries: &[RankedQuery], ranked: &[Vec<Placed>], path: &Path) -
             let _ = writeln!(text, "{} Q0 {document} {rank} {} {TAG}", query.id, placed.score);
         }
     }
-    write_whole(path, text.as_bytes())
+    Ok(segue_publish::write_file(path, text.as_bytes())?)
 }
 
 #[cfg(test)]
