@@ -131,8 +131,7 @@ fn checkpoints_of_a_third_program_come_back_as_they_were() {
         let (here, back) = (at(&name), at(&format!("{name}-back")));
         succeed(alone(&["convert", &source, &here]));
         succeed(alone(&["convert", "--to", "tf", &here, &back]));
-        let bundles =
-            [&source, &back].map(|path| segue_dataloader::foreign::Bundle::open(path.as_ref()).unwrap());
+        let bundles = [&source, &back].map(|path| segue_foreign::Bundle::open(path.as_ref()).unwrap());
         let mut compared = 0;
         for entry in bundles[0].entries() {
             let same = bundles[1].entries().iter().find(|other| other.name == entry.name);

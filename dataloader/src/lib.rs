@@ -8,7 +8,6 @@
 mod bench;
 mod build;
 mod corpus;
-pub mod foreign;
 mod input;
 mod lanes;
 mod prefetch;
@@ -39,6 +38,6 @@ pub use shard::{
 };
 pub use spiece::XlnetNormalization;
 pub use tokenizer::{
-    EOS, Encoder, Located, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions, UNK, detokenize,
-    detokenize_after, train_tokenizer,
+    EOS, Encoder, Located, Symbols, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions, UNK, detokenize,
+    detokenize_after, find_symbols, train_tokenizer,
 };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::foreign::Bundle;
+use segue_foreign::Bundle;
 use segue_trainer::TrainError;
 use segue_trainer::checkpoint::read_tensors;
 use segue_trainer::convert::{Conversion, ConvertOptions, Target, check_text, convert, inspect};
@@ -227,12 +227,12 @@ fn loss_on_a_text_is_that_of_the_source() {
 }
 
 /// The TensorFlow fixture with other variables.
-fn altered(change: impl Fn(&mut Vec<segue_dataloader::foreign::BundleTensor>)) -> TempDir {
+fn altered(change: impl Fn(&mut Vec<segue_foreign::BundleTensor>)) -> TempDir {
     let bundle = Bundle::open(&fixture("tensorflow/enwik8")).unwrap();
     let mut all = Vec::new();
     for entry in bundle.entries() {
         let tensor = bundle.tensor(entry).unwrap();
-        all.push(segue_dataloader::foreign::BundleTensor {
+        all.push(segue_foreign::BundleTensor {
             name: entry.name.clone(),
             dtype: tensor.dtype(),
             shape: tensor.shape().to_vec(),
@@ -241,7 +241,7 @@ fn altered(change: impl Fn(&mut Vec<segue_dataloader::foreign::BundleTensor>)) -
     }
     change(&mut all);
     let dir = tempfile::tempdir().unwrap();
-    segue_dataloader::foreign::write_bundle(dir.path(), "model.ckpt", all).unwrap();
+    segue_foreign::write_bundle(dir.path(), "model.ckpt", all).unwrap();
     dir
 }
 
@@ -249,7 +249,7 @@ fn altered(change: impl Fn(&mut Vec<segue_dataloader::foreign::BundleTensor>)) -
 fn a_variable_without_a_place_is_an_error_unless_allowed() {
     let source = altered(|all| all[0].name = "transformer/unheard_of".into());
     let stranger = altered(|all| {
-        let copy = |old: &segue_dataloader::foreign::BundleTensor| segue_dataloader::foreign::BundleTensor {
+        let copy = |old: &segue_foreign::BundleTensor| segue_foreign::BundleTensor {
             name: "transformer/unheard_of".into(),
             dtype: old.dtype,
             shape: old.shape.clone(),

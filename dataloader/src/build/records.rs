@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use segue_data_error::DataError;
+use segue_foreign::{RecordFolder, RecordSettings};
 use segue_publish::FreshFolder;
 
 use super::observer::{BuildObserver, Stage};
@@ -12,7 +13,6 @@ use super::options::{DEFAULT_SHARD_TOKENS, EOD};
 use super::row_text::{RowText, read_row};
 use super::run::describe;
 use crate::corpus::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo, TOKENIZER_FOLDER};
-use crate::foreign::{RecordFolder, RecordSettings};
 use crate::lanes::RecordSteps;
 use crate::preset::Preset;
 use crate::shard::ShardWriter;

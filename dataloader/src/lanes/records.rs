@@ -1,8 +1,7 @@
 use std::path::Path;
 
 use segue_data_error::DataError;
-
-use crate::foreign::{Example, RecordFile, RecordFolder, RecordSettings};
+use segue_foreign::{Example, RecordFile, RecordFolder, RecordSettings};
 
 /// The rows that XLNet's reference has prepared, step by step, with random access.
 ///

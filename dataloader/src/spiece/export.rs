@@ -3,12 +3,12 @@
 
 use std::sync::LazyLock;
 
+use segue_foreign::wire::Fields;
 use serde_json::{Value, json};
 use unicode_normalization::char::canonical_combining_class;
 
 use super::model::{PieceType, SentencePiece};
 use super::normalize::SPACE_SYMBOL;
-use super::wire::Fields;
 use super::xlnet::{XlnetNormalization, ends_in_digit_and_comma};
 
 /// How many times worse than the worst piece one is made that must never be chosen.

@@ -10,7 +10,6 @@ mod normalize;
 mod origins;
 mod segment;
 mod trie;
-pub(crate) mod wire;
 mod xlnet;
 
 pub(crate) use export::{tokenizer_config, tokenizer_json};

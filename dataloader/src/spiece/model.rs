@@ -2,13 +2,13 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use ahash::AHashMap;
+use segue_foreign::wire::{Fields, Value};
 
 use super::charsmap::CharsMap;
 use super::normalize::{Normalizer, SPACE_SYMBOL};
 use super::origins::Origins;
 use super::segment::{Piece, Segmenter};
 use super::trie::Trie;
-use super::wire::{Fields, Value};
 use super::xlnet::{XlnetNormalization, cut_with_commas_apart};
 
 /// Types of pieces, as the file numbers them.

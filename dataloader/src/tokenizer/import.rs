@@ -6,8 +6,8 @@ use segue_data_error::DataError;
 use super::bytes::ByteTokenizer;
 use super::huggingface::HuggingFaceTokenizer;
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
+use super::vocabulary::import_vocabulary;
 use super::words::WordTokenizer;
-use crate::foreign::import_vocabulary;
 use crate::spiece::{SentencePiece, XlnetNormalization};
 
 /// Endings of files that Python has pickled.
@@ -86,7 +86,7 @@ fn vocabulary_list(content: &[u8]) -> Result<Vec<Box<str>>, String> {
 
 /// A tokenizer with exactly these ids. Character data comes as words, too: enwik8 as byte values in decimal, text8 as
 /// single characters with `_` for the space.
-pub(crate) fn words_or_bytes(symbols: Vec<String>, lower_case: bool) -> Result<Tokenizer, String> {
+pub(super) fn words_or_bytes(symbols: Vec<String>, lower_case: bool) -> Result<Tokenizer, String> {
     let bytes: Option<Vec<u8>> = symbols.iter().map(|symbol| symbol.parse().ok()).collect();
     let characters = || {
         symbols.iter().map(|symbol| match symbol.as_bytes() {

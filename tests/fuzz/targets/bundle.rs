@@ -2,7 +2,7 @@
 //! would end most runs at once); then every variable they list, in a data file of zeros.
 #![no_main]
 
-use segue_dataloader::foreign::Bundle;
+use segue_foreign::Bundle;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let data = vec![0u8; 64];

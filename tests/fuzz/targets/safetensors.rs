@@ -2,7 +2,7 @@
 //! the input as the list of a model's pieces.
 #![no_main]
 
-use segue_dataloader::foreign::{SafetensorsFile, ShardIndex};
+use segue_foreign::{SafetensorsFile, ShardIndex};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let with_values = [&(bytes.len() as u64).to_le_bytes()[..], bytes, &[0; 64]].concat();

@@ -2,7 +2,7 @@
 //! most runs at once).
 #![no_main]
 
-use segue_dataloader::foreign::{Example, RecordFile};
+use segue_foreign::{Example, RecordFile};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     for file in [bytes.to_vec(), as_record(bytes)] {

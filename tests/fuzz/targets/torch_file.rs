@@ -1,7 +1,8 @@
 //! Pickles and torch.save files, and all tensors and the vocabulary they may hold.
 #![no_main]
 
-use segue_dataloader::foreign::{TorchFile, find_symbols};
+use segue_foreign::TorchFile;
+use segue_dataloader::find_symbols;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(file) = TorchFile::from_bytes(&bytes.to_vec().into()) else { return };

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
-use segue_dataloader::foreign::{
+use segue_foreign::{
     ElementType, SafetensorsEntry, SafetensorsFile, SafetensorsTensor, SharedBytes, write_safetensors,
 };
 use tch::{Device, Kind, Tensor};

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::foreign::Bundle;
+use segue_foreign::Bundle;
 use serde::Serialize;
 
 use super::optimizer;

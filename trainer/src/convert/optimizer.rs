@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use segue_configs::ModelConfig;
-use segue_dataloader::foreign::{Bundle, BundleTensor, ElementType};
+use segue_foreign::{Bundle, BundleTensor, ElementType};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tch::Tensor;

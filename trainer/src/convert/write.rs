@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use segue_configs::ModelConfig;
 use segue_data_error::DataError;
 use segue_dataloader::Tokenizer;
-use segue_dataloader::foreign::{BundleTensor, write_bundle};
+use segue_foreign::{BundleTensor, write_bundle};
 use segue_publish::FreshFolder;
 use serde_json::{Map, Value};
 use tch::Tensor;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::foreign::{Bundle, BundleTensor, ElementType, write_bundle};
+use segue_foreign::{Bundle, BundleTensor, ElementType, write_bundle};
 use segue_trainer::checkpoint::{read_tensors, write_tensors};
 use segue_trainer::convert::{Conversion, ConvertOptions, Target, check_text, convert, inspect};
 use segue_trainer::families;
@@ -42,7 +42,7 @@ fn json_of(path: &Path) -> Value {
 /// Names, sizes and bits of a checkpoint of TensorFlow.
 fn variables(path: &Path) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
     let bundle = Bundle::open(path).unwrap();
-    let read = |entry: &segue_dataloader::foreign::BundleEntry| {
+    let read = |entry: &segue_foreign::BundleEntry| {
         let tensor = bundle.tensor(entry).unwrap();
         (entry.name.clone(), (tensor.shape().to_vec(), tensor.to_bytes()))
     };

@@ -4,7 +4,7 @@ mod transfo_xl;
 mod xlnet;
 
 use segue_configs::{ModelConfig, ModelSection};
-use segue_dataloader::foreign::{BundleTensor, ElementType};
+use segue_foreign::{BundleTensor, ElementType};
 use serde_json::{Map, Value};
 use tch::{Kind, Tensor};
 

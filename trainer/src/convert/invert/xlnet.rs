@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use segue_configs::ModelConfig;
-use segue_dataloader::foreign::BundleTensor;
+use segue_foreign::BundleTensor;
 use serde_json::{Map, Value, json};
 use tch::Tensor;
 

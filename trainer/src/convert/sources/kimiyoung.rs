@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use segue_dataloader::Tokenizer;
-use segue_dataloader::foreign::{Kind, RawTensor, TorchFile, View};
+use segue_foreign::{Kind, RawTensor, TorchFile, View};
 use serde_json::{Map, Value, json};
 
 use super::names;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use segue_dataloader::foreign::{Kind, TorchFile, View, find_symbols};
+use segue_dataloader::find_symbols;
+use segue_foreign::{Kind, TorchFile, View};
 use serde_json::{Map, Value, json};
 
 use super::names;

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 use segue_dataloader::Tokenizer;
-use segue_dataloader::foreign::{Bundle, ElementType, RawTensor, SharedBytes, TorchFile};
+use segue_foreign::{Bundle, ElementType, RawTensor, SharedBytes, TorchFile};
 use serde_json::{Map, Value};
 use tch::{Kind, Tensor};
 

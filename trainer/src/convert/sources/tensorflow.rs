@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use segue_dataloader::foreign::{Bundle, BundleEntry};
+use Operation::{Copy, Slice, Transpose};
+use segue_foreign::{Bundle, BundleEntry};
 use serde_json::{Map, Value, json};
 
 use super::names::JOINED_BIASES;
@@ -12,8 +13,6 @@ use super::tensorflow_xlnet;
 use crate::TrainError;
 use crate::convert::optimizer::ADAM;
 use crate::convert::rules::{Operation, Rule, rule, skip};
-
-use Operation::{Copy, Slice, Transpose};
 
 /// LayerNorm's ε in TensorFlow's contrib layers.
 const EPSILON: f64 = 1e-12;

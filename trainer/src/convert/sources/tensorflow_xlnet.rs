@@ -3,15 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::foreign::{Bundle, BundleEntry};
+use Operation::{Copy, Slice, Transpose};
+use segue_foreign::{Bundle, BundleEntry};
 use serde_json::{Map, Value, json};
 
 use super::source::{Described, Source};
 use crate::TrainError;
 use crate::convert::optimizer::ADAM;
 use crate::convert::rules::{Operation, Rule, captured, rule, skip};
-
-use Operation::{Copy, Slice, Transpose};
 
 /// Names that its configuration has: of released checkpoints, and of a training run.
 const CONFIGURATIONS: [&str; 2] = ["xlnet_config.json", "config.json"];

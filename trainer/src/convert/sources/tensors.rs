@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
-use segue_dataloader::foreign::{NamedTensor, RawTensor, SafetensorsFile, ShardIndex, TorchFile};
+use segue_foreign::{NamedTensor, RawTensor, SafetensorsFile, ShardIndex, TorchFile};
 
 use super::source::{Values, Variable};
 use crate::TrainError;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{Config, ModelConfig};
 use segue_dataloader::Tokenizer;
-use segue_dataloader::foreign::SafetensorsFile;
+use segue_foreign::SafetensorsFile;
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 

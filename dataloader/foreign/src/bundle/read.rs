@@ -6,8 +6,8 @@ use super::locate::{find_index, find_shard};
 use super::message::{Record, parse_header};
 use super::shard_suffix;
 use super::table::read_table;
-use crate::foreign::checksum::mask;
-use crate::foreign::{ElementType, RawTensor, SharedBytes};
+use crate::checksum::mask;
+use crate::{ElementType, RawTensor, SharedBytes};
 
 /// A checkpoint of TensorFlow, opened.
 pub struct Bundle {

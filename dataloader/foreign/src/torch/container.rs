@@ -3,8 +3,8 @@ use std::io::Cursor;
 
 use zip::{CompressionMethod, ZipArchive};
 
-use crate::foreign::pickle::{Kind, Pickle, View};
-use crate::foreign::{ElementType, SharedBytes};
+use crate::pickle::{Kind, Pickle, View};
+use crate::{ElementType, SharedBytes};
 
 /// First object of the 2019 layout: 0x1950a86a20f9469cfc6c.
 const LEGACY_MAGIC: [u8; 10] = [0x6C, 0xFC, 0x9C, 0x46, 0xF9, 0x20, 0x6A, 0xA8, 0x50, 0x19];

@@ -58,7 +58,7 @@ impl SafetensorsEntry {
 /// A safetensors file, opened. Values are not read before they are asked for.
 ///
 /// ```
-/// use segue_dataloader::foreign::SafetensorsFile;
+/// use segue_foreign::SafetensorsFile;
 ///
 /// let header = br#"{"w":{"dtype":"I16","shape":[2],"data_offsets":[0,4]}}"#;
 /// let file = [&(header.len() as u64).to_le_bytes()[..], header, &[1, 0, 2, 0]].concat();
@@ -198,7 +198,7 @@ fn header(tensors: &[SafetensorsTensor<'_>]) -> Result<(Vec<u8>, Vec<usize>), St
 /// `*.index.json` beside the pieces of a model: which file holds which tensor.
 ///
 /// ```
-/// use segue_dataloader::foreign::ShardIndex;
+/// use segue_foreign::ShardIndex;
 ///
 /// let index = ShardIndex::parse(br#"{"weight_map":{"a":"2.bin","b":"1.bin"}}"#).unwrap();
 /// assert_eq!(index.files["2.bin"], ["a"]);

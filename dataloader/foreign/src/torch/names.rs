@@ -1,8 +1,8 @@
 use std::collections::HashSet;
 
 use super::TorchFile;
-use crate::foreign::RawTensor;
-use crate::foreign::pickle::{Kind, View};
+use crate::RawTensor;
+use crate::pickle::{Kind, View};
 
 /// How deep a walk goes into an object: modules nest far less.
 const MAX_DEPTH: usize = 32;

@@ -1,4 +1,4 @@
-use crate::spiece::wire::{Fields, Value, Varints};
+use crate::wire::{Fields, Value, Varints};
 
 /// A `tf.train.Example`: lists of numbers or byte strings by name.
 #[derive(Debug)]

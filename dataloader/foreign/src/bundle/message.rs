@@ -1,8 +1,8 @@
 //! The two protocol buffer messages of an index: the header under the empty key, and one entry per tensor.
 
 use super::table::push_varint;
-use crate::foreign::ElementType;
-use crate::spiece::wire::{Fields, Value};
+use crate::ElementType;
+use crate::wire::{Fields, Value};
 
 /// TensorFlow's numbers of element types.
 const TYPES: [(u64, ElementType); 10] = [

@@ -1,4 +1,4 @@
-use crate::foreign::SharedBytes;
+use crate::SharedBytes;
 
 /// Reads the input of the machine; every read is checked against what is left.
 pub(super) struct Reader<'a> {

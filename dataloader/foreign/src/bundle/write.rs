@@ -7,8 +7,8 @@ use segue_data_error::DataError;
 use super::message::{Record, header, type_number};
 use super::shard_suffix;
 use super::table::write_table;
-use crate::foreign::ElementType;
-use crate::foreign::checksum::masked_crc32c;
+use crate::ElementType;
+use crate::checksum::masked_crc32c;
 
 /// A variable to write.
 pub struct BundleTensor {
@@ -58,7 +58,7 @@ pub fn write_bundle(folder: &Path, prefix: &str, mut tensors: Vec<BundleTensor>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::foreign::Bundle;
+    use crate::Bundle;
 
     fn sample(folder: &Path) {
         let tensor = |name: &str, values: &[f32], shape: &[usize]| BundleTensor {

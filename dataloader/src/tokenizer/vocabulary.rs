@@ -1,10 +1,10 @@
 use std::path::Path;
 
 use segue_data_error::DataError;
+use segue_foreign::{Kind, TorchFile, View};
 
-use super::pickle::{Kind, View};
-use super::torch::TorchFile;
-use crate::tokenizer::{Tokenizer, words_or_bytes};
+use super::import::words_or_bytes;
+use super::interface::Tokenizer;
 
 /// Where objects keep the one with the symbols: the corpus of a cache, NVIDIA's checkpoints.
 const HOLDERS: [&str; 2] = ["vocab", "tokenizer"];
@@ -63,7 +63,7 @@ fn member<'a>(holder: View<'a>, name: &str) -> Option<View<'a>> {
 }
 
 /// A tokenizer from a pickled vocabulary or from a file that holds one.
-pub(crate) fn import_vocabulary(path: &Path) -> Result<Tokenizer, DataError> {
+pub(super) fn import_vocabulary(path: &Path) -> Result<Tokenizer, DataError> {
     let file = TorchFile::open(path)?;
     let bad = |why: String| DataError::tokenizer(path, why);
     let symbols = find_symbols(file.root()).map_err(bad)?;

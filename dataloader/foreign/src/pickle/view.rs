@@ -1,4 +1,4 @@
-use crate::foreign::SharedBytes;
+use crate::SharedBytes;
 
 /// A value as the machine holds it: small ones in place, the rest by number.
 #[derive(Clone, Copy, Debug, PartialEq)]

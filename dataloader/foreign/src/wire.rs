@@ -1,6 +1,8 @@
+//! Protocol buffer messages, field by field, without their descriptions.
+
 /// The value of a field in a protocol buffer message.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
     /// Integers, booleans and enums.
     Varint(u64),
     /// Eight bytes.
@@ -12,25 +14,29 @@ pub(crate) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    pub(crate) fn bytes(self, what: &str) -> Result<&'a [u8], String> {
+    /// The value as bytes. `what` names it in the error, here and below.
+    pub fn bytes(self, what: &str) -> Result<&'a [u8], String> {
         match self {
             Value::Bytes(bytes) => Ok(bytes),
             other => Err(format!("{what} is not bytes but {other:?}")),
         }
     }
 
-    pub(crate) fn text(self, what: &str) -> Result<&'a str, String> {
+    /// The value as a string.
+    pub fn text(self, what: &str) -> Result<&'a str, String> {
         std::str::from_utf8(self.bytes(what)?).map_err(|e| format!("{what} is not UTF-8: {e}"))
     }
 
-    pub(crate) fn varint(self, what: &str) -> Result<u64, String> {
+    /// The value as an integer.
+    pub fn varint(self, what: &str) -> Result<u64, String> {
         match self {
             Value::Varint(number) => Ok(number),
             other => Err(format!("{what} is not an integer but {other:?}")),
         }
     }
 
-    pub(crate) fn float(self, what: &str) -> Result<f32, String> {
+    /// The value as a number of single precision.
+    pub fn float(self, what: &str) -> Result<f32, String> {
         match self {
             Value::Fixed32(bits) => Ok(f32::from_bits(bits)),
             other => Err(format!("{what} is not a 32-bit float but {other:?}")),
@@ -40,13 +46,14 @@ impl<'a> Value<'a> {
 
 /// Reads the fields of one protocol buffer message in order. It never reads past the message and never loops without
 /// advancing; the first malformed field ends it with an error.
-pub(crate) struct Fields<'a> {
+pub struct Fields<'a> {
     rest: &'a [u8],
     failed: bool,
 }
 
 impl<'a> Fields<'a> {
-    pub(crate) fn new(message: &'a [u8]) -> Fields<'a> {
+    /// The fields of a message.
+    pub fn new(message: &'a [u8]) -> Fields<'a> {
         Fields { rest: message, failed: false }
     }
 
@@ -118,10 +125,11 @@ impl<'a> Iterator for Fields<'a> {
 }
 
 /// Reads integers that follow each other without keys, as packed lists hold them.
-pub(crate) struct Varints<'a>(Fields<'a>);
+pub struct Varints<'a>(Fields<'a>);
 
 impl<'a> Varints<'a> {
-    pub(crate) fn new(packed: &'a [u8]) -> Varints<'a> {
+    /// The integers of a packed list.
+    pub fn new(packed: &'a [u8]) -> Varints<'a> {
         Varints(Fields::new(packed))
     }
 }

@@ -1,5 +1,5 @@
 //! Files of other programs, read without those programs: pickles (never executed), `torch.save` files, safetensors
-//! files, TensorFlow checkpoints, TFRecord files.
+//! files, TensorFlow checkpoints, TFRecord files, and the messages that the last two and SentencePiece models consist of.
 //!
 //! Everything here treats its input as hostile: sizes are checked against the bytes that are there before anything
 //! is allocated, walks have a depth and a budget, and what is damaged ends with an error that says where.
@@ -12,7 +12,7 @@ mod shared;
 mod tensor;
 mod tfrecord;
 mod torch;
-mod vocabulary;
+pub mod wire;
 
 pub use self::safetensors::{
     SafetensorsEntry, SafetensorsFile, SafetensorsTensor, ShardIndex, write_safetensors,
@@ -23,5 +23,3 @@ pub use shared::SharedBytes;
 pub use tensor::{ElementType, RawTensor};
 pub use tfrecord::{Example, RecordFile, RecordFolder, RecordInfo, RecordSettings};
 pub use torch::{NamedTensor, TorchFile};
-pub(crate) use vocabulary::import_vocabulary;
-pub use vocabulary::{Symbols, find_symbols};

@@ -1,6 +1,6 @@
 //! The sorted table of an index file: blocks of entries with shared prefixes, then the footer that leads to them.
 
-use crate::foreign::checksum::masked_crc32c;
+use crate::checksum::masked_crc32c;
 
 const FOOTER_BYTES: usize = 48;
 const MAGIC: u64 = 0xDB47_7524_8B80_FB57;

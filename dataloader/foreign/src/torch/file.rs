@@ -4,8 +4,8 @@ use std::path::Path;
 use segue_data_error::DataError;
 
 use super::container::{self, storage_id};
-use crate::foreign::pickle::{Kind, Pickle, View};
-use crate::foreign::{ElementType, RawTensor, SharedBytes};
+use crate::pickle::{Kind, Pickle, View};
+use crate::{ElementType, RawTensor, SharedBytes};
 
 /// Axes of a tensor, more than any has.
 const MAX_AXES: usize = 16;
@@ -13,7 +13,7 @@ const MAX_AXES: usize = 16;
 /// A file of `torch.save`, or a plain pickle.
 ///
 /// ```
-/// use segue_dataloader::foreign::TorchFile;
+/// use segue_foreign::TorchFile;
 ///
 /// // pickle.dumps({"n": 3}, protocol=2)
 /// let file = TorchFile::from_bytes(&b"\x80\x02}q\x00X\x01\x00\x00\x00nq\x01K\x03s.".to_vec().into()).unwrap();

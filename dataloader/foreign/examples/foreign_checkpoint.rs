@@ -2,13 +2,13 @@
 //! TensorFlow checkpoint by its prefix. Nothing in a pickle is executed.
 //!
 //! ```text
-//! cargo run -p segue-dataloader --example foreign_checkpoint -- model.pt
+//! cargo run -p segue-foreign --example foreign_checkpoint -- model.pt
 //! ```
 
 use std::error::Error;
 use std::path::Path;
 
-use segue_dataloader::foreign::{Bundle, ElementType, RawTensor, SafetensorsFile, TorchFile};
+use segue_foreign::{Bundle, ElementType, RawTensor, SafetensorsFile, TorchFile};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).ok_or("usage: foreign_checkpoint PATH")?;

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use super::reader::{Reader, unescape, unquote};
 use super::view::{Node, Object, Pickle, Value};
-use crate::foreign::SharedBytes;
+use crate::SharedBytes;
 
 /// Nodes a pickle may make. The vocabulary of a billion words' corpus takes a tenth of it.
 const MAX_NODES: usize = 1 << 23;

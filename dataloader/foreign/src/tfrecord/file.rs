@@ -2,8 +2,8 @@ use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 
-use crate::foreign::SharedBytes;
-use crate::foreign::checksum::masked_crc32c;
+use crate::SharedBytes;
+use crate::checksum::masked_crc32c;
 
 /// Bytes before a payload: its length and the length's checksum.
 const HEADER_BYTES: usize = 12;
@@ -45,7 +45,7 @@ impl RecordFile {
     }
 
     /// Size of the file.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
@@ -73,7 +73,7 @@ impl RecordFile {
     }
 
     /// An error about a record.
-    pub(crate) fn bad(&self, record: usize, why: String) -> DataError {
+    pub fn bad(&self, record: usize, why: String) -> DataError {
         let offset = self.places.get(record).map_or(0, |(start, _)| (start - HEADER_BYTES) as u64);
         DataError::BadInput { path: self.path.clone(), offset, why: format!("record {record}: {why}") }
     }

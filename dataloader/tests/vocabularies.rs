@@ -1,0 +1,74 @@
+//! Vocabularies that other programs have pickled.
+
+use std::path::{Path, PathBuf};
+
+use segue_dataloader::{Tokenizer, TokenizerKind};
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/foreign").join(name)
+}
+
+/// The words of the fixtures, by their rule: see tests/peers/make_foreign_checkpoints.py.
+fn words() -> Vec<String> {
+    let invented = (0..38).map(|i| format!("w{}é", 7 * i % 40));
+    ["<eos>", "<unk>"].map(String::from).into_iter().chain(invented).collect()
+}
+
+#[test]
+fn vocabularies_keep_their_ids_in_every_format() {
+    let files = [
+        "vocabularies/protocol0.pkl",
+        "vocabularies/protocol2.pkl",
+        "vocabularies/protocol4.pkl",
+        "kimiyoung/cache.pt",
+        "hugging_face/vocab.bin",
+        "nvidia/checkpoint_last.pt",
+    ];
+    for name in files {
+        let tokenizer = Tokenizer::import(&fixture(name)).unwrap();
+        assert_eq!(tokenizer.kind(), TokenizerKind::Word, "{name}");
+        let found: Vec<String> = (0..40).filter_map(|id| tokenizer.token(id)).collect();
+        assert_eq!(found, words(), "{name}");
+        assert_eq!((tokenizer.vocab_size(), tokenizer.eos_id(), tokenizer.unk_id()), (40, Some(0), Some(1)));
+    }
+}
+
+#[test]
+fn byte_values_in_decimal_become_a_byte_tokenizer() {
+    let tokenizer = Tokenizer::import(&fixture("vocabularies/enwik8.pkl")).unwrap();
+    let mut ids = Vec::new();
+    tokenizer.encode_bytes(b"te \n\xff", &mut ids).unwrap();
+    assert_eq!((tokenizer.kind(), ids), (TokenizerKind::Byte, vec![2, 1, 0, 3, 4]));
+}
+
+#[test]
+fn specials_of_other_names_survive_saving() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("vocab.pkl");
+    std::fs::write(&path, "(dS'idx2sym'\n(lS'<S>'\naS'the'\naS'<UNK>'\nas.").unwrap();
+    let tokenizer = Tokenizer::import(&path).unwrap();
+    let folder = dir.path().join("tokenizer");
+    tokenizer.save(&folder).unwrap();
+    let loaded = Tokenizer::load(&folder).unwrap();
+    assert_eq!(loaded.fingerprint(), tokenizer.fingerprint());
+    let mut ids = Vec::new();
+    loaded.encode("the cat", &mut ids);
+    assert_eq!((ids, loaded.eos_id(), loaded.vocab_size()), (vec![1, 2], Some(0), 3));
+}
+
+#[test]
+fn corpus_info_leads_to_the_cache_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("corpus-info.json"), "{}").unwrap();
+    std::fs::copy(fixture("vocabularies/protocol2.pkl"), dir.path().join("cache.pkl")).unwrap();
+    assert_eq!(Tokenizer::import(&dir.path().join("corpus-info.json")).unwrap().vocab_size(), 40);
+}
+
+#[test]
+fn a_pickle_that_calls_is_no_vocabulary_and_calls_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (victim, path) = (dir.path().join("owned"), dir.path().join("vocab.pkl"));
+    std::fs::write(&path, format!("cposix\nsystem\n(S'touch {}'\ntR.", victim.display())).unwrap();
+    assert_eq!(Tokenizer::import(&path).unwrap_err().exit_code(), 65);
+    assert!(!victim.exists());
+}
