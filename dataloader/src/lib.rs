@@ -20,10 +20,10 @@ mod tokenizer;
 pub use bench::bench_encode;
 pub use build::{
     BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, InvalidUtf8, RecordImport, Stage, TokenizerChoice,
-    build, import_records,
+    build, import_records, train_tokenizer,
 };
 pub use corpus::{
-    BadBlock, Boundaries, CORPUS_FILE, CORPUS_VERSION, Corpus, CorpusInfo, Dtype, FileInfo, ShardInfo, Split,
+    BadBlock, Boundaries, CORPUS_FILE, CORPUS_VERSION, Corpus, CorpusInfo, Dtype, ShardInfo, Split,
     SplitInfo, TokenStream, TokenizerInfo, VerifyReport,
 };
 pub use lanes::{
@@ -38,6 +38,6 @@ pub use shard::{
 };
 pub use spiece::XlnetNormalization;
 pub use tokenizer::{
-    EOS, Encoder, Located, Symbols, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions, UNK, detokenize,
-    detokenize_after, find_symbols, train_tokenizer,
+    Counts, EOS, Encoder, FileInfo, Located, Symbols, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions,
+    UNK, count_bytes, count_text, detokenize, detokenize_after, find_symbols, train_on_bytes, train_on_text,
 };

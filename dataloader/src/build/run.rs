@@ -15,13 +15,14 @@ use super::options::{BuildOptions, TokenizerChoice};
 use super::pipeline::{Next, in_order, worker_pool};
 use super::plan::{PLAN_FILE, Plan};
 use super::shards::SplitWriter;
+use super::train::train_on;
 use super::units::Reading;
 use crate::corpus::{
     BUILD_FOLDER, CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, Split, SplitInfo, TOKENIZER_FOLDER,
     TokenizerInfo,
 };
 use crate::preset::{Layout, Preset};
-use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions, train_on};
+use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 /// Builds a corpus and returns its `corpus.json`.
 ///

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
-use super::verify::hash_file;
+use crate::tokenizer::FileInfo;
 
 /// Name of the file that describes a corpus.
 pub const CORPUS_FILE: &str = "corpus.json";
@@ -96,26 +96,6 @@ impl FromStr for Split {
         Split::ALL.into_iter().find(|split| split.name() == name).ok_or_else(|| {
             DataError::Usage(format!("unknown split `{name}`\nhint: choose train, valid or test"))
         })
-    }
-}
-
-/// A file of a corpus as it should be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileInfo {
-    /// Name inside its folder.
-    pub name: String,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// BLAKE3 of the content, in hexadecimal.
-    pub blake3: String,
-}
-
-impl FileInfo {
-    /// Describes a file on disk.
-    pub(crate) fn of(path: &Path) -> Result<FileInfo, DataError> {
-        let bytes = fs::metadata(path).map_err(|e| DataError::read(path, e))?.len();
-        let name = path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(FileInfo { name, bytes, blake3: hash_file(path)?.to_hex().to_string() })
     }
 }
 

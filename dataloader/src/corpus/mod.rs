@@ -6,9 +6,7 @@ mod stream;
 mod unpack;
 mod verify;
 
-pub use info::{
-    CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, FileInfo, ShardInfo, Split, SplitInfo, TokenizerInfo,
-};
+pub use info::{CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, ShardInfo, Split, SplitInfo, TokenizerInfo};
 pub use open::Corpus;
 pub(crate) use open::{BUILD_FOLDER, TOKENIZER_FOLDER};
 pub use stream::{Boundaries, TokenStream};

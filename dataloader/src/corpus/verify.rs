@@ -1,12 +1,12 @@
-use std::fs::File;
 use std::path::Path;
 
 use segue_data_error::DataError;
 use serde::Serialize;
 
-use super::info::{CorpusInfo, FileInfo, ShardInfo, Split};
+use super::info::{CorpusInfo, ShardInfo, Split};
 use super::open::Corpus;
 use crate::shard::{BLOCK_BYTES, HEADER_BYTES, MappedIndex, MappedShard};
+use crate::tokenizer::FileInfo;
 
 /// A file of a corpus that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -139,12 +139,4 @@ fn first_bad_block(shard: &MappedShard, index: &MappedIndex) -> (Option<u64>, St
         }
     }
     (Some(0), "its header is not the one that was written".into())
-}
-
-/// BLAKE3 of a file, read through a small buffer.
-pub(crate) fn hash_file(path: &Path) -> Result<blake3::Hash, DataError> {
-    let failed = |e| DataError::read(path, e);
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(File::open(path).map_err(failed)?).map_err(failed)?;
-    Ok(hasher.finalize())
 }

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::header::{HEADER_BYTES, ShardHeader};
 use super::index::{BLOCK_BYTES, INDEX_HEADER_BYTES, IndexHeader};
-use crate::corpus::{Dtype, FileInfo, ShardInfo};
+use crate::corpus::{Dtype, ShardInfo};
+use crate::tokenizer::FileInfo;
 
 /// Level of shards that are compressed at rest: token ids gain little from higher ones.
 const ZSTD_LEVEL: i32 = 3;

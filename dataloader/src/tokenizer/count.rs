@@ -1,17 +1,10 @@
 use std::hash::Hash;
 
 use ahash::AHashMap;
-use rayon::ThreadPool;
-use segue_data_error::DataError;
-
-use crate::build::{BuildObserver, Next, Reading, Stage, Stretch, Unit, for_each_unit, in_order};
-
-/// Distinct items that are counted at once (with their text, roughly 1 GiB of words); beyond this the rarest are dropped.
-const MOST_ITEMS: usize = 12 << 20;
 
 /// Counts of items, in the order in which the items first appeared.
 #[derive(Clone, Debug)]
-pub(crate) struct Counts<K> {
+pub struct Counts<K> {
     places: AHashMap<K, usize>,
     items: Vec<(K, u64)>,
 }
@@ -23,7 +16,8 @@ impl<K> Default for Counts<K> {
 }
 
 impl<K: Hash + Eq + Clone> Counts<K> {
-    pub(crate) fn add(&mut self, item: K, count: u64) {
+    /// Adds a count of one item.
+    pub fn add(&mut self, item: K, count: u64) {
         match self.places.get(&item) {
             Some(place) => self.items[*place].1 += count,
             None => {
@@ -34,7 +28,7 @@ impl<K: Hash + Eq + Clone> Counts<K> {
     }
 
     /// Adds one, making the key only for an item that is new.
-    pub(crate) fn add_borrowed<Q>(&mut self, item: &Q)
+    pub fn add_borrowed<Q>(&mut self, item: &Q)
     where
         K: std::borrow::Borrow<Q> + for<'q> From<&'q Q>,
         Q: Hash + Eq + ?Sized,
@@ -46,14 +40,14 @@ impl<K: Hash + Eq + Clone> Counts<K> {
     }
 
     /// Adds counts of text that comes later.
-    fn append(&mut self, later: Counts<K>) {
+    pub fn append(&mut self, later: Counts<K>) {
         for (item, count) in later.items {
             self.add(item, count);
         }
     }
 
     /// Where there are too many items, drops the rarest, those that came last first; returns how many.
-    fn prune(&mut self, most: usize) -> usize {
+    pub fn prune(&mut self, most: usize) -> usize {
         if self.items.len() <= most {
             return 0;
         }
@@ -69,56 +63,16 @@ impl<K: Hash + Eq + Clone> Counts<K> {
     }
 
     /// The items by falling count; equal counts stay in the order of their first appearance.
-    pub(crate) fn by_frequency(self) -> Vec<(K, u64)> {
+    pub fn by_frequency(self) -> Vec<(K, u64)> {
         let mut items = self.items;
         items.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         items
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing was counted.
+    pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
-}
-
-/// Counts over all units of some texts, in parallel. The result does not depend on the number of threads.
-pub(crate) fn count<K: Hash + Eq + Clone + Send>(
-    texts: &[(&Stretch, Reading)],
-    pool: &ThreadPool,
-    observer: &dyn BuildObserver,
-    each: impl Fn(&Unit<'_>, &mut Counts<K>) + Sync,
-) -> Result<Counts<K>, DataError> {
-    let mut all = Counts::default();
-    let mut dropped = 0;
-    observer.stage(Stage::Counting, texts.iter().map(|(stretch, _)| stretch.file_bytes()).sum());
-    let mut before = 0;
-    for (stretch, reading) in texts {
-        let already = stretch.file_bytes_before(stretch.begin);
-        let mut reader = stretch.reader(reading.layout.cut(), stretch.begin);
-        in_order(
-            pool,
-            &mut reader,
-            |chunk| {
-                let mut counts = Counts::default();
-                for_each_unit(reading, &stretch.sources, chunk, &mut |unit| {
-                    each(&unit, &mut counts);
-                    Ok(())
-                })?;
-                Ok(counts)
-            },
-            |counts, end| {
-                all.append(counts);
-                dropped += all.prune(MOST_ITEMS);
-                observer.progress(before + end.file_bytes_read.saturating_sub(already));
-                Ok(Next::Continue)
-            },
-        )?;
-        before += stretch.file_bytes();
-    }
-    if dropped > 0 {
-        observer
-            .note(&format!("{dropped} rare words were left out of the counts to bound the memory they take"));
-    }
-    Ok(all)
 }
 
 #[cfg(test)]

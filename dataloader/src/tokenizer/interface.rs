@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::byte_level::MergeCache;
 use super::bytes::ByteTokenizer;
 use super::characters::CharTokenizer;
+use super::file_info::FileInfo;
 use super::huggingface::HuggingFaceTokenizer;
 use super::store::StoredFile;
 use super::words::WordTokenizer;
-use crate::corpus::FileInfo;
 use crate::spiece::{SentencePiece, XlnetNormalization};
 
 /// The token that ends a sentence or a document in the vocabularies trained here.

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::bytes::ByteTokenizer;
 use super::characters::CharTokenizer;
+use super::file_info::FileInfo;
 use super::huggingface::HuggingFaceTokenizer;
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::words::WordTokenizer;
-use crate::corpus::FileInfo;
 use crate::spiece::{SentencePiece, XlnetNormalization, tokenizer_config, tokenizer_json};
 
 /// The file that says of what kind the tokenizer in a folder is and names its other files.

@@ -17,7 +17,6 @@ use super::huggingface::HuggingFaceTokenizer;
 use super::interface::{EOS, TokenizerKind};
 use super::scanner::Words;
 use super::train::TrainOptions;
-use crate::build::{BuildObserver, Stage};
 
 /// Symbols that every byte-level vocabulary holds, so that nothing is unknown.
 pub(crate) const ALPHABET: usize = 256;
@@ -38,9 +37,7 @@ pub(crate) fn train(
     counts: Counts<CompactString>,
     options: &TrainOptions,
     pool: &ThreadPool,
-    observer: &dyn BuildObserver,
 ) -> Result<HuggingFaceTokenizer, DataError> {
-    observer.stage(Stage::Training, 0);
     let words = byte_level_words(counts);
     let special_tokens: Vec<AddedToken> = std::iter::once(EOS)
         .chain(options.special_tokens.iter().map(String::as_str))

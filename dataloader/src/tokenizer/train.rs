@@ -1,5 +1,4 @@
 use std::borrow::Cow;
-use std::path::PathBuf;
 
 use compact_str::CompactString;
 use rayon::ThreadPool;
@@ -8,18 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::bytes::ByteTokenizer;
 use super::characters::CharTokenizer;
-use super::count::{Counts, count};
+use super::count::Counts;
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::subword;
 use super::words::{WordTokenizer, split_words};
-use crate::build::{BuildObserver, Content, InvalidUtf8, Reading, Stretch, Unit, worker_pool};
-use crate::input::collect;
-use crate::preset::{Layout, Preset};
 
 /// Size of a sub-word vocabulary where none is asked for.
 const DEFAULT_SUBWORD_VOCABULARY: usize = 32_000;
 /// Occurrences that a merge needs where nothing else is asked for.
 const DEFAULT_SUBWORD_FREQUENCY: u64 = 2;
+/// Why nothing can be trained on no text.
+const EMPTY: &str = "its training text is empty";
 
 /// How a tokenizer is trained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,12 +52,12 @@ impl TrainOptions {
     }
 
     /// The reference's coding of enwik8 and text8.
-    pub(crate) fn coded_bytes() -> TrainOptions {
+    pub fn coded_bytes() -> TrainOptions {
         TrainOptions { coded: true, ..TrainOptions::new(TokenizerKind::Byte) }
     }
 
     /// Refuses options that the kind cannot have.
-    pub(crate) fn check(&self) -> Result<(), DataError> {
+    pub fn check(&self) -> Result<(), DataError> {
         let usage = |message: String| Err(DataError::Usage(message));
         match self.kind {
             TokenizerKind::SentencePiece | TokenizerKind::Foreign => {
@@ -107,98 +105,23 @@ impl TrainOptions {
     }
 }
 
-/// Trains a tokenizer on files, folders or standard input, read as the preset says. `workers` is the number of threads,
-/// 0 for one per core; the tokenizer does not depend on it.
-pub fn train_tokenizer(
-    inputs: &[PathBuf],
-    extensions: &[String],
-    preset: Preset,
-    invalid_utf8: InvalidUtf8,
-    options: &TrainOptions,
-    workers: usize,
-    observer: &dyn BuildObserver,
-) -> Result<Tokenizer, DataError> {
-    options.check()?;
-    if options.kind == TokenizerKind::Byte && !options.coded {
-        return Ok(Tokenizer::bytes());
-    }
-    let scratch = tempfile::tempdir().map_err(|e| DataError::write(&std::env::temp_dir(), e))?;
-    let sources = match inputs {
-        [] => return Err(DataError::Usage("there is no input to train on\nhint: add --input FILE".into())),
-        [stdin] if stdin.as_os_str() == "-" => {
-            vec![crate::input::spool_stdin(&scratch.path().join("stdin"))?]
-        }
-        inputs => collect(inputs, extensions)?,
-    };
-    let stretch = Stretch::whole(sources);
-    let raw = options.kind == TokenizerKind::Byte;
-    let reading = Reading { layout: preset.layout(), invalid_utf8, raw, trim: false, filter: None };
-    train_on(&[(&stretch, reading)], options, &worker_pool(workers)?, observer)
-}
-
-/// Trains a tokenizer on stretches of text.
-pub(crate) fn train_on(
-    texts: &[(&Stretch, Reading)],
-    options: &TrainOptions,
-    pool: &ThreadPool,
-    observer: &dyn BuildObserver,
-) -> Result<Tokenizer, DataError> {
-    let kind = options.kind;
-    let fault = |why: String| DataError::Training { kind: kind.name(), why };
-    let empty = || fault("its training text is empty".into());
-    let model = match kind {
-        TokenizerKind::Byte if !options.coded => return Ok(Tokenizer::bytes()),
-        TokenizerKind::Byte => {
-            let texts: Vec<_> =
-                texts.iter().map(|(stretch, reading)| (*stretch, as_bytes(*reading))).collect();
-            let counts = count(&texts, pool, observer, count_bytes)?;
-            let symbols = counts.by_frequency().into_iter().map(|(byte, _)| byte);
-            let symbols = symbols.filter(|byte| *byte != b'\n').collect();
-            Model::Bytes(Box::new(ByteTokenizer::coded(symbols).map_err(|_| empty())?))
-        }
+/// Counts what a tokenizer is trained on in a text, as its kind cuts it: characters, words, or the words that sub-words are
+/// parts of. Counts of one text after the other add up.
+pub fn count_text(text: &str, options: &TrainOptions, counts: &mut Counts<CompactString>) {
+    let text = if options.lower_case { Cow::Owned(text.to_lowercase()) } else { Cow::Borrowed(text) };
+    match options.kind {
         TokenizerKind::Char => {
-            let counts = count(texts, pool, observer, |unit, counts: &mut Counts<CompactString>| {
-                let mut buffer = [0; 4];
-                for c in text_of(unit, options.lower_case).chars() {
-                    counts.add_borrowed(&*c.encode_utf8(&mut buffer));
-                }
-            })?;
-            let symbols = vocabulary(counts, options).ok_or_else(empty)?;
-            let symbols = symbols.into_iter().map(String::from).collect();
-            Model::Characters(CharTokenizer::new(symbols, options.lower_case).map_err(fault)?)
+            let mut buffer = [0; 4];
+            text.chars().for_each(|c| counts.add_borrowed(&*c.encode_utf8(&mut buffer)));
         }
-        TokenizerKind::Word => {
-            let counts = count(texts, pool, observer, |unit, counts: &mut Counts<CompactString>| {
-                for word in split_words(&text_of(unit, options.lower_case)) {
-                    counts.add_borrowed(word);
-                }
-            })?;
-            let words = vocabulary(counts, options).ok_or_else(empty)?;
-            let words = words.into_iter().map(|word| word.as_str().into()).collect();
-            Model::Words(WordTokenizer::new(words, options.lower_case).map_err(fault)?)
-        }
-        TokenizerKind::Bpe | TokenizerKind::Unigram => {
-            let counts = count(texts, pool, observer, |unit, counts| {
-                subword::count_words(&text_of(unit, options.lower_case), counts);
-            })?;
-            if counts.is_empty() {
-                return Err(empty());
-            }
-            Model::HuggingFace(Box::new(subword::train(counts, options, pool, observer)?))
-        }
-        TokenizerKind::SentencePiece | TokenizerKind::Foreign => {
-            return Err(fault("it can be imported but not trained here".into()));
-        }
-    };
-    Ok(Tokenizer::new(kind, model))
+        TokenizerKind::Word => split_words(&text).for_each(|word| counts.add_borrowed(word)),
+        TokenizerKind::Bpe | TokenizerKind::Unigram => subword::count_words(&text, counts),
+        TokenizerKind::Byte | TokenizerKind::SentencePiece | TokenizerKind::Foreign => {}
+    }
 }
 
-fn as_bytes(reading: Reading) -> Reading {
-    Reading { layout: Layout::Bytes, raw: true, ..reading }
-}
-
-fn count_bytes(unit: &Unit<'_>, counts: &mut Counts<u8>) {
-    let Content::Bytes(bytes) = unit.text else { return };
+/// Counts bytes, for [`train_on_bytes`].
+pub fn count_bytes(bytes: &[u8], counts: &mut Counts<u8>) {
     let (mut table, mut order) = ([0u64; 256], Vec::new());
     for byte in bytes {
         if table[*byte as usize] == 0 {
@@ -211,14 +134,58 @@ fn count_bytes(unit: &Unit<'_>, counts: &mut Counts<u8>) {
     }
 }
 
-/// The text of a unit, in lower case where asked. Byte units are counted elsewhere.
-fn text_of<'a>(unit: &Unit<'a>, lower_case: bool) -> Cow<'a, str> {
-    let text = match unit.text {
-        Content::Line(text) | Content::Sentence(text) | Content::Text(text) => Cow::Borrowed(text),
-        Content::DocumentEnd => Cow::Borrowed(""),
-        Content::Bytes(bytes) => String::from_utf8_lossy(bytes),
+/// Trains a tokenizer of characters, words or sub-words on what [`count_text`] has counted with the same options. The
+/// tokenizer does not depend on the number of threads.
+///
+/// ```
+/// use segue_dataloader::{Counts, TokenizerKind, TrainOptions, count_text, train_on_text};
+///
+/// let (options, mut counts) = (TrainOptions::new(TokenizerKind::Word), Counts::default());
+/// count_text("the cat saw", &options, &mut counts);
+/// count_text("the dog", &options, &mut counts);
+/// let pool = rayon::ThreadPoolBuilder::new().build()?;
+/// let tokenizer = train_on_text(counts, &options, &pool)?;
+/// // The most frequent first, behind <eos>.
+/// assert_eq!((tokenizer.token_id("the"), tokenizer.vocab_size()), (Some(1), 6));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn train_on_text(
+    counts: Counts<CompactString>,
+    options: &TrainOptions,
+    pool: &ThreadPool,
+) -> Result<Tokenizer, DataError> {
+    let kind = options.kind;
+    let fault = |why: String| DataError::Training { kind: kind.name(), why };
+    if counts.is_empty() {
+        return Err(fault(EMPTY.into()));
+    }
+    let model = match kind {
+        TokenizerKind::Char => {
+            let symbols = vocabulary(counts, options).into_iter().map(String::from).collect();
+            Model::Characters(CharTokenizer::new(symbols, options.lower_case).map_err(fault)?)
+        }
+        TokenizerKind::Word => {
+            let words = vocabulary(counts, options).into_iter().map(|word| word.as_str().into()).collect();
+            Model::Words(WordTokenizer::new(words, options.lower_case).map_err(fault)?)
+        }
+        TokenizerKind::Bpe | TokenizerKind::Unigram => {
+            Model::HuggingFace(Box::new(subword::train(counts, options, pool)?))
+        }
+        TokenizerKind::Byte | TokenizerKind::SentencePiece | TokenizerKind::Foreign => {
+            return Err(fault("it is not trained on text".into()));
+        }
     };
-    if lower_case { Cow::Owned(text.to_lowercase()) } else { text }
+    Ok(Tokenizer::new(kind, model))
+}
+
+/// Makes the byte tokenizer of [`TrainOptions::coded_bytes`] from what [`count_bytes`] has counted.
+pub fn train_on_bytes(counts: Counts<u8>) -> Result<Tokenizer, DataError> {
+    let kind = TokenizerKind::Byte;
+    let symbols = counts.by_frequency().into_iter().map(|(byte, _)| byte);
+    let symbols = symbols.filter(|byte| *byte != b'\n').collect();
+    let coded = ByteTokenizer::coded(symbols);
+    let coded = coded.map_err(|_| DataError::Training { kind: kind.name(), why: EMPTY.into() })?;
+    Ok(Tokenizer::new(kind, Model::Bytes(Box::new(coded))))
 }
 
 /// A vocabulary sorted by frequency: `<eos>`, the further special tokens, then what was counted, most frequent first,
@@ -226,10 +193,7 @@ fn text_of<'a>(unit: &Unit<'a>, lower_case: bool) -> Cow<'a, str> {
 /// stands in the text and how often it will stand for what was left out; it is last where that is never.
 ///
 /// So on WikiText, whose text holds `<unk>`, the order is that of the Transformer-XL reference.
-fn vocabulary(counts: Counts<CompactString>, options: &TrainOptions) -> Option<Vec<CompactString>> {
-    if counts.is_empty() {
-        return None;
-    }
+fn vocabulary(counts: Counts<CompactString>, options: &TrainOptions) -> Vec<CompactString> {
     let mut vocabulary = vec![CompactString::from(EOS)];
     vocabulary.extend(options.special_tokens.iter().map(|token| CompactString::from(token.as_str())));
     let mut items = counts.by_frequency();
@@ -257,5 +221,5 @@ fn vocabulary(counts: Counts<CompactString>, options: &TrainOptions) -> Option<V
     }
     items.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     vocabulary.extend(items.into_iter().map(|(item, _)| item));
-    Some(vocabulary)
+    vocabulary
 }

@@ -1,0 +1,137 @@
+//! Training a tokenizer on files: reads them and counts; what is made of the counts, the tokenizers know.
+
+use std::borrow::Cow;
+use std::hash::Hash;
+use std::path::PathBuf;
+
+use rayon::ThreadPool;
+use segue_data_error::DataError;
+
+use super::inputs::Stretch;
+use super::observer::{BuildObserver, Stage};
+use super::options::InvalidUtf8;
+use super::pipeline::{Next, in_order, worker_pool};
+use super::units::{Content, Reading, Unit, for_each_unit};
+use crate::input::{collect, spool_stdin};
+use crate::preset::{Layout, Preset};
+use crate::tokenizer::{
+    Counts, Tokenizer, TokenizerKind, TrainOptions, count_bytes, count_text, train_on_bytes, train_on_text,
+};
+
+/// Distinct items that are counted at once (with their text, roughly 1 GiB of words); beyond this the rarest are dropped.
+const MOST_ITEMS: usize = 12 << 20;
+
+/// Trains a tokenizer on files, folders or standard input, read as the preset says. `workers` is the number of threads,
+/// 0 for one per core; the tokenizer does not depend on it.
+pub fn train_tokenizer(
+    inputs: &[PathBuf],
+    extensions: &[String],
+    preset: Preset,
+    invalid_utf8: InvalidUtf8,
+    options: &TrainOptions,
+    workers: usize,
+    observer: &dyn BuildObserver,
+) -> Result<Tokenizer, DataError> {
+    options.check()?;
+    if options.kind == TokenizerKind::Byte && !options.coded {
+        return Ok(Tokenizer::bytes());
+    }
+    let scratch = tempfile::tempdir().map_err(|e| DataError::write(&std::env::temp_dir(), e))?;
+    let sources = match inputs {
+        [] => return Err(DataError::Usage("there is no input to train on\nhint: add --input FILE".into())),
+        [stdin] if stdin.as_os_str() == "-" => {
+            vec![spool_stdin(&scratch.path().join("stdin"))?]
+        }
+        inputs => collect(inputs, extensions)?,
+    };
+    let stretch = Stretch::whole(sources);
+    let raw = options.kind == TokenizerKind::Byte;
+    let reading = Reading { layout: preset.layout(), invalid_utf8, raw, trim: false, filter: None };
+    train_on(&[(&stretch, reading)], options, &worker_pool(workers)?, observer)
+}
+
+/// Trains a tokenizer on stretches of text.
+pub(crate) fn train_on(
+    texts: &[(&Stretch, Reading)],
+    options: &TrainOptions,
+    pool: &ThreadPool,
+    observer: &dyn BuildObserver,
+) -> Result<Tokenizer, DataError> {
+    if options.kind == TokenizerKind::Byte {
+        return match options.coded {
+            true => code_bytes(texts, pool, observer),
+            false => Ok(Tokenizer::bytes()),
+        };
+    }
+    let counts = count(texts, pool, observer, |unit, counts| count_text(&text_of(unit), options, counts))?;
+    let is_subword = matches!(options.kind, TokenizerKind::Bpe | TokenizerKind::Unigram);
+    if is_subword && !counts.is_empty() {
+        observer.stage(Stage::Training, 0);
+    }
+    train_on_text(counts, options, pool)
+}
+
+fn code_bytes(
+    texts: &[(&Stretch, Reading)],
+    pool: &ThreadPool,
+    observer: &dyn BuildObserver,
+) -> Result<Tokenizer, DataError> {
+    let as_bytes = |reading: Reading| Reading { layout: Layout::Bytes, raw: true, ..reading };
+    let texts: Vec<_> = texts.iter().map(|(stretch, reading)| (*stretch, as_bytes(*reading))).collect();
+    let counts = count(&texts, pool, observer, |unit, counts| {
+        if let Content::Bytes(bytes) = unit.text {
+            count_bytes(bytes, counts);
+        }
+    })?;
+    train_on_bytes(counts)
+}
+
+/// The text of a unit. Byte units are counted elsewhere.
+fn text_of<'a>(unit: &Unit<'a>) -> Cow<'a, str> {
+    match unit.text {
+        Content::Line(text) | Content::Sentence(text) | Content::Text(text) => Cow::Borrowed(text),
+        Content::DocumentEnd => Cow::Borrowed(""),
+        Content::Bytes(bytes) => String::from_utf8_lossy(bytes),
+    }
+}
+
+/// Counts over all units of some texts, in parallel. The result does not depend on the number of threads.
+fn count<K: Hash + Eq + Clone + Send>(
+    texts: &[(&Stretch, Reading)],
+    pool: &ThreadPool,
+    observer: &dyn BuildObserver,
+    each: impl Fn(&Unit<'_>, &mut Counts<K>) + Sync,
+) -> Result<Counts<K>, DataError> {
+    let mut all = Counts::default();
+    let mut dropped = 0;
+    observer.stage(Stage::Counting, texts.iter().map(|(stretch, _)| stretch.file_bytes()).sum());
+    let mut before = 0;
+    for (stretch, reading) in texts {
+        let already = stretch.file_bytes_before(stretch.begin);
+        let mut reader = stretch.reader(reading.layout.cut(), stretch.begin);
+        in_order(
+            pool,
+            &mut reader,
+            |chunk| {
+                let mut counts = Counts::default();
+                for_each_unit(reading, &stretch.sources, chunk, &mut |unit| {
+                    each(&unit, &mut counts);
+                    Ok(())
+                })?;
+                Ok(counts)
+            },
+            |counts, end| {
+                all.append(counts);
+                dropped += all.prune(MOST_ITEMS);
+                observer.progress(before + end.file_bytes_read.saturating_sub(already));
+                Ok(Next::Continue)
+            },
+        )?;
+        before += stretch.file_bytes();
+    }
+    if dropped > 0 {
+        observer
+            .note(&format!("{dropped} rare words were left out of the counts to bound the memory they take"));
+    }
+    Ok(all)
+}
