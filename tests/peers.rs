@@ -206,7 +206,7 @@ fn hugging_face_opens_an_xlnet_checkpoint_and_agrees() {
         command.args([&format!("{ROOT}/tests/peers/xlnet_scores.py"), &checkpoint, &scores]);
         if let Some(text) = text {
             let mut ids = Vec::new();
-            segue_dataloader::Tokenizer::load(Path::new(&checkpoint)).unwrap().encode(text, &mut ids);
+            segue_tokenizer::Tokenizer::load(Path::new(&checkpoint)).unwrap().encode(text, &mut ids);
             let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
             command.args(["--text", text, "--ids", &ids.join(",")]);
         }

@@ -2,9 +2,9 @@ use std::time::Instant;
 
 use rayon::prelude::*;
 use segue_data_error::DataError;
+use segue_tokenizer::Tokenizer;
 
 use crate::build::worker_pool;
-use crate::tokenizer::Tokenizer;
 
 /// Bytes of text handed to a thread at once: enough that handing over costs nothing, little enough that all threads end
 /// together.

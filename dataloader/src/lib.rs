@@ -1,6 +1,6 @@
 //! Text to tokens, shards on disk, lanes and batches.
 //!
-//! Raw text goes through a [`Tokenizer`] into a [`Corpus`]: a folder of checksummed, memory-mapped shards, made by
+//! Raw text goes through a [`Tokenizer`](segue_tokenizer::Tokenizer) into a [`Corpus`]: a folder of checksummed, memory-mapped shards, made by
 //! [`build`]. Training reads it in [`StreamLanes`],
 //! [`SentenceLanes`] or [`PairLanes`], ahead of time through a [`Prefetcher`]; evaluation in [`EvalLanes`].
 //! Nothing here knows tensors or ranks.
@@ -13,9 +13,7 @@ mod lanes;
 mod prefetch;
 mod preset;
 mod shard;
-mod spiece;
 pub mod tasks;
-mod tokenizer;
 
 pub use bench::bench_encode;
 pub use build::{
@@ -35,9 +33,4 @@ pub use preset::Preset;
 pub use shard::{
     BLOCK_BYTES, HEADER_BYTES, INDEX_HEADER_BYTES, INDEX_MAGIC, INDEX_VERSION, IndexHeader, SHARD_MAGIC,
     SHARD_VERSION, ShardHeader,
-};
-pub use spiece::XlnetNormalization;
-pub use tokenizer::{
-    Counts, EOS, Encoder, FileInfo, Located, Symbols, TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions,
-    UNK, count_bytes, count_text, detokenize, detokenize_after, find_symbols, train_on_bytes, train_on_text,
 };

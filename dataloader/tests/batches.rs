@@ -11,8 +11,9 @@ use segue_configs::DocumentEnd;
 use segue_data_error::DataError;
 use segue_dataloader::{
     BuildOptions, Corpus, Documents, EvalLanes, LaneCursor, LaneReader, Lanes, PADDING_ID, Prefetcher,
-    Preset, Segments, SentenceLanes, Split, StreamLanes, TokenStream, TokenizerKind, build,
+    Preset, Segments, SentenceLanes, Split, StreamLanes, TokenStream, build,
 };
+use segue_tokenizer::TokenizerKind;
 
 /// A stream over several shards. No token is the padding id.
 fn stream(folder: &tempfile::TempDir) -> TokenStream {

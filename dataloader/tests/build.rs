@@ -8,11 +8,11 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use scratch::{options, sample_text, tree};
+use scratch::text::sample_text;
+use scratch::{options, tree};
 use segue_data_error::DataError;
-use segue_dataloader::{
-    BuildObserver, BuildOptions, Corpus, Preset, Split, TokenizerChoice, TokenizerKind, build,
-};
+use segue_dataloader::{BuildObserver, BuildOptions, Corpus, Preset, Split, TokenizerChoice, build};
+use segue_tokenizer::TokenizerKind;
 
 /// Stops after some shards and remembers what it was told.
 struct Stopper {

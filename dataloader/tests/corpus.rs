@@ -8,12 +8,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use scratch::{all_tokens, options, sample_text, tokens_of, tree};
+use scratch::text::sample_text;
+use scratch::{all_tokens, options, tokens_of, tree};
 use segue_data_error::DataError;
 use segue_dataloader::{
-    BLOCK_BYTES, BuildOptions, Corpus, CorpusInfo, Dtype, HEADER_BYTES, Preset, ShardHeader, Split,
-    TokenizerKind, build,
+    BLOCK_BYTES, BuildOptions, Corpus, CorpusInfo, Dtype, HEADER_BYTES, Preset, ShardHeader, Split, build,
 };
+use segue_tokenizer::TokenizerKind;
 
 /// A byte-level corpus of several shards, each of several blocks.
 fn built(folder: &Path) -> (PathBuf, Vec<u8>) {

@@ -7,10 +7,10 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
-use scratch::{options, sample_text};
-use segue_dataloader::{
-    BuildOptions, Preset, Tokenizer, TokenizerChoice, TokenizerKind, TrainOptions, build, train_tokenizer,
-};
+use scratch::options;
+use scratch::text::sample_text;
+use segue_dataloader::{BuildOptions, Preset, TokenizerChoice, build, train_tokenizer};
+use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 const MIB: u64 = 1 << 20;
 /// The bound that is promised.

@@ -9,13 +9,14 @@ use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use scratch::models::MODELS;
-use scratch::{all_tokens, options, sample_text};
+use scratch::text::sample_text;
+use scratch::{all_tokens, options};
 use segue_configs::Config;
 use segue_dataloader::{
-    Batch, BuildOptions, Corpus, LaneCursor, Lanes, PairLanes, Pairs, Preset, Split, Tokenizer,
-    TokenizerChoice, TokenizerKind, TrainOptions, build,
+    Batch, BuildOptions, Corpus, LaneCursor, Lanes, PairLanes, Pairs, Preset, Split, TokenizerChoice, build,
 };
 use segue_random::{Draws, Purpose};
+use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 /// A corpus of sub-word pieces with everything that the naive way needs of it.
 struct Text {

@@ -7,10 +7,10 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-use scratch::{options, shared_data, tokens_of};
-use segue_dataloader::{
-    BuildOptions, Corpus, CorpusInfo, Preset, Split, TokenizerChoice, TokenizerKind, TrainOptions, build,
-};
+use scratch::{options, tokens_of};
+use segue_dataloader::{BuildOptions, Corpus, CorpusInfo, Preset, Split, TokenizerChoice, build};
+use segue_skip::shared_data;
+use segue_tokenizer::{TokenizerKind, TrainOptions};
 
 fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     let path = folder.join(name);
@@ -217,7 +217,7 @@ fn cuts_between_chunks_do_not_show() {
 #[test]
 fn documents_are_cut_where_the_words_stay_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    let text = scratch::sample_text(60_000).replace("\n = A", "\n\n    = A");
+    let text = scratch::text::sample_text(60_000).replace("\n = A", "\n\n    = A");
     assert!(text.len() > 2 << 20);
     let input = write(folder.path(), "text", &text);
     let output = folder.path().join("corpus");

@@ -11,8 +11,9 @@ use scratch::models::MODELS;
 use scratch::{tokens_of, tree};
 use segue_data_error::DataError;
 use segue_dataloader::{
-    Corpus, LaneCursor, Lanes, RecordImport, RecordLanes, RecordSteps, Split, Tokenizer, import_records,
+    Corpus, LaneCursor, Lanes, RecordImport, RecordLanes, RecordSteps, Split, import_records,
 };
+use segue_tokenizer::Tokenizer;
 use writer::Recipe;
 
 fn recipe(rows: usize, cores: usize, bi_data: bool) -> Recipe {

@@ -5,12 +5,11 @@ mod scratch;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use scratch::{shared_data, tokens_of, tree};
+use scratch::{tokens_of, tree};
 use segue_data_error::DataError;
-use segue_dataloader::{
-    BuildObserver, BuildOptions, Corpus, Preset, Split, Tokenizer, TokenizerChoice, TokenizerKind,
-    TrainOptions, XlnetNormalization, build,
-};
+use segue_dataloader::{BuildObserver, BuildOptions, Corpus, Preset, Split, TokenizerChoice, build};
+use segue_skip::shared_data;
+use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 
 /// Words, with `<eod>` and `<eop>` among them.
 fn words() -> TokenizerChoice {

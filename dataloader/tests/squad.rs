@@ -1,15 +1,14 @@
 //! SQuAD's published files: every answer is found and found back, every token counts in one window alone.
 
-mod scratch;
-
 use std::fs;
 use std::path::Path;
 
-use scratch::shared_data;
 use segue_configs::TaskConfig;
 use segue_dataloader::tasks::squad::{Questions, SquadReader};
 use segue_dataloader::tasks::{Example, Records, Split, Target, TaskSplits, Template};
-use segue_dataloader::{Preset, Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization, train_tokenizer};
+use segue_dataloader::{Preset, train_tokenizer};
+use segue_skip::shared_data;
+use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 
 const FILES: [&str; 4] =
     ["dev-v1.1.json", "dev-v2.0.half.json", "train-v1.1.slice.json", "expmrc-squad-dev.json"];

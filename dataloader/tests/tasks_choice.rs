@@ -7,8 +7,8 @@ mod tasks;
 use std::collections::BTreeMap;
 use std::fs;
 
-use scratch::shared_data;
 use segue_dataloader::tasks::{Answer, Kind, Target, TaskData, write_predictions};
+use segue_skip::shared_data;
 use serde_json::Value;
 use tasks::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 

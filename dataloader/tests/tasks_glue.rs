@@ -7,9 +7,9 @@ mod tasks;
 
 use std::fs;
 
-use scratch::shared_data;
 use segue_configs::TaskLoss;
 use segue_dataloader::tasks::{Answer, Kind, Target, TaskData, TaskSplits, write_predictions};
+use segue_skip::shared_data;
 use tasks::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 
 #[test]

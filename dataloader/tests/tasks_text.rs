@@ -4,8 +4,8 @@ mod scratch;
 #[path = "scratch/tasks.rs"]
 mod tasks;
 
-use scratch::shared_data;
 use segue_dataloader::tasks::{Kind, Target, TaskData, TaskSplits};
+use segue_skip::shared_data;
 use tasks::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 
 const TOKENS: &str = "a b c d e f g";

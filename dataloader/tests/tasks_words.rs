@@ -6,11 +6,11 @@ mod tasks;
 
 use std::fs;
 
-use scratch::shared_data;
-use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{
     Answer, Kind, Records, Split, TaggedSentence, Target, TaskData, write_predictions,
 };
+use segue_skip::shared_data;
+use segue_tokenizer::Tokenizer;
 use tasks::{ALL, DEV, config, counts, folder, words, xlnet};
 
 fn sentences(split: &Split) -> &[TaggedSentence] {

@@ -5,9 +5,8 @@ use std::sync::OnceLock;
 use segue_dataloader::tasks::{
     Answer, Records, Target, TaskData, TaskSplits, rank_documents, write_predictions, write_run,
 };
-use segue_dataloader::{
-    BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer,
-};
+use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, train_tokenizer};
+use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 pub struct TaskFolder(tempfile::TempDir);
 

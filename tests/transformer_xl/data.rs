@@ -6,11 +6,12 @@ use std::fs;
 use std::path::Path;
 
 use segue_collectives::local::Local;
+use segue_dataloader::TokenizerChoice;
 use segue_dataloader::{
     BuildOptions, Corpus, LaneCursor, Lanes, Preset, Segments, SentenceLanes, Split, StreamLanes,
     TokenStream, build,
 };
-use segue_dataloader::{TokenizerChoice, TokenizerKind, TrainOptions};
+use segue_tokenizer::{TokenizerKind, TrainOptions};
 use segue_trainer::engine::Watch;
 use segue_trainer::families::language_model::Objective;
 use segue_trainer::families::language_model::{EvalOptions, Evaluation, evaluate};

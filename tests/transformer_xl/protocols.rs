@@ -4,9 +4,8 @@ use std::fs;
 
 use segue_collectives::local::Local;
 use segue_configs::MemoryStart;
-use segue_dataloader::{
-    BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, TokenizerKind, TrainOptions, build,
-};
+use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, build};
+use segue_tokenizer::{TokenizerKind, TrainOptions};
 use segue_trainer::engine::{Engine, Watch};
 use segue_trainer::evaluation::{
     DynamicOptions, LossGroup, Rule, SampleOptions, SlidingOptions, agreement, banded_losses, draw_samples,

@@ -3,9 +3,8 @@
 use std::fs;
 
 use segue_configs::MemoryStart;
-use segue_dataloader::{
-    BuildOptions, Corpus, Preset, Split, TokenizerChoice, TokenizerKind, TrainOptions, build,
-};
+use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenizerChoice, build};
+use segue_tokenizer::{TokenizerKind, TrainOptions};
 use segue_trainer::evaluation::{agreement, truncated_losses};
 use segue_trainer::families::language_model::NextToken;
 use segue_trainer::families::xlnet::{AttentionDirection, XlnetConfig};

@@ -10,7 +10,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use segue_collectives::local::Local;
-use segue_dataloader::{BuildOptions, Preset, Tokenizer, TokenizerChoice, build};
+use segue_dataloader::{BuildOptions, Preset, TokenizerChoice, build};
+use segue_tokenizer::Tokenizer;
 use segue_trainer::engine::Event;
 use segue_trainer::families::language_model::{ModelFolder, load_next_token};
 use segue_trainer::families::{self, MODELS};

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use segue_collectives::{Communicator, local::Local, simulated};
 use segue_configs::Config;
-use segue_dataloader::Tokenizer;
 use segue_dataloader::tasks::{
     Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskData,
 };
 use segue_random::{Draws, Purpose};
+use segue_tokenizer::Tokenizer;
 use segue_trainer::Parameters;
 use segue_trainer::engine::{Outcome, Watch};
 use segue_trainer::families::task::{

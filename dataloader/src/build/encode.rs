@@ -1,6 +1,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use segue_data_error::DataError;
+use segue_tokenizer::{Encoder, Tokenizer, UNK};
 
 use super::options::EOD;
 use super::running::Documents;
@@ -8,7 +9,6 @@ use super::units::{Content, Reading, SourceSize, Unit, for_each_unit};
 use crate::corpus::Dtype;
 use crate::input::{Chunk, Source};
 use crate::preset::Layout;
-use crate::tokenizer::{Encoder, Tokenizer, UNK};
 
 /// A chunk as it goes into a shard.
 pub(crate) struct Encoded {

@@ -1,10 +1,10 @@
 use std::path::PathBuf;
 
 use segue_data_error::DataError;
+use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::preset::Preset;
-use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 /// The token that ends a document of running text.
 pub(crate) const EOD: &str = "<eod>";

@@ -3,13 +3,13 @@ use std::fs;
 use std::path::Path;
 
 use segue_data_error::DataError;
+use segue_tokenizer::TrainOptions;
 use serde::{Deserialize, Serialize};
 
 use super::inputs::Stretch;
 use super::options::{BuildOptions, InvalidUtf8, TokenizerChoice};
 use crate::corpus::Split;
 use crate::preset::Preset;
-use crate::tokenizer::TrainOptions;
 
 /// Version of the files in a build's own folder; another version's build is begun anew.
 const PLAN_VERSION: u32 = 1;

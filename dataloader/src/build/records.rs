@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use segue_data_error::DataError;
 use segue_foreign::{RecordFolder, RecordSettings};
 use segue_publish::FreshFolder;
+use segue_tokenizer::Tokenizer;
 
 use super::observer::{BuildObserver, Stage};
 use super::options::{DEFAULT_SHARD_TOKENS, EOD};
@@ -16,7 +17,6 @@ use crate::corpus::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo, TOKENIZER_FO
 use crate::lanes::RecordSteps;
 use crate::preset::Preset;
 use crate::shard::ShardWriter;
-use crate::tokenizer::Tokenizer;
 
 /// The reference's names of splits.
 const SPLITS: [(&str, Split); 3] = [("train", Split::Train), ("dev", Split::Valid), ("test", Split::Test)];

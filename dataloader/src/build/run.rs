@@ -6,6 +6,7 @@ use rayon::ThreadPool;
 use rustix::fs::{FlockOperation, flock};
 use segue_data_error::DataError;
 use segue_publish::TEMPORARY_SUFFIX;
+use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 use super::encode::ChunkEncoder;
 use super::inputs::{Stretch, stretches};
@@ -22,7 +23,6 @@ use crate::corpus::{
     TokenizerInfo,
 };
 use crate::preset::{Layout, Preset};
-use crate::tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 /// Builds a corpus and returns its `corpus.json`.
 ///

@@ -1,11 +1,11 @@
 use std::borrow::Cow;
 
 use segue_data_error::DataError;
+use segue_tokenizer::{UNK, running_text};
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::units::{Content, Each, Unit, is_heading};
 use crate::input::Part;
-use crate::tokenizer::{UNK, running_text};
 
 /// Stands for an unknown word while sentences are looked for: a letter that is in no text but Ugaritic, so that a
 /// sentence may begin with it. The `<` of `<unk>` before a small letter would say that none does.

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use rayon::ThreadPool;
 use segue_data_error::DataError;
+use segue_tokenizer::{
+    Counts, Tokenizer, TokenizerKind, TrainOptions, count_bytes, count_text, train_on_bytes, train_on_text,
+};
 
 use super::inputs::Stretch;
 use super::observer::{BuildObserver, Stage};
@@ -14,9 +17,6 @@ use super::pipeline::{Next, in_order, worker_pool};
 use super::units::{Content, Reading, Unit, for_each_unit};
 use crate::input::{collect, spool_stdin};
 use crate::preset::{Layout, Preset};
-use crate::tokenizer::{
-    Counts, Tokenizer, TokenizerKind, TrainOptions, count_bytes, count_text, train_on_bytes, train_on_text,
-};
 
 /// Distinct items that are counted at once (with their text, roughly 1 GiB of words); beyond this the rarest are dropped.
 const MOST_ITEMS: usize = 12 << 20;

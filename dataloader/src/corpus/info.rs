@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use segue_data_error::DataError;
+use segue_tokenizer::FileInfo;
 use serde::{Deserialize, Serialize};
-
-use crate::tokenizer::FileInfo;
 
 /// Name of the file that describes a corpus.
 pub const CORPUS_FILE: &str = "corpus.json";

@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use segue_data_error::DataError;
+use segue_tokenizer::Tokenizer;
 
 use super::info::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo};
 use super::stream::{Boundaries, TokenStream};
 use super::unpack::{default_cache, unpack};
 use crate::shard::{HEADER_BYTES, INDEX_HEADER_BYTES, IndexHeader, MappedIndex, MappedShard, ShardHeader};
-use crate::tokenizer::Tokenizer;
 
 /// The folder of an unfinished build inside its output folder.
 pub(crate) const BUILD_FOLDER: &str = ".build";

@@ -1,12 +1,12 @@
 use std::path::Path;
 
 use segue_data_error::DataError;
+use segue_tokenizer::FileInfo;
 use serde::Serialize;
 
 use super::info::{CorpusInfo, ShardInfo, Split};
 use super::open::Corpus;
 use crate::shard::{BLOCK_BYTES, HEADER_BYTES, MappedIndex, MappedShard};
-use crate::tokenizer::FileInfo;
 
 /// A file of a corpus that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

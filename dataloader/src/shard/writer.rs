@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 use segue_publish::rename_durably;
+use segue_tokenizer::FileInfo;
 use serde::{Deserialize, Serialize};
 
 use super::header::{HEADER_BYTES, ShardHeader};
 use super::index::{BLOCK_BYTES, INDEX_HEADER_BYTES, IndexHeader};
 use crate::corpus::{Dtype, ShardInfo};
-use crate::tokenizer::FileInfo;
 
 /// Level of shards that are compressed at rest: token ids gain little from higher ones.
 const ZSTD_LEVEL: i32 = 3;

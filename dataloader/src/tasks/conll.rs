@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_data_error::DataError;
+use segue_tokenizer::{Encoder, TokenizerKind};
 
 use super::data::{Records, Split, TaggedSentence, TaskData};
 use super::example::{Example, Kind, Target};
@@ -13,7 +14,6 @@ use super::open::{Request, first_there, nothing_read};
 use super::rows::encode_all;
 use super::sieve::Sieve;
 use super::table::without_bom;
-use crate::{Encoder, TokenizerKind};
 
 const TRAIN: &[&str] = &["train.txt", "train.conll", "train.tsv", "eng.train"];
 const DEV: &[&str] =

@@ -2,12 +2,12 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::{Config, TaskConfig};
 use segue_data_error::DataError;
+use segue_tokenizer::Tokenizer;
 
 use super::data::{Split, TaskData, TaskSplits};
 use super::sieve::Sieve;
 use super::template::Template;
 use super::{adversarial, choice, conll, documents, dream, glue, race, squad, text};
-use crate::Tokenizer;
 
 /// What a task is opened with.
 pub(crate) struct Request<'a> {

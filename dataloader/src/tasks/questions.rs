@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
+use segue_tokenizer::Encoder;
 
 use super::data::{Records, Row, Split};
 use super::example::{Example, Target};
 use super::open::Request;
 use super::rows::{encode_all, ids};
 use super::sieve::Sieve;
-use crate::Encoder;
 
 /// A passage and what is asked about it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,12 +2,12 @@ use std::path::Path;
 
 use rayon::prelude::*;
 use segue_data_error::DataError;
+use segue_tokenizer::Encoder;
 
 use super::data::{Records, Row, Split};
 use super::example::{Example, Sequence, Target};
 use super::open::Request;
 use super::sieve::Sieve;
-use crate::Encoder;
 
 /// A row of a table as a task asks it: one text or two, and what is right.
 #[derive(Debug, Clone, PartialEq)]

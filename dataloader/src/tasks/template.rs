@@ -1,7 +1,7 @@
 use segue_data_error::DataError;
+use segue_tokenizer::{EOS, Tokenizer};
 
 use super::example::Sequence;
-use crate::{EOS, Tokenizer};
 
 /// Segments of the first text, the second and `<cls>`, as XLNet's program numbers them.
 const FIRST: u8 = 0;

@@ -7,10 +7,8 @@ use std::path::Path;
 
 use segue_configs::Config;
 use segue_dataloader::tasks::{Records, Row, Split, Target, TaskData, TaskSplits};
-use segue_dataloader::{
-    BuildObserver, InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization,
-    train_tokenizer,
-};
+use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, train_tokenizer};
+use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 
 pub const ALL: TaskSplits = TaskSplits { train: true, dev: true, test: true };
 pub const DEV: TaskSplits = TaskSplits { train: false, dev: true, test: false };
@@ -33,7 +31,7 @@ pub fn words(text: &str) -> Tokenizer {
 
 /// XLNet's tokenizer, or `None` where it is not on this machine.
 pub fn xlnet() -> Option<Tokenizer> {
-    let model = crate::scratch::shared_data("xlnet_spiece/spiece.model")?;
+    let model = segue_skip::shared_data("xlnet_spiece/spiece.model")?;
     Some(Tokenizer::import_xlnet(&model, XlnetNormalization::default()).unwrap())
 }
 

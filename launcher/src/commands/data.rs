@@ -3,9 +3,10 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::{Args, Subcommand};
 use segue_dataloader::{
-    BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, Preset, Stage, Tokenizer,
-    TokenizerChoice, build,
+    BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, Preset, Stage, TokenizerChoice,
+    build,
 };
+use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
 use crate::commands::import_records::{self, ImportRecordsArgs};

@@ -1,7 +1,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use segue_dataloader::{CorpusInfo, RecordImport, Tokenizer, import_records};
+use segue_dataloader::{CorpusInfo, RecordImport, import_records};
+use segue_tokenizer::Tokenizer;
 
 use crate::commands::data::BuildProgress;
 use crate::failure::Failure;

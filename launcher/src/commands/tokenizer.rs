@@ -1,9 +1,8 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use segue_dataloader::{
-    InvalidUtf8, Preset, Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization, train_tokenizer,
-};
+use segue_dataloader::{InvalidUtf8, Preset, train_tokenizer};
+use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 use serde_json::{Value, json};
 
 use crate::commands::data::BuildProgress;

@@ -7,8 +7,9 @@ use std::sync::LazyLock;
 use segue_configs::TaskConfig;
 use segue_dataloader::tasks::squad::SquadReader;
 use segue_dataloader::tasks::{Records, Target, Template};
-use segue_dataloader::{Preset, Tokenizer, TokenizerKind, TrainOptions, train_tokenizer};
+use segue_dataloader::{Preset, train_tokenizer};
 use serde_json::json;
+use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();

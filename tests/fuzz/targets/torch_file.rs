@@ -2,7 +2,7 @@
 #![no_main]
 
 use segue_foreign::TorchFile;
-use segue_dataloader::find_symbols;
+use segue_tokenizer::find_symbols;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(file) = TorchFile::from_bytes(&bytes.to_vec().into()) else { return };

@@ -1,10 +1,11 @@
-//! How a test says that it did not run, so that nobody takes it for one that passed.
+//! How a test finds the shared data sets, and says that it did not run, so that nobody takes it for one that passed.
 //!
 //! `SEGUE_SKIPS` names a file that gets a line for each test that is passed over. `SEGUE_REQUIRE` lists what must be there,
 //! separated by commas: a test that lacks it fails.
 
 use std::fmt::{self, Display};
 use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// What a test may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,16 @@ pub fn skip(need: Need, why: impl Display) {
         let written = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
         written.unwrap_or_else(|error| panic!("SEGUE_SKIPS={}: {error}", path.to_string_lossy()));
     }
+}
+
+/// A file of the shared data sets, or `None`, said in a line, where they are not on this machine.
+pub fn shared_data(relative: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(relative);
+    if !path.exists() {
+        skip(Need::Fixtures, format!("the shared data set {relative}"));
+        return None;
+    }
+    Some(path)
 }
 
 fn requires(list: &str, need: Need) -> bool {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_configs::CheckpointConfig;
-use segue_dataloader::Tokenizer;
+use segue_tokenizer::Tokenizer;
 use serde_json::Value;
 use tch::Tensor;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use segue_configs::ModelConfig;
 use segue_data_error::DataError;
-use segue_dataloader::Tokenizer;
+use segue_tokenizer::Tokenizer;
 use serde::Serialize;
 use tch::{Device, Kind, Tensor};
 

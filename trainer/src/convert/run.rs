@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::{ConfigError, ModelConfig};
-use segue_dataloader::Tokenizer;
+use segue_tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
 use tch::Tensor;
 

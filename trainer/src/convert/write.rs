@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::ModelConfig;
 use segue_data_error::DataError;
-use segue_dataloader::Tokenizer;
 use segue_foreign::{BundleTensor, write_bundle};
 use segue_publish::FreshFolder;
+use segue_tokenizer::Tokenizer;
 use serde_json::{Map, Value};
 use tch::Tensor;
 

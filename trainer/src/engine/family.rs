@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_dataloader::{Reader, Tokenizer};
+use segue_dataloader::Reader;
+use segue_tokenizer::Tokenizer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! The files of the tokenizer.
 
-use segue_dataloader::Tokenizer;
+use segue_tokenizer::Tokenizer;
 
 use super::*;
 

@@ -3,6 +3,7 @@ use std::ops::Range;
 use segue_configs::{Config, MaskDraws};
 use segue_data_error::DataError;
 use segue_random::{Draws, Purpose};
+use segue_tokenizer::Tokenizer;
 
 use super::arrange::{Arrangement, DrawKey, Sequence};
 use super::edges::View;
@@ -13,7 +14,6 @@ use super::spans::SpanSampler;
 use super::symbols::Symbols;
 use crate::corpus::{Corpus, Split};
 use crate::lanes::{Batch, LaneCursor, Lanes, check_range};
-use crate::tokenizer::Tokenizer;
 
 /// Lanes that read contiguous pieces of one or several corpora as sequences `[reused, A, SEP, B, SEP, CLS]`, forwards
 /// or backwards, as XLNet's `data_utils.py` does.

@@ -1,6 +1,5 @@
 use segue_data_error::DataError;
-
-use crate::tokenizer::{Tokenizer, TokenizerKind};
+use segue_tokenizer::{Tokenizer, TokenizerKind};
 
 /// Ends a segment.
 pub(crate) const SEP: &str = "<sep>";

@@ -3,13 +3,13 @@ use std::path::Path;
 use rayon::prelude::*;
 use segue_configs::TaskConfig;
 use segue_data_error::DataError;
+use segue_tokenizer::{Located, Tokenizer};
 
 use super::file::{FileReader, ReadParagraph, ReadQuestion};
 use super::records::{Paragraph, Question, Questions};
 use super::windows::{Window, windows_over};
 use crate::tasks::sieve::Sieve;
 use crate::tasks::{Example, Kind, Records, Split, Target, TaskData, TaskSplits, Template};
-use crate::{Located, Tokenizer};
 
 /// Tokens of a sequence besides paragraph and question: two `<sep>` and `<cls>`.
 const SPECIALS: usize = 3;

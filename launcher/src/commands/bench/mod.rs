@@ -92,7 +92,7 @@ fn allreduce(args: &AllreduceArgs, comm: &dyn Communicator, out: &Output) -> Res
 }
 
 fn data(args: &DataArgs, out: &Output) -> Result<Value, Failure> {
-    let tokenizer = segue_dataloader::Tokenizer::load(&args.tokenizer)?;
+    let tokenizer = segue_tokenizer::Tokenizer::load(&args.tokenizer)?;
     let text = std::fs::read_to_string(&args.input)
         .map_err(|e| Failure::new(66, format!("cannot read {}: {e}", args.input.display())))?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();

@@ -6,7 +6,7 @@ use rustyline::config::Configurer;
 use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::{Config, Editor};
-use segue_dataloader::{Tokenizer, TokenizerKind};
+use segue_tokenizer::{Tokenizer, TokenizerKind};
 use segue_trainer::families::language_model::NextToken;
 use segue_trainer::generate::{Generator, Sampling};
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use segue_configs::ModelConfig;
-use segue_dataloader::{Tokenizer, TokenizerKind};
+use segue_tokenizer::{Tokenizer, TokenizerKind};
 use segue_trainer::families::language;
 use segue_trainer::families::language_model::{NextToken, load_next_token};
 use segue_trainer::generate::{Generator, Sampling};

@@ -2,7 +2,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use clap::Args;
-use segue_dataloader::{Tokenizer, TokenizerKind, detokenize, detokenize_after};
+use segue_tokenizer::{Tokenizer, TokenizerKind, detokenize, detokenize_after};
 use segue_trainer::evaluation::{Sample, SampleOptions, draw_samples};
 use serde_json::{Value, json};
 

@@ -1,5 +1,5 @@
 use clap::Args;
-use segue_dataloader::Tokenizer;
+use segue_tokenizer::Tokenizer;
 use segue_trainer::generate::Sampling;
 
 use crate::failure::{Failure, USAGE};

@@ -2,7 +2,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_configs::{Config, DataOrder, ObjectiveKind};
-use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, Pairs, RecordLanes, Split, Tokenizer};
+use segue_dataloader::{Batch, LaneCursor, Lanes, PairLanes, Pairs, RecordLanes, Split};
+use segue_tokenizer::Tokenizer;
 use segue_trainer::families::language_model::{Sources, open_lanes};
 use segue_trainer::report::MaskChart;
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use segue_dataloader::Tokenizer;
 use segue_foreign::{Kind, RawTensor, TorchFile, View};
+use segue_tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
 
 use super::names;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use segue_dataloader::find_symbols;
 use segue_foreign::{Kind, TorchFile, View};
+use segue_tokenizer::find_symbols;
 use serde_json::{Map, Value, json};
 
 use super::names;

@@ -1,8 +1,8 @@
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
-use segue_dataloader::Tokenizer;
 use segue_foreign::{Bundle, ElementType, RawTensor, SharedBytes, TorchFile};
+use segue_tokenizer::Tokenizer;
 use serde_json::{Map, Value};
 use tch::{Kind, Tensor};
 

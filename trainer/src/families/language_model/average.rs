@@ -78,7 +78,7 @@ mod tests {
 
     use crate::families::transfo_xl::TransfoXlConfig;
     use segue_configs::ModelConfig;
-    use segue_dataloader::Tokenizer;
+    use segue_tokenizer::Tokenizer;
 
     use super::*;
     use crate::checkpoint::{MANIFEST, read_tensors};

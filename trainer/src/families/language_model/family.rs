@@ -4,7 +4,7 @@ use std::path::Path;
 
 use segue_configs::{Config, ModelConfig};
 use segue_data_error::DataError;
-use segue_dataloader::Tokenizer;
+use segue_tokenizer::Tokenizer;
 use serde_json::Value;
 use tch::Tensor;
 

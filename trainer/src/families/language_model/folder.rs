@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_configs::{Config, ModelConfig};
-use segue_dataloader::Tokenizer;
 use segue_foreign::SafetensorsFile;
+use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 

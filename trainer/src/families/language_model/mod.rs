@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder, DocumentEnd};
-use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader, Tokenizer, TokenizerKind};
+use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader};
+use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde_json::json;
 use tch::Tensor;
 

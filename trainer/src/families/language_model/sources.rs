@@ -1,7 +1,8 @@
 use std::path::Path;
 
 use segue_configs::{Config, ConfigError, DataConfig, DataOrder};
-use segue_dataloader::{Corpus, RecordLanes, Split, Tokenizer};
+use segue_dataloader::{Corpus, RecordLanes, Split};
+use segue_tokenizer::Tokenizer;
 
 use crate::TrainError;
 

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use segue_configs::{Config, ModelConfig, ModelType};
 use segue_data_error::DataError;
-use segue_dataloader::{Tokenizer, XlnetNormalization};
+use segue_tokenizer::{Tokenizer, XlnetNormalization};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 

@@ -138,7 +138,7 @@ pub fn count_bytes(bytes: &[u8], counts: &mut Counts<u8>) {
 /// tokenizer does not depend on the number of threads.
 ///
 /// ```
-/// use segue_dataloader::{Counts, TokenizerKind, TrainOptions, count_text, train_on_text};
+/// use segue_tokenizer::{Counts, TokenizerKind, TrainOptions, count_text, train_on_text};
 ///
 /// let (options, mut counts) = (TrainOptions::new(TokenizerKind::Word), Counts::default());
 /// count_text("the cat saw", &options, &mut counts);

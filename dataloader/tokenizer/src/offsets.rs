@@ -19,7 +19,7 @@ impl Tokenizer {
     /// text: they are kept along its steps, not guessed from the result. Fails where [`super::Encoder::encode`] does.
     ///
     /// ```
-    /// use segue_dataloader::Tokenizer;
+    /// use segue_tokenizer::Tokenizer;
     ///
     /// let located = Tokenizer::bytes().encode_with_offsets("aé").unwrap();
     /// assert_eq!(located.ids, [97, 0xC3, 0xA9]);

@@ -8,7 +8,7 @@ const JOINERS: [(&str, char); 3] = [("@-@", '-'), ("@,@", ','), ("@.@", '.')];
 /// `@,@` and `@.@` join what they stand between, `= = title = =` becomes `== title ==`.
 ///
 /// ```
-/// use segue_dataloader::detokenize;
+/// use segue_tokenizer::detokenize;
 ///
 /// assert_eq!(detokenize("1 @,@ 500 people ( \" hard @-@ shelled \" ) ."), "1,500 people (\"hard-shelled\").");
 /// ```
@@ -40,7 +40,7 @@ pub fn detokenize_after(before: &str, text: &str) -> String {
 }
 
 /// A line of WikiText as running text, and whether it is a heading, which loses its marks.
-pub(crate) fn running_text(line: &str) -> (String, bool) {
+pub fn running_text(line: &str) -> (String, bool) {
     match title(line) {
         Some((title, _)) => (title, true),
         None => (Line::default().write(line).trim_start().to_owned(), false),

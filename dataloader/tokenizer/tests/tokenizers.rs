@@ -6,17 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use proptest::prelude::*;
-use scratch::sample_text;
-use segue_dataloader::{
-    EOS, Preset, Tokenizer, TokenizerKind, TrainOptions, UNK, bench_encode, train_tokenizer,
-};
-
-fn train(text: &str, options: &TrainOptions) -> Tokenizer {
-    let folder = tempfile::tempdir().unwrap();
-    let input = folder.path().join("text");
-    fs::write(&input, text).unwrap();
-    train_tokenizer(&[input], &[], Preset::Documents, Default::default(), options, 2, &()).unwrap()
-}
+use scratch::{sample_text, train};
+use segue_tokenizer::{EOS, Tokenizer, TokenizerKind, TrainOptions, UNK};
 
 fn sized(kind: TokenizerKind, vocab_size: usize) -> TrainOptions {
     TrainOptions { vocab_size: Some(vocab_size), ..TrainOptions::new(kind) }
@@ -63,32 +54,6 @@ fn lower_case_is_learned_and_kept() {
         tokenizer.save(folder.path()).unwrap();
         let loaded = Tokenizer::load(folder.path()).unwrap();
         assert_eq!(encode(&loaded, "THE"), encode(&tokenizer, "the"), "{kind}");
-    }
-}
-
-#[test]
-fn every_kind_survives_saving_and_training_depends_on_the_text_alone() {
-    let text = sample_text(3000);
-    for kind in TokenizerKind::TRAINABLE {
-        let subword = matches!(kind, TokenizerKind::Bpe | TokenizerKind::Unigram);
-        let options = if subword { sized(kind, 400) } else { TrainOptions::new(kind) };
-        let tokenizer = train(&text, &options);
-        let folder = tempfile::tempdir().unwrap();
-        tokenizer.save(folder.path()).unwrap();
-        let loaded = Tokenizer::load(folder.path()).unwrap();
-        assert_eq!(loaded.fingerprint(), tokenizer.fingerprint(), "{kind}");
-        assert_eq!((loaded.kind(), loaded.vocab_size()), (kind, tokenizer.vocab_size()));
-        assert_eq!(encode(&loaded, &text[..5000]), encode(&tokenizer, &text[..5000]), "{kind}");
-        for _ in 0..3 {
-            assert_eq!(train(&text, &options).fingerprint(), tokenizer.fingerprint(), "{kind}");
-        }
-        for id in 0..tokenizer.vocab_size() as u32 {
-            let token = tokenizer.token(id).unwrap();
-            assert!(
-                kind == TokenizerKind::Byte || tokenizer.token_id(&token) == Some(id),
-                "{kind} {token:?}"
-            );
-        }
     }
 }
 
@@ -214,32 +179,4 @@ fn an_altered_tokenizer_is_refused() {
     fs::write(&vocabulary, "<eos>\na\nc\nb\n<unk>\n").unwrap();
     let error = Tokenizer::load(folder.path()).unwrap_err();
     assert!(error.to_string().contains("does not match the hash"), "{error}");
-}
-
-#[test]
-fn options_that_a_kind_cannot_have_are_refused() {
-    let refused = |options: TrainOptions| {
-        let folder = tempfile::tempdir().unwrap();
-        let input = folder.path().join("text");
-        fs::write(&input, "a b").unwrap();
-        train_tokenizer(&[input], &[], Preset::Documents, Default::default(), &options, 1, &())
-            .unwrap_err()
-            .exit_code()
-    };
-    assert_eq!(refused(sized(TokenizerKind::Byte, 100)), 64);
-    assert_eq!(refused(sized(TokenizerKind::Bpe, 100)), 64);
-    assert_eq!(refused(sized(TokenizerKind::Word, 1)), 64);
-    assert_eq!(refused(TrainOptions::new(TokenizerKind::SentencePiece)), 64);
-    let two_words =
-        TrainOptions { special_tokens: vec!["a b".into()], ..TrainOptions::new(TokenizerKind::Word) };
-    assert_eq!(refused(two_words), 64);
-}
-
-#[test]
-fn speed_is_measured() {
-    let text = sample_text(2000);
-    let tokenizer = train(&text, &sized(TokenizerKind::Bpe, 400));
-    let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    assert!(bench_encode(&tokenizer, &lines, 2).unwrap() > 0.0);
-    assert_eq!(bench_encode(&tokenizer, &[], 2).unwrap_err().exit_code(), 65);
 }

@@ -1,14 +1,12 @@
 //! XLNet's ids: those of its reference, with goldens made by the SentencePiece library and fresh ones where the public
 //! Python packages are installed.
 
-mod scratch;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use scratch::shared_data;
-use segue_dataloader::{Tokenizer, XlnetNormalization, detokenize};
+use segue_skip::shared_data;
+use segue_tokenizer::{Tokenizer, XlnetNormalization, detokenize};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -166,7 +164,7 @@ fn a_number_keeps_its_leading_space_and_its_comma_stands_alone() {
 }
 
 fn peer_python(name: &str) -> Option<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/peers.sh");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/peers.sh");
     let output = Command::new("bash").arg(script).args(["python", name]).output().ok()?;
     let python = String::from_utf8_lossy(&output.stdout).trim().to_string();
     if python.is_empty() {
@@ -217,7 +215,7 @@ fn ids_are_equal(peers: &str) {
         let cases = folder.path().join("cases.json");
         let description = json!({ "folder": folder.path(), "lower_case": lower_case, "lines": lines });
         fs::write(&cases, description.to_string()).unwrap();
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/peers/xlnet_tokens.py");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/peers/xlnet_tokens.py");
         let output = Command::new(&python).arg(script).arg(&cases).output().unwrap();
         println!("{}", String::from_utf8_lossy(&output.stdout).trim());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::{Tokenizer, TokenizerKind};
+use segue_tokenizer::{Tokenizer, TokenizerKind};
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/foreign").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/foreign").join(name)
 }
 
 /// The words of the fixtures, by their rule: see tests/peers/make_foreign_checkpoints.py.

@@ -5,10 +5,9 @@ mod scratch;
 use std::fs;
 use std::ops::Range;
 
-use scratch::{sample_text, shared_data};
-use segue_dataloader::{
-    Located, Preset, Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization, train_tokenizer,
-};
+use scratch::{sample_text, train};
+use segue_skip::shared_data;
+use segue_tokenizer::{Located, Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 
 /// Text that normalisation changes the length of: accents apart and together, quotes, ligatures, numbers with commas,
 /// white space of several kinds, characters that vanish.
@@ -44,12 +43,9 @@ fn check(tokenizer: &Tokenizer, text: &str) -> usize {
 }
 
 fn trained(kind: TokenizerKind, lower_case: bool) -> Tokenizer {
-    let folder = tempfile::tempdir().unwrap();
-    let input = folder.path().join("text");
-    fs::write(&input, sample_text(400)).unwrap();
     let vocab_size = matches!(kind, TokenizerKind::Bpe | TokenizerKind::Unigram).then_some(300);
     let options = TrainOptions { vocab_size, lower_case, ..TrainOptions::new(kind) };
-    train_tokenizer(&[input], &[], Preset::Documents, Default::default(), &options, 2, &()).unwrap()
+    train(&sample_text(400), &options)
 }
 
 #[test]

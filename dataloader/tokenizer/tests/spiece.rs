@@ -1,12 +1,10 @@
 //! A SentencePiece model gives the ids that the SentencePiece library gives, on ten thousand pieces of real text.
 
-mod scratch;
-
 use std::io::Read;
 
 use proptest::prelude::*;
-use scratch::shared_data;
-use segue_dataloader::{Tokenizer, TokenizerKind};
+use segue_skip::shared_data;
+use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde::Deserialize;
 
 /// `fixtures/spiece_ids.json`; `fixtures/spiece_ids.py` says what it means.

@@ -84,7 +84,7 @@ impl FromStr for TokenizerKind {
 /// Turns text into token ids and back. Cloning shares the vocabulary.
 ///
 /// ```
-/// use segue_dataloader::Tokenizer;
+/// use segue_tokenizer::Tokenizer;
 ///
 /// let tokenizer = Tokenizer::bytes();
 /// let mut ids = Vec::new();
@@ -149,7 +149,7 @@ impl Tokenizer {
     }
 
     /// What is done to text around a SentencePiece model of XLNet's.
-    pub(crate) fn xlnet_normalization(&self) -> Option<XlnetNormalization> {
+    pub fn xlnet_normalization(&self) -> Option<XlnetNormalization> {
         match self.model() {
             Model::SentencePiece(pieces) => pieces.xlnet(),
             _ => None,
@@ -316,14 +316,14 @@ impl Encoder<'_> {
     }
 
     /// Appends the ids of bytes; for byte tokenizers only, the others append nothing.
-    pub(crate) fn encode_bytes(&self, bytes: &[u8], out: &mut Vec<u32>) {
+    pub fn encode_bytes(&self, bytes: &[u8], out: &mut Vec<u32>) {
         if let Model::Bytes(tokenizer) = self.model {
             tokenizer.encode(bytes, out);
         }
     }
 
     /// Position of the first byte that a byte tokenizer has no id for; the newline may lack one.
-    pub(crate) fn first_unknown_byte(&self, bytes: &[u8]) -> Option<usize> {
+    pub fn first_unknown_byte(&self, bytes: &[u8]) -> Option<usize> {
         match self.model {
             Model::Bytes(tokenizer) => tokenizer.first_unknown(bytes),
             _ => None,

@@ -1,9 +1,7 @@
 //! Lines of WikiText, and how the articles have them.
 
-mod scratch;
-
-use scratch::shared_data;
-use segue_dataloader::detokenize;
+use segue_skip::shared_data;
+use segue_tokenizer::detokenize;
 
 #[test]
 fn lines_of_wikitext_read_as_they_were_written() {
