@@ -13,7 +13,6 @@ mod lanes;
 mod prefetch;
 mod preset;
 mod shard;
-pub mod tasks;
 
 pub use bench::bench_encode;
 pub use build::{

@@ -2,9 +2,7 @@
 
 use std::sync::OnceLock;
 
-use segue_dataloader::tasks::{
-    Answer, Records, Target, TaskData, TaskSplits, rank_documents, write_predictions, write_run,
-};
+use segue_tasks::{Answer, Records, Target, TaskData, TaskSplits, rank_documents, write_predictions, write_run};
 use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, train_tokenizer};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 

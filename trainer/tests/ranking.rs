@@ -6,9 +6,9 @@ use std::path::Path;
 
 use segue_collectives::{Communicator, local::Local, simulated};
 use segue_configs::Config;
-use segue_dataloader::tasks::{Kind, Sequence, Split, TaskData, TaskSplits};
 use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, train_tokenizer};
 use segue_random::{Draws, Purpose};
+use segue_tasks::{Kind, Sequence, Split, TaskData, TaskSplits};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 use segue_trainer::engine::Watch;
 use segue_trainer::families::task::{

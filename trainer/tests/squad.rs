@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::TaskConfig;
-use segue_dataloader::tasks::squad::{Questions, SquadReader};
-use segue_dataloader::tasks::{Example, Records, Split, Target, Template};
 use segue_dataloader::{Preset, train_tokenizer};
+use segue_tasks::squad::{Questions, SquadReader};
+use segue_tasks::{Example, Records, Split, Target, Template};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 use segue_trainer::families::task::squad::{SpanBeam, decode, report, write_answers};
 use segue_trainer::metrics::squad::{Report, Rules};

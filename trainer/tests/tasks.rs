@@ -4,10 +4,8 @@ use std::path::Path;
 
 use segue_collectives::{Communicator, local::Local, simulated};
 use segue_configs::Config;
-use segue_dataloader::tasks::{
-    Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskData,
-};
 use segue_random::{Draws, Purpose};
+use segue_tasks::{Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskData};
 use segue_tokenizer::Tokenizer;
 use segue_trainer::Parameters;
 use segue_trainer::engine::{Outcome, Watch};

@@ -5,8 +5,8 @@
 use std::sync::LazyLock;
 
 use segue_configs::TaskConfig;
-use segue_dataloader::tasks::squad::SquadReader;
-use segue_dataloader::tasks::{Records, Target, Template};
+use segue_tasks::squad::SquadReader;
+use segue_tasks::{Records, Target, Template};
 use segue_dataloader::{Preset, train_tokenizer};
 use serde_json::json;
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_dataloader::DataError;
+use segue_data_error::DataError;
 use tch::{Kind, Tensor};
 
 use crate::TrainError;

@@ -2,8 +2,8 @@ use std::time::Instant;
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_dataloader::tasks::{Example, Kind, Sequence, Target};
 use segue_random::{Purpose, Stream};
+use segue_tasks::{Example, Kind, Sequence, Target};
 use segue_trainer::Parameters;
 use segue_trainer::engine::{Engine, Learner, Loss, Turn};
 use segue_trainer::families::task::{HeadSpec, TaskModel};

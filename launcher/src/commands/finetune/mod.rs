@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
-use segue_dataloader::tasks::{Kind, TaskData, TaskSplits};
+use segue_tasks::{Kind, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
 use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::families::task::TaskFolder;

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_dataloader::tasks::{Kind, Split, TaskData, TaskSplits};
+use segue_tasks::{Kind, Split, TaskData, TaskSplits};
 use segue_trainer::checkpoint::list;
 use segue_trainer::engine::Watch;
 use segue_trainer::families::task::{

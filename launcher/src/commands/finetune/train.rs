@@ -3,7 +3,7 @@ use std::path::Path;
 use segue_cluster::Preemption;
 use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_dataloader::tasks::{TaskData, TaskSplits};
+use segue_tasks::{TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
 use segue_trainer::engine::Outcome;
 use segue_trainer::families::task::{Circumstances, SplitScores, TaskFolder, finetune, resolve_schedule};

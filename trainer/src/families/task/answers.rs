@@ -1,7 +1,7 @@
 //! Answers of all ranks to all examples: exact counts, in the order of the file, whatever the number of ranks.
 
 use segue_collectives::Communicator;
-use segue_dataloader::tasks::Example;
+use segue_tasks::Example;
 
 use super::model::{Scores, TaskModel};
 use crate::TrainError;

@@ -1,4 +1,4 @@
-use segue_dataloader::tasks::Example;
+use segue_tasks::Example;
 use tch::{Kind, Tensor};
 
 use crate::families::language_model::Rows;

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use segue_configs::Config;
-use segue_dataloader::tasks::{Kind, TaskData};
-
+use segue_tasks::{Kind, TaskData};
 use serde_json::json;
 
 use super::scoring::SplitScores;

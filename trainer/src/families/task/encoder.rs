@@ -1,7 +1,7 @@
 //! What the heads of tasks read.
 
 use segue_configs::ModelConfig;
-use segue_dataloader::tasks::Kind;
+use segue_tasks::Kind;
 use tch::Tensor;
 
 use super::model::HeadSpec;
@@ -50,7 +50,7 @@ pub fn build(
 #[cfg(test)]
 mod tests {
     use crate::families::xlnet::XlnetConfig;
-    use segue_dataloader::tasks::{Example, Sequence as Tokens, Target};
+    use segue_tasks::{Example, Sequence as Tokens, Target};
 
     use super::super::batch::rows;
     use super::*;

@@ -1,7 +1,7 @@
 //! What `config.json` says of a fine-tuned model, in Hugging Face's keys.
 
 use segue_configs::ModelConfig;
-use segue_dataloader::tasks::Kind;
+use segue_tasks::Kind;
 use serde_json::{Map, Value, json};
 
 use super::model::HeadSpec;

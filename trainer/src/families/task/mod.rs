@@ -1,5 +1,5 @@
 //! Fine-tuning (Yang 2019, §2.2.3): a pre-trained encoder, a head for each task, and what is made of answers.
-//! Tasks are read by [`segue_dataloader::tasks`].
+//! Tasks are read by [`segue_tasks`].
 
 mod answers;
 mod batch;

@@ -1,5 +1,5 @@
 use segue_configs::{Config, ModelConfig, TaskConfig};
-use segue_dataloader::tasks::{Example, Kind, Target};
+use segue_tasks::{Example, Kind, Target};
 use tch::{Kind as Number, Reduction, Tensor};
 
 use super::batch::rows;

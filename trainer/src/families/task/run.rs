@@ -7,7 +7,7 @@ use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
-use segue_dataloader::tasks::{Example, ExampleOrder, Kind, Split, TaskData, batches_of_pass};
+use segue_tasks::{Example, ExampleOrder, Kind, Split, TaskData, batches_of_pass};
 use segue_tokenizer::Tokenizer;
 use serde::Deserialize;
 use serde_json::json;

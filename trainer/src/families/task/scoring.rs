@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use segue_configs::TaskConfig;
-use segue_dataloader::tasks::squad::Questions;
-use segue_dataloader::tasks::{
+use segue_tasks::squad::Questions;
+use segue_tasks::{
     Answer, Kind, Placed, Rankings, Records, Row, Split, TaggedSentence, Target, TaskData, rank_answers,
     rank_documents, write_predictions, write_run,
 };

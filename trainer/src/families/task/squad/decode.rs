@@ -1,7 +1,7 @@
 use std::collections::HashSet;
 
 use segue_configs::TaskConfig;
-use segue_dataloader::tasks::squad::{Question, Questions};
+use segue_tasks::squad::{Question, Questions};
 use serde::Serialize;
 
 use super::beam::{Span, SpanBeam};
@@ -113,7 +113,7 @@ fn share_out(candidates: &mut [Candidate]) {
 
 #[cfg(test)]
 mod tests {
-    use segue_dataloader::tasks::squad::{Paragraph, Window};
+    use segue_tasks::squad::{Paragraph, Window};
 
     use super::*;
 

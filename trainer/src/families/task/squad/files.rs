@@ -2,7 +2,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use segue_dataloader::tasks::squad::Questions;
+use segue_tasks::squad::Questions;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 

@@ -13,7 +13,7 @@ pub struct Window {
 /// the one before, up to the one that reaches the end. A stride beyond `room` leaves no gaps: it counts as that.
 ///
 /// ```
-/// use segue_dataloader::tasks::squad::windows_over;
+/// use segue_tasks::squad::windows_over;
 /// assert_eq!(windows_over(10, 6, 3), [(0, 6), (3, 6), (6, 4)]);
 /// ```
 pub fn windows_over(tokens: usize, room: usize, stride: usize) -> Vec<(u32, u32)> {

@@ -8,8 +8,8 @@ use ahash::AHashSet;
 use segue_data_error::DataError;
 
 use super::{Placed, RankedQuery};
-use crate::tasks::sieve::Sieve;
-use crate::tasks::table::{lines, without_bom};
+use crate::sieve::Sieve;
+use crate::table::{lines, without_bom};
 
 /// Last field of the lines that are written: which system ranked.
 const TAG: &str = "segue";

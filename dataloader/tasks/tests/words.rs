@@ -1,17 +1,13 @@
 //! Labels of words, and what holds for tasks of all kinds.
 
 mod scratch;
-#[path = "scratch/tasks.rs"]
-mod tasks;
 
 use std::fs;
 
-use segue_dataloader::tasks::{
-    Answer, Kind, Records, Split, TaggedSentence, Target, TaskData, write_predictions,
-};
+use scratch::{ALL, DEV, config, counts, folder, words, xlnet};
 use segue_skip::shared_data;
+use segue_tasks::{Answer, Kind, Records, Split, TaggedSentence, Target, TaskData, write_predictions};
 use segue_tokenizer::Tokenizer;
-use tasks::{ALL, DEV, config, counts, folder, words, xlnet};
 
 fn sentences(split: &Split) -> &[TaggedSentence] {
     match &split.records {

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::records::GoldAnswer;
-use crate::tasks::json::{Lines, without_place};
-use crate::tasks::sieve::Sieve;
+use crate::json::{Lines, without_place};
+use crate::sieve::Sieve;
 
 /// How many characters an answer may stand away from where the file says.
 const NEARBY: usize = 32;
@@ -224,7 +224,7 @@ fn locate(context: &str, starts: &[usize], answer: &RawAnswer) -> Option<(Range<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::Skipped;
+    use crate::Skipped;
 
     fn read(json: &str, skip_bad: bool) -> (Result<Vec<ReadParagraph>, DataError>, Skipped, u64) {
         let sieve = Sieve::new(skip_bad);

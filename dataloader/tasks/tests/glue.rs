@@ -2,15 +2,13 @@
 //! programs), every layout on tiny ones, rows that compete.
 
 mod scratch;
-#[path = "scratch/tasks.rs"]
-mod tasks;
 
 use std::fs;
 
+use scratch::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 use segue_configs::TaskLoss;
-use segue_dataloader::tasks::{Answer, Kind, Target, TaskData, TaskSplits, write_predictions};
 use segue_skip::shared_data;
-use tasks::{ALL, DEV, config, counts, folder, rows, words, xlnet};
+use segue_tasks::{Answer, Kind, Target, TaskData, TaskSplits, write_predictions};
 
 #[test]
 fn x27_the_published_files_have_the_known_rows_and_labels() {
@@ -28,9 +26,7 @@ fn x27_the_published_files_have_the_known_rows_and_labels() {
     for (name, sizes, labels) in known {
         let splits = TaskSplits { train: sizes[0] > 0, ..ALL };
         let data = TaskData::open(&config(name, &glue), &tokenizer, splits).unwrap();
-        let of = |splits: &[&segue_dataloader::tasks::Split]| {
-            splits.iter().map(|s| s.examples.len()).sum::<usize>()
-        };
+        let of = |splits: &[&segue_tasks::Split]| splits.iter().map(|s| s.examples.len()).sum::<usize>();
         let train = data.train.as_ref();
         let found =
             [of(train.as_slice()), of(&[&data.dev[0]]), data.test.iter().map(|s| s.examples.len()).sum()];
@@ -48,7 +44,7 @@ fn x27_the_published_files_have_the_known_rows_and_labels() {
 fn x27_stsb_has_its_scores() {
     let (Some(glue), Some(tokenizer)) = (shared_data("glue"), xlnet()) else { return };
     let data = TaskData::open(&config("stsb", &glue), &tokenizer, ALL).unwrap();
-    let sum = |split: &segue_dataloader::tasks::Split| -> f64 {
+    let sum = |split: &segue_tasks::Split| -> f64 {
         rows(split)
             .iter()
             .map(|row| if let Target::Number(score) = row.gold { score } else { f64::NAN })

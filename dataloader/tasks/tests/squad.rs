@@ -1,13 +1,15 @@
 //! SQuAD's published files: every answer is found and found back, every token counts in one window alone.
 
+#[path = "../../tokenizer/tests/scratch/mod.rs"]
+mod text;
+
 use std::fs;
 use std::path::Path;
 
 use segue_configs::TaskConfig;
-use segue_dataloader::tasks::squad::{Questions, SquadReader};
-use segue_dataloader::tasks::{Example, Records, Split, Target, TaskSplits, Template};
-use segue_dataloader::{Preset, train_tokenizer};
 use segue_skip::shared_data;
+use segue_tasks::squad::{Questions, SquadReader};
+use segue_tasks::{Example, Records, Split, Target, TaskSplits, Template};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 
 const FILES: [&str; 4] =
@@ -17,10 +19,9 @@ fn xlnet(model: &Path) -> Tokenizer {
     Tokenizer::import_xlnet(model, XlnetNormalization::default()).unwrap()
 }
 
-/// Characters as they occur in `text`.
-fn characters(text: &Path) -> Tokenizer {
-    let options = TrainOptions::new(TokenizerKind::Char);
-    train_tokenizer(&[text.into()], &[], Preset::Documents, Default::default(), &options, 2, &()).unwrap()
+/// Characters as they occur in a file.
+fn characters(file: &Path) -> Tokenizer {
+    text::train(&fs::read_to_string(file).unwrap(), &TrainOptions::new(TokenizerKind::Char))
 }
 
 fn read(file: &Path, tokenizer: &Tokenizer, segment: usize, task: &TaskConfig) -> Split {

@@ -1,16 +1,14 @@
 //! Multiple choice: the published files, the layouts on tiny ones.
 
 mod scratch;
-#[path = "scratch/tasks.rs"]
-mod tasks;
 
 use std::collections::BTreeMap;
 use std::fs;
 
-use segue_dataloader::tasks::{Answer, Kind, Target, TaskData, write_predictions};
+use scratch::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 use segue_skip::shared_data;
+use segue_tasks::{Answer, Kind, Target, TaskData, write_predictions};
 use serde_json::Value;
-use tasks::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 
 const TOKENS: &str = "a b c d e f g ? .";
 

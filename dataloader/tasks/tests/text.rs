@@ -1,12 +1,10 @@
 //! Text classification and regression: the published files, the layouts of the releases, files of one's own.
 
 mod scratch;
-#[path = "scratch/tasks.rs"]
-mod tasks;
 
-use segue_dataloader::tasks::{Kind, Target, TaskData, TaskSplits};
+use scratch::{ALL, DEV, config, counts, folder, rows, words, xlnet};
 use segue_skip::shared_data;
-use tasks::{ALL, DEV, config, counts, folder, rows, words, xlnet};
+use segue_tasks::{Kind, Target, TaskData, TaskSplits};
 
 const TOKENS: &str = "a b c d e f g";
 

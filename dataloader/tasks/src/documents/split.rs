@@ -7,10 +7,10 @@ use super::pairs::pairs;
 use super::texts::Texts;
 use super::trec::{Named, NamedDocuments, read_judgements, read_run};
 use super::{Candidate, RankedQuery, Rankings};
-use crate::tasks::data::{Records, Split};
-use crate::tasks::example::{Example, Sequence, Target};
-use crate::tasks::open::Request;
-use crate::tasks::sieve::Sieve;
+use crate::data::{Records, Split};
+use crate::example::{Example, Sequence, Target};
+use crate::open::Request;
+use crate::sieve::Sieve;
 
 /// What all splits are read from.
 pub(super) struct Source<'a> {

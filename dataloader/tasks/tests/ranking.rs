@@ -1,12 +1,10 @@
 //! Documents that are ranked: TREC's files, and what is wrong with them.
 
 mod scratch;
-#[path = "scratch/tasks.rs"]
-mod tasks;
 
+use scratch::{ALL, config, folder, words};
 use segue_data_error::DataError;
-use segue_dataloader::tasks::{Kind, Rankings, Records, Split, Target, TaskData};
-use tasks::{ALL, config, folder, words};
+use segue_tasks::{Kind, Rankings, Records, Split, Target, TaskData};
 
 const TOKENS: &str = "a b c d e f";
 const QUERIES: &str = "id\ttext\n1\ta b\n2\tc\n3\tf\n";

@@ -1,32 +1,29 @@
 //! Folders of tiny tasks, and what comes out of them.
 #![allow(dead_code)]
 
+#[path = "../../../tests/scratch/models.rs"]
+mod models;
+#[path = "../../../tokenizer/tests/scratch/mod.rs"]
+mod text;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use segue_configs::Config;
-use segue_dataloader::tasks::{Records, Row, Split, Target, TaskData, TaskSplits};
-use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, train_tokenizer};
+use segue_tasks::{Records, Row, Split, Target, TaskData, TaskSplits};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 
 pub const ALL: TaskSplits = TaskSplits { train: true, dev: true, test: true };
 pub const DEV: TaskSplits = TaskSplits { train: false, dev: true, test: false };
 
-struct Quiet;
-
-impl BuildObserver for Quiet {}
-
 /// Words, with XLNet's symbols.
 pub fn words(text: &str) -> Tokenizer {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("text.txt");
-    fs::write(&path, text).unwrap();
     let options = TrainOptions {
         special_tokens: ["<cls>", "<sep>", "<pad>"].map(String::from).to_vec(),
         ..TrainOptions::new(TokenizerKind::Word)
     };
-    train_tokenizer(&[path], &[], Preset::Sentences, InvalidUtf8::Fail, &options, 1, &Quiet).unwrap()
+    text::train(text, &options)
 }
 
 /// XLNet's tokenizer, or `None` where it is not on this machine.
@@ -40,7 +37,7 @@ pub fn config(name: &str, data: &Path) -> Config {
     let data = data.to_str().unwrap();
     let set = ["run.dir=run".into(), "data.corpus=corpus".into(), "train.segment=128".into()];
     let task = [format!("task.name={name}"), format!("task.data={data}")];
-    crate::scratch::models::MODELS.load(None, &[&set[..], &task].concat()).unwrap().config
+    models::MODELS.load(None, &[&set[..], &task].concat()).unwrap().config
 }
 
 /// A folder with these files.

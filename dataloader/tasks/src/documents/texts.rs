@@ -3,10 +3,10 @@ use std::path::Path;
 use ahash::AHashMap;
 use segue_data_error::DataError;
 
-use crate::tasks::open::Request;
-use crate::tasks::rows::{encode_all, ids};
-use crate::tasks::sieve::Sieve;
-use crate::tasks::table::{Table, TableRow};
+use crate::open::Request;
+use crate::rows::{encode_all, ids};
+use crate::sieve::Sieve;
+use crate::table::{Table, TableRow};
 
 /// Usual names of the two columns.
 const ID: &[&str] = &["id", "query_id", "qid", "doc_id", "docid", "docno"];

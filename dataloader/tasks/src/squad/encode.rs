@@ -8,8 +8,8 @@ use segue_tokenizer::{Located, Tokenizer};
 use super::file::{FileReader, ReadParagraph, ReadQuestion};
 use super::records::{Paragraph, Question, Questions};
 use super::windows::{Window, windows_over};
-use crate::tasks::sieve::Sieve;
-use crate::tasks::{Example, Kind, Records, Split, Target, TaskData, TaskSplits, Template};
+use crate::sieve::Sieve;
+use crate::{Example, Kind, Records, Split, Target, TaskData, TaskSplits, Template};
 
 /// Tokens of a sequence besides paragraph and question: two `<sep>` and `<cls>`.
 const SPECIALS: usize = 3;
