@@ -181,7 +181,7 @@ fn documents_are_marked_or_forgotten_where_they_end() {
     // The plain list: the document of each token, from 1.
     let starts: Vec<u64> = {
         let starts = corpus.documents(Split::Train).unwrap();
-        (0..starts.len()).map(|i| starts.get(i).unwrap()).collect()
+        (0..starts.len()).map(|i| starts.get(i).unwrap().unwrap()).collect()
     };
     assert_eq!(starts.len(), lengths.len());
     let of: Vec<i64> =

@@ -4,7 +4,7 @@ mod scratch;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,8 @@ use scratch::text::sample_text;
 use scratch::{all_tokens, options, tokens_of, tree};
 use segue_data_error::DataError;
 use segue_dataloader::{
-    BLOCK_BYTES, BuildOptions, Corpus, CorpusInfo, Dtype, HEADER_BYTES, Preset, ShardHeader, Split, build,
+    BLOCK_BYTES, BuildOptions, Corpus, CorpusInfo, Dtype, HEADER_BYTES, INDEX_HEADER_BYTES, IndexHeader,
+    Preset, ShardHeader, Split, build,
 };
 use segue_tokenizer::TokenizerKind;
 
@@ -72,11 +73,11 @@ fn the_indices_name_lines_and_documents() {
         }
         at += line.len() as u64;
     }
-    let found: Vec<u64> = (0..sentences.len()).map(|i| sentences.get(i).unwrap()).collect();
+    let found: Vec<u64> = (0..sentences.len()).map(|i| sentences.get(i).unwrap().unwrap()).collect();
     assert!(found == expected);
-    assert_eq!(sentences.get(sentences.len()), None);
+    assert_eq!(sentences.get(sentences.len()).unwrap(), None);
     let documents = corpus.documents(Split::Train).unwrap();
-    assert_eq!((documents.len(), documents.get(0)), (1, Some(0)));
+    assert_eq!((documents.len(), documents.get(0).unwrap()), (1, Some(0)));
 }
 
 #[test]
@@ -201,7 +202,7 @@ fn compressed_shards_are_unpacked_once_and_hold_the_same() {
 
     let unpacked: Vec<_> = tree(&cache).into_keys().map(|name| cache.join(name)).collect();
     let times: Vec<_> = unpacked.iter().map(|path| fs::metadata(path).unwrap().modified().unwrap()).collect();
-    corpus.tokens(Split::Train).unwrap();
+    all_tokens(&corpus.tokens(Split::Train).unwrap());
     for (path, time) in unpacked.iter().zip(times) {
         assert_eq!(fs::metadata(path).unwrap().modified().unwrap(), time);
     }
@@ -209,9 +210,12 @@ fn compressed_shards_are_unpacked_once_and_hold_the_same() {
     fs::remove_dir_all(&cache).unwrap();
     let shard = packed.join("train/train-00000.bin.zst");
     flip(&shard, fs::metadata(&shard).unwrap().len() / 2);
-    let error = corpus.tokens(Split::Train).unwrap_err();
+    let error = corpus.tokens(Split::Train).unwrap().read(0, &mut [0]).unwrap_err();
     assert_eq!(error.exit_code(), 65, "{error}");
-    assert!(tree(&cache).is_empty(), "nothing bad is left in the cache");
+    assert!(
+        tree(&cache).keys().all(|path| path.extension().unwrap() == "lock"),
+        "nothing bad is left in the cache"
+    );
     let report = corpus.verify(&mut |_, _| {}).unwrap();
     assert_eq!(report.bad[0].file, "train/train-00000.bin.zst");
 }
@@ -229,11 +233,14 @@ fn inflate(output: &Path) -> u64 {
     file.write_all(&77u16.to_le_bytes()).unwrap();
 
     let index_path = output.join("train/train-00000.idx");
-    let mut index = fs::read(&index_path).unwrap();
-    index[40..72].copy_from_slice(&[9; 32]);
-    let checksum = blake3::hash(&index[..120]);
-    index[120..128].copy_from_slice(&checksum.as_bytes()[..8]);
-    fs::write(&index_path, index).unwrap();
+    let mut index = IndexHeader::parse(&fs::read(&index_path).unwrap()).unwrap();
+    (index.blocks, index.payload_hash) = ((2 * TOKENS).div_ceil(BLOCK_BYTES as u64), [9; 32]);
+    let mut last = vec![0; (2 * TOKENS) as usize % BLOCK_BYTES];
+    *last.iter_mut().rev().nth(1).unwrap() = 77;
+    let mut body = vec![0; index.checked_file_bytes().unwrap() as usize - INDEX_HEADER_BYTES];
+    let at = (index.blocks as usize - 1) * 32;
+    body[at..at + 32].copy_from_slice(blake3::hash(&last).as_bytes());
+    fs::write(&index_path, [index.to_bytes().as_slice(), &body].concat()).unwrap();
 
     let text = fs::read_to_string(output.join("corpus.json")).unwrap();
     let mut info: CorpusInfo = serde_json::from_str(&text).unwrap();
@@ -242,6 +249,7 @@ fn inflate(output: &Path) -> u64 {
     train.shards.truncate(1);
     train.shards[0].tokens = TOKENS;
     train.shards[0].file.bytes = header.file_bytes();
+    train.shards[0].index.bytes = fs::metadata(&index_path).unwrap().len();
     train.shards[0].payload_blake3 = "09".repeat(32);
     info.fingerprint = info.computed_fingerprint();
     fs::write(output.join("corpus.json"), serde_json::to_string(&info).unwrap()).unwrap();
@@ -262,4 +270,152 @@ fn a_corpus_of_100_gb_opens_in_milliseconds() {
     println!("opened 100 GB in {took:?}");
     assert_eq!((stream.len(), last), (tokens, [77]));
     assert!(took < Duration::from_millis(100), "{took:?}");
+}
+
+#[test]
+fn a_damaged_block_is_refused_when_it_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, _) = built(folder.path());
+    // In the second block of the second shard: a byte a token, two bytes a token on disk.
+    let (shard, offset) = (output.join("train/train-00001.bin"), HEADER_BYTES + BLOCK_BYTES + 1000);
+    flip(&shard, offset as u64);
+    let corpus = Corpus::open(&output).unwrap();
+    let stream = corpus.tokens(Split::Train).unwrap();
+    let (first, block) = (corpus.info().splits[&Split::Train].shards[0].tokens, BLOCK_BYTES as u64 / 2);
+    let mut tokens = vec![0; 100];
+    stream.read(first + block - 100, &mut tokens).unwrap();
+    // The place itself, another one of its block, and a stretch that ends in it.
+    for start in [first + block + 500, first + 2 * block - 100, first + block - 99] {
+        let error = stream.read(start, &mut tokens).unwrap_err();
+        let (message, code) = (error.to_string(), error.exit_code());
+        assert!(
+            message.contains("train-00001.bin") && message.contains("token 524288 of the shard"),
+            "{message}"
+        );
+        assert_eq!(code, 65);
+        assert!(error.hint().unwrap().contains("segue data verify"));
+    }
+    stream.read(first + 2 * block, &mut tokens).unwrap();
+}
+
+#[test]
+fn a_corpus_opened_lazily_touches_the_shards_it_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, text) = built(folder.path());
+    fs::remove_file(output.join("train/train-00001.bin")).unwrap();
+    assert_eq!(Corpus::open(&output).unwrap_err().exit_code(), 66);
+
+    let corpus = Corpus::open_lazily(&output).unwrap();
+    assert_eq!(corpus.check_headers().unwrap_err().exit_code(), 66);
+    let stream = corpus.tokens(Split::Train).unwrap();
+    let mut tokens = [0; 2];
+    stream.read(0, &mut tokens).unwrap();
+    assert_eq!(tokens, [i64::from(text[0]), i64::from(text[1])]);
+    let second = corpus.info().splits[&Split::Train].shards[0].tokens;
+    let error = stream.read(second - 1, &mut tokens).unwrap_err();
+    assert_eq!(error.exit_code(), 66);
+    assert!(error.to_string().contains("train-00001.bin"), "{error}");
+    // Where it is copied back, the next read finds it.
+    fs::copy(output.join("train/train-00000.bin"), output.join("train/train-00001.bin")).unwrap();
+    let error = stream.read(second, &mut tokens).unwrap_err().to_string();
+    assert!(error.contains("where corpus.json says"), "{error}");
+}
+
+#[test]
+fn a_shard_is_unpacked_by_one_process_while_others_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let (input, packed) = (folder.path().join("input.txt"), folder.path().join("packed"));
+    fs::write(&input, sample_text(9_000)).unwrap();
+    let options = options(Preset::Documents, TokenizerKind::Byte, &input, &packed);
+    build(&BuildOptions { compress: true, ..options }, &()).unwrap();
+    let caches = ["first", "second"].map(|name| folder.path().join(name));
+    let corpora = caches.each_ref().map(|cache| Corpus::open_with_cache(&packed, cache).unwrap());
+    let read = |corpus: &Corpus| all_tokens(&corpus.tokens(Split::Train).unwrap());
+    let expected = read(&corpora[0]);
+    let files = tree(&caches[0]);
+    let name = |end: &str| files.keys().find(|path| path.extension().unwrap() == end).unwrap();
+
+    // Somebody else unpacks the same shard: their lock is held, and the shard is there before it is released.
+    fs::create_dir_all(caches[1].join("shards")).unwrap();
+    let lock = File::create(caches[1].join(name("lock"))).unwrap();
+    lock.lock().unwrap();
+    let theirs = caches[1].join(name("bin"));
+    let inode = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| read(&corpora[1]));
+        fs::copy(caches[0].join(name("bin")), theirs.with_extension("part")).unwrap();
+        fs::rename(theirs.with_extension("part"), &theirs).unwrap();
+        let inode = fs::metadata(&theirs).unwrap().ino();
+        lock.unlock().unwrap();
+        assert!(waiting.join().unwrap() == expected);
+        inode
+    });
+    assert_eq!(fs::metadata(&theirs).unwrap().ino(), inode, "it was unpacked a second time");
+
+    fs::set_permissions(caches[0].join("shards"), fs::Permissions::from_mode(0o777)).unwrap();
+    let error = corpora[0].tokens(Split::Train).unwrap().read(0, &mut [0]).unwrap_err();
+    assert_eq!(error.exit_code(), 73, "{error}");
+    assert!(error.hint().unwrap().contains("SEGUE_CACHE"), "{error}");
+}
+
+/// A corpus of `shards` shards of 100 MB, all holes.
+fn sparse(output: &Path, shards: usize) -> u64 {
+    let text = fs::read_to_string(output.join("corpus.json")).unwrap();
+    let mut info: CorpusInfo = serde_json::from_str(&text).unwrap();
+    let train = info.splits.get_mut(&Split::Train).unwrap();
+    let blocks = 100;
+    let tokens = (blocks * BLOCK_BYTES / 2) as u64;
+    let header = ShardHeader { dtype: Dtype::U16, count: tokens, payload_hash: [9; 32] };
+    let hole = blake3::hash(&vec![0; BLOCK_BYTES]);
+    let index = IndexHeader {
+        blocks: blocks as u64,
+        documents: 0,
+        sentences: 0,
+        payload_hash: [9; 32],
+        body_hash: [0; 32],
+    };
+    let index = [index.to_bytes().as_slice(), &hole.as_bytes().repeat(blocks)].concat();
+    let mut shard = train.shards[0].clone();
+    (shard.tokens, shard.documents, shard.sentences) = (tokens, 0, 0);
+    (shard.file.bytes, shard.index.bytes) = (header.file_bytes(), index.len() as u64);
+    shard.payload_blake3 = "09".repeat(32);
+    train.shards.clear();
+    for number in 0..shards {
+        shard.file.name = format!("train-{number:05}.bin");
+        shard.index.name = format!("train-{number:05}.idx");
+        let mut file = File::create(output.join("train").join(&shard.file.name)).unwrap();
+        file.write_all(&header.to_bytes()).unwrap();
+        file.set_len(header.file_bytes()).unwrap();
+        fs::write(output.join("train").join(&shard.index.name), &index).unwrap();
+        train.shards.push(shard.clone());
+    }
+    train.tokens = tokens * shards as u64;
+    info.fingerprint = info.computed_fingerprint();
+    fs::write(output.join("corpus.json"), serde_json::to_string(&info).unwrap()).unwrap();
+    tokens * shards as u64
+}
+
+/// Memory maps of shards and indices that this process holds of a folder.
+fn maps(folder: &Path) -> usize {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().filter(|line| line.contains(folder.to_str().unwrap())).count()
+}
+
+#[test]
+fn of_ten_thousand_shards_those_are_mapped_that_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, _) = built(folder.path());
+    let tokens = sparse(&output, 10_000);
+    let begun = Instant::now();
+    let corpus = Corpus::open_lazily(&output).unwrap();
+    let stream = corpus.tokens(Split::Train).unwrap();
+    let opened = begun.elapsed();
+    assert_eq!((stream.len(), maps(&output)), (tokens, 0));
+    for lane in 0..4 {
+        stream.read(tokens / 4 * lane, &mut [0; 512]).unwrap();
+    }
+    assert_eq!(maps(&output), 4 * 2, "a shard and its index for each place");
+    let begun = Instant::now();
+    corpus.check_headers().unwrap();
+    println!("10,000 shards of 100 MB: opened in {opened:?}, headers checked in {:?}", begun.elapsed());
+    assert_eq!(maps(&output), 4 * 2);
 }

@@ -39,7 +39,7 @@ impl Text {
         let tokens = all_tokens(&corpus.tokens(Split::Train).unwrap());
         let sentences = corpus.sentences(Split::Train).unwrap();
         let mut flags = vec![false; tokens.len()];
-        for start in (0..sentences.len()).filter_map(|i| sentences.get(i)) {
+        for start in (0..sentences.len()).filter_map(|i| sentences.get(i).unwrap()) {
             flags[start as usize..].iter_mut().for_each(|flag| *flag = !*flag);
         }
         Text { tokenizer: corpus.tokenizer().unwrap(), corpus, tokens, flags, _folder: folder }

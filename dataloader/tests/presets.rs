@@ -26,12 +26,12 @@ fn names(output: &Path, split: Split) -> Vec<String> {
 
 fn documents(output: &Path, split: Split) -> Vec<u64> {
     let documents = Corpus::open(output).unwrap().documents(split).unwrap();
-    (0..documents.len()).map(|i| documents.get(i).unwrap()).collect()
+    (0..documents.len()).map(|i| documents.get(i).unwrap().unwrap()).collect()
 }
 
 fn sentences(output: &Path, split: Split) -> Vec<u64> {
     let sentences = Corpus::open(output).unwrap().sentences(split).unwrap();
-    (0..sentences.len()).map(|i| sentences.get(i).unwrap()).collect()
+    (0..sentences.len()).map(|i| sentences.get(i).unwrap().unwrap()).collect()
 }
 
 #[test]

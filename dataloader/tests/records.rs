@@ -113,7 +113,7 @@ fn the_text_comes_back() {
         assert!(corpus.verify(&mut |_, _| {}).unwrap().ok);
         let documents = corpus.documents(Split::Train).unwrap();
         for number in 0..documents.len() {
-            let begin = documents.get(number).unwrap() as usize;
+            let begin = documents.get(number).unwrap().unwrap() as usize;
             assert!(begin == 0 || found[begin - 1] == 7 || begin >= length - 48, "{begin}");
         }
         let ends = found.iter().filter(|id| **id == 7).count() as u64;

@@ -33,8 +33,8 @@ fn described(output: &Path) -> Vec<String> {
     let (tokenizer, ids) = (corpus.tokenizer().unwrap(), tokens_of(output, Split::Train));
     let (sentences, documents) =
         (corpus.sentences(Split::Train).unwrap(), corpus.documents(Split::Train).unwrap());
-    let sentences: Vec<u64> = (0..sentences.len()).map(|i| sentences.get(i).unwrap()).collect();
-    let documents: Vec<u64> = (0..documents.len()).map(|i| documents.get(i).unwrap()).collect();
+    let sentences: Vec<u64> = (0..sentences.len()).map(|i| sentences.get(i).unwrap().unwrap()).collect();
+    let documents: Vec<u64> = (0..documents.len()).map(|i| documents.get(i).unwrap().unwrap()).collect();
     assert!(sentences.is_sorted_by(|a, b| a < b), "{sentences:?}");
     let mut lines = vec!["?".to_string()];
     for (place, id) in ids.iter().enumerate() {

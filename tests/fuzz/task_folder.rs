@@ -2,8 +2,10 @@
 
 use std::sync::OnceLock;
 
-use segue_tasks::{Answer, Records, Target, TaskData, TaskSplits, rank_documents, write_predictions, write_run};
 use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, train_tokenizer};
+use segue_tasks::{
+    Answer, Records, Target, TaskData, TaskSplits, rank_documents, write_predictions, write_run,
+};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 pub struct TaskFolder(tempfile::TempDir);

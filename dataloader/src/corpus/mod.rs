@@ -9,5 +9,7 @@ mod verify;
 pub use info::{CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, ShardInfo, Split, SplitInfo, TokenizerInfo};
 pub use open::Corpus;
 pub(crate) use open::{BUILD_FOLDER, TOKENIZER_FOLDER};
+#[cfg(test)]
+pub(crate) use stream::Indexed;
 pub use stream::{Boundaries, TokenStream};
 pub use verify::{BadBlock, VerifyReport};

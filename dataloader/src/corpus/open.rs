@@ -7,9 +7,11 @@ use segue_data_error::DataError;
 use segue_tokenizer::Tokenizer;
 
 use super::info::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo};
-use super::stream::{Boundaries, TokenStream};
+use super::stream::{Boundaries, Indexed, TokenStream};
 use super::unpack::{default_cache, unpack};
-use crate::shard::{HEADER_BYTES, INDEX_HEADER_BYTES, IndexHeader, MappedIndex, MappedShard, ShardHeader};
+use crate::shard::{
+    CheckedShard, HEADER_BYTES, INDEX_HEADER_BYTES, IndexHeader, Lazy, MappedIndex, MappedShard, ShardHeader,
+};
 
 /// The folder of an unfinished build inside its output folder.
 pub(crate) const BUILD_FOLDER: &str = ".build";
@@ -18,8 +20,8 @@ pub(crate) const TOKENIZER_FOLDER: &str = "tokenizer";
 
 /// An opened corpus. Cloning shares it.
 ///
-/// Opening reads `corpus.json` and the headers of the shards, never their tokens, so its cost does not grow with
-/// the size of the corpus. [`Corpus::verify`] is what reads everything.
+/// Opening reads `corpus.json` and the headers of the shards, never their tokens. Tokens are checked against their hashes
+/// as they are read; [`Corpus::verify`] is what reads everything.
 ///
 /// ```no_run
 /// use segue_dataloader::{Corpus, Split};
@@ -52,6 +54,18 @@ impl Corpus {
 
     /// Opens a corpus whose compressed shards are unpacked into the given folder.
     pub fn open_with_cache(dir: &Path, cache: &Path) -> Result<Corpus, DataError> {
+        let corpus = Corpus::describe(dir, cache)?;
+        corpus.check_headers()?;
+        Ok(corpus)
+    }
+
+    /// Opens a corpus of which `corpus.json` alone is read: what else is there is checked when it is first used, or by
+    /// [`Corpus::check_headers`] on one rank for all.
+    pub fn open_lazily(dir: &Path) -> Result<Corpus, DataError> {
+        Corpus::describe(dir, &default_cache())
+    }
+
+    fn describe(dir: &Path, cache: &Path) -> Result<Corpus, DataError> {
         let info = CorpusInfo::read(dir)?;
         if info.splits.values().all(|split| split.tokens == 0) {
             return Err(DataError::corpus(
@@ -61,12 +75,19 @@ impl Corpus {
         }
         for (split, part) in &info.splits {
             check_counts(dir, &info, *split, part)?;
-            for shard in &part.shards {
-                check_shard(dir, &info, *split, shard)?;
-                check_index(dir, *split, shard)?;
-            }
         }
         Ok(Corpus { inner: Arc::new(Inner { dir: dir.into(), cache: cache.into(), info }) })
+    }
+
+    /// Checks that every file is there, and its size and header.
+    pub fn check_headers(&self) -> Result<(), DataError> {
+        for (split, part) in &self.info().splits {
+            for shard in &part.shards {
+                check_shard(self.dir(), self.info(), *split, shard)?;
+                check_index(self.dir(), *split, shard)?;
+            }
+        }
+        Ok(())
     }
 
     /// The content of `corpus.json`.
@@ -106,39 +127,54 @@ impl Corpus {
         Ok(tokenizer)
     }
 
-    /// Maps the tokens of a split.
+    /// The tokens of a split. Shards are mapped, and compressed ones unpacked, when they are first read.
     pub fn tokens(&self, split: Split) -> Result<TokenStream, DataError> {
         let part = self.part(split)?;
-        let mut shards = Vec::with_capacity(part.shards.len());
-        for shard in &part.shards {
-            let stored = CorpusInfo::shard_path(self.dir(), split, &shard.file);
-            let path = match shard.compressed {
-                true => unpack(&stored, shard, self.inner.info.dtype, &self.inner.cache)?,
-                false => stored,
-            };
-            let mapped = MappedShard::open(&path)?;
-            check_header(mapped.path(), mapped.header(), &self.inner.info, shard)?;
-            shards.push(mapped);
-        }
-        Ok(TokenStream::new(shards, part.bytes, part.chars))
-    }
-
-    /// Maps the token offsets at which the documents of a split begin.
-    pub fn documents(&self, split: Split) -> Result<Boundaries, DataError> {
-        Ok(Boundaries::documents(self.indices(split)?))
-    }
-
-    /// Maps the token offsets at which the sentences (lines that hold text) of a split begin.
-    pub fn sentences(&self, split: Split) -> Result<Boundaries, DataError> {
-        Ok(Boundaries::sentences(self.indices(split)?))
-    }
-
-    fn indices(&self, split: Split) -> Result<Vec<(u64, MappedIndex)>, DataError> {
-        let open = |shard: &ShardInfo| {
-            let path = CorpusInfo::shard_path(self.dir(), split, &shard.index);
-            Ok((shard.tokens, MappedIndex::open(&path)?))
+        let lazy = |number: usize| {
+            let corpus = self.clone();
+            Lazy::new(move || corpus.map_shard(split, number))
         };
-        self.part(split)?.shards.iter().map(open).collect()
+        let shards = part.shards.iter().enumerate().map(|(number, shard)| (shard.tokens, lazy(number)));
+        Ok(TokenStream::new(shards.collect(), part.bytes, part.chars))
+    }
+
+    fn map_shard(&self, split: Split, number: usize) -> Result<CheckedShard, DataError> {
+        let shard = &self.part(split)?.shards[number];
+        let stored = CorpusInfo::shard_path(self.dir(), split, &shard.file);
+        let path = match shard.compressed {
+            true => unpack(&stored, shard, self.inner.info.dtype, &self.inner.cache)?,
+            false => stored,
+        };
+        let mapped = MappedShard::open(&path)?;
+        check_header(mapped.path(), mapped.header(), &self.inner.info, shard)?;
+        Ok(CheckedShard::new(mapped, self.map_index(split, number)?))
+    }
+
+    fn map_index(&self, split: Split, number: usize) -> Result<MappedIndex, DataError> {
+        let shard = &self.part(split)?.shards[number];
+        let path = CorpusInfo::shard_path(self.dir(), split, &shard.index);
+        let index = MappedIndex::open(&path)?;
+        check_index_header(&path, index.header(), shard)?;
+        Ok(index)
+    }
+
+    /// The token offsets at which the documents of a split begin.
+    pub fn documents(&self, split: Split) -> Result<Boundaries, DataError> {
+        Ok(Boundaries::documents(self.indices(split, |shard| shard.documents)?))
+    }
+
+    /// The token offsets at which the sentences (lines that hold text) of a split begin.
+    pub fn sentences(&self, split: Split) -> Result<Boundaries, DataError> {
+        Ok(Boundaries::sentences(self.indices(split, |shard| shard.sentences)?))
+    }
+
+    fn indices(&self, split: Split, entries: fn(&ShardInfo) -> u64) -> Result<Vec<Indexed>, DataError> {
+        let indexed = |(number, shard): (usize, &ShardInfo)| {
+            let corpus = self.clone();
+            let index = Lazy::new(move || corpus.map_index(split, number));
+            Indexed { tokens: shard.tokens, entries: entries(shard), index }
+        };
+        Ok(self.part(split)?.shards.iter().enumerate().map(indexed).collect())
     }
 
     fn part(&self, split: Split) -> Result<&SplitInfo, DataError> {
@@ -208,11 +244,15 @@ fn check_index(dir: &Path, split: Split, shard: &ShardInfo) -> Result<(), DataEr
     let mut start = [0; INDEX_HEADER_BYTES];
     file.read_exact(&mut start).map_err(|e| DataError::read(&path, e))?;
     let header = IndexHeader::parse(&start).map_err(|why| DataError::shard(&path, why))?;
+    check_index_header(&path, &header, shard)
+}
+
+fn check_index_header(path: &Path, header: &IndexHeader, shard: &ShardInfo) -> Result<(), DataError> {
     if blake3::Hash::from_bytes(header.payload_hash).to_hex().as_str() != shard.payload_blake3 {
-        return Err(DataError::shard(&path, "it is the index of another shard"));
+        return Err(DataError::shard(path, "it is the index of another shard"));
     }
     if header.documents != shard.documents || header.sentences != shard.sentences {
-        return Err(DataError::shard(&path, "its counts of documents and sentences differ from corpus.json"));
+        return Err(DataError::shard(path, "its counts of documents and sentences differ from corpus.json"));
     }
     Ok(())
 }

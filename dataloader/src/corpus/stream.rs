@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use segue_data_error::DataError;
 
-use crate::shard::{MappedIndex, MappedShard};
+use crate::shard::{CheckedShard, Lazy, MappedIndex};
 
 /// The tokens of one split as one contiguous stream over its shards. Cloning shares the memory maps.
 #[derive(Clone)]
@@ -12,7 +12,7 @@ pub struct TokenStream {
 }
 
 struct Inner {
-    shards: Vec<MappedShard>,
+    shards: Vec<Lazy<CheckedShard>>,
     /// Position of each shard's first token in the stream, and the stream's length at the end.
     starts: Vec<u64>,
     bytes: u64,
@@ -20,8 +20,10 @@ struct Inner {
 }
 
 impl TokenStream {
-    pub(crate) fn new(shards: Vec<MappedShard>, bytes: u64, chars: u64) -> TokenStream {
-        let starts = cumulate(shards.iter().map(|shard| shard.header().count));
+    /// Of shards and the tokens in each; `bytes` and `chars` are of their text.
+    pub(crate) fn new(shards: Vec<(u64, Lazy<CheckedShard>)>, bytes: u64, chars: u64) -> TokenStream {
+        let (lengths, shards): (Vec<u64>, Vec<_>) = shards.into_iter().unzip();
+        let starts = cumulate(lengths.into_iter());
         TokenStream { inner: Arc::new(Inner { shards, starts, bytes, chars }) }
     }
 
@@ -45,7 +47,8 @@ impl TokenStream {
         self.inner.chars
     }
 
-    /// Copies the tokens `start..start + out.len()`, across the borders of shards.
+    /// Copies the tokens `start..start + out.len()`, across the borders of shards. A shard is mapped, and each block of it
+    /// checked against its hash, when it is first read.
     pub fn read(&self, start: u64, out: &mut [i64]) -> Result<(), DataError> {
         let total = self.len();
         match start.checked_add(out.len() as u64) {
@@ -58,7 +61,7 @@ impl TokenStream {
             let shard = holder(&self.inner.starts, position);
             let room = (self.inner.starts[shard + 1] - position).min(rest.len() as u64) as usize;
             let (now, later) = rest.split_at_mut(room);
-            self.inner.shards[shard].read(position - self.inner.starts[shard], now);
+            self.inner.shards[shard].get()?.read(position - self.inner.starts[shard], now)?;
             position += room as u64;
             rest = later;
         }
@@ -72,9 +75,10 @@ impl fmt::Debug for TokenStream {
     }
 }
 
-/// Where the documents or the sentences of a split begin, read from the memory-mapped indices.
+/// Where the documents or the sentences of a split begin, read from memory maps of the indices, each of which is opened when
+/// it is first asked.
 pub struct Boundaries {
-    indices: Vec<MappedIndex>,
+    indices: Vec<Lazy<MappedIndex>>,
     /// Position of each shard's first token in the stream.
     tokens: Vec<u64>,
     /// Number of entries before each shard, and in all.
@@ -83,23 +87,18 @@ pub struct Boundaries {
 }
 
 impl Boundaries {
-    pub(crate) fn documents(indices: Vec<(u64, MappedIndex)>) -> Boundaries {
-        Boundaries::new(indices, |index| index.header().documents, MappedIndex::document)
+    pub(crate) fn documents(indices: Vec<Indexed>) -> Boundaries {
+        Boundaries::new(indices, MappedIndex::document)
     }
 
-    pub(crate) fn sentences(indices: Vec<(u64, MappedIndex)>) -> Boundaries {
-        Boundaries::new(indices, |index| index.header().sentences, MappedIndex::sentence)
+    pub(crate) fn sentences(indices: Vec<Indexed>) -> Boundaries {
+        Boundaries::new(indices, MappedIndex::sentence)
     }
 
-    fn new(
-        indices: Vec<(u64, MappedIndex)>,
-        count: fn(&MappedIndex) -> u64,
-        entry: fn(&MappedIndex, u64) -> Option<u64>,
-    ) -> Boundaries {
-        let (lengths, indices): (Vec<u64>, Vec<MappedIndex>) = indices.into_iter().unzip();
-        let tokens = cumulate(lengths.into_iter());
-        let entries = cumulate(indices.iter().map(count));
-        Boundaries { indices, tokens, entries, entry }
+    fn new(indices: Vec<Indexed>, entry: fn(&MappedIndex, u64) -> Option<u64>) -> Boundaries {
+        let tokens = cumulate(indices.iter().map(|part| part.tokens));
+        let entries = cumulate(indices.iter().map(|part| part.entries));
+        Boundaries { indices: indices.into_iter().map(|part| part.index).collect(), tokens, entries, entry }
     }
 
     /// Number of documents or sentences.
@@ -112,27 +111,32 @@ impl Boundaries {
         self.len() == 0
     }
 
-    /// Position in the token stream at which entry `i` begins.
-    pub fn get(&self, i: u64) -> Option<u64> {
+    /// Position in the token stream at which entry `i` begins; `None` past the last.
+    pub fn get(&self, i: u64) -> Result<Option<u64>, DataError> {
         if i >= self.len() {
-            return None;
+            return Ok(None);
         }
         let shard = holder(&self.entries, i);
-        let offset = (self.entry)(&self.indices[shard], i - self.entries[shard])?;
-        Some(self.tokens[shard] + offset)
+        let offset = (self.entry)(self.indices[shard].get()?, i - self.entries[shard]);
+        Ok(offset.map(|offset| self.tokens[shard] + offset))
     }
 
     /// Number of entries that begin at `position` or before it.
-    pub fn count_through(&self, position: u64) -> u64 {
-        let (mut low, mut high) = (0, self.len());
+    pub fn count_through(&self, position: u64) -> Result<u64, DataError> {
+        if self.tokens.last().is_none_or(|total| position >= *total) {
+            return Ok(self.len());
+        }
+        // One index is searched, that of the shard that holds the position.
+        let shard = holder(&self.tokens, position);
+        let (mut low, mut high) = (self.entries[shard], self.entries[shard + 1]);
         while low < high {
             let middle = low + (high - low) / 2;
-            match self.get(middle) {
+            match self.get(middle)? {
                 Some(start) if start <= position => low = middle + 1,
                 _ => high = middle,
             }
         }
-        low
+        Ok(low)
     }
 }
 
@@ -140,6 +144,16 @@ impl fmt::Debug for Boundaries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Boundaries({} in {} shards)", self.len(), self.indices.len())
     }
+}
+
+/// The index of a shard.
+pub(crate) struct Indexed {
+    /// Tokens of the shard.
+    pub tokens: u64,
+    /// Documents or sentences that begin in it.
+    pub entries: u64,
+    /// The index itself.
+    pub index: Lazy<MappedIndex>,
 }
 
 /// Sums up to each item, starting with zero.

@@ -1,7 +1,7 @@
 use std::env;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, BufReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
@@ -24,7 +24,8 @@ pub(crate) fn default_cache() -> PathBuf {
 }
 
 /// Unpacks a compressed shard into the cache unless it is there already, and returns its path. The cached file is
-/// named by the payload's hash, checked before it gets that name, and shared by all corpora and processes.
+/// named by the payload's hash, checked before it gets that name, and shared by all corpora and processes: the ranks of a
+/// host unpack it once, under a lock.
 pub(crate) fn unpack(
     stored: &Path,
     shard: &ShardInfo,
@@ -32,17 +33,56 @@ pub(crate) fn unpack(
     cache: &Path,
 ) -> Result<PathBuf, DataError> {
     let folder = cache.join("shards");
-    let target = folder.join(format!("{}-{}.bin", shard.payload_blake3, dtype.bytes()));
+    let name = format!("{}-{}", shard.payload_blake3, dtype.bytes());
+    let target = folder.join(format!("{name}.bin"));
     let expected = HEADER_BYTES as u64 + shard.tokens * dtype.bytes() as u64;
-    if fs::metadata(&target).is_ok_and(|found| found.len() == expected) {
+    let is_there = || fs::metadata(&target).is_ok_and(|found| found.len() == expected);
+    make_own_folder(&folder)?;
+    if is_there() {
         return Ok(target);
     }
-    fs::create_dir_all(&folder).map_err(|e| DataError::folder(&folder, e))?;
+    let _lock = lock(&folder.join(format!("{name}.lock")))?;
+    if !is_there() {
+        unpack_to(&target, expected, stored, shard)?;
+    }
+    Ok(target)
+}
+
+/// Makes the folder where it is missing. Refuses one that another user could put files in: a job would train on them.
+fn make_own_folder(folder: &Path) -> Result<(), DataError> {
+    let unfit = |why: String| DataError::Output { path: folder.into(), why };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let found = made.and_then(|()| fs::metadata(folder));
+    let found = found.map_err(|e| DataError::folder(folder, e))?;
+    let own = found.uid() == rustix::process::geteuid().as_raw();
+    if own && found.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(unfit(
+        "other users can write to it, and shards are unpacked there\nhint: `chmod go-w` it, or set SEGUE_CACHE to a folder of \
+         your own"
+            .into(),
+    ))
+}
+
+/// Waits until no other process of this host unpacks the same shard. The file stays: to remove it would let two in.
+fn lock(path: &Path) -> Result<File, DataError> {
+    let failed = |e| DataError::write(path, e);
+    let file = File::options().create(true).truncate(false).write(true).open(path).map_err(failed)?;
+    match file.lock() {
+        // A file system without locks: each process unpacks for itself, and the last one's file stays.
+        Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(file),
+        locked => locked.map(|()| file).map_err(failed),
+    }
+}
+
+/// Unpacks `stored` to `target`, which will have `expected` bytes.
+fn unpack_to(target: &Path, expected: u64, stored: &Path, shard: &ShardInfo) -> Result<(), DataError> {
     tracing::info!(shard = %stored.display(), bytes = expected, "decompressing a shard");
     let input = File::open(stored).map_err(|e| missing_part(stored, e))?;
     let mut input = zstd::Decoder::new(input).map_err(|e| DataError::read(stored, e))?;
-    let failed = |e: io::Error| DataError::write(&folder, e);
-    let mut output = FreshFile::create(&target).map_err(|e| failed(e.source))?;
+    let failed = |e: io::Error| DataError::write(target, e);
+    let mut output = FreshFile::create(target).map_err(|e| failed(e.source))?;
     // The text of a corpus may be private, and the cache may lie in a folder of all users.
     output.file().set_permissions(Permissions::from_mode(0o600)).map_err(failed)?;
     let mut hasher = blake3::Hasher::new();
@@ -69,6 +109,5 @@ pub(crate) fn unpack(
     if hasher.finalize().to_hex().as_str() != shard.payload_blake3 {
         return Err(DataError::shard(stored, "its decompressed content does not match the payload's hash"));
     }
-    output.publish().map_err(|e| failed(e.source))?;
-    Ok(target)
+    output.publish().map_err(|e| failed(e.source))
 }

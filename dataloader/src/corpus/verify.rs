@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::info::{CorpusInfo, ShardInfo, Split};
 use super::open::Corpus;
-use crate::shard::{BLOCK_BYTES, HEADER_BYTES, MappedIndex, MappedShard};
+use crate::shard::{BLOCK_BYTES, HEADER_BYTES, MappedIndex, MappedShard, block_fault};
 
 /// A file of a corpus that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -127,15 +127,9 @@ fn check_shard(corpus: &Corpus, split: Split, shard: &ShardInfo) -> Finding {
 
 /// Finds the first block of a bad shard whose hash is not the recorded one.
 fn first_bad_block(shard: &MappedShard, index: &MappedIndex) -> (Option<u64>, String) {
-    for (block, bytes) in shard.payload().chunks(BLOCK_BYTES).enumerate() {
-        if index.block_hash(block as u64) != Some(blake3::hash(bytes).as_bytes().as_slice()) {
-            let offset = (HEADER_BYTES + block * BLOCK_BYTES) as u64;
-            let first_token = (block * BLOCK_BYTES / shard.header().dtype.bytes()) as u64;
-            let why = format!(
-                "the block of {} bytes at offset {offset} (token {first_token} of the shard on) does not match its hash",
-                bytes.len()
-            );
-            return (Some(offset), why);
+    for block in 0..shard.payload().len().div_ceil(BLOCK_BYTES) {
+        if let Some(why) = block_fault(shard, index, block) {
+            return (Some((HEADER_BYTES + block * BLOCK_BYTES) as u64), why);
         }
     }
     (Some(0), "its header is not the one that was written".into())

@@ -148,10 +148,11 @@ impl EvalLanes {
             batch.counts.push(count);
             let mut restarts = step == 0;
             if let Some((documents, policy)) = documents {
-                documents.fill(first_input - context as u64, &mut numbers);
+                documents.fill(first_input - context as u64, &mut numbers)?;
                 marks.extend_from_slice(&numbers);
                 let before = first_input.saturating_sub(self.segment as u64);
-                restarts |= policy == DocumentEnd::Reset && documents.at(before) != documents.at(first_input);
+                restarts |=
+                    policy == DocumentEnd::Reset && documents.at(before)? != documents.at(first_input)?;
             }
             batch.restarts.push(restarts);
         }

@@ -49,8 +49,8 @@ impl SentenceLanes {
     /// The tokens of the sentence at a cursor, the end-of-sequence token once more in front.
     fn sentence(&self, lane: usize, cursor: LaneCursor, out: &mut Vec<i64>) -> Result<(), DataError> {
         let number = self.order(cursor.epoch).at(cursor.sentence * self.lanes as u64 + lane as u64);
-        let start = self.starts.get(number).unwrap_or(0);
-        let end = self.starts.get(number + 1).unwrap_or(self.stream.len());
+        let start = self.starts.get(number)?.unwrap_or(0);
+        let end = self.starts.get(number + 1)?.unwrap_or(self.stream.len());
         out.clear();
         out.resize((end.saturating_sub(start) + 1) as usize, self.eos);
         self.stream.read(start, &mut out[1..])?;

@@ -115,8 +115,8 @@ impl Lanes for StreamLanes {
             let mut after = LaneCursor { offset: offset + segment as u64, forget: false, ..begin };
             if let Some((documents, policy)) = &self.documents {
                 let (first, second) = numbers.split_at_mut(parts[0].1);
-                documents.fill(parts[0].0, first);
-                documents.fill(parts[1].0, second);
+                documents.fill(parts[0].0, first)?;
+                documents.fill(parts[1].0, second)?;
                 marks.extend_from_slice(&numbers[..width]);
                 after.forget = *policy == DocumentEnd::Reset && numbers[context] != numbers[width];
             }

@@ -71,7 +71,13 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     segue_trainer::libtorch::keep_freed_memory();
     let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
-    let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };
+    let _lock = match comm.rank() {
+        0 => {
+            job.check_data()?;
+            Some(lock(run)?)
+        }
+        _ => None,
+    };
     start_log(run, comm.rank())?;
     let mut reporter = Reporter::new(&config, comm, out);
     let outcome = job.train(&config, comm, &|| preemption.requested(), &mut |event| reporter.report(event));

@@ -5,11 +5,11 @@
 use std::sync::LazyLock;
 
 use segue_configs::TaskConfig;
+use segue_dataloader::{Preset, train_tokenizer};
 use segue_tasks::squad::SquadReader;
 use segue_tasks::{Records, Target, Template};
-use segue_dataloader::{Preset, train_tokenizer};
-use serde_json::json;
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
+use serde_json::json;
 
 static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();

@@ -40,6 +40,11 @@ pub static MODELS: LazyLock<Models> =
 
 /// A run whose data is open.
 pub trait Job {
+    /// Checks what is cheap to check of the data on one rank for all, before they begin: that files are there and whole.
+    fn check_data(&self) -> Result<(), TrainError> {
+        Ok(())
+    }
+
     /// Trains; see [`train`](crate::engine::train). A collective call.
     fn train(
         &self,

@@ -51,9 +51,9 @@ impl View<'_> {
     /// `edge_from` in the direction of the text.
     fn next(&self, position: u64) -> Result<u64, DataError> {
         let (stream, place) = (&self.source.stream, self.piece.start + position.max(1));
-        let before = self.source.sentences.count_through(place - 1);
-        let end = self.source.sentences.get(before).unwrap_or(stream.len());
-        let start = self.begin(before);
+        let before = self.source.sentences.count_through(place - 1)?;
+        let end = self.source.sentences.get(before)?.unwrap_or(stream.len());
+        let start = self.begin(before)?;
         let edge = if end - 1 > start && end > place && self.is_eod(end - 1)? { end - 1 } else { end };
         Ok((edge - self.piece.start).min(self.len()))
     }
@@ -61,16 +61,17 @@ impl View<'_> {
     /// `edge_until` in the direction of the text.
     fn last(&self, position: u64) -> Result<u64, DataError> {
         let place = self.piece.start + position.min(self.len() - 1);
-        let before = self.source.sentences.count_through(place);
-        let end = self.source.sentences.get(before).unwrap_or(self.source.stream.len());
-        let start = self.begin(before);
+        let before = self.source.sentences.count_through(place)?;
+        let end = self.source.sentences.get(before)?.unwrap_or(self.source.stream.len());
+        let start = self.begin(before)?;
         let edge = if end - 1 == place && place > start && self.is_eod(place)? { place } else { start };
         Ok(edge.saturating_sub(self.piece.start))
     }
 
     /// Where the last of the first `count` sentences begins.
-    fn begin(&self, count: u64) -> u64 {
-        count.checked_sub(1).and_then(|last| self.source.sentences.get(last)).unwrap_or(0)
+    fn begin(&self, count: u64) -> Result<u64, DataError> {
+        let Some(last) = count.checked_sub(1) else { return Ok(0) };
+        Ok(self.source.sentences.get(last)?.unwrap_or(0))
     }
 
     fn is_eod(&self, place: u64) -> Result<bool, DataError> {

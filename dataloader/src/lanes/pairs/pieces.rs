@@ -26,19 +26,25 @@ impl PairSource {
 impl PairSource {
     /// A corpus of these tokens whose sentences begin at `starts`.
     pub(super) fn of_tokens(tokens: &[u8], starts: &[u32], folder: &std::path::Path) -> PairSource {
-        use crate::corpus::Dtype;
-        use crate::shard::{MappedIndex, MappedShard, ShardWriter};
+        use crate::corpus::{Dtype, Indexed};
+        use crate::shard::{CheckedShard, Lazy, MappedIndex, MappedShard, ShardWriter};
 
         let stem = folder.join("shard");
         let mut writer = ShardWriter::create(stem.clone(), Dtype::U16).unwrap();
         let payload: Vec<u8> = tokens.iter().flat_map(|token| [*token, 0]).collect();
         writer.append(&payload, &[], starts).unwrap();
         writer.finish(false).unwrap();
-        let shard = MappedShard::open(&stem.with_extension("bin")).unwrap();
-        let index = MappedIndex::open(&stem.with_extension("idx")).unwrap();
+        let (tokens, entries) = (tokens.len() as u64, starts.len() as u64);
+        let index_path = stem.with_extension("idx");
+        let shard_index = index_path.clone();
+        let shard = Lazy::new(move || {
+            let shard = MappedShard::open(&stem.with_extension("bin"))?;
+            Ok(CheckedShard::new(shard, MappedIndex::open(&shard_index)?))
+        });
+        let index = Lazy::new(move || MappedIndex::open(&index_path));
         PairSource {
-            stream: TokenStream::new(vec![shard], 0, 0),
-            sentences: Boundaries::sentences(vec![(tokens.len() as u64, index)]),
+            stream: TokenStream::new(vec![(tokens, shard)], 0, 0),
+            sentences: Boundaries::sentences(vec![Indexed { tokens, entries, index }]),
             weight: 1.0,
         }
     }

@@ -76,6 +76,10 @@ pub fn parity(folder: &Path, cases: &Path) -> Result<Vec<Group>, TrainError> {
 }
 
 impl Job for Sources {
+    fn check_data(&self) -> Result<(), TrainError> {
+        self.check_headers()
+    }
+
     fn train(
         &self,
         config: &Config,

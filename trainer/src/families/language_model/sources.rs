@@ -17,19 +17,19 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Opens what `[data]` names.
+    /// Opens what `[data]` names: the description of each corpus. Its shards are opened when they are read.
     pub fn open(config: &Config) -> Result<Self, TrainError> {
         let data = &config.data;
         let valid = match data.valid.as_str() {
             "" => None,
-            path => Some(Corpus::open(Path::new(path))?),
+            path => Some(Corpus::open_lazily(Path::new(path))?),
         };
         if data.order == DataOrder::Records {
             return Self::of_records(config, valid);
         }
         let named = if data.corpora.is_empty() { std::slice::from_ref(&data.corpus) } else { &data.corpora };
         let corpora: Result<Vec<Corpus>, _> =
-            named.iter().map(|path| Corpus::open(Path::new(path))).collect();
+            named.iter().map(|path| Corpus::open_lazily(Path::new(path))).collect();
         let corpora = corpora?;
         let tokenizer = corpora[0].tokenizer()?;
         let has_valid = |corpus: &&Corpus| corpus.info().splits.contains_key(&Split::Valid);
@@ -66,6 +66,12 @@ impl Sources {
             same_tokenizer(&config.data, valid, &tokenizer)?;
         }
         Ok(Self { corpora: Vec::new(), valid, tokenizer, fingerprint: records.fingerprint()? })
+    }
+
+    /// Checks that every file of the corpora is there, and its size and header.
+    pub(super) fn check_headers(&self) -> Result<(), TrainError> {
+        let apart = self.valid.iter().filter(|valid| self.corpora.iter().all(|own| own.dir() != valid.dir()));
+        Ok(self.corpora.iter().chain(apart).try_for_each(Corpus::check_headers)?)
     }
 
     /// The corpora in the order of the configuration; none where records are read.
