@@ -1,4 +1,4 @@
-//! A model for configurations of this crate's tests, which knows none: one that reads pairs.
+//! A model for configurations of tests of the crates in `dataloader/`, which know none: one that reads pairs.
 
 use std::sync::LazyLock;
 
