@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use segue_publish::{FreshFolder, clean_up, replace_link};
 
 use super::files::{read_error, write_error};
-use super::manifest::{MANIFEST, Manifest};
+use super::manifest::{FileRecords, MANIFEST, Manifest};
 use crate::TrainError;
 
 const LATEST: &str = "latest";
@@ -17,7 +17,7 @@ pub(crate) fn publish_with_manifest(
     fill: impl FnOnce(&Path) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
     fill(fresh.path())?;
-    Manifest::write(fresh.path())?;
+    Manifest::write(fresh.path(), FileRecords::new())?;
     Ok(fresh.publish()?)
 }
 
