@@ -63,10 +63,22 @@ fn truncated_file_is_found_and_the_checkpoint_before_is_used() {
 #[test]
 fn missing_file_is_found_and_the_checkpoint_before_is_used() {
     survives(
-        |checkpoint| fs::remove_file(checkpoint.join("memory.safetensors")).unwrap(),
-        "memory.safetensors",
+        |checkpoint| fs::remove_file(checkpoint.join("carry-00000.safetensors")).unwrap(),
+        "carry-00000.safetensors",
         66,
     );
+}
+
+/// Of two ranks the second alone reads the last lanes: the first hears of it.
+#[test]
+fn damaged_lanes_of_another_rank_are_found_and_the_checkpoint_before_is_used() {
+    let flip = |checkpoint: &Path| {
+        let path = checkpoint.join("carry-00006.safetensors");
+        let mut bytes = fs::read(&path).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        fs::write(&path, bytes).unwrap();
+    };
+    survives(flip, "carry-00006.safetensors", 65);
 }
 
 #[test]

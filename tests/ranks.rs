@@ -84,6 +84,52 @@ fn kernels_for_other_processors_are_refused_where_every_bit_counts() {
     ends(mpirun_each(&[(&[], &loose), (&slow, &loose)]), 0, &[]);
 }
 
+/// 4096 lanes that carry 128 MiB: at a checkpoint, rank 0 needs no more than another rank, but for a small model.
+#[test]
+fn a_checkpoint_takes_no_more_memory_on_rank_0_than_its_own_lanes() {
+    const SHARE: u64 = 4096 * 4 * 64 * 32 * 4 / RANKS as u64;
+    const RANKS: usize = 4;
+    let place = Workplace::new();
+    let wide = [
+        "train.lanes=4096",
+        "train.micro_batch=256",
+        "train.segment=8",
+        "model.d_model=32",
+        "model.n_layer=4",
+        "model.mem_len=64",
+        "train.steps=6",
+        "checkpoint.every=2",
+        "eval.every=0",
+        "log.every=1",
+    ];
+    let mut job = mpirun(RANKS, &place.pretrain("run", &wide))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("mpirun starts");
+    // The most that each rank has had resident, as of the last look before it ended.
+    let mut peaks = [0; RANKS];
+    while job.try_wait().unwrap().is_none() {
+        for (peak, rank) in peaks.iter_mut().zip(children(job.id())) {
+            *peak = most_resident(rank).unwrap_or(0).max(*peak);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(job.wait().unwrap().success());
+    println!("a share is {SHARE} bytes; peaks {peaks:?}");
+    let (least, most) = (peaks.iter().min().unwrap(), peaks.iter().max().unwrap());
+    assert!(*least > SHARE && *most < least + SHARE, "a share is {SHARE} bytes; peaks {peaks:?}");
+    assert!(place.path("run/checkpoints/step-00000006/carry-03840.safetensors").is_file());
+}
+
+/// Bytes that a process had resident at most.
+fn most_resident(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
+}
+
 /// A rank that is stopped is one whose host is gone, as the others see it.
 #[test]
 fn a_rank_that_does_not_answer_ends_the_job_at_the_deadline() {

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use segue_tests::{ROOT, alone, mpirun, sentences, succeed, text};
+use segue_trainer::checkpoint::{first_lane, read_tensors, write_tensors};
 use serde_json::Value;
+use tch::Tensor;
 use tempfile::TempDir;
 
 use crate::kernels::{Kernels, Machine};
@@ -142,12 +144,13 @@ impl<'a> Scene<'a> {
         info["fingerprint"].as_str().expect("a corpus has a fingerprint").into()
     }
 
-    /// BLAKE3 of the tensors of the last checkpoint, and of the best model and the answers of a task.
+    /// BLAKE3 of the tensors of the last checkpoint, and of the best model and the answers of a task. What lanes carry lies in
+    /// several files; its hash is that of one file with all lanes.
     fn hashes(&self, run: &str) -> BTreeMap<String, String> {
         let latest = self.path(run).join("checkpoints/latest");
         let files = fs::read_dir(&latest).expect("a run has a last checkpoint");
         let names = files.map(|file| file.expect("a file").file_name().to_string_lossy().into_owned());
-        let tensors = names.filter(|name| name.ends_with(".safetensors"));
+        let tensors = names.filter(|name| name.ends_with(".safetensors") && first_lane(name).is_none());
         let mut paths: Vec<String> = tensors.map(|name| format!("checkpoints/latest/{name}")).collect();
         for path in ["best/model.safetensors", "predictions/scores.json"] {
             paths.extend(self.path(run).join(path).exists().then(|| path.to_string()));
@@ -157,7 +160,34 @@ impl<'a> Scene<'a> {
             let hash = blake3::hash(&bytes).to_hex().to_string();
             (path, hash)
         };
-        paths.into_iter().map(hash).collect()
+        let memory = self.memory_of_all_lanes(&latest).map(|bytes| {
+            let hash = blake3::hash(&bytes).to_hex().to_string();
+            ("checkpoints/latest/memory.safetensors".to_string(), hash)
+        });
+        paths.into_iter().map(hash).chain(memory).collect()
+    }
+
+    /// One file of what all lanes carry, in their order; nothing where they carry nothing.
+    fn memory_of_all_lanes(&self, checkpoint: &Path) -> Option<Vec<u8>> {
+        let mut files: BTreeMap<usize, PathBuf> = BTreeMap::new();
+        for file in fs::read_dir(checkpoint).expect("a run has a last checkpoint") {
+            let path = file.expect("a file").path();
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            files.extend(first_lane(&name).map(|lane| (lane, path)));
+        }
+        let mut tables: BTreeMap<String, Vec<Tensor>> = BTreeMap::new();
+        for path in files.values() {
+            for (name, table) in read_tensors(path).expect("a file of tensors").tensors {
+                tables.entry(name).or_default().push(table);
+            }
+        }
+        if tables.is_empty() {
+            return None;
+        }
+        let joined = tables.into_iter().map(|(name, parts)| (name, Tensor::cat(&parts, 0)));
+        let whole = self.path("memory.safetensors");
+        write_tensors(&whole, &joined.collect::<Vec<_>>()).expect("a file is written");
+        Some(fs::read(whole).expect("a file that was just written"))
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: the real binary, alone or under a real `mpirun`, on a small corpus.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -230,22 +231,26 @@ impl Workplace {
         args
     }
 
-    /// The files whose bytes are promised, of a run's last checkpoint. Tasks have no memory.
-    pub fn final_bytes(&self, run: &str) -> Vec<Vec<u8>> {
-        let latest = self.path(run).join("checkpoints/latest");
+    /// The files whose bytes are promised, of a run's last checkpoint, by name: those of tensors. Tasks have no memory.
+    pub fn final_bytes(&self, run: &str) -> BTreeMap<String, Vec<u8>> {
+        let files = files_of(&self.path(run).join("checkpoints/latest"));
+        let tensors: BTreeMap<_, _> =
+            files.into_iter().filter(|(name, _)| name.ends_with(".safetensors")).collect();
         let task = self.path(run).join("best").exists();
-        let names = ["model.safetensors", "optimizer.safetensors", "memory.safetensors"];
-        let read = |name: &&str| {
-            let path = latest.join(name);
-            std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-        };
-        names[..if task { 2 } else { 3 }].iter().map(read).collect()
+        for name in &["model.safetensors", "optimizer.safetensors", "carry-00000.safetensors"]
+            [..if task { 2 } else { 3 }]
+        {
+            assert!(tensors.contains_key(*name), "{run} has no {name}");
+        }
+        tensors
     }
 
     /// Panics unless both runs ended with the same bytes.
     pub fn assert_same(&self, run: &str, other: &str) {
-        for (i, (a, b)) in self.final_bytes(run).iter().zip(&self.final_bytes(other)).enumerate() {
-            assert!(a == b, "file {i} of {run} and {other} differ");
+        let (one, two) = (self.final_bytes(run), self.final_bytes(other));
+        assert!(one.keys().eq(two.keys()), "{run} and {other} have other files");
+        for (name, bytes) in one {
+            assert!(bytes == two[&name], "{name} of {run} and {other} differ");
         }
     }
 }
@@ -254,6 +259,17 @@ impl Default for Workplace {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// The files in a folder, by name.
+pub fn files_of(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    let read = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.expect("an entry of a folder");
+        let bytes = std::fs::read(entry.path()).unwrap_or_else(|e| panic!("{}: {e}", entry.path().display()));
+        (entry.file_name().to_string_lossy().into_owned(), bytes)
+    };
+    entries.map(read).collect()
 }
 
 /// Sentences with one good or bad word among others, in the layout of SST-2.

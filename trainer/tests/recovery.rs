@@ -178,9 +178,12 @@ fn end(dir: &Path, overrides: &[&str], poisoned: &[u64], ranks: usize) -> BTreeM
     let config = config(dir, overrides);
     simulated::run(ranks, |comm| walk(&config, poisoned, comm, &|| false, &mut |_| {}).unwrap());
     let last = dir.join(format!("checkpoints/step-{STEPS:08}"));
-    let names =
-        ["model", "training_weights", "optimizer", "memory"].map(|name| format!("{name}.safetensors"));
-    names.map(|name| (name.clone(), std::fs::read(last.join(name)).unwrap())).into()
+    let entries = std::fs::read_dir(last).unwrap().map(|entry| entry.unwrap());
+    let files = entries.map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap()));
+    let tensors: BTreeMap<_, _> = files.filter(|(name, _)| name.ends_with(".safetensors")).collect();
+    // The model, the weights behind their mean, the optimizer, and a file for each micro-step's lanes.
+    assert_eq!(tensors.len(), 3 + LANES);
+    tensors
 }
 
 fn state(dir: &Path, step: u64) -> Value {

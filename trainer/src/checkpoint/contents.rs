@@ -3,15 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use segue_configs::CheckpointConfig;
 use segue_tokenizer::Tokenizer;
 use serde_json::Value;
 use tch::Tensor;
 
 use super::files::{write_bytes, write_json};
-use super::publish::{Stay, publish};
 use super::tensors::write_tensors;
-use super::writer::Job;
 use crate::TrainError;
 
 /// The weights of a model folder.
@@ -22,8 +19,6 @@ pub const TRAINING_WEIGHTS: &str = "training_weights.safetensors";
 pub const AVERAGES: &str = "averages.safetensors";
 /// Tables of the optimizer.
 pub const OPTIMIZER: &str = "optimizer.safetensors";
-/// What lanes carry.
-pub const CARRY: &str = "memory.safetensors";
 /// What a run is besides its tensors.
 pub const STATE: &str = "trainer_state.json";
 
@@ -36,7 +31,7 @@ pub fn file_of(file: &str, network: usize, name: &str) -> String {
     }
 }
 
-/// Everything a folder holds. What is in here is not changed any more: tensors are copies.
+/// Everything a folder holds, or what one rank has of it. Nobody writes to tensors that are in here.
 #[derive(Default)]
 pub struct Contents {
     /// Tensors with their names, by file name.
@@ -65,13 +60,5 @@ impl Contents {
             tokenizer.save(dir)?;
         }
         Ok(())
-    }
-
-    /// The job that writes it as the checkpoint of step `step` of the run folder `run`, of which those stay that `config`
-    /// says.
-    pub fn job(self, run: &Path, step: u64, config: &CheckpointConfig) -> Job {
-        let folder = run.join("checkpoints");
-        let stay = Stay { newest: config.keep, every: config.keep_every, due: config.every };
-        Box::new(move || publish(&folder, &format!("step-{step:08}"), stay, |dir| self.write(dir)))
     }
 }

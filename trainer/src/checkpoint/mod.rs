@@ -3,6 +3,7 @@
 //!
 //! Layout, formats and guarantees are in `docs/checkpoints.md`.
 
+mod carry;
 mod contents;
 mod files;
 mod locate;
@@ -12,12 +13,13 @@ mod state;
 mod tensors;
 mod writer;
 
-pub use contents::{AVERAGES, CARRY, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, WEIGHTS, file_of};
+pub use carry::{CarryFiles, carry_file, first_lane};
+pub use contents::{AVERAGES, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, WEIGHTS, file_of};
 pub(crate) use files::{read_error, write_error, write_json};
 pub use locate::{BEST, locate};
-pub use manifest::{MANIFEST, Manifest};
-pub(crate) use publish::publish_with_manifest;
-pub use publish::{find, find_and_set_aside, find_due, list, replace};
+pub use manifest::{FileRecord, FileRecords, MANIFEST, Manifest};
+pub use publish::{Check, Draft, Found, Stay, find, find_and_set_aside, find_due, list, replace};
+pub(crate) use publish::{check_alone, publish_with_manifest, refusal};
 pub use state::{BestSoFar, LossSum, TrainState};
 pub(crate) use state::{differences, without};
 pub use tensors::{TensorFile, read_tensors, write_tensors};

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use segue_configs::CheckpointConfig;
 use segue_publish::{FreshFolder, clean_up, replace_link};
 
 use super::files::{read_error, write_error};
@@ -26,29 +27,58 @@ const SET_ASIDE: usize = 3;
 
 /// Which checkpoints stay when a new one appears.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stay {
+pub struct Stay {
     /// How many of the newest.
-    pub(super) newest: usize,
+    newest: usize,
     /// And those of every so many steps; 0 for no others.
-    pub(super) every: u64,
+    every: u64,
     /// Steps between the checkpoints that every run of this configuration has: the newest of these stays, for runs that
     /// go back.
-    pub(super) due: u64,
+    due: u64,
 }
 
-/// Publishes the checkpoint `name`, lets `latest` point at it, and removes all that are not to stay.
-pub(super) fn publish(
-    folder: &Path,
-    name: &str,
-    stay: Stay,
-    fill: impl FnOnce(&Path) -> Result<(), TrainError>,
-) -> Result<PathBuf, TrainError> {
-    let target = folder.join(name);
-    // What killed writers of other steps have left: nobody may write those again.
-    clean_up(folder, |name| name.starts_with("step-"))?;
-    // There already is one of this step only where it did not verify.
-    publish_with_manifest(FreshFolder::replacing(&target)?, fill)?;
-    replace_link(&folder.join(LATEST), Path::new(name))?;
+impl Stay {
+    /// What `[checkpoint]` says.
+    pub fn of(config: &CheckpointConfig) -> Self {
+        Self { newest: config.keep, every: config.keep_every, due: config.every }
+    }
+}
+
+/// A checkpoint that is being written, under a hidden name. Dropped, it goes with all that is in it.
+pub struct Draft {
+    fresh: FreshFolder,
+    folder: PathBuf,
+    name: String,
+}
+
+impl Draft {
+    /// Begins the checkpoint of step `step` among those in `folder`.
+    pub fn begin(folder: &Path, step: u64) -> Result<Self, TrainError> {
+        // What killed writers of other steps have left: nobody may write those again.
+        clean_up(folder, |name| name.starts_with("step-"))?;
+        let name = format!("step-{step:08}");
+        // There already is one of this step only where it did not verify, or knows less.
+        let fresh = FreshFolder::replacing(&folder.join(&name))?;
+        Ok(Self { fresh, folder: folder.into(), name })
+    }
+
+    /// Where its files go.
+    pub fn path(&self) -> &Path {
+        self.fresh.path()
+    }
+
+    /// Adds the manifest, lets the checkpoint appear and `latest` point at it, and removes all that are not to stay. Files
+    /// that `known` tells of are not read again. Gives the checkpoint's folder.
+    pub fn publish(self, known: FileRecords, stay: Stay) -> Result<PathBuf, TrainError> {
+        Manifest::write(self.fresh.path(), known)?;
+        self.fresh.publish()?;
+        replace_link(&self.folder.join(LATEST), Path::new(&self.name))?;
+        remove_old(&self.folder, stay)?;
+        Ok(self.folder.join(self.name))
+    }
+}
+
+fn remove_old(folder: &Path, stay: Stay) -> Result<(), TrainError> {
     let all = list(folder)?;
     let is_of = |step: u64, every: u64| every > 0 && step.is_multiple_of(every);
     let due = all.iter().rev().map(|(step, _)| *step).find(|step| is_of(*step, stay.due));
@@ -57,7 +87,7 @@ pub(super) fn publish(
             remove_folder(&old)?;
         }
     }
-    Ok(target)
+    Ok(())
 }
 
 /// Fills a fresh folder and puts it in the place of the one at `path`, if there is one. It appears whole or not at all.
@@ -103,19 +133,40 @@ fn numbered(folder: &Path, prefix: &str) -> Result<Vec<(u64, PathBuf)>, TrainErr
     Ok(found)
 }
 
+/// Says what is wrong with the checkpoint at a path; `None` where it is whole. An error where it cannot be read for now:
+/// bytes that cannot be read are not wrong, and another try may find them whole.
+pub type Check<'a> = &'a mut dyn FnMut(&Path) -> Result<Option<String>, TrainError>;
+
+/// What a [`Check`] says of a checkpoint that `verified` is found of.
+pub(crate) fn refusal(verified: Result<(), TrainError>) -> Result<Option<String>, TrainError> {
+    match verified {
+        Ok(()) => Ok(None),
+        Err(error @ TrainError::Read { .. }) if error.exit_code() == 74 => Err(error),
+        Err(error) => Ok(Some(error.to_string())),
+    }
+}
+
+/// The [`Check`] of a process that reads all of it by itself.
+pub(crate) fn check_alone(path: &Path) -> Result<Option<String>, TrainError> {
+    refusal(Manifest::verify(path))
+}
+
 /// The newest checkpoint in `folder` that verifies, and what was wrong with newer ones. `None` where
 /// there is no checkpoint at all; an error where none verifies.
-pub fn find(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
-    let found = search(folder, list(folder)?)?;
+pub fn find(folder: &Path) -> Result<Found, TrainError> {
+    let found = search(folder, list(folder)?, &mut check_alone)?;
     Ok(found.map(|(path, refused)| (path, refused.into_iter().map(|(_, why)| why).collect())))
 }
 
+/// A whole checkpoint and what is wrong with newer ones, if there is any checkpoint.
+pub type Found = Option<(PathBuf, Vec<String>)>;
+
 /// Like [`find`] among the checkpoints of every `every` steps alone, which are there however often a run was stopped. Those of
 /// later steps are set aside: the run that made them is not the one that goes on.
-pub fn find_due(folder: &Path, every: u64) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
+pub fn find_due(folder: &Path, every: u64, check: Check) -> Result<Found, TrainError> {
     let due =
         list(folder)?.into_iter().filter(|(step, _)| every > 0 && *step > 0 && step.is_multiple_of(every));
-    let Some((path, refused)) = search(folder, due.collect())? else { return Ok(None) };
+    let Some((path, refused)) = search(folder, due.collect(), check)? else { return Ok(None) };
     let later = list(folder)?.into_iter().rev().map(|(_, other)| other).take_while(|other| *other != path);
     for other in later.collect::<Vec<_>>() {
         set_aside(folder, &other, "abandoned")?;
@@ -128,8 +179,8 @@ pub fn find_due(folder: &Path, every: u64) -> Result<Option<(PathBuf, Vec<String
 
 /// Like [`find`], for the job that owns the folder: renames those that do not verify to `damaged-step-..`, so
 /// that they do not count among the checkpoints to keep. A few of these stay.
-pub fn find_and_set_aside(folder: &Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
-    let Some((path, refused)) = search(folder, list(folder)?)? else { return Ok(None) };
+pub fn find_and_set_aside(folder: &Path, check: Check) -> Result<Found, TrainError> {
+    let Some((path, refused)) = search(folder, list(folder)?, check)? else { return Ok(None) };
     if let Some(name) = path.file_name().filter(|_| !refused.is_empty()) {
         replace_link(&folder.join(LATEST), Path::new(name))?;
     }
@@ -155,15 +206,13 @@ fn set_aside(folder: &Path, checkpoint: &Path, why: &str) -> Result<(), TrainErr
 /// A whole checkpoint, and newer ones with what is wrong with them.
 type Search = (PathBuf, Vec<(PathBuf, String)>);
 
-/// The newest of `all` in `folder` that verifies.
-fn search(folder: &Path, all: Vec<(u64, PathBuf)>) -> Result<Option<Search>, TrainError> {
+/// The newest of `all` in `folder` that passes `check`.
+fn search(folder: &Path, all: Vec<(u64, PathBuf)>, check: Check) -> Result<Option<Search>, TrainError> {
     let mut refused = Vec::new();
     for (_, path) in all.into_iter().rev() {
-        match Manifest::verify(&path) {
-            Ok(_) => return Ok(Some((path, refused))),
-            // Bytes that cannot be read now are not wrong: another try may find them whole.
-            Err(error @ TrainError::Read { .. }) if error.exit_code() == 74 => return Err(error),
-            Err(error) => refused.push((path, error.to_string())),
+        match check(&path)? {
+            None => return Ok(Some((path, refused))),
+            Some(why) => refused.push((path, why)),
         }
     }
     if refused.is_empty() {
@@ -181,6 +230,18 @@ mod tests {
 
     const KEEP: Stay = Stay { newest: 2, every: 0, due: 0 };
 
+    /// Fills the checkpoint called `name` and publishes it.
+    fn publish(
+        folder: &Path,
+        name: &str,
+        stay: Stay,
+        fill: impl FnOnce(&Path) -> Result<(), TrainError>,
+    ) -> Result<PathBuf, TrainError> {
+        let draft = Draft::begin(folder, name.strip_prefix("step-").unwrap().parse().unwrap())?;
+        fill(draft.path())?;
+        draft.publish(FileRecords::new(), stay)
+    }
+
     #[test]
     fn some_are_kept_for_good_and_few_of_those_set_aside() {
         let dir = tempfile::tempdir().unwrap();
@@ -193,7 +254,7 @@ mod tests {
         for step in 10..=15 {
             fs::create_dir(dir.path().join(format!("step-{step:08}"))).unwrap();
         }
-        let (found, refused) = find_and_set_aside(dir.path()).unwrap().unwrap();
+        let (found, refused) = find_and_set_aside(dir.path(), &mut check_alone).unwrap().unwrap();
         assert!(found.ends_with("step-00000009") && refused.len() == 6);
         let aside: Vec<u64> =
             numbered(dir.path(), "damaged-step-").unwrap().into_iter().map(|(step, _)| step).collect();
@@ -209,11 +270,12 @@ mod tests {
         }
         let steps = || list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<u64>>();
         assert_eq!(steps(), [20, 22, 23]);
-        let (found, _) = find_due(dir.path(), 10).unwrap().unwrap();
+        let due = |every| find_due(dir.path(), every, &mut check_alone).unwrap();
+        let (found, _) = due(10).unwrap();
         assert!(found.ends_with("step-00000020") && dir.path().join("abandoned-step-00000023").is_dir());
         assert_eq!(steps(), [20]);
         assert_eq!(fs::read_link(dir.path().join(LATEST)).unwrap(), Path::new("step-00000020"));
-        assert!(find_due(dir.path(), 7).unwrap().is_none() && find_due(dir.path(), 0).unwrap().is_none());
+        assert!(due(7).is_none() && due(0).is_none());
     }
 
     #[test]
@@ -231,7 +293,7 @@ mod tests {
         let length = fs::metadata(&file).unwrap().len();
         fs::write(&manifest, text.replace(&format!("\"bytes\": {bytes}"), &format!("\"bytes\": {length}")))
             .unwrap();
-        let error = find_and_set_aside(dir.path()).unwrap_err();
+        let error = find_and_set_aside(dir.path(), &mut check_alone).unwrap_err();
         assert!(matches!(error, TrainError::Read { .. }), "{error}");
         assert!(dir.path().join("step-00000002").is_dir());
     }

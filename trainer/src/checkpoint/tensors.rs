@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
@@ -35,11 +36,10 @@ impl TensorFile {
 
 /// Reads every tensor of a safetensors file. The file is mapped: no more of it than the tensors is in memory.
 pub fn read_tensors(path: &Path) -> Result<TensorFile, TrainError> {
-    let bytes = File::open(path).and_then(SharedBytes::of_file).map_err(read_error(path))?;
+    let file = map_tensors(path)?;
     let damaged = |what: String| TrainError::Damaged { path: path.into(), what };
-    let file = SafetensorsFile::from_bytes(&bytes).map_err(damaged)?;
     let mut tensors = BTreeMap::new();
-    for entry in file.entries() {
+    for entry in file.0.entries() {
         let tensor = to_tensor(entry)
             .ok_or_else(|| damaged(format!("`{}` has type {}", entry.name, entry.dtype.to_uppercase())))?;
         tensors.insert(entry.name.clone(), tensor);
@@ -47,7 +47,29 @@ pub fn read_tensors(path: &Path) -> Result<TensorFile, TrainError> {
     Ok(TensorFile { path: path.into(), tensors })
 }
 
+/// A safetensors file of which what is asked for is read, and no more.
+pub(super) struct MappedTensors(SafetensorsFile);
+
+/// Maps a safetensors file and reads its header.
+pub(super) fn map_tensors(path: &Path) -> Result<MappedTensors, TrainError> {
+    let bytes = File::open(path).and_then(SharedBytes::of_file).map_err(read_error(path))?;
+    let file = SafetensorsFile::from_bytes(&bytes);
+    file.map(MappedTensors).map_err(|what| TrainError::Damaged { path: path.into(), what })
+}
+
+impl MappedTensors {
+    /// Where a tensor lies.
+    pub(super) fn entry(&self, name: &str) -> Option<&SafetensorsEntry> {
+        self.0.entries().iter().find(|entry| entry.name == name)
+    }
+}
+
 fn to_tensor(entry: &SafetensorsEntry) -> Option<Tensor> {
+    to_tensor_of(entry, &entry.shape, entry.values())
+}
+
+/// The tensor of `shape` whose elements, of the type of `entry`, are `values`.
+fn to_tensor_of(entry: &SafetensorsEntry, shape: &[usize], values: &[u8]) -> Option<Tensor> {
     let (stored, kind) = match entry.element()? {
         ElementType::F64 => (Kind::Double, Kind::Float),
         ElementType::F32 => (Kind::Float, Kind::Float),
@@ -57,8 +79,17 @@ fn to_tensor(entry: &SafetensorsEntry) -> Option<Tensor> {
         ElementType::I32 => (Kind::Int, Kind::Int64),
         _ => return None,
     };
-    let shape: Vec<i64> = entry.shape.iter().map(|&n| n as i64).collect();
-    Some(Tensor::f_from_data_size(entry.values(), &shape, stored).ok()?.to_kind(kind))
+    let shape: Vec<i64> = shape.iter().map(|&n| n as i64).collect();
+    Some(Tensor::f_from_data_size(values, &shape, stored).ok()?.to_kind(kind))
+}
+
+/// The rows `rows` of a stored table, `[rows.len(), ..]`; `None` where it has not that many, or is of a type that is not
+/// read. Nothing else of it is read.
+pub(super) fn rows_of(entry: &SafetensorsEntry, rows: Range<usize>) -> Option<Tensor> {
+    let width = entry.bytes().checked_div(*entry.shape.first()?)?;
+    let values = entry.values().get(rows.start * width..rows.end * width)?;
+    let shape = [&[rows.len()], &entry.shape[1..]].concat();
+    to_tensor_of(entry, &shape, values)
 }
 
 /// Writes named tensors (f32 or i64) as a safetensors file and waits until it is on the disk. The same

@@ -6,14 +6,15 @@ use std::thread::JoinHandle;
 
 use crate::TrainError;
 
-/// What runs on the writer's thread: it writes one checkpoint and gives its folder.
-pub type Job = Box<dyn FnOnce() -> Result<PathBuf, TrainError> + Send>;
+/// What runs on the writer's thread: it writes one checkpoint, or a rank's part of one, and gives its folder to the rank
+/// that has published it.
+pub type Job = Box<dyn FnOnce() -> Result<Option<PathBuf>, TrainError> + Send>;
 
 /// Writes one checkpoint at a time, in order. A second one waits until the first is published, so at
 /// most one copy of the state is alive beside the state itself.
 pub struct Writer {
     jobs: Option<SyncSender<Job>>,
-    done: Receiver<Result<PathBuf, TrainError>>,
+    done: Receiver<Result<Option<PathBuf>, TrainError>>,
     thread: Option<JoinHandle<()>>,
     pending: usize,
 }
@@ -52,7 +53,7 @@ impl Writer {
         match self.done.try_recv() {
             Ok(result) => {
                 self.pending -= 1;
-                result.map(Some)
+                result
             }
             Err(_) => Ok(None),
         }
@@ -64,7 +65,7 @@ impl Writer {
         while self.pending > 0 {
             self.pending -= 1;
             match self.done.recv() {
-                Ok(result) => last = Some(result?),
+                Ok(result) => last = result?,
                 Err(_) => return Err(TrainError::Thread { name: "checkpoint", what: "has ended".into() }),
             }
         }

@@ -1,6 +1,5 @@
 //! What ranks agree on before the first step.
 
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use segue_collectives::Communicator;
@@ -86,34 +85,4 @@ fn instructions() -> String {
 #[cfg(not(target_arch = "x86_64"))]
 fn instructions() -> String {
     std::env::consts::ARCH.into()
-}
-
-/// Rank 0 looks for a checkpoint and tells the others, so that all take the same one.
-pub(crate) fn newest_checkpoint(
-    folder: &Path,
-    comm: &dyn Communicator,
-    find: impl FnOnce(&Path) -> Result<Option<(PathBuf, Vec<String>)>, TrainError>,
-) -> Result<Option<(PathBuf, Vec<String>)>, TrainError> {
-    let found = if comm.rank() == 0 { find(folder) } else { Ok(None) };
-    // Byte 0: nothing, found, failed. Then the folder's name.
-    let message = match &found {
-        Ok(None) => vec![0],
-        Ok(Some((path, _))) => [&[1], path.as_os_str().as_encoded_bytes()].concat(),
-        Err(_) => vec![2],
-    };
-    let told = comm.all_gather(&message)?;
-    if comm.rank() == 0 {
-        return found;
-    }
-    match told[0].split_first() {
-        Some((1, path)) => {
-            let path = String::from_utf8_lossy(path).into_owned();
-            Ok(Some((PathBuf::from(path), Vec::new())))
-        }
-        Some((2, _)) => Err(TrainError::Damaged {
-            path: folder.into(),
-            what: "no checkpoint verifies\nhint: rank 0 says which and why".into(),
-        }),
-        _ => Ok(None),
-    }
 }

@@ -1,20 +1,25 @@
 //! When checkpoints are due beside those of their step, and what becomes of one that cannot be written.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use segue_collectives::Communicator;
 use segue_configs::CheckpointConfig;
 
 use super::event::Event;
+use super::publication::Publication;
 use crate::TrainError;
-use crate::checkpoint::{Job, Writer};
+use crate::checkpoint::{Contents, Writer};
 
 /// How long after a checkpoint that could not be written the next one is tried.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// Writes the checkpoints of a run; only rank 0 has any to write.
+/// Writes the checkpoints of a run, with the keepers of the other ranks.
 pub struct Keeper {
     writer: Writer,
+    /// The channel of the ranks' checkpoint threads.
+    comm: Arc<dyn Communicator>,
     /// Step and last evaluated step of the state that was handed over last: the same state is not written twice.
     saved: Option<(u64, u64)>,
     handed_over: Instant,
@@ -22,9 +27,10 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Of a run that goes on from a checkpoint of `saved`, or from none.
-    pub fn start(saved: Option<(u64, u64)>) -> Result<Self, TrainError> {
-        Ok(Self { writer: Writer::start()?, saved, handed_over: Instant::now(), failed: false })
+    /// Of a run that goes on from a checkpoint of `saved`, or from none. A collective call.
+    pub fn start(saved: Option<(u64, u64)>, comm: &dyn Communicator) -> Result<Self, TrainError> {
+        let (comm, writer) = (comm.duplicate()?.into(), Writer::start()?);
+        Ok(Self { writer, comm, saved, handed_over: Instant::now(), failed: false })
     }
 
     /// Whether a checkpoint is due by the clock, or because the one before it could not be written.
@@ -45,10 +51,16 @@ impl Keeper {
         self.saved = None;
     }
 
-    /// Hands a job to the writer, as soon as the one before it is done.
-    pub fn submit(&mut self, job: Job, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+    /// Hands over what this rank has of a checkpoint, as soon as the one before it is done. Every rank does so.
+    pub(super) fn submit(
+        &mut self,
+        publication: Publication,
+        contents: Contents,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<(), TrainError> {
         self.wait(on_event)?;
-        self.writer.submit(job).map(|_| ())
+        let comm = self.comm.clone();
+        self.writer.submit(Box::new(move || publication.write(&contents, comm.as_ref()))).map(|_| ())
     }
 
     /// Takes note of what has been written meanwhile.

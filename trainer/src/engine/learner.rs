@@ -57,7 +57,8 @@ impl<C> Loss<C> {
     }
 }
 
-/// What lanes keep from batch to batch: named tables by lane.
+/// What lanes keep from batch to batch: named tables by lane. Nobody writes to a table once it is made: a checkpoint that is
+/// being written shares it.
 pub trait Carry {
     /// Tables of `[lanes, ..]` with their names, always the same; none where lanes carry nothing.
     fn tables(&self) -> Vec<(String, Tensor)>;

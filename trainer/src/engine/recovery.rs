@@ -4,13 +4,13 @@ use std::path::Path;
 
 use segue_configs::NonFinite;
 
-use super::agreement::newest_checkpoint;
 use super::event::Event;
 use super::family::Family;
 use super::run::{Run, own_cursors};
+use super::search::newest_checkpoint;
 use super::snapshot::restore;
 use crate::TrainError;
-use crate::checkpoint::find_due;
+use crate::checkpoint::{Check, find_due};
 
 /// How a run goes on after a step that made no update.
 pub(super) enum Recovery {
@@ -57,12 +57,9 @@ impl<F: Family> Run<'_, F> {
     /// up to `step`; false where there is no checkpoint.
     fn go_back(&mut self, step: u64, on_event: &mut dyn FnMut(Event)) -> Result<bool, TrainError> {
         self.keeper.wait(on_event)?;
-        let folder = Path::new(&self.config.run.dir).join("checkpoints");
-        let Some((path, _)) =
-            newest_checkpoint(&folder, self.comm, |folder| find_due(folder, self.config.checkpoint.every))?
-        else {
-            return Ok(false);
-        };
+        let find = |folder: &Path, check: Check| find_due(folder, self.config.checkpoint.every, check);
+        let found = newest_checkpoint(&self.checkpoints(), self.comm, &self.engine.layout, find)?;
+        let Some((path, _)) = found else { return Ok(false) };
         self.engine.begin_averages();
         // The folder is this run's own, whatever keys it has changed since.
         let mut config = self.config.clone();

@@ -1,6 +1,6 @@
 //! The loop over steps: a run from its first step, or from its last checkpoint, to its end.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use segue_collectives::consensus::{any_rank, any_rank_of};
@@ -9,18 +9,20 @@ use segue_configs::Config;
 use segue_dataloader::Prefetcher;
 use serde_json::{Value, json};
 
-use super::agreement::{check_agreement, newest_checkpoint};
+use super::agreement::check_agreement;
 use super::event::{Event, Outcome, Started};
 use super::family::{Better, Family, KeepBest, Measures, Place};
 use super::keeper::Keeper;
 use super::learner::Learner;
+use super::publication::Publication;
 use super::recovery::Recovery;
 use super::replicas::check_replicas;
+use super::search::newest_checkpoint;
 use super::share::Watch;
 use super::snapshot::{model_folder, restore, snapshot};
 use super::step::{Chosen, Engine, StepReport};
 use crate::TrainError;
-use crate::checkpoint::{self, BEST, TrainState, find_and_set_aside};
+use crate::checkpoint::{self, BEST, Stay, TrainState, find_and_set_aside};
 
 /// Trains as `config` says: resumes from the newest whole checkpoint of the run folder, and always leaves a checkpoint
 /// of its last step. `stop` is asked at every step; where any rank says yes, all stop with a checkpoint. A collective
@@ -128,8 +130,7 @@ impl<'a, F: Family> Run<'a, F> {
         let lanes = family.cursors().iter().map(to_json).collect();
         let mut state = TrainState::start(config, &family.fingerprint(), lanes, comm.world_size());
         check_agreement(config, &state, comm)?;
-        let found =
-            newest_checkpoint(&Path::new(&config.run.dir).join("checkpoints"), comm, find_and_set_aside)?;
+        let found = newest_checkpoint(&checkpoints_of(config), comm, &engine.layout, find_and_set_aside)?;
         let (mut resumed, mut refused, mut fresh, mut changed) = (None, Vec::new(), Vec::new(), Vec::new());
         match found {
             Some((path, newer)) => {
@@ -167,7 +168,7 @@ impl<'a, F: Family> Run<'a, F> {
             state,
             cursors,
             sources: Vec::new(),
-            keeper: Keeper::start(saved)?,
+            keeper: Keeper::start(saved, comm)?,
             stall: Duration::ZERO,
             loss: None,
             evaluation: None,
@@ -268,12 +269,20 @@ impl<'a, F: Family> Run<'a, F> {
         }
         let began = Instant::now();
         self.gather_cursors()?;
-        if let Some(contents) = snapshot(&self.family, &self.engine, &self.state)? {
-            let run = Path::new(&self.config.run.dir);
-            self.keeper.submit(contents.job(run, self.state.step, &self.config.checkpoint), on_event)?;
-        }
+        let contents = snapshot(&self.family, &self.engine, &self.state, self.comm.rank());
+        let publication = Publication {
+            folder: self.checkpoints(),
+            step: self.state.step,
+            stay: Stay::of(&self.config.checkpoint),
+        };
+        self.keeper.submit(publication, contents, on_event)?;
         self.stall += began.elapsed();
         Ok(())
+    }
+
+    /// Where its checkpoints lie.
+    pub(super) fn checkpoints(&self) -> PathBuf {
+        checkpoints_of(self.config)
     }
 
     /// Whether the state's step is one to evaluate after, and that has not been done.
@@ -393,6 +402,10 @@ impl<'a, F: Family> Run<'a, F> {
         self.comm.barrier()?;
         Ok(())
     }
+}
+
+fn checkpoints_of(config: &Config) -> PathBuf {
+    Path::new(&config.run.dir).join("checkpoints")
 }
 
 /// What is reported of an evaluation: the chosen weight set, and beside it the losses of all where there were several.

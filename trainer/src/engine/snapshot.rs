@@ -11,20 +11,32 @@ use super::learner::Learner;
 use super::network::Network;
 use super::step::Engine;
 use crate::checkpoint::{
-    AVERAGES, CARRY, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, TrainState, WEIGHTS, file_of, read_tensors,
+    AVERAGES, CarryFiles, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, TrainState, WEIGHTS, carry_file,
+    file_of, read_tensors,
 };
 use crate::optim::Optimizer;
 use crate::optim::averaging::{AveragingError, Saved};
 use crate::{Parameters, TrainError};
 
-/// Copies the whole state; on rank 0 only, the other ranks send what their lanes carry there and get `None`. A
-/// collective call.
+/// What rank `rank` has of a checkpoint: what its own lanes carry, which nobody writes to and which is shared; and on rank 0
+/// a copy of all else.
 pub fn snapshot<F: Family>(
     family: &F,
     engine: &Engine<F::Learner>,
     state: &TrainState,
-) -> Result<Option<Contents>, TrainError> {
-    let Some(carry) = engine.gather_carry()? else { return Ok(None) };
+    rank: usize,
+) -> Contents {
+    let mut contents = match rank {
+        0 => state_of_all(family, engine, state),
+        _ => Contents::default(),
+    };
+    let carry = engine.carry_tables().into_iter().map(|(lane, tables)| (carry_file(lane), tables));
+    contents.tables.extend(carry);
+    contents
+}
+
+/// A copy of what all ranks have alike.
+fn state_of_all<F: Family>(family: &F, engine: &Engine<F::Learner>, state: &TrainState) -> Contents {
     let mut contents = model_folder(family, engine);
     let mut state = state.clone();
     state.learner = engine.learner.state();
@@ -49,11 +61,8 @@ pub fn snapshot<F: Family>(
         let optimizer = optimizer.into_iter().map(|(name, tensor)| (name, tensor.copy())).collect();
         contents.tables.push((file_of(OPTIMIZER, n, name), optimizer));
     }
-    if !carry.is_empty() {
-        contents.tables.push((CARRY.into(), carry));
-    }
     contents.documents.push((STATE.into(), json!(state)));
-    Ok(Some(contents))
+    contents
 }
 
 /// The model of a run as a folder of its own: means of weights where they are kept, `config.json`, tokenizer.
@@ -85,13 +94,8 @@ pub fn restore<F: Family>(
     for n in 0..engine.networks.len() {
         restore_network(path, &state, family, engine, n)?;
     }
-    if engine.carries.first().is_some_and(|carry| !crate::engine::Carry::tables(carry).is_empty()) {
-        let mut stored = read_tensors(&path.join(CARRY))?;
-        if !engine.restore_carry(|name| stored.tensors.remove(name)) {
-            let what = format!("it does not hold the memory of {} lanes", engine.layout.lanes);
-            return Err(TrainError::Damaged { path: path.join(CARRY), what });
-        }
-    }
+    let mut carry = CarryFiles::find(path, engine.layout.lanes)?;
+    engine.restore_carry(|names, lanes| carry.read(names, lanes))?;
     match engine.learner.restore(&state.learner) {
         true => Ok((state, changed)),
         false => {

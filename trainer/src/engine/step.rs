@@ -1,5 +1,6 @@
 //! One step of training on one rank: micro-steps, reduction over ranks, updates.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use segue_collectives::Communicator;
@@ -253,40 +254,34 @@ impl<'a, L: Learner> Engine<'a, L> {
         self.networks.iter().map(|network| network.buckets().len()).sum()
     }
 
-    /// What the lanes of the whole job carry, on rank 0: tables of `[lanes, ..]` with their names. A collective call.
-    pub fn gather_carry(&self) -> Result<Option<Vec<(String, Tensor)>>, TrainError> {
-        let own: Vec<_> = self.carries.iter().map(Carry::tables).collect();
-        let names = own.first().map_or(&[][..], |tables| tables.as_slice());
-        let mut out = Vec::with_capacity(names.len());
-        for (place, (name, _)) in names.iter().enumerate() {
-            let parts: Vec<&Tensor> = own.iter().map(|tables| &tables[place].1).collect();
-            let part = Tensor::cat(&parts, 0).contiguous();
-            let mut shape = part.size();
-            shape[0] = self.layout.lanes as i64;
-            let mut bytes = vec![0u8; part.numel() * part.kind().elt_size_in_bytes()];
-            part.copy_data_u8(&mut bytes, part.numel());
-            if let Some(all) = self.comm.gather(0, &bytes)? {
-                out.push((name.clone(), Tensor::f_from_data_size(&all.concat(), &shape, part.kind())?));
-            }
-        }
-        Ok((self.comm.rank() == 0).then_some(out))
+    /// What this rank's lanes carry: for each micro-step its first lane, numbered over the job, and its tables, which are
+    /// shared with it. None where lanes carry nothing.
+    pub fn carry_tables(&self) -> Vec<(usize, Vec<(String, Tensor)>)> {
+        let first = |micro_step: usize| micro_step * self.layout.micro_batch;
+        let own = self.layout.micro_steps.clone().map(first).zip(self.carries.iter().map(Carry::tables));
+        own.filter(|(_, tables)| !tables.is_empty()).collect()
     }
 
-    /// Takes this rank's lanes out of the tables of all; false where one is missing or is not of all lanes.
-    pub fn restore_carry(&mut self, mut take: impl FnMut(&str) -> Option<Tensor>) -> bool {
-        let (lanes, each) = (self.layout.lanes as i64, self.layout.micro_batch as i64);
-        let Some(first) = self.carries.first() else { return true };
-        let whole: Option<Vec<Tensor>> = first
-            .tables()
-            .iter()
-            .map(|(name, _)| take(name).filter(|table| table.size().first() == Some(&lanes)))
+    /// Puts in place what this rank's lanes carry. `read` gives the tables of these names of a micro-step's lanes, which
+    /// are numbered over the job; it is not asked where lanes carry nothing.
+    pub fn restore_carry(
+        &mut self,
+        mut read: impl FnMut(&[String], Range<usize>) -> Result<Vec<Tensor>, TrainError>,
+    ) -> Result<(), TrainError> {
+        let names: Vec<String> = self
+            .carries
+            .first()
+            .map_or(Vec::new(), Carry::tables)
+            .into_iter()
+            .map(|(name, _)| name)
             .collect();
-        let Some(whole) = whole else { return false };
-        let of = |micro_step: usize| {
-            let cut = |table: &Tensor| table.narrow(0, micro_step as i64 * each, each).contiguous();
-            first.of_tables(whole.iter().map(cut).collect())
-        };
-        self.carries = self.layout.micro_steps.clone().map(of).collect();
-        true
+        if names.is_empty() {
+            return Ok(());
+        }
+        let each = self.layout.micro_batch;
+        for (carry, micro_step) in self.carries.iter_mut().zip(self.layout.micro_steps.clone()) {
+            *carry = carry.of_tables(read(&names, micro_step * each..(micro_step + 1) * each)?);
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,281 @@
+//! How ranks write one checkpoint: each the files of its own lanes, rank 0 all else, the manifest, and the name.
+//!
+//! Nothing but names, lengths and hashes goes from rank to rank.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use segue_collectives::{CollectiveError, Communicator};
+use serde::{Deserialize, Serialize};
+
+use crate::TrainError;
+use crate::checkpoint::{Contents, Draft, FileRecord, FileRecords, Stay, write_tensors};
+
+/// A checkpoint that is to appear.
+pub(super) struct Publication {
+    /// Folder of the checkpoints.
+    pub(super) folder: PathBuf,
+    /// Its step.
+    pub(super) step: u64,
+    /// Which others stay.
+    pub(super) stay: Stay,
+}
+
+/// What a rank tells rank 0 of its files: each as soon as it is written, so that rank 0 never waits for long, and an end.
+#[derive(Serialize, Deserialize)]
+enum Written {
+    File(String, FileRecord),
+    All,
+    Failed {
+        path: String,
+        /// Number of the system's error, where there is one.
+        code: Option<i32>,
+        what: String,
+    },
+}
+
+impl Publication {
+    /// Writes `contents`, which is what this rank has of the checkpoint. Where any rank fails, rank 0 does, and nothing of
+    /// the checkpoint is left. Rank 0 gets the folder. A collective call.
+    pub(super) fn write(
+        &self,
+        contents: &Contents,
+        comm: &dyn Communicator,
+    ) -> Result<Option<PathBuf>, TrainError> {
+        match comm.rank() {
+            0 => self.publish(contents, comm).map(Some),
+            _ => self.contribute(contents, comm).map(|()| None),
+        }
+    }
+
+    /// Rank 0's part.
+    fn publish(&self, contents: &Contents, comm: &dyn Communicator) -> Result<PathBuf, TrainError> {
+        let draft = Draft::begin(&self.folder, self.step);
+        // The name alone: hosts may see the run in different places.
+        let name = draft.as_ref().ok().and_then(|draft| draft.path().file_name());
+        let name = name.map_or(&[][..], |name| name.as_bytes());
+        (1..comm.world_size()).try_for_each(|peer| send(comm, peer, name))?;
+        let draft = draft?;
+        let own = contents.write(draft.path());
+        // Every rank is heard to its end, whatever has failed: when the folder goes, nobody writes to it any more.
+        let mut known = FileRecords::new();
+        let mut all = own;
+        for peer in 1..comm.world_size() {
+            let others = hear(comm, peer, &mut known)?;
+            all = all.and(others);
+        }
+        all?;
+        draft.publish(known, self.stay)
+    }
+
+    /// The part of any other rank.
+    fn contribute(&self, contents: &Contents, comm: &dyn Communicator) -> Result<(), TrainError> {
+        let name = receive(comm, 0)?;
+        if name.is_empty() {
+            // Rank 0 has no folder, and says why.
+            return Ok(());
+        }
+        let folder = self.folder.join(std::ffi::OsStr::from_bytes(&name));
+        let written = self.fill(contents, &folder, comm);
+        let end = match &written {
+            Ok(()) => Written::All,
+            Err(error) => Written::failed(error, &folder),
+        };
+        tell(comm, &end)?;
+        written
+    }
+
+    /// Writes the files of a rank's lanes into rank 0's folder, and tells rank 0 of each.
+    fn fill(&self, contents: &Contents, folder: &Path, comm: &dyn Communicator) -> Result<(), TrainError> {
+        for (name, tensors) in &contents.tables {
+            let path = folder.join(name);
+            write_tensors(&path, tensors).map_err(|error| self.unless_unseen(error, folder, comm.rank()))?;
+            tell(comm, &Written::File(name.clone(), FileRecord::of(&path)?))?;
+        }
+        Ok(())
+    }
+
+    /// The error of writing into `folder`; another one where that is not there for this rank, which no other checkpoint
+    /// will change.
+    fn unless_unseen(&self, error: TrainError, folder: &Path, rank: usize) -> TrainError {
+        let seen = fs::metadata(folder);
+        if seen.is_ok() || seen.is_err_and(|error| error.kind() != io::ErrorKind::NotFound) {
+            return error;
+        }
+        TrainError::Layout(format!(
+            "rank {rank} does not see the checkpoint that rank 0 has begun in {}\nhint: put run.dir on a file system that all \
+             hosts share",
+            self.folder.display()
+        ))
+    }
+}
+
+impl Written {
+    fn failed(error: &TrainError, folder: &Path) -> Self {
+        let (path, code, what) = match error {
+            TrainError::Write { path, source } | TrainError::Read { path, source } => {
+                (path.as_path(), source.raw_os_error(), source.to_string())
+            }
+            other => (folder, None, other.to_string()),
+        };
+        Self::Failed { path: path.display().to_string(), code, what }
+    }
+}
+
+fn tell(comm: &dyn Communicator, written: &Written) -> Result<(), CollectiveError> {
+    send(comm, 0, &serde_json::to_vec(written).unwrap_or_default())
+}
+
+/// Hears to the end what rank `rank` has written; an error of its own is given only then.
+fn hear(
+    comm: &dyn Communicator,
+    rank: usize,
+    known: &mut FileRecords,
+) -> Result<Result<(), TrainError>, CollectiveError> {
+    loop {
+        match serde_json::from_slice(&receive(comm, rank)?) {
+            Ok(Written::File(name, record)) => _ = known.insert(name, record),
+            Ok(Written::All) => return Ok(Ok(())),
+            Ok(Written::Failed { path, code, what }) => {
+                let kind =
+                    code.map_or(io::ErrorKind::Other, |code| io::Error::from_raw_os_error(code).kind());
+                let source = io::Error::new(kind, format!("{what}, on rank {rank}"));
+                return Ok(Err(TrainError::Write { path: path.into(), source }));
+            }
+            Err(e) => {
+                return Ok(Err(TrainError::Layout(format!("rank {rank} sends what cannot be read: {e}"))));
+            }
+        }
+    }
+}
+
+/// Sends a message whose length the receiver does not know.
+fn send(comm: &dyn Communicator, peer: usize, message: &[u8]) -> Result<(), CollectiveError> {
+    comm.send(peer, &(message.len() as u64).to_le_bytes())?;
+    comm.send(peer, message)
+}
+
+fn receive(comm: &dyn Communicator, peer: usize) -> Result<Vec<u8>, CollectiveError> {
+    let mut length = [0; 8];
+    comm.recv(peer, &mut length)?;
+    let mut message = vec![0; u64::from_le_bytes(length) as usize];
+    comm.recv(peer, &mut message)?;
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use segue_collectives::local::Local;
+    use segue_collectives::simulated;
+    use segue_configs::CheckpointConfig;
+    use tch::Tensor;
+
+    use super::*;
+    use crate::checkpoint::{Manifest, carry_file, find};
+
+    const LANES: usize = 4;
+
+    fn publication(dir: &Path, step: u64) -> Publication {
+        Publication { folder: dir.into(), step, stay: Stay::of(&CheckpointConfig::default()) }
+    }
+
+    /// What a rank has of a checkpoint: a file for each of its lanes, and on rank 0 one document.
+    fn contents(comm: &dyn Communicator) -> Contents {
+        let own = LANES / comm.world_size();
+        let lanes = comm.rank() * own..(comm.rank() + 1) * own;
+        let table =
+            |lane: usize| (carry_file(lane), vec![("lane".into(), Tensor::from_slice(&[lane as f32; 100]))]);
+        let document = ("config.json".to_string(), serde_json::json!({ "lanes": LANES }));
+        Contents {
+            tables: lanes.map(table).collect(),
+            documents: (comm.rank() == 0).then_some(document).into_iter().collect(),
+            ..Contents::default()
+        }
+    }
+
+    fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+        entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
+    }
+
+    #[test]
+    fn a_checkpoint_has_the_same_files_and_bytes_at_any_number_of_ranks() {
+        let alone = tempfile::tempdir().unwrap();
+        let published = publication(alone.path(), 3).write(&contents(&Local), &Local).unwrap().unwrap();
+        let expected = files(&published);
+        assert_eq!(expected.len(), LANES + 2);
+        for ranks in [1, 2, 4] {
+            let dir = tempfile::tempdir().unwrap();
+            let published = simulated::run(ranks, |comm| {
+                publication(dir.path(), 3).write(&contents(comm), comm).unwrap()
+            });
+            let folder = dir.path().join("step-00000003");
+            assert_eq!((&published[0], published.iter().flatten().count()), (&Some(folder.clone()), 1));
+            Manifest::verify(&folder).unwrap();
+            assert!(files(&folder) == expected, "{ranks} ranks");
+        }
+    }
+
+    #[test]
+    fn a_rank_that_cannot_write_fails_the_checkpoint_and_leaves_nothing_of_it() {
+        for failing in 0..2 {
+            let dir = tempfile::tempdir().unwrap();
+            simulated::run(2, |comm| {
+                let write = |step, contents: &Contents| publication(dir.path(), step).write(contents, comm);
+                write(1, &contents(comm)).unwrap();
+                let mut broken = contents(comm);
+                if comm.rank() == failing {
+                    broken.tables[1].0 = "no-folder/lane".into();
+                }
+                let found = write(2, &broken);
+                assert_eq!(found.is_err(), comm.rank() == 0 || comm.rank() == failing);
+                if let Err(error) = found {
+                    assert!(error.is_of_storage() && error.to_string().contains("no-folder/lane"), "{error}");
+                    let said = error.to_string().contains("on rank 1");
+                    assert_eq!(said, comm.rank() == 0 && failing == 1, "{error}");
+                }
+                write(3, &contents(comm)).unwrap();
+            });
+            let mut names: Vec<String> = files_and_folders(dir.path());
+            names.sort();
+            assert_eq!(names, ["latest", "step-00000001", "step-00000003"]);
+            assert!(find(dir.path()).unwrap().unwrap().0.ends_with("step-00000003"));
+        }
+    }
+
+    fn files_and_folders(dir: &Path) -> Vec<String> {
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_rank_that_has_another_folder_of_the_same_name_ends_the_run() {
+        let (shared, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let codes = simulated::run(2, |comm| {
+            let dir = [&shared, &own][comm.rank()].path();
+            let error = publication(dir, 1).write(&contents(comm), comm).unwrap_err();
+            assert!(error.to_string().contains("rank 1 does not see"), "{error}");
+            (error.is_of_storage(), error.exit_code())
+        });
+        assert_eq!(codes[1], (false, 78));
+        assert_eq!(fs::read_dir(shared.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn all_ranks_hear_that_there_is_no_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("file");
+        fs::write(&place, "").unwrap();
+        let found =
+            simulated::run(3, |comm| publication(&place, 1).write(&contents_of_three(comm), comm).is_err());
+        assert_eq!(found, [true, false, false]);
+    }
+
+    fn contents_of_three(comm: &dyn Communicator) -> Contents {
+        let tables = vec![(carry_file(comm.rank()), Vec::new())];
+        Contents { tables, ..Contents::default() }
+    }
+}
