@@ -183,6 +183,26 @@ fn t26_dry_run_counts_what_is_published() {
     assert!(stderr(&output).contains("41,055,436 are published"), "{}", stderr(&output));
 }
 
+/// 8192 lanes with 384 vectors of 1024 values for each of 24 layers; weights and the two moments of 360 million parameters.
+#[test]
+fn dry_run_says_what_a_checkpoint_costs_and_that_each_rank_has_its_share() {
+    let carry = 8192 * 24 * 384 * 1024 * 4u64;
+    for ranks in [1, 64, 1024] {
+        let cost = succeed(dry_run("xlnet-large-v2", &["--ranks", &ranks.to_string()]))["cost"].take();
+        let alike = 3 * 4 * cost["parameters"].as_u64().unwrap();
+        let checkpoint = &cost["checkpoint"];
+        assert_eq!((&checkpoint["disk"], &checkpoint["carry"]), (&(alike + carry).into(), &carry.into()));
+        assert_eq!(checkpoint["held_by_rank_0"], alike + carry / ranks, "{ranks} ranks");
+        assert_eq!(checkpoint["held_by_others"], carry / ranks, "{ranks} ranks");
+    }
+    let said = stderr(&finish(dry_run("xlnet-large-v2", &["--ranks", "64"])));
+    for line in ["a checkpoint: ", "segment memory of it     309,237,645,312 bytes", "held by other ranks"] {
+        assert!(said.contains(line), "{said}");
+    }
+    // One rank has no others.
+    assert!(!stderr(&finish(dry_run("xlnet-large-v2", &[]))).contains("held by other ranks"));
+}
+
 #[test]
 fn dry_run_says_what_it_cannot_reckon() {
     fail(dry_run("tiny", &[]), 78, &["model.vocab_size=N"]);

@@ -105,6 +105,17 @@ fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
         }
     }
     lines.push(format!("  {:<22}{} (estimate)", "activations", gib(memory.activations)));
+    let checkpoint = cost.checkpoint;
+    lines.push(format!("a checkpoint: {:.2} GiB on disk", checkpoint.disk as f64 / GIB));
+    for (name, bytes, there) in [
+        ("segment memory of it", checkpoint.carry, checkpoint.carry > 0),
+        ("held by rank 0", checkpoint.held_by_rank_0, true),
+        ("held by other ranks", checkpoint.held_by_others, cost.ranks > 1 && checkpoint.carry > 0),
+    ] {
+        if there {
+            lines.push(format!("  {name:<22}{:>18} bytes", grouped(bytes)));
+        }
+    }
     lines.push(format!("operations per token, forward   {}", flops(cost.forward_flops_per_token)));
     lines.push(format!("operations per token, training  {}", flops(cost.training_flops_per_token)));
     lines.push(format!(

@@ -105,6 +105,19 @@ impl RankMemory {
     }
 }
 
+/// Bytes of a checkpoint: the values of its tensors. Names, documents and tokenizer come to little beside them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct CheckpointCost {
+    /// On disk, once averages of the weights have begun.
+    pub disk: u64,
+    /// Of them, what lanes carry.
+    pub carry: u64,
+    /// That rank 0 holds beside its training until it is written: copies of all but the carry, and the carry of its own lanes.
+    pub held_by_rank_0: u64,
+    /// That each other rank holds: the carry of its own lanes.
+    pub held_by_others: u64,
+}
+
 /// What a run costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cost {
@@ -118,6 +131,8 @@ pub struct Cost {
     pub parameters_by_part: ParameterParts,
     /// Bytes on each rank.
     pub memory_per_rank: RankMemory,
+    /// Bytes of a checkpoint.
+    pub checkpoint: CheckpointCost,
     /// Operations of a forward pass for each token.
     pub forward_flops_per_token: Bounds,
     /// Operations of training for each token.
@@ -155,6 +170,7 @@ impl Cost {
             parameters: parameters_by_part.total(),
             parameters_by_part,
             memory_per_rank: memory(config, micro_step, parameters_by_part.total(), micro_steps_per_rank),
+            checkpoint: checkpoint(config, micro_step, parameters_by_part.total(), ranks),
             forward_flops_per_token: forward,
             training_flops_per_token: training,
             tokens_per_step,
@@ -194,6 +210,14 @@ fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps:
         segment_memory: 2 * lanes * micro_step.memory_per_lane * VALUE_BYTES,
         activations: micro_step.activations.times(VALUE_BYTES as f64),
     }
+}
+
+/// Weights are stored as the model and, where they are averaged, as what training goes on from.
+fn checkpoint(config: &Config, micro_step: &MicroStep, parameters: u64, ranks: usize) -> CheckpointCost {
+    let alike = (1 + config.average.copies() + ADAM_MEANS) * parameters * VALUE_BYTES;
+    let carry = config.train.lanes as u64 * micro_step.memory_per_lane * VALUE_BYTES;
+    let own = carry / ranks as u64;
+    CheckpointCost { disk: alike + carry, carry, held_by_rank_0: alike + own, held_by_others: own }
 }
 
 #[cfg(test)]
@@ -332,6 +356,11 @@ pub(crate) mod tests {
         assert_eq!(four.memory_per_rank.gradients, 2 * weights);
         assert_eq!(one.memory_per_rank.segment_memory, 2 * 32 * 6 * 128 * 256 * 4);
         assert_eq!(four.memory_per_rank.segment_memory, one.memory_per_rank.segment_memory / 4);
+        let checkpoint = four.checkpoint;
+        assert_eq!(checkpoint.carry, 32 * 6 * 128 * 256 * 4);
+        assert_eq!(checkpoint.disk, 3 * weights + checkpoint.carry);
+        assert_eq!(checkpoint.held_by_rank_0, 3 * weights + checkpoint.carry / 4);
+        assert_eq!(checkpoint.held_by_others, checkpoint.carry / 4);
         assert!(cost(&config, 3).unwrap_err().to_string().contains("3 ranks do not divide"));
     }
 }
