@@ -1,6 +1,8 @@
 //! Fine-tuning as its users meet it: the real binary on files as they are published.
 
 use std::fs;
+use std::io::Read;
+use std::os::fd::FromRawFd;
 use std::path::Path;
 use std::process::Command;
 
@@ -24,6 +26,58 @@ fn on_task(place: &Workplace, run: &str, task: &str, data: &str, more: &[&str]) 
     let place_of_data = args.iter().position(|arg| arg == "--data").unwrap() + 1;
     args[place_of_data] = place.text(data);
     args
+}
+
+/// How often a file is opened while it is watched.
+struct Opened {
+    events: fs::File,
+}
+
+impl Opened {
+    fn watch(path: &Path) -> Self {
+        let name = std::ffi::CString::new(path.display().to_string()).unwrap();
+        // SAFETY: plain system calls; the name lives through its call, and the descriptor has one owner.
+        let events = unsafe {
+            let events = libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC);
+            assert!(events >= 0 && libc::inotify_add_watch(events, name.as_ptr(), Self::EVENTS) >= 0);
+            fs::File::from_raw_fd(events)
+        };
+        Self { events }
+    }
+
+    /// Events that are alike and follow each other are told once: closing keeps openings apart.
+    const EVENTS: u32 = libc::IN_OPEN | libc::IN_CLOSE_NOWRITE;
+
+    fn count(mut self) -> usize {
+        let mut bytes = vec![0; 1 << 16];
+        // Four numbers an event: the watch, what happened, a cookie, and the length of a name, of which a file has none.
+        let length = self.events.read(&mut bytes).unwrap_or(0);
+        let happened = bytes[..length].chunks_exact(16).map(|e| u32::from_ne_bytes([e[4], e[5], e[6], e[7]]));
+        happened.filter(|what| what & libc::IN_OPEN != 0).count()
+    }
+}
+
+/// A checkpoint may be as large as memory: it is hashed once, whole, and the weights are read once besides.
+#[test]
+fn the_model_that_training_or_answers_begin_with_is_opened_once() {
+    let place = Workplace::new();
+    let train = place.finetune("run", &["task.epochs=0.5"]);
+    let watch = |run: &str| {
+        let folder = fs::canonicalize(place.path(run)).unwrap();
+        ["optimizer.safetensors", "model.safetensors"].map(|file| Opened::watch(&folder.join(file)))
+    };
+    let watched = watch("encoder/checkpoints/latest");
+    succeed(alone(&train));
+    let [hashed, read] = watched.map(Opened::count);
+    assert_eq!((hashed, read), (1, 2));
+    let watched = watch("run/checkpoints/latest");
+    let (data, model) = (place.text("sst2"), place.text("run/checkpoints/latest"));
+    let output = place.text("answers");
+    let args =
+        ["finetune", "--predict", "--task", "sst2", "--data", &data, "--model", &model, "--output", &output];
+    succeed(alone(&args));
+    let [hashed, read] = watched.map(Opened::count);
+    assert_eq!((hashed, read), (1, 2));
 }
 
 #[test]

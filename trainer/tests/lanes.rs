@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use segue_collectives::local::Local;
 use segue_collectives::{CollectiveError, Communicator, simulated};
 use segue_configs::Config;
-use segue_dataloader::{DataError, Reader};
+use segue_data_error::DataError;
+use segue_dataloader::Reader;
 use segue_trainer::checkpoint::{carry_file, read_tensors};
 use segue_trainer::engine::{
     Carry, Event, Family, FamilyReader, Folder, Labels, Layout, Learner, Loss, LossAs, Measures, Place,

@@ -12,7 +12,7 @@ use segue_tasks::{Kind, Sequence, Split, TaskData, TaskSplits};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 use segue_trainer::engine::Watch;
 use segue_trainer::families::task::{
-    Circumstances, HeadSpec, SplitScores, TaskFolder, TaskModel, answers, decide, finetune, score,
+    Circumstances, HeadSpec, SplitScores, Start, TaskFolder, TaskModel, answers, decide, finetune, score,
     task_folder, write_answered,
 };
 use segue_trainer::{Parameters, checkpoint};
@@ -113,7 +113,9 @@ fn train(config: &Config, data: &TaskData, comm: &dyn Communicator) {
     segue_trainer::libtorch::set_threads(1);
     let tasks = std::slice::from_ref(data);
     let circumstances = Circumstances::default();
-    finetune(config, tasks, &tokenizer(), &circumstances, comm, &|| false, &mut |_| {}).unwrap();
+    let tokenizer = tokenizer();
+    let start = Start { folder: None, tokenizer: &tokenizer };
+    finetune(config, tasks, start, &circumstances, comm, &|| false, &mut |_| {}).unwrap();
 }
 
 /// Ranks a split with the model of a run, and writes the run file to `folder`.

@@ -9,8 +9,9 @@ use segue_tasks::{Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedS
 use segue_tokenizer::Tokenizer;
 use segue_trainer::Parameters;
 use segue_trainer::engine::{Outcome, Watch};
+use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::families::task::{
-    Circumstances, HeadSpec, TaskFolder, TaskModel, answers, finetune, start_task_from,
+    Circumstances, HeadSpec, Start, TaskFolder, TaskModel, answers, finetune, start_task_from,
 };
 use tempfile::TempDir;
 
@@ -186,7 +187,8 @@ fn config(run: &Path, model: &str, extra: &[&str]) -> Config {
 fn train(config: &Config, tasks: &[TaskData], comm: &dyn Communicator) -> Outcome {
     segue_trainer::libtorch::set_threads(1);
     let tokenizer = Tokenizer::bytes();
-    finetune(config, tasks, &tokenizer, &Circumstances::default(), comm, &|| false, &mut |_| {}).unwrap()
+    let start = Start { folder: None, tokenizer: &tokenizer };
+    finetune(config, tasks, start, &Circumstances::default(), comm, &|| false, &mut |_| {}).unwrap()
 }
 
 /// What the best checkpoint scores, by the task's first metric.
@@ -363,13 +365,14 @@ fn a_task_begins_with_the_encoder_and_heads_of_another() {
         "xlnet",
         &[HeadSpec { task: "sentiment".into(), kind: Kind::Classification, labels: sentiment_task().labels }],
     );
-    assert_eq!(start_task_from(run.path(), &single).unwrap(), Vec::<String>::new());
+    let folder = ModelFolder::open(run.path()).unwrap();
+    assert_eq!(start_task_from(&folder, &single).unwrap(), Vec::<String>::new());
     assert_eq!(
         single.parameters.get("logits_proj.weight"),
         stored.parameters.get("tasks.sentiment.logits_proj.weight")
     );
     // One with other labels keeps the encoder and the summary alone.
     let other = model("xlnet", &[head("sentiment", Kind::Classification, 3)]);
-    let fresh = start_task_from(run.path(), &other).unwrap();
+    let fresh = start_task_from(&folder, &other).unwrap();
     assert_eq!(fresh, ["logits_proj.weight", "logits_proj.bias"]);
 }

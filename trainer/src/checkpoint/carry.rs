@@ -8,7 +8,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use segue_dataloader::foreign::SafetensorsEntry;
+use segue_foreign::SafetensorsEntry;
 use tch::Tensor;
 
 use super::files::read_error;

@@ -22,5 +22,6 @@ pub use publish::{Check, Draft, Found, Stay, find, find_and_set_aside, find_due,
 pub(crate) use publish::{check_alone, publish_with_manifest, refusal};
 pub use state::{BestSoFar, LossSum, TrainState};
 pub(crate) use state::{differences, without};
+pub(crate) use tensors::map_tensors;
 pub use tensors::{TensorFile, read_tensors, write_tensors};
 pub use writer::{Job, Writer};

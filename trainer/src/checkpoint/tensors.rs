@@ -48,16 +48,21 @@ pub fn read_tensors(path: &Path) -> Result<TensorFile, TrainError> {
 }
 
 /// A safetensors file of which what is asked for is read, and no more.
-pub(super) struct MappedTensors(SafetensorsFile);
+pub(crate) struct MappedTensors(SafetensorsFile);
 
 /// Maps a safetensors file and reads its header.
-pub(super) fn map_tensors(path: &Path) -> Result<MappedTensors, TrainError> {
+pub(crate) fn map_tensors(path: &Path) -> Result<MappedTensors, TrainError> {
     let bytes = File::open(path).and_then(SharedBytes::of_file).map_err(read_error(path))?;
     let file = SafetensorsFile::from_bytes(&bytes);
     file.map(MappedTensors).map_err(|what| TrainError::Damaged { path: path.into(), what })
 }
 
 impl MappedTensors {
+    /// Reads a tensor; `None` where there is none of that name, or of a type that is not read.
+    pub(crate) fn get(&self, name: &str) -> Option<Tensor> {
+        to_tensor(self.entry(name)?)
+    }
+
     /// Where a tensor lies.
     pub(super) fn entry(&self, name: &str) -> Option<&SafetensorsEntry> {
         self.0.entries().iter().find(|entry| entry.name == name)

@@ -146,6 +146,8 @@ impl<'a, F: Family> Run<'a, F> {
             }
         }
         let cursors = own_cursors(&state, &engine, resumed.as_deref())?;
+        let saved = resumed.as_ref().map(|_| (state.step, state.evaluated));
+        let keeper = Keeper::start(saved, comm)?;
         on_event(Event::Started(Started {
             step: state.step,
             evaluated: state.evaluated,
@@ -154,12 +156,11 @@ impl<'a, F: Family> Run<'a, F> {
             parameters,
             world_size: comm.world_size(),
             labels: family.labels(),
-            resumed: resumed.clone(),
+            resumed,
             refused,
             fresh,
             changed,
         }));
-        let saved = resumed.map(|_| (state.step, state.evaluated));
         Ok(Self {
             config,
             comm,
@@ -168,7 +169,7 @@ impl<'a, F: Family> Run<'a, F> {
             state,
             cursors,
             sources: Vec::new(),
-            keeper: Keeper::start(saved, comm)?,
+            keeper,
             stall: Duration::ZERO,
             loss: None,
             evaluation: None,

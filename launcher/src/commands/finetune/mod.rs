@@ -3,12 +3,13 @@
 mod predict;
 mod train;
 
-use std::path::PathBuf;
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use segue_collectives::{Communicator, deadline};
-use segue_configs::Config;
+use segue_configs::{Config, Loaded};
 use segue_tasks::{Kind, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
 use segue_trainer::families::language_model::ModelFolder;
@@ -71,42 +72,60 @@ pub struct FinetuneArgs {
 
 /// Trains, or answers.
 pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    let loaded = load(&args)?;
-    if args.print_config {
-        if comm.rank() == 0 && !json {
-            print!("{}", loaded.render());
-        }
-        return Ok(loaded.config.to_json());
-    }
-    let config = loaded.config;
-    deadline::set(Duration::from_secs(config.train.deadline));
-    segue_trainer::libtorch::set_threads(config.train.threads);
-    segue_trainer::libtorch::keep_freed_memory();
-    match &args.output {
-        Some(output) if args.predict => predict::run(&args, config, output, comm, out),
-        _ => train::run(&args, config, comm, out),
-    }
-}
-
-/// Layers of the configuration: what fine-tuning takes for granted, or the run the model is from where it was
-/// fine-tuned; the model; recipe; arguments.
-fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
     let Some(first) = args.models.first() else {
         return Err(Failure::new(
             78,
             "--model is not given\nhint: add --model DIR, a model folder, checkpoint or run to start from",
         ));
     };
+    // Opened once: a checkpoint is hashed whole, and may be as large as memory.
+    match &args.output {
+        Some(output) if args.predict => {
+            let model = TaskFolder::open(first)?;
+            match prepare(load(&args, first, &model.folder)?, &args, json, comm) {
+                Break(printed) => Ok(printed),
+                Continue(config) => predict::run(&args, config, model, output, comm, out),
+            }
+        }
+        _ => {
+            let model = ModelFolder::open(first)?;
+            match prepare(load(&args, first, &model)?, &args, json, comm) {
+                Break(printed) => Ok(printed),
+                Continue(config) => train::run(&args, config, model, comm, out),
+            }
+        }
+    }
+}
+
+/// Prints the configuration where that is all that was asked for, else sets the process up for it.
+fn prepare(
+    loaded: Loaded,
+    args: &FinetuneArgs,
+    json: bool,
+    comm: &dyn Communicator,
+) -> ControlFlow<Value, Config> {
+    if args.print_config {
+        if comm.rank() == 0 && !json {
+            print!("{}", loaded.render());
+        }
+        return Break(loaded.config.to_json());
+    }
+    let config = loaded.config;
+    deadline::set(Duration::from_secs(config.train.deadline));
+    segue_trainer::libtorch::set_threads(config.train.threads);
+    segue_trainer::libtorch::keep_freed_memory();
+    Continue(config)
+}
+
+/// Layers of the configuration: what fine-tuning takes for granted, or the run the model is from where it was
+/// fine-tuned; the model of `folder`, which `first` names; recipe; arguments.
+fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loaded, Failure> {
     let mut base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
     if args.predict
         && let Some((value, origin)) = config_of_run(first)
     {
         base.push((value, origin));
     }
-    let folder = match args.predict {
-        true => TaskFolder::open(first)?.folder,
-        false => ModelFolder::open(first)?,
-    };
     let mut model = folder.config.to_json();
     model["model_type"] = json!(folder.config.model_type());
     base.push((json!({ "model": model }), folder.path.join("config.json").display().to_string()));
@@ -129,7 +148,7 @@ fn load(args: &FinetuneArgs) -> Result<segue_configs::Loaded, Failure> {
 }
 
 /// The configuration that a run folder was fine-tuned with, but for its own places and its model.
-fn config_of_run(path: &std::path::Path) -> Option<(Value, String)> {
+fn config_of_run(path: &Path) -> Option<(Value, String)> {
     let file = path.join("config.json");
     let mut value: Value = serde_json::from_str(&std::fs::read_to_string(&file).ok()?).ok()?;
     value["task"]["name"].as_str().filter(|name| !name.is_empty())?;

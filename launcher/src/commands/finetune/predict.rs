@@ -15,15 +15,16 @@ use crate::failure::{Failure, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
 
-/// Answers the task's splits with one model, with the mean of several, or with each checkpoint of a run.
+/// Answers the task's splits with one model, with the mean of several, or with each checkpoint of a run. `folder`: the first
+/// of the models.
 pub fn run(
     args: &FinetuneArgs,
     mut config: Config,
+    folder: TaskFolder,
     output: &Path,
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<Value, Failure> {
-    let folder = TaskFolder::open(&args.models[0])?;
     let head = head_of(&folder, &config.task.name, &args.models[0])?;
     if config.task.labels.is_empty() {
         config.task.labels = head.labels.clone();
@@ -44,7 +45,10 @@ pub fn run(
     if args.all_checkpoints {
         return every_checkpoint(&args.models, &tasks, &config, &results, comm, out);
     }
-    let models = args.models.iter().map(|path| load(path, &config)).collect::<Result<Vec<_>, _>>()?;
+    let mut models = vec![folder.load(&config.task)?];
+    for path in &args.models[1..] {
+        models.push(load(path, &config)?);
+    }
     let scores = answer_splits(&models, &tasks, &config, &results, comm, out)?;
     if comm.rank() == 0 {
         results.write("scores.json", &format!("{:#}\n", json!(scores)))?;

@@ -4,25 +4,27 @@ use segue_cluster::Preemption;
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_tasks::{TaskData, TaskSplits};
-use segue_tokenizer::Tokenizer;
 use segue_trainer::engine::Outcome;
-use segue_trainer::families::task::{Circumstances, SplitScores, TaskFolder, finetune, resolve_schedule};
+use segue_trainer::families::language_model::ModelFolder;
+use segue_trainer::families::task::{
+    Circumstances, SplitScores, Start, TaskFolder, finetune, resolve_schedule,
+};
 use segue_trainer::report::Interval;
 use serde_json::{Value, json};
 
 use super::predict::answer_splits;
 use super::{FinetuneArgs, open_tasks};
-use crate::commands::open_model;
 use crate::failure::{Failure, PREEMPTED};
 use crate::folder::ResultFolder;
 use crate::output::Output;
 use crate::reporter::Reporter;
 use crate::run_folder::{lock, start_log};
 
-/// Trains with one seed or with several.
+/// Trains with one seed or with several, from the model that is `named` on the command line.
 pub fn run(
     args: &FinetuneArgs,
     mut config: Config,
+    named: ModelFolder,
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<Value, Failure> {
@@ -30,7 +32,15 @@ pub fn run(
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
         return Err(Failure::new(78, message));
     }
-    let tokenizer = open_model(Path::new(&config.train.init_from), out)?.tokenizer()?;
+    let begins_as_named =
+        args.models.first().is_some_and(|model| *model == Path::new(&config.train.init_from));
+    let folder = match begins_as_named {
+        true => named,
+        // An override says otherwise.
+        false => ModelFolder::open(Path::new(&config.train.init_from))?,
+    };
+    folder.notes.iter().for_each(|note| out.line(note));
+    let tokenizer = folder.tokenizer()?;
     config.model.fit_vocabulary(tokenizer.vocab_size(), None)?;
     let preemption = Preemption::install()?;
     let base = config.run.dir.clone();
@@ -38,7 +48,8 @@ pub fn run(
     start_log(Path::new(&base), comm.rank())?;
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: true, dev: true, test: true }, out)?;
     resolve_schedule(&mut config, &tasks);
-    let job = Job { tasks: &tasks, tokenizer: &tokenizer, comm, out, stop: &|| preemption.requested() };
+    let start = Start { folder: Some(&folder), tokenizer: &tokenizer };
+    let job = Job { tasks: &tasks, start, comm, out, stop: &|| preemption.requested() };
     if args.seeds.is_empty() {
         return job.train(&config).map(|run| run.json());
     }
@@ -60,7 +71,7 @@ pub fn run(
 /// What all seeds share.
 struct Job<'a> {
     tasks: &'a [TaskData],
-    tokenizer: &'a Tokenizer,
+    start: Start<'a>,
     comm: &'a dyn Communicator,
     out: &'a Output,
     stop: &'a dyn Fn() -> bool,
@@ -97,17 +108,10 @@ impl Job<'_> {
             ),
         };
         let mut reporter = Reporter::new(config, self.comm, self.out);
-        let outcome = finetune(
-            config,
-            self.tasks,
-            self.tokenizer,
-            &circumstances,
-            self.comm,
-            self.stop,
-            &mut |event| {
+        let outcome =
+            finetune(config, self.tasks, self.start, &circumstances, self.comm, self.stop, &mut |event| {
                 reporter.report(event);
-            },
-        );
+            });
         let problem = reporter.finish();
         let outcome = outcome?;
         if let Some(problem) = problem {

@@ -13,7 +13,7 @@ use tch::{Kind, Tensor};
 use super::family::LanguageFamily;
 use super::next_token::NextToken;
 use super::objective::Objective;
-use crate::checkpoint::{STATE, WEIGHTS, locate, read_error, read_tensors};
+use crate::checkpoint::{STATE, TensorFile, WEIGHTS, locate, map_tensors, read_error, read_tensors};
 use crate::engine::fill;
 use crate::families::{MODELS, aliases, buffers, language, of, specs};
 use crate::{ParameterSpec, Parameters, TrainError};
@@ -48,8 +48,8 @@ impl ModelFolder {
         };
         let weights = folder.join(WEIGHTS);
         if !family.copies(&config).is_empty() && weights.is_file() {
-            let stored = read_tensors(&weights)?.tensors;
-            family.correct(&mut config, &|name| stored.get(name).map(Tensor::shallow_clone));
+            let stored = map_tensors(&weights)?;
+            family.correct(&mut config, &|name| stored.get(name));
         }
         Ok(Self { path: folder, config, family, notes })
     }
@@ -162,17 +162,26 @@ pub(crate) fn is_of_a_head(name: &str) -> bool {
     HEADS.iter().any(|head| name.starts_with(head))
 }
 
-/// The parameters `specs` of the configured model out of a file in Hugging Face's names, in their order.
-/// A tied tensor may be stored under either of its names; where both are there they must be equal. The bias of XLNet's
-/// output may be missing beside a head, and is zeros then.
-/// Nothing of the model's size is allocated before the file is known to hold it.
+/// The parameters `specs` of the configured model out of the file at `path`; see [`take_weights`].
 pub(crate) fn read_weights(
     path: &Path,
     config: &ModelConfig,
     specs: &[ParameterSpec],
 ) -> Result<Vec<Tensor>, TrainError> {
-    let mut file = read_tensors(path)?;
-    let other = |what: String| TrainError::OtherModel { path: path.into(), what };
+    take_weights(&mut read_tensors(path)?, config, specs)
+}
+
+/// Takes the parameters `specs` of the configured model out of a file in Hugging Face's names, in their order; heads stay.
+/// A tied tensor may be stored under either of its names; where both are there they must be equal. The bias of XLNet's
+/// output may be missing beside a head, and is zeros then.
+/// Nothing of the model's size is allocated before the file is known to hold it.
+pub(crate) fn take_weights(
+    file: &mut TensorFile,
+    config: &ModelConfig,
+    specs: &[ParameterSpec],
+) -> Result<Vec<Tensor>, TrainError> {
+    let path = file.path.clone();
+    let other = |what: String| TrainError::OtherModel { path: path.clone(), what };
     for (alias, name) in aliases(config) {
         let Some(tied) = file.tensors.remove(&alias) else { continue };
         match file.tensors.get(&name) {

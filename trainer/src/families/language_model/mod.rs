@@ -29,7 +29,9 @@ pub use evaluate::{EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, eval
 pub use evaluate_pairs::PairValidation;
 pub use family::LanguageFamily;
 pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective};
-pub(crate) use folder::{as_stored, hugging_face_config, is_of_a_head, read_weights, start_from};
+pub(crate) use folder::{
+    as_stored, hugging_face_config, is_of_a_head, read_weights, start_from, take_weights,
+};
 pub use next_token::NextToken;
 pub use objective::{Batch, Loss, Objective, Pairs, Scores};
 pub use random::random_batch;

@@ -13,7 +13,7 @@ use super::hub::{heads_of, hugging_face_config};
 use super::model::{HeadSpec, TaskModel};
 use crate::checkpoint::{Contents, WEIGHTS, read_error, read_tensors};
 use crate::engine::fill;
-use crate::families::language_model::{ModelFolder, as_stored, read_weights};
+use crate::families::language_model::{ModelFolder, as_stored, read_weights, take_weights};
 use crate::{Parameters, TrainError};
 
 /// A fine-tuned model on disk.
@@ -54,26 +54,25 @@ fn read_json(path: &Path) -> Result<Value, TrainError> {
     serde_json::from_str(&text).map_err(|e| TrainError::Damaged { path: path.into(), what: e.to_string() })
 }
 
-/// Fills a model with the weights at `path`: all of the encoder that it has, and of heads what has the same name, shape and
+/// Fills a model with the weights in `folder`: all of the encoder that it has, and of heads what has the same name, shape and
 /// labels there. Gives the names of parameters that stay as they were drawn.
-pub fn start_task_from(path: &Path, model: &TaskModel) -> Result<Vec<String>, TrainError> {
-    let folder = ModelFolder::open(path)?;
+pub fn start_task_from(folder: &ModelFolder, model: &TaskModel) -> Result<Vec<String>, TrainError> {
     if folder.config.model_type() != model.config().model_type() {
         let what = format!(
             "it is a {}, and a {} is trained",
             folder.config.model_type(),
             model.config().model_type()
         );
-        return Err(TrainError::OtherModel { path: folder.path, what });
+        return Err(TrainError::OtherModel { path: folder.path.clone(), what });
     }
     let encoder = encoder::specs(folder.family, model.config(), model.heads());
-    let weights = read_weights(&folder.path.join(WEIGHTS), model.config(), &encoder)?;
+    let mut file = read_tensors(&folder.path.join(WEIGHTS))?;
+    let weights = take_weights(&mut file, model.config(), &encoder)?;
     fill(model.weights().map(|(_, tensor)| tensor).zip(weights));
-    let stored = read_tensors(&folder.path.join(WEIGHTS))?.tensors;
     let theirs = heads_of(&read_json(&folder.path.join("config.json"))?);
     let mut fresh = Vec::new();
     for (spec, tensor) in model.weights().skip(encoder.len()) {
-        match head_tensor(&stored, &theirs, model.heads(), &spec.name) {
+        match head_tensor(&file.tensors, &theirs, model.heads(), &spec.name) {
             Some(saved) if saved.size() == spec.shape => fill([(tensor, saved.shallow_clone())]),
             _ => fresh.push(spec.name.clone()),
         }

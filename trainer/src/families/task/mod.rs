@@ -21,5 +21,5 @@ pub use folder::{TaskFolder, start_task_from, task_folder};
 pub use hub::{heads_of, hugging_face_config};
 pub use mixture::Mixture;
 pub use model::{HeadSpec, Scores, TaskModel};
-pub use run::{chosen_by, evaluate_split, finetune, heads, resolve_schedule};
+pub use run::{Start, chosen_by, evaluate_split, finetune, heads, resolve_schedule};
 pub use scoring::{Answered, Metric, SplitScores, decide, score, write_answered};

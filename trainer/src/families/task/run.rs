@@ -25,7 +25,7 @@ use crate::engine::{
     Outcome, Place, Prepared, Turn, Watch, fill, train,
 };
 use crate::families::language;
-use crate::families::language_model::{as_stored, read_weights};
+use crate::families::language_model::{ModelFolder, as_stored, read_weights};
 use crate::noise::Noise;
 use crate::{Parameters, TrainError};
 
@@ -48,18 +48,28 @@ pub fn heads(tasks: &[TaskData]) -> Vec<HeadSpec> {
     tasks.iter().map(head).collect()
 }
 
+/// What fine-tuning begins with.
+#[derive(Clone, Copy)]
+pub struct Start<'a> {
+    /// The folder of the model that `train.init_from` names, where it is open already.
+    pub folder: Option<&'a ModelFolder>,
+    /// The tokenizer that the tasks are read with.
+    pub tokenizer: &'a Tokenizer,
+}
+
 /// Fine-tunes as `config` says, and keeps the best model in its folder `best`; see [`train`].
 pub fn finetune(
     config: &Config,
     tasks: &[TaskData],
-    tokenizer: &Tokenizer,
+    start: Start,
     circumstances: &Circumstances,
     comm: &dyn Communicator,
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Outcome, TrainError> {
     let learner = TaskLearner::new(config, tasks)?;
-    let family = Finetuning { config, tasks, tokenizer: Arc::new(tokenizer.clone()), circumstances };
+    let Start { folder, tokenizer } = start;
+    let family = Finetuning { config, tasks, folder, tokenizer: Arc::new(tokenizer.clone()), circumstances };
     train(config, family, learner, comm, stop, on_event)
 }
 
@@ -166,6 +176,8 @@ impl Reader for ExampleReader {
 struct Finetuning<'a> {
     config: &'a Config,
     tasks: &'a [TaskData],
+    /// The folder of the model that it begins with, where it is open already.
+    folder: Option<&'a ModelFolder>,
     tokenizer: Arc<Tokenizer>,
     circumstances: &'a Circumstances,
 }
@@ -210,9 +222,10 @@ impl<'a> Family for Finetuning<'a> {
     }
 
     fn begin(&self, learner: &TaskLearner<'a>, from: &Path) -> Result<Vec<String>, TrainError> {
-        match self.config.task.from_scratch {
-            true => Ok(Vec::new()),
-            false => start_task_from(from, &learner.model),
+        match self.folder {
+            _ if self.config.task.from_scratch => Ok(Vec::new()),
+            Some(folder) => start_task_from(folder, &learner.model),
+            None => start_task_from(&ModelFolder::open(from)?, &learner.model),
         }
     }
 
