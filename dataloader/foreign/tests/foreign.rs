@@ -61,9 +61,9 @@ fn values_of_a_pickle_are_what_python_pickled() {
 
 #[test]
 fn depth_cycles_and_repetition_cost_nothing() {
-    // A million tuples inside each other.
+    // Half a million tuples inside each other, as Python writes them: each is noted in the memo.
     let mut deep = b"\x80\x02)".to_vec();
-    deep.extend(std::iter::repeat_n(0x85, 1_000_000));
+    (0..500_000).for_each(|_| deep.extend(b"\x85\x94"));
     deep.push(b'.');
     let file = torch(&deep).unwrap();
     assert!(file.tensors(file.root()).err().unwrap().contains("deeper"));
@@ -94,6 +94,53 @@ fn announced_sizes_are_not_believed() {
     ] {
         assert!(torch(bytes).is_err());
     }
+}
+
+/// A pickle of `count` classes of one name, which it spells out once.
+fn classes_of_one_name(name: &str, count: usize) -> Vec<u8> {
+    let mut bytes = b"\x80\x04X".to_vec();
+    bytes.extend((name.len() as u32).to_le_bytes());
+    bytes.extend(name.as_bytes());
+    bytes.extend(b"\x940]("); // MEMOIZE, POP, EMPTY_LIST, MARK
+    (0..count).for_each(|_| bytes.extend(b"h\x00h\x00\x93")); // module and name from the memo, STACK_GLOBAL
+    bytes.extend(b"e.");
+    bytes
+}
+
+#[test]
+fn a_name_that_is_used_again_is_held_once() {
+    // As copies these names would take 2 GB, of a file of 115 KB.
+    let bytes = classes_of_one_name(&"n".repeat(1 << 16), 1 << 14);
+    let pickle = Pickle::parse(&bytes.into()).unwrap();
+    let mut places = std::collections::HashSet::new();
+    for class in pickle.root().elements().unwrap() {
+        let Kind::Global { module, name } = class.kind() else { panic!("{:?}", class.kind()) };
+        assert_eq!((module.len(), name.len()), (1 << 16, 1 << 16));
+        places.extend([module.as_ptr(), name.as_ptr()]);
+    }
+    assert_eq!(places.len(), 1);
+}
+
+#[test]
+fn memory_that_is_out_of_proportion_is_refused_with_its_place() {
+    // DUP, REDUCE: an object, 152 bytes, for two bytes of the file. No program writes calls without arguments.
+    let mut bytes = b"\x80\x04N".to_vec();
+    (0..100_000).for_each(|_| bytes.extend(b"2R"));
+    bytes.push(b'.');
+    let why = Pickle::parse(&bytes.into()).err().unwrap();
+    assert!(why.contains("more than 64 bytes of memory for each of its own (opcode 0x52 at byte"), "{why}");
+}
+
+#[test]
+fn a_walk_copies_no_key_it_has_no_use_for() {
+    // A dict whose keys are all one text of 8 MiB, with numbers for values: copying each, 24 TiB, takes an hour.
+    let mut bytes = b"\x80\x04X\x00\x00\x80\x00".to_vec();
+    bytes.extend(vec![b'k'; 8 << 20]);
+    bytes.extend(b"\x940}(");
+    (0..3_000_000).for_each(|_| bytes.extend(b"h\x00K\x01"));
+    bytes.extend(b"u.");
+    let file = torch(&bytes).unwrap();
+    assert!(file.tensors(file.root()).unwrap().is_empty());
 }
 
 #[test]

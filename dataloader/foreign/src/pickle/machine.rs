@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::reader::{Reader, unescape, unquote};
 use super::view::{Node, Object, Pickle, Value};
@@ -8,6 +9,13 @@ use crate::SharedBytes;
 const MAX_NODES: usize = 1 << 23;
 /// Values a pickle may push or memoise.
 const MAX_VALUES: usize = 1 << 25;
+/// Bytes the machine may hold for each byte of the file that it has read. The densest that Python writes is an empty
+/// `OrderedDict`, `h\x03)R`: 224 bytes for 4.
+const HELD_PER_BYTE: usize = 64;
+/// Bytes it may hold besides.
+const HELD_BESIDES: usize = 1 << 16;
+/// What an entry of the memo takes in its table.
+const MEMO_BYTES: usize = 32;
 
 struct Machine<'a> {
     reader: Reader<'a>,
@@ -17,6 +25,8 @@ struct Machine<'a> {
     marks: Vec<usize>,
     memo: HashMap<u64, Value>,
     values: usize,
+    /// Bytes of all that was ever made; nothing is taken off for what was dropped.
+    held: usize,
 }
 
 /// Runs the program of a pickle up to its STOP.
@@ -28,6 +38,7 @@ pub(super) fn run(input: &SharedBytes) -> Result<Pickle, String> {
         marks: Vec::new(),
         memo: HashMap::new(),
         values: 0,
+        held: 0,
     };
     loop {
         let at = machine.reader.at;
@@ -48,7 +59,7 @@ impl Machine<'_> {
             0x80 => _ = self.reader.u8()?,
             0x95 => _ = self.reader.u64()?,
             b'(' => {
-                self.count()?;
+                self.count(size_of::<usize>())?;
                 self.marks.push(self.stack.len());
             }
             b'0' => self.pop_or_mark()?,
@@ -164,7 +175,7 @@ impl Machine<'_> {
             let value = *self.memo.get(&key).ok_or_else(|| format!("memo {key} is empty"))?;
             return self.push(value);
         }
-        self.count()?;
+        self.count(MEMO_BYTES)?;
         let top = self.top()?;
         self.memo.insert(key, top);
         Ok(())
@@ -228,13 +239,13 @@ impl Machine<'_> {
     fn call(&mut self, opcode: u8) -> Result<(), String> {
         match opcode {
             b'c' => {
-                let global = (self.reader.text_line()?, self.reader.text_line()?);
-                self.push_node(Node::Global(Box::new(global)))
+                let global = self.global_lines()?;
+                self.push_node(global)
             }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
-                let global = Box::new((self.name_of(module)?, self.name_of(name)?));
-                self.push_node(Node::Global(global))
+                let global = Node::Global(self.name_of(module)?, self.name_of(name)?);
+                self.push_node(global)
             }
             b'R' | 0x81 => {
                 let (args, class) = (self.pop()?, self.pop()?);
@@ -253,10 +264,9 @@ impl Machine<'_> {
                 Ok(())
             }
             b'i' => {
-                let global = (self.reader.text_line()?, self.reader.text_line()?);
+                let global = self.global_lines()?;
                 let members = self.since_mark()?;
-                let (class, args) =
-                    (self.node(Node::Global(Box::new(global)))?, self.node(Node::Tuple(members))?);
+                let (class, args) = (self.node(global)?, self.node(Node::Tuple(members))?);
                 self.push_object(class, args)
             }
             b'o' => {
@@ -286,27 +296,43 @@ impl Machine<'_> {
         self.push_node(Node::Object(Box::new(object)))
     }
 
-    fn name_of(&self, value: Value) -> Result<String, String> {
+    /// A class as the older protocols name it: a line for its module, one for its name.
+    fn global_lines(&mut self) -> Result<Node, String> {
+        Ok(Node::Global(self.reader.text_line()?.into(), self.reader.text_line()?.into()))
+    }
+
+    /// A text that names a class or its module; shared, because a pickle may use one text any number of times.
+    fn name_of(&self, value: Value) -> Result<Arc<str>, String> {
         match value {
             Value::Node(number) => match &self.nodes[number as usize] {
-                Node::Str(text) => Ok(text.to_string()),
-                Node::Bytes(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+                Node::Str(text) => Ok(text.clone()),
                 _ => Err("a class has no name".into()),
             },
             _ => Err("a class has no name".into()),
         }
     }
 
-    fn count(&mut self) -> Result<(), String> {
+    /// Counts a value that takes `bytes`.
+    fn count(&mut self, bytes: usize) -> Result<(), String> {
         self.values += 1;
-        match self.values > MAX_VALUES {
-            true => Err(format!("it makes more than {MAX_VALUES} values")),
+        if self.values > MAX_VALUES {
+            return Err(format!("it makes more than {MAX_VALUES} values"));
+        }
+        self.hold(bytes)
+    }
+
+    /// Keeps what a file can make its reader hold in proportion to what was read of it.
+    fn hold(&mut self, bytes: usize) -> Result<(), String> {
+        self.held = self.held.saturating_add(bytes);
+        let most = self.reader.at.saturating_mul(HELD_PER_BYTE).saturating_add(HELD_BESIDES);
+        match self.held > most {
+            true => Err(format!("it asks for more than {HELD_PER_BYTE} bytes of memory for each of its own")),
             false => Ok(()),
         }
     }
 
     fn push(&mut self, value: Value) -> Result<(), String> {
-        self.count()?;
+        self.count(size_of::<Value>())?;
         self.stack.push(value);
         Ok(())
     }
@@ -315,6 +341,7 @@ impl Machine<'_> {
         if self.nodes.len() == MAX_NODES {
             return Err(format!("it makes more than {MAX_NODES} objects"));
         }
+        self.hold(node.bytes())?;
         self.nodes.push(node);
         Ok(Value::Node(self.nodes.len() as u32 - 1))
     }

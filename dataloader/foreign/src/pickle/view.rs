@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use crate::SharedBytes;
 
 /// A value as the machine holds it: small ones in place, the rest by number.
@@ -17,14 +19,31 @@ pub(super) enum Node {
     /// Two's complement, little-endian, longer than 8 bytes.
     Big(Box<[u8]>),
     Bytes(SharedBytes),
-    Str(Box<str>),
+    Str(Arc<str>),
     List(Vec<Value>),
     Tuple(Vec<Value>),
     Set(Vec<Value>),
     Dict(Vec<(Value, Value)>),
-    Global(Box<(String, String)>),
+    /// Its module and its name in there.
+    Global(Arc<str>, Arc<str>),
     Object(Box<Object>),
     Persistent(Value),
+}
+
+impl Node {
+    /// Bytes that the node takes, with what it alone owns. What is added to it later is counted where it is pushed.
+    pub fn bytes(&self) -> usize {
+        let owned = match self {
+            Node::Big(bytes) => bytes.len(),
+            Node::Str(text) => text.len(),
+            // Pieces of the file or, once for each time they stand there, lines of it; names may be shared.
+            Node::Bytes(_) | Node::Global(..) | Node::Persistent(_) => 0,
+            Node::List(members) | Node::Tuple(members) | Node::Set(members) => size_of_val(&members[..]),
+            Node::Dict(pairs) => size_of_val(&pairs[..]),
+            Node::Object(_) => size_of::<Object>(),
+        };
+        size_of::<Node>() + owned
+    }
 }
 
 /// What a pickle wants made by calling something.
@@ -156,7 +175,7 @@ impl<'a> View<'a> {
                 Some(Node::Tuple(_)) => Kind::Tuple,
                 Some(Node::Set(_)) => Kind::Set,
                 Some(Node::Dict(_)) => Kind::Dict,
-                Some(Node::Global(name)) => Kind::Global { module: &name.0, name: &name.1 },
+                Some(Node::Global(module, name)) => Kind::Global { module, name },
                 Some(Node::Object(_)) => Kind::Object,
                 Some(Node::Persistent(_)) => Kind::Persistent,
                 None => Kind::None,

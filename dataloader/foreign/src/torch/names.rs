@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::TorchFile;
@@ -89,13 +90,21 @@ impl Walk<'_> {
                 let attributes = value.attributes();
                 let items = value.pairs().unwrap_or_default();
                 self.count(attributes.len() + items.len())?;
-                let items = items.iter().filter_map(|(key, member)| match key.kind() {
-                    Kind::Int(number) => Some((number.to_string(), *member)),
-                    _ => Some((key.text()?.to_string(), *member)),
-                });
-                let own = attributes.into_iter().map(|(key, member)| (key.to_string(), member));
-                for (key, member) in own.chain(items) {
-                    self.visit(member, join(&key), depth + 1)?;
+                for (key, member) in attributes {
+                    self.visit(member, join(key), depth + 1)?;
+                }
+                for (key, member) in items {
+                    // A number or a truth value holds no tensor, and its key may be as long as the file.
+                    if member.identity().is_none() {
+                        continue;
+                    }
+                    let key = match key.kind() {
+                        Kind::Int(number) => Some(Cow::from(number.to_string())),
+                        _ => key.text().map(Cow::from),
+                    };
+                    if let Some(key) = key {
+                        self.visit(member, join(&key), depth + 1)?;
+                    }
                 }
             }
             _ => {}
