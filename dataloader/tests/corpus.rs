@@ -174,6 +174,64 @@ fn a_damaged_corpus_is_refused_on_opening() {
     assert!(error.hint().unwrap().contains("segue data build"), "{error}");
 }
 
+/// Changes `corpus.json` as somebody would who knows how its fingerprint is computed.
+fn rewrite(corpus: &Path, change: impl FnOnce(&mut CorpusInfo)) {
+    let path = corpus.join("corpus.json");
+    let mut info: CorpusInfo = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut info);
+    info.fingerprint = info.computed_fingerprint();
+    fs::write(path, serde_json::to_vec(&info).unwrap()).unwrap();
+}
+
+#[test]
+fn names_of_files_cannot_leave_their_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, _) = built(folder.path());
+    let description = fs::read(output.join("corpus.json")).unwrap();
+    // Whole files where the names lead, so that only the name can be the reason.
+    fs::rename(output.join("train"), folder.path().join("elsewhere")).unwrap();
+    fs::create_dir(output.join("train")).unwrap();
+    std::os::unix::fs::symlink(folder.path().join("elsewhere"), output.join("train/link")).unwrap();
+    let elsewhere = folder.path().join("elsewhere");
+    let shards = ["train-00000.bin", "train-00001.bin"];
+    for prefix in [format!("{}/", elsewhere.display()), "../../elsewhere/".into(), "link/".into()] {
+        fs::write(output.join("corpus.json"), &description).unwrap();
+        rewrite(&output, |info| {
+            for shard in &mut info.splits.get_mut(&Split::Train).unwrap().shards {
+                shard.file.name = format!("{prefix}{}", shard.file.name);
+                shard.index.name = format!("{prefix}{}", shard.index.name);
+            }
+        });
+        let error = Corpus::open(&output).unwrap_err();
+        assert_eq!(error.exit_code(), 65, "{error}");
+        assert!(error.to_string().contains(&format!("{prefix}{}", shards[0])), "{error}");
+    }
+
+    fs::remove_dir_all(output.join("train")).unwrap();
+    fs::rename(&elsewhere, output.join("train")).unwrap();
+    for name in ["../../input.txt", "..", ".", "", "a\\b", "a\0b"] {
+        fs::write(output.join("corpus.json"), &description).unwrap();
+        rewrite(&output, |info| info.tokenizer.files[0].name = name.into());
+        let error = Corpus::open(&output).unwrap_err();
+        assert!(error.to_string().contains(&format!("{name:?}")), "{name:?}: {error}");
+    }
+    fs::write(output.join("corpus.json"), &description).unwrap();
+    Corpus::open(&output).unwrap();
+}
+
+#[test]
+fn a_payload_hash_that_is_none_names_no_file_in_the_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, _) = built(folder.path());
+    rewrite(&output, |info| {
+        for shard in &mut info.splits.get_mut(&Split::Train).unwrap().shards {
+            (shard.compressed, shard.payload_blake3) = (true, "../../input".into());
+        }
+    });
+    let error = Corpus::open(&output).unwrap_err();
+    assert!(error.exit_code() == 65 && error.to_string().contains("\"../../input\""), "{error}");
+}
+
 #[test]
 fn a_split_that_was_not_built_says_how_to_get_it() {
     let folder = tempfile::tempdir().unwrap();

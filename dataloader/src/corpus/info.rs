@@ -242,7 +242,26 @@ impl CorpusInfo {
             let why = "its counts and hashes do not match its fingerprint, so it was altered after the build";
             return Err(DataError::corpus(&path, why));
         }
+        info.check_names().map_err(|why| DataError::corpus(&path, why))?;
         Ok(info)
+    }
+
+    /// Checks that every file lies in its own folder of the corpus, and that a payload's hash, which names a file in
+    /// the cache, is one: whoever wrote `corpus.json` chose both, and the fingerprint with them.
+    fn check_names(&self) -> Result<(), String> {
+        let shards = || self.splits.values().flat_map(|split| &split.shards);
+        let files = shards().flat_map(|shard| [&shard.file, &shard.index]);
+        for FileInfo { name, .. } in files.chain(&self.tokenizer.files) {
+            if !is_file_name(name) {
+                return Err(format!("it lists the file {name:?}, which is not a name inside its folder"));
+            }
+        }
+        for ShardInfo { payload_blake3: hash, .. } in shards() {
+            if blake3::Hash::from_hex(hash).is_err() {
+                return Err(format!("it gives {hash:?} for the hash of a payload"));
+            }
+        }
+        Ok(())
     }
 
     /// Publishes `corpus.json` in a folder.
@@ -257,4 +276,9 @@ impl CorpusInfo {
     pub(crate) fn shard_path(dir: &Path, split: Split, file: &FileInfo) -> PathBuf {
         dir.join(split.name()).join(&file.name)
     }
+}
+
+/// Whether a name that a file lists is that of a file beside it: nothing that leads out of the folder.
+fn is_file_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\\', '\0']) && name != "." && name != ".."
 }

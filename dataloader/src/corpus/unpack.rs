@@ -35,7 +35,11 @@ pub(crate) fn unpack(
     let folder = cache.join("shards");
     let name = format!("{}-{}", shard.payload_blake3, dtype.bytes());
     let target = folder.join(format!("{name}.bin"));
-    let expected = HEADER_BYTES as u64 + shard.tokens * dtype.bytes() as u64;
+    let expected = shard.tokens.checked_mul(dtype.bytes() as u64);
+    let expected = expected.and_then(|payload| payload.checked_add(HEADER_BYTES as u64));
+    let expected = expected
+        .filter(|bytes| *bytes < u64::MAX)
+        .ok_or_else(|| DataError::shard(stored, format!("corpus.json gives it {} tokens", shard.tokens)))?;
     let is_there = || fs::metadata(&target).is_ok_and(|found| found.len() == expected);
     make_own_folder(&folder)?;
     if is_there() {

@@ -43,9 +43,10 @@ impl Corpus {
         for (split, part) in &info.splits {
             work.extend(part.shards.iter().map(|shard| (*split, shard)));
         }
-        let tokenizer_bytes: u64 = info.tokenizer.files.iter().map(|f| f.bytes).sum();
+        // Opening has compared the sizes of shards with the files; those of the tokenizer may be any numbers.
+        let tokenizer_bytes = info.tokenizer.files.iter().map(|f| f.bytes).fold(0, u64::saturating_add);
         let shard_bytes: u64 = work.iter().map(|(_, s)| s.file.bytes + s.index.bytes).sum();
-        let total = tokenizer_bytes + shard_bytes;
+        let total = shard_bytes.saturating_add(tokenizer_bytes);
         let mut report = VerifyReport {
             ok: true,
             files: 0,
@@ -76,7 +77,7 @@ type Finding = Result<(), (Option<u64>, String)>;
 impl VerifyReport {
     fn note(&mut self, relative: &str, file: &FileInfo, finding: Finding) {
         self.files += 1;
-        self.bytes += file.bytes;
+        self.bytes = self.bytes.saturating_add(file.bytes);
         if let Err((offset, why)) = finding {
             self.bad.push(BadBlock { file: relative.into(), offset, why });
         }
