@@ -168,16 +168,20 @@ fn of_folder(folder: &Path) -> OptimizerState {
     let step = run["step"].as_i64();
     let config = families::MODELS.from_json(&run["config"], STATE).ok();
     let corrected = config.filter(|config| config.optim.bias_correction);
-    let power = |beta: f64| {
-        // The program multiplies after every update, and begins with β itself.
-        (0..step.unwrap_or(0)).fold(beta as f32, |power, _| power * beta as f32)
-    };
     OptimizerState {
         step,
         names: if corrected.is_some() { SlotNames::Adam } else { SlotNames::AdamM },
-        powers: corrected.map(|config| [power(config.optim.beta1), power(config.optim.beta2)]),
+        powers: corrected.map(|config| {
+            [config.optim.beta1, config.optim.beta2].map(|beta| power(beta, step.unwrap_or(0)))
+        }),
         slots: 0,
     }
+}
+
+/// What TensorFlow's Adam holds after so many updates: it begins with β in single precision, and multiplies by it after
+/// every update. As a power, because the number of updates is what a file says.
+fn power(beta: f64, updates: i64) -> f32 {
+    f64::from(beta as f32).powf(updates.max(0) as f64 + 1.0) as f32
 }
 
 /// Gives every mean to its parameter, or to that of a head.
@@ -245,7 +249,31 @@ pub(super) fn to_tensorflow(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn a_run_of_any_number_of_steps_has_its_powers_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        for (step, [first, second]) in [
+            (0, [0.9, 0.999]),
+            (3, [0.6561, 0.996_006]), // 0.9⁴, 0.999⁴
+            (-1, [0.9, 0.999]),
+            (1 << 60, [0.0, 0.0]),
+        ] {
+            let config = json!({
+                "model": { "model_type": "xlnet" },
+                "optim": { "bias_correction": true, "beta1": 0.9, "beta2": 0.999 },
+            });
+            let state = json!({ "step": step, "config": config });
+            std::fs::write(dir.path().join(STATE), state.to_string()).unwrap();
+            let OptimizerState { step: found, powers, .. } = of_folder(dir.path());
+            let [a, b] = powers.unwrap();
+            assert_eq!(found, Some(step));
+            assert!((a - first).abs() < 1e-6 && (b - second).abs() < 1e-6, "{step}: {a} {b}");
+        }
+    }
 
     #[test]
     fn means_are_told_by_their_names() {
