@@ -63,10 +63,13 @@ struct NormedSum {
 impl NormedSum {
     /// The norm, what it was before it was scaled and moved, and what each row was multiplied by for that, `[rows]`.
     fn forward(&self, x: &Tensor, residual: &Tensor, bias: &Tensor) -> [Tensor; 3] {
-        let (weight, epsilon, drops) = (as_f32(&self.weight), self.epsilon, self.drops);
+        let (epsilon, drops) = (self.epsilon, self.drops);
         let (mut y, mut normed) = (x.empty_like(), x.empty_like());
-        let mut scales = Tensor::empty([(x.numel() / weight.len()) as i64], (Kind::Float, Device::Cpu));
-        let (x, residual, bias) = (as_f32(x), as_f32(residual), as_f32(bias));
+        // SAFETY: until the last part is done, only tensors that are made here are written to; weights change between
+        // steps, on the thread that waits for this.
+        let [weight, x, residual, bias] =
+            [&self.weight, x, residual, bias].map(|tensor| unsafe { as_f32(tensor) });
+        let mut scales = Tensor::empty([(x.len() / weight.len()) as i64], (Kind::Float, Device::Cpu));
         assert!(x.len() == residual.len() && weight.len() == bias.len());
         let (to_y, to_normed, to_scales) =
             (Shared::of(&mut y), Shared::of(&mut normed), Shared::of(&mut scales));
@@ -83,9 +86,11 @@ impl NormedSum {
 
     /// Gradients of x, the residual, weight and bias.
     fn backward(&self, grad: &Tensor, normed: &Tensor, scales: &Tensor) -> Vec<Option<Tensor>> {
-        let (weight, drops) = (as_f32(&self.weight), self.drops);
+        let drops = self.drops;
         let (mut of_x, mut of_residual) = (grad.empty_like(), grad.empty_like());
-        let (grad, normed, scales) = (as_f32(grad), as_f32(normed), as_f32(scales));
+        // SAFETY: as in `forward`.
+        let [weight, grad, normed, scales] =
+            [&self.weight, grad, normed, scales].map(|tensor| unsafe { as_f32(tensor) });
         let width = weight.len();
         // Sums of parts, then of these: they must not depend on the number of threads.
         let parts = (scales.len().div_ceil(rows_of_part(width)) * 2 * width) as i64;
@@ -103,7 +108,8 @@ impl NormedSum {
             normalise_back(&grad[values], normed, weight, drops, of_inputs, sums.split_at_mut(width));
         });
         let mut sums = vec![0f32; 2 * width];
-        for part in as_f32(&of_parts).chunks_exact(2 * width) {
+        // SAFETY: all threads are done with it.
+        for part in unsafe { as_f32(&of_parts) }.chunks_exact(2 * width) {
             sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }
         let (of_weight, of_bias) = sums.split_at(width);

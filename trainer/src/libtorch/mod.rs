@@ -231,13 +231,17 @@ pub(crate) fn is_f32_slice(tensor: &Tensor) -> bool {
 
 /// The f32 storage of a contiguous CPU tensor.
 ///
-/// Nobody may write to the tensor while the slice lives.
-pub(crate) fn as_f32(tensor: &Tensor) -> &[f32] {
+/// # Safety
+///
+/// Nobody may write to the storage while the slice lives: neither through this handle nor through another, for a tensor's
+/// clones, views and detached handles share it, and a borrow of one says nothing of the others.
+pub(crate) unsafe fn as_f32(tensor: &Tensor) -> &[f32] {
     assert!(is_f32_slice(tensor));
     if tensor.numel() == 0 {
         return &[]; // its pointer may be null
     }
-    // SAFETY: contiguous f32 storage on the CPU holds `numel` values from `data_ptr`.
+    // SAFETY: contiguous f32 storage on the CPU holds `numel` values from `data_ptr`; that it stays as it is, is the
+    // caller's.
     unsafe { std::slice::from_raw_parts(tensor.data_ptr() as *const f32, tensor.numel()) }
 }
 

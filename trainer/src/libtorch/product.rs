@@ -86,7 +86,9 @@ fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
     let (left, right) = (left.contiguous(), right.contiguous());
     let mut product = Tensor::zeros([a, b], (Kind::Float, Device::Cpu));
     let (n, a, b) = (left.size()[0] as usize, a as usize, b as usize);
-    let (from, by, to) = (as_f32(&left), as_f32(&right), Shared::of(&mut product));
+    let to = Shared::of(&mut product);
+    // SAFETY: until the last strip is done, only `product` is written to, which was made here.
+    let (from, by) = unsafe { (as_f32(&left), as_f32(&right)) };
     assert!(from.len() == n * a && by.len() == n * b);
     threads::for_each(a.div_ceil(STRIP), |strip| {
         let first = strip * STRIP;

@@ -196,6 +196,9 @@ impl Problem {
     }
 
     fn view(&self) -> View<'_> {
+        // SAFETY: a view lives as long as one pass. A pass writes to tensors that it makes itself, and its caller, who holds
+        // whatever other handles there are, waits for it.
+        let values = |tensor| unsafe { as_f32(tensor) };
         let mut place = 0;
         let blocks = self.blocks.iter().map(|block| {
             let (start, rows, keys) = (block.start as usize, block.rows as usize, block.keys as usize);
@@ -203,19 +206,19 @@ impl Problem {
             // without gaps.
             let weights = place;
             place += self.sizes.lanes * self.sizes.heads * rows * keys;
-            let mask = block.mask.as_ref().map(|mask| (as_f32(mask), mask.size()[0] > 1));
+            let mask = block.mask.as_ref().map(|mask| (values(mask), mask.size()[0] > 1));
             PlacedBlock { start, rows, keys, mask, weights }
         });
         View {
             sizes: self.sizes,
             blocks: blocks.collect(),
             weights: place,
-            q: as_f32(&self.q),
-            k: as_f32(&self.k),
-            v: as_f32(&self.v),
-            r: as_f32(&self.r),
-            biases: self.biases.each_ref().map(as_f32),
-            segments: self.segments.as_ref().map(|all| all.each_ref().map(as_f32)),
+            q: values(&self.q),
+            k: values(&self.k),
+            v: values(&self.v),
+            r: values(&self.r),
+            biases: self.biases.each_ref().map(values),
+            segments: self.segments.as_ref().map(|all| all.each_ref().map(values)),
             scale: self.scale,
             drops: self.drops,
         }
@@ -264,7 +267,8 @@ impl Problem {
             segments: self.segments.as_ref().map(|[bias, other, ..]| [bias, other].map(Tensor::zeros_like)),
         };
         let to = grads.shared();
-        let (grad, weights) = (as_f32(grad), as_f32(weights));
+        // SAFETY: as in `view`.
+        let (grad, weights) = unsafe { (as_f32(grad), as_f32(weights)) };
         assert!(grad.len() == view.q.len() && weights.len() == view.weights);
         // By head once more: sums over queries and lanes then have one order, whatever the number of threads.
         threads::for_each(heads, |head| {
