@@ -23,7 +23,7 @@ pub fn model_card(
     step: u64,
     circumstances: &Circumstances,
 ) -> String {
-    let names: Vec<&str> = tasks.iter().map(|data| data.name.as_str()).collect();
+    let names: Vec<String> = tasks.iter().map(|data| one_line(&data.name)).collect();
     let model = config.model.model_type();
     // JSON is YAML: names stay what they are, whatever is in them.
     let mut card = format!("---\nlibrary_name: {}\n", library(tasks));
@@ -37,7 +37,11 @@ pub fn model_card(
         for metric in &split.metrics {
             card.push_str(&format!(
                 "| {} | {} | {} | {} | {:.4} |\n",
-                split.task, split.split, split.count, metric.name, metric.value
+                one_line(&split.task),
+                one_line(&split.split),
+                split.count,
+                metric.name,
+                metric.value
             ));
         }
     }
@@ -47,8 +51,8 @@ pub fn model_card(
         false => "weights of",
     };
     for (what, value) in [
-        ("start", format!("{start} `{}`", name_of(&config.train.init_from))),
-        ("data", format!("`{}`: {}", name_of(&config.task.data), counts(tasks))),
+        ("start", format!("{start} {}", name_of(&config.train.init_from))),
+        ("data", format!("{}: {}", name_of(&config.task.data), counts(tasks))),
         ("columns", columns(tasks)),
         ("steps", format!("{step} of {}, {} examples each", config.train.steps, config.train.lanes)),
         ("longest sequence", format!("{} tokens", config.train.segment)),
@@ -63,15 +67,23 @@ pub fn model_card(
     card
 }
 
-/// The last part of a path: the rest of it says more of the writer's machine than of the model.
+/// The last part of a path, as code: the rest of it says more of the writer's machine than of the model. Of `.`, `..` and `/`
+/// nothing is left.
 fn name_of(path: &str) -> String {
-    Path::new(path).file_name().map_or_else(|| path.into(), |name| name.to_string_lossy().into_owned())
+    let name = Path::new(path).file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    format!("`{}`", one_line(&name).replace('`', "'"))
+}
+
+/// A name in a line or in a cell of a table: one that holds line ends or bars would end either.
+fn one_line(name: &str) -> String {
+    let plain = name.split(char::is_control).collect::<Vec<_>>().join(" ");
+    plain.replace('|', "\\|")
 }
 
 /// Which columns were read as what, where the task leaves that open.
 fn columns(tasks: &[TaskData]) -> String {
-    let told = tasks.iter().filter_map(|data| data.columns.clone());
-    told.collect::<Vec<_>>().join(" | ")
+    let told = tasks.iter().filter_map(|data| Some(one_line(data.columns.as_deref()?)));
+    told.collect::<Vec<_>>().join("; ")
 }
 
 /// The package that opens the model with its heads: of several heads the public one has none.
@@ -107,7 +119,62 @@ fn metric_names(scores: &[SplitScores]) -> Vec<&str> {
 fn counts(tasks: &[TaskData]) -> String {
     let of = |data: &TaskData| {
         let train = data.train.as_ref().map_or(0, |split| split.examples.len());
-        format!("{train} training examples of {}", data.name)
+        format!("{train} training examples of {}", one_line(&data.name))
     };
     tasks.iter().map(of).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::families::task::Metric;
+
+    /// What a YAML reader takes the front matter for, line by line: a plain word, or a list in JSON.
+    fn front_matter(card: &str) -> Vec<(String, serde_json::Value)> {
+        let body = card.strip_prefix("---\n").unwrap().split("\n---\n").next().unwrap();
+        let line = |line: &str| {
+            let (key, value) = line.split_once(": ").unwrap();
+            let value = serde_json::from_str(value).unwrap_or_else(|_| {
+                assert!(value.chars().all(|c| c.is_ascii_lowercase() || c == '-'), "{line}");
+                json!(value)
+            });
+            (key.to_string(), value)
+        };
+        body.lines().map(line).collect()
+    }
+
+    #[test]
+    fn names_of_any_kind_stay_one_line_and_no_path_is_told() {
+        let name = "my: \"task\" # 1 | two\n---\nlicense: other";
+        let mut config = crate::families::MODELS
+            .from_json(&json!({ "model": { "model_type": "xlnet" } }), "a test")
+            .unwrap();
+        (config.task.data, config.train.init_from) = ("/home/ada/se`cret/data".into(), "/home/ada/..".into());
+        let data = TaskData {
+            name: name.into(),
+            kind: Kind::Classification,
+            labels: vec!["a".into(), "b".into()],
+            columns: Some("text from `x\ny`".into()),
+            train: None,
+            dev: Vec::new(),
+            test: Vec::new(),
+        };
+        let metric = Metric { name: "f1: \"#\n---".into(), value: 0.5 };
+        let scores = SplitScores {
+            task: name.into(),
+            split: "dev".into(),
+            count: 1,
+            metrics: vec![metric],
+            loss: None,
+            collapsed: None,
+        };
+        let card = model_card(&config, &[data], &[scores], 3, &Circumstances::default());
+        let found = front_matter(&card);
+        let keys: Vec<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
+        assert!(keys.starts_with(&["library_name"]) && keys.ends_with(&["tags", "metrics"]), "{card}");
+        assert_eq!(found.last().unwrap().1, json!(["f1: \"#\n---"]));
+        assert_eq!(card.lines().filter(|line| *line == "---").count(), 2, "{card}");
+        assert!(!card.contains("/home") && !card.contains("ada"), "{card}");
+        assert!(!card.lines().any(|line| line.starts_with("license")), "{card}");
+    }
 }
