@@ -365,6 +365,19 @@ fn what_is_missing_is_said_before_anything_starts() {
     fail(alone(&predict), 78, &["segue finetune"]);
 }
 
+/// A path goes into the configuration as text.
+#[test]
+fn a_path_that_is_no_text_is_refused_as_it_is() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = Workplace::new();
+    let args = place.finetune("run", &[]);
+    let strange = place.path("").join(std::ffi::OsStr::from_bytes(b"data-\xff"));
+    fs::rename(place.path("sst2"), &strange).unwrap();
+    let mut command = alone(&args[..args.iter().position(|arg| arg == "--data").unwrap()]);
+    command.arg("--data").arg(&strange);
+    fail(command, 64, &["data-\\xFF", "not UTF-8"]);
+}
+
 /// The public package's pipeline on the folder of the best model.
 #[test]
 fn the_public_package_opens_the_best_model() {

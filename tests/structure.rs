@@ -162,3 +162,17 @@ fn tensors_are_handled_in_the_trainer_alone() {
         );
     }
 }
+
+/// Publishing flushes what it renames, and the folder around it. A plain rename promises nothing after a power cut.
+#[test]
+fn only_one_crate_renames_files() {
+    // A checkpoint that was refused is moved aside as it is.
+    let moves_aside = "trainer/src/checkpoint/publish.rs";
+    let folders =
+        ["trainer/src", "launcher/src", "dataloader/src", "cluster/src", "configs/src", "collectives/src"];
+    for (path, code) in
+        folders.iter().flat_map(|folder| sources(folder)).filter(|(path, _)| path != moves_aside)
+    {
+        assert!(!code.contains("fs::rename("), "{path} renames a file: segue_publish does it durably");
+    }
+}

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use segue_cluster::ClusterError;
 use segue_collectives::CollectiveError;
 use segue_configs::{ConfigError, advice};
@@ -26,6 +28,14 @@ pub struct Failure {
     pub message: String,
     /// What to do about it, where that is known.
     pub hint: Option<String>,
+}
+
+/// A path as the text of a configuration, of a command or of a name: those are UTF-8, and a path need not be.
+pub fn text_of(path: &Path) -> Result<&str, Failure> {
+    path.to_str().ok_or_else(|| {
+        let message = format!("the path {path:?} is not UTF-8, and is written down as text");
+        Failure::new(USAGE, format!("{message}\nhint: rename it, or give a link with another name"))
+    })
 }
 
 impl Failure {

@@ -70,10 +70,8 @@ impl Record {
             false => None,
         };
         let record = format!("{:#}\n", config.to_json());
-        let (path, fresh) = (run.join("config.json"), run.join(".config.json.new"));
-        fs::write(&fresh, record)
-            .and_then(|()| fs::rename(&fresh, &path))
-            .map_err(|e| Failure::new(74, format!("cannot write {}: {e}", path.display())))?;
+        segue_publish::write_file(&run.join("config.json"), record.as_bytes())
+            .map_err(|e| Failure::new(74, e.to_string()))?;
         Ok(Self { metrics, events })
     }
 

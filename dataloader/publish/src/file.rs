@@ -56,6 +56,11 @@ impl FreshFile {
         Ok(Self { target: target.into(), part, file, disposable: true })
     }
 
+    /// Where the part is, for a writer that opens files itself. What it truncates and fills there is this file.
+    pub fn path(&self) -> &Path {
+        &self.part
+    }
+
     /// The open file, for its permissions.
     pub fn file(&self) -> &File {
         &self.file
@@ -161,6 +166,18 @@ mod tests {
         assert_eq!(names(dir.path()).len(), 2);
         drop(fresh);
         assert_eq!((names(dir.path()), fs::read(&path).unwrap()), (vec!["f".to_string()], b"old".to_vec()));
+    }
+
+    #[test]
+    fn what_is_written_by_name_is_published() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        write_file(&path, b"old").unwrap();
+        let fresh = FreshFile::create(&path).unwrap();
+        fs::write(fresh.path(), b"new").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        fresh.publish().unwrap();
+        assert_eq!((names(dir.path()), fs::read(&path).unwrap()), (vec!["f".to_string()], b"new".to_vec()));
     }
 
     #[test]

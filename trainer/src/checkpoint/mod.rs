@@ -23,5 +23,5 @@ pub(crate) use publish::{check_alone, publish_with_manifest, refusal};
 pub use state::{BestSoFar, LossSum, TrainState};
 pub(crate) use state::{differences, without};
 pub(crate) use tensors::map_tensors;
-pub use tensors::{TensorFile, read_tensors, write_tensors};
+pub use tensors::{TensorFile, publish_tensors, read_tensors, write_tensors};
 pub use writer::{Job, Writer};

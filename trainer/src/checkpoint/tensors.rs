@@ -9,6 +9,7 @@ use segue_data_error::DataError;
 use segue_foreign::{
     ElementType, SafetensorsEntry, SafetensorsFile, SafetensorsTensor, SharedBytes, write_safetensors,
 };
+use segue_publish::FreshFile;
 use tch::{Device, Kind, Tensor};
 
 use super::files::read_error;
@@ -106,6 +107,13 @@ pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), Tr
         DataError::BadForeign { path, why } => TrainError::Damaged { path, what: why },
         other => other.into(),
     })
+}
+
+/// The same as a file that appears whole or not at all.
+pub fn publish_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), TrainError> {
+    let fresh = FreshFile::create(path)?;
+    write_tensors(fresh.path(), tensors)?;
+    Ok(fresh.publish()?)
 }
 
 fn to_stored<'a>(name: &'a str, tensor: &'a Tensor) -> SafetensorsTensor<'a> {

@@ -1,7 +1,6 @@
 //! Losses on disk, so that an interrupted analysis resumes.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -33,14 +32,8 @@ impl LossCache {
     /// Stores losses under `key`; they appear whole or not at all.
     pub fn put(&self, key: &Value, losses: &[f64]) -> Result<(), TrainError> {
         let path = self.path(key);
-        let fresh = path.with_extension("part");
-        let write = || {
-            let mut file = fs::File::create(&fresh)?;
-            writeln!(file, "{}", json!({ "key": key, "losses": losses }))?;
-            file.sync_all()?;
-            fs::rename(&fresh, &path)
-        };
-        write().map_err(|source| TrainError::Write { path: path.clone(), source })
+        let text = format!("{}\n", json!({ "key": key, "losses": losses }));
+        Ok(segue_publish::write_file(&path, text.as_bytes())?)
     }
 
     fn path(&self, key: &Value) -> PathBuf {

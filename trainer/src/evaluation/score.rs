@@ -6,7 +6,7 @@ use segue_data_error::DataError;
 use tch::{Kind, Tensor};
 
 use crate::TrainError;
-use crate::checkpoint::{read_tensors, write_tensors};
+use crate::checkpoint::{publish_tensors, read_tensors};
 use crate::families::language_model::NextToken;
 
 /// Reads `input_ids` `[batch, segment]` from the safetensors file `ids`; writes them to `output`, and `log_probs`
@@ -23,7 +23,7 @@ pub fn score_file(
     let input = found.ok_or_else(|| bad("it has no tensor `input_ids`".into()))?;
     check_ids(&input, vocabulary as i64).map_err(bad)?;
     let (log_probs, _) = model.next_log_probs(&input, &model.memory_start(input.size()[0]));
-    write_tensors(output, &[("input_ids".into(), input), ("log_probs".into(), log_probs)])
+    publish_tensors(output, &[("input_ids".into(), input), ("log_probs".into(), log_probs)])
 }
 
 /// Refuses what is no batch of segments, with the reason.

@@ -16,7 +16,7 @@ use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::families::task::TaskFolder;
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, USAGE};
+use crate::failure::{Failure, USAGE, text_of};
 use crate::output::Output;
 
 /// Arguments of `segue finetune`.
@@ -129,9 +129,11 @@ fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loade
     let mut model = folder.config.to_json();
     model["model_type"] = json!(folder.config.model_type());
     base.push((json!({ "model": model }), folder.path.join("config.json").display().to_string()));
-    let mut overrides = vec![format!("train.init_from={}", first.display())];
+    let mut overrides = vec![format!("train.init_from={}", text_of(first)?)];
     overrides.extend(args.task.iter().map(|task| format!("task.name={task}")));
-    overrides.extend(args.data.iter().map(|data| format!("task.data={}", data.display())));
+    if let Some(data) = &args.data {
+        overrides.push(format!("task.data={}", text_of(data)?));
+    }
     overrides.extend(args.from_scratch.then(|| "task.from_scratch=true".to_string()));
     overrides.extend(args.skip_bad.then(|| "task.skip_bad=true".to_string()));
     overrides.extend(args.overrides.iter().cloned());

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_dataloader::LaneCursor;
-use segue_trainer::checkpoint::write_tensors;
+use segue_trainer::checkpoint::publish_tensors;
 use segue_trainer::families::language_model::{Sources, micro_batches, open_lanes};
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ pub fn run(args: &BatchesArgs, out: &Output) -> Result<Value, Failure> {
         cursors = batch.cursors_after;
         bar.set(step);
     }
-    write_tensors(&args.output, &tensors)?;
+    publish_tensors(&args.output, &tensors)?;
     out.line(&format!("{} steps in {}", args.steps, args.output.display()));
     Ok(json!({ "steps": args.steps, "tensors": tensors.len(), "output": args.output }))
 }

@@ -13,8 +13,8 @@ use segue_dataloader::Corpus;
 use segue_trainer::families;
 use serde_json::{Value, json};
 
-use super::{append, publish};
-use crate::failure::{Failure, PREEMPTED};
+use super::{append, write_whole};
+use crate::failure::{Failure, PREEMPTED, text_of};
 
 /// Digits of the hash in names of files.
 const KEY_DIGITS: usize = 12;
@@ -86,9 +86,9 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             let name = format!("{}-s{seed}-{key}", description.slug());
             let run = output.join("runs").join(&name);
             let mut arguments = vec!["pretrain".into(), "--json".into()];
-            arguments.push(format!("--config={}", sweep.recipe.display()));
+            arguments.push(format!("--config={}", text_of(&sweep.recipe)?));
             arguments.extend(sweep.overrides_of(description, seed));
-            arguments.push(format!("run.dir={}", quoted(&run)));
+            arguments.push(format!("run.dir={}", quoted(&run)?));
             jobs.push(Job {
                 cell,
                 label: description.label.clone(),
@@ -114,8 +114,8 @@ fn fingerprint(config: &Config) -> Result<String, Failure> {
 }
 
 /// A path as a TOML text, so that one that looks like a number stays a path.
-fn quoted(path: &Path) -> String {
-    json!(path.display().to_string()).to_string()
+fn quoted(path: &Path) -> Result<String, Failure> {
+    Ok(json!(text_of(path)?).to_string())
 }
 
 /// Names what a run computes: its configuration and the content of its corpus.
@@ -228,7 +228,7 @@ impl Job {
     }
 
     fn write(&self, record: &Value) -> Result<(), Outcome> {
-        publish(&self.record, &format!("{record:#}\n"))
+        write_whole(&self.record, &format!("{record:#}\n"))
             .map_err(|failure| Outcome::Failed { code: i32::from(failure.code), why: failure.message })
     }
 }

@@ -127,7 +127,7 @@ fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), F
         ("results.json", format!("{:#}\n", json!(summary))),
         ("results.csv", csv),
     ] {
-        publish(&output.join(name), &text)?;
+        write_whole(&output.join(name), &text)?;
     }
     Ok(())
 }
@@ -195,9 +195,8 @@ fn list(sweep: &Sweep, jobs: &[Job], out: &Output) -> Value {
 }
 
 /// Writes a file whole or not at all.
-fn publish(path: &Path, text: &str) -> Result<(), Failure> {
-    let fresh = path.with_extension("new");
-    fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, path)).map_err(|e| cannot_write(path, &e))
+fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
+    segue_publish::write_file(path, text.as_bytes()).map_err(|e| cannot_write(path, &e.source))
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {

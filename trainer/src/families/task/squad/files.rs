@@ -58,9 +58,7 @@ fn write<'d, T: Serialize>(
 ) -> Result<(), TrainError> {
     let by_id = InOrder(decoded.iter().map(|question| (question.id.as_str(), value(question))).collect());
     let text = serde_json::to_string_pretty(&by_id).unwrap_or_default() + "\n";
-    let (path, fresh) = (folder.join(name), folder.join(format!(".{name}.new")));
-    let written = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path));
-    written.map_err(|source| TrainError::Write { path, source })
+    Ok(segue_publish::write_file(&folder.join(name), text.as_bytes())?)
 }
 
 /// A JSON object with its keys in this order, which is the file's.
