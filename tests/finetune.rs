@@ -415,12 +415,19 @@ fn the_public_package_opens_the_best_model() {
     write(&place, "sst2/dev.tsv", "sentence\tlabel\nthe model\t1\nmemory carried on\t0\n");
     let options = ["train.lanes=2", "train.micro_batch=2", "task.epochs=2", "model.dropout=0"];
     succeed(alone(&place.finetune("run", &options)));
-    let script = format!("{ROOT}/tests/peers/pipeline_scores.py");
+    let script = format!("{ROOT}/tests/peers/pipeline_answers.py");
+    fs::write(place.path("texts.json"), r#"["the model", "memory carried on"]"#).unwrap();
     let mut command = Command::new(python);
-    command.args([&script, &place.text("run/best"), "the model", "memory carried on"]);
+    command.args([&script, &place.text("run/best"), "text-classification", &place.text("texts.json")]);
     let theirs = succeed(command);
     let predictions = fs::read_to_string(place.path("run/predictions/sst2-dev.tsv")).unwrap();
     let ours: Vec<&str> = predictions.lines().skip(1).map(|line| line.split('\t').nth(1).unwrap()).collect();
-    let labels: Vec<&str> = theirs["labels"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-    assert_eq!((labels, &theirs["missing"], &theirs["unexpected"]), (ours, &json!([]), &json!([])));
+    let best = |scores: &Value| {
+        let scores = scores.as_object().unwrap().iter();
+        let best = scores.max_by(|a, b| a.1.as_f64().unwrap().total_cmp(&b.1.as_f64().unwrap()));
+        best.unwrap().0.clone()
+    };
+    let labels: Vec<String> = theirs["answers"].as_array().unwrap().iter().map(best).collect();
+    assert_eq!(labels, ours);
+    assert_eq!((&theirs["missing"], &theirs["unexpected"]), (&json!([]), &json!([])));
 }

@@ -1,5 +1,5 @@
 use segue_data_error::DataError;
-use segue_tokenizer::{EOS, Tokenizer};
+use segue_tokenizer::Tokenizer;
 
 use super::example::Sequence;
 
@@ -22,7 +22,7 @@ impl Template {
     pub fn new(tokenizer: &Tokenizer, longest: usize) -> Result<Self, DataError> {
         let symbol = |symbol: &'static str| {
             let missing = || DataError::NoSymbol { symbol, kind: tokenizer.kind().name() };
-            tokenizer.token_id(symbol).or_else(|| tokenizer.token_id(EOS)).ok_or_else(missing)
+            tokenizer.sequence_symbol(symbol).map(|(_, id)| id).ok_or_else(missing)
         };
         if longest < 4 {
             return Err(DataError::Usage(format!(

@@ -2,6 +2,9 @@ use std::ops::Range;
 use std::panic::catch_unwind;
 use std::str::FromStr;
 
+use serde_json::Value;
+use tokenizers::PostProcessorWrapper;
+
 use super::byte_level::{ByteLevelBpe, MergeCache};
 use super::interface::EOS;
 
@@ -43,6 +46,15 @@ impl HuggingFaceTokenizer {
 
     pub(crate) fn json(&self) -> &[u8] {
         &self.json
+    }
+
+    /// The `tokenizer.json` with another `post_processor`, which puts special tokens around texts; `None` where the crate
+    /// does not take it.
+    pub(crate) fn with_post_processor(&self, post_processor: Value) -> Option<Value> {
+        let mut tokenizer = self.tokenizer.clone();
+        tokenizer
+            .with_post_processor(Some(serde_json::from_value::<PostProcessorWrapper>(post_processor).ok()?));
+        serde_json::from_str(&tokenizer.to_string(false).ok()?).ok()
     }
 
     pub(crate) fn vocab_size(&self) -> usize {

@@ -95,12 +95,12 @@ impl FromStr for TokenizerKind {
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: Arc<Inner>,
+    files: Arc<[StoredFile]>,
 }
 
 struct Inner {
     kind: TokenizerKind,
     model: Model,
-    files: Vec<StoredFile>,
     fingerprint: String,
 }
 
@@ -121,7 +121,12 @@ impl Tokenizer {
 
     pub(crate) fn new(kind: TokenizerKind, model: Model) -> Tokenizer {
         let (files, fingerprint) = super::store::files_of(kind, &model);
-        Tokenizer { inner: Arc::new(Inner { kind, model, files, fingerprint }) }
+        Tokenizer { inner: Arc::new(Inner { kind, model, fingerprint }), files: files.into() }
+    }
+
+    /// The same tokenizer that saves other files.
+    pub(crate) fn with_files(&self, files: Vec<StoredFile>) -> Tokenizer {
+        Tokenizer { inner: self.inner.clone(), files: files.into() }
     }
 
     pub(crate) fn model(&self) -> &Model {
@@ -134,7 +139,7 @@ impl Tokenizer {
     }
 
     pub(crate) fn files(&self) -> &[StoredFile] {
-        &self.inner.files
+        &self.files
     }
 
     /// The tokenizer's kind.

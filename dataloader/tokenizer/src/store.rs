@@ -10,6 +10,7 @@ use super::characters::CharTokenizer;
 use super::file_info::FileInfo;
 use super::huggingface::HuggingFaceTokenizer;
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
+use super::sequences::template;
 use super::words::WordTokenizer;
 use crate::spiece::{SentencePiece, XlnetNormalization, tokenizer_config, tokenizer_json};
 
@@ -20,6 +21,8 @@ const VERSION: u32 = 1;
 
 /// Names that other programs expect for these files.
 pub(crate) const HUGGING_FACE_FILE: &str = "tokenizer.json";
+/// Where a model keeps the `tokenizer.json` that it was trained with, if other programs find another under that name.
+pub(crate) const ORIGINAL_FILE: &str = "tokenizer.original.json";
 pub(crate) const SENTENCE_PIECE_FILE: &str = "spiece.model";
 /// Where Hugging Face's programs look for a tokenizer's class and special tokens.
 pub(crate) const HUGGING_FACE_CONFIG: &str = "tokenizer_config.json";
@@ -138,16 +141,21 @@ pub(crate) fn files_of(kind: TokenizerKind, model: &Model) -> (Vec<StoredFile>, 
 /// Files with which other programs give the same ids; nothing here reads them.
 fn files_for_others(model: &Model) -> Vec<StoredFile> {
     let Model::SentencePiece(pieces) = model else { return Vec::new() };
-    let Some(normalization) = pieces.xlnet() else { return Vec::new() };
-    let Some(json) = tokenizer_json(pieces, normalization) else { return Vec::new() };
-    let config = to_json(&tokenizer_config(pieces, normalization));
+    if pieces.xlnet().is_none() {
+        return Vec::new();
+    }
+    let symbol = |name: &'static str| Some((name, pieces.piece_id(name)?));
+    let symbols = symbol("<sep>").zip(symbol("<cls>"));
+    let json = symbols.and_then(|(sep, cls)| tokenizer_json(pieces, template(sep, cls)));
+    let Some(json) = json else { return Vec::new() };
+    let config = to_json(&tokenizer_config(pieces));
     vec![
         StoredFile { name: HUGGING_FACE_FILE.into(), content: json.to_string().into_bytes() },
         StoredFile { name: HUGGING_FACE_CONFIG.into(), content: config },
     ]
 }
 
-fn to_json(value: &impl Serialize) -> Vec<u8> {
+pub(crate) fn to_json(value: &impl Serialize) -> Vec<u8> {
     // Strings, numbers and lists of them always have a JSON form.
     let mut text = serde_json::to_vec_pretty(value).unwrap_or_default();
     text.push(b'\n');
@@ -239,7 +247,9 @@ fn load_model(dir: &Path, manifest: &Manifest) -> Result<Model, DataError> {
 
 /// Reads a file of a tokenizer and checks it against the manifest.
 fn read_checked(dir: &Path, manifest: &Manifest, name: &str) -> Result<Vec<u8>, DataError> {
-    let path = dir.join(name);
+    let original = dir.join(ORIGINAL_FILE);
+    let is_kept_apart = name == HUGGING_FACE_FILE && original.is_file();
+    let path = if is_kept_apart { original } else { dir.join(name) };
     let Some(expected) = manifest.files.iter().find(|file| file.name == name) else {
         return Err(DataError::tokenizer(dir, format!("{TOKENIZER_FILE} does not list {name}")));
     };

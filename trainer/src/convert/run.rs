@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::{ConfigError, ModelConfig};
-use segue_tokenizer::Tokenizer;
+use segue_tokenizer::{Tokenizer, longest_sequence};
 use serde_json::{Map, Value, json};
 use tch::Tensor;
 
@@ -135,6 +135,10 @@ pub fn convert(
         parameters: std::mem::take(&mut applied.parameters),
     };
     let own = if options.vocabulary.is_none() { source.companions.as_slice() } else { &[] };
+    // A head reads sequences of texts, and other programs need to know how those are laid out.
+    let longest = source.path.parent().and_then(longest_sequence);
+    let laid_out = tokenizer.as_ref().filter(|_| !applied.heads.is_empty());
+    let tokenizer = laid_out.and_then(|tokenizer| tokenizer.for_sequences(longest)).or(tokenizer);
     let tokenizer = TokenizerFiles { tokenizer: tokenizer.as_ref(), companions: own };
     match options.target {
         Target::HuggingFace => write::publish(target, |folder| {

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use segue_foreign::wire::Fields;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use unicode_normalization::char::canonical_combining_class;
 
 use super::model::{PieceType, SentencePiece};
@@ -27,18 +27,16 @@ const ROLES: [(&str, &str); 7] = [
 /// `tokenizer.json`: the model for Hugging Face's `tokenizers`; `None` where the model has something that this format
 /// cannot say.
 ///
-/// Pieces such as `2000,` are there, but too bad to be chosen. That comes close to the reference's second segmentation,
+/// `post_processor`: what puts special tokens around texts.
+///
+/// Of XLNet's models, pieces such as `2000,` are there, but too bad to be chosen. That comes close to the reference's second segmentation,
 /// which cuts only the piece before the comma anew: about one line in a thousand has another cut of a number.
 /// Special tokens that stand in the text become special tokens, which they do not here.
-pub(crate) fn tokenizer_json(model: &SentencePiece, normalization: XlnetNormalization) -> Option<Value> {
+pub(crate) fn tokenizer_json(model: &SentencePiece, post_processor: Value) -> Option<Value> {
     let normalizer = &model.normalizer;
     if normalizer.treat_whitespace_as_suffix || !normalizer.escape_whitespaces {
         return None;
     }
-    let (sep, cls) = (model.piece_id("<sep>")?, model.piece_id("<cls>")?);
-    let special = |name: &str, id: u32| json!({ "id": name, "ids": [id], "tokens": [name] });
-    let sequence = |name: &str, segment: u32| json!({ "Sequence": { "id": name, "type_id": segment } });
-    let token = |name: &str, segment: u32| json!({ "SpecialToken": { "id": name, "type_id": segment } });
     let scheme = if normalizer.add_dummy_prefix { "always" } else { "never" };
     // `add_prefix_space` says to versions of 2023 and before what `prepend_scheme` says to later ones.
     let metaspace = json!({
@@ -50,14 +48,9 @@ pub(crate) fn tokenizer_json(model: &SentencePiece, normalization: XlnetNormaliz
         "truncation": null,
         "padding": null,
         "added_tokens": special_tokens(model),
-        "normalizer": { "type": "Sequence", "normalizers": normalizers(model, normalization) },
+        "normalizer": { "type": "Sequence", "normalizers": normalizers(model) },
         "pre_tokenizer": metaspace,
-        "post_processor": {
-            "type": "TemplateProcessing",
-            "single": [sequence("A", 0), token("<sep>", 0), token("<cls>", 2)],
-            "pair": [sequence("A", 0), token("<sep>", 0), sequence("B", 1), token("<sep>", 1), token("<cls>", 2)],
-            "special_tokens": { "<sep>": special("<sep>", sep), "<cls>": special("<cls>", cls) },
-        },
+        "post_processor": post_processor,
         "decoder": metaspace,
         "model": {
             "type": "Unigram",
@@ -69,21 +62,29 @@ pub(crate) fn tokenizer_json(model: &SentencePiece, normalization: XlnetNormaliz
 }
 
 /// `tokenizer_config.json`: the class that takes `tokenizer.json` as it is, and the roles of the special tokens.
-pub(crate) fn tokenizer_config(model: &SentencePiece, normalization: XlnetNormalization) -> Value {
-    let mut config = json!({
+pub(crate) fn tokenizer_config(model: &SentencePiece) -> Map<String, Value> {
+    let mut config = object(json!({
         "tokenizer_class": "PreTrainedTokenizerFast",
         "padding_side": "left",
         "pad_token_type_id": 3,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "clean_up_tokenization_spaces": false,
-        "do_lower_case": normalization.lower_case,
-        "keep_accents": normalization.keep_accents,
-        "remove_space": !normalization.keep_spaces,
-    });
+    }));
+    if let Some(normalization) = model.xlnet() {
+        config.extend(object(json!({
+            "do_lower_case": normalization.lower_case,
+            "keep_accents": normalization.keep_accents,
+            "remove_space": !normalization.keep_spaces,
+        })));
+    }
     for (role, name) in ROLES.into_iter().filter(|(_, name)| model.piece_id(name).is_some()) {
-        config[role] = name.into();
+        config.insert(role.into(), name.into());
     }
     config
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    if let Value::Object(fields) = value { fields } else { Map::new() }
 }
 
 fn special_tokens(model: &SentencePiece) -> Vec<Value> {
@@ -104,7 +105,7 @@ fn vocabulary(model: &SentencePiece) -> Vec<Value> {
     let never = f64::from(model.segmenter.min_score.min(-1.0)) * NEVER;
     let score = |id: usize| {
         let (listed, piece) = (&model.pieces[id], model.segmenter.pieces[id]);
-        match piece.unused || ends_in_digit_and_comma(&listed.text) {
+        match piece.unused || model.xlnet().is_some() && ends_in_digit_and_comma(&listed.text) {
             true => never,
             false => model.segmenter.score(piece, listed.text.len()),
         }
@@ -112,9 +113,30 @@ fn vocabulary(model: &SentencePiece) -> Vec<Value> {
     model.pieces.iter().enumerate().map(|(id, piece)| json!([piece.text, score(id)])).collect()
 }
 
-fn normalizers(model: &SentencePiece, normalization: XlnetNormalization) -> Vec<Value> {
-    let replace = |kind: &str, what: &str, by: &str| json!({ "type": "Replace", "pattern": { kind: what }, "content": by });
-    let strip = || json!({ "type": "Strip", "strip_left": true, "strip_right": true });
+fn replace(kind: &str, what: &str, by: &str) -> Value {
+    json!({ "type": "Replace", "pattern": { kind: what }, "content": by })
+}
+
+fn strip() -> Value {
+    json!({ "type": "Strip", "strip_left": true, "strip_right": true })
+}
+
+fn normalizers(model: &SentencePiece) -> Vec<Value> {
+    let mut steps = Vec::new();
+    if let Some(normalization) = model.xlnet() {
+        steps = xlnet_steps(normalization);
+    }
+    if let Some(rules) = precompiled_rules(model.file()) {
+        steps.push(json!({ "type": "Precompiled", "precompiled_charsmap": base64(rules) }));
+    }
+    if model.normalizer.remove_extra_whitespaces {
+        steps.extend([replace("Regex", " {2,}", " "), strip()]);
+    }
+    steps
+}
+
+/// What XLNet does to text before its model does.
+fn xlnet_steps(normalization: XlnetNormalization) -> Vec<Value> {
     let mut steps = Vec::new();
     if !normalization.keep_spaces {
         steps.extend([replace("Regex", "[\\s\u{1C}-\u{1F}]+", " "), strip()]);
@@ -125,12 +147,6 @@ fn normalizers(model: &SentencePiece, normalization: XlnetNormalization) -> Vec<
     }
     if normalization.lower_case {
         steps.push(json!({ "type": "Lowercase" }));
-    }
-    if let Some(rules) = precompiled_rules(model.file()) {
-        steps.push(json!({ "type": "Precompiled", "precompiled_charsmap": base64(rules) }));
-    }
-    if model.normalizer.remove_extra_whitespaces {
-        steps.extend([replace("Regex", " {2,}", " "), strip()]);
     }
     steps
 }

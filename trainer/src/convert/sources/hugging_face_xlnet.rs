@@ -70,6 +70,7 @@ const HEAD_KEYS: &[&str] = &[
     "summary_activation",
     "summary_last_dropout",
     "task_specific_params",
+    "use_mems_eval",
 ];
 
 /// The table.

@@ -15,36 +15,23 @@ pub struct Circumstances {
     pub hardware: String,
 }
 
-/// `README.md` of a fine-tuned model: front matter that the Hub reads, then the same for people.
+/// `README.md` of a fine-tuned model: front matter that the Hub reads, then the same for people. `pipeline` is the public
+/// package's that opens the folder and answers alike, or why there is none.
 pub fn model_card(
     config: &Config,
     tasks: &[TaskData],
     scores: &[SplitScores],
     step: u64,
+    pipeline: &Result<&'static str, String>,
     circumstances: &Circumstances,
 ) -> String {
     let names: Vec<String> = tasks.iter().map(|data| one_line(&data.name)).collect();
     let model = config.model.model_type();
-    // JSON is YAML: names stay what they are, whatever is in them.
-    let mut card = format!("---\nlibrary_name: {}\n", library(tasks));
-    if let Some(pipeline) = pipeline(tasks) {
-        card.push_str(&format!("pipeline_tag: {pipeline}\n"));
-    }
-    card.push_str(&format!("tags: {}\nmetrics: {}\n", json!([model, "segue"]), json!(metric_names(scores))));
-    card.push_str(&format!("---\n\n# {model} fine-tuned on {}\n\n", names.join(", ")));
-    card.push_str("| task | split | examples | metric | value |\n|---|---|---:|---|---:|\n");
-    for split in scores {
-        for metric in &split.metrics {
-            card.push_str(&format!(
-                "| {} | {} | {} | {} | {:.4} |\n",
-                one_line(&split.task),
-                one_line(&split.split),
-                split.count,
-                metric.name,
-                metric.value
-            ));
-        }
-    }
+    let kinds: Vec<Kind> = tasks.iter().map(|data| data.kind).collect();
+    let mut card = front_matter(model, &kinds, scores, pipeline);
+    card.push_str(&format!("\n# {model} fine-tuned on {}\n\n", names.join(", ")));
+    card.push_str(&score_table(scores));
+    card.push_str(&use_of(pipeline, Some(config.train.segment)));
     card.push_str("\n## Training\n\n");
     let start = match config.task.from_scratch {
         true => "random weights in the sizes of",
@@ -67,6 +54,39 @@ pub fn model_card(
     card
 }
 
+/// What the Hub reads. JSON is YAML: names stay what they are, whatever is in them.
+fn front_matter(
+    model: &str,
+    kinds: &[Kind],
+    scores: &[SplitScores],
+    pipeline: &Result<&'static str, String>,
+) -> String {
+    let tag = pipeline.as_ref().map_or(String::new(), |name| format!("pipeline_tag: {name}\n"));
+    format!(
+        "---\nlibrary_name: {}\n{tag}tags: {}\nmetrics: {}\n---\n",
+        library(kinds),
+        json!([model, "segue"]),
+        json!(metric_names(scores))
+    )
+}
+
+fn score_table(scores: &[SplitScores]) -> String {
+    let mut table = String::from("| task | split | examples | metric | value |\n|---|---|---:|---|---:|\n");
+    for split in scores {
+        for metric in &split.metrics {
+            table.push_str(&format!(
+                "| {} | {} | {} | {} | {:.4} |\n",
+                one_line(&split.task),
+                one_line(&split.split),
+                split.count,
+                one_line(&metric.name),
+                metric.value
+            ));
+        }
+    }
+    table
+}
+
 /// The last part of a path, as code: the rest of it says more of the writer's machine than of the model. Of `.`, `..` and `/`
 /// nothing is left.
 fn name_of(path: &str) -> String {
@@ -87,22 +107,31 @@ fn columns(tasks: &[TaskData]) -> String {
 }
 
 /// The package that opens the model with its heads: of several heads the public one has none.
-fn library(tasks: &[TaskData]) -> &'static str {
-    match tasks {
-        [one] if one.kind != Kind::Ranking => "transformers",
+fn library(kinds: &[Kind]) -> &'static str {
+    match kinds {
+        [one] if *one != Kind::Ranking => "transformers",
         _ => "segue",
     }
 }
 
-/// The public package's pipeline, where there is one that opens the folder and answers alike.
-fn pipeline(tasks: &[TaskData]) -> Option<&'static str> {
-    match tasks {
-        [one] => match one.kind {
-            Kind::Classification | Kind::Regression => Some("text-classification"),
-            Kind::Tagging => Some("token-classification"),
-            Kind::Span | Kind::Choice | Kind::Ranking => None,
-        },
-        _ => None,
+/// How the public package opens the folder, or that it does not.
+fn use_of(pipeline: &Result<&'static str, String>, longest: Option<usize>) -> String {
+    let longest =
+        longest.map_or("the longest sequence of training".into(), |longest| format!("{longest} tokens"));
+    match pipeline {
+        // The pipeline of labels for tokens takes no such option.
+        Ok("text-classification") => format!(
+            "\n## Use\n\n```python\nfrom transformers import pipeline\n\nanswer = pipeline(\"text-classification\", \
+             model=\"FOLDER\", truncation=True)\n```\n\nTexts are cut after {longest}, as they are here.\n"
+        ),
+        Ok(name) => format!(
+            "\n## Use\n\n```python\nfrom transformers import pipeline\n\nanswer = pipeline(\"{name}\", \
+             model=\"FOLDER\")\n```\n\nThe label of a word is that of its first token.\n"
+        ),
+        Err(why) => format!(
+            "\n## Use\n\nWith `segue finetune --predict`. Pipelines of Hugging Face's package do not answer with this folder: {}.\n",
+            one_line(why)
+        ),
     }
 }
 
@@ -168,7 +197,8 @@ mod tests {
             loss: None,
             collapsed: None,
         };
-        let card = model_card(&config, &[data], &[scores], 3, &Circumstances::default());
+        let card =
+            model_card(&config, &[data], &[scores], 3, &Ok("text-classification"), &Circumstances::default());
         let found = front_matter(&card);
         let keys: Vec<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
         assert!(keys.starts_with(&["library_name"]) && keys.ends_with(&["tags", "metrics"]), "{card}");

@@ -2,6 +2,7 @@
 
 use segue_configs::ModelConfig;
 use segue_tasks::Kind;
+use segue_tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
 
 use super::model::HeadSpec;
@@ -46,6 +47,8 @@ pub fn hugging_face_config(model: &ModelConfig, heads: &[HeadSpec]) -> Value {
     let class = KINDS.iter().find(|(kind, ..)| *kind == head.kind).map_or("Model", |(.., class)| class);
     let class = family.hugging_face_class(class);
     config["architectures"] = json!([class]);
+    // A sequence is answered as a whole. With a memory, pipelines there cannot take batches of an XLNet apart.
+    config["use_mems_eval"] = json!(false);
     config["finetuning_task"] = json!(head.task);
     config["summary_type"] = json!("last");
     config["summary_use_proj"] = json!(true);
@@ -66,6 +69,35 @@ pub fn hugging_face_config(model: &ModelConfig, heads: &[HeadSpec]) -> Value {
         Kind::Choice | Kind::Tagging | Kind::Ranking => {}
     }
     config
+}
+
+/// The pipeline of Hugging Face's package that opens a folder of this model and answers as it does here; or why there is none.
+pub fn pipeline(
+    model: &ModelConfig,
+    heads: &[HeadSpec],
+    tokenizer: &Tokenizer,
+) -> Result<&'static str, String> {
+    let [head] = heads else {
+        return Err("it has the heads of several tasks, and no class there has".into());
+    };
+    let pipeline = match head.kind {
+        Kind::Classification | Kind::Regression => "text-classification",
+        Kind::Tagging => "token-classification",
+        Kind::Span => return Err("no pipeline there reads answers that are looked for on beams".into()),
+        Kind::Choice => return Err("no pipeline there chooses among answers".into()),
+        Kind::Ranking => return Err("no class there ranks documents".into()),
+    };
+    let family = of(model).language.filter(|family| family.hugging_face_class("Model").is_some());
+    let Some(family) = family else {
+        return Err(format!("no class there has a head on a {}", model.model_type()));
+    };
+    if let Some(why) = family.closed_to_hugging_face(model) {
+        return Err(why);
+    }
+    match tokenizer.for_sequences(None) {
+        Some(_) => Ok(pipeline),
+        None => Err(format!("no tokenizer.json cuts text as its {} tokenizer does", tokenizer.kind())),
+    }
 }
 
 /// The heads that a `config.json` speaks of: of this program, or of Hugging Face's classes.

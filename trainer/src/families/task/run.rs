@@ -16,7 +16,7 @@ use tch::Tensor;
 use super::answers::answers;
 use super::card::{Circumstances, model_card};
 use super::folder::start_task_from;
-use super::hub::hugging_face_config;
+use super::hub::{hugging_face_config, pipeline};
 use super::mixture::Mixture;
 use super::model::{HeadSpec, TaskModel};
 use super::scoring::{SplitScores, decide, score};
@@ -69,7 +69,12 @@ pub fn finetune(
 ) -> Result<Outcome, TrainError> {
     let learner = TaskLearner::new(config, tasks)?;
     let Start { folder, tokenizer } = start;
-    let family = Finetuning { config, tasks, folder, tokenizer: Arc::new(tokenizer.clone()), circumstances };
+    let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
+    // Ranked documents are laid out in their own way, and no other program reads such a folder.
+    let laid_out = tasks.iter().any(|data| data.kind != Kind::Ranking);
+    let for_others = tokenizer.for_sequences(Some(config.train.segment)).filter(|_| laid_out);
+    let tokenizer = Arc::new(for_others.unwrap_or_else(|| tokenizer.clone()));
+    let family = Finetuning { config, tasks, folder, tokenizer, pipeline, circumstances };
     train(config, family, learner, comm, stop, on_event)
 }
 
@@ -179,6 +184,8 @@ struct Finetuning<'a> {
     /// The folder of the model that it begins with, where it is open already.
     folder: Option<&'a ModelFolder>,
     tokenizer: Arc<Tokenizer>,
+    /// The public package's pipeline that answers with the folder, or why none does.
+    pipeline: Result<&'static str, String>,
     circumstances: &'a Circumstances,
 }
 
@@ -261,7 +268,7 @@ impl<'a> Family for Finetuning<'a> {
         // Of several weight sets the measures are those of the one that was chosen.
         let scores: Vec<SplitScores> = Vec::deserialize(&measures.row["scores"]).unwrap_or_default();
         let metrics = json!({ "step": step, "value": measures.lead, "scores": scores });
-        let card = model_card(self.config, self.tasks, &scores, step, self.circumstances);
+        let card = model_card(self.config, self.tasks, &scores, step, &self.pipeline, self.circumstances);
         vec![
             ("metrics.json".into(), format!("{metrics:#}\n").into_bytes()),
             ("README.md".into(), card.into_bytes()),
