@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use segue_tests::{ROOT, SHARED, Workplace, alone, peer_python, sentences, succeed};
+use segue_tests::{ROOT, SHARED, Workplace, alone, fail, peer_python, sentences, succeed};
 use serde_json::{Value, json};
 
 /// Texts of a split.
@@ -224,4 +224,45 @@ fn labels_of_words_are_those_of_the_public_pipeline() {
         assert_eq!(ours, theirs, "{kind}");
         assert!(card(&place, &run).contains("pipeline_tag: token-classification\n"));
     }
+}
+
+#[test]
+fn one_task_of_several_is_a_folder_that_answers_as_the_whole() {
+    let place = Workplace::new();
+    place.finetune("unused", &[]);
+    fs::create_dir_all(place.path("glue/SST-2")).unwrap();
+    fs::create_dir_all(place.path("glue/CoLA")).unwrap();
+    let rows: String = (0..40).map(|i| format!("source\t{}\t\tpast memory reads {i}\n", i % 2)).collect();
+    for name in ["train.tsv", "dev.tsv"] {
+        fs::copy(place.path("sst2").join(name), place.path("glue/SST-2").join(name)).unwrap();
+        fs::write(place.path("glue/CoLA").join(name), &rows).unwrap();
+    }
+    tuned(&place, "both", &place.text("encoder"), "sst2,cola", "glue");
+    let result =
+        succeed(alone(&["convert", "--json", "--task", "cola", &place.text("both"), &place.text("cola")]));
+    assert_eq!((&result["task"], &result["labels"]), (&json!("cola"), &json!(["0", "1"])));
+    let config: Value = serde_json::from_slice(&fs::read(place.path("cola/config.json")).unwrap()).unwrap();
+    assert_eq!(config["architectures"], json!(["XLNetForSequenceClassification"]));
+    assert_eq!((&config["finetuning_task"], &config["id2label"]["1"]), (&json!("cola"), &json!("1")));
+    let card = fs::read_to_string(place.path("cola/README.md")).unwrap();
+    for word in
+        ["pipeline_tag: text-classification\n", "library_name: transformers\n", "sst2, cola", "matthews"]
+    {
+        assert!(card.contains(word), "`{word}` is not in\n{card}");
+    }
+    assert!(!card.contains(" sst2 | ") && !card.contains("/tmp"), "{card}");
+    let predict = |model: &str, output: &str| {
+        let (model, data, output) = (place.text(model), place.text("glue/CoLA"), place.text(output));
+        let args = ["finetune", "--predict", "--json", "--task", "cola", "--model", &model, "--data", &data];
+        succeed(alone(
+            &[&args[..], &["--output", &output, "train.segment=32", "train.micro_batch=4"]].concat(),
+        ))
+    };
+    let (whole, one) = (predict("both", "of-both"), predict("cola", "of-cola"));
+    assert_eq!(whole["scores"], one["scores"]);
+    assert_eq!(answered(&place, "of-both/cola-dev.tsv"), answered(&place, "of-cola/cola-dev.tsv"));
+    let (both, there) = (place.text("both"), place.text("cola"));
+    fail(alone(&["convert", "--task", "rte", &both, &place.text("rte")]), 78, &["sst2, cola", "rte"]);
+    fail(alone(&["convert", "--task", "cola", &both, &there]), 73, &["cola", "empty"]);
+    assert!(!place.path("rte").exists());
 }

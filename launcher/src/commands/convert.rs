@@ -3,9 +3,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use segue_trainer::convert::{
-    CheckedPart, CheckedText, ConvertOptions, Report, Target, TensorFlowHead, check_text, convert,
+    CheckedPart, CheckedText, ConvertOptions, Report, Target, TensorFlowHead, check_text, check_vacant,
+    convert,
 };
 use segue_trainer::families::language_model::parity;
+use segue_trainer::families::task::extract_task;
 use serde_json::{Value, json};
 
 use crate::failure::{CHECK_FAILED, Failure, USAGE};
@@ -23,6 +25,7 @@ const NAMES_SHOWN: usize = 4;
     segue convert xlnet_cased_L-12_H-768_A-12 models/xlnet-base\n  \
     segue convert --to tf runs/wikitext2 tf/wikitext2\n  \
     segue convert --to tf --head regression:sts-b runs/sts-b tf/sts-b\n  \
+    segue convert --task rte runs/glue models/rte\n  \
     segue convert --optimizer --check \"A text of any length.\" model_dir/model.ckpt-4000 models/mine\n\n\
     SRC is told by what it holds: a folder of Hugging Face's (whole or in pieces) or of this program, model.pt of \
     kimiyoung/transformer-xl, checkpoint_*.pt of NVIDIA, a TensorFlow checkpoint of Transformer-XL or XLNet. Nothing in \
@@ -65,6 +68,16 @@ pub struct ConvertArgs {
     /// Compare source and result on this text, which is never taken for a file.
     #[arg(long, value_name = "TEXT")]
     check_text: Option<String>,
+    /// Take one task out of a model that was fine-tuned on several: the encoder, its head, labels, scores and card as a
+    /// folder of its own.
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with_all = [
+            "overrides", "to", "vocab", "allow_skipped", "optimizer", "head", "check", "check_text",
+        ],
+    )]
+    task: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -108,6 +121,9 @@ impl Checks {
 /// Converts, prints the account and checks the result.
 pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(1);
+    if let Some(task) = &args.task {
+        return take_task(&args.source, task, &args.target, out);
+    }
     let checks = Checks::of(&args)?;
     if args.head.is_some() && args.to == To::Hf {
         return Err(Failure::new(
@@ -153,6 +169,14 @@ pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
         result["exit_code"] = json!(CHECK_FAILED);
     }
     Ok(result)
+}
+
+/// Takes one task out of a model of several.
+fn take_task(source: &Path, task: &str, target: &Path, out: &Output) -> Result<Value, Failure> {
+    check_vacant(target)?;
+    let head = extract_task(source, task, target)?;
+    out.line(&format!("the head for {task} on its encoder: {}", target.display()));
+    Ok(json!({ "output": target, "task": head.task, "labels": head.labels }))
 }
 
 /// Prints how far every layer is from the source's.

@@ -23,3 +23,4 @@ pub use optimizer::{OptimizerState, SlotNames};
 pub use report::{ParameterOrigin, Report, VariableFate};
 pub use rules::{Operation, Rule};
 pub use run::{Conversion, ConvertOptions, Target, convert};
+pub use write::check_vacant;

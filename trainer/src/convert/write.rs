@@ -54,7 +54,7 @@ pub(super) struct TensorFlowFiles {
 }
 
 /// Refuses to write over anything.
-pub(super) fn check_vacant(target: &Path) -> Result<(), TrainError> {
+pub fn check_vacant(target: &Path) -> Result<(), TrainError> {
     let occupied = match fs::read_dir(target) {
         Ok(mut entries) => entries.next().is_some(),
         Err(_) => target.symlink_metadata().is_ok(),

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use segue_configs::Config;
+use segue_configs::{Config, ModelConfig};
 use segue_tasks::{Kind, TaskData};
+
 use serde_json::json;
 
+use super::model::HeadSpec;
 use super::scoring::SplitScores;
 
 /// How a model came to be, as far as a program cannot tell from its configuration.
@@ -51,6 +53,30 @@ pub fn model_card(
             card.push_str(&format!("- {what}: {value}\n"));
         }
     }
+    card
+}
+
+/// `README.md` of the folder of one task, `head`, of a model that has the heads `all`.
+pub(super) fn extracted_card(
+    model: &ModelConfig,
+    head: &HeadSpec,
+    all: &[HeadSpec],
+    scores: &[SplitScores],
+    pipeline: &Result<&'static str, String>,
+    longest: Option<usize>,
+) -> String {
+    let others: Vec<String> = all.iter().map(|head| one_line(&head.task)).collect();
+    let model = model.model_type();
+    let mut card = front_matter(model, &[head.kind], scores, pipeline);
+    card.push_str(&format!("\n# {model} fine-tuned on {}\n\n", one_line(&head.task)));
+    if !scores.is_empty() {
+        card.push_str(&score_table(scores));
+    }
+    card.push_str(&use_of(pipeline, longest));
+    card.push_str(&format!(
+        "\n## Training\n\nOne encoder was fine-tuned on {}; this folder has its head for one of them.\n",
+        others.join(", ")
+    ));
     card
 }
 
