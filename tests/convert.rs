@@ -148,6 +148,27 @@ fn checkpoints_of_a_third_program_come_back_as_they_were() {
 }
 
 #[test]
+fn a_check_that_cannot_be_made_leaves_no_folder() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let (model, cases) = (fixture("kimiyoung"), at("cases.safetensors"));
+    fail(alone(&["convert", &model, &at("out"), "--check", &cases]), 66, &["cases.safetensors"]);
+    fs::write(&cases, "no tensors").unwrap();
+    fail(alone(&["convert", &model, &at("out"), "--check", &cases]), 65, &["cases.safetensors"]);
+    let alone_there = at("shaw.pt");
+    fs::copy(fixture("kimiyoung/shaw.pt"), &alone_there).unwrap();
+    fail(alone(&["convert", &alone_there, &at("out"), "--check", "w0é w7é"]), 78, &["vocabulary", "--vocab"]);
+    assert!(!place.path().join("out").exists());
+    // One that was made says what it proves.
+    let output = finish(alone(&["convert", &model, &at("out"), "--check", "w0é w7é w14é"]));
+    let said = stderr(&output);
+    assert!(
+        said.contains("both by one table of names") && said.contains("--check CASES.safetensors"),
+        "{said}"
+    );
+}
+
+#[test]
 fn bad_sources_have_their_exit_codes_and_leave_nothing() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name).display().to_string();

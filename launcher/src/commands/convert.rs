@@ -61,8 +61,9 @@ pub struct ConvertArgs {
     #[arg(long, value_name = "HEAD")]
     head: Option<TensorFlowHead>,
     /// Compare source and result on this text or file: hidden states layer by layer, heads and loss; exit code 1 if a
-    /// bit differs. Of a file `*.safetensors`: compare the result with the reference numbers in it, as `segue parity`
-    /// does (not with `--to tf`); exit code 1 if a group fails.
+    /// bit differs. Both are read by the same table of names: this proves what was written, not that the table is right.
+    /// Of a file `*.safetensors`: compare the result with the numbers of the original program in it, as `segue parity`
+    /// does (not with `--to tf`), which proves the table too; exit code 1 if a group fails.
     #[arg(long, value_name = "TEXT|FILE")]
     check: Option<String>,
     /// Compare source and result on this text, which is never taken for a file.
@@ -106,6 +107,10 @@ impl Checks {
                 let message = "reference numbers are compared with a model folder\nhint: add --to hf";
                 return Err(Failure::new(USAGE, message));
             }
+            if !path.is_file() {
+                let message = format!("{} is not a file of reference numbers", path.display());
+                return Err(Failure::new(66, message));
+            }
             checks.cases = Some(path);
         } else if path.is_file() {
             let text = std::fs::read_to_string(&path)
@@ -145,27 +150,12 @@ pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
     drop(bar);
     describe(&made.report, &args.target, out);
     let mut result = json!({ "output": args.target, "report": made.report });
-    let mut holds = true;
-    if let Some(cases) = &checks.cases {
-        let groups = parity(&args.target, cases)?;
-        let worst = groups.iter().map(|group| group.error).fold(0.0, f64::max);
-        let all = groups.iter().all(|group| group.holds());
-        let verdict = if all { "holds" } else { "FAILS" };
-        out.line(&format!("check {verdict}: {} groups, largest relative error {worst:.1e}", groups.len()));
-        result["check"] = json!({ "holds": all, "groups": groups });
-        holds &= all;
+    let checked = check(&checks, &args.source, &args.target, &options, &mut result, out);
+    if checked.is_err() {
+        // It was to be there as checked. The folder is this command's own: it was not there, or empty.
+        let _ = std::fs::remove_dir_all(&args.target);
     }
-    for text in &checks.texts {
-        let bar = out.progress(0, Unit::Steps, "check");
-        let progress = |done, whole| bar.set_of(done, whole);
-        let checked = check_text(&args.source, &args.target, &options, text, progress)?;
-        drop(bar);
-        tell(&checked, out);
-        holds &= checked.holds();
-        result["check_text"] = json!(checked);
-        result["check_text"]["holds"] = json!(checked.holds());
-    }
-    if !holds {
+    if !checked? {
         result["exit_code"] = json!(CHECK_FAILED);
     }
     Ok(result)
@@ -177,6 +167,39 @@ fn take_task(source: &Path, task: &str, target: &Path, out: &Output) -> Result<V
     let head = extract_task(source, task, target)?;
     out.line(&format!("the head for {task} on its encoder: {}", target.display()));
     Ok(json!({ "output": target, "task": head.task, "labels": head.labels }))
+}
+
+/// Compares the result with its source and with reference numbers, as far as that is asked for, and adds what was found to
+/// `result`. Whether all holds.
+fn check(
+    checks: &Checks,
+    source: &Path,
+    target: &Path,
+    options: &ConvertOptions,
+    result: &mut Value,
+    out: &Output,
+) -> Result<bool, Failure> {
+    let mut holds = true;
+    if let Some(cases) = &checks.cases {
+        let groups = parity(target, cases)?;
+        let worst = groups.iter().map(|group| group.error).fold(0.0, f64::max);
+        let all = groups.iter().all(|group| group.holds());
+        let verdict = if all { "holds" } else { "FAILS" };
+        out.line(&format!("check {verdict}: {} groups, largest relative error {worst:.1e}", groups.len()));
+        result["check"] = json!({ "holds": all, "groups": groups });
+        holds &= all;
+    }
+    for text in &checks.texts {
+        let bar = out.progress(0, Unit::Steps, "check");
+        let progress = |done, whole| bar.set_of(done, whole);
+        let checked = check_text(source, target, options, text, progress)?;
+        drop(bar);
+        tell(&checked, out);
+        holds &= checked.holds();
+        result["check_text"] = json!(checked);
+        result["check_text"]["holds"] = json!(checked.holds());
+    }
+    Ok(holds)
 }
 
 /// Prints how far every layer is from the source's.
@@ -192,6 +215,10 @@ fn tell(checked: &CheckedText, out: &Output) {
         "{verdict}: loss on {} tokens {:.6} before, {:.6} after",
         checked.targets, checked.before, checked.loss
     ));
+    out.line(
+        "this compares what was written with what was read, both by one table of names; numbers of the original program \
+         show whether the table is right: --check CASES.safetensors, as for segue parity",
+    );
 }
 
 fn describe(report: &Report, target: &Path, out: &Output) {
