@@ -169,6 +169,35 @@ fn a_check_that_cannot_be_made_leaves_no_folder() {
 }
 
 #[test]
+fn a_folder_in_pieces_is_refused_with_the_command_that_joins_it() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).display().to_string();
+    succeed(alone(&["convert", &fixture("kimiyoung"), &at("model")]));
+    let file =
+        segue_foreign::SafetensorsFile::open(at("model/model.safetensors").as_ref()).unwrap();
+    let piece = "model-00001-of-00001.safetensors";
+    let map: serde_json::Map<_, _> =
+        file.entries().iter().map(|entry| (entry.name.clone(), piece.into())).collect();
+    fs::rename(at("model/model.safetensors"), at(&format!("model/{piece}"))).unwrap();
+    let index = serde_json::json!({ "weight_map": map });
+    fs::write(at("model/model.safetensors.index.json"), index.to_string()).unwrap();
+    fs::write(at("ids.safetensors"), segue_tests::ids_file(40)).unwrap();
+    let score = |model: &str| {
+        alone(&["score", "--model", &at(model), "--ids", &at("ids.safetensors"), "--output", &at("scores")])
+    };
+    fail(score("model"), 66, &["model.safetensors.index.json", "segue convert"]);
+    succeed(alone(&["convert", &at("model"), &at("whole")]));
+    // What another name of the file leads to stays as it was: the new file takes its place.
+    fs::write(at("scores"), "old").unwrap();
+    fs::hard_link(at("scores"), at("kept")).unwrap();
+    succeed(score("whole"));
+    assert_eq!(fs::read(at("kept")).unwrap(), b"old");
+    assert!(fs::read(at("scores")).unwrap().len() > 1000);
+    let left = fs::read_dir(place.path()).unwrap().flatten();
+    assert!(left.map(|entry| entry.file_name()).all(|name| !name.to_string_lossy().ends_with(".tmp")));
+}
+
+#[test]
 fn bad_sources_have_their_exit_codes_and_leave_nothing() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name).display().to_string();

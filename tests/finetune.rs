@@ -138,6 +138,25 @@ fn x27_several_seeds_and_several_tasks() {
     assert_eq!((&metric["metric"], metric["values"].as_array().unwrap().len()), (&json!("accuracy"), 3));
     assert_eq!(json_at(&place.path("seeds/summary.json"))["metrics"], result["metrics"]);
     assert!(place.path("seeds/seed-3/best/model.safetensors").exists());
+    // All checkpoints of all seeds, each with its seed; a model is one of them.
+    let (seeds, data, scored) = (place.text("seeds"), place.text("sst2"), place.text("scored"));
+    let args = ["finetune", "--predict", "--json", "--task", "sst2", "--model", &seeds, "--data", &data];
+    let args = [&args[..], &["--output", &scored]].concat();
+    let output = finish(alone(&[&args[..], &["--all-checkpoints"]].concat()));
+    assert!(output.status.success() && stderr(&output).contains("seed 3, step"), "{}", stderr(&output));
+    let all = json_at(&place.path("scored/scores.json"));
+    let of = |row: &Value| (row["seed"].as_u64().unwrap(), row["step"].as_u64().unwrap());
+    let rows: Vec<(u64, u64)> = all["checkpoints"].as_array().unwrap().iter().map(of).collect();
+    assert_eq!(
+        rows.iter().map(|(seed, _)| *seed).collect::<std::collections::BTreeSet<_>>().len(),
+        3,
+        "{all}"
+    );
+    for (seed, step) in rows {
+        assert!(place.path(&format!("scored/seed-{seed}/step-{step:08}/sst2-dev.tsv")).is_file());
+    }
+    assert!(all["best_seed"].is_u64(), "{all}");
+    fail(alone(&args), 78, &["seed-1, seed-2, seed-3", "--model"]);
     // Of several weight sets, the scores beside the best model are its own.
     let two_tailed = ["average.kind=two_tailed", "eval.every=5"];
     let result = succeed(alone(&place.finetune("averaged", &two_tailed)));

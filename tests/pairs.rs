@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use segue_tests::{Workplace, alone, fail, succeed, text};
+use segue_tests::{ROOT, Workplace, alone, fail, succeed, text};
 use serde_json::Value;
 
 /// A workplace with a corpus `pieces` whose tokenizer has the special tokens of pairs.
@@ -26,6 +26,47 @@ fn with_pieces() -> Workplace {
 
 fn numbers(value: &Value) -> Vec<i64> {
     value.as_array().unwrap().iter().map(|number| number.as_i64().unwrap()).collect()
+}
+
+/// The line of the guide that shows a batch of a recipe, with every recipe of an XLNet that comes with the program.
+#[test]
+fn the_guide_shows_a_batch_of_any_recipe() {
+    let place = with_pieces();
+    let guide = fs::read_to_string(format!("{ROOT}/docs/guide.md")).unwrap();
+    let line = guide.lines().find(|line| line.starts_with("segue inspect batch --config")).unwrap();
+    let corpus = format!("data.corpus={}", place.text("pieces"));
+    let recipes =
+        fs::read_dir(format!("{ROOT}/configs/recipes")).unwrap().flatten().map(|entry| entry.path());
+    let recipes = recipes.filter(|path| path.file_name().unwrap().to_string_lossy().contains("xlnet"));
+    let mut shown = 0;
+    for recipe in recipes {
+        let recipe = recipe.display().to_string();
+        let word = |word: &str| match word {
+            "my-xlnet.toml" => recipe.clone(),
+            "data.corpus=corpora/wiki" => corpus.clone(),
+            other => other.to_string(),
+        };
+        let mut args: Vec<String> = line.split(' ').skip(1).map(word).collect();
+        // The text here is too small for the lanes of a large model.
+        args.extend(["--json", "train.lanes=8", "train.micro_batch=2"].map(String::from));
+        assert_eq!(succeed(alone(&args))["inputs"].as_array().unwrap().len(), 48, "{recipe}");
+        shown += 1;
+    }
+    assert!(shown >= 7, "{shown}");
+}
+
+/// Batches replace a file whole, and do not write into it.
+#[test]
+fn batches_take_the_place_of_what_was_there() {
+    let place = with_pieces();
+    let corpus = format!("data.corpus={}", place.text("pieces"));
+    let (file, kept) = (place.text("batches.safetensors"), place.text("kept"));
+    fs::write(&file, "old").unwrap();
+    fs::hard_link(&file, &kept).unwrap();
+    let keys = ["model.model_type=xlnet", "train.segment=32", "model.reuse_len=16", &corpus];
+    succeed(alone(&[&["inspect", "batches", "--output", &file][..], &keys].concat()));
+    assert_eq!(fs::read(&kept).unwrap(), b"old");
+    assert!(fs::read(&file).unwrap().len() > 1000);
 }
 
 #[test]

@@ -183,6 +183,8 @@ fn hugging_face_opens_an_xlnet_checkpoint_and_agrees() {
     // Log-probabilities without memory: the package's own start.
     let options = ["train.steps=10", "model.memory_start=empty", "train.micro_batch=4"];
     let mut runs = vec![("plain", place.pretrain_xlnet("plain", &options), 300, None)];
+    let zeros = ["train.steps=10", "model.memory_start=zeros", "train.micro_batch=4"];
+    runs.push(("zeros", place.pretrain_xlnet("zeros", &zeros), 300, None));
     let tied = [&options[..], &["model.untie_r=false", "model.ff_activation=relu"]].concat();
     runs.push(("tied", place.pretrain_xlnet("tied", &tied), 300, None));
     let model = Path::new(SHARED).join("data/xlnet_spiece/spiece.model");
@@ -204,6 +206,21 @@ fn hugging_face_opens_an_xlnet_checkpoint_and_agrees() {
         let checkpoint = format!("{run}/checkpoints/latest");
         let mut command = Command::new(&python);
         command.args([&format!("{ROOT}/tests/peers/xlnet_scores.py"), &checkpoint, &scores]);
+        if name == "zeros" {
+            // Without them the package begins with no memory at all, and says something else.
+            let mut without = Command::new(&python);
+            without.args([
+                &format!("{ROOT}/tests/peers/xlnet_scores.py"),
+                &checkpoint,
+                &scores,
+                "--limit",
+                "1e-3",
+            ]);
+            let output = finish(without);
+            println!("{name}, not given: {}", String::from_utf8_lossy(&output.stdout).trim());
+            assert_eq!(output.status.code(), Some(1));
+            command.arg("--zeros");
+        }
         if let Some(text) = text {
             let mut ids = Vec::new();
             segue_tokenizer::Tokenizer::load(Path::new(&checkpoint)).unwrap().encode(text, &mut ids);

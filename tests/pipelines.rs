@@ -264,5 +264,14 @@ fn one_task_of_several_is_a_folder_that_answers_as_the_whole() {
     let (both, there) = (place.text("both"), place.text("cola"));
     fail(alone(&["convert", "--task", "rte", &both, &place.text("rte")]), 78, &["sst2, cola", "rte"]);
     fail(alone(&["convert", "--task", "cola", &both, &there]), 73, &["cola", "empty"]);
+    // A head of the public package that none here is: named, where a task is asked for.
+    let mut other = config.clone();
+    other.as_object_mut().unwrap().remove("segue_heads");
+    other["architectures"] = json!(["XLNetForQuestionAnsweringSimple"]);
+    fs::write(place.path("cola/config.json"), other.to_string()).unwrap();
+    let data = place.text("glue/CoLA");
+    let args =
+        ["finetune", "--predict", "--task", "cola", "--model", &there, "--data", &data, "--output", &both];
+    fail(alone(&args), 78, &["XLNetForQuestionAnsweringSimple", "segue finetune"]);
     assert!(!place.path("rte").exists());
 }

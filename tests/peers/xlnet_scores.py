@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Compares log-probabilities from left to right with those of Hugging Face's XLNetLMHeadModel.
 
-    $(scripts/peers.sh python base) tests/peers/xlnet_scores.py MODEL SCORES.safetensors [--text TEXT --ids 17,11,..]
+    $(scripts/peers.sh python base) tests/peers/xlnet_scores.py MODEL SCORES.safetensors [--zeros] [--text TEXT --ids 17,11,..]
 
 MODEL is a folder with config.json and model.safetensors, SCORES what `segue score` made of it: `input_ids`
 [batch, time] and `log_probs` [batch, time, vocabulary]. The package is asked for every position at once, by perm_mask and
-target_mapping, with one more token at the end whose place is predicted too. With --text, AutoTokenizer also has to give
+target_mapping, with one more token at the end whose place is predicted too. With --zeros it gets a memory of zeros, which a
+model with memory_start "zeros" begins with here. With --text, AutoTokenizer also has to give
 it --ids. Prints one JSON object. Exits 1 where the largest relative difference exceeds --limit, a weight is missing or left
 over, or the ids are others; 2 where the packages are not installed.
 """
@@ -26,15 +27,18 @@ except ImportError as error:
 LIMIT = 1e-5
 
 
-def log_probabilities(model, input_ids):
-    """Of every token of the vocabulary after each position, [batch, time, vocabulary], without memory."""
+def log_probabilities(model, input_ids, zeros):
+    """Of every token of the vocabulary after each position, [batch, time, vocabulary], without memory or with zeros in it."""
     batch, time = input_ids.shape
     longer = torch.cat([input_ids, torch.full((batch, 1), 3)], dim=1)
     # 1 where position i must not see position j; the package lets a content see itself all the same.
     perm_mask = torch.ones(time + 1, time + 1).triu().expand(batch, -1, -1)
     target_mapping = torch.eye(time + 1)[1:].expand(batch, -1, -1)
+    config = model.config
+    mems = [torch.zeros(config.mem_len, batch, config.d_model) for _ in range(config.n_layer)] if zeros else None
     with torch.no_grad():
-        logits = model(input_ids=longer, perm_mask=perm_mask, target_mapping=target_mapping, use_mems=False).logits
+        logits = model(input_ids=longer, mems=mems, perm_mask=perm_mask, target_mapping=target_mapping,
+                       use_mems=False).logits
     return logits.log_softmax(-1)
 
 
@@ -43,6 +47,7 @@ def main():
     parser.add_argument("model", help="folder with config.json and model.safetensors")
     parser.add_argument("scores", help="safetensors file with input_ids and log_probs")
     parser.add_argument("--limit", type=float, default=LIMIT)
+    parser.add_argument("--zeros", action="store_true", help='memory of zeros: the folder says memory_start "zeros"')
     parser.add_argument("--text")
     parser.add_argument("--ids")
     args = parser.parse_args()
@@ -52,7 +57,7 @@ def main():
     model.eval()
     scores = load_file(args.scores)
     ours = scores["log_probs"]
-    theirs = log_probabilities(model, scores["input_ids"].long())
+    theirs = log_probabilities(model, scores["input_ids"].long(), args.zeros)
     if ours.shape != theirs.shape:
         sys.exit(f"log_probs is {list(ours.shape)} in {args.scores}, {list(theirs.shape)} by transformers")
     difference = (ours - theirs).abs()

@@ -59,7 +59,8 @@ pub struct FinetuneArgs {
     /// Predict and score with trained models, instead of training.
     #[arg(long, requires = "output")]
     predict: bool,
-    /// With --predict and one run: score every checkpoint, predictions in `DIR/step-N`.
+    /// With --predict and one run: score every checkpoint, predictions in `DIR/step-N`; of a run of several seeds those
+    /// of all, in `DIR/seed-N/step-N`.
     #[arg(long, requires = "predict")]
     all_checkpoints: bool,
     /// With --predict: folder for predictions and `scores.json`.
@@ -78,6 +79,7 @@ pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output
             "--model is not given\nhint: add --model DIR, a model folder, checkpoint or run to start from",
         ));
     };
+    let first = &one_run(first, args.all_checkpoints)?;
     // Opened once: a checkpoint is hashed whole, and may be as large as memory.
     match &args.output {
         Some(output) if args.predict => {
@@ -147,6 +149,38 @@ fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loade
         }
     }
     Ok(loaded)
+}
+
+/// The runs of a folder that holds one for each of several seeds; of any other, none.
+fn runs_of_seeds(path: &Path) -> Vec<(u64, PathBuf)> {
+    if path.join("config.json").exists() || path.join("checkpoints").exists() {
+        return Vec::new();
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let seed = |entry: std::fs::DirEntry| {
+        let seed = entry.file_name().to_str()?.strip_prefix("seed-")?.parse().ok()?;
+        Some((seed, entry.path()))
+    };
+    let mut runs: Vec<(u64, PathBuf)> = entries.filter_map(seed).collect();
+    runs.sort();
+    runs
+}
+
+/// The run that a model is taken from: where there is one for each of several seeds, one of them has to be named, except
+/// where all their checkpoints are scored.
+fn one_run(path: &Path, every_seed: bool) -> Result<PathBuf, Failure> {
+    let runs = runs_of_seeds(path);
+    let Some((first, run)) = runs.first() else { return Ok(path.into()) };
+    if every_seed {
+        return Ok(run.clone());
+    }
+    let names: Vec<String> = runs.iter().map(|(seed, _)| format!("seed-{seed}")).collect();
+    let message = format!(
+        "{path} holds a run for each of several seeds: {}\nhint: give one of them: --model {path}/seed-{first}",
+        names.join(", "),
+        path = path.display()
+    );
+    Err(Failure::new(78, message))
 }
 
 /// The configuration that a run folder was fine-tuned with, but for its own places and its model.

@@ -10,7 +10,7 @@ use segue_trainer::families::task::{
 };
 use serde_json::{Value, json};
 
-use super::{FinetuneArgs, open_tasks};
+use super::{FinetuneArgs, open_tasks, runs_of_seeds};
 use crate::failure::{Failure, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
@@ -138,7 +138,7 @@ fn answer_split(
     Ok(score(data, split, &scores, &decided))
 }
 
-/// Scores each checkpoint of a run.
+/// Scores each checkpoint of a run, or of those of several seeds.
 fn every_checkpoint(
     models: &[PathBuf],
     tasks: &[TaskData],
@@ -153,23 +153,42 @@ fn every_checkpoint(
             "--all-checkpoints scores the checkpoints of one run\nhint: give one --model",
         ));
     };
+    let of_seeds = runs_of_seeds(run).into_iter().map(|(seed, run)| (Some(seed), run));
+    let mut runs: Vec<(Option<u64>, PathBuf)> = of_seeds.collect();
+    if runs.is_empty() {
+        runs.push((None, run.clone()));
+    }
     let mut table = Vec::new();
-    for (step, path) in list(&run.join("checkpoints"))? {
-        let model = load(&path, config)?;
-        out.line(&format!("step {step}:"));
-        let folder = ResultFolder::create(&results.path().join(format!("step-{step:08}")))?;
-        let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;
-        let value = segue_trainer::families::task::chosen_by(&scores, &config.task.metric);
-        table.push((value, json!({ "step": step, "value": value, "scores": scores })));
+    for (seed, run) in &runs {
+        let (name, place) = match seed {
+            Some(seed) => (format!("seed {seed}, "), results.path().join(format!("seed-{seed}"))),
+            None => (String::new(), results.path().into()),
+        };
+        for (step, path) in list(&run.join("checkpoints"))? {
+            let model = load(&path, config)?;
+            out.line(&format!("{name}step {step}:"));
+            let folder = ResultFolder::create(&place.join(format!("step-{step:08}")))?;
+            let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;
+            let value = segue_trainer::families::task::chosen_by(&scores, &config.task.metric);
+            let mut row = json!({ "step": step, "value": value, "scores": scores });
+            if let Some(seed) = seed {
+                row["seed"] = json!(seed);
+            }
+            table.push((value, row));
+        }
     }
     let Some((_, best)) = table.iter().max_by(|a, b| a.0.total_cmp(&b.0)) else {
         return Err(Failure::new(66, format!("{} has no checkpoints", run.display())));
     };
-    out.line(&format!("the best step is {}", best["step"]));
-    let result = json!({
+    let of_seed = best["seed"].as_u64().map_or(String::new(), |seed| format!(" of seed {seed}"));
+    out.line(&format!("the best step is {}{of_seed}", best["step"]));
+    let mut result = json!({
         "run": run, "best_step": best["step"],
         "checkpoints": table.iter().map(|(_, row)| row).collect::<Vec<_>>(),
     });
+    if !of_seed.is_empty() {
+        result["best_seed"] = best["seed"].clone();
+    }
     if comm.rank() == 0 {
         results.write("scores.json", &format!("{result:#}\n"))?;
     }

@@ -18,6 +18,10 @@ use crate::engine::fill;
 use crate::families::{MODELS, aliases, buffers, language, of, specs};
 use crate::{ParameterSpec, Parameters, TrainError};
 
+/// Where other programs keep weights: in pieces, and as pickles.
+const FOREIGN_WEIGHTS: [&str; 3] =
+    ["model.safetensors.index.json", "pytorch_model.bin.index.json", "pytorch_model.bin"];
+
 /// A model on disk.
 pub struct ModelFolder {
     /// The folder with `config.json`.
@@ -47,6 +51,7 @@ impl ModelFolder {
             return Err(TrainError::OtherModel { path: folder, what });
         };
         let weights = folder.join(WEIGHTS);
+        refuse_foreign_weights(&folder)?;
         if !family.copies(&config).is_empty() && weights.is_file() {
             let stored = map_tensors(&weights)?;
             family.correct(&mut config, &|name| stored.get(name));
@@ -94,6 +99,19 @@ impl ModelFolder {
     pub fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
         Ok(Tokenizer::load(&self.path)?)
     }
+}
+
+/// Names the command that makes a model folder of one whose weights are in other files than this program's own.
+fn refuse_foreign_weights(folder: &Path) -> Result<(), TrainError> {
+    if folder.join(WEIGHTS).exists() {
+        return Ok(());
+    }
+    let Some(found) = FOREIGN_WEIGHTS.iter().find(|name| folder.join(name).is_file()) else { return Ok(()) };
+    let what = format!(
+        "its weights are in {found}, and {WEIGHTS} is needed\nhint: make a folder with it: segue convert {} NEW",
+        folder.display()
+    );
+    Err(TrainError::NoCheckpoint { path: folder.into(), what })
 }
 
 /// What the weights of a model are stored as: in names that Hugging Face's package finds, with the tensors that

@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use segue_dataloader::longest_sequence;
-use segue_dataloader::tasks::Kind;
 use segue_publish::FreshFolder;
+use segue_tasks::Kind;
+use segue_tokenizer::longest_sequence;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

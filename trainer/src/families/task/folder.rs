@@ -28,15 +28,11 @@ impl TaskFolder {
     /// Opens a fine-tuned model folder, the best of a run, or its newest checkpoint where there is no best.
     pub fn open(path: &Path) -> Result<Self, TrainError> {
         let folder = ModelFolder::open(path)?;
-        let heads = heads_of(&read_json(&folder.path.join("config.json"))?);
+        let config = read_json(&folder.path.join("config.json"))?;
+        let heads = heads_of(&config);
         match heads.is_empty() {
             false => Ok(Self { folder, heads }),
-            true => {
-                let what = "config.json names no task it was fine-tuned for\nhint: make one with segue finetune, or convert \
-                            one with its head"
-                    .to_string();
-                Err(TrainError::OtherModel { path: folder.path, what })
-            }
+            true => Err(TrainError::OtherModel { path: folder.path, what: why_no_head(&config) }),
         }
     }
 
@@ -46,6 +42,19 @@ impl TaskFolder {
         let specs = TaskModel::specs(config, &self.heads);
         let weights = read_weights(&self.folder.path.join(WEIGHTS), config, &specs)?;
         Ok(TaskModel::new(config, &self.heads, task, Parameters::from_tensors(specs, weights, Kind::Float)))
+    }
+}
+
+/// Why a model answers no task: it has no head, or one that is not among those here.
+fn why_no_head(config: &Value) -> String {
+    match config["architectures"][0].as_str().filter(|class| class.contains("For")) {
+        Some(class) => format!(
+            "its head is that of {class}, which answers no task here\nhint: fine-tune it with segue finetune, which keeps the \
+             encoder and begins with a head of its own"
+        ),
+        None => "config.json names no task it was fine-tuned for\nhint: make one with segue finetune, or convert one \
+                 with its head"
+            .into(),
     }
 }
 
