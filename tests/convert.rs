@@ -173,8 +173,7 @@ fn a_folder_in_pieces_is_refused_with_the_command_that_joins_it() {
     let place = tempfile::tempdir().unwrap();
     let at = |name: &str| place.path().join(name).display().to_string();
     succeed(alone(&["convert", &fixture("kimiyoung"), &at("model")]));
-    let file =
-        segue_foreign::SafetensorsFile::open(at("model/model.safetensors").as_ref()).unwrap();
+    let file = segue_foreign::SafetensorsFile::open(at("model/model.safetensors").as_ref()).unwrap();
     let piece = "model-00001-of-00001.safetensors";
     let map: serde_json::Map<_, _> =
         file.entries().iter().map(|entry| (entry.name.clone(), piece.into())).collect();

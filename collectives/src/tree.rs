@@ -295,6 +295,16 @@ mod tests {
         }
     }
 
+    /// 256 ranks in 8 exchanges each way; 200, which is no power of two, in one of 199 messages.
+    #[test]
+    fn hundreds_of_ranks_give_the_bits_of_the_naive_tree() {
+        for world_size in [200, 256] {
+            let terms: Vec<Vec<f32>> = (0..world_size).map(|rank| rough_values(1000, rank)).collect();
+            let expected = naive_bits(&terms);
+            assert!(all_reduce_bits(&terms).into_iter().all(|bits| bits == expected), "{world_size} ranks");
+        }
+    }
+
     #[test]
     fn several_rounds_give_the_same_bits_as_one() {
         for world_size in [2, 3, 4] {

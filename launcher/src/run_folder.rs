@@ -1,7 +1,8 @@
 //! The folder of a run: its lock, its logs, and the records of training.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use segue_configs::Config;
@@ -12,20 +13,53 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::failure::Failure;
 
-/// Sends structured events of this rank to `RUN/logs/rank-00000.jsonl`; `RUST_LOG` chooses which.
+/// Sends structured events of this rank to `RUN/logs/rank-00000.jsonl`. `RUST_LOG` chooses which; without it those of rank
+/// 0, and the warnings of others, whose files appear with the first: a job of 1,000 ranks does not make 1,000 empty ones.
 pub fn start_log(run: &Path, rank: usize) -> Result<(), Failure> {
     let path = run.join("logs").join(format!("rank-{rank:05}.jsonl"));
-    let open = || {
-        fs::create_dir_all(run.join("logs"))?;
-        File::options().create(true).append(true).open(&path)
-    };
-    let file = open().map_err(|e| cannot_write(&path, &e))?;
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).from_env_lossy();
-    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(Mutex::new(file)).init();
+    let log = LogFile { path, file: None };
+    // The run folder is the first thing a job writes to: what is wrong with it shows here.
+    let log = if rank == 0 { log.opened()? } else { log };
+    let least = if rank == 0 { LevelFilter::INFO } else { LevelFilter::WARN };
+    let filter = EnvFilter::builder().with_default_directive(least.into()).from_env_lossy();
+    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(Mutex::new(log)).init();
     Ok(())
 }
 
-/// The run folder is the first thing a job writes to: what is wrong with it shows here.
+/// A file that is appended to, and opened when it is first written to.
+struct LogFile {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl LogFile {
+    fn opened(mut self) -> Result<Self, Failure> {
+        let opened = self.open().map(|_| ());
+        opened.map_err(|e| cannot_write(&self.path, &e)).map(|()| self)
+    }
+
+    fn open(&mut self) -> io::Result<&mut File> {
+        let file = match self.file.take() {
+            Some(file) => file,
+            None => {
+                self.path.parent().map_or(Ok(()), fs::create_dir_all)?;
+                File::options().create(true).append(true).open(&self.path)?
+            }
+        };
+        Ok(self.file.insert(file))
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.open()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), Write::flush)
+    }
+}
+
 fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(73, format!("cannot write {}: {error}\nhint: choose a writable run.dir", path.display()))
 }
@@ -83,5 +117,24 @@ impl Record {
     /// Adds values to TensorBoard.
     pub fn scalars(&mut self, step: u64, values: &[(String, f64)]) -> Result<(), Failure> {
         Ok(self.events.as_mut().map_or(Ok(()), |file| file.scalars(step, values))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_appears_with_its_first_line_and_is_appended_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("logs/rank-00001.jsonl");
+        let log = || LogFile { path: path.clone(), file: None };
+        log().flush().unwrap();
+        assert!(!path.exists());
+        for line in ["a\n", "b\n"] {
+            log().write_all(line.as_bytes()).unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a\nb\n");
+        log().opened().unwrap();
     }
 }
