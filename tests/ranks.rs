@@ -84,7 +84,7 @@ fn kernels_for_other_processors_are_refused_where_every_bit_counts() {
     ends(mpirun_each(&[(&[], &loose), (&slow, &loose)]), 0, &[]);
 }
 
-/// 4096 lanes that carry 128 MiB: at a checkpoint, rank 0 needs no more than another rank, but for a small model.
+/// 4096 lanes that carry 128 MiB: over checkpoints, rank 0 needs no more than another rank, but for a small model.
 #[test]
 fn a_checkpoint_takes_no_more_memory_on_rank_0_than_its_own_lanes() {
     const SHARE: u64 = 4096 * 4 * 64 * 32 * 4 / RANKS as u64;
@@ -118,8 +118,10 @@ fn a_checkpoint_takes_no_more_memory_on_rank_0_than_its_own_lanes() {
     }
     assert!(job.wait().unwrap().success());
     println!("a share is {SHARE} bytes; peaks {peaks:?}");
-    let (least, most) = (peaks.iter().min().unwrap(), peaks.iter().max().unwrap());
-    assert!(*least > SHARE && *most < least + SHARE, "a share is {SHARE} bytes; peaks {peaks:?}");
+    // The lanes of the other ranks would be three shares more. A rank that writes while a step goes on has its own once more,
+    // or not: that is a matter of time.
+    let others = *peaks[1..].iter().max().unwrap();
+    assert!(others > SHARE && peaks[0] < others + 2 * SHARE, "a share is {SHARE} bytes; peaks {peaks:?}");
     assert!(place.path("run/checkpoints/step-00000006/carry-03840.safetensors").is_file());
 }
 

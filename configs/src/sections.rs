@@ -344,7 +344,8 @@ pub struct EvalConfig {
     /// Pre-training: stop when this many evaluations in a row bring nothing better, and keep the best model as
     /// `checkpoint.best` does; 0 for never.
     pub patience: u64,
-    /// Parallel pieces the split is cut into; 1 gives every token its whole past. No more ranks than pieces have work.
+    /// Parallel pieces the split is cut into; 1 gives every token its whole past. Ranks take turns with groups of
+    /// `train.micro_batch` pieces.
     #[schemars(transform = Range::at_least(1))]
     pub lanes: usize,
     /// With pairs: sequences of each lane that are evaluated, once with memory and once without; 0 for all that the

@@ -409,7 +409,10 @@ fn a_shard_is_unpacked_by_one_process_while_others_wait() {
     });
     assert_eq!(fs::metadata(&theirs).unwrap().ino(), inode, "it was unpacked a second time");
 
+    // What is there serves, as its blocks are checked; but nothing is put where others may write.
     fs::set_permissions(caches[0].join("shards"), fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(read(&corpora[0]) == expected);
+    fs::remove_file(caches[0].join(name("bin"))).unwrap();
     let error = corpora[0].tokens(Split::Train).unwrap().read(0, &mut [0]).unwrap_err();
     assert_eq!(error.exit_code(), 73, "{error}");
     assert!(error.hint().unwrap().contains("SEGUE_CACHE"), "{error}");

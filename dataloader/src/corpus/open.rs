@@ -147,7 +147,13 @@ impl Corpus {
         };
         let mapped = MappedShard::open(&path)?;
         check_header(mapped.path(), mapped.header(), &self.inner.info, shard)?;
-        Ok(CheckedShard::new(mapped, self.map_index(split, number)?))
+        let remedy = match shard.compressed {
+            true => "remove this file: it is unpacked from the corpus again",
+            false => {
+                "find all that is damaged with `segue data verify`; copy the files back, or build the corpus again"
+            }
+        };
+        Ok(CheckedShard::new(mapped, self.map_index(split, number)?, remedy))
     }
 
     fn map_index(&self, split: Split, number: usize) -> Result<MappedIndex, DataError> {
@@ -194,7 +200,12 @@ pub(crate) fn is_unfinished(dir: &Path) -> bool {
 
 fn check_counts(dir: &Path, info: &CorpusInfo, split: Split, part: &SplitInfo) -> Result<(), DataError> {
     let sum = part.shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(shard.tokens));
-    let why = if sum != Some(part.tokens) {
+    let fits = |of: fn(&ShardInfo) -> u64| {
+        part.shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(of(shard))).is_some()
+    };
+    let why = if !fits(|shard| shard.documents) || !fits(|shard| shard.sentences) {
+        format!("the shards of {split} have more documents or sentences than can be counted")
+    } else if sum != Some(part.tokens) {
         format!("the shards of {split} do not add up to its {} tokens", part.tokens)
     } else if info.dtype != Dtype::for_vocabulary(info.vocab_size) {
         format!("ids of a vocabulary of {} cannot be stored as {:?}", info.vocab_size, info.dtype)

@@ -41,10 +41,10 @@ pub(crate) fn unpack(
         .filter(|bytes| *bytes < u64::MAX)
         .ok_or_else(|| DataError::shard(stored, format!("corpus.json gives it {} tokens", shard.tokens)))?;
     let is_there = || fs::metadata(&target).is_ok_and(|found| found.len() == expected);
-    make_own_folder(&folder)?;
     if is_there() {
         return Ok(target);
     }
+    make_own_folder(&folder)?;
     let _lock = lock(&folder.join(format!("{name}.lock")))?;
     if !is_there() {
         unpack_to(&target, expected, stored, shard)?;
@@ -58,26 +58,24 @@ fn make_own_folder(folder: &Path) -> Result<(), DataError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     let found = made.and_then(|()| fs::metadata(folder));
     let found = found.map_err(|e| DataError::folder(folder, e))?;
-    let own = found.uid() == rustix::process::geteuid().as_raw();
-    if own && found.mode() & 0o022 == 0 {
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        let why = "it belongs to another user, and shards are to be unpacked there";
+        return Err(unfit(format!("{why}\nhint: set SEGUE_CACHE to a folder of your own")));
+    }
+    if found.mode() & 0o022 == 0 {
         return Ok(());
     }
-    Err(unfit(
-        "other users can write to it, and shards are unpacked there\nhint: `chmod go-w` it, or set SEGUE_CACHE to a folder of \
-         your own"
-            .into(),
-    ))
+    let why = "other users can write to it, and shards are to be unpacked there";
+    Err(unfit(format!("{why}\nhint: `chmod go-w` it, or set SEGUE_CACHE to a folder of your own")))
 }
 
 /// Waits until no other process of this host unpacks the same shard. The file stays: to remove it would let two in.
 fn lock(path: &Path) -> Result<File, DataError> {
     let failed = |e| DataError::write(path, e);
     let file = File::options().create(true).truncate(false).write(true).open(path).map_err(failed)?;
-    match file.lock() {
-        // A file system without locks: each process unpacks for itself, and the last one's file stays.
-        Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(file),
-        locked => locked.map(|()| file).map_err(failed),
-    }
+    // On a file system without locks each process unpacks for itself, and the last one's file stays.
+    _ = file.lock();
+    Ok(file)
 }
 
 /// Unpacks `stored` to `target`, which will have `expected` bytes.

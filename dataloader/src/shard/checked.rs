@@ -14,13 +14,16 @@ pub(crate) struct CheckedShard {
     index: MappedIndex,
     /// One bit a block: whether it has been checked. Two threads that race check it twice.
     checked: Vec<AtomicU64>,
+    /// What to do where a block is damaged.
+    remedy: &'static str,
 }
 
 impl CheckedShard {
-    pub(crate) fn new(shard: MappedShard, index: MappedIndex) -> CheckedShard {
+    /// `remedy`: what to do where a block is damaged, in the imperative.
+    pub(crate) fn new(shard: MappedShard, index: MappedIndex, remedy: &'static str) -> CheckedShard {
         let blocks = shard.payload().len().div_ceil(BLOCK_BYTES);
         let checked = (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        CheckedShard { shard, index, checked }
+        CheckedShard { shard, index, checked, remedy }
     }
 
     /// Copies the tokens from `start` on; the caller has checked the range.
@@ -42,9 +45,7 @@ impl CheckedShard {
         match block_fault(&self.shard, &self.index, block) {
             None => _ = word.fetch_or(bit, Ordering::Relaxed),
             Some(why) => {
-                let why = format!(
-                    "{why}\nhint: `segue data verify` finds all that is damaged; copy the file back, or build the corpus again"
-                );
+                let why = format!("{why}\nhint: {}", self.remedy);
                 return Err(DataError::shard(self.shard.path(), why));
             }
         }

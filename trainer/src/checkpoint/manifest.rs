@@ -81,6 +81,11 @@ impl Manifest {
         }
     }
 
+    /// Checks that every file of `folder` is there, and its length.
+    pub(crate) fn check_lengths(&self, folder: &Path) -> Result<(), TrainError> {
+        self.files.iter().try_for_each(|(name, record)| record.check_length(&folder.join(name)))
+    }
+
     /// Checks the files of `folder` that `chosen` takes, by their number in the manifest and their name.
     pub(crate) fn check(
         &self,

@@ -16,7 +16,10 @@ enum Order {
     Check(String),
     Take(String),
     Nothing,
-    Failed,
+    /// `for_now`: something cannot be read or written.
+    Failed {
+        for_now: bool,
+    },
 }
 
 /// What a rank says of its share of a checkpoint.
@@ -24,7 +27,7 @@ enum Order {
 enum Verdict {
     Whole,
     Refused(String),
-    /// For now.
+    /// It cannot be read for now.
     Unreadable(String),
 }
 
@@ -58,7 +61,7 @@ fn lead(
         Ok(None) => Order::Nothing,
         // A rank that is gone cannot be told anything.
         Err(TrainError::Collective(_)) => return found,
-        Err(_) => Order::Failed,
+        Err(error) => Order::Failed { for_now: error.is_of_storage() },
     };
     all_say(comm, Some(&order))?;
     found
@@ -71,7 +74,12 @@ fn follow(folder: &Path, comm: &dyn Communicator, layout: &Layout) -> Result<Fou
             Some(Order::Check(name)) => _ = verdicts(&folder.join(name), comm, layout)?,
             Some(Order::Take(name)) => return Ok(Some((folder.join(name), Vec::new()))),
             Some(Order::Nothing) => return Ok(None),
-            Some(Order::Failed) | None => {
+            Some(Order::Failed { for_now: true }) => {
+                let source =
+                    std::io::Error::other("a checkpoint cannot be used for now; rank 0 says which and why");
+                return Err(TrainError::Read { path: folder.into(), source });
+            }
+            Some(Order::Failed { for_now: false }) | None => {
                 let what = "no checkpoint verifies\nhint: rank 0 says which and why".into();
                 return Err(TrainError::Damaged { path: folder.into(), what });
             }
@@ -85,11 +93,22 @@ fn verdicts(path: &Path, comm: &dyn Communicator, layout: &Layout) -> Result<Vec
         Some(lane) if lane < layout.lanes => layout.lane_range().contains(&lane),
         _ => number % comm.world_size() == comm.rank(),
     };
-    let checked = Manifest::read(path).and_then(|manifest| manifest.check(path, is_own));
-    let own = match refusal(checked) {
-        Ok(None) => Verdict::Whole,
-        Ok(Some(why)) => Verdict::Refused(why),
-        Err(error) => Verdict::Unreadable(error.to_string()),
+    let leads = comm.rank() == 0;
+    let checked = Manifest::read(path).and_then(|manifest| {
+        // What is missing for all is missing for rank 0, whoever is to read it.
+        if leads {
+            manifest.check_lengths(path)?;
+        }
+        manifest.check(path, is_own)
+    });
+    let own = match checked {
+        // For another rank it may be out of its sight alone: an old copy, or a mount that lags behind.
+        Err(error @ TrainError::Read { .. }) if !leads => Verdict::Unreadable(error.to_string()),
+        checked => match refusal(checked) {
+            Ok(None) => Verdict::Whole,
+            Ok(Some(why)) => Verdict::Refused(why),
+            Err(error) => Verdict::Unreadable(error.to_string()),
+        },
     };
     let all = all_say(comm, Some(&own))?;
     let nothing = || Verdict::Unreadable("its message cannot be read".into());
@@ -98,6 +117,10 @@ fn verdicts(path: &Path, comm: &dyn Communicator, layout: &Layout) -> Result<Vec
 
 /// What is wrong with the checkpoint at `path` by the verdicts of all ranks.
 fn agree(path: &Path, verdicts: &[Verdict]) -> Result<Option<String>, TrainError> {
+    // What rank 0 finds wrong is wrong, whatever others see.
+    if let Some(Verdict::Refused(why)) = verdicts.first() {
+        return Ok(Some(why.clone()));
+    }
     for (rank, verdict) in verdicts.iter().enumerate() {
         if let Verdict::Unreadable(why) = verdict {
             let source = std::io::Error::other(format!("rank {rank}: {why}"));

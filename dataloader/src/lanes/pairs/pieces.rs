@@ -39,7 +39,7 @@ impl PairSource {
         let shard_index = index_path.clone();
         let shard = Lazy::new(move || {
             let shard = MappedShard::open(&stem.with_extension("bin"))?;
-            Ok(CheckedShard::new(shard, MappedIndex::open(&shard_index)?))
+            Ok(CheckedShard::new(shard, MappedIndex::open(&shard_index)?, ""))
         });
         let index = Lazy::new(move || MappedIndex::open(&index_path));
         PairSource {

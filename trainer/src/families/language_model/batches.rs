@@ -100,7 +100,7 @@ impl Validation {
             Self::Stream { stream, documents } => {
                 let options = EvalOptions {
                     lanes: eval.lanes,
-                    group: lanes_at_once(eval.lanes, train.lanes / train.micro_batch),
+                    group: train.micro_batch,
                     segment: if eval.segment == 0 { train.segment } else { eval.segment },
                     ext_len: eval.ext_len,
                     documents: documents.as_ref().map(|(documents, policy)| (documents, *policy)),
@@ -112,13 +112,6 @@ impl Validation {
             }
         }
     }
-}
-
-/// Lanes of an evaluation that go in one forward pass: as many groups as a step has micro-steps, where there are lanes
-/// for them, since no run has more ranks than that. So every rank has work, and the result does not depend on their
-/// number.
-fn lanes_at_once(lanes: usize, micro_steps: usize) -> usize {
-    lanes.div_ceil(lanes.min(micro_steps))
 }
 
 /// Cuts a step of this rank's lanes into micro-batches of `micro_batch` lanes.
@@ -167,27 +160,5 @@ impl Cut {
             follows: Tensor::from_slice(&follows),
             reversed: self.own(&pairs.reversed, 1).iter().filter(|reversed| **reversed).count() as i64,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_rank_waits_while_another_evaluates_lanes_that_it_could() {
-        for (lanes, micro_steps) in (1..40).flat_map(|lanes| (1..40).map(move |steps| (lanes, steps))) {
-            let group = lanes_at_once(lanes, micro_steps);
-            let groups = lanes.div_ceil(group);
-            for ranks in (1..=micro_steps).filter(|ranks| micro_steps % ranks == 0) {
-                let of_the_busiest = groups.div_ceil(ranks) * group;
-                // At most one group more than an equal share.
-                assert!(of_the_busiest <= lanes.div_ceil(ranks) + group, "{lanes} {micro_steps} {ranks}");
-            }
-            assert_eq!(groups.div_ceil(micro_steps), 1, "{lanes} {micro_steps}");
-        }
-        // The default: 4 lanes, and as many micro-steps as a job of four ranks needs.
-        assert_eq!(lanes_at_once(4, 4), 1);
-        assert_eq!(lanes_at_once(4, 1), 4);
     }
 }
