@@ -344,10 +344,13 @@ pub struct EvalConfig {
     /// Pre-training: stop when this many evaluations in a row bring nothing better, and keep the best model as
     /// `checkpoint.best` does; 0 for never.
     pub patience: u64,
-    /// Parallel pieces the split is cut into; 1 gives every token its whole past. Ranks take turns with groups of
-    /// `train.micro_batch` pieces.
+    /// Parallel pieces the split is cut into; 1 gives every token its whole past. With pairs: made up to a multiple of
+    /// `train.micro_batch`.
     #[schemars(transform = Range::at_least(1))]
     pub lanes: usize,
+    /// Pieces of one forward pass; ranks take turns with groups of so many. 0 for as many as give each rank that there could
+    /// be a group, and at most `train.micro_batch`; with pairs it is always that. The last bits of a result depend on it.
+    pub group: usize,
     /// With pairs: sequences of each lane that are evaluated, once with memory and once without; 0 for all that the
     /// split has.
     pub steps: u64,
@@ -371,12 +374,24 @@ impl Default for EvalConfig {
             every: 0,
             patience: 0,
             lanes: 4,
+            group: 0,
             steps: 0,
             segment: 0,
             ext_len: 0,
             mem_len: -1,
             same_length: false,
             clamp_len: 0,
+        }
+    }
+}
+
+impl EvalConfig {
+    /// Pieces of one forward pass. Of the run's keys alone, so that a result does not depend on the number of ranks.
+    pub fn lanes_per_group(&self, train: &TrainConfig) -> usize {
+        let most_ranks = (train.lanes / train.micro_batch).max(1);
+        match self.group {
+            0 => (self.lanes / most_ranks).clamp(1, train.micro_batch),
+            group => group.min(self.lanes),
         }
     }
 }
@@ -543,5 +558,35 @@ impl Config {
             return Err(out_of_range("eval.same_length", true, "needs a memory of at least 1"));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_that_there_could_be_evaluates_a_group_where_there_are_lanes_enough() {
+        for (lanes, micro_batch, pieces, group) in [
+            (8, 2, 4, 1),
+            (32, 16, 16, 8),
+            (4, 4, 16, 4),
+            (256, 8, 10, 1),
+            (2, 1, 4, 1),
+            (64, 32, 7, 3),
+            (1, 1, 1, 1),
+        ] {
+            let train = TrainConfig { lanes, micro_batch, ..TrainConfig::default() };
+            let eval = EvalConfig { lanes: pieces, ..EvalConfig::default() };
+            assert_eq!(
+                eval.lanes_per_group(&train),
+                group,
+                "{lanes} lanes by {micro_batch}, {pieces} pieces"
+            );
+            let groups = pieces.div_ceil(group);
+            assert!(groups >= (lanes / micro_batch).min(pieces) && group <= micro_batch);
+            let given = EvalConfig { group: 5, ..eval };
+            assert_eq!(given.lanes_per_group(&train), 5.min(pieces));
+        }
     }
 }

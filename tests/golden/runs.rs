@@ -40,7 +40,7 @@ pub struct OldCheckpoint {
 pub const TINY: Run = Run {
     name: "tiny",
     kind: Kind::Tiny,
-    settings: &["eval.every=20", "average.start=35", "checkpoint.every=25"],
+    settings: &["eval.every=20", "eval.group=2", "average.start=35", "checkpoint.every=25"],
     resumes: None,
 };
 

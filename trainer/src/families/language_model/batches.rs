@@ -100,7 +100,7 @@ impl Validation {
             Self::Stream { stream, documents } => {
                 let options = EvalOptions {
                     lanes: eval.lanes,
-                    group: train.micro_batch,
+                    group: eval.lanes_per_group(train),
                     segment: if eval.segment == 0 { train.segment } else { eval.segment },
                     ext_len: eval.ext_len,
                     documents: documents.as_ref().map(|(documents, policy)| (documents, *policy)),
