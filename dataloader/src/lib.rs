@@ -14,7 +14,7 @@ mod prefetch;
 mod preset;
 mod shard;
 
-pub use bench::bench_encode;
+pub use bench::{Encoded, bench_encode};
 pub use build::{
     BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, InvalidUtf8, RecordImport, Stage, TokenizerChoice,
     build, import_records, train_tokenizer,

@@ -79,6 +79,10 @@ fn speed_is_measured() {
     let text = sample_text(2000);
     let tokenizer = train(&text, &sized(TokenizerKind::Bpe, 400));
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    assert!(bench_encode(&tokenizer, &lines, 2).unwrap() > 0.0);
-    assert_eq!(bench_encode(&tokenizer, &[], 2).unwrap_err().exit_code(), 65);
+    let encoded = bench_encode(&tokenizer, &lines, 2).unwrap();
+    assert!(encoded.mb_per_s > 0.0);
+    let mut expected = Vec::new();
+    lines.iter().for_each(|line| tokenizer.encoder().encode(line, &mut expected).unwrap());
+    assert_eq!(encoded.ids.concat().concat(), expected);
+    assert_eq!(bench_encode(&tokenizer, &[], 2).err().unwrap().exit_code(), 65);
 }

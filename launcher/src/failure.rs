@@ -1,3 +1,4 @@
+use std::io;
 use std::path::Path;
 
 use segue_cluster::ClusterError;
@@ -44,6 +45,16 @@ impl Failure {
         let message = message.into();
         let (hint, fact) = (advice::hint(&message), advice::fact(&message).to_owned());
         Self { code, message: fact, hint }
+    }
+
+    /// Of a file or folder that the user named by `option`: 73 where it cannot be made there, 74 where writing fails.
+    pub fn cannot_write(path: &Path, error: &io::Error, option: &str) -> Self {
+        use io::ErrorKind::{AlreadyExists, NotADirectory, PermissionDenied, ReadOnlyFilesystem};
+        let code = match error.kind() {
+            AlreadyExists | NotADirectory | PermissionDenied | ReadOnlyFilesystem => 73,
+            _ => 74,
+        };
+        Self::new(code, format!("cannot write {}: {error}\nhint: choose a writable {option}", path.display()))
     }
 
     /// The lines for people. `rank`: the one that speaks, where it is not the first.

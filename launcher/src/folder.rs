@@ -1,7 +1,6 @@
 //! Output files of a command.
 
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use segue_publish::write_file;
@@ -17,7 +16,7 @@ pub struct ResultFolder {
 impl ResultFolder {
     /// Makes the folder where it is not there.
     pub fn create(path: &Path) -> Result<Self, Failure> {
-        fs::create_dir_all(path).map_err(|e| cannot_write(path, &e))?;
+        fs::create_dir_all(path).map_err(|e| Failure::cannot_write(path, &e, "--output"))?;
         Ok(Self { path: path.into() })
     }
 
@@ -29,7 +28,7 @@ impl ResultFolder {
     /// Writes a file; it appears whole or not at all.
     pub fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
         let path = self.path.join(name);
-        write_file(&path, text.as_bytes()).map_err(|e| cannot_write(&path, &e.source))
+        write_file(&path, text.as_bytes()).map_err(|e| Failure::cannot_write(&path, &e.source, "--output"))
     }
 
     /// Writes a JSON file for reading.
@@ -56,14 +55,6 @@ fn csv_line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
         }
     };
     cells.map(quoted).collect::<Vec<_>>().join(",") + "\n"
-}
-
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    let code = match error.kind() {
-        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => 73,
-        _ => 74,
-    };
-    Failure::new(code, format!("cannot write {}: {error}\nhint: choose a writable --output", path.display()))
 }
 
 #[cfg(test)]

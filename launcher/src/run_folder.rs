@@ -35,7 +35,7 @@ struct LogFile {
 impl LogFile {
     fn opened(mut self) -> Result<Self, Failure> {
         let opened = self.open().map(|_| ());
-        opened.map_err(|e| cannot_write(&self.path, &e)).map(|()| self)
+        opened.map_err(|e| Failure::cannot_write(&self.path, &e, "run.dir")).map(|()| self)
     }
 
     fn open(&mut self) -> io::Result<&mut File> {
@@ -60,10 +60,6 @@ impl Write for LogFile {
     }
 }
 
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(73, format!("cannot write {}: {error}\nhint: choose a writable run.dir", path.display()))
-}
-
 /// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
 /// with the process, however it ends.
 pub fn lock(run: &Path) -> Result<File, Failure> {
@@ -72,7 +68,7 @@ pub fn lock(run: &Path) -> Result<File, Failure> {
         fs::create_dir_all(run)?;
         File::create(&path)
     };
-    let file = open().map_err(|e| cannot_write(&path, &e))?;
+    let file = open().map_err(|e| Failure::cannot_write(&path, &e, "run.dir"))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => {

@@ -8,7 +8,9 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ROUNDS = 5
+ROUNDS = 7
+# What Segue asks of the C library's allocator (keep_freed_memory): freed memory is kept, not given back and faulted in anew.
+KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1), "MALLOC_TOP_PAD_": str(1 << 28)}
 
 
 def skip(why):
@@ -51,12 +53,18 @@ def last_json(command, **environment):
 def in_turn(ours, theirs, key, unit, rounds=ROUNDS):
     """Calls `ours` and `theirs` alternately, prints each pair of their figure `key` and returns what was seen.
 
-    The ratio quoted is the median of the pairs' ratios; above 1, ours is the faster.
+    Which of them goes first changes from round to round. The ratio quoted is that of the medians, its range that of the pairs; above 1, ours
+    is the faster.
     """
     pairs = []
     print(f"{'round':>5}  {'Segue ' + unit:>18}  {'peer ' + unit:>18}  {'ratio':>6}")
     for number in range(1, rounds + 1):
-        pair = ours(), theirs()
+        if number % 2 == 1:
+            first = ours()
+            pair = first, theirs()
+        else:
+            first = theirs()
+            pair = ours(), first
         pairs.append(pair)
         mine, other = (figures[key] for figures in pair)
         print(f"{number:>5}  {mine:>18.2f}  {other:>18.2f}  {mine / other:>6.2f}", flush=True)
@@ -66,15 +74,34 @@ def in_turn(ours, theirs, key, unit, rounds=ROUNDS):
         "figure": key,
         "segue_median": statistics.median(mine),
         "peer_median": statistics.median(other),
-        "ratio_median": statistics.median(ratios),
+        "ratio": statistics.median(mine) / statistics.median(other),
         "ratio_min": min(ratios),
         "ratio_max": max(ratios),
         "segue": [first for first, _ in pairs],
         "peer": [second for _, second in pairs],
     }
     print(f"{'median':>6} {summary['segue_median']:>18.2f}  {summary['peer_median']:>18.2f}"
-          f"  {summary['ratio_median']:>6.2f}   (pairs {min(ratios):.2f} to {max(ratios):.2f})")
+          f"  {summary['ratio']:>6.2f}   (pairs {min(ratios):.2f} to {max(ratios):.2f})")
     return summary
+
+
+def fastest(variants, run, key):
+    """The peer at its own best settings: each of `variants` is tried once, by its name, and the fastest is named and returned.
+
+    A variant that fails is told and left out.
+    """
+    seen = {}
+    for name in variants:
+        try:
+            seen[name] = run(name)[key]
+            print(f"peer, {name}: {seen[name]:.2f}", flush=True)
+        except SystemExit as failed:
+            print(f"peer, {name}: fails: {str(failed).strip().splitlines()[-1]}", flush=True)
+    if not seen:
+        sys.exit("the peer runs in none of its settings")
+    best = max(seen, key=seen.get)
+    print(f"peer races with: {best}")
+    return best
 
 
 def write(path, summary):

@@ -1,22 +1,24 @@
 #!/usr/bin/env python3
-"""Tokenising with a BPE vocabulary: `segue bench data` next to the tokenizers package's encode_batch.
+"""Tokenising with a BPE vocabulary: `segue bench data` next to the tokenizers package's fastest call.
 
     python3 tests/bench/tokenize_vs_peer.py [--tokenizer FOLDER] [--input FILE] [--rounds 5] [--output FILE]
 
-The same tokenizer.json, the same text, two threads each, in turn. The peer's clock runs over encode_batch alone,
-on lines already in memory. Without --input, WikiText-2's training text beside the checkout (../shared/data) serves;
+The same tokenizer.json, the same text, two threads each, in turn, and the same ids, which are compared first. The peer's clock runs over
+encode_batch_fast alone (encode_batch without offsets), on lines already in memory. Without --input, WikiText-2's training text beside the checkout (../shared/data) serves;
 without --tokenizer, one of 8000 entries is trained on the input.
 """
 
 import argparse
+import array
 import json
 import pathlib
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 
-from alternate import ROOT, ROUNDS, in_turn, last_json, peer_python, segue_binary, skip, write
+from alternate import KEEP_FREED_MEMORY, ROOT, ROUNDS, in_turn, last_json, peer_python, segue_binary, skip, write
 
 WORKERS = 2
 # Lines of one encode_batch call: its results all live at once, so a whole corpus at a time would only swap.
@@ -24,18 +26,23 @@ BATCH_LINES = 4096
 VOCABULARY = 8000
 
 
-def measure_peer(tokenizer, text):
-    """Runs in the peer's interpreter: one pass over `text`, a JSON line with the speed and the peak memory."""
+def measure_peer(tokenizer, text, ids=None):
+    """Runs in the peer's interpreter: one pass over `text`, a JSON line with the speed and the peak memory; the ids into a file."""
     from tokenizers import Tokenizer, __version__
 
     tokenizer = Tokenizer.from_file(f"{tokenizer}/tokenizer.json")
     data = pathlib.Path(text).read_text(encoding="utf-8", errors="replace")
     lines = data.splitlines(keepends=True)
-    tokens, start = 0, time.perf_counter()
+    tokens, kept, start = 0, array.array("I"), time.perf_counter()
     for at in range(0, len(lines), BATCH_LINES):
-        encoded = tokenizer.encode_batch(lines[at : at + BATCH_LINES], add_special_tokens=False)
+        encoded = tokenizer.encode_batch_fast(lines[at : at + BATCH_LINES], add_special_tokens=False)
         tokens += sum(len(encoding) for encoding in encoded)
+        if ids:
+            for encoding in encoded:
+                kept.extend(encoding.ids)
     seconds = time.perf_counter() - start
+    if ids:
+        pathlib.Path(ids).write_bytes(kept.tobytes())
     print(json.dumps({
         "mb_per_s": len(data.encode()) / 1e6 / seconds,
         "tokens": tokens,
@@ -52,6 +59,18 @@ def train_tokenizer(segue, text):
     return str(folder)
 
 
+def compare_ids(ours, theirs):
+    """Ends the program where the two give other ids."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [pathlib.Path(folder, name) for name in ("segue", "peer")]
+        for command, file in zip((ours, theirs), files):
+            last_json([*command, "--ids", str(file)])
+        mine, other = (file.read_bytes() for file in files)
+    if mine != other:
+        sys.exit(f"the ids differ: {len(mine) // 4} of Segue, {len(other) // 4} of the peer")
+    print(f"the same {len(mine) // 4} ids")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokenizer", help="folder with tokenizer.json")
@@ -59,9 +78,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--output", help="JSON file for every figure")
     parser.add_argument("--measure-peer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--ids", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.measure_peer:
-        measure_peer(args.tokenizer, args.input)
+        measure_peer(args.tokenizer, args.input, args.ids)
         return
     print(f"# Tokenising, {WORKERS} threads: {pathlib.Path(args.input).name}")
     if not pathlib.Path(args.input).is_file():
@@ -72,9 +92,10 @@ def main():
     common = ["--tokenizer", tokenizer, "--input", str(pathlib.Path(args.input).resolve())]
     ours = [segue, "bench", "data", *common, "--workers", str(WORKERS), "--json"]
     theirs = [python, __file__, "--measure-peer", *common]
+    settings = dict(RAYON_NUM_THREADS=str(WORKERS), TOKENIZERS_PARALLELISM="true", **KEEP_FREED_MEMORY)
+    compare_ids(ours, theirs)
     summary = in_turn(
-        lambda: last_json(ours),
-        lambda: last_json(theirs, RAYON_NUM_THREADS=str(WORKERS), TOKENIZERS_PARALLELISM="true"),
+        lambda: last_json(ours), lambda: last_json(theirs, **settings),
         "mb_per_s", "MB/s", args.rounds)
     for who in ("segue", "peer"):
         summary[f"{who}_peak_rss_mb"] = max(figures["peak_rss_mb"] for figures in summary[who])

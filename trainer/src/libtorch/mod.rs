@@ -3,6 +3,7 @@
 
 mod function;
 mod product;
+pub mod speed;
 
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;

@@ -57,7 +57,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
 }
 
 /// The same without a graph.
-fn plain_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+pub(super) fn plain_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let bias = bias.map_or(ptr::null_mut(), cpp);
     let mut y = ptr::null_mut();
     // SAFETY: live tensors, and a null for none; the shim keeps none of the pointers.
@@ -77,7 +77,7 @@ const STRIP: usize = 64;
 const DEPTH: usize = 256;
 
 /// `left`, `[n, a]`, transposed times `right`, `[n, b]`, both f32 on the CPU: `[a, b]`.
-fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
+pub(super) fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
     let (a, b) = (left.size()[1], right.size()[1]);
     // The wider side is turned: rows of the other then lie close together.
     if b > a {

@@ -1,6 +1,7 @@
 //! `segue bench`: the speed of each part on its own.
 
 mod pairs;
+mod products;
 mod sizes;
 mod step;
 mod task;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use segue_collectives::Communicator;
 use segue_collectives::bench::{AllReduceTimings, bench_all_reduce};
+use segue_dataloader::{Encoded, bench_encode};
 use serde_json::{Value, json};
 
 use super::at_least_one;
@@ -22,7 +24,7 @@ use crate::output::Output;
     after_help = "Examples:\n  mpirun -n 2 segue bench step --layers 6 --d-model 256 --micro-batch 8\n  \
     mpirun -n 2 segue bench step --model xlnet --segment 512 --mem 384 --micro-batch 4\n  \
     mpirun -n 2 segue bench task --length 128 --batch 16\n  \
-    mpirun -n 2 segue bench allreduce --mib 64\n  segue bench data --tokenizer DIR --input text.txt --workers 2"
+    mpirun -n 2 segue bench allreduce --mib 64\n  mpirun -n 2 segue bench products\n  segue bench data --tokenizer DIR --input text.txt --workers 2"
 )]
 pub struct BenchArgs {
     #[command(subcommand)]
@@ -41,6 +43,8 @@ enum What {
     Data(DataArgs),
     /// Drawing XLNet's sequences from a corpus.
     Pairs(pairs::PairsArgs),
+    /// Matrix products by every library at hand: the machine's limit.
+    Products(products::ProductsArgs),
 }
 
 #[derive(Args)]
@@ -64,6 +68,9 @@ struct DataArgs {
     /// Number of threads.
     #[arg(long, default_value_t = 2, value_parser = at_least_one)]
     workers: usize,
+    /// File to write the ids to, 32 bits each, little-endian: for a comparison with those of another program.
+    #[arg(long)]
+    ids: Option<PathBuf>,
 }
 
 /// Runs one benchmark.
@@ -74,6 +81,7 @@ pub fn run(args: BenchArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         What::Allreduce(args) => allreduce(&args, comm, out),
         What::Data(args) => data(&args, out),
         What::Pairs(args) => pairs::run(&args, out),
+        What::Products(args) => products::run(&args, comm, out),
     }
 }
 
@@ -96,10 +104,15 @@ fn data(args: &DataArgs, out: &Output) -> Result<Value, Failure> {
     let text = std::fs::read_to_string(&args.input)
         .map_err(|e| Failure::new(66, format!("cannot read {}: {e}", args.input.display())))?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    let mb_per_s = segue_dataloader::bench_encode(&tokenizer, &lines, args.workers)?;
-    let peak = peak_rss_mb();
+    let Encoded { mb_per_s, ids } = bench_encode(&tokenizer, &lines, args.workers)?;
+    let (peak, tokens) = (peak_rss_mb(), ids.iter().flatten().map(Vec::len).sum::<usize>());
+    if let Some(path) = &args.ids {
+        let bytes: Vec<u8> = ids.iter().flatten().flatten().flat_map(|id| id.to_le_bytes()).collect();
+        segue_publish::write_file(path, &bytes)
+            .map_err(|e| Failure::cannot_write(path, &e.source, "--ids"))?;
+    }
     out.line(&format!("{mb_per_s:.1} MB/s with {} threads, peak memory {peak:.0} MB", args.workers));
-    Ok(json!({ "mb_per_s": mb_per_s, "workers": args.workers, "peak_rss_mb": peak }))
+    Ok(json!({ "mb_per_s": mb_per_s, "tokens": tokens, "workers": args.workers, "peak_rss_mb": peak }))
 }
 
 /// Largest resident set of this process so far.

@@ -51,7 +51,7 @@ pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
     let _lock = lock(&output)?;
     for folder in ["runs", "results", "logs"] {
         let path = output.join(folder);
-        fs::create_dir_all(&path).map_err(|e| cannot_write(&path, &e))?;
+        fs::create_dir_all(&path).map_err(|e| Failure::cannot_write(&path, &e, "--output"))?;
     }
     let outcomes = work_off(&jobs, args.workers, &preemption, out)?;
     let summary = Summary::new(&sweep.name, &results(&sweep, &jobs)?, &sweep.expectations);
@@ -196,11 +196,8 @@ fn list(sweep: &Sweep, jobs: &[Job], out: &Output) -> Value {
 
 /// Writes a file whole or not at all.
 fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
-    segue_publish::write_file(path, text.as_bytes()).map_err(|e| cannot_write(path, &e.source))
-}
-
-fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(74, format!("cannot write {}: {error}", path.display()))
+    segue_publish::write_file(path, text.as_bytes())
+        .map_err(|e| Failure::cannot_write(path, &e.source, "--output"))
 }
 
 fn append(path: &Path) -> std::io::Result<File> {
