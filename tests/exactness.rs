@@ -4,7 +4,7 @@ use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use segue_tests::{Workplace, alone, children, mpirun, succeed};
+use segue_tests::{Workplace, alone, children, fail, mpirun, succeed};
 
 #[test]
 fn ranks_1_2_and_4_give_the_same_bytes() {
@@ -16,6 +16,45 @@ fn ranks_1_2_and_4_give_the_same_bytes() {
         assert_eq!(result["evaluation"], one["evaluation"], "{ranks} ranks");
         assert_eq!(result["loss"], one["loss"], "{ranks} ranks");
     }
+}
+
+/// Sums inside a kernel are split over threads: another number of them is another run, and the same number the same one, on any number
+/// of ranks.
+#[test]
+fn two_threads_a_rank_give_the_same_bytes_on_1_and_2_ranks_and_over_stops() {
+    let place = Workplace::new();
+    let threads = "train.threads=2";
+    // Long enough for loops that are shared out.
+    let pretrain = |run: &str, more: &[&str]| {
+        place.pretrain(
+            run,
+            &[&[threads, "train.segment=64", "model.d_inner=256", "train.steps=12"], more].concat(),
+        )
+    };
+    succeed(alone(&pretrain("one", &[])));
+    succeed(mpirun(2, &pretrain("two", &[])));
+    place.assert_same("one", "two");
+    succeed(mpirun(2, &pretrain("parts", &["train.stop_at=5"])));
+    succeed(alone(&pretrain("parts", &[])));
+    place.assert_same("one", "parts");
+}
+
+/// Without exactness the library adds as it likes, on numbers of ranks that have no tree too. Losses then differ by roundings alone.
+#[test]
+fn without_exactness_any_number_of_ranks_trains_alike() {
+    let place = Workplace::new();
+    let pretrain = |run: &str, exact: &str| {
+        place.pretrain(run, &["train.lanes=12", "train.micro_batch=2", "train.steps=20", exact])
+    };
+    let loss = |found: &serde_json::Value| found["loss"].as_f64().expect("a loss");
+    let exact = loss(&succeed(alone(&pretrain("exact", "train.exact=true"))));
+    for ranks in [2, 3, 6] {
+        let run = format!("on-{ranks}");
+        let found = loss(&succeed(mpirun(ranks, &pretrain(&run, "train.exact=false"))));
+        println!("{ranks} ranks: {found} instead of {exact}");
+        assert!((found - exact).abs() < 1e-5 * exact, "{ranks} ranks: {found} instead of {exact}");
+    }
+    fail(mpirun(2, &pretrain("refused", "train.exact=true")), 78, &["power of two"]);
 }
 
 #[test]

@@ -105,6 +105,18 @@ pub enum TrainError {
         /// Classes of each row.
         classes: i64,
     },
+    /// Ranks were given the same gradient, and hold several.
+    #[error(
+        "step {step}: rank {rank} holds another gradient than rank 0: its norm is {}, not {}; no update was made", .norms[1], .norms[0]
+    )]
+    GradientsDiffer {
+        /// The global step.
+        step: u64,
+        /// The first rank that differs.
+        rank: usize,
+        /// Norms of the sums on rank 0 and on that rank.
+        norms: [f64; 2],
+    },
     /// Replicas that should be equal are not.
     #[error(
         "step {step}: rank {rank} holds other weights than rank 0, first in `{parameter}` (rank 0 has libtorch {}, rank {rank} \
@@ -152,7 +164,7 @@ impl TrainError {
             TrainError::Damaged { .. } => 65,
             TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => 78,
             TrainError::NonFinite { .. } | TrainError::NoDistribution { .. } => 80,
-            TrainError::ReplicasDiffer { .. } => 81,
+            TrainError::GradientsDiffer { .. } | TrainError::ReplicasDiffer { .. } => 81,
             TrainError::Stopped => 75,
         }
     }
@@ -187,7 +199,7 @@ impl TrainError {
             TrainError::NoDistribution { .. } => {
                 Some("lower optim.lr, lengthen schedule.warmup, or look at the data of this step".into())
             }
-            TrainError::ReplicasDiffer { rank, .. } => {
+            TrainError::GradientsDiffer { rank, .. } | TrainError::ReplicasDiffer { rank, .. } => {
                 Some(format!("check memory and network of rank {rank}, and resume from the last checkpoint"))
             }
             TrainError::Libtorch(_) | TrainError::Read { .. } | TrainError::Stopped => None,

@@ -17,8 +17,9 @@ use crate::PublishError;
 ///
 /// What the system refused: of flushing the file names `from`, of renaming `to`, of flushing the folder that one.
 pub fn rename_durably(file: &File, from: &Path, to: &Path) -> Result<(), PublishError> {
-    file.sync_all().map_err(PublishError::at(from))?;
-    fs::rename(from, to).map_err(PublishError::at(to))?;
+    segue_faults::io("file.sync").and_then(|()| file.sync_all()).map_err(PublishError::at(from))?;
+    segue_faults::io("file.rename").and_then(|()| fs::rename(from, to)).map_err(PublishError::at(to))?;
+    segue_faults::io("file.renamed").map_err(PublishError::at(to))?;
     sync_folder(parent_of(to))
 }
 
@@ -33,8 +34,11 @@ pub fn replace_link(path: &Path, target: &Path) -> Result<(), PublishError> {
         if fresh.symlink_metadata().is_ok() {
             fs::remove_file(&fresh)?;
         }
+        segue_faults::io("link.make")?;
         std::os::unix::fs::symlink(target, &fresh)?;
-        fs::rename(&fresh, path)
+        segue_faults::io("link.rename")?;
+        fs::rename(&fresh, path)?;
+        segue_faults::io("link.renamed")
     };
     swap().map_err(PublishError::at(path))?;
     sync_folder(parent_of(path))

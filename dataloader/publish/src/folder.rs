@@ -59,6 +59,23 @@ pub(crate) enum Step {
     RemoveOld,
 }
 
+impl Step {
+    /// The point of faults on purpose before it.
+    fn fault(self) -> io::Result<()> {
+        segue_faults::io(match self {
+            Self::MakePart => "folder.make",
+            Self::LockPart => "folder.lock",
+            Self::SyncFile => "folder.sync-file",
+            Self::SyncFolder => "folder.sync",
+            Self::Rename => "folder.rename",
+            Self::Exchange => "folder.exchange",
+            Self::Retire => "folder.retire",
+            Self::SyncParent => "folder.renamed",
+            Self::RemoveOld => "folder.remove-old",
+        })
+    }
+}
+
 impl FreshFolder {
     /// Begins a folder that is to appear as `target`, where nothing may be, or an empty folder. Folders above it are made
     /// where they are missing; what killed writers of this folder have left is removed.
@@ -67,7 +84,7 @@ impl FreshFolder {
     ///
     /// What the system refused; [`io::ErrorKind::ResourceBusy`] where another process is filling this folder.
     pub fn create(target: &Path) -> Result<Self, PublishError> {
-        Self::begin(target, false, Box::new(|_| Ok(())))
+        Self::begin(target, false, Box::new(Step::fault))
     }
 
     /// The same for a folder that takes the place of the one that is there, if there is one. Whoever opens `target` finds
@@ -79,7 +96,7 @@ impl FreshFolder {
     ///
     /// Those of [`FreshFolder::create`].
     pub fn replacing(target: &Path) -> Result<Self, PublishError> {
-        Self::begin(target, true, Box::new(|_| Ok(())))
+        Self::begin(target, true, Box::new(Step::fault))
     }
 
     pub(crate) fn begin(target: &Path, replaces: bool, mut before: Before) -> Result<Self, PublishError> {

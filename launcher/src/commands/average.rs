@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use segue_trainer::checkpoint;
+use segue_trainer::checkpoint::{self, CHECKPOINTS};
 use segue_trainer::families::language_model;
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
 
 /// The newest `count` checkpoints of a run, oldest first.
 fn newest(run: &Path, count: Option<usize>) -> Result<Vec<PathBuf>, Failure> {
-    let checkpoints = run.join("checkpoints");
+    let checkpoints = run.join(CHECKPOINTS);
     let all = checkpoint::list(&checkpoints)?;
     let count = count.unwrap_or(all.len());
     if all.is_empty() || all.len() < count {

@@ -8,6 +8,8 @@ use crate::TrainError;
 
 /// Folder of the best model, in the folder of a run that keeps it.
 pub const BEST: &str = "best";
+/// The folder of a run's checkpoints.
+pub const CHECKPOINTS: &str = "checkpoints";
 
 /// The folder with the weights of `path`: the best model of a run, where it keeps one, else its newest checkpoint that
 /// verifies; a checkpoint; or a folder with `config.json`. With it, what was wrong with newer checkpoints.
@@ -19,7 +21,7 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
         }
         return Ok((best, Vec::new()));
     }
-    for folder in [path.join("checkpoints"), path.to_path_buf()] {
+    for folder in [path.join(CHECKPOINTS), path.to_path_buf()] {
         if folder.is_dir()
             && let Some(found) = find(&folder)?
         {
@@ -30,7 +32,7 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
         Manifest::verify(path)?;
         return Ok((path.into(), Vec::new()));
     }
-    if path.join("config.json").is_file() && !path.join("checkpoints").is_dir() {
+    if path.join("config.json").is_file() && !path.join(CHECKPOINTS).is_dir() {
         return Ok((path.into(), Vec::new()));
     }
     let what = "it is neither a run with checkpoints, nor a checkpoint, nor a folder with config.json";

@@ -1,5 +1,6 @@
 //! How checkpoint folders appear, are found, and go.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -7,6 +8,7 @@ use segue_configs::CheckpointConfig;
 use segue_publish::{FreshFolder, clean_up, replace_link};
 
 use super::files::{read_error, write_error};
+use super::locate::{BEST, CHECKPOINTS};
 use super::manifest::{FileRecords, MANIFEST, Manifest};
 use crate::TrainError;
 
@@ -20,6 +22,26 @@ pub(crate) fn publish_with_manifest(
     fill(fresh.path())?;
     Manifest::write(fresh.path(), FileRecords::new())?;
     Ok(fresh.publish()?)
+}
+
+/// Puts the run folder `run` in order, of whose checkpoints `newest` was taken: what killed writers have left goes, and `latest` points
+/// there. Whoever writes a checkpoint does so too, but a run that is done writes none any more.
+pub fn tidy_up(run: &Path, newest: Option<&Path>) -> Result<(), TrainError> {
+    let folder = run.join(CHECKPOINTS);
+    clean_up(&folder, is_step)?;
+    clean_up(run, |name| name == BEST)?;
+    match newest.and_then(Path::file_name).and_then(OsStr::to_str) {
+        Some(name) => point_latest(&folder, name),
+        None => Ok(()),
+    }
+}
+
+fn point_latest(folder: &Path, name: &str) -> Result<(), TrainError> {
+    Ok(replace_link(&folder.join(LATEST), Path::new(name))?)
+}
+
+fn is_step(name: &str) -> bool {
+    name.starts_with("step-")
 }
 
 /// Checkpoints that did not verify and are kept aside, for whoever wants to know what happened to them.
@@ -55,7 +77,7 @@ impl Draft {
     /// Begins the checkpoint of step `step` among those in `folder`.
     pub fn begin(folder: &Path, step: u64) -> Result<Self, TrainError> {
         // What killed writers of other steps have left: nobody may write those again.
-        clean_up(folder, |name| name.starts_with("step-"))?;
+        clean_up(folder, is_step)?;
         let name = format!("step-{step:08}");
         // There already is one of this step only where it did not verify, or knows less.
         let fresh = FreshFolder::replacing(&folder.join(&name))?;
@@ -72,7 +94,7 @@ impl Draft {
     pub fn publish(self, known: FileRecords, stay: Stay) -> Result<PathBuf, TrainError> {
         Manifest::write(self.fresh.path(), known)?;
         self.fresh.publish()?;
-        replace_link(&self.folder.join(LATEST), Path::new(&self.name))?;
+        point_latest(&self.folder, &self.name)?;
         remove_old(&self.folder, stay)?;
         Ok(self.folder.join(self.name))
     }
@@ -98,10 +120,12 @@ pub fn replace(path: &Path, fill: impl FnOnce(&Path) -> Result<(), TrainError>) 
 /// Removes a folder, its manifest first: half removed, it does not count as a checkpoint.
 fn remove_folder(path: &Path) -> Result<(), TrainError> {
     let remove = || -> std::io::Result<()> {
+        segue_faults::io("checkpoint.prune")?;
         match fs::remove_file(path.join(MANIFEST)) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
+        segue_faults::io("checkpoint.pruned-half")?;
         match fs::remove_dir_all(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
             _ => Ok(()),

@@ -12,7 +12,7 @@ use segue_foreign::{
 use segue_publish::FreshFile;
 use tch::{Device, Kind, Tensor};
 
-use super::files::read_error;
+use super::files::{read_error, write_error};
 use crate::TrainError;
 
 /// The tensors of one file, by name.
@@ -101,6 +101,7 @@ pub(super) fn rows_of(entry: &SafetensorsEntry, rows: Range<usize>) -> Option<Te
 /// Writes named tensors (f32 or i64) as a safetensors file and waits until it is on the disk. The same
 /// tensors give the same bytes. The bytes of one tensor at a time are in memory.
 pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), TrainError> {
+    segue_faults::io("tensors.write").map_err(write_error(path))?;
     let stored = tensors.iter().map(|(name, tensor)| to_stored(name, tensor)).collect();
     write_safetensors(path, stored).map_err(|error| match error {
         DataError::Write { path, source } => TrainError::Write { path, source },

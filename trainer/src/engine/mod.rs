@@ -18,6 +18,7 @@ mod run;
 mod search;
 mod share;
 mod snapshot;
+mod spoil;
 mod step;
 
 pub use buckets::GradientBuckets;

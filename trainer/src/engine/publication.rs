@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use segue_collectives::{CollectiveError, Communicator};
+use segue_faults as faults;
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
@@ -52,6 +53,7 @@ impl Publication {
 
     /// Rank 0's part.
     fn publish(&self, contents: &Contents, comm: &dyn Communicator) -> Result<PathBuf, TrainError> {
+        faults::point("checkpoint.begin");
         let draft = Draft::begin(&self.folder, self.step);
         // The name alone: hosts may see the run in different places.
         let name = draft.as_ref().ok().and_then(|draft| draft.path().file_name());
@@ -67,6 +69,7 @@ impl Publication {
             all = all.and(others);
         }
         all?;
+        faults::point("checkpoint.publish");
         draft.publish(known, self.stay)
     }
 
@@ -78,6 +81,7 @@ impl Publication {
             return Ok(());
         }
         let folder = self.folder.join(std::ffi::OsStr::from_bytes(&name));
+        faults::point("checkpoint.contribute");
         let written = self.fill(contents, &folder, comm);
         let end = match &written {
             Ok(()) => Written::All,

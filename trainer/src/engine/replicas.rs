@@ -23,6 +23,28 @@ pub fn check_replicas(step: u64, parameters: &Parameters, comm: &dyn Communicato
     })
 }
 
+/// How far norms of the same sums may lie apart, relatively: far above what processors of several kinds make of them.
+const ROUNDING: f64 = 1e-3;
+
+/// The norm of a gradient that all ranks hold: rank 0's, as processors of several kinds may round it differently and replicas must
+/// not. A rank that finds another one holds another gradient, though all were given the same. A collective call.
+pub fn agreed_norm(step: u64, own: f64, comm: &dyn Communicator) -> Result<f64, TrainError> {
+    if comm.world_size() == 1 {
+        return Ok(own);
+    }
+    let all = comm.all_gather(&own.to_le_bytes())?;
+    let norms: Vec<f64> = all.iter().map(|b| f64::from_le_bytes(std::array::from_fn(|i| b[i]))).collect();
+    let first = norms[0];
+    let agrees = |norm: &f64| match (norm.is_finite(), first.is_finite()) {
+        (true, true) => (norm - first).abs() <= ROUNDING * first.abs(),
+        (own, other) => own == other,
+    };
+    match norms.iter().position(|norm| !agrees(norm)) {
+        Some(rank) => Err(TrainError::GradientsDiffer { step, rank, norms: [first, norms[rank]] }),
+        None => Ok(first),
+    }
+}
+
 /// Of the values' bytes, as they lie in memory: ranks of a job have one byte order. On all cores.
 fn hash(tensor: &Tensor) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
@@ -38,6 +60,31 @@ mod tests {
 
     use super::*;
     use crate::{Init, ParameterSpec};
+
+    #[test]
+    fn ranks_take_the_norm_of_rank_0_unless_one_holds_another_gradient() {
+        let inf = f64::INFINITY;
+        let cases: [([f64; 3], Result<f64, usize>); 7] = [
+            ([2.0, 2.0 + 1e-9, 2.0], Ok(2.0)),
+            ([0.0, 0.0, 0.0], Ok(0.0)),
+            ([f64::NAN, f64::NAN, inf], Ok(f64::NAN)),
+            ([inf, inf, inf], Ok(inf)),
+            ([2.0, 2.0, 2.01], Err(2)),
+            ([2.0, f64::NAN, 2.0], Err(1)),
+            ([inf, 2.0, inf], Err(1)),
+        ];
+        for (norms, expected) in cases {
+            for found in simulated::run(3, |comm| agreed_norm(4, norms[comm.rank()], comm)) {
+                match (found, expected) {
+                    (Ok(found), Ok(expected)) => assert_eq!(found.to_bits(), expected.to_bits()),
+                    (Err(TrainError::GradientsDiffer { step: 4, rank, .. }), Err(expected)) => {
+                        assert_eq!(rank, expected)
+                    }
+                    (found, _) => panic!("{norms:?}: {found:?}"),
+                }
+            }
+        }
+    }
 
     /// Long enough for a hash on several threads; the first differs in its last value alone.
     #[test]

@@ -7,6 +7,7 @@ use segue_collectives::consensus::{any_rank, any_rank_of};
 use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
 use segue_dataloader::Prefetcher;
+use segue_faults as faults;
 use serde_json::{Value, json};
 
 use super::agreement::check_agreement;
@@ -22,7 +23,7 @@ use super::share::Watch;
 use super::snapshot::{model_folder, restore, snapshot};
 use super::step::{Chosen, Engine, StepReport};
 use crate::TrainError;
-use crate::checkpoint::{self, BEST, Stay, TrainState, find_and_set_aside};
+use crate::checkpoint::{self, BEST, CHECKPOINTS, Stay, TrainState, find_and_set_aside, tidy_up};
 
 /// Trains as `config` says: resumes from the newest whole checkpoint of the run folder, and always leaves a checkpoint
 /// of its last step. `stop` is asked at every step; where any rank says yes, all stop with a checkpoint. A collective
@@ -131,6 +132,12 @@ impl<'a, F: Family> Run<'a, F> {
         let mut state = TrainState::start(config, &family.fingerprint(), lanes, comm.world_size());
         check_agreement(config, &state, comm)?;
         let found = newest_checkpoint(&checkpoints_of(config), comm, &engine.layout, find_and_set_aside)?;
+        if comm.rank() == 0
+            && let Err(error) =
+                tidy_up(Path::new(&config.run.dir), found.as_ref().map(|(path, _)| path.as_path()))
+        {
+            on_event(Event::Warning { what: error.to_string() });
+        }
         let (mut resumed, mut refused, mut fresh, mut changed) = (None, Vec::new(), Vec::new(), Vec::new());
         match found {
             Some((path, newer)) => {
@@ -184,6 +191,7 @@ impl<'a, F: Family> Run<'a, F> {
         let prepared = self.family.prepare(raw, &self.engine.layout);
         self.engine.forget(&prepared.restarts);
         deadline::at_step(step);
+        faults::at_step(step);
         let made = match self.leaves_out(step) {
             true => {
                 self.state.leave_out(step, step);
@@ -270,6 +278,7 @@ impl<'a, F: Family> Run<'a, F> {
         }
         let began = Instant::now();
         self.gather_cursors()?;
+        faults::point("checkpoint.stage");
         let contents = snapshot(&self.family, &self.engine, &self.state, self.comm.rank());
         let publication = Publication {
             folder: self.checkpoints(),
@@ -406,7 +415,7 @@ impl<'a, F: Family> Run<'a, F> {
 }
 
 fn checkpoints_of(config: &Config) -> PathBuf {
-    Path::new(&config.run.dir).join("checkpoints")
+    Path::new(&config.run.dir).join(CHECKPOINTS)
 }
 
 /// What is reported of an evaluation: the chosen weight set, and beside it the losses of all where there were several.

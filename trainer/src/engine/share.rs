@@ -2,6 +2,7 @@
 
 use segue_collectives::consensus::any_rank;
 use segue_collectives::{CollectiveError, Communicator};
+use segue_faults as faults;
 
 use crate::TrainError;
 
@@ -67,6 +68,7 @@ impl<'a> Share<'a> {
         };
         let mut results = Vec::with_capacity(self.own().len());
         for part in self.own() {
+            faults::point("evaluation.part");
             results.push(work(part, &mut || {
                 done += 1;
                 (watch.progress)(done, whole);

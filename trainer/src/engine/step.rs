@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use segue_collectives::Communicator;
 use segue_collectives::tree::tree_sum;
 use segue_configs::Config;
+use segue_faults as faults;
 use segue_random::{Purpose, derive};
 use tch::Tensor;
 
@@ -14,6 +15,8 @@ use super::layout::Layout;
 use super::learner::{Carry, Learner, Turn};
 use super::network::{Network, Updated, finite};
 use super::reducer::Reducer;
+use super::replicas::agreed_norm;
+use super::spoil::spoil;
 use crate::libtorch::backward_into;
 use crate::noise::Noise;
 use crate::optim::averaging::{CandidateLoss, Choice, StandIn};
@@ -83,12 +86,14 @@ impl<'a, L: Learner> Engine<'a, L> {
 
     /// Makes update number `step` (from 1) of the run from this rank's batch.
     pub fn step(&mut self, step: u64, batch: &L::Batch) -> Result<StepReport, TrainError> {
+        faults::point("step.begin");
         let turn = self.learner.turn(step);
         self.open(&turn);
         let mut sums = Vec::with_capacity(self.layout.micro_steps.len());
         for (i, number) in self.layout.micro_steps.clone().enumerate() {
             sums.push(self.micro_step(&turn, step, batch, i, number)?);
         }
+        faults::point("step.sum");
         let mut sums = self.global_sum(&sums)?;
         let statistics = sums.split_off(2);
         let waiting = Instant::now();
@@ -96,14 +101,18 @@ impl<'a, L: Learner> Engine<'a, L> {
             reducer.wait(turn.networks.iter().map(|&n| self.networks[n].buckets().len()).sum())?;
         }
         let communication_exposed = waiting.elapsed();
+        spoil("gradient", || {
+            turn.networks.iter().flat_map(|&n| self.networks[n].buckets().gradients()).collect()
+        });
         let (loss, targets) = (sums[0], sums[1]);
         let loss = finite(step, "the loss", loss / targets)?;
         // All of them before any update: a step that is not finite changes nothing.
         let mut norms = Vec::with_capacity(turn.networks.len());
         for &n in &turn.networks {
-            let norm = self.of_first(self.networks[n].gradient_norm())?;
-            norms.push(finite(step, "the gradient norm", norm / targets)?);
+            let norm = agreed_norm(step, self.networks[n].gradient_norm() / targets, self.comm)?;
+            norms.push(finite(step, "the gradient norm", norm)?);
         }
+        faults::point("step.update");
         let mut updated: Option<Updated> = None;
         for (&n, norm) in turn.networks.iter().zip(norms) {
             let (_, parameters) = self.learner.networks()[n];
@@ -112,21 +121,15 @@ impl<'a, L: Learner> Engine<'a, L> {
             updated.get_or_insert(done);
         }
         self.learner.updated(&turn, &statistics, targets);
+        spoil("weights", || {
+            self.learner.networks()[turn.networks[0]].1.tensors().iter().map(Tensor::shallow_clone).collect()
+        });
         // Networks whose turn it was not too: averages are over steps, and all of them begin and switch together.
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
             network.averaging.fold(step, parameters);
         }
         let Updated { lr, grad_norm } = updated.unwrap_or(Updated { lr: 0.0, grad_norm: 0.0 });
         Ok(StepReport { step, source: turn.source, loss, targets, lr, grad_norm, communication_exposed })
-    }
-
-    /// The number that the first rank has. Processors of several kinds may round differently; replicas must not.
-    fn of_first(&self, own: f64) -> Result<f64, TrainError> {
-        let mut bytes = own.to_le_bytes();
-        if self.comm.world_size() > 1 {
-            self.comm.broadcast(0, &mut bytes)?;
-        }
-        Ok(f64::from_le_bytes(bytes))
     }
 
     /// Networks whose turn it is not get no gradients: their leaves want none, and their buckets refuse any.
@@ -152,7 +155,9 @@ impl<'a, L: Learner> Engine<'a, L> {
     ) -> Result<Vec<f64>, TrainError> {
         let seed = derive(self.config.train.seed, Purpose::Dropout, &[step, number as u64]);
         turn.networks.iter().for_each(|&n| self.networks[n].buckets().begin(i));
+        faults::point("step.forward");
         let loss = self.learner.loss(turn, batch, i, &self.carries[i], &Noise::new(seed));
+        faults::point("step.backward");
         assert_eq!(loss.objectives.len(), turn.networks.len(), "one objective for each network of the turn");
         let networks = self.learner.networks();
         let last = turn.networks.len() - 1;

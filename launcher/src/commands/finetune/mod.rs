@@ -12,6 +12,7 @@ use segue_collectives::{Communicator, deadline};
 use segue_configs::{Config, Loaded};
 use segue_tasks::{Kind, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
+use segue_trainer::checkpoint::CHECKPOINTS;
 use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::families::task::TaskFolder;
 use serde_json::{Value, json};
@@ -153,7 +154,7 @@ fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loade
 
 /// The runs of a folder that holds one for each of several seeds; of any other, none.
 fn runs_of_seeds(path: &Path) -> Vec<(u64, PathBuf)> {
-    if path.join("config.json").exists() || path.join("checkpoints").exists() {
+    if path.join("config.json").exists() || path.join(CHECKPOINTS).exists() {
         return Vec::new();
     }
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();

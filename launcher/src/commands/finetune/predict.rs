@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_tasks::{Kind, Split, TaskData, TaskSplits};
-use segue_trainer::checkpoint::list;
+use segue_trainer::checkpoint::{CHECKPOINTS, list};
 use segue_trainer::engine::Watch;
 use segue_trainer::families::task::{
     HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, decide, score, write_answered,
@@ -164,7 +164,7 @@ fn every_checkpoint(
             Some(seed) => (format!("seed {seed}, "), results.path().join(format!("seed-{seed}"))),
             None => (String::new(), results.path().into()),
         };
-        for (step, path) in list(&run.join("checkpoints"))? {
+        for (step, path) in list(&run.join(CHECKPOINTS))? {
             let model = load(&path, config)?;
             out.line(&format!("{name}step {step}:"));
             let folder = ResultFolder::create(&place.join(format!("step-{step:08}")))?;

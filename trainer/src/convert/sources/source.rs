@@ -9,7 +9,7 @@ use tch::{Kind, Tensor};
 use super::tensors::INDEX;
 use super::{hugging_face, hugging_face_xlnet, kimiyoung, nvidia, tensorflow};
 use crate::TrainError;
-use crate::checkpoint::MANIFEST;
+use crate::checkpoint::{CHECKPOINTS, MANIFEST};
 use crate::convert::apply::to_float;
 use crate::convert::rules::Rule;
 use crate::families;
@@ -167,7 +167,7 @@ fn open(path: &Path) -> Result<Source, TrainError> {
 }
 
 fn detect_folder(folder: &Path) -> Result<Source, TrainError> {
-    let is_run = folder.join("checkpoints").is_dir() || folder.join(MANIFEST).is_file();
+    let is_run = folder.join(CHECKPOINTS).is_dir() || folder.join(MANIFEST).is_file();
     if is_run {
         let opened = ModelFolder::open(folder)?;
         let mut source = hugging_face::open(&opened.path.join(hugging_face::WEIGHTS))?;

@@ -1,0 +1,261 @@
+//! Faults on purpose, at every point that the program names: a run that was ended anywhere goes on to the bytes of one that never was, or
+//! ends with the documented exit code.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use segue_tests::{Workplace, alone, fail, finish, mpirun, stderr, succeed};
+
+const FAULTS: &str = "SEGUE_FAULTS";
+
+/// Six steps, a checkpoint after every second, of which two are kept, and two evaluations.
+const SHORT: [&str; 5] =
+    ["train.steps=6", "checkpoint.every=2", "checkpoint.keep=2", "eval.every=3", "checkpoint.best=true"];
+
+fn with(mut command: Command, faults: &str) -> Command {
+    command.env(FAULTS, faults);
+    command
+}
+
+/// How often a run comes by each point on its rank 0.
+fn visits(mut command: Command) -> BTreeMap<String, usize> {
+    command.env(FAULTS, "trace@*:rank=0:hit=1..");
+    let output = finish(command);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let mut visits = BTreeMap::new();
+    for line in stderr(&output).lines() {
+        if let Some((point, _)) = line.strip_prefix("fault point ").and_then(|rest| rest.split_once(' ')) {
+            *visits.entry(point.to_string()).or_insert(0) += 1;
+        }
+    }
+    visits
+}
+
+/// Calls `each` with 0 to `count`, two at a time: alone, a process waits for its disk most of the time.
+fn two_at_a_time(count: usize, each: &(dyn Fn(usize) + Sync)) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(i) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < count) {
+                    each(i);
+                }
+            });
+        }
+    });
+}
+
+/// The last checkpoint is whole, and `latest` still points at the one before: a run without an evaluation writes it no second time.
+#[test]
+fn killed_before_the_last_link_a_run_points_at_its_last_checkpoint() {
+    let place = Workplace::new();
+    let args = place.pretrain("run", &["train.steps=4", "checkpoint.every=2", "data.corpus=CORPUS"]);
+    let args: Vec<String> = args.iter().map(|arg| arg.replace("CORPUS", &place.text("without"))).collect();
+    let (train, output) = (place.text("train.txt"), place.text("without"));
+    let build = [
+        "data",
+        "build",
+        "--preset",
+        "documents",
+        "--tokenizer-kind",
+        "byte",
+        "--train",
+        &train,
+        "--output",
+        &output,
+    ];
+    succeed(alone(&build));
+    let killed = finish(with(alone(&args), "kill@link.rename:hit=2"));
+    let latest = || std::fs::read_link(place.path("run/checkpoints/latest")).expect("a link");
+    assert_eq!((killed.status.code(), latest().to_str()), (None, Some("step-00000002")));
+    succeed(alone(&args));
+    assert_eq!(latest().to_str(), Some("step-00000004"));
+    assert!(!place.path("run/checkpoints/.latest.new").exists());
+}
+
+/// Before every rename, flush and removal that publishing a checkpoint, a best model or a link consists of.
+#[test]
+fn killed_at_every_step_of_publishing_a_run_ends_with_the_same_bytes() {
+    let place = Workplace::new();
+    let found = visits(alone(&place.pretrain("whole", &SHORT)));
+    let is_of_files = |point: &str| {
+        ["file.", "folder.", "link.", "tensors.", "checkpoint."].iter().any(|kind| point.starts_with(kind))
+    };
+    let cases: Vec<(&str, usize)> = found
+        .iter()
+        .filter(|(point, _)| is_of_files(point))
+        // Of files that are flushed one after the other, the first, one in the middle and the last.
+        .flat_map(|(point, &count)| {
+            let all = !["folder.sync-file", "folder.sync", "tensors.write"].contains(&point.as_str());
+            let hits = (1..=count).filter(move |hit| all || [1, count.div_ceil(2), count].contains(hit));
+            hits.map(move |hit| (point.as_str(), hit))
+        })
+        .collect();
+    for expected in [
+        "folder.rename",
+        "folder.exchange",
+        "folder.sync-file",
+        "link.rename",
+        "checkpoint.prune",
+        "file.rename",
+    ] {
+        assert!(found.contains_key(expected), "no run comes by {expected}: {found:?}");
+    }
+    two_at_a_time(cases.len(), &|i| {
+        let (point, hit) = cases[i];
+        let run = format!("run-{i}");
+        let args = place.pretrain(&run, &SHORT);
+        let killed = finish(with(alone(&args), &format!("kill@{point}:hit={hit}")));
+        assert_eq!(killed.status.code(), None, "{point} {hit}: {}", stderr(&killed));
+        succeed(alone(&args));
+        place.assert_same("whole", &run);
+        assert_same_best(&place, "whole", &run);
+        std::fs::remove_dir_all(place.path(&run)).expect("the run is ours");
+    });
+    println!("{} kills", cases.len());
+}
+
+/// The best model is the same one, and its folder has no hidden neighbours.
+fn assert_same_best(place: &Workplace, run: &str, other: &str) {
+    let best =
+        |run: &str| std::fs::read(place.path(run).join("best/model.safetensors")).expect("a best model");
+    assert!(best(run) == best(other), "the best model of {run} and {other} differ");
+    for folder in ["", "checkpoints"] {
+        let names = std::fs::read_dir(place.path(other).join(folder)).expect("a folder").flatten();
+        let hidden: Vec<_> = names
+            .map(|entry| entry.file_name())
+            .filter(|name| name.to_string_lossy().starts_with('.'))
+            .collect();
+        assert!(hidden.is_empty(), "{other}/{folder} keeps {hidden:?}");
+    }
+}
+
+/// Every place of a step, an evaluation and a checkpoint, on either of two ranks.
+#[test]
+fn killed_at_any_place_of_a_step_on_any_rank_a_run_ends_with_the_same_bytes() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("whole", &SHORT)));
+    // All of these are visited by both ranks, but for the last three.
+    let points = [
+        "step.begin",
+        "step.forward",
+        "step.backward",
+        "reduce.bucket",
+        "step.sum",
+        "step.update",
+        "evaluation.part",
+        "checkpoint.stage",
+        "checkpoint.begin",
+        "checkpoint.contribute",
+        "checkpoint.publish",
+    ];
+    let mut ended = 0;
+    for point in points {
+        for rank in [0, 1] {
+            let run = format!("{point}-{rank}");
+            let args = place.pretrain(&run, &SHORT);
+            // The second visit in its step, where a step has several: not the first thing that happens in it.
+            let hit = match point {
+                "step.forward" | "step.backward" => ":step=5:hit=2",
+                "reduce.bucket" => ":step=5",
+                _ => ":hit=2",
+            };
+            let killed = finish(with(mpirun(2, &args), &format!("kill@{point}:rank={rank}{hit}")));
+            ended += usize::from(!killed.status.success());
+            succeed(alone(&args));
+            place.assert_same("whole", &run);
+        }
+    }
+    // Rank 0 does not contribute to a checkpoint, rank 1 neither begins nor publishes one.
+    assert_eq!(ended, 2 * points.len() - 3);
+}
+
+/// A job ends whichever way a rank does, with a code that says how.
+#[test]
+fn a_rank_that_ends_in_any_way_ends_the_job() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("whole", &SHORT)));
+    for (kind, code) in [("panic", 70), ("exit=3", 3), ("segv", 139), ("kill", 137)] {
+        let run = kind.replace('=', "-");
+        let args = place.pretrain(&run, &SHORT);
+        let ended = finish(with(mpirun(2, &args), &format!("{kind}@step.backward:rank=1:step=4")));
+        assert_eq!(ended.status.code(), Some(code), "{kind}: {}", stderr(&ended));
+        succeed(mpirun(2, &args));
+        place.assert_same("whole", &run);
+    }
+}
+
+#[test]
+fn a_signal_before_the_time_limit_leaves_a_checkpoint_wherever_it_comes() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("whole", &SHORT)));
+    for point in ["step.forward", "evaluation.part", "checkpoint.publish"] {
+        let args = place.pretrain(point, &SHORT);
+        let stopped = finish(with(mpirun(2, &args), &format!("term@{point}:rank=0")));
+        assert_eq!(stopped.status.code(), Some(75), "{point}: {}", stderr(&stopped));
+        succeed(mpirun(2, &args));
+        place.assert_same("whole", point);
+    }
+}
+
+/// Broken memory or a broken core on one rank.
+#[test]
+fn a_flipped_bit_in_a_weight_ends_the_job_with_81_and_names_the_parameter() {
+    let place = Workplace::new();
+    let args = place.pretrain("run", &[&SHORT[..], &["train.check_replicas_every=2"]].concat());
+    let flipped = with(mpirun(2, &args), "flip@weights:rank=1:step=3");
+    fail(flipped, 81, &["word_emb", "step 4"]);
+    // The checkpoint from before the flip is whole, and the run goes on from there.
+    succeed(mpirun(2, &args));
+    succeed(alone(&place.pretrain("whole", &SHORT)));
+    place.assert_same("whole", "run");
+}
+
+#[test]
+fn a_gradient_that_is_not_a_number_stops_the_run_and_the_run_goes_on_without_it() {
+    let place = Workplace::new();
+    let args = place.pretrain("run", &SHORT);
+    fail(
+        with(mpirun(2, &args), "nan@gradient:rank=1:step=3"),
+        81,
+        &["step 3", "rank 1 holds another gradient"],
+    );
+    fail(with(mpirun(2, &args), "nan@gradient:step=5"), 80, &["step 5", "gradient norm"]);
+    succeed(mpirun(2, &args));
+    succeed(alone(&place.pretrain("whole", &SHORT)));
+    place.assert_same("whole", "run");
+}
+
+/// Whatever the disk refuses at one checkpoint, training goes on, and the result is the same.
+#[test]
+fn a_disk_that_refuses_one_checkpoint_changes_nothing() {
+    let place = Workplace::new();
+    let settings = ["train.steps=8", "checkpoint.every=2", "checkpoint.keep=2"];
+    let found = visits(alone(&place.pretrain("whole", &settings)));
+    let points = [
+        "tensors.write",
+        "folder.make",
+        "folder.sync-file",
+        "folder.rename",
+        "link.rename",
+        "checkpoint.prune",
+    ];
+    for (i, point) in points.into_iter().enumerate() {
+        // Neither the first checkpoint nor the last, which has to be written.
+        let hit = found.get(point).unwrap_or_else(|| panic!("{point} is not in {found:?}")).div_ceil(2);
+        let (kind, run) = (["no-space", "io-error", "read-only"][i % 3], format!("run-{i}"));
+        let args = place.pretrain(&run, &settings);
+        let output = finish(with(alone(&args), &format!("{kind}@{point}:hit={hit}")));
+        let said = stderr(&output);
+        assert!(output.status.success(), "{kind} at {point}: {said}");
+        assert!(said.contains("training goes on"), "{kind} at {point}: {said}");
+        place.assert_same("whole", &run);
+    }
+}
+
+#[test]
+fn a_plan_of_faults_that_cannot_be_read_is_refused() {
+    fail(with(alone(&["bench", "products", "--ms", "1"]), "kil@step.begin"), 64, &[FAULTS, "no kind `kil`"]);
+}
