@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test bench reference lint clean
+.PHONY: help setup build demo test soak bench reference lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -26,6 +26,9 @@ demo: build ## Train a small Transformer-XL with 2 ranks on real text and let it
 test: build ## Run every test: unit, end to end under mpirun, documentation
 	scripts/tests/setup_test.sh
 	scripts/test.sh $(CARGO_FLAGS)
+
+soak: build ## Let runs suffer everything that can happen in weeks, for SEGUE_SOAK_MINUTES (20)
+	cargo test --package segue-tests --test soak $(CARGO_FLAGS) -- --ignored --nocapture
 
 bench: setup ## Measure the training step and the tokenizer next to the public Python peers
 	cargo build --release --package segue $(CARGO_FLAGS)

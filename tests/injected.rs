@@ -1,7 +1,7 @@
-//! Faults on purpose, at every point that the program names: a run that was ended anywhere goes on to the bytes of one that never was, or
-//! ends with the documented exit code.
+//! Faults on purpose at the points that the program names: a run that was ended there goes on to the bytes of one that never was, or ends
+//! with the documented exit code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -19,10 +19,9 @@ fn with(mut command: Command, faults: &str) -> Command {
     command
 }
 
-/// How often a run comes by each point on its rank 0.
-fn visits(mut command: Command) -> BTreeMap<String, usize> {
-    command.env(FAULTS, "trace@*:rank=0:hit=1..");
-    let output = finish(command);
+/// How often a run that suffers `faults` comes by each point on its rank 0.
+fn visits(command: Command, faults: &str) -> BTreeMap<String, usize> {
+    let output = finish(with(command, &format!("trace@*:rank=0:hit=1..;{faults}")));
     assert!(output.status.success(), "{}", stderr(&output));
     let mut visits = BTreeMap::new();
     for line in stderr(&output).lines() {
@@ -47,12 +46,11 @@ fn two_at_a_time(count: usize, each: &(dyn Fn(usize) + Sync)) {
     });
 }
 
-/// The last checkpoint is whole, and `latest` still points at the one before: a run without an evaluation writes it no second time.
+/// The last checkpoint is whole, but `latest` points at the one before, or one too many is there: a run without an evaluation writes its
+/// last checkpoint no second time.
 #[test]
-fn killed_before_the_last_link_a_run_points_at_its_last_checkpoint() {
+fn killed_after_its_last_checkpoint_a_run_is_put_in_order() {
     let place = Workplace::new();
-    let args = place.pretrain("run", &["train.steps=4", "checkpoint.every=2", "data.corpus=CORPUS"]);
-    let args: Vec<String> = args.iter().map(|arg| arg.replace("CORPUS", &place.text("without"))).collect();
     let (train, output) = (place.text("train.txt"), place.text("without"));
     let build = [
         "data",
@@ -67,54 +65,98 @@ fn killed_before_the_last_link_a_run_points_at_its_last_checkpoint() {
         &output,
     ];
     succeed(alone(&build));
-    let killed = finish(with(alone(&args), "kill@link.rename:hit=2"));
-    let latest = || std::fs::read_link(place.path("run/checkpoints/latest")).expect("a link");
-    assert_eq!((killed.status.code(), latest().to_str()), (None, Some("step-00000002")));
-    succeed(alone(&args));
-    assert_eq!(latest().to_str(), Some("step-00000004"));
-    assert!(!place.path("run/checkpoints/.latest.new").exists());
+    let corpus = format!("data.corpus={output}");
+    let settings = ["train.steps=6", "checkpoint.every=2", "checkpoint.keep=2", &corpus];
+    for (number, fault) in
+        ["link.rename:hit=3", "link.sync-parent:hit=3", "checkpoint.prune", "checkpoint.pruned-half"]
+            .iter()
+            .enumerate()
+    {
+        let run = format!("run-{number}");
+        let args = place.pretrain(&run, &settings);
+        let killed = finish(with(alone(&args), &format!("kill@{fault}")));
+        assert_eq!(killed.status.code(), None, "{fault}: {}", stderr(&killed));
+        succeed(alone(&args));
+        let folder = place.path(&run).join("checkpoints");
+        let names: BTreeSet<_> =
+            std::fs::read_dir(&folder).expect("a folder").flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(names, ["latest", "step-00000004", "step-00000006"].map(Into::into).into(), "{fault}");
+        assert_eq!(
+            std::fs::read_link(folder.join("latest")).expect("a link").to_str(),
+            Some("step-00000006"),
+            "{fault}"
+        );
+    }
 }
 
-/// Before every rename, flush and removal that publishing a checkpoint, a best model or a link consists of.
+/// Before each rename, link and removal that publishing a checkpoint or a best model consists of, and before the first, a middle and the last
+/// flush; on file systems that can exchange two folders, and on those that cannot.
 #[test]
 fn killed_at_every_step_of_publishing_a_run_ends_with_the_same_bytes() {
     let place = Workplace::new();
-    let found = visits(alone(&place.pretrain("whole", &SHORT)));
-    let is_of_files = |point: &str| {
-        ["file.", "folder.", "link.", "tensors.", "checkpoint."].iter().any(|kind| point.starts_with(kind))
-    };
-    let cases: Vec<(&str, usize)> = found
-        .iter()
-        .filter(|(point, _)| is_of_files(point))
-        // Of files that are flushed one after the other, the first, one in the middle and the last.
-        .flat_map(|(point, &count)| {
-            let all = !["folder.sync-file", "folder.sync", "tensors.write"].contains(&point.as_str());
-            let hits = (1..=count).filter(move |hit| all || [1, count.div_ceil(2), count].contains(hit));
-            hits.map(move |hit| (point.as_str(), hit))
-        })
-        .collect();
-    for expected in [
-        "folder.rename",
-        "folder.exchange",
-        "folder.sync-file",
-        "link.rename",
-        "checkpoint.prune",
-        "file.rename",
-    ] {
-        assert!(found.contains_key(expected), "no run comes by {expected}: {found:?}");
+    succeed(alone(&place.pretrain("whole", &SHORT)));
+    let mut cases = Vec::new();
+    for (mode, faults) in ["", "unsupported@folder.exchange:hit=1.."].into_iter().enumerate() {
+        let found = visits(alone(&place.pretrain(&format!("traced-{mode}"), &SHORT)), faults);
+        let wanted = [
+            "folder.exchange",
+            "folder.rename",
+            "folder.sync-file",
+            "file.rename",
+            "link.rename",
+            "checkpoint.prune",
+        ];
+        for expected in wanted.iter().chain((mode == 1).then_some(&"folder.retire")) {
+            assert!(found.contains_key(*expected), "no run comes by {expected}: {found:?}");
+        }
+        for (point, count) in found {
+            let hits: Vec<usize> = match (mode, point.as_str()) {
+                (0, "folder.sync-file" | "folder.sync" | "tensors.write") => {
+                    vec![1, count.div_ceil(2), count]
+                }
+                (0, _)
+                    if ["file.", "folder.", "link.", "checkpoint."]
+                        .iter()
+                        .any(|kind| point.starts_with(kind)) =>
+                {
+                    (1..=count).collect()
+                }
+                // What is done otherwise where folders take two steps to trade places.
+                (1, "folder.retire" | "folder.rename" | "folder.remove-old") => (1..=count).collect(),
+                _ => Vec::new(),
+            };
+            cases.extend(hits.into_iter().map(|hit| (faults, point.clone(), hit)));
+        }
     }
     two_at_a_time(cases.len(), &|i| {
-        let (point, hit) = cases[i];
+        let (faults, point, hit) = &cases[i];
         let run = format!("run-{i}");
         let args = place.pretrain(&run, &SHORT);
-        let killed = finish(with(alone(&args), &format!("kill@{point}:hit={hit}")));
-        assert_eq!(killed.status.code(), None, "{point} {hit}: {}", stderr(&killed));
-        succeed(alone(&args));
+        let killed = finish(with(alone(&args), &format!("{faults};kill@{point}:hit={hit}")));
+        assert_eq!(killed.status.code(), None, "{faults} {point} {hit}: {}", stderr(&killed));
+        let reached = newest(&place, &run);
+        let result = finish(with(alone(&args), faults));
+        assert!(result.status.success(), "{faults} {point} {hit}: {}", stderr(&result));
+        // Whatever was whole, under its name or on the way to it, is gone on from.
+        let from = stderr(&result)
+            .split_once("from step ")
+            .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        assert!(from >= Some(reached), "{faults} {point} {hit}: from {from:?}, and {reached} was there");
         place.assert_same("whole", &run);
         assert_same_best(&place, "whole", &run);
         std::fs::remove_dir_all(place.path(&run)).expect("the run is ours");
     });
     println!("{} kills", cases.len());
+}
+
+/// The highest step of a checkpoint that lies there whole, under its name or the one that it is replaced under.
+fn newest(place: &Workplace, run: &str) -> u64 {
+    let entries = std::fs::read_dir(place.path(run).join("checkpoints")).into_iter().flatten().flatten();
+    let whole = entries.filter(|entry| entry.path().join("MANIFEST.json").is_file());
+    let step = |name: String| {
+        name.trim_start_matches('.').trim_end_matches(".old").strip_prefix("step-")?.parse().ok()
+    };
+    whole.filter_map(|entry| step(entry.file_name().to_string_lossy().into_owned())).max().unwrap_or(0)
 }
 
 /// The best model is the same one, and its folder has no hidden neighbours.
@@ -151,7 +193,6 @@ fn killed_at_any_place_of_a_step_on_any_rank_a_run_ends_with_the_same_bytes() {
         "checkpoint.contribute",
         "checkpoint.publish",
     ];
-    let mut ended = 0;
     for point in points {
         for rank in [0, 1] {
             let run = format!("{point}-{rank}");
@@ -163,13 +204,18 @@ fn killed_at_any_place_of_a_step_on_any_rank_a_run_ends_with_the_same_bytes() {
                 _ => ":hit=2",
             };
             let killed = finish(with(mpirun(2, &args), &format!("kill@{point}:rank={rank}{hit}")));
-            ended += usize::from(!killed.status.success());
+            // Rank 0 does not contribute to a checkpoint, rank 1 neither begins nor publishes one.
+            let visited = match point {
+                "checkpoint.contribute" => rank == 1,
+                "checkpoint.begin" | "checkpoint.publish" => rank == 0,
+                _ => true,
+            };
+            let code = if visited { 137 } else { 0 };
+            assert_eq!(killed.status.code(), Some(code), "{point} on rank {rank}: {}", stderr(&killed));
             succeed(alone(&args));
             place.assert_same("whole", &run);
         }
     }
-    // Rank 0 does not contribute to a checkpoint, rank 1 neither begins nor publishes one.
-    assert_eq!(ended, 2 * points.len() - 3);
 }
 
 /// A job ends whichever way a rank does, with a code that says how.
@@ -195,6 +241,10 @@ fn a_signal_before_the_time_limit_leaves_a_checkpoint_wherever_it_comes() {
         let args = place.pretrain(point, &SHORT);
         let stopped = finish(with(mpirun(2, &args), &format!("term@{point}:rank=0")));
         assert_eq!(stopped.status.code(), Some(75), "{point}: {}", stderr(&stopped));
+        let printed = String::from_utf8_lossy(&stopped.stdout).into_owned();
+        let result: serde_json::Value =
+            serde_json::from_str(printed.lines().last().expect("a result")).expect("JSON");
+        assert_eq!(result["step"].as_u64(), Some(newest(&place, point)), "{point}");
         succeed(mpirun(2, &args));
         place.assert_same("whole", point);
     }
@@ -217,11 +267,8 @@ fn a_flipped_bit_in_a_weight_ends_the_job_with_81_and_names_the_parameter() {
 fn a_gradient_that_is_not_a_number_stops_the_run_and_the_run_goes_on_without_it() {
     let place = Workplace::new();
     let args = place.pretrain("run", &SHORT);
-    fail(
-        with(mpirun(2, &args), "nan@gradient:rank=1:step=3"),
-        81,
-        &["step 3", "rank 1 holds another gradient"],
-    );
+    // A gradient that is read wrongly by one rank alone, and one that was summed up wrongly for all.
+    fail(with(mpirun(2, &args), "nan@gradient:rank=1:step=3"), 81, &["step 3", "NaN on rank 1"]);
     fail(with(mpirun(2, &args), "nan@gradient:step=5"), 80, &["step 5", "gradient norm"]);
     succeed(mpirun(2, &args));
     succeed(alone(&place.pretrain("whole", &SHORT)));
@@ -233,7 +280,7 @@ fn a_gradient_that_is_not_a_number_stops_the_run_and_the_run_goes_on_without_it(
 fn a_disk_that_refuses_one_checkpoint_changes_nothing() {
     let place = Workplace::new();
     let settings = ["train.steps=8", "checkpoint.every=2", "checkpoint.keep=2"];
-    let found = visits(alone(&place.pretrain("whole", &settings)));
+    let found = visits(alone(&place.pretrain("whole", &settings)), "");
     let points = [
         "tensors.write",
         "folder.make",
@@ -257,5 +304,9 @@ fn a_disk_that_refuses_one_checkpoint_changes_nothing() {
 
 #[test]
 fn a_plan_of_faults_that_cannot_be_read_is_refused() {
-    fail(with(alone(&["bench", "products", "--ms", "1"]), "kil@step.begin"), 64, &[FAULTS, "no kind `kil`"]);
+    fail(
+        with(alone(&["bench", "products", "--ms", "1"]), "kil@step.begin"),
+        78,
+        &[FAULTS, "unknown kind `kil`"],
+    );
 }

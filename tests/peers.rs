@@ -3,19 +3,14 @@
 use std::path::Path;
 use std::process::Command;
 
-use segue_tests::{ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peer_python, stderr, succeed};
+use segue_tests::{
+    ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peer_python, reference_models, stderr, succeed,
+};
 
 #[test]
 fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
-    for name in ["transfoxl_tiny", "xlnet_tiny"] {
-        let folder = Path::new(SHARED).join("fixtures").join(name);
-        match folder.exists() {
-            true => holds_and_fails_on_other_weights(&folder),
-            false => segue_skip::skip(
-                segue_skip::Need::Fixtures,
-                format!("no reference files at {}", folder.display()),
-            ),
-        }
+    for (own, shared) in [("transfo-xl", "transfoxl_tiny"), ("xlnet", "xlnet_tiny")] {
+        reference_models(own, shared).iter().for_each(|folder| holds_and_fails_on_other_weights(folder));
     }
 }
 
@@ -125,15 +120,11 @@ fn hugging_face_opens_a_checkpoint_and_agrees() {
 /// Scores from left to right against those of the package, asked with its own masks.
 #[test]
 fn xlnet_scores_are_those_of_hugging_face() {
-    let folder = Path::new(SHARED).join("fixtures/xlnet_tiny");
-    if !folder.exists() {
-        segue_skip::skip(segue_skip::Need::Fixtures, format!("no reference files at {}", folder.display()));
-        return;
-    }
+    let folder = reference_models("xlnet", "xlnet_tiny").pop().expect("the project's own");
     let Some(python) = peer_python("base") else { return };
     let place = tempfile::tempdir().unwrap();
     let [ids, scores] = ["ids", "scores"].map(|name| place.path().join(name).display().to_string());
-    std::fs::write(&ids, ids_file(97)).unwrap();
+    std::fs::write(&ids, ids_file(31)).unwrap();
     let model = folder.display().to_string();
     succeed(alone(&["score", "--model", &model, "--ids", &ids, "--output", &scores]));
     let mut command = Command::new(&python);

@@ -254,6 +254,13 @@ impl Variables<'_> {
     }
 }
 
+/// The name of this host; empty where it has none.
+pub fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_string())
+        .unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,6 +9,6 @@ mod error;
 pub mod pool;
 pub mod signals;
 
-pub use environment::JobEnvironment;
+pub use environment::{JobEnvironment, host_name};
 pub use error::ClusterError;
 pub use signals::Preemption;

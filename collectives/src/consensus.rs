@@ -25,6 +25,19 @@ pub fn any_rank_of<const N: usize>(
     Ok(std::array::from_fn(|i| all.iter().any(|of_rank| of_rank.get(i) == Some(&1))))
 }
 
+/// Collective. Whether this rank is the first one of its host, which `host` names: for what has to be done once on each.
+///
+/// ```
+/// use segue_collectives::{consensus::is_first_of_host, simulated, Communicator};
+/// let hosts = ["a", "b", "a", "b"];
+/// let first = simulated::run(4, |comm| is_first_of_host(comm, hosts[comm.rank()]).unwrap());
+/// assert_eq!(first, [true, true, false, false]);
+/// ```
+pub fn is_first_of_host(comm: &dyn Communicator, host: &str) -> Result<bool, CollectiveError> {
+    let hosts = comm.all_gather(host.as_bytes())?;
+    Ok(hosts.iter().position(|other| other == host.as_bytes()) == Some(comm.rank()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -179,7 +179,7 @@ pub struct TrainConfig {
     /// Gradient bytes that are reduced at a time; does not change the result where `exact`.
     #[schemars(transform = Range::at_least(1))]
     pub bucket_bytes: usize,
-    /// Every so many steps all ranks compare a hash of their weights; 0 for never.
+    /// Every so many steps all ranks compare a hash of their weights, averages and optimizer; 0 for at the start alone.
     pub check_replicas_every: u64,
     /// Seconds that a rank waits for others in one call before the job ends with exit code 82; 0 for as long as it takes.
     #[schemars(transform = Range::at_least(0))]
@@ -348,8 +348,9 @@ pub struct EvalConfig {
     /// `train.micro_batch`.
     #[schemars(transform = Range::at_least(1))]
     pub lanes: usize,
-    /// Pieces of one forward pass; ranks take turns with groups of so many. 0 for as many as give each rank that there could
-    /// be a group, and at most `train.micro_batch`; with pairs it is always that. The last bits of a result depend on it.
+    /// Pieces in one forward pass; ranks take groups of so many in turn. 0: the largest groups that give every rank that the run
+    /// could have one, at most `train.micro_batch`. With pairs it is always that. The last bits of a result depend on it, and
+    /// its speed: where few ranks are used of many possible ones, larger groups are faster.
     pub group: usize,
     /// With pairs: sequences of each lane that are evaluated, once with memory and once without; 0 for all that the
     /// split has.

@@ -10,15 +10,19 @@ use crate::build::worker_pool;
 /// together.
 const SHARE_BYTES: usize = 1 << 17;
 
-/// Texts as ids, and how fast they became that.
+/// Ids of texts, and the speed of encoding.
 pub struct Encoded {
     /// 10⁶ bytes of text per second.
     pub mb_per_s: f64,
-    /// Of each text, in parts that threads took.
+    /// Ids of each text, in the chunks that threads took.
     pub ids: Vec<Vec<Vec<u32>>>,
 }
 
 /// Encodes texts over `workers` threads and keeps all ids.
+///
+/// # Errors
+///
+/// An empty text, and one that the tokenizer cannot encode.
 pub fn bench_encode(tokenizer: &Tokenizer, texts: &[&str], workers: usize) -> Result<Encoded, DataError> {
     let bytes: usize = texts.iter().map(|text| text.len()).sum();
     if bytes == 0 {

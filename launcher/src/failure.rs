@@ -47,14 +47,16 @@ impl Failure {
         Self { code, message: fact, hint }
     }
 
-    /// Of a file or folder that the user named by `option`: 73 where it cannot be made there, 74 where writing fails.
+    /// Failure to write `path`, which the user gives by `option`: 73 where it cannot be made there, 74 where writing fails.
     pub fn cannot_write(path: &Path, error: &io::Error, option: &str) -> Self {
-        use io::ErrorKind::{AlreadyExists, NotADirectory, PermissionDenied, ReadOnlyFilesystem};
-        let code = match error.kind() {
-            AlreadyExists | NotADirectory | PermissionDenied | ReadOnlyFilesystem => 73,
-            _ => 74,
+        use io::ErrorKind::*;
+        let (code, advice) = match error.kind() {
+            StorageFull | QuotaExceeded => (74, format!("free some space, or choose another {option}")),
+            AlreadyExists | IsADirectory | NotADirectory | NotFound | PermissionDenied
+            | ReadOnlyFilesystem => (73, format!("choose a writable {option}")),
+            _ => (74, "check the file system, then run the same command again".into()),
         };
-        Self::new(code, format!("cannot write {}: {error}\nhint: choose a writable {option}", path.display()))
+        Self::new(code, format!("cannot write {}: {error}\nhint: {advice}", path.display()))
     }
 
     /// The lines for people. `rank`: the one that speaks, where it is not the first.
@@ -103,6 +105,23 @@ impl From<ClusterError> for Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_written_has_the_documented_code_and_advice() {
+        use io::ErrorKind::*;
+        let cases = [
+            (NotFound, 73, "choose a writable --ids"),
+            (IsADirectory, 73, "choose a writable --ids"),
+            (ReadOnlyFilesystem, 73, "choose a writable --ids"),
+            (StorageFull, 74, "free some space, or choose another --ids"),
+            (Other, 74, "check the file system, then run the same command again"),
+        ];
+        for (kind, code, hint) in cases {
+            let failure = Failure::cannot_write(Path::new("a/b"), &kind.into(), "--ids");
+            assert_eq!((failure.code, failure.hint.as_deref()), (code, Some(hint)), "{}", failure.message);
+            assert!(failure.message.starts_with("cannot write a/b: "));
+        }
+    }
 
     #[test]
     fn advice_has_a_line_and_a_field_of_its_own() {

@@ -112,10 +112,23 @@ fn main() -> ExitCode {
         }
     };
     let out = Output::new(comm.rank());
+    if let Err(failure) = arm_faults(comm.rank()) {
+        return fail(&failure, comm.as_ref(), &giving_up, cli.json);
+    }
     match run(cli.command, cli.json, comm.as_ref(), &out) {
         Ok(result) => finish(&result, cli.json && comm.rank() == 0),
         Err(failure) => fail(&failure, comm.as_ref(), &giving_up, cli.json),
     }
+}
+
+/// Reads what a test wants this process to suffer.
+fn arm_faults(rank: usize) -> Result<(), Failure> {
+    let variable = segue_faults::VARIABLE;
+    let armed = segue_faults::arm(rank).map_err(|bad| Failure::new(78, format!("{variable}: {bad}")))?;
+    if armed {
+        print_line(&format!("segue: warning: {variable} is set: rank {rank} has faults on purpose"));
+    }
+    Ok(())
 }
 
 /// Prints the result. A command may name another exit code than 0 in it.

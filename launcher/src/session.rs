@@ -7,9 +7,9 @@ use segue_cluster::JobEnvironment;
 use segue_collectives::local::Local;
 use segue_collectives::mpi::Mpi;
 use segue_collectives::panic_hook::install_panic_hook;
-use segue_collectives::{Communicator, GivingUp, deadline, print_line};
+use segue_collectives::{Communicator, GivingUp, deadline};
 
-use crate::failure::{Failure, USAGE};
+use crate::failure::Failure;
 
 /// How long a rank waits for the others, where no recipe says.
 const DEADLINE: Duration = Duration::from_secs(30 * 60);
@@ -29,14 +29,6 @@ pub fn join() -> Result<Session, Failure> {
         if environment.under_mpi() { Arc::new(Mpi::initialize()?) } else { Arc::new(Local) };
     install_panic_hook(&comm);
     deadline::set(DEADLINE);
-    if segue_faults::arm(comm.rank())
-        .map_err(|bad| Failure::new(USAGE, format!("{}: {bad}", segue_faults::VARIABLE)))?
-    {
-        print_line(&format!(
-            "segue: warning: {} is set: this process fails on purpose",
-            segue_faults::VARIABLE
-        ));
-    }
     let giving_up = GivingUp::open(comm.as_ref())?;
     Ok(Session { comm, giving_up })
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """The training step of Transformer-XL or XLNet: Segue under mpirun next to Hugging Face's model under PyTorch DDP.
 
-    python3 tests/bench/step_vs_peer.py transfoxl|xlnet [--rounds 7] [--output FILE]
+    python3 tests/bench/step_vs_peer.py transfoxl|xlnet [--rounds 8] [--output FILE]
 
 Both run the same sizes on two ranks of one thread, update and clipping included, in turn, and meet at a barrier before each timed step. A
 step of XLNet is one of pre-training: two streams, an order of each half, memory of reused length, predictions at 85 of 512 positions; tokens/s
-counts all 512. The peer runs at the fastest of the settings in VARIANTS and with an allocator that keeps freed memory, as ours does. The peer's program is
+counts all 512. The peer runs at the fastest of the settings in VARIANTS. The peer's program is
 train_peer.py, looked for beside the checkout (../shared/peers) or at --peer.
 """
 
@@ -24,8 +24,14 @@ MODELS = {
                   ours=["--model", "xlnet", "--reuse", "256", "--predict", "85"],
                   theirs=["--reuse", "256", "--predict", "85", "--halves"]),
 }
-# Settings of the peer: options of its program.
-VARIANTS = {"plain": [], "fused Adam": ["--fused"], "fused Adam, compiled": ["--fused", "--compile"]}
+# Settings of the peer: options of its program, and its environment. Its allocator keeps freed memory, as ours does, but in the first.
+VARIANTS = {
+    "as it comes": ([], {}),
+    "plain": ([], KEEP_FREED_MEMORY),
+    "fused Adam": (["--fused"], KEEP_FREED_MEMORY),
+    "compiled": (["--compile"], KEEP_FREED_MEMORY),
+    "fused Adam, compiled": (["--fused", "--compile"], KEEP_FREED_MEMORY),
+}
 
 
 def options(sizes):
@@ -71,8 +77,12 @@ def main():
             *options({**SIZES, "segment": segment, "mem": memory, "micro_batch": batch, **timing})]
     theirs = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), args.peer, args.model,
               *setup["theirs"], *options({**SIZES, "seq": segment, "mem": memory, "batch": batch, **timing})]
-    settings = dict(OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore", **KEEP_FREED_MEMORY)
-    run_peer = lambda variant: last_json([*theirs, *VARIANTS[variant]], **settings)
+    settings = dict(OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
+
+    def run_peer(variant):
+        options, environment = VARIANTS[variant]
+        return last_json([*theirs, *options], **settings, **environment)
+
     best = fastest(VARIANTS, run_peer, "tokens_per_s")
     gemm = [machine_gflops()]
     summary = in_turn(lambda: last_json(ours), lambda: run_peer(best), "tokens_per_s", "tokens/s", args.rounds)

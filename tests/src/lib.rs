@@ -15,6 +15,21 @@ pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Reference files beside the checkout; not everyone has them.
 pub const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");
 
+/// Models of public packages with their reference numbers in `cases.safetensors`: the project's own, called `own`, and a larger one
+/// among the shared files, where they are.
+pub fn reference_models(own: &str, shared: &str) -> Vec<PathBuf> {
+    let mut found = vec![Path::new(ROOT).join("tests/fixtures/parity").join(own)];
+    let larger = Path::new(SHARED).join("fixtures").join(shared);
+    match larger.exists() {
+        true => found.push(larger),
+        false => segue_skip::skip(
+            segue_skip::Need::Fixtures,
+            format!("no reference files at {}", larger.display()),
+        ),
+    }
+    found
+}
+
 /// The binary, built first where `cargo test` has not done so.
 pub fn segue() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();

@@ -133,7 +133,7 @@ fn arguments(command: &Command) -> String {
     line.replace('\n', " ")
 }
 
-/// Temporary folders, the checkout and hashes by a word each: the bits that a hash is of may depend on the processor.
+/// Temporary folders, the checkout, hashes and instruction sets by a word each: the bits that a hash is of may depend on the processor.
 fn placeholders(text: &str) -> String {
     /// `tempfile` puts so many random characters behind the dot and its name.
     const RANDOM: usize = 6;
@@ -152,7 +152,12 @@ fn placeholders(text: &str) -> String {
         out = format!("{before}.part/FILE:{rest}");
     }
     let is_hash = |word: &str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
-    out.split(' ').map(|word| if is_hash(word) { "HASH" } else { word }).collect::<Vec<_>>().join(" ")
+    let word = |word: &str| match word.trim_end_matches([',', ')']) {
+        bare if is_hash(bare) => word.replace(bare, "HASH"),
+        bare if bare.starts_with("AVX") => word.replace(bare, "INSTRUCTIONS"),
+        _ => word.to_string(),
+    };
+    out.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 /// Lines of `new` that `old` does not have in their place, and the other way round.

@@ -1,24 +1,20 @@
 //! Numbers of public packages: outputs, losses and gradients, and the parameter counts of T13.
 
-use std::path::Path;
-
-use segue_tests::SHARED;
+use segue_tests::reference_models;
 use segue_trainer::families::specs;
 use segue_trainer::families::transfo_xl::TransfoXlConfig;
 
 #[test]
 fn reference_numbers_hold_in_every_group() {
-    let folder = Path::new(SHARED).join("fixtures/transfoxl_tiny");
-    if !folder.exists() {
-        segue_skip::skip(segue_skip::Need::Fixtures, format!("no reference files at {}", folder.display()));
-        return;
-    }
-    let groups =
-        segue_trainer::families::language_model::parity(&folder, &folder.join("cases.safetensors")).unwrap();
-    assert_eq!(groups.len(), 3 * 5);
-    for group in groups {
-        println!("{:24} {:3} tensors  {:.2e}", group.name, group.tensors, group.error);
-        assert!(group.holds(), "{group:?}");
+    for folder in reference_models("transfo-xl", "transfoxl_tiny") {
+        let groups =
+            segue_trainer::families::language_model::parity(&folder, &folder.join("cases.safetensors"))
+                .unwrap();
+        assert_eq!(groups.len(), 3 * 5);
+        for group in groups {
+            println!("{:24} {:3} tensors  {:.2e}", group.name, group.tensors, group.error);
+            assert!(group.holds(), "{group:?}");
+        }
     }
 }
 

@@ -107,19 +107,22 @@ pub enum TrainError {
     },
     /// Ranks were given the same gradient, and hold several.
     #[error(
-        "step {step}: rank {rank} holds another gradient than rank 0: its norm is {}, not {}; no update was made", .norms[1], .norms[0]
+        "step {step}: ranks hold different gradients, whose norm is {:.4} on rank {} and {:.4} on rank {}, so no update was made",
+        .norms[0], .ranks[0], .norms[1], .ranks[1]
     )]
     GradientsDiffer {
         /// The global step.
         step: u64,
-        /// The first rank that differs.
-        rank: usize,
-        /// Norms of the sums on rank 0 and on that rank.
+        /// Rank 0 and the first one that differs from it.
+        ranks: [usize; 2],
+        /// Their gradients' norms.
         norms: [f64; 2],
+        /// Which of them nobody agrees with, where that is known.
+        suspect: Option<usize>,
     },
     /// Replicas that should be equal are not.
     #[error(
-        "step {step}: rank {rank} holds other weights than rank 0, first in `{parameter}` (rank 0 has libtorch {}, rank {rank} \
+        "step {step}: rank {rank} does not hold what rank 0 holds, first in `{tensor}` (rank 0 has libtorch {}, rank {rank} \
          {})", .libraries[0], .libraries[1]
     )]
     ReplicasDiffer {
@@ -127,11 +130,15 @@ pub enum TrainError {
         step: u64,
         /// The first rank that differs.
         rank: usize,
-        /// The first parameter that does.
-        parameter: String,
+        /// The first tensor that does: a parameter, or a table of an optimizer or an average behind its name.
+        tensor: String,
         /// What libtorch is there on rank 0 and on that rank.
         libraries: [String; 2],
     },
+}
+
+fn suspicion(whom: &str) -> String {
+    format!("check memory and network of {whom}, and resume from the last checkpoint")
 }
 
 fn write_advice(source: &std::io::Error) -> &'static str {
@@ -199,9 +206,11 @@ impl TrainError {
             TrainError::NoDistribution { .. } => {
                 Some("lower optim.lr, lengthen schedule.warmup, or look at the data of this step".into())
             }
-            TrainError::GradientsDiffer { rank, .. } | TrainError::ReplicasDiffer { rank, .. } => {
-                Some(format!("check memory and network of rank {rank}, and resume from the last checkpoint"))
-            }
+            TrainError::GradientsDiffer { ranks, suspect, .. } => Some(match suspect {
+                Some(rank) => suspicion(&format!("rank {rank}")),
+                None => suspicion(&format!("ranks {} and {}", ranks[0], ranks[1])),
+            }),
+            TrainError::ReplicasDiffer { rank, .. } => Some(suspicion(&format!("rank {rank}"))),
             TrainError::Libtorch(_) | TrainError::Read { .. } | TrainError::Stopped => None,
         }
     }

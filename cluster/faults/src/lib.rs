@@ -4,13 +4,15 @@
 //! plan of faults, and suffers each at its point:
 //!
 //! ```text
-//! SEGUE_FAULTS="kill@publish.rename:rank=1:hit=3; nan@gradient:step=7; no-space@publish.*:step=10:hit=1.."
+//! SEGUE_FAULTS="kill@folder.rename:rank=1:hit=3; nan@gradient:step=7; no-space@folder.*:step=10:hit=1.."
 //! ```
 //!
 //! Without the variable a point costs the reading of one flag.
 
 mod plan;
+mod points;
 
+use std::cell::Cell;
 use std::env;
 use std::io;
 use std::process;
@@ -23,6 +25,7 @@ use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 
 pub use plan::{BadPlan, Kind, Plan};
+pub use points::{POINTS, Takes};
 
 /// The environment variable with the plan.
 pub const VARIABLE: &str = "SEGUE_FAULTS";
@@ -30,6 +33,11 @@ pub const VARIABLE: &str = "SEGUE_FAULTS";
 static ARMED: AtomicBool = AtomicBool::new(false);
 static PLAN: OnceLock<Plan> = OnceLock::new();
 static STEP: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The step of what this thread does, where that is not the one that is being made.
+    static OWN_STEP: Cell<Option<u64>> = const { Cell::new(None) };
+}
 
 /// How a tensor is spoiled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,21 +48,33 @@ pub enum Spoil {
     Flip,
 }
 
-/// Reads the plan of this process, which is rank `rank`; true where there is one.
+/// Reads the plan of this process, which is rank `rank`; true where it holds a fault. A second call changes nothing.
 ///
 /// # Errors
 ///
-/// What of the plan cannot be read.
+/// The first fault that is not one.
 pub fn arm(rank: usize) -> Result<bool, BadPlan> {
-    let Some(text) = env::var_os(VARIABLE) else { return Ok(false) };
+    let text = env::var_os(VARIABLE).unwrap_or_default();
     let plan = Plan::parse(&text.to_string_lossy(), rank)?;
-    ARMED.store(PLAN.set(plan).is_ok(), Ordering::Release);
-    Ok(true)
+    if !plan.is_empty() {
+        PLAN.get_or_init(|| plan);
+        ARMED.store(true, Ordering::Release);
+    }
+    Ok(ARMED.load(Ordering::Acquire))
 }
 
-/// Tells which step is being made.
+/// Sets the step that `step=` of a plan is compared with: the one that is being made.
 pub fn at_step(step: u64) {
     STEP.store(step, Ordering::Relaxed);
+}
+
+/// Sets it for the calling thread, which works on another step than the one that is being made.
+pub fn thread_at_step(step: u64) {
+    OWN_STEP.set(Some(step));
+}
+
+fn step() -> u64 {
+    OWN_STEP.get().unwrap_or_else(|| STEP.load(Ordering::Relaxed))
 }
 
 /// A place where a process may be ended, stopped or slowed down.
@@ -80,6 +100,7 @@ pub fn io(name: &str) -> io::Result<()> {
             Kind::NoSpace => Errno::NOSPC,
             Kind::IoError => Errno::IO,
             Kind::ReadOnly => Errno::ROFS,
+            Kind::Unsupported => Errno::INVAL,
             _ => {
                 suffer(kind, name);
                 continue;
@@ -108,7 +129,8 @@ pub fn spoil(name: &str) -> Option<Spoil> {
 }
 
 fn due(name: &str) -> Vec<Kind> {
-    PLAN.get().map_or(Vec::new(), |plan| plan.due(name, STEP.load(Ordering::Relaxed)))
+    debug_assert!(POINTS.iter().any(|(known, _)| *known == name), "{name} is not among the points");
+    PLAN.get().map_or(Vec::new(), |plan| plan.due(name, step()))
 }
 
 fn suffer(kind: Kind, name: &str) {
@@ -120,14 +142,17 @@ fn suffer(kind: Kind, name: &str) {
         Kind::Panic => panic!("a fault on purpose at {name}"),
         Kind::Exit(code) => process::exit(code),
         Kind::Slow(ms) => return thread::sleep(Duration::from_millis(ms)),
-        Kind::Trace => return eprintln!("fault point {name} in step {}", STEP.load(Ordering::Relaxed)),
-        // Nothing here can be refused or spoiled.
-        Kind::NoSpace | Kind::IoError | Kind::ReadOnly | Kind::Nan | Kind::Flip => return,
+        Kind::Trace => return eprintln!("fault point {name} in step {}", step()),
+        // A pattern may name points of several classes: nothing here can be refused or spoiled.
+        Kind::NoSpace | Kind::IoError | Kind::ReadOnly | Kind::Unsupported | Kind::Nan | Kind::Flip => return,
     };
-    // The standard library's handler of SIGSEGV takes the first for an accident of the stack, and gives way to the default, which ends
-    // the process at the second.
-    for _ in 0..if signal == Signal::SEGV { 2 } else { 1 } {
+    loop {
         // A signal to oneself is always allowed.
         let _ = kill_process(getpid(), signal);
+        if signal != Signal::SEGV {
+            return;
+        }
+        // The standard library's handler takes the first ones for an accident of the stack, and gives way to the default, which ends
+        // the process.
     }
 }

@@ -10,6 +10,9 @@ use rustix::io::Errno;
 
 use crate::PublishError;
 
+/// What the name of a link that is to replace another one ends in.
+pub(crate) const NEW_LINK: &str = ".new";
+
 /// Flushes a file that was written under the name `from`, renames it to `to` in place of what is there, and flushes the
 /// folder.
 ///
@@ -19,7 +22,6 @@ use crate::PublishError;
 pub fn rename_durably(file: &File, from: &Path, to: &Path) -> Result<(), PublishError> {
     segue_faults::io("file.sync").and_then(|()| file.sync_all()).map_err(PublishError::at(from))?;
     segue_faults::io("file.rename").and_then(|()| fs::rename(from, to)).map_err(PublishError::at(to))?;
-    segue_faults::io("file.renamed").map_err(PublishError::at(to))?;
     sync_folder(parent_of(to))
 }
 
@@ -29,7 +31,7 @@ pub fn rename_durably(file: &File, from: &Path, to: &Path) -> Result<(), Publish
 ///
 /// What the system refused; the link is the old one then, or the new one.
 pub fn replace_link(path: &Path, target: &Path) -> Result<(), PublishError> {
-    let fresh = hidden(path, ".new").map_err(PublishError::at(path))?;
+    let fresh = hidden(path, NEW_LINK).map_err(PublishError::at(path))?;
     let swap = || {
         if fresh.symlink_metadata().is_ok() {
             fs::remove_file(&fresh)?;
@@ -38,7 +40,7 @@ pub fn replace_link(path: &Path, target: &Path) -> Result<(), PublishError> {
         std::os::unix::fs::symlink(target, &fresh)?;
         segue_faults::io("link.rename")?;
         fs::rename(&fresh, path)?;
-        segue_faults::io("link.renamed")
+        segue_faults::io("link.sync-parent")
     };
     swap().map_err(PublishError::at(path))?;
     sync_folder(parent_of(path))

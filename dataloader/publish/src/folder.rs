@@ -5,7 +5,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::PublishError;
-use crate::disk::{cannot_exchange, exchange, hidden, make_folders, parent_of, remove, sync_folder};
+use crate::disk::{
+    NEW_LINK, cannot_exchange, exchange, hidden, make_folders, parent_of, remove, sync_folder,
+};
 use crate::lock::{Claim, claim};
 
 /// What the name of a folder that is being filled ends in.
@@ -70,7 +72,7 @@ impl Step {
             Self::Rename => "folder.rename",
             Self::Exchange => "folder.exchange",
             Self::Retire => "folder.retire",
-            Self::SyncParent => "folder.renamed",
+            Self::SyncParent => "folder.sync-parent",
             Self::RemoveOld => "folder.remove-old",
         })
     }
@@ -195,7 +197,7 @@ impl Drop for FreshFolder {
     }
 }
 
-/// Removes the parts that killed writers have left in `folder` of the folders whose names `is_ours`, and puts folders back
+/// Removes the parts that killed writers have left in `folder` of the folders and links whose names `is_ours`, and puts folders back
 /// that were being replaced. Writers do this themselves for the name they write; this is for names that nobody may
 /// write again. A `folder` that is not there is fine.
 ///
@@ -216,6 +218,8 @@ pub fn clean_up(folder: &Path, is_ours: impl Fn(&str) -> bool) -> Result<(), Pub
             remove_unclaimed(&path).map_err(PublishError::at(&path))?;
         } else if let Some(name) = name.strip_suffix(RETIRED).filter(|name| is_ours(name)) {
             put_back(&folder.join(name))?;
+        } else if name.strip_suffix(NEW_LINK).is_some_and(&is_ours) && path.is_symlink() {
+            remove(&path).map_err(PublishError::at(&path))?;
         }
     }
     Ok(())

@@ -2,7 +2,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use segue_cluster::Preemption;
+use segue_cluster::{Preemption, host_name};
+use segue_collectives::consensus::is_first_of_host;
 use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
 use segue_trainer::engine::Outcome;
@@ -71,11 +72,12 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     segue_trainer::libtorch::keep_freed_memory();
     let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
+    // Hosts may have copies of their own.
+    if is_first_of_host(comm, &host_name())? {
+        job.check_data()?;
+    }
     let _lock = match comm.rank() {
-        0 => {
-            job.check_data()?;
-            Some(lock(run)?)
-        }
+        0 => Some(lock(run)?),
         _ => None,
     };
     start_log(run, comm.rank())?;

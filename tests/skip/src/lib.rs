@@ -16,7 +16,9 @@ pub enum Need {
     Mpi,
     /// Python with the public packages that results are compared with.
     Peers,
-    /// The rights of root, to mount a small disk.
+    /// Slurm's daemons and the rights to start them.
+    Slurm,
+    /// The rights of root, to mount a small disk or to make a host of its own.
     Root,
     /// Something else of this machine: its processor, its file system.
     Machine,
@@ -28,6 +30,7 @@ impl Display for Need {
             Need::Fixtures => "fixtures",
             Need::Mpi => "mpi",
             Need::Peers => "peers",
+            Need::Slurm => "slurm",
             Need::Root => "root",
             Need::Machine => "machine",
         })

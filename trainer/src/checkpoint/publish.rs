@@ -1,6 +1,5 @@
 //! How checkpoint folders appear, are found, and go.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,24 +23,27 @@ pub(crate) fn publish_with_manifest(
     Ok(fresh.publish()?)
 }
 
-/// Puts the run folder `run` in order, of whose checkpoints `newest` was taken: what killed writers have left goes, and `latest` points
-/// there. Whoever writes a checkpoint does so too, but a run that is done writes none any more.
-pub fn tidy_up(run: &Path, newest: Option<&Path>) -> Result<(), TrainError> {
-    let folder = run.join(CHECKPOINTS);
-    clean_up(&folder, is_step)?;
+/// Ends what a killed job may not have come to in the run folder `run`: checkpoints that are not to stay go, and so does what is left
+/// of a best model. The next checkpoint would see to it, but a run that is done writes none.
+pub fn tidy_up(run: &Path, stay: Stay) -> Result<(), TrainError> {
     clean_up(run, |name| name == BEST)?;
-    match newest.and_then(Path::file_name).and_then(OsStr::to_str) {
-        Some(name) => point_latest(&folder, name),
-        None => Ok(()),
+    remove_old(&run.join(CHECKPOINTS), stay)
+}
+
+/// Whether a hidden file may be what a killed writer has left of a checkpoint or of the link to one.
+fn is_of_checkpoints(name: &str) -> bool {
+    name.starts_with("step-") || name == LATEST
+}
+
+/// Lets `latest` in `folder` point at the checkpoint there that is called as `checkpoint` is.
+fn point_latest(folder: &Path, checkpoint: &Path) -> Result<(), TrainError> {
+    let link = folder.join(LATEST);
+    match checkpoint.file_name().map(Path::new) {
+        Some(name) if !fs::read_link(&link).is_ok_and(|target| target == name) => {
+            Ok(replace_link(&link, name)?)
+        }
+        _ => Ok(()),
     }
-}
-
-fn point_latest(folder: &Path, name: &str) -> Result<(), TrainError> {
-    Ok(replace_link(&folder.join(LATEST), Path::new(name))?)
-}
-
-fn is_step(name: &str) -> bool {
-    name.starts_with("step-")
 }
 
 /// Checkpoints that did not verify and are kept aside, for whoever wants to know what happened to them.
@@ -77,7 +79,7 @@ impl Draft {
     /// Begins the checkpoint of step `step` among those in `folder`.
     pub fn begin(folder: &Path, step: u64) -> Result<Self, TrainError> {
         // What killed writers of other steps have left: nobody may write those again.
-        clean_up(folder, is_step)?;
+        clean_up(folder, is_of_checkpoints)?;
         let name = format!("step-{step:08}");
         // There already is one of this step only where it did not verify, or knows less.
         let fresh = FreshFolder::replacing(&folder.join(&name))?;
@@ -94,7 +96,7 @@ impl Draft {
     pub fn publish(self, known: FileRecords, stay: Stay) -> Result<PathBuf, TrainError> {
         Manifest::write(self.fresh.path(), known)?;
         self.fresh.publish()?;
-        point_latest(&self.folder, &self.name)?;
+        point_latest(&self.folder, Path::new(&self.name))?;
         remove_old(&self.folder, stay)?;
         Ok(self.folder.join(self.name))
     }
@@ -195,19 +197,18 @@ pub fn find_due(folder: &Path, every: u64, check: Check) -> Result<Found, TrainE
     for other in later.collect::<Vec<_>>() {
         set_aside(folder, &other, "abandoned")?;
     }
-    if let Some(name) = path.file_name() {
-        replace_link(&folder.join(LATEST), Path::new(name))?;
-    }
+    point_latest(folder, &path)?;
     Ok(Some((path, refused.into_iter().map(|(_, why)| why).collect())))
 }
 
-/// Like [`find`], for the job that owns the folder: renames those that do not verify to `damaged-step-..`, so
-/// that they do not count among the checkpoints to keep. A few of these stay.
+/// Like [`find`], for the job that owns the folder: removes what killed writers have left, lets `latest` point at
+/// what is found, and renames those that do not verify to `damaged-step-..`, so that they do not count among the checkpoints to
+/// keep. A few of these stay.
 pub fn find_and_set_aside(folder: &Path, check: Check) -> Result<Found, TrainError> {
+    // One that was being replaced may be the newest.
+    clean_up(folder, is_of_checkpoints)?;
     let Some((path, refused)) = search(folder, list(folder)?, check)? else { return Ok(None) };
-    if let Some(name) = path.file_name().filter(|_| !refused.is_empty()) {
-        replace_link(&folder.join(LATEST), Path::new(name))?;
-    }
+    point_latest(folder, &path)?;
     for (damaged, _) in &refused {
         set_aside(folder, damaged, "damaged")?;
     }

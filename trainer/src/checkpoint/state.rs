@@ -290,9 +290,15 @@ fn config_hash(config: &Config) -> String {
     blake3::hash(identity(&resolved(config)).to_string().as_bytes()).to_hex().to_string()
 }
 
-/// A stored configuration with the keys that have come since at their defaults, which is what they were then.
+/// A stored configuration with the keys that have come since at their defaults, which is what they were then, but for one.
 fn with_defaults(stored: &Value, models: &'static Models) -> Value {
-    models.from_json(stored, "the checkpoint").map_or_else(|_| stored.clone(), |config| resolved(&config))
+    let mut stored = stored.clone();
+    let micro_batch = stored["train"]["micro_batch"].clone();
+    if let Some(eval) = stored["eval"].as_object_mut() {
+        // It decided before there was a key.
+        eval.entry("group").or_insert(micro_batch);
+    }
+    models.from_json(&stored, "the checkpoint").map_or_else(|_| stored.clone(), |config| resolved(&config))
 }
 
 /// One line for each key that makes it another run.

@@ -45,6 +45,7 @@ impl Publication {
         contents: &Contents,
         comm: &dyn Communicator,
     ) -> Result<Option<PathBuf>, TrainError> {
+        faults::thread_at_step(self.step);
         match comm.rank() {
             0 => self.publish(contents, comm).map(Some),
             _ => self.contribute(contents, comm).map(|()| None),

@@ -20,7 +20,7 @@ use super::recovery::Recovery;
 use super::replicas::check_replicas;
 use super::search::newest_checkpoint;
 use super::share::Watch;
-use super::snapshot::{model_folder, restore, snapshot};
+use super::snapshot::{model_folder, replicated, restore, snapshot};
 use super::step::{Chosen, Engine, StepReport};
 use crate::TrainError;
 use crate::checkpoint::{self, BEST, CHECKPOINTS, Stay, TrainState, find_and_set_aside, tidy_up};
@@ -54,10 +54,8 @@ pub fn train<F: Family>(
     while run.state.step < last && !preempted && !stopped_early {
         let step = run.step(on_event)?;
         let every = |n: u64| n > 0 && step.is_multiple_of(n);
-        if every(config.train.check_replicas_every) && comm.world_size() > 1 {
-            for (_, parameters) in run.engine.learner.networks() {
-                check_replicas(step, parameters, comm)?;
-            }
+        if every(config.train.check_replicas_every) {
+            check_replicas(step, || replicated(&run.engine), comm)?;
         }
         let wanted = comm.rank() == 0 && run.keeper.wants_one(&config.checkpoint);
         let [stopping, wanted] = any_rank_of(comm, [stop(), wanted])?;
@@ -133,8 +131,7 @@ impl<'a, F: Family> Run<'a, F> {
         check_agreement(config, &state, comm)?;
         let found = newest_checkpoint(&checkpoints_of(config), comm, &engine.layout, find_and_set_aside)?;
         if comm.rank() == 0
-            && let Err(error) =
-                tidy_up(Path::new(&config.run.dir), found.as_ref().map(|(path, _)| path.as_path()))
+            && let Err(error) = tidy_up(Path::new(&config.run.dir), Stay::of(&config.checkpoint))
         {
             on_event(Event::Warning { what: error.to_string() });
         }
@@ -152,6 +149,8 @@ impl<'a, F: Family> Run<'a, F> {
                 engine.begin_averages();
             }
         }
+        // Every rank has read it for itself.
+        check_replicas(state.step, || replicated(&engine), comm)?;
         let cursors = own_cursors(&state, &engine, resumed.as_deref())?;
         let saved = resumed.as_ref().map(|_| (state.step, state.evaluated));
         let keeper = Keeper::start(saved, comm)?;

@@ -65,6 +65,18 @@ fn state_of_all<F: Family>(family: &F, engine: &Engine<F::Learner>, state: &Trai
     contents
 }
 
+/// What all ranks hold alike, by name: of each network its weights, then what follows from them, tables of averages and of the optimizer.
+pub fn replicated<L: Learner>(engine: &Engine<L>) -> Vec<(String, Tensor)> {
+    let of_network = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
+        let weights = parameters.specs().iter().zip(parameters.tensors());
+        let weights = weights.map(|(spec, tensor)| (spec.name.clone(), tensor.shallow_clone()));
+        let averages = network.averaging.tables(parameters);
+        let optimizer = optimizer_tables(network.optimizer.as_ref(), parameters);
+        weights.chain(averages).chain(optimizer).collect::<Vec<_>>()
+    };
+    engine.networks.iter().zip(engine.learner.networks()).flat_map(of_network).collect()
+}
+
 /// The model of a run as a folder of its own: means of weights where they are kept, `config.json`, tokenizer.
 pub fn model_folder<F: Family>(family: &F, engine: &Engine<F::Learner>) -> Contents {
     let table = |(n, (network, (name, parameters))): (usize, (&Network, (&'static str, &Parameters)))| {

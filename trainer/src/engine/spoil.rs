@@ -6,11 +6,11 @@ use tch::{Kind, Tensor};
 /// A bit of the mantissa's upper half: a wrong value that looks like a right one.
 const BIT: i64 = 1 << 20;
 
-/// Spoils the value in the middle of the first of `tensors`, f32 all, where the process' plan of faults says so at the point `name`.
-pub fn spoil(name: &str, tensors: impl FnOnce() -> Vec<Tensor>) {
-    let Some(how) = segue_faults::spoil(name) else { return };
-    let Some(tensor) = tensors().into_iter().next() else { return };
-    apply(how, &tensor);
+/// Spoils the value in the middle of `tensor`, f32, where the process' plan of faults says so at the point `name`.
+pub fn spoil(name: &str, tensor: impl FnOnce() -> Tensor) {
+    if let Some(how) = segue_faults::spoil(name) {
+        apply(how, &tensor());
+    }
 }
 
 fn apply(how: Spoil, tensor: &Tensor) {

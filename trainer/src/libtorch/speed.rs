@@ -1,4 +1,4 @@
-//! What the processor at hand gives at best: the speed of matrix products by every library there is.
+//! How fast the processor at hand multiplies matrices, by every routine that a training step could take.
 
 use std::time::{Duration, Instant};
 
@@ -6,25 +6,41 @@ use tch::{Device, Kind, Tensor};
 
 use super::product::{plain_linear, transposed_product};
 
-/// A way to multiply two square matrices, both f32 on the CPU.
-pub struct Library {
+/// A routine that multiplies two matrices, both f32 on the CPU.
+pub struct Multiplication {
     /// Its name.
     pub name: &'static str,
+    /// The product, `[m, n]`, of what `prepare` made of `[m, k]` and `[k, n]`.
     product: fn(&Tensor, &Tensor) -> Tensor,
+    /// Lays both sides out as the routine reads them.
+    prepare: fn(Tensor, Tensor) -> [Tensor; 2],
 }
 
-/// All that a training step could take its products from.
-pub const LIBRARIES: [Library; 3] = [
-    Library { name: "libtorch", product: |a, b| a.mm(b) },
-    Library { name: "oneDNN", product: |a, b| plain_linear(a, b, None) },
-    Library { name: "oneDNN, small products", product: transposed_product },
+/// Rows and columns of two matrices and their product: `[m, k, n]`.
+pub type Shape = [usize; 3];
+
+/// The routines: libtorch's (MKL in its usual builds), oneDNN's, and ours out of oneDNN's small products.
+pub const MULTIPLICATIONS: [Multiplication; 3] = [
+    Multiplication { name: "libtorch", product: |a, b| a.mm(b), prepare: |a, b| [a, b] },
+    Multiplication {
+        name: "oneDNN",
+        product: |a, b| plain_linear(a, b, None),
+        prepare: |a, b| [a, b.tr().contiguous()],
+    },
+    Multiplication {
+        name: "strips of small products of oneDNN",
+        product: transposed_product,
+        prepare: |a, b| [a.tr().contiguous(), b],
+    },
 ];
 
-impl Library {
-    /// GFLOP/s of products of `[size, size]` matrices that follow each other for at least `time`: the median of single products.
-    pub fn gflops(&self, size: usize, time: Duration) -> f64 {
-        let matrix = || Tensor::randn([size as i64, size as i64], (Kind::Float, Device::Cpu));
-        let (a, b) = (matrix(), matrix());
+impl Multiplication {
+    /// GFLOP/s of products of one shape that follow each other for at least `time`: the median of single products.
+    pub fn gflops(&self, [m, k, n]: Shape, time: Duration) -> f64 {
+        let matrix = |rows: usize, columns: usize| {
+            Tensor::randn([rows as i64, columns as i64], (Kind::Float, Device::Cpu))
+        };
+        let [a, b] = (self.prepare)(matrix(m, k), matrix(k, n));
         let (begun, mut seconds) = (Instant::now(), Vec::new());
         while begun.elapsed() < time || seconds.is_empty() {
             let start = Instant::now();
@@ -32,7 +48,7 @@ impl Library {
             seconds.push(start.elapsed().as_secs_f64());
         }
         seconds.sort_by(f64::total_cmp);
-        2.0 * (size as f64).powi(3) / seconds[seconds.len() / 2] / 1e9
+        2.0 * (m * k * n) as f64 / seconds[seconds.len() / 2] / 1e9
     }
 }
 
@@ -41,16 +57,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_library_multiplies() {
-        let (a, b) =
-            (Tensor::eye(3, (Kind::Float, Device::Cpu)) * 2.0, Tensor::arange(9, (Kind::Float, Device::Cpu)));
-        let b = b.view([3, 3]);
-        for library in &LIBRARIES {
-            let product = (library.product)(&a, &b);
-            // Some libraries take a side transposed, which changes no figure.
-            let found = product.sum(None::<Kind>).double_value(&[]);
-            assert_eq!(found, 72.0, "{}", library.name);
-            assert!(library.gflops(64, Duration::ZERO) > 0.0);
+    fn every_routine_multiplies() {
+        let (a, b) = (
+            Tensor::from_slice2(&[[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]]),
+            Tensor::from_slice2(&[[1f32], [10.0], [100.0]]),
+        );
+        for routine in &MULTIPLICATIONS {
+            let [left, right] = (routine.prepare)(a.shallow_clone(), b.shallow_clone());
+            let product = (routine.product)(&left, &right);
+            assert_eq!(product.size(), [2, 1], "{}", routine.name);
+            assert_eq!(Vec::<f32>::try_from(product.view(-1)).unwrap(), [321.0, 654.0], "{}", routine.name);
+            assert!(routine.gflops([8, 16, 24], Duration::ZERO) > 0.0);
         }
     }
 }

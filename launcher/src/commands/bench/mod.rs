@@ -43,7 +43,7 @@ enum What {
     Data(DataArgs),
     /// Drawing XLNet's sequences from a corpus.
     Pairs(pairs::PairsArgs),
-    /// Matrix products by every library at hand: the machine's limit.
+    /// Matrix products by every routine at hand: what a step is limited by.
     Products(products::ProductsArgs),
 }
 

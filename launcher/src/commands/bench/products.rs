@@ -2,15 +2,16 @@ use std::time::Duration;
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_trainer::libtorch::speed::LIBRARIES;
+use segue_trainer::libtorch::speed::{MULTIPLICATIONS, Shape};
 use serde_json::{Value, json};
 
 use crate::commands::at_least_one;
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
-/// Sizes of the matrices: what a core's own cache holds, and what it does not.
-const SIZES: [usize; 3] = [256, 768, 1536];
+/// Squares that a core's own cache holds and that it does not, and two layers of the steps that `make bench` races.
+const SHAPES: [Shape; 5] =
+    [[256, 256, 256], [768, 768, 768], [1536, 1536, 1536], [1024, 256, 1024], [1024, 1024, 256]];
 
 #[derive(Args)]
 pub struct ProductsArgs {
@@ -26,25 +27,25 @@ pub struct ProductsArgs {
 pub fn run(args: &ProductsArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(args.threads);
     segue_trainer::libtorch::keep_freed_memory();
-    let bar = out.progress((LIBRARIES.len() * SIZES.len()) as u64, Unit::Steps, "bench");
+    let bar = out.progress((MULTIPLICATIONS.len() * SHAPES.len()) as u64, Unit::Steps, "bench");
     let mut rows = Vec::new();
-    for library in &LIBRARIES {
-        for size in SIZES {
+    for routine in &MULTIPLICATIONS {
+        for shape in SHAPES {
             comm.barrier()?;
-            let own = library.gflops(size, Duration::from_millis(args.ms as u64));
+            let own = routine.gflops(shape, Duration::from_millis(args.ms as u64));
             let all = comm.all_gather(&own.to_le_bytes())?;
             let of_rank = |bytes: &Vec<u8>| f64::from_le_bytes(std::array::from_fn(|i| bytes[i]));
-            rows.push((library.name, size, all.iter().map(of_rank).sum::<f64>()));
+            rows.push((routine.name, shape, all.iter().map(of_rank).sum::<f64>()));
             bar.set(rows.len() as u64);
         }
     }
     drop(bar);
-    for (library, size, gflops) in &rows {
-        out.line(&format!("{gflops:8.1} GFLOP/s  {size:>5} x {size:<5}  {library}"));
+    for (routine, [m, k, n], gflops) in &rows {
+        out.line(&format!("{gflops:8.1} GFLOP/s  {m:>4} x {k:>4} times {k:>4} x {n:>4}  {routine}"));
     }
     let best = rows.iter().map(|row| row.2).fold(0.0, f64::max);
     out.line(&format!("{best:8.1} GFLOP/s at best, all ranks together"));
-    let row = |&(library, size, gflops): &(&str, usize, f64)| json!({ "library": library, "size": size, "gflops": gflops });
+    let row = |&(routine, shape, gflops): &(&str, Shape, f64)| json!({ "routine": routine, "shape": shape, "gflops": gflops });
     Ok(json!({
         "best_gflops": best, "world": comm.world_size(), "threads": args.threads,
         "products": rows.iter().map(row).collect::<Vec<_>>(),
