@@ -4,7 +4,7 @@ use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use segue_tests::{Workplace, alone, children, fail, mpirun, succeed};
+use segue_tests::{Workplace, alone, children, end_where_stuck, fail, mpirun, succeed};
 
 #[test]
 fn ranks_1_2_and_4_give_the_same_bytes() {
@@ -255,6 +255,7 @@ fn spawn(pretrain: &[String]) -> Child {
 /// SIGKILLs rank `victim` at `moment` after the start; false where the job has ended before.
 fn kill_rank(job: &mut Child, victim: usize, moment: Duration) -> bool {
     let mpirun = job.id();
+    let _guard = end_where_stuck(mpirun);
     let (ended, wait) = channel::<()>();
     std::thread::scope(|scope| {
         let killer = scope.spawn(move || {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use segue_random::{Draws, Purpose};
-use segue_tests::{Workplace, alone, children, mpirun, stderr, succeed};
+use segue_tests::{Workplace, alone, children, end_where_stuck, mpirun, stderr, succeed};
 
 /// Steps of a run, between two checkpoints, and of one attempt at most.
 const STEPS: u64 = 240;
@@ -131,6 +131,7 @@ fn attempt(args: &[String], trouble: Trouble, reached: u64, draws: &mut Draws) {
     let mut command = if ranks == 1 { alone(&args) } else { mpirun(ranks as usize, &args) };
     command.env("SEGUE_FAULTS", &plan).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let job = command.spawn().expect("the job starts");
+    let _guard = (ranks > 1).then(|| end_where_stuck(job.id()));
     if let Trouble::Kill | Trouble::Pause = trouble {
         let moment = Duration::from_millis(300 + draws.below(2500));
         disturb(job.id(), ranks, rank as usize, moment, matches!(trouble, Trouble::Pause));

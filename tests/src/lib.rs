@@ -1,9 +1,13 @@
 //! What the end-to-end tests share: the real binary, alone or under a real `mpirun`, on a small corpus.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -99,7 +103,60 @@ pub fn children(parent: u32) -> Vec<u32> {
 
 /// Runs a command to its end.
 pub fn finish(mut command: Command) -> Output {
-    command.stdin(Stdio::null()).output().expect("the command starts")
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let job = command.spawn().expect("the command starts");
+    let id = job.id();
+    let _guard = (command.get_program() == "mpirun").then(|| end_where_stuck(id));
+    job.wait_with_output().expect("the command ends")
+}
+
+/// Whether a command that [`finish`] ran ended with `code`, or is an `mpirun` that got stuck at its end and told none.
+pub fn ended_with(output: &Output, code: i32) -> bool {
+    output.status.code() == Some(code) || output.status.signal() == Some(libc::SIGKILL)
+}
+
+/// Looks at an `mpirun` until it is dropped, and kills it where all of its ranks have been gone for long: rarely, after a rank was killed, Open
+/// MPI 4.1.4 waits in `PMIx_server_finalize` for a lock that nobody holds any more.
+pub fn end_where_stuck(mpirun: u32) -> StuckGuard {
+    /// Far more than an end takes.
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let (alive, gone) = channel::<()>();
+    let look = move || {
+        let mut since: Option<Instant> = None;
+        while gone.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
+            let begun = !children(mpirun).is_empty();
+            let living = children(mpirun).into_iter().any(is_alive);
+            since = if begun && !living { since.or(Some(Instant::now())) } else { None };
+            if since.is_some_and(|since| since.elapsed() > PATIENCE) {
+                println!("mpirun is stuck at its end, and is killed");
+                // SAFETY: plain system call; the process is not reaped before this thread has ended.
+                unsafe { libc::kill(mpirun as i32, libc::SIGKILL) };
+                return;
+            }
+        }
+    };
+    StuckGuard { alive: Some(alive), thread: Some(std::thread::spawn(look)) }
+}
+
+/// What [`end_where_stuck`] began.
+pub struct StuckGuard {
+    alive: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for StuckGuard {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether a process runs; one that has ended and was not waited for does not.
+fn is_alive(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
 }
 
 /// The interpreter of an environment of public packages: `base` or `transfoxl`.
