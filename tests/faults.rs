@@ -90,6 +90,18 @@ fn a_run_whose_checkpoints_are_all_damaged_is_not_started_anew() {
     fail(alone(&place.pretrain("run", &[])), 65, &["no checkpoint verifies", "step-00000010"]);
 }
 
+/// Older checkpoints go when a run goes on, and not for a command that is another run's.
+#[test]
+fn a_refused_command_removes_no_checkpoint() {
+    let place = trained();
+    let count = || fs::read_dir(place.path("run/checkpoints")).unwrap().count();
+    let before = count();
+    let refused = finish(alone(&place.pretrain("run", &["checkpoint.keep=2", "optim.lr=0.5"])));
+    assert_eq!((refused.status.code(), count()), (Some(78), before), "{}", stderr(&refused));
+    succeed(alone(&place.pretrain("run", &["checkpoint.keep=2", "train.steps=30"])));
+    assert_eq!(count(), before - 1);
+}
+
 /// A tmpfs of `size`, unmounted when dropped.
 struct Disk {
     path: PathBuf,

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use segue_tests::{Workplace, alone, finish, may_mount, segue, stderr, succeed};
+use segue_tests::{Workplace, alone, finish, may_mount, segue, stderr, succeed, wait_for};
 
 /// Names of what the kernel holds for a process of tests end in its number.
 struct Hosts {
@@ -134,14 +134,6 @@ impl Drop for Hosts {
 fn ip(words: &str) -> bool {
     let status = Command::new("ip").args(words.split(' ')).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
-}
-
-fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < limit, "{what}: not within {limit:?}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]

@@ -5,10 +5,13 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use segue_tests::{Workplace, alone, finish, may_mount, segue, stderr, succeed};
+use segue_tests::{Workplace, alone, finish, may_mount, segue, stderr, succeed, wait_for};
 use tempfile::TempDir;
+
+/// Longest wait for a daemon or a job.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Its daemons, in the foreground as our children; they end when this is dropped.
 struct Slurm {
@@ -39,12 +42,12 @@ impl Slurm {
                 &slurm.option("seed-file", "seed"),
             ],
         );
-        wait_for("munge", || slurm.path("socket").exists());
+        wait_for("munge", PATIENCE, || slurm.path("socket").exists());
         slurm.run("slurmctld", &["-D"]);
         for node in ["n1", "n2"] {
             slurm.run("slurmd", &["-D", "-N", node]);
         }
-        wait_for("two idle nodes", || {
+        wait_for("two idle nodes", PATIENCE, || {
             let listed =
                 slurm.command("sinfo", &["--noheader", "--format=%D %t"]).output().expect("sinfo starts");
             String::from_utf8_lossy(&listed.stdout).trim() == "2 idle"
@@ -130,15 +133,7 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port()
 }
 
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let (begun, limit) = (Instant::now(), Duration::from_secs(60));
-    while !is_so() {
-        assert!(begun.elapsed() < limit, "{what}: not within {limit:?}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn lines_of_ranks(run: &Path) -> usize {
+fn rows_of(run: &Path) -> usize {
     fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default().lines().count()
 }
 
@@ -155,7 +150,7 @@ fn srun_starts_a_job_and_ends_it_where_a_rank_dies() {
         killed.env("SEGUE_FAULTS", "kill@step.backward:rank=1:step=5");
         let ended = finish(killed);
         assert_eq!(ended.status.code(), Some(137), "{run}: {}", stderr(&ended));
-        assert!(lines_of_ranks(&place.path(run)) > 0, "{run}: no step was made");
+        assert!(rows_of(&place.path(run)) > 0, "{run}: no step was made");
         let again = finish(slurm.srun(options, &args));
         assert!(again.status.success(), "{run}: {}", stderr(&again));
         place.assert_same("one", run);
@@ -175,7 +170,7 @@ fn a_signal_through_slurm_stops_a_job_with_a_checkpoint() {
         .stderr(Stdio::null())
         .spawn()
         .expect("srun starts");
-    wait_for("ten steps", || lines_of_ranks(&place.path("run")) > 10);
+    wait_for("ten steps", PATIENCE, || rows_of(&place.path("run")) > 10);
     let sent =
         slurm.command("scancel", &["--signal=USR1", "--name=endless"]).status().expect("scancel starts");
     assert!(sent.success());

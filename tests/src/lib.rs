@@ -124,9 +124,9 @@ pub fn end_where_stuck(mpirun: u32) -> StuckGuard {
     let look = move || {
         let mut since: Option<Instant> = None;
         while gone.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
-            let begun = !children(mpirun).is_empty();
-            let living = children(mpirun).into_iter().any(is_alive);
-            since = if begun && !living { since.or(Some(Instant::now())) } else { None };
+            let ranks = children(mpirun);
+            let gone = !ranks.is_empty() && !ranks.into_iter().any(is_alive);
+            since = gone.then(|| since.unwrap_or_else(Instant::now));
             if since.is_some_and(|since| since.elapsed() > PATIENCE) {
                 println!("mpirun is stuck at its end, and is killed");
                 // SAFETY: plain system call; the process is not reaped before this thread has ended.
@@ -150,6 +150,19 @@ impl Drop for StuckGuard {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Looks again and again until `is_so`, for what another process does and tells nobody.
+///
+/// # Panics
+///
+/// Where it is not so within `limit`.
+pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < limit, "{what}: not within {limit:?}");
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

@@ -24,8 +24,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 
-pub use plan::{BadPlan, Kind, Plan};
-pub use points::{POINTS, Takes};
+pub use plan::BadPlan;
+use plan::{Kind, Plan};
+use points::POINTS;
 
 /// The environment variable with the plan.
 pub const VARIABLE: &str = "SEGUE_FAULTS";

@@ -130,11 +130,6 @@ impl<'a, F: Family> Run<'a, F> {
         let mut state = TrainState::start(config, &family.fingerprint(), lanes, comm.world_size());
         check_agreement(config, &state, comm)?;
         let found = newest_checkpoint(&checkpoints_of(config), comm, &engine.layout, find_and_set_aside)?;
-        if comm.rank() == 0
-            && let Err(error) = tidy_up(Path::new(&config.run.dir), Stay::of(&config.checkpoint))
-        {
-            on_event(Event::Warning { what: error.to_string() });
-        }
         let (mut resumed, mut refused, mut fresh, mut changed) = (None, Vec::new(), Vec::new(), Vec::new());
         match found {
             Some((path, newer)) => {
@@ -152,6 +147,12 @@ impl<'a, F: Family> Run<'a, F> {
         // Every rank has read it for itself.
         check_replicas(state.step, || replicated(&engine), comm)?;
         let cursors = own_cursors(&state, &engine, resumed.as_deref())?;
+        // Only now: a command that is refused removes nothing.
+        if comm.rank() == 0
+            && let Err(error) = tidy_up(Path::new(&config.run.dir), Stay::of(&config.checkpoint))
+        {
+            on_event(Event::Warning { what: error.to_string() });
+        }
         let saved = resumed.as_ref().map(|_| (state.step, state.evaluated));
         let keeper = Keeper::start(saved, comm)?;
         on_event(Event::Started(Started {

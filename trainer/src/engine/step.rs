@@ -101,8 +101,7 @@ impl<'a, L: Learner> Engine<'a, L> {
             reducer.wait(turn.networks.iter().map(|&n| self.networks[n].buckets().len()).sum())?;
         }
         let communication_exposed = waiting.elapsed();
-        let first = turn.networks[0];
-        spoil("gradient", || self.networks[first].buckets().gradients().swap_remove(0));
+        spoil("gradient", || self.networks[turn.networks[0]].buckets().gradients().swap_remove(0));
         let (loss, targets) = (sums[0], sums[1]);
         let loss = finite(step, "the loss", loss / targets)?;
         // All of them before any update: a step that is not finite changes nothing.
@@ -120,7 +119,7 @@ impl<'a, L: Learner> Engine<'a, L> {
             updated.get_or_insert(done);
         }
         self.learner.updated(&turn, &statistics, targets);
-        spoil("weights", || self.learner.networks()[first].1.tensors()[0].shallow_clone());
+        spoil("weights", || self.learner.networks()[turn.networks[0]].1.tensors()[0].shallow_clone());
         // Networks whose turn it was not too: averages are over steps, and all of them begin and switch together.
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
             network.averaging.fold(step, parameters);
