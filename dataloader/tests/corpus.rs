@@ -357,6 +357,27 @@ fn a_damaged_block_is_refused_when_it_is_read() {
 }
 
 #[test]
+fn a_damaged_index_is_refused_when_its_shard_is_first_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let (output, _) = built(folder.path());
+    let index = output.join("train/train-00001.idx");
+    // In the last offset of a document or sentence.
+    flip(&index, fs::metadata(&index).unwrap().len() - 8);
+    let corpus = Corpus::open(&output).unwrap();
+    let first = corpus.info().splits[&Split::Train].shards[0].tokens;
+    let stream = corpus.tokens(Split::Train).unwrap();
+    let mut tokens = vec![0; 100];
+    stream.read(0, &mut tokens).unwrap();
+    let documents = corpus.documents(Split::Train).unwrap();
+    let refusals = [stream.read(first, &mut tokens).unwrap_err(), documents.count_through(first).unwrap_err()];
+    for error in refusals {
+        assert!(error.to_string().contains("train-00001.idx"), "{error}");
+        assert_eq!(error.exit_code(), 65);
+        assert!(error.hint().unwrap().contains("copy the file back"));
+    }
+}
+
+#[test]
 fn a_corpus_opened_lazily_touches_the_shards_it_reads() {
     let folder = tempfile::tempdir().unwrap();
     let (output, text) = built(folder.path());

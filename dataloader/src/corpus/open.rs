@@ -1,7 +1,8 @@
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use segue_data_error::DataError;
 use segue_tokenizer::Tokenizer;
@@ -21,7 +22,7 @@ pub(crate) const TOKENIZER_FOLDER: &str = "tokenizer";
 /// An opened corpus. Cloning shares it.
 ///
 /// Opening reads `corpus.json` and the headers of the shards, never their tokens. Tokens are checked against their hashes
-/// as they are read; [`Corpus::verify`] is what reads everything.
+/// as they are read, the index of a shard whole when it is first used; [`Corpus::verify`] is what reads everything.
 ///
 /// ```no_run
 /// use segue_dataloader::{Corpus, Split};
@@ -43,6 +44,8 @@ struct Inner {
     dir: PathBuf,
     cache: PathBuf,
     info: CorpusInfo,
+    /// Those that have been used, and checked.
+    indices: Mutex<BTreeMap<(Split, usize), Arc<MappedIndex>>>,
 }
 
 impl Corpus {
@@ -76,7 +79,8 @@ impl Corpus {
         for (split, part) in &info.splits {
             check_counts(dir, &info, *split, part)?;
         }
-        Ok(Corpus { inner: Arc::new(Inner { dir: dir.into(), cache: cache.into(), info }) })
+        let indices = Mutex::default();
+        Ok(Corpus { inner: Arc::new(Inner { dir: dir.into(), cache: cache.into(), info, indices }) })
     }
 
     /// Checks that every file is there, and its size and header.
@@ -156,12 +160,20 @@ impl Corpus {
         Ok(CheckedShard::new(mapped, self.map_index(split, number)?, remedy))
     }
 
-    fn map_index(&self, split: Split, number: usize) -> Result<MappedIndex, DataError> {
+    /// The index of a shard, which tokens and boundaries share. It is read once, when either is first asked for: a flipped bit in it would
+    /// move a document unseen.
+    fn map_index(&self, split: Split, number: usize) -> Result<Arc<MappedIndex>, DataError> {
+        let known = || self.inner.indices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(index) = known().get(&(split, number)) {
+            return Ok(Arc::clone(index));
+        }
         let shard = &self.part(split)?.shards[number];
         let path = CorpusInfo::shard_path(self.dir(), split, &shard.index);
         let index = MappedIndex::open(&path)?;
         check_index_header(&path, index.header(), shard)?;
-        Ok(index)
+        index.verify()?;
+        // Others may have been quicker meanwhile, and all share the first.
+        Ok(Arc::clone(known().entry((split, number)).or_insert_with(|| Arc::new(index))))
     }
 
     /// The token offsets at which the documents of a split begin.

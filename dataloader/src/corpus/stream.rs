@@ -78,7 +78,7 @@ impl fmt::Debug for TokenStream {
 /// Where the documents or the sentences of a split begin, read from memory maps of the indices, each of which is opened when
 /// it is first asked.
 pub struct Boundaries {
-    indices: Vec<Lazy<MappedIndex>>,
+    indices: Vec<Lazy<Arc<MappedIndex>>>,
     /// Position of each shard's first token in the stream.
     tokens: Vec<u64>,
     /// Number of entries before each shard, and in all.
@@ -153,7 +153,7 @@ pub(crate) struct Indexed {
     /// Documents or sentences that begin in it.
     pub entries: u64,
     /// The index itself.
-    pub index: Lazy<MappedIndex>,
+    pub index: Lazy<Arc<MappedIndex>>,
 }
 
 /// Sums up to each item, starting with zero.

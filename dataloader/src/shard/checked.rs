@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use segue_data_error::DataError;
@@ -11,7 +12,7 @@ use super::mapped::MappedShard;
 #[derive(Debug)]
 pub(crate) struct CheckedShard {
     shard: MappedShard,
-    index: MappedIndex,
+    index: Arc<MappedIndex>,
     /// One bit a block: whether it has been checked. Two threads that race check it twice.
     checked: Vec<AtomicU64>,
     /// What to do where a block is damaged.
@@ -20,7 +21,7 @@ pub(crate) struct CheckedShard {
 
 impl CheckedShard {
     /// `remedy`: what to do where a block is damaged, in the imperative.
-    pub(crate) fn new(shard: MappedShard, index: MappedIndex, remedy: &'static str) -> CheckedShard {
+    pub(crate) fn new(shard: MappedShard, index: Arc<MappedIndex>, remedy: &'static str) -> CheckedShard {
         let blocks = shard.payload().len().div_ceil(BLOCK_BYTES);
         let checked = (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         CheckedShard { shard, index, checked, remedy }

@@ -142,7 +142,8 @@ impl MappedIndex {
         if *body.as_bytes() == self.header.body_hash {
             return Ok(());
         }
-        Err(DataError::shard(&self.path, "its content does not match the hash in its header"))
+        let why = "its content does not match the hash in its header\nhint: copy the file back, or build the corpus again";
+        Err(DataError::shard(&self.path, why))
     }
 
     pub(crate) fn block_hash(&self, block: u64) -> Option<&[u8]> {

@@ -26,6 +26,8 @@ impl PairSource {
 impl PairSource {
     /// A corpus of these tokens whose sentences begin at `starts`.
     pub(super) fn of_tokens(tokens: &[u8], starts: &[u32], folder: &std::path::Path) -> PairSource {
+        use std::sync::Arc;
+
         use crate::corpus::{Dtype, Indexed};
         use crate::shard::{CheckedShard, Lazy, MappedIndex, MappedShard, ShardWriter};
 
@@ -39,9 +41,9 @@ impl PairSource {
         let shard_index = index_path.clone();
         let shard = Lazy::new(move || {
             let shard = MappedShard::open(&stem.with_extension("bin"))?;
-            Ok(CheckedShard::new(shard, MappedIndex::open(&shard_index)?, ""))
+            Ok(CheckedShard::new(shard, Arc::new(MappedIndex::open(&shard_index)?), ""))
         });
-        let index = Lazy::new(move || MappedIndex::open(&index_path));
+        let index = Lazy::new(move || MappedIndex::open(&index_path).map(Arc::new));
         PairSource {
             stream: TokenStream::new(vec![(tokens, shard)], 0, 0),
             sentences: Boundaries::sentences(vec![Indexed { tokens, entries, index }]),
