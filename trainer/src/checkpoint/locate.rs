@@ -16,9 +16,7 @@ pub const CHECKPOINTS: &str = "checkpoints";
 pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
     let best = path.join(BEST);
     if best.join("config.json").is_file() {
-        if best.join(MANIFEST).exists() {
-            Manifest::verify(&best)?;
-        }
+        verify_model(&best)?;
         return Ok((best, Vec::new()));
     }
     for folder in [path.join(CHECKPOINTS), path.to_path_buf()] {
@@ -28,13 +26,24 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
             return Ok(found);
         }
     }
-    if path.join(MANIFEST).exists() {
-        Manifest::verify(path)?;
-        return Ok((path.into(), Vec::new()));
-    }
-    if path.join("config.json").is_file() && !path.join(CHECKPOINTS).is_dir() {
+    if path.join(MANIFEST).exists() || path.join("config.json").is_file() && !path.join(CHECKPOINTS).is_dir() {
+        verify_model(path)?;
         return Ok((path.into(), Vec::new()));
     }
     let what = "it is neither a run with checkpoints, nor a checkpoint, nor a folder with config.json";
     Err(TrainError::NoCheckpoint { path: path.into(), what: what.into() })
+}
+
+/// Checks a model folder against its manifest; one from elsewhere has none.
+fn verify_model(folder: &Path) -> Result<(), TrainError> {
+    if !folder.join(MANIFEST).exists() {
+        return Ok(());
+    }
+    Manifest::verify(folder).map_err(|error| match error {
+        TrainError::Damaged { path, what } => {
+            let advice = "make or copy the folder again; where it was changed on purpose, remove its MANIFEST.json";
+            TrainError::Damaged { path, what: format!("{what}\nhint: {advice}") }
+        }
+        other => other,
+    })
 }

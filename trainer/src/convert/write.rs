@@ -14,7 +14,7 @@ use tch::Tensor;
 use super::optimizer::Slots;
 use super::report::Report;
 use crate::TrainError;
-use crate::checkpoint::{write_json, write_tensors};
+use crate::checkpoint::{publish_with_manifest, write_json, write_tensors};
 use crate::families::language_model::{as_stored, hugging_face_config};
 
 /// The account of a conversion, beside what it made.
@@ -66,14 +66,12 @@ pub fn check_vacant(target: &Path) -> Result<(), TrainError> {
     Err(DataError::Output { path: target.into(), why }.into())
 }
 
-/// Fills a fresh folder and makes it appear; an empty one that is there gives way.
+/// Fills a fresh folder, adds its manifest and makes it appear; an empty one that is there gives way.
 pub(super) fn publish(
     target: &Path,
     fill: impl FnOnce(&Path) -> Result<(), TrainError>,
 ) -> Result<(), TrainError> {
-    let fresh = FreshFolder::create(target)?;
-    fill(fresh.path())?;
-    Ok(fresh.publish()?)
+    publish_with_manifest(FreshFolder::create(target)?, fill)
 }
 
 /// A model folder in Hugging Face's layout. `head`: what its `config.json` says of a head.

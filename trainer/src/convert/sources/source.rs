@@ -9,7 +9,7 @@ use tch::{Kind, Tensor};
 use super::tensors::INDEX;
 use super::{hugging_face, hugging_face_xlnet, kimiyoung, nvidia, tensorflow};
 use crate::TrainError;
-use crate::checkpoint::{CHECKPOINTS, MANIFEST};
+use crate::checkpoint::{CHECKPOINTS, MANIFEST, Manifest};
 use crate::convert::apply::to_float;
 use crate::convert::rules::Rule;
 use crate::families;
@@ -167,15 +167,19 @@ fn open(path: &Path) -> Result<Source, TrainError> {
 }
 
 fn detect_folder(folder: &Path) -> Result<Source, TrainError> {
-    let is_run = folder.join(CHECKPOINTS).is_dir() || folder.join(MANIFEST).is_file();
-    if is_run {
+    let has_manifest = folder.join(MANIFEST).is_file();
+    let weights = hugging_face::NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+    if folder.join(CHECKPOINTS).is_dir() || (has_manifest && weights.is_some()) {
         let opened = ModelFolder::open(folder)?;
         let mut source = hugging_face::open(&opened.path.join(hugging_face::WEIGHTS))?;
         source.kind = "segue";
         source.notes.extend(opened.notes);
         return Ok(source);
     }
-    let weights = hugging_face::NAMES.iter().map(|name| folder.join(name)).find(|path| path.is_file());
+    if has_manifest {
+        // A checkpoint that was converted to the TensorFlow program's.
+        Manifest::verify(folder)?;
+    }
     if folder.join("config.json").is_file()
         && let Some(weights) = weights
     {

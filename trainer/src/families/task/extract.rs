@@ -15,7 +15,7 @@ use super::hub::{hugging_face_config, pipeline};
 use super::model::{HeadSpec, TaskModel};
 use super::scoring::SplitScores;
 use crate::TrainError;
-use crate::checkpoint::{Contents, WEIGHTS};
+use crate::checkpoint::{Contents, WEIGHTS, publish_with_manifest};
 use crate::families::language_model::{as_stored, read_weights};
 
 /// Scores beside the best model of a run.
@@ -56,9 +56,7 @@ pub fn extract_task(source: &Path, task: &str, target: &Path) -> Result<HeadSpec
         let document = json!({ "step": metrics.step, "scores": metrics.scores });
         contents.documents.push((METRICS.into(), document));
     }
-    let fresh = FreshFolder::create(target)?;
-    contents.write(fresh.path())?;
-    fresh.publish()?;
+    publish_with_manifest(FreshFolder::create(target)?, |fresh| contents.write(fresh))?;
     Ok(head.clone())
 }
 
