@@ -26,12 +26,19 @@ pub struct TensorFile {
 impl TensorFile {
     /// Takes out the tensor of that name, which must have this shape.
     pub fn take(&mut self, name: &str, shape: &[i64]) -> Result<Tensor, TrainError> {
-        let other = |what: String| TrainError::OtherModel { path: self.path.clone(), what };
-        let tensor = self.tensors.remove(name).ok_or_else(|| other(format!("it has no tensor `{name}`")))?;
-        if tensor.size() != shape {
-            return Err(other(format!("`{name}` is {:?}, the model wants {shape:?}", tensor.size())));
+        wanted(&self.path, self.tensors.remove(name), name, shape)
+    }
+}
+
+/// A tensor that was found in `path`, or not, which must be there and have this shape.
+fn wanted(path: &Path, found: Option<Tensor>, name: &str, shape: &[i64]) -> Result<Tensor, TrainError> {
+    let other = |what: String| TrainError::OtherModel { path: path.into(), what };
+    match found {
+        None => Err(other(format!("it has no tensor `{name}`"))),
+        Some(tensor) if tensor.size() != shape => {
+            Err(other(format!("`{name}` is {:?}, the model wants {shape:?}", tensor.size())))
         }
-        Ok(tensor)
+        Some(tensor) => Ok(tensor),
     }
 }
 
@@ -40,7 +47,7 @@ pub fn read_tensors(path: &Path) -> Result<TensorFile, TrainError> {
     let file = map_tensors(path)?;
     let damaged = |what: String| TrainError::Damaged { path: path.into(), what };
     let mut tensors = BTreeMap::new();
-    for entry in file.0.entries() {
+    for entry in file.file.entries() {
         let tensor = to_tensor(entry)
             .ok_or_else(|| damaged(format!("`{}` has type {}", entry.name, entry.dtype.to_uppercase())))?;
         tensors.insert(entry.name.clone(), tensor);
@@ -49,13 +56,18 @@ pub fn read_tensors(path: &Path) -> Result<TensorFile, TrainError> {
 }
 
 /// A safetensors file of which what is asked for is read, and no more.
-pub(crate) struct MappedTensors(SafetensorsFile);
+pub(crate) struct MappedTensors {
+    path: PathBuf,
+    file: SafetensorsFile,
+}
 
 /// Maps a safetensors file and reads its header.
 pub(crate) fn map_tensors(path: &Path) -> Result<MappedTensors, TrainError> {
     let bytes = File::open(path).and_then(SharedBytes::of_file).map_err(read_error(path))?;
-    let file = SafetensorsFile::from_bytes(&bytes);
-    file.map(MappedTensors).map_err(|what| TrainError::Damaged { path: path.into(), what })
+    match SafetensorsFile::from_bytes(&bytes) {
+        Ok(file) => Ok(MappedTensors { path: path.into(), file }),
+        Err(what) => Err(TrainError::Damaged { path: path.into(), what }),
+    }
 }
 
 impl MappedTensors {
@@ -64,9 +76,14 @@ impl MappedTensors {
         to_tensor(self.entry(name)?)
     }
 
+    /// Reads the tensor of that name, which must have this shape.
+    pub(crate) fn read(&self, name: &str, shape: &[i64]) -> Result<Tensor, TrainError> {
+        wanted(&self.path, self.get(name), name, shape)
+    }
+
     /// Where a tensor lies.
     pub(super) fn entry(&self, name: &str) -> Option<&SafetensorsEntry> {
-        self.0.entries().iter().find(|entry| entry.name == name)
+        self.file.entries().iter().find(|entry| entry.name == name)
     }
 }
 

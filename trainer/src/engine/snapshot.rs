@@ -12,7 +12,7 @@ use super::network::Network;
 use super::step::Engine;
 use crate::checkpoint::{
     AVERAGES, CarryFiles, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, TrainState, WEIGHTS, carry_file,
-    file_of, read_tensors,
+    file_of, map_tensors, read_tensors,
 };
 use crate::optim::Optimizer;
 use crate::optim::averaging::{AveragingError, Saved};
@@ -149,10 +149,10 @@ fn restore_network<F: Family>(
         _ => TrainError::Damaged { path: path.into(), what: error.to_string() },
     })?;
     fill(parameters.tensors().iter().zip(weights));
-    let file = path.join(file_of(OPTIMIZER, n, name));
-    let mut stored = read_tensors(&file)?;
+    // Its tables are the most of a checkpoint: one tensor of them at a time is in memory twice.
+    let stored = map_tensors(&path.join(file_of(OPTIMIZER, n, name)))?;
     for (name, tensor) in optimizer_tables(network.optimizer.as_ref(), parameters) {
-        let saved = stored.take(&name, &tensor.size())?;
+        let saved = stored.read(&name, &tensor.size())?;
         fill([(&tensor, saved)]);
     }
     let counts = state.counts(name);
