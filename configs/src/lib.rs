@@ -32,4 +32,4 @@ pub use sections::{
     CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig, LayerDecay,
     LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, TrainConfig,
 };
-pub use task::{TaskConfig, TaskLoss, finetuning_defaults};
+pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};

@@ -20,6 +20,17 @@ pub enum TaskLoss {
     Margin,
 }
 
+/// Which states of a sequence a class, a number or the fit of an option is told from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TaskSummary {
+    /// That of the last position, `<cls>` (Yang 2019, §2.2.4).
+    #[default]
+    Last,
+    /// The mean of those of all tokens. Hugging Face's class of the same kind counts padding too.
+    Mean,
+}
+
 /// `[task]`: what a pre-trained model is fine-tuned to do. In fine-tuning a lane is one example of the batch, and
 /// `train.segment` the longest sequence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -47,6 +58,8 @@ pub struct TaskConfig {
     /// The margin of the margin loss: β.
     #[schemars(transform = Range::at_least(0.0))]
     pub margin: f64,
+    /// What a sequence is summed up by, where it is answered as a whole.
+    pub summary: TaskSummary,
     /// Batches of a pass whose examples are brought in order of length before they are cut, to save padding; 1 for none.
     #[schemars(transform = Range::at_least(1))]
     pub length_window: usize,
@@ -101,6 +114,7 @@ impl Default for TaskConfig {
             loss: TaskLoss::Standard,
             margin_weight: 10.0,
             margin: 0.2,
+            summary: TaskSummary::Last,
             length_window: 50,
             patience: 0,
             metric: String::new(),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What pre-training is worth: eight tasks learnt from an encoder pre-trained here and from random weights.
 
-    python3 tests/bench/learning.py WORK [--only TASK ..] [--encoder DIR]
+    python3 tests/bench/learning.py WORK [--only TASK ..] [--encoder DIR] [--summary mean]
 
 In the folder WORK, step by step, each left out where its result is there already:
   1. text.txt, the unlabelled text of the tasks' training files and of other small sets; a tokenizer of 8,000 pieces from it and
@@ -10,7 +10,8 @@ In the folder WORK, step by step, each left out where its result is there alread
      so that the state of <cls> has learnt to gather and to compare. About 50 minutes.
   3. tasks/, each task learnt from the encoder and, alike, from random weights (--from-scratch), three seeds each, two runs at a
      time.
-  4. table.md: means and 95 % intervals on dev, next to always giving the same answer.
+  4. table.md: means and 95 % intervals on dev, next to always giving the same answer. With --summary mean the answers are given from the mean
+     of all states of a sequence instead of that of <cls>, and the results lie beside the others under names of their own.
 The data are those of ../shared/data beside the repository.
 """
 
@@ -222,15 +223,19 @@ def same_span(path):
                for n in (1, 2, 3, 5, 8, 12, 20, 40)) * 100
 
 
-def command(segue, work, task, scratch):
-    run = work / "tasks" / f"{task.name}-{'random' if scratch else 'encoder'}"
+def command(segue, work, task, scratch, summary):
+    run = work / "tasks" / f"{task.name}-{'random' if scratch else 'encoder'}{suffix(summary)}"
     return run, [segue, "finetune", "--json", "--task", task.name, "--model", work / "encoder", "--data", task.data, "--config",
                  RECIPES / "finetune-small.toml", "--seeds", SEEDS, *(["--from-scratch"] if scratch else []), f"run.dir={run}",
-                 "task.epochs=0", f"train.steps={task.steps}", "optim.lr=4e-4", *task.options]
+                 f"task.summary={summary}", "task.epochs=0", f"train.steps={task.steps}", "optim.lr=4e-4", *task.options]
 
 
-def learn(segue, work, task, scratch):
-    run, line = command(segue, work, task, scratch)
+def suffix(summary):
+    return "" if summary == "last" else f"-{summary}"
+
+
+def learn(segue, work, task, scratch, summary):
+    run, line = command(segue, work, task, scratch, summary)
     result = run.with_suffix(".json")
     if not result.exists():
         run.parent.mkdir(exist_ok=True)
@@ -276,6 +281,7 @@ def main():
     parser.add_argument("work", type=pathlib.Path)
     parser.add_argument("--only", nargs="*", help="names of tasks, as segue finetune has them")
     parser.add_argument("--encoder", type=pathlib.Path, help="a model folder or run folder to learn from, instead of steps 1 and 2")
+    parser.add_argument("--summary", choices=("last", "mean"), default="last", help="task.summary of all runs")
     args = parser.parse_args()
     if not DATA.is_dir():
         skip(f"{DATA} is not there")
@@ -288,9 +294,9 @@ def main():
         pretrain(segue, work)
     wanted = [task for task in tasks(work) if not args.only or task.name in args.only]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        waiting = [[pool.submit(learn, segue, work, task, scratch) for scratch in (False, True)] for task in wanted]
+        waiting = [[pool.submit(learn, segue, work, task, scratch, args.summary) for scratch in (False, True)] for task in wanted]
         results = [(task, [future.result() for future in futures]) for task, futures in zip(wanted, waiting)]
-    (work / "table.md").write_text(table(results))
+    (work / f"table{suffix(args.summary)}.md").write_text(table(results))
     print(table(results))
 
 

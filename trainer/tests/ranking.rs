@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use segue_collectives::{Communicator, local::Local, simulated};
-use segue_configs::Config;
+use segue_configs::{Config, TaskSummary};
 use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, train_tokenizer};
 use segue_random::{Draws, Purpose};
 use segue_tasks::{Kind, Sequence, Split, TaskData, TaskSplits};
@@ -200,7 +200,8 @@ fn x29_a_run_that_stops_goes_on_to_the_same_end() {
 }
 
 fn head(task: &str, kind: Kind, labels: &[&str]) -> HeadSpec {
-    HeadSpec { task: task.into(), kind, labels: labels.iter().map(|label| label.to_string()).collect() }
+    let labels = labels.iter().map(|label| label.to_string()).collect();
+    HeadSpec { task: task.into(), kind, labels, summary: TaskSummary::Last }
 }
 
 fn model(config: &Config, heads: &[HeadSpec], seed: u64) -> TaskModel {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use segue_collectives::{Communicator, local::Local, simulated};
-use segue_configs::Config;
+use segue_configs::{Config, TaskSummary};
 use segue_random::{Draws, Purpose};
 use segue_tasks::{Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskData};
 use segue_tokenizer::Tokenizer;
@@ -242,13 +242,15 @@ fn model(name: &str, heads: &[HeadSpec]) -> TaskModel {
 }
 
 fn head(task: &str, kind: Kind, labels: usize) -> HeadSpec {
-    HeadSpec { task: task.into(), kind, labels: (0..labels).map(|i| i.to_string()).collect() }
+    let labels = (0..labels).map(|i| i.to_string()).collect();
+    HeadSpec { task: task.into(), kind, labels, summary: TaskSummary::Last }
 }
 
 #[test]
 fn x22_padding_leaves_answers_as_they_are() {
-    for name in ["xlnet", "transfo-xl"] {
-        let model = model(name, &[head("sentiment", Kind::Classification, 2)]);
+    let summaries = [TaskSummary::Last, TaskSummary::Mean];
+    for (name, summary) in ["xlnet", "transfo-xl"].into_iter().flat_map(|name| summaries.map(|s| (name, s))) {
+        let model = model(name, &[HeadSpec { summary, ..head("sentiment", Kind::Classification, 2) }]);
         let examples: Vec<Example> = (0..12).map(sentiment).collect();
         assert!(examples.iter().any(|e| e.width() != examples[0].width()));
         let together = model.answer(0, &examples.iter().collect::<Vec<_>>());
@@ -363,7 +365,7 @@ fn a_task_begins_with_the_encoder_and_heads_of_another() {
     // A single task takes its own head out of several.
     let single = model(
         "xlnet",
-        &[HeadSpec { task: "sentiment".into(), kind: Kind::Classification, labels: sentiment_task().labels }],
+        &[HeadSpec { labels: sentiment_task().labels, ..head("sentiment", Kind::Classification, 2) }],
     );
     let folder = ModelFolder::open(run.path()).unwrap();
     assert_eq!(start_task_from(&folder, &single).unwrap(), Vec::<String>::new());

@@ -1,8 +1,9 @@
 //! What `config.json` says of a fine-tuned model, in Hugging Face's keys.
 
-use segue_configs::ModelConfig;
+use segue_configs::{ModelConfig, TaskSummary};
 use segue_tasks::Kind;
 use segue_tokenizer::Tokenizer;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::model::HeadSpec;
@@ -31,8 +32,10 @@ fn name(kind: Kind) -> &'static str {
 /// folder holds no encoder.
 pub fn hugging_face_config(model: &ModelConfig, heads: &[HeadSpec]) -> Value {
     let mut config = crate::families::language_model::hugging_face_config(model);
-    let described =
-        heads.iter().map(|head| json!({ "task": head.task, "kind": name(head.kind), "labels": head.labels }));
+    let described = heads.iter().map(|head| {
+        let (kind, summary) = (name(head.kind), head.summary);
+        json!({ "task": head.task, "kind": kind, "labels": head.labels, "summary": summary })
+    });
     config[HEADS] = described.collect();
     if heads.iter().all(|head| head.kind == Kind::Ranking) && !heads.is_empty() {
         config["architectures"] = json!([]);
@@ -50,7 +53,7 @@ pub fn hugging_face_config(model: &ModelConfig, heads: &[HeadSpec]) -> Value {
     // A sequence is answered as a whole. With a memory, pipelines there cannot take batches of an XLNet apart.
     config["use_mems_eval"] = json!(false);
     config["finetuning_task"] = json!(head.task);
-    config["summary_type"] = json!("last");
+    config["summary_type"] = json!(head.summary);
     config["summary_use_proj"] = json!(true);
     config["summary_activation"] = json!("tanh");
     config["summary_last_dropout"] = json!(family.head(model).dropout);
@@ -94,6 +97,9 @@ pub fn pipeline(
     if let Some(why) = family.closed_to_hugging_face(model) {
         return Err(why);
     }
+    if head.summary == TaskSummary::Mean && pipeline == "text-classification" {
+        return Err("its mean over a sequence leaves padding out, and that of the class there does not".into());
+    }
     match tokenizer.for_sequences(None) {
         Some(_) => Ok(pipeline),
         None => Err(format!("no tokenizer.json cuts text as its {} tokenizer does", tokenizer.kind())),
@@ -107,7 +113,7 @@ pub fn heads_of(config: &Value) -> Vec<HeadSpec> {
             let (kind, ..) = KINDS.iter().find(|(_, name, _)| head["kind"] == *name)?;
             let labels = head["labels"].as_array()?.iter().filter_map(Value::as_str);
             let labels = labels.map(str::to_string).collect();
-            Some(HeadSpec { task: head["task"].as_str()?.into(), kind: *kind, labels })
+            Some(HeadSpec { task: head["task"].as_str()?.into(), kind: *kind, labels, summary: summary(&head["summary"]) })
         };
         return heads.iter().filter_map(head).collect();
     }
@@ -127,7 +133,12 @@ pub fn heads_of(config: &Value) -> Vec<HeadSpec> {
     };
     let labels = if matches!(kind, Kind::Classification | Kind::Tagging) { labels } else { Vec::new() };
     let task = config["finetuning_task"].as_str().unwrap_or_default().to_string();
-    vec![HeadSpec { task, kind, labels }]
+    vec![HeadSpec { task, kind, labels, summary: summary(&config["summary_type"]) }]
+}
+
+/// What `config.json` calls a summary; the last state where it says nothing.
+fn summary(named: &Value) -> TaskSummary {
+    TaskSummary::deserialize(named).unwrap_or_default()
 }
 
 /// Names of labels in the order of their numbers; where none are given, Hugging Face means two.
@@ -148,7 +159,9 @@ mod tests {
     use super::*;
 
     fn head(task: &str, kind: Kind, labels: &[&str]) -> HeadSpec {
-        HeadSpec { task: task.into(), kind, labels: labels.iter().map(|l| l.to_string()).collect() }
+        let labels = labels.iter().map(|l| l.to_string()).collect();
+        let summary = if kind == Kind::Regression { TaskSummary::Mean } else { TaskSummary::Last };
+        HeadSpec { task: task.into(), kind, labels, summary }
     }
 
     #[test]

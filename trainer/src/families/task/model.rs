@@ -1,4 +1,4 @@
-use segue_configs::{Config, ModelConfig, TaskConfig};
+use segue_configs::{Config, ModelConfig, TaskConfig, TaskSummary};
 use segue_tasks::{Example, Kind, Target};
 use tch::{Kind as Number, Reduction, Tensor};
 
@@ -27,6 +27,8 @@ pub struct HeadSpec {
     pub kind: Kind,
     /// Names of its labels; empty where answers are no labels.
     pub labels: Vec<String>,
+    /// What a sequence is summed up by, where it is answered as a whole.
+    pub summary: TaskSummary,
 }
 
 impl HeadSpec {
@@ -185,10 +187,13 @@ impl TaskModel {
         Loss::of(losses.sum(None::<Number>), examples.len() as f64, None, ())
     }
 
-    /// The states that a head reads: those of the last position, or all.
+    /// The states that a head reads: one for a whole sequence, `[rows, 1, d_model]`, or all.
     fn states(&self, head: usize, rows: &Rows, noise: Option<&Noise>) -> Tensor {
         match self.heads[head] {
-            Head::Summary(_) => self.encoder.last_states(rows, noise),
+            Head::Summary(_) => match self.specs[head].summary {
+                TaskSummary::Last => self.encoder.last_states(rows, noise),
+                TaskSummary::Mean => mean_states(&self.encoder.states(rows, noise), rows),
+            },
             Head::Span(_) | Head::Tags(_) | Head::Kernels(_) => self.encoder.states(rows, noise),
         }
     }
@@ -234,6 +239,14 @@ impl TaskModel {
             }
         })
     }
+}
+
+/// Mean of the states of each row over its tokens, padding left out: `[rows, 1, d_model]`.
+fn mean_states(states: &Tensor, rows: &Rows) -> Tensor {
+    let Some(padding) = &rows.padding else { return states.mean_dim([1i64].as_slice(), true, None::<Number>) };
+    let padding = padding.unsqueeze(-1);
+    let sum = states.masked_fill(&padding, 0.0).sum_dim_intlist([1i64].as_slice(), true, None::<Number>);
+    sum / padding.logical_not().sum_dim_intlist([1i64].as_slice(), true, states.kind())
 }
 
 /// A target as a label; data that has none is not trained on.

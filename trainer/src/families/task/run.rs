@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::Config;
+use segue_configs::{Config, TaskConfig};
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_tasks::{Example, ExampleOrder, Kind, Split, TaskData, batches_of_pass};
@@ -41,10 +41,14 @@ pub fn resolve_schedule(config: &mut Config, tasks: &[TaskData]) {
     }
 }
 
-/// The heads that tasks need, in their order.
-pub fn heads(tasks: &[TaskData]) -> Vec<HeadSpec> {
-    let head =
-        |data: &TaskData| HeadSpec { task: data.name.clone(), kind: data.kind, labels: data.labels.clone() };
+/// The heads that tasks need, in their order, as `config` wants them.
+pub fn heads(config: &TaskConfig, tasks: &[TaskData]) -> Vec<HeadSpec> {
+    let head = |data: &TaskData| HeadSpec {
+        task: data.name.clone(),
+        kind: data.kind,
+        labels: data.labels.clone(),
+        summary: config.summary,
+    };
     tasks.iter().map(head).collect()
 }
 
@@ -91,7 +95,7 @@ struct TaskLearner<'a> {
 
 impl<'a> TaskLearner<'a> {
     fn new(config: &Config, tasks: &'a [TaskData]) -> Result<Self, TrainError> {
-        let heads = heads(tasks);
+        let heads = heads(&config.task, tasks);
         let family = language(&config.model)?;
         if !family.encodes_both_ways() && heads.iter().any(|head| head.kind == Kind::Span) {
             return Err(TrainError::OtherModel {
