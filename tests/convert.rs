@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use segue_tests::{ROOT, SHARED, alone, fail, finish, peer_python, stderr, succeed};
+use segue_tests::{ROOT, SHARED, Workplace, alone, fail, finish, peer_python, stderr, succeed};
 
 fn fixture(name: &str) -> String {
     format!("{ROOT}/tests/fixtures/foreign/{name}")
@@ -73,6 +73,32 @@ fn checkpoints_of_others_are_read_back_with_what_they_trained_with() {
     assert!(marked > 0);
     fail(alone(&["convert", "--head", "race", &source, &at("no")]), 64, &["--to tf"]);
     fail(alone(&["convert", "--head", "rice", "--to", "tf", &source, &at("no")]), 64, &["regression:TASK"]);
+}
+
+/// What was converted can be told from a damaged copy of it, by whoever begins with it; who changes it on purpose says so.
+#[test]
+fn a_damaged_copy_of_a_converted_folder_is_refused() {
+    let place = Workplace::new();
+    let (made, back) = (place.text("made"), place.text("back"));
+    succeed(alone(&["convert", &fixture("tensorflow/wt103"), &made]));
+    succeed(alone(&["convert", "--to", "tf", &made, &back]));
+    for (folder, file) in [(&made, "model.safetensors"), (&back, "checkpoint")] {
+        let file = std::path::Path::new(folder).join(file);
+        let whole = fs::read(&file).unwrap();
+        let mut flipped = whole.clone();
+        *flipped.last_mut().unwrap() ^= 1;
+        fs::write(&file, &flipped).unwrap();
+        fail(alone(&["convert", folder, &place.text("no")]), 65, &["BLAKE3"]);
+        fs::write(&file, whole).unwrap();
+        succeed(alone(&["convert", folder, &place.text(&format!("again-{}", folder.len()))]));
+    }
+    let config = place.path("made/config.json");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replacen('{', "{ ", 1)).unwrap();
+    let begin = place.pretrain("run", &[&format!("train.init_from={made}"), "train.steps=1"]);
+    fail(alone(&begin), 65, &["config.json", "MANIFEST.json"]);
+    fs::remove_file(place.path("made/MANIFEST.json")).unwrap();
+    succeed(alone(&["inspect", "checkpoint", &made]));
 }
 
 /// Folders of the public package, whole and in pieces and pickled, with each of its heads: all give the same folder, which

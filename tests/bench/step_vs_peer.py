@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""The training step of Transformer-XL or XLNet: Segue under mpirun next to Hugging Face's model under PyTorch DDP.
+"""The training step of Transformer-XL or XLNet: Segue under mpirun next to Hugging Face's or NVIDIA's model under PyTorch DDP.
 
     python3 tests/bench/step_vs_peer.py transfoxl|xlnet [--rounds 8] [--output FILE]
+    python3 tests/bench/step_vs_peer.py nvidia --peer CODE
 
 Both run the same sizes on two ranks of one thread, update and clipping included, in turn, and meet at a barrier before each timed step. A
 step of XLNet is one of pre-training: two streams, an order of each half, memory of reused length, predictions at 85 of 512 positions; tokens/s
 counts all 512. The peer runs at the fastest of the settings in VARIANTS. The peer's program is
-train_peer.py, looked for beside the checkout (../shared/peers) or at --peer.
+train_peer.py, looked for beside the checkout (../shared/peers) or at --peer; NVIDIA's model is that of CODE, the folder
+PyTorch/LanguageModeling/Transformer-XL/pytorch of its DeepLearningExamples.
 """
 
 import argparse
@@ -18,11 +20,13 @@ RANKS = 2
 STEPS, WARMUP = 8, 2
 SIZES = dict(layers=6, d_model=256, heads=4, d_inner=1024, vocab=8000)
 # Sizes of a step, and the peer's environment of scripts/peers.sh.
+TRANSFORMER_XL = dict(name="Transformer-XL", segment=128, memory=128, batch=8, ours=[])
 MODELS = {
-    "transfoxl": dict(name="Transformer-XL", segment=128, memory=128, batch=8, python="transfoxl", ours=[], theirs=[]),
+    "transfoxl": dict(TRANSFORMER_XL, python="transfoxl", theirs=["transfoxl"]),
+    "nvidia": dict(TRANSFORMER_XL, python="base", theirs=[]),
     "xlnet": dict(name="XLNet", segment=512, memory=384, batch=4, python="base",
                   ours=["--model", "xlnet", "--reuse", "256", "--predict", "85"],
-                  theirs=["--reuse", "256", "--predict", "85", "--halves"]),
+                  theirs=["xlnet", "--reuse", "256", "--predict", "85", "--halves"]),
 }
 # Settings of the peer: options of its program, and its environment. Its allocator keeps freed memory, as ours does, but in the first.
 VARIANTS = {
@@ -40,8 +44,8 @@ def options(sizes):
 
 def step_gflop(model):
     """Matrix products of one rank's step in GFLOP, as Segue's dry run counts what it computes."""
-    kind = {"transfoxl": ["model.model_type=transfo-xl"],
-            "xlnet": ["model.model_type=xlnet", "model.reuse_len=256", "pairs.num_predict=85"]}[model]
+    xlnet = ["model.model_type=xlnet", "model.reuse_len=256", "pairs.num_predict=85"]
+    kind = xlnet if model == "xlnet" else ["model.model_type=transfo-xl"]
     setup = MODELS[model]
     found = last_json([segue_binary(), "pretrain", "--dry-run", "--json", *kind,
                        f"model.n_layer={SIZES['layers']}", f"model.d_model={SIZES['d_model']}",
@@ -69,13 +73,18 @@ def main():
     segment, memory, batch = setup["segment"], setup["memory"], setup["batch"]
     print(f"# {setup['name']} training step, 2 ranks of 1 thread: " + " ".join(f"{k} {v}" for k, v in SIZES.items())
           + f" segment {segment} memory {memory} batch {batch} a rank")
-    if not pathlib.Path(args.peer).is_file():
+    program = [args.peer]
+    if args.model == "nvidia":
+        program = [str(ROOT / "tests/bench/nvidia_step.py"), args.peer]
+        if not pathlib.Path(args.peer, "mem_transformer.py").is_file():
+            skip("there is no mem_transformer.py in --peer; see --help")
+    elif not pathlib.Path(args.peer).is_file():
         skip(f"the peer's program is not at {args.peer}")
     python = peer_python(setup["python"])
     timing = dict(steps=STEPS, warmup=WARMUP)
     ours = [*mpirun(RANKS), segue_binary(), "bench", "step", "--json", *setup["ours"],
             *options({**SIZES, "segment": segment, "mem": memory, "micro_batch": batch, **timing})]
-    theirs = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), args.peer, args.model,
+    theirs = [python, "-m", "torch.distributed.run", "--nproc-per-node", str(RANKS), *program,
               *setup["theirs"], *options({**SIZES, "seq": segment, "mem": memory, "batch": batch, **timing})]
     settings = dict(OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
 
