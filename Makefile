@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test soak bench reference lint clean
+.PHONY: help setup build demo test soak faults bench reference lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -29,6 +29,9 @@ test: build ## Run every test: unit, end to end under mpirun, documentation
 
 soak: build ## Let runs suffer everything that can happen in weeks, for SEGUE_SOAK_MINUTES (20)
 	cargo test --package segue-tests --test soak $(CARGO_FLAGS) -- --ignored --nocapture
+
+faults: build ## Let jobs under segue launch suffer every fault at every point: half an hour
+	cargo test --package segue-tests --test launch $(CARGO_FLAGS) -- --ignored --nocapture all_faults
 
 bench: setup ## Measure the training step and the tokenizer next to the public Python peers
 	cargo build --release --package segue $(CARGO_FLAGS)

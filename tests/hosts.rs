@@ -1,16 +1,18 @@
-//! Two hosts that lie in one machine: network namespaces with a bridge between them, and an `mpirun` over both.
+//! Hosts that lie in one machine: network namespaces with a bridge between them, and an `mpirun` over all, started by hand or by
+//! `segue launch`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use segue_tests::{Workplace, alone, finish, may_mount, segue, stderr, succeed, wait_for};
 
 /// Names of what the kernel holds for a process of tests end in its number.
 struct Hosts {
     number: u32,
+    count: usize,
     agent: PathBuf,
 }
 
@@ -18,12 +20,12 @@ const NETWORK: &str = "10.213.77";
 
 impl Hosts {
     /// `None`, said in a line, where namespaces cannot be made here.
-    fn new(place: &Workplace) -> Option<Self> {
+    fn new(place: &Workplace, count: usize) -> Option<Self> {
         if !may_mount() {
             segue_skip::skip(segue_skip::Need::Root, "only root can make network namespaces");
             return None;
         }
-        let hosts = Self { number: std::process::id(), agent: place.path("agent") };
+        let hosts = Self { number: std::process::id(), count, agent: place.path("agent") };
         if !hosts.make() {
             segue_skip::skip(
                 segue_skip::Need::Machine,
@@ -31,12 +33,12 @@ impl Hosts {
             );
             return None;
         }
-        let names = [hosts.name(0), hosts.name(1)];
+        let cases: String =
+            (0..count).map(|host| format!("{}) host={};; ", hosts.address(host), hosts.name(host))).collect();
         // What Open MPI calls instead of ssh: the host, then the words of a command.
         let script = format!(
-            "#!/bin/sh\ncase $1 in {NETWORK}.1) host={};; *) host={};; esac\nshift\n\
-             exec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n",
-            names[0], names[1]
+            "#!/bin/sh\ncase $1 in {cases} esac\nshift\n\
+             exec ip netns exec $host unshare --uts sh -c \"hostname $host; $*\"\n"
         );
         fs::write(&hosts.agent, script).expect("a file");
         fs::set_permissions(&hosts.agent, fs::Permissions::from_mode(0o755)).expect("a program");
@@ -46,7 +48,7 @@ impl Hosts {
     fn make(&self) -> bool {
         let bridge = self.bridge();
         let mut commands = vec![format!("link add {bridge} type bridge"), format!("link set {bridge} up")];
-        for host in 0..2 {
+        for host in 0..self.count {
             let (name, port) = (self.name(host), self.port(host));
             let inside = format!("v{port}");
             commands.extend([
@@ -56,7 +58,7 @@ impl Hosts {
                 format!("link set {port} master {bridge}"),
                 format!("link set {port} up"),
                 format!("-n {name} link set lo up"),
-                format!("-n {name} addr add {NETWORK}.{}/24 dev {inside}", host + 1),
+                format!("-n {name} addr add {}/24 dev {inside}", self.address(host)),
                 format!("-n {name} link set {inside} up"),
             ]);
         }
@@ -65,6 +67,10 @@ impl Hosts {
 
     fn name(&self, host: usize) -> String {
         format!("segue{}-{host}", self.number)
+    }
+
+    fn address(&self, host: usize) -> String {
+        format!("{NETWORK}.{}", host + 1)
     }
 
     fn bridge(&self) -> String {
@@ -76,51 +82,77 @@ impl Hosts {
         format!("sg{}-{host}", self.number)
     }
 
-    /// A rank on each host.
-    fn mpirun(&self, args: &[String]) -> Command {
+    /// `program` on the first host.
+    fn first(&self, program: &Path) -> Command {
         let name = self.name(0);
         let mut command = Command::new("ip");
-        command.args([
-            "netns",
-            "exec",
-            &name,
-            "unshare",
-            "--uts",
-            "sh",
-            "-c",
-            "hostname $0; exec mpirun \"$@\"",
-            &name,
-        ]);
-        command.args(["--allow-run-as-root", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]);
-        command.args(["--mca", "btl", "tcp,self", "--mca", "plm_rsh_agent"]).arg(&self.agent);
-        for key in ["btl_tcp_if_include", "oob_tcp_if_include"] {
-            command.args(["--mca", key, &format!("{NETWORK}.0/24")]);
-        }
-        command.args(["--host", &format!("{NETWORK}.1:1,{NETWORK}.2:1"), "-n", "2"]).arg(segue()).args(args);
+        let inside = ["netns", "exec", &name, "unshare", "--uts", "sh", "-c", "hostname $0; exec \"$@\"", &name];
+        command.args(inside).arg(program);
         command
     }
 
-    /// Takes the cable of the second host out.
-    fn cut(&self) {
-        assert!(ip(&format!("link set {} down", self.port(1))));
+    /// What Open MPI has to be told here.
+    fn options(&self) -> Vec<String> {
+        let agent = self.agent.display().to_string();
+        let network = format!("{NETWORK}.0/24");
+        let settings = [
+            ("mpi_yield_when_idle", "1"),
+            ("btl", "tcp,self"),
+            ("plm_rsh_agent", &agent),
+            ("btl_tcp_if_include", &network),
+            ("oob_tcp_if_include", &network),
+        ];
+        settings.iter().flat_map(|(key, value)| ["--mca", key, value].map(String::from)).collect()
     }
 
-    /// Ranks that run on both hosts.
+    /// A rank on each host.
+    fn mpirun(&self, args: &[String]) -> Command {
+        let mut command = self.first(Path::new("mpirun"));
+        let hosts: Vec<String> = (0..self.count).map(|host| format!("{}:1", self.address(host))).collect();
+        command.args(["--allow-run-as-root", "--bind-to", "none"]).args(self.options());
+        command.args(["--host", &hosts.join(","), "-n", &self.count.to_string()]).arg(segue()).args(args);
+        command
+    }
+
+    /// `segue launch` over all hosts, the last of which takes two ranks.
+    fn launch(&self, options: &[&str], args: &[String]) -> Command {
+        let mut command = self.first(segue());
+        let slots = |host| if host + 1 == self.count { 2 } else { 1 };
+        let hosts: Vec<String> =
+            (0..self.count).map(|host| format!("{}:{}", self.address(host), slots(host))).collect();
+        command.args(["launch", "--json", "--hosts", &hosts.join(",")]).args(options);
+        command.args(self.options().iter().map(|option| format!("--starter-option={option}"))).args(args);
+        command
+    }
+
+    /// Takes the cable of a host out.
+    fn cut(&self, host: usize) {
+        assert!(ip(&format!("link set {} down", self.port(host))));
+    }
+
+    /// Ranks that run on all hosts.
     fn ranks(&self) -> Vec<u32> {
+        (0..self.count).flat_map(|host| self.ranks_on(host)).collect()
+    }
+
+    fn ranks_on(&self, host: usize) -> Vec<u32> {
         let listed =
             |host| Command::new("ip").args(["netns", "pids", &self.name(host)]).output().expect("ip starts");
-        let pids = (0..2).map(listed).flat_map(|output| {
+        let pids = [host].into_iter().map(listed).flat_map(|output| {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
         });
-        let is_rank = |pid: &u32| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == segue());
+        let is_rank = |pid: &u32| {
+            fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == segue())
+                && fs::read_to_string(format!("/proc/{pid}/environ")).is_ok_and(|all| all.contains("OMPI_COMM_WORLD_RANK="))
+        };
         pids.filter(is_rank).collect()
     }
 }
 
 impl Drop for Hosts {
     fn drop(&mut self) {
-        for host in 0..2 {
+        for host in 0..self.count {
             let name = self.name(host);
             let kill = format!("ip netns pids {name} 2>/dev/null | xargs -r kill -9");
             let _ = Command::new("sh").args(["-c", &kill]).status();
@@ -139,7 +171,7 @@ fn ip(words: &str) -> bool {
 #[test]
 fn two_hosts_give_the_bytes_of_one_process_and_a_host_that_is_cut_off_ends_the_job() {
     let place = Workplace::new();
-    let Some(hosts) = Hosts::new(&place) else { return };
+    let Some(hosts) = Hosts::new(&place, 2) else { return };
     let steps = ["train.steps=10"];
     succeed(alone(&place.pretrain("one", &steps)));
     let output = finish(hosts.mpirun(&place.pretrain("two", &steps)));
@@ -160,7 +192,7 @@ fn two_hosts_give_the_bytes_of_one_process_and_a_host_that_is_cut_off_ends_the_j
     let steps_made = || fs::read_to_string(&metrics).unwrap_or_default().matches("\"step\"").count();
     wait_for("twenty steps", Duration::from_secs(60), || steps_made() > 20);
     assert_eq!(hosts.ranks().len(), 2);
-    hosts.cut();
+    hosts.cut(1);
     // The deadline, the time that a launcher has to end what is left, and room for a busy machine.
     wait_for("the end of both ranks", Duration::from_secs(30), || hosts.ranks().is_empty());
     let said = fs::read_to_string(said).expect("what it said");
@@ -170,4 +202,41 @@ fn two_hosts_give_the_bytes_of_one_process_and_a_host_that_is_cut_off_ends_the_j
     // Open MPI's mpirun waits for the other host's daemon for as long as TCP tries to reach it, which is not ours to end.
     let _ = job.kill();
     let _ = job.wait();
+}
+
+#[test]
+fn launched_over_three_hosts_a_job_goes_on_with_two_when_one_is_cut_off() {
+    let place = Workplace::new();
+    let Some(hosts) = Hosts::new(&place, 3) else { return };
+    let steps = ["train.steps=400", "checkpoint.every=20", "eval.every=0", "log.every=1"];
+    succeed(alone(&place.pretrain("one", &steps)));
+    let job: Vec<String> = place.pretrain("cut", &steps).into_iter().filter(|word| word != "--json").collect();
+    let said = place.path("said");
+    let mut command = hosts.launch(&["--min-ranks", "2", "--silence", "4", "--back-off", "0.1"], &job);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(fs::File::create(&said).expect("a file"));
+    let launched = command.spawn().expect("ip starts");
+    let metrics = place.path("cut/metrics.jsonl");
+    let steps_made = || fs::read_to_string(&metrics).unwrap_or_default().matches("\"step\"").count();
+    wait_for("thirty steps", Duration::from_secs(60), || steps_made() > 30);
+    assert_eq!(hosts.ranks_on(2).len(), 2);
+    hosts.cut(2);
+    let cut = Instant::now();
+    let report = place.path("cut/launch/attempt-0001.json");
+    wait_for("the report of the first attempt", Duration::from_secs(30), || report.exists());
+    let noticed = cut.elapsed();
+    let output = launched.wait_with_output().expect("it ends");
+    let told = || fs::read_to_string(&said).unwrap_or_default();
+    assert!(output.status.success(), "{}", told());
+    place.assert_same("one", "cut");
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(report).expect("a report")).expect("JSON");
+    assert_eq!(report["first"]["host"], hosts.address(2), "{report:#}");
+    assert!(report["hung"].as_str().is_some_and(|why| why.contains("silent")), "{report:#}");
+    assert_eq!(report["world_size"], 4);
+    let second = fs::read(place.path("cut/launch/attempt-0002.json")).expect("a second report");
+    let second: serde_json::Value = serde_json::from_slice(&second).expect("JSON");
+    assert_eq!((&second["world_size"], &second["code"]), (&2.into(), &0.into()), "{}", told());
+    println!("ended {:.1} s after the cut", noticed.as_secs_f64());
+    assert!(noticed < Duration::from_secs(20));
+    // Those that were cut off have ended themselves before others took their place.
+    assert!(hosts.ranks_on(2).is_empty());
 }

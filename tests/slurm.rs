@@ -103,11 +103,64 @@ impl Slurm {
         self.daemons.push(command.spawn().expect("the daemon starts"));
     }
 
+    /// Writes the script of a job of two ranks on a node with `segue batch`, and submits it. Gives its number.
+    fn submit(&self, place: &Workplace, options: &[&str], args: &[String]) -> String {
+        let (script, log) = (place.text("job.sh"), place.text("job.out"));
+        let common = ["batch", "slurm", "--json", "--ranks-per-node", "2", "--log", &log, "--output", &script, "--submit"];
+        let mut command = self.command(&segue().display().to_string(), &common);
+        command.args(options).args(args.iter().filter(|word| *word != "--json"));
+        let result = succeed(command);
+        result["jobs"][0].as_str().expect("the number of a job").into()
+    }
+
+    /// What `squeue` says of a job in this format; nothing once it is over.
+    fn queue(&self, job: &str, format: &str) -> String {
+        let (job, format) = (format!("--jobs={job}"), format!("--format={format}"));
+        let listed = self.command("squeue", &["--noheader", &job, &format]).output().expect("squeue starts");
+        String::from_utf8_lossy(&listed.stdout).trim().into()
+    }
+
+    /// Waits until a job is over that was queued again. Slurm lets those wait for two minutes, which nobody has to.
+    fn wait_for_end(&self, job: &str, limit: Duration) {
+        wait_for("the end of the job", limit, || {
+            if self.queue(job, "%t") == "PD" {
+                let now = format!("JobId={job}");
+                let _ = self.command("scontrol", &["update", &now, "StartTime=now"]).stderr(Stdio::null()).status();
+            }
+            let shown = self.command("scontrol", &["show", "job", job]).output().expect("scontrol starts");
+            let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+            shown.contains("JobState=COMPLETED") || shown.contains("JobState=FAILED")
+        });
+    }
+
     /// Two ranks of a job step.
     fn srun(&self, options: &[&str], args: &[String]) -> Command {
         let mut command = self.command("srun", &["--mpi=pmix", "--ntasks=2", "--nodes=1"]);
         command.args(options).arg(segue()).args(args);
         command
+    }
+}
+
+impl Slurm {
+    /// Ends a node as a power cut does: its daemon, and all that runs of jobs there.
+    fn lose(&mut self, node: &str) {
+        let number: usize = node.trim_start_matches('n').parse().expect("a node's number");
+        // munged and slurmctld come first.
+        let daemon = &mut self.daemons[1 + number];
+        daemon.kill().expect("the daemon is ours");
+        daemon.wait().expect("the daemon has ended");
+        let name = format!("SLURMD_NODENAME={node}\0");
+        let conf = format!("SLURM_CONF={}\0", self.path("slurm.conf").display());
+        for entry in fs::read_dir("/proc").expect("processes").flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|pid| pid.parse::<i32>().ok()) else { continue };
+            let of = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
+            let environment = String::from_utf8_lossy(&of("environ")).into_owned();
+            let is_step = of("cmdline").starts_with(b"slurmstepd: [") && environment.contains(&conf);
+            if is_step || (environment.contains(&name) && environment.contains(&conf)) {
+                // SAFETY: plain system call, to a process that a node of this test has started.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+        }
     }
 }
 
@@ -176,4 +229,43 @@ fn a_signal_through_slurm_stops_a_job_with_a_checkpoint() {
     assert!(sent.success());
     assert_eq!(job.wait().expect("srun ends").code(), Some(75));
     assert!(place.path("run/checkpoints/latest/config.json").is_file());
+}
+
+/// The warning before the time limit leads to a checkpoint, and the job is queued again and goes on to its end.
+#[test]
+fn a_batch_job_that_is_warned_is_queued_again_and_goes_on() {
+    let Some(slurm) = Slurm::start() else { return };
+    let place = Workplace::new();
+    let steps = ["train.steps=900", "checkpoint.every=300", "log.every=1", "eval.every=0"];
+    succeed(alone(&place.pretrain("one", &steps)));
+    let job = slurm.submit(&place, &[], &place.pretrain("run", &steps));
+    wait_for("ten steps", PATIENCE, || rows_of(&place.path("run")) > 10);
+    let sent = slurm.command("scancel", &["--batch", "--signal=USR1", &job]).status().expect("scancel starts");
+    assert!(sent.success());
+    let first = place.path("run/launch/attempt-0001.json");
+    wait_for("the first attempt's report", PATIENCE, || first.is_file());
+    slurm.wait_for_end(&job, 2 * PATIENCE);
+    let said = fs::read_to_string(place.path("job.out")).expect("the job's output");
+    for words in ["started for the 1. time", "stopped after step", "started for the 2. time", "step 900 of 900 is done"] {
+        assert!(said.contains(words), "`{words}` is not in what the job said:\n{said}");
+    }
+    place.assert_same("one", "run");
+}
+
+/// A node that is lost takes its part of the job along; Slurm queues it again, and it goes on on the other one.
+#[test]
+fn a_batch_job_goes_on_on_another_node_when_its_own_is_lost() {
+    let Some(mut slurm) = Slurm::start() else { return };
+    let place = Workplace::new();
+    let steps = ["train.steps=900", "checkpoint.every=100", "log.every=1", "eval.every=0"];
+    succeed(alone(&place.pretrain("one", &steps)));
+    let job = slurm.submit(&place, &[], &place.pretrain("run", &steps));
+    wait_for("a checkpoint", PATIENCE, || place.path("run/checkpoints/latest").exists());
+    let node = slurm.queue(&job, "%N");
+    slurm.lose(&node);
+    slurm.wait_for_end(&job, 3 * PATIENCE);
+    let said = fs::read_to_string(place.path("job.out")).expect("the job's output");
+    let other = if node == "n1" { "n2" } else { "n1" };
+    assert!(said.contains(&format!("on {other}, started for the 2. time")), "{said}");
+    place.assert_same("one", "run");
 }

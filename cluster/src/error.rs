@@ -59,6 +59,54 @@ pub enum ClusterError {
         pbs: String,
     },
 
+    /// A list of hosts names none that takes a rank.
+    #[error("the hosts of {from:?} cannot be used: none of them takes a rank, or one has no name")]
+    NoHosts {
+        /// Where the list is from.
+        from: crate::launch::hosts::Source,
+    },
+
+    /// The file of a batch system's hosts could not be read.
+    #[error("cannot read the list of hosts {path}: {source}")]
+    HostFile {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+
+    /// What starts ranks cannot be started itself.
+    #[error("cannot start {program}: {source}")]
+    Start {
+        /// The program.
+        program: String,
+        /// What the system says.
+        source: std::io::Error,
+    },
+
+    /// The script of a batch job cannot be made.
+    #[error("the script of the job cannot be made: {what}")]
+    Template {
+        /// What is wrong.
+        what: String,
+    },
+
+    /// A batch system refuses a job.
+    #[error("{program} refused the job: {said}")]
+    Refused {
+        /// Its program.
+        program: String,
+        /// What it says.
+        said: String,
+    },
+
+    /// Ranks have no way to reach their supervisor.
+    #[error("cannot listen for the ranks of the job: {source}")]
+    Supervisor {
+        /// What the system says.
+        source: std::io::Error,
+    },
+
     /// A signal handler could not be installed.
     #[error("cannot listen for {signal}: {source}")]
     Signal {
@@ -86,7 +134,11 @@ impl ClusterError {
             | Self::Incomplete { .. }
             | Self::Contradiction { .. }
             | Self::NoMpi { .. }
+            | Self::NoHosts { .. }
+            | Self::Template { .. }
             | Self::TwoSchedulers { .. } => 78,
+            Self::HostFile { .. } => 66,
+            Self::Start { .. } | Self::Supervisor { .. } | Self::Refused { .. } => 69,
         }
     }
 
@@ -102,6 +154,12 @@ impl ClusterError {
             }
             Self::NoMpi { advice, .. } => Some((*advice).to_owned()),
             Self::TwoSchedulers { .. } => Some("unset the stale one".to_owned()),
+            Self::NoHosts { .. } => {
+                Some("name each host with the number of its ranks, such as node1:4".to_owned())
+            }
+            Self::HostFile { .. } | Self::Template { .. } | Self::Refused { .. } => None,
+            Self::Start { program, .. } => Some(format!("install what {program} belongs to (Debian: openmpi-bin, slurm-client), or put it into PATH")),
+            Self::Supervisor { .. } => Some("name an address of this host that the others reach: --listen ADDRESS".to_owned()),
             Self::Signal { .. } | Self::Pool { .. } => None,
         }
     }

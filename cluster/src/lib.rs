@@ -2,10 +2,13 @@
 //!
 //! [`environment`] tells how this process was started: by which launcher, as which rank, under which
 //! scheduler. [`signals`] turns the signals by which a scheduler announces the end into a flag that the
-//! training loop asks for. [`pool`] runs many commands, some at a time.
+//! training loop asks for. [`pool`] runs many commands, some at a time. [`launch`] starts a job on hosts, watches it and starts it again;
+//! [`batch`] writes scripts that do so in a batch system.
 
+pub mod batch;
 pub mod environment;
 mod error;
+pub mod launch;
 pub mod pool;
 pub mod signals;
 

@@ -62,6 +62,29 @@ pub fn at_step(step: u64) {
     STEP.store(step, Ordering::Relaxed);
 }
 
+/// The step that is being made; 0 before the first.
+pub fn step() -> u64 {
+    STEP.load(Ordering::Relaxed)
+}
+
+/// What this process waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wait {
+    /// The call.
+    pub call: &'static str,
+    /// For which rank, where it is one.
+    pub peer: Option<usize>,
+    /// How long by now.
+    pub so_far: Duration,
+}
+
+/// The longest wait for another rank that this process is in.
+pub fn longest_wait() -> Option<Wait> {
+    let waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    let longest = waiting.iter().min_by_key(|entry| entry.since)?;
+    Some(Wait { call: longest.call, peer: longest.peer, so_far: longest.since.elapsed() })
+}
+
 fn pause() -> Duration {
     let deadline = Duration::from_millis(DEADLINE.load(Ordering::Relaxed));
     (deadline / 10).clamp(Duration::from_millis(50), Duration::from_secs(1))
@@ -74,7 +97,7 @@ fn overdue() -> Option<String> {
     let entry = waiting.iter().find(|entry| !deadline.is_zero() && entry.since.elapsed() > deadline)?;
     let (rank, call) = (entry.rank, entry.call);
     let peer = entry.peer.map_or("other ranks".into(), |peer| format!("rank {peer}"));
-    let step = match STEP.load(Ordering::Relaxed) {
+    let step = match step() {
         0 => "before the first step".into(),
         step => format!("in step {step}"),
     };
@@ -90,10 +113,15 @@ fn overdue() -> Option<String> {
 fn end_soon() {
     let end = || {
         std::thread::sleep(PATIENCE);
-        // SAFETY: ends the process without running anything of it; handlers of the library could wait as well.
-        unsafe { libc::_exit(EXIT_CODE) }
+        end_now(EXIT_CODE)
     };
     let _ = std::thread::Builder::new().name("deadline-end".into()).spawn(end);
+}
+
+/// Ends this process at once.
+pub fn end_now(code: i32) -> ! {
+    // SAFETY: ends the process without running anything of it; handlers of the library could wait as well.
+    unsafe { libc::_exit(code) }
 }
 
 impl Waiting {

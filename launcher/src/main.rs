@@ -4,6 +4,7 @@ mod commands;
 mod failure;
 mod folder;
 mod output;
+mod pulse;
 #[cfg(test)]
 mod reference;
 mod reporter;
@@ -22,7 +23,7 @@ use session::Session;
 
 /// Train language models that carry memory across segments, data-parallel and exact.
 #[derive(Parser)]
-#[command(name = "segue", version, after_help = "Exit codes, file formats and a guide are in docs/.")]
+#[command(name = "segue", version = env!("SEGUE_VERSION"), after_help = "Exit codes, file formats and a guide are in docs/.")]
 struct Cli {
     /// End with one JSON object on stdout, the result or the error.
     #[arg(long, global = true)]
@@ -41,6 +42,10 @@ enum Command {
     Pretrain(commands::pretrain::PretrainArgs),
     /// Fine-tune a model on one or more tasks, and predict with it.
     Finetune(commands::finetune::FinetuneArgs),
+    /// Start training on one host or many, watch it, and start it again when it fails.
+    Launch(commands::launch::LaunchArgs),
+    /// Write the script of a batch job, and submit it.
+    Batch(commands::batch::BatchArgs),
     /// Train and evaluate many variants of a recipe, and compare them.
     Sweep(commands::sweep::SweepArgs),
     /// Measure the perplexity of a model on a corpus.
@@ -57,6 +62,10 @@ enum Command {
     Inspect(commands::inspect::InspectArgs),
     /// Compare a model with reference numbers.
     Parity(commands::parity::ParityArgs),
+    /// List the runs below a folder, and how far each is.
+    Runs(commands::runs::RunsArgs),
+    /// Look at this host: what it has, what it lacks, how fast it is.
+    Doctor(commands::doctor::DoctorArgs),
     /// Measure the speed of a training step, an all-reduce, a tokenizer.
     Bench(commands::bench::BenchArgs),
 }
@@ -83,6 +92,8 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Data(args) => commands::data::run(args, out),
         Command::Pretrain(args) => commands::pretrain::run(args, json, comm, out),
         Command::Finetune(args) => commands::finetune::run(args, json, comm, out),
+        Command::Launch(args) => commands::launch::run(args, json, out),
+        Command::Batch(args) => commands::batch::run(args, json, out),
         Command::Sweep(args) => commands::sweep::run(args, out),
         Command::Eval(args) => commands::eval::run(args, comm, out),
         Command::Generate(args) => commands::generate::run(args, json, out),
@@ -91,6 +102,8 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Convert(args) => commands::convert::run(args, out),
         Command::Inspect(args) => commands::inspect::run(args, out),
         Command::Parity(args) => commands::parity::run(args, out),
+        Command::Runs(args) => commands::runs::run(&args, out),
+        Command::Doctor(args) => commands::doctor::run(&args, out),
         Command::Bench(args) => commands::bench::run(args, comm, out),
     }
 }
@@ -104,7 +117,8 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    let Session { comm, giving_up } = match session::join() {
+    // Dropped first: who leaves his supervisor without a word was ended.
+    let Session { comm, giving_up, pulse: _pulse } = match session::join() {
         Ok(session) => session,
         Err(failure) => {
             report(&failure, 0, cli.json);
@@ -124,7 +138,7 @@ fn main() -> ExitCode {
 /// Reads what a test wants this process to suffer.
 fn arm_faults(rank: usize) -> Result<(), Failure> {
     let variable = segue_faults::VARIABLE;
-    let armed = segue_faults::arm(rank).map_err(|bad| Failure::new(78, format!("{variable}: {bad}")))?;
+    let armed = segue_faults::arm(rank, pulse::attempt()).map_err(|bad| Failure::new(78, format!("{variable}: {bad}")))?;
     if armed {
         print_line(&format!("segue: warning: {variable} is set: rank {rank} has faults on purpose"));
     }

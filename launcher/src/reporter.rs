@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output::{Output, Progress, Unit};
+use crate::pulse;
 use crate::run_folder::Record;
 
 /// Writes what happens down. Errors of the files do not stop training; the first one is the command's failure at its end.
@@ -124,6 +125,7 @@ impl<'a> Reporter<'a> {
             return Ok(());
         }
         self.record = Some(Record::open(self.config, started.step, started.evaluated)?);
+        pulse::of_steps(started.steps);
         let bar = self.out.progress(started.steps, Unit::Steps, started.labels.doing);
         bar.resume_at(started.step);
         self.bar = Some(bar);
@@ -156,6 +158,7 @@ impl<'a> Reporter<'a> {
             LossAs::Bits => Some(("bpc", loss / std::f64::consts::LN_2)),
         };
         let step = report.step;
+        pulse::of_loss(loss);
         let told = also.map_or(String::new(), |(name, value)| format!(", {name} {value:.2}"));
         let digits = usize::from(also.is_none());
         let text = format!("loss {loss:.4}{told}, {per_s:.digits$} {}/s", labels.rate_of);

@@ -63,9 +63,14 @@ impl Write for LogFile {
 /// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
 /// with the process, however it ends.
 pub fn lock(run: &Path) -> Result<File, Failure> {
-    let path = run.join("lock");
+    lock_in(run, run)
+}
+
+/// Takes the folder `folder` of the run for this process, alike: that of its supervisor is another one than its own.
+pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
+    let path = folder.join("lock");
     let open = || {
-        fs::create_dir_all(run)?;
+        fs::create_dir_all(folder)?;
         File::create(&path)
     };
     let file = open().map_err(|e| Failure::cannot_write(&path, &e, "run.dir"))?;

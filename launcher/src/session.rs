@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use segue_cluster::JobEnvironment;
+use segue_cluster::launch::pulse::Pulse;
 use segue_collectives::local::Local;
 use segue_collectives::mpi::Mpi;
 use segue_collectives::panic_hook::install_panic_hook;
 use segue_collectives::{Communicator, GivingUp, deadline};
 
 use crate::failure::Failure;
+use crate::pulse;
 
 /// How long a rank waits for the others, where no recipe says.
 const DEADLINE: Duration = Duration::from_secs(30 * 60);
@@ -20,6 +22,8 @@ pub struct Session {
     pub comm: Arc<dyn Communicator>,
     /// For a rank that cannot go on.
     pub giving_up: GivingUp,
+    /// What tells its supervisor how far it is, where it has one.
+    pub pulse: Option<Pulse>,
 }
 
 /// Joins the job.
@@ -30,5 +34,6 @@ pub fn join() -> Result<Session, Failure> {
     install_panic_hook(&comm);
     deadline::set(DEADLINE);
     let giving_up = GivingUp::open(comm.as_ref())?;
-    Ok(Session { comm, giving_up })
+    let pulse = pulse::start(comm.rank())?;
+    Ok(Session { comm, giving_up, pulse })
 }

@@ -49,14 +49,14 @@ pub enum Spoil {
     Flip,
 }
 
-/// Reads the plan of this process, which is rank `rank`; true where it holds a fault. A second call changes nothing.
+/// Reads the plan of this process, which is rank `rank` in attempt `attempt` of its job; true where it holds a fault. A second call changes nothing.
 ///
 /// # Errors
 ///
 /// The first fault that is not one.
-pub fn arm(rank: usize) -> Result<bool, BadPlan> {
+pub fn arm(rank: usize, attempt: u64) -> Result<bool, BadPlan> {
     let text = env::var_os(VARIABLE).unwrap_or_default();
-    let plan = Plan::parse(&text.to_string_lossy(), rank)?;
+    let plan = Plan::parse(&text.to_string_lossy(), rank, attempt)?;
     if !plan.is_empty() {
         PLAN.get_or_init(|| plan);
         ARMED.store(true, Ordering::Release);

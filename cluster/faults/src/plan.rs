@@ -68,14 +68,14 @@ struct Fault {
 }
 
 impl Plan {
-    /// Reads a plan: faults with `;` between them, each `KIND[=NUMBER]@POINT[:rank=R][:step=N][:hit=H]`. `POINT` is one of [`POINTS`], or
+    /// Reads a plan: faults with `;` between them, each `KIND[=NUMBER]@POINT[:rank=R][:attempt=A][:step=N][:hit=H]`. `POINT` is one of [`POINTS`], or
     /// the beginning of several and `*`; `hit` is a number, by default 1, or a range such as `2..5` (both ends count) or `3..`. Faults of
-    /// ranks other than `rank` are left out.
+    /// ranks other than `rank`, and of attempts other than `attempt`, are left out.
     ///
     /// # Errors
     ///
     /// The first fault that cannot be read, or that can never happen.
-    pub fn parse(text: &str, rank: usize) -> Result<Self, BadPlan> {
+    pub fn parse(text: &str, rank: usize, attempt: u64) -> Result<Self, BadPlan> {
         let mut faults = Vec::new();
         for one in text.split(';').map(str::trim).filter(|one| !one.is_empty()) {
             let bad = |what: &str| BadPlan(format!("cannot read the fault `{one}`: {what}"));
@@ -96,7 +96,8 @@ impl Plan {
                     word.split_once('=').ok_or_else(|| bad(&format!("`{word}` has no `=`")))?;
                 let number = |text: &str| text.parse().map_err(|_| bad(&format!("`{text}` is not a number")));
                 match key {
-                    "rank" => is_ours = number(value)? == rank as u64,
+                    "rank" => is_ours &= number(value)? == rank as u64,
+                    "attempt" => is_ours &= number(value)? == attempt,
                     "step" => fault.step = Some(number(value)?),
                     "hit" => {
                         fault.hits = match value.split_once("..") {
@@ -105,7 +106,7 @@ impl Plan {
                             Some((first, last)) => number(first)?..=number(last)?,
                         }
                     }
-                    _ => return Err(bad(&format!("`{key}` is none of rank, step, hit"))),
+                    _ => return Err(bad(&format!("`{key}` is none of rank, attempt, step, hit"))),
                 }
             }
             if fault.hits.is_empty() || *fault.hits.start() == 0 {
@@ -184,7 +185,7 @@ mod tests {
     #[test]
     fn a_fault_happens_at_its_point_in_its_step_on_its_rank_and_as_often_as_asked() {
         let text = "kill@step.begin:rank=1:step=3; no-space@link.*:hit=2..3; slow=5@gradient:hit=2..;exit=7@gradient";
-        let plan = Plan::parse(text, 1).unwrap();
+        let plan = Plan::parse(text, 1, 1).unwrap();
         assert_eq!(plan.due("step.begin", 2), []);
         assert_eq!(plan.due("step.begins", 3), []);
         assert_eq!(plan.due("step.begin", 3), [Kind::Kill]);
@@ -194,9 +195,11 @@ mod tests {
         assert_eq!(links, [0, 1, 1, 0]);
         assert_eq!(plan.due("gradient", 1), [Kind::Exit(7)]);
         assert_eq!(plan.due("gradient", 1), [Kind::Slow(5)]);
-        assert_eq!(Plan::parse(text, 0).unwrap().due("step.begin", 3), []);
-        assert!(Plan::parse(" ; ", 0).unwrap().is_empty());
-        assert!(Plan::parse("trace@*:hit=1..; kill@*", 0).is_ok());
+        assert_eq!(Plan::parse(text, 0, 1).unwrap().due("step.begin", 3), []);
+        assert!(Plan::parse(" ; ", 0, 1).unwrap().is_empty());
+        assert!(Plan::parse("trace@*:hit=1..; kill@*", 0, 1).is_ok());
+        let later = "kill@step.begin:attempt=2";
+        assert!(Plan::parse(later, 0, 1).unwrap().is_empty() && !Plan::parse(later, 0, 2).unwrap().is_empty());
     }
 
     #[test]
@@ -208,7 +211,7 @@ mod tests {
             ("slow=x@gradient", "slow=x"),
             ("kill@gradient:step", "`step` has no `=`"),
             ("kill@gradient:step=x", "`x` is not a number"),
-            ("kill@gradient:when=1", "`when` is none of rank, step, hit"),
+            ("kill@gradient:when=1", "`when` is none of rank, attempt, step, hit"),
             ("kill@gradient:hit=0", "from 1"),
             ("kill@gradient:hit=5..2", "a range rises"),
             ("kill@gradeint", "no point called `gradeint` takes a `kill`"),
@@ -217,7 +220,7 @@ mod tests {
             ("nan@folder.*", "no point called `folder.*` takes a `nan`"),
         ];
         for (text, words) in cases {
-            let said = Plan::parse(text, 0).unwrap_err().to_string();
+            let said = Plan::parse(text, 0, 1).unwrap_err().to_string();
             assert!(said.contains(words), "{text}: {said}");
         }
     }
@@ -225,7 +228,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "[a-z@:=.;* 0-9-]{0,60}") {
-            if let Ok(plan) = Plan::parse(&text, 0) {
+            if let Ok(plan) = Plan::parse(&text, 0, 1) {
                 plan.due("gradient", 1);
             }
         }

@@ -1,17 +1,21 @@
 //! One file per command: its arguments, a call into the crates, its output.
 
 pub mod average;
+pub mod batch;
 pub mod bench;
 pub mod convert;
 pub mod data;
+pub mod doctor;
 mod dry_run;
 pub mod eval;
 pub mod finetune;
 pub mod generate;
 mod import_records;
 pub mod inspect;
+pub mod launch;
 pub mod parity;
 pub mod pretrain;
+pub mod runs;
 pub mod score;
 pub mod sweep;
 pub mod tokenizer;

@@ -56,6 +56,8 @@ fn a_changed_weight_shows_from_its_layer_on() {
         let (_, tensor) = tensors.iter_mut().find(|(own, _)| own == name).unwrap();
         *tensor = tensor.shallow_clone() + 0.25;
         write_tensors(&path, &tensors).unwrap();
+        // Changed on purpose.
+        std::fs::remove_file(folder.join(segue_trainer::checkpoint::MANIFEST)).unwrap();
         check_text(source.path(), &folder, &wanted, &text, |_, _| {}).unwrap()
     };
     let checked = changed("transformer.layer.1.ff.layer_1.bias");

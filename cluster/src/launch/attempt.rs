@@ -1,0 +1,514 @@
+//! One attempt of a job: started, listened to, and ended where it does not end by itself.
+
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{interval, timeout};
+
+use super::command::Start;
+use super::hosts::Host;
+use super::policy::STOPPED;
+use super::pulse::{Beat, EVERY, Hello, LONGEST_LINE};
+use crate::host_name;
+
+/// How often the supervisor looks at what it has heard.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long the starter has to end once its ranks were killed.
+const LAST_GRACE: Duration = Duration::from_secs(5);
+/// How long it has once they ended by themselves. Rarely, Open MPI 4.1.4 waits for ever at its end.
+const AFTER_ALL: Duration = Duration::from_secs(30);
+/// How long a job may go on without a rank that was ended: long enough for the others to say what they see of it.
+const WITHOUT_A_RANK: Duration = Duration::from_millis(500);
+/// How long whoever connects has to say who it is.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// When an attempt is taken for hung, and how it is ended.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// All ranks have to be heard of within so long.
+    pub start: Duration,
+    /// A rank that has been heard of and is silent for so long is gone.
+    pub silence: Duration,
+    /// A job that makes no step for so long hangs; zero for never.
+    pub stall: Duration,
+    /// What ranks have for a checkpoint once they are asked to stop.
+    pub grace: Duration,
+}
+
+/// What the supervisor hears of while an attempt runs.
+#[derive(Debug)]
+pub enum Heard {
+    /// A line of the job's stderr.
+    Line(String),
+    /// A line of its stdout.
+    Result(String),
+    /// A rank has joined.
+    Joined(Hello),
+    /// A rank says how far it is.
+    Beat(usize, Beat),
+    /// A rank's connection is closed.
+    Left(usize),
+}
+
+/// A rank as it was heard of last.
+#[derive(Debug, Clone, Serialize)]
+pub struct RankSeen {
+    /// The rank.
+    pub rank: usize,
+    /// Its host.
+    pub host: String,
+    /// What it said last.
+    pub last: Beat,
+    /// Seconds from then to the end of the attempt.
+    pub silent_s: f64,
+    /// Its connection was closed, so that its process has ended.
+    pub left: bool,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Serialize)]
+pub struct Attempt {
+    /// Exit code of the starter; 128 + N where signal N ended it.
+    pub code: i32,
+    /// Why the supervisor ended it, where it did.
+    pub hung: Option<String>,
+    /// It was asked to stop.
+    pub stopping: bool,
+    /// The rank that failed first, as far as is known.
+    pub first: Option<FirstFailure>,
+    /// All ranks that were heard of.
+    pub ranks: Vec<RankSeen>,
+    /// How long it ran, in seconds.
+    pub seconds: f64,
+    /// The last lines of its stderr.
+    pub last_lines: Vec<String>,
+    /// How long ranks that may still run, out of sight, can go on.
+    #[serde(skip)]
+    pub lease_left: Duration,
+}
+
+/// The rank whose failure came first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FirstFailure {
+    /// The rank.
+    pub rank: usize,
+    /// Its host, where that is known.
+    pub host: Option<String>,
+    /// What was said of it.
+    pub what: String,
+}
+
+/// Lines of stderr that a report keeps.
+const KEPT_LINES: usize = 40;
+/// What is said of a rank that its starter ended well without.
+const NEVER_DONE: &str = "its starter ended with 0, and it did not say that it was done";
+/// Exit code of a job whose ranks are gone, and nobody says why.
+const RANKS_GONE: i32 = 69;
+/// What is said of a rank of which nothing else is known.
+const ENDED: &str = "its process ended";
+
+struct Seen {
+    hello: Hello,
+    beat: Beat,
+    at: Instant,
+    left: bool,
+}
+
+/// Runs one attempt to its end. `stop` is asked now and then; once it says so the ranks are asked to stop with a checkpoint, and
+/// have the grace for it.
+///
+/// # Errors
+///
+/// The command cannot be started.
+pub async fn run(
+    start: &Start,
+    listener: &TcpListener,
+    token: &str,
+    limits: &Limits,
+    stop: &dyn Fn() -> bool,
+    hear: &mut dyn FnMut(&Heard),
+) -> io::Result<Attempt> {
+    let mut command = start.command();
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = Command::from(command).kill_on_drop(true).spawn()?;
+    let (heard_by, mut heard) = unbounded_channel();
+    let said = child.stderr.take().map(|stderr| tokio::spawn(lines(stderr, heard_by.clone(), Heard::Line)));
+    let told = child.stdout.take().map(|stdout| tokio::spawn(lines(stdout, heard_by.clone(), Heard::Result)));
+    let mut watched = Watched::new(limits, &start.hosts, start.ranks);
+    let status = watched.follow(&mut child, listener, token, (&heard_by, &mut heard), stop, hear).await?;
+    // Without their starter, ranks that were stopped would go on for ever.
+    watched.kill_ranks_here();
+    // What the job has said to its end. Ranks that are left over elsewhere may hold its streams open.
+    for reader in [said, told].into_iter().flatten() {
+        let _ = timeout(LOOK_EVERY, reader).await;
+    }
+    drop(heard_by);
+    while let Ok(Some(message)) = timeout(LOOK_EVERY, heard.recv()).await {
+        watched.take(message, hear);
+    }
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
+    Ok(watched.attempt(code))
+}
+
+/// Passes on what is said, line by line.
+async fn lines(stream: impl AsyncRead + Unpin, heard: UnboundedSender<Heard>, as_what: fn(String) -> Heard) {
+    let mut stream = BufReader::new(stream).split(b'\n');
+    while let Ok(Some(line)) = stream.next_segment().await {
+        let _ = heard.send(as_what(String::from_utf8_lossy(&line).trim_end_matches('\r').into()));
+    }
+}
+
+/// What is known of a running attempt.
+struct Watched<'a> {
+    limits: &'a Limits,
+    hosts: &'a [Host],
+    begun: Instant,
+    ranks: Vec<Option<Seen>>,
+    first: Option<FirstFailure>,
+    lines: Vec<String>,
+    /// The highest step that was heard of, and when it was first.
+    step: (u64, Instant),
+    hung: Option<String>,
+    /// When a rank was ended.
+    broken: Option<Instant>,
+    /// When the ranks were asked to stop, or the job was ended.
+    asked: Option<Instant>,
+    ended: Option<Instant>,
+}
+
+impl<'a> Watched<'a> {
+    fn new(limits: &'a Limits, hosts: &'a [Host], ranks: usize) -> Self {
+        let now = Instant::now();
+        Self {
+            limits,
+            hosts,
+            begun: now,
+            ranks: (0..ranks).map(|_| None).collect(),
+            first: None,
+            lines: Vec::new(),
+            step: (0, now),
+            hung: None,
+            broken: None,
+            asked: None,
+            ended: None,
+        }
+    }
+
+    async fn follow(
+        &mut self,
+        child: &mut Child,
+        listener: &TcpListener,
+        token: &str,
+        (heard_by, heard): (&UnboundedSender<Heard>, &mut UnboundedReceiver<Heard>),
+        stop: &dyn Fn() -> bool,
+        hear: &mut dyn FnMut(&Heard),
+    ) -> io::Result<std::process::ExitStatus> {
+        let group = child.id().and_then(|id| Pid::from_raw(id as i32));
+        let mut look = interval(LOOK_EVERY);
+        loop {
+            tokio::select! {
+                status = child.wait() => return status,
+                Some(message) = heard.recv() => self.take(message, hear),
+                Ok((stream, _)) = listener.accept() => {
+                    tokio::spawn(listen(stream, token.to_string(), heard_by.clone()));
+                }
+                _ = look.tick() => {
+                    // What has ended meanwhile cannot be sent anything.
+                    match (self.next_signal(stop), group) {
+                        (Some(Signal::KILL), Some(group)) => _ = kill_process_group(group, Signal::KILL),
+                        (Some(Signal::TERM), Some(group)) => {
+                            self.kill_ranks_here();
+                            _ = kill_process(group, Signal::TERM);
+                        }
+                        (Some(signal), Some(group)) => _ = kill_process(group, signal),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// What is to be sent now. The starter passes USR1 on to all ranks, which stop with a checkpoint.
+    fn next_signal(&mut self, stop: &dyn Fn() -> bool) -> Option<Signal> {
+        let grace = self.limits.grace;
+        match (self.ended, self.asked) {
+            (Some(at), _) => (at.elapsed() > LAST_GRACE).then_some(Signal::KILL),
+            (None, Some(at)) if at.elapsed() > grace => {
+                self.ended = Some(Instant::now());
+                Some(Signal::TERM)
+            }
+            _ if self.broken.is_some_and(|since| since.elapsed() > WITHOUT_A_RANK) => {
+                // The starter sees it too, and ends the others in its own time.
+                self.ended = Some(Instant::now());
+                self.kill_ranks_here();
+                None
+            }
+            _ if self.all_have_left() => {
+                self.ended = Some(Instant::now());
+                Some(Signal::KILL)
+            }
+            _ => {
+                if let Some(why) = self.trouble() {
+                    self.hung = Some(why);
+                    self.ended = Some(Instant::now());
+                    return Some(Signal::TERM);
+                }
+                if self.asked.is_none() && stop() {
+                    self.asked = Some(Instant::now());
+                    return Some(Signal::USR1);
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether all ranks ended some time ago.
+    fn all_have_left(&self) -> bool {
+        let has_left = |seen: &Seen| seen.left && seen.at.elapsed() > AFTER_ALL;
+        self.ranks.iter().all(|seen| seen.as_ref().is_some_and(has_left))
+    }
+
+    /// Why the attempt is taken for hung. The rank that is to blame, where one is, is the first to have failed.
+    fn trouble(&mut self) -> Option<String> {
+        let silent =
+            self.ranks.iter().flatten().find(|seen| !seen.left && seen.at.elapsed() > self.limits.silence);
+        if let Some(seen) = silent {
+            let (rank, seconds) = (seen.hello.rank, seen.at.elapsed().as_secs_f64());
+            let what = format!("it was silent for {seconds:.0} s");
+            return Some(self.blame(rank, what));
+        }
+        let absent = self.ranks.iter().position(Option::is_none);
+        if let Some(rank) = absent.filter(|_| self.begun.elapsed() > self.limits.start) {
+            let what = format!("it was not heard of within {} s", self.limits.start.as_secs());
+            return Some(self.blame(rank, what));
+        }
+        let (step, since) = self.step;
+        if self.limits.stall.is_zero() || since.elapsed() < self.limits.stall {
+            return None;
+        }
+        let why = format!("no step followed step {step} for {:.0} s", since.elapsed().as_secs_f64());
+        // All others wait for it.
+        let late = self.ranks.iter().flatten().find(|seen| seen.beat.waits.is_none());
+        match late.map(|seen| seen.hello.rank) {
+            Some(rank) => Some(self.blame(rank, why)),
+            None => Some(why),
+        }
+    }
+
+    fn blame(&mut self, rank: usize, what: String) -> String {
+        let why = format!("rank {rank} on {}: {what}", self.host_of(rank).unwrap_or("its host"));
+        self.first = Some(FirstFailure { rank, host: self.host_of(rank).map(Into::into), what });
+        why
+    }
+
+    /// The host of a rank, by the name that it was given by: the one that the rank tells, or the one whose slots it is in.
+    fn host_of(&self, rank: usize) -> Option<&str> {
+        let told = self.ranks.get(rank).and_then(Option::as_ref).map(|seen| seen.hello.host.as_str());
+        let short = |name: &'_ str| name.split('.').next().unwrap_or_default().to_string();
+        let named = self.hosts.iter().find(|host| told.is_some_and(|told| short(told) == short(&host.name)));
+        if let Some(host) = named {
+            return Some(&host.name);
+        }
+        let mut before = 0;
+        let placed = self.hosts.iter().find(|host| {
+            before += host.slots;
+            rank < before
+        });
+        placed.map(|host| host.name.as_str()).or(told)
+    }
+
+    /// Ends the ranks on this host that have not ended.
+    fn kill_ranks_here(&self) {
+        let here = host_name();
+        for seen in self.ranks.iter().flatten().filter(|seen| !seen.left && seen.hello.host == here) {
+            if let Some(process) = Pid::from_raw(seen.hello.process as i32) {
+                let _ = kill_process(process, Signal::KILL);
+            }
+        }
+    }
+
+    fn take(&mut self, message: Heard, hear: &mut dyn FnMut(&Heard)) {
+        hear(&message);
+        let now = Instant::now();
+        match message {
+            Heard::Result(_) => {}
+            Heard::Line(line) => {
+                if let Some(said) = first_failure(&line) {
+                    self.note(said);
+                }
+                self.lines.push(line);
+                let surplus = self.lines.len().saturating_sub(KEPT_LINES);
+                self.lines.drain(..surplus);
+            }
+            Heard::Joined(hello) => {
+                let rank = hello.rank;
+                if let Some(place) = self.ranks.get_mut(rank) {
+                    *place = Some(Seen { hello, beat: Beat::default(), at: now, left: false });
+                }
+            }
+            Heard::Beat(rank, beat) => {
+                if beat.step > self.step.0 {
+                    self.step = (beat.step, now);
+                }
+                if let Some(Some(seen)) = self.ranks.get_mut(rank) {
+                    (seen.beat, seen.at) = (beat, now);
+                }
+            }
+            Heard::Left(rank) => {
+                let Some(Some(seen)) = self.ranks.get_mut(rank) else { return };
+                (seen.left, seen.at) = (true, now);
+                if !seen.beat.leaving {
+                    self.broken.get_or_insert(now);
+                    self.note(FirstFailure { rank, host: None, what: ENDED.into() });
+                }
+            }
+        }
+    }
+
+    /// Takes note of a failure: the first that is heard of before the job is ended, and what more is said of the same rank.
+    fn note(&mut self, failure: FirstFailure) {
+        match &mut self.first {
+            None if self.ended.is_none() => self.first = Some(failure),
+            None => {}
+            Some(first) if first.rank == failure.rank && first.what == ENDED => *first = failure,
+            Some(_) => {}
+        }
+    }
+
+    fn attempt(mut self, code: i32) -> Attempt {
+        // Slurm's srun ends with 0 where it could not start a step.
+        let has_ended_well = |seen: &Option<Seen>| seen.as_ref().is_some_and(|seen| seen.beat.leaving);
+        let unfinished = self.ranks.iter().position(|seen| !has_ended_well(seen));
+        let code = match (code, unfinished) {
+            (0, Some(rank)) => {
+                self.note(FirstFailure { rank, host: None, what: NEVER_DONE.into() });
+                RANKS_GONE
+            }
+            _ => code,
+        };
+        let failed = ![0, STOPPED].contains(&code) || self.hung.is_some();
+        let mut first = self.first.clone().filter(|_| failed);
+        if let Some(first) = &mut first {
+            first.host = self.host_of(first.rank).map(Into::into).or(first.host.take());
+        }
+        let here = host_name();
+        let out_of_sight = |seen: &&Seen| !seen.left && seen.hello.host != here;
+        // A rank may have been answered just after it was heard of last.
+        let lease = |seen: &Seen| (self.limits.silence + 2 * EVERY).saturating_sub(seen.at.elapsed());
+        let lease_left = self.ranks.iter().flatten().filter(out_of_sight).map(lease).max().unwrap_or_default();
+        let seen = self.ranks.into_iter().flatten();
+        let ranks = seen.map(|seen| RankSeen {
+            rank: seen.hello.rank,
+            host: seen.hello.host,
+            last: seen.beat,
+            silent_s: seen.at.elapsed().as_secs_f64(),
+            left: seen.left,
+        });
+        Attempt {
+            code,
+            hung: self.hung,
+            stopping: self.asked.is_some(),
+            first,
+            ranks: ranks.collect(),
+            seconds: self.begun.elapsed().as_secs_f64(),
+            last_lines: self.lines,
+            lease_left,
+        }
+    }
+}
+
+/// Hears a rank to the end of its connection. Whoever does not have the token is not listened to.
+async fn listen(stream: TcpStream, token: String, heard: UnboundedSender<Heard>) {
+    let (reader, mut writer) = stream.into_split();
+    let mut lines = BufReader::new(reader);
+    let mut line = Vec::new();
+    let mut rank = None;
+    loop {
+        line.clear();
+        let mut limited = (&mut lines).take(LONGEST_LINE as u64);
+        let reading = limited.read_until(b'\n', &mut line);
+        // Of a rank that is known, the silence is watched by whoever hears of it.
+        let read = match rank {
+            None => timeout(HELLO_WITHIN, reading).await.unwrap_or(Ok(0)),
+            Some(_) => reading.await,
+        };
+        match read {
+            Ok(n) if n > 0 && line.ends_with(b"\n") => {}
+            _ => break,
+        }
+        let message = match rank {
+            None => match serde_json::from_slice::<Hello>(&line) {
+                Ok(hello) if hello.token == token => {
+                    rank = Some(hello.rank);
+                    Heard::Joined(Hello { token: String::new(), ..hello })
+                }
+                _ => return,
+            },
+            Some(rank) => match serde_json::from_slice::<Beat>(&line) {
+                Ok(beat) => Heard::Beat(rank, beat),
+                Err(_) => break,
+            },
+        };
+        if heard.send(message).is_err() || writer.write_all(b".").await.is_err() {
+            break;
+        }
+    }
+    if let Some(rank) = rank {
+        let _ = heard.send(Heard::Left(rank));
+    }
+}
+
+/// The failure of a rank that a line of stderr tells of: a rank's own words, or what the starter noticed.
+fn first_failure(line: &str) -> Option<FirstFailure> {
+    let failure = |rank: usize, host: Option<&str>| FirstFailure {
+        rank,
+        host: host.map(Into::into),
+        what: line.trim().into(),
+    };
+    if let Some(rest) = line.strip_prefix("segue: error") {
+        let rank = rest.strip_prefix(" on rank ").and_then(|rest| rest.split(':').next()?.parse().ok());
+        return Some(failure(rank.unwrap_or(0), None));
+    }
+    // Open MPI: "mpirun noticed that process rank 1 with PID 0 on node n2 exited on signal 9 (Killed)."
+    if let Some((_, rest)) = line.split_once("noticed that process rank ") {
+        let rank = rest.split(' ').next()?.parse().ok()?;
+        let host = rest.split_once(" on node ").and_then(|(_, rest)| rest.split(' ').next());
+        return Some(failure(rank, host));
+    }
+    // Slurm: "srun: error: n2: task 1: Killed"
+    let rest = line.strip_prefix("srun: error: ")?;
+    let (host, rest) = rest.split_once(": task ")?;
+    let rank = rest.split(':').next()?.parse().ok()?;
+    Some(failure(rank, Some(host)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rank_that_failed_first_is_read_from_what_is_said() {
+        for (line, rank, host) in [
+            ("segue: error: no space", 0, None),
+            ("segue: error on rank 3: MPI_Allgather has waited", 3, None),
+            (
+                "mpirun noticed that process rank 1 with PID 0 on node n2 exited on signal 9 (Killed).",
+                1,
+                Some("n2"),
+            ),
+            ("srun: error: n2: task 1: Killed", 1, Some("n2")),
+        ] {
+            let found = first_failure(line).unwrap_or_else(|| panic!("{line}"));
+            assert_eq!((found.rank, found.host.as_deref()), (rank, host));
+        }
+        assert_eq!(first_failure("step 10/20: loss 5.4"), None);
+    }
+}

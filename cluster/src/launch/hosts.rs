@@ -1,0 +1,303 @@
+//! Where ranks may run: hosts and their slots, as people and batch systems write them down.
+
+use std::collections::BTreeMap;
+
+use crate::ClusterError;
+
+/// A host, and how many ranks it takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    /// Its name or address.
+    pub name: String,
+    /// Ranks that it takes.
+    pub slots: usize,
+}
+
+impl Host {
+    fn new(name: &str, slots: usize) -> Self {
+        Self { name: name.into(), slots }
+    }
+}
+
+/// Where the list of hosts comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// `--hosts`.
+    Option,
+    /// A host file.
+    File,
+    /// `SLURM_JOB_NODELIST` and `SLURM_TASKS_PER_NODE`.
+    Slurm,
+    /// `PBS_NODEFILE`.
+    Pbs,
+    /// `LSB_MCPU_HOSTS`.
+    Lsf,
+}
+
+/// Reads `--hosts`: `node1:4,node2:4`. A host without a number takes one rank, a host that is named again more.
+///
+/// ```
+/// let hosts = segue_cluster::launch::hosts::from_option("node1:4,node2").unwrap();
+/// assert_eq!((hosts[0].slots, hosts[1].slots), (4, 1));
+/// ```
+///
+/// # Errors
+///
+/// The first host that cannot be read.
+pub fn from_option(text: &str) -> Result<Vec<Host>, ClusterError> {
+    let hosts = text.split(',').map(str::trim).filter(|host| !host.is_empty()).map(|host| {
+        let (name, slots) = match host.rsplit_once(':') {
+            // An address of IP version 6 stands in brackets where it has a number behind it.
+            Some((name, slots)) if !name.contains(':') || name.starts_with('[') => {
+                (name, number("--hosts", slots)?)
+            }
+            _ => (host, 1),
+        };
+        Ok(Host::new(name.trim_start_matches('[').trim_end_matches(']'), slots))
+    });
+    merged(Source::Option, hosts.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// Reads a host file as Open MPI's (`node1 slots=4`), MPICH's (`node1:4`) or a plain list (a line for each rank); `#` begins a
+/// comment.
+///
+/// # Errors
+///
+/// The first line that cannot be read.
+pub fn from_file(text: &str) -> Result<Vec<Host>, ClusterError> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let hosts = lines.filter(|line| !line.is_empty()).map(|line| {
+        let mut words = line.split_whitespace();
+        let name = words.next().unwrap_or_default();
+        let slots = words.find_map(|word| word.strip_prefix("slots=").or(word.strip_prefix("slots:")));
+        match (slots, name.rsplit_once(':')) {
+            (Some(slots), _) => Ok(Host::new(name, number("slots", slots)?)),
+            (None, Some((name, slots))) if !name.contains(':') => {
+                Ok(Host::new(name, number("the host file", slots)?))
+            }
+            _ => Ok(Host::new(name, 1)),
+        }
+    });
+    merged(Source::File, hosts.collect::<Result<Vec<_>, _>>()?)
+}
+
+/// The hosts that a batch system has given this job, by its variables; `read` gives the text of a file. `None` outside of one.
+///
+/// # Errors
+///
+/// A variable that does not hold what its system writes, a file that cannot be read.
+pub fn of_batch_system(
+    variables: &BTreeMap<String, String>,
+    read: impl Fn(&str) -> std::io::Result<String>,
+) -> Result<Option<(Source, Vec<Host>)>, ClusterError> {
+    let variable = |name: &str| variables.get(name).map(String::as_str).filter(|text| !text.is_empty());
+    if let Some(list) = variable("SLURM_JOB_NODELIST") {
+        let names = slurm_names(list)?;
+        let tasks = variable("SLURM_TASKS_PER_NODE").map_or(Ok(vec![1; names.len()]), slurm_tasks)?;
+        if tasks.len() != names.len() {
+            let value = variable("SLURM_TASKS_PER_NODE").unwrap_or_default().to_string();
+            return Err(ClusterError::Malformed {
+                name: "SLURM_TASKS_PER_NODE",
+                value,
+                expected: "a number for each node",
+            });
+        }
+        let hosts = names.iter().zip(tasks).map(|(name, slots)| Host::new(name, slots)).collect();
+        return merged(Source::Slurm, hosts).map(|hosts| Some((Source::Slurm, hosts)));
+    }
+    if let Some(path) = variable("PBS_NODEFILE") {
+        let text = read(path).map_err(|source| ClusterError::HostFile { path: path.into(), source })?;
+        return from_file(&text).map(|hosts| Some((Source::Pbs, hosts)));
+    }
+    if let Some(text) = variable("LSB_MCPU_HOSTS") {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let pairs = words.chunks(2).map(|pair| match pair {
+            [name, slots] => Ok(Host::new(name, number("LSB_MCPU_HOSTS", slots)?)),
+            _ => Err(malformed("LSB_MCPU_HOSTS", text, "hosts with a number behind each")),
+        });
+        let hosts = pairs.collect::<Result<Vec<_>, _>>()?;
+        return merged(Source::Lsf, hosts).map(|hosts| Some((Source::Lsf, hosts)));
+    }
+    Ok(None)
+}
+
+/// Hosts without those that are blocked, cut down to `ranks` slots in their order; fewer where there are no more.
+pub fn take(hosts: &[Host], blocked: &[String], ranks: usize) -> Vec<Host> {
+    let mut left = ranks;
+    let free = hosts.iter().filter(|host| !blocked.contains(&host.name));
+    let taken = free.map(|host| {
+        let slots = host.slots.min(left);
+        left -= slots;
+        Host { slots, ..host.clone() }
+    });
+    taken.filter(|host| host.slots > 0).collect()
+}
+
+/// The names in Slurm's shorthand: `n1,gpu[01-03,7],login`.
+fn slurm_names(list: &str) -> Result<Vec<String>, ClusterError> {
+    let bad = || malformed("SLURM_JOB_NODELIST", list, "a list of nodes");
+    let mut names = Vec::new();
+    let mut rest = list;
+    while !rest.is_empty() {
+        let end = rest.find([',', '[']).unwrap_or(rest.len());
+        let (name, after) = rest.split_at(end);
+        if let Some(after) = after.strip_prefix('[') {
+            let (ranges, after) = after.split_once(']').ok_or_else(bad)?;
+            // Names with two brackets, such as rack[1-2]n[1-4], are multiplied out from behind.
+            let (suffix, after) = after.split_at(after.find(',').unwrap_or(after.len()));
+            let endings = if suffix.is_empty() { vec![String::new()] } else { slurm_names(suffix)? };
+            for number in slurm_numbers(ranges).ok_or_else(bad)? {
+                names.extend(endings.iter().map(|ending| format!("{name}{number}{ending}")));
+            }
+            rest = after.strip_prefix(',').unwrap_or(after);
+        } else {
+            names.push(name.to_string());
+            rest = after.strip_prefix(',').unwrap_or(after);
+        }
+    }
+    match names.is_empty() || names.iter().any(String::is_empty) {
+        true => Err(bad()),
+        false => Ok(names),
+    }
+}
+
+/// The numbers of `01-03,7`, as wide as they are written.
+fn slurm_numbers(ranges: &str) -> Option<Vec<String>> {
+    /// More than any machine has.
+    const MOST: usize = 1 << 20;
+    let mut numbers = Vec::new();
+    for range in ranges.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (from, to): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        if from > to || to - from > MOST {
+            return None;
+        }
+        numbers.extend((from..=to).map(|number| format!("{number:0width$}", width = first.len())));
+    }
+    Some(numbers)
+}
+
+/// The numbers of `2(x3),1`: three nodes with two tasks, one with one.
+fn slurm_tasks(text: &str) -> Result<Vec<usize>, ClusterError> {
+    let mut tasks = Vec::new();
+    for part in text.split(',') {
+        let (count, times) = match part.split_once("(x") {
+            Some((count, times)) => (count, number("SLURM_TASKS_PER_NODE", times.trim_end_matches(')'))?),
+            None => (part, 1),
+        };
+        tasks.extend(vec![number("SLURM_TASKS_PER_NODE", count)?; times]);
+    }
+    Ok(tasks)
+}
+
+/// Each host once, in the order in which they are named first, with all of its slots.
+fn merged(from: Source, hosts: Vec<Host>) -> Result<Vec<Host>, ClusterError> {
+    let mut all: Vec<Host> = Vec::new();
+    for host in hosts {
+        if host.name.is_empty() || host.name.contains(char::is_whitespace) {
+            return Err(ClusterError::NoHosts { from });
+        }
+        match all.iter_mut().find(|known| known.name == host.name) {
+            Some(known) => known.slots += host.slots,
+            None => all.push(host),
+        }
+    }
+    match all.iter().any(|host| host.slots > 0) {
+        true => Ok(all),
+        false => Err(ClusterError::NoHosts { from }),
+    }
+}
+
+fn number(name: &'static str, text: &str) -> Result<usize, ClusterError> {
+    text.trim().parse().map_err(|_| malformed(name, text, "a number of ranks"))
+}
+
+fn malformed(name: &'static str, value: &str, expected: &'static str) -> ClusterError {
+    ClusterError::Malformed { name, value: value.into(), expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(hosts: &[Host]) -> String {
+        hosts.iter().map(|host| format!("{}:{}", host.name, host.slots)).collect::<Vec<_>>().join(",")
+    }
+
+    fn of(variables: &[(&str, &str)]) -> Result<Option<(Source, Vec<Host>)>, ClusterError> {
+        let variables = variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        of_batch_system(&variables, |path| match path {
+            "nodes" => Ok("n1\nn1\nn2\nn1\n".into()),
+            _ => Err(std::io::ErrorKind::NotFound.into()),
+        })
+    }
+
+    #[test]
+    fn hosts_are_read_as_people_write_them() {
+        for (text, expected) in [
+            ("a", "a:1"),
+            ("a:4,b:2", "a:4,b:2"),
+            ("a, b ,a", "a:2,b:1"),
+            ("10.0.0.1:3,[fe80::1]:2,fe80::2", "10.0.0.1:3,fe80::1:2,fe80::2:1"),
+        ] {
+            assert_eq!(shown(&from_option(text).unwrap()), expected, "{text}");
+        }
+        let file = "# a comment\nnode1 slots=4 max_slots=8\nnode2:2   # behind\n\nnode3\nnode3\n";
+        assert_eq!(shown(&from_file(file).unwrap()), "node1:4,node2:2,node3:2");
+        for bad in ["", " , ", "a:x", "a:-1", "a:0", "a b"] {
+            assert!(from_option(bad).is_err(), "{bad}");
+        }
+        assert!(from_file("node1 slots=many").is_err() && from_file("# nothing\n").is_err());
+    }
+
+    #[test]
+    fn batch_systems_tell_their_hosts() {
+        let cases: [(&[(&str, &str)], Source, &str); 4] = [
+            (
+                &[("SLURM_JOB_NODELIST", "n[01-03,7],login"), ("SLURM_TASKS_PER_NODE", "2(x3),1,4")],
+                Source::Slurm,
+                "n01:2,n02:2,n03:2,n7:1,login:4",
+            ),
+            (
+                &[("SLURM_JOB_NODELIST", "r[1-2]n[1-2]"), ("SLURM_TASKS_PER_NODE", "1(x4)")],
+                Source::Slurm,
+                "r1n1:1,r1n2:1,r2n1:1,r2n2:1",
+            ),
+            (&[("PBS_NODEFILE", "nodes")], Source::Pbs, "n1:3,n2:1"),
+            (&[("LSB_MCPU_HOSTS", "a 2 b 4 ")], Source::Lsf, "a:2,b:4"),
+        ];
+        for (variables, source, expected) in cases {
+            let (found, hosts) = of(variables).unwrap().unwrap();
+            assert_eq!((found, shown(&hosts)), (source, expected.to_string()));
+        }
+        assert_eq!(of(&[("HOME", "x")]).unwrap(), None);
+        for bad in [
+            &[("SLURM_JOB_NODELIST", "n[1-")][..],
+            &[("SLURM_JOB_NODELIST", "n[3-1]")],
+            &[("SLURM_JOB_NODELIST", "n[1-2]"), ("SLURM_TASKS_PER_NODE", "1")],
+            &[("PBS_NODEFILE", "gone")],
+            &[("LSB_MCPU_HOSTS", "a 2 b")],
+        ] {
+            assert!(of(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_are_taken_from_hosts_that_are_not_blocked() {
+        let hosts = from_option("a:4,b:2,c:4").unwrap();
+        assert_eq!(shown(&take(&hosts, &[], 5)), "a:4,b:1");
+        assert_eq!(shown(&take(&hosts, &["a".into()], 5)), "b:2,c:3");
+        assert_eq!(shown(&take(&hosts, &["a".into(), "c".into()], 5)), "b:2");
+        assert_eq!(shown(&take(&hosts, &[], 0)), "");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[a-c0-9\\[\\]:,=(x) #\\n-]{0,40}") {
+            let _ = (from_option(&text), from_file(&text), of(&[("SLURM_JOB_NODELIST", &text), ("SLURM_TASKS_PER_NODE", &text)]));
+            let _ = of(&[("LSB_MCPU_HOSTS", &text)]);
+        }
+    }
+}

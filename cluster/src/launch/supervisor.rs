@@ -1,0 +1,270 @@
+//! Attempt after attempt, until the job is done or another one would not help.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+
+use super::attempt::{self, Attempt, Heard, Limits};
+use super::command::Start;
+use super::hosts::{Host, take};
+use super::policy::{Ended, History, Next, Policy, STOPPED};
+use super::pulse::{ATTEMPT, Address, VARIABLE};
+use crate::ClusterError;
+
+/// How often a wait between attempts asks whether to stop.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+/// Any port of another host: the system is asked which way leads there, and nothing is sent.
+const ANY_PORT: u16 = 9;
+
+/// What is to be kept running.
+pub struct Job<'a> {
+    /// What an attempt starts, on all hosts, with as many ranks as are wanted.
+    pub start: Start,
+    /// No attempt is made with fewer ranks.
+    pub min_ranks: usize,
+    /// The address that ranks reach this host by; found out where it is not given.
+    pub listen: Option<IpAddr>,
+    /// When an attempt counts as hung.
+    pub limits: Limits,
+    /// When there is another one.
+    pub policy: Policy,
+    /// Number of the attempt before the first.
+    pub before: u64,
+    /// Whether so many ranks can share the work.
+    pub can_share: &'a dyn Fn(usize) -> bool,
+    /// The step of the newest checkpoint.
+    pub newest: &'a dyn Fn() -> u64,
+    /// Whether to stop.
+    pub stop: &'a dyn Fn() -> bool,
+}
+
+/// What happens to a job.
+pub enum Event<'a> {
+    /// An attempt begins.
+    Begins {
+        /// Its number.
+        attempt: u64,
+        /// How many ranks it has.
+        ranks: usize,
+        /// On which hosts; none for this one alone.
+        hosts: &'a [Host],
+        /// The step of the newest checkpoint.
+        step: u64,
+    },
+    /// Something is heard of it.
+    Heard(&'a Heard),
+    /// It has ended.
+    Ended(&'a Report),
+    /// There are no hosts for another one.
+    NoHosts(&'a str),
+}
+
+/// What there is to know of an attempt that has ended.
+#[derive(Debug, Serialize)]
+pub struct Report {
+    /// Its number, from 1.
+    pub attempt: u64,
+    /// When it began, in seconds since 1970.
+    pub began: u64,
+    /// How many ranks it had.
+    pub world_size: usize,
+    /// On which hosts, with their ranks; none for this one alone.
+    pub hosts: Vec<(String, usize)>,
+    /// What was started.
+    pub command: Vec<String>,
+    /// The step of the newest checkpoint before it.
+    pub from_step: u64,
+    /// The step of the newest checkpoint after it.
+    pub to_step: u64,
+    /// How it ended.
+    #[serde(flatten)]
+    pub end: Attempt,
+    /// What follows.
+    pub next: String,
+}
+
+/// How it ended for good.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Exit code.
+    pub code: i32,
+    /// Why there is no other attempt, where the job is not done.
+    pub why: Option<String>,
+    /// Attempts made now.
+    pub attempts: u64,
+    /// The last line of the last attempt's stdout.
+    pub result: Option<String>,
+    /// The rank that failed first in the last attempt.
+    pub first: Option<attempt::FirstFailure>,
+}
+
+/// Runs `job` to its end. `hear` is told of all that happens.
+///
+/// # Errors
+///
+/// The starter cannot be started, or there is no way for ranks to reach this process.
+pub fn supervise(job: &Job, hear: &mut dyn FnMut(Event)) -> Result<Outcome, ClusterError> {
+    let listening = |source| ClusterError::Supervisor { source };
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(listening)?;
+    runtime.block_on(async {
+        let address = own_address(job).map_err(listening)?;
+        let listener = TcpListener::bind(SocketAddr::new(address, 0)).await.map_err(listening)?;
+        let at = listener.local_addr().map_err(listening)?;
+        Supervisor { job, listener, at, history: History::new((job.newest)()), avoided: Vec::new() }.run(hear).await
+    })
+}
+
+struct Supervisor<'a> {
+    job: &'a Job<'a>,
+    listener: TcpListener,
+    at: SocketAddr,
+    history: History,
+    /// Hosts that ranks went silent on: left out as long as the others are enough.
+    avoided: Vec<String>,
+}
+
+impl Supervisor<'_> {
+    async fn run(&mut self, hear: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, ClusterError> {
+        let mut outcome = Outcome { code: 0, why: None, attempts: 0, result: None, first: None };
+        loop {
+            let Some(hosts_and_ranks) = self.choose() else {
+                let left_out = self.history.blocked(&self.job.policy).join(", ");
+                outcome.why = Some(match left_out.is_empty() {
+                    true => format!("no number of ranks from {} on can share the work", self.job.min_ranks),
+                    false => format!(
+                        "{left_out} failed too often, and without it there are no {} ranks",
+                        self.job.min_ranks
+                    ),
+                });
+                outcome.code = if outcome.code == 0 { 78 } else { outcome.code };
+                hear(Event::NoHosts(outcome.why.as_deref().unwrap_or_default()));
+                return Ok(outcome);
+            };
+            outcome.attempts += 1;
+            let (report, next) = self.attempt(hosts_and_ranks, outcome.attempts, &mut outcome.result, hear).await?;
+            outcome.code = report.end.code;
+            outcome.first = report.end.first.clone();
+            hear(Event::Ended(&report));
+            match next {
+                Next::Done => return Ok(outcome),
+                Next::Stopped => {
+                    outcome.code = STOPPED;
+                    return Ok(outcome);
+                }
+                Next::GiveUp { code, why } => {
+                    outcome.code = code;
+                    outcome.why = Some(why);
+                    return Ok(outcome);
+                }
+                Next::Restart(wait) => {
+                    // Ranks that are out of sight may still write into the run.
+                    if self.wait(wait.max(report.end.lease_left)).await {
+                        outcome.code = STOPPED;
+                        return Ok(outcome);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits; true where the job is to stop meanwhile.
+    async fn wait(&self, wait: Duration) -> bool {
+        let until = tokio::time::Instant::now() + wait;
+        while tokio::time::Instant::now() < until {
+            if (self.job.stop)() {
+                return true;
+            }
+            tokio::time::sleep(ASK_EVERY).await;
+        }
+        (self.job.stop)()
+    }
+
+    /// Where the next attempt runs, with as many ranks as can be.
+    fn choose(&self) -> Option<(Vec<Host>, usize)> {
+        let (all, wanted) = (&self.job.start.hosts, self.job.start.ranks);
+        let can = |ranks: &usize| (self.job.can_share)(*ranks);
+        if all.is_empty() {
+            return Some((Vec::new(), wanted)).filter(|(_, ranks)| can(ranks));
+        }
+        let blocked = self.history.blocked(&self.job.policy);
+        let without_silent = [blocked.as_slice(), self.avoided.as_slice()].concat();
+        [without_silent, blocked].into_iter().find_map(|left_out| {
+            let slots = take(all, &left_out, wanted).iter().map(|host| host.slots).sum();
+            let ranks = (self.job.min_ranks..=slots).rev().find(can)?;
+            Some((take(all, &left_out, ranks), ranks))
+        })
+    }
+
+    async fn attempt(
+        &mut self,
+        (hosts, ranks): (Vec<Host>, usize),
+        number: u64,
+        result: &mut Option<String>,
+        hear: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(Report, Next), ClusterError> {
+        let job = self.job;
+        let (number, from_step) = (job.before + number, (job.newest)());
+        let token = token().map_err(|source| ClusterError::Supervisor { source })?;
+        let address = Address { at: self.at, token: token.clone(), lease: job.limits.silence };
+        let mut start = Start { hosts, ranks, ..job.start.clone() };
+        start.variables.extend([(VARIABLE, address.text()), (ATTEMPT, number.to_string())]);
+        hear(Event::Begins { attempt: number, ranks, hosts: &start.hosts, step: from_step });
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let mut listen = |heard: &Heard| {
+            if let Heard::Result(line) = heard {
+                *result = Some(line.clone());
+            }
+            hear(Event::Heard(heard));
+        };
+        let end = attempt::run(&start, &self.listener, &token, &job.limits, job.stop, &mut listen).await;
+        let end = end.map_err(|source| ClusterError::Start { program: start.words().swap_remove(0), source })?;
+        let to_step = (job.newest)();
+        let host = end.first.as_ref().and_then(|first| first.host.clone());
+        let is_known = |host: &String| job.start.hosts.iter().any(|known| known.name == *host);
+        let host = host.filter(is_known);
+        if end.hung.is_some() {
+            self.avoided.extend(host.clone().filter(|host| !self.avoided.contains(host)));
+        }
+        let ended =
+            Ended { code: end.code, hung: end.hung.is_some(), stopping: end.stopping, step: to_step, host };
+        let next = self.history.after(&ended, &job.policy);
+        let report = Report {
+            attempt: number,
+            began,
+            world_size: ranks,
+            hosts: start.hosts.iter().map(|host| (host.name.clone(), host.slots)).collect(),
+            command: start.words(),
+            from_step,
+            to_step,
+            end,
+            next: next.to_string(),
+        };
+        Ok((report, next))
+    }
+}
+
+/// The address of this host by which the ranks of `job` reach it: the loopback where all of them are here.
+fn own_address(job: &Job) -> io::Result<IpAddr> {
+    if let Some(address) = job.listen {
+        return Ok(address);
+    }
+    // Slurm's names of nodes need not be those of hosts.
+    let here = [crate::host_name(), "localhost".into(), std::env::var("SLURMD_NODENAME").unwrap_or_default()];
+    let elsewhere = job.start.hosts.iter().find(|host| !here.contains(&host.name));
+    let Some(elsewhere) = elsewhere else { return Ok(Ipv4Addr::LOCALHOST.into()) };
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.connect((elsewhere.name.as_str(), ANY_PORT))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// 128 random bits: what tells ranks of this attempt from whoever else can reach the port.
+fn token() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

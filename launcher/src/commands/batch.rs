@@ -1,0 +1,192 @@
+//! `segue batch`: scripts for batch systems.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use segue_cluster::batch::{Settings, System, script, seconds_of, submit};
+use serde_json::{Value, json};
+
+use super::at_least_one;
+use crate::failure::{Failure, USAGE, text_of};
+use crate::output::Output;
+
+/// Arguments of `segue batch`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue batch slurm --nodes 2 --ranks-per-node 4 --time 24:00:00 --output job.sh \\\n      \
+        pretrain --config my.toml run.dir=/shared/runs/one data.corpus=/shared/corpora/mine\n  \
+    segue batch slurm --array 1-8 --output seeds.sh --submit \\\n      \
+        pretrain --config my.toml run.dir=/shared/runs/seed-{index} train.seed={index}\n  \
+    segue batch pbs --chain 5 --no-requeue --output job.sh --submit pretrain --config my.toml\n\n\
+    The script calls `segue launch` for COMMAND. --print-template shows what it is made of, for a site to copy and\n\
+    change.")]
+pub struct BatchArgs {
+    /// Batch system that the script is for.
+    system: SystemArg,
+    /// Number of hosts of the job.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    nodes: usize,
+    /// Ranks on each host.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    ranks_per_node: usize,
+    /// Cores of each rank; `train.threads` should be as many.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    threads: usize,
+    /// GPUs of each host.
+    #[arg(long, default_value_t = 0)]
+    gpus_per_node: usize,
+    /// Memory of each host, as the system writes it, such as 64G.
+    #[arg(long)]
+    memory: Option<String>,
+    /// Time limit: HH:MM:SS, D-HH:MM:SS, HH:MM or seconds.
+    #[arg(long, default_value = "24:00:00", value_parser = limit)]
+    time: u64,
+    /// Seconds before the time limit at which the job stops with a checkpoint.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    warning: u64,
+    /// Name of the job in the queue.
+    #[arg(long, default_value = "segue")]
+    name: String,
+    /// Partition or queue that the job is put into.
+    #[arg(long)]
+    queue: Option<String>,
+    /// Account or project that the job is charged to.
+    #[arg(long)]
+    account: Option<String>,
+    /// Numbers of an array of jobs, such as 1-8; `{index}` in COMMAND is the number of each.
+    #[arg(long, value_name = "RANGE")]
+    array: Option<String>,
+    /// Line of the script before the job, such as `module load openmpi`; may be given again.
+    #[arg(long, value_name = "LINE")]
+    setup: Vec<String>,
+    /// File of the output, as the system writes it [default: NAME and the number of the job].
+    #[arg(long)]
+    log: Option<String>,
+    /// Do not queue the job again after a checkpoint at the time limit.
+    #[arg(long)]
+    no_requeue: bool,
+    /// Template of the site's own.
+    #[arg(long, value_name = "FILE")]
+    template: Option<PathBuf>,
+    /// Print the template that is used without one, and exit.
+    #[arg(long)]
+    print_template: bool,
+    /// File for the script [default: stdout].
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Submit the script.
+    #[arg(long, requires = "output")]
+    submit: bool,
+    /// Submit it so many times, each job after the end of the one before: for systems that queue no job again.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, requires = "submit")]
+    chain: usize,
+    /// Arguments of `segue launch`: `pretrain` or `finetune` with theirs, options of the launch before.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND", required_unless_present = "print_template")]
+    command: Vec<OsString>,
+}
+
+/// Batch systems.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SystemArg {
+    /// Slurm.
+    Slurm,
+    /// OpenPBS, PBS Professional.
+    Pbs,
+    /// LSF.
+    Lsf,
+}
+
+impl From<SystemArg> for System {
+    fn from(arg: SystemArg) -> Self {
+        match arg {
+            SystemArg::Slurm => Self::Slurm,
+            SystemArg::Pbs => Self::Pbs,
+            SystemArg::Lsf => Self::Lsf,
+        }
+    }
+}
+
+fn limit(text: &str) -> Result<u64, String> {
+    seconds_of(text).ok_or_else(|| "not a time such as 24:00:00".into())
+}
+
+/// Writes the script, and submits it where that is asked for.
+pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> {
+    let system = System::from(args.system);
+    if args.print_template {
+        if !json {
+            print!("{}", system.template());
+        }
+        return Ok(json!({ "template": system.template() }));
+    }
+    if args.warning >= args.time {
+        let message = format!("--warning {} leaves nothing of --time {}", args.warning, args.time);
+        return Err(Failure::new(USAGE, format!("{message}\nhint: make the warning shorter")));
+    }
+    let template = match &args.template {
+        Some(path) => std::fs::read_to_string(path)
+            .map_err(|e| Failure::new(66, format!("cannot read {}: {e}", path.display())))?,
+        None => system.template().to_string(),
+    };
+    let words = words(&args, system)?;
+    let text = script(system, &template, &settings(&args)?, &words)?;
+    let Some(path) = &args.output else {
+        if !json {
+            print!("{text}");
+        }
+        return Ok(json!({ "script": text }));
+    };
+    segue_publish::write_file(path, text.as_bytes())
+        .map_err(|e| Failure::new(73, format!("{e}\nhint: choose a writable --output")))?;
+    let jobs = if args.submit { submit(system, path, args.chain)? } else { Vec::new() };
+    match jobs.is_empty() {
+        true => out.line(&format!("the script is {}", path.display())),
+        false => out.line(&format!("submitted {} as {}", path.display(), jobs.join(", "))),
+    }
+    Ok(json!({ "script": text, "output": path, "jobs": jobs }))
+}
+
+/// The words of the job: this program as the supervisor of the command.
+fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::new(74, format!("cannot find this program's own file: {e}")))?;
+    let mut words = vec![text_of(&program)?.to_string(), "launch".into()];
+    if system.is_silent() {
+        words.extend(["--stop-after".into(), (args.time - args.warning).to_string()]);
+    }
+    for word in &args.command {
+        words.push(text_of(Path::new(word))?.to_string());
+    }
+    Ok(words)
+}
+
+fn settings(args: &BatchArgs) -> Result<Settings, Failure> {
+    let usual = match args.system {
+        SystemArg::Slurm if args.array.is_some() => format!("{}-%A-%a.out", args.name),
+        SystemArg::Slurm => format!("{}-%j.out", args.name),
+        // A folder: PBS names the files.
+        SystemArg::Pbs => ".".into(),
+        SystemArg::Lsf if args.array.is_some() => format!("{}-%J-%I.out", args.name),
+        SystemArg::Lsf => format!("{}-%J.out", args.name),
+    };
+    let script = args.output.clone().unwrap_or_else(|| "THIS_FILE".into());
+    Ok(Settings {
+        name: args.name.clone(),
+        nodes: args.nodes,
+        ranks_per_node: args.ranks_per_node,
+        threads: args.threads,
+        gpus_per_node: args.gpus_per_node,
+        memory: args.memory.clone(),
+        limit: args.time,
+        warning: args.warning,
+        queue: args.queue.clone(),
+        account: args.account.clone(),
+        array: args.array.clone(),
+        setup: args.setup.clone(),
+        requeue: !args.no_requeue,
+        log: args.log.clone().unwrap_or(usual),
+        script: std::path::absolute(&script)
+            .map_err(|e| Failure::cannot_write(&script, &e, "--output"))?,
+    })
+}

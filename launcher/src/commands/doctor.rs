@@ -1,0 +1,299 @@
+//! `segue doctor`: what this host has, what it lacks, and how fast it is.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use segue_trainer::libtorch;
+use segue_trainer::libtorch::speed::MULTIPLICATIONS;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::failure::{CHECK_FAILED, Failure};
+use crate::output::{Output, Unit};
+
+/// What a rank opens at most, with room: shards, their indices, logs, connections to other ranks.
+const OPEN_FILES: u64 = 4096;
+/// What ranks on one host may exchange through memory.
+const SHARED_BYTES: u64 = 256 << 20;
+/// Written to see how fast the disk is.
+const TRIAL_BYTES: usize = 64 << 20;
+/// Side of the matrices that the processor multiplies, and for how long.
+const SIDE: usize = 768;
+const MEASURED: Duration = Duration::from_millis(300);
+/// A processor that reaches less of what its vector unit could is shared, throttled, or served by kernels for another one.
+const LEAST_SHARE: f64 = 0.4;
+
+/// Arguments of `segue doctor`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  segue doctor\n  segue doctor --folder /shared/runs --json\n\nExit code 1 where something that training needs is missing.")]
+pub struct DoctorArgs {
+    /// Folder that runs will lie in: its disk is tried.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
+}
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Ok,
+    /// Not there, and not needed by everybody.
+    None,
+    /// Works, and could be better.
+    Warning,
+    /// Training needs it.
+    Missing,
+}
+
+/// What was looked at.
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    state: State,
+    found: String,
+    /// What to do about it.
+    advice: Option<&'static str>,
+}
+
+impl Finding {
+    fn new(what: &'static str, state: State, found: impl Into<String>, advice: &'static str) -> Self {
+        let advice = (state != State::Ok).then_some(advice).filter(|advice| !advice.is_empty());
+        Self { what, state, found: found.into(), advice }
+    }
+
+    fn ok(what: &'static str, found: impl Into<String>) -> Self {
+        Self::new(what, State::Ok, found, "")
+    }
+}
+
+/// Looks at everything, and prints it.
+pub fn run(args: &DoctorArgs, out: &Output) -> Result<Value, Failure> {
+    let checks: [&dyn Fn() -> Finding; 11] = [
+        &|| Finding::ok("segue", env!("SEGUE_VERSION")),
+        &|| Finding::ok("libtorch", libtorch::library()),
+        &processor,
+        &products,
+        &memory,
+        &mpi,
+        &srun,
+        &gpus,
+        &open_files,
+        &shared_memory,
+        &|| disk(&args.folder),
+    ];
+    let bar = out.progress(checks.len() as u64, Unit::Steps, "doctor");
+    let mut findings = Vec::new();
+    for check in checks {
+        findings.push(check());
+        bar.set(findings.len() as u64);
+    }
+    drop(bar);
+    for finding in &findings {
+        let mark = match finding.state {
+            State::Ok => "ok",
+            State::None => "-",
+            State::Warning => "warning",
+            State::Missing => "missing",
+        };
+        out.line(&format!("{mark:8} {:14} {}", finding.what, finding.found));
+        if let Some(advice) = finding.advice {
+            out.line(&format!("{:23} {advice}", ""));
+        }
+    }
+    let sick = findings.iter().any(|finding| finding.state == State::Missing);
+    Ok(json!({ "findings": findings, "exit_code": if sick { CHECK_FAILED } else { 0 } }))
+}
+
+/// The value of a line `NAME : VALUE` of a file of the kernel's.
+fn line_of(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
+    Some(line.split_once(':')?.1.trim().to_string())
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn processor() -> Finding {
+    let name = line_of("/proc/cpuinfo", "model name").unwrap_or_else(|| "of an unknown kind".into());
+    Finding::ok("processor", format!("{name}, {} core(s) for this process", cores()))
+}
+
+/// Products of matrices on one core next to what its vector unit could do.
+fn products() -> Finding {
+    libtorch::set_threads(1);
+    let speeds = MULTIPLICATIONS.iter().map(|routine| (routine.gflops([SIDE; 3], MEASURED), routine.name));
+    let (best, by) = speeds.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, "nothing"));
+    let found = format!("{best:.0} GFLOP/s on one core, by {by}");
+    match reckoned_peak() {
+        Some(peak) if best < LEAST_SHARE * peak => Finding::new(
+            "products",
+            State::Warning,
+            format!("{found}; its vector unit could do about {peak:.0}"),
+            "look for other jobs on this host, and for a limit on its clock",
+        ),
+        _ => Finding::ok("products", found),
+    }
+}
+
+/// Two fused multiplications a cycle, as most have that are made for computing.
+fn reckoned_peak() -> Option<f64> {
+    let megahertz: f64 = line_of("/proc/cpuinfo", "cpu MHz")?.parse().ok()?;
+    let flags = line_of("/proc/cpuinfo", "flags")?;
+    let has = |flag: &str| flags.split(' ').any(|known| known == flag);
+    let lanes = if has("avx512f") { 16.0 } else if has("avx2") { 8.0 } else { return None };
+    Some(megahertz / 1000.0 * lanes * 4.0)
+}
+
+fn memory() -> Finding {
+    let bytes = |name: &str| {
+        let text = line_of("/proc/meminfo", name)?;
+        text.trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib << 10)
+    };
+    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let (Some(total), Some(free)) = (bytes("MemTotal"), bytes("MemAvailable")) else {
+        return Finding::new("memory", State::Warning, "the kernel does not tell", "");
+    };
+    let limited = limit.filter(|limit| *limit < total).map_or(String::new(), |limit| {
+        format!("; this process may take {}", gib(limit))
+    });
+    Finding::ok("memory", format!("{}, {} of it free{limited}", gib(total), gib(free)))
+}
+
+fn gib(bytes: u64) -> String {
+    format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
+}
+
+/// The first line that a program says.
+fn says(program: &str, args: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    output.status.success().then(|| text.lines().next().unwrap_or_default().trim().to_string())
+}
+
+/// Two ranks that sum something up.
+fn mpi() -> Finding {
+    let Some(version) = says("mpirun", &["--version"]) else {
+        let advice = "install it for several ranks: apt-get install openmpi-bin (Debian, Ubuntu), or the module of your site";
+        return Finding::new("mpirun", State::Missing, "it is not there", advice);
+    };
+    let Ok(program) = std::env::current_exe() else { return Finding::ok("mpirun", version) };
+    let mut trial = Command::new("mpirun");
+    trial.args(["-n", "2", "--oversubscribe", "--bind-to", "none"]);
+    if fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
+        trial.arg("--allow-run-as-root");
+    }
+    trial.arg(program).args(["bench", "allreduce", "--mib", "1", "--json"]).stdin(Stdio::null());
+    match trial.output() {
+        Ok(output) if output.status.success() => Finding::ok("mpirun", format!("{version}; two ranks talk to each other")),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_string();
+            let advice = "try it by hand: mpirun -n 2 segue bench allreduce";
+            Finding::new("mpirun", State::Missing, format!("{version}; two ranks could not be started: {last}"), advice)
+        }
+        Err(error) => Finding::new("mpirun", State::Missing, error.to_string(), ""),
+    }
+}
+
+fn srun() -> Finding {
+    match says("srun", &["--version"]) {
+        Some(version) => Finding::ok("srun", version),
+        None => Finding::new("srun", State::None, "this is no host of a Slurm cluster", ""),
+    }
+}
+
+fn gpus() -> Finding {
+    match says("nvidia-smi", &["--query-gpu=name", "--format=csv,noheader"]) {
+        Some(name) => Finding::new("GPU", State::None, name, "this build computes on processors alone"),
+        None => Finding::new("GPU", State::None, "none is found", ""),
+    }
+}
+
+fn open_files() -> Finding {
+    let text = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Max open files"));
+    let soft: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    match soft {
+        Some(files) if files < OPEN_FILES => {
+            let found = format!("{files} for a process");
+            Finding::new("open files", State::Warning, found, "raise it where a corpus has thousands of shards: ulimit -n 65536")
+        }
+        Some(files) => Finding::ok("open files", format!("{files} for a process")),
+        None => Finding::ok("open files", "no limit"),
+    }
+}
+
+/// What `df` says is free at a path, in bytes.
+fn free_at(path: &Path) -> Option<u64> {
+    let output = Command::new("df").args(["--output=avail", "-B1"]).arg(path).output().ok()?;
+    String::from_utf8_lossy(&output.stdout).lines().nth(1)?.trim().parse().ok()
+}
+
+fn shared_memory() -> Finding {
+    match free_at(Path::new("/dev/shm")) {
+        Some(free) if free < SHARED_BYTES => Finding::new(
+            "shared memory",
+            State::Warning,
+            format!("{} MiB free in /dev/shm", free >> 20),
+            "give a container more, such as --shm-size=1g: ranks on one host talk through it",
+        ),
+        Some(free) => Finding::ok("shared memory", format!("{} free in /dev/shm", gib(free))),
+        None => Finding::new("shared memory", State::Warning, "there is no /dev/shm", "ranks on one host talk through it"),
+    }
+}
+
+/// Whether a run can lie in `folder`: written, flushed, locked.
+fn disk(folder: &Path) -> Finding {
+    let path = folder.join(format!(".segue-doctor-{}", std::process::id()));
+    let attempt = || -> std::io::Result<(f64, bool)> {
+        let mut file = File::create(&path)?;
+        let begun = Instant::now();
+        file.write_all(&vec![1; TRIAL_BYTES])?;
+        file.sync_all()?;
+        Ok((TRIAL_BYTES as f64 / 1e6 / begun.elapsed().as_secs_f64(), file.try_lock().is_ok()))
+    };
+    let tried = attempt();
+    let _ = fs::remove_file(&path);
+    let place = folder.display();
+    match tried {
+        Ok((speed, true)) => {
+            let free = free_at(folder).map_or(String::new(), |free| format!(", {} free", gib(free)));
+            Finding::ok("disk", format!("{place}: {speed:.0} MB/s written and flushed{free}"))
+        }
+        Ok((_, false)) => Finding::new(
+            "disk",
+            State::Warning,
+            format!("{place}: no locks"),
+            "nothing keeps two jobs out of one run folder there; mount it with locks",
+        ),
+        Err(error) => Finding::new("disk", State::Missing, format!("{place}: {error}"), "choose a writable --folder"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_can_hold_runs_is_told_from_one_that_cannot() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(disk(dir.path()).state, State::Ok);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        let gone = disk(&dir.path().join("gone"));
+        assert_eq!((gone.state, gone.advice), (State::Missing, Some("choose a writable --folder")));
+    }
+
+    #[test]
+    fn what_is_not_needed_is_no_illness() {
+        assert!(says("no-such-program", &[]).is_none());
+        assert_eq!(says("echo", &["a b"]).as_deref(), Some("a b"));
+        assert!(processor().found.contains("core(s)") && memory().found.contains("GiB"));
+    }
+}

@@ -1,0 +1,322 @@
+//! `segue launch`: the supervisor of a training job.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use segue_cluster::launch::attempt::{Heard, Limits};
+use segue_cluster::launch::command::{Start, Starter};
+use segue_cluster::launch::hosts::{self, Host, Source};
+use segue_cluster::launch::policy::Policy;
+use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};
+use segue_cluster::{ClusterError, Preemption};
+use segue_configs::TrainConfig;
+use segue_trainer::checkpoint::{CHECKPOINTS, list};
+use segue_trainer::engine::check_ranks;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::at_least_one;
+use crate::failure::{Failure, PREEMPTED, USAGE};
+use crate::output::{Output, Progress, Unit};
+use crate::run_folder::lock_in;
+
+/// The folder of reports in that of the run.
+const REPORTS: &str = "launch";
+/// Commands that train, and go on where they were ended.
+const TRAINING: [&str; 2] = ["pretrain", "finetune"];
+
+/// Arguments of `segue launch`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue launch -n 2 pretrain --config configs/recipes/tiny.toml run.dir=runs/tiny data.corpus=corpora/mine\n  \
+    segue launch --hosts node1:4,node2:4 --min-ranks 4 pretrain --config my.toml run.dir=/shared/runs/one\n  \
+    segue launch finetune --task sst2 --model runs/xlnet --data glue/SST-2 run.dir=runs/sst2\n\n\
+    Inside a job of Slurm, PBS or LSF its hosts are taken. RUN/launch has a report of each attempt. SIGUSR1, SIGTERM\n\
+    or Ctrl-C stop the job after a checkpoint, with exit code 75.")]
+pub struct LaunchArgs {
+    /// Number of ranks [default: one for each slot of the hosts, 1 on this host alone].
+    #[arg(short = 'n', long, value_parser = at_least_one)]
+    ranks: Option<usize>,
+    /// Hosts and how many ranks each takes, such as `node1:4,node2:4`.
+    #[arg(long, value_name = "HOST[:N],..", conflicts_with = "hostfile")]
+    hosts: Option<String>,
+    /// File of hosts, in the form of Open MPI, of MPICH, or a line for each rank.
+    #[arg(long, value_name = "FILE")]
+    hostfile: Option<PathBuf>,
+    /// What starts the ranks [default: srun in a job of Slurm, mpirun elsewhere, nothing for one rank on this host].
+    #[arg(long)]
+    starter: Option<ProgramArg>,
+    /// An option for mpirun or srun, such as `--starter-option=--mca=btl=tcp,self`; may be given again.
+    #[arg(long = "starter-option", value_name = "OPTION", allow_hyphen_values = true)]
+    options: Vec<String>,
+    /// Go on with as few ranks as this where hosts are lost [default: as many as at first].
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    min_ranks: Option<usize>,
+    /// Restarts in all.
+    #[arg(long, value_name = "N", default_value_t = Policy::default().restarts)]
+    restarts: usize,
+    /// Restarts in a row that bring no newer checkpoint, before it is given up.
+    #[arg(long, value_name = "N", default_value_t = Policy::default().without_progress)]
+    fruitless: usize,
+    /// Seconds before the first restart; twice as many before each further one without progress.
+    #[arg(long, value_name = "SECONDS", default_value_t = Policy::default().back_off.as_secs_f64())]
+    back_off: f64,
+    /// Failures of a host after which it is left out.
+    #[arg(long, value_name = "N", default_value_t = Policy::default().blocked_after, value_parser = at_least_one)]
+    block_after: usize,
+    /// Seconds without a word of a rank after which the attempt is ended; a rank without an answer for so long ends itself.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(3..))]
+    silence: u64,
+    /// Seconds without a further step after which the attempt is ended, evaluations included; 0 for `train.deadline` alone.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    stall: u64,
+    /// Seconds within which all ranks have to be heard of.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    start_within: u64,
+    /// Seconds for a checkpoint when the job is asked to stop.
+    #[arg(long, value_name = "SECONDS", default_value_t = 120)]
+    grace: u64,
+    /// Seconds after which the job is asked to stop with a checkpoint; 0 for never. For batch systems that give no warning.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    stop_after: u64,
+    /// Address of this host that ranks on others reach it by [default: that of the way to the first of them].
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<IpAddr>,
+    /// `pretrain` or `finetune`, with its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Programs that start ranks.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ProgramArg {
+    /// Open MPI's.
+    Mpirun,
+    /// Slurm's, inside a job.
+    Srun,
+}
+
+/// What the supervisor has to know of the configuration of a job.
+#[derive(Deserialize)]
+struct Wanted {
+    run: Run,
+    train: TrainConfig,
+}
+
+#[derive(Deserialize)]
+struct Run {
+    dir: PathBuf,
+}
+
+/// Starts the job, and starts it again until it is done.
+pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure> {
+    let name = args.command[0].to_string_lossy();
+    if !TRAINING.contains(&name.as_ref()) {
+        let message = format!("`{name}` is no command to launch\nhint: launch one of {}", TRAINING.join(", "));
+        return Err(Failure::new(USAGE, message));
+    }
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::new(74, format!("cannot find this program's own file: {e}")))?;
+    let wanted = match configuration(&program, &args.command)? {
+        Ok(wanted) => wanted,
+        // It has said why.
+        Err(code) => return Ok(json!({ "exit_code": code })),
+    };
+    let run = wanted.run.dir.as_path();
+    if run.as_os_str().is_empty() {
+        let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
+        return Err(Failure::new(78, message));
+    }
+    let preemption = Preemption::install()?;
+    let begun = Instant::now();
+    let limit = (args.stop_after > 0).then(|| Duration::from_secs(args.stop_after));
+    let reports = run.join(REPORTS);
+    let _lock = lock_in(&reports, run)?;
+    let start = start(&args, program, json)?;
+    let ranks = start.ranks;
+    check_ranks(&wanted.train, ranks)?;
+    let job = Job {
+        start,
+        min_ranks: args.min_ranks.unwrap_or(ranks).min(ranks),
+        listen: args.listen,
+        limits: Limits {
+            start: Duration::from_secs(args.start_within),
+            silence: Duration::from_secs(args.silence),
+            stall: Duration::from_secs(args.stall),
+            grace: Duration::from_secs(args.grace),
+        },
+        policy: Policy {
+            restarts: args.restarts,
+            without_progress: args.fruitless,
+            back_off: Duration::try_from_secs_f64(args.back_off)
+                .map_err(|e| Failure::new(USAGE, format!("--back-off {}: {e}", args.back_off)))?,
+            blocked_after: args.block_after,
+            ..Policy::default()
+        },
+        before: reports_so_far(&reports),
+        can_share: &|ranks| check_ranks(&wanted.train, ranks).is_ok(),
+        newest: &|| newest(run),
+        stop: &|| preemption.requested() || limit.is_some_and(|limit| begun.elapsed() > limit),
+    };
+    let mut view = View { out, bar: out.progress(wanted.train.steps, Unit::Steps, "training"), reports: &reports, problem: None };
+    let outcome = supervise(&job, &mut |event| view.show(event))?;
+    let problem = view.problem.take();
+    drop(view);
+    match problem {
+        Some(problem) => Err(problem),
+        None => Ok(summary(run, &outcome, json)),
+    }
+}
+
+/// The merged configuration of the job, which the command itself is asked for; or the exit code with which it refused.
+fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, i32>, Failure> {
+    let failed = |what: String| Failure::new(70, format!("cannot read the configuration of the job: {what}"));
+    let mut asked = Command::new(program);
+    asked.args(command).args(["--print-config", "--json"]).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let answer = asked.output().map_err(|e| failed(e.to_string()))?;
+    if !answer.status.success() {
+        return Ok(Err(answer.status.code().unwrap_or(70)));
+    }
+    serde_json::from_slice(&answer.stdout).map(Ok).map_err(|e| failed(e.to_string()))
+}
+
+fn start(args: &LaunchArgs, program: PathBuf, json: bool) -> Result<Start, Failure> {
+    let variables: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let (source, hosts) = hosts(args, &variables)?;
+    let slots: usize = hosts.iter().map(|host| host.slots).sum();
+    let ranks = args.ranks.unwrap_or(slots.max(1));
+    if !hosts.is_empty() && ranks > slots {
+        let message = format!("{ranks} ranks do not fit on hosts that take {slots}\nhint: name more hosts, or more ranks on each");
+        return Err(Failure::new(78, message));
+    }
+    let starter = match args.starter {
+        Some(ProgramArg::Mpirun) => Starter::Mpirun,
+        Some(ProgramArg::Srun) => Starter::Srun,
+        None if source == Some(Source::Slurm) => Starter::Srun,
+        None if ranks == 1 && hosts.is_empty() => Starter::Alone,
+        None => Starter::Mpirun,
+    };
+    let mut arguments = args.command.clone();
+    arguments.extend(json.then(|| "--json".into()));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Start {
+        starter,
+        crowded: hosts.is_empty() && ranks > cores,
+        hosts,
+        ranks,
+        program,
+        arguments,
+        variables: Vec::new(),
+        options: args.options.clone(),
+    })
+}
+
+/// Where ranks may run, and who says so; nobody where it is this host alone.
+fn hosts(
+    args: &LaunchArgs,
+    variables: &BTreeMap<String, String>,
+) -> Result<(Option<Source>, Vec<Host>), ClusterError> {
+    if let Some(text) = &args.hosts {
+        return Ok((Some(Source::Option), hosts::from_option(text)?));
+    }
+    if let Some(path) = &args.hostfile {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ClusterError::HostFile { path: path.clone(), source })?;
+        return Ok((Some(Source::File), hosts::from_file(&text)?));
+    }
+    Ok(match hosts::of_batch_system(variables, |path| std::fs::read_to_string(path))? {
+        Some((source, hosts)) => (Some(source), hosts),
+        None => (None, Vec::new()),
+    })
+}
+
+/// The step of the newest checkpoint of a run, or the sum over its seeds: what grows as the job gets on.
+fn newest(run: &Path) -> u64 {
+    let of = |folder: &Path| {
+        let all = list(&folder.join(CHECKPOINTS)).unwrap_or_default();
+        all.last().map_or(0, |(step, _)| *step)
+    };
+    let entries = std::fs::read_dir(run).into_iter().flatten().flatten();
+    let seeds = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("seed-"));
+    of(run) + seeds.map(|entry| of(&entry.path())).sum::<u64>()
+}
+
+/// The number of the last attempt that has a report.
+fn reports_so_far(reports: &Path) -> u64 {
+    let entries = std::fs::read_dir(reports).into_iter().flatten().flatten();
+    let number = |entry: std::fs::DirEntry| {
+        entry.file_name().to_str()?.strip_prefix("attempt-")?.strip_suffix(".json")?.parse().ok()
+    };
+    entries.filter_map(number).max().unwrap_or(0)
+}
+
+/// Shows what happens, and writes the reports.
+struct View<'a> {
+    out: &'a Output,
+    bar: Progress<'a>,
+    reports: &'a Path,
+    /// The first report that could not be written.
+    problem: Option<Failure>,
+}
+
+impl View<'_> {
+    fn show(&mut self, event: Event) {
+        match event {
+            Event::Begins { attempt, ranks, hosts, step } => {
+                let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+                let place = if names.is_empty() { "this host".into() } else { names.join(", ") };
+                self.out.line(&format!("launch: attempt {attempt}: {ranks} rank(s) on {place}, from step {step}"));
+                self.bar.resume_at(step);
+            }
+            Event::Heard(Heard::Line(line)) => self.out.line(line),
+            Event::Heard(Heard::Beat(0, beat)) if beat.steps > 0 => {
+                self.bar.set_of(beat.step.saturating_sub(1), beat.steps);
+                if let Some(loss) = beat.loss {
+                    self.bar.message(&format!("loss {loss:.4}"));
+                }
+            }
+            Event::Heard(_) => {}
+            Event::Ended(report) => self.ended(report),
+            Event::NoHosts(why) => self.out.line(&format!("launch: given up: {why}")),
+        }
+    }
+
+    fn ended(&mut self, report: &Report) {
+        let end = &report.end;
+        let why = match (&end.hung, &end.first) {
+            (Some(why), _) => format!("was ended, as {why}"),
+            (None, Some(first)) => {
+                let host = first.host.as_deref().unwrap_or("this host");
+                format!("ended with exit code {}: rank {} on {host}: {}", end.code, first.rank, first.what)
+            }
+            (None, None) => format!("ended with exit code {}", end.code),
+        };
+        let (attempt, seconds, step) = (report.attempt, end.seconds, report.to_step);
+        self.out.line(&format!("launch: attempt {attempt} {why}"));
+        self.out.line(&format!(
+            "launch: it ran for {seconds:.0} s, the newest checkpoint is of step {step}; {}",
+            report.next
+        ));
+        let path = self.reports.join(format!("attempt-{attempt:04}.json"));
+        let text = serde_json::to_string_pretty(report).unwrap_or_default() + "\n";
+        if let Err(error) = segue_publish::write_file(&path, text.as_bytes()) {
+            self.problem.get_or_insert(Failure::new(74, error.to_string()));
+        }
+    }
+}
+
+fn summary(run: &Path, outcome: &Outcome, json: bool) -> Value {
+    let Outcome { code, why, attempts, result, first } = outcome;
+    let result = result.as_deref().filter(|_| json).and_then(|line| serde_json::from_str(line).ok());
+    json!({
+        "run": run, "attempts": attempts, "step": newest(run), "preempted": *code == i32::from(PREEMPTED),
+        "why": why, "first_failure": first, "result": result.unwrap_or(Value::Null), "exit_code": code,
+    })
+}

@@ -1,0 +1,79 @@
+//! What a rank tells the supervisor that has started it, if one has.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use segue_cluster::host_name;
+use segue_cluster::launch::pulse::{self, Address, Beat, Hello, Pulse, VARIABLE, Wait};
+use segue_collectives::{deadline, print_line};
+
+use crate::failure::Failure;
+
+/// Steps of the run; 0 where that is not known yet.
+static STEPS: AtomicU64 = AtomicU64::new(0);
+/// Bits of the last loss; those of NaN before the first.
+static LOSS: AtomicU64 = AtomicU64::new(f64::NAN.to_bits());
+
+/// Tells how many steps the run has.
+pub fn of_steps(steps: u64) {
+    STEPS.store(steps, Ordering::Relaxed);
+}
+
+/// Tells the loss of the last steps.
+pub fn of_loss(loss: f64) {
+    LOSS.store(loss.to_bits(), Ordering::Relaxed);
+}
+
+/// The number of the attempt of its job that this process belongs to; 1 where nobody counts them.
+pub fn attempt() -> u64 {
+    std::env::var(pulse::ATTEMPT).ok().and_then(|number| number.parse().ok()).unwrap_or(1)
+}
+
+/// Begins to tell the supervisor how far this rank is, where there is one.
+pub fn start(rank: usize) -> Result<Option<Pulse>, Failure> {
+    let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
+    let Some(address) = Address::parse(&text) else {
+        let message = format!("{VARIABLE}={text:?} is not what `segue launch` sets\nhint: unset it");
+        return Err(Failure::new(78, message));
+    };
+    let hello =
+        Hello { token: address.token.clone(), rank, host: host_name(), process: std::process::id() };
+    let lost = move |why: &str| {
+        print_line(&format!(
+            "segue: error on rank {rank}: {why}: other ranks may have taken its place, and this one ends"
+        ));
+        // Nothing of this process may run on: it could write into the run beside those others.
+        deadline::end_now(deadline::EXIT_CODE)
+    };
+    pulse::start(&address, &hello, beat, lost).map(Some).map_err(|error| {
+        let message = format!(
+            "cannot reach the supervisor at {}: {error}\nhint: start the job with --listen ADDRESS, an address of the host of `segue launch` that all \
+             hosts reach",
+            address.at
+        );
+        Failure::new(69, message)
+    })
+}
+
+fn beat() -> Beat {
+    let waits = deadline::longest_wait();
+    let loss = f64::from_bits(LOSS.load(Ordering::Relaxed));
+    Beat {
+        step: deadline::step(),
+        steps: STEPS.load(Ordering::Relaxed),
+        loss: (!loss.is_nan()).then_some(loss),
+        waits: waits.map(|wait| Wait {
+            call: wait.call.into(),
+            peer: wait.peer,
+            seconds: wait.so_far.as_secs_f64(),
+        }),
+        resident: resident(),
+        leaving: false,
+    }
+}
+
+/// Bytes that this process has resident; 0 where the system does not tell.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
+}
