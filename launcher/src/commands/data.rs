@@ -3,8 +3,8 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::{Args, Subcommand};
 use segue_dataloader::{
-    BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, Preset, Stage,
-    TokenizerChoice, build,
+    BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, Preset,
+    Stage, TokenizerChoice, build,
 };
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};

@@ -192,8 +192,7 @@ fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
         text_column: args.text_column,
         invalid_utf8: args.invalid_utf8.into(),
     };
-    let tokenizer =
-        train_tokenizer(&text, &args.vocabulary.options(args.kind), args.workers, &progress)?;
+    let tokenizer = train_tokenizer(&text, &args.vocabulary.options(args.kind), args.workers, &progress)?;
     drop(progress);
     finish(&tokenizer, &args.output, out)
 }
