@@ -1,6 +1,8 @@
+use std::cell::Cell;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Once;
 
 use arrow_array::RecordBatch;
 use arrow_schema::Fields;
@@ -78,10 +80,27 @@ impl ColumnarFile {
     }
 }
 
-/// Calls into the crates, which assert some of what a file promises; a bad file must not take the process down.
+thread_local! {
+    /// Whether this thread is inside [`guarded`].
+    static GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls into the crates, which assert some of what a file promises: a bad file must neither take the process down nor
+/// print anything. The hook that is there, which may end a whole job, goes on hearing of all other panics.
 fn guarded<T>(read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    catch_unwind(AssertUnwindSafe(read))
-        .unwrap_or_else(|_| Err(invalid("it is damaged: it contradicts itself")))
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let others = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !GUARDED.get() {
+                others(info);
+            }
+        }));
+    });
+    GUARDED.set(true);
+    let result = catch_unwind(AssertUnwindSafe(read));
+    GUARDED.set(false);
+    result.unwrap_or_else(|_| Err(invalid("it is damaged: it contradicts itself")))
 }
 
 /// Bytes that are not what they should be.
