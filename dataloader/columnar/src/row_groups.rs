@@ -74,7 +74,9 @@ impl RowGroups {
         let mut chunks =
             groups.iter().flat_map(|group| wanted.iter().filter_map(move |at| group.columns().get(*at)));
         if let Some(chunk) = chunks.find(|chunk| is_not_unpacked(chunk.compression())) {
-            let codec = chunk.compression();
+            // The crate adds the level in brackets, which no file tells.
+            let codec = chunk.compression().to_string();
+            let codec = codec.split('(').next().unwrap_or_default();
             return Err(invalid(format!(
                 "it is compressed with {codec}, which is not read\nhint: write it again with zstd or snappy"
             )));
