@@ -82,7 +82,9 @@ fn a_damaged_copy_of_a_converted_folder_is_refused() {
     let (made, back) = (place.text("made"), place.text("back"));
     succeed(alone(&["convert", &fixture("tensorflow/wt103"), &made]));
     succeed(alone(&["convert", "--to", "tf", &made, &back]));
-    for (again, folder, file) in [("made again", &made, "model.safetensors"), ("back again", &back, "checkpoint")] {
+    for (again, folder, file) in
+        [("made again", &made, "model.safetensors"), ("back again", &back, "checkpoint")]
+    {
         let file = std::path::Path::new(folder).join(file);
         let whole = fs::read(&file).unwrap();
         let mut flipped = whole.clone();

@@ -86,7 +86,8 @@ impl Hosts {
     fn first(&self, program: &Path) -> Command {
         let name = self.name(0);
         let mut command = Command::new("ip");
-        let inside = ["netns", "exec", &name, "unshare", "--uts", "sh", "-c", "hostname $0; exec \"$@\"", &name];
+        let inside =
+            ["netns", "exec", &name, "unshare", "--uts", "sh", "-c", "hostname $0; exec \"$@\"", &name];
         command.args(inside).arg(program);
         command
     }
@@ -144,7 +145,8 @@ impl Hosts {
         });
         let is_rank = |pid: &u32| {
             fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == segue())
-                && fs::read_to_string(format!("/proc/{pid}/environ")).is_ok_and(|all| all.contains("OMPI_COMM_WORLD_RANK="))
+                && fs::read_to_string(format!("/proc/{pid}/environ"))
+                    .is_ok_and(|all| all.contains("OMPI_COMM_WORLD_RANK="))
         };
         pids.filter(is_rank).collect()
     }
@@ -210,7 +212,8 @@ fn launched_over_three_hosts_a_job_goes_on_with_two_when_one_is_cut_off() {
     let Some(hosts) = Hosts::new(&place, 3) else { return };
     let steps = ["train.steps=400", "checkpoint.every=20", "eval.every=0", "log.every=1"];
     succeed(alone(&place.pretrain("one", &steps)));
-    let job: Vec<String> = place.pretrain("cut", &steps).into_iter().filter(|word| word != "--json").collect();
+    let job: Vec<String> =
+        place.pretrain("cut", &steps).into_iter().filter(|word| word != "--json").collect();
     let said = place.path("said");
     let mut command = hosts.launch(&["--min-ranks", "2", "--silence", "4", "--back-off", "0.1"], &job);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(fs::File::create(&said).expect("a file"));
@@ -228,7 +231,8 @@ fn launched_over_three_hosts_a_job_goes_on_with_two_when_one_is_cut_off() {
     let told = || fs::read_to_string(&said).unwrap_or_default();
     assert!(output.status.success(), "{}", told());
     place.assert_same("one", "cut");
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(report).expect("a report")).expect("JSON");
+    let report: serde_json::Value =
+        serde_json::from_slice(&fs::read(report).expect("a report")).expect("JSON");
     assert_eq!(report["first"]["host"], hosts.address(2), "{report:#}");
     assert!(report["hung"].as_str().is_some_and(|why| why.contains("silent")), "{report:#}");
     assert_eq!(report["world_size"], 4);

@@ -56,7 +56,10 @@ fn whatever_ends_a_rank_the_job_is_started_again_to_the_same_bytes() {
         assert_eq!(first["first"]["rank"], rank, "{plan}: {first:#}");
         let all = format!("{} {} {}", first["first"]["what"], first["hung"], first["last_lines"]);
         assert!(all.contains(said), "{plan}: {first:#}");
-        assert_eq!((&second["code"], &second["next"], &second["first"]), (&0.into(), &"done".into(), &Value::Null));
+        assert_eq!(
+            (&second["code"], &second["next"], &second["first"]),
+            (&0.into(), &"done".into(), &Value::Null)
+        );
         let seen = first["ranks"].as_array().expect("ranks");
         assert_eq!(seen.len(), ranks, "{first:#}");
         place.assert_same("whole", &run);
@@ -69,7 +72,11 @@ fn a_job_that_does_not_get_on_is_given_up_with_its_code() {
     let job = place.pretrain("run", &SHORT);
     let output = finish(launch(2, &["--fruitless", "2"], &job, "kill@step.begin:step=1:rank=1"));
     assert_eq!(output.status.code(), Some(137), "{}", stderr(&output));
-    assert!(stderr(&output).contains("2 restarts in a row have brought no newer checkpoint than that of step 0"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("2 restarts in a row have brought no newer checkpoint than that of step 0"),
+        "{}",
+        stderr(&output)
+    );
     assert_eq!(attempts(&place, "run"), 3);
     // What another attempt would meet again is not tried again: a loss that is not a number, a damaged corpus.
     let job = place.pretrain("nan", &SHORT);
@@ -110,7 +117,9 @@ fn a_job_stops_with_a_checkpoint_and_two_do_not_share_a_run() {
     let mut command = launch(2, &[], &job, "");
     let supervisor = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
     let log = place.path("run/metrics.jsonl");
-    wait_for("the first steps", Duration::from_secs(60), || fs::metadata(&log).is_ok_and(|log| log.len() > 0));
+    wait_for("the first steps", Duration::from_secs(60), || {
+        fs::metadata(&log).is_ok_and(|log| log.len() > 0)
+    });
     fail(launch(1, &[], &job, ""), 73, &["another job", "run.dir"]);
     // SAFETY: plain system call, to a process of ours.
     unsafe { libc::kill(supervisor.id() as i32, libc::SIGTERM) };
@@ -129,7 +138,9 @@ fn ranks_end_with_their_supervisor() {
     let mut command = launch(2, &[], &job, "");
     let mut supervisor = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     let log = place.path("run/metrics.jsonl");
-    wait_for("the first steps", Duration::from_secs(60), || fs::metadata(&log).is_ok_and(|log| log.len() > 0));
+    wait_for("the first steps", Duration::from_secs(60), || {
+        fs::metadata(&log).is_ok_and(|log| log.len() > 0)
+    });
     let started = children(supervisor.id());
     let ranks: Vec<u32> = started.iter().flat_map(|starter| children(*starter)).collect();
     assert_eq!(ranks.len(), 2);
@@ -160,8 +171,13 @@ const STEP: [&str; 8] = [
     "evaluation.part",
     "checkpoint.stage",
 ];
-const CHECKPOINT: [&str; 5] =
-    ["checkpoint.begin:hit=2", "checkpoint.contribute:hit=2", "checkpoint.publish:hit=2", "checkpoint.prune", "checkpoint.pruned-half"];
+const CHECKPOINT: [&str; 5] = [
+    "checkpoint.begin:hit=2",
+    "checkpoint.contribute:hit=2",
+    "checkpoint.publish:hit=2",
+    "checkpoint.prune",
+    "checkpoint.pruned-half",
+];
 const FILES: [&str; 12] = [
     "tensors.write:hit=4",
     "folder.make:hit=2",
@@ -209,7 +225,11 @@ fn matrix() -> Vec<Case> {
 /// Runs the cases of these numbers; all end with the bytes of a run that nothing happened to, or say first why they cannot and do so when they
 /// are launched again.
 fn suffer(place: &Workplace, cases: &[Case], numbers: impl Iterator<Item = usize>) {
-    let settings = [&SHORT[..], &["checkpoint.keep=2", "train.check_replicas_every=1", "train.lanes=8", "train.micro_batch=2"]].concat();
+    let settings = [
+        &SHORT[..],
+        &["checkpoint.keep=2", "train.check_replicas_every=1", "train.lanes=8", "train.micro_batch=2"],
+    ]
+    .concat();
     succeed(alone(&place.pretrain("whole", &settings)));
     let (mut restarts, mut total) = (0, 0);
     for number in numbers {
@@ -225,7 +245,11 @@ fn suffer(place: &Workplace, cases: &[Case], numbers: impl Iterator<Item = usize
             "nan" => vec![0, 80],
             _ => vec![0],
         };
-        assert!(code.is_some_and(|code| documented.contains(&code)), "{plan} of {world}: {code:?}\n{}", stderr(&output));
+        assert!(
+            code.is_some_and(|code| documented.contains(&code)),
+            "{plan} of {world}: {code:?}\n{}",
+            stderr(&output)
+        );
         if code != Some(0) {
             succeed(launch(*world, &[], &job, &plan));
         }
@@ -245,7 +269,7 @@ fn a_slice_of_the_faults_there_are_leaves_no_trace() {
     let cases = matrix();
     // Neighbours differ in rank and world alone: a step that shares no factor with them meets all.
     let step = cases.len() / 40;
-    let step = if step % 2 == 0 { step + 1 } else { step };
+    let step = if step.is_multiple_of(2) { step + 1 } else { step };
     suffer(&Workplace::new(), &cases, (0..40).map(|i| i * step % cases.len()));
 }
 

@@ -106,7 +106,18 @@ impl Slurm {
     /// Writes the script of a job of two ranks on a node with `segue batch`, and submits it. Gives its number.
     fn submit(&self, place: &Workplace, options: &[&str], args: &[String]) -> String {
         let (script, log) = (place.text("job.sh"), place.text("job.out"));
-        let common = ["batch", "slurm", "--json", "--ranks-per-node", "2", "--log", &log, "--output", &script, "--submit"];
+        let common = [
+            "batch",
+            "slurm",
+            "--json",
+            "--ranks-per-node",
+            "2",
+            "--log",
+            &log,
+            "--output",
+            &script,
+            "--submit",
+        ];
         let mut command = self.command(&segue().display().to_string(), &common);
         command.args(options).args(args.iter().filter(|word| *word != "--json"));
         let result = succeed(command);
@@ -125,7 +136,10 @@ impl Slurm {
         wait_for("the end of the job", limit, || {
             if self.queue(job, "%t") == "PD" {
                 let now = format!("JobId={job}");
-                let _ = self.command("scontrol", &["update", &now, "StartTime=now"]).stderr(Stdio::null()).status();
+                let _ = self
+                    .command("scontrol", &["update", &now, "StartTime=now"])
+                    .stderr(Stdio::null())
+                    .status();
             }
             let shown = self.command("scontrol", &["show", "job", job]).output().expect("scontrol starts");
             let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -152,7 +166,9 @@ impl Slurm {
         let name = format!("SLURMD_NODENAME={node}\0");
         let conf = format!("SLURM_CONF={}\0", self.path("slurm.conf").display());
         for entry in fs::read_dir("/proc").expect("processes").flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|pid| pid.parse::<i32>().ok()) else { continue };
+            let Some(pid) = entry.file_name().to_str().and_then(|pid| pid.parse::<i32>().ok()) else {
+                continue;
+            };
             let of = |file: &str| fs::read(entry.path().join(file)).unwrap_or_default();
             let environment = String::from_utf8_lossy(&of("environ")).into_owned();
             let is_step = of("cmdline").starts_with(b"slurmstepd: [") && environment.contains(&conf);
@@ -240,13 +256,19 @@ fn a_batch_job_that_is_warned_is_queued_again_and_goes_on() {
     succeed(alone(&place.pretrain("one", &steps)));
     let job = slurm.submit(&place, &[], &place.pretrain("run", &steps));
     wait_for("ten steps", PATIENCE, || rows_of(&place.path("run")) > 10);
-    let sent = slurm.command("scancel", &["--batch", "--signal=USR1", &job]).status().expect("scancel starts");
+    let sent =
+        slurm.command("scancel", &["--batch", "--signal=USR1", &job]).status().expect("scancel starts");
     assert!(sent.success());
     let first = place.path("run/launch/attempt-0001.json");
     wait_for("the first attempt's report", PATIENCE, || first.is_file());
     slurm.wait_for_end(&job, 2 * PATIENCE);
     let said = fs::read_to_string(place.path("job.out")).expect("the job's output");
-    for words in ["started for the 1. time", "stopped after step", "started for the 2. time", "step 900 of 900 is done"] {
+    for words in [
+        "started for the 1. time",
+        "stopped after step",
+        "started for the 2. time",
+        "step 900 of 900 is done",
+    ] {
         assert!(said.contains(words), "`{words}` is not in what the job said:\n{said}");
     }
     place.assert_same("one", "run");

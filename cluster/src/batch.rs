@@ -247,7 +247,8 @@ mod tests {
     }
 
     fn filled(system: System, settings: &Settings) -> String {
-        let job = words(&["/bin/segue", "launch", "pretrain", "run.dir=/r/one two", "recovery.skip_steps=[\"5\"]"]);
+        let job =
+            words(&["/bin/segue", "launch", "pretrain", "run.dir=/r/one two", "recovery.skip_steps=[\"5\"]"]);
         script(system, system.template(), settings, &job).unwrap()
     }
 
@@ -264,7 +265,14 @@ mod tests {
         for (system, always, where_set) in [
             (
                 System::Slurm,
-                vec!["--nodes=2", "--ntasks-per-node=4", "--cpus-per-task=3", "--time=24:00:00", "USR1@300", "scontrol requeue"],
+                vec![
+                    "--nodes=2",
+                    "--ntasks-per-node=4",
+                    "--cpus-per-task=3",
+                    "--time=24:00:00",
+                    "USR1@300",
+                    "scontrol requeue",
+                ],
                 vec!["--gpus-per-node=4", "--mem=64G", "--partition=long", "--account=p42", "--array=1-8"],
             ),
             (
@@ -340,7 +348,9 @@ mod tests {
         {
             assert_eq!(seconds_of(text), Some(seconds), "{text}");
         }
-        for bad in ["", "0", "1:2:3:4", "x", "1-", "1-5", "99999999999999999999", "18446744073709551615-01:00"] {
+        for bad in
+            ["", "0", "1:2:3:4", "x", "1-", "1-5", "99999999999999999999", "18446744073709551615-01:00"]
+        {
             assert_eq!(seconds_of(bad), None, "{bad}");
         }
     }

@@ -158,8 +158,12 @@ impl ClusterError {
                 Some("name each host with the number of its ranks, such as node1:4".to_owned())
             }
             Self::HostFile { .. } | Self::Template { .. } | Self::Refused { .. } => None,
-            Self::Start { program, .. } => Some(format!("install what {program} belongs to (Debian: openmpi-bin, slurm-client), or put it into PATH")),
-            Self::Supervisor { .. } => Some("name an address of this host that the others reach: --listen ADDRESS".to_owned()),
+            Self::Start { program, .. } => Some(format!(
+                "install what {program} belongs to (Debian: openmpi-bin, slurm-client), or put it into PATH"
+            )),
+            Self::Supervisor { .. } => {
+                Some("name an address of this host that the others reach: --listen ADDRESS".to_owned())
+            }
             Self::Signal { .. } | Self::Pool { .. } => None,
         }
     }

@@ -16,8 +16,8 @@ mod shard;
 
 pub use bench::{Encoded, bench_encode};
 pub use build::{
-    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, InvalidUtf8, RecordImport, Stage, TokenizerChoice,
-    build, import_records, train_tokenizer,
+    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, InvalidUtf8, RecordImport, Stage,
+    TokenizerChoice, TrainingText, build, import_records, train_tokenizer,
 };
 pub use corpus::{
     BadBlock, Boundaries, CORPUS_FILE, CORPUS_VERSION, Corpus, CorpusInfo, Dtype, ShardInfo, Split,

@@ -6,10 +6,14 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
+use arrow_array::{RecordBatch, StringArray};
+use arrow_ipc::writer::StreamWriter;
+use parquet::arrow::ArrowWriter;
 use scratch::options;
 use scratch::text::sample_text;
-use segue_dataloader::{BuildOptions, Preset, TokenizerChoice, build, train_tokenizer};
+use segue_dataloader::{BuildOptions, Preset, TokenizerChoice, TrainingText, build, train_tokenizer};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 const MIB: u64 = 1 << 20;
@@ -82,7 +86,7 @@ fn trained(folder: &Path, kind: TokenizerKind) -> std::path::PathBuf {
     };
     let training: TrainOptions = training;
     let tokenizer =
-        train_tokenizer(&[sample], &[], Preset::Documents, Default::default(), &training, 1, &()).unwrap();
+        train_tokenizer(&TrainingText::new(Preset::Documents, vec![sample]), &training, 1, &()).unwrap();
     tokenizer.save(&output).unwrap();
     output
 }
@@ -112,5 +116,49 @@ fn memory_is_bounded_however_large_the_input() {
         let mib = grown.map(|bytes| bytes / MIB);
         println!("{preset} with {kind}: {} and {} MiB for 32 and 128 MiB of text, 2 workers", mib[0], mib[1]);
         assert!(grown[1] < BOUND_PER_WORKER * WORKERS, "{preset} with {kind}: {mib:?} MiB");
+    }
+}
+
+/// Copies of a text in rows, up to a size, a thousand at once.
+fn rows(text: &str, size: u64) -> impl Iterator<Item = RecordBatch> {
+    let rows = Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text, 1000)));
+    let batch = RecordBatch::try_from_iter([("text", rows as _)]).unwrap();
+    (0..size / (1000 * text.len() as u64)).map(move |_| batch.clone())
+}
+
+/// A Parquet file of one row group: the writer's limit is a million rows.
+fn parquet(folder: &Path, text: &str, size: u64) -> std::path::PathBuf {
+    let path = folder.join("input.parquet");
+    let schema = rows(text, size).next().unwrap().schema();
+    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), schema, None).unwrap();
+    rows(text, size).for_each(|batch| writer.write(&batch).unwrap());
+    writer.close().unwrap();
+    path
+}
+
+fn arrow(folder: &Path, text: &str, size: u64) -> std::path::PathBuf {
+    let path = folder.join("input.arrow");
+    let schema = rows(text, size).next().unwrap().schema();
+    let mut writer = StreamWriter::try_new(File::create(&path).unwrap(), &schema).unwrap();
+    rows(text, size).for_each(|batch| writer.write(&batch).unwrap());
+    writer.finish().unwrap();
+    path
+}
+
+#[test]
+fn memory_is_bounded_however_large_a_file_of_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokenizer = trained(folder.path(), TokenizerKind::Byte);
+    let text = sample_text(60);
+    let write: [fn(&Path, &str, u64) -> std::path::PathBuf; 2] = [parquet, arrow];
+    for write in write {
+        let grown = SIZES.map(|size| {
+            let input = write(folder.path(), &text, size);
+            (input.clone(), growth(Preset::Jsonl, &tokenizer, &input))
+        });
+        let [(input, small), (_, large)] = grown;
+        let name = input.file_name().unwrap().display();
+        println!("{name}: {} and {} MiB for 32 and 128 MiB of text, 2 workers", small / MIB, large / MIB);
+        assert!(large < BOUND_PER_WORKER * WORKERS, "{name}: {} MiB", large / MIB);
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use scratch::text::sample_text;
-use segue_dataloader::{Preset, train_tokenizer};
+use segue_dataloader::{Preset, TrainingText, train_tokenizer};
 use segue_tasks::Template;
 use segue_tokenizer::{TOKENIZER_FILE, Tokenizer, TokenizerKind, TrainOptions};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ fn train(kind: TokenizerKind, special: &[&str], lower_case: bool) -> Tokenizer {
     let special_tokens = special.iter().map(|token| token.to_string()).collect();
     let vocab_size = matches!(kind, TokenizerKind::Bpe | TokenizerKind::Unigram).then_some(400);
     let options = TrainOptions { special_tokens, lower_case, vocab_size, ..TrainOptions::new(kind) };
-    train_tokenizer(&[input], &[], Preset::Documents, Default::default(), &options, 1, &()).unwrap()
+    train_tokenizer(&TrainingText::new(Preset::Documents, vec![input]), &options, 1, &()).unwrap()
 }
 
 /// A tokenizer of another make, which cuts, fills up and puts its own tokens around texts.

@@ -5,14 +5,14 @@ mod scratch;
 use std::fs;
 
 use scratch::text::sample_text;
-use segue_dataloader::{Preset, bench_encode, train_tokenizer};
+use segue_dataloader::{Preset, TrainingText, bench_encode, train_tokenizer};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 fn train(text: &str, options: &TrainOptions) -> Tokenizer {
     let folder = tempfile::tempdir().unwrap();
     let input = folder.path().join("text");
     fs::write(&input, text).unwrap();
-    train_tokenizer(&[input], &[], Preset::Documents, Default::default(), options, 2, &()).unwrap()
+    train_tokenizer(&TrainingText::new(Preset::Documents, vec![input]), options, 2, &()).unwrap()
 }
 
 fn sized(kind: TokenizerKind, vocab_size: usize) -> TrainOptions {
@@ -61,7 +61,7 @@ fn options_that_a_kind_cannot_have_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let input = folder.path().join("text");
         fs::write(&input, "a b").unwrap();
-        train_tokenizer(&[input], &[], Preset::Documents, Default::default(), &options, 1, &())
+        train_tokenizer(&TrainingText::new(Preset::Documents, vec![input]), &options, 1, &())
             .unwrap_err()
             .exit_code()
     };

@@ -138,7 +138,8 @@ fn main() -> ExitCode {
 /// Reads what a test wants this process to suffer.
 fn arm_faults(rank: usize) -> Result<(), Failure> {
     let variable = segue_faults::VARIABLE;
-    let armed = segue_faults::arm(rank, pulse::attempt()).map_err(|bad| Failure::new(78, format!("{variable}: {bad}")))?;
+    let armed = segue_faults::arm(rank, pulse::attempt())
+        .map_err(|bad| Failure::new(78, format!("{variable}: {bad}")))?;
     if armed {
         print_line(&format!("segue: warning: {variable} is set: rank {rank} has faults on purpose"));
     }

@@ -35,8 +35,7 @@ pub fn start(rank: usize) -> Result<Option<Pulse>, Failure> {
         let message = format!("{VARIABLE}={text:?} is not what `segue launch` sets\nhint: unset it");
         return Err(Failure::new(78, message));
     };
-    let hello =
-        Hello { token: address.token.clone(), rank, host: host_name(), process: std::process::id() };
+    let hello = Hello { token: address.token.clone(), rank, host: host_name(), process: std::process::id() };
     let lost = move |why: &str| {
         print_line(&format!(
             "segue: error on rank {rank}: {why}: other ranks may have taken its place, and this one ends"

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, train_tokenizer};
+use segue_dataloader::{BuildObserver, Preset, TrainingText, train_tokenizer};
 use segue_tasks::{
     Answer, Records, Target, TaskData, TaskSplits, rank_documents, write_predictions, write_run,
 };
@@ -76,6 +76,6 @@ fn tokenizer() -> &'static Tokenizer {
         let path = folder.path().join("text.txt");
         std::fs::write(&path, "abc é 0123\n").unwrap();
         let options = TrainOptions::new(TokenizerKind::Char);
-        train_tokenizer(&[path], &[], Preset::Sentences, InvalidUtf8::Fail, &options, 1, &Quiet).unwrap()
+        train_tokenizer(&TrainingText::new(Preset::Sentences, vec![path]), &options, 1, &Quiet).unwrap()
     })
 }

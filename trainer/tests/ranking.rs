@@ -6,7 +6,7 @@ use std::path::Path;
 
 use segue_collectives::{Communicator, local::Local, simulated};
 use segue_configs::{Config, TaskSummary};
-use segue_dataloader::{BuildObserver, InvalidUtf8, Preset, train_tokenizer};
+use segue_dataloader::{BuildObserver, Preset, TrainingText, train_tokenizer};
 use segue_random::{Draws, Purpose};
 use segue_tasks::{Kind, Sequence, Split, TaskData, TaskSplits};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
@@ -35,7 +35,7 @@ fn tokenizer() -> Tokenizer {
         special_tokens: ["<cls>", "<sep>", "<pad>"].map(String::from).to_vec(),
         ..TrainOptions::new(TokenizerKind::Word)
     };
-    train_tokenizer(&[path], &[], Preset::Sentences, InvalidUtf8::Fail, &options, 1, &Quiet).unwrap()
+    train_tokenizer(&TrainingText::new(Preset::Sentences, vec![path]), &options, 1, &Quiet).unwrap()
 }
 
 fn word(number: u64) -> String {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use segue_configs::TaskConfig;
-use segue_dataloader::{Preset, train_tokenizer};
+use segue_dataloader::{Preset, TrainingText, train_tokenizer};
 use segue_tasks::squad::{Questions, SquadReader};
 use segue_tasks::{Example, Records, Split, Target, Template};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
@@ -76,9 +76,8 @@ fn score_of_oracle(
 fn x25_certain_answers_score_a_hundred_in_characters() {
     let Some(file) = shared("squad/dev-v1.1.json") else { return };
     let options = TrainOptions::new(TokenizerKind::Char);
-    let inputs = [file.clone()];
-    let tokenizer =
-        train_tokenizer(&inputs, &[], Preset::Documents, Default::default(), &options, 2, &()).unwrap();
+    let text = TrainingText::new(Preset::Documents, vec![file.clone()]);
+    let tokenizer = train_tokenizer(&text, &options, 2, &()).unwrap();
     let report = score_of_oracle(&file, &tokenizer, 5000, Rules::V1, f64::INFINITY);
     assert_eq!((report.exact, report.f1, report.total, report.missing), (100.0, 100.0, 10_570, 0));
 }
@@ -117,5 +116,5 @@ fn characters() -> Tokenizer {
     let input = folder.path().join("text");
     std::fs::write(&input, "abcdefghijklmnopqrstuvwxyz ").unwrap();
     let options = TrainOptions::new(TokenizerKind::Char);
-    train_tokenizer(&[input], &[], Preset::Documents, Default::default(), &options, 2, &()).unwrap()
+    train_tokenizer(&TrainingText::new(Preset::Documents, vec![input]), &options, 2, &()).unwrap()
 }

@@ -199,7 +199,9 @@ mod tests {
         assert!(Plan::parse(" ; ", 0, 1).unwrap().is_empty());
         assert!(Plan::parse("trace@*:hit=1..; kill@*", 0, 1).is_ok());
         let later = "kill@step.begin:attempt=2";
-        assert!(Plan::parse(later, 0, 1).unwrap().is_empty() && !Plan::parse(later, 0, 2).unwrap().is_empty());
+        assert!(
+            Plan::parse(later, 0, 1).unwrap().is_empty() && !Plan::parse(later, 0, 2).unwrap().is_empty()
+        );
     }
 
     #[test]

@@ -403,7 +403,8 @@ impl<'a> Watched<'a> {
         let out_of_sight = |seen: &&Seen| !seen.left && seen.hello.host != here;
         // A rank may have been answered just after it was heard of last.
         let lease = |seen: &Seen| (self.limits.silence + 2 * EVERY).saturating_sub(seen.at.elapsed());
-        let lease_left = self.ranks.iter().flatten().filter(out_of_sight).map(lease).max().unwrap_or_default();
+        let lease_left =
+            self.ranks.iter().flatten().filter(out_of_sight).map(lease).max().unwrap_or_default();
         let seen = self.ranks.into_iter().flatten();
         let ranks = seen.map(|seen| RankSeen {
             rank: seen.hello.rank,

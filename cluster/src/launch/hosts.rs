@@ -254,7 +254,8 @@ mod tests {
 
     #[test]
     fn batch_systems_tell_their_hosts() {
-        let cases: [(&[(&str, &str)], Source, &str); 4] = [
+        type Case = (&'static [(&'static str, &'static str)], Source, &'static str);
+        let cases: [Case; 4] = [
             (
                 &[("SLURM_JOB_NODELIST", "n[01-03,7],login"), ("SLURM_TASKS_PER_NODE", "2(x3),1,4")],
                 Source::Slurm,

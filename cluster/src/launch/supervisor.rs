@@ -115,7 +115,9 @@ pub fn supervise(job: &Job, hear: &mut dyn FnMut(Event)) -> Result<Outcome, Clus
         let address = own_address(job).map_err(listening)?;
         let listener = TcpListener::bind(SocketAddr::new(address, 0)).await.map_err(listening)?;
         let at = listener.local_addr().map_err(listening)?;
-        Supervisor { job, listener, at, history: History::new((job.newest)()), avoided: Vec::new() }.run(hear).await
+        Supervisor { job, listener, at, history: History::new((job.newest)()), avoided: Vec::new() }
+            .run(hear)
+            .await
     })
 }
 
@@ -146,7 +148,8 @@ impl Supervisor<'_> {
                 return Ok(outcome);
             };
             outcome.attempts += 1;
-            let (report, next) = self.attempt(hosts_and_ranks, outcome.attempts, &mut outcome.result, hear).await?;
+            let (report, next) =
+                self.attempt(hosts_and_ranks, outcome.attempts, &mut outcome.result, hear).await?;
             outcome.code = report.end.code;
             outcome.first = report.end.first.clone();
             hear(Event::Ended(&report));
@@ -222,7 +225,8 @@ impl Supervisor<'_> {
             hear(Event::Heard(heard));
         };
         let end = attempt::run(&start, &self.listener, &token, &job.limits, job.stop, &mut listen).await;
-        let end = end.map_err(|source| ClusterError::Start { program: start.words().swap_remove(0), source })?;
+        let end =
+            end.map_err(|source| ClusterError::Start { program: start.words().swap_remove(0), source })?;
         let to_step = (job.newest)();
         let host = end.first.as_ref().and_then(|first| first.host.clone());
         let is_known = |host: &String| job.start.hosts.iter().any(|known| known.name == *host);

@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::options::BuildOptions;
 use super::split::{RecordFilter, byte_marks, split_of};
 use crate::corpus::Split;
-use crate::input::{
-    ChunkReader, Cut, Position, STDIN, Source, align_to_line, collect, measure, place_of, spool_stdin,
-};
+use crate::input::{ChunkReader, Cut, Files, Position, STDIN, Source, align_to_line, measure, place_of};
 use crate::preset::Preset;
 
 /// A stretch of text: what a split is made from.
@@ -31,16 +29,16 @@ impl Stretch {
 
     /// Bytes on disk that reading the stretch is measured by.
     pub(crate) fn file_bytes(&self) -> u64 {
-        let last = self.sources.get(self.end.source).filter(|source| source.is_compressed());
+        let last = self.sources.get(self.end.source).filter(|source| source.is_packed());
         let end = self.file_bytes_before(self.end) + last.map_or(0, |source| source.file_bytes);
         end.saturating_sub(self.file_bytes_before(self.begin))
     }
 
-    /// Bytes on disk before a place; where that is inside a compressed file, before the file.
+    /// Bytes on disk before a place; where that is inside a packed file, before the file.
     pub(crate) fn file_bytes_before(&self, place: Position) -> u64 {
         let before: u64 = self.sources.iter().take(place.source).map(|source| source.file_bytes).sum();
         match self.sources.get(place.source) {
-            Some(source) if !source.is_compressed() => before + place.offset,
+            Some(source) if !source.is_packed() => before + place.offset,
             _ => before,
         }
     }
@@ -79,11 +77,12 @@ pub(crate) fn stretches(
 /// The files that inputs stand for; standard input is written into the scratch folder first. The output folder may lie
 /// inside an input folder: what is built is not an input.
 fn resolve(inputs: &[PathBuf], options: &BuildOptions, scratch: &Path) -> Result<Vec<Source>, DataError> {
+    let files = Files { extensions: &options.extensions, text_column: options.record_column() };
     let mut sources = Vec::new();
     for input in inputs {
         match input.as_os_str() == STDIN {
-            true => sources.push(spool_stdin(&scratch.join("stdin"))?),
-            false => sources.extend(collect(std::slice::from_ref(input), &options.extensions)?),
+            true => sources.push(files.spool_stdin(&scratch.join("stdin"))?),
+            false => sources.extend(files.collect(std::slice::from_ref(input))?),
         }
     }
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.into());

@@ -3,6 +3,7 @@
 mod encode;
 mod inputs;
 mod journal;
+mod json_text;
 mod observer;
 mod options;
 mod pipeline;
@@ -17,9 +18,9 @@ mod train;
 mod units;
 
 pub use observer::{BuildObserver, Stage};
-pub use options::{BuildOptions, DEFAULT_SHARD_TOKENS, InvalidUtf8, TokenizerChoice};
+pub use options::{BuildOptions, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, InvalidUtf8, TokenizerChoice};
 pub(crate) use pipeline::worker_pool;
 pub use records::{RecordImport, import_records};
 pub use run::build;
 pub(crate) use running::Documents;
-pub use train::train_tokenizer;
+pub use train::{TrainingText, train_tokenizer};

@@ -10,6 +10,8 @@ use crate::preset::Preset;
 pub(crate) const EOD: &str = "<eod>";
 /// Tokens after which a shard is closed: 128 MiB of 16-bit ids.
 pub const DEFAULT_SHARD_TOKENS: u64 = 1 << 26;
+/// Where JSON lines and files of columns have their text, unless told otherwise.
+pub const DEFAULT_TEXT_COLUMN: &str = "text";
 /// How far the shares of a split may be from adding up to one.
 const SHARE_TOLERANCE: f64 = 1e-6;
 
@@ -40,7 +42,8 @@ pub enum TokenizerChoice {
 pub struct BuildOptions {
     /// How the text is cut.
     pub preset: Preset,
-    /// Files, folders or `-` for standard input: the train split, or all splits where `split` is given.
+    /// Files, folders, patterns of their names, `@` and a file that lists them, or `-` for standard input: the train
+    /// split, or all splits where `split` is given.
     pub train: Vec<PathBuf>,
     /// Inputs of the valid split.
     pub valid: Vec<PathBuf>,
@@ -58,6 +61,8 @@ pub struct BuildOptions {
     pub compress: bool,
     /// Extensions of the files taken from folders; all files where empty.
     pub extensions: Vec<String>,
+    /// Where the records of the `jsonl` preset have their text: a key or column, a dot going into nested ones.
+    pub text_column: String,
     /// What to do with input that is not UTF-8.
     pub invalid_utf8: InvalidUtf8,
     /// Whether the lines of the `xlnet` preset are paragraphs, to be cut in sentences where Unicode's rules (UAX #29) say.
@@ -82,6 +87,7 @@ impl BuildOptions {
             workers: 0,
             compress: false,
             extensions: Vec::new(),
+            text_column: DEFAULT_TEXT_COLUMN.into(),
             invalid_utf8: InvalidUtf8::Fail,
             split_sentences: false,
             no_eod: false,
@@ -93,6 +99,11 @@ impl BuildOptions {
     pub(crate) fn shares(&self) -> Option<[f64; 3]> {
         let explicit = !self.valid.is_empty() || !self.test.is_empty();
         self.split.or_else(|| self.preset.default_split().filter(|_| !explicit))
+    }
+
+    /// Where records have their text, if the preset reads records.
+    pub(crate) fn record_column(&self) -> Option<&str> {
+        (self.preset == Preset::Jsonl).then_some(&self.text_column)
     }
 
     /// Refuses options that contradict each other.
@@ -130,6 +141,12 @@ impl BuildOptions {
             return usage(
                 "--no-eod is an option of the presets xlnet and wikitext-xlnet: others write no \
                 <eod>",
+            );
+        }
+        if self.record_column().map_or(self.text_column != DEFAULT_TEXT_COLUMN, str::is_empty) {
+            return usage(
+                "--text-column names where the records of the jsonl preset have their text\nhint: drop it, \
+                or pass --preset jsonl and a name",
             );
         }
         let stdin = |inputs: &[PathBuf]| inputs.iter().filter(|path| path.as_os_str() == "-").count();

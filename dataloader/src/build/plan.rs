@@ -77,6 +77,9 @@ impl Plan {
                 return format!("the {split} split is new");
             };
             for (now, then) in stretch.sources.iter().zip(&before.sources) {
+                if now.text_column != then.text_column {
+                    return "the column of the text changed".into();
+                }
                 if now.path == then.path && now != then {
                     return format!("the input {} changed", now.path.display());
                 }

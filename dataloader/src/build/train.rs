@@ -12,22 +12,47 @@ use segue_tokenizer::{
 
 use super::inputs::Stretch;
 use super::observer::{BuildObserver, Stage};
-use super::options::InvalidUtf8;
+use super::options::{DEFAULT_TEXT_COLUMN, InvalidUtf8};
 use super::pipeline::{Next, in_order, worker_pool};
 use super::units::{Content, Reading, Unit, for_each_unit};
-use crate::input::{collect, spool_stdin};
+use crate::input::Files;
 use crate::preset::{Layout, Preset};
 
 /// Distinct items that are counted at once (with their text, roughly 1 GiB of words); beyond this the rarest are dropped.
 const MOST_ITEMS: usize = 12 << 20;
 
-/// Trains a tokenizer on files, folders or standard input, read as the preset says. `workers` is the number of threads,
-/// 0 for one per core; the tokenizer does not depend on it.
+/// Text to train a tokenizer on, by the names and with the defaults of [`BuildOptions`](super::BuildOptions).
+#[derive(Clone, Debug)]
+pub struct TrainingText {
+    /// How the text is read.
+    pub preset: Preset,
+    /// Files, folders, patterns and lists of them, or `-` alone for standard input.
+    pub inputs: Vec<PathBuf>,
+    /// Extensions of the files taken from folders; all files where empty.
+    pub extensions: Vec<String>,
+    /// Where the records of the `jsonl` preset have their text.
+    pub text_column: String,
+    /// What to do with input that is not UTF-8.
+    pub invalid_utf8: InvalidUtf8,
+}
+
+impl TrainingText {
+    /// The defaults for a preset.
+    pub fn new(preset: Preset, inputs: Vec<PathBuf>) -> TrainingText {
+        TrainingText {
+            preset,
+            inputs,
+            extensions: Vec::new(),
+            text_column: DEFAULT_TEXT_COLUMN.into(),
+            invalid_utf8: InvalidUtf8::Fail,
+        }
+    }
+}
+
+/// Trains a tokenizer on text. `workers` is the number of threads, 0 for one per core; the tokenizer does not depend on
+/// it.
 pub fn train_tokenizer(
-    inputs: &[PathBuf],
-    extensions: &[String],
-    preset: Preset,
-    invalid_utf8: InvalidUtf8,
+    text: &TrainingText,
     options: &TrainOptions,
     workers: usize,
     observer: &dyn BuildObserver,
@@ -37,16 +62,19 @@ pub fn train_tokenizer(
         return Ok(Tokenizer::bytes());
     }
     let scratch = tempfile::tempdir().map_err(|e| DataError::write(&std::env::temp_dir(), e))?;
-    let sources = match inputs {
+    let text_column = (text.preset == Preset::Jsonl).then_some(&*text.text_column);
+    let files = Files { extensions: &text.extensions, text_column };
+    let sources = match &text.inputs[..] {
         [] => return Err(DataError::Usage("there is no input to train on\nhint: add --input FILE".into())),
         [stdin] if stdin.as_os_str() == "-" => {
-            vec![spool_stdin(&scratch.path().join("stdin"))?]
+            vec![files.spool_stdin(&scratch.path().join("stdin"))?]
         }
-        inputs => collect(inputs, extensions)?,
+        inputs => files.collect(inputs)?,
     };
     let stretch = Stretch::whole(sources);
     let raw = options.kind == TokenizerKind::Byte;
-    let reading = Reading { layout: preset.layout(), invalid_utf8, raw, trim: false, filter: None };
+    let (layout, invalid_utf8) = (text.preset.layout(), text.invalid_utf8);
+    let reading = Reading { layout, invalid_utf8, raw, trim: false, filter: None };
     train_on(&[(&stretch, reading)], options, &worker_pool(workers)?, observer)
 }
 

@@ -1,9 +1,9 @@
 use std::borrow::Cow;
 
 use segue_data_error::DataError;
-use serde::Deserialize;
 
-use super::options::InvalidUtf8;
+use super::json_text::text_of_record;
+use super::options::{DEFAULT_TEXT_COLUMN, InvalidUtf8};
 use super::running::for_each_sentence;
 use super::split::RecordFilter;
 use crate::input::{CHUNK_BYTES, Chunk, Cut, Part, Source, find_cut};
@@ -178,11 +178,7 @@ impl Context<'_> {
     }
 
     fn records(&self, bytes: &[u8], size: &mut SourceSize, each: Each<'_>) -> Result<(), DataError> {
-        #[derive(Deserialize)]
-        struct Record<'t> {
-            #[serde(borrow)]
-            text: Cow<'t, str>,
-        }
+        let column = self.source.text_column.as_deref().unwrap_or(DEFAULT_TEXT_COLUMN);
         let mut offset = self.part.begin.offset;
         for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let at = offset;
@@ -192,13 +188,13 @@ impl Context<'_> {
             {
                 continue;
             }
-            let record: Record<'_> = serde_json::from_slice(line).map_err(|e| DataError::BadInput {
+            let text = text_of_record(line, column).map_err(|e| DataError::BadInput {
                 path: self.source.path.clone(),
                 offset: at,
-                why: format!("this line is not a JSON object with a string under \"text\": {e}"),
+                why: format!("this line is not a JSON object with a string under \"{column}\": {e}"),
             })?;
-            size.add(record.text.as_bytes());
-            whole_document(&record.text, each)?;
+            size.add(text.as_bytes());
+            whole_document(&text, each)?;
         }
         Ok(())
     }

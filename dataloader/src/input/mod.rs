@@ -1,9 +1,10 @@
 //! Text inputs: files, folders, standard input, plain or compressed, read in chunks of bounded size.
 
 mod chunks;
+mod expand;
 mod range;
 mod source;
 
 pub(crate) use chunks::{CHUNK_BYTES, Chunk, ChunkReader, Cut, Part, Position, find_cut};
 pub(crate) use range::{align_to_line, measure, place_of};
-pub(crate) use source::{STDIN, Source, collect, spool_stdin};
+pub(crate) use source::{Files, STDIN, Source};

@@ -7,10 +7,10 @@ use segue_data_error::DataError;
 use super::chunks::Position;
 use super::source::Source;
 
-/// Sizes of the sources' unpacked texts. Compressed ones are unpacked for it.
+/// Sizes of the sources' unpacked texts. Packed ones are unpacked for it.
 pub(crate) fn measure(sources: &[Source]) -> Result<Vec<u64>, DataError> {
     let size = |source: &Source| {
-        if !source.is_compressed() {
+        if !source.is_packed() {
             return Ok(source.file_bytes);
         }
         let mut text = source.open_at(0, Arc::new(AtomicU64::new(0)))?;

@@ -6,8 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 
 use flate2::read::MultiGzDecoder;
+use segue_columnar::{Format, TextLines};
 use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
+
+use super::expand::expand;
 
 /// The path that stands for standard input.
 pub(crate) const STDIN: &str = "-";
@@ -20,6 +23,8 @@ enum Packing {
     Plain,
     Gzip,
     Zstd,
+    /// Parquet or Arrow: its text is the JSON lines that its rows would be.
+    Columnar,
 }
 
 /// One file of text.
@@ -32,22 +37,32 @@ pub(crate) struct Source {
     pub(crate) file_bytes: u64,
     /// Tells a changed file from an unchanged one: the time it was modified, or the hash of standard input.
     stamp: String,
+    /// Of a file of records, where they have their text.
+    pub(crate) text_column: Option<String>,
 }
 
 impl Source {
-    fn of(path: &Path, metadata: &fs::Metadata) -> Source {
+    fn of(path: &Path, metadata: &fs::Metadata, text_column: Option<&str>) -> Source {
         let packing = match path.extension().and_then(|e| e.to_str()) {
             Some("gz") => Packing::Gzip,
             Some("zst") => Packing::Zstd,
+            _ if Format::of(path).is_some() => Packing::Columnar,
             _ => Packing::Plain,
         };
         let modified = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let stamp = modified.map_or_else(String::new, |time| time.as_nanos().to_string());
-        Source { path: path.into(), packing, file_bytes: metadata.len(), stamp }
+        let text_column = text_column.map(str::to_owned);
+        Source { path: path.into(), packing, file_bytes: metadata.len(), stamp, text_column }
     }
 
-    pub(crate) fn is_compressed(&self) -> bool {
+    /// Whether places in the file are others than in its text.
+    pub(crate) fn is_packed(&self) -> bool {
         self.packing != Packing::Plain
+    }
+
+    /// Whether the file has columns, of which one is read.
+    pub(crate) fn is_columnar(&self) -> bool {
+        self.packing == Packing::Columnar
     }
 
     /// Opens the text at an offset (of the unpacked text). `read` is kept at the number of bytes of the file that have
@@ -58,6 +73,10 @@ impl Source {
         read: Arc<AtomicU64>,
     ) -> Result<Box<dyn Read + Send>, DataError> {
         let failed = |e| DataError::read(&self.path, e);
+        if let (Packing::Columnar, Some(column)) = (self.packing, &self.text_column) {
+            let lines = TextLines::open(&self.path, column, read)?;
+            return self.skip(Box::new(lines), offset);
+        }
         let mut file = File::open(&self.path).map_err(failed)?;
         read.store(0, Ordering::Relaxed);
         if self.packing == Packing::Plain {
@@ -66,26 +85,33 @@ impl Source {
             return Ok(Box::new(CountingReader { inner: file, read }));
         }
         let counted = BufReader::with_capacity(READ_BYTES, CountingReader { inner: file, read });
-        let mut unpacked: Box<dyn Read + Send> = match self.packing {
+        let unpacked: Box<dyn Read + Send> = match self.packing {
             Packing::Gzip => Box::new(MultiGzDecoder::new(counted)),
             _ => Box::new(zstd::Decoder::with_buffer(counted).map_err(failed)?),
         };
-        let skipped = io::copy(&mut unpacked.by_ref().take(offset), &mut io::sink());
-        skipped.map_err(|e| self.failed_at(0, e))?;
-        Ok(unpacked)
+        self.skip(unpacked, offset)
     }
 
-    /// A read that failed: damage in a compressed file is bad input, anything else the system's refusal.
+    fn skip(&self, mut text: Box<dyn Read + Send>, offset: u64) -> Result<Box<dyn Read + Send>, DataError> {
+        let skipped = io::copy(&mut text.by_ref().take(offset), &mut io::sink());
+        skipped.map_err(|e| self.failed_at(0, e))?;
+        Ok(text)
+    }
+
+    /// A read that failed: damage in a compressed file is bad input, anything else the system's refusal. Readers of
+    /// columns say themselves what is wrong.
     pub(crate) fn failed_at(&self, offset: u64, error: io::Error) -> DataError {
         use io::ErrorKind::{InvalidData, InvalidInput, Other, UnexpectedEof};
+        let error = match error.downcast::<DataError>() {
+            Ok(told) => return told,
+            Err(error) => error,
+        };
         match error.kind() {
-            InvalidData | InvalidInput | Other | UnexpectedEof if self.is_compressed() => {
-                DataError::BadInput {
-                    path: self.path.clone(),
-                    offset,
-                    why: format!("it cannot be decompressed, so it is damaged or truncated: {error}"),
-                }
-            }
+            InvalidData | InvalidInput | Other | UnexpectedEof if self.is_packed() => DataError::BadInput {
+                path: self.path.clone(),
+                offset,
+                why: format!("it cannot be decompressed, so it is damaged or truncated: {error}"),
+            },
             _ => DataError::read(&self.path, error),
         }
     }
@@ -105,52 +131,83 @@ impl<R: Read> Read for CountingReader<R> {
     }
 }
 
-/// The files that a list of inputs stands for. Folders are walked in the order of their names; hidden entries are left
-/// out, and so are files that do not end in one of the extensions, where any are given.
-pub(crate) fn collect(inputs: &[PathBuf], extensions: &[String]) -> Result<Vec<Source>, DataError> {
-    let mut sources = Vec::new();
-    for input in inputs {
-        let metadata = fs::metadata(input).map_err(|e| DataError::read(input, e))?;
-        if !metadata.is_dir() {
-            sources.push(Source::of(input, &metadata));
-            continue;
-        }
-        let before = sources.len();
-        walk(input, extensions, &mut sources)?;
-        if sources.len() == before {
-            let filter = match extensions.is_empty() {
-                true => String::new(),
-                false => format!(" that end in .{}", extensions.join(" or .")),
-            };
-            return Err(DataError::EmptyInput {
-                why: format!("the folder {} holds no files{filter}", input.display()),
-            });
-        }
-    }
-    Ok(sources)
+/// Which files are read, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Files<'a> {
+    /// Extensions of the files that are taken from folders; all files where empty.
+    pub(crate) extensions: &'a [String],
+    /// Where records have their text, if files are of records.
+    pub(crate) text_column: Option<&'a str>,
 }
 
-fn walk(folder: &Path, extensions: &[String], sources: &mut Vec<Source>) -> Result<(), DataError> {
-    let failed = |e| DataError::read(folder, e);
-    let mut entries = fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    entries.sort_by_key(|entry| entry.file_name());
-    for entry in entries {
-        let path = entry.path();
-        if entry.file_name().as_encoded_bytes().starts_with(b".") {
-            continue;
+impl Files<'_> {
+    /// The files that a list of inputs stands for. Patterns and lists of names are resolved. Folders are walked in the
+    /// order of their names; hidden entries are left out, and so are files that do not end in one of the extensions,
+    /// where any are given.
+    pub(crate) fn collect(&self, inputs: &[PathBuf]) -> Result<Vec<Source>, DataError> {
+        let mut sources = Vec::new();
+        for input in expand(inputs)? {
+            let metadata = fs::metadata(&input).map_err(|e| DataError::read(&input, e))?;
+            if !metadata.is_dir() {
+                sources.push(self.source(&input, &metadata)?);
+                continue;
+            }
+            let before = sources.len();
+            self.walk(&input, &mut sources)?;
+            if sources.len() == before {
+                let filter = match self.extensions.is_empty() {
+                    true => String::new(),
+                    false => format!(" that end in .{}", self.extensions.join(" or .")),
+                };
+                return Err(DataError::EmptyInput {
+                    why: format!("the folder {} holds no files{filter}", input.display()),
+                });
+            }
         }
-        let kind = entry.file_type().map_err(|e| DataError::read(&path, e))?;
-        if kind.is_dir() {
-            walk(&path, extensions, sources)?;
-            continue;
-        }
-        // A link to a file is followed; a link to a folder is not, as it could lead in a circle.
-        let metadata = fs::metadata(&path).map_err(|e| DataError::read(&path, e))?;
-        if metadata.is_file() && has_extension(&path, extensions) {
-            sources.push(Source::of(&path, &metadata));
+        Ok(sources)
+    }
+
+    /// Copies standard input into a file, as it is read more than once.
+    pub(crate) fn spool_stdin(&self, path: &Path) -> Result<Source, DataError> {
+        let stamp = copy_stdin(path)?;
+        let metadata = fs::metadata(path).map_err(|e| DataError::read(path, e))?;
+        Ok(Source { stamp, ..Source::of(path, &metadata, self.text_column) })
+    }
+
+    fn source(&self, path: &Path, metadata: &fs::Metadata) -> Result<Source, DataError> {
+        let source = Source::of(path, metadata, self.text_column);
+        match source.is_columnar() && self.text_column.is_none() {
+            true => Err(DataError::Usage(format!(
+                "{} holds columns, of which this preset reads none\nhint: pass --preset jsonl",
+                path.display()
+            ))),
+            false => Ok(source),
         }
     }
-    Ok(())
+
+    fn walk(&self, folder: &Path, sources: &mut Vec<Source>) -> Result<(), DataError> {
+        let failed = |e| DataError::read(folder, e);
+        let mut entries =
+            fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
+        entries.sort_by_key(|entry| entry.file_name());
+        for entry in entries {
+            let path = entry.path();
+            if entry.file_name().as_encoded_bytes().starts_with(b".") {
+                continue;
+            }
+            let kind = entry.file_type().map_err(|e| DataError::read(&path, e))?;
+            if kind.is_dir() {
+                self.walk(&path, sources)?;
+                continue;
+            }
+            // A link to a file is followed; a link to a folder is not, as it could lead in a circle.
+            let metadata = fs::metadata(&path).map_err(|e| DataError::read(&path, e))?;
+            if metadata.is_file() && has_extension(&path, self.extensions) {
+                sources.push(self.source(&path, &metadata)?);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Whether a file name ends in one of the extensions; that of a packing may follow it.
@@ -162,8 +219,8 @@ fn has_extension(path: &Path, extensions: &[String]) -> bool {
     extensions.is_empty() || is_wanted(path) || packed && is_wanted(&path.with_extension(""))
 }
 
-/// Copies standard input into a file, as it is read more than once.
-pub(crate) fn spool_stdin(path: &Path) -> Result<Source, DataError> {
+/// Writes standard input into a file, and returns its hash.
+fn copy_stdin(path: &Path) -> Result<String, DataError> {
     let failed = |e| DataError::write(path, e);
     let mut file = io::BufWriter::new(File::create(path).map_err(failed)?);
     let mut hasher = blake3::Hasher::new();
@@ -180,8 +237,7 @@ pub(crate) fn spool_stdin(path: &Path) -> Result<Source, DataError> {
         file.write_all(&buffer[..filled]).map_err(failed)?;
     }
     file.flush().map_err(failed)?;
-    let metadata = fs::metadata(path).map_err(|e| DataError::read(path, e))?;
-    Ok(Source { stamp: hasher.finalize().to_hex().to_string(), ..Source::of(path, &metadata) })
+    Ok(hasher.finalize().to_hex().to_string())
 }
 
 #[cfg(test)]
@@ -196,17 +252,20 @@ mod tests {
         for name in ["z.rs", "b/a.md", "b/c/x.rs.gz", "b/c/y.toml", "a.txt", ".git/x.rs", ".hidden.rs"] {
             fs::write(folder.path().join(name), name).unwrap();
         }
-        let names = |extensions: &[&str]| -> Vec<String> {
+        let collect = |folder: PathBuf, extensions: &[&str]| {
             let extensions: Vec<String> = extensions.iter().map(|e| e.to_string()).collect();
-            let sources = collect(&[folder.path().into()], &extensions).unwrap();
+            Files { extensions: &extensions, text_column: None }.collect(&[folder])
+        };
+        let names = |extensions: &[&str]| -> Vec<String> {
+            let sources = collect(folder.path().into(), extensions).unwrap();
             let relative = |source: &Source| source.path.strip_prefix(folder.path()).unwrap().to_owned();
             sources.iter().map(|source| relative(source).to_string_lossy().into_owned()).collect()
         };
         assert_eq!(names(&[]), ["a.txt", "b/a.md", "b/c/x.rs.gz", "b/c/y.toml", "z.rs"]);
         assert_eq!(names(&["rs", ".md"]), ["b/a.md", "b/c/x.rs.gz", "z.rs"]);
-        let error = collect(&[folder.path().into()], &["py".into()]).unwrap_err();
+        let error = collect(folder.path().into(), &["py"]).unwrap_err();
         assert_eq!(error.exit_code(), 65);
         assert!(error.to_string().contains(".py"), "{error}");
-        assert_eq!(collect(&[folder.path().join("none")], &[]).unwrap_err().exit_code(), 66);
+        assert_eq!(collect(folder.path().join("none"), &[]).unwrap_err().exit_code(), 66);
     }
 }

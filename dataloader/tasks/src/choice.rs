@@ -1,6 +1,5 @@
 //! User-supplied multiple-choice questions: JSON lines of `context`, `question`, `options` and `answer`.
 
-use std::fs;
 use std::path::Path;
 
 use segue_data_error::DataError;
@@ -9,13 +8,15 @@ use serde_json::Value;
 
 use super::data::{Split, TaskData};
 use super::example::Kind;
-use super::open::{Request, first_there, nothing_read};
+use super::open::{Request, first_there, named, nothing_read};
+use super::packed::read_unpacked;
 use super::questions::{Article, Question, of_letter, split_of};
 use super::table::{lines, without_bom};
 
-const TRAIN: &[&str] = &["train.jsonl", "train.json"];
-const DEV: &[&str] = &["dev.jsonl", "dev.json", "valid.jsonl", "valid.json"];
-const TEST: &[&str] = &["test.jsonl", "test.json"];
+const TRAIN: &[&str] = &["train"];
+const DEV: &[&str] = &["dev", "valid", "validation"];
+const TEST: &[&str] = &["test"];
+const EXTENSIONS: &[&str] = &["jsonl", "json", "jsonl.gz", "jsonl.zst", "parquet", "arrow"];
 
 #[derive(Deserialize)]
 struct ChoiceLine {
@@ -35,7 +36,11 @@ struct ChoiceLine {
 pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     let mut data = nothing_read(request, Kind::Choice, Vec::new());
     let folder = request.folder();
-    let find = |names: &[&str]| first_there(folder, names).ok_or_else(|| request.missing(folder, names));
+    let find = |stems: &[&str]| {
+        let names = named(stems, EXTENSIONS);
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        first_there(folder, &names).ok_or_else(|| request.missing(folder, &names))
+    };
     if request.splits.train {
         data.train = Some(read(request, "train", &find(TRAIN)?)?);
     }
@@ -49,7 +54,7 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
 }
 
 fn read(request: &Request<'_>, name: &str, path: &Path) -> Result<Split, DataError> {
-    let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
+    let bytes = read_unpacked(path)?;
     let mut sieve = request.sieve();
     let mut articles = Vec::new();
     for (line, text) in lines(path, without_bom(&bytes), &mut sieve)? {

@@ -17,6 +17,7 @@ mod json;
 mod labels;
 mod open;
 mod order;
+mod packed;
 mod predictions;
 mod questions;
 mod race;

@@ -124,6 +124,14 @@ pub(crate) fn first_there(folder: &Path, names: &[&str]) -> Option<PathBuf> {
     names.iter().map(|name| folder.join(name)).find(|path| path.is_file())
 }
 
+/// Names of files: each stem with each extension.
+pub(crate) fn named(stems: &[&str], extensions: &[&str]) -> Vec<String> {
+    stems
+        .iter()
+        .flat_map(|stem| extensions.iter().map(move |extension| format!("{stem}.{extension}")))
+        .collect()
+}
+
 /// What was asked of a task, with nothing read yet.
 pub(crate) fn nothing_read(request: &Request<'_>, kind: super::Kind, labels: Vec<String>) -> TaskData {
     let (train, dev, test): (Option<Split>, _, _) = (None, Vec::new(), Vec::new());

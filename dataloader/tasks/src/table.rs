@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 use serde_json::{Map, Value};
 
 use super::csv::CsvRecords;
+use super::packed::{extension, read_unpacked};
 use super::sieve::Sieve;
 
 /// The mark that some editors put before UTF-8 text.
@@ -27,9 +27,11 @@ pub(super) enum Format {
 
 impl Format {
     fn of(path: &Path) -> Format {
-        match path.extension().and_then(|extension| extension.to_str()) {
+        match extension(path) {
             Some("csv") => Format::Csv,
             Some("json" | "jsonl" | "ndjson") => Format::JsonLines,
+            // Of columns, each row comes as a JSON object.
+            _ if segue_columnar::Format::of(path).is_some() => Format::JsonLines,
             _ => Format::Tsv,
         }
     }
@@ -44,7 +46,7 @@ pub(super) struct Table {
     /// The rows, all of `width` cells.
     pub(super) rows: Vec<TableRow>,
     pub(super) width: usize,
-    /// BLAKE3 of the file.
+    /// BLAKE3 of what the file holds, unpacked; of columns, of their JSON lines.
     pub(super) fingerprint: String,
 }
 
@@ -62,11 +64,10 @@ impl Table {
         is_header: impl Fn(&[String]) -> bool,
         sieve: &mut Sieve,
     ) -> Result<Table, DataError> {
-        let bytes = fs::read(path).map_err(|e| DataError::read(path, e))?;
-        Table::parse(path, &bytes, is_header, sieve)
+        Table::parse(path, &read_unpacked(path)?, is_header, sieve)
     }
 
-    /// [`Table::read`] of the bytes of the file.
+    /// [`Table::read`] of what the file holds, unpacked.
     pub(super) fn parse(
         path: &Path,
         bytes: &[u8],

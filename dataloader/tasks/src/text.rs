@@ -8,7 +8,7 @@ use super::columns::{Columns, Finding, is_header};
 use super::data::{Split, TaskData};
 use super::example::{Kind, Target};
 use super::labels::Labels;
-use super::open::{Request, first_there, nothing_read};
+use super::open::{Request, first_there, named, nothing_read};
 use super::reviews;
 use super::rows::{Asked, encode_rows, split_of};
 use super::sieve::Sieve;
@@ -18,7 +18,8 @@ use super::table::Table;
 const TRAIN: &[&str] = &["train"];
 const DEV: &[&str] = &["dev", "valid", "validation", "val"];
 const TEST: &[&str] = &["test"];
-const EXTENSIONS: &[&str] = &["tsv", "csv", "jsonl", "json", "txt"];
+const EXTENSIONS: &[&str] =
+    &["tsv", "csv", "jsonl", "json", "txt", "jsonl.gz", "jsonl.zst", "parquet", "arrow"];
 
 /// A published data set.
 struct Release {
@@ -118,7 +119,7 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     }
     let files = Files::find(request.folder());
     let missing = |stems: &[&str]| {
-        let names: Vec<String> = stems.iter().flat_map(|stem| files_of(stem)).collect();
+        let names = named(stems, EXTENSIONS);
         request.missing(request.folder(), &names.iter().map(String::as_str).collect::<Vec<_>>())
     };
     if request.splits.train && files.train.is_none() {
@@ -144,16 +145,12 @@ pub(super) fn open(request: &Request<'_>) -> Result<TaskData, DataError> {
     Ok(data)
 }
 
-fn files_of(stem: &str) -> Vec<String> {
-    EXTENSIONS.iter().map(|extension| format!("{stem}.{extension}")).collect()
-}
-
 impl Files {
     /// Where there is no training file but both others, the development file is learnt from and the test file scored;
     /// where only the development file is missing, the test file is scored.
     fn find(folder: &Path) -> Files {
         let find = |stems: &[&str]| {
-            let names: Vec<String> = stems.iter().flat_map(|stem| files_of(stem)).collect();
+            let names = named(stems, EXTENSIONS);
             first_there(folder, &names.iter().map(String::as_str).collect::<Vec<_>>())
         };
         let (train, dev, test) = (find(TRAIN), find(DEV), find(TEST));

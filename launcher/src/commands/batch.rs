@@ -82,7 +82,12 @@ pub struct BatchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one, requires = "submit")]
     chain: usize,
     /// Arguments of `segue launch`: `pretrain` or `finetune` with theirs, options of the launch before.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND", required_unless_present = "print_template")]
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND",
+        required_unless_present = "print_template"
+    )]
     command: Vec<OsString>,
 }
 
@@ -186,7 +191,6 @@ fn settings(args: &BatchArgs) -> Result<Settings, Failure> {
         setup: args.setup.clone(),
         requeue: !args.no_requeue,
         log: args.log.clone().unwrap_or(usual),
-        script: std::path::absolute(&script)
-            .map_err(|e| Failure::cannot_write(&script, &e, "--output"))?,
+        script: std::path::absolute(&script).map_err(|e| Failure::cannot_write(&script, &e, "--output"))?,
     })
 }

@@ -3,8 +3,8 @@ use std::sync::{Mutex, PoisonError};
 
 use clap::{Args, Subcommand};
 use segue_dataloader::{
-    BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, Preset, Stage, TokenizerChoice,
-    build,
+    BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, Preset,
+    Stage, TokenizerChoice, build,
 };
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -44,6 +44,8 @@ enum Action {
     --tokenizer-kind bpe --vocab-size 8000 --output corpora/code\n  \
     zcat dump.jsonl.gz | segue data build --preset jsonl --train - \\\n    \
     --tokenizer tokenizers/gpt2 --output corpora/dump\n  \
+    segue data build --preset jsonl --train 'fineweb/*.parquet' --text-column text --split 0.99,0.01,0 \\\n    \
+    --tokenizer tokenizers/gpt2 --output corpora/fineweb\n  \
     segue data build --preset xlnet --train books/ --split-sentences --split 0.98,0.01,0.01 \\\n    \
     --tokenizer tokenizers/xlnet --output corpora/books\n\n\
     A build that was killed is taken up again by the same command, without redoing finished shards. The corpus does \
@@ -53,8 +55,10 @@ struct BuildArgs {
     /// `documents`.
     #[arg(long)]
     preset: Preset,
-    /// Files or folders of text, or `-` for stdin (for one split, once); `.gz` and `.zst` are decompressed. Folders are
-    /// read in the order of names, without hidden entries.
+    /// Files or folders of text, or `-` for stdin (for one split, once); `.gz` and `.zst` are decompressed, and the
+    /// preset `jsonl` reads `.parquet`, `.arrow` and `.feather` too. Folders are read in the order of names, without
+    /// hidden entries. A pattern such as `data/*.parquet` stands for what matches it, in that order, and `@FILE` for the
+    /// inputs that a file names, one a line.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     train: Vec<PathBuf>,
     /// Input of the valid split.
@@ -88,6 +92,9 @@ struct BuildArgs {
     /// File extensions to read from folders [default: all].
     #[arg(long, value_delimiter = ',', value_name = "EXT,..")]
     extension: Vec<String>,
+    /// Key or column of the text in records of the `jsonl` preset; a dot goes into a nested one, as in `meta.body`.
+    #[arg(long, default_value = DEFAULT_TEXT_COLUMN, value_name = "NAME")]
+    text_column: String,
     /// Treatment of text that is not UTF-8; byte tokenizers take any input.
     #[arg(long, default_value = "fail")]
     invalid_utf8: OnInvalidUtf8,
@@ -157,6 +164,7 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
         workers: args.workers,
         compress: args.compress,
         extensions: args.extension,
+        text_column: args.text_column,
         invalid_utf8: args.invalid_utf8.into(),
         split_sentences: args.split_sentences,
         no_eod: args.no_eod,

@@ -29,7 +29,9 @@ const LEAST_SHARE: f64 = 0.4;
 
 /// Arguments of `segue doctor`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  segue doctor\n  segue doctor --folder /shared/runs --json\n\nExit code 1 where something that training needs is missing.")]
+#[command(
+    after_help = "Examples:\n  segue doctor\n  segue doctor --folder /shared/runs --json\n\nExit code 1 where something that training needs is missing."
+)]
 pub struct DoctorArgs {
     /// Folder that runs will lie in: its disk is tried.
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -147,7 +149,13 @@ fn reckoned_peak() -> Option<f64> {
     let megahertz: f64 = line_of("/proc/cpuinfo", "cpu MHz")?.parse().ok()?;
     let flags = line_of("/proc/cpuinfo", "flags")?;
     let has = |flag: &str| flags.split(' ').any(|known| known == flag);
-    let lanes = if has("avx512f") { 16.0 } else if has("avx2") { 8.0 } else { return None };
+    let lanes = if has("avx512f") {
+        16.0
+    } else if has("avx2") {
+        8.0
+    } else {
+        return None;
+    };
     Some(megahertz / 1000.0 * lanes * 4.0)
 }
 
@@ -156,13 +164,14 @@ fn memory() -> Finding {
         let text = line_of("/proc/meminfo", name)?;
         text.trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib << 10)
     };
-    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let limit =
+        fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse::<u64>().ok());
     let (Some(total), Some(free)) = (bytes("MemTotal"), bytes("MemAvailable")) else {
         return Finding::new("memory", State::Warning, "the kernel does not tell", "");
     };
-    let limited = limit.filter(|limit| *limit < total).map_or(String::new(), |limit| {
-        format!("; this process may take {}", gib(limit))
-    });
+    let limited = limit
+        .filter(|limit| *limit < total)
+        .map_or(String::new(), |limit| format!("; this process may take {}", gib(limit)));
     Finding::ok("memory", format!("{}, {} of it free{limited}", gib(total), gib(free)))
 }
 
@@ -191,12 +200,24 @@ fn mpi() -> Finding {
     }
     trial.arg(program).args(["bench", "allreduce", "--mib", "1", "--json"]).stdin(Stdio::null());
     match trial.output() {
-        Ok(output) if output.status.success() => Finding::ok("mpirun", format!("{version}; two ranks talk to each other")),
+        Ok(output) if output.status.success() => {
+            Finding::ok("mpirun", format!("{version}; two ranks talk to each other"))
+        }
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing").to_string();
+            let last = said
+                .lines()
+                .rev()
+                .find(|line| !line.trim().is_empty())
+                .unwrap_or("it said nothing")
+                .to_string();
             let advice = "try it by hand: mpirun -n 2 segue bench allreduce";
-            Finding::new("mpirun", State::Missing, format!("{version}; two ranks could not be started: {last}"), advice)
+            Finding::new(
+                "mpirun",
+                State::Missing,
+                format!("{version}; two ranks could not be started: {last}"),
+                advice,
+            )
         }
         Err(error) => Finding::new("mpirun", State::Missing, error.to_string(), ""),
     }
@@ -223,7 +244,12 @@ fn open_files() -> Finding {
     match soft {
         Some(files) if files < OPEN_FILES => {
             let found = format!("{files} for a process");
-            Finding::new("open files", State::Warning, found, "raise it where a corpus has thousands of shards: ulimit -n 65536")
+            Finding::new(
+                "open files",
+                State::Warning,
+                found,
+                "raise it where a corpus has thousands of shards: ulimit -n 65536",
+            )
         }
         Some(files) => Finding::ok("open files", format!("{files} for a process")),
         None => Finding::ok("open files", "no limit"),
@@ -245,7 +271,12 @@ fn shared_memory() -> Finding {
             "give a container more, such as --shm-size=1g: ranks on one host talk through it",
         ),
         Some(free) => Finding::ok("shared memory", format!("{} free in /dev/shm", gib(free))),
-        None => Finding::new("shared memory", State::Warning, "there is no /dev/shm", "ranks on one host talk through it"),
+        None => Finding::new(
+            "shared memory",
+            State::Warning,
+            "there is no /dev/shm",
+            "ranks on one host talk through it",
+        ),
     }
 }
 
@@ -273,7 +304,9 @@ fn disk(folder: &Path) -> Finding {
             format!("{place}: no locks"),
             "nothing keeps two jobs out of one run folder there; mount it with locks",
         ),
-        Err(error) => Finding::new("disk", State::Missing, format!("{place}: {error}"), "choose a writable --folder"),
+        Err(error) => {
+            Finding::new("disk", State::Missing, format!("{place}: {error}"), "choose a writable --folder")
+        }
     }
 }
 

@@ -70,7 +70,7 @@ pub struct LaunchArgs {
     #[arg(long, value_name = "N", default_value_t = Policy::default().blocked_after, value_parser = at_least_one)]
     block_after: usize,
     /// Seconds without a word of a rank after which the attempt is ended; a rank without an answer for so long ends itself.
-    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(3..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = clap::value_parser!(u64).range(3..))]
     silence: u64,
     /// Seconds without a further step after which the attempt is ended, evaluations included; 0 for `train.deadline` alone.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
@@ -117,7 +117,8 @@ struct Run {
 pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure> {
     let name = args.command[0].to_string_lossy();
     if !TRAINING.contains(&name.as_ref()) {
-        let message = format!("`{name}` is no command to launch\nhint: launch one of {}", TRAINING.join(", "));
+        let message =
+            format!("`{name}` is no command to launch\nhint: launch one of {}", TRAINING.join(", "));
         return Err(Failure::new(USAGE, message));
     }
     let program = std::env::current_exe()
@@ -163,7 +164,12 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         newest: &|| newest(run),
         stop: &|| preemption.requested() || limit.is_some_and(|limit| begun.elapsed() > limit),
     };
-    let mut view = View { out, bar: out.progress(wanted.train.steps, Unit::Steps, "training"), reports: &reports, problem: None };
+    let mut view = View {
+        out,
+        bar: out.progress(wanted.train.steps, Unit::Steps, "training"),
+        reports: &reports,
+        problem: None,
+    };
     let outcome = supervise(&job, &mut |event| view.show(event))?;
     let problem = view.problem.take();
     drop(view);
@@ -193,7 +199,9 @@ fn start(args: &LaunchArgs, program: PathBuf, json: bool) -> Result<Start, Failu
     let slots: usize = hosts.iter().map(|host| host.slots).sum();
     let ranks = args.ranks.unwrap_or(slots.max(1));
     if !hosts.is_empty() && ranks > slots {
-        let message = format!("{ranks} ranks do not fit on hosts that take {slots}\nhint: name more hosts, or more ranks on each");
+        let message = format!(
+            "{ranks} ranks do not fit on hosts that take {slots}\nhint: name more hosts, or more ranks on each"
+        );
         return Err(Failure::new(78, message));
     }
     let starter = match args.starter {
@@ -272,7 +280,9 @@ impl View<'_> {
             Event::Begins { attempt, ranks, hosts, step } => {
                 let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
                 let place = if names.is_empty() { "this host".into() } else { names.join(", ") };
-                self.out.line(&format!("launch: attempt {attempt}: {ranks} rank(s) on {place}, from step {step}"));
+                self.out.line(&format!(
+                    "launch: attempt {attempt}: {ranks} rank(s) on {place}, from step {step}"
+                ));
                 self.bar.resume_at(step);
             }
             Event::Heard(Heard::Line(line)) => self.out.line(line),

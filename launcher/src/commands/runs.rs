@@ -43,7 +43,8 @@ struct Run {
 /// Lists the runs.
 pub fn run(args: &RunsArgs, out: &Output) -> Result<Value, Failure> {
     if !args.folder.is_dir() {
-        let message = format!("there is no folder {}\nhint: name the folder that runs lie in", args.folder.display());
+        let message =
+            format!("there is no folder {}\nhint: name the folder that runs lie in", args.folder.display());
         return Err(Failure::new(66, message));
     }
     let mut runs = Vec::new();
@@ -53,14 +54,20 @@ pub fn run(args: &RunsArgs, out: &Output) -> Result<Value, Failure> {
     if runs.is_empty() {
         out.line(&format!("there is no run below {}", args.folder.display()));
     } else {
-        out.line(&format!("{:width$}  {:12} {:8} {:>15} {:>9} {:>8}  last", "run", "model", "state", "step", "loss", "attempts"));
+        out.line(&format!(
+            "{:width$}  {:12} {:8} {:>15} {:>9} {:>8}  last",
+            "run", "model", "state", "step", "loss", "attempts"
+        ));
     }
     for run in &runs {
         let loss = run.loss.map_or("-".into(), |loss| format!("{loss:.4}"));
         let step = format!("{}/{}", run.step, run.steps);
         let idle = run.idle.map_or("-".into(), ago);
         let (name, attempts) = (shown(run), run.attempts.max(1));
-        out.line(&format!("{name:width$}  {:12} {:8} {step:>15} {loss:>9} {attempts:>8}  {idle}", run.kind, run.state));
+        out.line(&format!(
+            "{name:width$}  {:12} {:8} {step:>15} {loss:>9} {attempts:>8}  {idle}",
+            run.kind, run.state
+        ));
     }
     let rows = runs.iter().map(|run| {
         json!({
@@ -153,7 +160,8 @@ mod tests {
             }
             let config = json!({ "train": { "steps": 10 }, "model": { "model_type": "xlnet" }, "task": { "name": "" } });
             fs::write(folder.join("config.json"), config.to_string()).unwrap();
-            fs::write(folder.join("metrics.jsonl"), "{\"kind\":\"train\",\"step\":4,\"loss\":2.5}\n").unwrap();
+            fs::write(folder.join("metrics.jsonl"), "{\"kind\":\"train\",\"step\":4,\"loss\":2.5}\n")
+                .unwrap();
             folder
         };
         run("b/seed-1", Some(10));
@@ -165,8 +173,10 @@ mod tests {
         lock.try_lock().unwrap();
         let mut runs = Vec::new();
         find(dir.path(), DEPTH, &mut runs);
-        let found: Vec<_> =
-            runs.iter().map(|run| (run.path.strip_prefix(dir.path()).unwrap().to_str().unwrap(), run.state, run.step)).collect();
+        let found: Vec<_> = runs
+            .iter()
+            .map(|run| (run.path.strip_prefix(dir.path()).unwrap().to_str().unwrap(), run.state, run.step))
+            .collect();
         assert_eq!(found, [("a", "training", 4), ("b/seed-1", "done", 10), ("c", "stopped", 0)]);
         assert_eq!((runs[0].loss, runs[0].kind.as_str()), (Some(2.5), "xlnet"));
         drop(lock);

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use segue_dataloader::{InvalidUtf8, Preset, train_tokenizer};
+use segue_dataloader::{DEFAULT_TEXT_COLUMN, InvalidUtf8, Preset, TrainingText, train_tokenizer};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ struct TrainArgs {
     /// Kind of tokenizer to train.
     #[arg(long)]
     kind: Kind,
-    /// Files or folders of text, or `-` for stdin; `.gz` and `.zst` are decompressed.
+    /// Files, folders, patterns and lists of them, or `-` for stdin, as `segue data build` takes them.
     #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
     input: Vec<PathBuf>,
     /// Output folder of the tokenizer.
@@ -42,13 +42,16 @@ struct TrainArgs {
     output: PathBuf,
     #[command(flatten)]
     vocabulary: VocabularyArgs,
-    /// Layout of the text: `documents`, `jsonl` for the `text` field of JSON lines, or another preset of `segue data
+    /// Layout of the text: `documents`, `jsonl` for JSON lines, Parquet and Arrow, or another preset of `segue data
     /// build`.
     #[arg(long, default_value = "documents")]
     preset: Preset,
     /// File extensions to read from folders [default: all].
     #[arg(long, value_delimiter = ',', value_name = "EXT,..")]
     extension: Vec<String>,
+    /// Key or column of the text in records of the `jsonl` preset.
+    #[arg(long, default_value = DEFAULT_TEXT_COLUMN, value_name = "NAME")]
+    text_column: String,
     /// Treatment of text that is not UTF-8.
     #[arg(long, default_value = "fail")]
     invalid_utf8: OnInvalidUtf8,
@@ -182,15 +185,14 @@ pub fn run(args: TokenizerArgs, out: &Output) -> Result<Value, Failure> {
 
 fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
     let progress = BuildProgress::new(out);
-    let tokenizer = train_tokenizer(
-        &args.input,
-        &args.extension,
-        args.preset,
-        args.invalid_utf8.into(),
-        &args.vocabulary.options(args.kind),
-        args.workers,
-        &progress,
-    )?;
+    let text = TrainingText {
+        preset: args.preset,
+        inputs: args.input,
+        extensions: args.extension,
+        text_column: args.text_column,
+        invalid_utf8: args.invalid_utf8.into(),
+    };
+    let tokenizer = train_tokenizer(&text, &args.vocabulary.options(args.kind), args.workers, &progress)?;
     drop(progress);
     finish(&tokenizer, &args.output, out)
 }

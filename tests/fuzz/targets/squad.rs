@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use segue_configs::TaskConfig;
-use segue_dataloader::{Preset, train_tokenizer};
+use segue_dataloader::{Preset, TrainingText, train_tokenizer};
 use segue_tasks::squad::SquadReader;
 use segue_tasks::{Records, Target, Template};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
@@ -16,7 +16,7 @@ static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
     let input = folder.path().join("text");
     std::fs::write(&input, "the quick brown fox jumps over the lazy dog, né 1066.").unwrap();
     let options = TrainOptions::new(TokenizerKind::Char);
-    train_tokenizer(&[input], &[], Preset::Documents, Default::default(), &options, 1, &()).unwrap()
+    train_tokenizer(&TrainingText::new(Preset::Documents, vec![input]), &options, 1, &()).unwrap()
 });
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

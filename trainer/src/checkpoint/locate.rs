@@ -26,7 +26,8 @@ pub fn locate(path: &Path) -> Result<(PathBuf, Vec<String>), TrainError> {
             return Ok(found);
         }
     }
-    if path.join(MANIFEST).exists() || path.join("config.json").is_file() && !path.join(CHECKPOINTS).is_dir() {
+    if path.join(MANIFEST).exists() || path.join("config.json").is_file() && !path.join(CHECKPOINTS).is_dir()
+    {
         verify_model(path)?;
         return Ok((path.into(), Vec::new()));
     }
@@ -41,7 +42,8 @@ fn verify_model(folder: &Path) -> Result<(), TrainError> {
     }
     Manifest::verify(folder).map_err(|error| match error {
         TrainError::Damaged { path, what } => {
-            let advice = "make or copy the folder again; where it was changed on purpose, remove its MANIFEST.json";
+            let advice =
+                "make or copy the folder again; where it was changed on purpose, remove its MANIFEST.json";
             TrainError::Damaged { path, what: format!("{what}\nhint: {advice}") }
         }
         other => other,

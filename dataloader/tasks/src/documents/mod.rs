@@ -18,8 +18,8 @@ use super::open::{Request, first_there, nothing_read};
 
 pub use trec::write_run;
 
-const QUERIES: &[&str] = &["queries.tsv", "queries.jsonl"];
-const DOCUMENTS: &[&str] = &["documents.tsv", "documents.jsonl"];
+const QUERIES: &[&str] = &["queries.tsv", "queries.jsonl", "queries.parquet", "queries.arrow"];
+const DOCUMENTS: &[&str] = &["documents.tsv", "documents.jsonl", "documents.parquet", "documents.arrow"];
 
 /// The queries of a split, and what is to be ranked for each.
 #[derive(Debug, Clone, PartialEq, Eq)]

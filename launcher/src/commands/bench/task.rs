@@ -48,7 +48,8 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     segue_trainer::libtorch::set_threads(args.sizes.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let labels = ["0", "1"].map(String::from).to_vec();
-    let heads = [HeadSpec { task: "bench".into(), kind: Kind::Classification, labels, summary: Default::default() }];
+    let heads =
+        [HeadSpec { task: "bench".into(), kind: Kind::Classification, labels, summary: Default::default() }];
     let model = TaskModel::fresh(&config, &heads);
     let parameters = model.parameters.count();
     let mut engine = Engine::new(&config, OneHead(model), comm)?;

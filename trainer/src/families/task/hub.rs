@@ -98,7 +98,9 @@ pub fn pipeline(
         return Err(why);
     }
     if head.summary == TaskSummary::Mean && pipeline == "text-classification" {
-        return Err("its mean over a sequence leaves padding out, and that of the class there does not".into());
+        return Err(
+            "its mean over a sequence leaves padding out, and that of the class there does not".into()
+        );
     }
     match tokenizer.for_sequences(None) {
         Some(_) => Ok(pipeline),
@@ -113,7 +115,12 @@ pub fn heads_of(config: &Value) -> Vec<HeadSpec> {
             let (kind, ..) = KINDS.iter().find(|(_, name, _)| head["kind"] == *name)?;
             let labels = head["labels"].as_array()?.iter().filter_map(Value::as_str);
             let labels = labels.map(str::to_string).collect();
-            Some(HeadSpec { task: head["task"].as_str()?.into(), kind: *kind, labels, summary: summary(&head["summary"]) })
+            Some(HeadSpec {
+                task: head["task"].as_str()?.into(),
+                kind: *kind,
+                labels,
+                summary: summary(&head["summary"]),
+            })
         };
         return heads.iter().filter_map(head).collect();
     }

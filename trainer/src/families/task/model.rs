@@ -243,7 +243,9 @@ impl TaskModel {
 
 /// Mean of the states of each row over its tokens, padding left out: `[rows, 1, d_model]`.
 fn mean_states(states: &Tensor, rows: &Rows) -> Tensor {
-    let Some(padding) = &rows.padding else { return states.mean_dim([1i64].as_slice(), true, None::<Number>) };
+    let Some(padding) = &rows.padding else {
+        return states.mean_dim([1i64].as_slice(), true, None::<Number>);
+    };
     let padding = padding.unsqueeze(-1);
     let sum = states.masked_fill(&padding, 0.0).sum_dim_intlist([1i64].as_slice(), true, None::<Number>);
     sum / padding.logical_not().sum_dim_intlist([1i64].as_slice(), true, states.kind())
