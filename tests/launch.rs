@@ -1,7 +1,6 @@
 //! `segue launch`: jobs that are ended on purpose are started again to the bytes of one that never was, or end with the code that says why.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -147,8 +146,25 @@ fn ranks_end_with_their_supervisor() {
     supervisor.kill().expect("it is ours");
     supervisor.wait().expect("it has ended");
     let all = [started, ranks].concat();
-    let is_alive = |process: &u32| Path::new(&format!("/proc/{process}/stat")).exists();
+    // One that has ended and that nobody has asked for is a zombie.
+    let is_alive = |process: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+    };
     wait_for("the end of all ranks", Duration::from_secs(30), || !all.iter().any(is_alive));
+    // The next one knows, waits for what might be left, and goes on.
+    let output = finish(launch(
+        2,
+        &[],
+        &place.pretrain("run", &["train.steps=100000", "train.stop_at=2", "checkpoint.every=0"]),
+        "",
+    ));
+    assert!(
+        output.status.success() && stderr(&output).contains("the supervisor before was killed"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!place.path("run/launch/lease").exists());
 }
 
 /// A fault, where and on whom.
@@ -254,7 +270,11 @@ fn suffer(place: &Workplace, cases: &[Case], numbers: impl Iterator<Item = usize
             succeed(launch(*world, &[], &job, &plan));
         }
         place.assert_same("whole", &run);
-        restarts += attempts(place, &run) - 1;
+        let restarted = attempts(place, &run) - 1;
+        // All ranks come by the points of a step, and what ends a rank there ends the attempt.
+        let ends = ["kill", "segv", "panic", "exit=3", "stop"].contains(fault) && STEP.contains(point);
+        assert!(!ends || restarted == 1, "{plan} of {world}: {restarted} restarts");
+        restarts += restarted;
         total += 1;
         fs::remove_dir_all(place.path(&run)).expect("a run of ours");
         if total % 20 == 0 {

@@ -277,7 +277,7 @@ mod tests {
             ),
             (
                 System::Pbs,
-                vec!["select=2:ncpus=12:mpiprocs=4", "walltime=24:00:00", "qrerun", "qsub '/runs/my job.sh'"],
+                vec!["select=2:ncpus=12:mpiprocs=4", "walltime=24:00:00", "-r y"],
                 vec![":ngpus=4", ":mem=64G", "-q long", "-A p42", "-J 1-8"],
             ),
             (
@@ -293,6 +293,9 @@ mod tests {
             for text in &where_set {
                 assert!(!small.contains(text) && large.contains(text), "{system:?} {text}:\n{large}");
             }
+            // Each job of an array would submit the whole array.
+            let submits_itself = |script: &str| script.contains("qsub '/runs/my job.sh'");
+            assert_eq!((submits_itself(&small), submits_itself(&large)), (system == System::Pbs, false));
             let plain = filled(system, &Settings { requeue: false, ..settings() });
             assert!(!["scontrol requeue", "qrerun", "-Q \"75\""].iter().any(|text| plain.contains(text)));
             for text in [small, large, plain] {

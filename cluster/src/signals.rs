@@ -1,10 +1,10 @@
 //! Signals as flags that the training loop polls.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::{flag, low_level};
 
 use crate::ClusterError;
@@ -13,7 +13,7 @@ use crate::ClusterError;
 const INTERRUPTED_EXIT_CODE: c_int = 128 + SIGINT;
 
 /// Whether this process has been asked to stop: by SIGUSR1 (a batch system's warning before the time
-/// limit), SIGTERM (cancelled, or the node is wanted back) or SIGINT (Ctrl-C).
+/// limit), SIGTERM (cancelled, or the node is wanted back), SIGINT (Ctrl-C) or SIGHUP (the terminal is gone).
 ///
 /// The signals only set a flag. The training loop asks [`requested`](Preemption::requested) once a
 /// step, agrees on the answer with the other ranks, writes a checkpoint and ends. A second SIGINT ends
@@ -33,8 +33,19 @@ pub struct Preemption {
 }
 
 impl Preemption {
-    /// Listens from now on, for the rest of the process. Install it once, first thing.
+    /// Listens from now on, for the rest of the process: first thing, as a signal that comes before ends it. A second call gives what the first
+    /// has begun.
     pub fn install() -> Result<Preemption, ClusterError> {
+        static INSTALLED: Mutex<Option<Preemption>> = Mutex::new(None);
+        let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(preemption) = &*installed {
+            return Ok(preemption.clone());
+        }
+        let preemption = Self::listen()?;
+        Ok(installed.insert(preemption).clone())
+    }
+
+    fn listen() -> Result<Preemption, ClusterError> {
         let signal = Arc::new(AtomicUsize::new(0));
         let interrupted = Arc::new(AtomicBool::new(false));
         let refused = |signal: c_int| move |source| ClusterError::Signal { signal: name_of(signal), source };
@@ -44,7 +55,9 @@ impl Preemption {
         flag::register_conditional_shutdown(SIGINT, INTERRUPTED_EXIT_CODE, Arc::clone(&interrupted))
             .map_err(refused(SIGINT))?;
         flag::register(SIGINT, interrupted).map_err(refused(SIGINT))?;
-        for number in [SIGUSR1, SIGTERM, SIGINT] {
+        // Who starts a process with nohup wants it to outlive the terminal.
+        let of_terminal = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+        for number in [SIGUSR1, SIGTERM, SIGINT].into_iter().chain(of_terminal) {
             // Signal numbers are small and positive.
             flag::register_usize(number, Arc::clone(&signal), number as usize).map_err(refused(number))?;
         }
@@ -65,6 +78,14 @@ impl Preemption {
     }
 }
 
+/// Whether this process was started with a signal ignored.
+fn is_ignored(signal: c_int) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (signal - 1)) != 0
+}
+
 /// Ends this process as a SIGINT that nobody handles does, for programs that read Ctrl-C from a terminal themselves.
 pub fn end_as_interrupted() -> ! {
     // It fails for signals alone that have no default; SIGINT has one.
@@ -77,6 +98,7 @@ fn name_of(signal: c_int) -> &'static str {
         SIGUSR1 => "SIGUSR1",
         SIGTERM => "SIGTERM",
         SIGINT => "SIGINT",
+        SIGHUP => "SIGHUP",
         _ => "a signal",
     }
 }
@@ -105,7 +127,8 @@ mod tests {
         let preemption = Preemption::install().unwrap();
         assert_eq!((preemption.requested(), preemption.signal_name()), (false, None));
         for name in std::env::var("SEGUE_TEST_SIGNALS").unwrap().split(' ') {
-            let signal = [SIGUSR1, SIGTERM, SIGINT].into_iter().find(|signal| name_of(*signal) == name);
+            let signal =
+                [SIGUSR1, SIGTERM, SIGINT, SIGHUP].into_iter().find(|signal| name_of(*signal) == name);
             raise(signal.unwrap()).unwrap();
             assert_eq!((preemption.requested(), preemption.signal_name()), (true, Some(name)));
         }
@@ -123,7 +146,8 @@ mod tests {
 
     #[test]
     fn each_signal_sets_the_flag_and_ends_nothing() {
-        for signal in ["SIGUSR1", "SIGTERM", "SIGINT", "SIGINT SIGTERM SIGUSR1", "SIGTERM SIGTERM"] {
+        for signal in ["SIGUSR1", "SIGTERM", "SIGINT", "SIGHUP", "SIGINT SIGTERM SIGUSR1", "SIGTERM SIGTERM"]
+        {
             assert_eq!(raise_in_child(signal).code(), Some(75), "{signal}");
         }
     }

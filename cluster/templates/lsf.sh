@@ -35,7 +35,13 @@
 echo "segue: job $LSB_JOBID on $LSB_MCPU_HOSTS"
 {{ command }} &
 job=$!
-trap 'kill -USR1 $job' USR1 TERM
+cancelled=
+trap 'kill -USR1 $job' USR1
+trap 'cancelled=1; kill -USR1 $job' TERM
 # A signal ends `wait` early; the job itself has not ended then.
-while kill -0 $job 2>/dev/null; do wait $job; code=$?; done
+while kill -0 $job 2>/dev/null; do wait $job; done
+wait $job
+code=$?
+# Who is cancelled is not to come back.
+if [ -n "$cancelled" ]; then exit 143; fi
 exit "$code"

@@ -28,10 +28,17 @@ echo "segue: job $PBS_JOBID on $(sort -u "$PBS_NODEFILE" | tr '\n' ' ')"
 # PBS gives no warning before the time limit: the job watches the clock, and stops with a checkpoint in time.
 {{ command }} &
 job=$!
-trap 'kill -USR1 $job' USR1 TERM
+cancelled=
+trap 'kill -USR1 $job' USR1
+trap 'cancelled=1; kill -USR1 $job' TERM
 # A signal ends `wait` early; the job itself has not ended then.
-while kill -0 $job 2>/dev/null; do wait $job; code=$?; done
-{% if requeue %}
-[ "$code" -ne 75 ] || qrerun "$PBS_JOBID" || qsub {{ script }}
+while kill -0 $job 2>/dev/null; do wait $job; done
+wait $job
+code=$?
+# Who is cancelled is not to come back.
+if [ -n "$cancelled" ]; then exit 143; fi
+{% if requeue and not array %}
+# Most sites let operators alone queue a job again: then it is submitted anew.
+if [ "$code" -eq 75 ]; then qrerun "$PBS_JOBID" || qsub {{ script }}; fi
 {% endif %}
 exit "$code"

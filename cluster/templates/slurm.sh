@@ -35,10 +35,16 @@
 echo "segue: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, started for the $((${SLURM_RESTART_COUNT:-0} + 1)). time"
 {{ command }} &
 job=$!
-trap 'kill -USR1 $job' USR1 TERM
+cancelled=
+trap 'kill -USR1 $job' USR1
+trap 'cancelled=1; kill -USR1 $job' TERM
 # A signal ends `wait` early; the job itself has not ended then.
-while kill -0 $job 2>/dev/null; do wait $job; code=$?; done
+while kill -0 $job 2>/dev/null; do wait $job; done
+wait $job
+code=$?
+# Who is cancelled is not to come back.
+if [ -n "$cancelled" ]; then exit 143; fi
 {% if requeue %}
-[ "$code" -ne 75 ] || scontrol requeue "$SLURM_JOB_ID"
+if [ "$code" -eq 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
 {% endif %}
 exit "$code"

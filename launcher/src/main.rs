@@ -17,7 +17,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use failure::{Failure, USAGE};
 use output::Output;
-use segue_collectives::{Communicator, GivingUp, print_line};
+use segue_cluster::Preemption;
+use segue_collectives::{Communicator, print_line};
 use serde_json::Value;
 use session::Session;
 
@@ -117,22 +118,30 @@ fn main() -> ExitCode {
             return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
         }
     };
-    // Dropped first: who leaves his supervisor without a word was ended.
-    let Session { comm, giving_up, pulse: _pulse } = match session::join() {
+    let session = match begin(&cli.command) {
         Ok(session) => session,
         Err(failure) => {
             report(&failure, 0, cli.json);
             return ExitCode::from(failure.code);
         }
     };
+    let comm = session.comm.as_ref();
     let out = Output::new(comm.rank());
-    if let Err(failure) = arm_faults(comm.rank()) {
-        return fail(&failure, comm.as_ref(), &giving_up, cli.json);
-    }
-    match run(cli.command, cli.json, comm.as_ref(), &out) {
+    let done = arm_faults(comm.rank()).and_then(|()| run(cli.command, cli.json, comm, &out));
+    let code = match done {
         Ok(result) => finish(&result, cli.json && comm.rank() == 0),
-        Err(failure) => fail(&failure, comm.as_ref(), &giving_up, cli.json),
+        Err(failure) => fail(&failure, &session, cli.json),
+    };
+    session.leave(code);
+    ExitCode::from(code)
+}
+
+/// Joins the job. What trains listens for signals before anything else: one that comes while ranks find each other stops it too.
+fn begin(command: &Command) -> Result<Session, Failure> {
+    if let Command::Pretrain(_) | Command::Finetune(_) = command {
+        Preemption::install()?;
     }
+    session::join()
 }
 
 /// Reads what a test wants this process to suffer.
@@ -147,12 +156,12 @@ fn arm_faults(rank: usize) -> Result<(), Failure> {
 }
 
 /// Prints the result. A command may name another exit code than 0 in it.
-fn finish(result: &Value, print: bool) -> ExitCode {
+fn finish(result: &Value, print: bool) -> u8 {
     let code = result.get("exit_code").and_then(Value::as_u64).unwrap_or(0);
     if print && writeln!(std::io::stdout(), "{result}").is_err() {
-        return ExitCode::from(74);
+        return 74;
     }
-    ExitCode::from(code as u8)
+    code as u8
 }
 
 /// Prints the failure for people and, where asked for, for programs.
@@ -165,15 +174,16 @@ fn report(failure: &Failure, rank: usize, json: bool) {
 }
 
 /// Reports the failure, once where all ranks have the same, and sees to it that no rank waits for this one.
-fn fail(failure: &Failure, comm: &dyn Communicator, giving_up: &GivingUp, json: bool) -> ExitCode {
-    let rank = comm.rank();
-    match giving_up.together(&failure.text(None)) {
+fn fail(failure: &Failure, session: &Session, json: bool) -> u8 {
+    let rank = session.comm.rank();
+    match session.giving_up.together(&failure.text(None)) {
         Some(said) if rank > 0 && said[rank] == said[0] => {}
         Some(_) => report(failure, rank, json),
         None => {
             report(failure, rank, json);
-            comm.abort(i32::from(failure.code));
+            session.leave(failure.code);
+            session.comm.abort(i32::from(failure.code));
         }
     }
-    ExitCode::from(failure.code)
+    failure.code
 }

@@ -1,12 +1,16 @@
 //! What a rank tells the supervisor that has started it, if one has.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use segue_cluster::host_name;
 use segue_cluster::launch::pulse::{self, Address, Beat, Hello, Pulse, VARIABLE, Wait};
 use segue_collectives::{deadline, print_line};
 
 use crate::failure::Failure;
+
+/// How long a rank that has lost its supervisor may take to say so.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Steps of the run; 0 where that is not known yet.
 static STEPS: AtomicU64 = AtomicU64::new(0);
@@ -35,8 +39,15 @@ pub fn start(rank: usize) -> Result<Option<Pulse>, Failure> {
         let message = format!("{VARIABLE}={text:?} is not what `segue launch` sets\nhint: unset it");
         return Err(Failure::new(78, message));
     };
-    let hello = Hello { token: address.token.clone(), rank, host: host_name(), process: std::process::id() };
+    let process = std::process::id();
+    let identity = pulse::identity(process).unwrap_or_default();
+    let hello = Hello { token: address.token.clone(), rank, host: host_name(), process, identity };
     let lost = move |why: &str| {
+        // Whoever reads what is printed may be gone too.
+        std::thread::spawn(|| {
+            std::thread::sleep(LAST_WORDS);
+            deadline::end_now(deadline::EXIT_CODE)
+        });
         print_line(&format!(
             "segue: error on rank {rank}: {why}: other ranks may have taken its place, and this one ends"
         ));
@@ -66,7 +77,7 @@ fn beat() -> Beat {
             seconds: wait.so_far.as_secs_f64(),
         }),
         resident: resident(),
-        leaving: false,
+        leaving: None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use segue_configs::Config;
 use segue_trainer::report::{EventFile, MetricsFile};
@@ -60,6 +61,9 @@ impl Write for LogFile {
     }
 }
 
+/// How long a look at a lock takes at most.
+const LOOKS: Duration = Duration::from_millis(500);
+
 /// Takes the run folder for this job: two jobs in one folder would overwrite each other. The lock goes
 /// with the process, however it ends.
 pub fn lock(run: &Path) -> Result<File, Failure> {
@@ -74,6 +78,11 @@ pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
         File::create(&path)
     };
     let file = open().map_err(|e| Failure::cannot_write(&path, &e, "run.dir"))?;
+    // Whoever only looks whether a job is there holds it for a moment.
+    let begun = Instant::now();
+    while matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) && begun.elapsed() < LOOKS {
+        std::thread::sleep(LOOKS / 10);
+    }
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => {

@@ -26,6 +26,15 @@ pub struct Session {
     pub pulse: Option<Pulse>,
 }
 
+impl Session {
+    /// Tells the supervisor, where there is one, that this process ends by itself with this exit code.
+    pub fn leave(&self, code: u8) {
+        if let Some(pulse) = &self.pulse {
+            pulse.leave(code);
+        }
+    }
+}
+
 /// Joins the job.
 pub fn join() -> Result<Session, Failure> {
     let environment = JobEnvironment::detect()?;

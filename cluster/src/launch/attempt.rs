@@ -11,13 +11,13 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufRead
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
 use tokio::time::{interval, timeout};
 
 use super::command::Start;
 use super::hosts::Host;
 use super::policy::STOPPED;
-use super::pulse::{Beat, EVERY, Hello, LONGEST_LINE};
-use crate::host_name;
+use super::pulse::{Beat, EVERY, Hello, LONGEST_LINE, identity};
 
 /// How often the supervisor looks at what it has heard.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -27,6 +27,8 @@ const LAST_GRACE: Duration = Duration::from_secs(5);
 const AFTER_ALL: Duration = Duration::from_secs(30);
 /// How long a job may go on without a rank that was ended: long enough for the others to say what they see of it.
 const WITHOUT_A_RANK: Duration = Duration::from_millis(500);
+/// How long what was said is waited for when the starter has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long whoever connects has to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
@@ -52,8 +54,8 @@ pub enum Heard {
     Result(String),
     /// A rank has joined.
     Joined(Hello),
-    /// A rank says how far it is.
-    Beat(usize, Beat),
+    /// A rank says how far it is, at that moment.
+    Beat(usize, Beat, Instant),
     /// A rank's connection is closed.
     Left(usize),
 }
@@ -76,7 +78,7 @@ pub struct RankSeen {
 /// How an attempt ended.
 #[derive(Debug, Clone, Serialize)]
 pub struct Attempt {
-    /// Exit code of the starter; 128 + N where signal N ended it.
+    /// Exit code that ranks tell, else that of the starter; 128 + N where signal N ended it.
     pub code: i32,
     /// Why the supervisor ended it, where it did.
     pub hung: Option<String>,
@@ -106,12 +108,13 @@ pub struct FirstFailure {
     pub what: String,
 }
 
-/// Lines of stderr that a report keeps.
-const KEPT_LINES: usize = 40;
+/// Lines of stderr that a report keeps: a panic comes with a long trace.
+const KEPT_LINES: usize = 200;
 /// What is said of a rank that its starter ended well without.
 const NEVER_DONE: &str = "its starter ended with 0, and it did not say that it was done";
-/// Exit code of a job whose ranks are gone, and nobody says why.
+/// Exit codes of a job whose ranks are gone, and nobody says why; and of one that does not get on.
 const RANKS_GONE: i32 = 69;
+const HUNG: i32 = 82;
 /// What is said of a rank of which nothing else is known.
 const ENDED: &str = "its process ended";
 
@@ -143,7 +146,10 @@ pub async fn run(
     let said = child.stderr.take().map(|stderr| tokio::spawn(lines(stderr, heard_by.clone(), Heard::Line)));
     let told = child.stdout.take().map(|stdout| tokio::spawn(lines(stdout, heard_by.clone(), Heard::Result)));
     let mut watched = Watched::new(limits, &start.hosts, start.ranks);
-    let status = watched.follow(&mut child, listener, token, (&heard_by, &mut heard), stop, hear).await?;
+    let mut listeners = JoinSet::new();
+    let following =
+        watched.follow(&mut child, (listener, token), &mut listeners, (&heard_by, &mut heard), stop, hear);
+    let status = following.await?;
     // Without their starter, ranks that were stopped would go on for ever.
     watched.kill_ranks_here();
     // What the job has said to its end. Ranks that are left over elsewhere may hold its streams open.
@@ -151,9 +157,13 @@ pub async fn run(
         let _ = timeout(LOOK_EVERY, reader).await;
     }
     drop(heard_by);
-    while let Ok(Some(message)) = timeout(LOOK_EVERY, heard.recv()).await {
+    let until = Instant::now() + LAST_WORDS;
+    while let Ok(Some(message)) = timeout(until.saturating_duration_since(Instant::now()), heard.recv()).await
+    {
         watched.take(message, hear);
     }
+    // Whoever is left over elsewhere gets no answer from now on, and ends.
+    drop(listeners);
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(-1);
     Ok(watched.attempt(code))
 }
@@ -205,8 +215,8 @@ impl<'a> Watched<'a> {
     async fn follow(
         &mut self,
         child: &mut Child,
-        listener: &TcpListener,
-        token: &str,
+        (listener, token): (&TcpListener, &str),
+        listeners: &mut JoinSet<()>,
         (heard_by, heard): (&UnboundedSender<Heard>, &mut UnboundedReceiver<Heard>),
         stop: &dyn Fn() -> bool,
         hear: &mut dyn FnMut(&Heard),
@@ -218,9 +228,13 @@ impl<'a> Watched<'a> {
                 status = child.wait() => return status,
                 Some(message) = heard.recv() => self.take(message, hear),
                 Ok((stream, _)) = listener.accept() => {
-                    tokio::spawn(listen(stream, token.to_string(), heard_by.clone()));
+                    listeners.spawn(listen(stream, token.to_string(), heard_by.clone()));
                 }
                 _ = look.tick() => {
+                    // What was heard meanwhile counts before anybody is called silent.
+                    while let Ok(message) = heard.try_recv() {
+                        self.take(message, hear);
+                    }
                     // What has ended meanwhile cannot be sent anything.
                     match (self.next_signal(stop), group) {
                         (Some(Signal::KILL), Some(group)) => _ = kill_process_group(group, Signal::KILL),
@@ -272,23 +286,27 @@ impl<'a> Watched<'a> {
 
     /// Whether all ranks ended some time ago.
     fn all_have_left(&self) -> bool {
-        let has_left = |seen: &Seen| seen.left && seen.at.elapsed() > AFTER_ALL;
+        let has_left =
+            |seen: &Seen| (seen.left || seen.beat.leaving.is_some()) && seen.at.elapsed() > AFTER_ALL;
         self.ranks.iter().all(|seen| seen.as_ref().is_some_and(has_left))
     }
 
     /// Why the attempt is taken for hung. The rank that is to blame, where one is, is the first to have failed.
     fn trouble(&mut self) -> Option<String> {
-        let silent =
-            self.ranks.iter().flatten().find(|seen| !seen.left && seen.at.elapsed() > self.limits.silence);
+        let is_silent = |seen: &&Seen| {
+            let speaks = !seen.left && seen.beat.leaving.is_none();
+            speaks && seen.at.elapsed() > self.limits.silence
+        };
+        let silent = self.ranks.iter().flatten().find(is_silent);
         if let Some(seen) = silent {
             let (rank, seconds) = (seen.hello.rank, seen.at.elapsed().as_secs_f64());
             let what = format!("it was silent for {seconds:.0} s");
             return Some(self.blame(rank, what));
         }
-        let absent = self.ranks.iter().position(Option::is_none);
-        if let Some(rank) = absent.filter(|_| self.begun.elapsed() > self.limits.start) {
-            let what = format!("it was not heard of within {} s", self.limits.start.as_secs());
-            return Some(self.blame(rank, what));
+        if self.ranks.iter().any(Option::is_none) {
+            let limit = self.limits.start;
+            self.step.1 = Instant::now();
+            return (self.begun.elapsed() > limit).then(|| self.blame_the_absent(limit));
         }
         let (step, since) = self.step;
         if self.limits.stall.is_zero() || since.elapsed() < self.limits.stall {
@@ -300,6 +318,21 @@ impl<'a> Watched<'a> {
         match late.map(|seen| seen.hello.rank) {
             Some(rank) => Some(self.blame(rank, why)),
             None => Some(why),
+        }
+    }
+
+    /// Where nobody was heard of, the starter may wait for any host, and none is to blame; else one that no rank was heard of from.
+    fn blame_the_absent(&mut self, limit: Duration) -> String {
+        let what = format!("it was not heard of within {} s", limit.as_secs());
+        let present: Vec<Option<&str>> = (0..self.ranks.len())
+            .filter(|rank| self.ranks[*rank].is_some())
+            .map(|rank| self.host_of(rank))
+            .collect();
+        let is_suspect =
+            |rank: &usize| self.ranks[*rank].is_none() && !present.contains(&self.host_of(*rank));
+        match (0..self.ranks.len()).find(is_suspect).filter(|_| !present.is_empty()) {
+            Some(rank) => self.blame(rank, what),
+            None => format!("not all ranks were heard of within {} s", limit.as_secs()),
         }
     }
 
@@ -327,9 +360,10 @@ impl<'a> Watched<'a> {
 
     /// Ends the ranks on this host that have not ended.
     fn kill_ranks_here(&self) {
-        let here = host_name();
-        for seen in self.ranks.iter().flatten().filter(|seen| !seen.left && seen.hello.host == here) {
-            if let Some(process) = Pid::from_raw(seen.hello.process as i32) {
+        for seen in self.ranks.iter().flatten().filter(|seen| !seen.left) {
+            // Numbers of processes are those of another host, or of another process by now, where this does not agree.
+            let is_it = identity(seen.hello.process).is_some_and(|found| found == seen.hello.identity);
+            if let Some(process) = Pid::from_raw(seen.hello.process as i32).filter(|_| is_it) {
                 let _ = kill_process(process, Signal::KILL);
             }
         }
@@ -354,18 +388,19 @@ impl<'a> Watched<'a> {
                     *place = Some(Seen { hello, beat: Beat::default(), at: now, left: false });
                 }
             }
-            Heard::Beat(rank, beat) => {
-                if beat.step > self.step.0 {
-                    self.step = (beat.step, now);
+            Heard::Beat(rank, beat, at) => {
+                // Another seed begins again with the first.
+                if beat.step != self.step.0 {
+                    self.step = (beat.step, at);
                 }
                 if let Some(Some(seen)) = self.ranks.get_mut(rank) {
-                    (seen.beat, seen.at) = (beat, now);
+                    (seen.beat, seen.at) = (beat, at);
                 }
             }
             Heard::Left(rank) => {
                 let Some(Some(seen)) = self.ranks.get_mut(rank) else { return };
                 (seen.left, seen.at) = (true, now);
-                if !seen.beat.leaving {
+                if seen.beat.leaving.is_none() {
                     self.broken.get_or_insert(now);
                     self.note(FirstFailure { rank, host: None, what: ENDED.into() });
                 }
@@ -383,24 +418,39 @@ impl<'a> Watched<'a> {
         }
     }
 
-    fn attempt(mut self, code: i32) -> Attempt {
-        // Slurm's srun ends with 0 where it could not start a step.
-        let has_ended_well = |seen: &Option<Seen>| seen.as_ref().is_some_and(|seen| seen.beat.leaving);
-        let unfinished = self.ranks.iter().position(|seen| !has_ended_well(seen));
-        let code = match (code, unfinished) {
-            (0, Some(rank)) => {
+    /// The exit code of the job. Ranks know theirs better than their starter: it may get stuck at its own end, count those that it killed itself,
+    /// or, as Slurm's srun does where it could not start a step, end with 0.
+    fn code(&mut self, starters: i32) -> i32 {
+        let own = |seen: &Option<Seen>| seen.as_ref().and_then(|seen| seen.beat.leaving);
+        let codes: Vec<Option<u8>> = self.ranks.iter().map(own).collect();
+        let of_first = self.first.as_ref().and_then(|first| codes.get(first.rank).copied().flatten());
+        let unfinished = codes.iter().position(Option::is_none);
+        match (self.hung.is_some(), unfinished) {
+            (true, _) => HUNG,
+            (false, None) => codes.into_iter().flatten().find(|code| *code != 0).unwrap_or(0).into(),
+            (false, Some(_)) if of_first.is_some_and(|code| code != 0) => of_first.unwrap_or_default().into(),
+            (false, Some(rank)) if starters == 0 => {
                 self.note(FirstFailure { rank, host: None, what: NEVER_DONE.into() });
                 RANKS_GONE
             }
-            _ => code,
-        };
+            _ => starters,
+        }
+    }
+
+    fn attempt(mut self, starters: i32) -> Attempt {
+        let code = self.code(starters);
         let failed = ![0, STOPPED].contains(&code) || self.hung.is_some();
         let mut first = self.first.clone().filter(|_| failed);
         if let Some(first) = &mut first {
             first.host = self.host_of(first.rank).map(Into::into).or(first.host.take());
         }
-        let here = host_name();
-        let out_of_sight = |seen: &&Seen| !seen.left && seen.hello.host != here;
+        let own = identity(std::process::id()).unwrap_or_default();
+        let place = |identity: &str| identity.rsplit_once(' ').map(|(place, _)| place.to_string());
+        // Those on this host were killed.
+        let out_of_sight = |seen: &&Seen| {
+            let is_here = place(&own).is_some() && place(&own) == place(&seen.hello.identity);
+            !seen.left && seen.beat.leaving.is_none() && !is_here
+        };
         // A rank may have been answered just after it was heard of last.
         let lease = |seen: &Seen| (self.limits.silence + 2 * EVERY).saturating_sub(seen.at.elapsed());
         let lease_left =
@@ -454,7 +504,7 @@ async fn listen(stream: TcpStream, token: String, heard: UnboundedSender<Heard>)
                 _ => return,
             },
             Some(rank) => match serde_json::from_slice::<Beat>(&line) {
-                Ok(beat) => Heard::Beat(rank, beat),
+                Ok(beat) => Heard::Beat(rank, beat, Instant::now()),
                 Err(_) => break,
             },
         };
@@ -511,5 +561,55 @@ mod tests {
             assert_eq!((found.rank, found.host.as_deref()), (rank, host));
         }
         assert_eq!(first_failure("step 10/20: loss 5.4"), None);
+    }
+
+    const LIMITS: Limits = Limits {
+        start: Duration::ZERO,
+        silence: Duration::ZERO,
+        stall: Duration::ZERO,
+        grace: Duration::from_secs(1),
+    };
+
+    fn hello(rank: usize) -> Hello {
+        Hello { token: String::new(), rank, host: format!("n{rank}"), process: 0, identity: String::new() }
+    }
+
+    #[test]
+    fn ranks_know_their_exit_code_better_than_their_starter() {
+        let code = |leaving: [Option<u8>; 2], said: &str, starters: i32| {
+            let mut watched = Watched::new(&LIMITS, &[], 2);
+            for (rank, leaving) in leaving.into_iter().enumerate() {
+                watched.take(Heard::Joined(hello(rank)), &mut |_| {});
+                let beat = Beat { leaving, ..Beat::default() };
+                watched.take(Heard::Beat(rank, beat, Instant::now()), &mut |_| {});
+            }
+            watched.take(Heard::Line(said.into()), &mut |_| {});
+            watched.attempt(starters).code
+        };
+        // Stuck at its end, and killed.
+        assert_eq!(code([Some(0), Some(0)], "", 137), 0);
+        assert_eq!(code([Some(75), Some(75)], "", 137), 75);
+        // One rank's own failure, whatever the others were ended by.
+        assert_eq!(code([None, Some(65)], "segue: error on rank 1: bad", 137), 65);
+        // Nobody says more than the starter; a step that was not started.
+        assert_eq!(code([Some(0), None], "", 137), 137);
+        assert_eq!(code([None, None], "", 0), 69);
+    }
+
+    #[test]
+    fn who_has_taken_leave_is_not_silent_and_the_absent_are_blamed_where_others_came() {
+        let hosts = [Host { name: "n0".into(), slots: 1 }, Host { name: "n1".into(), slots: 1 }];
+        let mut watched = Watched::new(&LIMITS, &hosts, 2);
+        assert!(
+            watched.trouble().is_some_and(|why| why.starts_with("not all ranks")) && watched.first.is_none()
+        );
+        watched.take(Heard::Joined(hello(0)), &mut |_| {});
+        let leaving = Beat { leaving: Some(0), ..Beat::default() };
+        watched.take(Heard::Beat(0, leaving.clone(), Instant::now()), &mut |_| {});
+        assert!(watched.trouble().is_some_and(|why| why.contains("rank 1 on n1")));
+        watched.take(Heard::Joined(hello(1)), &mut |_| {});
+        assert!(watched.trouble().is_some_and(|why| why.contains("rank 1 on n1: it was silent")));
+        watched.take(Heard::Beat(1, leaving, Instant::now()), &mut |_| {});
+        assert_eq!(watched.trouble(), None);
     }
 }

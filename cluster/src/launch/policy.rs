@@ -29,7 +29,7 @@ pub struct Policy {
     pub back_off: Duration,
     /// The longest wait.
     pub longest: Duration,
-    /// Failures of one host, with which it is left out from then on.
+    /// Failures of one host, with which it is left out as long as the others are enough.
     pub blocked_after: usize,
 }
 
@@ -102,6 +102,8 @@ impl History {
         match ended.code {
             0 if !ended.hung => return Next::Done,
             STOPPED if !ended.hung => return Next::Stopped,
+            // What lies there is gone on from, though it may be older than the signal.
+            _ if ended.stopping && ended.step > 0 => return Next::Stopped,
             code if ended.stopping => {
                 return Next::GiveUp {
                     code,
@@ -170,7 +172,8 @@ mod tests {
         for code in [1, 69, 70, 74, 81, 82, 137, 139] {
             assert_eq!(next(ended(code, 9)), Next::Restart(policy.back_off), "{code}");
         }
-        assert!(matches!(next(Ended { stopping: true, ..ended(137, 9) }), Next::GiveUp { code: 137, .. }));
+        assert_eq!(next(Ended { stopping: true, ..ended(137, 9) }), Next::Stopped);
+        assert!(matches!(next(Ended { stopping: true, ..ended(137, 0) }), Next::GiveUp { code: 137, .. }));
         assert_eq!(next(Ended { stopping: true, ..ended(0, 9) }), Next::Done);
         assert_eq!(next(Ended { hung: true, ..ended(137, 9) }), Next::Restart(policy.back_off));
     }

@@ -4,12 +4,13 @@
 //! each line with a byte. A rank without an answer for longer than its lease ends itself: on a host that is cut off it would write into
 //! the run beside the ranks that have taken its place.
 
+use std::collections::VecDeque;
+use std::fs;
 use std::io::{self, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,8 @@ pub struct Hello {
     pub host: String,
     /// Its process there.
     pub process: u32,
+    /// What tells this process from all others of that number, on other hosts and at other times.
+    pub identity: String,
 }
 
 /// How far a rank is.
@@ -52,9 +55,9 @@ pub struct Beat {
     pub waits: Option<Wait>,
     /// Bytes that it has resident.
     pub resident: u64,
-    /// It is about to end by itself: whoever leaves without this word has been ended.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub leaving: bool,
+    /// It is about to end by itself, with this exit code: whoever leaves without this word has been ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<u8>,
 }
 
 /// A wait for other ranks.
@@ -94,20 +97,31 @@ impl Address {
     }
 }
 
-/// A rank's word to its supervisor, until it is dropped: then it takes its leave.
+/// A rank's word to its supervisor, until it takes its leave.
 pub struct Pulse {
-    until_dropped: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    leave: Sender<u8>,
+    /// Closed when all is said.
+    said: Receiver<()>,
 }
 
-impl Drop for Pulse {
-    fn drop(&mut self) {
-        drop(self.until_dropped.take());
-        if let Some(thread) = self.thread.take() {
-            // It panics nowhere, and could not say more than that here.
-            let _ = thread.join();
+impl Pulse {
+    /// Says that this process ends by itself, with this exit code.
+    pub fn leave(&self, code: u8) {
+        if self.leave.send(code).is_ok() {
+            let _ = self.said.recv();
         }
     }
+}
+
+/// What tells process `process` of this host from all others: boot, namespace of processes, and when it started. `None` where the system does
+/// not tell, or there is no such process.
+pub fn identity(process: u32) -> Option<String> {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name of the program stands in parentheses and may hold anything; the start is the 20th field behind it.
+    let started = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.to_string();
+    Some(format!("{} {} {started}", boot.trim(), namespace.display()))
 }
 
 /// Begins to tell the supervisor how far this rank is. `beat` says it; `lost` ends the process, with a reason.
@@ -123,39 +137,67 @@ pub fn start(
 ) -> io::Result<Pulse> {
     let mut stream = TcpStream::connect_timeout(&address.at, address.lease)?;
     stream.set_nodelay(true)?;
-    // A send that the other side does not take in time is no reason to wait for ever.
+    // Neither a send nor the first answer is waited for for ever.
     stream.set_write_timeout(Some(address.lease))?;
-    write_line(&mut stream, hello)?;
+    stream.set_read_timeout(Some(address.lease))?;
     let begun = Instant::now();
-    let answered = Arc::new(AtomicU64::new(0));
-    let lost = Arc::new(lost);
-    let (answers, heard) = (BufReader::new(stream.try_clone()?), Arc::clone(&answered));
-    let lease = address.lease;
+    write_line(&mut stream, hello)?;
+    stream.read_exact(&mut [0])?;
+    stream.set_read_timeout(None)?;
+    let lease = Arc::new(Mutex::new(Lease { unanswered: VecDeque::new(), answered: begun, closed: false }));
+    let (answers, ours) = (stream.try_clone()?, Arc::clone(&lease));
     thread::Builder::new().name("supervisor-in".into()).spawn(move || {
-        for byte in answers.bytes() {
-            if byte.is_err() {
-                return;
+        for byte in BufReader::new(answers).bytes() {
+            let mut lease = ours.lock().unwrap_or_else(PoisonError::into_inner);
+            match (byte, lease.unanswered.pop_front()) {
+                (Ok(_), Some(said)) => lease.answered = said,
+                _ => break,
             }
-            heard.store(begun.elapsed().as_millis() as u64, Ordering::Relaxed);
         }
+        ours.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
     })?;
-    let (until_dropped, dropped) = channel::<()>();
-    let out = thread::Builder::new().name("supervisor-out".into()).spawn(move || {
+    let (leave, leaving) = channel();
+    let (saying, said) = channel();
+    let longest = address.lease;
+    thread::Builder::new().name("supervisor-out".into()).spawn(move || {
+        let _saying: Sender<()> = saying;
         loop {
-            let leaving = dropped.recv_timeout(EVERY) != Err(RecvTimeoutError::Timeout);
+            let code = match leaving.recv_timeout(EVERY) {
+                Ok(code) => Some(code),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let now = Instant::now();
+            let (silent, closed) = {
+                let mut lease = lease.lock().unwrap_or_else(PoisonError::into_inner);
+                lease.unanswered.push_back(now);
+                (now.duration_since(lease.answered), lease.closed)
+            };
             // An error shows in the answers that do not come.
-            let _ = write_line(&mut stream, &Beat { leaving, ..beat() });
-            if leaving {
-                return;
-            }
-            let silent =
-                begun.elapsed().saturating_sub(Duration::from_millis(answered.load(Ordering::Relaxed)));
-            if silent > lease {
-                lost(&format!("the supervisor has not answered for {:.0} s", silent.as_secs_f64()));
+            let _ = write_line(&mut stream, &Beat { leaving: code, ..beat() });
+            match code {
+                Some(_) => {
+                    let _ = stream.shutdown(Shutdown::Both);
+                    return;
+                }
+                None if closed => lost("the supervisor is gone"),
+                None if silent > longest => {
+                    lost(&format!("the supervisor has not answered for {:.0} s", silent.as_secs_f64()));
+                }
+                None => {}
             }
         }
     })?;
-    Ok(Pulse { until_dropped: Some(until_dropped), thread: Some(out) })
+    Ok(Pulse { leave, said })
+}
+
+/// How long a rank may go on: it counts from when it said what was answered last, which the supervisor cannot have heard later.
+struct Lease {
+    /// When the lines were sent that have no answer yet.
+    unanswered: VecDeque<Instant>,
+    answered: Instant,
+    /// There will be no more answers.
+    closed: bool,
 }
 
 fn write_line(stream: &mut TcpStream, message: &impl Serialize) -> io::Result<()> {

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -18,6 +19,8 @@ use crate::ClusterError;
 
 /// How often a wait between attempts asks whether to stop.
 const ASK_EVERY: Duration = Duration::from_millis(100);
+/// How long the run may be held by what an attempt has left behind.
+const LET_GO_WITHIN: Duration = Duration::from_secs(300);
 /// Any port of another host: the system is asked which way leads there, and nothing is sent.
 const ANY_PORT: u16 = 9;
 
@@ -39,6 +42,8 @@ pub struct Job<'a> {
     pub can_share: &'a dyn Fn(usize) -> bool,
     /// The step of the newest checkpoint.
     pub newest: &'a dyn Fn() -> u64,
+    /// Whether no process trains in the run.
+    pub is_free: &'a dyn Fn() -> bool,
     /// Whether to stop.
     pub stop: &'a dyn Fn() -> bool,
 }
@@ -110,7 +115,11 @@ pub struct Outcome {
 /// The starter cannot be started, or there is no way for ranks to reach this process.
 pub fn supervise(job: &Job, hear: &mut dyn FnMut(Event)) -> Result<Outcome, ClusterError> {
     let listening = |source| ClusterError::Supervisor { source };
-    let runtime = Builder::new_current_thread().enable_all().build().map_err(listening)?;
+    // A connection for each rank. Where no more are to be had, ranks beyond are not heard of, and the job says so.
+    let files = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
+    // Ranks are answered by a thread of its own: this one may have to wait for whoever reads what it prints.
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(listening)?;
     runtime.block_on(async {
         let address = own_address(job).map_err(listening)?;
         let listener = TcpListener::bind(SocketAddr::new(address, 0)).await.map_err(listening)?;
@@ -135,14 +144,8 @@ impl Supervisor<'_> {
         let mut outcome = Outcome { code: 0, why: None, attempts: 0, result: None, first: None };
         loop {
             let Some(hosts_and_ranks) = self.choose() else {
-                let left_out = self.history.blocked(&self.job.policy).join(", ");
-                outcome.why = Some(match left_out.is_empty() {
-                    true => format!("no number of ranks from {} on can share the work", self.job.min_ranks),
-                    false => format!(
-                        "{left_out} failed too often, and without it there are no {} ranks",
-                        self.job.min_ranks
-                    ),
-                });
+                let least = self.job.min_ranks;
+                outcome.why = Some(format!("no number of ranks from {least} on can share the work"));
                 outcome.code = if outcome.code == 0 { 78 } else { outcome.code };
                 hear(Event::NoHosts(outcome.why.as_deref().unwrap_or_default()));
                 return Ok(outcome);
@@ -166,7 +169,7 @@ impl Supervisor<'_> {
                 }
                 Next::Restart(wait) => {
                     // Ranks that are out of sight may still write into the run.
-                    if self.wait(wait.max(report.end.lease_left)).await {
+                    if self.wait(wait.max(report.end.lease_left)).await || self.wait_for_the_run().await {
                         outcome.code = STOPPED;
                         return Ok(outcome);
                     }
@@ -187,6 +190,18 @@ impl Supervisor<'_> {
         (self.job.stop)()
     }
 
+    /// Waits until no rank of the attempt before holds the run any more; true where the job is to stop meanwhile. A process that was killed
+    /// may take long to end, and a file server to notice that a host is gone.
+    async fn wait_for_the_run(&self) -> bool {
+        let until = tokio::time::Instant::now() + LET_GO_WITHIN;
+        while !(self.job.is_free)() && tokio::time::Instant::now() < until {
+            if self.wait(ASK_EVERY).await {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Where the next attempt runs, with as many ranks as can be.
     fn choose(&self) -> Option<(Vec<Host>, usize)> {
         let (all, wanted) = (&self.job.start.hosts, self.job.start.ranks);
@@ -196,7 +211,7 @@ impl Supervisor<'_> {
         }
         let blocked = self.history.blocked(&self.job.policy);
         let without_silent = [blocked.as_slice(), self.avoided.as_slice()].concat();
-        [without_silent, blocked].into_iter().find_map(|left_out| {
+        [without_silent, blocked, Vec::new()].into_iter().find_map(|left_out| {
             let slots = take(all, &left_out, wanted).iter().map(|host| host.slots).sum();
             let ranks = (self.job.min_ranks..=slots).rev().find(can)?;
             Some((take(all, &left_out, ranks), ranks))
@@ -259,11 +274,18 @@ fn own_address(job: &Job) -> io::Result<IpAddr> {
     }
     // Slurm's names of nodes need not be those of hosts.
     let here = [crate::host_name(), "localhost".into(), std::env::var("SLURMD_NODENAME").unwrap_or_default()];
-    let elsewhere = job.start.hosts.iter().find(|host| !here.contains(&host.name));
-    let Some(elsewhere) = elsewhere else { return Ok(Ipv4Addr::LOCALHOST.into()) };
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-    socket.connect((elsewhere.name.as_str(), ANY_PORT))?;
-    Ok(socket.local_addr()?.ip())
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_string();
+    let is_here = |host: &&Host| here.iter().any(|here| *here == host.name || *here == short(&host.name));
+    let mut result = Ok(Ipv4Addr::LOCALHOST.into());
+    for host in job.start.hosts.iter().filter(|host| !is_here(host)) {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        result = socket.connect((host.name.as_str(), ANY_PORT)).and_then(|()| Ok(socket.local_addr()?.ip()));
+        // The way to a name of this host itself leads nowhere else.
+        if result.as_ref().is_ok_and(|address| !address.is_loopback()) {
+            break;
+        }
+    }
+    result
 }
 
 /// 128 random bits: what tells ranks of this attempt from whoever else can reach the port.

@@ -157,6 +157,9 @@ fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
     let program = std::env::current_exe()
         .map_err(|e| Failure::new(74, format!("cannot find this program's own file: {e}")))?;
     let mut words = vec![text_of(&program)?.to_string(), "launch".into()];
+    // What the ranks have for their checkpoint, with some of the warning left to end in.
+    let grace = (args.warning * 4 / 5).max(1);
+    words.extend(["--grace".into(), grace.to_string()]);
     if system.is_silent() {
         words.extend(["--stop-after".into(), (args.time - args.warning).to_string()]);
     }
@@ -189,7 +192,8 @@ fn settings(args: &BatchArgs) -> Result<Settings, Failure> {
         account: args.account.clone(),
         array: args.array.clone(),
         setup: args.setup.clone(),
-        requeue: !args.no_requeue,
+        // Each of a chain is there to go on where the one before stopped.
+        requeue: !args.no_requeue && args.chain == 1,
         log: args.log.clone().unwrap_or(usual),
         script: std::path::absolute(&script).map_err(|e| Failure::cannot_write(&script, &e, "--output"))?,
     })

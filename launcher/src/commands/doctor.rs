@@ -193,8 +193,9 @@ fn mpi() -> Finding {
         return Finding::new("mpirun", State::Missing, "it is not there", advice);
     };
     let Ok(program) = std::env::current_exe() else { return Finding::ok("mpirun", version) };
-    let mut trial = Command::new("mpirun");
-    trial.args(["-n", "2", "--oversubscribe", "--bind-to", "none"]);
+    // On a sick host it may wait for ever.
+    let mut trial = Command::new("timeout");
+    trial.args(["60", "mpirun", "-n", "2", "--oversubscribe", "--bind-to", "none"]);
     if fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
         trial.arg("--allow-run-as-root");
     }

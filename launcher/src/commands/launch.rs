@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::{File, TryLockError};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,6 +33,7 @@ const TRAINING: [&str; 2] = ["pretrain", "finetune"];
 
 /// Arguments of `segue launch`.
 #[derive(Args)]
+#[command(args_override_self = true)]
 #[command(after_help = "Examples:\n  \
     segue launch -n 2 pretrain --config configs/recipes/tiny.toml run.dir=runs/tiny data.corpus=corpora/mine\n  \
     segue launch --hosts node1:4,node2:4 --min-ranks 4 pretrain --config my.toml run.dir=/shared/runs/one\n  \
@@ -51,7 +53,7 @@ pub struct LaunchArgs {
     /// What starts the ranks [default: srun in a job of Slurm, mpirun elsewhere, nothing for one rank on this host].
     #[arg(long)]
     starter: Option<ProgramArg>,
-    /// An option for mpirun or srun, such as `--starter-option=--mca=btl=tcp,self`; may be given again.
+    /// A word for mpirun or srun, such as `--starter-option=--report-bindings`; once for each word.
     #[arg(long = "starter-option", value_name = "OPTION", allow_hyphen_values = true)]
     options: Vec<String>,
     /// Go on with as few ranks as this where hosts are lost [default: as many as at first].
@@ -101,6 +103,40 @@ enum ProgramArg {
     Srun,
 }
 
+/// How long ranks go on without their supervisor, in a file that is there as long as it lives: one that was killed leaves it behind.
+struct LeaseFile(PathBuf);
+
+impl LeaseFile {
+    /// Waits until the ranks of a supervisor that was killed have ended, if one was.
+    fn take(reports: &Path, silence: u64, preemption: &Preemption, out: &Output) -> Result<Self, Failure> {
+        /// What is added for messages under way.
+        const ON_THE_WAY: u64 = 2;
+        let path = reports.join("lease");
+        let left = std::fs::read_to_string(&path).ok().map(|text| text.trim().parse().unwrap_or(silence));
+        if let Some(left) = left {
+            let wait = Duration::from_secs(left + ON_THE_WAY);
+            let seconds = wait.as_secs();
+            out.line(&format!(
+                "launch: the supervisor before was killed; waiting {seconds} s until its ranks have ended"
+            ));
+            let begun = Instant::now();
+            while begun.elapsed() < wait && !preemption.requested() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+        segue_publish::write_file(&path, silence.to_string().as_bytes())
+            .map_err(|e| Failure::new(73, format!("{e}\nhint: choose a writable run.dir")))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for LeaseFile {
+    fn drop(&mut self) {
+        // Left behind, it costs the next one a few seconds.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
 /// What the supervisor has to know of the configuration of a job.
 #[derive(Deserialize)]
 struct Wanted {
@@ -115,6 +151,7 @@ struct Run {
 
 /// Starts the job, and starts it again until it is done.
 pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure> {
+    let json = json || args.command.iter().any(|word| word == "--json");
     let name = args.command[0].to_string_lossy();
     if !TRAINING.contains(&name.as_ref()) {
         let message =
@@ -138,6 +175,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     let limit = (args.stop_after > 0).then(|| Duration::from_secs(args.stop_after));
     let reports = run.join(REPORTS);
     let _lock = lock_in(&reports, run)?;
+    let _lease = LeaseFile::take(&reports, args.silence, &preemption, out)?;
     let start = start(&args, program, json)?;
     let ranks = start.ranks;
     check_ranks(&wanted.train, ranks)?;
@@ -162,6 +200,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         before: reports_so_far(&reports),
         can_share: &|ranks| check_ranks(&wanted.train, ranks).is_ok(),
         newest: &|| newest(run),
+        is_free: &|| is_free(run),
         stop: &|| preemption.requested() || limit.is_some_and(|limit| begun.elapsed() > limit),
     };
     let mut view = View {
@@ -183,12 +222,21 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
 fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, i32>, Failure> {
     let failed = |what: String| Failure::new(70, format!("cannot read the configuration of the job: {what}"));
     let mut asked = Command::new(program);
-    asked.args(command).args(["--print-config", "--json"]).stdin(Stdio::null()).stderr(Stdio::inherit());
+    asked
+        .args(without_json(command))
+        .args(["--print-config", "--json"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
     let answer = asked.output().map_err(|e| failed(e.to_string()))?;
     if !answer.status.success() {
         return Ok(Err(answer.status.code().unwrap_or(70)));
     }
     serde_json::from_slice(&answer.stdout).map(Ok).map_err(|e| failed(e.to_string()))
+}
+
+/// The command without an option that is added where it is wanted, and may be given once.
+fn without_json(command: &[OsString]) -> Vec<OsString> {
+    command.iter().filter(|word| *word != "--json").cloned().collect()
 }
 
 fn start(args: &LaunchArgs, program: PathBuf, json: bool) -> Result<Start, Failure> {
@@ -211,7 +259,7 @@ fn start(args: &LaunchArgs, program: PathBuf, json: bool) -> Result<Start, Failu
         None if ranks == 1 && hosts.is_empty() => Starter::Alone,
         None => Starter::Mpirun,
     };
-    let mut arguments = args.command.clone();
+    let mut arguments = without_json(&args.command);
     arguments.extend(json.then(|| "--json".into()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(Start {
@@ -256,6 +304,12 @@ fn newest(run: &Path) -> u64 {
     of(run) + seeds.map(|entry| of(&entry.path())).sum::<u64>()
 }
 
+/// Whether no process trains in the run, as far as its lock tells.
+fn is_free(run: &Path) -> bool {
+    let lock = File::open(run.join("lock"));
+    !lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
 /// The number of the last attempt that has a report.
 fn reports_so_far(reports: &Path) -> u64 {
     let entries = std::fs::read_dir(reports).into_iter().flatten().flatten();
@@ -286,7 +340,7 @@ impl View<'_> {
                 self.bar.resume_at(step);
             }
             Event::Heard(Heard::Line(line)) => self.out.line(line),
-            Event::Heard(Heard::Beat(0, beat)) if beat.steps > 0 => {
+            Event::Heard(Heard::Beat(0, beat, _)) if beat.steps > 0 => {
                 self.bar.set_of(beat.step.saturating_sub(1), beat.steps);
                 if let Some(loss) = beat.loss {
                     self.bar.message(&format!("loss {loss:.4}"));

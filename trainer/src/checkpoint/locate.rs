@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::contents::STATE;
 use super::manifest::{MANIFEST, Manifest};
 use super::publish::find;
 use crate::TrainError;
@@ -40,8 +41,10 @@ fn verify_model(folder: &Path) -> Result<(), TrainError> {
     if !folder.join(MANIFEST).exists() {
         return Ok(());
     }
+    // Nobody has a reason to change a checkpoint.
+    let may_be_meant = !folder.join(STATE).exists();
     Manifest::verify(folder).map_err(|error| match error {
-        TrainError::Damaged { path, what } => {
+        TrainError::Damaged { path, what } if may_be_meant => {
             let advice =
                 "make or copy the folder again; where it was changed on purpose, remove its MANIFEST.json";
             TrainError::Damaged { path, what: format!("{what}\nhint: {advice}") }
