@@ -1,10 +1,11 @@
 //! Starting a job, watching it, and starting it again: a supervisor around `mpirun` or `srun`.
 //!
-//! [`hosts`] says where ranks may run, [`command`] how they are started, [`attempt`] runs them once and listens to their [`pulse`],
-//! [`policy`] says what follows from how that ended, and [`supervisor`] does it.
+//! [`hosts`] says where ranks may run, [`command`] how they are started. [`attempt`] runs them once; [`hearing`] is what it learns of them
+//! meanwhile, by their [`pulse`] and by what they print. [`policy`] says what follows from how that ended, and [`supervisor`] does it.
 
 pub mod attempt;
 pub mod command;
+pub mod hearing;
 pub mod hosts;
 pub mod policy;
 pub mod pulse;

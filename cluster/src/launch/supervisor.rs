@@ -10,8 +10,9 @@ use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 
-use super::attempt::{self, Attempt, Heard, Limits};
+use super::attempt::{self, Attempt, Limits};
 use super::command::Start;
+use super::hearing::{FirstFailure, Heard};
 use super::hosts::{Host, take};
 use super::policy::{Ended, History, Next, Policy, STOPPED};
 use super::pulse::{ATTEMPT, Address, VARIABLE};
@@ -105,7 +106,7 @@ pub struct Outcome {
     /// The last line of the last attempt's stdout.
     pub result: Option<String>,
     /// The rank that failed first in the last attempt.
-    pub first: Option<attempt::FirstFailure>,
+    pub first: Option<FirstFailure>,
 }
 
 /// Runs `job` to its end. `hear` is told of all that happens.

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{File, TryLockError};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use segue_cluster::launch::attempt::{Heard, Limits};
+use segue_cluster::launch::attempt::Limits;
 use segue_cluster::launch::command::{Start, Starter};
+use segue_cluster::launch::hearing::Heard;
 use segue_cluster::launch::hosts::{self, Host, Source};
 use segue_cluster::launch::policy::Policy;
 use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::at_least_one;
 use crate::failure::{Failure, PREEMPTED, USAGE};
 use crate::output::{Output, Progress, Unit};
-use crate::run_folder::lock_in;
+use crate::run_folder::{is_held, lock_in};
 
 /// The folder of reports in that of the run.
 const REPORTS: &str = "launch";
@@ -200,7 +200,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         before: reports_so_far(&reports),
         can_share: &|ranks| check_ranks(&wanted.train, ranks).is_ok(),
         newest: &|| newest(run),
-        is_free: &|| is_free(run),
+        is_free: &|| !is_held(run),
         stop: &|| preemption.requested() || limit.is_some_and(|limit| begun.elapsed() > limit),
     };
     let mut view = View {
@@ -302,12 +302,6 @@ fn newest(run: &Path) -> u64 {
     let entries = std::fs::read_dir(run).into_iter().flatten().flatten();
     let seeds = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("seed-"));
     of(run) + seeds.map(|entry| of(&entry.path())).sum::<u64>()
-}
-
-/// Whether no process trains in the run, as far as its lock tells.
-fn is_free(run: &Path) -> bool {
-    let lock = File::open(run.join("lock"));
-    !lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(TryLockError::WouldBlock)))
 }
 
 /// The number of the last attempt that has a report.

@@ -1,6 +1,6 @@
 //! `segue runs`: the runs below a folder, and how far each is.
 
-use std::fs::{self, File, TryLockError};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::run_folder::is_held;
 
 /// How deep folders are looked into: a folder of projects, of experiments, of sweeps, of runs, of seeds.
 const DEPTH: usize = 6;
@@ -112,7 +113,7 @@ fn describe(folder: &Path) -> Option<Run> {
     let reports = fs::read_dir(folder.join("launch")).into_iter().flatten().flatten();
     let is_report = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("attempt-");
     let written = fs::metadata(&metrics).and_then(|metadata| metadata.modified()).ok();
-    let state = match (is_locked(folder), step >= steps) {
+    let state = match (is_held(folder), step >= steps) {
         (true, _) => "training",
         (false, true) => "done",
         (false, false) => "stopped",
@@ -127,12 +128,6 @@ fn describe(folder: &Path) -> Option<Run> {
         attempts: reports.filter(is_report).count(),
         idle: written.and_then(|written| SystemTime::now().duration_since(written).ok()),
     })
-}
-
-/// Whether a job holds the folder.
-fn is_locked(folder: &Path) -> bool {
-    let lock = File::open(folder.join("lock"));
-    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 fn ago(idle: Duration) -> String {
@@ -169,7 +164,7 @@ mod tests {
         run("c", None);
         fs::create_dir_all(dir.path().join(".hidden/checkpoints")).unwrap();
         fs::create_dir_all(dir.path().join("other/checkpoints")).unwrap();
-        let lock = File::create(training.join("lock")).unwrap();
+        let lock = fs::File::create(training.join("lock")).unwrap();
         lock.try_lock().unwrap();
         let mut runs = Vec::new();
         find(dir.path(), DEPTH, &mut runs);
@@ -180,7 +175,7 @@ mod tests {
         assert_eq!(found, [("a", "training", 4), ("b/seed-1", "done", 10), ("c", "stopped", 0)]);
         assert_eq!((runs[0].loss, runs[0].kind.as_str()), (Some(2.5), "xlnet"));
         drop(lock);
-        assert!(!is_locked(&training));
+        assert!(!is_held(&training));
     }
 
     #[test]
