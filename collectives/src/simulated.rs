@@ -13,18 +13,22 @@
 //! ```
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use segue_world::{Receiver, Sender, channel, now, sleep};
 
 use crate::CollectiveError;
 use crate::communicator::{Communicator, check_peer, check_root};
 
+/// How long a message to a rank is on its way; `None` where it never arrives.
+pub type Link = Arc<dyn Fn(usize) -> Option<Duration> + Send + Sync>;
+
 /// What goes wrong on a simulated rank. The default: nothing, and messages take no time.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Faults {
-    /// How long a sent byte takes.
-    pub delay_per_byte: Duration,
+    /// The way of what it sends. Messages from one rank to another stay in order.
+    pub link: Option<Link>,
     /// The rank dies at its call of this number, counted from 1 over all its channels: that call and
     /// all later ones return an error, and to the other ranks it is gone.
     pub dies_at_call: Option<u64>,
@@ -55,7 +59,11 @@ struct Life {
 }
 
 enum Message {
-    Bytes(Vec<u8>),
+    Bytes {
+        bytes: Vec<u8>,
+        /// When it is there.
+        arrives: Option<Instant>,
+    },
     /// One end of a new queue, on its way to the rank that will send into it.
     Queue(Sender<Message>),
 }
@@ -140,12 +148,6 @@ impl Simulated {
     }
 
     fn push(&self, peer: usize, message: Message, during: &'static str) -> Result<(), CollectiveError> {
-        if let Message::Bytes(bytes) = &message {
-            let wire_time = self.life.faults.delay_per_byte * u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-            if !wire_time.is_zero() {
-                std::thread::sleep(wire_time);
-            }
-        }
         let to = lock(&self.links.to);
         let queue = to.as_ref().map(|to| &to[peer]).ok_or_else(|| self.gone(peer, during))?;
         queue.send(message).map_err(|_| self.gone(peer, during))
@@ -156,12 +158,22 @@ impl Simulated {
     }
 
     fn push_bytes(&self, peer: usize, bytes: &[u8], during: &'static str) -> Result<(), CollectiveError> {
-        self.push(peer, Message::Bytes(bytes.to_vec()), during)
+        let mut arrives = None;
+        if let Some(link) = self.life.faults.link.as_ref().filter(|_| peer != self.rank) {
+            let Some(delay) = link(peer) else { return Ok(()) };
+            arrives = Some(now() + delay);
+        }
+        self.push(peer, Message::Bytes { bytes: bytes.to_vec(), arrives }, during)
     }
 
     fn pop_bytes(&self, peer: usize, during: &'static str) -> Result<Vec<u8>, CollectiveError> {
         match self.pop(peer, during)? {
-            Message::Bytes(bytes) => Ok(bytes),
+            Message::Bytes { bytes, arrives } => {
+                if let Some(left) = arrives.and_then(|arrives| arrives.checked_duration_since(now())) {
+                    sleep(left);
+                }
+                Ok(bytes)
+            }
             Message::Queue(_) => {
                 panic!("rank {peer} duplicates its channel while rank {} is in {during}", self.rank)
             }
@@ -288,7 +300,7 @@ impl Communicator for Simulated {
         let to = (0..self.world_size)
             .map(|peer| match self.pop(peer, "duplicate")? {
                 Message::Queue(queue) => Ok(queue),
-                Message::Bytes(_) => panic!("rank {peer} sends while rank {} is in duplicate", self.rank),
+                Message::Bytes { .. } => panic!("rank {peer} sends while rank {} is in duplicate", self.rank),
             })
             .collect::<Result<_, CollectiveError>>()?;
         let links = Arc::new(Links { to: Mutex::new(Some(to)), from });
@@ -407,11 +419,12 @@ mod tests {
 
     #[test]
     fn a_delay_holds_the_bytes_back() {
-        let delay_per_byte = Duration::from_micros(100);
-        let faults = vec![Faults { delay_per_byte, ..Faults::default() }; 2];
+        let delay = Duration::from_millis(2);
+        let link: Link = Arc::new(move |_| Some(delay));
+        let faults = vec![Faults { link: Some(link), ..Faults::default() }; 2];
         let start = std::time::Instant::now();
         run_with(faults, |comm| comm.exchange(1 - comm.rank(), &[0; 20], &mut [0; 20]).unwrap());
-        assert!(start.elapsed() >= delay_per_byte * 20);
+        assert!(start.elapsed() >= delay);
     }
 
     #[test]

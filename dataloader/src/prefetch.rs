@@ -1,9 +1,8 @@
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use segue_data_error::DataError;
+use segue_world::{JoinHandle, Receiver, bounded, now, spawn};
 
 use crate::lanes::{Batch, LaneCursor, Lanes};
 
@@ -73,7 +72,7 @@ pub struct Prefetcher<B> {
 impl<B: Send + 'static> Prefetcher<B> {
     /// Starts building the batches of `reader` from number `first` on.
     pub fn spawn(mut reader: impl Reader<Batch = B>, first: u64) -> Result<Self, DataError> {
-        let (sender, batches) = sync_channel(DEPTH);
+        let (sender, batches) = bounded(DEPTH);
         let build = move || {
             for nth in first.. {
                 let batch = reader.read(nth);
@@ -84,18 +83,16 @@ impl<B: Send + 'static> Prefetcher<B> {
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("segue-batches".into())
-            .spawn(build)
+        let thread = spawn("segue-batches", build)
             .map_err(|e| DataError::Thread(format!("cannot be started: {e}")))?;
         Ok(Prefetcher { batches: Some(batches), thread: Some(thread), waited: Duration::ZERO })
     }
 
     /// The next batch, in order. After an error there are no more.
     pub fn next_batch(&mut self) -> Result<B, DataError> {
-        let asked = Instant::now();
+        let asked = now();
         let batch = self.batches.as_ref().and_then(|batches| batches.recv().ok());
-        self.waited += asked.elapsed();
+        self.waited += now() - asked;
         batch.unwrap_or_else(|| Err(DataError::Thread("has ended".into())))
     }
 

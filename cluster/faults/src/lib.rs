@@ -7,7 +7,8 @@
 //! SEGUE_FAULTS="kill@folder.rename:rank=1:hit=3; nan@gradient:step=7; no-space@folder.*:step=10:hit=1.."
 //! ```
 //!
-//! Without the variable a point costs the reading of one flag.
+//! Without the variable a point costs the reading of two flags. In a simulation (`segue-world`) it is the simulation that says what
+//! happens there.
 
 mod plan;
 mod points;
@@ -27,6 +28,7 @@ use rustix::process::{Signal, getpid, kill_process};
 pub use plan::BadPlan;
 use plan::{Kind, Plan};
 use points::POINTS;
+use segue_world::Refusal;
 
 /// The environment variable with the plan.
 pub const VARIABLE: &str = "SEGUE_FAULTS";
@@ -84,6 +86,7 @@ pub fn point(name: &str) {
     if ARMED.load(Ordering::Acquire) {
         due(name).into_iter().for_each(|kind| suffer(kind, name));
     }
+    segue_world::point(name);
 }
 
 /// A [`point`] before something is asked of the system, which may be refused.
@@ -93,6 +96,7 @@ pub fn point(name: &str) {
 /// The refusal that was asked for.
 #[inline]
 pub fn io(name: &str) -> io::Result<()> {
+    segue_world::point(name).as_io()?;
     if !ARMED.load(Ordering::Acquire) {
         return Ok(());
     }
@@ -115,10 +119,14 @@ pub fn io(name: &str) -> io::Result<()> {
 /// A [`point`] at which a tensor may be spoiled, by whoever has it.
 #[inline]
 pub fn spoil(name: &str) -> Option<Spoil> {
+    let mut found = match segue_world::point(name) {
+        Refusal::Nan => Some(Spoil::Nan),
+        Refusal::Flip => Some(Spoil::Flip),
+        Refusal::None | Refusal::System(_) => None,
+    };
     if !ARMED.load(Ordering::Acquire) {
-        return None;
+        return found;
     }
-    let mut found = None;
     for kind in due(name) {
         match kind {
             Kind::Nan => found = Some(Spoil::Nan),

@@ -1,7 +1,8 @@
 //! Starting a job, watching it, and starting it again: a supervisor around `mpirun` or `srun`.
 //!
 //! [`hosts`] says where ranks may run, [`command`] how they are started. [`attempt`] runs them once; [`hearing`] is what it learns of them
-//! meanwhile, by their [`pulse`] and by what they print. [`policy`] says what follows from how that ended, and [`supervisor`] does it.
+//! meanwhile, by their [`pulse`] and by what they print, and [`watched`] what that means. [`policy`] says
+//! what follows from how that ended, [`trials`] where it goes on, and [`supervisor`] does it.
 
 pub mod attempt;
 pub mod command;
@@ -10,3 +11,5 @@ pub mod hosts;
 pub mod policy;
 pub mod pulse;
 pub mod supervisor;
+pub mod trials;
+pub mod watched;

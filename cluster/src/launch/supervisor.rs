@@ -13,9 +13,10 @@ use tokio::runtime::Builder;
 use super::attempt::{self, Attempt, Limits};
 use super::command::Start;
 use super::hearing::{FirstFailure, Heard};
-use super::hosts::{Host, take};
-use super::policy::{Ended, History, Next, Policy, STOPPED};
+use super::hosts::Host;
+use super::policy::{Next, Policy, STOPPED};
 use super::pulse::{ATTEMPT, Address, VARIABLE};
+use super::trials::Trials;
 use crate::ClusterError;
 
 /// How often a wait between attempts asks whether to stop.
@@ -125,9 +126,9 @@ pub fn supervise(job: &Job, hear: &mut dyn FnMut(Event)) -> Result<Outcome, Clus
         let address = own_address(job).map_err(listening)?;
         let listener = TcpListener::bind(SocketAddr::new(address, 0)).await.map_err(listening)?;
         let at = listener.local_addr().map_err(listening)?;
-        Supervisor { job, listener, at, history: History::new((job.newest)()), avoided: Vec::new() }
-            .run(hear)
-            .await
+        let trials =
+            Trials::new(&job.start.hosts, job.start.ranks, job.min_ranks, &job.policy, (job.newest)());
+        Supervisor { job, listener, at, trials }.run(hear).await
     })
 }
 
@@ -135,16 +136,14 @@ struct Supervisor<'a> {
     job: &'a Job<'a>,
     listener: TcpListener,
     at: SocketAddr,
-    history: History,
-    /// Hosts that ranks went silent on: left out as long as the others are enough.
-    avoided: Vec<String>,
+    trials: Trials<'a>,
 }
 
 impl Supervisor<'_> {
     async fn run(&mut self, hear: &mut dyn FnMut(Event<'_>)) -> Result<Outcome, ClusterError> {
         let mut outcome = Outcome { code: 0, why: None, attempts: 0, result: None, first: None };
         loop {
-            let Some(hosts_and_ranks) = self.choose() else {
+            let Some(hosts_and_ranks) = self.trials.choose(self.job.can_share) else {
                 let least = self.job.min_ranks;
                 outcome.why = Some(format!("no number of ranks from {least} on can share the work"));
                 outcome.code = if outcome.code == 0 { 78 } else { outcome.code };
@@ -203,22 +202,6 @@ impl Supervisor<'_> {
         false
     }
 
-    /// Where the next attempt runs, with as many ranks as can be.
-    fn choose(&self) -> Option<(Vec<Host>, usize)> {
-        let (all, wanted) = (&self.job.start.hosts, self.job.start.ranks);
-        let can = |ranks: &usize| (self.job.can_share)(*ranks);
-        if all.is_empty() {
-            return Some((Vec::new(), wanted)).filter(|(_, ranks)| can(ranks));
-        }
-        let blocked = self.history.blocked(&self.job.policy);
-        let without_silent = [blocked.as_slice(), self.avoided.as_slice()].concat();
-        [without_silent, blocked, Vec::new()].into_iter().find_map(|left_out| {
-            let slots = take(all, &left_out, wanted).iter().map(|host| host.slots).sum();
-            let ranks = (self.job.min_ranks..=slots).rev().find(can)?;
-            Some((take(all, &left_out, ranks), ranks))
-        })
-    }
-
     async fn attempt(
         &mut self,
         (hosts, ranks): (Vec<Host>, usize),
@@ -244,15 +227,7 @@ impl Supervisor<'_> {
         let end =
             end.map_err(|source| ClusterError::Start { program: start.words().swap_remove(0), source })?;
         let to_step = (job.newest)();
-        let host = end.first.as_ref().and_then(|first| first.host.clone());
-        let is_known = |host: &String| job.start.hosts.iter().any(|known| known.name == *host);
-        let host = host.filter(is_known);
-        if end.hung.is_some() {
-            self.avoided.extend(host.clone().filter(|host| !self.avoided.contains(host)));
-        }
-        let ended =
-            Ended { code: end.code, hung: end.hung.is_some(), stopping: end.stopping, step: to_step, host };
-        let next = self.history.after(&ended, &job.policy);
+        let next = self.trials.after(&end, to_step);
         let report = Report {
             attempt: number,
             began,

@@ -21,6 +21,7 @@ pub(crate) const NEW_LINK: &str = ".new";
 /// What the system refused: of flushing the file names `from`, of renaming `to`, of flushing the folder that one.
 pub fn rename_durably(file: &File, from: &Path, to: &Path) -> Result<(), PublishError> {
     segue_faults::io("file.sync").and_then(|()| file.sync_all()).map_err(PublishError::at(from))?;
+    segue_world::synced(from);
     segue_faults::io("file.rename").and_then(|()| fs::rename(from, to)).map_err(PublishError::at(to))?;
     sync_folder(parent_of(to))
 }
@@ -77,6 +78,10 @@ pub(crate) fn sync_folder(path: &Path) -> Result<(), PublishError> {
     match synced {
         // Some network file systems have no such call for folders, which they write at once.
         Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        Ok(()) => {
+            segue_world::synced(path);
+            Ok(())
+        }
         synced => synced.map_err(PublishError::at(path)),
     }
 }

@@ -91,7 +91,7 @@ impl Write for FreshFile {
 
 impl Drop for FreshFile {
     fn drop(&mut self) {
-        if self.disposable {
+        if self.disposable && !segue_world::is_killed() {
             // The error that led here is the one to tell.
             let _ = fs::remove_file(&self.part);
         }

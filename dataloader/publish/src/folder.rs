@@ -171,6 +171,7 @@ impl FreshFolder {
                 self.sync_tree(&path)?;
             } else if kind.is_file() {
                 self.step(Step::SyncFile, &path, |path| File::open(path)?.sync_all())?;
+                segue_world::synced(&path);
             }
         }
         (self.before)(Step::SyncFolder).map_err(PublishError::at(folder))?;
@@ -189,7 +190,7 @@ impl FreshFolder {
 
 impl Drop for FreshFolder {
     fn drop(&mut self) {
-        if self.disposable {
+        if self.disposable && !segue_world::is_killed() {
             // What is there of the part is worthless, and its space may be what is lacking. The error that led here is
             // the one to tell.
             let _ = fs::remove_dir_all(&self.part);

@@ -1,8 +1,8 @@
 //! The thread that writes checkpoints while training goes on.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+
+use segue_world::{BoundedSender, JoinHandle, Receiver, bounded, channel, spawn};
 
 use crate::TrainError;
 
@@ -13,7 +13,7 @@ pub type Job = Box<dyn FnOnce() -> Result<Option<PathBuf>, TrainError> + Send>;
 /// Writes one checkpoint at a time, in order. A second one waits until the first is published, so at
 /// most one copy of the state is alive beside the state itself.
 pub struct Writer {
-    jobs: Option<SyncSender<Job>>,
+    jobs: Option<BoundedSender<Job>>,
     done: Receiver<Result<Option<PathBuf>, TrainError>>,
     thread: Option<JoinHandle<()>>,
     pending: usize,
@@ -22,8 +22,8 @@ pub struct Writer {
 impl Writer {
     /// Starts the thread.
     pub fn start() -> Result<Self, TrainError> {
-        let (jobs, queue) = sync_channel::<Job>(0);
-        let (report, done) = std::sync::mpsc::channel();
+        let (jobs, queue) = bounded::<Job>(1);
+        let (report, done) = channel();
         let work = move || {
             for job in queue {
                 if report.send(job()).is_err() {
@@ -31,9 +31,7 @@ impl Writer {
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("checkpoint".into())
-            .spawn(work)
+        let thread = spawn("checkpoint", work)
             .map_err(|e| TrainError::Thread { name: "checkpoint", what: format!("cannot start: {e}") })?;
         Ok(Self { jobs: Some(jobs), done, thread: Some(thread), pending: 0 })
     }

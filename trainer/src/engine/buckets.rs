@@ -6,8 +6,8 @@
 //! tree.
 
 use std::sync::Mutex;
-use std::sync::mpsc::Sender;
 
+use segue_world::Sender;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::rows::Rows;
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn buckets_leave_in_rising_order_after_the_last_micro_step() {
         let parameters = parameters(&[64, 64, 64]);
-        let (sender, receiver) = std::sync::mpsc::channel();
+        let (sender, receiver) = segue_world::channel();
         let buckets = GradientBuckets::new(&parameters, 256, 2, Some(sender));
         for m in 0..2 {
             buckets.begin(m);
@@ -388,7 +388,8 @@ mod tests {
                 let grad = Tensor::ones([64], (Kind::Float, Device::Cpu));
                 buckets.collect(&mut buckets.lock(), b, position, Some(&grad));
             }
-            let sent: Vec<usize> = receiver.try_iter().map(|r| r.bucket).collect();
+            let sent: Vec<usize> =
+                std::iter::from_fn(|| receiver.try_recv().ok()).map(|r| r.bucket).collect();
             assert_eq!(sent, if m == 0 { vec![] } else { vec![0, 1, 2] });
         }
     }
@@ -410,7 +411,7 @@ mod tests {
         let parameters = Parameters::initialise(vec![spec], 1, Kind::Float);
         let steps: [[&[i64]; 3]; 2] = [[&[4, 1, 4], &[0, 1, 4, 4], &[4]], [&[2, 2], &[2, 2, 2, 2], &[5]]];
         for dense_at in [None, Some(1)] {
-            let (sender, receiver) = std::sync::mpsc::channel();
+            let (sender, receiver) = segue_world::channel();
             let sparse = GradientBuckets::new(&parameters, 1, 3, Some(sender));
             let dense = GradientBuckets::new(&parameters, 1, 3, None);
             for lookups in steps {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use segue_collectives::Communicator;
 use segue_configs::CheckpointConfig;
+use segue_world::now;
 
 use super::event::Event;
 use super::publication::Publication;
@@ -30,19 +31,19 @@ impl Keeper {
     /// Of a run that goes on from a checkpoint of `saved`, or from none. A collective call.
     pub fn start(saved: Option<(u64, u64)>, comm: &dyn Communicator) -> Result<Self, TrainError> {
         let (comm, writer) = (comm.duplicate()?.into(), Writer::start()?);
-        Ok(Self { writer, comm, saved, handed_over: Instant::now(), failed: false })
+        Ok(Self { writer, comm, saved, handed_over: now(), failed: false })
     }
 
     /// Whether a checkpoint is due by the clock, or because the one before it could not be written.
     pub fn wants_one(&self, config: &CheckpointConfig) -> bool {
-        let since = self.handed_over.elapsed();
+        let since = now() - self.handed_over;
         let by_clock = config.minutes > 0.0 && since.as_secs_f64() >= 60.0 * config.minutes;
         by_clock || self.failed && since >= RETRY
     }
 
     /// Takes note that the state of `step` is handed over; false where it has been before.
     pub fn is_new(&mut self, step: u64, evaluated: u64) -> bool {
-        self.handed_over = Instant::now();
+        self.handed_over = now();
         self.saved.replace((step, evaluated)) != Some((step, evaluated))
     }
 

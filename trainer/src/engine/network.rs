@@ -1,7 +1,6 @@
 //! What one optimizer updates.
 
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
 
 use super::buckets::{GradientBuckets, Ready};
 use crate::libtorch::GradHooks;
@@ -9,6 +8,7 @@ use crate::optim::averaging::{self, Averaging};
 use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, learning_rate};
 use crate::{Parameters, TrainError};
 use segue_configs::Config;
+use segue_world::Sender;
 
 /// One network of a run: its optimizer, the averages of its weights, and the buckets of its gradients.
 pub struct Network {

@@ -1,11 +1,9 @@
 //! The communication thread: reduces buckets over ranks while backward goes on.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
-
 use segue_collectives::tree::tree_all_reduce;
 use segue_collectives::{CollectiveError, Communicator};
 use segue_faults as faults;
+use segue_world::{JoinHandle, Receiver, Sender, channel, spawn};
 
 use super::buckets::Ready;
 use super::rows::reduce_rows;
@@ -44,9 +42,7 @@ impl Reducer {
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("reduce".into())
-            .spawn(work)
+        let thread = spawn("reduce", work)
             .map_err(|e| TrainError::Thread { name: "reduce", what: format!("cannot start: {e}") })?;
         Ok((Self { done, thread: Some(thread) }, ready))
     }
