@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test soak faults bench reference lint clean
+.PHONY: help setup build demo test soak faults simulate bench reference lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' \
@@ -32,6 +32,9 @@ soak: build ## Let runs suffer everything that can happen in weeks, for SEGUE_SO
 
 faults: build ## Let jobs under segue launch suffer every fault at every point: half an hour
 	cargo test --package segue-tests --test launch $(CARGO_FLAGS) -- --ignored --nocapture all_faults
+
+simulate: build ## Run SEEDS (10000) histories of a simulated cluster from FROM (0) on; SEED=n tells one
+	cargo test --workspace --test simulate $(CARGO_FLAGS) -- --ignored --nocapture many_histories
 
 bench: setup ## Measure the training step and the tokenizer next to the public Python peers
 	cargo build --release --package segue $(CARGO_FLAGS)

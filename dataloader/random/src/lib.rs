@@ -38,6 +38,8 @@ pub enum Purpose {
     Synthetic = 16,
     /// Positions that an evaluation looks at; counter: which protocol.
     Evaluation = 20,
+    /// What befalls a simulated job.
+    Simulation = 21,
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche.
