@@ -153,16 +153,21 @@ impl Simulated {
         queue.send(message).map_err(|_| self.gone(peer, during))
     }
 
+    /// How long a message to `peer` is on its way; `None` where it never arrives.
+    fn delay(&self, peer: usize) -> Option<Duration> {
+        match self.life.faults.link.as_ref().filter(|_| peer != self.rank) {
+            Some(link) => link(peer),
+            None => Some(Duration::ZERO),
+        }
+    }
+
     fn pop(&self, peer: usize, during: &'static str) -> Result<Message, CollectiveError> {
         lock(&self.links.from[peer]).recv().map_err(|_| self.gone(peer, during))
     }
 
     fn push_bytes(&self, peer: usize, bytes: &[u8], during: &'static str) -> Result<(), CollectiveError> {
-        let mut arrives = None;
-        if let Some(link) = self.life.faults.link.as_ref().filter(|_| peer != self.rank) {
-            let Some(delay) = link(peer) else { return Ok(()) };
-            arrives = Some(now() + delay);
-        }
+        let Some(delay) = self.delay(peer) else { return Ok(()) };
+        let arrives = (!delay.is_zero()).then(|| now() + delay);
         self.push(peer, Message::Bytes { bytes: bytes.to_vec(), arrives }, during)
     }
 
@@ -294,7 +299,9 @@ impl Communicator for Simulated {
         let mut from = Vec::with_capacity(self.world_size);
         for peer in 0..self.world_size {
             let (queue_in, queue_out) = channel();
-            self.push(peer, Message::Queue(queue_in), "duplicate")?;
+            if self.delay(peer).is_some() {
+                self.push(peer, Message::Queue(queue_in), "duplicate")?;
+            }
             from.push(Mutex::new(queue_out));
         }
         let to = (0..self.world_size)

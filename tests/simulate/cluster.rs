@@ -3,8 +3,9 @@
 //! What trains is what trains elsewhere, over real files; what decides is what decides in `segue launch` ([`Watched`], [`Trials`]). What
 //! starts processes, sends signals and carries what ranks say is the simulation's.
 
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -44,6 +45,9 @@ const SESSIONS: usize = 8;
 /// How a process that was killed is told of by its starter.
 const KILLED: i32 = 137;
 const PANICKED: i32 = 70;
+/// With which code a rank ends that finds the run taken, and the file that tells.
+const HELD: u8 = 73;
+const LOCK: &str = "lock";
 
 /// What is to be run.
 pub struct Job<'a> {
@@ -70,8 +74,6 @@ struct Supervisor<'a> {
     world: &'a Arc<World>,
     mail: Mail,
     threads: Vec<JoinHandle<()>>,
-    /// Rank 0 of each attempt, which holds the run as long as it lives.
-    holders: Vec<Process>,
     /// The newest step of which a rank was told that its checkpoint is written.
     told: Arc<Mutex<u64>>,
 }
@@ -79,14 +81,8 @@ struct Supervisor<'a> {
 /// Runs a job to its end, on the calling thread.
 pub fn run(job: &Job, world: &Arc<World>) -> End {
     let (_, main) = world.new_process(ProcessState::default());
-    let mut supervisor = Supervisor {
-        job,
-        world,
-        mail: Mail::default(),
-        threads: Vec::new(),
-        holders: Vec::new(),
-        told: Arc::default(),
-    };
+    let mut supervisor =
+        Supervisor { job, world, mail: Mail::default(), threads: Vec::new(), told: Arc::default() };
     let end = enter(world.clone(), main, || {
         let end = supervisor.sessions();
         supervisor.clear_away();
@@ -211,7 +207,6 @@ impl Supervisor<'_> {
             let world = self.world.clone();
             self.threads.push(thread::spawn(move || enter(world, thread, || rank.run(comm))));
         }
-        self.holders.push(processes[0]);
         processes
     }
 
@@ -287,7 +282,9 @@ impl Supervisor<'_> {
             true => &[0, 73, 74, 75],
             false => return,
         };
-        if !may_end_with.contains(&attempt.code) {
+        // Of a host that is out of reach a process that stands still holds the run for ever.
+        let taken = attempt.code == i32::from(HELD) && self.is_held();
+        if !taken && !may_end_with.contains(&attempt.code) {
             let why = format!("{:?}, {:?}", attempt.first, attempt.hung);
             let (suffered, whereabouts) = (state.suffered.clone(), state.whereabouts());
             state.violation(format!(
@@ -309,7 +306,8 @@ impl Supervisor<'_> {
     }
 
     fn is_held(&self) -> bool {
-        self.holders.iter().any(|process| !self.world.is_over(*process))
+        let lock = File::open(Path::new(&self.job.config.run.dir).join(LOCK));
+        lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
     }
 
     fn newest(&self) -> u64 {
@@ -363,34 +361,42 @@ impl Rank {
     }
 
     fn train(self: &Arc<Self>, comm: Simulated) -> i32 {
+        self.say(Some(Heard::Joined(self.hello.clone())));
         let pulse = self.clone();
         let _pulse = segue_world::spawn("pulse", move || pulse.beat());
         let mut config = self.config.clone();
         let rank = comm.rank();
         let comm = self.plant.over(comm, self.world.clone(), self.process);
+        let lock = (rank == 0).then(|| File::create(Path::new(&config.run.dir).join(LOCK)));
+        let held = lock.as_ref().is_some_and(|lock| lock.as_ref().is_ok_and(|lock| lock.try_lock().is_err()));
+        if held {
+            return self.leave(rank, HELD, Some("segue: error: another job is training"));
+        }
         let trained = (families::of(&config.model).open)(&mut config).and_then(|job| {
             let stop = || self.world.state().processes[self.process].asked;
             job.train(&config, comm.as_ref(), &stop, &mut |event| self.hear(event, rank))
         });
-        let (code, said) = match trained {
-            Ok(outcome) => (if outcome.preempted { 75 } else { 0 }, None),
+        match trained {
+            Ok(outcome) => self.leave(rank, if outcome.preempted { 75 } else { 0 }, None),
             Err(error) => {
-                (i32::from(error.exit_code()), Some(format!("segue: error on rank {rank}: {error}")))
+                let said = format!("segue: error on rank {rank}: {error}");
+                self.leave(rank, error.exit_code(), Some(&said))
             }
-        };
-        self.world
-            .state()
-            .tell(|| format!("rank {rank} ends with {code}: {}", said.clone().unwrap_or_default()));
-        self.say(said.map(Heard::Line));
-        let leaving = Beat { leaving: Some(code as u8), ..Beat::default() };
+        }
+    }
+
+    /// Says with which code the rank ends, and why.
+    fn leave(&self, rank: usize, code: u8, why: Option<&str>) -> i32 {
+        self.world.state().tell(|| format!("rank {rank} ends with {code} {}", why.unwrap_or_default()));
+        self.say(why.map(|why| Heard::Line(why.into())));
+        let leaving = Beat { leaving: Some(code), ..Beat::default() };
         self.say(Some(Heard::Beat(rank, leaving, now())));
-        code
+        code.into()
     }
 
     /// Tells the supervisor once a second that it lives, and ends the process where the supervisor is out of reach for too long.
     fn beat(&self) {
         let rank = self.hello.rank;
-        self.say(Some(Heard::Joined(self.hello.clone())));
         let mut answered = now();
         loop {
             sleep(EVERY);
@@ -450,7 +456,7 @@ impl Rank {
     }
 }
 
-fn step_of(path: &PathBuf) -> u64 {
+fn step_of(path: &Path) -> u64 {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.strip_prefix("step-").and_then(|step| step.parse().ok()).unwrap_or_default()
 }

@@ -117,6 +117,12 @@ impl FreshFolder {
         &self.part
     }
 
+    /// Leaves the part behind, as a killed writer would: where others may still write into it, it must not go. The next writer of the same
+    /// name removes it.
+    pub fn leave(mut self) {
+        self.disposable = false;
+    }
+
     /// Flushes all that is in the folder to the disk and gives it its name.
     ///
     /// # Errors

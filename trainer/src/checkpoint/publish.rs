@@ -91,6 +91,11 @@ impl Draft {
         self.fresh.path()
     }
 
+    /// Leaves its files behind, where other ranks may still write some.
+    pub fn leave(self) {
+        self.fresh.leave();
+    }
+
     /// Adds the manifest, lets the checkpoint appear and `latest` point at it, and removes all that are not to stay. Files
     /// that `known` tells of are not read again. Gives the checkpoint's folder.
     pub fn publish(self, known: FileRecords, stay: Stay) -> Result<PathBuf, TrainError> {

@@ -59,17 +59,22 @@ impl Publication {
         // The name alone: hosts may see the run in different places.
         let name = draft.as_ref().ok().and_then(|draft| draft.path().file_name());
         let name = name.map_or(&[][..], |name| name.as_bytes());
-        (1..comm.world_size()).try_for_each(|peer| send(comm, peer, name))?;
+        let sent = (1..comm.world_size()).try_for_each(|peer| send(comm, peer, name));
         let draft = draft?;
-        let own = contents.write(draft.path());
-        // Every rank is heard to its end, whatever has failed: when the folder goes, nobody writes to it any more.
         let mut known = FileRecords::new();
-        let mut all = own;
-        for peer in 1..comm.world_size() {
-            let others = hear(comm, peer, &mut known)?;
-            all = all.and(others);
+        let written = sent.and_then(|()| {
+            let own = contents.write(draft.path());
+            // Every rank is heard to its end, whatever has failed: when the folder goes, nobody writes to it any more.
+            (1..comm.world_size()).try_fold(own, |all, peer| Ok(all.and(hear(comm, peer, &mut known)?)))
+        });
+        match written {
+            Ok(written) => written?,
+            Err(lost) => {
+                // A rank is gone, and the others may still write: a folder that went now would look to them like another file system.
+                draft.leave();
+                return Err(lost.into());
+            }
         }
-        all?;
         faults::point("checkpoint.publish");
         draft.publish(known, self.stay)
     }
