@@ -65,6 +65,31 @@ fn whatever_ends_a_rank_the_job_is_started_again_to_the_same_bytes() {
     }
 }
 
+/// A rank that is alive and does nothing, while the other waits for it: both write down how they stand before they are ended.
+#[test]
+fn a_job_that_hangs_tells_how_each_rank_stands() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("whole", &SHORT)));
+    let faults = "slow=600000@step.forward:step=4:rank=1:attempt=1";
+    let result = succeed(launch(2, &["--stall", "3"], &place.pretrain("run", &SHORT), faults));
+    assert_eq!(result["attempts"], 2, "{result}");
+    let first = report(&place, "run", 1);
+    assert!(first["hung"].as_str().is_some_and(|why| why.starts_with("rank 1")), "{first:#}");
+    let stands = |rank: usize| -> Value {
+        let path = place.path("run").join(format!("logs/hang-rank-{rank:05}.json"));
+        serde_json::from_slice(&fs::read(&path).expect("a file of each rank")).expect("JSON")
+    };
+    for rank in 0..2 {
+        let told = stands(rank);
+        let main = told["threads"].as_array().expect("threads").iter().find(|thread| thread["id"] == told["process"]);
+        let stack = main.expect("the main thread")["stack"].to_string();
+        let waits = told["calls"].as_array().expect("calls").iter().any(|call| call["state"] == "waits");
+        assert_eq!((told["rank"].as_u64(), told["step"].as_u64()), (Some(rank as u64), Some(4)), "{told:#}");
+        assert_eq!((waits, stack.contains("segue_faults::suffer")), (rank == 0, rank == 1), "{told:#}");
+    }
+    place.assert_same("whole", "run");
+}
+
 #[test]
 fn a_job_that_does_not_get_on_is_given_up_with_its_code() {
     let place = Workplace::new();

@@ -11,6 +11,7 @@ mod error;
 pub mod launch;
 pub mod pool;
 pub mod signals;
+pub mod stacks;
 
 pub use environment::{JobEnvironment, host_name};
 pub use error::ClusterError;

@@ -1,13 +1,14 @@
 //! A deadline for whatever a rank waits for: the library's own calls wait for ever.
 //!
-//! A call that may wait for another rank holds a [`Waiting`] meanwhile. A thread looks at all of them; one that has waited too
-//! long ends the job with [`EXIT_CODE`], and says for whom it waited. That works where the call itself gives nothing
+//! A thread looks at the [`calls`](crate::calls) that go on; one that has waited too long ends the job with [`EXIT_CODE`], and says for
+//! whom it waited. That works where the call itself gives nothing
 //! back, and where the network to the other host is gone.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Once, OnceLock};
+use std::time::Duration;
 
+use crate::calls::longest_wait;
 use crate::stderr::print_line;
 
 /// Exit code of a job that waited longer than its deadline.
@@ -20,19 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 static DEADLINE: AtomicU64 = AtomicU64::new(0);
 /// The step that is being made, for the message.
 static STEP: AtomicU64 = AtomicU64::new(0);
-static WAITING: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
-static NUMBER: AtomicU64 = AtomicU64::new(0);
-
-struct Entry {
-    number: u64,
-    since: Instant,
-    rank: usize,
-    call: &'static str,
-    peer: Option<usize>,
-}
-
-/// A wait that the deadline holds for, until it is dropped.
-pub(crate) struct Waiting(u64);
+/// What is done before a job ends that has waited too long.
+static LAST: OnceLock<Box<dyn Fn() + Send + Sync>> = OnceLock::new();
 
 /// Begins to look at what waits. `abort` ends the job on
 /// all ranks with the code it is given, and need not come back.
@@ -44,6 +34,7 @@ pub(crate) fn watch(abort: impl Fn(i32) + Send + Sync + 'static) {
             if let Some(message) = overdue() {
                 print_line(&message);
                 end_soon();
+                LAST.get().into_iter().for_each(|work| work());
                 abort(EXIT_CODE);
             }
         };
@@ -67,22 +58,9 @@ pub fn step() -> u64 {
     STEP.load(Ordering::Relaxed)
 }
 
-/// What this process waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wait {
-    /// The call.
-    pub call: &'static str,
-    /// For which rank, where it is one.
-    pub peer: Option<usize>,
-    /// How long by now.
-    pub so_far: Duration,
-}
-
-/// The longest wait for another rank that this process is in.
-pub fn longest_wait() -> Option<Wait> {
-    let waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let longest = waiting.iter().min_by_key(|entry| entry.since)?;
-    Some(Wait { call: longest.call, peer: longest.peer, so_far: longest.since.elapsed() })
+/// Sets what is done before a job ends that has waited too long, once: somebody may want to know how it stood.
+pub fn before_the_end(work: impl Fn() + Send + Sync + 'static) {
+    let _ = LAST.set(Box::new(work));
 }
 
 fn pause() -> Duration {
@@ -93,10 +71,9 @@ fn pause() -> Duration {
 /// What to say of a call that has waited too long.
 fn overdue() -> Option<String> {
     let deadline = Duration::from_millis(DEADLINE.load(Ordering::Relaxed));
-    let waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    let entry = waiting.iter().find(|entry| !deadline.is_zero() && entry.since.elapsed() > deadline)?;
-    let (rank, call) = (entry.rank, entry.call);
-    let peer = entry.peer.map_or("other ranks".into(), |peer| format!("rank {peer}"));
+    let wait = longest_wait().filter(|wait| !deadline.is_zero() && wait.ago > deadline)?;
+    let (rank, call) = (wait.call.rank, wait.call.name);
+    let peer = wait.call.peer.map_or("other ranks".into(), |peer| format!("rank {peer}"));
     let step = match step() {
         0 => "before the first step".into(),
         step => format!("in step {step}"),
@@ -122,21 +99,4 @@ fn end_soon() {
 pub fn end_now(code: i32) -> ! {
     // SAFETY: ends the process without running anything of it; handlers of the library could wait as well.
     unsafe { libc::_exit(code) }
-}
-
-impl Waiting {
-    /// `rank` begins to wait for `peer`, or for all ranks, in `call`.
-    pub(crate) fn begin(rank: usize, call: &'static str, peer: Option<usize>) -> Self {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { number, since: Instant::now(), rank, call, peer };
-        WAITING.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
-        Self(number)
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|entry| entry.number != self.0);
-    }
 }

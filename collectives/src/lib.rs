@@ -12,7 +12,7 @@
 //! On top of the trait, for every implementation alike: [`tree`] sums over ranks in one fixed order,
 //! which is what makes a run's bits independent of the number of ranks; [`consensus`] lets all ranks
 //! take the same decision at the same step; [`GivingUp`] tells a rank that fails whether all do; [`panic_hook`] ends the
-//! whole job when one rank panics, [`deadline`] when one waits too long; [`bench`](mod@bench) times an all-reduce.
+//! whole job when one rank panics, [`deadline`] when one waits too long, and [`calls`] tells what it was in; [`bench`](mod@bench) times an all-reduce.
 //!
 //! ```
 //! use segue_collectives::{simulated, tree::tree_all_reduce, Communicator};
@@ -26,6 +26,7 @@
 //! ```
 
 pub mod bench;
+pub mod calls;
 mod communicator;
 pub mod consensus;
 pub mod deadline;

@@ -27,8 +27,9 @@ use ::mpi::environment::Universe;
 use ::mpi::ffi;
 
 use crate::CollectiveError;
+use crate::calls::Waiting;
 use crate::communicator::{Communicator, check_peer, check_root};
-use crate::deadline::{self, Waiting};
+use crate::deadline;
 use crate::stderr::print_line;
 
 /// Long messages are cut into pieces of this many bytes: twice as fast as one call within a node
@@ -136,8 +137,9 @@ impl Mpi {
         requests: &mut [ffi::MPI_Request; N],
         call: &'static str,
         peer: Option<usize>,
+        bytes: usize,
     ) -> [ffi::MPI_Status; N] {
-        let _waiting = Waiting::begin(self.rank, call, peer);
+        let _waiting = Waiting::begin(self.rank, call, peer, bytes);
         match self.wait_until(requests, call, peer, None) {
             Some(statuses) => statuses,
             None => unreachable!("there is no end to this wait but that of the job"),
@@ -225,7 +227,7 @@ impl Mpi {
     /// Waits with pauses until every rank is here.
     fn meet(&self) -> Result<(), CollectiveError> {
         let request = self.start_meeting()?;
-        self.wait(&mut [request], "MPI_Ibarrier", None);
+        self.wait(&mut [request], "MPI_Ibarrier", None, 0);
         Ok(())
     }
 
@@ -239,13 +241,13 @@ impl Mpi {
     }
 
     /// A call of the library that waits inside it, until every rank has made it.
-    fn within(&self, call: &'static str) -> Waiting {
-        Waiting::begin(self.rank, call, None)
+    fn within(&self, call: &'static str, bytes: usize) -> Waiting {
+        Waiting::begin(self.rank, call, None, bytes)
     }
 
     fn broadcast_pieces(&self, root: usize, bytes: &mut [u8]) -> Result<(), CollectiveError> {
         for piece in bytes.chunks_mut(PIECE) {
-            let _waiting = self.within("MPI_Bcast");
+            let _waiting = self.within("MPI_Bcast", piece.len());
             // SAFETY: invariants 1 to 3.
             let code = unsafe {
                 ffi::MPI_Bcast(
@@ -265,7 +267,7 @@ impl Mpi {
     fn all_gather_lengths(&self, value: usize) -> Result<Vec<usize>, CollectiveError> {
         let own = value as u64;
         let mut every = vec![0_u64; self.world_size];
-        let _waiting = self.within("MPI_Allgather");
+        let _waiting = self.within("MPI_Allgather", size_of::<u64>());
         // SAFETY: invariants 1 and 2; `every` has room for one number from each rank.
         let code = unsafe {
             ffi::MPI_Allgather(
@@ -297,7 +299,7 @@ impl Mpi {
         // Open MPI's MPI_IN_PLACE, a request for something else.
         let own = [bytes, &[0]].concat();
         let mut joined = vec![0_u8; lengths.iter().sum::<usize>() + 1];
-        let _waiting = self.within("MPI_Allgatherv");
+        let _waiting = self.within("MPI_Allgatherv", bytes.len());
         // SAFETY: invariants 1 to 3; counts and starts, one for each rank, tile `joined` but for its
         // last byte.
         let code = unsafe {
@@ -348,7 +350,7 @@ impl Communicator for Mpi {
             let (out, into) = (&send[out], &mut recv[into]);
             let receiving = self.start_recv(peer, into)?;
             let sending = self.start_send(peer, out).unwrap_or_else(|error| self.end_job(&error));
-            let statuses = self.wait(&mut [receiving, sending], "MPI_Sendrecv", Some(peer));
+            let statuses = self.wait(&mut [receiving, sending], "MPI_Sendrecv", Some(peer), out.len());
             self.check_length(&statuses[0], into.len(), peer, "exchange")?;
         }
         Ok(())
@@ -362,7 +364,7 @@ impl Communicator for Mpi {
                 break;
             }
             let request = self.start_send(peer, piece)?;
-            self.wait(&mut [request], "MPI_Send", Some(peer));
+            self.wait(&mut [request], "MPI_Send", Some(peer), piece.len());
         }
         Ok(())
     }
@@ -376,7 +378,7 @@ impl Communicator for Mpi {
                 break;
             }
             let request = self.start_recv(peer, piece)?;
-            let statuses = self.wait(&mut [request], "MPI_Recv", Some(peer));
+            let statuses = self.wait(&mut [request], "MPI_Recv", Some(peer), piece.len());
             self.check_length(&statuses[0], piece.len(), peer, "recv")?;
         }
         Ok(())
@@ -433,7 +435,7 @@ impl Communicator for Mpi {
         for piece in values.chunks_mut(PIECE / size_of::<f32>()) {
             own.clear();
             own.extend_from_slice(piece);
-            let _waiting = self.within("MPI_Allreduce");
+            let _waiting = self.within("MPI_Allreduce", size_of_val(piece));
             // SAFETY: invariants 1 to 3; `own` is as long as `piece`.
             let code = unsafe {
                 ffi::MPI_Allreduce(
@@ -452,7 +454,7 @@ impl Communicator for Mpi {
 
     fn duplicate(&self) -> Result<Box<dyn Communicator>, CollectiveError> {
         self.meet()?;
-        let _waiting = self.within("MPI_Comm_dup");
+        let _waiting = self.within("MPI_Comm_dup", 0);
         // SAFETY: invariants 1 and 2; the out-pointer is a live local.
         let comm = unsafe {
             let mut comm = ffi::RSMPI_COMM_NULL;

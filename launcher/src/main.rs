@@ -3,6 +3,7 @@
 mod commands;
 mod failure;
 mod folder;
+mod hang;
 mod output;
 mod pulse;
 #[cfg(test)]

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use segue_cluster::host_name;
 use segue_cluster::launch::pulse::{self, Address, Beat, Hello, Pulse, VARIABLE, Wait};
-use segue_collectives::{deadline, print_line};
+use segue_collectives::{calls, deadline, print_line};
 
 use crate::failure::Failure;
+use crate::hang;
 
 /// How long a rank that has lost its supervisor may take to say so.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -54,7 +55,7 @@ pub fn start(rank: usize) -> Result<Option<Pulse>, Failure> {
         // Nothing of this process may run on: it could write into the run beside those others.
         deadline::end_now(deadline::EXIT_CODE)
     };
-    pulse::start(&address, &hello, beat, lost).map(Some).map_err(|error| {
+    pulse::start(&address, &hello, beat, hang::write_down, lost).map(Some).map_err(|error| {
         let message = format!(
             "cannot reach the supervisor at {}: {error}\nhint: start the job with --listen ADDRESS, an address of the host of `segue launch` that all \
              hosts reach",
@@ -65,17 +66,19 @@ pub fn start(rank: usize) -> Result<Option<Pulse>, Failure> {
 }
 
 fn beat() -> Beat {
-    let waits = deadline::longest_wait();
+    let waits = calls::longest_wait();
     let loss = f64::from_bits(LOSS.load(Ordering::Relaxed));
     Beat {
         step: deadline::step(),
         steps: STEPS.load(Ordering::Relaxed),
         loss: (!loss.is_nan()).then_some(loss),
         waits: waits.map(|wait| Wait {
-            call: wait.call.into(),
-            peer: wait.peer,
-            seconds: wait.so_far.as_secs_f64(),
+            call: wait.call.name.into(),
+            peer: wait.call.peer,
+            seconds: wait.ago.as_secs_f64(),
         }),
+        progress: segue_faults::visits(),
+        waited: calls::waited().as_secs_f64(),
         resident: resident(),
         leaving: None,
     }

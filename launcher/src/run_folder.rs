@@ -17,6 +17,7 @@ use crate::failure::Failure;
 /// Sends structured events of this rank to `RUN/logs/rank-00000.jsonl`. `RUST_LOG` chooses which; without it those of rank
 /// 0, and the warnings of others, whose files appear with the first: a job of 1,000 ranks does not make 1,000 empty ones.
 pub fn start_log(run: &Path, rank: usize) -> Result<(), Failure> {
+    crate::hang::of_run(run, rank);
     let path = run.join("logs").join(format!("rank-{rank:05}.jsonl"));
     let log = LogFile { path, file: None };
     // The run folder is the first thing a job writes to: what is wrong with it shows here.

@@ -12,7 +12,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use segue_cluster::launch::attempt::{Attempt, Limits};
+use segue_cluster::launch::attempt::{Attempt, Limits, Stall};
 use segue_cluster::launch::hearing::Heard;
 use segue_cluster::launch::hosts::Host;
 use segue_cluster::launch::policy::{Next, Policy};
@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LIMITS: Limits = Limits {
     start: Duration::from_secs(60),
     silence: Duration::from_secs(8),
-    stall: Duration::from_secs(120),
+    stall: Stall::Steps(Duration::from_secs(120)),
     grace: Duration::from_secs(60),
 };
 /// How long the run may be held by what an attempt has left behind, as for `segue launch`.

@@ -7,7 +7,7 @@
 //! SEGUE_FAULTS="kill@folder.rename:rank=1:hit=3; nan@gradient:step=7; no-space@folder.*:step=10:hit=1.."
 //! ```
 //!
-//! Without the variable a point costs the reading of two flags. In a simulation (`segue-world`) it is the simulation that says what
+//! Without the variable a point costs the reading of two flags and a count. In a simulation (`segue-world`) it is the simulation that says what
 //! happens there.
 
 mod plan;
@@ -35,6 +35,8 @@ pub const VARIABLE: &str = "SEGUE_FAULTS";
 
 static ARMED: AtomicBool = AtomicBool::new(false);
 static PLAN: OnceLock<Plan> = OnceLock::new();
+/// Points that this process has come by.
+static VISITS: AtomicU64 = AtomicU64::new(0);
 static STEP: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -80,9 +82,15 @@ fn step() -> u64 {
     OWN_STEP.get().unwrap_or_else(|| STEP.load(Ordering::Relaxed))
 }
 
+/// How many points this process has come by: a number that grows as long as it gets on.
+pub fn visits() -> u64 {
+    VISITS.load(Ordering::Relaxed)
+}
+
 /// A place where a process may be ended, stopped or slowed down.
 #[inline]
 pub fn point(name: &str) {
+    VISITS.fetch_add(1, Ordering::Relaxed);
     if ARMED.load(Ordering::Acquire) {
         due(name).into_iter().for_each(|kind| suffer(kind, name));
     }
@@ -96,6 +104,7 @@ pub fn point(name: &str) {
 /// The refusal that was asked for.
 #[inline]
 pub fn io(name: &str) -> io::Result<()> {
+    VISITS.fetch_add(1, Ordering::Relaxed);
     segue_world::point(name).as_io()?;
     if !ARMED.load(Ordering::Acquire) {
         return Ok(());

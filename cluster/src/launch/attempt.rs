@@ -23,6 +23,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How long what was said is waited for when the starter has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// How long a job may go on without getting on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stall {
+    /// As long as its ranks allow each other.
+    Never,
+    /// Without a step, so long.
+    Steps(Duration),
+    /// By the pauses that it has made so far.
+    Learnt,
+}
+
 /// When an attempt is taken for hung, and how it is ended.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -30,8 +41,8 @@ pub struct Limits {
     pub start: Duration,
     /// A rank that has been heard of and is silent for so long is gone.
     pub silence: Duration,
-    /// A job that makes no step for so long hangs; zero for never.
-    pub stall: Duration,
+    /// When a job hangs whose ranks are all heard of.
+    pub stall: Stall,
     /// What ranks have for a checkpoint once they are asked to stop.
     pub grace: Duration,
 }
@@ -140,12 +151,15 @@ async fn follow(
             status = child.wait() => return status,
             Some(message) = heard.recv() => watched.take(message, hear),
             Ok((stream, _)) = listener.accept() => {
-                listeners.spawn(listen(stream, token.to_string(), heard_by.clone()));
+                listeners.spawn(listen(stream, token.to_string(), heard_by.clone(), watched.wants_to_know()));
             }
             _ = look.tick() => {
                 // What was heard meanwhile counts before anybody is called silent.
                 while let Ok(message) = heard.try_recv() {
                     watched.take(message, hear);
+                }
+                if let Some(straggler) = watched.straggler() {
+                    watched.take(Heard::Straggles(straggler), hear);
                 }
                 // What has ended meanwhile cannot be sent anything.
                 match (watched.next_signal(stop), group) {

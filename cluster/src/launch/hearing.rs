@@ -1,5 +1,7 @@
 //! What a supervisor hears of the ranks that it has started: over their connections, and by what they and their starter print.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -8,7 +10,8 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
 
-use super::pulse::{Beat, Hello, LONGEST_LINE};
+use super::progress::Straggler;
+use super::pulse::{Beat, HEARD, Hello, LONGEST_LINE, TELL};
 
 /// How long whoever connects has to say who it is.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -24,6 +27,8 @@ pub enum Heard {
     Joined(Hello),
     /// A rank says how far it is, at that moment.
     Beat(usize, Beat, Instant),
+    /// The others wait for a rank.
+    Straggles(Straggler),
     /// A rank's connection is closed.
     Left(usize),
 }
@@ -51,8 +56,14 @@ pub async fn lines(
     }
 }
 
-/// Hears a rank to the end of its connection. Whoever does not have the token is not listened to.
-pub async fn listen(stream: TcpStream, token: String, heard: UnboundedSender<Heard>) {
+/// Hears a rank to the end of its connection, and asks it how it stands once `wants_to_know`. Whoever does not have the token is not
+/// listened to.
+pub async fn listen(
+    stream: TcpStream,
+    token: String,
+    heard: UnboundedSender<Heard>,
+    wants_to_know: Arc<AtomicBool>,
+) {
     let (reader, mut writer) = stream.into_split();
     let mut lines = BufReader::new(reader);
     let mut line = Vec::new();
@@ -83,7 +94,8 @@ pub async fn listen(stream: TcpStream, token: String, heard: UnboundedSender<Hea
                 Err(_) => break,
             },
         };
-        if heard.send(message).is_err() || writer.write_all(b".").await.is_err() {
+        let answer = if wants_to_know.load(Ordering::Relaxed) { TELL } else { HEARD };
+        if heard.send(message).is_err() || writer.write_all(&[answer]).await.is_err() {
             break;
         }
     }

@@ -1,7 +1,7 @@
 //! How a rank tells its supervisor that it lives, and how it ends where the supervisor is gone.
 //!
 //! Over TCP, a line of JSON each: a rank says who it is ([`Hello`]), then once a second how far it is ([`Beat`]); the supervisor answers
-//! each line with a byte. A rank without an answer for longer than its lease ends itself: on a host that is cut off it would write into
+//! each line with a byte, which may ask the rank to write down how it stands before the job is ended. A rank without an answer for longer than its lease ends itself: on a host that is cut off it would write into
 //! the run beside the ranks that have taken its place.
 
 use std::collections::VecDeque;
@@ -21,6 +21,9 @@ pub const VARIABLE: &str = "SEGUE_SUPERVISOR";
 pub const ATTEMPT: &str = "SEGUE_ATTEMPT";
 /// How often a rank says that it lives.
 pub const EVERY: Duration = Duration::from_secs(1);
+/// What the supervisor answers, and what it answers where it also wants to know how the rank stands.
+pub(super) const HEARD: u8 = b'.';
+pub(super) const TELL: u8 = b'?';
 /// Longest line that either side reads.
 pub const LONGEST_LINE: usize = 4096;
 
@@ -53,6 +56,12 @@ pub struct Beat {
     /// What it waits for, where it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<Wait>,
+    /// A number that grows as long as it gets on.
+    #[serde(default)]
+    pub progress: u64,
+    /// How long it has waited for other ranks in all, in seconds.
+    #[serde(default)]
+    pub waited: f64,
     /// Bytes that it has resident.
     pub resident: u64,
     /// It is about to end by itself, with this exit code: whoever leaves without this word has been ended.
@@ -124,7 +133,8 @@ pub fn identity(process: u32) -> Option<String> {
     Some(format!("{} {} {started}", boot.trim(), namespace.display()))
 }
 
-/// Begins to tell the supervisor how far this rank is. `beat` says it; `lost` ends the process, with a reason.
+/// Begins to tell the supervisor how far this rank is. `beat` says it; `tell` writes down how the rank stands; `lost` ends the process, with a
+/// reason.
 ///
 /// # Errors
 ///
@@ -133,6 +143,7 @@ pub fn start(
     address: &Address,
     hello: &Hello,
     beat: impl Fn() -> Beat + Send + 'static,
+    tell: impl Fn() + Send + 'static,
     lost: impl Fn(&str) + Send + Sync + 'static,
 ) -> io::Result<Pulse> {
     let mut stream = TcpStream::connect_timeout(&address.at, address.lease)?;
@@ -147,11 +158,17 @@ pub fn start(
     let lease = Arc::new(Mutex::new(Lease { unanswered: VecDeque::new(), answered: begun, closed: false }));
     let (answers, ours) = (stream.try_clone()?, Arc::clone(&lease));
     thread::Builder::new().name("supervisor-in".into()).spawn(move || {
+        let mut told = false;
         for byte in BufReader::new(answers).bytes() {
-            let mut lease = ours.lock().unwrap_or_else(PoisonError::into_inner);
-            match (byte, lease.unanswered.pop_front()) {
-                (Ok(_), Some(said)) => lease.answered = said,
-                _ => break,
+            {
+                let mut lease = ours.lock().unwrap_or_else(PoisonError::into_inner);
+                match (&byte, lease.unanswered.pop_front()) {
+                    (Ok(_), Some(said)) => lease.answered = said,
+                    _ => break,
+                }
+            }
+            if matches!(byte, Ok(TELL)) && !std::mem::replace(&mut told, true) {
+                tell();
             }
         }
         ours.lock().unwrap_or_else(PoisonError::into_inner).closed = true;

@@ -1,16 +1,21 @@
 //! What a supervisor knows of a running attempt, and what it does about it: pure decisions over what was heard, and when.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use segue_world::now;
 
-use super::attempt::{Attempt, Limits, RankSeen};
+use super::attempt::{Attempt, Limits, RankSeen, Stall};
 use super::hearing::{FirstFailure, Heard, first_failure};
 use super::hosts::Host;
 use super::policy::STOPPED;
+use super::progress::{Progress, Straggler};
 use super::pulse::{Beat, EVERY, Hello, identity};
 
+/// How long ranks of a job that hangs have to write down how they stand.
+const TELL_WITHIN: Duration = Duration::from_millis(2500);
 /// How long the starter has to end once its ranks were killed.
 const LAST_GRACE: Duration = Duration::from_secs(5);
 /// How long it has once they ended by themselves. Rarely, Open MPI 4.1.4 waits for ever at its end.
@@ -45,6 +50,11 @@ pub struct Watched<'a> {
     /// The highest step that was heard of, and when it was first.
     step: (u64, Instant),
     hung: Option<String>,
+    /// When it was taken for hung; until it is ended, ranks are asked how they stand.
+    hung_at: Option<Instant>,
+    wants_to_know: Arc<AtomicBool>,
+    /// What the ranks have made of their time.
+    progress: Progress,
     /// When a rank was ended.
     broken: Option<Instant>,
     /// When the ranks were asked to stop, or the job was ended.
@@ -65,6 +75,9 @@ impl<'a> Watched<'a> {
             lines: Vec::new(),
             step: (0, now),
             hung: None,
+            hung_at: None,
+            wants_to_know: Arc::default(),
+            progress: Progress::new(ranks),
             broken: None,
             asked: None,
             ended: None,
@@ -90,10 +103,17 @@ impl<'a> Watched<'a> {
                 Some(Signal::KILL)
             }
             _ => {
-                if let Some(why) = self.trouble() {
-                    self.hung = Some(why);
+                if self.hung_at.is_some_and(|at| since(at) > TELL_WITHIN) {
                     self.ended = Some(now());
                     return Some(Signal::TERM);
+                }
+                if self.hung.is_none()
+                    && let Some(why) = self.trouble()
+                {
+                    self.hung = Some(why);
+                    self.hung_at = Some(now());
+                    self.wants_to_know.store(true, Ordering::Relaxed);
+                    return None;
                 }
                 if self.asked.is_none() && stop() {
                     self.asked = Some(now());
@@ -102,6 +122,11 @@ impl<'a> Watched<'a> {
                 None
             }
         }
+    }
+
+    /// Whether ranks are to tell how they stand, for those who answer them.
+    pub fn wants_to_know(&self) -> Arc<AtomicBool> {
+        self.wants_to_know.clone()
     }
 
     /// Whether all ranks ended some time ago.
@@ -128,16 +153,35 @@ impl<'a> Watched<'a> {
             return (since(self.begun) > limit).then(|| self.blame_the_absent(limit));
         }
         let (step, at) = self.step;
-        if self.limits.stall.is_zero() || since(at) < self.limits.stall {
+        if self.limits.stall == Stall::Learnt {
+            let (limit, still) = self.progress.stall(now())?;
+            let (still, limit) = (still.as_secs_f64(), limit.as_secs_f64());
+            let why = format!(
+                "no rank got on for {still:.0} s in step {step}; {limit:.0} s are ten times the longest pause before"
+            );
+            return Some(self.blame_whoever_does_not_wait(why));
+        }
+        if !matches!(self.limits.stall, Stall::Steps(limit) if since(at) >= limit) {
             return None;
         }
         let why = format!("no step followed step {step} for {:.0} s", since(at).as_secs_f64());
-        // All others wait for it.
+        Some(self.blame_whoever_does_not_wait(why))
+    }
+
+    /// All others wait for it.
+    fn blame_whoever_does_not_wait(&mut self, why: String) -> String {
         let late = self.ranks.iter().flatten().find(|seen| seen.beat.waits.is_none());
         match late.map(|seen| seen.hello.rank) {
-            Some(rank) => Some(self.blame(rank, why)),
-            None => Some(why),
+            Some(rank) => self.blame(rank, why),
+            None => why,
         }
+    }
+
+    /// The rank that the others have waited for of late, and for which part of the time, where there is one; each is told of once.
+    pub fn straggler(&mut self) -> Option<Straggler> {
+        let found = self.progress.straggler()?;
+        let host = self.host_of(found.rank).map(Into::into);
+        Some(Straggler { host, ..found })
     }
 
     /// Where nobody was heard of, the starter may wait for any host, and none is to blame; else one that no rank was heard of from.
@@ -193,7 +237,7 @@ impl<'a> Watched<'a> {
         hear(&message);
         let now = now();
         match message {
-            Heard::Result(_) => {}
+            Heard::Result(_) | Heard::Straggles(_) => {}
             Heard::Line(line) => {
                 if let Some(said) = first_failure(&line) {
                     self.note(said);
@@ -213,6 +257,7 @@ impl<'a> Watched<'a> {
                 if beat.step != self.step.0 {
                     self.step = (beat.step, at);
                 }
+                self.progress.take(rank, &beat, at);
                 if let Some(Some(seen)) = self.ranks.get_mut(rank) {
                     (seen.beat, seen.at) = (beat, at);
                 }
@@ -308,7 +353,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         start: Duration::ZERO,
         silence: Duration::ZERO,
-        stall: Duration::ZERO,
+        stall: Stall::Never,
         grace: Duration::from_secs(1),
     };
 

@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use segue_cluster::launch::attempt::Limits;
+use segue_cluster::launch::attempt::{Limits, Stall};
 use segue_cluster::launch::command::{Start, Starter};
 use segue_cluster::launch::hearing::Heard;
 use segue_cluster::launch::hosts::{self, Host, Source};
 use segue_cluster::launch::policy::Policy;
+use segue_cluster::launch::progress::Straggler;
 use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};
 use segue_cluster::{ClusterError, Preemption};
 use segue_configs::TrainConfig;
@@ -74,9 +75,10 @@ pub struct LaunchArgs {
     /// Seconds without a word of a rank after which the attempt is ended; a rank without an answer for so long ends itself.
     #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = clap::value_parser!(u64).range(3..))]
     silence: u64,
-    /// Seconds without a further step after which the attempt is ended, evaluations included; 0 for `train.deadline` alone.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    stall: u64,
+    /// Seconds without a further step after which the attempt is ended, evaluations included; 0 for `train.deadline` alone [default: learnt,
+    /// ten times the longest time in which no rank got on, and no less than 60].
+    #[arg(long, value_name = "SECONDS")]
+    stall: Option<u64>,
     /// Seconds within which all ranks have to be heard of.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     start_within: u64,
@@ -186,7 +188,11 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         limits: Limits {
             start: Duration::from_secs(args.start_within),
             silence: Duration::from_secs(args.silence),
-            stall: Duration::from_secs(args.stall),
+            stall: match args.stall {
+                None => Stall::Learnt,
+                Some(0) => Stall::Never,
+                Some(seconds) => Stall::Steps(Duration::from_secs(seconds)),
+            },
             grace: Duration::from_secs(args.grace),
         },
         policy: Policy {
@@ -340,6 +346,12 @@ impl View<'_> {
                     self.bar.message(&format!("loss {loss:.4}"));
                 }
             }
+            Event::Heard(Heard::Straggles(Straggler { rank, host, others_wait, waits })) => self.out.line(&format!(
+                "launch: rank {rank} on {} holds the others up: they wait for {:.0} % of their time, it for {:.0} %",
+                host.as_deref().unwrap_or("its host"),
+                100.0 * others_wait,
+                100.0 * waits
+            )),
             Event::Heard(_) => {}
             Event::Ended(report) => self.ended(report),
             Event::NoHosts(why) => self.out.line(&format!("launch: given up: {why}")),

@@ -1,0 +1,59 @@
+//! How this rank stands where its job hangs, for whoever wants to know afterwards.
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use segue_cluster::{host_name, stacks};
+use segue_collectives::calls::{self, Recent};
+use segue_collectives::{deadline, print_line};
+use serde_json::{Value, json};
+
+/// Where it is written.
+static FILE: OnceLock<(PathBuf, usize)> = OnceLock::new();
+
+/// Sets the run that this process trains in as rank `rank`: where it hangs, `RUN/logs/hang-rank-RRRRR.json` tells.
+pub fn of_run(run: &Path, rank: usize) {
+    let file = run.join("logs").join(format!("hang-rank-{rank:05}.json"));
+    if FILE.set((file, rank)).is_ok() {
+        deadline::before_the_end(write_down);
+    }
+}
+
+/// Writes down where the threads of this rank are, and its last calls to other ranks.
+pub fn write_down() {
+    let Some((file, rank)) = FILE.get() else { return };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let text = json!({
+        "rank": rank,
+        "host": host_name(),
+        "process": std::process::id(),
+        "time": now,
+        "step": deadline::step(),
+        "points": segue_faults::visits(),
+        "threads": stacks::of_threads(),
+        "calls": calls::recent().iter().map(call).collect::<Vec<Value>>(),
+    });
+    let text = format!("{text:#}\n");
+    // The process is about to end: nobody waits for the disk.
+    let written =
+        file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(file, text));
+    print_line(&match written {
+        Ok(()) => format!("segue: rank {rank} hangs: {} tells how it stands", file.display()),
+        Err(error) => format!("segue: rank {rank} hangs, and cannot write {}: {error}", file.display()),
+    });
+}
+
+fn call(recent: &Recent) -> Value {
+    let call = &recent.call;
+    json!({
+        "thread": call.thread,
+        "sequence": call.sequence,
+        "call": call.name,
+        "peer": call.peer,
+        "bytes": call.bytes,
+        "seconds_ago": recent.ago.as_secs_f64(),
+        "took": recent.took.map(|took| took.as_secs_f64()),
+        "state": if recent.took.is_some() { "done" } else { "waits" },
+    })
+}
