@@ -8,11 +8,11 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test soak faults simulate bench reference lint clean
+.PHONY: help setup build demo test test-slurm test-dist dist soak faults simulate bench reference lint clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1|/' \
-		| while IFS='|' read -r target text; do printf '  make %-9s %s\n' "$$target" "$$text"; done
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
+		| while IFS='|' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
 
 setup: ## Install what is missing: system packages, libtorch (into a cache folder that all checkouts share)
 	@scripts/setup.sh
@@ -26,6 +26,15 @@ demo: build ## Train a small Transformer-XL with 2 ranks on real text and let it
 test: build ## Run every test: unit, end to end under mpirun, documentation
 	scripts/tests/setup_test.sh
 	scripts/test.sh $(CARGO_FLAGS)
+
+test-slurm: setup ## Install Slurm where that can be done, and run batch jobs under it: signals, limits, cancelled, a node lost
+	@scripts/test_slurm.sh $(CARGO_FLAGS)
+
+dist: setup ## Build a Python wheel, and an archive for hosts without Python: files in target/dist
+	@scripts/dist.sh $(CARGO_FLAGS)
+
+test-dist: dist ## Install what make dist has built into empty environments, and train there with 2 ranks
+	@scripts/tests/dist_test.sh
 
 soak: build ## Let runs suffer everything that can happen in weeks, for SEGUE_SOAK_MINUTES (20)
 	cargo test --package segue-tests --test soak $(CARGO_FLAGS) -- --ignored --nocapture
@@ -47,7 +56,7 @@ lint: setup ## Check formatting, clippy, dependencies and the shell scripts
 	cargo fmt --check
 	cargo clippy --workspace --all-targets $(CARGO_FLAGS) -- -D warnings
 	scripts/cargo_deny.sh
-	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh scripts/tests/*.sh .ci/run; \
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh scripts/*/*.sh tests/pbs/fake.sh .ci/run; \
 		else echo 'shellcheck is not installed: the shell scripts are not checked'; fi
 
 clean: ## Remove build products and the demo's run (not the shared cache folder)

@@ -1,11 +1,13 @@
-//! Lets the binary find libtorch where the build found it, and tells it which commit it was built from.
+//! Lets the binary find libtorch where the build found it, or where `SEGUE_RPATH` says that it will lie, and tells it which
+//! commit it was built from.
 
 use std::process::Command;
 
 fn main() {
     let lib = std::env::var("DEP_SEGUE_TRAINER_LIBDIR");
     println!("cargo:rerun-if-env-changed=LIBTORCH");
-    match lib {
+    println!("cargo:rerun-if-env-changed=SEGUE_RPATH");
+    match std::env::var("SEGUE_RPATH").or(lib) {
         Ok(lib) => println!("cargo:rustc-link-arg=-Wl,-rpath,{lib}"),
         Err(_) => panic!("the trainer's build script does not say where libtorch is"),
     }

@@ -45,6 +45,11 @@ code=$?
 # Who is cancelled is not to come back.
 if [ -n "$cancelled" ]; then exit 143; fi
 {% if requeue %}
+{% if array %}
+# The last job of an array has the array's own number, by which all of them would be queued again.
+if [ "$code" -eq 75 ]; then scontrol requeue "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"; fi
+{% else %}
 if [ "$code" -eq 75 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+{% endif %}
 {% endif %}
 exit "$code"

@@ -70,6 +70,10 @@ enum Command {
     Doctor(commands::doctor::DoctorArgs),
     /// Measure the speed of a training step, an all-reduce, a tokenizer.
     Bench(commands::bench::BenchArgs),
+    /// Print the script with which a shell completes commands and options.
+    Completions(commands::completions::CompletionsArgs),
+    /// Print the manual page, or write a page for each command.
+    Man(commands::man::ManArgs),
 }
 
 impl Command {
@@ -107,6 +111,8 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Runs(args) => commands::runs::run(&args, out),
         Command::Doctor(args) => commands::doctor::run(&args, out),
         Command::Bench(args) => commands::bench::run(args, comm, out),
+        Command::Completions(args) => commands::completions::run(&args, json),
+        Command::Man(args) => commands::man::run(&args, json, out),
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod average;
 pub mod batch;
 pub mod bench;
+pub mod completions;
 pub mod convert;
 pub mod data;
 pub mod doctor;
@@ -13,6 +14,7 @@ pub mod generate;
 mod import_records;
 pub mod inspect;
 pub mod launch;
+pub mod man;
 pub mod parity;
 pub mod pretrain;
 pub mod runs;
@@ -20,6 +22,7 @@ pub mod score;
 pub mod sweep;
 pub mod tokenizer;
 
+use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
 
 use segue_trainer::families::language_model::ModelFolder;
@@ -32,6 +35,16 @@ fn open_model(path: &Path, out: &Output) -> Result<ModelFolder, Failure> {
     let folder = ModelFolder::open(path)?;
     folder.notes.iter().for_each(|note| out.line(note));
     Ok(folder)
+}
+
+/// Writes a text to stdout, whole. A reader that closes it early, as `head` does, has what it wants.
+fn print_text(text: &[u8]) -> Result<(), Failure> {
+    match stdout().write_all(text).and_then(|()| stdout().flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(74, format!("cannot write to stdout: {error}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Parses an option that counts something there must be one of.

@@ -1,27 +1,27 @@
-//! A real Slurm on this machine, with two nodes: what a batch system does to a job.
+//! The daemons of a Slurm of two nodes on this machine, and what is asked of them.
 
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use segue_tests::{Workplace, alone, finish, may_mount, segue, stderr, succeed, wait_for};
+use segue_tests::{Workplace, may_mount, segue, succeed, wait_for};
 use tempfile::TempDir;
 
 /// Longest wait for a daemon or a job.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Its daemons, in the foreground as our children; they end when this is dropped.
-struct Slurm {
+pub struct Slurm {
     dir: TempDir,
     daemons: Vec<Child>,
 }
 
 impl Slurm {
     /// `None`, said in a line, where Slurm is not installed or may not be started.
-    fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         let installed = ["munged", "slurmctld", "slurmd", "srun"].iter().all(|program| is_installed(program));
         if !installed || !may_mount() {
             let why = "root and the packages slurm-wlm, slurm-wlm-basic-plugins and munge are needed";
@@ -73,8 +73,11 @@ impl Slurm {
              AuthType=auth/munge\nAuthInfo=socket={dir}/socket\nStateSaveLocation={dir}/state\nSlurmdSpoolDir={dir}/%n\n\
              SlurmctldPidFile={dir}/slurmctld.pid\nSlurmdPidFile={dir}/%n.pid\nSlurmctldLogFile={dir}/slurmctld.log\n\
              SlurmdLogFile={dir}/%n.log\nProctrackType=proctrack/pgid\nTaskPlugin=task/none\nMpiDefault=none\n\
-             SelectType=select/cons_tres\nReturnToService=2\nSlurmdTimeout=10\nKillWait=5\nTmpFS={dir}/tmp-%n\n",
-            free_port()
+             SelectType=select/cons_tres\nReturnToService=2\nSlurmdTimeout=10\nKillWait=5\nTmpFS={dir}/tmp-%n\n\
+             FirstJobId={}\n",
+            free_port(),
+            // Open MPI names shared memory after the number of a job: two clusters on a host must not use the same.
+            1000 + std::process::id() % 60_000 * 1000
         );
         for node in ["n1", "n2"] {
             fs::create_dir_all(self.path(node)).expect("a folder");
@@ -89,7 +92,7 @@ impl Slurm {
         fs::write(self.path("slurm.conf"), text).expect("a file");
     }
 
-    fn command(&self, program: &str, args: &[&str]) -> Command {
+    pub fn command(&self, program: &str, args: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(args).env("SLURM_CONF", self.path("slurm.conf")).stdin(Stdio::null());
         command
@@ -104,7 +107,7 @@ impl Slurm {
     }
 
     /// Writes the script of a job of two ranks on a node with `segue batch`, and submits it. Gives its number.
-    fn submit(&self, place: &Workplace, options: &[&str], args: &[String]) -> String {
+    pub fn submit(&self, place: &Workplace, options: &[&str], args: &[String]) -> String {
         let (script, log) = (place.text("job.sh"), place.text("job.out"));
         let common = [
             "batch",
@@ -125,30 +128,47 @@ impl Slurm {
     }
 
     /// What `squeue` says of a job in this format; nothing once it is over.
-    fn queue(&self, job: &str, format: &str) -> String {
+    pub fn queue(&self, job: &str, format: &str) -> String {
         let (job, format) = (format!("--jobs={job}"), format!("--format={format}"));
         let listed = self.command("squeue", &["--noheader", &job, &format]).output().expect("squeue starts");
         String::from_utf8_lossy(&listed.stdout).trim().into()
     }
 
-    /// Waits until a job is over that was queued again. Slurm lets those wait for two minutes, which nobody has to.
-    fn wait_for_end(&self, job: &str, limit: Duration) {
+    /// States of a job, or of the jobs of an array.
+    pub fn states(&self, job: &str) -> Vec<String> {
+        let shown = self.command("scontrol", &["show", "job", job]).output().expect("scontrol starts");
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        let words = shown.split_whitespace();
+        words.filter_map(|word| word.strip_prefix("JobState=")).map(String::from).collect()
+    }
+
+    /// Waits until a job, or all of an array, is over. Slurm lets those that are queued again wait for two minutes, which
+    /// nobody has to. Gives their states.
+    pub fn wait_for_end(&self, job: &str, limit: Duration) -> Vec<String> {
+        let mut states = Vec::new();
         wait_for("the end of the job", limit, || {
-            if self.queue(job, "%t") == "PD" {
-                let now = format!("JobId={job}");
-                let _ = self
-                    .command("scontrol", &["update", &now, "StartTime=now"])
-                    .stderr(Stdio::null())
-                    .status();
+            for waiting in self.queue(job, "%t %A").lines().filter_map(|line| line.strip_prefix("PD ")) {
+                // Slurm refuses one that starts in the second in which it was queued again: "Job credential revoked".
+                std::thread::sleep(Duration::from_secs(2));
+                let now = format!("JobId={waiting}");
+                let mut update = self.command("scontrol", &["update", &now, "StartTime=now"]);
+                let _ = update.stderr(Stdio::null()).status();
             }
-            let shown = self.command("scontrol", &["show", "job", job]).output().expect("scontrol starts");
-            let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-            shown.contains("JobState=COMPLETED") || shown.contains("JobState=FAILED")
+            states = self.states(job);
+            let over = ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"];
+            !states.is_empty() && states.iter().all(|state| over.contains(&state.as_str()))
         });
+        states
+    }
+
+    /// `scancel` with these options and a job.
+    pub fn cancel(&self, args: &[&str]) {
+        let status = self.command("scancel", args).status().expect("scancel starts");
+        assert!(status.success(), "scancel {args:?}");
     }
 
     /// Two ranks of a job step.
-    fn srun(&self, options: &[&str], args: &[String]) -> Command {
+    pub fn srun(&self, options: &[&str], args: &[String]) -> Command {
         let mut command = self.command("srun", &["--mpi=pmix", "--ntasks=2", "--nodes=1"]);
         command.args(options).arg(segue()).args(args);
         command
@@ -157,7 +177,7 @@ impl Slurm {
 
 impl Slurm {
     /// Ends a node as a power cut does: its daemon, and all that runs of jobs there.
-    fn lose(&mut self, node: &str) {
+    pub fn lose(&mut self, node: &str) {
         let number: usize = node.trim_start_matches('n').parse().expect("a node's number");
         // munged and slurmctld come first.
         let daemon = &mut self.daemons[1 + number];
@@ -200,94 +220,4 @@ fn host_name() -> String {
 
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port()
-}
-
-fn rows_of(run: &Path) -> usize {
-    fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default().lines().count()
-}
-
-/// Ranks that `srun` starts are those of one job, and one that dies ends it: by the flag, and through PMIx without it.
-#[test]
-fn srun_starts_a_job_and_ends_it_where_a_rank_dies() {
-    let Some(slurm) = Slurm::start() else { return };
-    let place = Workplace::new();
-    let steps = ["train.steps=6", "checkpoint.every=2", "log.every=1"];
-    succeed(alone(&place.pretrain("one", &steps)));
-    for (run, options) in [("flag", &["--kill-on-bad-exit=1"][..]), ("no-flag", &[])] {
-        let args = place.pretrain(run, &steps);
-        let mut killed = slurm.srun(options, &args);
-        killed.env("SEGUE_FAULTS", "kill@step.backward:rank=1:step=5");
-        let ended = finish(killed);
-        assert_eq!(ended.status.code(), Some(137), "{run}: {}", stderr(&ended));
-        assert!(rows_of(&place.path(run)) > 0, "{run}: no step was made");
-        let again = finish(slurm.srun(options, &args));
-        assert!(again.status.success(), "{run}: {}", stderr(&again));
-        place.assert_same("one", run);
-    }
-}
-
-/// The signal that Slurm sends before a time limit leaves a checkpoint, and 75.
-#[test]
-fn a_signal_through_slurm_stops_a_job_with_a_checkpoint() {
-    let Some(slurm) = Slurm::start() else { return };
-    let place = Workplace::new();
-    let endless =
-        place.pretrain("run", &["train.steps=1000000", "log.every=1", "checkpoint.every=0", "eval.every=0"]);
-    let mut job = slurm
-        .srun(&["--job-name=endless"], &endless)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("srun starts");
-    wait_for("ten steps", PATIENCE, || rows_of(&place.path("run")) > 10);
-    let sent =
-        slurm.command("scancel", &["--signal=USR1", "--name=endless"]).status().expect("scancel starts");
-    assert!(sent.success());
-    assert_eq!(job.wait().expect("srun ends").code(), Some(75));
-    assert!(place.path("run/checkpoints/latest/config.json").is_file());
-}
-
-/// The warning before the time limit leads to a checkpoint, and the job is queued again and goes on to its end.
-#[test]
-fn a_batch_job_that_is_warned_is_queued_again_and_goes_on() {
-    let Some(slurm) = Slurm::start() else { return };
-    let place = Workplace::new();
-    let steps = ["train.steps=900", "checkpoint.every=300", "log.every=1", "eval.every=0"];
-    succeed(alone(&place.pretrain("one", &steps)));
-    let job = slurm.submit(&place, &[], &place.pretrain("run", &steps));
-    wait_for("ten steps", PATIENCE, || rows_of(&place.path("run")) > 10);
-    let sent =
-        slurm.command("scancel", &["--batch", "--signal=USR1", &job]).status().expect("scancel starts");
-    assert!(sent.success());
-    let first = place.path("run/launch/attempt-0001.json");
-    wait_for("the first attempt's report", PATIENCE, || first.is_file());
-    slurm.wait_for_end(&job, 2 * PATIENCE);
-    let said = fs::read_to_string(place.path("job.out")).expect("the job's output");
-    for words in [
-        "started for the 1. time",
-        "stopped after step",
-        "started for the 2. time",
-        "step 900 of 900 is done",
-    ] {
-        assert!(said.contains(words), "`{words}` is not in what the job said:\n{said}");
-    }
-    place.assert_same("one", "run");
-}
-
-/// A node that is lost takes its part of the job along; Slurm queues it again, and it goes on on the other one.
-#[test]
-fn a_batch_job_goes_on_on_another_node_when_its_own_is_lost() {
-    let Some(mut slurm) = Slurm::start() else { return };
-    let place = Workplace::new();
-    let steps = ["train.steps=900", "checkpoint.every=100", "log.every=1", "eval.every=0"];
-    succeed(alone(&place.pretrain("one", &steps)));
-    let job = slurm.submit(&place, &[], &place.pretrain("run", &steps));
-    wait_for("a checkpoint", PATIENCE, || place.path("run/checkpoints/latest").exists());
-    let node = slurm.queue(&job, "%N");
-    slurm.lose(&node);
-    slurm.wait_for_end(&job, 3 * PATIENCE);
-    let said = fs::read_to_string(place.path("job.out")).expect("the job's output");
-    let other = if node == "n1" { "n2" } else { "n1" };
-    assert!(said.contains(&format!("on {other}, started for the 2. time")), "{said}");
-    place.assert_same("one", "run");
 }

@@ -1,0 +1,100 @@
+//! `segue completions`: what shells complete commands and options with.
+
+use clap::{Args, CommandFactory};
+use clap_complete::{Shell, generate};
+use serde_json::{Value, json};
+
+use super::print_text;
+use crate::Cli;
+use crate::failure::Failure;
+
+/// Name of the program in the scripts.
+const PROGRAM: &str = "segue";
+
+/// Arguments of `segue completions`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue completions bash > ~/.local/share/bash-completion/completions/segue\n  \
+    segue completions zsh > ~/.zfunc/_segue\n  \
+    segue completions fish > ~/.config/fish/completions/segue.fish\n\n\
+    Shells read these files when they start. zsh needs the folder in `fpath`; elvish and powershell take the script in\n\
+    their start-up files.")]
+pub struct CompletionsArgs {
+    /// Shell that the script is for.
+    shell: Shell,
+}
+
+/// Prints the script.
+pub fn run(args: &CompletionsArgs, json: bool) -> Result<Value, Failure> {
+    let script = script(args.shell);
+    if !json {
+        print_text(&script)?;
+    }
+    Ok(json!({ "script": String::from_utf8_lossy(&script) }))
+}
+
+fn script(shell: Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    generate(shell, &mut Cli::command(), PROGRAM, &mut script);
+    script
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn every_shell_gets_every_command() {
+        let program = Cli::command();
+        for shell in Shell::value_variants() {
+            let script = String::from_utf8(script(*shell)).unwrap();
+            for command in program.get_subcommands() {
+                assert!(script.contains(command.get_name()), "{shell}: {}", command.get_name());
+            }
+        }
+    }
+
+    /// Gives a script to a shell that parses it and runs nothing.
+    fn parses(program: &str, script: &[u8]) -> Option<bool> {
+        let mut command = Command::new(program);
+        command.arg("-n").stdin(Stdio::piped());
+        let mut check = command.spawn().ok()?;
+        check.stdin.take().unwrap().write_all(script).unwrap();
+        Some(check.wait().unwrap().success())
+    }
+
+    #[test]
+    fn shells_can_parse_their_scripts() {
+        assert_eq!(parses("bash", &script(Shell::Bash)), Some(true));
+        // These are not on every machine.
+        for shell in [Shell::Zsh, Shell::Fish] {
+            assert_ne!(parses(&shell.to_string(), &script(shell)), Some(false), "{shell}");
+        }
+    }
+
+    /// What bash offers for the words of a line, the last of which is being typed.
+    fn completions(words: &[&str]) -> Vec<String> {
+        let (line, last) = (words.join("' '"), words.len() - 1);
+        let mut text = String::from_utf8(script(Shell::Bash)).unwrap();
+        text.push_str(&format!(
+            "COMP_WORDS=('{line}'); COMP_CWORD={last}; _segue segue '{}' '{}'; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            words[last],
+            words[last - 1]
+        ));
+        let output = Command::new("bash").args(["--norc", "-c", &text]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().lines().map(String::from).collect()
+    }
+
+    #[test]
+    fn bash_completes_commands_and_options() {
+        assert_eq!(completions(&["segue", "pre"]), ["pretrain"]);
+        assert_eq!(completions(&["segue", "data", "ver"]), ["verify"]);
+        assert_eq!(completions(&["segue", "pretrain", "--dry"]), ["--dry-run"]);
+        assert_eq!(completions(&["segue", "batch", "sl"]), ["slurm"]);
+    }
+}
