@@ -81,7 +81,11 @@ fn a_job_that_hangs_tells_how_each_rank_stands() {
     };
     for rank in 0..2 {
         let told = stands(rank);
-        let main = told["threads"].as_array().expect("threads").iter().find(|thread| thread["id"] == told["process"]);
+        let main = told["threads"]
+            .as_array()
+            .expect("threads")
+            .iter()
+            .find(|thread| thread["id"] == told["process"]);
         let stack = main.expect("the main thread")["stack"].to_string();
         let waits = told["calls"].as_array().expect("calls").iter().any(|call| call["state"] == "waits");
         assert_eq!((told["rank"].as_u64(), told["step"].as_u64()), (Some(rank as u64), Some(4)), "{told:#}");
