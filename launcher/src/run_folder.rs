@@ -97,12 +97,6 @@ pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
     }
 }
 
-/// Whether a job trains in the run folder, as far as its lock tells.
-pub fn is_held(run: &Path) -> bool {
-    let lock = File::open(run.join("lock"));
-    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
-}
-
 /// `metrics.jsonl`, TensorBoard events and `config.json` of a run.
 pub struct Record {
     metrics: MetricsFile,

@@ -23,7 +23,7 @@ const GAUGES: [Gauge; 11] = [
     ("segue_examples_per_second", "Examples a second, all ranks together.", |run| {
         run.last("train/examples_per_s")
     }),
-    ("segue_attempts", "Attempts of segue launch that have ended.", |run| Some(run.attempts.len() as f64)),
+    ("segue_attempts", "Attempts of the run so far.", |run| Some(run.attempts_made() as f64)),
     ("segue_checkpoint_step", "Step of the newest checkpoint.", |run| {
         run.checkpoints.last().map(|step| *step as f64)
     }),

@@ -44,6 +44,8 @@ pub struct RunView {
     pub state: RunState,
     /// The step that was reported last.
     pub step: u64,
+    /// The attempt that the newest row is of; 0 before the first.
+    pub attempt: u64,
     /// Steps of the whole run; 0 where that is not known.
     pub steps: u64,
     /// Curves by name: `train/` and `eval/` in front of the key of `metrics.jsonl`. Who writes a view down thins them first.
@@ -71,6 +73,11 @@ impl RunView {
     /// The newest value of a curve.
     pub fn last(&self, series: &str) -> Option<f64> {
         Some(self.series.get(series)?.last()?.1)
+    }
+
+    /// Attempts so far, as far as rows and reports tell.
+    pub fn attempts_made(&self) -> u64 {
+        self.attempt.max(self.attempts.len() as u64).max(self.ranks.seen.attempt)
     }
 
     /// The curve of speed: tokens a second, or examples.

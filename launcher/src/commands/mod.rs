@@ -15,10 +15,12 @@ pub mod inspect;
 pub mod launch;
 pub mod parity;
 pub mod pretrain;
+pub mod report;
 pub mod runs;
 pub mod score;
 pub mod sweep;
 pub mod tokenizer;
+pub mod watch;
 
 use std::path::Path;
 

@@ -292,8 +292,8 @@ function drawSummary() {
   $("summary").replaceChildren(table("Runs", columns, rows, (i) => i < 3));
 }
 
-/** Attempts that have ended, and one that goes on. */
-const attemptsOf = (run) => Math.max(run.attempts.length, run.ranks.from === "nobody" ? 1 : run.ranks.attempt);
+/** Attempts so far, as far as rows and reports tell. */
+const attemptsOf = (run) => Math.max(run.attempt, run.attempts.length, run.ranks.attempt);
 
 function ranksOf(run) {
   const { from, ranks, written } = run.ranks;

@@ -32,8 +32,6 @@ pub struct Run {
     samples: Watched<Samples>,
     reports: BTreeMap<String, Watched<Report>>,
     ranks: Watched<LiveRanks>,
-    /// Attempt of the newest row.
-    attempt: u64,
     view: RunView,
 }
 
@@ -103,7 +101,6 @@ impl Run {
             samples: Watched::new(folder.join("samples/samples.json")),
             ranks: Watched::new(launch.join(RANKS_FILE)),
             reports: BTreeMap::new(),
-            attempt: 0,
             view: RunView { name, ..RunView::default() },
             folder,
             launch,
@@ -143,8 +140,8 @@ impl Run {
         match self.metrics.read() {
             Ok(news) => {
                 if news.fresh {
-                    self.attempt = 0;
-                    (self.view.series, self.view.restarts, self.view.step) = Default::default();
+                    let view = &mut self.view;
+                    (view.series, view.restarts, view.step, view.attempt) = Default::default();
                 }
                 news.lines
                     .iter()
@@ -164,8 +161,8 @@ impl Run {
 
     fn take(&mut self, row: &Value) {
         let (Some(kind), Some(step)) = (row["kind"].as_str(), row["step"].as_u64()) else { return };
-        let attempt = row["attempt"].as_u64().unwrap_or(self.attempt);
-        if attempt != std::mem::replace(&mut self.attempt, attempt) && self.view.step > 0 {
+        let attempt = row["attempt"].as_u64().unwrap_or(self.view.attempt);
+        if attempt != std::mem::replace(&mut self.view.attempt, attempt) && self.view.step > 0 {
             self.view.restarts.push(self.view.step);
         }
         self.view.step = self.view.step.max(step);

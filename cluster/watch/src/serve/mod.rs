@@ -63,9 +63,9 @@ pub fn serve(
         let listener = TcpListener::bind(address).await.map_err(listening)?;
         let at = listener.local_addr().map_err(listening)?;
         let seen = follow(runs).map_err(serving)?;
-        let app = router(seen, guard(at));
         let mut interrupted = signal(SignalKind::interrupt()).map_err(serving)?;
         let mut terminated = signal(SignalKind::terminate()).map_err(serving)?;
+        let app = router(seen, guard(at));
         begins(at);
         tokio::select! {
             ended = async { axum::serve(listener, app).await } => ended.map_err(serving),
