@@ -62,7 +62,7 @@ fn the_page_follows_a_run_over_its_restart_with_keys_on_a_phone_and_asks_nobody_
     let url = line.trim().strip_prefix("watch: ").unwrap().to_string();
     let origin = url.split("?token").next().unwrap().to_string();
 
-    browser.resize(1200, 1000, false);
+    browser.resize(1200, 900, false);
     browser.open(&url);
     // The token is a cookie by now, and gone from the address.
     assert_eq!(browser.script("return location.href"), Value::from(origin.as_str()));
