@@ -95,7 +95,7 @@ fn ranks_are_seen_while_a_launched_run_lives_and_after_it_in_its_reports() {
     let job = place.pretrain("run", &long);
     let words: Vec<&str> = job.iter().map(String::as_str).filter(|word| *word != "--json").collect();
     let mut launch = alone(&[&["launch", "--json", "-n", "2", "--back-off", "0.1"][..], &words].concat());
-    launch.env("SEGUE_FAULTS", "kill@step.begin:step=30:rank=1:attempt=1");
+    launch.env("SEGUE_FAULTS", "kill@step.begin:step=90:rank=1:attempt=1");
     let mut launch = launch.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     wait_for("a run", Duration::from_secs(60), || place.path("run/launch").exists());
     let server = Server::start(&[], &[place.text("run")]);
@@ -104,7 +104,7 @@ fn ranks_are_seen_while_a_launched_run_lives_and_after_it_in_its_reports() {
         let run = run();
         let ranks = run["ranks"]["ranks"].as_array().cloned().unwrap_or_default();
         let is_far =
-            |rank: &Value| rank["step"].as_u64() > Some(30) && rank["resident"].as_u64() > Some(1 << 20);
+            |rank: &Value| rank["step"].as_u64() > Some(90) && rank["resident"].as_u64() > Some(1 << 20);
         run["ranks"]["from"] == "live"
             && run["ranks"]["attempt"] == 2
             && ranks.len() == 2

@@ -28,7 +28,8 @@ pub struct WatchArgs {
     /// Folders of runs, or of runs of several seeds.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
-    /// Serve a web page at this address. Elsewhere than on the loopback it asks for a token, which is part of the address that is printed.
+    /// Serve a web page, at 127.0.0.1:6070 or where `=ADDR:PORT` says. Elsewhere than on the loopback it asks for a token, which is part of
+    /// the address that is printed.
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, require_equals = true, default_missing_value = ADDRESS, value_parser = address)]
     serve: Option<SocketAddr>,
     /// A name that the server goes by beside its address and localhost; once for each.
