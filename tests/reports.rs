@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use segue_tests::{ROOT, Workplace, alone, fail, finish, mpirun, stderr, succeed};
@@ -55,6 +56,69 @@ fn losses_of_a_resumed_run_are_those_of_an_undisturbed_one() {
         train.map(|r| (r["step"].as_u64().unwrap(), r["loss"].as_f64().unwrap())).collect()
     };
     assert_eq!(losses("whole"), losses("parts"));
+}
+
+/// Values of a CSV or of a file of MLflow with their steps: the columns of a line that tell these.
+fn cells(
+    text: &str,
+    separator: char,
+    columns: [usize; 2],
+    is_wanted: impl Fn(&str) -> bool,
+) -> Vec<[String; 2]> {
+    let cells = |line: &str| {
+        let all: Vec<&str> = line.split(separator).collect();
+        columns.map(|column| all[column].to_string())
+    };
+    text.lines().filter(|line| is_wanted(line)).map(cells).collect()
+}
+
+#[test]
+fn sinks_have_each_step_once_where_a_killed_run_made_some_again() {
+    let place = Workplace::new();
+    let settings = [
+        "train.steps=8",
+        "checkpoint.every=4",
+        "log.every=1",
+        "eval.every=3",
+        r#"log.sinks=["csv", "mlflow"]"#,
+        "log.mlflow_experiment=a: b",
+    ];
+    succeed(alone(&place.pretrain("whole", &settings)));
+    let mut killed = alone(&place.pretrain("parts", &settings));
+    killed.env("SEGUE_FAULTS", "kill@step.begin:step=7:attempt=1");
+    assert!(!finish(killed).status.success());
+    succeed(alone(&place.pretrain("parts", &settings)));
+    let csv = |run| {
+        let text = fs::read_to_string(place.path(run).join("metrics.csv")).unwrap();
+        cells(&text, ',', [3, 5], |line| line.contains(",loss,"))
+    };
+    let whole = csv("whole");
+    assert_eq!(
+        whole.iter().map(|[step, _]| step.as_str()).collect::<Vec<_>>(),
+        ["1", "2", "3", "3", "4", "5", "6", "6", "7", "8", "8"]
+    );
+    assert_eq!(csv("parts"), whole);
+    let mlflow = |run| {
+        let store = place.path(run).join("mlruns");
+        let only = |folder: &Path| {
+            let mut inner =
+                fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+            let one = inner.next().unwrap();
+            assert_eq!(inner.next(), None);
+            one
+        };
+        let folder = only(&only(&store));
+        assert!(fs::read_to_string(folder.join("meta.yaml")).unwrap().contains("status: 3\n"));
+        assert_eq!(fs::read_to_string(folder.join("params/train.steps")).unwrap(), "8");
+        ["train", "eval"].map(|kind| {
+            let text = fs::read_to_string(folder.join("metrics").join(kind).join("loss")).unwrap();
+            cells(&text, ' ', [2, 1], |_| true)
+        })
+    };
+    assert_eq!(mlflow("parts"), mlflow("whole"));
+    let of_csv: Vec<_> =
+        rows(&place, "whole").iter().map(|row| [row["step"].to_string(), row["loss"].to_string()]).collect();
+    assert_eq!(whole, of_csv);
 }
 
 #[test]

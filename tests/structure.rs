@@ -154,7 +154,9 @@ fn steps_are_made_by_one_loop() {
 
 #[test]
 fn tensors_are_handled_in_the_trainer_alone() {
-    for crate_of_no_tensors in ["configs", "dataloader", "collectives", "cluster", "launcher"] {
+    for crate_of_no_tensors in
+        ["configs", "dataloader", "collectives", "cluster", "cluster/watch", "launcher"]
+    {
         let manifest = fs::read_to_string(root().join(crate_of_no_tensors).join("Cargo.toml")).unwrap();
         assert!(
             !manifest.lines().any(|line| line.starts_with("tch")),
@@ -168,8 +170,15 @@ fn tensors_are_handled_in_the_trainer_alone() {
 fn only_one_crate_renames_files() {
     // A checkpoint that was refused is moved aside as it is.
     let moves_aside = "trainer/src/checkpoint/publish.rs";
-    let folders =
-        ["trainer/src", "launcher/src", "dataloader/src", "cluster/src", "configs/src", "collectives/src"];
+    let folders = [
+        "trainer/src",
+        "launcher/src",
+        "dataloader/src",
+        "cluster/src",
+        "cluster/watch/src",
+        "configs/src",
+        "collectives/src",
+    ];
     for (path, code) in
         folders.iter().flat_map(|folder| sources(folder)).filter(|(path, _)| path != moves_aside)
     {

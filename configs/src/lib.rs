@@ -30,6 +30,7 @@ pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
 pub use sections::{
     CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig, LayerDecay,
-    LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, TrainConfig,
+    LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, SinkKind,
+    TrainConfig,
 };
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};

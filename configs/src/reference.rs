@@ -199,6 +199,7 @@ fn kind_of(property: &Value) -> String {
         "array" => format!("list of {}s", kind_of(&property["items"])),
         "string" => "text".into(),
         "object" => "table".into(),
+        "" if !values_of(property).is_empty() => "text".into(),
         name => name.into(),
     }
 }

@@ -431,12 +431,34 @@ pub struct LogConfig {
     pub every: u64,
     /// Write TensorBoard event files beside `metrics.jsonl`.
     pub tensorboard: bool,
+    /// Where rows of `metrics.jsonl` go besides: `"csv"` to `RUN/metrics.csv`, `"mlflow"` to the file store of MLflow.
+    pub sinks: Vec<SinkKind>,
+    /// Folder of the MLflow store; empty for `RUN/mlruns`.
+    pub mlflow_dir: String,
+    /// Name of the MLflow experiment.
+    pub mlflow_experiment: String,
 }
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { every: 10, tensorboard: true }
+        Self {
+            every: 10,
+            tensorboard: true,
+            sinks: Vec::new(),
+            mlflow_dir: String::new(),
+            mlflow_experiment: "segue".into(),
+        }
     }
+}
+
+/// What rows are written to besides `metrics.jsonl`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SinkKind {
+    /// A line for each number.
+    Csv,
+    /// MLflow's file store.
+    Mlflow,
 }
 
 impl Config {

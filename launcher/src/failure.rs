@@ -6,6 +6,7 @@ use segue_collectives::CollectiveError;
 use segue_configs::{ConfigError, advice};
 use segue_data_error::DataError;
 use segue_trainer::TrainError;
+use segue_watch::WatchError;
 use serde_json::{Value, json};
 
 /// Bad command line.
@@ -99,6 +100,12 @@ impl From<CollectiveError> for Failure {
 impl From<ClusterError> for Failure {
     fn from(error: ClusterError) -> Self {
         Self::new(error.exit_code() as u8, advice::joined(&error, error.hint()))
+    }
+}
+
+impl From<WatchError> for Failure {
+    fn from(error: WatchError) -> Self {
+        Self::new(error.exit_code(), advice::joined(&error, error.hint()))
     }
 }
 

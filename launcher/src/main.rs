@@ -4,6 +4,7 @@ mod commands;
 mod failure;
 mod folder;
 mod hang;
+mod live_ranks;
 mod output;
 mod pulse;
 #[cfg(test)]
@@ -66,6 +67,10 @@ enum Command {
     Parity(commands::parity::ParityArgs),
     /// List the runs below a folder, and how far each is.
     Runs(commands::runs::RunsArgs),
+    /// Show runs while they live and after, in the terminal or as a web page.
+    Watch(commands::watch::WatchArgs),
+    /// Write the curves and tables of runs to one HTML file.
+    Report(commands::report::ReportArgs),
     /// Look at this host: what it has, what it lacks, how fast it is.
     Doctor(commands::doctor::DoctorArgs),
     /// Measure the speed of a training step, an all-reduce, a tokenizer.
@@ -109,6 +114,8 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Inspect(args) => commands::inspect::run(args, out),
         Command::Parity(args) => commands::parity::run(args, out),
         Command::Runs(args) => commands::runs::run(&args, out),
+        Command::Watch(args) => commands::watch::run(args, json, out),
+        Command::Report(args) => commands::report::run(&args, out),
         Command::Doctor(args) => commands::doctor::run(&args, out),
         Command::Bench(args) => commands::bench::run(args, comm, out),
         Command::Completions(args) => commands::completions::run(&args, json),

@@ -61,8 +61,9 @@ impl<'a> Reporter<'a> {
     }
 
     /// The first file that could not be written, if any.
-    pub fn finish(self) -> Option<Failure> {
-        self.problem
+    pub fn finish(mut self) -> Option<Failure> {
+        let finished = self.record.as_mut().map_or(Ok(()), Record::finish);
+        self.problem.or(finished.err())
     }
 
     fn write(&mut self, event: Event) -> Result<(), Failure> {

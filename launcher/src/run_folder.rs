@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use segue_configs::Config;
-use segue_trainer::report::{EventFile, MetricsFile};
+use segue_configs::{Config, SinkKind};
+use segue_trainer::TrainError;
+use segue_trainer::report::{
+    CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink,
+};
 use serde_json::Value;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
@@ -98,16 +101,13 @@ pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
     }
 }
 
-/// Whether a job trains in the run folder, as far as its lock tells.
-pub fn is_held(run: &Path) -> bool {
-    let lock = File::open(run.join("lock"));
-    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
-}
-
-/// `metrics.jsonl`, TensorBoard events and `config.json` of a run.
+/// `metrics.jsonl`, TensorBoard events, other sinks and `config.json` of a run.
 pub struct Record {
     metrics: MetricsFile,
     events: Option<EventFile>,
+    sinks: Vec<Box<dyn Sink>>,
+    /// Steps of the whole run, and the last that has a row.
+    steps: (u64, u64),
 }
 
 impl Record {
@@ -123,18 +123,54 @@ impl Record {
         let record = format!("{:#}\n", config.to_json());
         segue_publish::write_file(&run.join("config.json"), record.as_bytes())
             .map_err(|e| Failure::new(74, e.to_string()))?;
-        Ok(Self { metrics, events })
+        let sinks = open_sinks(config, GoesOn { step, evaluated })?;
+        Ok(Self { metrics, events, sinks, steps: (config.train.steps, step) })
     }
 
-    /// Adds a row to `metrics.jsonl`.
+    /// Adds a row to `metrics.jsonl` and to the sinks.
     pub fn row(&mut self, row: &Value) -> Result<(), Failure> {
-        Ok(self.metrics.append(row)?)
+        self.metrics.append(row)?;
+        let values = segue_watch::numbers(row);
+        let number = |key: &str| row[key].as_u64().unwrap_or(0);
+        let kind = row["kind"].as_str().unwrap_or_default();
+        let (step, attempt) = (number("step"), number("attempt"));
+        self.steps.1 = step;
+        let row = MetricRow { kind, step, attempt, time: segue_watch::now(), values: &values };
+        Ok(self.sinks.iter_mut().try_for_each(|sink| sink.row(&row))?)
+    }
+
+    /// Says that no rows follow.
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        let (steps, step) = self.steps;
+        if step >= steps {
+            self.sinks.iter_mut().try_for_each(|sink| sink.done())?;
+        }
+        Ok(())
     }
 
     /// Adds values to TensorBoard.
     pub fn scalars(&mut self, step: u64, values: &[(String, f64)]) -> Result<(), Failure> {
         Ok(self.events.as_mut().map_or(Ok(()), |file| file.scalars(step, values))?)
     }
+}
+
+fn open_sinks(config: &Config, goes_on: GoesOn) -> Result<Vec<Box<dyn Sink>>, TrainError> {
+    let run = Path::new(&config.run.dir);
+    let own = run.join("mlruns");
+    let store =
+        Some(config.log.mlflow_dir.as_str()).filter(|dir| !dir.is_empty()).map_or(own.as_path(), Path::new);
+    let values = config.to_json();
+    let open = |kind: &SinkKind| -> Result<Box<dyn Sink>, TrainError> {
+        let experiment = &config.log.mlflow_experiment;
+        Ok(match kind {
+            SinkKind::Csv => Box::new(CsvFile::open(run, goes_on)?),
+            SinkKind::Mlflow => {
+                let place = MlflowRun { store, experiment, run, config: &values };
+                Box::new(MlflowStore::open(&place, goes_on)?)
+            }
+        })
+    };
+    config.log.sinks.iter().map(open).collect()
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub mod browser;
+pub mod http;
 pub mod snapshot;
 
 /// Root of the checkout.

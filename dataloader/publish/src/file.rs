@@ -33,6 +33,19 @@ pub fn write_file(path: &Path, content: &[u8]) -> Result<(), PublishError> {
     fresh.publish()
 }
 
+/// Writes a file whole or not at all, like [`write_file`], but flushes nothing: for what is written anew every second and means nothing
+/// after a power cut, which may leave it empty. A flush takes a disk many milliseconds, and each of its writes some of its life.
+///
+/// # Errors
+///
+/// What the system refused, with `path`.
+pub fn write_passing_file(path: &Path, content: &[u8]) -> Result<(), PublishError> {
+    let mut fresh = FreshFile::create(path)?;
+    fresh.write_all(content).and_then(|()| fs::rename(&fresh.part, path)).map_err(PublishError::at(path))?;
+    fresh.disposable = false;
+    Ok(())
+}
+
 /// A file that is being written under a hidden name, `.NAME.PROCESS-NUMBER.tmp`. Dropped, it goes. Several may be written
 /// for one place at once; the last one published stays.
 pub struct FreshFile {
@@ -178,6 +191,23 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"old");
         fresh.publish().unwrap();
         assert_eq!((names(dir.path()), fs::read(&path).unwrap()), (vec!["f".to_string()], b"new".to_vec()));
+    }
+
+    #[test]
+    fn a_passing_file_is_whole_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        for content in [&b"old"[..], b"new"] {
+            write_passing_file(&path, content).unwrap();
+            assert_eq!(
+                (names(dir.path()), fs::read(&path).unwrap()),
+                (vec!["f".to_string()], content.to_vec())
+            );
+        }
+        fs::remove_file(&path).unwrap();
+        fs::create_dir_all(path.join("in the way")).unwrap();
+        assert_eq!(write_passing_file(&path, b"x").unwrap_err().path, path);
+        assert_eq!(names(dir.path()), ["f"]);
     }
 
     #[test]

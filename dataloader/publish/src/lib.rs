@@ -18,7 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use disk::{rename_durably, replace_link};
-pub use file::{FreshFile, TEMPORARY_SUFFIX, write_file};
+pub use file::{FreshFile, TEMPORARY_SUFFIX, write_file, write_passing_file};
 pub use folder::{FreshFolder, clean_up};
 
 /// Something could not be published.

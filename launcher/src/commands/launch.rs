@@ -19,13 +19,15 @@ use segue_cluster::{ClusterError, Preemption};
 use segue_configs::TrainConfig;
 use segue_trainer::checkpoint::{CHECKPOINTS, list};
 use segue_trainer::engine::check_ranks;
+use segue_watch::is_held;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::at_least_one;
 use crate::failure::{Failure, PREEMPTED, USAGE};
+use crate::live_ranks::LiveRanksFile;
 use crate::output::{Output, Progress, Unit};
-use crate::run_folder::{is_held, lock_in};
+use crate::run_folder::lock_in;
 
 /// The folder of reports in that of the run.
 const REPORTS: &str = "launch";
@@ -213,6 +215,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         out,
         bar: out.progress(wanted.train.steps, Unit::Steps, "training"),
         reports: &reports,
+        ranks: None,
         problem: None,
     };
     let outcome = supervise(&job, &mut |event| view.show(event))?;
@@ -324,12 +327,17 @@ struct View<'a> {
     out: &'a Output,
     bar: Progress<'a>,
     reports: &'a Path,
+    /// Where whoever watches reads of the ranks of this attempt.
+    ranks: Option<LiveRanksFile>,
     /// The first report that could not be written.
     problem: Option<Failure>,
 }
 
 impl View<'_> {
     fn show(&mut self, event: Event) {
+        if let (Event::Heard(heard), Some(ranks)) = (&event, &mut self.ranks) {
+            ranks.hear(heard);
+        }
         match event {
             Event::Begins { attempt, ranks, hosts, step } => {
                 let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
@@ -338,6 +346,7 @@ impl View<'_> {
                     "launch: attempt {attempt}: {ranks} rank(s) on {place}, from step {step}"
                 ));
                 self.bar.resume_at(step);
+                self.ranks = Some(LiveRanksFile::begin(self.reports, attempt, ranks));
             }
             Event::Heard(Heard::Line(line)) => self.out.line(line),
             Event::Heard(Heard::Beat(0, beat, _)) if beat.steps > 0 => {
@@ -359,6 +368,8 @@ impl View<'_> {
     }
 
     fn ended(&mut self, report: &Report) {
+        // The report has them from now on.
+        self.ranks = None;
         let end = &report.end;
         let why = match (&end.hung, &end.first) {
             (Some(why), _) => format!("was ended, as {why}"),

@@ -17,10 +17,12 @@ pub mod launch;
 pub mod man;
 pub mod parity;
 pub mod pretrain;
+pub mod report;
 pub mod runs;
 pub mod score;
 pub mod sweep;
 pub mod tokenizer;
+pub mod watch;
 
 use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;

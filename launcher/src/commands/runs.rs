@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use segue_trainer::checkpoint::{CHECKPOINTS, list};
 use segue_trainer::report::read_metrics;
+use segue_watch::is_held;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::run_folder::is_held;
 
 /// How deep folders are looked into: a folder of projects, of experiments, of sweeps, of runs, of seeds.
 const DEPTH: usize = 6;

@@ -18,6 +18,8 @@ pub enum Need {
     Peers,
     /// Slurm's daemons and the rights to start them.
     Slurm,
+    /// A Chromium and its driver.
+    Browser,
     /// The rights of root, to mount a small disk or to make a host of its own.
     Root,
     /// Something else of this machine: its processor, its file system.
@@ -31,6 +33,7 @@ impl Display for Need {
             Need::Mpi => "mpi",
             Need::Peers => "peers",
             Need::Slurm => "slurm",
+            Need::Browser => "browser",
             Need::Root => "root",
             Need::Machine => "machine",
         })

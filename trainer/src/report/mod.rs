@@ -1,20 +1,26 @@
-//! What a run leaves for people: `metrics.jsonl` and TensorBoard event files; of many runs, the table and
+//! What a run leaves for people: `metrics.jsonl`, TensorBoard event files, and sinks for other programs; of many runs, the table and
 //! chart of a sweep; and charts.
 
 mod ablation;
 mod chart;
+mod csv;
 mod interval_chart;
 mod mask_chart;
 mod metrics;
+mod mlflow;
 mod own_measures;
+mod sink;
 mod statistics;
 mod svg;
 mod tensorboard;
 
 pub use ablation::{CellResult, Check, Row, Summary, Verdict};
 pub use chart::{LineChart, Point, Series};
+pub use csv::CsvFile;
 pub use interval_chart::IntervalChart;
 pub use mask_chart::MaskChart;
 pub use metrics::{MetricsFile, read_metrics};
+pub use mlflow::{MlflowRun, MlflowStore};
+pub use sink::{GoesOn, MetricRow, Sink};
 pub use statistics::{Interval, student_t_975};
 pub use tensorboard::EventFile;

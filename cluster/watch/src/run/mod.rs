@@ -1,0 +1,315 @@
+//! The folder of a run, read again and again into one [`RunView`].
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::flatten::numbers;
+use crate::{
+    AttemptView, LiveRanks, RANKS_FILE, RankState, RanksFrom, RanksView, RunState, RunView, SampleView,
+};
+use crate::{Tail, WaitState, WatchError};
+
+/// Folders of runs of several seeds, in that of all of them.
+const SEEDS: &str = "seed-";
+/// Largest file other than `metrics.jsonl` that is read; those of `segue` are far smaller.
+const LARGEST: u64 = 64 << 20;
+
+/// A run that is looked at. It opens files when it looks, and holds none.
+#[derive(Debug)]
+pub struct Run {
+    folder: PathBuf,
+    /// Where the supervisor writes: in the folder of all seeds, where the run is one of them.
+    launch: PathBuf,
+    metrics: Tail,
+    superseded: Tail,
+    config: Watched<Value>,
+    samples: Watched<Samples>,
+    reports: BTreeMap<String, Watched<Report>>,
+    ranks: Watched<LiveRanks>,
+    view: RunView,
+}
+
+/// The runs in the folders that were named: each is one, or has one for each seed.
+///
+/// # Errors
+///
+/// A folder without a run.
+pub fn open_runs(folders: &[PathBuf]) -> Result<Vec<Run>, WatchError> {
+    let mut found: Vec<(PathBuf, PathBuf)> = Vec::new();
+    for folder in folders {
+        if is_run(folder) {
+            found.push((folder.clone(), folder.join("launch")));
+            continue;
+        }
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let is_seed = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(SEEDS);
+        let mut seeds: Vec<PathBuf> =
+            entries.filter(is_seed).map(|entry| entry.path()).filter(|path| is_run(path)).collect();
+        seeds.sort();
+        if seeds.is_empty() {
+            return Err(WatchError::NoRun { path: folder.clone() });
+        }
+        found.extend(seeds.into_iter().map(|seed| (seed, folder.join("launch"))));
+    }
+    let names = names(&found.iter().map(|(folder, _)| folder.as_path()).collect::<Vec<_>>());
+    Ok(found.into_iter().zip(names).map(|((folder, launch), name)| Run::new(folder, launch, name)).collect())
+}
+
+/// Whether a folder is that of a run, of one too that has only just begun.
+fn is_run(folder: &Path) -> bool {
+    let is_one =
+        ["metrics.jsonl", "config.json", "checkpoints", "lock"].iter().any(|name| folder.join(name).exists());
+    let has_seeds = || {
+        fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .any(|e| e.file_name().to_string_lossy().starts_with(SEEDS))
+    };
+    is_one || (folder.join("launch").exists() && !has_seeds())
+}
+
+/// What runs go by: the end of their paths that tells them apart.
+fn names(folders: &[&Path]) -> Vec<String> {
+    let end = |folder: &Path, parts: usize| {
+        let all: Vec<_> = folder.components().map(|part| part.as_os_str().to_string_lossy()).collect();
+        all[all.len().saturating_sub(parts)..].join("/")
+    };
+    let longest = folders.iter().map(|folder| folder.components().count()).max().unwrap_or(1);
+    let tells_apart = |parts: &usize| {
+        let mut all: Vec<String> = folders.iter().map(|folder| end(folder, *parts)).collect();
+        all.sort();
+        all.dedup();
+        all.len() == folders.len()
+    };
+    let parts = (1..=longest).find(tells_apart).unwrap_or(longest);
+    folders.iter().map(|folder| end(folder, parts)).collect()
+}
+
+impl Run {
+    fn new(folder: PathBuf, launch: PathBuf, name: String) -> Self {
+        Self {
+            metrics: Tail::new(&folder.join("metrics.jsonl")),
+            superseded: Tail::new(&folder.join("metrics.superseded.jsonl")),
+            config: Watched::new(folder.join("config.json")),
+            samples: Watched::new(folder.join("samples/samples.json")),
+            ranks: Watched::new(launch.join(RANKS_FILE)),
+            reports: BTreeMap::new(),
+            view: RunView { name, ..RunView::default() },
+            folder,
+            launch,
+        }
+    }
+
+    /// What was read last.
+    pub fn view(&self) -> &RunView {
+        &self.view
+    }
+
+    /// Reads what has changed. What cannot be read is one of the view's problems, and stays as it was.
+    pub fn look(&mut self) -> &RunView {
+        self.view.problems.clear();
+        self.look_at_metrics();
+        if let Some(config) = self.config.look(&mut self.view.problems) {
+            self.view.steps = config["train"]["steps"].as_u64().unwrap_or(0);
+            let task = config["task"]["name"].as_str().filter(|name| !name.is_empty());
+            self.view.model = task.or(config["model"]["model_type"].as_str()).unwrap_or_default().into();
+        }
+        if let Some(samples) = self.samples.look(&mut self.view.problems) {
+            self.view.samples = samples.samples.clone();
+        }
+        self.view.checkpoints = checkpoints(&self.folder);
+        self.look_at_attempts();
+        self.look_at_ranks();
+        self.view.state =
+            match (is_held(&self.folder), self.view.steps > 0 && self.view.step >= self.view.steps) {
+                (true, _) => RunState::Training,
+                (false, true) => RunState::Done,
+                (false, false) => RunState::Stopped,
+            };
+        &self.view
+    }
+
+    fn look_at_metrics(&mut self) {
+        match self.metrics.read() {
+            Ok(news) => {
+                if news.fresh {
+                    let view = &mut self.view;
+                    (view.series, view.restarts, view.step, view.attempt) = Default::default();
+                }
+                news.lines
+                    .iter()
+                    .filter_map(|line| serde_json::from_str(line).ok())
+                    .for_each(|row| self.take(&row));
+            }
+            Err(error) => self.view.problems.push(format!("metrics.jsonl: {error}")),
+        }
+        if let Ok(news) = self.superseded.read() {
+            self.view.superseded =
+                if news.fresh { 0 } else { self.view.superseded } + news.lines.len() as u64;
+        }
+        let written = fs::metadata(self.folder.join("metrics.jsonl")).and_then(|file| file.modified()).ok();
+        self.view.updated =
+            written.and_then(|at: SystemTime| Some(at.duration_since(UNIX_EPOCH).ok()?.as_secs_f64()));
+    }
+
+    fn take(&mut self, row: &Value) {
+        let (Some(kind), Some(step)) = (row["kind"].as_str(), row["step"].as_u64()) else { return };
+        let attempt = row["attempt"].as_u64().unwrap_or(self.view.attempt);
+        if attempt != std::mem::replace(&mut self.view.attempt, attempt) && self.view.step > 0 {
+            self.view.restarts.push(self.view.step);
+        }
+        self.view.step = self.view.step.max(step);
+        for (name, value) in numbers(row) {
+            self.view.series.entry(format!("{kind}/{name}")).or_default().push((step, value));
+        }
+    }
+
+    fn look_at_attempts(&mut self) {
+        let entries = fs::read_dir(&self.launch).into_iter().flatten().flatten();
+        let is_report = |name: &String| name.starts_with("attempt-") && name.ends_with(".json");
+        for name in entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(is_report) {
+            let path = self.launch.join(&name);
+            self.reports.entry(name).or_insert_with(|| Watched::new(path)).look(&mut self.view.problems);
+        }
+        self.reports.retain(|_, report| report.path.exists());
+        self.view.attempts =
+            self.reports.values().filter_map(|report| Some(report.value.as_ref()?.attempt.clone())).collect();
+        self.view.attempts.sort_by_key(|attempt| attempt.attempt);
+    }
+
+    /// Ranks as the supervisor hears them; where there is none, as it heard them last.
+    fn look_at_ranks(&mut self) {
+        self.ranks.look(&mut self.view.problems);
+        let reported = || {
+            let last = self
+                .reports
+                .values()
+                .filter_map(|report| report.value.as_ref())
+                .max_by_key(|r| r.attempt.attempt)?;
+            Some(RanksView { from: RanksFrom::Report, seen: last.ranks() })
+        };
+        self.view.ranks = match &self.ranks.value {
+            Some(seen) => RanksView { from: RanksFrom::Live, seen: seen.clone() },
+            None => reported().unwrap_or_default(),
+        };
+    }
+}
+
+/// Whether a job trains in the run folder, as far as its lock tells.
+pub fn is_held(run: &Path) -> bool {
+    let lock = File::open(run.join("lock"));
+    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(fs::TryLockError::WouldBlock)))
+}
+
+/// Steps of the checkpoints of a run, in their order.
+fn checkpoints(run: &Path) -> Vec<u64> {
+    let entries = fs::read_dir(run.join("checkpoints")).into_iter().flatten().flatten();
+    let step = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok();
+    let mut steps: Vec<u64> = entries.filter_map(step).collect();
+    steps.sort_unstable();
+    steps
+}
+
+/// A file of JSON that is read anew when it is another one.
+#[derive(Debug)]
+struct Watched<T> {
+    path: PathBuf,
+    /// When it was written, and how long it was.
+    stamp: Option<(SystemTime, u64)>,
+    value: Option<T>,
+    /// Why it could not be read, where that is so.
+    problem: Option<String>,
+}
+
+impl<T: DeserializeOwned> Watched<T> {
+    fn new(path: PathBuf) -> Self {
+        Self { path, stamp: None, value: None, problem: None }
+    }
+
+    /// The value, where it is another one than before. What cannot be read stays what it was, and is a problem.
+    fn look(&mut self, problems: &mut Vec<String>) -> Option<&T> {
+        let metadata = fs::metadata(&self.path).ok();
+        let stamp = metadata.and_then(|file| Some((file.modified().ok()?, file.len())));
+        let changed = std::mem::replace(&mut self.stamp, stamp) != stamp;
+        if changed {
+            self.problem = None;
+            match stamp.map(|(_, length)| self.read(length)) {
+                Some(Ok(value)) => self.value = Some(value),
+                Some(Err(why)) => self.problem = Some(why),
+                None => self.value = None,
+            }
+        }
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        problems.extend(self.problem.iter().map(|why| format!("{name}: {why}")));
+        self.value.as_ref().filter(|_| changed)
+    }
+
+    fn read(&self, length: u64) -> Result<T, String> {
+        if length > LARGEST {
+            return Err(format!("{length} bytes, more than any of this program's"));
+        }
+        let text = fs::read(&self.path).map_err(|error| error.to_string())?;
+        serde_json::from_slice(&text).map_err(|error| error.to_string())
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Samples {
+    samples: Vec<SampleView>,
+}
+
+/// What is read of `launch/attempt-NNNN.json`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Report {
+    #[serde(flatten)]
+    attempt: AttemptView,
+    ranks: Vec<RankSeen>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RankSeen {
+    rank: usize,
+    host: String,
+    last: Beat,
+    silent_s: f64,
+    left: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Beat {
+    step: u64,
+    resident: u64,
+    waits: Option<WaitState>,
+    leaving: Option<u8>,
+}
+
+impl Report {
+    fn ranks(&self) -> LiveRanks {
+        let state = |seen: &RankSeen| RankState {
+            rank: seen.rank,
+            host: seen.host.clone(),
+            step: seen.last.step,
+            resident: seen.last.resident,
+            waits: seen.last.waits.clone(),
+            age_s: seen.silent_s,
+            left: seen.left || seen.last.leaving.is_some(),
+        };
+        let AttemptView { attempt, began, seconds, world_size, .. } = self.attempt;
+        let ranks = self.ranks.iter().map(state).collect();
+        LiveRanks { attempt, world_size, written: began as f64 + seconds, ranks }
+    }
+}
+
+#[cfg(test)]
+mod tests;

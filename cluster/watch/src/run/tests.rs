@@ -1,0 +1,112 @@
+//! Folders of runs as they are while a run lives, after it was started again, and after its end.
+
+use std::io::Write;
+
+use serde_json::json;
+
+use super::*;
+
+fn append(path: &Path, rows: &[Value]) {
+    let mut file = File::options().create(true).append(true).open(path).unwrap();
+    rows.iter().for_each(|row| writeln!(file, "{row}").unwrap());
+}
+
+fn train(step: u64, attempt: u64, loss: f64) -> Value {
+    json!({ "kind": "train", "step": step, "attempt": attempt, "loss": loss, "tokens_per_s": 100.0 })
+}
+
+fn folder(dir: &Path, name: &str) -> PathBuf {
+    let folder = dir.join(name);
+    fs::create_dir_all(folder.join("checkpoints/step-00000002")).unwrap();
+    fs::create_dir_all(folder.join("checkpoints/.step-00000004.part")).unwrap();
+    let config =
+        json!({ "train": { "steps": 6 }, "model": { "model_type": "xlnet" }, "task": { "name": "" } });
+    fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    folder
+}
+
+#[test]
+fn a_run_is_followed_over_its_restart_to_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = folder(dir.path(), "one");
+    let lock = File::create(path.join("lock")).unwrap();
+    lock.try_lock().unwrap();
+    let metrics = path.join("metrics.jsonl");
+    append(&metrics, &[train(1, 1, 5.0), train(2, 1, 4.5), train(3, 1, 4.0)]);
+    let mut run = open_runs(std::slice::from_ref(&path)).unwrap().swap_remove(0);
+    let view = run.look();
+    assert_eq!((view.name.as_str(), view.model.as_str(), view.state), ("one", "xlnet", RunState::Training));
+    assert_eq!((view.step, view.steps, view.checkpoints.as_slice()), (3, 6, &[2][..]));
+    assert_eq!(view.series["train/loss"], [(1, 5.0), (2, 4.5), (3, 4.0)]);
+    // Resumed after step 2: the row of step 3 goes elsewhere, the file is a new one.
+    fs::write(path.join("m"), format!("{}\n{}\n", train(1, 1, 5.0), train(2, 1, 4.5))).unwrap();
+    fs::rename(path.join("m"), &metrics).unwrap();
+    append(&path.join("metrics.superseded.jsonl"), &[train(3, 1, 4.0)]);
+    append(&metrics, &[train(3, 2, 3.9), json!({ "kind": "eval", "step": 3, "attempt": 2, "loss": 4.2 })]);
+    let view = run.look();
+    assert_eq!(view.series["train/loss"], [(1, 5.0), (2, 4.5), (3, 3.9)]);
+    assert_eq!((view.restarts.as_slice(), view.superseded, view.last("eval/loss")), (&[2][..], 1, Some(4.2)));
+    append(&metrics, &[train(6, 2, 3.0)]);
+    drop(lock);
+    let view = run.look();
+    assert_eq!((view.state, view.step, view.problems.as_slice()), (RunState::Done, 6, &[][..]));
+    // The same rows as somebody sees them who comes only then.
+    let mut late = open_runs(&[path]).unwrap().swap_remove(0);
+    assert_eq!(late.look(), run.view());
+}
+
+#[test]
+fn ranks_are_those_of_the_supervisor_and_after_it_those_of_its_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = folder(dir.path(), "one");
+    fs::create_dir(path.join("launch")).unwrap();
+    let mut run = open_runs(std::slice::from_ref(&path)).unwrap().swap_remove(0);
+    assert_eq!(run.look().ranks, RanksView::default());
+    let rank = RankState { rank: 1, host: "n1".into(), step: 4, resident: 9, ..RankState::default() };
+    let live = LiveRanks { attempt: 2, world_size: 2, written: 5.0, ranks: vec![rank] };
+    fs::write(path.join("launch/ranks.json"), serde_json::to_string(&live).unwrap()).unwrap();
+    assert_eq!(run.look().ranks, RanksView { from: RanksFrom::Live, seen: live });
+    fs::remove_file(path.join("launch/ranks.json")).unwrap();
+    let waits = json!({ "call": "MPI_Allgather", "peer": null, "seconds": 3.5 });
+    let report = json!({
+        "attempt": 1, "began": 100, "seconds": 20.0, "world_size": 1, "from_step": 0, "to_step": 2, "code": 137, "hung": null,
+        "first": { "rank": 0, "host": null, "what": "signal 9" }, "next": "restart", "command": ["mpirun"], "hosts": [],
+        "ranks": [{ "rank": 0, "host": "n0", "silent_s": 1.5, "left": true, "last": { "step": 3, "resident": 7, "waits": waits } }],
+    });
+    fs::write(path.join("launch/attempt-0001.json"), report.to_string()).unwrap();
+    let view = run.look();
+    assert_eq!((view.attempts[0].why().as_str(), view.attempts[0].to_step), ("rank 0: signal 9", 2));
+    let seen = &view.ranks.seen;
+    assert_eq!(
+        (view.ranks.from, seen.written, seen.ranks[0].step, seen.ranks[0].age_s),
+        (RanksFrom::Report, 120.0, 3, 1.5)
+    );
+    assert_eq!(seen.ranks[0].waits.as_ref().map(|wait| wait.call.as_str()), Some("MPI_Allgather"));
+}
+
+#[test]
+fn a_folder_of_seeds_is_as_many_runs_and_names_tell_them_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a/seed-1", "a/seed-2", "b/seed-1"] {
+        folder(dir.path(), name);
+    }
+    let runs = open_runs(&[dir.path().join("a"), dir.path().join("b")]).unwrap();
+    let names: Vec<&str> = runs.iter().map(|run| run.view().name.as_str()).collect();
+    assert_eq!(names, ["a/seed-1", "a/seed-2", "b/seed-1"]);
+    assert_eq!(runs[0].launch, dir.path().join("a/launch"));
+    let error = open_runs(&[dir.path().join("none")]).unwrap_err();
+    assert_eq!(error.exit_code(), 66);
+}
+
+#[test]
+fn what_is_damaged_is_told_and_the_rest_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = folder(dir.path(), "one");
+    fs::write(path.join("config.json"), "{\"train\":").unwrap();
+    fs::write(path.join("metrics.jsonl"), format!("no JSON\n[1]\n{}\n{{\"kind\":", train(1, 1, 5.0)))
+        .unwrap();
+    let mut run = open_runs(&[path]).unwrap().swap_remove(0);
+    let view = run.look();
+    assert_eq!(view.series["train/loss"], [(1, 5.0)]);
+    assert!(view.problems[0].starts_with("config.json: "), "{:?}", view.problems);
+}

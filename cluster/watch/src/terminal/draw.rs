@@ -1,0 +1,220 @@
+//! One picture of runs: a function of what is known of them, of what is chosen, and of the size of the terminal.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table};
+
+use crate::{RanksFrom, RunView, thinned};
+
+/// Colours of runs, in their order.
+const COLOURS: [Color; 6] =
+    [Color::Cyan, Color::Yellow, Color::Green, Color::Magenta, Color::Red, Color::Blue];
+/// Points of a curve that a terminal can tell apart.
+const POINTS: usize = 600;
+/// Width from which curves stand side by side, and height from which there are any.
+const SIDE_BY_SIDE: u16 = 90;
+const WITH_CURVES: u16 = 18;
+/// Rows of ranks or attempts at most.
+const MOST_ROWS: usize = 12;
+
+/// What is chosen of a view.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Screen {
+    /// The run whose ranks are shown.
+    pub selected: usize,
+    /// Whether losses are drawn by their logarithms.
+    pub logarithmic: bool,
+}
+
+/// Draws `runs` at the time `now`, in seconds since 1970.
+pub fn draw(frame: &mut Frame, runs: &[RunView], screen: &Screen, now: f64) {
+    let area = frame.area();
+    let below = below(runs.get(screen.selected), now);
+    let table = (runs.len() as u16 + 1).min(area.height / 3);
+    let details = (below.len() as u16).min(area.height / 3);
+    let [title, head, curves, rest, keys] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(table),
+        Constraint::Min(0),
+        Constraint::Length(details),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    frame.render_widget(Line::from("Segue").style(Modifier::BOLD), title);
+    frame.render_widget(summary(runs, screen, now), head);
+    if area.height >= WITH_CURVES {
+        draw_curves(frame, runs, screen, curves);
+    }
+    frame.render_widget(Paragraph::new(below), rest);
+    frame.render_widget(
+        Line::from("q quit · ↑↓ choose a run · l logarithmic loss").style(Modifier::DIM),
+        keys,
+    );
+}
+
+fn colour(i: usize) -> Style {
+    Style::new().fg(COLOURS[i % COLOURS.len()])
+}
+
+fn summary<'a>(runs: &'a [RunView], screen: &Screen, now: f64) -> Table<'a> {
+    let number = |value: Option<f64>| value.map_or("-".into(), short);
+    let row = |(i, run): (usize, &'a RunView)| {
+        let mark = if i == screen.selected && runs.len() > 1 { "> " } else { "  " };
+        let reported = run.updated.map_or("-".into(), |at| format!("{} ago", ago(now - at)));
+        let cells: [Cell; 8] = [
+            Line::from(vec![Span::raw(mark), Span::styled("■ ", colour(i)), Span::raw(run.name.as_str())])
+                .into(),
+            run.state.name().into(),
+            if run.steps > 0 { format!("{}/{}", run.step, run.steps) } else { run.step.to_string() }.into(),
+            number(run.last("train/loss")).into(),
+            number(run.rate().and_then(|name| run.last(name))).into(),
+            number(run.evaluation().and_then(|name| run.last(name))).into(),
+            run.checkpoints.last().map_or("-".into(), u64::to_string).into(),
+            reported.into(),
+        ];
+        Row::new(cells)
+    };
+    let longest = runs.iter().map(|run| run.name.chars().count()).max().unwrap_or(0).clamp(3, 30) as u16 + 4;
+    let widths = [longest, 8, 14, 8, 9, 10, 10, 12].map(Constraint::Length);
+    let head = ["    run", "state", "step", "loss", "a second", "evaluation", "checkpoint", "reported"];
+    Table::new(runs.iter().enumerate().map(row), widths)
+        .header(Row::new(head).style(Modifier::DIM))
+        .column_spacing(1)
+}
+
+fn draw_curves(frame: &mut Frame, runs: &[RunView], screen: &Screen, area: Rect) {
+    let beside = area.width >= SIDE_BY_SIDE;
+    let halves = [Constraint::Ratio(1, 2); 2];
+    let [left, right] =
+        if beside { Layout::horizontal(halves) } else { Layout::vertical(halves) }.areas(area);
+    let loss = Curves::of(runs, |_| Some("train/loss"), screen.logarithmic);
+    loss.draw(frame, if screen.logarithmic { " loss, logarithmic " } else { " loss " }, left);
+    Curves::of(runs, RunView::rate, false).draw(frame, " tokens or examples a second ", right);
+}
+
+/// A curve of each run, as it is drawn.
+struct Curves {
+    /// Number of the run, and its points.
+    lines: Vec<(usize, Vec<(f64, f64)>)>,
+    logarithmic: bool,
+}
+
+impl Curves {
+    fn of<'a>(runs: &'a [RunView], name: impl Fn(&'a RunView) -> Option<&'a str>, logarithmic: bool) -> Self {
+        let points = |run: &'a RunView| {
+            let drawn = thinned(run.series.get(name(run)?)?, POINTS).into_iter();
+            let value = |value: f64| if logarithmic { value.ln() } else { value };
+            let finite = drawn.map(|(step, y)| (step as f64, value(y))).filter(|(_, y)| y.is_finite());
+            Some(finite.collect::<Vec<_>>())
+        };
+        let lines = runs.iter().enumerate().filter_map(|(i, run)| Some((i, points(run)?)));
+        Self { lines: lines.filter(|(_, points)| !points.is_empty()).collect(), logarithmic }
+    }
+
+    /// Least and greatest of what `of` takes of all points, apart where they are the same.
+    fn bounds(&self, of: fn(&(f64, f64)) -> f64) -> [f64; 2] {
+        let all = self.lines.iter().flat_map(|(_, points)| points).map(of);
+        let [low, high] =
+            all.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], v| [low.min(v), high.max(v)]);
+        if low < high { [low, high] } else { [low - 0.5, low + 0.5] }
+    }
+
+    fn draw(&self, frame: &mut Frame, title: &'static str, area: Rect) {
+        let block = Block::bordered().title(title);
+        if self.lines.is_empty() {
+            frame.render_widget(Paragraph::new("nothing reported yet").block(block), area);
+            return;
+        }
+        let sets = self.lines.iter().map(|(i, points)| {
+            Dataset::default()
+                .marker(Marker::Braille)
+                .graph_type(GraphType::Line)
+                .style(colour(*i))
+                .data(points)
+        });
+        let (x, y) = (self.bounds(|point| point.0), self.bounds(|point| point.1));
+        let value = |y: f64| short(if self.logarithmic { y.exp() } else { y });
+        let chart = Chart::new(sets.collect())
+            .block(block)
+            .legend_position(None)
+            .x_axis(Axis::default().bounds(x).labels([short(x[0]), short(x[1])]))
+            .y_axis(Axis::default().bounds(y).labels([value(y[0]), value((y[0] + y[1]) / 2.0), value(y[1])]));
+        frame.render_widget(chart, area);
+    }
+}
+
+/// What is told of one run alone: its ranks, and how its attempts ended.
+fn below(run: Option<&RunView>, now: f64) -> Vec<Line<'_>> {
+    let Some(run) = run else { return Vec::new() };
+    let mut lines: Vec<Line> =
+        run.problems.iter().map(|problem| Line::from(format!("cannot be read: {problem}"))).collect();
+    lines.extend(ranks(run, now).into_iter().map(Line::from));
+    let attempts = run.attempts.iter().rev().take(MOST_ROWS).map(|attempt| {
+        let (number, seconds) = (attempt.attempt, ago(attempt.seconds));
+        format!(
+            "attempt {number}: {seconds}, checkpoint {} to {}: {}",
+            attempt.from_step,
+            attempt.to_step,
+            attempt.why()
+        )
+    });
+    lines.extend(attempts.map(Line::from));
+    lines
+}
+
+fn ranks(run: &RunView, now: f64) -> Vec<String> {
+    let seen = &run.ranks.seen;
+    let since = match run.ranks.from {
+        RanksFrom::Nobody => {
+            return vec!["ranks are not known: `segue launch` did not start this run".into()];
+        }
+        RanksFrom::Live => (now - seen.written).max(0.0),
+        RanksFrom::Report => 0.0,
+    };
+    let mut worst: Vec<_> = seen.ranks.iter().collect();
+    worst.sort_by_key(|rank| (std::cmp::Reverse(seen.lag(rank)), rank.rank));
+    let mut lines = vec![format!(
+        "{} of {} ranks of attempt {}{}",
+        seen.ranks.len(),
+        seen.world_size,
+        seen.attempt,
+        if run.ranks.from == RanksFrom::Report { ", as it ended" } else { "" }
+    )];
+    lines.extend(worst.into_iter().take(MOST_ROWS).map(|rank| {
+        let waits = match &rank.waits {
+            _ if rank.left => "has ended".into(),
+            Some(wait) => format!("waits in {} for {:.1} s", wait.call, wait.seconds),
+            None => String::new(),
+        };
+        let (behind, memory, heard) = (seen.lag(rank), rank.resident >> 20, ago(rank.age_s + since));
+        format!(
+            "rank {:<4} {:<12} step {} ({behind} behind)  {memory} MiB  heard {heard} ago  {waits}",
+            rank.rank, rank.host, rank.step
+        )
+    }));
+    lines
+}
+
+/// A number in few columns.
+fn short(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if size >= 1e6 || (size > 0.0 && size < 1e-3) => format!("{value:.1e}"),
+        _ if value.fract() == 0.0 || size >= 1000.0 => format!("{value:.0}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+fn ago(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{:.0} s", seconds.max(0.0)),
+        120.0..7200.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.0} h", seconds / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests;

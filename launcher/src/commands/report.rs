@@ -1,0 +1,42 @@
+//! `segue report`: runs as one HTML file.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use segue_watch::{RunView, open_runs, report};
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Arguments of `segue report`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  segue report runs/one runs/other -o compared.html")]
+pub struct ReportArgs {
+    /// Folders of runs, or of runs of several seeds.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// File to write; one that is there is replaced.
+    #[arg(short, long, value_name = "FILE.html")]
+    output: PathBuf,
+}
+
+/// Writes the file. It has all in it that it shows, and asks for nothing from anywhere.
+pub fn run(args: &ReportArgs, out: &Output) -> Result<Value, Failure> {
+    let mut runs = open_runs(&args.runs)?;
+    let views: Vec<RunView> = runs.iter_mut().map(|run| run.look().clone()).collect();
+    for (run, problem) in views.iter().flat_map(|run| run.problems.iter().map(move |problem| (run, problem)))
+    {
+        out.line(&format!("warning: {}: {problem}", run.name));
+    }
+    let html = report::html(&views);
+    write(&args.output, &html)?;
+    out.line(&format!("written to {}: {} run(s), {} bytes", args.output.display(), views.len(), html.len()));
+    let steps: Vec<Value> = views.iter().map(|run| json!({ "run": run.name, "step": run.step })).collect();
+    Ok(json!({ "output": args.output, "bytes": html.len(), "runs": steps }))
+}
+
+fn write(path: &Path, html: &str) -> Result<(), Failure> {
+    segue_publish::write_file(path, html.as_bytes())
+        .map_err(|error| Failure::cannot_write(path, &error.source, "--output"))
+}
