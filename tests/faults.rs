@@ -41,11 +41,10 @@ fn survives(damage: impl FnOnce(&Path), file: &str, code: i32) {
 #[test]
 fn flipped_byte_is_found_and_the_checkpoint_before_is_used() {
     let flip = |checkpoint: &Path| {
-        let path = checkpoint.join("optimizer.safetensors");
-        let mut bytes = fs::read(&path).unwrap();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 1;
-        fs::write(&path, bytes).unwrap();
+        edit(&checkpoint.join("optimizer.safetensors"), |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+        });
     };
     survives(flip, "optimizer.safetensors", 65);
 }
@@ -53,9 +52,7 @@ fn flipped_byte_is_found_and_the_checkpoint_before_is_used() {
 #[test]
 fn truncated_file_is_found_and_the_checkpoint_before_is_used() {
     let truncate = |checkpoint: &Path| {
-        let path = checkpoint.join("model.safetensors");
-        let bytes = fs::read(&path).unwrap();
-        fs::write(&path, &bytes[..bytes.len() - 7]).unwrap();
+        edit(&checkpoint.join("model.safetensors"), |bytes| bytes.truncate(bytes.len() - 7));
     };
     survives(truncate, "model.safetensors", 65);
 }
@@ -73,12 +70,56 @@ fn missing_file_is_found_and_the_checkpoint_before_is_used() {
 #[test]
 fn damaged_lanes_of_another_rank_are_found_and_the_checkpoint_before_is_used() {
     let flip = |checkpoint: &Path| {
-        let path = checkpoint.join("carry-00006.safetensors");
-        let mut bytes = fs::read(&path).unwrap();
-        *bytes.last_mut().unwrap() ^= 1;
-        fs::write(&path, bytes).unwrap();
+        edit(&checkpoint.join("carry-00006.safetensors"), |bytes| *bytes.last_mut().unwrap() ^= 1);
     };
     survives(flip, "carry-00006.safetensors", 65);
+}
+
+/// What may happen to a file of the newest checkpoint; the same file of an older one is given too.
+type Damage = fn(&Path, &Path);
+
+/// Six kinds of damage to four files: none of these checkpoints is gone on from, and the newest good one is.
+#[test]
+fn of_24_damaged_checkpoints_none_is_loaded_and_the_newest_good_one_is_found() {
+    let damages: [(&str, Damage); 6] = [
+        ("a bit flips", |path, _| edit(path, |bytes| *bytes.last_mut().unwrap() ^= 1)),
+        ("cut in half", |path, _| edit(path, |bytes| bytes.truncate(bytes.len() / 2))),
+        ("empty", |path, _| edit(path, Vec::clear)),
+        ("longer", |path, _| edit(path, |bytes| bytes.push(0))),
+        ("gone", |path, _| fs::remove_file(path).unwrap()),
+        ("an older one's", |path, older| _ = fs::copy(older, path).unwrap()),
+    ];
+    let files =
+        ["model.safetensors", "optimizer.safetensors", "carry-00002.safetensors", "trainer_state.json"];
+    let place = trained();
+    for (number, (file, (what, damage))) in
+        files.iter().flat_map(|file| damages.iter().map(move |damage| (file, damage))).enumerate()
+    {
+        let run = format!("damaged-{number}");
+        copy_folder(&place.path("run"), &place.path(&run));
+        let checkpoints = place.path(&run).join("checkpoints");
+        let [newest, older] =
+            ["step-00000030", "step-00000020"].map(|step| checkpoints.join(step).join(file));
+        damage(&newest, &older);
+        let output = finish(alone(&place.pretrain(&run, &["train.steps=30"])));
+        let said = stderr(&output);
+        assert!(output.status.success(), "{file}, {what}: {said}");
+        assert!(said.contains(file) && said.contains("step-00000020"), "{file}, {what}: {said}");
+        assert!(checkpoints.join("damaged-step-00000030").is_dir(), "{file}, {what}: {said}");
+        place.assert_same("run", &run);
+        fs::remove_dir_all(place.path(&run)).unwrap();
+    }
+}
+
+fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(status.expect("cp starts").success());
 }
 
 #[test]
@@ -146,6 +187,29 @@ fn full_disk_ends_the_job_with_74_and_keeps_the_checkpoint_before() {
     assert!(!disk.path.join("run/checkpoints/.step-00000030.part").exists());
     let run = place.text("disk/run");
     succeed(alone(&["generate", "--model", &run, "--prompt", "the", "--tokens", "3"]));
+}
+
+/// Under `segue launch` a disk that is full for one checkpoint ends no attempt: training goes on, says so, and the next checkpoint is written.
+#[test]
+fn a_disk_that_has_room_again_gets_the_next_checkpoint() {
+    let place = Workplace::new();
+    let job = place.pretrain("run", &["train.steps=30"]);
+    let words = ["launch", "--json", "-n", "2"].into_iter();
+    let words: Vec<&str> =
+        words.chain(job.iter().map(String::as_str).filter(|word| *word != "--json")).collect();
+    let mut command = alone(&words);
+    command.env("SEGUE_FAULTS", "no-space@tensors.write:rank=0:step=20:hit=1..");
+    let output = finish(command);
+    let said = stderr(&output);
+    assert!(
+        output.status.success() && said.contains("training goes on from the checkpoint before"),
+        "{said}"
+    );
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&result["attempts"], &result["step"]), (&1.into(), &30.into()), "{result}");
+    assert!(!place.path("run/checkpoints/step-00000020").exists() && newest(&place).is_dir());
+    succeed(alone(&place.pretrain("undisturbed", &["train.steps=30"])));
+    place.assert_same("undisturbed", "run");
 }
 
 #[test]

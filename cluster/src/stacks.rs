@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Frames of the handler and of what leads to it.
 const MARK: &str = "__restore_rt";
 
-static TOLD: AtomicPtr<Backtrace> = AtomicPtr::new(ptr::null_mut());
+static TOLD: AtomicPtr<(i32, Backtrace)> = AtomicPtr::new(ptr::null_mut());
 
 /// Where a thread is.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -31,8 +31,9 @@ pub struct ThreadState {
     pub stack: Vec<String>,
 }
 
-/// Where all threads of this process are but the calling one. A last resort: a thread that is met within an allocation may stay there.
-pub fn of_threads() -> Vec<ThreadState> {
+/// Where all threads of this process are but the calling one; of those that are not asked before `within` is over, no stack. A last resort: a thread that is met within an allocation may stay there.
+pub fn of_threads(within: Duration) -> Vec<ThreadState> {
+    let begun = Instant::now();
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     install();
@@ -40,16 +41,21 @@ pub fn of_threads() -> Vec<ThreadState> {
     let own = unsafe { libc::gettid() };
     let entries = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    ids.filter(|id| *id != own).map(state_of).collect()
+    ids.filter(|id| *id != own).map(|id| state_of(id, begun.elapsed() < within)).collect()
 }
 
-fn state_of(id: i32) -> ThreadState {
+fn state_of(id: i32, ask: bool) -> ThreadState {
     let status = fs::read_to_string(format!("/proc/self/task/{id}/status")).unwrap_or_default();
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_default().trim().to_string()
     };
-    ThreadState { name: field("Name:"), id, state: field("State:"), stack: stack_of(id) }
+    ThreadState {
+        name: field("Name:"),
+        id,
+        state: field("State:"),
+        stack: if ask { stack_of(id) } else { Vec::new() },
+    }
 }
 
 fn stack_of(id: i32) -> Vec<String> {
@@ -61,7 +67,11 @@ fn stack_of(id: i32) -> Vec<String> {
         let told = TOLD.swap(ptr::null_mut(), Ordering::SeqCst);
         if !told.is_null() {
             // SAFETY: the handler made it of a box and has let go of it.
-            return frames(&unsafe { Box::from_raw(told) }.to_string());
+            let (teller, stack) = *unsafe { Box::from_raw(told) };
+            // One that was asked before, and answers only now, is not this one.
+            if teller == id {
+                return frames(&stack.to_string());
+            }
         }
         thread::sleep(Duration::from_millis(1));
     }
@@ -102,8 +112,15 @@ fn install() {
 }
 
 extern "C" fn tell(_: i32) {
-    let told = Box::into_raw(Box::new(Backtrace::force_capture()));
-    TOLD.store(told, Ordering::SeqCst);
+    // SAFETY: the place of this thread's own error number, which whoever was interrupted may be about to read; the other call has no
+    // conditions.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        let told = Box::into_raw(Box::new((libc::gettid(), Backtrace::force_capture())));
+        TOLD.store(told, Ordering::SeqCst);
+        *errno = before;
+    }
 }
 
 #[cfg(test)]
@@ -126,7 +143,7 @@ mod tests {
         // It may still be on its way there.
         let begun = Instant::now();
         let found = loop {
-            let found = of_threads().into_iter().find(|thread| thread.name == "waits-for-long");
+            let found = of_threads(PATIENCE * 50).into_iter().find(|thread| thread.name == "waits-for-long");
             let found = found.filter(|thread| thread.stack.iter().any(|call| call.contains("waits_here")));
             if found.is_some() || begun.elapsed() > Duration::from_secs(20) {
                 break found;

@@ -32,8 +32,9 @@ pub(crate) fn watch(abort: impl Fn(i32) + Send + Sync + 'static) {
         let look = move || loop {
             std::thread::sleep(pause());
             if let Some(message) = overdue() {
-                print_line(&message);
+                // First, for whoever reads what is printed may hang too.
                 end_soon();
+                print_line(&message);
                 LAST.get().into_iter().for_each(|work| work());
                 abort(EXIT_CODE);
             }

@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use segue_cluster::{host_name, stacks};
 use segue_collectives::calls::{self, Recent};
 use segue_collectives::{deadline, print_line};
 use serde_json::{Value, json};
 
+/// How long threads are asked where they are.
+const STACKS_WITHIN: Duration = Duration::from_secs(1);
 /// Where it is written.
 static FILE: OnceLock<(PathBuf, usize)> = OnceLock::new();
 
@@ -24,20 +26,21 @@ pub fn of_run(run: &Path, rank: usize) {
 pub fn write_down() {
     let Some((file, rank)) = FILE.get() else { return };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-    let text = json!({
+    let mut told = json!({
         "rank": rank,
         "host": host_name(),
         "process": std::process::id(),
         "time": now,
         "step": deadline::step(),
         "points": segue_faults::visits(),
-        "threads": stacks::of_threads(),
+        "threads": null,
         "calls": calls::recent().iter().map(call).collect::<Vec<Value>>(),
     });
-    let text = format!("{text:#}\n");
-    // The process is about to end: nobody waits for the disk.
-    let written =
-        file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(file, text));
+    // The process is about to end, and a thread may not answer: what is known comes first, and nobody waits for the disk.
+    let write = |told: &Value| std::fs::write(file, format!("{told:#}\n"));
+    let begun = file.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| write(&told));
+    told["threads"] = json!(stacks::of_threads(STACKS_WITHIN));
+    let written = begun.and_then(|()| write(&told));
     print_line(&match written {
         Ok(()) => format!("segue: rank {rank} hangs: {} tells how it stands", file.display()),
         Err(error) => format!("segue: rank {rank} hangs, and cannot write {}: {error}", file.display()),

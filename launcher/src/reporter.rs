@@ -202,7 +202,8 @@ impl<'a> Reporter<'a> {
         scalars.push(("train/gradient_norm".into(), report.grad_norm));
         scalars.push((format!("speed/{rate}"), per_s));
         record.row(&row)?;
-        record.scalars(step, &scalars)
+        record.scalars(step, &scalars)?;
+        record.lost()
     }
 
     fn evaluated(&mut self, step: u64, measures: &Measures, best: Option<bool>) -> Result<(), Failure> {
@@ -218,7 +219,8 @@ impl<'a> Reporter<'a> {
         }
         merge(&mut row, &measures.row);
         record.row(&row)?;
-        record.scalars(step, &measures.scalars)
+        record.scalars(step, &measures.scalars)?;
+        record.lost()
     }
 }
 

@@ -106,6 +106,8 @@ pub struct Record {
     metrics: MetricsFile,
     events: Option<EventFile>,
     sinks: Vec<Box<dyn Sink>>,
+    /// Why a sink takes no rows any more.
+    lost: Vec<TrainError>,
     /// Steps of the whole run, and the last that has a row.
     steps: (u64, u64),
 }
@@ -123,11 +125,12 @@ impl Record {
         let record = format!("{:#}\n", config.to_json());
         segue_publish::write_file(&run.join("config.json"), record.as_bytes())
             .map_err(|e| Failure::new(74, e.to_string()))?;
-        let sinks = open_sinks(config, GoesOn { step, evaluated })?;
-        Ok(Self { metrics, events, sinks, steps: (config.train.steps, step) })
+        let (sinks, lost) = open_sinks(config, GoesOn { step, evaluated });
+        Ok(Self { metrics, events, sinks, lost, steps: (config.train.steps, step) })
     }
 
-    /// Adds a row to `metrics.jsonl` and to the sinks.
+    /// Adds a row to `metrics.jsonl` and to the sinks. One of these that fails takes no further rows, and costs nothing else: see
+    /// [`lost`](Self::lost).
     pub fn row(&mut self, row: &Value) -> Result<(), Failure> {
         self.metrics.append(row)?;
         let values = segue_watch::numbers(row);
@@ -136,16 +139,27 @@ impl Record {
         let (step, attempt) = (number("step"), number("attempt"));
         self.steps.1 = step;
         let row = MetricRow { kind, step, attempt, time: segue_watch::now(), values: &values };
-        Ok(self.sinks.iter_mut().try_for_each(|sink| sink.row(&row))?)
+        self.each_sink(|sink| sink.row(&row));
+        Ok(())
+    }
+
+    /// Why a sink takes no rows any more; each is told of once.
+    pub fn lost(&mut self) -> Result<(), Failure> {
+        Ok(self.lost.pop().map_or(Ok(()), Err)?)
+    }
+
+    fn each_sink(&mut self, mut work: impl FnMut(&mut dyn Sink) -> Result<(), TrainError>) {
+        let lost = &mut self.lost;
+        self.sinks.retain_mut(|sink| work(sink.as_mut()).map_err(|error| lost.push(error)).is_ok());
     }
 
     /// Says that no rows follow.
     pub fn finish(&mut self) -> Result<(), Failure> {
         let (steps, step) = self.steps;
         if step >= steps {
-            self.sinks.iter_mut().try_for_each(|sink| sink.done())?;
+            self.each_sink(|sink| sink.done());
         }
-        Ok(())
+        self.lost()
     }
 
     /// Adds values to TensorBoard.
@@ -154,7 +168,7 @@ impl Record {
     }
 }
 
-fn open_sinks(config: &Config, goes_on: GoesOn) -> Result<Vec<Box<dyn Sink>>, TrainError> {
+fn open_sinks(config: &Config, goes_on: GoesOn) -> (Vec<Box<dyn Sink>>, Vec<TrainError>) {
     let run = Path::new(&config.run.dir);
     let own = run.join("mlruns");
     let store =
@@ -170,7 +184,14 @@ fn open_sinks(config: &Config, goes_on: GoesOn) -> Result<Vec<Box<dyn Sink>>, Tr
             }
         })
     };
-    config.log.sinks.iter().map(open).collect()
+    let (mut sinks, mut lost) = (Vec::new(), Vec::new());
+    for kind in &config.log.sinks {
+        match open(kind) {
+            Ok(sink) => sinks.push(sink),
+            Err(error) => lost.push(error),
+        }
+    }
+    (sinks, lost)
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ root=$(dirname "$(dirname "$(readlink -f "$0")")")
 program="$root/libexec/segue"
 
 # What the loader would load, without running anything.
-missing=$(LD_TRACE_LOADED_OBJECTS=1 "$program" 2>&1 | grep -E 'not found|cannot|error' | head -n 1)
+# Its own libraries come first: a module of the site may have put others on this path.
+export LD_LIBRARY_PATH="$root/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+missing=$(LD_TRACE_LOADED_OBJECTS=1 "$program" 2>&1 | grep -E '=> not found|version .* not found|error while loading' | head -n 1)
 [ -n "$missing" ] || exec "$program" "$@"
 
 echo "segue: error: a library cannot be loaded:$(printf '%s' "$missing" | tr '\t' ' ')" >&2

@@ -51,14 +51,15 @@ runner() {
         echo "$pid" >"$folder/pid"
         watchers=()
         if [[ $warning != - ]]; then
-            { sleep "$warning" && pkill -USR1 -s "$pid"; } &
+            setsid bash -c "sleep $warning && pkill -USR1 -s $pid" &
             watchers+=($!)
         fi
-        { sleep "$limit" && touch "$folder/over" && pkill -KILL -s "$pid"; } &
+        setsid bash -c "sleep $limit && touch '$folder/over' && pkill -KILL -s $pid" &
         watchers+=($!)
         wait "$pid"
         code=$?
-        kill "${watchers[@]}" 2>/dev/null
+        # Each leads a session of its own, its sleep with it.
+        for watcher in "${watchers[@]}"; do pkill -TERM -s "$watcher" 2>/dev/null; done
         echo "$code" >>"$folder/codes"
         [[ -e $folder/again || ($code -eq 75 && -e $folder/requeue) ]] || break
     done

@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const LIMITS: Limits = Limits {
     start: Duration::from_secs(60),
     silence: Duration::from_secs(8),
-    stall: Stall::Steps(Duration::from_secs(120)),
+    stall: Stall::Learnt,
     grace: Duration::from_secs(60),
 };
 /// How long the run may be held by what an attempt has left behind, as for `segue launch`.
@@ -277,10 +277,11 @@ impl Supervisor<'_> {
     fn judge(&self, attempt: &Attempt) {
         let mut state = self.world.state();
         let is_refusal = |kind: &Kind| matches!(kind, Kind::Refuse { .. });
-        let may_end_with: &[i32] = match state.suffered.iter().all(is_refusal) {
-            true if state.suffered.is_empty() => &[0, 75],
-            true => &[0, 73, 74, 75],
-            false => return,
+        let is_harmless = |kind: &Kind| matches!(kind, Kind::AskToStop | Kind::Slow(_));
+        let may_end_with: &[i32] = match &state.suffered {
+            all if all.iter().all(is_harmless) => &[0, 75],
+            all if all.iter().all(|kind| is_harmless(kind) || is_refusal(kind)) => &[0, 73, 74, 75],
+            _ => return,
         };
         // Of a host that is out of reach a process that stands still holds the run for ever.
         let taken = attempt.code == i32::from(HELD) && self.is_held();
@@ -401,11 +402,7 @@ impl Rank {
         loop {
             sleep(EVERY);
             let said = now();
-            if self.say(Some(Heard::Beat(
-                rank,
-                Beat { step: self.step.load(Ordering::Relaxed), ..Beat::default() },
-                said,
-            ))) {
+            if self.say(Some(Heard::Beat(rank, self.standing(), said))) {
                 answered = said;
             }
             if now() - answered > LIMITS.silence {
@@ -415,6 +412,11 @@ impl Rank {
                 return;
             }
         }
+    }
+
+    fn standing(&self) -> Beat {
+        let progress = self.world.state().processes[self.process].visits;
+        Beat { step: self.step.load(Ordering::Relaxed), progress, ..Beat::default() }
     }
 
     /// Says something to the supervisor; whether it arrived.

@@ -153,6 +153,13 @@ fn history(seed: u64, plant: Plant, tell: bool) -> History {
         0 => {}
         80 if has(|kind| kind == Kind::Nan) => {}
         // Out of reach, a process that stands still holds the run.
+        75 => state.violation("whoever asked it to stop has started it again, and it does not end".into()),
+        82 if !has(|kind| matches!(kind, Kind::Stop | Kind::Cut)) => {
+            state.violation("nothing stood still, and it ends with 82".into())
+        }
+        81 if !has(|kind| kind == Kind::Flip) => {
+            state.violation("no bit flipped, and it ends with 81".into())
+        }
         73 if has(read_only) || has(|kind| kind == Kind::Stop) && has(|kind| kind == Kind::Cut) => {}
         code @ (64 | 65 | 66 | 73 | 78 | 80) => {
             state.violation(format!("nothing leads to its end with {code}"))

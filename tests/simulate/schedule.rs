@@ -82,6 +82,8 @@ pub struct ProcessState {
     pub cut: bool,
     /// The system refuses it so many more calls, with this error.
     pub refusals: (u32, i32),
+    /// Points that it has come by.
+    pub visits: u64,
     /// It has refused it something.
     pub was_refused: bool,
     /// It was asked to stop with a checkpoint.
@@ -344,6 +346,7 @@ impl Simulation for World {
         let mut state = self.state();
         let process = state.threads[me].process;
         let (attempt, newest) = (state.processes[process].attempt, state.attempt);
+        state.processes[process].visits += 1;
         let writes = WRITING.iter().any(|of| name.starts_with(of));
         if state.processes[process].rank.is_some() && attempt < newest && writes && !state.is_killed(me) {
             state.violation(format!("attempt {attempt} is at {name} while attempt {newest} runs"));

@@ -69,6 +69,9 @@ pub struct Attempt {
     pub code: i32,
     /// Why the supervisor ended it, where it did.
     pub hung: Option<String>,
+    /// It did since a rank was out of sight, and not since none got on.
+    #[serde(skip)]
+    pub out_of_sight: bool,
     /// It was asked to stop.
     pub stopping: bool,
     /// The rank that failed first, as far as is known.

@@ -6,11 +6,13 @@ use serde::Serialize;
 
 use super::pulse::Beat;
 
-/// A job hangs where no rank gets on for so many times the longest pause before, and for no less than [`LEAST_STALL`].
+/// A job hangs where no rank gets on for so many times the longest pause before, and for no less than [`LEAST_STALL`]: a file server may be
+/// gone for minutes, and a checkpoint of gigabytes is written without a point on its way.
 const PAUSES: u32 = 10;
-const LEAST_STALL: Duration = Duration::from_secs(60);
-/// Nothing is learnt from the pauses of a job that has not made so many steps: what is slow once may come still.
+const LEAST_STALL: Duration = Duration::from_secs(900);
+/// Nothing is learnt from the pauses of a job that has not made so many steps: what is slow once may come still. Until then it has longer.
 const STEPS_TO_LEARN: u64 = 3;
+const BEFORE_LEARNING: Duration = Duration::from_secs(3600);
 /// Over how long it is looked at who waits for whom.
 const WINDOW: Duration = Duration::from_secs(30);
 /// The others have to wait for so much of their time, and the rank that they wait for, for less than a part of that.
@@ -47,8 +49,9 @@ struct Rank {
     progress: u64,
     /// Where the window began, and the wait by then.
     from: (Instant, f64),
-    /// The last whole window's part of waiting.
+    /// The part of waiting in the last whole window, and in the one before.
     waits: Option<f64>,
+    before: Option<f64>,
 }
 
 impl Progress {
@@ -67,7 +70,8 @@ impl Progress {
     /// Takes note of what a rank said at `at`.
     pub fn take(&mut self, rank: usize, beat: &Beat, at: Instant) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        let known = known.get_or_insert(Rank { progress: 0, from: (at, beat.waited), waits: None });
+        let known =
+            known.get_or_insert(Rank { progress: 0, from: (at, beat.waited), waits: None, before: None });
         if known.progress != beat.progress {
             known.progress = beat.progress;
             let pause = self.moved.map_or(Duration::ZERO, |moved| at.saturating_duration_since(moved));
@@ -77,7 +81,9 @@ impl Progress {
         let (begun, waited) = known.from;
         let window = at.saturating_duration_since(begun);
         if window >= WINDOW {
-            known.waits = Some((beat.waited - waited) / window.as_secs_f64());
+            // A wait counts where it ends, though it may have begun long before.
+            known.before = known.waits;
+            known.waits = Some(((beat.waited - waited) / window.as_secs_f64()).min(1.0));
             known.from = (at, beat.waited);
         }
         if beat.step > 0 {
@@ -88,27 +94,36 @@ impl Progress {
 
     /// What a pause may last, and how long this one has, where that is more.
     pub fn stall(&self, now: Instant) -> Option<(Duration, Duration)> {
-        let limit = (self.longest_pause * PAUSES).max(LEAST_STALL);
+        let least = if self.made >= STEPS_TO_LEARN { LEAST_STALL } else { BEFORE_LEARNING };
+        let limit = (self.longest_pause * PAUSES).max(least);
         let still = now.saturating_duration_since(self.moved?);
-        (self.made >= STEPS_TO_LEARN && still > limit).then_some((limit, still))
+        (still > limit).then_some((limit, still))
     }
 
     /// A rank that the others wait for, over the last [`WINDOW`]; each is told of once.
     pub fn straggler(&mut self) -> Option<Straggler> {
-        let waits: Option<Vec<f64>> = self.ranks.iter().map(|rank| rank.as_ref()?.waits).collect();
-        let waits = waits.filter(|waits| waits.len() > 1)?;
-        let least = |one: &usize, other: &usize| waits[*one].total_cmp(&waits[*other]);
-        let rank = (0..waits.len()).min_by(least)?;
-        let mut others: Vec<f64> =
-            waits.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, part)| *part).collect();
-        others.sort_by(f64::total_cmp);
-        let others_wait = others[others.len() / 2];
-        let is_one = others_wait > WAITING && waits[rank] < LESS * others_wait && !self.told.contains(&rank);
+        let found = straggler_of(self.ranks.iter().map(|rank| rank.as_ref()?.waits))?;
+        // What is so once may be an evaluation, or a file that one rank writes.
+        let before = straggler_of(self.ranks.iter().map(|rank| rank.as_ref()?.before))?;
+        let is_one = before.rank == found.rank && !self.told.contains(&found.rank);
         is_one.then(|| {
-            self.told.push(rank);
-            Straggler { rank, host: None, others_wait, waits: waits[rank] }
+            self.told.push(found.rank);
+            found
         })
     }
+}
+
+/// The rank that the others wait for, by which part of its time each waits.
+fn straggler_of(waits: impl Iterator<Item = Option<f64>>) -> Option<Straggler> {
+    let waits: Vec<f64> = waits.collect::<Option<Vec<f64>>>().filter(|waits| waits.len() > 1)?;
+    let least = |one: &usize, other: &usize| waits[*one].total_cmp(&waits[*other]);
+    let rank = (0..waits.len()).min_by(least)?;
+    let mut others: Vec<f64> =
+        waits.iter().enumerate().filter(|(other, _)| *other != rank).map(|(_, part)| *part).collect();
+    others.sort_by(f64::total_cmp);
+    let others_wait = others[others.len() / 2];
+    let is_one = others_wait > WAITING && waits[rank] < LESS * others_wait;
+    is_one.then_some(Straggler { rank, host: None, others_wait, waits: waits[rank] })
 }
 
 #[cfg(test)]
@@ -126,22 +141,26 @@ mod tests {
         for step in 1..=2 {
             progress.take(0, &beat(step, step, 0.0), at(step));
         }
-        // Two steps teach nothing.
-        assert_eq!(progress.stall(at(1000)), None);
-        // An evaluation took 20 s.
-        for (step, seconds) in [(3, 23), (4, 24), (5, 25)] {
+        // Two steps teach little.
+        assert_eq!(progress.stall(at(3600)), None);
+        assert!(progress.stall(at(3603)).is_some());
+        // An evaluation took 200 s.
+        for (step, seconds) in [(3, 202), (4, 203), (5, 204)] {
             progress.take(0, &beat(step, step, 0.0), at(seconds));
             progress.take(1, &beat(step, 0, 0.0), at(seconds));
         }
-        let limit = Duration::from_secs(210);
-        assert_eq!(progress.stall(at(235)), None);
-        assert_eq!(progress.stall(at(236)), Some((limit, Duration::from_secs(211))));
+        let limit = Duration::from_secs(2000);
+        assert_eq!(progress.stall(at(2204)), None);
+        assert_eq!(progress.stall(at(2205)), Some((limit, Duration::from_secs(2001))));
+        let mut short = Progress::new(1);
+        (1..9).for_each(|step| short.take(0, &beat(step, step, 0.0), at(step)));
+        assert_eq!((short.stall(at(908)), short.stall(at(909)).is_some()), (None, true));
     }
 
     #[test]
     fn whoever_the_others_wait_for_is_told_of_once() {
         let (begun, mut progress) = (Instant::now(), Progress::new(4));
-        for second in 0..=70_u64 {
+        for second in 0..=100_u64 {
             for rank in 0..4 {
                 // Rank 2 computes all the time, the others wait for two fifths of theirs.
                 let waited = if rank == 2 { 0.01 } else { 0.4 } * second as f64;
@@ -152,7 +171,7 @@ mod tests {
         assert_eq!((found.rank, (found.others_wait * 100.0).round()), (2, 40.0));
         assert_eq!(progress.straggler(), None);
         let mut alike = Progress::new(2);
-        for second in 0..=70_u64 {
+        for second in 0..=100_u64 {
             for rank in 0..2 {
                 alike.take(
                     rank,

@@ -39,7 +39,7 @@ impl<'a> Trials<'a> {
     pub fn after(&mut self, end: &Attempt, step: u64) -> Next {
         let host = end.first.as_ref().and_then(|first| first.host.clone());
         let host = host.filter(|host| self.hosts.iter().any(|known| known.name == *host));
-        if end.hung.is_some() {
+        if end.out_of_sight {
             self.avoided.extend(host.clone().filter(|host| !self.avoided.contains(host)));
         }
         let ended = Ended { code: end.code, hung: end.hung.is_some(), stopping: end.stopping, step, host };

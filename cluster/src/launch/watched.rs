@@ -50,6 +50,8 @@ pub struct Watched<'a> {
     /// The highest step that was heard of, and when it was first.
     step: (u64, Instant),
     hung: Option<String>,
+    /// It is so since a rank is out of sight.
+    out_of_sight: bool,
     /// When it was taken for hung; until it is ended, ranks are asked how they stand.
     hung_at: Option<Instant>,
     wants_to_know: Arc<AtomicBool>,
@@ -75,6 +77,7 @@ impl<'a> Watched<'a> {
             lines: Vec::new(),
             step: (0, now),
             hung: None,
+            out_of_sight: false,
             hung_at: None,
             wants_to_know: Arc::default(),
             progress: Progress::new(ranks),
@@ -107,7 +110,9 @@ impl<'a> Watched<'a> {
                     self.ended = Some(now());
                     return Some(Signal::TERM);
                 }
+                // Who was asked to stop writes a checkpoint, and has the grace for it.
                 if self.hung.is_none()
+                    && self.asked.is_none()
                     && let Some(why) = self.trouble()
                 {
                     self.hung = Some(why);
@@ -145,11 +150,13 @@ impl<'a> Watched<'a> {
         if let Some(seen) = silent {
             let (rank, seconds) = (seen.hello.rank, since(seen.at).as_secs_f64());
             let what = format!("it was silent for {seconds:.0} s");
+            self.out_of_sight = true;
             return Some(self.blame(rank, what));
         }
         if self.ranks.iter().any(Option::is_none) {
             let limit = self.limits.start;
             self.step.1 = now();
+            self.out_of_sight = true;
             return (since(self.begun) > limit).then(|| self.blame_the_absent(limit));
         }
         let (step, at) = self.step;
@@ -253,8 +260,9 @@ impl<'a> Watched<'a> {
                 }
             }
             Heard::Beat(rank, beat, at) => {
-                // Another seed begins again with the first.
-                if beat.step != self.step.0 {
+                // Ranks may stand a step apart; another seed begins again with the first.
+                let before = self.ranks.get(rank).and_then(Option::as_ref).map(|seen| seen.beat.step);
+                if before != Some(beat.step) {
                     self.step = (beat.step, at);
                 }
                 self.progress.take(rank, &beat, at);
@@ -291,8 +299,9 @@ impl<'a> Watched<'a> {
         let of_first = self.first.as_ref().and_then(|first| codes.get(first.rank).copied().flatten());
         let unfinished = codes.iter().position(Option::is_none);
         match (self.hung.is_some(), unfinished) {
-            (true, _) => HUNG,
-            (false, None) => codes.into_iter().flatten().find(|code| *code != 0).unwrap_or(0).into(),
+            (true, Some(_)) => HUNG,
+            // All of them said so, and be it just before they were ended.
+            (_, None) => codes.into_iter().flatten().find(|code| *code != 0).unwrap_or(0).into(),
             (false, Some(_)) if of_first.is_some_and(|code| code != 0) => of_first.unwrap_or_default().into(),
             (false, Some(rank)) if starters == 0 => {
                 self.note(FirstFailure { rank, host: None, what: NEVER_DONE.into() });
@@ -331,6 +340,7 @@ impl<'a> Watched<'a> {
         });
         Attempt {
             code,
+            out_of_sight: self.out_of_sight && self.hung.is_some(),
             hung: self.hung,
             stopping: self.asked.is_some(),
             first,

@@ -43,6 +43,14 @@ impl Tail {
     ///
     /// What the system refused. A file that is not there is none: it brings no lines, and where it was there before, it is fresh.
     pub fn read(&mut self) -> io::Result<News> {
+        // What cannot be read to its end has not been read.
+        let mut next = Self { path: self.path.clone(), anchor: self.anchor.clone(), ..*self };
+        let news = next.read_on()?;
+        *self = next;
+        Ok(news)
+    }
+
+    fn read_on(&mut self) -> io::Result<News> {
         let mut file = match File::open(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 let fresh = self.file.is_some();

@@ -78,7 +78,7 @@ pub struct LaunchArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = clap::value_parser!(u64).range(3..))]
     silence: u64,
     /// Seconds without a further step after which the attempt is ended, evaluations included; 0 for `train.deadline` alone [default: learnt,
-    /// ten times the longest time in which no rank got on, and no less than 60].
+    /// ten times the longest time in which no rank got on, and no less than 900].
     #[arg(long, value_name = "SECONDS")]
     stall: Option<u64>,
     /// Seconds within which all ranks have to be heard of.

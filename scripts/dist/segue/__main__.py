@@ -9,8 +9,6 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BINARY = os.path.join(HERE, "bin", "segue")
-# Where the binary looks for itself: the package torch in the same folder of packages.
-BESIDE = os.path.join(os.path.dirname(HERE), "torch", "lib")
 # Exit code of segue where something that it runs on is not there.
 UNAVAILABLE = 69
 
@@ -56,9 +54,9 @@ def main():
         build = json.load(file)
     lib = libtorch(build["libtorch"])
     check_mpi(build["mpi_library"], build["mpi"])
-    if os.path.realpath(lib) != os.path.realpath(BESIDE):
-        before = os.environ.get("LD_LIBRARY_PATH")
-        os.environ["LD_LIBRARY_PATH"] = f"{lib}:{before}" if before else lib
+    # What was checked comes first: a module of the site may have put another libtorch on this path.
+    before = os.environ.get("LD_LIBRARY_PATH")
+    os.environ["LD_LIBRARY_PATH"] = f"{lib}:{before}" if before else lib
     try:
         os.execv(BINARY, ["segue", *sys.argv[1:]])
     except OSError as error:

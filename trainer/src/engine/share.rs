@@ -71,6 +71,7 @@ impl<'a> Share<'a> {
             faults::point("evaluation.part");
             results.push(work(part, &mut || {
                 done += 1;
+                faults::gets_on();
                 (watch.progress)(done, whole);
                 question(watch, done)
             })?);

@@ -95,7 +95,7 @@ impl MlflowStore {
     }
 
     fn write_meta(&self) -> Result<(), TrainError> {
-        write(&self.folder.join("meta.yaml"), &yaml(&self.meta))
+        write_for_good(&self.folder.join("meta.yaml"), &yaml(&self.meta))
     }
 }
 
@@ -146,7 +146,8 @@ fn hex(bytes: &[u8]) -> String {
 
 fn make_experiment(folder: &Path, id: &str, name: &str) -> Result<(), TrainError> {
     let meta = folder.join("meta.yaml");
-    if meta.exists() {
+    // One that is empty was lost in a power cut, and would close the whole store to MLflow.
+    if fs::metadata(&meta).is_ok_and(|found| found.len() > 0) {
         return Ok(());
     }
     make_folder(folder)?;
@@ -159,7 +160,7 @@ fn make_experiment(folder: &Path, id: &str, name: &str) -> Result<(), TrainError
         ("lifecycle_stage", json!("active")),
         ("name", json!(name)),
     ]);
-    write(&meta, &yaml(&fields))
+    write_for_good(&meta, &yaml(&fields))
 }
 
 /// YAML of one level: JSON's scalars are its own.
@@ -186,6 +187,11 @@ fn take_back(folder: &Path, goes_on: GoesOn) -> Result<(), TrainError> {
                 open.extend(fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path()));
             } else {
                 keep_lines(&path, stays)?;
+                // MLflow takes a file of a metric without a value for damage.
+                if fs::metadata(&path).is_ok_and(|found| found.len() == 0) {
+                    fs::remove_file(&path)
+                        .map_err(|source| TrainError::Write { path: path.clone(), source })?;
+                }
             }
         }
     }
@@ -225,6 +231,11 @@ fn milliseconds() -> u64 {
 
 fn make_folder(path: &Path) -> Result<(), TrainError> {
     fs::create_dir_all(path).map_err(|source| TrainError::Write { path: path.into(), source })
+}
+
+fn write_for_good(path: &Path, text: &str) -> Result<(), TrainError> {
+    segue_publish::write_file(path, text.as_bytes())
+        .map_err(|error| TrainError::Write { path: path.into(), source: error.source })
 }
 
 fn write(path: &Path, text: &str) -> Result<(), TrainError> {

@@ -61,6 +61,8 @@ function duration(seconds) {
 
 /** Round values between two others, about as many as wanted. */
 function ticks(low, high, wanted) {
+  // Values that differ by a rounding alone are one.
+  if (high - low <= 1e-12 * Math.max(Math.abs(low), Math.abs(high))) return [low];
   const raw = (high - low) / wanted || 1;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = power * [1, 2, 5, 10].find((factor) => power * factor >= raw);
