@@ -157,8 +157,8 @@ fn history(seed: u64, plant: Plant, tell: bool) -> History {
         82 if !has(|kind| matches!(kind, Kind::Stop | Kind::Cut)) => {
             state.violation("nothing stood still, and it ends with 82".into())
         }
-        81 if !has(|kind| kind == Kind::Flip) => {
-            state.violation("no bit flipped, and it ends with 81".into())
+        81 if !has(|kind| matches!(kind, Kind::Flip | Kind::Nan)) => {
+            state.violation("nothing was spoiled, and it ends with 81".into())
         }
         73 if has(read_only) || has(|kind| kind == Kind::Stop) && has(|kind| kind == Kind::Cut) => {}
         code @ (64 | 65 | 66 | 73 | 78 | 80) => {
