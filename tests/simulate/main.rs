@@ -21,19 +21,22 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Instant;
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use segue_collectives::local::Local;
 use segue_configs::Config;
 use segue_dataloader::{BuildOptions, Preset, build};
+use segue_publish::clean_up;
 use segue_random::{Draws, Purpose};
 use segue_tests::{files_of, text};
 use segue_trainer::families::{self, MODELS};
+use segue_world::enter;
 use tempfile::TempDir;
 
 use cluster::{End, Job, run};
 use disk::Disk;
 use plan::{Kind, Plan};
 use plants::{Plant, SEGMENT};
-use schedule::World;
+use schedule::{ProcessState, World};
 
 /// Steps of a job.
 const STEPS: u64 = 12;
@@ -262,5 +265,29 @@ fn planted_bugs_are_found_soon() {
         });
         let (seed, what) = found.unwrap_or_else(|| panic!("{plant:?} is not found within {SOON} histories"));
         eprintln!("{plant:?} is found by seed {seed}: {}", what.lines().next().unwrap_or_default());
+    }
+}
+
+/// The folder that a killed writer was replacing goes only once its replacement is on the disk (found by seed 5118).
+#[test]
+fn an_exchange_is_on_the_disk_before_the_old_folder_goes() {
+    for seed in 0..64 {
+        let dir = in_memory();
+        let (target, part) = (dir.path().join("model"), dir.path().join(".model.part"));
+        for (folder, text) in [(&target, "old"), (&part, "new")] {
+            fs::create_dir(folder).unwrap();
+            ["a", "b"].iter().for_each(|name| fs::write(folder.join(name), text).unwrap());
+        }
+        let world = World::new(seed, Plan::default(), Disk::new(dir.path(), false), false);
+        // As it is when the writer is killed right after the exchange.
+        renameat_with(CWD, &target, CWD, &part, RenameFlags::EXCHANGE).unwrap();
+        let (_, thread) = world.new_process(ProcessState::default());
+        enter(world.clone(), thread, || clean_up(dir.path(), |_| true).unwrap());
+        let mut state = world.state();
+        let state = &mut *state;
+        state.disk.lose_power(&mut state.draws);
+        let files = files_of(&target);
+        assert!(["old", "new"].iter().any(|text| files.values().all(|file| file == text.as_bytes())));
+        assert_eq!(files.len(), 2, "seed {seed}: {files:?}");
     }
 }
