@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test test-slurm test-dist dist soak faults simulate bench reference lint clean
+.PHONY: help setup build demo test test-slurm test-dist dist soak kills faults simulate bench reference lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -37,10 +37,13 @@ test-dist: dist ## Install what make dist has built into empty environments, and
 	@scripts/tests/dist_test.sh
 
 soak: build ## Let runs suffer everything that can happen in weeks, for SEGUE_SOAK_MINUTES (20)
-	cargo test --package segue-tests --test soak $(CARGO_FLAGS) -- --ignored --nocapture
+	cargo test --workspace --test soak $(CARGO_FLAGS) -- --ignored --nocapture
+
+kills: build ## Kill one run SEGUE_KILLS (2000) times at random moments, and compare it with one that nothing happened to
+	cargo test --workspace --test kills $(CARGO_FLAGS) -- --ignored --nocapture
 
 faults: build ## Let jobs under segue launch suffer every fault at every point: half an hour
-	cargo test --package segue-tests --test launch $(CARGO_FLAGS) -- --ignored --nocapture all_faults
+	cargo test --workspace --test launch $(CARGO_FLAGS) -- --ignored --nocapture all_faults
 
 simulate: build ## Run SEEDS (10000) histories of a simulated cluster from FROM (0) on; SEED=n tells one
 	cargo test --workspace --test simulate $(CARGO_FLAGS) -- --ignored --nocapture many_histories

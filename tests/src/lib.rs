@@ -46,7 +46,8 @@ pub fn segue() -> &'static Path {
         let binary = profile.join("segue");
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--package", "segue"]).current_dir(ROOT);
+        // Of the whole workspace, as tests are: for a package alone, crates it shares with others would be built with fewer features again.
+        build.args(["build", "--quiet", "--workspace", "--bin", "segue"]).current_dir(ROOT);
         if profile.file_name().is_some_and(|name| name == "release") {
             build.arg("--release");
         }
