@@ -273,7 +273,7 @@ fn matrix() -> Vec<Case> {
 fn suffer(place: &Workplace, cases: &[Case], numbers: impl Iterator<Item = usize>) {
     let settings = [
         &SHORT[..],
-        &["checkpoint.keep=2", "train.check_replicas_every=1", "train.lanes=8", "train.micro_batch=2"],
+        &["checkpoint.keep=2", "train.check_replicas_every=1", "train.lanes=16", "train.micro_batch=2"],
     ]
     .concat();
     succeed(alone(&place.pretrain("whole", &settings)));
