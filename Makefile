@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test test-slurm test-dist dist soak kills faults simulate bench reference lint clean
+.PHONY: help setup build demo test test-slurm test-dist dist soak kills faults simulate sanitize bench reference lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -47,6 +47,9 @@ faults: build ## Let jobs under segue launch suffer every fault at every point: 
 
 simulate: build ## Run SEEDS (10000) histories of a simulated cluster from FROM (0) on; SEED=n tells one
 	cargo test --workspace --test simulate $(CARGO_FLAGS) -- --ignored --nocapture many_histories
+
+sanitize: setup ## Run the unit tests of what has unsafe code under AddressSanitizer: a build of its own, then minutes
+	@scripts/sanitize.sh $(CARGO_FLAGS)
 
 bench: setup ## Measure the training step and the tokenizer next to the public Python peers
 	cargo build --release --package segue $(CARGO_FLAGS)

@@ -1,6 +1,8 @@
 //! `segue launch`: jobs that are ended on purpose are started again to the bytes of one that never was, or end with the code that says why.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -195,6 +197,34 @@ fn ranks_end_with_their_supervisor() {
         stderr(&output)
     );
     assert!(!place.path("run/launch/lease").exists());
+}
+
+/// Whatever the mask of whoever starts it: a checkpoint that others have changed is theirs.
+#[test]
+fn nothing_of_a_run_is_writable_by_everyone() {
+    let place = Workplace::new();
+    let settings = ["train.steps=3", "log.trace_steps=2", "log.sinks=[\"csv\", \"mlflow\"]"];
+    let mut command = launch(2, &[], &place.pretrain("run", &settings), "");
+    // SAFETY: umask is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::umask(0);
+            Ok(())
+        })
+    };
+    succeed(command);
+    let (mut open, mut seen) = (vec![place.path("run")], 0);
+    while let Some(path) = open.pop() {
+        let found = path.symlink_metadata().expect("it is there");
+        if found.is_dir() {
+            open.extend(fs::read_dir(&path).expect("a folder").map(|entry| entry.expect("an entry").path()));
+        }
+        let mode = found.mode();
+        assert!(found.is_symlink() || mode & 0o002 == 0, "{}: {mode:o}", path.display());
+        assert!(found.is_symlink() || mode & 0o020 != 0, "{}: {mode:o}: the mask is not 0", path.display());
+        seen += 1;
+    }
+    assert!(seen > 30, "{seen} files and folders");
 }
 
 /// A fault, where and on whom.

@@ -72,6 +72,48 @@ fn cells(
     text.lines().filter(|line| is_wanted(line)).map(cells).collect()
 }
 
+/// Ranks are on one time line, on which a rank is not done with a sum before all have begun it.
+#[test]
+fn a_trace_has_what_each_thread_of_each_rank_does() {
+    let place = Workplace::new();
+    let settings = ["train.steps=6", "checkpoint.every=4", "log.trace_from=3", "log.trace_steps=3"];
+    succeed(mpirun(2, &place.pretrain("run", &settings)));
+    let (run, output) = (place.text("run"), place.text("trace.json"));
+    let result = succeed(alone(&["inspect", "trace", "--json", &run, "--output", &output]));
+    let ranks = result["ranks"].as_array().unwrap();
+    assert_eq!((ranks.len(), &result["steps"]), (2, &serde_json::json!([3, 6])), "{result}");
+    for rank in ranks {
+        let seconds = |key: &str| rank[key].as_f64().unwrap();
+        let parts = ["compute_s", "data_s", "communication_s", "checkpoint_s", "other_s"].map(seconds);
+        assert!(parts.iter().all(|part| *part >= 0.0) && parts[0] > 0.0, "{rank}");
+        assert!((parts.iter().sum::<f64>() - seconds("all_s")).abs() < 1e-6, "{rank}");
+        assert!(seconds("clock_ahead_us").abs() < 5e3, "the clock is that of one host: {rank}");
+    }
+    let trace: serde_json::Value = serde_json::from_slice(&fs::read(output).unwrap()).unwrap();
+    let spans = |rank: u64, name: &str| -> Vec<(f64, f64)> {
+        let events = trace["traceEvents"].as_array().unwrap().iter();
+        let of = events.filter(|event| event["pid"] == rank && event["ph"] == "X" && event["name"] == name);
+        of.map(|event| (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap())).collect()
+    };
+    // Eight lanes, two in a micro-step, on two ranks, for three steps; a checkpoint after one of them.
+    for (name, count) in
+        [("forward", 6), ("backward", 6), ("update", 3), ("stage", 1), ("wait for a batch", 3)]
+    {
+        assert_eq!([spans(0, name).len(), spans(1, name).len()], [count; 2], "{name}");
+    }
+    let sums = [spans(0, "sum"), spans(1, "sum")];
+    assert!(!sums[0].is_empty() && sums[0].len() == sums[1].len(), "{sums:?}");
+    let slack = 5e3;
+    for (one, other) in sums[0].iter().zip(&sums[1]) {
+        let ends_after = |a: &(f64, f64), b: &(f64, f64)| a.0 + a.1 + slack >= b.0;
+        assert!(ends_after(one, other) && ends_after(other, one), "{one:?} {other:?}");
+    }
+    // Nothing is traced that is not asked for.
+    succeed(alone(&place.pretrain("plain", &settings[..2])));
+    assert!(!place.path("plain/trace").exists());
+    fail(alone(&["inspect", "trace", &place.text("plain")]), 66, &["log.trace_steps"]);
+}
+
 #[test]
 fn sinks_have_each_step_once_where_a_killed_run_made_some_again() {
     let place = Workplace::new();

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tracing::trace_span;
+
 /// Calls that stay known.
 const KEPT: usize = 512;
 
@@ -58,7 +60,10 @@ pub struct Recent {
 }
 
 /// A call that goes on, until it is dropped.
-pub(crate) struct Waiting(u64);
+pub(crate) struct Waiting {
+    number: u64,
+    _span: tracing::span::EnteredSpan,
+}
 
 impl Waiting {
     /// `rank` begins to wait for `peer`, or for all ranks, in the call `name`, with `bytes` of its own.
@@ -75,14 +80,15 @@ impl Waiting {
         {
             calls.remove(oldest);
         }
-        Self(number)
+        drop(calls);
+        Self { number, _span: trace_span!(target: "communication", "call", call = name, bytes).entered() }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
         let mut calls = lock();
-        let Some(entry) = calls.iter_mut().rev().find(|entry| entry.number == self.0) else { return };
+        let Some(entry) = calls.iter_mut().rev().find(|entry| entry.number == self.number) else { return };
         let took = entry.began.elapsed();
         entry.took = Some(took);
         if entry.call.thread == "main" {

@@ -437,6 +437,11 @@ pub struct LogConfig {
     pub mlflow_dir: String,
     /// Name of the MLflow experiment.
     pub mlflow_experiment: String,
+    /// First step that is traced.
+    #[schemars(transform = Range::at_least(1))]
+    pub trace_from: u64,
+    /// Steps that are traced: what each thread of each rank does and when, to `RUN/trace`; 0 for none.
+    pub trace_steps: u64,
 }
 
 impl Default for LogConfig {
@@ -447,6 +452,8 @@ impl Default for LogConfig {
             sinks: Vec::new(),
             mlflow_dir: String::new(),
             mlflow_experiment: "segue".into(),
+            trace_from: 1,
+            trace_steps: 0,
         }
     }
 }

@@ -12,6 +12,7 @@ mod reference;
 mod reporter;
 mod run_folder;
 mod session;
+mod trace;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use failure::{Failure, USAGE};
 use output::Output;
+use rustix::fs::Mode;
 use segue_cluster::Preemption;
 use segue_collectives::{Communicator, print_line};
 use serde_json::Value;
@@ -124,6 +126,8 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
 }
 
 fn main() -> ExitCode {
+    // Checkpoints are trusted by whoever goes on from them: whatever the site's mask is, not everyone may write them.
+    rustix::process::umask(rustix::process::umask(Mode::empty()) | Mode::WOTH);
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -11,13 +11,16 @@ use crate::failure::Failure;
 use crate::output::{Output, Progress, Unit};
 use crate::pulse;
 use crate::run_folder::Record;
+use crate::trace::Window;
 
 /// Writes what happens down. Errors of the files do not stop training; the first one is the command's failure at its end.
 pub struct Reporter<'a> {
     config: &'a Config,
     out: &'a Output,
+    comm: &'a dyn Communicator,
     rank: usize,
     attempt: u64,
+    trace: Window,
     labels: Option<Labels>,
     record: Option<Record>,
     bar: Option<Progress<'a>>,
@@ -36,14 +39,27 @@ struct Interval {
     checkpoint_stall: Duration,
 }
 
+/// The step that comes after what all ranks hear of together.
+fn next_step(event: &Event) -> Option<u64> {
+    match event {
+        Event::Started(started) => Some(started.step + 1),
+        Event::Step { report, .. } => Some(report.step + 1),
+        Event::Skipped { step } => Some(step + 1),
+        Event::RolledBack { to, .. } => Some(to + 1),
+        _ => None,
+    }
+}
+
 impl<'a> Reporter<'a> {
     /// For one run.
-    pub fn new(config: &'a Config, comm: &dyn Communicator, out: &'a Output) -> Self {
+    pub fn new(config: &'a Config, comm: &'a dyn Communicator, out: &'a Output) -> Self {
         Self {
             config,
             out,
+            comm,
             rank: comm.rank(),
             attempt: 1,
+            trace: Window::of(config),
             labels: None,
             record: None,
             bar: None,
@@ -54,7 +70,10 @@ impl<'a> Reporter<'a> {
 
     /// Takes note of what happens.
     pub fn report(&mut self, event: Event) {
-        if let Err(failure) = self.write(event) {
+        let next = next_step(&event);
+        let written = self.write(event);
+        let traced = next.map_or(Ok(()), |next| self.trace.at(next, self.attempt, self.comm));
+        for failure in [written, traced].into_iter().filter_map(Result::err) {
             self.out.line(&format!("warning: {}", failure.message));
             self.problem.get_or_insert(failure);
         }
@@ -63,7 +82,8 @@ impl<'a> Reporter<'a> {
     /// The first file that could not be written, if any.
     pub fn finish(mut self) -> Option<Failure> {
         let finished = self.record.as_mut().map_or(Ok(()), Record::finish);
-        self.problem.or(finished.err())
+        let traced = self.trace.close();
+        self.problem.or(finished.err()).or(traced.err())
     }
 
     fn write(&mut self, event: Event) -> Result<(), Failure> {

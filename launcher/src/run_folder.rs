@@ -12,14 +12,18 @@ use segue_trainer::report::{
     CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink,
 };
 use serde_json::Value;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
 use crate::failure::Failure;
+use crate::trace;
 
 /// Sends structured events of this rank to `RUN/logs/rank-00000.jsonl`. `RUST_LOG` chooses which; without it those of rank
-/// 0, and the warnings of others, whose files appear with the first: a job of 1,000 ranks does not make 1,000 empty ones.
-pub fn start_log(run: &Path, rank: usize) -> Result<(), Failure> {
+/// 0, and the warnings of others, whose files appear with the first: a job of 1,000 ranks does not make 1,000 empty ones. Spans go to the
+/// trace where steps are traced.
+pub fn start_log(run: &Path, rank: usize, traces: bool) -> Result<(), Failure> {
     crate::hang::of_run(run, rank);
     let path = run.join("logs").join(format!("rank-{rank:05}.jsonl"));
     let log = LogFile { path, file: None };
@@ -27,7 +31,8 @@ pub fn start_log(run: &Path, rank: usize) -> Result<(), Failure> {
     let log = if rank == 0 { log.opened()? } else { log };
     let least = if rank == 0 { LevelFilter::INFO } else { LevelFilter::WARN };
     let filter = EnvFilter::builder().with_default_directive(least.into()).from_env_lossy();
-    tracing_subscriber::fmt().json().with_env_filter(filter).with_writer(Mutex::new(log)).init();
+    let log = fmt::layer().json().with_writer(Mutex::new(log)).with_filter(filter);
+    registry().with(log).with(traces.then(trace::layer)).init();
     Ok(())
 }
 

@@ -80,7 +80,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         0 => Some(lock(run)?),
         _ => None,
     };
-    start_log(run, comm.rank())?;
+    start_log(run, comm.rank(), config.log.trace_steps > 0)?;
     let mut reporter = Reporter::new(&config, comm, out);
     let outcome = job.train(&config, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
     let problem = reporter.finish();

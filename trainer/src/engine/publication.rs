@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use segue_collectives::{CollectiveError, Communicator};
 use segue_faults as faults;
 use serde::{Deserialize, Serialize};
+use tracing::trace_span;
 
 use crate::TrainError;
 use crate::checkpoint::{Contents, Draft, FileRecord, FileRecords, Stay, write_tensors};
@@ -46,6 +47,7 @@ impl Publication {
         comm: &dyn Communicator,
     ) -> Result<Option<PathBuf>, TrainError> {
         faults::thread_at_step(self.step);
+        let _span = trace_span!(target: "checkpoint", "write", step = self.step).entered();
         match comm.rank() {
             0 => self.publish(contents, comm).map(Some),
             _ => self.contribute(contents, comm).map(|()| None),

@@ -4,6 +4,7 @@ use segue_collectives::tree::tree_all_reduce;
 use segue_collectives::{CollectiveError, Communicator};
 use segue_faults as faults;
 use segue_world::{JoinHandle, Receiver, Sender, channel, spawn};
+use tracing::trace_span;
 
 use super::buckets::Ready;
 use super::rows::reduce_rows;
@@ -26,6 +27,7 @@ impl Reducer {
             let mut scratch = Vec::new();
             for mut job in jobs {
                 faults::point("reduce.bucket");
+                let _span = trace_span!(target: "communication", "sum", bucket = job.bucket).entered();
                 // The bucket's owner does not touch the sum before this thread reports it.
                 let values = as_f32_mut(&mut job.sum);
                 let mut reduce = |values: &mut [f32]| match exact {

@@ -9,6 +9,7 @@ use segue_configs::Config;
 use segue_dataloader::Prefetcher;
 use segue_faults as faults;
 use serde_json::{Value, json};
+use tracing::trace_span;
 
 use super::agreement::check_agreement;
 use super::event::{Event, Outcome, Started};
@@ -188,7 +189,10 @@ impl<'a, F: Family> Run<'a, F> {
         let began = Instant::now();
         let step = self.state.step + 1;
         let (raw, data_wait) = self.next_batch(step)?;
-        let prepared = self.family.prepare(raw, &self.engine.layout);
+        let prepared = {
+            let _span = trace_span!(target: "data", "prepare").entered();
+            self.family.prepare(raw, &self.engine.layout)
+        };
         self.engine.forget(&prepared.restarts);
         deadline::at_step(step);
         faults::at_step(step);
@@ -266,6 +270,7 @@ impl<'a, F: Family> Run<'a, F> {
                 source.insert(Prefetcher::spawn(self.family.reader(place)?, turn.nth)?)
             }
         };
+        let _span = trace_span!(target: "data", "wait for a batch").entered();
         let waited = batches.waited();
         let raw = batches.next_batch()?;
         Ok((raw, batches.waited() - waited))
@@ -277,6 +282,7 @@ impl<'a, F: Family> Run<'a, F> {
             return Ok(());
         }
         let began = Instant::now();
+        let _span = trace_span!(target: "checkpoint", "stage").entered();
         self.gather_cursors()?;
         faults::point("checkpoint.stage");
         let contents = snapshot(&self.family, &self.engine, &self.state, self.comm.rank());
@@ -308,6 +314,7 @@ impl<'a, F: Family> Run<'a, F> {
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<bool, TrainError> {
+        let _span = trace_span!(target: "compute", "evaluate").entered();
         let Self { engine, family, comm, .. } = self;
         let step = self.state.step;
         let mut progress = |done, total| on_event(Event::Evaluating { done, total });

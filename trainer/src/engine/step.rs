@@ -9,6 +9,7 @@ use segue_configs::Config;
 use segue_faults as faults;
 use segue_random::{Purpose, derive};
 use tch::Tensor;
+use tracing::trace_span;
 
 use super::family::Measures;
 use super::layout::Layout;
@@ -98,6 +99,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         let statistics = sums.split_off(2);
         let waiting = Instant::now();
         if let Some(reducer) = &self.reducer {
+            let _span = trace_span!(target: "communication", "wait for sums").entered();
             reducer.wait(turn.networks.iter().map(|&n| self.networks[n].buckets().len()).sum())?;
         }
         let communication_exposed = waiting.elapsed();
@@ -111,6 +113,7 @@ impl<'a, L: Learner> Engine<'a, L> {
             norms.push(finite(step, "the gradient norm", norm)?);
         }
         faults::point("step.update");
+        let _span = trace_span!(target: "compute", "update").entered();
         let mut updated: Option<Updated> = None;
         for (&n, norm) in turn.networks.iter().zip(norms) {
             let (_, parameters) = self.learner.networks()[n];
@@ -152,8 +155,11 @@ impl<'a, L: Learner> Engine<'a, L> {
         let seed = derive(self.config.train.seed, Purpose::Dropout, &[step, number as u64]);
         turn.networks.iter().for_each(|&n| self.networks[n].buckets().begin(i));
         faults::point("step.forward");
+        let span = trace_span!(target: "compute", "forward", micro_step = number).entered();
         let loss = self.learner.loss(turn, batch, i, &self.carries[i], &Noise::new(seed));
+        drop(span);
         faults::point("step.backward");
+        let _span = trace_span!(target: "compute", "backward", micro_step = number).entered();
         assert_eq!(loss.objectives.len(), turn.networks.len(), "one objective for each network of the turn");
         let networks = self.learner.networks();
         let last = turn.networks.len() - 1;

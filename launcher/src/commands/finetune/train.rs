@@ -45,7 +45,7 @@ pub fn run(
     let preemption = Preemption::install()?;
     let base = config.run.dir.clone();
     let _lock = if comm.rank() == 0 { Some(lock(Path::new(&base))?) } else { None };
-    start_log(Path::new(&base), comm.rank())?;
+    start_log(Path::new(&base), comm.rank(), config.log.trace_steps > 0)?;
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: true, dev: true, test: true }, out)?;
     resolve_schedule(&mut config, &tasks);
     let start = Start { folder: Some(&folder), tokenizer: &tokenizer };

@@ -1,8 +1,9 @@
-//! `segue inspect`: the contents of a file, the batches of a run, and how runs went.
+//! `segue inspect`: the contents of a file, the batches of a run, how runs went, and what their ranks did.
 
 mod batch;
 mod batches;
 mod run;
+mod trace;
 
 use std::path::PathBuf;
 
@@ -30,6 +31,8 @@ enum What {
     Batches(batches::BatchesArgs),
     /// Show the losses and evaluations of runs, as a table and as charts.
     Run(run::RunArgs),
+    /// Show what ranks spent the traced steps on, and write their spans for Perfetto.
+    Trace(trace::TraceArgs),
 }
 
 #[derive(Args)]
@@ -46,6 +49,7 @@ pub fn run(args: InspectArgs, out: &Output) -> Result<Value, Failure> {
         What::Batch(args) => batch::run(&args, out),
         What::Batches(args) => batches::run(&args, out),
         What::Run(args) => run::run(&args, out),
+        What::Trace(args) => trace::run(&args, out),
     }
 }
 
