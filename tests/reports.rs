@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use segue_tests::{ROOT, Workplace, alone, fail, finish, mpirun, stderr, succeed};
@@ -72,6 +72,18 @@ fn cells(
     text.lines().filter(|line| is_wanted(line)).map(cells).collect()
 }
 
+/// The folder of the only run of the only experiment of a store of MLflow.
+fn mlflow_run(store: &Path) -> PathBuf {
+    let only = |folder: &Path| {
+        let mut inner =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+        let one = inner.next().unwrap();
+        assert_eq!(inner.next(), None);
+        one
+    };
+    only(&only(store))
+}
+
 /// Ranks are on one time line, on which a rank is not done with a sum before all have begun it.
 #[test]
 fn a_trace_has_what_each_thread_of_each_rank_does() {
@@ -122,7 +134,7 @@ fn sinks_have_each_step_once_where_a_killed_run_made_some_again() {
         "checkpoint.every=4",
         "log.every=1",
         "eval.every=3",
-        r#"log.sinks=["csv", "mlflow"]"#,
+        r#"log.sinks=["csv", "mlflow", "csv"]"#,
         "log.mlflow_experiment=a: b",
     ];
     succeed(alone(&place.pretrain("whole", &settings)));
@@ -141,15 +153,7 @@ fn sinks_have_each_step_once_where_a_killed_run_made_some_again() {
     );
     assert_eq!(csv("parts"), whole);
     let mlflow = |run| {
-        let store = place.path(run).join("mlruns");
-        let only = |folder: &Path| {
-            let mut inner =
-                fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
-            let one = inner.next().unwrap();
-            assert_eq!(inner.next(), None);
-            one
-        };
-        let folder = only(&only(&store));
+        let folder = mlflow_run(&place.path(run).join("mlruns"));
         assert!(fs::read_to_string(folder.join("meta.yaml")).unwrap().contains("status: 3\n"));
         assert_eq!(fs::read_to_string(folder.join("params/train.steps")).unwrap(), "8");
         ["train", "eval"].map(|kind| {
@@ -351,8 +355,14 @@ fn a_signal_in_a_long_evaluation_does_not_wait_for_its_end() {
 fn pre_training_keeps_its_best_model_and_ends_when_nothing_better_comes() {
     let place = Workplace::new();
     // A rate at which the loss soon rises.
-    let keys =
-        ["optim.lr=0.3", "schedule.kind=constant", "eval.every=2", "eval.patience=3", "train.steps=200"];
+    let keys = [
+        "optim.lr=0.3",
+        "schedule.kind=constant",
+        "eval.every=2",
+        "eval.patience=3",
+        "train.steps=200",
+        r#"log.sinks=["mlflow"]"#,
+    ];
     let run = place.pretrain("run", &keys);
     let result = succeed(mpirun(2, &run));
     let (best, step) = (result["best_step"].as_u64().unwrap(), result["step"].as_u64().unwrap());
@@ -370,6 +380,8 @@ fn pre_training_keeps_its_best_model_and_ends_when_nothing_better_comes() {
     let before = std::fs::read(place.path("run/best/model.safetensors")).unwrap();
     assert_eq!(succeed(alone(&run))["step"], step);
     assert!(std::fs::read(place.path("run/best/model.safetensors")).unwrap() == before);
+    let told = fs::read_to_string(mlflow_run(&place.path("run/mlruns")).join("meta.yaml")).unwrap();
+    assert!(told.contains("status: 3\n"), "it is done: {told}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_trainer::engine::{Event, Labels, LossAs, Measures, Started, StepReport};
+use segue_trainer::engine::{Event, Labels, LossAs, Measures, Outcome, Started, StepReport};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -79,9 +79,10 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// The first file that could not be written, if any.
-    pub fn finish(mut self) -> Option<Failure> {
-        let finished = self.record.as_mut().map_or(Ok(()), Record::finish);
+    /// Takes note of how it ended, if it did not fail. Gives the first file that could not be written, if any.
+    pub fn finish(mut self, outcome: Option<&Outcome>) -> Option<Failure> {
+        let done = outcome.is_some_and(|end| end.stopped_early || end.step >= self.config.train.steps);
+        let finished = self.record.as_mut().map_or(Ok(()), |record| record.finish(done));
         let traced = self.trace.close();
         self.problem.or(finished.err()).or(traced.err())
     }

@@ -113,8 +113,6 @@ pub struct Record {
     sinks: Vec<Box<dyn Sink>>,
     /// Why a sink takes no rows any more.
     lost: Vec<TrainError>,
-    /// Steps of the whole run, and the last that has a row.
-    steps: (u64, u64),
 }
 
 impl Record {
@@ -131,7 +129,7 @@ impl Record {
         segue_publish::write_file(&run.join("config.json"), record.as_bytes())
             .map_err(|e| Failure::new(74, e.to_string()))?;
         let (sinks, lost) = open_sinks(config, GoesOn { step, evaluated });
-        Ok(Self { metrics, events, sinks, lost, steps: (config.train.steps, step) })
+        Ok(Self { metrics, events, sinks, lost })
     }
 
     /// Adds a row to `metrics.jsonl` and to the sinks. One of these that fails takes no further rows, and costs nothing else: see
@@ -142,7 +140,6 @@ impl Record {
         let number = |key: &str| row[key].as_u64().unwrap_or(0);
         let kind = row["kind"].as_str().unwrap_or_default();
         let (step, attempt) = (number("step"), number("attempt"));
-        self.steps.1 = step;
         let row = MetricRow { kind, step, attempt, time: segue_watch::now(), values: &values };
         self.each_sink(|sink| sink.row(&row));
         Ok(())
@@ -158,10 +155,9 @@ impl Record {
         self.sinks.retain_mut(|sink| work(sink.as_mut()).map_err(|error| lost.push(error)).is_ok());
     }
 
-    /// Says that no rows follow.
-    pub fn finish(&mut self) -> Result<(), Failure> {
-        let (steps, step) = self.steps;
-        if step >= steps {
+    /// Says that no rows follow, and whether the run is done.
+    pub fn finish(&mut self, done: bool) -> Result<(), Failure> {
+        if done {
             self.each_sink(|sink| sink.done());
         }
         self.lost()
@@ -190,7 +186,11 @@ fn open_sinks(config: &Config, goes_on: GoesOn) -> (Vec<Box<dyn Sink>>, Vec<Trai
         })
     };
     let (mut sinks, mut lost) = (Vec::new(), Vec::new());
-    for kind in &config.log.sinks {
+    for (place, kind) in config.log.sinks.iter().enumerate() {
+        // Named twice, it is one: two would write into each other's file.
+        if config.log.sinks[..place].contains(kind) {
+            continue;
+        }
         match open(kind) {
             Ok(sink) => sinks.push(sink),
             Err(error) => lost.push(error),

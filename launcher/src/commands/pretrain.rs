@@ -83,7 +83,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     start_log(run, comm.rank(), config.log.trace_steps > 0)?;
     let mut reporter = Reporter::new(&config, comm, out);
     let outcome = job.train(&config, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
-    let problem = reporter.finish();
+    let problem = reporter.finish(outcome.as_ref().ok());
     let outcome = outcome?;
     if let Some(problem) = problem {
         return Err(problem);

@@ -112,7 +112,7 @@ impl Job<'_> {
             finetune(config, self.tasks, self.start, &circumstances, self.comm, self.stop, &mut |event| {
                 reporter.report(event);
             });
-        let problem = reporter.finish();
+        let problem = reporter.finish(outcome.as_ref().ok());
         let outcome = outcome?;
         if let Some(problem) = problem {
             return Err(problem);
