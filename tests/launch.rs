@@ -358,5 +358,7 @@ fn a_slice_of_the_faults_there_are_leaves_no_trace() {
 fn all_faults_at_all_points_leave_no_trace() {
     let cases = matrix();
     assert!(cases.len() >= 400);
-    suffer(&Workplace::new(), &cases, 0..cases.len());
+    // To go on after a case that was mended.
+    let first = std::env::var("SEGUE_FAULTS_FROM").ok().and_then(|number| number.parse().ok()).unwrap_or(0);
+    suffer(&Workplace::new(), &cases, first..cases.len());
 }

@@ -145,7 +145,7 @@ fn main() -> ExitCode {
     };
     let comm = session.comm.as_ref();
     let out = Output::new(comm.rank());
-    let done = arm_faults(comm.rank()).and_then(|()| run(cli.command, cli.json, comm, &out));
+    let done = arm_faults(&cli.command, comm.rank()).and_then(|()| run(cli.command, cli.json, comm, &out));
     let code = match done {
         Ok(result) => finish(&result, cli.json && comm.rank() == 0),
         Err(failure) => fail(&failure, &session, cli.json),
@@ -162,8 +162,11 @@ fn begin(command: &Command) -> Result<Session, Failure> {
     session::join()
 }
 
-/// Reads what a test wants this process to suffer.
-fn arm_faults(rank: usize) -> Result<(), Failure> {
+/// Reads what a test wants this process to suffer. What is meant for ranks is nothing to the one that starts them.
+fn arm_faults(command: &Command, rank: usize) -> Result<(), Failure> {
+    if let Command::Launch(_) = command {
+        return Ok(());
+    }
     let variable = segue_faults::VARIABLE;
     let armed = segue_faults::arm(rank, pulse::attempt())
         .map_err(|bad| Failure::new(78, format!("{variable}: {bad}")))?;

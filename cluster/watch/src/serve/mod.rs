@@ -18,7 +18,11 @@ use axum::middleware::from_fn_with_state;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::Listener;
 use futures_util::stream;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::Builder;
@@ -34,6 +38,17 @@ use crate::{Run, RunView, WatchError, now, prometheus};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Pages that may follow the runs at once.
 const STREAMS: usize = 64;
+
+/// What whoever has no token may ask of the server.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// How long the head of a request may take to come.
+    head: Duration,
+    /// Connections at once; further ones wait until one is closed.
+    connections: usize,
+}
+
+const LIMITS: Limits = Limits { head: Duration::from_secs(10), connections: 512 };
 
 /// Runs as they were seen last. One that has not changed is the same object.
 type Seen = Arc<Vec<Arc<RunView>>>;
@@ -68,12 +83,29 @@ pub fn serve(
         let app = router(seen, guard(at));
         begins(at);
         tokio::select! {
-            ended = async { axum::serve(listener, app).await } => ended.map_err(serving),
+            never = answer(listener, app, LIMITS) => match never {},
             // Streams would go on for ever: they end with the process.
             _ = interrupted.recv() => Ok(()),
             _ = terminated.recv() => Ok(()),
         }
     })
+}
+
+/// Answers for ever.
+async fn answer(mut listener: TcpListener, app: Router, limits: Limits) -> Infallible {
+    let places = Arc::new(Semaphore::new(limits.connections));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await;
+        let (stream, _) = Listener::accept(&mut listener).await;
+        let service = TowerToHyperService::new(app.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let mut http = http1::Builder::new();
+            http.timer(TokioTimer::new()).header_read_timeout(limits.head);
+            // What breaks off concerns whoever has asked.
+            let _ = http.serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
 }
 
 /// Looks at the runs on a thread of its own, which ends with whoever is told: a file system may take its time.

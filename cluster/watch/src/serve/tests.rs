@@ -168,3 +168,26 @@ fn a_stream_tells_everything_first_and_then_what_changes() {
         (&serde_json::json!([2]), &Value::Null)
     );
 }
+
+/// Whoever asks for nothing, or half of it, loses the connection, and the place of it goes to others.
+#[test]
+fn connections_that_ask_for_nothing_do_not_keep_others_out() {
+    let (begun, begins) = channel();
+    thread::spawn(move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            begun.send(listener.local_addr().unwrap()).unwrap();
+            let app = Router::new().route("/", get(|| async { "it" }));
+            answer(listener, app, Limits { head: Duration::from_millis(200), connections: 2 }).await
+        })
+    });
+    let at: SocketAddr = begins.recv().unwrap();
+    let mut silent = [(); 2].map(|()| TcpStream::connect(at).unwrap());
+    silent[0].write_all(b"GET / HTTP/1.1\r\nHost: ").unwrap();
+    assert_eq!(ask(at, &["GET / HTTP/1.1", "Host: localhost"]).2, "it");
+    for stream in &mut silent {
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+    }
+}
