@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the unit tests of the crates that have unsafe code under AddressSanitizer. make sanitize calls it.
+# Runs the unit tests of the libraries that have unsafe code under AddressSanitizer. make sanitize calls it.
 #
 #   scripts/sanitize.sh [CARGO FLAGS]
 #

@@ -120,6 +120,21 @@ fn a_trace_has_what_each_thread_of_each_rank_does() {
         let ends_after = |a: &(f64, f64), b: &(f64, f64)| a.0 + a.1 + slack >= b.0;
         assert!(ends_after(one, other) && ends_after(other, one), "{one:?} {other:?}");
     }
+    // A trace takes the place of one of more ranks, and one that cannot be written costs the run nothing.
+    succeed(alone(&place.pretrain("run", &[&settings[..], &["train.steps=8", "log.trace_from=7"]].concat())));
+    let result = succeed(alone(&["inspect", "trace", "--json", &run]));
+    assert_eq!(
+        (result["ranks"].as_array().unwrap().len(), &result["steps"]),
+        (1, &serde_json::json!([7, 10]))
+    );
+    fs::create_dir(place.path("taken")).unwrap();
+    fs::write(place.path("taken/trace"), "in the way").unwrap();
+    let output = finish(mpirun(2, &place.pretrain("taken", &settings)));
+    assert!(
+        output.status.success() && stderr(&output).contains("rank 1 has no trace"),
+        "{}",
+        stderr(&output)
+    );
     // Nothing is traced that is not asked for.
     succeed(alone(&place.pretrain("plain", &settings[..2])));
     assert!(!place.path("plain/trace").exists());

@@ -71,11 +71,12 @@ impl<'a> Reporter<'a> {
     /// Takes note of what happens.
     pub fn report(&mut self, event: Event) {
         let next = next_step(&event);
-        let written = self.write(event);
-        let traced = next.map_or(Ok(()), |next| self.trace.at(next, self.attempt, self.comm));
-        for failure in [written, traced].into_iter().filter_map(Result::err) {
+        if let Err(failure) = self.write(event) {
             self.out.line(&format!("warning: {}", failure.message));
             self.problem.get_or_insert(failure);
+        }
+        if let Some(next) = next {
+            self.trace.at(next, self.attempt, self.comm);
         }
     }
 
@@ -83,8 +84,9 @@ impl<'a> Reporter<'a> {
     pub fn finish(mut self, outcome: Option<&Outcome>) -> Option<Failure> {
         let done = outcome.is_some_and(|end| end.stopped_early || end.step >= self.config.train.steps);
         let finished = self.record.as_mut().map_or(Ok(()), |record| record.finish(done));
-        let traced = self.trace.close();
-        self.problem.or(finished.err()).or(traced.err())
+        // As above, a trace that is cut costs no run.
+        let _ = self.trace.close();
+        self.problem.or(finished.err())
     }
 
     fn write(&mut self, event: Event) -> Result<(), Failure> {

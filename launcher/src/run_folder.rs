@@ -31,7 +31,7 @@ pub fn start_log(run: &Path, rank: usize, traces: bool) -> Result<(), Failure> {
     let log = if rank == 0 { log.opened()? } else { log };
     let least = if rank == 0 { LevelFilter::INFO } else { LevelFilter::WARN };
     let filter = EnvFilter::builder().with_default_directive(least.into()).from_env_lossy();
-    let log = fmt::layer().json().with_writer(Mutex::new(log)).with_filter(filter);
+    let log = fmt::layer().json().log_internal_errors(true).with_writer(Mutex::new(log)).with_filter(filter);
     registry().with(log).with(traces.then(trace::layer)).init();
     Ok(())
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use segue_collectives::{CollectiveError, Communicator};
+use segue_collectives::{CollectiveError, Communicator, print_line};
 use segue_configs::Config;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -19,8 +19,6 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::dynamic_filter_fn;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
-
-use crate::failure::Failure;
 
 /// Folder of a run's traces.
 pub const FOLDER: &str = "trace";
@@ -40,7 +38,7 @@ pub struct Header {
     pub host: String,
     /// Which attempt at the run.
     pub attempt: u64,
-    /// The first step, and the one after the last.
+    /// The first step that is traced, and the one after the last that is to be.
     pub steps: (u64, u64),
     /// When times are 0, in microseconds since 1970 by this host's clock.
     pub began_us: i64,
@@ -77,7 +75,7 @@ struct Open {
 
 impl Open {
     fn line(&mut self, line: &impl Serialize) {
-        // A disk without room costs the trace, not the run.
+        // What the disk refuses shows when it is flushed.
         let _ = serde_json::to_writer(&mut self.lines, line).map(|()| self.lines.write_all(b"\n"));
     }
 }
@@ -86,11 +84,18 @@ fn file() -> MutexGuard<'static, Option<Open>> {
     FILE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Steps of a run that are traced.
+/// Steps of a run that are traced, once in a process: steps that are made again are not.
 pub struct Window {
     steps: Range<u64>,
     folder: PathBuf,
-    open: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Before,
+    Open,
+    Over,
 }
 
 impl Window {
@@ -98,46 +103,45 @@ impl Window {
     pub fn of(config: &Config) -> Self {
         let (from, steps) = (config.log.trace_from, config.log.trace_steps);
         let folder = Path::new(&config.run.dir).join(FOLDER);
-        Self { steps: from..from.saturating_add(steps), folder, open: false }
+        Self { steps: from..from.saturating_add(steps), folder, state: State::Before }
     }
 
-    /// Takes note that `next` is the next step. A collective call where the window opens.
-    ///
-    /// # Errors
-    ///
-    /// The file cannot be written; a rank is gone.
-    pub fn at(&mut self, next: u64, attempt: u64, comm: &dyn Communicator) -> Result<(), Failure> {
-        match (self.open, self.steps.contains(&next)) {
-            (false, true) => self.open(attempt, comm),
-            (true, false) => self.close(),
-            (true, true) => {
-                // For who reads it while the run goes on, and for who is killed.
-                let flushed = file().as_mut().map_or(Ok(()), |open| open.lines.flush());
-                flushed.map_err(|e| self.refused(&e))
-            }
-            (false, false) => Ok(()),
+    /// Takes note that `next` is the next step. A collective call where the window opens. A trace that cannot be written ends, with a
+    /// warning: the run is worth more.
+    pub fn at(&mut self, next: u64, attempt: u64, comm: &dyn Communicator) {
+        let done = match (self.state, self.steps.contains(&next)) {
+            (State::Before, true) => self.open(next, attempt, comm),
+            (State::Open, false) => self.close(),
+            // For whoever reads it while the run goes on, and for one that is killed.
+            (State::Open, true) => file().as_mut().map_or(Ok(()), |open| open.lines.flush()),
+            _ => Ok(()),
+        };
+        if let Err(error) = done {
+            let (rank, folder) = (comm.rank(), self.folder.display());
+            print_line(&format!("segue: warning: rank {rank} has no trace in {folder}: {error}"));
+            let _ = self.close();
         }
     }
 
-    fn open(&mut self, attempt: u64, comm: &dyn Communicator) -> Result<(), Failure> {
-        self.open = true;
-        let ahead_us = ahead_of_first(comm)?;
-        let header = Header {
+    fn open(&mut self, next: u64, attempt: u64, comm: &dyn Communicator) -> io::Result<()> {
+        self.state = State::Open;
+        // Of an attempt with more ranks some would be left. Whatever becomes of it, the others come to the meetings.
+        let removed = if comm.rank() == 0 { remove_all(&self.folder) } else { Ok(()) };
+        let ahead_us = ahead_of_first(comm).map_err(io::Error::other)?;
+        removed?;
+        fs::create_dir_all(&self.folder)?;
+        let lines = BufWriter::new(File::create(self.folder.join(file_name(comm.rank())))?);
+        // At the same moment: creating a file may take long.
+        let (mut open, began_us) = (Open { began: Instant::now(), lines }, now_us());
+        open.line(&Header {
             rank: comm.rank(),
             world_size: comm.world_size(),
             host: segue_cluster::host_name(),
             attempt,
-            steps: (self.steps.start, self.steps.end),
-            began_us: now_us(),
+            steps: (next, self.steps.end),
+            began_us,
             ahead_us,
-        };
-        let create = || -> io::Result<Open> {
-            fs::create_dir_all(&self.folder)?;
-            let lines = BufWriter::new(File::create(self.folder.join(file_name(header.rank)))?);
-            Ok(Open { began: Instant::now(), lines })
-        };
-        let mut open = create().map_err(|e| self.refused(&e))?;
-        open.line(&header);
+        });
         *file() = Some(open);
         ON.store(true, Ordering::Relaxed);
         Ok(())
@@ -148,16 +152,26 @@ impl Window {
     /// # Errors
     ///
     /// The file cannot be written.
-    pub fn close(&mut self) -> Result<(), Failure> {
-        self.open = false;
+    pub fn close(&mut self) -> io::Result<()> {
+        self.state = State::Over;
         ON.store(false, Ordering::Relaxed);
-        let flushed = file().take().map_or(Ok(()), |mut open| open.lines.flush());
-        flushed.map_err(|e| self.refused(&e))
+        file().take().map_or(Ok(()), |mut open| open.lines.flush())
     }
+}
 
-    fn refused(&self, error: &io::Error) -> Failure {
-        Failure::cannot_write(&self.folder, error, "run.dir")
+/// Removes the files of all ranks.
+fn remove_all(folder: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries?,
+    };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_some_and(|ending| ending == "jsonl") {
+            fs::remove_file(path)?;
+        }
     }
+    Ok(())
 }
 
 /// The file of a rank in [`FOLDER`].

@@ -222,7 +222,7 @@ pub fn clean_up(folder: &Path, is_ours: impl Fn(&str) -> bool) -> Result<(), Pub
         let Some(name) = name.to_str().and_then(|name| name.strip_prefix('.')) else { continue };
         let path = entry.path();
         if name.strip_suffix(PART).is_some_and(&is_ours) {
-            remove_left_behind(&path)?;
+            remove_unclaimed(&path).map_err(PublishError::at(&path))?;
         } else if let Some(name) = name.strip_suffix(RETIRED).filter(|name| is_ours(name)) {
             put_back(&folder.join(name))?;
         } else if name.strip_suffix(NEW_LINK).is_some_and(&is_ours) && path.is_symlink() {
@@ -239,7 +239,7 @@ fn put_back(target: &Path) -> Result<(), PublishError> {
         return Ok(());
     }
     if target.symlink_metadata().is_ok() {
-        return remove_left_behind(&old).map(|_| ());
+        return remove_unclaimed(&old).map(|_| ()).map_err(PublishError::at(&old));
     }
     fs::rename(&old, target).map_err(PublishError::at(target))?;
     sync_folder(parent_of(target))
@@ -250,7 +250,7 @@ fn make_part(part: &Path, before: &mut Before) -> Result<Option<File>, PublishEr
     let busy = || io::Error::new(io::ErrorKind::ResourceBusy, "another process is writing it");
     let mut make = || -> io::Result<Option<File>> {
         loop {
-            if !remove_left_behind(part).map_err(|e| e.source)? {
+            if !remove_unclaimed(part)? {
                 return Err(busy());
             }
             before(Step::MakePart)?;
@@ -278,17 +278,10 @@ fn make_part(part: &Path, before: &mut Before) -> Result<Option<File>, PublishEr
     make().map_err(PublishError::at(part))
 }
 
-/// Removes what a killed writer has left at `path`, if anything; says whether it is gone. It may be the folder that was replaced, by an
-/// exchange that is not on the disk yet: were the power to fail between the two, the old folder would be back under its name, and empty.
-fn remove_left_behind(path: &Path) -> Result<bool, PublishError> {
-    if path.symlink_metadata().is_err() {
-        return Ok(true);
-    }
-    sync_folder(parent_of(path))?;
-    remove_unclaimed(path).map_err(PublishError::at(path))
-}
-
 /// Removes what is at `path` unless a living writer has it; says whether it is gone.
+///
+/// It may be a folder that was replaced, by an exchange that is not on the disk yet: were the power to fail after the removal and before that is, the
+/// old folder would be back under its name, and empty. So names are flushed first.
 fn remove_unclaimed(path: &Path) -> io::Result<bool> {
     loop {
         let lock = match path.symlink_metadata() {
@@ -301,7 +294,10 @@ fn remove_unclaimed(path: &Path) -> io::Result<bool> {
             lock => lock?,
         };
         match claim(&lock, path)? {
-            Claim::Ours | Claim::Unknown => return remove(path).map(|()| true),
+            Claim::Ours | Claim::Unknown => {
+                sync_folder(parent_of(path)).map_err(|e| e.source)?;
+                return remove(path).map(|()| true);
+            }
             Claim::Taken => return Ok(false),
             // Another one has that name by now.
             Claim::Gone => {}

@@ -32,6 +32,8 @@ pub(crate) fn check_agreement(
         return Ok(());
     }
     let mut own = checkpoint::without(&config.to_json(), &PLACES);
+    // Ranks meet where a trace begins.
+    own["log"] = json!({ "trace_from": config.log.trace_from, "trace_steps": config.log.trace_steps });
     own["rank"] = json!({
         "corpus": state.corpus, "program": program(), "libtorch": kernels(config.train.exact),
     });

@@ -38,7 +38,7 @@ struct Trace {
 
 /// Prints what the main thread of each rank spends its time on, and writes the spans of all where asked.
 pub fn run(args: &TraceArgs, out: &Output) -> Result<Value, Failure> {
-    let traces = of_newest_attempt(read_all(&args.run.join(FOLDER))?);
+    let traces = read_all(&args.run.join(FOLDER))?;
     let Some(first) = traces.first().map(|trace| trace.header.clone()) else {
         let message = format!(
             "there is no trace in {}\nhint: train with log.trace_steps=5, and log.trace_from=N to begin at another step than the first",
@@ -141,14 +141,7 @@ fn events(traces: &[Trace]) -> Vec<Value> {
     events
 }
 
-/// Ranks of the last attempt: it may have had fewer than the one before, whose files are still there.
-fn of_newest_attempt(mut traces: Vec<Trace>) -> Vec<Trace> {
-    let newest = traces.iter().map(|trace| trace.header.attempt).max();
-    traces.retain(|trace| Some(trace.header.attempt) == newest);
-    traces.sort_by_key(|trace| trace.header.rank);
-    traces
-}
-
+/// By rank.
 fn read_all(folder: &Path) -> Result<Vec<Trace>, Failure> {
     let entries = match fs::read_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -161,6 +154,7 @@ fn read_all(folder: &Path) -> Result<Vec<Trace>, Failure> {
             traces.extend(read(&path).map_err(|e| cannot_read(&path, &e))?);
         }
     }
+    traces.sort_by_key(|trace| trace.header.rank);
     Ok(traces)
 }
 
@@ -204,21 +198,20 @@ mod tests {
     }
 
     #[test]
-    fn ranks_share_one_time_line_and_attempts_before_the_last_are_left_out() {
-        let trace = |rank, attempt, began_us, ahead_us| Trace {
+    fn ranks_share_one_time_line() {
+        let trace = |rank, began_us, ahead_us| Trace {
             header: Header {
                 rank,
                 world_size: 2,
                 host: "h".into(),
-                attempt,
+                attempt: 1,
                 steps: (1, 2),
                 began_us,
                 ahead_us,
             },
             spans: vec![span("compute", MAIN, 5.0, 1.0), span("checkpoint", "checkpoint", 6.0, 1.0)],
         };
-        let traces =
-            of_newest_attempt(vec![trace(2, 1, 0, 0), trace(1, 2, 5_300, 300), trace(0, 2, 4_000, 0)]);
+        let traces = [trace(0, 4_000, 0), trace(1, 5_300, 300)];
         let events = events(&traces);
         let begins: Vec<(u64, u64, f64)> = events
             .iter()
