@@ -28,7 +28,7 @@ fn a_run_that_is_killed_again_and_again_ends_with_the_same_bytes() {
         place.pretrain(run, &[&steps, &every, "eval.every=200", "log.every=1", "checkpoint.keep=2"])
     };
     let mut supervisor = Supervisor(launch(&arguments("run", 10_000_000)).spawn().expect("it starts"));
-    let (mut ranks, mut lost) = (Vec::new(), Lost::default());
+    let (mut ranks, mut lost, mut told) = (Vec::new(), Lost::default(), None);
     for kill in 1..=kills {
         wait_for("ranks of another attempt", Duration::from_secs(120), || {
             let running: Vec<u32> = children(supervisor.0.id()).into_iter().flat_map(children).collect();
@@ -42,7 +42,12 @@ fn a_run_that_is_killed_again_and_again_ends_with_the_same_bytes() {
         std::thread::sleep(Duration::from_millis(draws.below(WITHIN)));
         let victim = ranks[draws.below(RANKS as u64) as usize];
         let newest = reached(&place, "run");
-        lost.count(newest, last_step(&place, "run"));
+        let (last, at) = last_step(&place, "run");
+        // What was told before the last kill has been counted.
+        if at != told {
+            told = at;
+            lost.count(last.saturating_sub(newest));
+        }
         // SAFETY: plain system call. Were the rank gone by itself, its number would hardly be another's within this second.
         unsafe { libc::kill(victim as i32, libc::SIGKILL) };
         if kill % 100 == 0 {
@@ -77,19 +82,10 @@ struct Lost {
     most: u64,
     /// How often it were more than there are between checkpoints: those made while one was written.
     beyond_one_interval: u64,
-    /// When the last step that counts was told.
-    told: Option<SystemTime>,
 }
 
 impl Lost {
-    /// A rank dies after `last` was told, where the newest checkpoint is that of step `newest`.
-    fn count(&mut self, newest: u64, last: (u64, Option<SystemTime>)) {
-        // What was told before the last kill has been counted.
-        if last.1 == self.told {
-            return;
-        }
-        self.told = last.1;
-        let steps = last.0.saturating_sub(newest);
+    fn count(&mut self, steps: u64) {
         self.all += steps;
         self.most = self.most.max(steps);
         self.beyond_one_interval += u64::from(steps > EVERY);
