@@ -244,3 +244,35 @@ fn launched_over_three_hosts_a_job_goes_on_with_two_when_one_is_cut_off() {
     assert_eq!((&second["world_size"], &second["code"]), (&2.into(), &0.into()), "{}", told());
     println!("ended {:.1} s after the cut", noticed.as_secs_f64());
 }
+
+#[test]
+fn a_host_that_lacks_the_corpus_is_left_out_before_the_job_begins() {
+    let place = Workplace::new();
+    let Some(hosts) = Hosts::new(&place, 3) else { return };
+    // The agent hides the corpus from the last host.
+    let hidden = place.path("hidden");
+    fs::create_dir(&hidden).expect("a folder");
+    let script = fs::read_to_string(&hosts.agent).expect("the agent");
+    let (name, corpus) = (hosts.name(2), place.path("corpus"));
+    let hide = format!(
+        "[ $host = {name} ] && exec ip netns exec $host unshare --uts --mount sh -c \"hostname $host; mount --bind {} {}; $*\"\nexec ",
+        hidden.display(),
+        corpus.display()
+    );
+    fs::write(&hosts.agent, script.replacen("exec ", &hide, 1)).expect("a file");
+    let steps = ["train.steps=4"];
+    succeed(alone(&place.pretrain("one", &steps)));
+    let job: Vec<String> =
+        place.pretrain("some", &steps).into_iter().filter(|word| word != "--json").collect();
+    let output = finish(hosts.launch(&["--min-ranks", "2"], &job));
+    let said = stderr(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains(&format!("launch: missing: {name}: corpus: ")), "{said}");
+    assert!(said.contains(&format!("launch: left out: {}", hosts.address(2))), "{said}");
+    assert!(said.contains("attempt 1: 2 rank(s)"), "{said}");
+    place.assert_same("one", "some");
+
+    let output = finish(hosts.launch(&[], &job));
+    assert_eq!(output.status.code(), Some(78));
+    assert!(stderr(&output).contains("--min-ranks"), "{}", stderr(&output));
+}

@@ -268,6 +268,21 @@ fn a_flipped_bit_in_a_weight_ends_the_job_with_81_and_names_the_parameter() {
     place.assert_same("whole", "run");
 }
 
+/// A core that computes wrongly now and then, before anything is compared between ranks.
+#[test]
+fn a_micro_step_that_comes_out_otherwise_the_second_time_ends_the_job_with_81() {
+    let place = Workplace::new();
+    let args = place.pretrain("run", &[&SHORT[..], &["train.check_repeats_every=2"]].concat());
+    // Unseen in a step that repeats nothing, were it not for the weights.
+    let flipped = with(mpirun(2, &args), "flip@micro-step:rank=1:step=4");
+    fail(flipped, 81, &["step 4: rank 1", "twice", "gradient of `", "segue doctor"]);
+    succeed(mpirun(2, &args));
+    succeed(alone(&place.pretrain("whole", &SHORT)));
+    place.assert_same("whole", "run");
+    let loose = place.pretrain("loose", &["train.exact=false", "train.check_repeats_every=2"]);
+    fail(alone(&loose), 78, &["train.check_repeats_every"]);
+}
+
 #[test]
 fn a_gradient_that_is_not_a_number_stops_the_run_and_the_run_goes_on_without_it() {
     let place = Workplace::new();

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use segue_tests::{Workplace, children, mpirun, mpirun_each, stderr};
+use segue_tests::{Workplace, children, mpirun, mpirun_each, stderr, succeed};
 
 /// Runs a command that must end with this code and say all of these words.
 #[track_caller]
@@ -156,4 +156,27 @@ fn a_rank_that_does_not_answer_ends_the_job_at_the_deadline() {
     for word in ["error on rank 0: MPI_", "has waited 2 s for", "in step", "train.deadline"] {
         assert!(said.contains(word), "`{word}` is not in what it said:\n{said}");
     }
+}
+
+#[test]
+fn doctor_compares_the_hosts_of_its_ranks() {
+    let place = Workplace::new();
+    let corpus = place.path("corpus").display().to_string();
+    let folder = place.path("").display().to_string();
+    let words = |corpus: &str| {
+        ["doctor", "--json", "--folder", &folder, "--corpus", corpus].map(String::from).to_vec()
+    };
+    let answer = succeed(mpirun(2, &words(&corpus)));
+    let of = |rank: u64| {
+        let all = answer["findings"].as_array().expect("findings").iter();
+        all.filter(|finding| finding["rank"] == rank)
+            .map(|f| f["what"].as_str().unwrap().to_string())
+            .collect()
+    };
+    let (first, second): (Vec<String>, Vec<String>) = (of(0), of(1));
+    for what in ["arithmetic", "products", "memory", "disk", "corpus"] {
+        assert!(first.iter().any(|w| w == what) && second.iter().any(|w| w == what), "{what}: {answer:#}");
+    }
+    assert!(second.iter().any(|what| what == "link"), "{answer:#}");
+    ends(mpirun(2, &words("nowhere")), 1, &["missing", "corpus", "nowhere"]);
 }

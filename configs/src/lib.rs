@@ -7,6 +7,7 @@
 
 pub mod advice;
 mod average;
+mod config;
 mod error;
 mod merge;
 pub mod model;
@@ -22,6 +23,7 @@ mod task;
 mod testing;
 
 pub use average::{AverageConfig, AverageKind, TwoTailedVariant};
+pub use config::Config;
 pub use error::ConfigError;
 pub use merge::Loaded;
 pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models, out_of_range};
@@ -29,8 +31,7 @@ pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, 
 pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
 pub use sections::{
-    CheckpointConfig, Config, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig, LayerDecay,
-    LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, SinkKind,
-    TrainConfig,
+    CheckpointConfig, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig, LayerDecay, LogConfig,
+    LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, SinkKind, TrainConfig,
 };
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};

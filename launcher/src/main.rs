@@ -73,7 +73,7 @@ enum Command {
     Watch(commands::watch::WatchArgs),
     /// Write the curves and tables of runs to one HTML file.
     Report(commands::report::ReportArgs),
-    /// Look at this host: what it has, what it lacks, how fast it is.
+    /// Look at hosts: what they have, what they lack, how fast they are, what differs between them.
     Doctor(commands::doctor::DoctorArgs),
     /// Measure the speed of a training step, an all-reduce, a tokenizer.
     Bench(commands::bench::BenchArgs),
@@ -87,7 +87,7 @@ impl Command {
     /// Whether ranks share its work. The others would do the same on each rank, in each other's way.
     fn takes_ranks(&self) -> bool {
         match self {
-            Command::Pretrain(_) | Command::Finetune(_) | Command::Bench(_) => true,
+            Command::Pretrain(_) | Command::Finetune(_) | Command::Bench(_) | Command::Doctor(_) => true,
             Command::Eval(args) => args.takes_ranks(),
             _ => false,
         }
@@ -118,7 +118,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Runs(args) => commands::runs::run(&args, out),
         Command::Watch(args) => commands::watch::run(args, json, out),
         Command::Report(args) => commands::report::run(&args, out),
-        Command::Doctor(args) => commands::doctor::run(&args, out),
+        Command::Doctor(args) => commands::doctor::run(&args, comm, out),
         Command::Bench(args) => commands::bench::run(args, comm, out),
         Command::Completions(args) => commands::completions::run(&args, json),
         Command::Man(args) => commands::man::run(&args, json, out),

@@ -120,6 +120,20 @@ pub enum TrainError {
         /// Which of them nobody agrees with, where that is known.
         suspect: Option<usize>,
     },
+    /// A micro-step that was made twice gave two results.
+    #[error(
+        "step {step}: rank {rank} made its micro-step {micro_step} twice, and {what} differed, so no update was made"
+    )]
+    RepeatDiffers {
+        /// The global step.
+        step: u64,
+        /// The rank.
+        rank: usize,
+        /// The micro-step's number in the job.
+        micro_step: usize,
+        /// What differed first.
+        what: String,
+    },
     /// Replicas that should be equal are not.
     #[error(
         "step {step}: rank {rank} does not hold what rank 0 holds, first in `{tensor}` (rank 0 has libtorch {}, rank {rank} \
@@ -171,7 +185,9 @@ impl TrainError {
             TrainError::Damaged { .. } => 65,
             TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => 78,
             TrainError::NonFinite { .. } | TrainError::NoDistribution { .. } => 80,
-            TrainError::GradientsDiffer { .. } | TrainError::ReplicasDiffer { .. } => 81,
+            TrainError::GradientsDiffer { .. }
+            | TrainError::RepeatDiffers { .. }
+            | TrainError::ReplicasDiffer { .. } => 81,
             TrainError::Stopped => 75,
         }
     }
@@ -210,6 +226,9 @@ impl TrainError {
                 Some(rank) => suspicion(&format!("rank {rank}")),
                 None => suspicion(&format!("ranks {} and {}", ranks[0], ranks[1])),
             }),
+            TrainError::RepeatDiffers { rank, .. } => Some(format!(
+                "check processor and memory of rank {rank}'s host with `segue doctor`, and resume from the last checkpoint"
+            )),
             TrainError::ReplicasDiffer { rank, .. } => Some(suspicion(&format!("rank {rank}"))),
             TrainError::Libtorch(_) | TrainError::Read { .. } | TrainError::Stopped => None,
         }

@@ -14,11 +14,12 @@ pub enum Takes {
 use Takes::{Nothing, Refusals, Spoils};
 
 /// Every point by name, in the order in which a run comes by.
-pub const POINTS: [(&str, Takes); 30] = [
+pub const POINTS: [(&str, Takes); 31] = [
     // A step.
     ("step.begin", Nothing),
     ("step.forward", Nothing),
     ("step.backward", Nothing),
+    ("micro-step", Spoils),
     ("reduce.bucket", Nothing),
     ("step.sum", Nothing),
     ("gradient", Spoils),

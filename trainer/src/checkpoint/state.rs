@@ -18,7 +18,7 @@ const STATE_VERSION: u32 = 1;
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 17] = [
+const FREE_KEYS: [&str; 18] = [
     "/run",
     "/data/corpus",
     "/data/corpora",
@@ -35,6 +35,7 @@ const FREE_KEYS: [&str; 17] = [
     "/train/stop_at",
     "/train/bucket_bytes",
     "/train/check_replicas_every",
+    "/train/check_repeats_every",
     "/train/deadline",
 ];
 

@@ -51,7 +51,7 @@ pub(crate) fn check_agreement(
 }
 
 /// Names the running program by its bytes.
-fn program() -> &'static str {
+pub fn program() -> &'static str {
     static HASH: OnceLock<String> = OnceLock::new();
     HASH.get_or_init(|| {
         let bytes = std::env::current_exe().and_then(std::fs::read);
@@ -62,7 +62,7 @@ fn program() -> &'static str {
 }
 
 /// libtorch, and where every bit counts what its kernels and those of oneDNN are made for here.
-fn kernels(exact: bool) -> String {
+pub fn kernels(exact: bool) -> String {
     let library = libtorch::library();
     if !exact {
         return library.split(' ').next().unwrap_or_default().into();

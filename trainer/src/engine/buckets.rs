@@ -10,7 +10,9 @@ use std::sync::Mutex;
 use segue_world::Sender;
 use tch::{Device, Kind, Tensor, no_grad};
 
+use super::digest::{Digest, digest};
 use super::rows::Rows;
+use super::spoil::spoil;
 use crate::libtorch::{GradReady, take_grad};
 use crate::{ParameterSpec, Parameters};
 
@@ -58,6 +60,10 @@ struct State {
     open: bool,
     ready: Option<Sender<Ready>>,
     next_to_send: usize,
+    /// What has come in of the open micro-step, by parameter, where somebody asked for it.
+    heard: Option<Vec<Option<Digest>>>,
+    /// The open micro-step is made again: its gradients are heard, and thrown away.
+    rehearsal: bool,
 }
 
 /// Collects gradients as backward makes them. One micro-step is open at a time.
@@ -90,7 +96,16 @@ impl GradientBuckets {
         let levels = micro_steps.ilog2() as usize + 1;
         let buckets = groups.into_iter().map(|members| Bucket::new(members, specs, levels)).collect();
         let leaves = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
-        let state = State { leaves, buckets, micro_step: 0, open: false, ready, next_to_send: 0 };
+        let state = State {
+            leaves,
+            buckets,
+            micro_step: 0,
+            open: false,
+            ready,
+            next_to_send: 0,
+            heard: None,
+            rehearsal: false,
+        };
         Self { places, micro_steps, state: Mutex::new(state) }
     }
 
@@ -113,9 +128,30 @@ impl GradientBuckets {
         }
     }
 
+    /// Opens a micro-step that adds to no sum.
+    pub fn rehearse(&self) {
+        let mut state = self.lock();
+        (state.open, state.rehearsal) = (true, true);
+    }
+
+    /// Listens to the gradients of the micro-step that is opened next.
+    pub fn listen(&self) {
+        let mut state = self.lock();
+        state.heard = Some(vec![None; self.places.len()]);
+    }
+
+    /// What was heard since [`Self::listen`], by parameter; nothing of those that got no gradient.
+    pub fn heard(&self) -> Vec<Option<Digest>> {
+        self.lock().heard.take().unwrap_or_default()
+    }
+
     /// Closes the open micro-step: parameters that got no gradient count as zero.
     pub fn finish(&self) {
         let mut state = self.lock();
+        if std::mem::take(&mut state.rehearsal) {
+            state.open = false;
+            return;
+        }
         for b in 0..state.buckets.len() {
             if !state.buckets[b].complete {
                 for position in 0..state.buckets[b].members.len() {
@@ -203,6 +239,15 @@ impl GradReady for GradientBuckets {
         // Taken, not copied: the leaf is empty again, so that libtorch does not add the next micro-step to it
         // on its own, in an order that is no tree's.
         let grad = take_grad(&state.leaves[parameter]);
+        if let Some(grad) = grad.as_ref().filter(|grad| !grad.is_sparse()) {
+            spoil("micro-step", || grad.shallow_clone());
+        }
+        if let Some(heard) = &mut state.heard {
+            heard[parameter] = grad.as_ref().map(digest);
+        }
+        if state.rehearsal {
+            return;
+        }
         self.collect(&mut state, b, position, grad.as_ref());
     }
 }

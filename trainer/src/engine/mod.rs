@@ -3,6 +3,7 @@
 
 mod agreement;
 mod buckets;
+mod digest;
 mod event;
 mod family;
 mod keeper;
@@ -12,6 +13,7 @@ mod network;
 mod publication;
 mod recovery;
 mod reducer;
+mod repeat;
 mod replicas;
 mod rows;
 mod run;
@@ -21,6 +23,7 @@ mod snapshot;
 mod spoil;
 mod step;
 
+pub use agreement::{kernels, program};
 pub use buckets::GradientBuckets;
 pub use event::{Event, Outcome, Started};
 pub use family::{

@@ -1,10 +1,10 @@
 use std::cmp::Ordering;
 
 use segue_collectives::Communicator;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
-use crate::TrainError;
-use crate::libtorch::{self, as_f32};
+use super::digest::digest;
+use crate::{TrainError, libtorch};
 
 /// Compares hashes of what all ranks hold alike: tensors by name, weights before what follows from them. A collective call.
 pub fn check_replicas(
@@ -16,7 +16,7 @@ pub fn check_replicas(
         return Ok(());
     }
     let held = held();
-    let own: Vec<[u8; 32]> = held.iter().map(|(_, tensor)| hash(tensor)).collect();
+    let own: Vec<[u8; 32]> = held.iter().map(|(_, tensor)| digest(tensor)).collect();
     let hashes = comm.all_gather(blake3::hash(own.as_flattened()).as_bytes())?;
     let Some(rank) = hashes.iter().position(|hash| *hash != hashes[0]) else { return Ok(()) };
     // Every rank has seen that: all tell what they have.
@@ -71,20 +71,13 @@ fn suspect(norms: &[f64], ranks: [usize; 2]) -> Option<usize> {
     }
 }
 
-/// Of the values' bytes, as they lie in memory: ranks of a job have one byte order. On all cores.
-fn hash(tensor: &Tensor) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new();
-    let tensor = tensor.detach().to_kind(Kind::Float).contiguous();
-    // SAFETY: what ranks hold alike is written by the thread that makes steps, which is this one.
-    hasher.update_rayon(bytemuck::cast_slice(unsafe { as_f32(&tensor) }));
-    *hasher.finalize().as_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use segue_collectives::simulated;
+    use tch::Kind;
 
     use super::*;
+
     #[test]
     fn ranks_take_the_norm_of_rank_0_unless_one_holds_another_gradient() {
         let inf = f64::INFINITY;

@@ -11,11 +11,13 @@ use segue_random::{Purpose, derive};
 use tch::Tensor;
 use tracing::trace_span;
 
+use super::buckets::GradientBuckets;
 use super::family::Measures;
 use super::layout::Layout;
-use super::learner::{Carry, Learner, Turn};
+use super::learner::{Carry, Learner, Loss, Turn};
 use super::network::{Network, Updated, finite};
 use super::reducer::Reducer;
+use super::repeat::Made;
 use super::replicas::agreed_norm;
 use super::spoil::spoil;
 use crate::libtorch::backward_into;
@@ -142,8 +144,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
     }
 
-    /// Forward and backward of this rank's micro-step `i`, which is `number` of the job. Gives the loss sum, its weight
-    /// and the statistics.
+    /// Makes this rank's micro-step `i`, which is `number` of the job. Gives the loss sum, its weight and the statistics.
     fn micro_step(
         &mut self,
         turn: &Turn,
@@ -152,8 +153,50 @@ impl<'a, L: Learner> Engine<'a, L> {
         i: usize,
         number: usize,
     ) -> Result<Vec<f64>, TrainError> {
+        let buckets = || turn.networks.iter().map(|&n| self.networks[n].buckets());
+        let every = self.config.train.check_repeats_every;
+        // Another micro-step each time, so that all lanes and all parts of memory have their turn.
+        let repeated = every > 0
+            && step.is_multiple_of(every)
+            && (step / every) % self.layout.micro_steps.len() as u64 == i as u64;
+        let rehearsed = match repeated {
+            false => None,
+            true => {
+                buckets().for_each(|buckets| _ = (buckets.listen(), buckets.rehearse()));
+                let loss = self.forward_and_backward(turn, step, batch, i, number)?;
+                let made = Made::of(&loss, buckets().map(GradientBuckets::heard).collect());
+                buckets().for_each(GradientBuckets::listen);
+                Some(made)
+            }
+        };
+        buckets().for_each(|buckets| buckets.begin(i));
+        let loss = self.forward_and_backward(turn, step, batch, i, number)?;
+        if let Some(rehearsed) = rehearsed {
+            let made = Made::of(&loss, buckets().map(GradientBuckets::heard).collect());
+            if let Some(what) = rehearsed.difference(&made, |n, p| self.name(turn.networks[n], p)) {
+                return Err(TrainError::RepeatDiffers {
+                    step,
+                    rank: self.comm.rank(),
+                    micro_step: number,
+                    what,
+                });
+            }
+        }
+        self.carries[i] = loss.carry;
+        let sums = [loss.reported.double_value(&[]), loss.weight];
+        Ok(sums.into_iter().chain(loss.statistics).collect())
+    }
+
+    /// Into buckets that are open, and are closed afterwards.
+    fn forward_and_backward(
+        &self,
+        turn: &Turn,
+        step: u64,
+        batch: &L::Batch,
+        i: usize,
+        number: usize,
+    ) -> Result<Loss<L::Carry>, TrainError> {
         let seed = derive(self.config.train.seed, Purpose::Dropout, &[step, number as u64]);
-        turn.networks.iter().for_each(|&n| self.networks[n].buckets().begin(i));
         faults::point("step.forward");
         let span = trace_span!(target: "compute", "forward", micro_step = number).entered();
         let loss = self.learner.loss(turn, batch, i, &self.carries[i], &Noise::new(seed));
@@ -173,9 +216,12 @@ impl<'a, L: Learner> Engine<'a, L> {
             // Before the next network's buckets fill: all ranks hand buckets over in one order.
             self.networks[n].buckets().finish();
         }
-        self.carries[i] = loss.carry;
-        let sums = [loss.reported.double_value(&[]), loss.weight];
-        Ok(sums.into_iter().chain(loss.statistics).collect())
+        Ok(loss)
+    }
+
+    /// The name of a parameter.
+    fn name(&self, network: usize, parameter: usize) -> String {
+        self.learner.networks()[network].1.specs()[parameter].name.clone()
     }
 
     /// Sums of all micro-steps of the job, added up in the order of the tree.

@@ -50,11 +50,48 @@ impl Multiplication {
         seconds.sort_by(f64::total_cmp);
         2.0 * (m * k * n) as f64 / seconds[seconds.len() / 2] / 1e9
     }
+
+    /// Whether a product of square matrices with `side` rows is right: of small whole numbers chosen by `seed`, so that any order of
+    /// sums gives the same, and held next to the product with a vector (Freivalds 1977), which no single wrong element leaves as it is.
+    pub fn is_right(&self, side: usize, seed: u64) -> bool {
+        // Any numbers will do that differ from place to place: the upper bits of multiples of the golden ratio.
+        let number = |matrix: u64, place: usize| {
+            let bits = (place as u64 + (2 * seed + matrix << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+            (bits % 15) as i64 - 7
+        };
+        let numbers = |matrix| (0..side * side).map(|place| number(matrix, place)).collect::<Vec<i64>>();
+        let (a, b) = (numbers(0), numbers(1));
+        let matrix = |numbers: &[i64]| {
+            let floats: Vec<f32> = numbers.iter().map(|number| *number as f32).collect();
+            Tensor::from_slice(&floats).view([side as i64, side as i64])
+        };
+        let [left, right] = (self.prepare)(matrix(&a), matrix(&b));
+        let product = (self.product)(&left, &right).contiguous();
+        let Ok(product) = Vec::<f32>::try_from(product.view(-1)) else { return false };
+        let vector: Vec<i64> = (0..side as i64).map(|place| place % 7 + 1).collect();
+        let times = |matrix: &[i64], vector: &[i64]| -> Vec<i64> {
+            matrix.chunks(side).map(|row| row.iter().zip(vector).map(|(x, y)| x * y).sum()).collect()
+        };
+        let found: Vec<i64> = product.iter().map(|value| *value as i64).collect();
+        product.iter().all(|value| value.fract() == 0.0)
+            && times(&found, &vector) == times(&a, &times(&b, &vector))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_wrong_bit_in_a_product_is_found() {
+        fn flipped(a: &Tensor, b: &Tensor) -> Tensor {
+            let product = a.mm(b);
+            let _ = product.get(3).get(5).fill_(product.double_value(&[3, 5]) + 1.0);
+            product
+        }
+        let sick = Multiplication { name: "sick", product: flipped, prepare: |a, b| [a, b] };
+        assert!(!sick.is_right(32, 0));
+    }
 
     #[test]
     fn every_routine_multiplies() {
@@ -68,6 +105,7 @@ mod tests {
             assert_eq!(product.size(), [2, 1], "{}", routine.name);
             assert_eq!(Vec::<f32>::try_from(product.view(-1)).unwrap(), [321.0, 654.0], "{}", routine.name);
             assert!(routine.gflops([8, 16, 24], Duration::ZERO) > 0.0);
+            assert!((0..3).all(|seed| routine.is_right(100, seed)), "{}", routine.name);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! `segue launch`: the supervisor of a training job.
 
+mod preflight;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -23,7 +25,7 @@ use segue_watch::is_held;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::at_least_one;
+use crate::commands::at_least_one;
 use crate::failure::{Failure, PREEMPTED, USAGE};
 use crate::live_ranks::LiveRanksFile;
 use crate::output::{Output, Progress, Unit};
@@ -93,6 +95,9 @@ pub struct LaunchArgs {
     /// Address of this host that ranks on others reach it by [default: that of the way to the first of them].
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<IpAddr>,
+    /// Do not compare the hosts before the job begins.
+    #[arg(long)]
+    no_preflight: bool,
     /// `pretrain` or `finetune`, with its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -146,6 +151,17 @@ impl Drop for LeaseFile {
 struct Wanted {
     run: Run,
     train: TrainConfig,
+    #[serde(default)]
+    data: Data,
+}
+
+/// The corpora of what is trained on them, an empty path where there is none.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Data {
+    corpus: PathBuf,
+    corpora: Vec<PathBuf>,
+    valid: PathBuf,
 }
 
 #[derive(Deserialize)]
@@ -180,12 +196,21 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     let reports = run.join(REPORTS);
     let _lock = lock_in(&reports, run)?;
     let _lease = LeaseFile::take(&reports, args.silence, &preemption, out)?;
-    let start = start(&args, program, json)?;
+    let mut start = start(&args, program, json)?;
     let ranks = start.ranks;
     check_ranks(&wanted.train, ranks)?;
+    let min_ranks = args.min_ranks.unwrap_or(ranks).min(ranks);
+    if start.hosts.len() > 1 && !args.no_preflight {
+        let Data { corpus, corpora, valid } = &wanted.data;
+        let named = [corpus, valid].into_iter().chain(corpora).map(PathBuf::as_path);
+        let corpora: Vec<&Path> = named.filter(|path| !path.as_os_str().is_empty()).collect();
+        let within = Duration::from_secs(args.start_within);
+        start.hosts =
+            preflight::fit_hosts(&start, min_ranks, (&reports, &corpora), (within, &preemption), out)?;
+    }
     let job = Job {
         start,
-        min_ranks: args.min_ranks.unwrap_or(ranks).min(ranks),
+        min_ranks,
         listen: args.listen,
         limits: Limits {
             start: Duration::from_secs(args.start_within),

@@ -1,19 +1,15 @@
-//! `segue doctor`: what this host has, what it lacks, and how fast it is.
+//! What there is to know of the host at hand.
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use segue_trainer::libtorch;
 use segue_trainer::libtorch::speed::MULTIPLICATIONS;
-use serde::Serialize;
-use serde_json::{Value, json};
 
-use crate::failure::{CHECK_FAILED, Failure};
-use crate::output::{Output, Unit};
+use super::{Finding, State};
 
 /// What a rank opens at most, with room: shards, their indices, logs, connections to other ranks.
 const OPEN_FILES: u64 = 4096;
@@ -27,88 +23,28 @@ const MEASURED: Duration = Duration::from_millis(300);
 /// A processor that reaches less of what its vector unit could is shared, throttled, or served by kernels for another one.
 const LEAST_SHARE: f64 = 0.4;
 
-/// Arguments of `segue doctor`.
-#[derive(Args)]
-#[command(
-    after_help = "Examples:\n  segue doctor\n  segue doctor --folder /shared/runs --json\n\nExit code 1 where something that training needs is missing."
-)]
-pub struct DoctorArgs {
-    /// Folder that runs will lie in: its disk is tried.
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    folder: PathBuf,
+/// Looks at what a rank of a job needs of its host, and how fast it is.
+pub fn checks(folder: &Path) -> Vec<Box<dyn Fn() -> Finding + '_>> {
+    vec![
+        Box::new(right_products),
+        Box::new(products),
+        Box::new(memory),
+        Box::new(open_files),
+        Box::new(shared_memory),
+        Box::new(move || disk(folder)),
+    ]
 }
 
-/// How something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum State {
-    /// As it should be.
-    Ok,
-    /// Not there, and not needed by everybody.
-    None,
-    /// Works, and could be better.
-    Warning,
-    /// Training needs it.
-    Missing,
-}
-
-/// What was looked at.
-#[derive(Debug, Serialize)]
-struct Finding {
-    what: &'static str,
-    state: State,
-    found: String,
-    /// What to do about it.
-    advice: Option<&'static str>,
-}
-
-impl Finding {
-    fn new(what: &'static str, state: State, found: impl Into<String>, advice: &'static str) -> Self {
-        let advice = (state != State::Ok).then_some(advice).filter(|advice| !advice.is_empty());
-        Self { what, state, found: found.into(), advice }
-    }
-
-    fn ok(what: &'static str, found: impl Into<String>) -> Self {
-        Self::new(what, State::Ok, found, "")
-    }
-}
-
-/// Looks at everything, and prints it.
-pub fn run(args: &DoctorArgs, out: &Output) -> Result<Value, Failure> {
-    let checks: [&dyn Fn() -> Finding; 11] = [
-        &|| Finding::ok("segue", env!("SEGUE_VERSION")),
-        &|| Finding::ok("libtorch", libtorch::library()),
-        &processor,
-        &products,
-        &memory,
-        &mpi,
-        &srun,
-        &gpus,
-        &open_files,
-        &shared_memory,
-        &|| disk(&args.folder),
-    ];
-    let bar = out.progress(checks.len() as u64, Unit::Steps, "doctor");
-    let mut findings = Vec::new();
-    for check in checks {
-        findings.push(check());
-        bar.set(findings.len() as u64);
-    }
-    drop(bar);
-    for finding in &findings {
-        let mark = match finding.state {
-            State::Ok => "ok",
-            State::None => "-",
-            State::Warning => "warning",
-            State::Missing => "missing",
-        };
-        out.line(&format!("{mark:8} {:14} {}", finding.what, finding.found));
-        if let Some(advice) = finding.advice {
-            out.line(&format!("{:23} {advice}", ""));
-        }
-    }
-    let sick = findings.iter().any(|finding| finding.state == State::Missing);
-    Ok(json!({ "findings": findings, "exit_code": if sick { CHECK_FAILED } else { 0 } }))
+/// Looks at what a host has that starts jobs.
+pub fn programs() -> Vec<Box<dyn Fn() -> Finding>> {
+    vec![
+        Box::new(|| Finding::ok("segue", env!("SEGUE_VERSION"))),
+        Box::new(|| Finding::ok("libtorch", libtorch::library())),
+        Box::new(processor),
+        Box::new(gpus),
+        Box::new(mpi),
+        Box::new(srun),
+    ]
 }
 
 /// The value of a line `NAME : VALUE` of a file of the kernel's.
@@ -127,11 +63,46 @@ fn processor() -> Finding {
     Finding::ok("processor", format!("{name}, {} core(s) for this process", cores()))
 }
 
-/// Products of matrices on one core next to what its vector unit could do.
-fn products() -> Finding {
+/// Products of whole numbers, which have no rounding, next to what they are: on every core for a while, as one core of many may be sick.
+fn right_products() -> Finding {
+    let wrong_on_a_core = || {
+        let begun = Instant::now();
+        let mut seed = 0;
+        loop {
+            let wrong = MULTIPLICATIONS.iter().find(|routine| !routine.is_right(SIDE, seed));
+            if wrong.is_some() || begun.elapsed() > MEASURED {
+                return wrong.map(|routine| routine.name);
+            }
+            seed += 1;
+        }
+    };
+    libtorch::set_threads(1);
+    let wrong = std::thread::scope(|scope| {
+        let cores: Vec<_> = (0..cores()).map(|_| scope.spawn(wrong_on_a_core)).collect();
+        // A core that cannot multiply at all has said so on stderr.
+        cores.into_iter().find_map(|core| core.join().unwrap_or(Some("a routine that ended")))
+    });
+    match wrong {
+        None => Finding::ok("arithmetic", format!("those of {} core(s) are right", cores())),
+        Some(name) => Finding::new(
+            "arithmetic",
+            State::Missing,
+            format!("a product of whole numbers by {name} is wrong"),
+            "take this host out of service: its processor or its memory is sick",
+        ),
+    }
+}
+
+/// The fastest products of matrices on one core in GFLOP/s, and by which routine.
+pub fn speed() -> (f64, &'static str) {
     libtorch::set_threads(1);
     let speeds = MULTIPLICATIONS.iter().map(|routine| (routine.gflops([SIDE; 3], MEASURED), routine.name));
-    let (best, by) = speeds.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, "nothing"));
+    speeds.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, "nothing"))
+}
+
+/// Products of matrices on one core next to what its vector unit could do.
+fn products() -> Finding {
+    let (best, by) = speed();
     let found = format!("{best:.0} GFLOP/s on one core, by {by}");
     match reckoned_peak() {
         Some(peak) if best < LEAST_SHARE * peak => Finding::new(
@@ -321,7 +292,10 @@ mod tests {
         assert_eq!(disk(dir.path()).state, State::Ok);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         let gone = disk(&dir.path().join("gone"));
-        assert_eq!((gone.state, gone.advice), (State::Missing, Some("choose a writable --folder")));
+        assert_eq!(
+            (gone.state, gone.advice.as_deref()),
+            (State::Missing, Some("choose a writable --folder"))
+        );
     }
 
     #[test]

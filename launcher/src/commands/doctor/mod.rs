@@ -1,0 +1,120 @@
+//! `segue doctor`: what hosts have, what they lack, and how fast they are; on a rank of each host, what differs between them too.
+
+mod host;
+mod hosts;
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use clap::Args;
+use segue_collectives::Communicator;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::failure::{CHECK_FAILED, Failure};
+use crate::output::{Output, Unit};
+
+/// Arguments of `segue doctor`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue doctor\n  \
+    segue doctor --folder /shared/runs --json\n  \
+    mpirun --host node1:1,node2:1 segue doctor --folder /shared/runs --corpus /shared/corpora/mine\n\n\
+    With a rank on each host the hosts are compared: program, libtorch, kernels, corpora, speed, links to the first.\n\
+    Exit code 1 where something that training needs is missing.")]
+pub struct DoctorArgs {
+    /// Folder that runs will lie in: its disk is tried.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    folder: PathBuf,
+    /// A corpus that every host has to have; once for each.
+    #[arg(long = "corpus", value_name = "DIR")]
+    corpora: Vec<PathBuf>,
+}
+
+/// How something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Ok,
+    /// Not there, and not needed by everybody.
+    None,
+    /// Works, and could be better.
+    Warning,
+    /// Training needs it.
+    Missing,
+}
+
+/// What was looked at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Finding {
+    /// Of several hosts, the rank that found it, and the name of its host.
+    rank: Option<usize>,
+    host: Option<String>,
+    what: Cow<'static, str>,
+    state: State,
+    found: String,
+    /// What to do about it.
+    advice: Option<Cow<'static, str>>,
+}
+
+impl Finding {
+    fn new(
+        what: impl Into<Cow<'static, str>>,
+        state: State,
+        found: impl Into<String>,
+        advice: &'static str,
+    ) -> Self {
+        let advice = (state != State::Ok && !advice.is_empty()).then_some(advice.into());
+        Self { rank: None, host: None, what: what.into(), state, found: found.into(), advice }
+    }
+
+    fn ok(what: impl Into<Cow<'static, str>>, found: impl Into<String>) -> Self {
+        Self::new(what, State::Ok, found, "")
+    }
+
+    fn on(self, rank: usize, host: &str) -> Self {
+        Self { rank: Some(rank), host: Some(host.into()), ..self }
+    }
+}
+
+/// Looks at everything, and prints it.
+pub fn run(args: &DoctorArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    let mut checks = host::checks(&args.folder);
+    let alone = comm.world_size() == 1;
+    if alone {
+        checks.splice(..0, host::programs());
+    }
+    checks.extend(
+        args.corpora.iter().map(|corpus| -> Box<dyn Fn() -> Finding> { Box::new(|| hosts::corpus(corpus)) }),
+    );
+    let bar = out.progress(checks.len() as u64, Unit::Steps, "doctor");
+    let mut findings = Vec::new();
+    for check in checks {
+        findings.push(check());
+        bar.set(findings.len() as u64);
+    }
+    drop(bar);
+    if !alone {
+        findings = hosts::compare(findings, args, comm)?;
+    }
+    // Of many hosts only what is not as it should be; --json has all.
+    for finding in findings.iter().filter(|finding| alone || finding.state != State::Ok) {
+        let mark = match finding.state {
+            State::Ok => "ok",
+            State::None => "-",
+            State::Warning => "warning",
+            State::Missing => "missing",
+        };
+        let host = finding.host.as_ref().map_or(String::new(), |host| format!("{host:14} "));
+        out.line(&format!("{mark:8} {host}{:14} {}", finding.what, finding.found));
+        if let Some(advice) = &finding.advice {
+            out.line(&format!("{:23} {advice}", ""));
+        }
+    }
+    if comm.world_size() > 1 {
+        out.line(&format!("{} hosts have been looked at, by a rank on each", comm.world_size()));
+    }
+    let sick = findings.iter().any(|finding| finding.state == State::Missing);
+    Ok(json!({ "findings": findings, "exit_code": if sick { CHECK_FAILED } else { 0 } }))
+}

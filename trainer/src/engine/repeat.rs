@@ -1,0 +1,45 @@
+//! Micro-steps that are made twice: what a processor that now and then computes wrongly gives itself away by (Dixit et al. 2021,
+//! "Silent Data Corruptions at Scale").
+
+use super::digest::{Digest, digest};
+use super::learner::{Carry, Loss};
+
+/// What a micro-step has come to, bit by bit.
+#[derive(PartialEq, Eq)]
+pub struct Made {
+    loss: u64,
+    carry: Vec<(String, Digest)>,
+    /// Of each network of the turn, by parameter.
+    gradients: Vec<Vec<Option<Digest>>>,
+}
+
+impl Made {
+    /// Of a micro-step whose backward gave these gradients.
+    pub fn of<C: Carry>(loss: &Loss<C>, gradients: Vec<Vec<Option<Digest>>>) -> Self {
+        let tables = loss.carry.tables().into_iter();
+        Self {
+            loss: loss.reported.double_value(&[]).to_bits(),
+            carry: tables.map(|(name, table)| (name, digest(&table))).collect(),
+            gradients,
+        }
+    }
+
+    /// What differs first between two times, if anything does; `name` gives the name of a network's parameter.
+    pub fn difference(&self, other: &Self, name: impl Fn(usize, usize) -> String) -> Option<String> {
+        if self.loss != other.loss {
+            return Some(format!(
+                "the loss ({} and {})",
+                f64::from_bits(self.loss),
+                f64::from_bits(other.loss)
+            ));
+        }
+        let tables = self.carry.iter().zip(&other.carry);
+        if let Some(((table, _), _)) = tables.into_iter().find(|(one, other)| one != other) {
+            return Some(format!("the carry `{table}`"));
+        }
+        self.gradients.iter().zip(&other.gradients).enumerate().find_map(|(network, (one, other))| {
+            let parameter = one.iter().zip(other).position(|(one, other)| one != other)?;
+            Some(format!("the gradient of `{}`", name(network, parameter)))
+        })
+    }
+}
