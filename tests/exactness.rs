@@ -4,7 +4,7 @@ use std::process::Child;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use segue_tests::{Workplace, alone, children, end_where_stuck, fail, mpirun, succeed};
+use segue_tests::{ROOT, Workplace, alone, children, end_where_stuck, fail, mpirun, succeed};
 
 #[test]
 fn ranks_1_2_and_4_give_the_same_bytes() {
@@ -37,6 +37,36 @@ fn two_threads_a_rank_give_the_same_bytes_on_1_and_2_ranks_and_over_stops() {
     succeed(mpirun(2, &pretrain("parts", &["train.stop_at=5"])));
     succeed(alone(&pretrain("parts", &[])));
     place.assert_same("one", "parts");
+}
+
+/// Dense gradients, sparse ones, and those of several networks that take turns.
+#[test]
+fn micro_steps_made_twice_change_no_bit() {
+    let place = Workplace::new();
+    let twice = "train.check_repeats_every=1";
+    let short = "train.steps=6";
+    succeed(mpirun(2, &place.pretrain("once", &[short])));
+    succeed(mpirun(2, &place.pretrain("twice", &[short, twice])));
+    place.assert_same("once", "twice");
+    succeed(mpirun(2, &place.pretrain_xlnet("xlnet-once", &[short])));
+    succeed(mpirun(2, &place.pretrain_xlnet("xlnet-twice", &[short, twice])));
+    place.assert_same("xlnet-once", "xlnet-twice");
+    let game = |run: &str, more: &[&str]| {
+        let mut args = vec!["pretrain".to_string(), "--json".into(), "--config".into()];
+        args.extend([
+            format!("{ROOT}/configs/recipes/moment-game.toml"),
+            format!("run.dir={}", place.path(run).display()),
+        ]);
+        args.extend(
+            ["train.steps=40", "checkpoint.every=40"].iter().chain(more).map(|word| word.to_string()),
+        );
+        succeed(mpirun(2, &args));
+        ["model", "optimizer"].map(|name| {
+            let file = place.path(run).join(format!("checkpoints/latest/{name}.safetensors"));
+            std::fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+        })
+    };
+    assert!(game("game-once", &[]) == game("game-twice", &[twice]));
 }
 
 /// Without exactness the library adds as it likes, on numbers of ranks that have no tree too. Losses then differ by roundings alone.

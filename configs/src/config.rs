@@ -155,10 +155,6 @@ impl Config {
                 return Err(out_of_range("train.ext_len", t.ext_len, "needs data.order = \"stream\""));
             }
         }
-        if t.check_repeats_every > 0 && !t.exact {
-            let why = "without train.exact two passes may round differently";
-            return Err(out_of_range("train.check_repeats_every", t.check_repeats_every, why));
-        }
         if t.at_document_end == DocumentEnd::Reset && t.ext_len > 0 {
             let why = "with train.at_document_end = \"reset\" the context would still show the old \
                 document\nhint: use \"mask\"";

@@ -134,7 +134,7 @@ pub struct TrainConfig {
     /// Every so many steps all ranks compare a hash of their weights, averages and optimizer; 0 for at the start alone.
     pub check_replicas_every: u64,
     /// Every so many steps each rank makes one of its micro-steps twice and compares loss, carry and gradients bit by bit, which finds
-    /// processors that compute wrongly now and then; 0 for never. Needs `exact`.
+    /// processors that compute wrongly now and then; 0 for never.
     pub check_repeats_every: u64,
     /// Seconds that a rank waits for others in one call before the job ends with exit code 82; 0 for as long as it takes.
     #[schemars(transform = Range::at_least(0))]

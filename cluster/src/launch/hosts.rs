@@ -208,6 +208,19 @@ fn merged(from: Source, hosts: Vec<Host>) -> Result<Vec<Host>, ClusterError> {
     }
 }
 
+/// The host of rank `rank`: the one that it says it is on, where that is known under such a name, or the one whose slots it is in.
+pub fn of_rank<'a>(hosts: &'a [Host], rank: usize, says: Option<&str>) -> Option<&'a Host> {
+    let short = |name: &str| name.split('.').next().unwrap_or_default().to_string();
+    if let Some(named) = hosts.iter().find(|host| says.is_some_and(|says| short(says) == short(&host.name))) {
+        return Some(named);
+    }
+    let mut before = 0;
+    hosts.iter().find(|host| {
+        before += host.slots;
+        rank < before
+    })
+}
+
 fn number(name: &'static str, text: &str) -> Result<usize, ClusterError> {
     text.trim().parse().map_err(|_| malformed(name, text, "a number of ranks"))
 }

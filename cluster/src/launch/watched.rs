@@ -9,7 +9,7 @@ use segue_world::now;
 
 use super::attempt::{Attempt, Limits, RankSeen, Stall};
 use super::hearing::{FirstFailure, Heard, first_failure};
-use super::hosts::Host;
+use super::hosts::{self, Host};
 use super::policy::STOPPED;
 use super::progress::{Progress, Straggler};
 use super::pulse::{Beat, EVERY, Hello, identity};
@@ -212,20 +212,10 @@ impl<'a> Watched<'a> {
         why
     }
 
-    /// The host of a rank, by the name that it was given by: the one that the rank tells, or the one whose slots it is in.
+    /// The host of a rank, by the name that it was given by.
     fn host_of(&self, rank: usize) -> Option<&str> {
         let told = self.ranks.get(rank).and_then(Option::as_ref).map(|seen| seen.hello.host.as_str());
-        let short = |name: &'_ str| name.split('.').next().unwrap_or_default().to_string();
-        let named = self.hosts.iter().find(|host| told.is_some_and(|told| short(told) == short(&host.name)));
-        if let Some(host) = named {
-            return Some(&host.name);
-        }
-        let mut before = 0;
-        let placed = self.hosts.iter().find(|host| {
-            before += host.slots;
-            rank < before
-        });
-        placed.map(|host| host.name.as_str()).or(told)
+        hosts::of_rank(self.hosts, rank, told).map(|host| host.name.as_str()).or(told)
     }
 
     /// Ends the ranks on this host that have not ended.

@@ -7,7 +7,8 @@ use super::learner::{Carry, Loss};
 /// What a micro-step has come to, bit by bit.
 #[derive(PartialEq, Eq)]
 pub struct Made {
-    loss: u64,
+    /// The reported sum, its weight, and the statistics.
+    sums: Vec<u64>,
     carry: Vec<(String, Digest)>,
     /// Of each network of the turn, by parameter.
     gradients: Vec<Vec<Option<Digest>>>,
@@ -17,8 +18,10 @@ impl Made {
     /// Of a micro-step whose backward gave these gradients.
     pub fn of<C: Carry>(loss: &Loss<C>, gradients: Vec<Vec<Option<Digest>>>) -> Self {
         let tables = loss.carry.tables().into_iter();
+        let sums =
+            [loss.reported.double_value(&[]), loss.weight].into_iter().chain(loss.statistics.iter().copied());
         Self {
-            loss: loss.reported.double_value(&[]).to_bits(),
+            sums: sums.map(f64::to_bits).collect(),
             carry: tables.map(|(name, table)| (name, digest(&table))).collect(),
             gradients,
         }
@@ -26,12 +29,9 @@ impl Made {
 
     /// What differs first between two times, if anything does; `name` gives the name of a network's parameter.
     pub fn difference(&self, other: &Self, name: impl Fn(usize, usize) -> String) -> Option<String> {
-        if self.loss != other.loss {
-            return Some(format!(
-                "the loss ({} and {})",
-                f64::from_bits(self.loss),
-                f64::from_bits(other.loss)
-            ));
+        if self.sums != other.sums {
+            let shown = |made: &Self| made.sums.iter().map(|sum| f64::from_bits(*sum)).collect::<Vec<_>>();
+            return Some(format!("loss, weight and statistics ({:?} and {:?})", shown(self), shown(other)));
         }
         let tables = self.carry.iter().zip(&other.carry);
         if let Some(((table, _), _)) = tables.into_iter().find(|(one, other)| one != other) {

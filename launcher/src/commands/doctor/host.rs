@@ -1,11 +1,13 @@
 //! What there is to know of the host at hand.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use segue_dataloader::Corpus;
 use segue_trainer::libtorch;
 use segue_trainer::libtorch::speed::MULTIPLICATIONS;
 
@@ -16,7 +18,10 @@ const OPEN_FILES: u64 = 4096;
 /// What ranks on one host may exchange through memory.
 const SHARED_BYTES: u64 = 256 << 20;
 /// Written to see how fast the disk is.
-const TRIAL_BYTES: usize = 64 << 20;
+const TRIAL_BYTES: usize = 16 << 20;
+/// What a corpus is called among findings, and the speed of products.
+pub const CORPUS: &str = "corpus";
+pub const PRODUCTS: &str = "products";
 /// Side of the matrices that the processor multiplies, and for how long.
 const SIDE: usize = 768;
 const MEASURED: Duration = Duration::from_millis(300);
@@ -26,7 +31,7 @@ const LEAST_SHARE: f64 = 0.4;
 /// Looks at what a rank of a job needs of its host, and how fast it is.
 pub fn checks(folder: &Path) -> Vec<Box<dyn Fn() -> Finding + '_>> {
     vec![
-        Box::new(right_products),
+        Box::new(arithmetic),
         Box::new(products),
         Box::new(memory),
         Box::new(open_files),
@@ -64,55 +69,58 @@ fn processor() -> Finding {
 }
 
 /// Products of whole numbers, which have no rounding, next to what they are: on every core for a while, as one core of many may be sick.
-fn right_products() -> Finding {
-    let wrong_on_a_core = || {
-        let begun = Instant::now();
-        let mut seed = 0;
-        loop {
-            let wrong = MULTIPLICATIONS.iter().find(|routine| !routine.is_right(SIDE, seed));
-            if wrong.is_some() || begun.elapsed() > MEASURED {
-                return wrong.map(|routine| routine.name);
-            }
-            seed += 1;
-        }
-    };
+fn arithmetic() -> Finding {
     libtorch::set_threads(1);
+    let own = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| own.is_set(*core)).collect();
     let wrong = std::thread::scope(|scope| {
-        let cores: Vec<_> = (0..cores()).map(|_| scope.spawn(wrong_on_a_core)).collect();
-        // A core that cannot multiply at all has said so on stderr.
-        cores.into_iter().find_map(|core| core.join().unwrap_or(Some("a routine that ended")))
+        let threads: Vec<_> = cores.iter().map(|core| scope.spawn(|| wrong_on(*core))).collect();
+        // A thread that panicked has said why on stderr.
+        threads.into_iter().find_map(|thread| thread.join().unwrap_or(Some("a routine that could not go on")))
     });
     match wrong {
-        None => Finding::ok("arithmetic", format!("those of {} core(s) are right", cores())),
-        Some(name) => Finding::new(
+        None => Finding::ok(
+            "arithmetic",
+            format!("products of whole numbers are right on {} core(s)", cores.len()),
+        ),
+        Some(routine) => Finding::new(
             "arithmetic",
             State::Missing,
-            format!("a product of whole numbers by {name} is wrong"),
+            format!("a product of whole numbers by {routine} is wrong"),
             "take this host out of service: its processor or its memory is sick",
         ),
     }
 }
 
-/// The fastest products of matrices on one core in GFLOP/s, and by which routine.
-pub fn speed() -> (f64, &'static str) {
-    libtorch::set_threads(1);
-    let speeds = MULTIPLICATIONS.iter().map(|routine| (routine.gflops([SIDE; 3], MEASURED), routine.name));
-    speeds.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, "nothing"))
+/// The routine that multiplies wrongly on a core, if one does within [`MEASURED`].
+fn wrong_on(core: usize) -> Option<&'static str> {
+    let mut only = CpuSet::new();
+    only.set(core);
+    // Where that is not allowed the system chooses a core.
+    let _ = sched_setaffinity(None, &only);
+    let begun = Instant::now();
+    (0..).take_while(|seed| *seed == 0 || begun.elapsed() < MEASURED).find_map(|seed| {
+        let wrong = MULTIPLICATIONS.iter().find(|routine| !routine.is_right(SIDE, seed));
+        wrong.map(|routine| routine.name)
+    })
 }
 
 /// Products of matrices on one core next to what its vector unit could do.
 fn products() -> Finding {
-    let (best, by) = speed();
+    libtorch::set_threads(1);
+    let speeds = MULTIPLICATIONS.iter().map(|routine| (routine.gflops([SIDE; 3], MEASURED), routine.name));
+    let (best, by) = speeds.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, "nothing"));
     let found = format!("{best:.0} GFLOP/s on one core, by {by}");
-    match reckoned_peak() {
+    let finding = match reckoned_peak() {
         Some(peak) if best < LEAST_SHARE * peak => Finding::new(
-            "products",
+            PRODUCTS,
             State::Warning,
             format!("{found}; its vector unit could do about {peak:.0}"),
             "look for other jobs on this host, and for a limit on its clock",
         ),
-        _ => Finding::ok("products", found),
-    }
+        _ => Finding::ok(PRODUCTS, found),
+    };
+    Finding { value: Some(best), ..finding }
 }
 
 /// Two fused multiplications a cycle, as most have that are made for computing.
@@ -252,18 +260,27 @@ fn shared_memory() -> Finding {
     }
 }
 
+/// Whether a corpus is there: its fingerprint.
+pub fn corpus(folder: &Path) -> Finding {
+    match Corpus::open_lazily(folder) {
+        Ok(corpus) => Finding::ok(CORPUS, format!("{}: {}", folder.display(), corpus.fingerprint())),
+        Err(error) => {
+            Finding::new(CORPUS, State::Missing, error.to_string(), "copy it to this host, or mount it")
+        }
+    }
+}
+
 /// Whether a run can lie in `folder`: written, flushed, locked.
 fn disk(folder: &Path) -> Finding {
-    let path = folder.join(format!(".segue-doctor-{}", std::process::id()));
     let attempt = || -> std::io::Result<(f64, bool)> {
-        let mut file = File::create(&path)?;
+        // Without a name from the start, so that nothing is left behind by whoever is killed here.
+        let mut file = tempfile::tempfile_in(folder)?;
         let begun = Instant::now();
         file.write_all(&vec![1; TRIAL_BYTES])?;
         file.sync_all()?;
         Ok((TRIAL_BYTES as f64 / 1e6 / begun.elapsed().as_secs_f64(), file.try_lock().is_ok()))
     };
     let tried = attempt();
-    let _ = fs::remove_file(&path);
     let place = folder.display();
     match tried {
         Ok((speed, true)) => {

@@ -1,25 +1,25 @@
 //! Hosts next to each other: what has to be alike on them, which is slower than the others, and how fast the first is reached.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Instant;
 
 use segue_collectives::{CollectiveError, Communicator};
-use segue_dataloader::Corpus;
 use segue_trainer::engine;
 use serde::{Deserialize, Serialize};
 
-use super::{DoctorArgs, Finding, State, host};
+use super::host::{CORPUS, PRODUCTS};
+use super::{DoctorArgs, Finding, State};
 use crate::failure::Failure;
 
 /// Of the median of all hosts: what a host or its link reaches at least, or it holds the others up.
 const LEAST_OF_MEDIAN: f64 = 0.8;
 const LEAST_LINK_OF_MEDIAN: f64 = 0.5;
 /// Sent to and fro over a link, so many times.
-const LINK_BYTES: usize = 8 << 20;
+const LINK_BYTES: usize = 4 << 20;
 const LINK_REPEATS: usize = 3;
 
-/// What a host tells of itself.
+/// What a rank tells of its host.
 #[derive(Serialize, Deserialize)]
 struct Account {
     host: String,
@@ -28,18 +28,13 @@ struct Account {
     alike: BTreeMap<String, String>,
     /// What the kernels of products are made for, which `train.exact` wants alike.
     kernels: String,
-    gflops: f64,
-    sees_the_folder: bool,
 }
 
-/// Whether a corpus is there: its fingerprint.
-pub fn corpus(folder: &Path) -> Finding {
-    match Corpus::open(folder) {
-        Ok(corpus) => Finding::ok("corpus", format!("{}: {}", folder.display(), corpus.fingerprint())),
-        Err(error) => {
-            Finding::new("corpus", State::Missing, error.to_string(), "copy it to this host, or mount it")
-        }
-    }
+/// What is known beforehand of how hosts should be.
+#[derive(Default)]
+struct Expected<'a> {
+    program: Option<&'a str>,
+    exact: bool,
 }
 
 /// Adds what a comparison of all hosts shows to what each has found; on rank 0, and nothing elsewhere.
@@ -48,108 +43,112 @@ pub fn compare(
     args: &DoctorArgs,
     comm: &dyn Communicator,
 ) -> Result<Vec<Finding>, Failure> {
-    let host = segue_cluster::host_name();
-    let corpora = findings.iter().filter(|finding| finding.what == "corpus" && finding.state == State::Ok);
-    let mut alike: BTreeMap<String, String> =
-        corpora.enumerate().map(|(n, finding)| (format!("corpus {n}"), finding.found.clone())).collect();
-    alike.insert("program".into(), format!("{} {}", env!("SEGUE_VERSION"), engine::program()));
-    alike.insert("libtorch".into(), engine::kernels(false));
-    let own = Account {
-        host,
-        findings,
-        alike,
-        kernels: engine::kernels(true),
-        gflops: host::speed().0,
-        sees_the_folder: sees_what_the_first_writes(&args.folder, comm)?,
+    // By the name of the folder: a host may have some of several.
+    let corpora = findings.iter().filter(|finding| finding.what == CORPUS && finding.state == State::Ok);
+    let folder_and_name = |finding: &Finding| {
+        let (folder, name) = finding.found.rsplit_once(": ")?;
+        Some((format!("{CORPUS} {folder}"), name.to_string()))
     };
+    let mut alike: BTreeMap<String, String> = corpora.filter_map(folder_and_name).collect();
+    alike.insert("program".into(), engine::program().into());
+    alike.insert("libtorch".into(), engine::kernels(false));
+    alike.insert("folder".into(), marks_in(&args.folder, comm)?);
+    let own = Account { host: segue_cluster::host_name(), findings, alike, kernels: engine::kernels(true) };
     let text = serde_json::to_vec(&own).map_err(|e| Failure::new(70, e.to_string()))?;
     let gathered = comm.gather(0, &text)?;
     let links = links(comm)?;
     let Some(gathered) = gathered else { return Ok(Vec::new()) };
-    let accounts: Vec<Account> =
-        gathered.iter().filter_map(|bytes| serde_json::from_slice(bytes).ok()).collect();
-    Ok(judge(accounts, &links))
+    let accounts = gathered.iter().enumerate().map(|(rank, bytes)| read(rank, bytes)).collect();
+    Ok(judge(accounts, &links, &Expected { program: args.program.as_deref(), exact: args.exact }))
 }
 
-/// What all accounts show, host by host; `links[rank]` is the speed of the link to the first in MB/s, nothing for itself.
-fn judge(accounts: Vec<Account>, links: &[Option<f64>]) -> Vec<Finding> {
+/// What a rank tells; of one that another version of this program runs on, only that.
+fn read(rank: usize, bytes: &[u8]) -> Account {
+    serde_json::from_slice(bytes).unwrap_or_else(|_| Account {
+        host: format!("the host of rank {rank}"),
+        findings: Vec::new(),
+        alike: [("program".to_string(), "another version".to_string())].into(),
+        kernels: String::new(),
+    })
+}
+
+/// What all accounts show, rank by rank; `links[rank]` is the speed of the link to the first in MB/s, nothing for itself.
+fn judge(accounts: Vec<Account>, links: &[Option<f64>], expected: &Expected) -> Vec<Finding> {
     let usual_kernels = most(accounts.iter().map(|account| account.kernels.as_str())).to_string();
-    let names: Vec<String> = accounts[0].alike.keys().cloned().collect();
-    let usual: BTreeMap<String, String> = names
-        .into_iter()
-        .map(|name| {
-            let value =
-                most(accounts.iter().filter_map(|account| account.alike.get(&name)).map(String::as_str));
-            (name, value.to_string())
-        })
-        .collect();
-    let usual_speed = median(accounts.iter().map(|account| account.gflops));
+    let names: BTreeSet<String> = accounts.iter().flat_map(|account| account.alike.keys().cloned()).collect();
+    let mut usual: BTreeMap<String, String> = BTreeMap::new();
+    for name in names {
+        let said = accounts.iter().filter_map(|account| account.alike.get(&name)).map(String::as_str);
+        let value = most(said).to_string();
+        usual.insert(name, value);
+    }
+    usual.extend(expected.program.map(|program| ("program".into(), program.into())));
+    let speed = |account: &Account| {
+        account.findings.iter().find(|finding| finding.what == PRODUCTS).and_then(|finding| finding.value)
+    };
+    let usual_speed = median(accounts.iter().filter_map(speed));
     let usual_link = median(links.iter().flatten().copied());
     let mut all = Vec::new();
     for (rank, (account, link)) in accounts.into_iter().zip(links).enumerate() {
+        let speed = speed(&account).unwrap_or(usual_speed);
         let mut found = account.findings;
         for (name, usual) in &usual {
             let own = account.alike.get(name).map_or("nothing", String::as_str);
-            if own != usual {
+            // A corpus that is not there is among the findings.
+            if own != usual && (own != "nothing" || !name.starts_with(CORPUS)) {
                 found.push(Finding::new(
-                    name.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ').to_string(),
+                    name.clone(),
                     State::Missing,
                     format!("{own}; other hosts have {usual}"),
-                    "give every host the same program, libtorch and corpus",
+                    "give every host the same program, libtorch and corpus, and a run folder that all share",
                 ));
             }
         }
         if account.kernels != usual_kernels {
             found.push(Finding::new(
                 "kernels",
-                State::Warning,
+                if expected.exact { State::Missing } else { State::Warning },
                 format!("{}; other hosts have {usual_kernels}", account.kernels),
                 "train.exact wants them alike: set ATEN_CPU_CAPABILITY=avx2 and ONEDNN_MAX_CPU_ISA=AVX2 on all hosts",
             ));
         }
-        if account.gflops < LEAST_OF_MEDIAN * usual_speed {
+        if speed < LEAST_OF_MEDIAN * usual_speed {
             found.push(Finding::new(
-                "products",
+                "pace",
                 State::Warning,
-                format!("{:.0} GFLOP/s on one core; hosts reach {usual_speed:.0}", account.gflops),
+                format!("{speed:.0} GFLOP/s on one core; hosts reach {usual_speed:.0}"),
                 "this host will hold the others up: look for other jobs on it, and for a limit on its clock",
-            ));
-        }
-        if !account.sees_the_folder {
-            found.push(Finding::new(
-                "folder",
-                State::Missing,
-                "what the first host writes into --folder is not seen here",
-                "a run lies in a folder that all hosts share",
             ));
         }
         if let Some(speed) = link {
             let slow = *speed < LEAST_LINK_OF_MEDIAN * usual_link;
             let state = if slow { State::Warning } else { State::Ok };
-            let advice =
-                "look at its network: hosts usually reach twice as much, and all wait for the slowest";
-            found.push(Finding::new("link", state, format!("{speed:.0} MB/s to the first host"), advice));
+            let advice = "look at its network: all wait for the slowest";
+            let finding = Finding::new("link", state, format!("{speed:.0} MB/s to the first host"), advice);
+            found.push(Finding { value: Some(*speed), ..finding });
         }
         all.extend(found.into_iter().map(|finding| finding.on(rank, &account.host)));
     }
     all
 }
 
-/// Whether every rank sees a file that rank 0 makes in `folder`.
-fn sees_what_the_first_writes(folder: &Path, comm: &dyn Communicator) -> Result<bool, CollectiveError> {
-    // A new name each time: file servers remember for a while what was not there.
-    let name = format!(".segue-doctor-{}-{}", segue_cluster::host_name(), std::process::id());
+/// Each rank leaves a mark in `folder`: whose marks this one sees there, which is the same on all where they share it.
+fn marks_in(folder: &Path, comm: &dyn Communicator) -> Result<String, CollectiveError> {
+    // Named anew each time: file servers remember for a while what was not there.
+    let mark = tempfile::Builder::new().prefix(".segue-doctor-").tempfile_in(folder);
+    let name = mark.as_ref().ok().and_then(|mark| mark.path().file_name()?.to_str()).unwrap_or_default();
     let names = comm.all_gather(name.as_bytes())?;
-    let path: PathBuf = folder.join(String::from_utf8_lossy(&names[0]).into_owned());
-    // A folder that cannot be written is a finding of its own.
-    let written = comm.rank() != 0 || std::fs::write(&path, b"seen").is_ok();
+    let is_there = |name: &[u8]| {
+        std::str::from_utf8(name).is_ok_and(|name| !name.is_empty() && folder.join(name).exists())
+    };
+    let seen: Vec<String> = names
+        .iter()
+        .enumerate()
+        .filter(|(_, name)| is_there(name))
+        .map(|(rank, _)| rank.to_string())
+        .collect();
     comm.barrier()?;
-    let seen = !written || path.exists();
-    comm.barrier()?;
-    if comm.rank() == 0 {
-        let _ = std::fs::remove_file(&path);
-    }
-    Ok(seen)
+    Ok(format!("what ranks {} write", seen.join(", ")))
 }
 
 /// Bytes to and fro between rank 0 and each other rank, one after the other: MB/s in one direction, on rank 0.
@@ -194,7 +193,8 @@ fn most<'a>(said: impl Iterator<Item = &'a str>) -> &'a str {
 fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+    let middle = &values[values.len().saturating_sub(1) / 2..(values.len() / 2 + 1).min(values.len())];
+    middle.iter().sum::<f64>() / middle.len().max(1) as f64
 }
 
 #[cfg(test)]
@@ -202,60 +202,89 @@ mod tests {
     use super::*;
 
     fn account(host: &str) -> Account {
-        let alike = [("program", "1.0 abc"), ("libtorch", "2.11.0"), ("corpus 0", "/c: f00")];
+        let alike = [
+            ("program", "abc"),
+            ("libtorch", "2.11.0"),
+            ("corpus /c", "f00"),
+            ("folder", "what ranks 0 write"),
+        ];
+        let products = Finding { value: Some(100.0), ..Finding::ok(PRODUCTS, "100 GFLOP/s") };
         Account {
             host: host.into(),
-            findings: vec![Finding::ok("memory", "much")],
+            findings: vec![Finding::ok("memory", "much"), products],
             alike: alike.map(|(name, value)| (name.into(), value.into())).into(),
             kernels: "for avx2".into(),
-            gflops: 100.0,
-            sees_the_folder: true,
         }
     }
 
-    /// What is not as it should be: host, what, state.
-    fn sick(accounts: Vec<Account>, links: &[Option<f64>]) -> Vec<(String, String, State)> {
-        let all = judge(accounts, links).into_iter().filter(|finding| finding.state != State::Ok);
-        all.map(|finding| (finding.host.unwrap_or_default(), finding.what.into_owned(), finding.state))
-            .collect()
+    /// What is not as it should be: rank, what, state.
+    fn sick(
+        accounts: Vec<Account>,
+        links: &[Option<f64>],
+        expected: &Expected,
+    ) -> Vec<(usize, String, State)> {
+        let all = judge(accounts, links, expected).into_iter().filter(|finding| finding.state != State::Ok);
+        all.map(|finding| (finding.rank.unwrap_or(99), finding.what.into_owned(), finding.state)).collect()
     }
+
+    const LINKS: [Option<f64>; 4] = [None, Some(900.0), Some(1100.0), Some(1000.0)];
 
     #[test]
     fn hosts_that_are_alike_have_nothing_to_be_said_of() {
-        let links = [None, Some(900.0), Some(1000.0)];
-        assert!(sick(["a", "b", "c"].map(account).into(), &links).is_empty());
+        assert!(sick(["a", "b", "c", "d"].map(account).into(), &LINKS, &Expected::default()).is_empty());
     }
 
     #[test]
     fn the_host_that_differs_is_named_with_what_differs() {
-        let links = [None, Some(900.0), Some(100.0), Some(1000.0)];
         let mut accounts: Vec<Account> = ["a", "b", "c", "d"].map(account).into();
-        accounts[0].alike.insert("program".into(), "0.9 abd".into());
-        accounts[0].sees_the_folder = true;
-        accounts[1].alike.remove("corpus 0");
-        accounts[1].gflops = 60.0;
+        accounts[0].alike.insert("program".into(), "abd".into());
+        accounts[1].alike.insert("corpus /c".into(), "f01".into());
+        accounts[1].findings[1].value = Some(60.0);
         accounts[3].kernels = "for avx512".into();
-        accounts[3].sees_the_folder = false;
-        let named = |host: &str, what: &str, state| (host.to_string(), what.to_string(), state);
-        assert_eq!(
-            sick(accounts, &links),
-            [
-                named("a", "program", State::Missing),
-                named("b", "corpus", State::Missing),
-                named("b", "products", State::Warning),
-                named("c", "link", State::Warning),
-                named("d", "kernels", State::Warning),
-                named("d", "folder", State::Missing),
-            ]
-        );
+        accounts[3].alike.insert("folder".into(), "what ranks 3 write".into());
+        let links = [None, Some(900.0), Some(100.0), Some(1000.0)];
+        let named = |rank: usize, what: &str, state| (rank, what.to_string(), state);
+        let expected = [
+            named(0, "program", State::Missing),
+            named(1, "corpus /c", State::Missing),
+            named(1, "pace", State::Warning),
+            named(2, "link", State::Warning),
+            named(3, "folder", State::Missing),
+            named(3, "kernels", State::Missing),
+        ];
+        assert_eq!(sick(accounts, &links, &Expected { program: None, exact: true }), expected);
+    }
+
+    /// The first has both, the others one: theirs is not taken for the first's other one.
+    #[test]
+    fn a_host_with_more_corpora_than_the_others_is_not_the_odd_one() {
+        let mut accounts: Vec<Account> = ["a", "b", "c"].map(account).into();
+        accounts[0].alike.insert("corpus /b".into(), "b00".into());
+        assert!(sick(accounts, &LINKS, &Expected::default()).is_empty());
     }
 
     #[test]
-    fn of_two_that_differ_the_first_is_the_measure() {
-        let mut accounts: Vec<Account> = ["a", "b"].map(account).into();
-        accounts[1].alike.insert("libtorch".into(), "2.10.0".into());
-        let found = sick(accounts, &[None, Some(1.0)]);
-        assert_eq!(found, [("b".to_string(), "libtorch".to_string(), State::Missing)]);
-        assert_eq!((most(["a", "b", "b"].into_iter()), most([].into_iter())), ("b", "nothing"));
+    fn of_two_that_differ_the_first_is_the_measure_unless_it_is_known() {
+        let found = |program| {
+            let mut accounts: Vec<Account> = ["a", "b"].map(account).into();
+            accounts[1].alike.insert("program".into(), "new".into());
+            sick(accounts, &LINKS, &Expected { program, exact: false })
+        };
+        assert_eq!(found(None), [(1, "program".to_string(), State::Missing)]);
+        assert_eq!(found(Some("new")), [(0, "program".to_string(), State::Missing)]);
+    }
+
+    #[test]
+    fn a_rank_of_another_version_is_named_and_shifts_no_other() {
+        let accounts = vec![account("a"), read(1, b"{\"host\": 7}"), account("c")];
+        let found = sick(accounts, &LINKS, &Expected::default());
+        assert!(found.iter().all(|(rank, ..)| *rank == 1), "{found:?}");
+        assert!(found.iter().any(|(_, what, state)| what == "program" && *state == State::Missing));
+    }
+
+    #[test]
+    fn of_even_numbers_the_median_lies_between_the_middle_two() {
+        assert_eq!([median([4.0, 1.0].into_iter()), median([3.0, 9.0, 1.0].into_iter())], [2.5, 3.0]);
+        assert_eq!((median([].into_iter()), most(["a", "b", "b"].into_iter())), (0.0, "b"));
     }
 }

@@ -4,6 +4,7 @@ mod host;
 mod hosts;
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -19,8 +20,8 @@ use crate::output::{Output, Unit};
 #[command(after_help = "Examples:\n  \
     segue doctor\n  \
     segue doctor --folder /shared/runs --json\n  \
-    mpirun --host node1:1,node2:1 segue doctor --folder /shared/runs --corpus /shared/corpora/mine\n\n\
-    With a rank on each host the hosts are compared: program, libtorch, kernels, corpora, speed, links to the first.\n\
+    mpirun --host node1:1,node2:1 --bind-to none segue doctor --folder /shared/runs --corpus /shared/corpora/mine\n\n\
+    With a rank on each host the hosts are compared: program, libtorch, kernels, folder, corpora, speed, links to the first.\n\
     Exit code 1 where something that training needs is missing.")]
 pub struct DoctorArgs {
     /// Folder that runs will lie in: its disk is tried.
@@ -29,6 +30,12 @@ pub struct DoctorArgs {
     /// A corpus that every host has to have; once for each.
     #[arg(long = "corpus", value_name = "DIR")]
     corpora: Vec<PathBuf>,
+    /// Kernels have to be alike, as train.exact wants them.
+    #[arg(long)]
+    exact: bool,
+    /// The program that all hosts have to have, where it is known.
+    #[arg(long, hide = true)]
+    program: Option<String>,
 }
 
 /// How something is.
@@ -54,6 +61,8 @@ struct Finding {
     what: Cow<'static, str>,
     state: State,
     found: String,
+    /// The figure in it: GFLOP/s, or MB/s.
+    value: Option<f64>,
     /// What to do about it.
     advice: Option<Cow<'static, str>>,
 }
@@ -66,7 +75,7 @@ impl Finding {
         advice: &'static str,
     ) -> Self {
         let advice = (state != State::Ok && !advice.is_empty()).then_some(advice.into());
-        Self { rank: None, host: None, what: what.into(), state, found: found.into(), advice }
+        Self { rank: None, host: None, what: what.into(), state, found: found.into(), value: None, advice }
     }
 
     fn ok(what: impl Into<Cow<'static, str>>, found: impl Into<String>) -> Self {
@@ -85,9 +94,9 @@ pub fn run(args: &DoctorArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     if alone {
         checks.splice(..0, host::programs());
     }
-    checks.extend(
-        args.corpora.iter().map(|corpus| -> Box<dyn Fn() -> Finding> { Box::new(|| hosts::corpus(corpus)) }),
-    );
+    for corpus in &args.corpora {
+        checks.push(Box::new(|| host::corpus(corpus)));
+    }
     let bar = out.progress(checks.len() as u64, Unit::Steps, "doctor");
     let mut findings = Vec::new();
     for check in checks {
@@ -112,8 +121,9 @@ pub fn run(args: &DoctorArgs, comm: &dyn Communicator, out: &Output) -> Result<V
             out.line(&format!("{:23} {advice}", ""));
         }
     }
-    if comm.world_size() > 1 {
-        out.line(&format!("{} hosts have been looked at, by a rank on each", comm.world_size()));
+    if !alone {
+        let hosts: BTreeSet<_> = findings.iter().filter_map(|finding| finding.host.as_ref()).collect();
+        out.line(&format!("{} rank(s) have looked at {} host(s)", comm.world_size(), hosts.len()));
     }
     let sick = findings.iter().any(|finding| finding.state == State::Missing);
     Ok(json!({ "findings": findings, "exit_code": if sick { CHECK_FAILED } else { 0 } }))

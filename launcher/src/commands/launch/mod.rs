@@ -14,11 +14,11 @@ use segue_cluster::launch::attempt::{Limits, Stall};
 use segue_cluster::launch::command::{Start, Starter};
 use segue_cluster::launch::hearing::Heard;
 use segue_cluster::launch::hosts::{self, Host, Source};
-use segue_cluster::launch::policy::Policy;
+use segue_cluster::launch::policy::{Policy, STOPPED};
 use segue_cluster::launch::progress::Straggler;
 use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};
 use segue_cluster::{ClusterError, Preemption};
-use segue_configs::TrainConfig;
+use segue_configs::{DataOrder, TrainConfig};
 use segue_trainer::checkpoint::{CHECKPOINTS, list};
 use segue_trainer::engine::check_ranks;
 use segue_watch::is_held;
@@ -155,13 +155,23 @@ struct Wanted {
     data: Data,
 }
 
-/// The corpora of what is trained on them, an empty path where there is none.
+/// What is read in pre-training, an empty path where there is none.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Data {
+    order: Option<DataOrder>,
     corpus: PathBuf,
     corpora: Vec<PathBuf>,
     valid: PathBuf,
+}
+
+impl Data {
+    /// The folders that are corpora of ours: records of others have another form.
+    fn corpora(&self) -> Vec<&Path> {
+        let own = [&self.corpus].into_iter().chain(&self.corpora);
+        let own = own.filter(|_| self.order != Some(DataOrder::Records));
+        own.chain([&self.valid]).map(PathBuf::as_path).filter(|path| !path.as_os_str().is_empty()).collect()
+    }
 }
 
 #[derive(Deserialize)]
@@ -193,6 +203,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     let preemption = Preemption::install()?;
     let begun = Instant::now();
     let limit = (args.stop_after > 0).then(|| Duration::from_secs(args.stop_after));
+    let stop = || preemption.requested() || limit.is_some_and(|limit| begun.elapsed() > limit);
     let reports = run.join(REPORTS);
     let _lock = lock_in(&reports, run)?;
     let _lease = LeaseFile::take(&reports, args.silence, &preemption, out)?;
@@ -201,12 +212,17 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     check_ranks(&wanted.train, ranks)?;
     let min_ranks = args.min_ranks.unwrap_or(ranks).min(ranks);
     if start.hosts.len() > 1 && !args.no_preflight {
-        let Data { corpus, corpora, valid } = &wanted.data;
-        let named = [corpus, valid].into_iter().chain(corpora).map(PathBuf::as_path);
-        let corpora: Vec<&Path> = named.filter(|path| !path.as_os_str().is_empty()).collect();
-        let within = Duration::from_secs(args.start_within);
-        start.hosts =
-            preflight::fit_hosts(&start, min_ranks, (&reports, &corpora), (within, &preemption), out)?;
+        let wanted = preflight::Wanted {
+            folder: &reports,
+            corpora: &wanted.data.corpora(),
+            exact: wanted.train.exact,
+        };
+        let limits = (Duration::from_secs(args.start_within), &stop as &dyn Fn() -> bool);
+        start.hosts = preflight::fit_hosts(&start, min_ranks, &wanted, limits, out)?;
+    }
+    if stop() {
+        let outcome = Outcome { code: STOPPED, why: None, attempts: 0, result: None, first: None };
+        return Ok(summary(run, &outcome, json));
     }
     let job = Job {
         start,
@@ -234,7 +250,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         can_share: &|ranks| check_ranks(&wanted.train, ranks).is_ok(),
         newest: &|| newest(run),
         is_free: &|| !is_held(run),
-        stop: &|| preemption.requested() || limit.is_some_and(|limit| begun.elapsed() > limit),
+        stop: &stop,
     };
     let mut view = View {
         out,

@@ -1,31 +1,46 @@
-//! The look at all hosts before a job begins: what differs between them, and which of them is sick.
+//! The look at all hosts before a job begins: what differs between them, and which of them cannot take part.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
-use segue_cluster::Preemption;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use segue_cluster::launch::command::Start;
-use segue_cluster::launch::hosts::Host;
+use segue_cluster::launch::hosts::{self, Host};
+use segue_trainer::engine;
 use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// How often it is asked whether the comparison has ended.
+/// How often it is asked whether to stop.
 const ASK_EVERY: Duration = Duration::from_millis(50);
+/// What a starter has for its end.
+const LAST_GRACE: Duration = Duration::from_secs(5);
+
+/// What hosts are to have.
+pub struct Wanted<'a> {
+    /// A folder that all share.
+    pub folder: &'a Path,
+    /// Corpora.
+    pub corpora: &'a [&'a Path],
+    /// Kernels that are alike.
+    pub exact: bool,
+}
 
 /// What `segue doctor` says that counts here.
 #[derive(Deserialize)]
-struct Answer {
-    findings: Vec<Finding>,
+#[serde(untagged)]
+enum Answer {
+    Findings { findings: Vec<Finding> },
+    Failure { error: String },
 }
 
 /// What it found on the host of a rank.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Finding {
     rank: usize,
     host: String,
@@ -34,100 +49,189 @@ struct Finding {
     found: String,
 }
 
-/// Compares the hosts of a job by a rank on each, and gives those that are fit. Where the comparison cannot be made the hosts stay as they
-/// are: an attempt shows what is wrong, and is restarted without the host that failed.
+/// Compares the hosts of a job by a rank on each, and gives those that can take part. Where the comparison cannot be made the hosts stay
+/// as they are: an attempt shows what is wrong, and is restarted without the host that failed.
 ///
 /// # Errors
 ///
-/// Those that are fit take fewer than `min_ranks` ranks.
+/// Those that can take part have room for fewer than `min_ranks` ranks.
 pub fn fit_hosts(
     start: &Start,
     min_ranks: usize,
-    (folder, corpora): (&Path, &[&Path]),
-    (within, preemption): (Duration, &Preemption),
+    wanted: &Wanted,
+    (within, stop): (Duration, &dyn Fn() -> bool),
     out: &Output,
 ) -> Result<Vec<Host>, Failure> {
-    let answer = match ask(&comparison(start, folder, corpora), within, preemption) {
-        Ok(answer) => answer,
+    let comparison = comparison(start, wanted);
+    let findings = match ask(&comparison, within, stop) {
+        Ok(findings) => findings,
         Err(why) => {
-            out.line(&format!("launch: the hosts could not be compared; going on without: {why}"));
+            out.line(&format!("launch: the hosts could not be compared ({why}); going on without"));
             return Ok(start.hosts.clone());
         }
     };
-    let mut sick: Vec<&str> = Vec::new();
-    for Finding { rank, host, what, state, found } in
-        answer.findings.iter().filter(|finding| finding.state != "ok")
-    {
+    for Finding { host, what, state, found, .. } in findings.iter().filter(|finding| finding.state != "ok") {
         out.line(&format!("launch: {state}: {host}: {what}: {found}"));
-        // Hosts may be given by other names than their own, and ranks be put on them in another order.
-        let named = start.hosts.iter().find(|known| known.name == *host);
-        let known = named.or(start.hosts.get(*rank)).map(|known| known.name.as_str());
-        sick.extend(known.filter(|known| state == "missing" && !sick.contains(known)));
     }
-    let fit: Vec<Host> =
-        start.hosts.iter().filter(|host| !sick.contains(&host.name.as_str())).cloned().collect();
-    if !sick.is_empty() && fit.iter().map(|host| host.slots).sum::<usize>() < min_ranks {
+    let sick = sick_hosts(&comparison.hosts, &findings);
+    if sick.is_empty() {
+        return Ok(start.hosts.clone());
+    }
+    let is_fit = |host: &&Host| !sick.contains(&host.name.as_str());
+    let fit: Vec<Host> = start.hosts.iter().filter(is_fit).cloned().collect();
+    if fit.iter().map(|host| host.slots).sum::<usize>() < min_ranks {
         let message = format!(
-            "{} cannot take part, and without them there is no room for {min_ranks} rank(s)\nhint: mend what is said above, allow fewer \
-             by --min-ranks, or leave this check out by --no-preflight",
+            "{} cannot take part, and the other hosts have no room for {min_ranks} rank(s)\nhint: mend what is said above, allow fewer \
+             ranks by --min-ranks, or leave this check out by --no-preflight",
             sick.join(", ")
         );
         return Err(Failure::new(78, message));
     }
-    if !sick.is_empty() {
-        out.line(&format!("launch: left out: {}", sick.join(", ")));
-    }
+    out.line(&format!("launch: left out: {}", sick.join(", ")));
     Ok(fit)
 }
 
 /// `segue doctor` by one rank on each host.
-fn comparison(start: &Start, folder: &Path, corpora: &[&Path]) -> Start {
-    let mut arguments = vec!["doctor".into(), "--json".into(), "--folder".into(), folder.into()];
-    arguments.extend(corpora.iter().flat_map(|corpus| ["--corpus".into(), (*corpus).into()]));
-    let hosts = start.hosts.iter().map(|host| Host { slots: 1, ..host.clone() }).collect();
-    Start { hosts, ranks: start.hosts.len(), arguments, ..start.clone() }
+fn comparison(start: &Start, wanted: &Wanted) -> Start {
+    let mut arguments = vec!["doctor".into(), "--json".into(), "--folder".into(), wanted.folder.into()];
+    arguments.extend(["--program".into(), engine::program().into()]);
+    arguments.extend(wanted.corpora.iter().flat_map(|corpus| ["--corpus".into(), (*corpus).into()]));
+    arguments.extend(wanted.exact.then(|| "--exact".into()));
+    let hosts = start.hosts.iter().filter(|host| host.slots > 0);
+    let hosts: Vec<Host> = hosts.map(|host| Host { slots: 1, ..host.clone() }).collect();
+    Start { ranks: hosts.len(), hosts, arguments, ..start.clone() }
 }
 
-/// What the comparison says.
+/// Hosts on which something is missing, by the names that they were given by.
+fn sick_hosts<'a>(hosts: &'a [Host], findings: &[Finding]) -> Vec<&'a str> {
+    let mut sick = Vec::new();
+    for Finding { rank, host, .. } in findings.iter().filter(|finding| finding.state == "missing") {
+        let known = hosts::of_rank(hosts, *rank, Some(host)).map(|known| known.name.as_str());
+        sick.extend(known.filter(|known| !sick.contains(known)));
+    }
+    sick
+}
+
+/// What the comparison finds.
 ///
 /// # Errors
 ///
 /// Why there is no answer, as a text.
-fn ask(comparison: &Start, within: Duration, preemption: &Preemption) -> Result<Answer, String> {
-    let read = |mut stream: Box<dyn Read + Send>| {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            // What was read before a stream broke is all there is.
-            let _ = stream.read_to_end(&mut bytes);
-            String::from_utf8_lossy(&bytes).into_owned()
-        })
-    };
+fn ask(comparison: &Start, within: Duration, stop: &dyn Fn() -> bool) -> Result<Vec<Finding>, String> {
     let mut command = comparison.command();
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|e| e.to_string())?;
-    let streams = (child.stdout.take(), child.stderr.take());
-    let (Some(stdout), Some(stderr)) = streams else { return Err("it has no streams".into()) };
-    let (told, said) = (read(Box::new(stdout)), read(Box::new(stderr)));
+    let mut starter = command.spawn().map_err(|e| e.to_string())?;
+    let (Some(stdout), Some(stderr)) = (starter.stdout.take(), starter.stderr.take()) else {
+        return Err("its streams are not there".into());
+    };
+    let (lines, complaints) = (lines(stdout), lines(stderr));
     let begun = Instant::now();
-    while child.try_wait().map_err(|e| e.to_string())?.is_none() {
-        if begun.elapsed() > within || preemption.requested() {
-            if let Some(group) = Pid::from_raw(child.id() as i32) {
-                // What has ended meanwhile cannot be ended.
-                let _ = kill_process_group(group, Signal::KILL);
+    let answer = loop {
+        match lines.recv_timeout(ASK_EVERY) {
+            // A starter may put a word of its own before each line.
+            Ok(line) => match line.find('{').and_then(|at| serde_json::from_str(&line[at..]).ok()) {
+                Some(Answer::Findings { findings }) => break Ok(findings),
+                Some(Answer::Failure { error }) => break Err(error),
+                None => {}
+            },
+            Err(RecvTimeoutError::Disconnected) => {
+                let said = complaints.recv_timeout(LAST_GRACE);
+                break Err(said.unwrap_or_else(|_| "it said nothing".into()));
             }
-            let _ = child.wait();
-            return Err(format!("no answer within {} s", begun.elapsed().as_secs()));
+            Err(RecvTimeoutError::Timeout) if stop() => break Err("it was asked to stop".into()),
+            Err(RecvTimeoutError::Timeout) if begun.elapsed() > within => {
+                break Err(format!("no answer within {} s", within.as_secs()));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
         }
+    };
+    end(&mut starter);
+    answer
+}
+
+/// The lines of a stream that say something, as they come.
+fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let lines = BufReader::new(stream).lines().map_while(Result::ok);
+        for line in lines.filter(|line| line.chars().any(char::is_alphanumeric)) {
+            // Nobody may listen any more.
+            let _ = sender.send(line);
+        }
+    });
+    receiver
+}
+
+/// Ends a starter, which ends its ranks: it has had its say, or nobody waits for it any longer. It may stand still at its end.
+fn end(starter: &mut Child) {
+    let Some(process) = Pid::from_raw(starter.id() as i32) else { return };
+    let begun = Instant::now();
+    // What has ended meanwhile cannot be sent anything.
+    let _ = kill_process(process, Signal::TERM);
+    while matches!(starter.try_wait(), Ok(None)) && begun.elapsed() < LAST_GRACE {
         std::thread::sleep(ASK_EVERY);
     }
-    let told = told.join().unwrap_or_default();
-    let answer = told.lines().last().and_then(|line| serde_json::from_str(line).ok());
-    answer.ok_or_else(|| {
-        let said = said.join().unwrap_or_default();
-        said.lines()
-            .rev()
-            .find(|line| line.chars().any(char::is_alphanumeric))
-            .unwrap_or("it said nothing")
-            .into()
-    })
+    let _ = kill_process_group(process, Signal::KILL);
+    let _ = starter.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use segue_cluster::launch::command::Starter;
+
+    use super::*;
+
+    fn missing(rank: usize, host: &str) -> Finding {
+        let [host, what, state, found] = [host, "disk", "missing", "none"].map(String::from);
+        Finding { rank, host, what, state, found }
+    }
+
+    #[test]
+    fn hosts_are_known_by_their_names_and_else_by_their_ranks() {
+        let known = ["n1.site", "n2", "10.0.0.3"].map(|name| Host { name: name.into(), slots: 1 });
+        assert_eq!(sick_hosts(&known, &[missing(0, "n2.other")]), ["n2"]);
+        let several = [missing(2, "n3"), missing(2, "n3"), missing(1, "n1")];
+        assert_eq!(sick_hosts(&known, &several), ["10.0.0.3", "n1.site"]);
+        let fine = Finding { state: "warning".into(), ..missing(0, "n1") };
+        assert!(sick_hosts(&known, &[fine]).is_empty());
+    }
+
+    /// What comes of a program that does `script`.
+    fn asked(script: &str, seconds: u64, stop: bool) -> Result<Vec<Finding>, String> {
+        let place = tempfile::tempdir().unwrap();
+        let program = place.path().join("doctor");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        let start = Start {
+            starter: Starter::Alone,
+            hosts: Vec::new(),
+            ranks: 1,
+            program,
+            arguments: Vec::new(),
+            variables: Vec::new(),
+            options: Vec::new(),
+            crowded: false,
+        };
+        ask(&start, Duration::from_secs(seconds), &|| stop)
+    }
+
+    #[test]
+    fn an_answer_counts_though_the_starter_never_ends() {
+        let found = r#"{"findings":[{"rank":1,"host":"b","what":"disk","state":"missing","found":""}]}"#;
+        let script = format!("echo a word; echo '[1,0]<stdout>:{found}'; exec sleep 1000");
+        let found = asked(&script, 60, false).unwrap();
+        assert_eq!(found[0].rank, 1);
+    }
+
+    #[test]
+    fn no_answer_is_told_with_its_reason() {
+        assert_eq!(asked("exec sleep 1000", 1, false).unwrap_err(), "no answer within 1 s");
+        assert_eq!(asked("echo 1", 60, false).unwrap_err(), "it said nothing");
+        let failure = r#"echo '{"error":"no MPI","rank":0}'"#;
+        assert_eq!(asked(failure, 60, false).unwrap_err(), "no MPI");
+        assert_eq!(asked("exec sleep 1000", 60, true).unwrap_err(), "it was asked to stop");
+        assert_eq!(asked("echo ---- >&2; echo no such host >&2", 60, false).unwrap_err(), "no such host");
+    }
 }
