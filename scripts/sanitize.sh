@@ -14,4 +14,4 @@ PACKAGES=(segue-trainer segue-collectives segue-cluster segue-dataloader segue-f
 target=$(rustc -vV | sed -n 's/^host: //p')
 export RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=address -Cdebuginfo=line-tables-only" CARGO_INCREMENTAL=0
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1 RAYON_NUM_THREADS=2
-cargo test "${PACKAGES[@]/#/--package=}" --lib --target "$target" --target-dir target/sanitize "$@"
+cargo test --no-fail-fast "${PACKAGES[@]/#/--package=}" --lib --target "$target" --target-dir target/sanitize "$@"

@@ -112,7 +112,9 @@ mod tests {
 
     /// Signals are the process's own, so each test raises them in a child: `program` of this binary.
     fn child(signals: &str) -> Command {
-        let mut child = Command::new(std::env::current_exe().unwrap());
+        // Tests may run under nohup, and a signal that is ignored stays so in children.
+        let mut child = Command::new("env");
+        child.arg("--default-signal=HUP").arg(std::env::current_exe().unwrap());
         child.args(["--exact", "signals::tests::program", "--ignored"]).env("SEGUE_TEST_SIGNALS", signals);
         child
     }
