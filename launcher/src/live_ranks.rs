@@ -68,7 +68,7 @@ impl LiveRanksFile {
                     rank.state.left = true;
                 }
             }
-            Heard::Line(_) | Heard::Result(_) | Heard::Straggles(_) => {}
+            Heard::Line(_) | Heard::Result(_) | Heard::Straggles(_) | Heard::Hung(_) => {}
         }
         if self.written.is_none_or(|written| written.elapsed() >= EVERY) {
             self.tell();

@@ -164,8 +164,13 @@ async fn follow(
                 if let Some(straggler) = watched.straggler() {
                     watched.take(Heard::Straggles(straggler), hear);
                 }
+                let was_well = watched.hung().is_none();
+                let signal = watched.next_signal(stop);
+                if let Some(why) = watched.hung().filter(|_| was_well) {
+                    watched.take(Heard::Hung(why), hear);
+                }
                 // What has ended meanwhile cannot be sent anything.
-                match (watched.next_signal(stop), group) {
+                match (signal, group) {
                     (Some(Signal::KILL), Some(group)) => _ = kill_process_group(group, Signal::KILL),
                     (Some(Signal::TERM), Some(group)) => {
                         watched.kill_ranks_here();

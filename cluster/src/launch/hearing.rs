@@ -29,6 +29,8 @@ pub enum Heard {
     Beat(usize, Beat, Instant),
     /// The others wait for a rank.
     Straggles(Straggler),
+    /// The attempt is taken for hung, and will be ended: why.
+    Hung(String),
     /// A rank's connection is closed.
     Left(usize),
 }

@@ -129,6 +129,11 @@ impl<'a> Watched<'a> {
         }
     }
 
+    /// Why the attempt is taken for hung, where it is.
+    pub fn hung(&self) -> Option<String> {
+        self.hung.clone()
+    }
+
     /// Whether ranks are to tell how they stand, for those who answer them.
     pub fn wants_to_know(&self) -> Arc<AtomicBool> {
         self.wants_to_know.clone()
@@ -234,7 +239,7 @@ impl<'a> Watched<'a> {
         hear(&message);
         let now = now();
         match message {
-            Heard::Result(_) | Heard::Straggles(_) => {}
+            Heard::Result(_) | Heard::Straggles(_) | Heard::Hung(_) => {}
             Heard::Line(line) => {
                 if let Some(said) = first_failure(&line) {
                     self.note(said);

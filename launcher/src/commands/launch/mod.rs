@@ -402,6 +402,7 @@ impl View<'_> {
                 100.0 * others_wait,
                 100.0 * waits
             )),
+            Event::Heard(Heard::Hung(why)) => self.out.line(&format!("launch: the attempt will be ended: {why}")),
             Event::Heard(_) => {}
             Event::Ended(report) => self.ended(report),
             Event::NoHosts(why) => self.out.line(&format!("launch: given up: {why}")),
