@@ -223,3 +223,26 @@ fn hugging_face_opens_an_xlnet_checkpoint_and_agrees() {
         assert!(output.status.success(), "{name}: {}", stderr(&output));
     }
 }
+
+/// As a host with a card has it, but for the card.
+#[test]
+fn libtorch_of_the_public_torch_loads_its_part_for_cards() {
+    let Some(python) = peer_python("base") else { return };
+    let script =
+        "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])";
+    let output = finish({
+        let mut command = Command::new(&python);
+        command.args(["-c", script]);
+        command
+    });
+    let library = Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("lib");
+    let mut doctor = alone(&["doctor", "--json"]);
+    doctor.env("LD_LIBRARY_PATH", &library);
+    let answer = succeed(doctor);
+    let findings = answer["findings"].as_array().expect("findings");
+    let gpu = findings.iter().find(|finding| finding["what"] == "GPU").expect("a GPU or none");
+    let found = gpu["found"].as_str().expect("a text");
+    let built_for_cards = library.join("libtorch_cuda.so").exists();
+    let word = if built_for_cards { "libtorch c" } else { "built without CUDA" };
+    assert!(found.contains(word) && !found.contains("cannot be loaded"), "{found}");
+}

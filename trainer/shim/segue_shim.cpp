@@ -14,6 +14,8 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/version.h>
 
+#include <dlfcn.h>
+
 #include <cstring>
 #include <memory>
 #include <string>
@@ -237,6 +239,15 @@ bool segue_adam(size_t count, at::Tensor *const *weights, at::Tensor *const *gra
 void segue_library(char *text, size_t capacity) {
   const std::string found = std::string(TORCH_VERSION) + " with " + at::get_cpu_capability();
   std::strncpy(text, found.c_str(), capacity - 1);
+  text[capacity - 1] = 0;
+}
+
+// The file of the libtorch_cpu that is in use; empty where the loader does not tell.
+void segue_library_file(char *text, size_t capacity) {
+  Dl_info info;
+  const auto somewhere_in_it = reinterpret_cast<const void *>(&at::get_cpu_capability);
+  const bool found = dladdr(somewhere_in_it, &info) != 0 && info.dli_fname != nullptr;
+  std::strncpy(text, found ? info.dli_fname : "", capacity - 1);
   text[capacity - 1] = 0;
 }
 

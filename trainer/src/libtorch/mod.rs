@@ -1,6 +1,7 @@
 //! The one place that speaks to libtorch past what `tch` binds: gradient hooks, the fused Adam update,
 //! oneDNN's products, functions with gradients of our own, thread counts, and tensor storage as slices.
 
+pub mod device;
 mod function;
 mod product;
 pub mod speed;
@@ -21,12 +22,19 @@ const MESSAGE_BYTES: usize = 1024;
 
 /// The library's version and the instructions that its own kernels use on this processor.
 pub fn library() -> String {
+    text(|text, capacity| {
+        // SAFETY: writes a text that ends with 0 into as many bytes as it is given.
+        unsafe { segue_library(text, capacity) }
+    })
+}
+
+/// A text that the shim writes, cut to its room.
+fn text(write: impl FnOnce(*mut c_char, usize)) -> String {
     let mut text = [0 as c_char; MESSAGE_BYTES];
-    // SAFETY: writes a text that ends with 0 into as many bytes as it is given.
-    let text = unsafe {
-        segue_library(text.as_mut_ptr(), text.len());
-        CStr::from_ptr(text.as_ptr())
-    };
+    write(text.as_mut_ptr(), text.len());
+    text[MESSAGE_BYTES - 1] = 0;
+    // SAFETY: ends with a zero byte, the last one at the latest.
+    let text = unsafe { CStr::from_ptr(text.as_ptr()) };
     text.to_string_lossy().into_owned()
 }
 

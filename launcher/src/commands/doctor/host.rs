@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use segue_dataloader::Corpus;
 use segue_trainer::libtorch;
+use segue_trainer::libtorch::device::{self, Cards, NoCard};
 use segue_trainer::libtorch::speed::MULTIPLICATIONS;
 
 use super::{Finding, State};
@@ -158,11 +159,15 @@ fn gib(bytes: u64) -> String {
     format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
-/// The first line that a program says.
-fn says(program: &str, args: &[&str]) -> Option<String> {
+/// What a program says.
+fn says_all(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).output().ok()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    output.status.success().then(|| text.lines().next().unwrap_or_default().trim().to_string())
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
+}
+
+/// The first line that it says.
+fn says(program: &str, args: &[&str]) -> Option<String> {
+    says_all(program, args).map(|text| text.lines().next().unwrap_or_default().trim().to_string())
 }
 
 /// Two ranks that sum something up.
@@ -210,10 +215,29 @@ fn srun() -> Finding {
     }
 }
 
+/// Cards, and whether libtorch can use them.
 fn gpus() -> Finding {
-    match says("nvidia-smi", &["--query-gpu=name", "--format=csv,noheader"]) {
-        Some(name) => Finding::new("GPU", State::None, name, "this build computes on processors alone"),
-        None => Finding::new("GPU", State::None, "none is found", ""),
+    let names = says_all("nvidia-smi", &["--query-gpu=name", "--format=csv,noheader"]).unwrap_or_default();
+    let names = names.replace('\n', ", ");
+    match device::load() {
+        Cards::Some(count) => {
+            let found = format!("{count} that libtorch can use: {names}");
+            Finding::new("GPU", State::None, found, "training computes on processors alone so far")
+        }
+        Cards::None(NoCard::Driver(why)) => {
+            let could = match device::load_library() {
+                Ok(()) => "libtorch could use one",
+                Err(NoCard::Build(_)) => "libtorch was built without CUDA",
+                Err(_) => "libtorch's part for cards cannot be loaded",
+            };
+            Finding::new("GPU", State::None, format!("none ({why}); {could}"), "")
+        }
+        Cards::None(why) => Finding::new(
+            "GPU",
+            State::Warning,
+            format!("{names}: {why}"),
+            "take libtorch from a torch that was built for CUDA, as `pip install torch==2.11.0` brings it",
+        ),
     }
 }
 
