@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test test-slurm test-dist dist soak kills faults simulate sanitize bench reference lint clean
+.PHONY: help setup build demo test test-slurm test-dist test-gpu-kit dist gpu-kit soak kills faults simulate sanitize bench reference lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -25,6 +25,7 @@ demo: build ## Train a small Transformer-XL with 2 ranks on real text and let it
 
 test: build ## Run every test: unit, end to end under mpirun, documentation
 	scripts/tests/setup_test.sh
+	scripts/tests/gpu_kit_logic_test.py
 	scripts/test.sh $(CARGO_FLAGS)
 
 test-slurm: setup ## Install Slurm where that can be done, and run batch jobs under it: signals, limits, cancelled, a node lost
@@ -35,6 +36,12 @@ dist: setup ## Build a Python wheel, and an archive for hosts without Python: fi
 
 test-dist: dist ## Install what make dist has built into empty environments, and train there with 2 ranks
 	@scripts/tests/dist_test.sh
+
+gpu-kit: setup ## Build the kit that tests and times Segue on a host with a GPU: files in target/gpu-kit
+	@scripts/gpu_kit.sh $(CARGO_FLAGS)
+
+test-gpu-kit: gpu-kit ## Unpack the kit where MPI, Rust and the network are covered, and run its half without a card
+	@scripts/tests/gpu_kit_test.sh
 
 soak: build ## Let runs suffer everything that can happen in weeks, for SEGUE_SOAK_MINUTES (20)
 	cargo test --workspace --test soak $(CARGO_FLAGS) -- --ignored --nocapture
@@ -62,7 +69,7 @@ lint: setup ## Check formatting, clippy, dependencies and the shell scripts
 	cargo fmt --check
 	cargo clippy --workspace --all-targets $(CARGO_FLAGS) -- -D warnings
 	scripts/cargo_deny.sh
-	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh scripts/*/*.sh tests/pbs/fake.sh .ci/run; \
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh scripts/*/*.sh scripts/gpu/start tests/pbs/fake.sh .ci/run; \
 		else echo 'shellcheck is not installed: the shell scripts are not checked'; fi
 
 clean: ## Remove build products and the demo's run (not the shared cache folder)

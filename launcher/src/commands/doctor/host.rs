@@ -220,10 +220,10 @@ fn gpus() -> Finding {
     let names = says_all("nvidia-smi", &["--query-gpu=name", "--format=csv,noheader"]).unwrap_or_default();
     let names = names.replace('\n', ", ");
     match device::load() {
-        Cards::Some(count) => {
-            let found = format!("{count} that libtorch can use: {names}");
-            Finding::new("GPU", State::None, found, "training computes on processors alone so far")
-        }
+        Cards::Some(count) => Finding::ok(
+            "GPU",
+            format!("{count} that libtorch can use ({names}); training takes processors alone so far"),
+        ),
         Cards::None(NoCard::Driver(why)) => {
             let could = match device::load_library() {
                 Ok(()) => "libtorch could use one",
