@@ -42,6 +42,8 @@ pub struct Contents {
     pub files: Vec<(String, Vec<u8>)>,
     /// The tokenizer.
     pub tokenizer: Option<Arc<Tokenizer>>,
+    /// Keeps the memory of its tensors from being filled anew, where that is lent.
+    pub lease: Option<Arc<()>>,
 }
 
 impl Contents {

@@ -21,6 +21,7 @@ mod search;
 mod share;
 mod snapshot;
 mod spoil;
+mod staging;
 mod step;
 
 pub use agreement::{kernels, program};

@@ -22,6 +22,7 @@ use super::replicas::check_replicas;
 use super::search::newest_checkpoint;
 use super::share::Watch;
 use super::snapshot::{model_folder, replicated, restore, snapshot};
+use super::staging::Staging;
 use super::step::{Chosen, Engine, StepReport};
 use crate::TrainError;
 use crate::checkpoint::{self, BEST, CHECKPOINTS, Stay, TrainState, find_and_set_aside, tidy_up};
@@ -107,6 +108,7 @@ pub(super) struct Run<'a, F: Family> {
     /// By number; a source is opened with the first step that wants it.
     pub(super) sources: Vec<Source<F>>,
     pub(super) keeper: Keeper,
+    staging: Staging,
     stall: Duration,
     loss: Option<f64>,
     evaluation: Option<Value>,
@@ -156,6 +158,9 @@ impl<'a, F: Family> Run<'a, F> {
         }
         let saved = resumed.as_ref().map(|_| (state.step, state.evaluated));
         let keeper = Keeper::start(saved, comm)?;
+        let mut staging = Staging::default();
+        // So that the first checkpoint finds memory in use, as those after it do.
+        drop(snapshot(&family, &engine, &state, comm.rank(), &mut staging));
         on_event(Event::Started(Started {
             step: state.step,
             evaluated: state.evaluated,
@@ -178,6 +183,7 @@ impl<'a, F: Family> Run<'a, F> {
             cursors,
             sources: Vec::new(),
             keeper,
+            staging,
             stall: Duration::ZERO,
             loss: None,
             evaluation: None,
@@ -285,7 +291,9 @@ impl<'a, F: Family> Run<'a, F> {
         let _span = trace_span!(target: "checkpoint", "stage").entered();
         self.gather_cursors()?;
         faults::point("checkpoint.stage");
-        let contents = snapshot(&self.family, &self.engine, &self.state, self.comm.rank());
+        // The copy goes where the one before lay.
+        self.keeper.wait(on_event)?;
+        let contents = snapshot(&self.family, &self.engine, &self.state, self.comm.rank(), &mut self.staging);
         let publication = Publication {
             folder: self.checkpoints(),
             step: self.state.step,
@@ -374,7 +382,7 @@ impl<'a, F: Family> Run<'a, F> {
         let mut written = Ok(());
         if self.comm.rank() == 0 {
             let began = Instant::now();
-            let mut contents = model_folder(&self.family, &self.engine);
+            let mut contents = model_folder(&self.family, &self.engine, &mut Staging::default());
             contents.files = self.family.beside_best(measures, self.state.step);
             let folder = Path::new(&self.config.run.dir).join(BEST);
             written = checkpoint::replace(&folder, |dir| contents.write(dir));

@@ -9,6 +9,7 @@ use tch::Tensor;
 use super::family::{Family, Folder};
 use super::learner::Learner;
 use super::network::Network;
+use super::staging::Staging;
 use super::step::Engine;
 use crate::checkpoint::{
     AVERAGES, CarryFiles, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, TrainState, WEIGHTS, carry_file,
@@ -19,25 +20,33 @@ use crate::optim::averaging::{AveragingError, Saved};
 use crate::{Parameters, TrainError};
 
 /// What rank `rank` has of a checkpoint: what its own lanes carry, which nobody writes to and which is shared; and on rank 0
-/// a copy of all else.
+/// a copy of all else, which lies in `staging`.
 pub fn snapshot<F: Family>(
     family: &F,
     engine: &Engine<F::Learner>,
     state: &TrainState,
     rank: usize,
+    staging: &mut Staging,
 ) -> Contents {
+    let lease = staging.begin();
     let mut contents = match rank {
-        0 => state_of_all(family, engine, state),
+        0 => state_of_all(family, engine, state, staging),
         _ => Contents::default(),
     };
+    contents.lease = Some(lease);
     let carry = engine.carry_tables().into_iter().map(|(lane, tables)| (carry_file(lane), tables));
     contents.tables.extend(carry);
     contents
 }
 
 /// A copy of what all ranks have alike.
-fn state_of_all<F: Family>(family: &F, engine: &Engine<F::Learner>, state: &TrainState) -> Contents {
-    let mut contents = model_folder(family, engine);
+fn state_of_all<F: Family>(
+    family: &F,
+    engine: &Engine<F::Learner>,
+    state: &TrainState,
+    staging: &mut Staging,
+) -> Contents {
+    let mut contents = model_folder(family, engine, staging);
     let mut state = state.clone();
     state.learner = engine.learner.state();
     for (n, (network, (name, parameters))) in
@@ -50,15 +59,15 @@ fn state_of_all<F: Family>(family: &F, engine: &Engine<F::Learner>, state: &Trai
         }
         let averages = network.averaging.tables(parameters);
         if !averages.is_empty() {
-            let averages = averages.into_iter().map(|(name, tensor)| (name, tensor.copy())).collect();
+            let averages = averages.into_iter().map(|(name, tensor)| (name, staging.copy(&tensor))).collect();
             contents.tables.push((file_of(AVERAGES, n, name), averages));
         }
         if network.averaging.chosen().is_some() {
-            let training = copies(parameters, parameters.tensors());
+            let training = copies(parameters, parameters.tensors(), staging);
             contents.tables.push((file_of(TRAINING_WEIGHTS, n, name), training));
         }
         let optimizer = optimizer_tables(network.optimizer.as_ref(), parameters);
-        let optimizer = optimizer.into_iter().map(|(name, tensor)| (name, tensor.copy())).collect();
+        let optimizer = optimizer.into_iter().map(|(name, tensor)| (name, staging.copy(&tensor))).collect();
         contents.tables.push((file_of(OPTIMIZER, n, name), optimizer));
     }
     contents.documents.push((STATE.into(), json!(state)));
@@ -78,10 +87,10 @@ pub fn replicated<L: Learner>(engine: &Engine<L>) -> Vec<(String, Tensor)> {
 }
 
 /// The model of a run as a folder of its own: means of weights where they are kept, `config.json`, tokenizer.
-pub fn model_folder<F: Family>(family: &F, engine: &Engine<F::Learner>) -> Contents {
+pub fn model_folder<F: Family>(family: &F, engine: &Engine<F::Learner>, staging: &mut Staging) -> Contents {
     let table = |(n, (network, (name, parameters))): (usize, (&Network, (&'static str, &Parameters)))| {
         let values = network.averaging.chosen().unwrap_or(parameters.tensors());
-        let stored = family.stored(&engine.learner, n, copies(parameters, values));
+        let stored = family.stored(&engine.learner, n, copies(parameters, values, staging));
         (file_of(WEIGHTS, n, name), stored)
     };
     let networks = engine.networks.iter().zip(engine.learner.networks()).enumerate();
@@ -91,6 +100,7 @@ pub fn model_folder<F: Family>(family: &F, engine: &Engine<F::Learner>) -> Conte
         documents: vec![("config.json".into(), config)],
         files: Vec::new(),
         tokenizer,
+        lease: None,
     }
 }
 
@@ -174,9 +184,9 @@ fn optimizer_tables(optimizer: &dyn Optimizer, parameters: &Parameters) -> Vec<(
 }
 
 /// Copies of values of all parameters, with their names.
-fn copies(parameters: &Parameters, values: &[Tensor]) -> Vec<(String, Tensor)> {
+fn copies(parameters: &Parameters, values: &[Tensor], staging: &mut Staging) -> Vec<(String, Tensor)> {
     let pairs = parameters.specs().iter().zip(values);
-    pairs.map(|(spec, t)| (spec.name.clone(), t.detach().copy())).collect()
+    pairs.map(|(spec, t)| (spec.name.clone(), staging.copy(t))).collect()
 }
 
 /// Copies saved values into live tensors.
