@@ -31,7 +31,8 @@ pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, 
 pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
 pub use sections::{
-    CheckpointConfig, DataConfig, DataOrder, DecayFrom, DocumentEnd, EvalConfig, LayerDecay, LogConfig,
-    LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, SinkKind, TrainConfig,
+    CheckpointConfig, DataConfig, DataOrder, DecayFrom, DeviceKind, DocumentEnd, EvalConfig, LayerDecay,
+    LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, SinkKind,
+    TrainConfig,
 };
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};

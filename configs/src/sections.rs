@@ -84,6 +84,19 @@ pub enum DocumentEnd {
     Mask,
 }
 
+/// Where a rank computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// A card where one can be used, else the processor.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// NVIDIA's card.
+    Cuda,
+}
+
 /// `[train]`: how a run steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

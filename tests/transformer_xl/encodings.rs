@@ -183,7 +183,8 @@ fn t05_distances_are_projected_once_not_once_a_pair() {
     let config = tiny();
     let model = model(&config);
     for (mem, query) in [(6, 2), (4, 4), (0, 8)] {
-        let positions = Positions::new(&config, &model.context, mem + query, Kind::Double, |x| x);
+        let positions =
+            Positions::new(&config, &model.context, mem + query, (Kind::Double, Device::Cpu), |x| x);
         for layer in 0..3 {
             let keys = Encoding::new(&config, &parameters(&config), layer).position_keys(&positions).unwrap();
             assert_eq!(keys.size(), [8, 2, 4]);

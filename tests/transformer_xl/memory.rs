@@ -166,7 +166,8 @@ fn t07_a_token_reaches_as_far_as_layers_times_memory() {
 fn t09_same_length_shows_the_key_counts_of_both_references() {
     for (mem, query, torch, tensorflow) in [(5, 3, 5, 6), (4, 4, 4, 5), (6, 2, 6, 7)] {
         for (keys, expected) in [(mem, torch), (mem + 1, tensorflow)] {
-            let mask = segue_trainer::layers::attention_mask(query, mem, Some(keys), Kind::Double);
+            let mask =
+                segue_trainer::layers::attention_mask(query, mem, Some(keys), (Kind::Double, Device::Cpu));
             let visible = mask.isfinite().sum_dim_intlist(1, false, Kind::Int64);
             assert_eq!(Vec::<i64>::try_from(visible).unwrap(), vec![expected; query as usize]);
         }

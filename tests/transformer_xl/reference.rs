@@ -7,9 +7,12 @@ use segue_trainer::families::transfo_xl::TransfoXlConfig;
 #[test]
 fn reference_numbers_hold_in_every_group() {
     for folder in reference_models("transfo-xl", "transfoxl_tiny") {
-        let groups =
-            segue_trainer::families::language_model::parity(&folder, &folder.join("cases.safetensors"))
-                .unwrap();
+        let groups = segue_trainer::families::language_model::parity(
+            &folder,
+            &folder.join("cases.safetensors"),
+            segue_trainer::Compute::CPU,
+        )
+        .unwrap();
         assert_eq!(groups.len(), 3 * 5);
         for group in groups {
             println!("{:24} {:3} tensors  {:.2e}", group.name, group.tensors, group.error);

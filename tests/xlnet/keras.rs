@@ -78,7 +78,8 @@ fn content_without_a_memory_is_that_of_another_implementation() {
         visibility: Visibility::Ranks { ranks: &ranks, halves_at: 0 },
         ..Sequence::new(&ids)
     };
-    let states = model(&folder).forward(sequence, &Memory::zeros(2, 2, 0, 6, Kind::Float), None);
+    let states =
+        model(&folder).forward(sequence, &Memory::zeros(2, 2, 0, 6, (Kind::Float, Device::Cpu)), None);
     let error = difference(&states.content.unwrap(), &npy(&folder, "empty_output"));
     println!("content: {error:.1e}");
     assert!(error < LIMIT, "{error}");

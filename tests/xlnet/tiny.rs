@@ -6,7 +6,7 @@ use segue_trainer::Parameters;
 use segue_trainer::families::xlnet::XlnetConfig;
 use segue_trainer::families::xlnet::{LeftToRight, Sequence, States, Visibility, Xlnet};
 use segue_trainer::layers::Memory;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 /// Words of the tiny models.
 pub const WORDS: i64 = 17;
@@ -94,7 +94,8 @@ pub fn predictions(states: &States) -> Tensor {
 
 /// A memory of `length` states a layer that differ from lane to lane and layer to layer.
 pub fn some_memory(config: &XlnetConfig, lanes: i64, length: i64) -> Memory {
-    let mut memory = Memory::zeros(config.n_layer, lanes, length, config.d_model as i64, Kind::Double);
+    let mut memory =
+        Memory::zeros(config.n_layer, lanes, length, config.d_model as i64, (Kind::Double, Device::Cpu));
     for (i, layer) in memory.layers.iter_mut().enumerate() {
         let values = Tensor::arange(layer.numel() as i64, (Kind::Double, tch::Device::Cpu));
         *layer = (values * (0.9 + 0.1 * i as f64)).sin().view(layer.size().as_slice());

@@ -6,6 +6,8 @@ use segue_data_error::DataError;
 use segue_publish::PublishError;
 use thiserror::Error;
 
+use crate::libtorch::device::NoCard;
+
 /// What can go wrong while training, evaluating or handling checkpoints. Each `what` may come with [advice].
 #[derive(Debug, Error)]
 pub enum TrainError {
@@ -134,6 +136,9 @@ pub enum TrainError {
         /// What differed first.
         what: String,
     },
+    /// A card was asked for, and none can be used.
+    #[error("no card can be used: {0}")]
+    NoCard(NoCard),
     /// Replicas that should be equal are not.
     #[error(
         "step {step}: rank {rank} does not hold what rank 0 holds, first in `{tensor}` (rank 0 has libtorch {}, rank {rank} \
@@ -188,6 +193,7 @@ impl TrainError {
             TrainError::GradientsDiffer { .. }
             | TrainError::RepeatDiffers { .. }
             | TrainError::ReplicasDiffer { .. } => 81,
+            TrainError::NoCard(_) => 69,
             TrainError::Stopped => 75,
         }
     }
@@ -230,6 +236,9 @@ impl TrainError {
                 "check processor and memory of rank {rank}'s host with `segue doctor`, and resume from the last checkpoint"
             )),
             TrainError::ReplicasDiffer { rank, .. } => Some(suspicion(&format!("rank {rank}"))),
+            TrainError::NoCard(_) => {
+                Some("compute on the processor, or look at the line GPU of `segue doctor`".into())
+            }
             TrainError::Libtorch(_) | TrainError::Read { .. } | TrainError::Stopped => None,
         }
     }

@@ -1,6 +1,7 @@
 //! Models, objectives, optimizers, the step engine, checkpoints, evaluation and generation.
 
 pub mod checkpoint;
+mod compute;
 pub mod convert;
 pub mod cost;
 pub mod engine;
@@ -20,6 +21,7 @@ pub mod report;
 mod simd;
 mod threads;
 
+pub use compute::Compute;
 pub use error::TrainError;
 pub use kernels::Kernels;
-pub use parameters::{Init, ParameterSpec, Parameters};
+pub use parameters::{Init, Options, ParameterSpec, Parameters};

@@ -4,9 +4,12 @@ use std::collections::HashMap;
 
 use rayon::prelude::*;
 use segue_random::{Purpose, Stream, name_counter};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::Kernels;
+
+/// Type and place of a tensor's values, as libtorch's factories take them.
+pub type Options = (Kind, Device);
 
 /// How a parameter starts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -75,6 +78,21 @@ impl Parameters {
         Self { specs: self.specs.clone(), tensors, index: self.index.clone(), kernels }
     }
 
+    /// The same values on `device`, leaves of their own where that is another one. They are drawn on the CPU, the same for every device.
+    pub fn to(self, device: Device) -> Self {
+        if device == self.options().1 {
+            return self;
+        }
+        let moved =
+            |tensor: &Tensor| tensor.detach().to_device(device).set_requires_grad(tensor.requires_grad());
+        Self { tensors: self.tensors.iter().map(moved).collect(), ..self }
+    }
+
+    /// Type and place of the leaves; what is computed with them is made alike.
+    pub fn options(&self) -> Options {
+        self.tensors.first().map_or((Kind::Float, Device::Cpu), |tensor| (tensor.kind(), tensor.device()))
+    }
+
     /// What layers built over them compute with.
     pub fn kernels(&self) -> Kernels {
         self.kernels
@@ -125,7 +143,7 @@ fn draw(spec: &ParameterSpec, seed: u64, kind: Kind) -> Tensor {
     let stream = Stream::new(seed, Purpose::Weights, &[name_counter(&spec.name)]);
     let n = spec.numel() as u64;
     let values: Vec<f32> = match spec.init {
-        Init::Zeros => return Tensor::zeros(&spec.shape, (kind, tch::Device::Cpu)),
+        Init::Zeros => return Tensor::zeros(&spec.shape, (kind, Device::Cpu)),
         Init::Normal { mean, std } => {
             (0..n).into_par_iter().map(|i| (mean + std * stream.normal(i)) as f32).collect()
         }

@@ -72,7 +72,7 @@ const CASES: [(&str, &str, Fates); 11] = [
 fn converted_models_compute_what_the_other_packages_compute() {
     for (source, cases, fates) in CASES {
         let (_dir, target, made) = converted(&fixture(source));
-        for group in parity(&target, &fixture(cases)).unwrap() {
+        for group in parity(&target, &fixture(cases), segue_trainer::Compute::CPU).unwrap() {
             assert!(group.holds(), "{source}: {group:?}");
         }
         for (fate, expected) in fates {

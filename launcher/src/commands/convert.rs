@@ -181,7 +181,7 @@ fn check(
 ) -> Result<bool, Failure> {
     let mut holds = true;
     if let Some(cases) = &checks.cases {
-        let groups = parity(target, cases)?;
+        let groups = parity(target, cases, segue_trainer::Compute::CPU)?;
         let worst = groups.iter().map(|group| group.error).fold(0.0, f64::max);
         let all = groups.iter().all(|group| group.holds());
         let verdict = if all { "holds" } else { "FAILS" };

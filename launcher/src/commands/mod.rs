@@ -27,10 +27,33 @@ pub mod watch;
 use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
 
+use clap::ValueEnum;
+use segue_configs::DeviceKind;
 use segue_trainer::families::language_model::ModelFolder;
 
 use crate::failure::Failure;
 use crate::output::Output;
+
+/// Devices to compute on.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DeviceArg {
+    /// A card where one can be used, else the processor.
+    Auto,
+    /// The processor.
+    Cpu,
+    /// NVIDIA's card.
+    Cuda,
+}
+
+impl From<DeviceArg> for DeviceKind {
+    fn from(device: DeviceArg) -> Self {
+        match device {
+            DeviceArg::Auto => Self::Auto,
+            DeviceArg::Cpu => Self::Cpu,
+            DeviceArg::Cuda => Self::Cuda,
+        }
+    }
+}
 
 /// Opens a model folder, and says which one it is where a run was named.
 fn open_model(path: &Path, out: &Output) -> Result<ModelFolder, Failure> {

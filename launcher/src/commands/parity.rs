@@ -1,9 +1,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use segue_trainer::Compute;
 use segue_trainer::families::language_model::parity;
 use serde_json::{Value, json};
 
+use super::DeviceArg;
 use crate::failure::{CHECK_FAILED, Failure};
 use crate::output::Output;
 
@@ -20,12 +22,16 @@ pub struct ParityArgs {
     /// safetensors file of inputs, and of outputs, memories and gradients that a public package made of them.
     #[arg(long)]
     cases: PathBuf,
+    /// Where to compute.
+    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
+    device: DeviceArg,
 }
 
 /// Prints the largest relative error of each group of tensors.
 pub fn run(args: ParityArgs, out: &Output) -> Result<Value, Failure> {
+    let compute = Compute::choose(args.device.into(), 0)?;
     segue_trainer::libtorch::set_threads(1);
-    let groups = parity(&args.model, &args.cases)?;
+    let groups = parity(&args.model, &args.cases, compute)?;
     out.line(&format!("{:26} {:>8} {:>10} {:>8}", "group", "tensors", "error", "limit"));
     for group in &groups {
         let verdict = if group.holds() { String::new() } else { format!("  FAILS at {}", group.worst) };

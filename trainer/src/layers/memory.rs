@@ -1,5 +1,6 @@
 use tch::{Device, Kind, Tensor};
 
+use crate::Options;
 use crate::engine::Carry;
 
 /// Name of the table of marks among those of a carry.
@@ -20,15 +21,20 @@ pub struct Memory {
 
 impl Memory {
     /// `mem_len` zero vectors a layer; with `mem_len` 0, nothing.
-    pub fn zeros(layers: usize, lanes: i64, mem_len: i64, d_model: i64, kind: Kind) -> Self {
-        let layer = || Tensor::zeros([lanes, mem_len, d_model], (kind, Device::Cpu));
+    pub fn zeros(layers: usize, lanes: i64, mem_len: i64, d_model: i64, options: Options) -> Self {
+        let layer = || Tensor::zeros([lanes, mem_len, d_model], options);
         Self { layers: (0..layers).map(|_| layer()).collect(), documents: None }
     }
 
     /// The same with its places marked: `document` for all of them.
     pub fn marked(self, document: i64) -> Self {
         let size = [self.layers.first().map_or(0, |layer| layer.size()[0]), self.len()];
-        Self { documents: Some(Tensor::full(size, document, (Kind::Int64, Device::Cpu))), ..self }
+        Self { documents: Some(Tensor::full(size, document, (Kind::Int64, self.device()))), ..self }
+    }
+
+    /// Where it lies.
+    fn device(&self) -> Device {
+        self.layers.first().map_or(Device::Cpu, Tensor::device)
     }
 
     /// Positions held.
@@ -67,13 +73,14 @@ impl Carry for Memory {
     /// A memory without marks can only be
     /// forgotten by all lanes at once; one with marks keeps its length, so that all of a job's have one shape.
     fn forget(&mut self, lanes: &[bool], fresh: Memory) {
+        let device = self.device();
         let Some(documents) = &mut self.documents else {
             assert!(lanes.iter().all(|forgets| *forgets), "a memory without marks is forgotten as a whole");
             *self = fresh;
             return;
         };
         let chosen: Vec<i64> = (0..).zip(lanes).filter(|(_, forgets)| **forgets).map(|(i, _)| i).collect();
-        let chosen = Tensor::from_slice(&chosen);
+        let chosen = Tensor::from_slice(&chosen).to_device(device);
         let marks = fresh.documents.filter(|marks| marks.numel() > 0);
         let mark = marks.map_or(NO_DOCUMENT, |marks| marks.int64_value(&[0, 0]));
         *documents = documents.index_fill(0, &chosen, mark as f64);

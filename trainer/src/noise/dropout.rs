@@ -1,6 +1,6 @@
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
-use super::{Hashes, Noise};
+use super::{Hashes, Noise, tensors};
 use crate::libtorch::Shared;
 use crate::simd::vectorised;
 use crate::threads;
@@ -12,8 +12,12 @@ impl Noise {
     }
 
     /// A mask of this shape whose values are zero with probability `rate`, else `1 / (1 - rate)` in f32; of the
-    /// kind of `x`, which is on the CPU.
+    /// kind of `x`, where that is.
     fn mask(&self, shape: &[i64], x: &Tensor, rate: f64) -> Tensor {
+        if x.device() != Device::Cpu {
+            let count = shape.iter().product();
+            return tensors::factors(count, self.drops(rate), x.device()).view(shape).to_kind(x.kind());
+        }
         let mut mask = Tensor::empty(shape, (Kind::Float, x.device()));
         let (drops, values) = (self.drops(rate), Shared::of(&mut mask));
         threads::for_each_part(mask.numel(), threads::PART, |part| {
@@ -49,9 +53,9 @@ pub fn locked_dropout(x: Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
 /// What one place of a pass drops: a function of a value's index.
 #[derive(Debug, Clone, Copy)]
 pub struct Drops {
-    hashes: Hashes,
+    pub(super) hashes: Hashes,
     /// A hash below it drops; 2^32 values divide finely enough for any rate.
-    threshold: u32,
+    pub(super) threshold: u32,
     kept: f32,
 }
 
@@ -59,7 +63,7 @@ impl Drops {
     /// What drops nothing.
     pub const NONE: Self = Self { hashes: Hashes { keys: [0; 2], first: 0 }, threshold: 0, kept: 1.0 };
 
-    fn new(hashes: Hashes, rate: f64) -> Self {
+    pub(super) fn new(hashes: Hashes, rate: f64) -> Self {
         Self { hashes, threshold: (rate * (1u64 << 32) as f64) as u32, kept: (1.0 / (1.0 - rate)) as f32 }
     }
 

@@ -6,6 +6,7 @@
 mod categorical;
 mod continuous;
 mod dropout;
+mod tensors;
 
 use std::cell::Cell;
 
@@ -58,10 +59,13 @@ impl Hashes {
     }
 }
 
+const FIRST_FACTOR: u32 = 0x85eb_ca6b;
+const SECOND_FACTOR: u32 = 0xc2b2_ae35;
+
 /// A bijection of 32 bits with good avalanche (the finaliser of MurmurHash3, Appleby 2008).
 #[inline(always)]
 fn mix(mut x: u32) -> u32 {
-    x = (x ^ (x >> 16)).wrapping_mul(0x85eb_ca6b);
-    x = (x ^ (x >> 13)).wrapping_mul(0xc2b2_ae35);
+    x = (x ^ (x >> 16)).wrapping_mul(FIRST_FACTOR);
+    x = (x ^ (x >> 13)).wrapping_mul(SECOND_FACTOR);
     x ^ (x >> 16)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::checkpoint::read_tensors;
 use crate::{Parameters, TrainError};
@@ -68,6 +68,12 @@ impl Cases {
     /// The cases of a file.
     pub fn open(path: &Path) -> Result<Self, TrainError> {
         Ok(Self { tensors: read_tensors(path)?.tensors, path: path.into(), groups: Vec::new() })
+    }
+
+    /// The same with tensors on `device`, where the model is.
+    pub fn to(self, device: Device) -> Self {
+        let tensors = self.tensors.into_iter().map(|(name, tensor)| (name, tensor.to_device(device)));
+        Self { tensors: tensors.collect(), ..self }
     }
 
     /// The groups, once all cases have been compared. A tensor nobody recognised is an error.

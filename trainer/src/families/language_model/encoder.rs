@@ -1,6 +1,6 @@
 //! A pre-trained model as heads see it.
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::layers::Memory;
 use crate::noise::Noise;
@@ -36,5 +36,5 @@ pub trait Encoder {
 
 /// The memory of rows that have none, of a model of this many layers.
 pub fn no_memory(layers: usize, rows: &Rows, d_model: usize) -> Memory {
-    Memory::zeros(layers, rows.offsets.len() as i64, 0, d_model as i64, Kind::Float)
+    Memory::zeros(layers, rows.offsets.len() as i64, 0, d_model as i64, (Kind::Float, Device::Cpu))
 }

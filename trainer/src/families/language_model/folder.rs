@@ -16,7 +16,7 @@ use super::objective::Objective;
 use crate::checkpoint::{STATE, TensorFile, WEIGHTS, locate, map_tensors, read_error, read_tensors};
 use crate::engine::fill;
 use crate::families::{MODELS, aliases, buffers, language, of, specs};
-use crate::{ParameterSpec, Parameters, TrainError};
+use crate::{Compute, ParameterSpec, Parameters, TrainError};
 
 /// Where other programs keep weights: in pieces, and as pickles.
 const FOREIGN_WEIGHTS: [&str; 3] =
@@ -32,6 +32,8 @@ pub struct ModelFolder {
     pub family: &'static dyn LanguageFamily,
     /// What is to be known of how it was found, a line each: which folder of a run it is, damaged newer checkpoints.
     pub notes: Vec<String>,
+    /// Where its weights are put.
+    pub compute: Compute,
 }
 
 impl ModelFolder {
@@ -56,14 +58,14 @@ impl ModelFolder {
             let stored = map_tensors(&weights)?;
             family.correct(&mut config, &|name| stored.get(name));
         }
-        Ok(Self { path: folder, config, family, notes })
+        Ok(Self { path: folder, config, family, notes, compute: Compute::CPU })
     }
 
     /// The model's own weights, in single precision; those of heads for one task or another are left alone.
     pub fn parameters(&self) -> Result<Parameters, TrainError> {
         let specs = specs(&self.config);
         let weights = read_weights(&self.path.join(WEIGHTS), &self.config, &specs)?;
-        Ok(Parameters::from_tensors(specs, weights, Kind::Float))
+        Ok(Parameters::from_tensors(specs, weights, Kind::Float).to(self.compute.device()))
     }
 
     /// The error of a command that needs another model.

@@ -38,13 +38,13 @@ pub use random::random_batch;
 pub use sources::Sources;
 
 use super::Job;
-use crate::TrainError;
 use crate::cost::Cost;
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
     Prepared, Watch, train,
 };
 use crate::parity::{Cases, Group};
+use crate::{Compute, TrainError};
 
 /// The configured objective with fresh weights.
 pub fn build(config: &Config) -> Result<Box<dyn Objective>, TrainError> {
@@ -70,9 +70,9 @@ pub fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {
 
 /// Runs the cases of a file through the model of `folder` and compares every tensor the file holds. Names of
 /// cases and tensors are described beside the reference files. A tensor nobody recognises is an error.
-pub fn parity(folder: &Path, cases: &Path) -> Result<Vec<Group>, TrainError> {
-    let folder = ModelFolder::open(folder)?;
-    let mut cases = Cases::open(cases)?;
+pub fn parity(folder: &Path, cases: &Path, compute: Compute) -> Result<Vec<Group>, TrainError> {
+    let folder = ModelFolder { compute, ..ModelFolder::open(folder)? };
+    let mut cases = Cases::open(cases)?.to(compute.device());
     folder.family.parity(&folder, &mut cases)?;
     cases.finish()
 }

@@ -48,7 +48,7 @@ fn rotated(x: &Tensor, offsets: &[i64]) -> Tensor {
         .iter()
         .flat_map(|offset| (0..length).map(move |position| (position + offset).rem_euclid(length)))
         .collect();
-    let mut index = Tensor::from_slice(&from).view([size[0], length]);
+    let mut index = Tensor::from_slice(&from).to_device(x.device()).view([size[0], length]);
     if let Some(&width) = size.get(2) {
         index = index.unsqueeze(2).expand([-1, -1, width], false);
     }

@@ -1,12 +1,12 @@
 //! How positions enter a layer: the four encodings that Yang 2019 compares (§2.1.3, table 2.6).
 
 use super::config::{AttnType, TransfoXlConfig};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
-use crate::Kernels;
 use crate::layers::{Context, sinusoids};
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
+use crate::{Kernels, Options};
 
 /// What all layers of one forward pass over `mem + query` keys share.
 pub struct Positions {
@@ -23,14 +23,14 @@ impl Positions {
         config: &TransfoXlConfig,
         context: &Context,
         key: i64,
-        kind: Kind,
+        options: Options,
         drop: impl Fn(Tensor) -> Tensor,
     ) -> Self {
-        let falling = || drop(sinusoids(key, context.clamp_len, config.d_model as i64, kind));
+        let falling = || drop(sinusoids(key, context.clamp_len, config.d_model as i64, options));
         let clamp = if context.clamp_len > 0 { context.clamp_len } else { i64::MAX };
         let last = clamp.min(config.max_klen as i64 - 1);
         // Beyond the table, and beyond the clamp, the farthest row stands for all.
-        let rising = || Tensor::arange(key, (Kind::Int64, Device::Cpu)).clamp_max(last);
+        let rising = || Tensor::arange(key, (Kind::Int64, options.1)).clamp_max(last);
         match config.attn_type {
             AttnType::Relative => Self { sinusoids: Some(falling()), rows: None },
             AttnType::Absolute => Self { sinusoids: Some(falling().flip([0])), rows: None },

@@ -2,7 +2,7 @@
 //! each with residual and norm (Yang 2019, §2.1.3).
 
 use super::config::TransfoXlConfig;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::encoding::{Encoding, Positions, drop_states};
 use crate::Kernels;
@@ -22,7 +22,7 @@ pub struct Visible {
 impl Visible {
     /// By a mask of numbers, for layers that compute with `kernels`.
     pub fn new(mask: Tensor, kernels: Kernels) -> Self {
-        let tiles = kernels == Kernels::Fused && mask.kind() == Kind::Float;
+        let tiles = kernels == Kernels::Fused && mask.kind() == Kind::Float && mask.device() == Device::Cpu;
         let blocks = if tiles { fused::Block::causal(&mask) } else { Vec::new() };
         Self { mask, blocks }
     }

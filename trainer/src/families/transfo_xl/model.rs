@@ -8,11 +8,11 @@ use super::adaptive::{self, AdaptiveEmbedding, AdaptiveSoftmax};
 use super::config::{AttnType, InitKind, SameLengthKeys, TransfoXlConfig};
 use super::encoding::{Positions, drop_states};
 use super::layer::{Layer, Visible};
-use crate::Kernels;
 use crate::layers::attention::{attention_mask, hide, inverse_frequencies, unseen_documents};
 use crate::layers::{Context, Memory, NO_DOCUMENT};
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
+use crate::{Kernels, Options};
 
 /// How far queries look, as the configuration says.
 pub(super) fn context(config: &TransfoXlConfig) -> Context {
@@ -57,7 +57,8 @@ pub struct Output {
 /// The language model.
 pub struct TransfoXl {
     config: TransfoXlConfig,
-    kind: Kind,
+    /// Of all that is made while it computes.
+    options: Options,
     kernels: Kernels,
     /// How far queries look; evaluation may change it.
     pub context: Context,
@@ -106,7 +107,7 @@ impl TransfoXl {
     pub fn buffers(config: &TransfoXlConfig) -> Vec<(String, Tensor)> {
         let mut out = adaptive::identity_projections(config);
         if config.attn_type == AttnType::Relative {
-            let frequencies = inverse_frequencies(config.d_model as i64, Kind::Float);
+            let frequencies = inverse_frequencies(config.d_model as i64, (Kind::Float, Device::Cpu));
             out.push(("transformer.pos_emb.inv_freq".to_string(), frequencies));
         }
         out
@@ -115,7 +116,7 @@ impl TransfoXl {
     /// The model over `parameters`, which must hold [`TransfoXl::specs`].
     pub fn new(config: &TransfoXlConfig, parameters: &Parameters) -> Self {
         Self {
-            kind: parameters.tensors()[0].kind(),
+            options: parameters.options(),
             kernels: parameters.kernels(),
             context: context(config),
             keeps_marks: config.memory_start == MemoryStart::Masked,
@@ -143,7 +144,8 @@ impl TransfoXl {
             MemoryStart::Empty => (0, NO_DOCUMENT),
             MemoryStart::Masked => (self.context.mem_len, NO_DOCUMENT),
         };
-        let memory = Memory::zeros(self.layers.len(), lanes, length, self.config.d_model as i64, self.kind);
+        let memory =
+            Memory::zeros(self.layers.len(), lanes, length, self.config.d_model as i64, self.options);
         if self.keeps_marks { memory.marked(mark) } else { memory }
     }
 
@@ -174,7 +176,7 @@ impl TransfoXl {
     ) -> (Tensor, Vec<Tensor>) {
         let (query, mem) = (segment.ids.size()[1], memory.len());
         let drop = |x: Tensor| drop_states(&self.config, x, noise);
-        let positions = Positions::new(&self.config, &self.context, mem + query, self.kind, drop);
+        let positions = Positions::new(&self.config, &self.context, mem + query, self.options, drop);
         let visible = Visible::new(self.mask(segment, memory, documents), self.kernels);
         let mut hidden = drop(self.embedding.forward(segment.ids));
         let mut inputs = Vec::with_capacity(self.layers.len());
@@ -201,16 +203,13 @@ impl TransfoXl {
     /// Marks of the segment's positions, `[batch, segment]`, where the memory keeps any.
     fn documents(&self, segment: Segment, memory: &Memory) -> Option<Tensor> {
         memory.documents.as_ref()?;
-        Some(segment.documents.map_or_else(
-            || Tensor::zeros(segment.ids.size(), (Kind::Int64, Device::Cpu)),
-            Tensor::shallow_clone,
-        ))
+        Some(segment.documents.map_or_else(|| segment.ids.zeros_like(), Tensor::shallow_clone))
     }
 
     /// `[1, query, key]`, or `[batch, query, key]` where lanes differ in what may be seen.
     fn mask(&self, segment: Segment, memory: &Memory, documents: Option<&Tensor>) -> Tensor {
         let (query, mem) = (segment.ids.size()[1], memory.len());
-        let mask = attention_mask(query, mem, self.context.same_length, self.kind).unsqueeze(0);
+        let mask = attention_mask(query, mem, self.context.same_length, self.options).unsqueeze(0);
         match memory.documents.as_ref().zip(documents) {
             None => mask,
             Some((before, own)) => {

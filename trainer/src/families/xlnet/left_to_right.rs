@@ -1,7 +1,7 @@
 //! Text read from left to right: the one order of prediction among all that is the order of the text.
 
 use segue_configs::EvalConfig;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::model::{Sequence, States, Visibility, Xlnet};
 use super::{AttentionDirection, XlnetConfig};
@@ -50,9 +50,9 @@ impl LeftToRight {
     /// The query stream at the positions after the last `count` of `ids`.
     fn predictions(&self, ids: &Tensor, count: i64, memory: &Memory) -> States {
         let (batch, segment) = (ids.size()[0], ids.size()[1]);
-        let dummy = Tensor::full([batch, 1], DUMMY, (Kind::Int64, Device::Cpu));
+        let dummy = Tensor::full([batch, 1], DUMMY, (Kind::Int64, ids.device()));
         let longer = Tensor::cat(&[ids, &dummy], 1);
-        let places = Tensor::arange_start(segment + 1 - count, segment + 1, (Kind::Int64, Device::Cpu));
+        let places = Tensor::arange_start(segment + 1 - count, segment + 1, (Kind::Int64, ids.device()));
         let targets = places.unsqueeze(0).expand([batch, -1], false);
         let sequence = Sequence { targets: Some(&targets), content: false, ..in_order(&longer) };
         self.model.forward_remembering(sequence, memory, segment, None)

@@ -3,15 +3,15 @@
 //! `XLNetLMHeadModel`.
 
 use segue_configs::{EvalConfig, MemoryStart};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::config::{AttentionDirection, XlnetConfig};
 use super::layer::{Layer, Streams};
 use super::plan::Plan;
-use crate::Kernels;
 use crate::layers::{Context, Memory, NO_DOCUMENT};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
+use crate::{Kernels, Options};
 
 pub(super) const EMBEDDING: &str = "transformer.word_embedding.weight";
 pub(super) const MASK_EMBEDDING: &str = "transformer.mask_emb";
@@ -78,7 +78,8 @@ pub struct States {
 /// The language model.
 pub struct Xlnet {
     pub(super) config: XlnetConfig,
-    kind: Kind,
+    /// Of all that is made while it computes.
+    options: Options,
     kernels: Kernels,
     /// How far queries look; evaluation may change it.
     pub context: Context,
@@ -147,7 +148,7 @@ impl Xlnet {
     pub fn new(config: &XlnetConfig, parameters: &Parameters) -> Self {
         let mem_len = config.mem_len as i64;
         Self {
-            kind: parameters.tensors()[0].kind(),
+            options: parameters.options(),
             kernels: parameters.kernels(),
             context: Context {
                 mem_len,
@@ -167,6 +168,11 @@ impl Xlnet {
     /// The configuration it was built from.
     pub fn config(&self) -> &XlnetConfig {
         &self.config
+    }
+
+    /// Type and place of its states.
+    pub fn options(&self) -> Options {
+        self.options
     }
 
     /// Sets how far queries look: as `[eval]` says, or with `None` as in training.
@@ -191,7 +197,8 @@ impl Xlnet {
             MemoryStart::Empty => (0, NO_DOCUMENT),
             MemoryStart::Masked => (self.context.mem_len, NO_DOCUMENT),
         };
-        let memory = Memory::zeros(self.layers.len(), lanes, length, self.config.d_model as i64, self.kind);
+        let memory =
+            Memory::zeros(self.layers.len(), lanes, length, self.config.d_model as i64, self.options);
         if self.keeps_marks { memory.marked(mark) } else { memory }
     }
 
@@ -220,7 +227,7 @@ impl Xlnet {
         let marks = memory
             .documents
             .as_ref()
-            .map(|_| Tensor::zeros([sequence.ids.size()[0], remembered], (Kind::Int64, tch::Device::Cpu)));
+            .map(|_| Tensor::zeros([sequence.ids.size()[0], remembered], (Kind::Int64, self.options.1)));
         let memory = memory.extended(&inputs, marks.as_ref(), self.context.mem_len);
         let wanted = sequence.content || streams.predictions.is_none();
         States {
@@ -230,9 +237,10 @@ impl Xlnet {
         }
     }
 
-    /// `[.., d_model]` of `ids`. The gradient is one of rows: a step sees few of the words that the table has.
+    /// `[.., d_model]` of `ids`. On the CPU the gradient is one of rows: a step sees few of the words that the table has. A card would sort
+    /// them, and wait.
     fn word_vectors(&self, ids: &Tensor) -> Tensor {
-        Tensor::embedding(&self.embedding, ids, -1, false, true)
+        Tensor::embedding(&self.embedding, ids, -1, false, self.options.1 == Device::Cpu)
     }
 
     /// Both streams after the last layer, and the content stream's input of every layer.
@@ -245,7 +253,7 @@ impl Xlnet {
         let drop = |x: Tensor| dropout(x, self.config.dropout, noise);
         let uni = self.config.attn_type == AttentionDirection::Uni;
         let plan =
-            Plan::new(&sequence, memory, &self.context, uni, self.config.d_model as i64, self.kind, drop);
+            Plan::new(&sequence, memory, &self.context, uni, self.config.d_model as i64, self.options, drop);
         let mut streams = Streams {
             content: drop(self.word_vectors(sequence.ids)),
             predictions: sequence.targets.map(|targets| {
@@ -271,8 +279,8 @@ impl Xlnet {
         let drop = |x: Tensor| dropout(x, self.config.dropout, noise);
         let uni = self.config.attn_type == AttentionDirection::Uni;
         let width = self.config.d_model as i64;
-        let memory = Memory::zeros(self.layers.len(), sequence.ids.size()[0], 0, width, self.kind);
-        let plan = Plan::new(&sequence, &memory, &self.context, uni, width, self.kind, drop);
+        let memory = Memory::zeros(self.layers.len(), sequence.ids.size()[0], 0, width, self.options);
+        let plan = Plan::new(&sequence, &memory, &self.context, uni, width, self.options, drop);
         let mut content = drop(self.word_vectors(sequence.ids));
         let Some((last, lower)) = self.layers.split_last() else { unreachable!("there are layers") };
         let none = &memory.layers[0];

@@ -89,7 +89,7 @@ impl Input {
 /// No memory at all: what the package starts with.
 pub fn no_memory(model: &Xlnet, batch: i64) -> Memory {
     let config = model.config();
-    Memory::zeros(config.n_layer, batch, 0, config.d_model as i64, Kind::Float)
+    Memory::zeros(config.n_layer, batch, 0, config.d_model as i64, model.options())
 }
 
 /// Hidden states of all layers, and gradients of their sum weighted by `cotangent`.

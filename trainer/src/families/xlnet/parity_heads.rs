@@ -76,7 +76,7 @@ fn span(model: &Xlnet, parameters: &Parameters, cases: &mut Cases) -> Result<(),
     let starts = cases.need("span.start_positions", Kind::Int64, 1)?;
     let ends = cases.need("span.end_positions", Kind::Int64, 1)?;
     // Where nobody says otherwise, the last position is <cls>.
-    let last = || Tensor::full([batch], segment - 1, (Kind::Int64, tch::Device::Cpu));
+    let last = || Tensor::full([batch], segment - 1, (Kind::Int64, input.ids.device()));
     let given = cases.take("span.cls_index");
     let impossible = cases.take("span.is_impossible").filter(|_| given.is_some());
     let cls = given.unwrap_or_else(last);

@@ -4,9 +4,10 @@
 //! queries of each in blocks of rows: a block needs only the distances that its own rows span, and none of the
 //! keys that all of its rows must not see.
 
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::model::{Sequence, Visibility};
+use crate::Options;
 use crate::layers::attention::fused::Block;
 use crate::layers::attention::{COLUMNS, Context, attention_mask, even_columns, sinusoids_between};
 use crate::layers::{Memory, NO_DOCUMENT};
@@ -76,7 +77,7 @@ impl Plan {
         context: &Context,
         uni: bool,
         d_model: i64,
-        kind: Kind,
+        options: Options,
         drop: impl Fn(Tensor) -> Tensor,
     ) -> Self {
         let batch = sequence.ids.size()[0];
@@ -84,7 +85,7 @@ impl Plan {
         // One table of distances serves all lanes of a direction; lanes of the other need its mirror image.
         let groups = [(0, forward, false), (forward, sequence.reversed, true)];
         let lanes = groups.into_iter().filter(|(_, lanes, _)| *lanes > 0);
-        let scene = Scene { sequence, memory, context, uni, kind };
+        let scene = Scene { sequence, memory, context, uni, options };
         Self {
             groups: lanes
                 .map(|(start, lanes, backwards)| scene.group(start, lanes, backwards, d_model, &drop))
@@ -98,7 +99,7 @@ struct Scene<'a> {
     memory: &'a Memory,
     context: &'a Context,
     uni: bool,
-    kind: Kind,
+    options: Options,
 }
 
 impl Scene<'_> {
@@ -115,9 +116,9 @@ impl Scene<'_> {
         // A window that ends where the distances do is rounded up past them by less than COLUMNS.
         let least = key - even_columns(key + segment + COLUMNS as i64 - 2);
         let positions = match backwards {
-            false => sinusoids_between(key - 1, least, clamp, d_model, self.kind),
+            false => sinusoids_between(key - 1, least, clamp, d_model, self.options),
             // Of the distances 1 - key, .., -least.
-            true => sinusoids_between(-least, 1 - key, clamp, d_model, self.kind).flip([0]),
+            true => sinusoids_between(-least, 1 - key, clamp, d_model, self.options).flip([0]),
         };
         let mask = self.hidden(start, lanes).map(|hidden| self.mask(&hidden));
         Group {
@@ -151,7 +152,7 @@ impl Scene<'_> {
             }
             Visibility::Blocked(blocked) => {
                 // The mask is that of predictions, which must not see their own token; content may.
-                let diagonal = Tensor::eye(self.segment(), (Kind::Bool, Device::Cpu));
+                let diagonal = Tensor::eye(self.segment(), (Kind::Bool, self.options.1));
                 Some(blocked.narrow(0, start, lanes).logical_and(&diagonal.logical_not()))
             }
         };
@@ -163,7 +164,7 @@ impl Scene<'_> {
         let own = match self.sequence.visibility {
             Visibility::All => None,
             Visibility::Before => {
-                let places = Tensor::arange(self.segment(), (Kind::Int64, Device::Cpu));
+                let places = Tensor::arange(self.segment(), (Kind::Int64, self.options.1));
                 Some(at.unsqueeze(2).eq_tensor(&places))
             }
             Visibility::Ranks { ranks, .. } => {
@@ -196,7 +197,7 @@ impl Scene<'_> {
         let unwritten = unwritten.filter(|hidden| hidden.any().int64_value(&[]) != 0);
         let in_order = matches!(self.sequence.visibility, Visibility::Before);
         let causal = (self.uni || in_order).then(|| {
-            let mask = attention_mask(segment, mem, self.context.same_length, self.kind);
+            let mask = attention_mask(segment, mem, self.context.same_length, self.options);
             // The additive mask of Transformer-XL as a boolean one, so that same-length attention is counted
             // in one place.
             let hidden = mask.isfinite().logical_not().unsqueeze(0);
@@ -213,7 +214,7 @@ impl Scene<'_> {
             return causal;
         }
         let rows = at.map_or(segment, |at| at.size()[1]);
-        let none = |width: i64| Tensor::zeros([lanes, rows, width], (Kind::Bool, Device::Cpu));
+        let none = |width: i64| Tensor::zeros([lanes, rows, width], (Kind::Bool, self.options.1));
         // Orders of prediction concern the segment alone. The memory is seen by all, but for places that
         // nothing was written to.
         let before = unwritten.map_or_else(|| none(mem), |hidden| hidden.expand([-1, rows, -1], false));
@@ -254,7 +255,7 @@ impl Scene<'_> {
         // Row r of the table is distance `keys - 1 - r`, and key j is at distance `mem + i - j` of position i:
         // row `segment - 1 - i + j`. Targets stand anywhere, so their rows are gathered, where those of
         // content are a shift.
-        let column = Tensor::arange(self.keys(), (Kind::Int64, Device::Cpu)) + (self.segment() - 1);
+        let column = Tensor::arange(self.keys(), (Kind::Int64, self.options.1)) + (self.segment() - 1);
         Some(Targets {
             mask: hidden.map(|hidden| self.mask(&hidden)),
             distances: column.view([1, 1, -1]) - at.unsqueeze(2),
@@ -268,24 +269,24 @@ impl Scene<'_> {
         let blind = hidden.all_dim(2, true);
         let any = blind.any().int64_value(&[]) != 0;
         let hidden = if any { hidden.logical_and(&blind.logical_not()) } else { hidden.shallow_clone() };
-        let added = Tensor::zeros(hidden.size(), (self.kind, Device::Cpu));
+        let added = Tensor::zeros(hidden.size(), self.options);
         Mask {
             added: added.masked_fill(&hidden, f64::NEG_INFINITY),
-            seeing: any.then(|| blind.logical_not().to_kind(self.kind)),
+            seeing: any.then(|| blind.logical_not().to_kind(self.options.0)),
         }
     }
 
     fn segments(&self, start: i64, lanes: i64) -> Option<SegmentCodes> {
         let own = self.sequence.segments?.narrow(0, start, lanes);
         let count = own.max().int64_value(&[]) + 1;
-        let numbers = Tensor::arange(count, (Kind::Int64, Device::Cpu));
+        let numbers = Tensor::arange(count, (Kind::Int64, self.options.1));
         // Memory counts as segment 0, whatever it was when it was read.
-        let before = Tensor::zeros([lanes, self.memory.len()], (Kind::Int64, Device::Cpu));
+        let before = Tensor::zeros([lanes, self.memory.len()], (Kind::Int64, self.options.1));
         let all = Tensor::cat(&[before, own.shallow_clone()], 1);
-        let ids = all.to_kind(self.kind);
+        let ids = all.to_kind(self.options.0);
         // A 1 at the own segment for keys, at all others for queries: their product is 1 where segments
         // differ, else 0.
-        let is = |ids: &Tensor| ids.unsqueeze(2).eq_tensor(&numbers).to_kind(self.kind);
+        let is = |ids: &Tensor| ids.unsqueeze(2).eq_tensor(&numbers).to_kind(self.options.0);
         let queries: Tensor = 1.0 - is(&own);
         let targets = self.sequence.targets.map(|at| {
             let index = at.narrow(0, start, lanes).unsqueeze(2).expand([-1, -1, count], false);

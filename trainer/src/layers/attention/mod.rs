@@ -6,6 +6,7 @@ pub(crate) mod fused;
 use tch::{Kind, Tensor};
 
 use super::memory::NO_DOCUMENT;
+use crate::Options;
 
 /// Base of the geometric progression of wavelengths (Vaswani et al. 2017, section 3.5).
 const WAVELENGTH_BASE: f64 = 10_000.0;
@@ -31,27 +32,25 @@ pub struct Context {
 }
 
 /// Inverse wavelengths `10000^(-2m/d)`, `[d / 2]`.
-pub fn inverse_frequencies(d_model: i64, kind: Kind) -> Tensor {
-    let exponents =
-        Tensor::arange_start_step(0.0, d_model as f64, 2.0, (kind, tch::Device::Cpu)) / d_model as f64;
+pub fn inverse_frequencies(d_model: i64, options: Options) -> Tensor {
+    let exponents = Tensor::arange_start_step(0.0, d_model as f64, 2.0, options) / d_model as f64;
     Tensor::pow_scalar(WAVELENGTH_BASE, &exponents).reciprocal()
 }
 
 /// Sinusoids of the distances `klen - 1, .., 1, 0`, in this order: `[klen, d_model]`, sines then
 /// cosines.
-pub fn sinusoids(klen: i64, clamp_len: i64, d_model: i64, kind: Kind) -> Tensor {
-    sinusoids_between(klen - 1, 0, clamp_len, d_model, kind)
+pub fn sinusoids(klen: i64, clamp_len: i64, d_model: i64, options: Options) -> Tensor {
+    sinusoids_between(klen - 1, 0, clamp_len, d_model, options)
 }
 
 /// Sinusoids of the distances `first, first - 1, .., last`, in this order: `[first - last + 1, d_model]`.
 /// Distances farther than a positive `clamp_len`, to either side, count as that.
-pub fn sinusoids_between(first: i64, last: i64, clamp_len: i64, d_model: i64, kind: Kind) -> Tensor {
-    let mut distances =
-        Tensor::arange_start_step(first as f64, last as f64 - 1.0, -1.0, (kind, tch::Device::Cpu));
+pub fn sinusoids_between(first: i64, last: i64, clamp_len: i64, d_model: i64, options: Options) -> Tensor {
+    let mut distances = Tensor::arange_start_step(first as f64, last as f64 - 1.0, -1.0, options);
     if clamp_len > 0 {
         distances = distances.clamp(-clamp_len as f64, clamp_len as f64);
     }
-    let angles = distances.outer(&inverse_frequencies(d_model, kind));
+    let angles = distances.outer(&inverse_frequencies(d_model, options));
     Tensor::cat(&[angles.sin(), angles.cos()], 1)
 }
 
@@ -75,14 +74,14 @@ pub fn relative_shift(scores: &Tensor) -> Tensor {
 ///
 /// Distance is `mem + i − j`. Hidden are negative distances and, under same-length attention,
 /// distances of `same_length` and more (counts in docs/references.md).
-pub fn attention_mask(query: i64, mem: i64, same_length: Option<i64>, kind: Kind) -> Tensor {
+pub fn attention_mask(query: i64, mem: i64, same_length: Option<i64>, options: Options) -> Tensor {
     let key = mem + query;
-    let all = Tensor::ones([query, key], (Kind::Bool, tch::Device::Cpu));
+    let all = Tensor::ones([query, key], (Kind::Bool, options.1));
     let mut hidden = all.triu(mem + 1);
     if let Some(keys) = same_length {
         hidden = hidden.logical_or(&all.tril(mem - keys));
     }
-    Tensor::zeros([query, key], (kind, tch::Device::Cpu)).masked_fill(&hidden, f64::NEG_INFINITY)
+    Tensor::zeros([query, key], options).masked_fill(&hidden, f64::NEG_INFINITY)
 }
 
 /// Which keys a lane's queries must not see for their documents, `[batch, query, key]`: places of
@@ -104,7 +103,11 @@ pub fn hide(mask: &Tensor, hidden: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
+    use tch::Device;
+
     use super::*;
+
+    const DOUBLE: Options = (Kind::Double, Device::Cpu);
 
     /// Score of row x at distance p as the number 10 x + p.
     fn scores(query: i64, key: i64) -> Tensor {
@@ -137,9 +140,11 @@ mod tests {
     fn same_length_shows_the_key_counts_of_7_2() {
         for (mem, query, narrow, wide) in [(5, 3, 5, 6), (4, 4, 4, 5), (6, 2, 6, 7)] {
             for (keys, expected) in [(mem, narrow), (mem + 1, wide)] {
-                let visible = attention_mask(query, mem, Some(keys), Kind::Double)
-                    .isfinite()
-                    .sum_dim_intlist(1, false, Kind::Int64);
+                let visible = attention_mask(query, mem, Some(keys), DOUBLE).isfinite().sum_dim_intlist(
+                    1,
+                    false,
+                    Kind::Int64,
+                );
                 assert_eq!(Vec::<i64>::try_from(visible).unwrap(), vec![expected; query as usize]);
             }
         }
@@ -147,14 +152,13 @@ mod tests {
 
     #[test]
     fn plain_mask_shows_all_keys_up_to_the_query() {
-        let visible =
-            attention_mask(3, 2, None, Kind::Double).isfinite().sum_dim_intlist(1, false, Kind::Int64);
+        let visible = attention_mask(3, 2, None, DOUBLE).isfinite().sum_dim_intlist(1, false, Kind::Int64);
         assert_eq!(Vec::<i64>::try_from(visible).unwrap(), [3, 4, 5]);
     }
 
     #[test]
     fn distances_above_the_clamp_are_those_at_the_clamp() {
-        let table = sinusoids(6, 2, 4, Kind::Double);
+        let table = sinusoids(6, 2, 4, DOUBLE);
         for row in 0..3 {
             assert_eq!(table.get(row), table.get(3), "distance {} against 2", 5 - row);
         }

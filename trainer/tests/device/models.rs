@@ -1,0 +1,171 @@
+//! Whole models, forward and backward, with dropout, memory and all that masks are made of.
+
+use segue_configs::MemoryStart;
+use segue_trainer::families::transfo_xl::{AttnType, Segment, TransfoXl, TransfoXlConfig};
+use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet, XlnetConfig};
+use segue_trainer::noise::Noise;
+use segue_trainer::{Kernels, Parameters};
+use tch::{Device, Kind, Tensor};
+
+use crate::{assert_close, device};
+
+const LANES: i64 = 3;
+const WORDS: i64 = 41;
+const SEED: u64 = 7;
+/// In single precision, of the largest value; in double.
+const LIMITS: [(Kind, f64); 2] = [(Kind::Float, 1e-4), (Kind::Double, 1e-9)];
+
+/// Words that come often and seldom, `[lanes, length]`.
+fn words(length: i64, from: i64, device: Device) -> Tensor {
+    let numbers = Tensor::arange_start(from, from + LANES * length, (Kind::Int64, device));
+    (&numbers * &numbers + numbers * 7).remainder(WORDS).view([LANES, length])
+}
+
+/// A small model with clusters.
+pub fn transformer_xl() -> (Parameters, TransfoXlConfig) {
+    let config = TransfoXlConfig {
+        vocab_size: WORDS as usize,
+        cutoffs: vec![8, 20],
+        div_val: 2,
+        d_model: 24,
+        d_embed: 24,
+        n_head: 3,
+        d_inner: 32,
+        n_layer: 3,
+        mem_len: 11,
+        dropout: 0.1,
+        dropatt: 0.0,
+        init_std: 0.3,
+        memory_start: MemoryStart::Masked,
+        ..Default::default()
+    };
+    (Parameters::initialise(TransfoXl::specs(&config), SEED, Kind::Float), config)
+}
+
+/// States of two segments with memory between them, the loss, and all gradients.
+fn transformer_xl_gives(config: &TransfoXlConfig, parameters: &Parameters) -> Vec<(String, Tensor)> {
+    let (mut model, at) = (TransfoXl::new(config, parameters), parameters.options().1);
+    model.keeps_marks = true;
+    let (first, second) = (words(9, 3, at), words(9, 50, at));
+    let documents =
+        Tensor::arange(9, (Kind::Int64, at)).floor_divide_scalar(4).unsqueeze(0).repeat([LANES, 1]);
+    let segment = |ids| Segment { ids, documents: Some(&documents), overlap: 0 };
+    let noise = Noise::new(11);
+    let one = model.forward(segment(&first), &model.memory_start(LANES), Some(&noise));
+    let two = model.forward(segment(&second), &one.memory, Some(&noise));
+    let loss = (model.nll(&one.hidden, &second) + model.nll(&two.hidden, &first)).sum(None::<Kind>);
+    loss.backward();
+    let mut found = vec![
+        ("states".into(), one.hidden),
+        ("states after memory".into(), two.hidden),
+        ("loss".into(), loss),
+    ];
+    found.push(("log-probabilities".into(), tch::no_grad(|| model.log_probs(&found[1].1))));
+    found.extend(gradients(parameters));
+    found
+}
+
+fn gradients(parameters: &Parameters) -> Vec<(String, Tensor)> {
+    let pairs = parameters.specs().iter().zip(parameters.tensors());
+    pairs
+        .map(|(spec, leaf)| {
+            let grad = leaf.grad();
+            let grad = match grad.defined() {
+                true if grad.is_sparse() => grad.to_dense(None, false),
+                true => grad,
+                false => leaf.detach().zeros_like(),
+            };
+            (format!("the gradient of {}", spec.name), grad)
+        })
+        .collect()
+}
+
+/// What a model gives on the device next to what it gives on the CPU in double precision by libtorch's operations alone.
+fn assert_alike(parameters: &Parameters, gives: impl Fn(&Parameters) -> Vec<(String, Tensor)>) {
+    let of_kind = |kind, device| {
+        let values = parameters.tensors().iter().map(|tensor| tensor.detach().copy()).collect();
+        Parameters::from_tensors(parameters.specs().to_vec(), values, kind).to(device)
+    };
+    let expected = gives(&of_kind(Kind::Double, Device::Cpu).with_kernels(Kernels::Plain));
+    for (kind, limit) in LIMITS {
+        let found = gives(&of_kind(kind, device()));
+        assert_eq!(found.len(), expected.len());
+        for ((name, found), (_, expected)) in found.iter().zip(&expected) {
+            assert_close(&format!("{kind:?}: {name}"), found, expected, limit);
+        }
+    }
+}
+
+#[test]
+fn transformer_xl_is_that_of_the_cpu() {
+    let (parameters, config) = transformer_xl();
+    assert_alike(&parameters, |parameters| transformer_xl_gives(&config, parameters));
+}
+
+#[test]
+fn other_encodings_and_contexts_are_those_of_the_cpu() {
+    let (_, config) = transformer_xl();
+    for other in [
+        TransfoXlConfig { same_length: true, clamp_len: 5, ..config.clone() },
+        TransfoXlConfig { pre_lnorm: true, variational: true, ..config.clone() },
+        TransfoXlConfig { attn_type: AttnType::Absolute, ..config.clone() },
+        TransfoXlConfig { attn_type: AttnType::Learned, max_klen: 15, ..config.clone() },
+        TransfoXlConfig { attn_type: AttnType::Shaw, max_klen: 15, ..config },
+    ] {
+        let parameters = Parameters::initialise(TransfoXl::specs(&other), SEED, Kind::Float);
+        assert_alike(&parameters, |parameters| transformer_xl_gives(&other, parameters));
+    }
+}
+
+/// Two streams over memory with unwritten places, an order in halves, segments, and a lane that reads backwards.
+fn xlnet_gives(config: &XlnetConfig, parameters: &Parameters) -> Vec<(String, Tensor)> {
+    let (model, at) = (Xlnet::new(config, parameters), parameters.options().1);
+    let (first, second) = (words(8, 3, at), words(8, 90, at));
+    let ranks = words(8, 17, at);
+    let segments =
+        Tensor::arange(8, (Kind::Int64, at)).ge(5).to_kind(Kind::Int64).unsqueeze(0).repeat([LANES, 1]);
+    let targets = Tensor::from_slice(&[1i64, 4, 6]).to_device(at).unsqueeze(0).repeat([LANES, 1]);
+    let sequence = |ids, targets, halves_at| Sequence {
+        segments: Some(&segments),
+        visibility: Visibility::Ranks { ranks: &ranks, halves_at },
+        targets,
+        reversed: 1,
+        content: true,
+        ..Sequence::new(ids)
+    };
+    let noise = Noise::new(13);
+    let one = model.forward(sequence(&first, None, 0), &model.memory_start(LANES), Some(&noise));
+    let two = model.forward(sequence(&second, Some(&targets), 0), &one.memory, Some(&noise));
+    let (Some(content), Some(predictions)) = (two.content, two.predictions) else {
+        panic!("both were asked for")
+    };
+    let labels = second.gather(1, &targets, false);
+    let loss = model.nll(&predictions, &labels).sum(None::<Kind>) + content.square().sum(None::<Kind>);
+    loss.backward();
+    let mut found =
+        vec![("content".into(), content), ("predictions".into(), predictions), ("loss".into(), loss)];
+    found.extend(gradients(parameters));
+    found
+}
+
+#[test]
+fn xlnet_is_that_of_the_cpu() {
+    let config = XlnetConfig {
+        vocab_size: WORDS as usize,
+        d_model: 24,
+        n_head: 3,
+        d_inner: 32,
+        n_layer: 3,
+        mem_len: 10,
+        reuse_len: 6,
+        dropout: 0.1,
+        dropatt: 0.0,
+        initializer_range: 0.3,
+        memory_start: MemoryStart::Masked,
+        ..Default::default()
+    };
+    for config in [XlnetConfig { clamp_len: 4, ..config.clone() }, XlnetConfig { untie_r: false, ..config }] {
+        let parameters = Parameters::initialise(Xlnet::specs(&config), SEED, Kind::Float);
+        assert_alike(&parameters, |parameters| xlnet_gives(&config, parameters));
+    }
+}
