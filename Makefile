@@ -12,7 +12,7 @@ CARGO_FLAGS ?=
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
-		| while IFS='|' read -r target text; do printf '  make %-10s %s\n' "$$target" "$$text"; done
+		| while IFS='|' read -r target text; do printf '  make %-13s %s\n' "$$target" "$$text"; done
 
 setup: ## Install what is missing: system packages, libtorch (into a cache folder that all checkouts share)
 	@scripts/setup.sh

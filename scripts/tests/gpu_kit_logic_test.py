@@ -104,7 +104,7 @@ class DeviceTests(Scratch):
         self.assertIn("a library's warning in fails", (self.folder / "log").read_text())
 
     def test_what_comes_behind_a_hanging_test_is_told(self):
-        found = self.run_tests(["adds", "hangs", "multiplies"], 1)
+        found = self.run_tests(["adds", "hangs", "multiplies"], 10)
         self.assertEqual({name: status for name, (status, _) in found.items()},
                          {"adds": "pass", "hangs": "timeout", "multiplies": "timeout"})
         self.assertIn("not begun", found["multiplies"][1])
@@ -117,7 +117,7 @@ class TimeLimits(Scratch):
     def test_children_end_with_their_program(self):
         mark = self.folder / "pid"
         with open(self.folder / "log", "wb") as log:
-            code = group.run(["sh", "-c", f"sleep 600 & echo $! >{mark}; wait"], 0.5, log)
+            code = group.run(["sh", "-c", f"sleep 600 & echo $! >{mark}; wait"], 10, log)
         self.assertIsNone(code)
         child = int(mark.read_text())
         for _ in range(100):
@@ -289,7 +289,7 @@ class WholeKit(Scratch):
         self.assertIn("GPU: a card", found["host"][1])
         self.assertIn("bf16 0.00%", found["precision"][1])
         self.assertIn("1 tables of step 240", found["resume"][1])
-        self.assertIn("0.90 of what a dry run reckons", found["memory"][1])
+        self.assertIn("0.90 of what a dry run counts", found["memory"][1])
         page = (self.folder / "out/gpu-test.md").read_text()
         self.assertIn("| parity-xlnet | pass |", page)
 
@@ -329,7 +329,7 @@ class WholeKit(Scratch):
     def test_without_a_driver_cases_of_the_card_are_passed_over(self):
         (self.host / "libcuda.so.1").write_bytes(b"")
         code, found, said = self.cases("parity-xlnet", "device", "memory")
-        self.assertEqual((code, {status for status, _ in found.values()}), (0, {"skip"}))
+        self.assertEqual((code, {status for status, _ in found.values()}), (69, {"skip"}))
         self.assertIn("no card can be used: no NVIDIA driver: ", said)
         self.assertIn("no NVIDIA driver", found["device"][1])
 
@@ -346,7 +346,7 @@ class WholeKit(Scratch):
     def test_a_program_that_is_stopped_keeps_what_it_has_found(self):
         process = self.start("gpu-test", "--only", "host", "parity-xlnet", fault="hang")
         path = self.folder / "out/gpu-test.json"
-        while not path.is_file():
+        while not path.is_file() and process.poll() is None:
             time.sleep(0.02)
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=30)

@@ -1,6 +1,7 @@
 //! Where ranks may run: hosts and their slots, as people and batch systems write them down.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use crate::ClusterError;
 
@@ -210,15 +211,28 @@ fn merged(from: Source, hosts: Vec<Host>) -> Result<Vec<Host>, ClusterError> {
 
 /// The host of rank `rank`: the one that it says it is on, where that is known under such a name, or the one whose slots it is in.
 pub fn of_rank<'a>(hosts: &'a [Host], rank: usize, says: Option<&str>) -> Option<&'a Host> {
-    let short = |name: &str| name.split('.').next().unwrap_or_default().to_string();
-    if let Some(named) = hosts.iter().find(|host| says.is_some_and(|says| short(says) == short(&host.name))) {
-        return Some(named);
+    if let Some(says) = says {
+        if let Some(host) = hosts.iter().find(|host| host.name == says) {
+            return Some(host);
+        }
+        let mut alike = hosts.iter().filter(|host| first_label(&host.name) == first_label(says));
+        if let (Some(host), None) = (alike.next(), alike.next()) {
+            return Some(host);
+        }
     }
     let mut before = 0;
     hosts.iter().find(|host| {
         before += host.slots;
         rank < before
     })
+}
+
+/// The name without its domain; an address whole.
+fn first_label(name: &str) -> &str {
+    match name.parse::<IpAddr>() {
+        Ok(_) => name,
+        Err(_) => name.split('.').next().unwrap_or_default(),
+    }
 }
 
 fn number(name: &'static str, text: &str) -> Result<usize, ClusterError> {
@@ -245,6 +259,24 @@ mod tests {
             "nodes" => Ok("n1\nn1\nn2\nn1\n".into()),
             _ => Err(std::io::ErrorKind::NotFound.into()),
         })
+    }
+
+    #[test]
+    fn a_rank_is_on_the_host_that_it_names_or_in_whose_slots_it_is() {
+        let of = |names: [&str; 3], rank, says: Option<&str>| {
+            let hosts = names.map(|name| Host { name: name.into(), slots: 2 });
+            of_rank(&hosts, rank, says).map(|host| host.name.clone())
+        };
+        let names = ["n1.site", "n2", "10.0.0.3"];
+        assert_eq!(of(names, 0, Some("n2.other")).as_deref(), Some("n2"));
+        assert_eq!(of(names, 0, Some("n1")).as_deref(), Some("n1.site"));
+        assert_eq!(of(names, 4, Some("10.0.0.7")).as_deref(), Some("10.0.0.3"));
+        assert_eq!(of(names, 2, None).as_deref(), Some("n2"));
+        assert_eq!(of(names, 6, None), None);
+        // Two of one name in two domains.
+        let racks = ["node1.rack1", "node1.rack2", "n3"];
+        assert_eq!(of(racks, 0, Some("node1.rack2")).as_deref(), Some("node1.rack2"));
+        assert_eq!(of(racks, 3, Some("node1")).as_deref(), Some("node1.rack2"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -19,7 +20,7 @@ LAST_STEPS = 50  # over these the losses of a precision are compared
 LOSS_TOLERANCE = 0.01  # relative
 RESUME_STEPS, CHECKPOINT_EVERY = 240, 40
 PAUSE = 0.002  # seconds between two looks for a checkpoint
-# A shape whose memory is compared with what a dry run reckons.
+# A shape whose memory is compared with what a dry run counts.
 MEMORY_RECIPE, MEMORY_MICRO_BATCH = "nvidia-wt103-base.toml", 4
 # Errors of a torch that cannot be imported, which is no fault of Segue's.
 NOT_IMPORTED = ("ImportError", "ModuleNotFoundError", "OSError")
@@ -98,7 +99,7 @@ def ceilings(bench):
     try:
         found = bench.python(bench.kit.root / "ceilings.py", bench.device)
     except Failed as why:
-        if any(name in str(why) for name in NOT_IMPORTED):
+        if bench.device == "cpu" and any(name in str(why) for name in NOT_IMPORTED):
             raise Skip(f"torch cannot be imported: {why}") from None
         raise
     bench.data.update(found)
@@ -150,7 +151,7 @@ def precision(bench):
     bench.data["curves"] = {name: curve[9::10] for name, curve in curves.items()}
     apart = {name: difference(curve, curves["f32"]) for name, curve in curves.items() if name != "f32"}
     said = ", ".join(f"{name} {value:.2%}" for name, value in apart.items())
-    if max(apart.values()) > LOSS_TOLERANCE:
+    if not max(apart.values()) <= LOSS_TOLERANCE or any(map(math.isnan, apart.values())):
         raise Failed(f"losses of the last {LAST_STEPS} steps differ from those of f32 by {said}; limit {LOSS_TOLERANCE:.0%}")
     return f"mean losses of the last {LAST_STEPS} of {PRECISION_STEPS} steps differ from those of f32 by {said}"
 
@@ -224,7 +225,7 @@ def two_ranks(bench):
 
 
 def memory(bench):
-    """The peak of a large shape's step, beside what a dry run reckons."""
+    """The peak of a large shape's step, beside what a dry run counts."""
     missing = [option for option in ("--config", "--device") if not bench.segue.offers("bench step", option)]
     if missing:
         raise Skip(f"`segue bench step` has no {' and no '.join(missing)} yet")
@@ -237,10 +238,10 @@ def memory(bench):
                              "--dry-run")["cost"]["memory_per_rank"]
     state = parts["weights"] + parts["gradients"] + parts["optimizer"]
     whole = state + parts["segment_memory"] + parts["activations"]["most"]
-    bench.data.update(peak=peak, state=state, reckoned=whole)
+    bench.data.update(peak=peak, state=state, counted=whole)
     if peak < state:
         raise Failed(f"a peak of {peak} bytes is less than the state of {state} bytes")
-    return f"{lanes} lanes of {MEMORY_RECIPE}: peak {peak / 2**30:.2f} GiB, {peak / whole:.2f} of what a dry run reckons at most"
+    return f"{lanes} lanes of {MEMORY_RECIPE}: peak {peak / 2**30:.2f} GiB, {peak / whole:.2f} of what a dry run counts at most"
 
 
 # ---- the list
@@ -258,7 +259,7 @@ class Case:
 # The name stands for all tests of bin/device: gpu-test runs them one by one.
 DEVICE_TESTS = Case("device", 180, None)
 CASES = [
-    Case("host", 30, host, "anywhere"),
+    Case("host", 120, host, "anywhere"),
     Case("ceilings", 40, ceilings),
     DEVICE_TESTS,
     Case("parity-transfo-xl", 20, parity("transfo-xl")),

@@ -1,6 +1,7 @@
 """A race of one shape in one precision: which batches fit, then all entrants in turn, and a row for each."""
 
 import dataclasses
+import math
 import statistics
 
 from kit import card
@@ -54,7 +55,10 @@ class Contest:
         for number in range(self.plan.rounds):
             for entrant in entrants if number % 2 == 0 else reversed(entrants):
                 try:
-                    seen[entrant] += self.measure(entrant, [batch], 1, self.plan.timing)
+                    found = self.measure(entrant, [batch], 1, self.plan.timing)
+                    if not found:
+                        raise Unable("it no longer fits")
+                    seen[entrant] += found
                 except Unable as why:
                     self.note(entrant, f"batch {batch}, round {number + 1}: {why}")
         return seen
@@ -79,7 +83,8 @@ class Contest:
     def compare_losses(self, seen):
         """Notes where the models do not begin with the same loss: then they are not the same model."""
         losses = {entrant.name: figures[0].loss for entrant, figures in seen.items() if figures}
-        if losses and max(losses.values()) > min(losses.values()) * (1 + LOSS_TOLERANCE):
+        alike = losses and max(losses.values()) <= min(losses.values()) * (1 + LOSS_TOLERANCE)
+        if losses and not (alike and all(map(math.isfinite, losses.values()))):
             told = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
             self.notes.append(f"{self.shape.name}, {self.precision}: losses differ by more than {LOSS_TOLERANCE:.0%}: {told}")
 

@@ -10,6 +10,8 @@ import pathlib
 import re
 import subprocess
 
+PATIENCE = 60  # seconds for the loader
+
 
 @dataclasses.dataclass(frozen=True)
 class Torch:
@@ -75,12 +77,12 @@ class Kit:
         return variables
 
     def what_is_missing(self, variables):
-        """What the loader says of a library that it cannot load for the binary; None where it finds all of them."""
+        """What the loader says of an MPI library that it cannot load for the binary; None where it finds one."""
         # With this variable the loader lists libraries and runs nothing.
         found = subprocess.run([self.program], env={**variables, "LD_TRACE_LOADED_OBJECTS": "1"},
-                               capture_output=True, text=True)
+                               capture_output=True, text=True, timeout=PATIENCE)
         for line in (found.stdout + found.stderr).splitlines():
-            if "not found" in line or "error while loading" in line:
+            if "libmpi" in line and ("not found" in line or "error while loading" in line):
                 return line.strip()
         return None
 

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 
+PATIENCE = 300  # seconds for one program
+
 
 class Skip(Exception):
     """A case cannot run here, for a reason that is no fault."""
@@ -50,7 +52,10 @@ def last_object(text):
 def call(words, env=None, codes=(0,), log=sys.stderr):
     """Runs a program to its end and returns its standard output. The log gets all that it says."""
     print("$", *words, file=log, flush=True)
-    done = subprocess.run([str(word) for word in words], env=env, capture_output=True, text=True)
+    try:
+        done = subprocess.run([str(word) for word in words], env=env, capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{words[0]} was stopped after {PATIENCE} s") from None
     print(done.stdout + done.stderr, file=log, flush=True)
     if done.returncode < 0:
         raise Crashed(f"{signal_name(done.returncode)} in {words[0]}: {last_line(done.stderr)}")

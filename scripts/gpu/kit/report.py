@@ -1,6 +1,7 @@
 """Files with the results, complete after every one of them, and the lines on the terminal."""
 
 import json
+import math
 import os
 import pathlib
 import platform
@@ -26,6 +27,15 @@ def host_facts(torch, card):
     return {"gpu": card.get("gpu"), "cc": card.get("cc"), "driver": card.get("driver"), "gpu_memory": card.get("gpu_memory"),
             "torch": torch.version, "torch_commit": torch.commit, "python": platform.python_version(),
             "cores": len(os.sched_getaffinity(0)), "memory": gib(memory)}
+
+
+def finite(value):
+    """The same without numbers that JSON has no words for: they become null."""
+    if isinstance(value, dict):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def cell(value):
@@ -63,7 +73,7 @@ class Report:
 
     def write(self, seconds):
         content = {"schema": SCHEMA, **self.head, self.key: self.results, "notes": self.notes, "seconds": round(seconds, 1)}
-        write_whole(self.folder / f"{self.name}.json", json.dumps(content, indent=1) + "\n")
+        write_whole(self.folder / f"{self.name}.json", json.dumps(finite(content), indent=1, allow_nan=False) + "\n")
         write_whole(self.folder / f"{self.name}.md", "\n".join(self.page(seconds)) + "\n")
 
     def page(self, seconds):

@@ -1,7 +1,8 @@
 //! Cards: whether this process can use any, and the library that brings them in.
 //!
 //! libtorch asks once in a process whether CUDA is there, and keeps the answer: it is "no" for good where anything asks before
-//! `libtorch_cuda.so` is loaded. So [`load`] comes before any other use of libtorch by what wants a card, and nothing else in Segue asks.
+//! `libtorch_cuda.so` is loaded; `tch::Cuda` asks, and so do `tch::manual_seed` and `tch::autocast`. So [`load`] comes before any other use of
+//! libtorch by what wants a card.
 
 use std::ffi::c_char;
 use std::fmt;
@@ -49,12 +50,15 @@ impl fmt::Display for NoCard {
             Self::Driver(why) => write!(f, "there is no driver for NVIDIA's cards ({why})"),
             Self::Build(folder) => write!(f, "libtorch in {} was built without CUDA", folder.display()),
             Self::Library(why) => write!(f, "libtorch's part for cards cannot be loaded: {why}"),
-            Self::Hidden => f.write_str("the driver shows no card to this process"),
+            Self::Hidden => f.write_str(
+                "the driver shows no card to this process, or is too old for the CUDA that libtorch was built with",
+            ),
         }
     }
 }
 
-/// Brings CUDA into the process where there is a driver, and counts cards. A second call gives the answer of the first.
+/// Brings CUDA into the process where there is a driver, and counts cards. A second call gives the answer of the first. The first comes
+/// before other threads use libtorch: its registries are read without a lock.
 pub fn load() -> &'static Cards {
     static CARDS: OnceLock<Cards> = OnceLock::new();
     CARDS.get_or_init(|| match open(DRIVER).map_err(NoCard::Driver).and_then(|()| load_library()) {
@@ -79,7 +83,7 @@ pub fn load_library() -> Result<(), NoCard> {
 
 /// Loads a library for the rest of the process, with its names for all.
 fn open(name: &str) -> Result<(), String> {
-    // SAFETY: the constructors of both libraries may run on any thread at any time: programs load them so.
+    // SAFETY: constructors of both libraries register what they have; nobody reads the registries meanwhile, as `load` promises.
     let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_GLOBAL) }.map_err(|e| e.to_string())?;
     // What it has registered is used to the end.
     std::mem::forget(library);

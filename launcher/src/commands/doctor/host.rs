@@ -73,7 +73,11 @@ fn processor() -> Finding {
 fn arithmetic() -> Finding {
     libtorch::set_threads(1);
     let own = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    let cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| own.is_set(*core)).collect();
+    let mut cores: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|core| own.is_set(*core)).collect();
+    if cores.is_empty() {
+        // More than the set can name: the system chooses where they run.
+        cores = (CpuSet::MAX_CPU..CpuSet::MAX_CPU + self::cores()).collect();
+    }
     let wrong = std::thread::scope(|scope| {
         let threads: Vec<_> = cores.iter().map(|core| scope.spawn(|| wrong_on(*core))).collect();
         // A thread that panicked has said why on stderr.
@@ -95,10 +99,12 @@ fn arithmetic() -> Finding {
 
 /// The routine that multiplies wrongly on a core, if one does within [`MEASURED`].
 fn wrong_on(core: usize) -> Option<&'static str> {
-    let mut only = CpuSet::new();
-    only.set(core);
-    // Where that is not allowed the system chooses a core.
-    let _ = sched_setaffinity(None, &only);
+    if core < CpuSet::MAX_CPU {
+        let mut only = CpuSet::new();
+        only.set(core);
+        // Where that is not allowed the system chooses a core.
+        let _ = sched_setaffinity(None, &only);
+    }
     let begun = Instant::now();
     (0..).take_while(|seed| *seed == 0 || begun.elapsed() < MEASURED).find_map(|seed| {
         let wrong = MULTIPLICATIONS.iter().find(|routine| !routine.is_right(SIDE, seed));
@@ -232,12 +238,16 @@ fn gpus() -> Finding {
             };
             Finding::new("GPU", State::None, format!("none ({why}); {could}"), "")
         }
-        Cards::None(why) => Finding::new(
-            "GPU",
-            State::Warning,
-            format!("{names}: {why}"),
-            "take libtorch from a torch that was built for CUDA, as `pip install torch==2.11.0` brings it",
-        ),
+        Cards::None(why) => {
+            let advice = match why {
+                NoCard::Build(_) => {
+                    "take libtorch from a torch that was built for CUDA, as `pip install torch==2.11.0` brings it"
+                }
+                NoCard::Hidden => "look at CUDA_VISIBLE_DEVICES, and at the driver's version: nvidia-smi",
+                NoCard::Driver(_) | NoCard::Library(_) => "look at what the message names",
+            };
+            Finding::new("GPU", State::Warning, format!("{names}: {why}"), advice)
+        }
     }
 }
 

@@ -19,6 +19,9 @@ const LEAST_LINK_OF_MEDIAN: f64 = 0.5;
 const LINK_BYTES: usize = 4 << 20;
 const LINK_REPEATS: usize = 3;
 
+/// A folder in which a rank sees what whoever asks has written there.
+const SHARED: &str = "the folder of who asks";
+
 /// What a rank tells of its host.
 #[derive(Serialize, Deserialize)]
 struct Account {
@@ -34,6 +37,7 @@ struct Account {
 #[derive(Default)]
 struct Expected<'a> {
     program: Option<&'a str>,
+    folder: Option<&'a str>,
     exact: bool,
 }
 
@@ -52,14 +56,20 @@ pub fn compare(
     let mut alike: BTreeMap<String, String> = corpora.filter_map(folder_and_name).collect();
     alike.insert("program".into(), engine::program().into());
     alike.insert("libtorch".into(), engine::kernels(false));
-    alike.insert("folder".into(), marks_in(&args.folder, comm)?);
+    let folder = match &args.mark {
+        Some(mark) if args.folder.join(mark).exists() => SHARED.into(),
+        Some(_) => "another folder under this path".into(),
+        None => marks_in(&args.folder, comm)?,
+    };
+    alike.insert("folder".into(), folder);
     let own = Account { host: segue_cluster::host_name(), findings, alike, kernels: engine::kernels(true) };
     let text = serde_json::to_vec(&own).map_err(|e| Failure::new(70, e.to_string()))?;
     let gathered = comm.gather(0, &text)?;
     let links = links(comm)?;
     let Some(gathered) = gathered else { return Ok(Vec::new()) };
     let accounts = gathered.iter().enumerate().map(|(rank, bytes)| read(rank, bytes)).collect();
-    Ok(judge(accounts, &links, &Expected { program: args.program.as_deref(), exact: args.exact }))
+    let folder = args.mark.is_some().then_some(SHARED);
+    Ok(judge(accounts, &links, &Expected { program: args.program.as_deref(), folder, exact: args.exact }))
 }
 
 /// What a rank tells; of one that another version of this program runs on, only that.
@@ -83,6 +93,7 @@ fn judge(accounts: Vec<Account>, links: &[Option<f64>], expected: &Expected) -> 
         usual.insert(name, value);
     }
     usual.extend(expected.program.map(|program| ("program".into(), program.into())));
+    usual.extend(expected.folder.map(|folder| ("folder".into(), folder.into())));
     let speed = |account: &Account| {
         account.findings.iter().find(|finding| finding.what == PRODUCTS).and_then(|finding| finding.value)
     };
@@ -252,7 +263,7 @@ mod tests {
             named(3, "folder", State::Missing),
             named(3, "kernels", State::Missing),
         ];
-        assert_eq!(sick(accounts, &links, &Expected { program: None, exact: true }), expected);
+        assert_eq!(sick(accounts, &links, &Expected { exact: true, ..Expected::default() }), expected);
     }
 
     /// The first has both, the others one: theirs is not taken for the first's other one.
@@ -268,7 +279,7 @@ mod tests {
         let found = |program| {
             let mut accounts: Vec<Account> = ["a", "b"].map(account).into();
             accounts[1].alike.insert("program".into(), "new".into());
-            sick(accounts, &LINKS, &Expected { program, exact: false })
+            sick(accounts, &LINKS, &Expected { program, ..Expected::default() })
         };
         assert_eq!(found(None), [(1, "program".to_string(), State::Missing)]);
         assert_eq!(found(Some("new")), [(0, "program".to_string(), State::Missing)]);

@@ -36,6 +36,9 @@ pub struct DoctorArgs {
     /// The program that all hosts have to have, where it is known.
     #[arg(long, hide = true)]
     program: Option<String>,
+    /// The name of a file that every host has to see in the folder.
+    #[arg(long, hide = true)]
+    mark: Option<String>,
 }
 
 /// How something is.

@@ -33,6 +33,8 @@ use crate::run_folder::lock_in;
 
 /// The folder of reports in that of the run.
 const REPORTS: &str = "launch";
+/// What the hosts of a job have to be compared.
+const PREFLIGHT: Duration = Duration::from_secs(60);
 /// Commands that train, and go on where they were ended.
 const TRAINING: [&str; 2] = ["pretrain", "finetune"];
 
@@ -212,13 +214,10 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     check_ranks(&wanted.train, ranks)?;
     let min_ranks = args.min_ranks.unwrap_or(ranks).min(ranks);
     if start.hosts.len() > 1 && !args.no_preflight {
-        let wanted = preflight::Wanted {
-            folder: &reports,
-            corpora: &wanted.data.corpora(),
-            exact: wanted.train.exact,
-        };
-        let limits = (Duration::from_secs(args.start_within), &stop as &dyn Fn() -> bool);
-        start.hosts = preflight::fit_hosts(&start, min_ranks, &wanted, limits, out)?;
+        let needs =
+            preflight::Needs { folder: &reports, corpora: &wanted.data.corpora(), exact: wanted.train.exact };
+        let limits = (PREFLIGHT.min(Duration::from_secs(args.start_within)), &stop as &dyn Fn() -> bool);
+        start.hosts = preflight::fit_hosts(&start, min_ranks, &needs, limits, out)?;
     }
     if stop() {
         let outcome = Outcome { code: STOPPED, why: None, attempts: 0, result: None, first: None };

@@ -1,5 +1,6 @@
 //! The look at all hosts before a job begins: what differs between them, and which of them cannot take part.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -22,7 +23,7 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 const LAST_GRACE: Duration = Duration::from_secs(5);
 
 /// What hosts are to have.
-pub struct Wanted<'a> {
+pub struct Needs<'a> {
     /// A folder that all share.
     pub folder: &'a Path,
     /// Corpora.
@@ -58,13 +59,18 @@ struct Finding {
 pub fn fit_hosts(
     start: &Start,
     min_ranks: usize,
-    wanted: &Wanted,
+    needs: &Needs,
     (within, stop): (Duration, &dyn Fn() -> bool),
     out: &Output,
 ) -> Result<Vec<Host>, Failure> {
-    let comparison = comparison(start, wanted);
+    let mark = tempfile::Builder::new().prefix(".segue-launch-").tempfile_in(needs.folder);
+    let comparison = comparison(start, needs, mark.as_ref().ok().and_then(|mark| mark.path().file_name()));
+    if comparison.ranks < 2 {
+        return Ok(start.hosts.clone());
+    }
     let findings = match ask(&comparison, within, stop) {
         Ok(findings) => findings,
+        Err(_) if stop() => return Ok(start.hosts.clone()),
         Err(why) => {
             out.line(&format!("launch: the hosts could not be compared ({why}); going on without"));
             return Ok(start.hosts.clone());
@@ -92,11 +98,12 @@ pub fn fit_hosts(
 }
 
 /// `segue doctor` by one rank on each host.
-fn comparison(start: &Start, wanted: &Wanted) -> Start {
-    let mut arguments = vec!["doctor".into(), "--json".into(), "--folder".into(), wanted.folder.into()];
+fn comparison(start: &Start, needs: &Needs, mark: Option<&OsStr>) -> Start {
+    let mut arguments = vec!["doctor".into(), "--json".into(), "--folder".into(), needs.folder.into()];
+    arguments.extend(mark.into_iter().flat_map(|mark| ["--mark".into(), mark.into()]));
     arguments.extend(["--program".into(), engine::program().into()]);
-    arguments.extend(wanted.corpora.iter().flat_map(|corpus| ["--corpus".into(), (*corpus).into()]));
-    arguments.extend(wanted.exact.then(|| "--exact".into()));
+    arguments.extend(needs.corpora.iter().flat_map(|corpus| ["--corpus".into(), (*corpus).into()]));
+    arguments.extend(needs.exact.then(|| "--exact".into()));
     let hosts = start.hosts.iter().filter(|host| host.slots > 0);
     let hosts: Vec<Host> = hosts.map(|host| Host { slots: 1, ..host.clone() }).collect();
     Start { ranks: hosts.len(), hosts, arguments, ..start.clone() }
@@ -127,6 +134,12 @@ fn ask(comparison: &Start, within: Duration, stop: &dyn Fn() -> bool) -> Result<
     let (lines, complaints) = (lines(stdout), lines(stderr));
     let begun = Instant::now();
     let answer = loop {
+        if stop() {
+            break Err("it was asked to stop".into());
+        }
+        if begun.elapsed() > within {
+            break Err(format!("no answer within {} s", within.as_secs()));
+        }
         match lines.recv_timeout(ASK_EVERY) {
             // A starter may put a word of its own before each line.
             Ok(line) => match line.find('{').and_then(|at| serde_json::from_str(&line[at..]).ok()) {
@@ -137,10 +150,6 @@ fn ask(comparison: &Start, within: Duration, stop: &dyn Fn() -> bool) -> Result<
             Err(RecvTimeoutError::Disconnected) => {
                 let said = complaints.recv_timeout(LAST_GRACE);
                 break Err(said.unwrap_or_else(|_| "it said nothing".into()));
-            }
-            Err(RecvTimeoutError::Timeout) if stop() => break Err("it was asked to stop".into()),
-            Err(RecvTimeoutError::Timeout) if begun.elapsed() > within => {
-                break Err(format!("no answer within {} s", within.as_secs()));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
@@ -153,10 +162,12 @@ fn ask(comparison: &Start, within: Duration, stop: &dyn Fn() -> bool) -> Result<
 fn lines(stream: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
-        let lines = BufReader::new(stream).lines().map_while(Result::ok);
-        for line in lines.filter(|line| line.chars().any(char::is_alphanumeric)) {
-            // Nobody may listen any more.
-            let _ = sender.send(line);
+        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            if line.chars().any(char::is_alphanumeric) {
+                // Nobody may listen any more.
+                let _ = sender.send(line);
+            }
         }
     });
     receiver
