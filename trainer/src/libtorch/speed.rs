@@ -56,7 +56,7 @@ impl Multiplication {
     pub fn is_right(&self, side: usize, seed: u64) -> bool {
         // Any numbers will do that differ from place to place: the upper bits of multiples of the golden ratio.
         let number = |matrix: u64, place: usize| {
-            let bits = (place as u64 + (2 * seed + matrix << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+            let bits = (place as u64 + ((2 * seed + matrix) << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
             (bits % 15) as i64 - 7
         };
         let numbers = |matrix| (0..side * side).map(|place| number(matrix, place)).collect::<Vec<i64>>();
