@@ -14,19 +14,8 @@ TORCH_VERSION=2.11.0
 SANDBOX=$(mktemp -d)
 trap 'rm -rf "$SANDBOX"' EXIT
 unset LD_LIBRARY_PATH PYTHONPATH
-PASSED=0
-
-check() {
-    local name=$1
-    shift
-    if "$@" >"$SANDBOX/log" 2>&1; then
-        PASSED=$((PASSED + 1))
-    else
-        printf 'FAILED: %s\n' "$name" >&2
-        cat "$SANDBOX/log" >&2
-        exit 1
-    fi
-}
+# shellcheck source-path=SCRIPTDIR source=check.sh
+source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 
 # The exit code is 69, and the words are in what is said.
 refused() {

@@ -13,19 +13,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/../cache.sh"
 HERE="$SEGUE_ROOT/scripts/tests"
 TARGET="${CARGO_TARGET_DIR:-$SEGUE_ROOT/target}"
 PROGRAMS=(mpirun mpiexec mpicc orterun cargo rustc rustup)
-PASSED=0
-
-check() {
-    local name=$1
-    shift
-    if "$@" >"$SANDBOX/log" 2>&1; then
-        PASSED=$((PASSED + 1))
-    else
-        printf 'FAILED: %s\n' "$name" >&2
-        cat "$SANDBOX/log" >&2
-        exit 1
-    fi
-}
+# shellcheck source-path=SCRIPTDIR source=check.sh
+source "$(dirname "${BASH_SOURCE[0]}")/check.sh"
 
 skip() {
     local line="skipped (root): the GPU kit on a host of its own: $*"
