@@ -12,7 +12,7 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::digest::{Digest, digest};
 use super::rows::Rows;
-use super::spoil::spoil;
+use super::spoil::spoil_in_callback;
 use crate::libtorch::{GradReady, take_grad};
 use crate::{ParameterSpec, Parameters};
 
@@ -240,7 +240,7 @@ impl GradReady for GradientBuckets {
         // on its own, in an order that is no tree's.
         let grad = take_grad(&state.leaves[parameter]);
         if let Some(grad) = grad.as_ref().filter(|grad| !grad.is_sparse()) {
-            spoil("micro-step", || grad.shallow_clone());
+            spoil_in_callback("micro-step", || grad.shallow_clone());
         }
         if let Some(heard) = &mut state.heard {
             heard[parameter] = grad.as_ref().map(digest);
