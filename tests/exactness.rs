@@ -5,6 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use segue_tests::{ROOT, Workplace, alone, children, end_where_stuck, fail, mpirun, succeed};
+use serde_json::Value;
 
 #[test]
 fn ranks_1_2_and_4_give_the_same_bytes() {
@@ -131,6 +132,49 @@ fn any_order_of_data_and_any_memory_keeps_the_bytes() {
     }
 }
 
+/// Two stages of sixteen steps, in rounds of four and two; stops fall inside of rounds. What is measured of the noise goes on where
+/// it stood.
+#[test]
+fn lamb_over_a_batch_that_grows_keeps_the_bytes_over_ranks_and_stops() {
+    let place = Workplace::new();
+    let options = [
+        "optim.kind=lamb",
+        "optim.weight_decay=0.01",
+        "optim.trust_limit=10.0",
+        "train.micro_batch=1",
+        "train.batch_warmup=32",
+        "train.batch_warmup_from=4",
+        "train.roll=true",
+        "log.noise_scale_every=3",
+    ];
+    let pretrain = |run: &str, more: &[&str]| place.pretrain(run, &[&options[..], more].concat());
+    let xlnet = |run: &str, more: &[&str]| {
+        let options = [
+            "train.steps=20",
+            "train.batch_warmup=8",
+            "train.batch_warmup_from=2",
+            "log.noise_scale_every=3",
+        ];
+        place.pretrain_xlnet(run, &[&options[..], more].concat())
+    };
+    succeed(alone(&pretrain("whole", &[])));
+    succeed(mpirun(2, &pretrain("parts", &["train.stop_at=14"])));
+    succeed(alone(&pretrain("parts", &["train.stop_at=19"])));
+    succeed(mpirun(2, &pretrain("parts", &[])));
+    place.assert_same("whole", "parts");
+    let noise = |run: &str| -> Vec<Value> {
+        let text = std::fs::read_to_string(place.path(run).join("metrics.jsonl")).unwrap();
+        let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        rows.filter(|row| row["kind"] == "train").map(|row| row["noise_trace"].clone()).collect()
+    };
+    assert!(noise("whole").iter().any(Value::is_number), "{:?}", noise("whole"));
+    assert_eq!(noise("whole"), noise("parts"));
+    succeed(alone(&xlnet("xlnet-whole", &[])));
+    succeed(mpirun(2, &xlnet("xlnet-parts", &["train.stop_at=5"])));
+    succeed(alone(&xlnet("xlnet-parts", &[])));
+    place.assert_same("xlnet-whole", "xlnet-parts");
+}
+
 /// Thirty steps of XLNet with dropout, half of the lanes read backwards: the same bytes on any number of ranks, and
 /// whatever stops on the way.
 #[test]
@@ -181,6 +225,77 @@ fn stopping_and_changing_the_number_of_ranks_leaves_no_trace() {
     succeed(mpirun(2, &place.pretrain("parts", &["train.stop_at=25"])));
     succeed(mpirun(4, &place.pretrain("parts", &["train.stop_at=38"])));
     succeed(alone(&place.pretrain("parts", &[])));
+    place.assert_same("whole", "parts");
+}
+
+/// A model whose word table is more than a quarter of it.
+const ONE_LAYER: [&str; 3] = ["model.n_layer=1", "model.d_inner=32", "train.steps=24"];
+
+/// Bytes of each tensor of a safetensors file.
+fn sizes_of(path: &std::path::Path) -> Vec<usize> {
+    let bytes =
+        segue_foreign::SharedBytes::of_file(std::fs::File::open(path).expect("a file")).expect("a map");
+    let file = segue_foreign::SafetensorsFile::from_bytes(&bytes).expect("safetensors");
+    file.entries().iter().map(|entry| entry.bytes()).collect()
+}
+
+/// Bytes of optimizer state that each of four ranks has told of at the start of `run`.
+fn optimizer_bytes(place: &Workplace, run: &str) -> Vec<u64> {
+    let told = |rank: usize| {
+        let path = place.path(run).join(format!("logs/rank-{rank:05}.jsonl"));
+        let log = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        let mut bytes = lines.filter_map(|line| line["fields"]["optimizer_bytes"].as_u64());
+        bytes.next().unwrap_or_else(|| panic!("rank {rank} tells nothing"))
+    };
+    (0..4).map(told).collect()
+}
+
+#[test]
+fn each_of_four_ranks_holds_a_quarter_of_the_moments_and_no_bit_changes() {
+    let place = Workplace::new();
+    let pretrain = |run: &str, more: &[&str]| place.pretrain(run, &[&ONE_LAYER, more].concat());
+    let one = succeed(alone(&pretrain("one", &[])));
+    let moments: Vec<usize> = sizes_of(&place.path("one").join("checkpoints/latest/optimizer.safetensors"));
+    let whole = moments.iter().sum::<usize>() as u64;
+    // Of the two moments each.
+    assert!(moments.iter().max().is_some_and(|largest| 2 * 4 * *largest as u64 > whole), "{moments:?}");
+    for (run, shard) in [("none", "none"), ("optimizer", "optimizer"), ("gradients", "gradients")] {
+        let mut command = mpirun(4, &pretrain(run, &[&format!("train.shard={shard}")]));
+        command.env("RUST_LOG", "info");
+        let result = succeed(command);
+        place.assert_same("one", run);
+        assert_eq!(result["loss"], one["loss"], "{shard}");
+        let held = optimizer_bytes(&place, run);
+        println!("train.shard={shard}: {held:?} of {whole} bytes");
+        if shard == "none" {
+            assert_eq!(held, [whole; 4]);
+            continue;
+        }
+        assert_eq!(held.iter().sum::<u64>(), whole);
+        let quarter = whole as f64 / 4.0;
+        assert!(held.iter().all(|bytes| (*bytes as f64 - quarter).abs() < 0.01 * quarter), "{held:?}");
+    }
+}
+
+/// Stops, kills, other numbers of ranks and other divisions on the way.
+#[test]
+fn a_run_divided_otherwise_after_stops_and_kills_ends_with_the_same_bytes() {
+    let place = Workplace::new();
+    let long = ["train.steps=400", "checkpoint.every=20", "eval.every=100"];
+    succeed(alone(&place.pretrain("whole", &long)));
+    let part = |shard: &str, stop_at: &str| {
+        let keys = [format!("train.shard={shard}"), format!("train.stop_at={stop_at}")];
+        place.pretrain("parts", &[&long[..], &[&keys[0], &keys[1]]].concat())
+    };
+    succeed(mpirun(4, &part("gradients", "50")));
+    succeed(mpirun(2, &part("none", "90")));
+    for (number, shard) in ["optimizer", "gradients", "optimizer", "gradients"].into_iter().enumerate() {
+        let moment = Duration::from_millis(700 + 130 * number as u64);
+        kill_rank(&mut spawn(&part(shard, "0")), number % 2, moment);
+    }
+    succeed(mpirun(4, &part("optimizer", "390")));
+    succeed(alone(&part("gradients", "0")));
     place.assert_same("whole", "parts");
 }
 

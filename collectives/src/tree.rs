@@ -12,7 +12,8 @@
 //! The terms of a global step are its micro-steps. A rank that takes an aligned block of 2^k of them
 //! can sum the block on its own: the block is a subtree, and the tree over the ranks is what remains
 //! of the whole. [`aligned_blocks`] says whether a number of ranks allows that, [`tree_sum`] is the
-//! tree inside a rank, [`tree_all_reduce`] the tree over ranks.
+//! tree inside a rank, [`tree_all_reduce`] the tree over ranks; [`tree_reduce_scatter`] gives each rank a part of
+//! the sums alone, and [`all_gather_slices`] brings together what each rank has made of its part.
 
 use std::ops::Range;
 
@@ -102,23 +103,89 @@ pub fn tree_all_reduce(
     // cut.
     for round in values.chunks_mut(SLICE_LEN * world_size) {
         if world_size.is_power_of_two() {
-            halve_and_double(comm, round, scratch)?;
+            let given_away = halve(comm, round, scratch)?;
+            double(comm, round, given_away)?;
         } else {
             sum_at_owners(comm, round, scratch)?;
+            let len = round.len();
+            deliver(comm, round, |rank| even_slice(len, world_size, rank), |_| 0..len)?;
         }
     }
     Ok(())
 }
 
-/// For 2^k ranks. Reduce-scatter by recursive halving: ranks at distance 1, then 2, 4, ... each give
-/// the other one half of what they still hold, so that after the step at distance d a value holds the
-/// sum over an aligned block of 2d ranks, one level of the tree a step. Then all-gather by recursive
-/// doubling, the same way back. The farthest ranks exchange the least.
-fn halve_and_double(
+/// Collective. Sums `values` as [`tree_all_reduce`] does, to the same bits, but gives rank r the sums of `wanted[r]` alone; what
+/// else its `values` hold is undefined afterwards. All ranks give the same list of ranges, one a rank, which may overlap and may be empty.
+///
+/// Each rank sends and receives (n-1)/n times the bytes of `values`, and then what it wants of the others' sums and they of its own.
+///
+/// ```
+/// use segue_collectives::{simulated, tree::tree_reduce_scatter, Communicator};
+/// let sums = simulated::run(3, |comm| {
+///     let mut values = [1.0, 2.0, 3.0];
+///     tree_reduce_scatter(comm, &mut values, &[0..1, 1..1, 1..3], &mut Vec::new()).unwrap();
+///     values
+/// });
+/// assert_eq!((sums[0][0], &sums[2][1..]), (3.0, &[6.0, 9.0][..]));
+/// ```
+pub fn tree_reduce_scatter(
+    comm: &dyn Communicator,
+    values: &mut [f32],
+    wanted: &[Range<usize>],
+    scratch: &mut Vec<f32>,
+) -> Result<(), CollectiveError> {
+    let world_size = comm.world_size();
+    assert_eq!(wanted.len(), world_size, "one range for each rank");
+    if world_size == 1 {
+        return Ok(());
+    }
+    for (number, round) in values.chunks_mut(SLICE_LEN * world_size).enumerate() {
+        let (first, len) = (number * SLICE_LEN * world_size, round.len());
+        let of_round = |rank: usize| {
+            let here = intersection(&wanted[rank], &(first..first + len));
+            here.start.saturating_sub(first)..here.end.saturating_sub(first)
+        };
+        if world_size.is_power_of_two() {
+            halve(comm, round, scratch)?;
+            deliver(comm, round, |rank| halved_slice(len, world_size, rank), of_round)?;
+        } else {
+            sum_at_owners(comm, round, scratch)?;
+            deliver(comm, round, |rank| even_slice(len, world_size, rank), of_round)?;
+        }
+    }
+    Ok(())
+}
+
+/// Collective. Overwrites `values[slices[r]]` on every rank with those of rank r. All ranks give the same list of slices, one a rank, which do
+/// not overlap; `values` are of equal length on all ranks.
+///
+/// ```
+/// use segue_collectives::{simulated, tree::all_gather_slices, Communicator};
+/// let gathered = simulated::run(3, |comm| {
+///     let mut values = [comm.rank() as f32; 4];
+///     all_gather_slices(comm, &mut values, &[0..1, 1..3, 3..4]).unwrap();
+///     values
+/// });
+/// assert_eq!(gathered, [[0.0, 1.0, 1.0, 2.0]; 3]);
+/// ```
+pub fn all_gather_slices(
+    comm: &dyn Communicator,
+    values: &mut [f32],
+    slices: &[Range<usize>],
+) -> Result<(), CollectiveError> {
+    assert_eq!(slices.len(), comm.world_size(), "one slice for each rank");
+    let len = values.len();
+    deliver(comm, values, |rank| slices[rank].clone(), |_| 0..len)
+}
+
+/// For 2^k ranks: reduce-scatter by recursive halving. Ranks at distance 1, then 2, 4, ... each give the other one half of
+/// what they still hold, so that after the step at distance d a value holds the sum over an aligned block of 2d ranks, one
+/// level of the tree a step. This rank then holds the sums of its [`halved_slice`]. Gives what it gave away, by distance.
+fn halve(
     comm: &dyn Communicator,
     values: &mut [f32],
     scratch: &mut Vec<f32>,
-) -> Result<(), CollectiveError> {
+) -> Result<Vec<(usize, Range<usize>)>, CollectiveError> {
     let rank = comm.rank();
     let mut own = 0..values.len();
     let mut given_away = Vec::new();
@@ -126,11 +193,7 @@ fn halve_and_double(
     // level, and the order of its levels is what makes the bits.
     let mut distance = 1;
     while distance < comm.world_size() {
-        let middle = own.start + own.len() / 2;
-        let (lower, upper) = (own.start..middle, middle..own.end);
-        // The rank whose bit is 0 keeps the lower half, its partner the upper: between them nothing is kept
-        // twice or lost.
-        let (keep, give) = if rank & distance == 0 { (lower, upper) } else { (upper, lower) };
+        let (keep, give) = halves(own, rank & distance == 0);
         let received = at_least(scratch, keep.len());
         comm.exchange(rank ^ distance, as_bytes(&values[give.clone()]), as_bytes_mut(received))?;
         // Addition is commutative, so it is the same sum on either side of the pair.
@@ -139,6 +202,17 @@ fn halve_and_double(
         given_away.push((distance, give));
         distance *= 2;
     }
+    Ok(given_away)
+}
+
+/// After [`halve`]: all-gather by recursive doubling, the same way back. The farthest ranks exchange the least.
+fn double(
+    comm: &dyn Communicator,
+    values: &mut [f32],
+    mut given_away: Vec<(usize, Range<usize>)>,
+) -> Result<(), CollectiveError> {
+    let rank = comm.rank();
+    let mut own = halved_slice(values.len(), comm.world_size(), rank);
     // The partner of each step now holds the sum of exactly the half that was given to it: so the same pairs,
     // last first.
     while let Some((distance, other)) = given_away.pop() {
@@ -150,16 +224,34 @@ fn halve_and_double(
     Ok(())
 }
 
-/// For any number of ranks. Each rank owns one slice: it receives that slice from every other rank,
-/// adds the terms in the order of the tree, and gives the sum to every other rank.
+/// What a rank keeps of `range` and what it gives away: the rank whose bit is 0 keeps the lower half, its partner the upper, so that
+/// between them nothing is kept twice or lost.
+fn halves(range: Range<usize>, keeps_lower: bool) -> (Range<usize>, Range<usize>) {
+    let middle = range.start + range.len() / 2;
+    let (lower, upper) = (range.start..middle, middle..range.end);
+    if keeps_lower { (lower, upper) } else { (upper, lower) }
+}
+
+/// What is left to `rank` of `len` values after [`halve`].
+fn halved_slice(len: usize, world_size: usize, rank: usize) -> Range<usize> {
+    let mut own = 0..len;
+    let mut distance = 1;
+    while distance < world_size {
+        own = halves(own, rank & distance == 0).0;
+        distance *= 2;
+    }
+    own
+}
+
+/// For any number of ranks: reduce-scatter. Each rank receives its [`even_slice`] from every other rank and adds the terms in the order
+/// of the tree.
 fn sum_at_owners(
     comm: &dyn Communicator,
     values: &mut [f32],
     scratch: &mut Vec<f32>,
 ) -> Result<(), CollectiveError> {
     let (rank, world_size, len) = (comm.rank(), comm.world_size(), values.len());
-    let slice = |owner: usize| owner * len / world_size..(owner + 1) * len / world_size;
-    let own = slice(rank);
+    let own = even_slice(len, world_size, rank);
     // Every term has a place of its own, by rank, until all are there. Added up on arrival they would meet in
     // the order of the network.
     let terms = at_least(scratch, world_size * own.len());
@@ -167,7 +259,8 @@ fn sum_at_owners(
 
     terms[term(rank)].copy_from_slice(&values[own.clone()]);
     for peer in partners(rank, world_size) {
-        comm.exchange(peer, as_bytes(&values[slice(peer)]), as_bytes_mut(&mut terms[term(peer)]))?;
+        let theirs = even_slice(len, world_size, peer);
+        comm.exchange(peer, as_bytes(&values[theirs]), as_bytes_mut(&mut terms[term(peer)]))?;
     }
     let mut distance = 1;
     while distance < world_size {
@@ -179,11 +272,38 @@ fn sum_at_owners(
         distance *= 2;
     }
     values[own.clone()].copy_from_slice(&terms[term(0)]);
-    for peer in partners(rank, world_size) {
-        let (mine, theirs) = two_ranges(values, own.clone(), slice(peer));
-        comm.exchange(peer, as_bytes(mine), as_bytes_mut(theirs))?;
+    Ok(())
+}
+
+/// The part of `len` values that `rank` adds up in [`sum_at_owners`].
+fn even_slice(len: usize, world_size: usize, rank: usize) -> Range<usize> {
+    rank * len / world_size..(rank + 1) * len / world_size
+}
+
+/// Rank r holds `slice(r)` of `values` and is given what it wants, `wanted(r)`, of those of the others. Both say the same on all ranks.
+fn deliver(
+    comm: &dyn Communicator,
+    values: &mut [f32],
+    slice: impl Fn(usize) -> Range<usize>,
+    wanted: impl Fn(usize) -> Range<usize>,
+) -> Result<(), CollectiveError> {
+    let rank = comm.rank();
+    for peer in partners(rank, comm.world_size()) {
+        let mine = intersection(&slice(rank), &wanted(peer));
+        let theirs = intersection(&slice(peer), &wanted(rank));
+        // The peer finds the same two ranges, and passes on as well.
+        if !mine.is_empty() || !theirs.is_empty() {
+            let (mine, theirs) = two_ranges(values, mine, theirs);
+            comm.exchange(peer, as_bytes(mine), as_bytes_mut(theirs))?;
+        }
     }
     Ok(())
+}
+
+/// What two ranges share; `0..0` where that is nothing.
+fn intersection(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
+    let (start, end) = (one.start.max(other.start), one.end.min(other.end));
+    if start < end { start..end } else { 0..0 }
 }
 
 /// The other ranks in an order in which all ranks can pair up at once: in turn t those whose ranks add
@@ -312,6 +432,65 @@ mod tests {
             let terms: Vec<Vec<f32>> = (0..world_size).map(|rank| rough_values(len, rank)).collect();
             let expected = naive_bits(&terms);
             assert!(all_reduce_bits(&terms).into_iter().all(|bits| bits == expected), "{world_size} ranks");
+        }
+    }
+
+    /// Each rank's part begins in its neighbour's, some ranks want nothing, and rank 0 wants all.
+    fn overlapping_parts(len: usize, world_size: usize) -> Vec<Range<usize>> {
+        let part = |rank: usize| match rank {
+            0 => 0..len,
+            rank if rank % 3 == 2 => len..len,
+            rank => (rank * len / world_size).saturating_sub(5)..(rank + 1) * len / world_size,
+        };
+        (0..world_size).map(part).collect()
+    }
+
+    #[test]
+    fn scattered_sums_have_the_bits_of_the_naive_tree_where_they_are_wanted() {
+        for world_size in 1..=9 {
+            for len in [0, 1, 3, 8, 1000, 4099, SLICE_LEN * world_size + 77] {
+                // The last one takes two rounds; that two worlds of either kind do is enough.
+                if len > 4099 && ![2, 3].contains(&world_size) {
+                    continue;
+                }
+                let terms: Vec<Vec<f32>> = (0..world_size).map(|rank| rough_values(len, rank)).collect();
+                let expected = naive_bits(&terms);
+                let one_by_one: Vec<_> =
+                    (0..world_size).map(|rank| even_slice(len, world_size, rank)).collect();
+                for wanted in [one_by_one, overlapping_parts(len, world_size)] {
+                    simulated::run(world_size, |comm| {
+                        let mut values = terms[comm.rank()].clone();
+                        tree_reduce_scatter(comm, &mut values, &wanted, &mut Vec::new()).unwrap();
+                        let own = wanted[comm.rank()].clone();
+                        let found = values[own.clone()].iter().map(|x| x.to_bits());
+                        assert!(found.eq(expected[own].iter().copied()), "{} of {world_size}", comm.rank());
+                    });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_rank_gathers_the_slices_of_all() {
+        for world_size in 1..=5 {
+            // Of different lengths, one of them nothing, with a gap that nobody writes to.
+            let starts: Vec<usize> =
+                (0..=world_size).map(|rank: usize| rank * rank.saturating_sub(1)).collect();
+            let slices: Vec<_> = starts.windows(2).map(|pair| pair[0]..pair[1] - pair[1].min(1)).collect();
+            let len = starts[world_size];
+            let gathered = simulated::run(world_size, |comm| {
+                let mut values = vec![f32::NAN; len];
+                values[slices[comm.rank()].clone()].fill(comm.rank() as f32);
+                all_gather_slices(comm, &mut values, &slices).unwrap();
+                values
+            });
+            for values in gathered {
+                for (rank, slice) in slices.iter().enumerate() {
+                    assert!(values[slice.clone()].iter().all(|x| *x == rank as f32), "{values:?}");
+                }
+                let written: usize = slices.iter().map(Range::len).sum();
+                assert_eq!(values.iter().filter(|x| x.is_nan()).count(), len - written);
+            }
         }
     }
 

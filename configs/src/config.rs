@@ -161,6 +161,7 @@ impl Config {
             return Err(out_of_range("train.ext_len", t.ext_len, why));
         }
         self.check_average()?;
+        self.check_large_batch()?;
         self.model.check()?;
         match self.task.name.is_empty() {
             true => self.model.check_run(self)?,

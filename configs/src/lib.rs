@@ -9,6 +9,8 @@ pub mod advice;
 mod average;
 mod config;
 mod error;
+mod large_batch;
+mod machine;
 mod merge;
 pub mod model;
 mod pretraining;
@@ -25,6 +27,9 @@ mod testing;
 pub use average::{AverageConfig, AverageKind, TwoTailedVariant};
 pub use config::Config;
 pub use error::ConfigError;
+pub use machine::{
+    Achieved, Bandwidth, ByPrecision, Latency, Machine, MachineKind, Observed, ObservedModel, Series,
+};
 pub use merge::Loaded;
 pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models, out_of_range};
 pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind};
@@ -32,7 +37,7 @@ pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
 pub use sections::{
     CheckpointConfig, DataConfig, DataOrder, DecayFrom, DeviceKind, DocumentEnd, EvalConfig, LayerDecay,
-    LogConfig, LossKind, OptimConfig, OptimKind, RunConfig, ScheduleConfig, ScheduleKind, SinkKind,
-    TrainConfig,
+    LogConfig, LossKind, OptimConfig, OptimKind, RateScale, RunConfig, ScheduleConfig, ScheduleKind, Shard,
+    SinkKind, TrainConfig,
 };
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};

@@ -256,7 +256,7 @@ impl ModelConfig {
     }
 
     /// Checks what a run asks of the other sections.
-    pub(crate) fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+    pub fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         self.0.check_run(config)
     }
 }

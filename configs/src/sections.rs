@@ -97,6 +97,19 @@ pub enum DeviceKind {
     Cuda,
 }
 
+/// What of the state of training is divided among ranks instead of being held by each (Rajbhandari et al. 2020, ZeRO).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Shard {
+    /// Nothing.
+    #[default]
+    None,
+    /// The optimizer's moments: each rank updates its part of the weights and gives it to the others.
+    Optimizer,
+    /// The moments, and the summed gradients.
+    Gradients,
+}
+
 /// `[train]`: how a run steps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -141,14 +154,30 @@ pub struct TrainConfig {
     /// Threads of libtorch in each rank. Part of exactness: sums split over threads round differently.
     #[schemars(transform = Range::at_least(1))]
     pub threads: usize,
+    /// Steps over which the batch grows to all lanes: at first one of `batch_warmup_from` micro-steps takes part, then one
+    /// of half as many, in stages of one length. Micro-steps take turns, and the lanes of the others wait. A multiple of
+    /// `batch_warmup_from` times the number of stages, log2 of it; 0 for all lanes from the first step on.
+    pub batch_warmup: u64,
+    /// Of so many micro-steps one takes part in the first stage of `batch_warmup`: a power of two that divides the
+    /// micro-steps of each rank.
+    #[schemars(transform = Range::at_least(1))]
+    pub batch_warmup_from: usize,
     /// Gradient bytes that are reduced at a time; does not change the result where `exact`.
     #[schemars(transform = Range::at_least(1))]
     pub bucket_bytes: usize,
+    /// Keep only the inputs of layers for backward, which makes each layer again: less memory for activations, a third more time. Does not
+    /// change the result.
+    pub recompute: bool,
     /// Every so many steps all ranks compare a hash of their weights, averages and optimizer; 0 for at the start alone.
     pub check_replicas_every: u64,
     /// Every so many steps each rank makes one of its micro-steps twice and compares loss, carry and gradients bit by bit, which finds
     /// processors that compute wrongly now and then; 0 for never.
     pub check_repeats_every: u64,
+    /// Where ranks compute. `auto` takes a card where one can be used; of several, ranks on a host take one after the other.
+    pub device: DeviceKind,
+    /// What ranks divide among themselves: `none`, the `optimizer`'s moments (ZeRO-1), or these and the summed `gradients`
+    /// (ZeRO-2). Saves memory; does not change the result.
+    pub shard: Shard,
     /// Seconds that a rank waits for others in one call before the job ends with exit code 82; 0 for as long as it takes.
     #[schemars(transform = Range::at_least(0))]
     pub deadline: u64,
@@ -171,9 +200,14 @@ impl Default for TrainConfig {
             at_document_end: DocumentEnd::Carry,
             exact: true,
             threads: 1,
+            batch_warmup: 0,
+            batch_warmup_from: 1,
             bucket_bytes: 4 << 20,
+            recompute: false,
             check_replicas_every: 100,
             check_repeats_every: 0,
+            device: DeviceKind::Auto,
+            shard: Shard::None,
             deadline: 1800,
         }
     }
@@ -187,13 +221,16 @@ pub enum OptimKind {
     Adam,
     /// Weight decay is taken off the weights.
     Adamw,
+    /// AdamW's step of each parameter, made as long as the parameter itself before the rate scales it: for large batches
+    /// (You et al. 2020, algorithm 2).
+    Lamb,
 }
 
 /// `[optim]`: how gradients become updates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OptimConfig {
-    /// Update rule that turns gradients into steps: Adam's or AdamW's.
+    /// Update rule that turns gradients into steps: Adam's, AdamW's or LAMB's.
     pub kind: OptimKind,
     /// Peak learning rate, which the schedule scales.
     #[schemars(transform = Range::above(0.0))]
@@ -204,10 +241,10 @@ pub struct OptimConfig {
     /// Decay of the mean of squares.
     #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub beta2: f64,
-    /// Added to the root of the mean of squares.
+    /// Added to the root of the mean of squares; with `lamb` also to the length that a step is divided by.
     #[schemars(transform = Range::above(0.0))]
     pub eps: f64,
-    /// Strength of weight decay: with `adamw` the share of each weight, times the learning rate, that a step takes off.
+    /// Strength of weight decay: with `adamw` and `lamb` the share of each weight, times the learning rate, that a step takes off.
     #[schemars(transform = Range::at_least(0.0))]
     pub weight_decay: f64,
     /// Parameters whose name contains one of these are not decayed. `bias` spares attention's `r_w_bias`, `r_r_bias`
@@ -216,6 +253,13 @@ pub struct OptimConfig {
     /// Correct the bias of Adam's moments towards zero (Kingma and Ba 2015). `false` is what XLNet's own AdamW does:
     /// steps of a new run are up to three times as long.
     pub bias_correction: bool,
+    /// With `lamb`: parameters whose name contains one of these make AdamW's step, whatever their length. The published
+    /// runs of You et al. spare biases and norms; NVIDIA's Transformer-XL spares none.
+    pub no_trust: Vec<String>,
+    /// With `lamb`: a parameter counts as no longer than this (φ of You et al. 2020); 0 for no limit. NVIDIA's
+    /// Transformer-XL has 10.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub trust_limit: f64,
     /// Largest global norm of the gradient of the mean loss; 0 for no clipping.
     #[schemars(transform = Range::at_least(0.0))]
     pub clip: f64,
@@ -248,6 +292,8 @@ impl Default for OptimConfig {
             weight_decay: 0.0,
             no_decay: vec!["bias".into(), "layer_norm".into()],
             bias_correction: true,
+            no_trust: vec!["bias".into(), "layer_norm".into()],
+            trust_limit: 0.0,
             clip: 0.25,
             layer_decay: 1.0,
             layer_decay_of: LayerDecay::Rate,
@@ -279,6 +325,18 @@ pub enum DecayFrom {
     Warmup,
 }
 
+/// How the learning rate follows the number of lanes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RateScale {
+    /// Not at all.
+    None,
+    /// In proportion to them, usual with plain gradient descent (Krizhevsky 2014; Goyal et al. 2017).
+    Linear,
+    /// With their square root, usual with Adam and LAMB (Krizhevsky 2014; Hoffer et al. 2017).
+    Sqrt,
+}
+
 /// `[schedule]`: the learning rate of step s, counted from 1, is `lr · s / warmup` while s < `warmup`, then the decay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -295,11 +353,23 @@ pub struct ScheduleConfig {
     pub floor: f64,
     /// Where cosine and linear begin to count.
     pub decay_from: DecayFrom,
+    /// How the peak follows `train.lanes`: `optim.lr` is the peak at `base_lanes`.
+    pub scale: RateScale,
+    /// Lanes that `optim.lr` was chosen for; needed where `scale` is not `none`.
+    pub base_lanes: usize,
 }
 
 impl Default for ScheduleConfig {
     fn default() -> Self {
-        Self { kind: ScheduleKind::Cosine, warmup: 0, steps: 0, floor: 0.0, decay_from: DecayFrom::Warmup }
+        Self {
+            kind: ScheduleKind::Cosine,
+            warmup: 0,
+            steps: 0,
+            floor: 0.0,
+            decay_from: DecayFrom::Warmup,
+            scale: RateScale::None,
+            base_lanes: 0,
+        }
     }
 }
 
@@ -406,6 +476,9 @@ pub struct LogConfig {
     pub mlflow_dir: String,
     /// Name of the MLflow experiment.
     pub mlflow_experiment: String,
+    /// Every so many steps the gradient noise scale is measured, from the gradients of single micro-steps and of the whole
+    /// batch; 0 for never. Needs two micro-steps at least.
+    pub noise_scale_every: u64,
     /// First step that is traced.
     #[schemars(transform = Range::at_least(1))]
     pub trace_from: u64,
@@ -421,6 +494,7 @@ impl Default for LogConfig {
             sinks: Vec::new(),
             mlflow_dir: String::new(),
             mlflow_experiment: "segue".into(),
+            noise_scale_every: 0,
             trace_from: 1,
             trace_steps: 0,
         }

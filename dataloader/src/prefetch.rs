@@ -26,12 +26,45 @@ pub struct LaneReader {
     lanes: Box<dyn Lanes>,
     range: Range<usize>,
     cursors: Vec<LaneCursor>,
+    turns: Option<Turns>,
+}
+
+/// Which lanes advance in a step.
+struct Turns {
+    /// Consecutive lanes that advance together.
+    size: usize,
+    /// Whether group `group` of the job advances in step `step`.
+    advances: Box<dyn Fn(u64, usize) -> bool + Send>,
 }
 
 impl LaneReader {
     /// Of the lanes `range`, from the given cursors on, which are in the same order.
     pub fn new(lanes: Box<dyn Lanes>, range: Range<usize>, cursors: Vec<LaneCursor>) -> Self {
-        Self { lanes, range, cursors }
+        Self { lanes, range, cursors, turns: None }
+    }
+
+    /// Lets groups of `size` lanes, numbered over the job, take turns: a group for which `advances(step, group)` is false
+    /// stays where it is. Its part of the batch is what it would have read.
+    pub fn in_turns(self, size: usize, advances: impl Fn(u64, usize) -> bool + Send + 'static) -> Self {
+        Self { turns: Some(Turns { size, advances: Box::new(advances) }), ..self }
+    }
+
+    /// One group after the other: they may stand at different places.
+    fn read_in_turns(&self, turns: &Turns, nth: u64) -> Result<Batch, DataError> {
+        let mut whole: Option<Batch> = None;
+        for first in self.range.clone().step_by(turns.size) {
+            let cursors = &self.cursors[first - self.range.start..][..turns.size];
+            let mut batch = self.lanes.batch(first..first + turns.size, cursors, nth)?;
+            if !(turns.advances)(nth, first / turns.size) {
+                batch.restarts.fill(false);
+                batch.cursors_after.copy_from_slice(cursors);
+            }
+            match &mut whole {
+                None => whole = Some(batch),
+                Some(whole) => whole.append(batch),
+            }
+        }
+        whole.ok_or_else(|| DataError::Usage("a rank without lanes has nothing to read".into()))
     }
 }
 
@@ -39,7 +72,10 @@ impl Reader for LaneReader {
     type Batch = Batch;
 
     fn read(&mut self, nth: u64) -> Result<Batch, DataError> {
-        let batch = self.lanes.batch(self.range.clone(), &self.cursors, nth)?;
+        let batch = match &self.turns {
+            Some(turns) => self.read_in_turns(turns, nth)?,
+            None => self.lanes.batch(self.range.clone(), &self.cursors, nth)?,
+        };
         self.cursors.clone_from(&batch.cursors_after);
         Ok(batch)
     }

@@ -11,7 +11,7 @@ use segue_configs::DocumentEnd;
 use segue_data_error::DataError;
 use segue_dataloader::{
     BuildOptions, Corpus, Documents, EvalLanes, LaneCursor, LaneReader, Lanes, PADDING_ID, Prefetcher,
-    Preset, Segments, SentenceLanes, Split, StreamLanes, TokenStream, build,
+    Preset, Reader, Segments, SentenceLanes, Split, StreamLanes, TokenStream, build,
 };
 use segue_tokenizer::TokenizerKind;
 
@@ -80,6 +80,38 @@ fn the_prefetcher_yields_the_same_batches_in_order() {
         cursors = expected.cursors_after;
     }
     assert!(prefetcher.waited() < Duration::from_secs(10));
+}
+
+/// Groups of two lanes, one of which advances in odd steps and the other in even ones.
+#[test]
+fn a_group_that_waits_stays_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let stream = stream(&folder);
+    let cut = || StreamLanes::new(stream.clone(), 6, Segments::fixed(5000)).unwrap().rolled(2);
+    // The second and third of three groups.
+    let start = vec![LaneCursor::default(); 4];
+    let reader = LaneReader::new(Box::new(cut()), 2..6, start.clone());
+    let mut reader = reader.in_turns(2, |step, group| step % 2 == group as u64 % 2);
+    let mut cursors = start;
+    let mut restarted = 0;
+    for step in 1..=300 {
+        let batch = reader.read(step).unwrap();
+        for (group, own) in [(1usize, 0..2), (2, 2..4)] {
+            let expected = cut().batch(group * 2..group * 2 + 2, &cursors[own.clone()], step).unwrap();
+            let rows = own.start * 5000..own.end * 5000;
+            assert_eq!(batch.inputs[rows.clone()], expected.inputs);
+            assert_eq!(batch.targets[rows], expected.targets);
+            if step % 2 == group as u64 % 2 {
+                assert_eq!(batch.restarts[own.clone()], expected.restarts);
+                restarted += usize::from(expected.restarts[0]);
+                cursors[own].copy_from_slice(&expected.cursors_after);
+            } else {
+                assert_eq!(batch.restarts[own], [false; 2]);
+            }
+        }
+        assert_eq!(batch.cursors_after, cursors);
+    }
+    assert!(restarted > 2, "no lane came round");
 }
 
 #[test]

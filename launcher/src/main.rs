@@ -67,6 +67,8 @@ enum Command {
     Inspect(commands::inspect::InspectArgs),
     /// Compare a model with reference numbers.
     Parity(commands::parity::ParityArgs),
+    /// Say how fast, how large, how long and how dear a run would be on a machine, and on more of them.
+    Plan(commands::plan::PlanArgs),
     /// List the runs below a folder, and how far each is.
     Runs(commands::runs::RunsArgs),
     /// Show runs while they live and after, in the terminal or as a web page.
@@ -89,6 +91,7 @@ impl Command {
         match self {
             Command::Pretrain(_) | Command::Finetune(_) | Command::Bench(_) | Command::Doctor(_) => true,
             Command::Eval(args) => args.takes_ranks(),
+            Command::Plan(args) => args.takes_ranks(),
             _ => false,
         }
     }
@@ -115,6 +118,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Convert(args) => commands::convert::run(args, out),
         Command::Inspect(args) => commands::inspect::run(args, out),
         Command::Parity(args) => commands::parity::run(args, out),
+        Command::Plan(args) => commands::plan::run(&args, comm, out),
         Command::Runs(args) => commands::runs::run(&args, out),
         Command::Watch(args) => commands::watch::run(args, json, out),
         Command::Report(args) => commands::report::run(&args, out),

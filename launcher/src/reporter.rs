@@ -5,6 +5,7 @@ use std::time::Duration;
 use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_trainer::engine::{Event, Labels, LossAs, Measures, Outcome, Started, StepReport};
+use segue_trainer::optim::NoiseScale;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -92,8 +93,10 @@ impl<'a> Reporter<'a> {
     fn write(&mut self, event: Event) -> Result<(), Failure> {
         match event {
             Event::Started(started) => self.started(&started),
-            Event::Step { report, tokens, due, elapsed, data_wait, checkpoint_stall } => {
-                let work = self.labels.as_ref().and_then(|labels| labels.work).unwrap_or(report.targets);
+            Event::Step { report, tokens, due, noise, elapsed, data_wait, checkpoint_stall } => {
+                let of_all = self.labels.as_ref().and_then(|labels| labels.work);
+                let stride = self.config.train.batch_stride(report.step) as f64;
+                let work = of_all.map_or(report.targets, |work| work / stride);
                 let recent = &mut self.recent;
                 recent.steps += 1;
                 recent.work += work;
@@ -104,7 +107,7 @@ impl<'a> Reporter<'a> {
                 if let Some(bar) = &self.bar {
                     bar.set(report.step);
                 }
-                due.map_or(Ok(()), |sum| self.interval(&report, tokens, sum.nats / sum.targets))
+                due.map_or(Ok(()), |sum| self.interval(&report, tokens, sum.nats / sum.targets, noise))
             }
             Event::Evaluating { done, total } => {
                 if let Some(bar) = &self.bar {
@@ -143,6 +146,7 @@ impl<'a> Reporter<'a> {
             step = started.step,
             attempt = started.attempt,
             world_size = started.world_size,
+            optimizer_bytes = started.optimizer_bytes,
             "started"
         );
         if self.rank != 0 {
@@ -171,7 +175,13 @@ impl<'a> Reporter<'a> {
     }
 
     /// Reports the steps since the last report.
-    fn interval(&mut self, report: &StepReport, tokens: u64, loss: f64) -> Result<(), Failure> {
+    fn interval(
+        &mut self,
+        report: &StepReport,
+        tokens: u64,
+        loss: f64,
+        noise: Option<NoiseScale>,
+    ) -> Result<(), Failure> {
         let Some(labels) = self.labels.clone() else { return Ok(()) };
         let recent = std::mem::take(&mut self.recent);
         let seconds = recent.elapsed.as_secs_f64();
@@ -224,6 +234,10 @@ impl<'a> Reporter<'a> {
         scalars.push(("train/lr".into(), report.lr));
         scalars.push(("train/gradient_norm".into(), report.grad_norm));
         scalars.push((format!("speed/{rate}"), per_s));
+        for (name, value) in noise.iter().flat_map(describe_noise) {
+            row[name] = json!(value);
+            scalars.push((format!("train/{name}"), value));
+        }
         record.row(&row)?;
         record.scalars(step, &scalars)?;
         record.lost()
@@ -245,6 +259,13 @@ impl<'a> Reporter<'a> {
         record.scalars(step, &measures.scalars)?;
         record.lost()
     }
+}
+
+/// The noise in the gradient by name: tr Σ / |G|² in targets, and both parts.
+fn describe_noise(noise: &NoiseScale) -> Vec<(&'static str, f64)> {
+    let parts = noise.parts();
+    let scale = noise.targets().map(|targets| ("noise_scale", targets));
+    [("noise_gradient", parts.square), ("noise_trace", parts.trace)].into_iter().chain(scale).collect()
 }
 
 fn merge(row: &mut Value, more: &Value) {

@@ -375,7 +375,9 @@ impl Rank {
         }
         let trained = (families::of(&config.model).open)(&mut config).and_then(|job| {
             let stop = || self.world.state().processes[self.process].asked;
-            job.train(&config, comm.as_ref(), &stop, &mut |event| self.hear(event, rank))
+            job.train(&config, segue_trainer::Compute::CPU, comm.as_ref(), &stop, &mut |event| {
+                self.hear(event, rank)
+            })
         });
         match trained {
             Ok(outcome) => self.leave(rank, if outcome.preempted { 75 } else { 0 }, None),

@@ -68,7 +68,7 @@ fn scene() -> &'static Scene {
         let run = folder.path().join("alone");
         let mut config = config(folder.path(), &run);
         let job = (families::of(&config.model).open)(&mut config).unwrap();
-        job.train(&config, &Local, &|| false, &mut |_| {}).unwrap();
+        job.train(&config, segue_trainer::Compute::CPU, &Local, &|| false, &mut |_| {}).unwrap();
         let expected = last_checkpoint(&run);
         Scene { folder, expected }
     })

@@ -72,7 +72,9 @@ fn trained(encoding: &[&str], seed: u64, steps: u64) -> (Config, LanguageModel) 
     ];
     let overrides: Vec<String> = base.iter().chain(encoding).map(|s| s.to_string()).collect();
     let config = segue_trainer::families::MODELS.load(None, &overrides).unwrap().config;
-    let mut engine = Engine::new(&config, objective::build(&config).unwrap(), &Local).unwrap();
+    let mut engine =
+        Engine::new(&config, objective::build(&config, segue_trainer::Compute::CPU).unwrap(), &Local)
+            .unwrap();
     let mut texts = Texts::new(seed);
     for step in 1..=steps {
         engine.step(step, &vec![texts.batch((step as usize - 1) * SEGMENT)]).unwrap();

@@ -189,9 +189,12 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
         "schedule.warmup=20",
     ];
     let config = segue_trainer::families::MODELS.load(None, &overrides.map(String::from)).unwrap().config;
-    let mut engine =
-        Engine::new(&config, segue_trainer::families::language_model::build(&config).unwrap(), &Local)
-            .unwrap();
+    let mut engine = Engine::new(
+        &config,
+        segue_trainer::families::language_model::build(&config, segue_trainer::Compute::CPU).unwrap(),
+        &Local,
+    )
+    .unwrap();
     for step in 1..=400 {
         // Each lane begins at another place of the cycle.
         let rows: Vec<i64> = (0..16).flat_map(|lane| ids(&stream, lane * 37 + step, 7)).collect();

@@ -64,7 +64,9 @@ fn batch(step: u64) -> Batch {
 #[test]
 fn t18_averaged_weights_are_the_running_mean() {
     let config = config(&["average.start=1"]);
-    let mut engine = Engine::new(&config, objective::build(&config).unwrap(), &Local).unwrap();
+    let mut engine =
+        Engine::new(&config, objective::build(&config, segue_trainer::Compute::CPU).unwrap(), &Local)
+            .unwrap();
     let weights = |engine: &Engine<Box<dyn Objective>>| -> Vec<Tensor> {
         engine.learner.parameters().tensors().iter().map(|t| t.detach().to_kind(Kind::Double)).collect()
     };

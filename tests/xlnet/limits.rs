@@ -17,7 +17,9 @@ const MASK: i64 = 11;
 fn pair_loss(kind: &str) -> f64 {
     libtorch::set_threads(1);
     let config = small(&[&format!("objective.kind={kind}")]);
-    let mut engine = Engine::new(&config, objective::build(&config).unwrap(), &Local).unwrap();
+    let mut engine =
+        Engine::new(&config, objective::build(&config, segue_trainer::Compute::CPU).unwrap(), &Local)
+            .unwrap();
     let make = |step| {
         let words = uniform(1, step, 32, VOCABULARY);
         let shown = |word: i64| if kind == "denoising" { MASK } else { word };

@@ -80,7 +80,7 @@ fn x15_the_loss_is_a_weighted_sum_and_padding_adds_nothing() {
     libtorch::set_threads(1);
     for kind in ["permutation", "denoising"] {
         let config = small(&[&format!("objective.kind={kind}")]);
-        let objective = objective::build(&config).unwrap();
+        let objective = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
         let memory = objective.memory_start(32);
         let mut padded = noise_batch(1);
         let each = objective.score(&padded, &memory).nll;
@@ -115,7 +115,7 @@ fn x15_probabilities_come_from_the_tied_embedding_and_a_bias() {
 fn x16_denoising_predicts_targets_independently() {
     libtorch::set_threads(1);
     let config = small(&["objective.kind=denoising"]);
-    let objective = objective::build(&config).unwrap();
+    let objective = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
     let memory = objective.memory_start(32);
     let mut batch = noise_batch(2);
     let before = objective.score(&batch, &memory).nll;
@@ -137,7 +137,9 @@ fn x16_denoising_predicts_targets_independently() {
 fn accuracy(make: impl Fn(u64) -> Batch, steps: u64) -> f64 {
     libtorch::set_threads(1);
     let config = small(&["objective.next_sentence=1.0"]);
-    let mut engine = Engine::new(&config, objective::build(&config).unwrap(), &Local).unwrap();
+    let mut engine =
+        Engine::new(&config, objective::build(&config, segue_trainer::Compute::CPU).unwrap(), &Local)
+            .unwrap();
     for step in 1..=steps {
         engine.step(step, &vec![make(step)]).unwrap();
     }

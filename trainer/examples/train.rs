@@ -43,12 +43,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let job = (families::of(&config.model).open)(&mut config)?;
 
     // 3. Steps, evaluations and checkpoints. `Local` is a world of one rank; under mpirun it would be `Mpi`.
-    let outcome = job.train(&config, &Local, &|| false, &mut |event| match event {
-        Event::Step { report, .. } => println!("step {}: loss {:.4}", report.step, report.loss),
-        Event::Evaluated { step, measures, .. } => println!("step {step}: {}", measures.lines.join("; ")),
-        Event::Warning { what } => println!("{what}"),
-        _ => {}
-    })?;
+    let outcome =
+        job.train(&config, segue_trainer::Compute::CPU, &Local, &|| false, &mut |event| match event {
+            Event::Step { report, .. } => println!("step {}: loss {:.4}", report.step, report.loss),
+            Event::Evaluated { step, measures, .. } => println!("step {step}: {}", measures.lines.join("; ")),
+            Event::Warning { what } => println!("{what}"),
+            _ => {}
+        })?;
     println!("{} steps are done", outcome.step);
 
     // 4. The newest checkpoint writes a hundred tokens.

@@ -1,14 +1,17 @@
 // What tch does not bind: a hook that fires when a parameter's gradient is complete, the fused Adam
-// update, oneDNN's products, and functions whose gradient Rust computes. Every function that can fail
-// catches: no exception may cross into Rust.
+// update, oneDNN's products, functions whose gradient Rust computes, and what those need to differentiate a part
+// of a graph by itself. Every function that can fail catches: no exception may cross into Rust.
 #include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/Version.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUBlas.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -16,9 +19,11 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -78,36 +83,40 @@ at::Tensor product(const at::Tensor &x, const at::Tensor &weight, const MaybeTen
   return op.call(x, dense(weight), bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
-// Computes the gradients of `count` inputs from that of the output, each an owned tensor or null for
-// none. False, with a message, where it could not.
-using Backward = bool (*)(void *state, at::Tensor *grad, at::Tensor **grads, size_t count, char *message,
-                          size_t capacity);
+// Computes the gradients of `count` inputs from those of `given` outputs, null for those that have none: each an owned
+// tensor or null for none. False, with a message, where it could not.
+using Backward = bool (*)(void *state, at::Tensor *const *of_outputs, size_t given, at::Tensor **grads, size_t count,
+                          char *message, size_t capacity);
 using Release = void (*)(void *state);
 
 // A function of Rust's. Its gradient is made once, as the state is used up by it, and has no derivative of its own.
 struct FromRust final : torch::autograd::Node {
   const char *what;
+  const char *advice;
   Backward backward;
   Release release;
   void *state;
   size_t inputs;
 
-  FromRust(const char *what, Backward backward, Release release, void *state, size_t inputs)
-      : what(what), backward(backward), release(release), state(state), inputs(inputs) {}
+  FromRust(const char *what, const char *advice, Backward backward, Release release, void *state, size_t inputs)
+      : what(what), advice(advice), backward(backward), release(release), state(state), inputs(inputs) {}
 
   ~FromRust() override { release_variables(); }
 
   std::string name() const override { return what; }
 
   variable_list apply(variable_list &&grads) override {
-    TORCH_CHECK(state, what, " is differentiated once, and it was: ", ADVICE);
+    TORCH_CHECK(state, what, " is differentiated once, and it was: ", advice);
     variable_list result(inputs);
-    if (!grads[0].defined()) return result;
+    std::vector<at::Tensor *> given;
+    for (auto &grad : grads) given.push_back(grad.defined() ? &grad : nullptr);
+    if (std::all_of(given.begin(), given.end(), [](auto *grad) { return grad == nullptr; })) return result;
     {
       c10::NoGradGuard no_grad;
       std::vector<at::Tensor *> owned(inputs, nullptr);
       char message[1024] = "";
-      const bool done = backward(state, &grads[0], owned.data(), inputs, message, sizeof message);
+      const bool done =
+          backward(state, given.data(), given.size(), owned.data(), inputs, message, sizeof message);
       for (size_t i = 0; i < inputs; ++i) {
         if (owned[i]) result[i] = *std::unique_ptr<at::Tensor>(owned[i]);
       }
@@ -115,19 +124,21 @@ struct FromRust final : torch::autograd::Node {
       TORCH_CHECK(done, message);
     }
     // Gradients are recorded here only where somebody wants to differentiate them (create_graph).
-    if (c10::GradMode::is_enabled()) refuse_derivatives(result, grads[0]);
+    if (c10::GradMode::is_enabled()) refuse_derivatives(result, grads);
     return result;
   }
 
   // What Rust has computed has no history, so libtorch would take it for constants and leave its derivatives out without
-  // a word. It depends on the function's inputs and on `grad`: whoever differentiates it by one of them passes an error.
+  // a word. It depends on the function's inputs and on `grads`: whoever differentiates it by one of them passes an error.
   // Whoever does not, as when another part of the graph is differentiated twice, never meets it.
-  void refuse_derivatives(variable_list &gradients, const at::Tensor &grad) const {
+  void refuse_derivatives(variable_list &gradients, const variable_list &grads) const {
     auto edges = next_edges();
-    edges.push_back(torch::autograd::impl::gradient_edge(grad));
+    for (const auto &grad : grads) {
+      if (grad.defined()) edges.push_back(torch::autograd::impl::gradient_edge(grad));
+    }
     auto error = std::shared_ptr<torch::autograd::Error>(
         new torch::autograd::Error(
-            std::string("the gradient of ") + what + " has no derivative: " + ADVICE, std::move(edges)),
+            std::string("the gradient of ") + what + " has no derivative: " + advice, std::move(edges)),
         torch::autograd::deleteNode);
     for (auto &gradient : gradients) {
       if (!gradient.defined()) continue;
@@ -139,10 +150,29 @@ struct FromRust final : torch::autograd::Node {
   void release_variables() override {
     if (state) release(std::exchange(state, nullptr));
   }
-
-  static constexpr const char *ADVICE =
-      "it is computed by Segue, not by libtorch; layers with Kernels::Plain can be differentiated any number of times";
 };
+
+// Whether operations of one kind of device are cast, and to what.
+struct Casts {
+  bool enabled;
+  int32_t kind;
+};
+
+// What decides how operations are cast: libtorch's own state, of the thread.
+struct Autocast {
+  Casts cpu;
+  Casts cuda;
+  bool cached;
+};
+
+Casts casts_of(at::DeviceType device) {
+  return {at::autocast::is_autocast_enabled(device), static_cast<int32_t>(at::autocast::get_autocast_dtype(device))};
+}
+
+void set_casts(at::DeviceType device, const Casts &casts) {
+  at::autocast::set_autocast_enabled(device, casts.enabled);
+  at::autocast::set_autocast_dtype(device, static_cast<at::ScalarType>(casts.kind));
+}
 
 }  // namespace
 
@@ -158,20 +188,80 @@ bool segue_linear(at::Tensor *x, at::Tensor *weight, at::Tensor *bias, at::Tenso
   });
 }
 
-// Makes y, which has no history, a function of the inputs: backward(state, ..) computes their gradients, at most once.
-// release(state) is called once, when no gradient can be asked for any more. `what` names the function in errors and
-// lives as long as the program.
-bool segue_function(const char *what, at::Tensor *y, at::Tensor *const *inputs, size_t count, Backward backward,
-                    Release release, void *state, char *message, size_t capacity) {
+// Makes the ys, which have no history, a function of the inputs: backward(state, ..) computes their gradients, at most
+// once. release(state) is called once, when no gradient can be asked for any more. `what` names the function in errors,
+// `advice` says what to do instead of differentiating twice; both live as long as the program.
+bool segue_function(const char *what, const char *advice, at::Tensor *const *ys, size_t y_count,
+                    at::Tensor *const *inputs, size_t count, Backward backward, Release release, void *state,
+                    char *message, size_t capacity) {
   // Takes the state over, whatever happens.
-  auto node = std::shared_ptr<FromRust>(new FromRust(what, backward, release, state, count), torch::autograd::deleteNode);
+  auto node = std::shared_ptr<FromRust>(
+      new FromRust(what, advice, backward, release, state, count), torch::autograd::deleteNode);
   return guarded(message, capacity, [&] {
     const auto tensors = gather(inputs, count);
     if (!torch::autograd::compute_requires_grad(tensors)) return;
     node->set_next_edges(torch::autograd::collect_next_edges(tensors));
-    torch::autograd::set_history(*y, node);
+    for (size_t i = 0; i < y_count; ++i) torch::autograd::set_history(*ys[i], node);
   });
 }
+
+// The number that the next node of a graph gets that this thread makes.
+uint64_t segue_next_node() { return at::sequence_number::peek(); }
+
+// What tells tensors apart that are the same to autograd.
+uintptr_t segue_identity(at::Tensor *tensor) { return reinterpret_cast<uintptr_t>(tensor->unsafeGetTensorImpl()); }
+
+// Calls found(context, leaf) for each leaf that the ys depend on, once, with a tensor that the caller owns. An error
+// where they depend on a node that was made before node `since`.
+bool segue_leaves(at::Tensor *const *ys, size_t count, uint64_t since, void (*found)(void *context, at::Tensor *leaf),
+                  void *context, char *message, size_t capacity) {
+  using torch::autograd::Node;
+  return guarded(message, capacity, [&] {
+    std::vector<std::shared_ptr<Node>> open;
+    std::unordered_set<Node *> known;
+    const auto meet = [&](const torch::autograd::Edge &edge) {
+      if (edge.function && known.insert(edge.function.get()).second) open.push_back(edge.function);
+    };
+    for (const auto &y : gather(ys, count)) meet(torch::autograd::impl::gradient_edge(y));
+    while (!open.empty()) {
+      const auto node = std::move(open.back());
+      open.pop_back();
+      if (const auto *leaf = dynamic_cast<torch::autograd::AccumulateGrad *>(node.get())) {
+        found(context, new at::Tensor(leaf->variable));
+        continue;
+      }
+      TORCH_CHECK(node->sequence_nr() >= since, "it depends on a tensor, made by ", node->name(),
+                  ", that is not among its inputs");
+      for (const auto &edge : node->next_edges()) meet(edge);
+    }
+  });
+}
+
+// Gradients of the inputs from those of the ys, through their graph, which is used up by it: owned tensors, or null for
+// none. No leaf's .grad is touched, and no hook is called.
+bool segue_gradients(at::Tensor *const *ys, at::Tensor *const *of_ys, size_t y_count, at::Tensor *const *inputs,
+                     size_t count, at::Tensor **grads, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    auto result = torch::autograd::grad(gather(ys, y_count), gather(inputs, count), gather(of_ys, y_count),
+                                        /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+    for (size_t i = 0; i < count; ++i) {
+      grads[i] = result[i].defined() ? new at::Tensor(std::move(result[i])) : nullptr;
+    }
+  });
+}
+
+void segue_autocast(Autocast *state) {
+  *state = {casts_of(at::kCPU), casts_of(at::kCUDA), at::autocast::is_autocast_cache_enabled()};
+}
+
+void segue_set_autocast(const Autocast *state) {
+  set_casts(at::kCPU, state->cpu);
+  set_casts(at::kCUDA, state->cuda);
+  at::autocast::set_autocast_cache_enabled(state->cached);
+}
+
+// Forgets the weights that were cast so far.
+void segue_forget_casts() { at::autocast::clear_cache(); }
 
 // c [m, n] (+)= a [m, k] times b [k, n]; rows lie `stride` values apart. One thread.
 bool segue_product(size_t m, size_t n, size_t k, const float *a, size_t a_stride, const float *b,
@@ -240,6 +330,11 @@ void segue_library(char *text, size_t capacity) {
   const std::string found = std::string(TORCH_VERSION) + " with " + at::get_cpu_capability();
   std::strncpy(text, found.c_str(), capacity - 1);
   text[capacity - 1] = 0;
+}
+
+void segue_allow_tf32(bool allowed) {
+  at::globalContext().setAllowTF32CuBLAS(allowed);
+  at::globalContext().setAllowTF32CuDNN(allowed);
 }
 
 // The file of the libtorch_cpu that is in use; empty where the loader does not tell.

@@ -32,6 +32,12 @@ impl Compute {
         }
     }
 
+    /// Lets products of f32 on a card round their factors to TF32, with 10 bits of mantissa, or not. For the whole process.
+    pub fn allow_tf32(self, allowed: bool) -> Self {
+        crate::libtorch::device::allow_tf32(allowed);
+        self
+    }
+
     /// Where tensors are made.
     pub fn device(self) -> Device {
         self.device

@@ -55,6 +55,7 @@ pub struct Parameters {
     tensors: Vec<Tensor>,
     index: HashMap<String, usize>,
     kernels: Kernels,
+    recompute: bool,
 }
 
 impl Parameters {
@@ -69,13 +70,18 @@ impl Parameters {
         assert_eq!(specs.len(), tensors.len());
         let tensors = tensors.into_iter().map(|t| t.to_kind(kind).set_requires_grad(true)).collect();
         let index = specs.iter().enumerate().map(|(i, spec)| (spec.name.clone(), i)).collect();
-        Self { specs, tensors, index, kernels: Kernels::default() }
+        Self { specs, tensors, index, kernels: Kernels::default(), recompute: false }
     }
 
     /// The same leaves for layers that compute with `kernels`.
     pub fn with_kernels(&self, kernels: Kernels) -> Self {
         let tensors = self.tensors.iter().map(Tensor::shallow_clone).collect();
-        Self { specs: self.specs.clone(), tensors, index: self.index.clone(), kernels }
+        Self { specs: self.specs.clone(), tensors, index: self.index.clone(), kernels, ..*self }
+    }
+
+    /// The same leaves for models whose layers keep no activations: backward makes them again, one layer at a time.
+    pub fn with_recompute(self, recompute: bool) -> Self {
+        Self { recompute, ..self }
     }
 
     /// The same values on `device`, leaves of their own where that is another one. They are drawn on the CPU, the same for every device.
@@ -98,11 +104,16 @@ impl Parameters {
         self.kernels
     }
 
+    /// Whether models built over them make their layers again in backward.
+    pub fn recompute(&self) -> bool {
+        self.recompute
+    }
+
     /// The first `count` of them, which get no gradients from here on, and the others.
     pub fn freeze(mut self, count: usize) -> (Self, Self) {
         let kind = self.tensors.first().map_or(Kind::Float, Tensor::kind);
-        let part =
-            |specs, tensors| Self { kernels: self.kernels, ..Self::from_tensors(specs, tensors, kind) };
+        let Self { kernels, recompute, .. } = self;
+        let part = |specs, tensors| Self { kernels, recompute, ..Self::from_tensors(specs, tensors, kind) };
         let trained = part(self.specs.split_off(count), self.tensors.split_off(count));
         let frozen = part(self.specs, self.tensors);
         frozen.tensors.iter().for_each(|tensor| _ = tensor.set_requires_grad(false));

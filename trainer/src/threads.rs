@@ -17,15 +17,27 @@ pub fn set_count(threads: usize) {
 
 /// Calls `f(0)` to `f(count - 1)`, on several threads where there are: no call may depend on another.
 pub fn for_each(count: usize, f: impl Fn(usize) + Sync + Send) {
-    let build = || {
-        let threads = COUNT.load(Ordering::Relaxed);
-        // Without threads of its own the caller does all the work.
-        (threads > 1).then(|| ThreadPoolBuilder::new().num_threads(threads).build().ok()).flatten()
-    };
-    match POOL.get_or_init(build) {
+    match pool() {
         Some(pool) => pool.install(|| (0..count).into_par_iter().for_each(f)),
         None => (0..count).for_each(f),
     }
+}
+
+/// Calls `f` with each of `items`, as [`for_each`] does: with parts of a slice, say, that are written to.
+pub fn for_each_of<T: Send>(items: Vec<T>, f: impl Fn(T) + Sync + Send) {
+    match pool() {
+        Some(pool) => pool.install(|| items.into_par_iter().for_each(f)),
+        None => items.into_iter().for_each(f),
+    }
+}
+
+/// The threads, where there are several: without, the caller does all the work.
+fn pool() -> Option<&'static ThreadPool> {
+    let build = || {
+        let threads = COUNT.load(Ordering::Relaxed);
+        (threads > 1).then(|| ThreadPoolBuilder::new().num_threads(threads).build().ok()).flatten()
+    };
+    POOL.get_or_init(build).as_ref()
 }
 
 /// Values that are worth a call of their own.

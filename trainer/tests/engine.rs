@@ -42,7 +42,7 @@ fn batch(config: &Config, step: u64, micro_step: usize) -> Batch {
 /// Bits of all weights and of the last loss after `steps` steps.
 fn train(config: &Config, comm: &dyn Communicator, steps: u64) -> Result<(Vec<u32>, u64), TrainError> {
     libtorch::set_threads(1);
-    let mut engine = Engine::new(config, objective::build(config)?, comm)?;
+    let mut engine = Engine::new(config, objective::build(config, segue_trainer::Compute::CPU)?, comm)?;
     let mut last: Option<StepReport> = None;
     for step in 1..=steps {
         let batches: Vec<Batch> = engine.layout.micro_steps.clone().map(|m| batch(config, step, m)).collect();
@@ -67,12 +67,176 @@ fn weights_and_losses_have_the_same_bits_at_any_number_of_ranks() {
     }
 }
 
+/// With LAMB, a length is of a whole parameter: however gradients are cut into buckets, and on whatever rank.
+#[test]
+fn lamb_gives_the_same_bits_at_any_number_of_ranks_and_bucket_size() {
+    let keys =
+        ["optim.kind=lamb", "optim.weight_decay=0.01", "optim.trust_limit=10.0", "model.cutoffs=[10,30]"];
+    let alone = train(&config(&keys), &segue_collectives::local::Local, 4).unwrap();
+    let adam = train(&config(&keys[1..]), &segue_collectives::local::Local, 4).unwrap();
+    assert!(adam != alone);
+    for bucket_bytes in ["train.bucket_bytes=1", "train.bucket_bytes=1000000"] {
+        let config = config(&[&keys[..], &[bucket_bytes]].concat());
+        for ranks in [2, 4, 8] {
+            for result in simulated::run(ranks, |comm| train(&config, comm, 4).unwrap()) {
+                assert!(result == alone, "{ranks} ranks, {bucket_bytes}");
+            }
+        }
+    }
+}
+
+/// Four micro-steps of eight, then eight.
+const GROWING: [&str; 2] = ["train.batch_warmup=4", "train.batch_warmup_from=2"];
+
+#[test]
+fn a_growing_batch_gives_the_same_bits_at_any_number_of_ranks() {
+    let config = config(&GROWING);
+    let alone = train(&config, &segue_collectives::local::Local, 6).unwrap();
+    for ranks in [2, 4] {
+        for result in simulated::run(ranks, |comm| train(&config, comm, 6).unwrap()) {
+            assert!(result == alone, "{ranks} ranks");
+        }
+    }
+    let whole = self::config(&[]);
+    assert!(train(&whole, &segue_collectives::local::Local, 6).unwrap() != alone);
+    // One micro-step each: none of them could be half.
+    let refused = simulated::run(8, |comm| train(&config, comm, 1).unwrap_err());
+    assert!(refused.iter().all(|e| e.exit_code() == 78 && e.to_string().contains("batch_warmup_from")));
+}
+
+/// Half of the micro-steps train as a job does that has only those, and leave the memory of the others as it is.
+#[test]
+fn a_step_of_a_growing_batch_is_one_of_the_lanes_that_take_part() {
+    libtorch::set_threads(1);
+    // Without dropout, whose masks depend on the number of a micro-step in its job.
+    let growing = config(&[&GROWING[..], &["model.dropout=0"]].concat());
+    let half = config(&["train.lanes=4", "model.dropout=0"]);
+    let start = |config| {
+        let objective = objective::build(config, segue_trainer::Compute::CPU).unwrap();
+        Engine::new(config, objective, &segue_collectives::local::Local).unwrap()
+    };
+    let (mut growing_engine, mut half_engine) = (start(&growing), start(&half));
+    // Step 1 is that of the micro-steps 1, 3, 5 and 7.
+    let batches: Vec<Batch> = (0..8).map(|m| batch(&growing, 1, m)).collect();
+    let own: Vec<Batch> = [1, 3, 5, 7].map(|m| batch(&growing, 1, m)).into();
+    let (a, b) = (growing_engine.step(1, &batches).unwrap(), half_engine.step(1, &own).unwrap());
+    assert_eq!(
+        (a.loss.to_bits(), a.targets, a.grad_norm.to_bits()),
+        (b.loss.to_bits(), 20.0, b.grad_norm.to_bits())
+    );
+    let weights = |engine: &Engine<Box<dyn objective::Objective>>| -> Vec<Tensor> {
+        engine.learner.parameters().tensors().iter().map(|t| t.detach().copy()).collect()
+    };
+    assert_eq!(weights(&growing_engine), weights(&half_engine));
+    let memory = |engine: &Engine<Box<dyn objective::Objective>>, place: usize| -> f64 {
+        let tables = &engine.carry_tables()[place].1;
+        tables
+            .iter()
+            .map(|(_, table)| table.to_kind(tch::Kind::Double).abs().sum(None).double_value(&[]))
+            .sum()
+    };
+    for place in 0..8 {
+        let expected = if place % 2 == 1 { memory(&half_engine, place / 2) } else { 0.0 };
+        assert_eq!(memory(&growing_engine, place), expected, "micro-step {place}");
+    }
+}
+
+/// Measured in every second step, with a norm for each micro-step.
+#[test]
+fn measuring_the_noise_changes_no_bit_and_is_the_same_at_any_number_of_ranks() {
+    let noise = |config: &Config, comm: &dyn Communicator| {
+        libtorch::set_threads(1);
+        let objective = objective::build(config, segue_trainer::Compute::CPU).unwrap();
+        let mut engine = Engine::new(config, objective, comm).unwrap();
+        let estimate = |step| {
+            let batches: Vec<Batch> =
+                engine.layout.micro_steps.clone().map(|m| batch(config, step, m)).collect();
+            let found = engine.step(step, &batches).unwrap().noise;
+            found.map(|found| (found.square.to_bits(), found.trace.to_bits()))
+        };
+        (1..=4).map(estimate).collect::<Vec<_>>()
+    };
+    let (silent, config) = (config(&[]), config(&["log.noise_scale_every=2"]));
+    let alone = noise(&config, &segue_collectives::local::Local);
+    let measured: Vec<bool> = alone.iter().map(Option::is_some).collect();
+    assert_eq!(measured, [false, true, false, true]);
+    for ranks in [2, 8] {
+        assert!(simulated::run(ranks, |comm| noise(&config, comm)).iter().all(|found| *found == alone));
+    }
+    let local = &segue_collectives::local::Local;
+    assert!(train(&config, local, 4).unwrap() == train(&silent, local, 4).unwrap());
+}
+
 #[test]
 fn three_ranks_give_the_bits_of_one_where_blocks_are_subtrees() {
     let config = config(&["train.lanes=6"]);
     let alone = train(&config, &segue_collectives::local::Local, 3).unwrap();
     for result in simulated::run(3, |comm| train(&config, comm, 3).unwrap()) {
         assert!(result == alone);
+    }
+}
+
+/// What ranks divide among themselves. The clipped norm is summed over whole parameters; layers learn at rates of their own; sparse tables go
+/// row by row; averages follow the weights; buckets hold many parameters or one.
+#[test]
+fn divided_state_gives_the_same_bits_at_any_number_of_ranks() {
+    let decay = ["optim.kind=adamw", "optim.weight_decay=0.1", "optim.layer_decay=0.5", "optim.clip=0.05"];
+    let variants: [(&[&str], &[usize]); 4] = [
+        (&decay, &[1, 2, 4, 8]),
+        (
+            &["model.cutoffs=[10,30]", "model.div_val=2", "average.kind=exponential", "train.bucket_bytes=1"],
+            &[4],
+        ),
+        (&["model.vocab_size=3000", "optim.kind=adam", "train.bucket_bytes=1000000"], &[2, 8]),
+        (&["train.lanes=6"], &[3]),
+    ];
+    for (overrides, worlds) in variants {
+        let alone = train(&config(overrides), &segue_collectives::local::Local, 4).unwrap();
+        for shard in ["train.shard=optimizer", "train.shard=gradients"] {
+            let config = config(&[overrides, &[shard]].concat());
+            for &ranks in worlds {
+                for result in simulated::run(ranks, |comm| train(&config, comm, 4).unwrap()) {
+                    assert!(result == alone, "{shard}, {ranks} ranks, {overrides:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Without the tree's order sums differ in roundings; what ranks divide makes no difference beyond that, and replicas stay alike.
+#[test]
+fn divided_state_needs_no_exactness() {
+    let exact = train(&config(&[]), &segue_collectives::local::Local, 3).unwrap();
+    for shard in ["train.shard=optimizer", "train.shard=gradients"] {
+        let config = config(&["train.exact=false", shard]);
+        let found = simulated::run(4, |comm| train(&config, comm, 3).unwrap());
+        assert!(found.iter().all(|(bits, _)| *bits == found[0].0));
+        for (a, b) in found[0].0.iter().zip(&exact.0) {
+            assert!((f32::from_bits(*a) - f32::from_bits(*b)).abs() < 1e-3);
+        }
+    }
+}
+
+/// Also where one table, of 3000 words, is most of the model.
+#[test]
+fn each_rank_holds_an_equal_part_of_the_moments() {
+    let bytes = |shard: &str, ranks: usize| {
+        let config = config(&["model.vocab_size=3000", shard]);
+        simulated::run(ranks, |comm| {
+            let learner = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
+            Engine::new(&config, learner, comm).unwrap().optimizer_bytes()
+        })
+    };
+    let whole = bytes("train.shard=none", 4);
+    assert!(whole.iter().all(|bytes| *bytes == whole[0]));
+    for shard in ["train.shard=optimizer", "train.shard=gradients"] {
+        for ranks in [2, 4, 8] {
+            let parts = bytes(shard, ranks);
+            assert_eq!(parts.iter().sum::<u64>(), whole[0]);
+            for part in parts {
+                assert!(part.abs_diff(whole[0] / ranks as u64) * 100 < whole[0] / ranks as u64, "{part}");
+            }
+        }
     }
 }
 
@@ -91,11 +255,13 @@ fn any_order_is_close_and_need_not_be_equal() {
 fn rank_that_dies_in_a_step_ends_the_others_with_69() {
     let config = config(&[]);
     // Early, in the middle of a step's reductions, late.
-    for call in [2, 9, 40] {
-        let mut faults = vec![Faults::default(); 4];
-        faults[2].dies_at_call = Some(call);
-        for result in simulated::run_with(faults, |comm| train(&config, comm, 50)) {
-            assert_eq!(result.unwrap_err().exit_code(), 69, "call {call}");
+    for config in [config.clone(), self::config(&["train.shard=gradients"])] {
+        for call in [2, 9, 40] {
+            let mut faults = vec![Faults::default(); 4];
+            faults[2].dies_at_call = Some(call);
+            for result in simulated::run_with(faults, |comm| train(&config, comm, 50)) {
+                assert_eq!(result.unwrap_err().exit_code(), 69, "call {call}");
+            }
         }
     }
 }
@@ -113,7 +279,9 @@ fn averages_of_all_ranks_follow_the_losses_of_the_first() {
     let config = config(&["average.kind=two_tailed", "eval.every=1"]);
     let states = simulated::run(2, |comm| {
         libtorch::set_threads(1);
-        let mut engine = Engine::new(&config, objective::build(&config).unwrap(), comm).unwrap();
+        let mut engine =
+            Engine::new(&config, objective::build(&config, segue_trainer::Compute::CPU).unwrap(), comm)
+                .unwrap();
         let mut switched = Vec::new();
         for step in 1..=6 {
             let batches: Vec<Batch> =

@@ -45,7 +45,7 @@ fn play(config: &Config, critic_steps: u64, comm: &dyn Communicator, stop: bool)
     let mut config = config.clone();
     config.model.get_mut::<MomentGameConfig>().unwrap().critic_steps = critic_steps;
     let job = (families::of(&config.model).open)(&mut config).unwrap();
-    job.train(&config, comm, &|| stop, &mut |_| {}).unwrap()
+    job.train(&config, segue_trainer::Compute::CPU, comm, &|| stop, &mut |_| {}).unwrap()
 }
 
 /// All files of a folder and of those in it, by name. Of the state of a run, what tells where it ran is left out, and so are
@@ -62,6 +62,7 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
                 state.as_object_mut().unwrap().remove(place).unwrap();
             }
             state["config"].as_object_mut().unwrap().remove("run").unwrap();
+            state["config"]["train"].as_object_mut().unwrap().remove("shard").unwrap();
             found.insert(name, state.to_string().into_bytes());
         } else if entry.file_type().unwrap().is_file() && name != "MANIFEST.json" {
             found.insert(name, std::fs::read(&path).unwrap());
@@ -93,7 +94,7 @@ fn the_average_reaches_the_optimum_as_closely_as_its_samples_allow() {
         }
     };
     let job = (families::of(&config.model).open)(&mut config.clone()).unwrap();
-    let outcome = job.train(&config, &Local, &|| false, &mut on_event).unwrap();
+    let outcome = job.train(&config, segue_trainer::Compute::CPU, &Local, &|| false, &mut on_event).unwrap();
 
     let squares = |rho: f64| 3.0 + 4.0 * rho.powi(2) + 2.0 * rho.powi(4);
     let (trace, rho) = (3.0, 0.5);
@@ -150,6 +151,46 @@ fn a_run_stopped_at_every_step_ends_with_the_same_bytes() {
             let [whole, parts] = [&whole, &parts].map(|run| files(&run.path().join(folder)));
             assert_same(&whole, &parts, &format!("{folder}, {critic_steps} steps of the critic, {average}"));
         }
+    }
+}
+
+/// Two optimizers, each divided among all ranks, of which some own nothing of the smaller network.
+#[test]
+fn checkpoints_have_the_same_bytes_whatever_ranks_divide() {
+    for (critic_steps, average) in [(0, AVERAGES[0]), (2, AVERAGES[1])] {
+        let run = |ranks, shard: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let config = config(folder.path(), &[&SHORT[..], &["average.start=0", average, shard]].concat());
+            simulated::run(ranks, |comm| play(&config, critic_steps, comm, false));
+            files(folder.path())
+        };
+        let alone = run(1, "train.shard=none");
+        for shard in ["train.shard=optimizer", "train.shard=gradients"] {
+            for ranks in [1, 2, 4] {
+                let what = format!("{ranks} ranks, {critic_steps} steps of the critic, {average}, {shard}");
+                assert_same(&alone, &run(ranks, shard), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_divided_otherwise_at_every_start_ends_with_the_same_bytes() {
+    let [whole, parts] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    simulated::run(1, |comm| play(&short(whole.path(), AVERAGES[1]), 2, comm, false));
+    let mut ways = ["gradients", "none", "optimizer", "gradients", "optimizer"].into_iter().cycle();
+    let mut ranks = [4, 2, 1, 2, 4, 4, 1].into_iter().cycle();
+    loop {
+        let shard = format!("train.shard={}", ways.next().unwrap());
+        let more = ["average.start=0", AVERAGES[1], &shard];
+        let config = config(parts.path(), &[&SHORT[..], &more].concat());
+        if !simulated::run(ranks.next().unwrap(), |comm| play(&config, 2, comm, true))[0].preempted {
+            break;
+        }
+    }
+    for folder in ["checkpoints/step-00000014", "best"] {
+        let [whole, parts] = [&whole, &parts].map(|run| files(&run.path().join(folder)));
+        assert_same(&whole, &parts, folder);
     }
 }
 
@@ -303,6 +344,6 @@ fn training_begins_with_the_weights_of_a_run_a_checkpoint_or_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let nothing = config(folder.path(), &["train.init_from=nowhere"]);
     let job = (families::of(&nothing.model).open)(&mut nothing.clone()).unwrap();
-    let error = job.train(&nothing, &Local, &|| false, &mut |_| {}).unwrap_err();
+    let error = job.train(&nothing, segue_trainer::Compute::CPU, &Local, &|| false, &mut |_| {}).unwrap_err();
     assert!(error.to_string().contains("nowhere") && error.exit_code() == 66, "{error}");
 }

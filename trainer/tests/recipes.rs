@@ -39,6 +39,115 @@ fn every_recipe_and_every_sweep_loads() {
     }
 }
 
+/// What both files of NVIDIA's example leave to the defaults of its `train.py` and `lamb.py`.
+const NVIDIA_DEFAULTS: [(&str, &str); 22] = [
+    ("optim.beta1", "0.9"),
+    ("optim.beta2", "0.999"),
+    ("optim.eps", "1e-6"),
+    ("optim.bias_correction", "false"),
+    ("optim.no_trust", "[]"),
+    ("optim.trust_limit", "10.0"),
+    ("optim.weight_decay", "0.0"),
+    ("optim.clip", "0.25"),
+    ("schedule.kind", "\"cosine\""),
+    ("schedule.decay_from", "\"warmup\""),
+    ("schedule.scale", "\"none\""),
+    ("train.seed", "1111"),
+    ("train.ext_len", "0"),
+    ("train.varlen", "false"),
+    ("eval.lanes", "16"),
+    ("eval.ext_len", "0"),
+    ("model.clamp_len", "-1"),
+    ("model.same_length", "false"),
+    ("model.pre_lnorm", "false"),
+    ("model.proj_init_std", "0.01"),
+    ("model.cutoffs", "[19997, 39997, 199997]"),
+    ("model.untie_r", "false"),
+];
+
+/// Every setting of `wt103_base.yaml` and `wt103_large.yaml`, in their order, and those they leave open. Where the devices
+/// are, how often their program prints, and the names of files are not among them.
+#[test]
+fn recipes_of_nvidia_have_every_setting_of_its_files() {
+    let base = [
+        ("model.n_layer", "16"),
+        ("model.d_model", "512"),
+        ("model.n_head", "8"),
+        ("model.d_head", "64"),
+        ("model.d_inner", "2048"),
+        ("model.dropout", "0.1"),
+        ("model.dropatt", "0.0"),
+        ("optim.kind", "\"lamb\""),
+        ("optim.lr", "0.01"),
+        ("schedule.floor", "0.1"), // eta_min 0.001
+        ("train.roll", "true"),
+        ("schedule.warmup", "1000"),
+        ("train.steps", "40000"),
+        ("train.segment", "192"),
+        ("model.mem_len", "192"),
+        ("eval.segment", "192"),
+        ("train.lanes", "256"),
+        ("log.every", "10"),
+        ("eval.every", "5000"),
+        ("model.init_std", "0.02"),
+        ("model.div_val", "1"),
+        ("eval.mem_len", "-1"), // 192 + 192 − 192
+    ];
+    let large = [
+        ("model.n_layer", "18"),
+        ("model.d_model", "1024"),
+        ("model.n_head", "16"),
+        ("model.d_head", "64"),
+        ("model.d_inner", "4096"),
+        ("model.dropout", "0.2"),
+        ("model.dropatt", "0.2"),
+        ("optim.kind", "\"lamb\""),
+        ("optim.lr", "0.01"),
+        ("schedule.floor", "0.01"), // eta_min 0.0001
+        ("train.roll", "true"),
+        ("schedule.warmup", "16000"),
+        ("train.steps", "100000"),
+        ("train.segment", "384"),
+        ("model.mem_len", "384"),
+        ("model.init_std", "0.005"),
+        ("eval.segment", "128"),
+        ("train.lanes", "128"),
+        ("log.every", "100"),
+        ("eval.every", "5000"),
+        ("model.div_val", "4"),
+        ("eval.mem_len", "640"), // 384 + 384 − 128
+    ];
+    let test_settings = [
+        "--segment 64 --mem-len 640 --clamp-len 400 --same-length",
+        "--segment 128 --mem-len 1600 --clamp-len 1000 --same-length",
+    ];
+    for ((name, settings), test) in
+        [("nvidia-wt103-base.toml", base), ("nvidia-wt103-large.toml", large)].into_iter().zip(test_settings)
+    {
+        let path = each_toml("recipes").into_iter().find(|path| path.ends_with(name)).unwrap();
+        let found = flatten(&MODELS.load(Some(&path), &[]).unwrap().config.to_json());
+        for (key, expected) in settings.into_iter().chain(NVIDIA_DEFAULTS) {
+            let (_, value) = found.iter().find(|(name, _)| name == key).unwrap_or_else(|| panic!("{key}"));
+            assert_eq!(*value, serde_json::from_str::<Value>(expected).unwrap(), "{name}: {key}");
+        }
+        assert!(std::fs::read_to_string(&path).unwrap().contains(test), "{name}: {test}");
+    }
+}
+
+/// The settings of its runs on 128 cards: batch 512, rate 0.02 down to 0.0001.
+#[test]
+fn the_large_recipe_of_nvidia_scales_as_it_was_scaled() {
+    let path =
+        each_toml("recipes").into_iter().find(|path| path.ends_with("nvidia-wt103-large.toml")).unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("#   train.lanes=512")).unwrap();
+    let keys: Vec<String> = format!("train.lanes=512{line}").split_whitespace().map(str::to_string).collect();
+    let config = MODELS.load(Some(&path), &keys).unwrap().config;
+    assert!((config.peak_lr() - 0.02).abs() < 1e-12);
+    assert!((config.peak_lr() * config.schedule.floor - 0.0001).abs() < 1e-12);
+    assert_eq!((config.train.steps, config.eval.every, config.eval.lanes), (25_000, 1000, 128));
+}
+
 /// Row X30; Yang 2019, table 2.19: each row differs from row 4 in the component that its name says, in nothing
 /// else.
 #[test]

@@ -232,6 +232,10 @@ fn steps_are_left_out_or_taken_back_alike_at_any_number_of_ranks() {
             let state = state(run.path(), STEPS);
             assert_eq!((&state["left_out"], &state["recoveries"]), (&left_out, &json!(2)), "{policy}");
         }
+        // The one number of this model is one rank's, and the others update nothing.
+        for shard in ["train.shard=optimizer", "train.shard=gradients"] {
+            assert!(end(folder().path(), &[policy, shard], &[7, 13], 4) == by_hand, "{policy}, {shard}");
+        }
     }
 }
 

@@ -303,6 +303,40 @@ fn every_number_of_ranks_gives_the_same_weights_and_answers() {
     assert!(weights_and_scores(2) == one && weights_and_scores(4) == one);
 }
 
+/// A step of one task leaves the other's head as it is, on the rank that owns it too.
+#[test]
+fn divided_moments_leave_heads_alone_that_a_step_does_not_reach() {
+    let data = [sentiment_task(), task("tagging", Kind::Tagging, &["B-GOOD", "B-BAD", "O"], tagging)];
+    let trained = |shard: &str, world: usize| {
+        let run = TempDir::new().unwrap();
+        let config = config(run.path(), "xlnet", &["train.steps=8", "eval.every=8", shard]);
+        simulated::run(world, |comm| train(&config, &data, comm));
+        let read =
+            |name: &str| std::fs::read(run.path().join("checkpoints/step-00000008").join(name)).unwrap();
+        (read("model.safetensors"), read("optimizer.safetensors"))
+    };
+    let alone = trained("train.shard=none", 1);
+    for shard in ["train.shard=optimizer", "train.shard=gradients"] {
+        assert!(trained(shard, 4) == alone, "{shard}");
+    }
+}
+
+#[test]
+fn recomputed_layers_end_with_the_same_bytes() {
+    for (name, model) in [("whole", "xlnet"), ("mean", "xlnet"), ("whole", "transfo-xl")] {
+        let summary = if name == "mean" { "task.summary=mean" } else { "task.summary=last" };
+        let weights = |recompute: &str, world: usize| {
+            let run = TempDir::new().unwrap();
+            let config = config(run.path(), model, &["train.steps=5", "eval.every=5", summary, recompute]);
+            simulated::run(world, |comm| _ = train(&config, &[sentiment_task()], comm));
+            let last = run.path().join("checkpoints/step-00000005");
+            ["model.safetensors", "optimizer.safetensors"].map(|name| std::fs::read(last.join(name)).unwrap())
+        };
+        let kept = weights("train.recompute=false", 1);
+        assert!(weights("train.recompute=true", 2) == kept, "{model}, {name}");
+    }
+}
+
 #[test]
 fn a_run_that_stops_goes_on_to_the_same_end() {
     let data = [sentiment_task(), task("tagging", Kind::Tagging, &["B-GOOD", "B-BAD", "O"], tagging)];

@@ -60,6 +60,27 @@ pub struct Batch {
     pub cursors_after: Vec<LaneCursor>,
 }
 
+impl Batch {
+    /// Puts the lanes of `more` behind its own. Both are of one step, and of one shape.
+    pub(crate) fn append(&mut self, more: Batch) {
+        self.inputs.extend(more.inputs);
+        self.targets.extend(more.targets);
+        self.restarts.extend(more.restarts);
+        self.cursors_after.extend(more.cursors_after);
+        if let (Some(own), Some(more)) = (&mut self.documents, more.documents) {
+            own.extend(more);
+        }
+        if let (Some(own), Some(more)) = (&mut self.pairs, more.pairs) {
+            own.segments.extend(more.segments);
+            own.ranks.extend(more.ranks);
+            own.positions.extend(more.positions);
+            own.weights.extend(more.weights);
+            own.follows.extend(more.follows);
+            own.reversed.extend(more.reversed);
+        }
+    }
+}
+
 /// Sequences of reused text, segment A and segment B for objectives that see both sides of a token
 /// (Yang 2019, §2.2.2).
 ///

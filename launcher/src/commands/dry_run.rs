@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_configs::{Config, PublishedConfig};
+use segue_configs::{Config, PublishedConfig, RateScale};
 use segue_dataloader::Corpus;
 use segue_trainer::cost::{Bounds, Cost};
 use segue_trainer::families;
@@ -21,7 +21,7 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
     let cost = families::cost(&config, ranks)?;
     let published = &config.published;
     let differs = published.parameters != 0 && published.parameters != cost.parameters;
-    for line in describe(&cost, published) {
+    for line in describe(&cost, published).into_iter().chain(large_batch(&config)) {
         out.line(&line);
     }
     if differs {
@@ -34,6 +34,7 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
     }
     Ok(json!({
         "cost": cost,
+        "peak_lr": config.peak_lr(),
         "bytes_per_rank": cost.memory_per_rank.total(),
         "published": published,
         "agrees": (published.parameters != 0).then_some(!differs),
@@ -42,7 +43,7 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
 }
 
 /// Takes the corpus' vocabulary where the recipe of a language model leaves it open and names a corpus.
-fn know_vocabulary(config: &mut Config) -> Result<(), Failure> {
+pub fn know_vocabulary(config: &mut Config) -> Result<(), Failure> {
     if families::of(&config.model).language.is_none() {
         return Ok(());
     }
@@ -132,6 +133,30 @@ fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
     lines
 }
 
+/// What the number of lanes makes of the learning rate, and the batch of the first steps.
+fn large_batch(config: &Config) -> Vec<String> {
+    let (train, schedule) = (&config.train, &config.schedule);
+    let mut lines = Vec::new();
+    if schedule.scale != RateScale::None {
+        lines.push(format!(
+            "peak learning rate {:.3e}: {:.3e} at {} lanes, scaled to {}",
+            config.peak_lr(),
+            config.optim.lr,
+            schedule.base_lanes,
+            train.lanes
+        ));
+    }
+    if train.batch_warmup > 0 {
+        lines.push(format!(
+            "the first {} steps grow from {} lanes to all {}",
+            grouped(train.batch_warmup),
+            train.lanes / train.batch_warmup_from,
+            train.lanes
+        ));
+    }
+    lines
+}
+
 fn gib(bytes: Bounds) -> String {
     between(bytes, |b| format!("{:.2}", b / GIB), "GiB")
 }
@@ -146,7 +171,7 @@ fn between(bounds: Bounds, show: impl Fn(f64) -> String, unit: &str) -> String {
 }
 
 /// Digits in groups of three.
-fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (i, digit) in digits.chars().enumerate() {

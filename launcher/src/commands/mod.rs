@@ -16,6 +16,7 @@ pub mod inspect;
 pub mod launch;
 pub mod man;
 pub mod parity;
+pub mod plan;
 pub mod pretrain;
 pub mod report;
 pub mod runs;

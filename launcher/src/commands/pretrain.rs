@@ -2,10 +2,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use segue_cluster::{Preemption, host_name};
+use segue_cluster::{JobEnvironment, Preemption, host_name};
 use segue_collectives::consensus::is_first_of_host;
 use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
+use segue_trainer::Compute;
 use segue_trainer::engine::Outcome;
 use segue_trainer::families;
 use serde_json::{Value, json};
@@ -67,6 +68,8 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         return Err(Failure::new(78, message));
     }
     deadline::set(Duration::from_secs(config.train.deadline));
+    let local_rank = JobEnvironment::detect()?.local_rank.unwrap_or(0);
+    let compute = Compute::choose(config.train.device, local_rank)?;
     let job = (families::of(&config.model).open)(&mut config)?;
     segue_trainer::libtorch::set_threads(config.train.threads);
     segue_trainer::libtorch::keep_freed_memory();
@@ -82,7 +85,8 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     };
     start_log(run, comm.rank(), config.log.trace_steps > 0)?;
     let mut reporter = Reporter::new(&config, comm, out);
-    let outcome = job.train(&config, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
+    let outcome =
+        job.train(&config, compute, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
     let problem = reporter.finish(outcome.as_ref().ok());
     let outcome = outcome?;
     if let Some(problem) = problem {

@@ -36,6 +36,8 @@ pub fn file_of(file: &str, network: usize, name: &str) -> String {
 pub struct Contents {
     /// Tensors with their names, by file name.
     pub tables: Vec<(String, Vec<(String, Tensor)>)>,
+    /// Tables of which this rank has parts. All ranks list the same.
+    pub scattered: Vec<Scattered>,
     /// JSON, by file name.
     pub documents: Vec<(String, Value)>,
     /// Anything else, by file name.
@@ -46,8 +48,28 @@ pub struct Contents {
     pub lease: Option<Arc<()>>,
 }
 
+/// A table whose tensors lie in parts on several ranks.
+pub struct Scattered {
+    /// Name of its file.
+    pub file: String,
+    /// Its tensors.
+    pub tensors: Vec<ScatteredTensor>,
+}
+
+/// An f32 tensor that lies in parts on several ranks.
+pub struct ScatteredTensor {
+    /// Its name.
+    pub name: String,
+    /// Its sizes.
+    pub shape: Vec<i64>,
+    /// Its parts in the order of their values: which rank has one, and of how many values. A rank has one at most.
+    pub parts: Vec<(usize, usize)>,
+    /// This rank's part, if any.
+    pub own: Option<Tensor>,
+}
+
 impl Contents {
-    /// Writes all of it into the folder `dir`.
+    /// Writes all of it that is not scattered into the folder `dir`.
     pub fn write(&self, dir: &Path) -> Result<(), TrainError> {
         for (name, tensors) in &self.tables {
             write_tensors(&dir.join(name), tensors)?;

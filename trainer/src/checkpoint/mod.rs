@@ -14,7 +14,9 @@ mod tensors;
 mod writer;
 
 pub use carry::{CarryFiles, carry_file, first_lane};
-pub use contents::{AVERAGES, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, WEIGHTS, file_of};
+pub use contents::{
+    AVERAGES, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TRAINING_WEIGHTS, WEIGHTS, file_of,
+};
 pub(crate) use files::{read_error, write_error, write_json};
 pub use locate::{BEST, CHECKPOINTS, locate};
 pub use manifest::{FileRecord, FileRecords, MANIFEST, Manifest};
@@ -22,6 +24,6 @@ pub use publish::{Check, Draft, Found, Stay, find, find_and_set_aside, find_due,
 pub(crate) use publish::{check_alone, publish_with_manifest, refusal};
 pub use state::{BestSoFar, LossSum, TrainState};
 pub(crate) use state::{differences, without};
-pub(crate) use tensors::map_tensors;
 pub use tensors::{TensorFile, publish_tensors, read_tensors, write_tensors};
+pub(crate) use tensors::{bytes_of, map_tensors, write_stored};
 pub use writer::{Job, Writer};

@@ -7,18 +7,19 @@ use std::path::Path;
 use segue_configs::{Config, Models, ScheduleKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tch::Device;
 
 use super::contents::STATE;
 use super::files::read_error;
 use crate::TrainError;
-use crate::optim::Counts;
+use crate::optim::{Counts, NoiseScale};
 
 /// Version of `trainer_state.json` this program writes.
 const STATE_VERSION: u32 = 1;
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 18] = [
+const FREE_KEYS: [&str; 21] = [
     "/run",
     "/data/corpus",
     "/data/corpora",
@@ -34,8 +35,11 @@ const FREE_KEYS: [&str; 18] = [
     "/train/init_from",
     "/train/stop_at",
     "/train/bucket_bytes",
+    "/train/recompute",
     "/train/check_replicas_every",
     "/train/check_repeats_every",
+    "/train/device",
+    "/train/shard",
     "/train/deadline",
 ];
 
@@ -116,6 +120,9 @@ pub struct TrainState {
     /// Updates of each network. Not in checkpoints of before there were several: every step was an update then.
     #[serde(default)]
     pub networks: BTreeMap<String, Counts>,
+    /// The noise in the gradient of each network, where it is measured.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub noise: BTreeMap<String, NoiseScale>,
     /// What the learner has made of its statistics.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub learner: Value,
@@ -140,11 +147,23 @@ pub struct TrainState {
     pub segue: String,
     /// Ranks it ran on; any other number may go on.
     pub world_size: usize,
+    /// What it was computed on. Processors and cards round differently: with `train.exact` only the same may go on.
+    #[serde(default = "on_processors", skip_serializing_if = "is_on_processors")]
+    pub device: String,
+}
+
+/// What checkpoints are computed on that do not say so.
+fn on_processors() -> String {
+    "cpu".into()
+}
+
+fn is_on_processors(device: &String) -> bool {
+    *device == on_processors()
 }
 
 impl TrainState {
     /// The state before the first step.
-    pub fn start(config: &Config, data: &str, lanes: Vec<Value>, world_size: usize) -> Self {
+    pub fn start(config: &Config, data: &str, lanes: Vec<Value>, world_size: usize, device: Device) -> Self {
         Self {
             version: STATE_VERSION,
             step: 0,
@@ -156,6 +175,7 @@ impl TrainState {
             averages: BTreeMap::new(),
             task: BestSoFar::default(),
             networks: BTreeMap::new(),
+            noise: BTreeMap::new(),
             learner: Value::Null,
             left_out: Vec::new(),
             recoveries: 0,
@@ -166,6 +186,7 @@ impl TrainState {
             config: resolved(config),
             segue: env!("CARGO_PKG_VERSION").into(),
             world_size,
+            device: name_of(device),
         }
     }
 
@@ -188,6 +209,7 @@ impl TrainState {
         self.average = stored.average;
         self.averages = stored.averages;
         self.networks = stored.networks;
+        self.noise = stored.noise;
         self.learner = stored.learner;
         self.lanes = stored.lanes;
     }
@@ -216,6 +238,7 @@ impl TrainState {
         config: &Config,
         data: &str,
         data_key: &str,
+        device: Device,
     ) -> Result<(Self, Vec<String>), TrainError> {
         let file = path.join(STATE);
         let text = fs::read(&file).map_err(read_error(&file))?;
@@ -240,10 +263,24 @@ impl TrainState {
         if state.corpus != data {
             differing.push_str(&format!("  {data_key}: fingerprint {} then, {data} now\n", state.corpus));
         }
+        let now = name_of(device);
+        if config.train.exact && state.device != now {
+            let what =
+                format!("  train.device: {} then, {now} now, and train.exact wants the same\n", state.device);
+            differing.push_str(&what);
+        }
         match differing.is_empty() {
             true => Ok((state, changed)),
             false => Err(TrainError::OtherRun { path: path.into(), differences: differing }),
         }
+    }
+}
+
+/// The kind of a device.
+fn name_of(device: Device) -> String {
+    match device {
+        Device::Cuda(_) => "cuda".into(),
+        _ => on_processors(),
     }
 }
 

@@ -32,14 +32,20 @@ impl TensorFile {
 
 /// A tensor that was found in `path`, or not, which must be there and have this shape.
 fn wanted(path: &Path, found: Option<Tensor>, name: &str, shape: &[i64]) -> Result<Tensor, TrainError> {
-    let other = |what: String| TrainError::OtherModel { path: path.into(), what };
     match found {
-        None => Err(other(format!("it has no tensor `{name}`"))),
-        Some(tensor) if tensor.size() != shape => {
-            Err(other(format!("`{name}` is {:?}, the model wants {shape:?}", tensor.size())))
-        }
+        None => Err(missing(path, name)),
+        Some(tensor) if tensor.size() != shape => Err(misshapen(path, name, &tensor.size(), shape)),
         Some(tensor) => Ok(tensor),
     }
+}
+
+fn missing(path: &Path, name: &str) -> TrainError {
+    TrainError::OtherModel { path: path.into(), what: format!("it has no tensor `{name}`") }
+}
+
+fn misshapen(path: &Path, name: &str, found: &[i64], wanted: &[i64]) -> TrainError {
+    let what = format!("`{name}` is {found:?}, the model wants {wanted:?}");
+    TrainError::OtherModel { path: path.into(), what }
 }
 
 /// Reads every tensor of a safetensors file. The file is mapped: no more of it than the tensors is in memory.
@@ -76,9 +82,23 @@ impl MappedTensors {
         to_tensor(self.entry(name)?)
     }
 
-    /// Reads the tensor of that name, which must have this shape.
-    pub(crate) fn read(&self, name: &str, shape: &[i64]) -> Result<Tensor, TrainError> {
-        wanted(&self.path, self.get(name), name, shape)
+    /// Reads `values`, by row-major number, of the tensor of that name, which must have this shape: `[values]`. Nothing else of it is
+    /// read.
+    pub(crate) fn read_part(
+        &self,
+        name: &str,
+        shape: &[i64],
+        values: Range<usize>,
+    ) -> Result<Tensor, TrainError> {
+        let entry = self.entry(name).ok_or_else(|| missing(&self.path, name))?;
+        let found: Vec<i64> = entry.shape.iter().map(|&n| n as i64).collect();
+        if found != shape {
+            return Err(misshapen(&self.path, name, &found, shape));
+        }
+        let width = entry.element().map_or(0, ElementType::bytes);
+        let part = entry.values().get(values.start * width..values.end * width);
+        let part = part.and_then(|part| to_tensor_of(entry, &[values.len()], part));
+        part.ok_or_else(|| missing(&self.path, name))
     }
 
     /// Where a tensor lies.
@@ -118,8 +138,12 @@ pub(super) fn rows_of(entry: &SafetensorsEntry, rows: Range<usize>) -> Option<Te
 /// Writes named tensors (f32 or i64) as a safetensors file and waits until it is on the disk. The same
 /// tensors give the same bytes. The bytes of one tensor at a time are in memory.
 pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), TrainError> {
+    write_stored(path, tensors.iter().map(|(name, tensor)| to_stored(name, tensor)).collect())
+}
+
+/// The same with tensors whose bytes come from elsewhere.
+pub(crate) fn write_stored(path: &Path, stored: Vec<SafetensorsTensor<'_>>) -> Result<(), TrainError> {
     segue_faults::io("tensors.write").map_err(write_error(path))?;
-    let stored = tensors.iter().map(|(name, tensor)| to_stored(name, tensor)).collect();
     write_safetensors(path, stored).map_err(|error| match error {
         DataError::Write { path, source } => TrainError::Write { path, source },
         DataError::BadForeign { path, why } => TrainError::Damaged { path, what: why },
@@ -145,7 +169,7 @@ fn to_stored<'a>(name: &'a str, tensor: &'a Tensor) -> SafetensorsTensor<'a> {
 }
 
 /// Raw little-endian contents of a contiguous CPU tensor.
-fn bytes_of(tensor: &Tensor) -> Vec<u8> {
+pub(crate) fn bytes_of(tensor: &Tensor) -> Vec<u8> {
     assert_eq!(tensor.device(), Device::Cpu);
     let mut bytes = vec![0u8; tensor.numel() * tensor.kind().elt_size_in_bytes()];
     tensor.copy_data_u8(&mut bytes, tensor.numel());

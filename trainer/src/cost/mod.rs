@@ -2,14 +2,38 @@
 //!
 //! Everything here is arithmetic on the configuration. Parameters are exact. Operations count the matrix
 //! products and nothing else, two to a multiply-add; the backward pass is taken as two products for
-//! each of the forward pass, also where a gradient is not needed (sinusoids, memory). Memory is exact
-//! for weights, gradients, optimizer and segment memory, and an estimate for activations.
+//! each of the forward pass, also where a gradient is not needed (sinusoids, memory), and a third for
+//! each in a layer that it makes again. Memory is exact for weights, gradients, optimizer and segment memory, and an estimate for activations.
+//!
+//! What a run costs on a given machine, in seconds and money, is a [`Plan`]: `links.rs` and `overlap.rs` reckon the sums over
+//! ranks, `step_time.rs` the parts of a step, `held.rs` memory, `failures.rs` checkpoints and restarts.
 
-use segue_configs::Config;
+mod choices;
+mod failures;
+mod held;
+mod links;
+mod overlap;
+mod parts;
+mod plan;
+mod step_time;
+
+use segue_configs::{Config, Shard};
 use serde::Serialize;
 
 use crate::engine::check_ranks;
 use crate::{ParameterSpec, TrainError};
+
+pub use choices::{Choices, Precision};
+pub use failures::{Failures, Recovery, daly, young};
+pub use held::{Held, largest_micro_batch};
+pub use links::{Algorithm, Links};
+pub use overlap::{Bucket, Overlap, buckets, hidden_behind};
+pub use parts::{
+    DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, Parts, SCORE_PASSES, STATE_PASSES,
+    TABLE_PASSES, share_of_words,
+};
+pub use plan::Plan;
+pub use step_time::StepTime;
 
 /// Bytes of a value: training is in single precision.
 const VALUE_BYTES: u64 = 4;
@@ -74,6 +98,11 @@ pub struct Bounds {
 }
 
 impl Bounds {
+    /// Both plus `value`.
+    pub fn plus(self, value: f64) -> Self {
+        Self { least: self.least + value, most: self.most + value }
+    }
+
     /// Both times `factor`.
     pub fn times(self, factor: f64) -> Self {
         Self { least: self.least * factor, most: self.most * factor }
@@ -85,9 +114,10 @@ impl Bounds {
 pub struct RankMemory {
     /// Weights.
     pub weights: u64,
-    /// Gradients: one copy for each level of the sum over this rank's micro-steps.
+    /// Gradients: one copy for each level of the sum over this rank's micro-steps. Where ranks divide them and have one micro-step each:
+    /// this rank's part, and the largest bucket.
     pub gradients: u64,
-    /// Adam's two moments.
+    /// Adam's two moments, or this rank's part of them.
     pub optimizer: u64,
     /// The averages of the weights, where the recipe keeps any.
     pub average: u64,
@@ -98,6 +128,22 @@ pub struct RankMemory {
 }
 
 impl RankMemory {
+    /// The same where `ranks` ranks divide what `train.shard` says.
+    fn divided(self, config: &Config, specs: &[ParameterSpec], ranks: usize) -> Self {
+        let part = |bytes: u64| bytes.div_ceil(ranks as u64);
+        let largest = specs.iter().map(|spec| spec.numel() as u64 * VALUE_BYTES).max().unwrap_or(0);
+        let bucket = largest.max(config.train.bucket_bytes as u64).min(self.weights);
+        // While micro-steps add up, each rank has gradients of all parameters.
+        let gradients = match config.train.shard {
+            Shard::Gradients if ranks > 1 && self.gradients == self.weights => {
+                (part(self.weights) + bucket).min(self.gradients)
+            }
+            _ => self.gradients,
+        };
+        let optimizer = if config.train.shard == Shard::None { self.optimizer } else { part(self.optimizer) };
+        Self { gradients, optimizer, ..self }
+    }
+
     /// The sum.
     pub fn total(&self) -> Bounds {
         let fixed = self.weights + self.gradients + self.optimizer + self.average + self.segment_memory;
@@ -112,9 +158,10 @@ pub struct CheckpointCost {
     pub disk: u64,
     /// Of them, what lanes carry.
     pub carry: u64,
-    /// That rank 0 holds beside its training until it is written: copies of all but the carry, and the carry of its own lanes.
+    /// That rank 0 holds beside its training until it is written: copies of all but the carry, and the carry of its own lanes. Of moments
+    /// that ranks divide, its part.
     pub held_by_rank_0: u64,
-    /// That each other rank holds: the carry of its own lanes.
+    /// That each other rank holds: the carry of its own lanes, and its part of moments that ranks divide.
     pub held_by_others: u64,
 }
 
@@ -137,7 +184,7 @@ pub struct Cost {
     pub forward_flops_per_token: Bounds,
     /// Operations of training for each token.
     pub training_flops_per_token: Bounds,
-    /// Tokens read in a step, over all ranks.
+    /// Tokens read in a step of all lanes, over all ranks.
     pub tokens_per_step: u64,
     /// Of these, the ones that a loss is taken of.
     pub targets_per_step: u64,
@@ -150,26 +197,23 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Works out what a run costs on `ranks` ranks that trains the parameters `specs`, a micro-step of which costs
-    /// `micro_step`. Fails where the ranks cannot share the micro-steps, as training would.
-    pub fn new(
-        config: &Config,
-        specs: &[ParameterSpec],
-        micro_step: &MicroStep,
-        ranks: usize,
-    ) -> Result<Self, TrainError> {
+    /// Works out what a run costs on `ranks` ranks. Fails where the ranks cannot share the micro-steps, as training would.
+    pub fn new(config: &Config, work: &Work, ranks: usize) -> Result<Self, TrainError> {
+        let Work { specs, micro_step } = work;
         let micro_steps_per_rank = check_ranks(&config.train, ranks)?;
         let parameters_by_part = ParameterParts::of(specs);
         let forward = micro_step.forward.times(1.0 / micro_step.tokens as f64);
-        let training = forward.times(TRAINING_TO_FORWARD);
+        let training =
+            forward.times(TRAINING_TO_FORWARD).plus(micro_step.recomputed / micro_step.tokens as f64);
         let tokens_per_step = micro_step.tokens * config.micro_steps() as u64;
-        let tokens = tokens_per_step * config.train.steps;
+        let tokens = micro_step.tokens * config.micro_steps_of_run();
         Ok(Self {
             ranks,
             micro_steps_per_rank,
             parameters: parameters_by_part.total(),
             parameters_by_part,
-            memory_per_rank: memory(config, micro_step, parameters_by_part.total(), micro_steps_per_rank),
+            memory_per_rank: memory(config, micro_step, parameters_by_part.total(), micro_steps_per_rank)
+                .divided(config, specs, ranks),
             checkpoint: checkpoint(config, micro_step, parameters_by_part.total(), ranks),
             forward_flops_per_token: forward,
             training_flops_per_token: training,
@@ -182,6 +226,14 @@ impl Cost {
     }
 }
 
+/// What a run trains, and what that takes: all that its family has to say of its cost.
+pub struct Work {
+    /// Every parameter, in the order of the forward pass.
+    pub specs: Vec<ParameterSpec>,
+    /// One micro-step over them.
+    pub micro_step: MicroStep,
+}
+
 /// What one micro-step costs, whatever the model.
 pub struct MicroStep {
     /// Tokens it reads.
@@ -192,8 +244,12 @@ pub struct MicroStep {
     pub memory_per_lane: u64,
     /// Operations of the forward pass, with a memory that is full.
     pub forward: Bounds,
+    /// Of them, those that the backward pass makes again.
+    pub recomputed: f64,
     /// Values that the backward pass needs.
     pub activations: Bounds,
+    /// The same by kind of kernel, for words as frequent as in text.
+    pub parts: Parts,
 }
 
 fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps: usize) -> RankMemory {
@@ -217,7 +273,18 @@ fn checkpoint(config: &Config, micro_step: &MicroStep, parameters: u64, ranks: u
     let alike = (1 + config.average.copies() + ADAM_MEANS) * parameters * VALUE_BYTES;
     let carry = config.train.lanes as u64 * micro_step.memory_per_lane * VALUE_BYTES;
     let own = carry / ranks as u64;
-    CheckpointCost { disk: alike + carry, carry, held_by_rank_0: alike + own, held_by_others: own }
+    let moments = ADAM_MEANS * parameters * VALUE_BYTES;
+    // Copies of moments that rank 0 has and the others have.
+    let (first, others) = match config.train.shard {
+        Shard::None => (moments, 0),
+        _ => (moments.div_ceil(ranks as u64), if ranks > 1 { moments.div_ceil(ranks as u64) } else { 0 }),
+    };
+    CheckpointCost {
+        disk: alike + carry,
+        carry,
+        held_by_rank_0: alike - moments + first + own,
+        held_by_others: own + others,
+    }
 }
 
 #[cfg(test)]
@@ -347,6 +414,40 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn recomputed_layers_cost_a_forward_pass_and_keep_their_inputs() {
+        for (model, rows) in [("transfo-xl", 128), ("xlnet", 128 + 20)] {
+            let at = |layers: u64, recompute: bool| {
+                let keys = [
+                    format!("model.model_type={model}"),
+                    format!("model.n_layer={layers}"),
+                    format!("train.recompute={recompute}"),
+                    "model.vocab_size=100".into(),
+                    "model.d_model=64".into(),
+                    "model.n_head=4".into(),
+                    "train.segment=128".into(),
+                    "train.lanes=8".into(),
+                    "train.micro_batch=8".into(),
+                ];
+                let pairs = ["model.reuse_len=64".to_string(), "pairs.num_predict=20".into()];
+                let keys = keys.iter().chain(pairs.iter().filter(|_| model == "xlnet"));
+                cost(&config(&keys.map(String::as_str).collect::<Vec<_>>()), 1).unwrap()
+            };
+            // Two layers are made again, the last is not.
+            let more = at(3, true).training_flops_per_token.most - at(3, false).training_flops_per_token.most;
+            let two = at(3, false).forward_flops_per_token.most - at(1, false).forward_flops_per_token.most;
+            assert!((more / two - 1.0).abs() < 1e-9, "{model}: {more} and {two}");
+            assert_eq!(at(3, true).forward_flops_per_token, at(3, false).forward_flops_per_token);
+            let activations = |layers| at(layers, true).memory_per_rank.activations.most;
+            assert_eq!(
+                activations(7) - activations(3),
+                4.0 * (8 * rows * 64 * VALUE_BYTES) as f64,
+                "{model}"
+            );
+            assert!(activations(7) < 0.4 * at(7, false).memory_per_rank.activations.most);
+        }
+    }
+
+    #[test]
     fn memory_of_a_rank_is_that_of_its_lanes() {
         let config = config(&["model.vocab_size=100", "train.lanes=32", "train.micro_batch=4"]);
         let (one, four) = (cost(&config, 1).unwrap(), cost(&config, 4).unwrap());
@@ -362,5 +463,35 @@ pub(crate) mod tests {
         assert_eq!(checkpoint.held_by_rank_0, 3 * weights + checkpoint.carry / 4);
         assert_eq!(checkpoint.held_by_others, checkpoint.carry / 4);
         assert!(cost(&config, 3).unwrap_err().to_string().contains("3 ranks do not divide"));
+    }
+
+    #[test]
+    fn ranks_that_divide_moments_and_gradients_hold_a_part_of_each() {
+        let costs = |shard: &str, lanes: &str| {
+            let config = config(&[
+                "model.vocab_size=100",
+                "train.micro_batch=4",
+                "train.bucket_bytes=4",
+                shard,
+                lanes,
+            ]);
+            (cost(&config, 1).unwrap(), cost(&config, 4).unwrap())
+        };
+        for shard in ["train.shard=optimizer", "train.shard=gradients"] {
+            let (one, four) = costs(shard, "train.lanes=32");
+            let weights = one.parameters * 4;
+            assert_eq!(one.memory_per_rank.optimizer, 2 * weights);
+            assert_eq!(four.memory_per_rank.optimizer, weights / 2);
+            // Two micro-steps a rank: sums of 1 and 2.
+            assert_eq!(four.memory_per_rank.gradients, 2 * weights);
+            assert_eq!(four.checkpoint.disk, one.checkpoint.disk);
+            assert_eq!(four.checkpoint.held_by_rank_0, weights * 3 / 2 + four.checkpoint.carry / 4);
+            assert_eq!(four.checkpoint.held_by_others, weights / 2 + four.checkpoint.carry / 4);
+        }
+        let (_, four) = costs("train.shard=gradients", "train.lanes=16");
+        // The largest parameter, a feed-forward matrix, is a bucket of its own.
+        assert_eq!(four.memory_per_rank.gradients, four.parameters + 256 * 1024 * 4);
+        let (_, four) = costs("train.shard=optimizer", "train.lanes=16");
+        assert_eq!(four.memory_per_rank.gradients, 4 * four.parameters);
     }
 }

@@ -5,20 +5,22 @@
 //! one added to a binary number. Across ranks [`segue_collectives::tree::tree_all_reduce`] goes on in the same
 //! tree.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use segue_world::Sender;
 use tch::{Device, Kind, Tensor, no_grad};
 
 use super::digest::{Digest, digest};
+use super::reducer::Job;
 use super::rows::Rows;
+use super::shard::{BucketShard, Shards};
 use super::spoil::spoil_in_callback;
 use crate::libtorch::{GradReady, take_grad};
-use crate::{ParameterSpec, Parameters};
+use crate::{ParameterSpec, Parameters, TrainError};
 
 /// Parameters start at multiples of this many values (64 bytes), so that a vector kernel sees the
 /// same alignment, hence the same order of sums, whatever the buckets.
-const ALIGNMENT: usize = 16;
+pub(super) const ALIGNMENT: usize = 16;
 
 /// A bucket whose sum over this rank's micro-steps is complete.
 pub struct Ready {
@@ -28,6 +30,8 @@ pub struct Ready {
     pub sum: Tensor,
     /// Of a bucket that is one table: its width, and the rows that are not zero. The same buckets are tables on all ranks.
     pub table: Option<(usize, Rows)>,
+    /// Where gradients are divided: what each rank gets. The bucket has let go of the sum then.
+    pub shard: Option<Arc<BucketShard>>,
 }
 
 /// Flat storage of a bucket's gradients at one level of the counter.
@@ -40,6 +44,7 @@ struct Level {
 struct Bucket {
     /// Indices of its parameters.
     members: Vec<usize>,
+    /// None between the steps where gradients are divided: memory for them comes with the first gradient and goes with the sum.
     levels: Vec<Level>,
     /// Which members this micro-step has given a gradient.
     seen: Vec<bool>,
@@ -50,17 +55,22 @@ struct Bucket {
     rows: Rows,
     /// Level that holds the whole sum once the last micro-step is over.
     result: usize,
+    shard: Option<Arc<BucketShard>>,
 }
 
 struct State {
     leaves: Vec<Tensor>,
     buckets: Vec<Bucket>,
+    /// Micro-steps of a step.
+    micro_steps: usize,
     micro_step: usize,
     /// Whether a micro-step is under way that trains these parameters.
     open: bool,
-    ready: Option<Sender<Ready>>,
+    ready: Option<Sender<Job>>,
     next_to_send: usize,
-    /// What has come in of the open micro-step, by parameter, where somebody asked for it.
+    /// Norms of what has come in of the open micro-step, by parameter, where somebody asked for them.
+    norms: Option<Vec<Option<Tensor>>>,
+    /// What has come in of it, likewise.
     heard: Option<Vec<Option<Digest>>>,
     /// The open micro-step is made again: its gradients are heard, and thrown away.
     rehearsal: bool,
@@ -70,7 +80,8 @@ struct State {
 pub struct GradientBuckets {
     /// Bucket and position inside it, per parameter.
     places: Vec<(usize, usize)>,
-    micro_steps: usize,
+    specs: Vec<ParameterSpec>,
+    device: Device,
     state: Mutex<State>,
 }
 
@@ -82,7 +93,7 @@ impl GradientBuckets {
         parameters: &Parameters,
         bucket_bytes: usize,
         micro_steps: usize,
-        ready: Option<Sender<Ready>>,
+        ready: Option<Sender<Job>>,
     ) -> Self {
         let specs = parameters.specs();
         let groups = group(specs, bucket_bytes);
@@ -92,21 +103,40 @@ impl GradientBuckets {
                 places[parameter] = (b, position);
             }
         }
-        // The bits of the counter: as many as it takes to write the number of micro-steps.
-        let levels = micro_steps.ilog2() as usize + 1;
-        let buckets = groups.into_iter().map(|members| Bucket::new(members, specs, levels)).collect();
+        let device = parameters.options().1;
+        let bucket = |members: Vec<usize>| {
+            let levels = levels(&members, specs, micro_steps, device);
+            Bucket::new(members, specs, levels)
+        };
+        let buckets = groups.into_iter().map(bucket).collect();
         let leaves = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
         let state = State {
             leaves,
             buckets,
+            micro_steps,
             micro_step: 0,
             open: false,
             ready,
             next_to_send: 0,
+            norms: None,
             heard: None,
             rehearsal: false,
         };
-        Self { places, micro_steps, state: Mutex::new(state) }
+        Self { places, specs: specs.to_vec(), device, state: Mutex::new(state) }
+    }
+
+    /// The same where sums go to those ranks alone that `shards` says.
+    pub fn divided(self, shards: &Shards) -> Self {
+        for bucket in &mut self.lock().buckets {
+            bucket.shard = Some(Arc::new(shards.of_bucket(&bucket.members, &self.specs)));
+            bucket.levels.clear();
+        }
+        self
+    }
+
+    /// Sums `micro_steps` gradients a step from the next one on: at most as many as it was made for.
+    pub fn expect(&self, micro_steps: usize) {
+        self.lock().micro_steps = micro_steps;
     }
 
     /// Opens micro-step `index` of this rank's `0..micro_steps`.
@@ -145,6 +175,22 @@ impl GradientBuckets {
         self.lock().heard.take().unwrap_or_default()
     }
 
+    /// Measures the gradient of the micro-step that is opened next.
+    pub fn measure(&self) {
+        let mut state = self.lock();
+        state.norms = Some(self.places.iter().map(|_| None).collect());
+    }
+
+    /// The squared norm of what was measured since [`Self::measure`], summed per parameter in f64; waits for a card.
+    pub fn measured(&self) -> Result<f64, TrainError> {
+        let norms: Vec<Tensor> = self.lock().norms.take().into_iter().flatten().flatten().collect();
+        if norms.is_empty() {
+            return Ok(0.0);
+        }
+        let norms = Vec::<f64>::try_from(Tensor::stack(&norms, 0).to_kind(Kind::Double))?;
+        Ok(norms.into_iter().map(|norm| norm.powi(2)).sum())
+    }
+
     /// Closes the open micro-step: parameters that got no gradient count as zero.
     pub fn finish(&self) {
         let mut state = self.lock();
@@ -175,7 +221,7 @@ impl GradientBuckets {
     }
 
     /// Sums over all micro-steps, in the parameters' order; valid until the next [`Self::begin`]. An update scales
-    /// them in place, so that they are sums only before it.
+    /// them in place, so that they are sums only before it. Not there where gradients are divided.
     pub fn gradients(&self) -> Vec<Tensor> {
         let state = self.lock();
         let view = |&(b, position): &(usize, usize)| {
@@ -192,7 +238,7 @@ impl GradientBuckets {
 
     /// Adds one gradient to the counter; `None` counts as zero.
     fn collect(&self, state: &mut State, b: usize, position: usize, grad: Option<&Tensor>) {
-        let micro_step = state.micro_step;
+        let (micro_step, micro_steps) = (state.micro_step, state.micro_steps);
         let bucket = &mut state.buckets[b];
         // A second call would count a gradient twice and leave the bucket complete before its time.
         if std::mem::replace(&mut bucket.seen[position], true) {
@@ -201,8 +247,15 @@ impl GradientBuckets {
         // What one micro-step gives a row is added up before it meets others, as every number of ranks does it.
         let summed = grad.filter(|grad| grad.is_sparse()).map(Tensor::coalesce);
         let grad = summed.as_ref().or(grad);
+        if bucket.levels.is_empty() {
+            bucket.levels = levels(&bucket.members, &self.specs, micro_steps, self.device);
+        }
         if let (Some(_), Some(grad)) = (bucket.width, grad) {
             bucket.rows.extend(rows(grad));
+        }
+        if let (Some(norms), Some(grad)) = (&mut state.norms, grad) {
+            let values = if grad.is_sparse() { grad.internal_values() } else { grad.shallow_clone() };
+            norms[bucket.members[position]] = Some(no_grad(|| values.norm()));
         }
         no_grad(|| {
             // Even micro-steps begin a new leaf of the tree. Odd ones are added to the leaf before them at
@@ -222,8 +275,8 @@ impl GradientBuckets {
             // Levels move as a whole: a bucket that carried a part of its members would need a counter for
             // each.
             bucket.carry(micro_step);
-            if micro_step + 1 == self.micro_steps {
-                bucket.settle(self.micro_steps);
+            if micro_step + 1 == state.micro_steps {
+                bucket.settle(state.micro_steps);
                 state.send_ready();
             }
         }
@@ -255,47 +308,58 @@ impl GradReady for GradientBuckets {
 impl State {
     /// Hands over complete buckets in rising order, so that all ranks reduce in the same order.
     fn send_ready(&mut self) {
-        while let Some(bucket) = self.buckets.get(self.next_to_send).filter(|b| b.complete) {
+        while let Some(bucket) = self.buckets.get_mut(self.next_to_send).filter(|b| b.complete) {
             let ready = Ready {
                 bucket: self.next_to_send,
                 sum: bucket.levels[bucket.result].flat.shallow_clone(),
                 table: bucket.width.map(|width| (width, bucket.rows.clone())),
+                shard: bucket.shard.clone(),
             };
+            if bucket.shard.is_some() {
+                bucket.levels.clear();
+            }
             self.next_to_send += 1;
             if let Some(sender) = &self.ready {
                 // A closed channel means the reducer has failed; the step learns it when it waits.
-                let _ = sender.send(ready);
+                let _ = sender.send(Job::Sum(ready));
             }
         }
     }
 }
 
+/// Storage for a bucket of these parameters: one level for each bit of the counter, as many as it takes to write the number of
+/// micro-steps.
+fn levels(members: &[usize], specs: &[ParameterSpec], micro_steps: usize, device: Device) -> Vec<Level> {
+    let level = |_| {
+        // The gaps between parameters stay zero: they are reduced along with the rest and change nothing.
+        let total: usize = members.iter().map(|&i| padded(&specs[i])).sum();
+        let flat = Tensor::zeros([total as i64], (Kind::Float, device));
+        let mut offset = 0;
+        let views = members.iter().map(|&i| {
+            let view = flat.narrow(0, offset, specs[i].numel() as i64).view(specs[i].shape.as_slice());
+            offset += padded(&specs[i]) as i64;
+            view
+        });
+        Level { views: views.collect(), flat: flat.shallow_clone() }
+    };
+    (0..=micro_steps.ilog2()).map(level).collect()
+}
+
 impl Bucket {
-    fn new(members: Vec<usize>, specs: &[ParameterSpec], levels: usize) -> Self {
-        let level = |_| {
-            // The gaps between parameters stay zero: they are reduced along with the rest and change nothing.
-            let total: usize = members.iter().map(|&i| padded(&specs[i])).sum();
-            let flat = Tensor::zeros([total as i64], (Kind::Float, Device::Cpu));
-            let mut offset = 0;
-            let views = members.iter().map(|&i| {
-                let view = flat.narrow(0, offset, specs[i].numel() as i64).view(specs[i].shape.as_slice());
-                offset += padded(&specs[i]) as i64;
-                view
-            });
-            Level { views: views.collect(), flat: flat.shallow_clone() }
-        };
+    fn new(members: Vec<usize>, specs: &[ParameterSpec], levels: Vec<Level>) -> Self {
         let width = match members.iter().map(|&i| specs[i].shape.as_slice()).collect::<Vec<_>>()[..] {
             [[_, width]] => Some(*width as usize),
             _ => None,
         };
         Self {
-            levels: (0..levels).map(level).collect(),
+            levels,
             seen: vec![false; members.len()],
             members,
             complete: false,
             width,
             rows: Rows::All,
             result: 0,
+            shard: None,
         }
     }
 
@@ -339,12 +403,13 @@ fn rows(grad: &Tensor) -> Rows {
     }
 }
 
-fn padded(spec: &ParameterSpec) -> usize {
+/// Values that a parameter takes in a bucket.
+pub(super) fn padded(spec: &ParameterSpec) -> usize {
     spec.numel().next_multiple_of(ALIGNMENT)
 }
 
 /// Parameter indices per bucket, last parameter first.
-fn group(specs: &[ParameterSpec], bucket_bytes: usize) -> Vec<Vec<usize>> {
+pub fn group(specs: &[ParameterSpec], bucket_bytes: usize) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut bytes = usize::MAX;
     for i in (0..specs.len()).rev() {
@@ -434,8 +499,15 @@ mod tests {
                 buckets.collect(&mut buckets.lock(), b, position, Some(&grad));
             }
             let sent: Vec<usize> =
-                std::iter::from_fn(|| receiver.try_recv().ok()).map(|r| r.bucket).collect();
+                std::iter::from_fn(|| receiver.try_recv().ok()).map(|job| summed(job).bucket).collect();
             assert_eq!(sent, if m == 0 { vec![] } else { vec![0, 1, 2] });
+        }
+    }
+
+    fn summed(job: Job) -> Ready {
+        match job {
+            Job::Sum(ready) => ready,
+            Job::Gather(..) => panic!("buckets gather no weights"),
         }
     }
 
@@ -474,7 +546,7 @@ mod tests {
                     |ids: &[i64]| ids.iter().map(|id| *id as u32).collect::<std::collections::BTreeSet<_>>();
                 let numbers = lookups.into_iter().flat_map(rising).collect();
                 let expected = if dense_at.is_some() { Rows::All } else { Rows::Some(numbers) };
-                assert_eq!(receiver.recv().unwrap().table, Some((2, expected)));
+                assert_eq!(summed(receiver.recv().unwrap()).table, Some((2, expected)));
             }
         }
     }

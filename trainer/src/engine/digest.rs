@@ -1,6 +1,6 @@
 //! What tells two tensors apart that should have the same bits.
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::libtorch::as_f32;
 
@@ -11,7 +11,7 @@ pub type Digest = [u8; 32];
 /// have one byte order. On all cores.
 pub fn digest(tensor: &Tensor) -> Digest {
     let mut hasher = blake3::Hasher::new();
-    let tensor = tensor.detach();
+    let tensor = tensor.detach().to_device(Device::Cpu);
     if tensor.is_sparse() {
         let summed = tensor.coalesce();
         let places = Vec::<i64>::try_from(summed.internal_indices().reshape(-1)).unwrap_or_default();
@@ -31,8 +31,6 @@ fn update(hasher: &mut blake3::Hasher, values: &Tensor) {
 
 #[cfg(test)]
 mod tests {
-    use tch::Device;
-
     use super::*;
 
     #[test]

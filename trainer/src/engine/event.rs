@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::family::{Labels, Measures};
 use super::step::StepReport;
 use crate::checkpoint::LossSum;
+use crate::optim::NoiseScale;
 
 /// What a run is about, told once.
 #[derive(Debug, Clone)]
@@ -24,6 +25,8 @@ pub struct Started {
     pub parameters: usize,
     /// Ranks.
     pub world_size: usize,
+    /// Bytes of optimizer state that this rank holds.
+    pub optimizer_bytes: u64,
     /// In which words the run is reported.
     pub labels: Labels,
     /// The checkpoint it goes on from.
@@ -49,6 +52,8 @@ pub enum Event {
         tokens: u64,
         /// Loss since the last report, where one is due after this step.
         due: Option<LossSum>,
+        /// The noise in the gradient of the report's network, as far as it has been measured.
+        noise: Option<NoiseScale>,
         /// Wall time of the step.
         elapsed: Duration,
         /// Of it, waiting for data.

@@ -26,6 +26,11 @@ impl Layout {
         Ok(Self { lanes: train.lanes, micro_batch: train.micro_batch, micro_steps: first..first + each })
     }
 
+    /// This rank's micro-steps of step `step`: the place of each among the rank's, and its number in the job.
+    pub fn taking_part(&self, train: &TrainConfig, step: u64) -> Vec<(usize, usize)> {
+        self.micro_steps.clone().enumerate().filter(|(_, number)| train.takes_part(step, *number)).collect()
+    }
+
     /// This rank's lanes, numbered over the job.
     pub fn lane_range(&self) -> Range<usize> {
         self.micro_steps.start * self.micro_batch..self.micro_steps.end * self.micro_batch
@@ -51,5 +56,13 @@ pub fn check_ranks(train: &TrainConfig, world: usize) -> Result<usize, TrainErro
             ))
         })?;
     }
-    Ok(micro_steps / world)
+    let each = micro_steps / world;
+    if !each.is_multiple_of(train.batch_warmup_from) {
+        return Err(TrainError::Layout(format!(
+            "each of {world} ranks has {each} micro-steps, of which not one in train.batch_warmup_from = {} can take part\n\
+             hint: lower train.batch_warmup_from or train.micro_batch, or use fewer ranks",
+            train.batch_warmup_from
+        )));
+    }
+    Ok(each)
 }

@@ -17,7 +17,9 @@ mod repeat;
 mod replicas;
 mod rows;
 mod run;
+mod scattered;
 mod search;
+mod shard;
 mod share;
 mod snapshot;
 mod spoil;
@@ -26,6 +28,7 @@ mod step;
 
 pub use agreement::{kernels, program};
 pub use buckets::GradientBuckets;
+pub(crate) use buckets::group;
 pub use event::{Event, Outcome, Started};
 pub use family::{
     Better, Family, FamilyBatch, FamilyReader, Folder, KeepBest, Labels, LossAs, Measures, Place, Prepared,

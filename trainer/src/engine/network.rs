@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use super::buckets::{GradientBuckets, Ready};
+use super::buckets::GradientBuckets;
+use super::reducer::Job;
+use super::shard::{Kept, Shards};
 use crate::libtorch::GradHooks;
 use crate::optim::averaging::{self, Averaging};
-use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, learning_rate};
+use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, joint_norm, learning_rate};
 use crate::{Parameters, TrainError};
+use segue_collectives::Communicator;
 use segue_configs::Config;
 use segue_world::Sender;
+use tch::Tensor;
 
 /// One network of a run: its optimizer, the averages of its weights, and the buckets of its gradients.
 pub struct Network {
@@ -19,6 +23,11 @@ pub struct Network {
     /// Averages of its weights.
     pub averaging: Box<dyn Averaging>,
     config: Config,
+    shards: Arc<Shards>,
+    /// Of gradients that are divided: what this rank has of the step's.
+    kept: Kept,
+    /// Where its jobs of communication go.
+    jobs: Option<Sender<Job>>,
     // Hooks before buckets when dropped.
     _hooks: GradHooks<GradientBuckets>,
     buckets: Arc<GradientBuckets>,
@@ -34,22 +43,36 @@ pub struct Updated {
 }
 
 impl Network {
-    /// Sets hooks on `parameters`. Sums of `micro_steps` gradients go to `ready`, bucket by bucket.
+    /// Sets hooks on `parameters`. Sums of `micro_steps` gradients go to `jobs`, bucket by bucket. `comm` says which rank this is.
     pub fn new(
         name: &'static str,
         config: &Config,
         parameters: &Parameters,
         micro_steps: usize,
-        ready: Option<Sender<Ready>>,
+        jobs: Option<Sender<Job>>,
+        comm: &dyn Communicator,
     ) -> Result<Self, TrainError> {
         let config = config.of_network(name);
-        let buckets =
-            Arc::new(GradientBuckets::new(parameters, config.train.bucket_bytes, micro_steps, ready));
+        let shards = Arc::new(Shards::new(config.train.shard, parameters, comm.rank(), comm.world_size()));
+        let buckets = GradientBuckets::new(parameters, config.train.bucket_bytes, micro_steps, jobs.clone());
+        let buckets = Arc::new(if shards.divides_gradients() { buckets.divided(&shards) } else { buckets });
         let leaves: Vec<_> = parameters.tensors().iter().collect();
         let hooks = GradHooks::install(&leaves, buckets.clone())?;
-        let optimizer = optim::build(&config.optim, parameters);
+        let optimizer = optim::build(&config.optim, parameters, shards.own().to_vec());
         let averaging = averaging::build(&config.average, config.eval.every, parameters);
-        Ok(Self { name, optimizer, averaging, config, _hooks: hooks, buckets })
+        let kept = Kept::default();
+        Ok(Self { name, optimizer, averaging, config, shards, kept, jobs, _hooks: hooks, buckets })
+    }
+
+    /// Which rank updates what.
+    pub fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
+    /// Takes what this rank keeps of a step's sums, where gradients are divided.
+    pub fn keep(&mut self, mut kept: Kept) {
+        kept.gradients.sort_by_key(|(piece, _)| *piece);
+        self.kept = kept;
     }
 
     /// Lets averages begin with the weights as they are now.
@@ -63,13 +86,25 @@ impl Network {
         &self.buckets
     }
 
-    /// Norm of the gradients that its buckets hold.
-    pub fn gradient_norm(&self) -> f64 {
-        global_norm(&self.buckets.gradients())
+    /// Sums of the gradients that this rank updates with, one for each piece.
+    pub fn gradients(&self) -> Vec<Tensor> {
+        if self.shards.divides_gradients() {
+            return self.kept.gradients.iter().map(|(_, sum)| sum.shallow_clone()).collect();
+        }
+        let whole = self.buckets.gradients();
+        self.shards.own().iter().map(|piece| piece.of(&whole[piece.parameter])).collect()
     }
 
-    /// Makes update `step` of the run with the gradients that its buckets hold, sums over `targets` targets; the norm of
-    /// their mean is `grad_norm`.
+    /// Norm of the step's gradients. A collective call where these are divided.
+    pub fn gradient_norm(&self, parameters: &Parameters, comm: &dyn Communicator) -> Result<f64, TrainError> {
+        match self.shards.divides_gradients() {
+            true => Ok(joint_norm(&self.kept.gather_norms(parameters.specs().len(), comm)?)),
+            false => Ok(global_norm(&self.buckets.gradients())),
+        }
+    }
+
+    /// Makes this rank's part of update `step` of the run with the sums of gradients over `targets` targets; the norm of their mean is
+    /// `grad_norm`. Where updates are divided, one job of the communication thread brings in the others' parts.
     pub fn update(
         &mut self,
         parameters: &Parameters,
@@ -78,10 +113,16 @@ impl Network {
         grad_norm: f64,
         reached: Option<&[bool]>,
     ) -> Result<Updated, TrainError> {
-        let grads = self.buckets.gradients();
+        let grads = self.gradients();
+        self.kept = Kept::default();
         let lr = learning_rate(&self.config, step);
         let divisor = targets / clip_factor(grad_norm, self.config.optim.clip);
         self.optimizer.update(parameters, &Update { grads: &grads, divisor, lr, reached })?;
+        if let Some(jobs) = self.jobs.as_ref().filter(|_| self.shards.is_divided()) {
+            let weights = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
+            // As with buckets: whoever waits learns of a thread that has ended.
+            let _ = jobs.send(Job::Gather(self.shards.clone(), weights));
+        }
         Ok(Updated { lr, grad_norm })
     }
 }

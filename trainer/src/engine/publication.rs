@@ -1,6 +1,6 @@
 //! How ranks write one checkpoint: each the files of its own lanes, rank 0 all else, the manifest, and the name.
 //!
-//! Nothing but names, lengths and hashes goes from rank to rank.
+//! Nothing but names, lengths and hashes goes from rank to rank, and to rank 0 the parts of tables that ranks have divided.
 
 use std::fs;
 use std::io;
@@ -12,6 +12,7 @@ use segue_faults as faults;
 use serde::{Deserialize, Serialize};
 use tracing::trace_span;
 
+use super::scattered;
 use crate::TrainError;
 use crate::checkpoint::{Contents, Draft, FileRecord, FileRecords, Stay, write_tensors};
 
@@ -65,7 +66,9 @@ impl Publication {
         let draft = draft?;
         let mut known = FileRecords::new();
         let written = sent.and_then(|()| {
-            let own = contents.write(draft.path());
+            // First what the others wait for.
+            let own = scattered::write(draft.path(), contents, comm)?;
+            let own = own.and_then(|()| contents.write(draft.path()));
             // Every rank is heard to its end, whatever has failed: when the folder goes, nobody writes to it any more.
             (1..comm.world_size()).try_fold(own, |all, peer| Ok(all.and(hear(comm, peer, &mut known)?)))
         });
@@ -90,6 +93,7 @@ impl Publication {
         }
         let folder = self.folder.join(std::ffi::OsStr::from_bytes(&name));
         faults::point("checkpoint.contribute");
+        scattered::serve(contents, comm)?;
         let written = self.fill(contents, &folder, comm);
         let end = match &written {
             Ok(()) => Written::All,
@@ -184,10 +188,10 @@ mod tests {
     use segue_collectives::local::Local;
     use segue_collectives::simulated;
     use segue_configs::CheckpointConfig;
-    use tch::Tensor;
+    use tch::{Device, Kind, Tensor};
 
     use super::*;
-    use crate::checkpoint::{Manifest, carry_file, find};
+    use crate::checkpoint::{Manifest, OPTIMIZER, Scattered, ScatteredTensor, carry_file, find};
 
     const LANES: usize = 4;
 
@@ -206,6 +210,86 @@ mod tests {
             tables: lanes.map(table).collect(),
             documents: (comm.rank() == 0).then_some(document).into_iter().collect(),
             ..Contents::default()
+        }
+    }
+
+    /// The same with a table of two tensors besides, of which each rank has an equal part, or rank 0 all.
+    fn with_scattered(comm: &dyn Communicator, divided: bool) -> Contents {
+        let (rank, world_size) = (comm.rank(), comm.world_size());
+        let mut contents = contents(comm);
+        let values = |n: usize| Tensor::arange_start(n as i64, n as i64 + 8, (Kind::Float, Device::Cpu));
+        let names = ["b", "a"];
+        if !divided {
+            if rank == 0 {
+                let whole = names.iter().enumerate();
+                let whole = whole.map(|(n, name)| (name.to_string(), values(n).view([2, 4]))).collect();
+                contents.tables.push((OPTIMIZER.into(), whole));
+            }
+            return contents;
+        }
+        let each = 8 / world_size;
+        let tensor = |(n, name): (usize, &&str)| ScatteredTensor {
+            name: name.to_string(),
+            shape: vec![2, 4],
+            parts: (0..world_size).map(|rank| (rank, each)).collect(),
+            own: Some(values(n).narrow(0, (rank * each) as i64, each as i64)),
+        };
+        let tensors = names.iter().enumerate().map(tensor).collect();
+        contents.scattered.push(Scattered { file: OPTIMIZER.into(), tensors });
+        contents
+    }
+
+    #[test]
+    fn a_table_in_parts_on_all_ranks_becomes_the_file_that_it_would_be_on_one() {
+        let published = |ranks: usize, divided: bool| {
+            let dir = tempfile::tempdir().unwrap();
+            simulated::run(ranks, |comm| {
+                publication(dir.path(), 3).write(&with_scattered(comm, divided), comm).unwrap()
+            });
+            files(&dir.path().join("step-00000003"))
+        };
+        let expected = published(1, false);
+        assert!(expected.contains_key(OPTIMIZER));
+        for ranks in [1, 2, 4] {
+            assert!(published(ranks, true) == expected, "{ranks} ranks");
+        }
+    }
+
+    /// Whoever fails, all others go on to the end of this checkpoint, and to the next one.
+    #[test]
+    fn a_table_in_parts_that_cannot_be_written_fails_the_checkpoint_alone() {
+        for failing in 0..3 {
+            let dir = tempfile::tempdir().unwrap();
+            simulated::run(2, |comm| {
+                let mut broken = with_scattered(comm, true);
+                match failing {
+                    0 if comm.rank() == 0 => broken.scattered[0].file = "no-folder/table".into(),
+                    0 => {}
+                    rank if rank - 1 == comm.rank() => broken.tables[1].0 = "no-folder/lane".into(),
+                    _ => {}
+                }
+                let found = publication(dir.path(), 1).write(&broken, comm);
+                assert!(comm.rank() != 0 || found.is_err_and(|error| error.is_of_storage()));
+                publication(dir.path(), 2).write(&with_scattered(comm, true), comm).unwrap();
+            });
+            assert!(find(dir.path()).unwrap().unwrap().0.ends_with("step-00000002"));
+        }
+    }
+
+    #[test]
+    fn a_rank_that_is_lost_with_its_part_ends_the_checkpoint() {
+        for call in 2..6 {
+            let dir = tempfile::tempdir().unwrap();
+            let mut faults = vec![simulated::Faults::default(); 2];
+            faults[1].dies_at_call = Some(call);
+            let found = simulated::run_with(faults, |comm| {
+                publication(dir.path(), 1).write(&with_scattered(comm, true), comm).map(drop)
+            });
+            assert!(
+                found.iter().all(|found| found.as_ref().is_err_and(|e| e.exit_code() == 69)),
+                "{found:?}"
+            );
+            assert!(find(dir.path()).unwrap().is_none());
         }
     }
 

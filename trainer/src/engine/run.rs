@@ -130,7 +130,8 @@ impl<'a, F: Family> Run<'a, F> {
         let parameters = learner.networks().iter().map(|(_, parameters)| parameters.count()).sum();
         let mut engine = Engine::new(config, learner, comm)?;
         let lanes = family.cursors().iter().map(to_json).collect();
-        let mut state = TrainState::start(config, &family.fingerprint(), lanes, comm.world_size());
+        let mut state =
+            TrainState::start(config, &family.fingerprint(), lanes, comm.world_size(), engine.device());
         check_agreement(config, &state, comm)?;
         let found = newest_checkpoint(&checkpoints_of(config), comm, &engine.layout, find_and_set_aside)?;
         let (mut resumed, mut refused, mut fresh, mut changed) = (None, Vec::new(), Vec::new(), Vec::new());
@@ -168,6 +169,7 @@ impl<'a, F: Family> Run<'a, F> {
             attempt: state.attempt,
             parameters,
             world_size: comm.world_size(),
+            optimizer_bytes: engine.optimizer_bytes(),
             labels: family.labels(),
             resumed,
             refused,
@@ -248,8 +250,13 @@ impl<'a, F: Family> Run<'a, F> {
         self.state.unreported.nats += report.loss * report.targets;
         self.state.unreported.targets += report.targets;
         let due = step.is_multiple_of(self.config.log.every) || step == self.config.train.steps;
+        if let Some(estimate) = report.noise {
+            self.state.noise.entry(report.network.to_string()).or_default().fold(estimate);
+        }
+        let noise = self.state.noise.get(report.network).copied();
         on_event(Event::Step {
             report,
+            noise,
             tokens: self.state.tokens,
             due: due.then(|| std::mem::take(&mut self.state.unreported)),
             elapsed,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use segue_configs::Config;
 use serde_json::json;
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use super::family::{Family, Folder};
 use super::learner::Learner;
@@ -12,15 +12,15 @@ use super::network::Network;
 use super::staging::Staging;
 use super::step::Engine;
 use crate::checkpoint::{
-    AVERAGES, CarryFiles, Contents, OPTIMIZER, STATE, TRAINING_WEIGHTS, TrainState, WEIGHTS, carry_file,
-    file_of, map_tensors, read_tensors,
+    AVERAGES, CarryFiles, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TRAINING_WEIGHTS,
+    TrainState, WEIGHTS, carry_file, file_of, map_tensors, read_tensors,
 };
 use crate::optim::Optimizer;
 use crate::optim::averaging::{AveragingError, Saved};
 use crate::{Parameters, TrainError};
 
-/// What rank `rank` has of a checkpoint: what its own lanes carry, which nobody writes to and which is shared; and on rank 0
-/// a copy of all else, which lies in `staging`.
+/// What rank `rank` has of a checkpoint: what its own lanes carry, which nobody writes to and which is shared; its part of what ranks
+/// divide among themselves; and on rank 0 a copy of all else. Copies lie in `staging`.
 pub fn snapshot<F: Family>(
     family: &F,
     engine: &Engine<F::Learner>,
@@ -34,7 +34,20 @@ pub fn snapshot<F: Family>(
         _ => Contents::default(),
     };
     contents.lease = Some(lease);
-    let carry = engine.carry_tables().into_iter().map(|(lane, tables)| (carry_file(lane), tables));
+    for (n, (network, (name, parameters))) in
+        engine.networks.iter().zip(engine.learner.networks()).enumerate()
+    {
+        if network.shards().is_divided() {
+            let tensors = scattered(network, parameters, staging);
+            contents.scattered.push(Scattered { file: file_of(OPTIMIZER, n, name), tensors });
+        }
+    }
+    // Nobody writes to it: on the CPU it is shared with the writer.
+    let of_host = |(name, table): (String, Tensor)| (name, table.to_device(Device::Cpu));
+    let of_file = |(lane, tables): (usize, Vec<(String, Tensor)>)| {
+        (carry_file(lane), tables.into_iter().map(of_host).collect())
+    };
+    let carry = engine.carry_tables().into_iter().map(of_file);
     contents.tables.extend(carry);
     contents
 }
@@ -66,21 +79,46 @@ fn state_of_all<F: Family>(
             let training = copies(parameters, parameters.tensors(), staging);
             contents.tables.push((file_of(TRAINING_WEIGHTS, n, name), training));
         }
-        let optimizer = optimizer_tables(network.optimizer.as_ref(), parameters);
-        let optimizer = optimizer.into_iter().map(|(name, tensor)| (name, staging.copy(&tensor))).collect();
-        contents.tables.push((file_of(OPTIMIZER, n, name), optimizer));
+        if !network.shards().is_divided() {
+            let own = optimizer_tables(network.optimizer.as_ref(), parameters);
+            let own = own.into_iter().map(|(name, tensor)| (name, staging.copy(&tensor))).collect();
+            contents.tables.push((file_of(OPTIMIZER, n, name), own));
+        }
     }
     contents.documents.push((STATE.into(), json!(state)));
     contents
 }
 
-/// What all ranks hold alike, by name: of each network its weights, then what follows from them, tables of averages and of the optimizer.
+/// The tables of an optimizer whose state ranks have divided, with a copy of this rank's part.
+fn scattered(network: &Network, parameters: &Parameters, staging: &mut Staging) -> Vec<ScatteredTensor> {
+    let own: Vec<_> = network.optimizer.tables();
+    let mut tensors = Vec::new();
+    for (table, pieces) in own {
+        for (i, spec) in parameters.specs().iter().enumerate() {
+            let parts = network.shards().parts(i);
+            let own = parts.iter().find(|part| part.is_own).map(|part| staging.copy(&pieces[part.number]));
+            tensors.push(ScatteredTensor {
+                name: format!("{table}.{}", spec.name),
+                shape: spec.shape.clone(),
+                parts: parts.iter().map(|part| (part.rank, part.piece.values.len())).collect(),
+                own,
+            });
+        }
+    }
+    tensors
+}
+
+/// What all ranks hold alike, by name: of each network its weights, then what follows from them, tables of averages and of the optimizer
+/// unless ranks have divided these.
 pub fn replicated<L: Learner>(engine: &Engine<L>) -> Vec<(String, Tensor)> {
     let of_network = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
         let weights = parameters.specs().iter().zip(parameters.tensors());
         let weights = weights.map(|(spec, tensor)| (spec.name.clone(), tensor.shallow_clone()));
         let averages = network.averaging.tables(parameters);
-        let optimizer = optimizer_tables(network.optimizer.as_ref(), parameters);
+        let optimizer = match network.shards().is_divided() {
+            true => Vec::new(),
+            false => optimizer_tables(network.optimizer.as_ref(), parameters),
+        };
         weights.chain(averages).chain(optimizer).collect::<Vec<_>>()
     };
     engine.networks.iter().zip(engine.learner.networks()).flat_map(of_network).collect()
@@ -98,9 +136,8 @@ pub fn model_folder<F: Family>(family: &F, engine: &Engine<F::Learner>, staging:
     Contents {
         tables: networks.map(table).collect(),
         documents: vec![("config.json".into(), config)],
-        files: Vec::new(),
         tokenizer,
-        lease: None,
+        ..Contents::default()
     }
 }
 
@@ -112,7 +149,8 @@ pub fn restore<F: Family>(
     family: &F,
     engine: &mut Engine<F::Learner>,
 ) -> Result<(TrainState, Vec<String>), TrainError> {
-    let (state, changed) = TrainState::read(path, config, &family.fingerprint(), family.data_key())?;
+    let (state, changed) =
+        TrainState::read(path, config, &family.fingerprint(), family.data_key(), engine.device())?;
     for n in 0..engine.networks.len() {
         restore_network(path, &state, family, engine, n)?;
     }
@@ -159,11 +197,15 @@ fn restore_network<F: Family>(
         _ => TrainError::Damaged { path: path.into(), what: error.to_string() },
     })?;
     fill(parameters.tensors().iter().zip(weights));
-    // Its tables are the most of a checkpoint: one tensor of them at a time is in memory twice.
+    // Its tables are the most of a checkpoint: one tensor of them at a time is in memory twice, and of that what this rank keeps.
     let stored = map_tensors(&path.join(file_of(OPTIMIZER, n, name)))?;
-    for (name, tensor) in optimizer_tables(network.optimizer.as_ref(), parameters) {
-        let saved = stored.read(&name, &tensor.size())?;
-        fill([(&tensor, saved)]);
+    for (table, tensors) in network.optimizer.tables() {
+        for (piece, tensor) in network.optimizer.pieces().iter().zip(tensors) {
+            let spec = &parameters.specs()[piece.parameter];
+            let saved =
+                stored.read_part(&format!("{table}.{}", spec.name), &spec.shape, piece.values.clone())?;
+            fill([(&tensor.view([-1]), saved)]);
+        }
     }
     let counts = state.counts(name);
     if !counts.fit(parameters.specs().len()) {
@@ -174,7 +216,7 @@ fn restore_network<F: Family>(
     Ok(())
 }
 
-/// State of an optimizer under the names a checkpoint stores: `TABLE.PARAMETER`. The tensors are the optimizer's own.
+/// State of an optimizer of whole parameters under the names a checkpoint stores: `TABLE.PARAMETER`. The tensors are the optimizer's own.
 fn optimizer_tables(optimizer: &dyn Optimizer, parameters: &Parameters) -> Vec<(String, Tensor)> {
     let named = |(table, tensors): (&'static str, &[Tensor])| {
         let pairs = parameters.specs().iter().zip(tensors);

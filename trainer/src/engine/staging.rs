@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tch::{Tensor, no_grad};
+use tch::{Device, Tensor, no_grad};
 
 /// Held by whatever has tensors of a [`Staging`]: they are written to again once nobody else holds it.
 pub type Lease = Arc<()>;
@@ -38,10 +38,18 @@ impl Staging {
             Some(buffer) => no_grad(|| buffer.copy_(&tensor)),
             None => {
                 self.buffers.truncate(place);
-                self.buffers.push(tensor.copy());
+                self.buffers.push(on_host(&tensor));
             }
         }
         self.buffers[place].shallow_clone()
+    }
+}
+
+/// A copy where it can be written from.
+fn on_host(tensor: &Tensor) -> Tensor {
+    match tensor.device() {
+        Device::Cpu => tensor.copy(),
+        _ => tensor.to_device(Device::Cpu),
     }
 }
 

@@ -8,7 +8,7 @@ use segue_collectives::tree::tree_sum;
 use segue_configs::Config;
 use segue_faults as faults;
 use segue_random::{Purpose, derive};
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 use tracing::trace_span;
 
 use super::buckets::GradientBuckets;
@@ -22,6 +22,7 @@ use super::replicas::agreed_norm;
 use super::spoil::spoil;
 use crate::libtorch::backward_into;
 use crate::noise::Noise;
+use crate::optim::NoiseEstimate;
 use crate::optim::averaging::{CandidateLoss, Choice, StandIn};
 use crate::{Parameters, TrainError};
 
@@ -40,6 +41,10 @@ pub struct StepReport {
     pub lr: f64,
     /// Its global gradient norm before clipping.
     pub grad_norm: f64,
+    /// Its name.
+    pub network: &'static str,
+    /// What the step tells of the noise in its gradient, where that was measured.
+    pub noise: Option<NoiseEstimate>,
     /// Time this rank waited for reductions after its backward was over.
     pub communication_exposed: Duration,
 }
@@ -80,40 +85,57 @@ impl<'a, L: Learner> Engine<'a, L> {
         };
         let micro_steps = layout.micro_steps.len();
         let network = |(name, parameters): (&'static str, &Parameters)| {
-            Network::new(name, config, parameters, micro_steps, ready.clone())
+            Network::new(name, config, parameters, micro_steps, ready.clone(), comm)
         };
         let networks = learner.networks().into_iter().map(network).collect::<Result<_, _>>()?;
         let carries = layout.micro_steps.clone().map(|_| learner.start(layout.micro_batch as i64)).collect();
         Ok(Self { config, comm, layout, networks, reducer, learner, carries })
     }
 
+    /// Where it computes.
+    pub fn device(&self) -> Device {
+        self.learner.networks().first().map_or(Device::Cpu, |(_, parameters)| parameters.options().1)
+    }
+
     /// Makes update number `step` (from 1) of the run from this rank's batch.
     pub fn step(&mut self, step: u64, batch: &L::Batch) -> Result<StepReport, TrainError> {
         faults::point("step.begin");
         let turn = self.learner.turn(step);
-        self.open(&turn);
-        let mut sums = Vec::with_capacity(self.layout.micro_steps.len());
-        for (i, number) in self.layout.micro_steps.clone().enumerate() {
-            sums.push(self.micro_step(&turn, step, batch, i, number)?);
+        let active = self.layout.taking_part(&self.config.train, step);
+        self.open(&turn, active.len());
+        let mut made = Vec::with_capacity(active.len());
+        for (place, &(i, number)) in active.iter().enumerate() {
+            let place = MicroStepPlace { place, of: active.len(), i, number };
+            made.push(self.micro_step(&turn, step, batch, place)?);
         }
+        let sums = read(made)?;
         faults::point("step.sum");
         let mut sums = self.global_sum(&sums)?;
-        let statistics = sums.split_off(2);
+        let mut statistics = sums.split_off(2);
+        let parts =
+            self.measures_noise(step).then(|| statistics.split_off(statistics.len() - NoiseEstimate::PARTS));
         let waiting = Instant::now();
         if let Some(reducer) = &self.reducer {
             let _span = trace_span!(target: "communication", "wait for sums").entered();
-            reducer.wait(turn.networks.iter().map(|&n| self.networks[n].buckets().len()).sum())?;
+            for &n in &turn.networks {
+                let network = &mut self.networks[n];
+                let kept = reducer.wait(network.buckets().len())?;
+                network.keep(kept);
+            }
         }
-        let communication_exposed = waiting.elapsed();
-        spoil("gradient", || self.networks[turn.networks[0]].buckets().gradients().swap_remove(0));
+        let mut communication_exposed = waiting.elapsed();
+        spoil("gradient", || self.networks[turn.networks[0]].gradients().swap_remove(0));
         let (loss, targets) = (sums[0], sums[1]);
         let loss = finite(step, "the loss", loss / targets)?;
         // All of them before any update: a step that is not finite changes nothing.
         let mut norms = Vec::with_capacity(turn.networks.len());
         for &n in &turn.networks {
-            let norm = agreed_norm(step, self.networks[n].gradient_norm() / targets, self.comm)?;
+            let (_, parameters) = self.learner.networks()[n];
+            let norm = self.networks[n].gradient_norm(parameters, self.comm)?;
+            let norm = agreed_norm(step, norm / targets, self.comm)?;
             norms.push(finite(step, "the gradient norm", norm)?);
         }
+        let noise = parts.and_then(|parts| NoiseEstimate::of(&parts, norms[0] * targets, targets));
         faults::point("step.update");
         let _span = trace_span!(target: "compute", "update").entered();
         let mut updated: Option<Updated> = None;
@@ -123,6 +145,7 @@ impl<'a, L: Learner> Engine<'a, L> {
             let done = self.networks[n].update(parameters, step, targets, norm, reached)?;
             updated.get_or_insert(done);
         }
+        communication_exposed += self.await_weights(&turn)?;
         self.learner.updated(&turn, &statistics, targets);
         spoil("weights", || self.learner.networks()[turn.networks[0]].1.tensors()[0].shallow_clone());
         // Networks whose turn it was not too: averages are over steps, and all of them begin and switch together.
@@ -130,11 +153,31 @@ impl<'a, L: Learner> Engine<'a, L> {
             network.averaging.fold(step, parameters);
         }
         let Updated { lr, grad_norm } = updated.unwrap_or(Updated { lr: 0.0, grad_norm: 0.0 });
-        Ok(StepReport { step, source: turn.source, loss, targets, lr, grad_norm, communication_exposed })
+        let (source, network) = (turn.source, self.networks[turn.networks[0]].name);
+        Ok(StepReport { step, source, loss, targets, lr, grad_norm, network, noise, communication_exposed })
     }
 
-    /// Networks whose turn it is not get no gradients: their leaves want none, and their buckets refuse any.
-    fn open(&self, turn: &Turn) {
+    /// Waits until this rank has what the others have updated, where updates are divided. Gives how long that took.
+    fn await_weights(&self, turn: &Turn) -> Result<Duration, TrainError> {
+        let gathers = turn.networks.iter().filter(|&&n| self.networks[n].shards().is_divided()).count();
+        let waiting = Instant::now();
+        if let Some(reducer) = self.reducer.as_ref().filter(|_| gathers > 0) {
+            let _span = trace_span!(target: "communication", "wait for weights").entered();
+            reducer.wait(gathers)?;
+        }
+        Ok(waiting.elapsed())
+    }
+
+    /// Whether the noise in the gradient of the first network of a step's turn is measured. It changes nothing of the step.
+    fn measures_noise(&self, step: u64) -> bool {
+        let every = self.config.log.noise_scale_every;
+        every > 0 && step.is_multiple_of(every)
+    }
+
+    /// Buckets sum as many micro-steps as take part. Networks whose turn it is not get no gradients: their leaves want none, and
+    /// their buckets refuse any.
+    fn open(&self, turn: &Turn, micro_steps: usize) {
+        turn.networks.iter().for_each(|&n| self.networks[n].buckets().expect(micro_steps));
         if self.networks.len() == 1 {
             return;
         }
@@ -144,21 +187,19 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
     }
 
-    /// Makes this rank's micro-step `i`, which is `number` of the job. Gives the loss sum, its weight and the statistics.
+    /// Makes one of this rank's micro-steps. Gives the loss sum, where it was computed, and its weight, the statistics and what
+    /// is measured of its gradient.
     fn micro_step(
         &mut self,
         turn: &Turn,
         step: u64,
         batch: &L::Batch,
-        i: usize,
-        number: usize,
-    ) -> Result<Vec<f64>, TrainError> {
+        MicroStepPlace { place, of, i, number }: MicroStepPlace,
+    ) -> Result<(Tensor, Vec<f64>), TrainError> {
         let buckets = || turn.networks.iter().map(|&n| self.networks[n].buckets());
         let every = self.config.train.check_repeats_every;
         // Another micro-step each time, so that all lanes and all parts of memory have their turn.
-        let repeated = every > 0
-            && step.is_multiple_of(every)
-            && (step / every) % self.layout.micro_steps.len() as u64 == i as u64;
+        let repeated = every > 0 && step.is_multiple_of(every) && (step / every) % of as u64 == place as u64;
         let rehearsed = match repeated {
             false => None,
             true => {
@@ -169,7 +210,11 @@ impl<'a, L: Learner> Engine<'a, L> {
                 Some(made)
             }
         };
-        buckets().for_each(|buckets| buckets.begin(i));
+        let measured = self.networks[turn.networks[0]].buckets();
+        if self.measures_noise(step) {
+            measured.measure();
+        }
+        buckets().for_each(|buckets| buckets.begin(place));
         let loss = self.forward_and_backward(turn, step, batch, i, number)?;
         if let Some(rehearsed) = rehearsed {
             let made = Made::of(&loss, buckets().map(GradientBuckets::heard).collect());
@@ -182,9 +227,12 @@ impl<'a, L: Learner> Engine<'a, L> {
                 });
             }
         }
+        let mut known: Vec<f64> = [loss.weight].into_iter().chain(loss.statistics).collect();
+        if self.measures_noise(step) {
+            known.extend(NoiseEstimate::part(measured.measured()?, loss.weight));
+        }
         self.carries[i] = loss.carry;
-        let sums = [loss.reported.double_value(&[]), loss.weight];
-        Ok(sums.into_iter().chain(loss.statistics).collect())
+        Ok((loss.reported.detach(), known))
     }
 
     /// Into buckets that are open, and are closed afterwards.
@@ -295,6 +343,13 @@ impl<'a, L: Learner> Engine<'a, L> {
         Ok(bytes.chunks_exact(8).map(|b| loss(b).into()).collect())
     }
 
+    /// Bytes of optimizer state that this rank holds.
+    pub fn optimizer_bytes(&self) -> u64 {
+        let tables = self.networks.iter().flat_map(|network| network.optimizer.tables());
+        let tensors = tables.flat_map(|(_, tensors)| tensors);
+        tensors.map(|tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64).sum()
+    }
+
     /// Lets averages begin with the weights as they are now.
     pub fn begin_averages(&mut self) {
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
@@ -333,8 +388,30 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
         let each = self.layout.micro_batch;
         for (carry, micro_step) in self.carries.iter_mut().zip(self.layout.micro_steps.clone()) {
-            *carry = carry.of_tables(read(&names, micro_step * each..(micro_step + 1) * each)?);
+            let stored = read(&names, micro_step * each..(micro_step + 1) * each)?;
+            let like = |((_, live), stored): ((String, Tensor), Tensor)| {
+                stored.to_device(live.device()).to_kind(live.kind())
+            };
+            *carry = carry.of_tables(carry.tables().into_iter().zip(stored).map(like).collect());
         }
         Ok(())
     }
+}
+
+/// One of a rank's micro-steps of a step.
+struct MicroStepPlace {
+    /// Its place among those that take part, and their number.
+    place: usize,
+    of: usize,
+    /// Its place among all of the rank.
+    i: usize,
+    /// Its number in the job.
+    number: usize,
+}
+
+/// The sums of all micro-steps of a rank: losses, read from where they were computed at once, each with what was known before.
+fn read(made: Vec<(Tensor, Vec<f64>)>) -> Result<Vec<Vec<f64>>, TrainError> {
+    let losses: Vec<&Tensor> = made.iter().map(|(loss, _)| loss).collect();
+    let losses = Vec::<f64>::try_from(Tensor::stack(&losses, 0).to_kind(Kind::Double))?;
+    Ok(losses.into_iter().zip(made).map(|(loss, (_, known))| [vec![loss], known].concat()).collect())
 }

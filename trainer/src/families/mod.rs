@@ -14,9 +14,9 @@ use segue_collectives::Communicator;
 use segue_configs::{Config, ModelConfig, ModelType, Models};
 use tch::Tensor;
 
-use crate::cost::Cost;
+use crate::cost::{Choices, Cost, Held, Work, largest_micro_batch};
 use crate::engine::{Event, Outcome};
-use crate::{ParameterSpec, TrainError};
+use crate::{Compute, ParameterSpec, TrainError};
 use language_model::LanguageFamily;
 
 /// What a family gives the program.
@@ -25,8 +25,8 @@ pub struct Entry {
     pub section: fn() -> ModelType,
     /// Opens what a run reads, and fits the configuration to it.
     pub open: fn(&mut Config) -> Result<Box<dyn Job>, TrainError>,
-    /// What it costs.
-    pub cost: fn(&Config, usize) -> Result<Cost, TrainError>,
+    /// What it trains, and what a micro-step of it takes.
+    pub work: fn(&Config) -> Result<Work, TrainError>,
     /// What else there is to it where it is a language model.
     pub language: Option<&'static dyn LanguageFamily>,
 }
@@ -49,6 +49,7 @@ pub trait Job {
     fn train(
         &self,
         config: &Config,
+        compute: Compute,
         comm: &dyn Communicator,
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
@@ -99,5 +100,22 @@ pub fn buffers(model: &ModelConfig) -> Vec<(String, Tensor)> {
 /// What a run costs on `ranks` ranks. `model.vocab_size` has to be known. Fails where the ranks cannot share the
 /// micro-steps, as training would.
 pub fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {
-    (of(&config.model).cost)(config, ranks)
+    Cost::new(config, &work(config)?, ranks)
+}
+
+/// What a run trains, and what a micro-step of it takes. `model.vocab_size` has to be known.
+pub fn work(config: &Config) -> Result<Work, TrainError> {
+    (of(&config.model).work)(config)
+}
+
+/// The largest `train.micro_batch` that `ranks` ranks with `bytes` of memory each can train `config` with, its lanes as they
+/// are; none where not even the smallest fits.
+pub fn fitting_micro_batch(
+    config: &Config,
+    ranks: usize,
+    choices: &Choices,
+    bytes: f64,
+) -> Result<Option<usize>, TrainError> {
+    let held = |config: &Config| Held::new(config, &work(config)?, ranks, choices);
+    largest_micro_batch(config, ranks, bytes, held)
 }

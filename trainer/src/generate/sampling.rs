@@ -48,13 +48,16 @@ fn candidates(log_probs: &[f64], sampling: Sampling) -> Vec<(usize, f64)> {
     let mut order: Vec<usize> = (0..log_probs.len())
         .filter(|&i| Some(i as i64) != sampling.exclude && !log_probs[i].is_nan())
         .collect();
-    order.sort_by(|&a, &b| log_probs[b].total_cmp(&log_probs[a]).then(a.cmp(&b)));
-    if sampling.temperature <= 0.0 {
-        order.truncate(1);
-        return order.into_iter().map(|i| (i, 1.0)).collect();
+    let better = |a: &usize, b: &usize| log_probs[*b].total_cmp(&log_probs[*a]).then(a.cmp(b));
+    let most = if sampling.temperature <= 0.0 { 1 } else { sampling.top_k };
+    // Only those that are kept need an order.
+    if most > 0 && most < order.len() {
+        order.select_nth_unstable_by(most - 1, better);
+        order.truncate(most);
     }
-    if sampling.top_k > 0 {
-        order.truncate(sampling.top_k);
+    order.sort_unstable_by(better);
+    if sampling.temperature <= 0.0 {
+        return order.into_iter().map(|i| (i, 1.0)).collect();
     }
     let best = order.first().map_or(0.0, |&i| log_probs[i]);
     let weight = |i: usize| ((log_probs[i] - best) / sampling.temperature).exp();

@@ -4,7 +4,7 @@ use segue_data_error::DataError;
 use tch::{Kind, Tensor};
 
 use super::Sampling;
-use crate::families::language_model::NextToken;
+use crate::families::language_model::{Decoder, NextToken};
 use crate::layers::Memory;
 use crate::{TrainError, threads};
 
@@ -14,10 +14,16 @@ pub struct Texts<'a> {
     model: &'a dyn NextToken,
     /// How each chooses, with the seed of its own draws.
     samplings: Vec<Sampling>,
-    memory: Memory,
+    state: State<'a>,
     /// The last token of each, which has not entered its memory.
     last: Vec<i64>,
     drawn: u64,
+}
+
+/// What texts were read into: segments are read into a memory, single tokens by a decoder.
+enum State<'a> {
+    Reading(Memory),
+    Writing(Box<dyn Decoder + 'a>),
 }
 
 impl<'a> Texts<'a> {
@@ -54,10 +60,10 @@ impl<'a> Texts<'a> {
         segment: usize,
         samplings: Vec<Sampling>,
     ) -> Self {
-        let memory = model.memory_start(prompts.len() as i64);
+        let state = State::Reading(model.memory_start(prompts.len() as i64));
         // What has no prompt goes on from token 0.
         let last = prompts.iter().map(|prompt| prompt.first().copied().unwrap_or(0)).collect();
-        let mut this = Self { model, samplings, memory, last, drawn: 0 };
+        let mut this = Self { model, samplings, state, last, drawn: 0 };
         let rest: Vec<&[i64]> = prompts.iter().map(|prompt| prompt.get(1..).unwrap_or_default()).collect();
         this.read(&rest, segment);
         this
@@ -69,23 +75,46 @@ impl<'a> Texts<'a> {
         // The last token waits: it enters the memory when the one after it is asked for.
         let waiting: Vec<Vec<i64>> =
             self.last.iter().zip(ids).map(|(last, ids)| [&[*last], *ids].concat()).collect();
+        let mut memory = self.take_memory();
         for start in (0..length).step_by(segment.max(1)) {
             let end = length.min(start + segment.max(1));
             let part: Vec<i64> = waiting.iter().flat_map(|ids| &ids[start..end]).copied().collect();
             let part = Tensor::from_slice(&part).view([self.last.len() as i64, (end - start) as i64]);
-            self.memory = self.model.read(&part, &self.memory);
+            memory = self.model.read(&part, &memory);
         }
+        self.state = State::Reading(memory);
         for (last, waiting) in self.last.iter_mut().zip(waiting) {
             *last = waiting[length];
+        }
+    }
+
+    /// The memory, which is to be put back.
+    fn take_memory(&mut self) -> Memory {
+        match std::mem::replace(
+            &mut self.state,
+            State::Reading(Memory { layers: Vec::new(), documents: None }),
+        ) {
+            State::Reading(memory) => memory,
+            State::Writing(decoder) => decoder.memory(),
+        }
+    }
+
+    /// What tells the next token of each text.
+    fn decoder(&mut self) -> &mut (dyn Decoder + 'a) {
+        if let State::Reading(_) = self.state {
+            self.state = State::Writing(self.model.decoder(self.take_memory()));
+        }
+        match &mut self.state {
+            State::Writing(decoder) => decoder.as_mut(),
+            State::Reading(_) => unreachable!("made above"),
         }
     }
 
     /// Log-probabilities of the token after each text so far, one text after the other; the last tokens enter the
     /// memory.
     fn advance(&mut self) -> Vec<f64> {
-        let ids = Tensor::from_slice(&self.last).unsqueeze(1);
-        let (log_probs, memory) = self.model.next_log_probs(&ids, &self.memory);
-        self.memory = memory;
+        let ids = Tensor::from_slice(&self.last);
+        let log_probs = self.decoder().next_log_probs(&ids);
         let flat = log_probs.reshape([-1]).to_kind(Kind::Double);
         let mut values = vec![0.0; flat.numel()];
         flat.copy_data(&mut values, flat.numel());

@@ -38,6 +38,9 @@ pub fn activate(
         return dropout(plain(x, activation), rate, noise);
     }
     let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
+    if activation == Activation::Relu {
+        return rectify(x, drops);
+    }
     let (mut y, mut slope) = (x.detach().empty_like(), x.detach().empty_like());
     let (to_y, to_slope) = (Shared::of(&mut y), Shared::of(&mut slope));
     // SAFETY: until the last part is done, only `y` and `slope` are written to, which were made here.
@@ -47,12 +50,57 @@ pub fn activate(
         let (y, slope) = unsafe { (to_y.slice(part.clone()), to_slope.slice(part.clone())) };
         let (x, drops) = (&values[part.clone()], drops.from(part.start));
         match activation {
-            Activation::Relu => fill(x, y, slope, drops, relu),
+            Activation::Relu => unreachable!("its value tells its slope"),
             Activation::Gelu => fill(x, y, slope, drops, gelu),
             Activation::GeluNew => fill(x, y, slope, drops, gelu_new),
         }
     });
     function(c"an activation", &[x], y, move |grad| vec![Some(grad * slope)])
+}
+
+/// max(0, x) with dropout. The value tells the slope, so that nothing else is kept for the way back.
+fn rectify(x: &Tensor, drops: Drops) -> Tensor {
+    let mut y = x.detach().empty_like();
+    let to = Shared::of(&mut y);
+    // SAFETY: until the last part is done, only `y` is written to, which was made here.
+    let values = unsafe { as_f32(x) };
+    threads::for_each_part(values.len(), threads::PART, |part| {
+        // SAFETY: nobody else has this part.
+        rectify_part(&values[part.clone()], unsafe { to.slice(part.clone()) }, drops.from(part.start));
+    });
+    let value = y.detach();
+    function(c"an activation", &[x], y, move |grad| {
+        let grad = grad.contiguous();
+        let mut of_x = grad.empty_like();
+        let to = Shared::of(&mut of_x);
+        // SAFETY: only `of_x` is written to, which was made here.
+        let (grad, value) = unsafe { (as_f32(&grad), as_f32(&value)) };
+        threads::for_each_part(value.len(), threads::PART, |part| {
+            // SAFETY: nobody else has this part.
+            let to = unsafe { to.slice(part.clone()) };
+            rectify_back(&grad[part.clone()], &value[part], drops.kept(), to);
+        });
+        vec![Some(of_x)]
+    })
+}
+
+vectorised! { fn rectify_part(x: &[f32], y: &mut [f32], drops: Drops) = rectify_part_plain; }
+
+#[inline(always)]
+fn rectify_part_plain(x: &[f32], y: &mut [f32], drops: Drops) {
+    for (i, (x, y)) in x.iter().zip(y).enumerate() {
+        // Not `max`: what is no number stays none.
+        *y = drops.factor(i) * if *x <= 0.0 { 0.0 } else { *x };
+    }
+}
+
+vectorised! { fn rectify_back(grad: &[f32], value: &[f32], kept: f32, to: &mut [f32]) = rectify_back_plain; }
+
+#[inline(always)]
+fn rectify_back_plain(grad: &[f32], value: &[f32], kept: f32, to: &mut [f32]) {
+    for ((grad, value), to) in grad.iter().zip(value).zip(to) {
+        *to = if *value == 0.0 { 0.0 } else { grad * kept };
+    }
 }
 
 fn plain(x: &Tensor, activation: Activation) -> Tensor {
@@ -76,11 +124,6 @@ fn fill_plain(x: &[f32], y: &mut [f32], slope: &mut [f32], drops: Drops, f: impl
         *y = factor * value;
         *slope = factor * derivative;
     }
-}
-
-#[inline(always)]
-fn relu(x: f32) -> (f32, f32) {
-    if x <= 0.0 { (0.0, 0.0) } else { (x, 1.0) }
 }
 
 /// x Φ(x), Φ the distribution function of the normal distribution (Hendrycks and Gimpel 2016).
@@ -192,8 +235,19 @@ mod tests {
             fill_plain(x, &mut slow.0, &mut slow.1, Drops::NONE, &f);
             assert!(fast == slow);
         }
-        check(relu);
         check(gelu);
         check(gelu_new);
+        let x = values();
+        // SAFETY: nothing below writes to a tensor.
+        let x = unsafe { as_f32(&x) };
+        let drops = Noise::new(7).drops(0.3);
+        let (mut fast, mut slow) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+        rectify_part(x, &mut fast, drops);
+        rectify_part_plain(x, &mut slow, drops);
+        assert!(fast == slow);
+        let (mut fast_back, mut slow_back) = (vec![0.0; x.len()], vec![0.0; x.len()]);
+        rectify_back(x, &fast, drops.kept(), &mut fast_back);
+        rectify_back_plain(x, &fast, drops.kept(), &mut slow_back);
+        assert!(fast_back == slow_back);
     }
 }

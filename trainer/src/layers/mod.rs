@@ -2,9 +2,11 @@
 
 pub(crate) mod activation;
 pub(crate) mod attention;
+pub(crate) mod cross_entropy;
 mod heads;
 mod memory;
 pub(crate) mod norm;
+pub(crate) mod recompute;
 mod words;
 
 pub use activation::Activation;

@@ -15,6 +15,7 @@ use super::text;
 
 unsafe extern "C" {
     fn segue_library_file(text: *mut c_char, capacity: usize);
+    fn segue_allow_tf32(allowed: bool);
 }
 
 /// The driver's library, which is there wherever a card can be used.
@@ -68,6 +69,12 @@ pub fn load() -> &'static Cards {
         },
         Err(why) => Cards::None(why),
     })
+}
+
+/// Sets whether products of f32 on cards may round their factors to TF32.
+pub fn allow_tf32(allowed: bool) {
+    // SAFETY: sets a flag that products read.
+    unsafe { segue_allow_tf32(allowed) }
 }
 
 /// Brings libtorch's part for cards into the process, whether there is a driver or not.

@@ -7,15 +7,24 @@ use std::ptr;
 
 use tch::Tensor;
 
-use super::{CppTensor, checked, cpp, leave_message};
+use super::{CppTensor, checked, cpp, leave_message, pointers};
 
-type Backward =
-    unsafe extern "C" fn(*mut c_void, *mut CppTensor, *mut *mut CppTensor, usize, *mut c_char, usize) -> bool;
+type Backward = unsafe extern "C" fn(
+    *mut c_void,
+    *const *mut CppTensor,
+    usize,
+    *mut *mut CppTensor,
+    usize,
+    *mut c_char,
+    usize,
+) -> bool;
 
 unsafe extern "C" {
     fn segue_function(
         what: *const c_char,
-        y: *mut CppTensor,
+        advice: *const c_char,
+        ys: *const *mut CppTensor,
+        y_count: usize,
         inputs: *const *mut CppTensor,
         count: usize,
         backward: Backward,
@@ -26,8 +35,20 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// What computes the gradients of a function's inputs from that of its value.
-type Gradient = Box<dyn FnOnce(Tensor) -> Vec<Option<Tensor>> + Send>;
+/// What computes the gradients of a function's inputs from those of its values.
+type Gradient = Box<dyn FnOnce(Vec<Option<Tensor>>) -> Vec<Option<Tensor>> + Send>;
+
+/// What a function is called in errors.
+#[derive(Debug, Clone, Copy)]
+pub struct Called {
+    /// Its name.
+    pub name: &'static CStr,
+    /// What to do instead of differentiating it twice.
+    pub advice: &'static CStr,
+}
+
+const KERNEL_ADVICE: &CStr =
+    c"it is computed by Segue, not by libtorch; layers with Kernels::Plain can be differentiated any number of times";
 
 /// `y`, computed from `inputs` without a graph, as a function of them: `gradient` gives the gradients of the inputs from
 /// that of `y`, one for each, once. It is never called where no input wants one. `name` is the function's in errors.
@@ -41,17 +62,36 @@ pub fn function(
     y: Tensor,
     gradient: impl FnOnce(Tensor) -> Vec<Option<Tensor>> + Send + 'static,
 ) -> Tensor {
-    let pointers: Vec<_> = inputs.iter().map(|tensor| cpp(tensor)).collect();
+    let count = inputs.len();
+    let gradient = move |mut grads: Vec<Option<Tensor>>| match grads.pop().flatten() {
+        Some(grad) => gradient(grad),
+        None => (0..count).map(|_| None).collect(),
+    };
+    functions(Called { name, advice: KERNEL_ADVICE }, inputs, &[&y], gradient);
+    y
+}
+
+/// The same for several values at once, which must not have a history. `gradient` gets the gradients of `ys`, of which some
+/// may be none.
+pub fn functions(
+    called: Called,
+    inputs: &[&Tensor],
+    ys: &[&Tensor],
+    gradient: impl FnOnce(Vec<Option<Tensor>>) -> Vec<Option<Tensor>> + Send + 'static,
+) {
+    let [inputs, ys] = [inputs, ys].map(pointers);
     let gradient: Gradient = Box::new(gradient);
     let state = Box::into_raw(Box::new(Some(gradient))) as *mut c_void;
     // SAFETY: live tensors, of which the shim keeps none but as parts of the graph; it takes over the state, which
     // `backward` and `release` know the type of.
     let made = checked(|message, capacity| unsafe {
         segue_function(
-            name.as_ptr(),
-            cpp(&y),
-            pointers.as_ptr(),
-            pointers.len(),
+            called.name.as_ptr(),
+            called.advice.as_ptr(),
+            ys.as_ptr(),
+            ys.len(),
+            inputs.as_ptr(),
+            inputs.len(),
             backward,
             release,
             state,
@@ -62,28 +102,31 @@ pub fn function(
     if let Err(error) = made {
         panic!("{error}");
     }
-    y
 }
 
 /// Calls the gradient that `state` holds. What panics inside becomes libtorch's error: nothing unwinds through C++.
 unsafe extern "C" fn backward(
     state: *mut c_void,
-    grad: *mut CppTensor,
+    of_outputs: *const *mut CppTensor,
+    given: usize,
     grads: *mut *mut CppTensor,
     count: usize,
     message: *mut c_char,
     capacity: usize,
 ) -> bool {
-    // SAFETY: made by `function`, and not yet released.
+    // SAFETY: made by `functions`, and not yet released.
     let state = unsafe { &mut *(state as *mut Option<Gradient>) };
     let Some(gradient) = state.take() else {
         // SAFETY: `capacity` bytes are the caller's own.
         unsafe { leave_message("a gradient was asked for twice", message, capacity) };
         return false;
     };
-    // SAFETY: a live tensor of the caller; the clone shares its storage.
-    let grad = unsafe { Tensor::clone_from_ptr(grad as *mut _) };
-    match catch_unwind(AssertUnwindSafe(|| gradient(grad))) {
+    // SAFETY: `given` pointers, each null or to a live tensor of the caller; the clones share their storage.
+    let of_outputs = unsafe { std::slice::from_raw_parts(of_outputs, given) }
+        .iter()
+        .map(|grad| (!grad.is_null()).then(|| unsafe { Tensor::clone_from_ptr(*grad as *mut _) }))
+        .collect();
+    match catch_unwind(AssertUnwindSafe(|| gradient(of_outputs))) {
         Ok(found) if found.len() == count => {
             for (i, tensor) in found.into_iter().enumerate() {
                 let owned = tensor.map_or(ptr::null_mut(), into_cpp);
@@ -107,7 +150,7 @@ unsafe extern "C" fn backward(
 }
 
 unsafe extern "C" fn release(state: *mut c_void) {
-    // SAFETY: made by `function`, released once.
+    // SAFETY: made by `functions`, released once.
     drop(unsafe { Box::from_raw(state as *mut Option<Gradient>) });
 }
 
@@ -124,7 +167,7 @@ fn said(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Asserts that gradients of the value of `f` by its leaves are the same with a graph (`create_graph`) as without, and that
-/// none of them can be differentiated by any leaf; the error names `name`.
+/// none of them can be differentiated by any leaf; the error names `name` and says what else there is.
 #[cfg(test)]
 pub(crate) fn assert_differentiable_once(name: &str, f: impl Fn() -> (Tensor, Vec<Tensor>)) {
     let gradients = |create_graph| {

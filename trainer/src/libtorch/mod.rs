@@ -1,11 +1,14 @@
 //! The one place that speaks to libtorch past what `tch` binds: gradient hooks, the fused Adam update,
-//! oneDNN's products, functions with gradients of our own, thread counts, and tensor storage as slices.
+//! oneDNN's products, functions with gradients of our own, parts of graphs, thread counts, and tensor storage as slices.
 
+mod autocast;
 pub mod device;
 mod function;
+mod graph;
 mod product;
 pub mod speed;
 
+use std::borrow::Borrow;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
@@ -13,10 +16,13 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{TrainError, threads};
 
+pub use autocast::Autocast;
 #[cfg(test)]
 pub(crate) use function::assert_differentiable_once;
-pub use function::function;
+pub use function::{Called, function, functions};
+pub use graph::{Since, gradients, identity, leaves};
 pub use product::{Rows, Shared, linear, small_product};
+pub(crate) use product::{plain_linear, turned_product};
 
 const MESSAGE_BYTES: usize = 1024;
 
@@ -114,6 +120,10 @@ fn cpp(tensor: &Tensor) -> *mut CppTensor {
     tensor.as_ptr() as *mut CppTensor
 }
 
+fn pointers(tensors: &[impl Borrow<Tensor>]) -> Vec<*mut CppTensor> {
+    tensors.iter().map(|tensor| cpp(tensor.borrow())).collect()
+}
+
 /// What is called with a parameter's index when its gradient is complete.
 pub trait GradReady: Send + Sync {
     /// Runs on the backward thread. `parameter` is the index given to [`GradHooks::install`].
@@ -171,7 +181,7 @@ pub fn take_grad(leaf: &Tensor) -> Option<Tensor> {
 /// Backward from the scalar `objective` into the gradients of `leaves` alone: other leaves that it depends on get
 /// none. With `keep_graph`, another backward over the same graph may follow.
 pub fn backward_into(objective: &Tensor, leaves: &[Tensor], keep_graph: bool) -> Result<(), TrainError> {
-    let pointers: Vec<_> = leaves.iter().map(cpp).collect();
+    let pointers = pointers(leaves);
     // SAFETY: live tensors; the shim keeps none of the pointers.
     checked(|message, capacity| unsafe {
         segue_backward_into(cpp(objective), pointers.as_ptr(), pointers.len(), keep_graph, message, capacity)
@@ -208,7 +218,6 @@ pub fn adam(
 ) -> Result<(), TrainError> {
     let count = weights.len();
     assert!([grads.len(), means.len(), squares.len(), steps.len()].iter().all(|n| *n == count));
-    let pointers = |tensors: &[Tensor]| tensors.iter().map(cpp).collect::<Vec<_>>();
     let (w, g, m, v, s) =
         (pointers(weights), pointers(grads), pointers(means), pointers(squares), pointers(steps));
     // SAFETY: five arrays of `count` live tensors each; the shim keeps none of the pointers.

@@ -57,7 +57,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
 }
 
 /// The same without a graph.
-pub(super) fn plain_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+pub(crate) fn plain_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let bias = bias.map_or(ptr::null_mut(), cpp);
     let mut y = ptr::null_mut();
     // SAFETY: live tensors, and a null for none; the shim keeps none of the pointers.
@@ -75,6 +75,8 @@ pub(super) fn plain_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -
 /// Columns of the left side that are turned at once, and rows: what is turned stays in the cache.
 const STRIP: usize = 64;
 const DEPTH: usize = 256;
+/// From one turned row to the next: no power of two, which would lay all of them into the same few lines of the cache.
+const TURNED: usize = DEPTH + 16;
 
 /// `left`, `[n, a]`, transposed times `right`, `[n, b]`, both f32 on the CPU: `[a, b]`.
 pub(super) fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
@@ -84,33 +86,63 @@ pub(super) fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
         return transposed_product(right, left).tr();
     }
     let (left, right) = (left.contiguous(), right.contiguous());
-    let mut product = Tensor::zeros([a, b], (Kind::Float, Device::Cpu));
+    let mut product = Tensor::empty([a, b], (Kind::Float, Device::Cpu));
     let (n, a, b) = (left.size()[0] as usize, a as usize, b as usize);
+    if n == 0 {
+        return product.zero_();
+    }
     let to = Shared::of(&mut product);
     // SAFETY: until the last strip is done, only `product` is written to, which was made here.
     let (from, by) = unsafe { (as_f32(&left), as_f32(&right)) };
     assert!(from.len() == n * a && by.len() == n * b);
     threads::for_each(a.div_ceil(STRIP), |strip| {
         let first = strip * STRIP;
-        let rows = STRIP.min(a - first);
-        let mut turned = vec![0f32; STRIP * DEPTH];
-        for start in (0..n).step_by(DEPTH) {
-            let depth = DEPTH.min(n - start);
-            transpose(&from[start * a + first..], a, [depth, rows], &mut turned, depth);
-            // SAFETY: `turned` holds `rows` rows of `depth`, `by` as many of `b` from `start` on, and no other strip has these
-            // rows of the product.
-            unsafe {
-                small_product(
-                    [rows, b, depth],
-                    Rows { start: turned.as_ptr(), stride: depth },
-                    Rows { start: by[start * b..].as_ptr(), stride: b },
-                    Rows { start: to.at(first * b), stride: b },
-                    true,
-                );
-            }
+        let columns = first..a.min(first + STRIP);
+        // SAFETY: no other strip has these rows of the product, of which there are as many as `columns`.
+        unsafe {
+            turned_product(from, a, columns, by, b, Rows { start: to.at(first * b), stride: b });
         }
     });
     product
+}
+
+/// `to` `[columns, b]` = some columns of `from`, in rows of `stride`, transposed times `by`, in rows of `b`. At most [`STRIP`] columns,
+/// on one thread.
+///
+/// # Safety
+///
+/// `to` must have as many rows of `b` as there are columns, which nobody else reads or writes meanwhile.
+pub(crate) unsafe fn turned_product(
+    from: &[f32],
+    stride: usize,
+    columns: Range<usize>,
+    by: &[f32],
+    b: usize,
+    to: Rows<*mut f32>,
+) {
+    let rows = by.len() / b;
+    assert!(from.len() == rows * stride && columns.end <= stride && columns.len() <= STRIP);
+    let mut turned = vec![0f32; STRIP * TURNED];
+    for start in (0..rows).step_by(DEPTH) {
+        let depth = DEPTH.min(rows - start);
+        transpose(
+            &from[start * stride + columns.start..],
+            stride,
+            [depth, columns.len()],
+            &mut turned,
+            TURNED,
+        );
+        // SAFETY: `turned` holds a row of `depth` for each column, `by` as many of `b` from `start` on; of the product, the caller's.
+        unsafe {
+            small_product(
+                [columns.len(), b, depth],
+                Rows { start: turned.as_ptr(), stride: TURNED },
+                Rows { start: by[start * b..].as_ptr(), stride: b },
+                to,
+                start > 0,
+            );
+        }
+    }
 }
 
 /// A tensor's f32 values, which several threads write to, each its own places.

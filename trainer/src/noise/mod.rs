@@ -13,8 +13,8 @@ use std::cell::Cell;
 pub use dropout::{Drops, dropout, locked_dropout};
 
 /// The noise of one forward pass. Each place that drops or draws something has a stream of its own, numbered in
-/// the order of the pass.
-#[derive(Debug)]
+/// the order of the pass; a clone goes on at the same place.
+#[derive(Debug, Clone)]
 pub struct Noise {
     seed: u64,
     places: Cell<u32>,

@@ -1,7 +1,8 @@
 use segue_configs::{LayerDecay, OptimConfig, OptimKind};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::optimizer::{Counts, Optimizer, Update};
+use super::piece::Piece;
 use crate::libtorch::{AdamStep, adam};
 use crate::{ParameterSpec, Parameters, TrainError};
 
@@ -11,24 +12,25 @@ const LONG_AFTER: f64 = f64::INFINITY;
 /// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), with bias correction or without.
 pub struct Adam {
     config: OptimConfig,
-    /// Running means of gradients and of their squares, one of each per parameter.
+    pieces: Vec<Piece>,
+    /// Running means of gradients and of their squares, one of each per piece.
     means: Vec<Tensor>,
     squares: Vec<Tensor>,
     groups: Vec<Group>,
     counts: Counts,
 }
 
-/// Parameters that are updated alike.
-struct Group {
-    members: Vec<usize>,
+/// Parameters, or pieces of them, that are updated alike.
+pub(super) struct Group {
+    pub(super) members: Vec<usize>,
     /// Whether weights decay.
-    decays: bool,
+    pub(super) decays: bool,
     /// What layer-wise decay leaves of the rate, or of the gradient.
-    share: f64,
+    pub(super) share: f64,
 }
 
 /// Brings parameters that are updated alike together.
-fn groups(config: &OptimConfig, specs: &[ParameterSpec]) -> Vec<Group> {
+pub(super) fn groups(config: &OptimConfig, specs: &[ParameterSpec]) -> Vec<Group> {
     let layers = specs.iter().filter_map(|spec| layer(&spec.name)).max().map_or(0, |last| last + 1);
     let mut groups: Vec<Group> = Vec::new();
     for (i, spec) in specs.iter().enumerate() {
@@ -53,29 +55,49 @@ fn layer(name: &str) -> Option<i32> {
 impl Adam {
     /// Fresh state for `parameters`.
     pub fn new(config: &OptimConfig, parameters: &Parameters) -> Self {
-        let zeros = || parameters.tensors().iter().map(|t| t.detach().zeros_like()).collect();
+        Self::of_pieces(config, parameters, Piece::all(parameters))
+    }
+
+    /// Fresh state for these pieces of `parameters`, which are updated to the same bits as in whole parameters where they begin at multiples of
+    /// 16 values.
+    pub fn of_pieces(config: &OptimConfig, parameters: &Parameters, pieces: Vec<Piece>) -> Self {
+        let zeros = || {
+            let of = |piece: &Piece| piece.of(&parameters.tensors()[piece.parameter]).detach().zeros_like();
+            pieces.iter().map(of).collect()
+        };
+        // What is alike is a matter of the whole network: layers count from the last one.
+        let mut groups = groups(config, parameters.specs());
+        for group in &mut groups {
+            let of_group = |i: &usize| group.members.contains(&pieces[*i].parameter);
+            group.members = (0..pieces.len()).filter(of_group).collect();
+        }
         Self {
             config: config.clone(),
             means: zeros(),
             squares: zeros(),
-            groups: groups(config, parameters.specs()),
+            pieces,
+            groups,
             counts: Counts::default(),
         }
     }
 
-    /// The number that bias correction takes for parameter `i`: how often it has been updated, this time included.
+    /// The number that bias correction takes for piece `i`: how often it has been updated, this time included.
     fn number(&self, i: usize) -> f64 {
-        if self.config.bias_correction { self.counts.of(i) as f64 } else { LONG_AFTER }
+        match self.config.bias_correction {
+            true => self.counts.of(self.pieces[i].parameter) as f64,
+            false => LONG_AFTER,
+        }
     }
 }
 
 impl Optimizer for Adam {
     fn update(&mut self, parameters: &Parameters, update: &Update) -> Result<(), TrainError> {
         self.counts.advance(parameters.tensors().len(), update.reached);
-        let scalar = |x: f64| Tensor::full([] as [i64; 0], x, (Kind::Float, Device::Cpu));
+        let device = parameters.options().1;
+        let scalar = |x: f64| Tensor::full([] as [i64; 0], x, (Kind::Float, device));
         for group in &self.groups {
-            let members: Vec<usize> =
-                group.members.iter().copied().filter(|&i| update.reached.is_none_or(|r| r[i])).collect();
+            let is_reached = |&i: &usize| update.reached.is_none_or(|r| r[self.pieces[i].parameter]);
+            let members: Vec<usize> = group.members.iter().copied().filter(is_reached).collect();
             if members.is_empty() {
                 continue;
             }
@@ -94,8 +116,11 @@ impl Optimizer for Adam {
                 decoupled: self.config.kind == OptimKind::Adamw,
             };
             let numbers: Vec<Tensor> = members.iter().map(|&i| scalar(self.number(i))).collect();
+            let weights = members.iter().map(|&i| &self.pieces[i]);
+            let weights: Vec<Tensor> =
+                weights.map(|piece| piece.of(&parameters.tensors()[piece.parameter])).collect();
             adam(
-                &pick(parameters.tensors()),
+                &weights,
                 &pick(update.grads),
                 &pick(&self.means),
                 &pick(&self.squares),
@@ -105,6 +130,10 @@ impl Optimizer for Adam {
             )?;
         }
         Ok(())
+    }
+
+    fn pieces(&self) -> &[Piece] {
+        &self.pieces
     }
 
     fn tables(&self) -> Vec<(&'static str, &[Tensor])> {
@@ -122,6 +151,8 @@ impl Optimizer for Adam {
 
 #[cfg(test)]
 mod tests {
+    use tch::Device;
+
     use super::*;
     use crate::{Init, ParameterSpec};
 
@@ -262,6 +293,54 @@ mod tests {
         // With an epsilon as large as the gradient the scale shows: 0.28125 / (0.28125 + 0.5) of the rate.
         let scaled = decayed_step(LayerDecay::Gradient, 0.75, 0.5);
         assert!((scaled[1] + 0.1 * 0.28125 / 0.78125).abs() < 1e-6, "{scaled:?}");
+    }
+
+    /// Cut where a vector of any instruction set may begin, and nowhere else: the last values of a parameter, which fill no vector, are computed
+    /// one by one, and may round otherwise.
+    #[test]
+    fn pieces_of_parameters_get_the_bits_of_the_whole() {
+        const VALUES: [i64; 2] = [16 * 7 + 5, 3];
+        let spec = |(i, &n): (usize, &i64)| ParameterSpec {
+            name: format!("layer.{i}.w"),
+            shape: vec![n],
+            init: Init::Normal { mean: 0.0, std: 1.0 },
+        };
+        let parameters =
+            || Parameters::initialise(VALUES.iter().enumerate().map(spec).collect(), 1, Kind::Float);
+        let gradient = |parameter: usize, step: i64| {
+            let i = Tensor::arange(VALUES[parameter], (Kind::Float, Device::Cpu));
+            (i * 0.37 + step).sin() * 1e-3
+        };
+        let piece = |parameter, values| Piece { parameter, values };
+        for kind in [OptimKind::Adam, OptimKind::Adamw] {
+            let config = OptimConfig { kind, weight_decay: 0.1, layer_decay: 0.7, ..Default::default() };
+            let train = |parts: Option<Vec<Vec<Piece>>>| {
+                let parameters = parameters();
+                let parts = parts.unwrap_or_else(|| vec![Piece::all(&parameters)]);
+                let mut optimizers: Vec<Adam> =
+                    parts.into_iter().map(|pieces| Adam::of_pieces(&config, &parameters, pieces)).collect();
+                for step in 1..=4 {
+                    for optimizer in &mut optimizers {
+                        let of = |piece: &Piece| piece.of(&gradient(piece.parameter, step)).copy();
+                        let grads: Vec<Tensor> = optimizer.pieces().iter().map(of).collect();
+                        let reached = [true, step != 2];
+                        let update = Update { reached: Some(&reached), ..all(&grads, 3.0, 0.01) };
+                        optimizer.update(&parameters, &update).unwrap();
+                    }
+                }
+                let bits =
+                    |t: &Tensor| Vec::<f32>::try_from(t.detach()).unwrap().into_iter().map(f32::to_bits);
+                parameters.tensors().iter().flat_map(bits).collect::<Vec<u32>>()
+            };
+            let whole = train(None);
+            let parts = vec![
+                vec![piece(0, 0..16)],
+                vec![piece(0, 16..96)],
+                Vec::new(),
+                vec![piece(0, 96..VALUES[0] as usize), piece(1, 0..3)],
+            ];
+            assert!(train(Some(parts)) == whole, "{kind:?}");
+        }
     }
 
     #[test]

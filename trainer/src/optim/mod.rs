@@ -3,10 +3,16 @@
 mod adam;
 pub mod averaging;
 mod clip;
+mod lamb;
+mod noise_scale;
 mod optimizer;
+mod piece;
 mod schedule;
 
 pub use adam::Adam;
-pub use clip::{clip_factor, global_norm};
+pub use clip::{clip_factor, global_norm, joint_norm, norms};
+pub use lamb::Lamb;
+pub use noise_scale::{NoiseEstimate, NoiseScale};
 pub use optimizer::{Counts, Optimizer, Update, build};
+pub use piece::Piece;
 pub use schedule::learning_rate;

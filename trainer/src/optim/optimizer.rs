@@ -1,16 +1,18 @@
 //! What every update rule has: an update, tables of state, and counts of updates.
 
-use segue_configs::OptimConfig;
+use segue_configs::{OptimConfig, OptimKind};
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
 use super::adam::Adam;
+use super::lamb::Lamb;
+use super::piece::Piece;
 use crate::{Parameters, TrainError};
 
 /// Gradients, and how they are applied.
 #[derive(Clone, Copy)]
 pub struct Update<'a> {
-    /// Sums of gradients over the batch, one for each parameter and of its shape.
+    /// Sums of gradients over the batch, one for each piece that the optimizer updates and of its shape.
     pub grads: &'a [Tensor],
     /// The sums are divided by it: the weight of the batch over the clipping factor.
     pub divisor: f64,
@@ -22,11 +24,14 @@ pub struct Update<'a> {
 
 /// An update rule with its state.
 pub trait Optimizer {
-    /// Updates `parameters` in place.
+    /// Updates its pieces of `parameters` in place.
     fn update(&mut self, parameters: &Parameters, update: &Update) -> Result<(), TrainError>;
 
-    /// State that a checkpoint stores: tables by name, each of one tensor a parameter, in the parameters' order. A
-    /// restart fills these tensors.
+    /// What it updates, and keeps state of.
+    fn pieces(&self) -> &[Piece];
+
+    /// State that a checkpoint stores: tables by name, each of one tensor a piece, in the pieces' order. A restart fills
+    /// these tensors.
     fn tables(&self) -> Vec<(&'static str, &[Tensor])>;
 
     /// Updates made so far.
@@ -36,9 +41,13 @@ pub trait Optimizer {
     fn restore(&mut self, counts: Counts);
 }
 
-/// The configured update rule with fresh state for `parameters`.
-pub fn build(config: &OptimConfig, parameters: &Parameters) -> Box<dyn Optimizer> {
-    Box::new(Adam::new(config, parameters))
+/// The configured update rule with fresh state for these pieces of `parameters`. LAMB needs whole parameters, which the configuration is held to
+/// (`train.shard`).
+pub fn build(config: &OptimConfig, parameters: &Parameters, pieces: Vec<Piece>) -> Box<dyn Optimizer> {
+    match config.kind {
+        OptimKind::Adam | OptimKind::Adamw => Box::new(Adam::of_pieces(config, parameters, pieces)),
+        OptimKind::Lamb => Box::new(Lamb::new(config, parameters)),
+    }
 }
 
 /// How often an optimizer has updated its parameters. Bias correction counts updates, not steps of the run: other

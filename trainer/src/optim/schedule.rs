@@ -4,10 +4,10 @@ use std::f64::consts::PI;
 
 use segue_configs::{Config, DecayFrom, ScheduleKind};
 
-/// Learning rate of update `step`, counted from 1: linear warm-up to `optim.lr`, then the configured
+/// Learning rate of update `step`, counted from 1: linear warm-up to [`Config::peak_lr`], then the configured
 /// decay. Cosine and linear end at `schedule.floor` times the peak and stay there.
 pub fn learning_rate(config: &Config, step: u64) -> f64 {
-    let (schedule, peak) = (&config.schedule, config.optim.lr);
+    let (schedule, peak) = (&config.schedule, config.peak_lr());
     if step < schedule.warmup {
         return peak * step as f64 / schedule.warmup as f64;
     }

@@ -8,8 +8,8 @@ use segue_trainer::Compute;
 use segue_trainer::noise::{Noise, dropout, locked_dropout};
 use tch::{Device, Kind, Tensor};
 
-/// Where to compute.
-fn device() -> Device {
+/// What is held against the CPU.
+fn compute() -> Compute {
     let kind = match std::env::var("SEGUE_DEVICE").as_deref() {
         Ok("cuda") => DeviceKind::Cuda,
         Ok("cpu") | Err(_) => DeviceKind::Cpu,
@@ -17,7 +17,12 @@ fn device() -> Device {
     };
     let compute = Compute::choose(kind, 0).unwrap_or_else(|error| panic!("{error}"));
     segue_trainer::libtorch::set_threads(1);
-    compute.device()
+    compute
+}
+
+/// Where its tensors lie.
+fn device() -> Device {
+    compute().device()
 }
 
 /// The largest difference beside the largest value.

@@ -1,13 +1,17 @@
 //! Whole models, forward and backward, with dropout, memory and all that masks are made of.
 
+use segue_collectives::local::Local;
 use segue_configs::MemoryStart;
+use segue_trainer::engine::Engine;
+use segue_trainer::families::MODELS;
+use segue_trainer::families::language_model::{build, random_batch};
 use segue_trainer::families::transfo_xl::{AttnType, Segment, TransfoXl, TransfoXlConfig};
 use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet, XlnetConfig};
 use segue_trainer::noise::Noise;
-use segue_trainer::{Kernels, Parameters};
+use segue_trainer::{Compute, Kernels, Parameters};
 use tch::{Device, Kind, Tensor};
 
-use crate::{assert_close, device};
+use crate::{assert_close, compute, device};
 
 const LANES: i64 = 3;
 const WORDS: i64 = 41;
@@ -87,11 +91,12 @@ fn assert_alike(parameters: &Parameters, gives: impl Fn(&Parameters) -> Vec<(Str
         Parameters::from_tensors(parameters.specs().to_vec(), values, kind).to(device)
     };
     let expected = gives(&of_kind(Kind::Double, Device::Cpu).with_kernels(Kernels::Plain));
-    for (kind, limit) in LIMITS {
-        let found = gives(&of_kind(kind, device()));
+    for ((kind, limit), recompute) in LIMITS.iter().flat_map(|limit| [(limit, false), (limit, true)]) {
+        let found = gives(&of_kind(*kind, device()).with_recompute(recompute));
         assert_eq!(found.len(), expected.len());
         for ((name, found), (_, expected)) in found.iter().zip(&expected) {
-            assert_close(&format!("{kind:?}: {name}"), found, expected, limit);
+            let what = format!("{kind:?}, recomputed: {recompute}: {name}");
+            assert_close(&what, found, expected, *limit);
         }
     }
 }
@@ -167,5 +172,59 @@ fn xlnet_is_that_of_the_cpu() {
     for config in [XlnetConfig { clamp_len: 4, ..config.clone() }, XlnetConfig { untie_r: false, ..config }] {
         let parameters = Parameters::initialise(Xlnet::specs(&config), SEED, Kind::Float);
         assert_alike(&parameters, |parameters| xlnet_gives(&config, parameters));
+    }
+}
+
+/// Five steps of training: losses, and the weights after them.
+#[test]
+fn steps_are_those_of_the_cpu() {
+    for (model, settings) in [
+        ("transfo-xl", vec!["model.cutoffs=[8, 20]", "model.div_val=2", "model.dropatt=0.0"]),
+        (
+            "xlnet",
+            vec!["model.reuse_len=6", "pairs.num_predict=4", "pairs.bidirectional=true", "model.dropatt=0.0"],
+        ),
+    ] {
+        let sizes = [
+            "model.vocab_size=41",
+            "model.d_model=24",
+            "model.n_head=3",
+            "model.d_inner=32",
+            "model.n_layer=2",
+            "model.mem_len=10",
+            "train.segment=12",
+            "train.lanes=4",
+            "train.micro_batch=2",
+            "optim.lr=1e-3",
+        ];
+        let overrides: Vec<String> = [format!("model.model_type={model}")]
+            .into_iter()
+            .chain(sizes.iter().chain(&settings).map(|word| word.to_string()))
+            .collect();
+        let config = MODELS.load(None, &overrides).unwrap().config;
+        let steps = |compute: Compute| {
+            let objective = build(&config, compute).unwrap();
+            let mut engine = Engine::new(&config, objective, &Local).unwrap();
+            let losses: Vec<f64> = (1..=5)
+                .map(|step| {
+                    let batch = || random_batch(&config, 0, step).to(compute.device());
+                    engine.step(step, &vec![batch(), batch()]).unwrap().loss
+                })
+                .collect();
+            let weights =
+                engine.learner.parameters().tensors().iter().map(|t| t.detach().copy()).collect::<Vec<_>>();
+            (losses, weights)
+        };
+        let (expected, found) = (steps(Compute::CPU), steps(compute()));
+        for (step, (found, expected)) in found.0.iter().zip(&expected.0).enumerate() {
+            assert!(
+                (found - expected).abs() < 1e-4 * expected,
+                "{model}, step {}: {found}, not {expected}",
+                step + 1
+            );
+        }
+        for (found, expected) in found.1.iter().zip(&expected.1) {
+            assert_close(model, found, expected, 1e-2);
+        }
     }
 }

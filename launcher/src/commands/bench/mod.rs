@@ -1,5 +1,6 @@
 //! `segue bench`: the speed of each part on its own.
 
+mod generate;
 mod pairs;
 mod products;
 mod sizes;
@@ -23,7 +24,7 @@ use crate::output::Output;
 #[command(
     after_help = "Examples:\n  mpirun -n 2 segue bench step --layers 6 --d-model 256 --micro-batch 8\n  \
     mpirun -n 2 segue bench step --model xlnet --segment 512 --mem 384 --micro-batch 4\n  \
-    mpirun -n 2 segue bench task --length 128 --batch 16\n  \
+    mpirun -n 2 segue bench task --length 128 --batch 16\n  segue bench generate --lanes 16\n  \
     mpirun -n 2 segue bench allreduce --mib 64\n  mpirun -n 2 segue bench products\n  segue bench data --tokenizer DIR --input text.txt --workers 2"
 )]
 pub struct BenchArgs {
@@ -37,6 +38,8 @@ enum What {
     Step(step::StepArgs),
     /// Fine-tuning steps of an XLNet on random texts.
     Task(task::TaskArgs),
+    /// Writing texts with random weights, one token after the other.
+    Generate(generate::GenerateArgs),
     /// Sums over ranks, in the order of the tree and by the MPI library.
     Allreduce(AllreduceArgs),
     /// Tokenising text.
@@ -78,6 +81,7 @@ pub fn run(args: BenchArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     match args.what {
         What::Step(args) => step::run(&args, comm, out),
         What::Task(args) => task::run(&args, comm, out),
+        What::Generate(args) => generate::run(&args, out),
         What::Allreduce(args) => allreduce(&args, comm, out),
         What::Data(args) => data(&args, out),
         What::Pairs(args) => pairs::run(&args, out),

@@ -1,13 +1,17 @@
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
+use segue_configs::Config;
+use segue_trainer::Compute;
 use segue_trainer::engine::Engine;
 use segue_trainer::families::language_model::{build, random_batch};
 use serde_json::{Value, json};
 
+use super::peak_rss_mb;
 use super::sizes::SizeArgs;
-use crate::commands::at_least_one;
+use crate::commands::{DeviceArg, at_least_one};
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
@@ -18,6 +22,15 @@ enum Model {
     TransfoXl,
     /// XLNet: permutation language modelling, two streams.
     Xlnet,
+}
+
+/// Precisions of products.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PrecisionArg {
+    /// Single precision.
+    F32,
+    /// TF32: single precision's range, 10 bits of mantissa.
+    Tf32,
 }
 
 #[derive(Args)]
@@ -42,50 +55,74 @@ pub struct StepArgs {
     /// XLNet: number of predicted tokens per segment.
     #[arg(long, default_value_t = 85, value_parser = at_least_one)]
     predict: usize,
+    /// Recipe whose model and shapes are timed in the place of the options above and below that name sizes.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Where to compute.
+    #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
+    device: DeviceArg,
+    /// What products on a card round their factors to.
+    #[arg(long, value_enum, default_value_t = PrecisionArg::F32)]
+    precision: PrecisionArg,
     /// Lanes per rank, in one micro-step.
     #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     micro_batch: usize,
+    /// Keep only the inputs of layers for backward, and make each layer again there.
+    #[arg(long)]
+    recompute: bool,
     /// Use the MPI library's all-reduce, which adds in any order.
     #[arg(long)]
     any_order: bool,
 }
 
+impl StepArgs {
+    /// The model that the options describe, as overrides of a configuration.
+    fn model_and_sizes(&self) -> Vec<String> {
+        let mut overrides = match self.model {
+            Model::TransfoXl => vec!["model.model_type=transfo-xl".to_string()],
+            Model::Xlnet => vec![
+                "model.model_type=xlnet".to_string(),
+                format!("model.reuse_len={}", self.reuse),
+                format!("pairs.num_predict={}", self.predict),
+                format!("pairs.bidirectional={}", self.micro_batch.is_multiple_of(2)),
+                format!("model.dropatt={:?}", self.sizes.dropout),
+            ],
+        };
+        overrides.extend(self.sizes.overrides());
+        overrides.extend([
+            format!("model.vocab_size={}", self.vocab),
+            format!("model.mem_len={}", self.mem),
+            format!("train.segment={}", self.segment),
+        ]);
+        overrides
+    }
+}
+
 /// Times whole steps.
 pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    let compute = Compute::choose(args.device.into(), comm.rank())?;
+    let compute = compute.allow_tf32(args.precision == PrecisionArg::Tf32);
     let lanes = args.micro_batch * comm.world_size();
-    let mut overrides = match args.model {
-        Model::TransfoXl => vec!["model.model_type=transfo-xl".to_string()],
-        Model::Xlnet => vec![
-            "model.model_type=xlnet".to_string(),
-            format!("model.reuse_len={}", args.reuse),
-            format!("pairs.num_predict={}", args.predict),
-            format!("pairs.bidirectional={}", args.micro_batch.is_multiple_of(2)),
-        ],
-    };
-    if args.model == Model::Xlnet {
-        overrides.push(format!("model.dropatt={:?}", args.sizes.dropout));
-    }
-    overrides.extend(args.sizes.overrides());
+    let mut overrides = if args.config.is_none() { args.model_and_sizes() } else { Vec::new() };
     overrides.extend([
-        format!("model.vocab_size={}", args.vocab),
-        format!("model.mem_len={}", args.mem),
-        format!("train.segment={}", args.segment),
         format!("train.lanes={lanes}"),
         format!("train.micro_batch={}", args.micro_batch),
         format!("train.exact={}", !args.any_order),
+        format!("train.recompute={}", args.recompute),
         "optim.lr=1e-4".to_string(),
         "schedule.kind=constant".to_string(),
     ]);
-    let config = segue_trainer::families::MODELS.load(None, &overrides)?.config;
+    let config = segue_trainer::families::MODELS.load(args.config.as_deref(), &overrides)?.config;
     segue_trainer::libtorch::set_threads(args.sizes.threads);
     segue_trainer::libtorch::keep_freed_memory();
-    let objective = build(&config)?;
+    let at_rest_mb = peak_rss_mb() + state_mb(&config, comm.world_size())?;
+    let objective = build(&config, compute)?;
     let parameters = objective.parameters().count();
     let mut engine = Engine::new(&config, objective, comm)?;
     let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");
-    let (mut times, mut exposed, mut loss) = (Vec::new(), Vec::new(), f64::NAN);
+    let (mut times, mut exposed, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     for step in 1..=args.sizes.warmup + args.sizes.steps {
-        let batch = random_batch(&config, comm.rank(), step);
+        let batch = random_batch(&config, comm.rank(), step).to(compute.device());
         comm.barrier()?;
         let began = Instant::now();
         let report = engine.step(step, &vec![batch])?;
@@ -93,19 +130,28 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
             times.push(began.elapsed().as_secs_f64());
             exposed.push(report.communication_exposed.as_secs_f64());
         }
-        loss = report.loss;
+        losses.push(report.loss);
         bar.set(step);
     }
     drop(bar);
     let (step_s, exposed_s) = (median(&mut times), median(&mut exposed));
-    let tokens_per_s = (lanes * args.segment) as f64 / step_s;
+    let slowest = times.get(times.len() * 95 / 100).copied();
+    let tokens_per_s = (lanes * config.train.segment) as f64 / step_s;
     out.line(&format!(
         "{tokens_per_s:.0} tokens/s, {step_s:.4} s a step, of it {exposed_s:.4} s waiting for reductions"
     ));
     Ok(json!({
         "tokens_per_s": tokens_per_s, "step_s": step_s, "communication_exposed_s": exposed_s,
-        "params": parameters, "world": comm.world_size(), "buckets": engine.bucket_count(), "loss": loss,
+        "step_p95_s": slowest, "params": parameters, "world": comm.world_size(), "buckets": engine.bucket_count(),
+        "peak_rss_mb": peak_rss_mb(), "peak_above_state_mb": peak_rss_mb() - at_rest_mb,
+        "first_loss": losses.first(), "loss": losses.last(),
     }))
+}
+
+/// Weights, gradients, moments and memory of segments on each rank: what is there whether a step is under way or not.
+fn state_mb(config: &Config, ranks: usize) -> Result<f64, Failure> {
+    let memory = segue_trainer::families::cost(config, ranks)?.memory_per_rank;
+    Ok((memory.total().least - memory.activations.least) / (1 << 20) as f64)
 }
 
 /// The value in the middle.

@@ -54,13 +54,14 @@ pub fn programs() -> Vec<Box<dyn Fn() -> Finding>> {
 }
 
 /// The value of a line `NAME : VALUE` of a file of the kernel's.
-fn line_of(path: &str, name: &str) -> Option<String> {
+pub fn line_of(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let line = text.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name))?;
     Some(line.split_once(':')?.1.trim().to_string())
 }
 
-fn cores() -> usize {
+/// Cores that this process may use.
+pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 

@@ -12,6 +12,8 @@ use segue_collectives::Communicator;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+pub use host::{cores, line_of};
+
 use crate::failure::{CHECK_FAILED, Failure};
 use crate::output::{Output, Unit};
 

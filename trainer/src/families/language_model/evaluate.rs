@@ -7,7 +7,7 @@ use segue_collectives::Communicator;
 use segue_configs::DocumentEnd;
 use segue_dataloader::{Documents, EvalBatch, EvalLanes, TokenStream};
 use serde::Serialize;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::TrainError;
 use crate::engine::{Carry, Share, Watch};
@@ -148,6 +148,7 @@ pub fn evaluate(
     let share = Share::new(comm, options.lanes.div_ceil(options.group));
     let sums = share.each(cut.steps(), watch, |group, done| {
         let range = group * options.group..((group + 1) * options.group).min(options.lanes);
+        let device = objective.parameters().options().1;
         let mut memory = objective.memory_start(range.len() as i64);
         let mut nats = 0.0;
         for step in 0..cut.steps() {
@@ -155,7 +156,7 @@ pub fn evaluate(
             if step > 0 && batch.restarts.contains(&true) {
                 memory.forget(&batch.restarts, objective.memory_start(range.len() as i64));
             }
-            let scores = objective.score(&tensors(&batch, range.len(), options.segment), &memory);
+            let scores = objective.score(&tensors(&batch, range.len(), options.segment).to(device), &memory);
             nats += masked_sum(&scores.nll, &batch.counts);
             memory = scores.memory;
             done()?;
@@ -179,7 +180,7 @@ fn tensors(batch: &EvalBatch, lanes: usize, segment: usize) -> Batch {
 
 /// Sum of each lane's first `counts` losses, in double precision. `nll`: `[lanes, segment]`.
 fn masked_sum(nll: &Tensor, counts: &[usize]) -> f64 {
-    let nll = nll.to_kind(Kind::Double);
+    let nll = nll.to_device(Device::Cpu).to_kind(Kind::Double);
     let lane = |(i, &count): (usize, &usize)| {
         nll.get(i as i64).narrow(0, 0, count as i64).sum(None::<Kind>).double_value(&[])
     };

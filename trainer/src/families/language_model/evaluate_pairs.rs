@@ -80,6 +80,7 @@ impl PairValidation {
         comm: &dyn Communicator,
         watch: &mut Watch,
     ) -> Result<Sums, TrainError> {
+        let device = objective.parameters().options().1;
         let share = Share::new(comm, self.micro_steps);
         let sums = share.each(self.steps, watch, |number, done| {
             let range = number * self.micro_batch..(number + 1) * self.micro_batch;
@@ -88,7 +89,9 @@ impl PairValidation {
             let mut sum = Sums::default();
             for step in 1..=self.steps {
                 let tokens = self.lanes.batch(range.clone(), &cursors, step)?;
-                for batch in micro_batches(&tokens, self.micro_batch) {
+                for batch in
+                    micro_batches(&tokens, self.micro_batch).into_iter().map(|batch| batch.to(device))
+                {
                     let scores = objective.score(&batch, &memory);
                     sum.add(&batch, &scores);
                     memory = scores.memory;

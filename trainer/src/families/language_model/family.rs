@@ -78,9 +78,6 @@ pub trait LanguageFamily: Sync {
         Value::Object(Default::default())
     }
 
-    /// The configured objective with fresh weights.
-    fn objective(&self, config: &Config) -> Box<dyn Objective>;
-
     /// The configured objective over parameters that it takes as its own, which hold
     /// [`LanguageFamily::trained_specs`].
     fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective>;

@@ -20,7 +20,7 @@ use segue_configs::{Config, DataOrder, DocumentEnd};
 use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader};
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde_json::json;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 pub use average::average;
 pub use batches::{Validation, micro_batches, open_lanes};
@@ -32,23 +32,26 @@ pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective}
 pub(crate) use folder::{
     as_stored, hugging_face_config, is_of_a_head, read_weights, start_from, take_weights,
 };
-pub use next_token::NextToken;
+pub use next_token::{Decoder, FromMemory, NextToken};
 pub use objective::{Batch, Loss, Objective, Pairs, Scores};
 pub use random::random_batch;
 pub use sources::Sources;
 
 use super::Job;
-use crate::cost::Cost;
+use crate::cost::Work;
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
     Prepared, Watch, train,
 };
 use crate::parity::{Cases, Group};
-use crate::{Compute, TrainError};
+use crate::{Compute, Parameters, TrainError};
 
-/// The configured objective with fresh weights.
-pub fn build(config: &Config) -> Result<Box<dyn Objective>, TrainError> {
-    Ok(super::language(&config.model)?.objective(config))
+/// The configured objective with fresh weights, where `compute` says.
+pub fn build(config: &Config, compute: Compute) -> Result<Box<dyn Objective>, TrainError> {
+    let family = super::language(&config.model)?;
+    let parameters = Parameters::initialise(family.trained_specs(config), config.train.seed, Kind::Float);
+    let parameters = parameters.to(compute.device()).with_recompute(config.train.recompute);
+    Ok(family.objective_over(config, parameters))
 }
 
 /// Opens the corpus of a run, and gives the model its vocabulary.
@@ -62,10 +65,10 @@ pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     Ok(Box::new(sources))
 }
 
-/// What a run costs on `ranks` ranks; see [`super::cost`].
-pub fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {
+/// What a run trains; see [`super::work`].
+pub fn work(config: &Config) -> Result<Work, TrainError> {
     let family = super::language(&config.model)?;
-    Cost::new(config, &family.trained_specs(config), &family.micro_step(config), ranks)
+    Ok(Work { specs: family.trained_specs(config), micro_step: family.micro_step(config) })
 }
 
 /// Runs the cases of a file through the model of `folder` and compares every tensor the file holds. Names of
@@ -85,16 +88,17 @@ impl Job for Sources {
     fn train(
         &self,
         config: &Config,
+        compute: Compute,
         comm: &dyn Communicator,
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
-        let mut objective = build(config)?;
+        let mut objective = build(config, compute)?;
         // Lanes over pieces of several lengths begin again at different steps.
         if config.train.at_document_end != DocumentEnd::Carry || config.data.order.in_pairs() {
             objective.keep_marks();
         }
-        train(config, Pretraining::open(config, self)?, objective, comm, stop, on_event)
+        train(config, Pretraining::open(config, self, compute)?, objective, comm, stop, on_event)
     }
 }
 
@@ -104,15 +108,17 @@ struct Pretraining<'a> {
     sources: &'a Sources,
     valid: Option<Validation>,
     tokenizer: Arc<Tokenizer>,
+    compute: Compute,
 }
 
 impl<'a> Pretraining<'a> {
-    fn open(config: &'a Config, sources: &'a Sources) -> Result<Self, TrainError> {
+    fn open(config: &'a Config, sources: &'a Sources, compute: Compute) -> Result<Self, TrainError> {
         Ok(Self {
             config,
             sources,
             valid: Validation::open(config, sources)?,
             tokenizer: Arc::new(sources.tokenizer().clone()),
+            compute,
         })
     }
 }
@@ -154,12 +160,23 @@ impl Family for Pretraining<'_> {
 
     fn reader(&self, place: Place<LaneCursor>) -> Result<FamilyReader<Self>, TrainError> {
         let lanes = open_lanes(self.config, self.sources)?;
-        Ok(Box::new(LaneReader::new(lanes, place.layout.lane_range(), place.cursors)))
+        let reader = LaneReader::new(lanes, place.layout.lane_range(), place.cursors);
+        let train = self.config.train.clone();
+        Ok(Box::new(match train.batch_warmup {
+            0 => reader,
+            _ => {
+                reader.in_turns(train.micro_batch, move |step, micro_step| train.takes_part(step, micro_step))
+            }
+        }))
     }
 
     fn prepare(&self, tokens: Tokens, layout: &Layout) -> Prepared<Vec<Batch>, LaneCursor> {
+        let device = self.compute.device();
         Prepared {
-            batch: micro_batches(&tokens, layout.micro_batch),
+            batch: micro_batches(&tokens, layout.micro_batch)
+                .into_iter()
+                .map(|batch| batch.to(device))
+                .collect(),
             restarts: tokens.restarts,
             cursors: tokens.cursors_after,
         }

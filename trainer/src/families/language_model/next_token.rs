@@ -35,7 +35,39 @@ pub trait NextToken {
     /// `[batch, segment, vocab_size]`; and the memory after `ids`.
     fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory);
 
+    /// What tells one token of each lane after the other, from `memory` on.
+    fn decoder<'a>(&'a self, memory: Memory) -> Box<dyn Decoder + 'a>;
+
     /// The embedding of `ids`, `[batch, segment]`, and the states after each layer, read from left to right:
     /// `[batch, segment, d_model]` each.
     fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor>;
+}
+
+/// A model that reads one token of each lane at a time, and may keep what it has made of those before.
+pub trait Decoder {
+    /// log P of every token after `ids`, `[lanes]`, the next token of each lane: `[lanes, vocab_size]`. No graph.
+    fn next_log_probs(&mut self, ids: &Tensor) -> Tensor;
+
+    /// The memory after all that was read.
+    fn memory(self: Box<Self>) -> Memory;
+}
+
+/// A decoder that keeps the memory alone, and has its keys and values made anew for each token.
+pub struct FromMemory<'a> {
+    /// The model.
+    pub model: &'a dyn NextToken,
+    /// After all that was read.
+    pub memory: Memory,
+}
+
+impl Decoder for FromMemory<'_> {
+    fn next_log_probs(&mut self, ids: &Tensor) -> Tensor {
+        let (log_probs, memory) = self.model.next_log_probs(&ids.unsqueeze(1), &self.memory);
+        self.memory = memory;
+        log_probs.squeeze_dim(1)
+    }
+
+    fn memory(self: Box<Self>) -> Memory {
+        self.memory
+    }
 }

@@ -2,7 +2,7 @@
 //! engine can divide once by the weight of the whole global batch.
 
 use segue_configs::EvalConfig;
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::Parameters;
 use crate::engine::{self, Learner, Turn};
@@ -29,6 +29,22 @@ impl Batch {
     /// A plain segment and its targets, `[micro_batch, segment]` both.
     pub fn new(inputs: Tensor, targets: Tensor) -> Self {
         Self { inputs, targets, pairs: None, documents: None, overlap: 0 }
+    }
+
+    /// The same on `device`.
+    pub fn to(self, device: Device) -> Self {
+        let moved = |tensor: Tensor| tensor.to_device(device);
+        let pairs = self.pairs.map(|pairs| Pairs {
+            segments: moved(pairs.segments),
+            ranks: moved(pairs.ranks),
+            positions: moved(pairs.positions),
+            weights: moved(pairs.weights),
+            follows: moved(pairs.follows),
+            reversed: pairs.reversed,
+        });
+        let (inputs, targets, documents) =
+            (moved(self.inputs), moved(self.targets), self.documents.map(moved));
+        Self { inputs, targets, pairs, documents, overlap: self.overlap }
     }
 
     /// Its tensors for a file: `PREFIX.input_ids`, `PREFIX.targets` and, of sequences of pairs, the fields of [`Pairs`].

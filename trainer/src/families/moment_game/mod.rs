@@ -14,18 +14,18 @@ pub use data::VectorReader;
 pub use model::Players;
 
 use super::{Entry, Job};
-use crate::TrainError;
-use crate::cost::{Bounds, Cost, MicroStep, PER_MULTIPLY_ADD};
+use crate::cost::{Bounds, MicroStep, PER_MULTIPLY_ADD, Parts, Work};
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
     Prepared, Watch,
 };
+use crate::{Compute, TrainError};
 
 /// The family's line in the list.
 pub static FAMILY: Entry = Entry {
     section: ModelType::of::<MomentGameConfig>,
     open: |_| Ok(Box::new(Vectors)),
-    cost,
+    work,
     language: None,
 };
 
@@ -36,6 +36,7 @@ impl Job for Vectors {
     fn train(
         &self,
         config: &Config,
+        _: Compute,
         comm: &dyn Communicator,
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
@@ -54,8 +55,8 @@ fn own(config: &Config) -> &MomentGameConfig {
     }
 }
 
-/// What a run costs: products of a vector with A once, and with V for data and generated vectors.
-fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {
+/// What a run takes: products of a vector with A once, and with V for data and generated vectors.
+fn work(config: &Config) -> Result<Work, TrainError> {
     let vectors = config.train.micro_batch as f64;
     let size = own(config).size as f64;
     let forward = vectors * PER_MULTIPLY_ADD as f64 * 3.0 * size * size;
@@ -64,9 +65,11 @@ fn cost(config: &Config, ranks: usize) -> Result<Cost, TrainError> {
         targets_per_lane: 1,
         memory_per_lane: 0,
         forward: Bounds { least: forward, most: forward },
+        recomputed: 0.0,
         activations: Bounds { least: 4.0 * vectors * size, most: 4.0 * vectors * size },
+        parts: Parts::of_products(forward, 4.0 * vectors * size),
     };
-    Cost::new(config, &Players::specs(own(config)), &micro_step, ranks)
+    Ok(Work { specs: Players::specs(own(config)), micro_step })
 }
 
 /// A run of the game.

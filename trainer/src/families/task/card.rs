@@ -45,7 +45,7 @@ pub fn model_card(
         ("columns", columns(tasks)),
         ("steps", format!("{step} of {}, {} examples each", config.train.steps, config.train.lanes)),
         ("longest sequence", format!("{} tokens", config.train.segment)),
-        ("learning rate", format!("{}, {} steps of warm-up", config.optim.lr, config.schedule.warmup)),
+        ("learning rate", format!("{}, {} steps of warm-up", config.peak_lr(), config.schedule.warmup)),
         ("seed", config.train.seed.to_string()),
         ("hardware", circumstances.hardware.clone()),
     ] {

@@ -51,7 +51,7 @@ pub fn extract_task(source: &Path, task: &str, target: &Path) -> Result<HeadSpec
         documents: vec![("config.json".into(), hugging_face_config(&folder.config, one))],
         files: vec![("README.md".into(), card.into_bytes())],
         tokenizer: Some(laid_out.unwrap_or(tokenizer).into()),
-        lease: None,
+        ..Contents::default()
     };
     if !metrics.scores.is_empty() {
         let document = json!({ "step": metrics.step, "scores": metrics.scores });

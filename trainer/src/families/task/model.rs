@@ -102,6 +102,7 @@ impl TaskModel {
     pub fn fresh(config: &Config, heads: &[HeadSpec]) -> Self {
         let specs = Self::specs(&config.model, heads);
         let parameters = Parameters::initialise(specs, config.train.seed, Number::Float);
+        let parameters = parameters.with_recompute(config.train.recompute);
         Self::new(&config.model, heads, &config.task, parameters)
     }
 

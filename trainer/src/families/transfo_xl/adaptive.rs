@@ -6,6 +6,7 @@ use super::config::TransfoXlConfig;
 use tch::{Kind, Tensor};
 
 use crate::Kernels;
+use crate::layers::cross_entropy::{self, Words};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 const EMBEDDING: &str = "transformer.word_emb";
@@ -209,6 +210,10 @@ impl Cluster {
         self.projection.as_ref().map_or_else(|| hidden.shallow_clone(), |p| hidden.matmul(p))
     }
 
+    fn words(&self) -> Words {
+        Words { weight: self.weight.shallow_clone(), bias: Some(self.bias.shallow_clone()) }
+    }
+
     /// `[n, d_model]` to scores of the words of this cluster, `[n, words]`.
     fn logits(&self, hidden: &Tensor) -> Tensor {
         self.kernels.linear(&self.project(hidden), &self.weight, Some(&self.bias))
@@ -269,36 +274,40 @@ impl AdaptiveSoftmax {
 
     /// Log-probabilities of shortlist and tails, `[n, cutoffs[0] + tails]`.
     fn head(&self, hidden: &Tensor) -> Tensor {
-        let mut head = self.cluster(0);
-        if let Some((weight, bias)) = &self.tails {
-            head.weight = Tensor::cat(&[&head.weight, weight], 0);
-            head.bias = Tensor::cat(&[&head.bias, bias], 0);
-        }
-        head.log_probs(hidden)
+        let head = self.cluster(0);
+        let hidden = head.project(hidden);
+        let scores = |part: &Words| head.kernels.linear(&hidden, &part.weight, part.bias.as_ref());
+        let scores: Vec<Tensor> = self.entries().iter().map(scores).collect();
+        Tensor::cat(&scores, 1).log_softmax(-1, None::<Kind>)
+    }
+
+    /// The rows of the head softmax: the shortlist's, then one for each tail.
+    fn entries(&self) -> Vec<Words> {
+        let tails = self
+            .tails
+            .as_ref()
+            .map(|(weight, bias)| Words { weight: weight.shallow_clone(), bias: Some(bias.shallow_clone()) });
+        [self.cluster(0).words()].into_iter().chain(tails).collect()
     }
 
     /// −log P(target), in nats. `hidden`: `[n, d_model]`, `targets`: `[n]`; returns `[n]`, in order.
     pub fn nll(&self, hidden: &Tensor, targets: &Tensor) -> Tensor {
-        let pick =
-            |log_probs: &Tensor, at: &Tensor| log_probs.gather(1, &at.unsqueeze(1), false).squeeze_dim(1);
-        if self.tails.is_none() {
-            let logits = self.clusters[0].logits(hidden);
-            return logits.cross_entropy_loss::<&Tensor>(targets, None, tch::Reduction::None, -100, 0.0);
-        }
-        let head = self.head(hidden);
+        let head = self.cluster(0);
         let shortlist = self.ends[1];
         // Targets beyond the shortlist stand for their tail's head entry.
         let mut entries = targets.shallow_clone();
         for i in 1..self.clusters.len() {
             entries = entries.masked_fill(&self.holds(i, targets), shortlist + i as i64 - 1);
         }
-        let mut nll = -pick(&head, &entries);
+        let mut nll = cross_entropy::nll(head.kernels, &head.project(hidden), &self.entries(), &entries);
         for i in 1..self.clusters.len() {
             let at = self.holds(i, targets).nonzero().squeeze_dim(1);
             if at.size()[0] > 0 {
                 let rows = targets.index_select(0, &at) - self.ends[i];
-                let tail = self.cluster(i).log_probs(&hidden.index_select(0, &at));
-                nll = nll.index_add(0, &at, &-pick(&tail, &rows));
+                let tail = self.cluster(i);
+                let states = tail.project(&hidden.index_select(0, &at));
+                nll =
+                    nll.index_add(0, &at, &cross_entropy::nll(tail.kernels, &states, &[tail.words()], &rows));
             }
         }
         nll

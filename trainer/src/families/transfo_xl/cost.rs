@@ -1,7 +1,10 @@
 use super::config::{AttnType, TransfoXlConfig};
 use segue_configs::{Config, LossKind};
 
-use crate::cost::{Bounds, MicroStep, PER_MULTIPLY_ADD};
+use crate::cost::{
+    Bounds, DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD,
+    Parts, SCORE_PASSES, STATE_PASSES, TABLE_PASSES, share_of_words,
+};
 
 /// What a micro-step of Transformer-XL costs.
 pub fn micro_step(config: &Config, model: &TransfoXlConfig) -> MicroStep {
@@ -11,7 +14,9 @@ pub fn micro_step(config: &Config, model: &TransfoXlConfig) -> MicroStep {
         targets_per_lane: shape.targets,
         memory_per_lane: shape.layers * shape.memory * shape.d_model,
         forward: shape.forward_flops(),
+        recomputed: shape.recomputed_flops(),
         activations: shape.activations(),
+        parts: shape.parts(),
     }
 }
 
@@ -42,8 +47,11 @@ struct Shape {
     projects_positions: bool,
     /// Queries meet positions apart from keys.
     scores_positions: bool,
+    recomputes: bool,
     keeps_dropped_attention: bool,
     clusters: Vec<Cluster>,
+    /// All clusters are cut from one table.
+    shares_table: bool,
 }
 
 impl Shape {
@@ -66,11 +74,13 @@ impl Shape {
             attention: wide(model.n_head * model.head_width()),
             projects_positions: model.attn_type == AttnType::Relative,
             scores_positions: matches!(model.attn_type, AttnType::Relative | AttnType::Shaw),
+            recomputes: train.recompute,
             keeps_dropped_attention: model.dropatt > 0.0,
             clusters: super::adaptive::cluster_shapes(model)
                 .into_iter()
                 .map(|(words, width, projected)| Cluster { words, width, projected })
                 .collect(),
+            shares_table: model.div_val == 1,
         }
     }
 
@@ -89,17 +99,36 @@ impl Shape {
         Bounds { least: flops([embedding.0, softmax.0]), most: flops([embedding.1, softmax.1]) }
     }
 
+    /// Of these, the ones that the backward pass makes again: those of all layers but the last, where they are recomputed.
+    fn recomputed_flops(&self) -> f64 {
+        let layers = if self.recomputes { self.layers - 1 } else { 0 };
+        (PER_MULTIPLY_ADD * layers * self.layer_products()) as f64
+    }
+
     /// Multiply-adds of one layer (Yang 2019, §2.1.3), with B lanes, Q queries, K keys, d = `d_model`,
     /// a = heads · width, f = `d_inner`: queries BQda, keys and values 2BKda, distances Kda once for all
     /// lanes, scores by content and by position BQKa each, reading BQKa, output BQad, feed-forward 2BQdf.
     fn layer_products(&self) -> u64 {
+        self.linear_products() + self.attention_products()
+    }
+
+    /// Of them, those of linear layers.
+    fn linear_products(&self) -> u64 {
         let (d, a) = (self.d_model, self.attention);
         let (queries, keys) = (self.lanes * self.query, self.lanes * self.keys());
-        let pairs = queries * self.keys();
-        let projections = 2 * queries * d * a + 2 * keys * d * a;
         let positions = if self.projects_positions { self.keys() * d * a } else { 0 };
-        let position_scores = if self.scores_positions { pairs * a } else { 0 };
-        projections + positions + position_scores + 2 * pairs * a + 2 * queries * d * self.d_inner
+        2 * queries * d * a + 2 * keys * d * a + positions + 2 * queries * d * self.d_inner
+    }
+
+    /// And those of every query with every key.
+    fn attention_products(&self) -> u64 {
+        let scores = if self.scores_positions { 3 } else { 2 };
+        scores * self.pairs() * self.attention
+    }
+
+    /// Queries times keys, of all lanes.
+    fn pairs(&self) -> u64 {
+        self.lanes * self.query * self.keys()
     }
 
     /// Multiply-adds that bring embeddings to the model's width: least and most.
@@ -111,14 +140,60 @@ impl Shape {
     /// Multiply-adds of the output: the head for every target, and for the upper bound the costliest tail
     /// for every target too.
     fn softmax_products(&self) -> (u64, u64) {
-        let scored = self.lanes * self.targets;
-        let of = |cluster: &Cluster, entries: u64| {
-            let projection = if cluster.projected { self.d_model * cluster.width } else { 0 };
-            scored * (projection + cluster.width * entries)
-        };
-        let head = of(&self.clusters[0], self.head_entries());
-        let tail = self.clusters[1..].iter().map(|c| of(c, c.words)).max().unwrap_or(0);
+        let head = self.scoring(&self.clusters[0], self.head_entries());
+        let tail = self.clusters[1..].iter().map(|c| self.scoring(c, c.words)).max().unwrap_or(0);
         (head, head + tail)
+    }
+
+    /// Multiply-adds that score so many `entries` of a cluster for every target.
+    fn scoring(&self, cluster: &Cluster, entries: u64) -> u64 {
+        let projection = if cluster.projected { self.d_model * cluster.width } else { 0 };
+        self.lanes * self.targets * (projection + cluster.width * entries)
+    }
+
+    /// Tails, each with the fraction of a text's targets that lie in it.
+    fn tails(&self) -> impl Iterator<Item = (&Cluster, f64)> {
+        let all: u64 = self.clusters.iter().map(|c| c.words).sum();
+        let mut begin = self.clusters[0].words;
+        self.clusters[1..].iter().map(move |cluster| {
+            let words = begin..begin + cluster.words;
+            begin = words.end;
+            (cluster, share_of_words(words, all))
+        })
+    }
+
+    /// What it does by kind of kernel.
+    fn parts(&self) -> Parts {
+        let layers = self.layers as f64;
+        let flops = |products: f64| PER_MULTIPLY_ADD as f64 * products;
+        let tails: f64 = self.tails().map(|(c, share)| share * self.scoring(c, c.words) as f64).sum();
+        let rare: f64 = self.tails().map(|(cluster, share)| share * cluster.words as f64).sum();
+        let logits = (self.lanes * self.targets) as f64 * (self.head_entries() as f64 + rare);
+        let table: f64 = self.clusters.iter().map(|c| (c.words * c.width) as f64).sum();
+        // The input's gradient, and where clusters are cut from one table that of each cut.
+        let cuts = if self.shares_table && self.clusters.len() > 1 { self.clusters.len() } else { 0 };
+        let scores = (self.heads * self.pairs()) as f64;
+        let dropped = if self.keeps_dropped_attention { DROPPED_SCORE_PASSES } else { 0.0 };
+        let inside = layers * self.layer_activations() as f64;
+        let matrices = layers * self.kept_scores() as f64;
+        // What linear layers read and write: of a query four of the model's width, two of attention's, two of feed-forward's; of a key two
+        // and two.
+        let (d, a) = (self.d_model, self.attention);
+        let rows = self.query * (4 * d + 2 * a + 2 * self.d_inner) + self.keys() * 2 * (d + a);
+        Parts {
+            products: flops(layers * self.linear_products() as f64 + self.embedding_products().0 as f64),
+            products_moved: LINEAR_PASSES * layers * (self.lanes * rows) as f64,
+            attention: flops(layers * self.attention_products() as f64),
+            softmax: flops(self.softmax_products().0 as f64 + tails),
+            scores_moved: layers * scores * (SCORE_PASSES + dropped),
+            states_moved: STATE_PASSES * (inside - matrices),
+            logits_moved: LOGIT_PASSES * logits + TABLE_PASSES * table * (1 + cuts) as f64,
+            layers,
+            layer_inputs: layers * (self.lanes * self.keys() * self.d_model) as f64,
+            layer_activations: inside,
+            logits: 2.0 * logits,
+            operations: LAYER_OPERATIONS * (layers + 1.0),
+        }
     }
 
     /// Words of the first cluster, and one entry for each tail.
@@ -128,19 +203,32 @@ impl Shape {
 
     /// Values that the backward pass needs. In each layer: the input, with memory before it, queries
     /// twice, keys, values and what was read, attention weights (twice under dropout), the inner states
-    /// before and after dropout, and six tensors of the model's width around the residuals and norms. At
-    /// the output, logits and their softmax.
+    /// before and after dropout, and six tensors of the model's width around the residuals and norms. Where
+    /// layers are recomputed, all of that for one of them, and of each its input. At the output, logits and
+    /// their softmax.
     fn activations(&self) -> Bounds {
-        let (queries, keys) = (self.lanes * self.query, self.lanes * self.keys());
-        let weights = (1 + u64::from(self.keeps_dropped_attention)) * self.heads * queries * self.keys();
-        let layer = keys * (self.d_model + 2 * self.attention)
-            + queries * (6 * self.d_model + 3 * self.attention + 2 * self.d_inner)
-            + weights;
+        let layer = self.layer_activations();
         let scored = self.lanes * self.targets;
         let head = 2 * scored * self.head_entries();
         let tail = self.clusters[1..].iter().map(|c| 2 * scored * c.words).max().unwrap_or(0);
-        let inside = (self.layers * layer) as f64;
+        let inside = match self.recomputes {
+            true => self.layers * self.lanes * self.query * self.d_model + layer,
+            false => self.layers * layer,
+        } as f64;
         Bounds { least: inside + head as f64, most: inside + (head + tail) as f64 }
+    }
+
+    /// Of one layer.
+    fn layer_activations(&self) -> u64 {
+        let (queries, keys) = (self.lanes * self.query, self.lanes * self.keys());
+        keys * (self.d_model + 2 * self.attention)
+            + queries * (6 * self.d_model + 3 * self.attention + 2 * self.d_inner)
+            + self.kept_scores()
+    }
+
+    /// Attention's matrices among them.
+    fn kept_scores(&self) -> u64 {
+        (1 + u64::from(self.keeps_dropped_attention)) * self.heads * self.pairs()
     }
 }
 
@@ -148,7 +236,7 @@ impl Shape {
 mod tests {
     use crate::cost::Bounds;
     use crate::cost::tests::{config, flops};
-    use crate::families::cost;
+    use crate::families::{cost, work};
 
     #[test]
     fn operations_are_those_of_the_products_written_out() {
@@ -185,6 +273,24 @@ mod tests {
         assert_eq!(cost.forward_flops_per_token, Bounds { least, most });
         assert_eq!(cost.training_flops_per_token, Bounds { least: 3.0 * least, most: 3.0 * most });
         assert_eq!(cost.flops.least, 3.0 * least * 10.0 * 1000.0);
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        let keys = ["model.vocab_size=30000", "train.lanes=4", "train.micro_batch=2"];
+        let plain = work(&config(&keys)).unwrap().micro_step;
+        assert_eq!(plain.parts.forward(), plain.forward.least);
+        assert_eq!(plain.parts.activations(false), plain.activations.least);
+        // 6 layers of 4 heads and 2 lanes: each of 128 queries sees 256 keys.
+        let scores = (6 * 2 * 4 * 128 * 256) as f64;
+        assert_eq!(plain.parts.scores_moved, 21.0 * scores);
+        let dropped = work(&config(&[&keys[..], &["model.dropatt=0.1"]].concat())).unwrap().micro_step.parts;
+        assert_eq!(dropped.scores_moved, 25.0 * scores);
+        assert_eq!(dropped.states_moved, plain.parts.states_moved);
+        // Rare words lie between none and all of them in the tails.
+        let tails = work(&config(&[&keys[..], &["model.cutoffs=[5000,20000]"]].concat())).unwrap().micro_step;
+        assert!(tails.parts.forward() > tails.forward.least && tails.parts.forward() < tails.forward.most);
+        assert!(tails.parts.activations(false) < tails.activations.most);
     }
 
     #[test]

@@ -4,8 +4,11 @@
 use super::config::TransfoXlConfig;
 use tch::{Device, Kind, Tensor};
 
+use super::decode::Window;
 use super::encoding::{Encoding, Positions, drop_states};
 use crate::Kernels;
+use crate::layers::Activation;
+use crate::layers::activation::activate;
 use crate::layers::attention::{fused, relative_shift};
 use crate::layers::norm::{NORM_MEAN, Norm};
 use crate::noise::{Noise, dropout};
@@ -103,17 +106,75 @@ impl Layer {
             }
             None => (hidden.shallow_clone(), mem.shallow_clone()),
         };
-        let drop = |x: Tensor| drop_states(&self.config, x, noise);
         let attended = self.attend(&hidden, &mem, positions, visible, noise);
-        let hidden = self.normed_sum(&self.attention_norm, &attended, &hidden, noise);
+        self.feed_forward(&self.normed_sum(&self.attention_norm, &attended, &hidden, noise), noise)
+    }
+
+    /// The position-wise half of the layer, with residual and norm.
+    fn feed_forward(&self, hidden: &Tensor, noise: Option<&Noise>) -> Tensor {
         let fed = if self.config.pre_lnorm {
-            self.feed_forward_norm.forward(&hidden)
+            self.feed_forward_norm.forward(hidden)
         } else {
             hidden.shallow_clone()
         };
-        let inner = drop(self.linear(&fed, &self.inner.0, Some(&self.inner.1)).relu());
+        let inner = self.linear(&fed, &self.inner.0, Some(&self.inner.1));
+        let inner = match self.config.variational {
+            true => drop_states(&self.config, inner.relu(), noise),
+            false => activate(self.kernels, &inner, Activation::Relu, self.config.dropout, noise),
+        };
         let fed = self.linear(&inner, &self.outer.0, Some(&self.outer.1));
-        self.normed_sum(&self.feed_forward_norm, &fed, &hidden, noise)
+        self.normed_sum(&self.feed_forward_norm, &fed, hidden, noise)
+    }
+
+    /// Keys of the distances that `positions` are for, `[heads, width, distances]`, the farthest first, where the layer has
+    /// any.
+    pub(super) fn position_keys(&self, positions: &Positions) -> Option<Tensor> {
+        Some(self.encoding.position_keys(positions)?.permute([1, 2, 0]).contiguous())
+    }
+
+    /// Keys and values of the last `limit` states that it has read, `[lanes, positions, d_model]`.
+    pub(super) fn window(&self, read: &Tensor, limit: i64) -> Window {
+        let normed = self.normed_first(read);
+        let [_, key, value] = self.projections(&normed);
+        Window::new(&key, &value, limit)
+    }
+
+    /// States of one more position, `[lanes, d_model]` as `hidden` is; `window` takes it in. No graph, no dropout.
+    pub(super) fn step(&self, hidden: &Tensor, window: &mut Window, position_keys: &Tensor) -> Tensor {
+        tch::no_grad(|| {
+            let attended = self.attend_from(&hidden.unsqueeze(1), window, position_keys);
+            self.feed_forward(&self.normed_sum(&self.attention_norm, &attended, hidden, None), None)
+        })
+    }
+
+    /// Attention of one position, `[lanes, 1, d_model]`, over those of `window`: `[lanes, d_model]`.
+    fn attend_from(&self, hidden: &Tensor, window: &mut Window, position_keys: &Tensor) -> Tensor {
+        let [query, key, value] = self.projections(&self.normed_first(hidden)); // [heads * lanes, 1, width]
+        let [keys, values] = window.push(&key, &value);
+        let Some([u, v]) = self.encoding.biases() else {
+            unreachable!("only relative attention has windows")
+        };
+        let [heads, width] = u.size()[..] else { unreachable!("[heads, width]") };
+        let (rows, seen, distances) = (query.size()[0], keys.size()[1], position_keys.size()[2]);
+        let query = query.view([heads, -1, width]);
+        let plus = |bias: &Tensor| (&query + bias.unsqueeze(1)) / (width as f64).sqrt();
+        let by_distance = plus(v).bmm(&position_keys.narrow(2, distances - seen, seen)).view([rows, 1, seen]);
+        let scores = by_distance.baddbmm(&plus(u).view([rows, 1, width]), &keys.transpose(1, 2), 1.0, 1.0);
+        let read = scores.softmax(-1, None::<Kind>).bmm(&values).view([heads, -1, width]);
+        self.linear(&read.transpose(0, 1).reshape([-1, heads * width]), &self.o, None)
+    }
+
+    /// Queries, keys and values of states `[lanes, positions, d_model]`: `[heads * lanes, positions, width]` each.
+    fn projections(&self, states: &Tensor) -> [Tensor; 3] {
+        let (lanes, positions) = (states.size()[0], states.size()[1]);
+        let (heads, width) = (self.config.n_head as i64, self.config.head_width() as i64);
+        let all = self.linear(states, &self.qkv, None).view([lanes, positions, 3, heads, width]);
+        [0, 1, 2].map(|i| all.select(2, i).permute([2, 0, 1, 3]).reshape([heads * lanes, positions, width]))
+    }
+
+    /// `x`, normed where norms come first.
+    fn normed_first(&self, x: &Tensor) -> Tensor {
+        if self.config.pre_lnorm { self.attention_norm.forward(x) } else { x.shallow_clone() }
     }
 
     fn linear(&self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
@@ -141,10 +202,7 @@ impl Layer {
         let (batch, query) = (hidden.size()[0], hidden.size()[1]);
         let (heads, width) = (self.config.n_head as i64, self.config.head_width() as i64);
         let (key, all) = (mem.size()[1] + query, heads * width);
-        let mut context = Tensor::cat(&[mem, hidden], 1); // [batch, key, d_model]
-        if self.config.pre_lnorm {
-            context = self.attention_norm.forward(&context);
-        }
+        let context = self.normed_first(&Tensor::cat(&[mem, hidden], 1)); // [batch, key, d_model]
         let own = context.narrow(1, key - query, query);
         // Heads before lanes, so that one product serves the position term of all lanes of a head.
         let split = |x: Tensor, length: i64| x.view([batch, length, heads, width]);

@@ -3,6 +3,7 @@
 mod adaptive;
 mod config;
 mod cost;
+mod decode;
 mod encoder;
 mod encoding;
 mod layer;
@@ -12,7 +13,7 @@ mod parity;
 
 use segue_configs::{Config, ModelConfig, ModelType};
 use serde_json::{Value, json};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 pub use adaptive::{AdaptiveEmbedding, AdaptiveSoftmax};
 pub use config::{AttnType, InitKind, SameLengthKeys, TransfoXlConfig};
@@ -31,7 +32,7 @@ use crate::{Init, ParameterSpec, Parameters, TrainError};
 pub static FAMILY: Entry = Entry {
     section: ModelType::of::<TransfoXlConfig>,
     open: language_model::open,
-    cost: language_model::cost,
+    work: language_model::work,
     language: Some(&TransformerXl),
 };
 
@@ -66,11 +67,6 @@ impl LanguageFamily for TransformerXl {
         json["sample_softmax"] = json!(-1);
         let ties = (0..=config.cutoffs.len()).map(|i| config.ties_projection(i));
         json["tie_projs"] = json!(ties.collect::<Vec<_>>());
-    }
-
-    fn objective(&self, config: &Config) -> Box<dyn Objective> {
-        let parameters = Parameters::initialise(self.specs(&config.model), config.train.seed, Kind::Float);
-        self.objective_over(config, parameters)
     }
 
     fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {

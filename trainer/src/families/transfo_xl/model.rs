@@ -9,6 +9,7 @@ use super::config::{AttnType, InitKind, SameLengthKeys, TransfoXlConfig};
 use super::encoding::{Positions, drop_states};
 use super::layer::{Layer, Visible};
 use crate::layers::attention::{attention_mask, hide, inverse_frequencies, unseen_documents};
+use crate::layers::recompute::{Kept, Recompute};
 use crate::layers::{Context, Memory, NO_DOCUMENT};
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
@@ -65,7 +66,8 @@ pub struct TransfoXl {
     /// Whether memory keeps marks of whose documents it holds, and of places nothing was written to.
     pub keeps_marks: bool,
     embedding: AdaptiveEmbedding,
-    layers: Vec<Layer>,
+    layers: Vec<Kept<Layer>>,
+    recompute: bool,
     softmax: AdaptiveSoftmax,
 }
 
@@ -121,7 +123,8 @@ impl TransfoXl {
             context: context(config),
             keeps_marks: config.memory_start == MemoryStart::Masked,
             embedding: AdaptiveEmbedding::new(config, parameters),
-            layers: (0..config.n_layer).map(|i| Layer::new(config, parameters, i)).collect(),
+            layers: (0..config.n_layer).map(|i| Kept::new(Layer::new(config, parameters, i))).collect(),
+            recompute: parameters.recompute(),
             softmax: AdaptiveSoftmax::new(config, parameters),
             config: config.clone(),
         }
@@ -130,6 +133,21 @@ impl TransfoXl {
     /// The configuration it was built from.
     pub fn config(&self) -> &TransfoXlConfig {
         &self.config
+    }
+
+    /// Its layers, the first first.
+    pub(super) fn layers(&self) -> &[Kept<Layer>] {
+        &self.layers
+    }
+
+    /// Kind and device of all that is made while it computes.
+    pub(super) fn options(&self) -> Options {
+        self.options
+    }
+
+    /// States that the first layer reads, `[lanes, d_model]` for ids `[lanes]`. No graph, no dropout.
+    pub(super) fn embed(&self, ids: &Tensor) -> Tensor {
+        tch::no_grad(|| self.embedding.forward(&ids.unsqueeze(1)).squeeze_dim(1))
     }
 
     /// Maps hidden states to probabilities.
@@ -177,20 +195,26 @@ impl TransfoXl {
         let (query, mem) = (segment.ids.size()[1], memory.len());
         let drop = |x: Tensor| drop_states(&self.config, x, noise);
         let positions = Positions::new(&self.config, &self.context, mem + query, self.options, drop);
-        let visible = Visible::new(self.mask(segment, memory, documents), self.kernels);
+        let positions = Kept::new(positions);
+        let visible = Kept::new(Visible::new(self.mask(segment, memory, documents), self.kernels));
+        let recompute = Recompute::new(self.recompute, self.layers.len());
         let mut hidden = drop(self.embedding.forward(segment.ids));
         let mut inputs = Vec::with_capacity(self.layers.len());
         for (layer, mem) in self.layers.iter().zip(&memory.layers) {
             inputs.push(hidden.shallow_clone());
             // SG of Yang 2019, §2.1.3: no gradient leaves the segment.
-            hidden = layer.forward(&hidden, &mem.detach(), &positions, &visible, noise);
+            let (layer, mem) = (layer.clone(), mem.detach());
+            let (positions, visible) = (positions.clone(), visible.clone());
+            hidden = recompute.layer(hidden, noise, move |hidden, noise| {
+                layer.forward(&hidden, &mem, &positions, &visible, noise)
+            });
         }
         (hidden, inputs)
     }
 
     /// The embedding of `ids`, `[batch, segment]`, and the states after each layer, `[batch, segment, d_model]` each.
     /// No graph, no dropout.
-    pub fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
+    pub fn states(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
         let segment = Segment::from(ids);
         tch::no_grad(|| {
             let (hidden, mut layers) =

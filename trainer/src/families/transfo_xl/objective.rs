@@ -2,9 +2,10 @@ use segue_configs::{EvalConfig, LossKind};
 use tch::{Kind, Tensor};
 
 use super::config::TransfoXlConfig;
+use super::decode::StepByStep;
 use super::model::{Segment, TransfoXl, context, with_same_length};
 use crate::Parameters;
-use crate::families::language_model::{Batch, Loss, NextToken, Objective, Scores};
+use crate::families::language_model::{Batch, Decoder, FromMemory, Loss, NextToken, Objective, Scores};
 use crate::layers::{Context, Memory};
 use crate::noise::Noise;
 
@@ -126,7 +127,14 @@ impl NextToken for LanguageModel {
         })
     }
 
+    fn decoder<'a>(&'a self, memory: Memory) -> Box<dyn Decoder + 'a> {
+        match StepByStep::new(&self.model, &memory) {
+            Some(decoder) => Box::new(decoder),
+            None => Box::new(FromMemory { model: self, memory }),
+        }
+    }
+
     fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
-        self.model.layers(ids, memory)
+        self.model.states(ids, memory)
     }
 }

@@ -2,7 +2,10 @@ use super::config::XlnetConfig;
 use segue_configs::{Config, ObjectiveKind};
 
 use super::plan::BLOCK_ROWS;
-use crate::cost::{Bounds, MicroStep, PER_MULTIPLY_ADD};
+use crate::cost::{
+    Bounds, DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD,
+    Parts, SCORE_PASSES, STATE_PASSES, TABLE_PASSES,
+};
 
 /// Segments of a sequence of pairs: A, B and `<cls>`.
 const PAIR_SEGMENTS: u64 = 3;
@@ -18,7 +21,9 @@ pub fn micro_step(config: &Config, model: &XlnetConfig) -> MicroStep {
         targets_per_lane: shape.targets,
         memory_per_lane: shape.layers * shape.memory * shape.d_model,
         forward: whole(PER_MULTIPLY_ADD * shape.products()),
+        recomputed: (PER_MULTIPLY_ADD * shape.recomputed_products()) as f64,
         activations: whole(shape.activations()),
+        parts: shape.parts(),
     }
 }
 
@@ -44,6 +49,7 @@ struct Shape {
     heads: u64,
     /// Width of all heads together.
     attention: u64,
+    recomputes: bool,
     keeps_dropped_attention: bool,
     vocabulary: u64,
 }
@@ -72,6 +78,7 @@ impl Shape {
             d_inner: wide(model.d_inner),
             heads: wide(model.n_head),
             attention: wide(model.n_head * model.head_width()),
+            recomputes: config.train.recompute,
             keeps_dropped_attention: model.dropatt > 0.0,
             vocabulary: wide(model.vocab_size),
         }
@@ -104,13 +111,22 @@ impl Shape {
     /// Multiply-adds of a forward pass: every layer's keys, the streams where they are computed, every target's
     /// scores of the vocabulary, and the head.
     fn products(&self) -> u64 {
-        let predictions = if self.two_streams { self.layers * self.prediction_products() } else { 0 };
         let head = self.lanes * self.d_model * (self.d_model + CLASSES);
-        self.layers * self.key_products()
+        self.layers * (self.key_products() + self.predicting_products())
             + self.content_layers * self.content_products()
-            + predictions
             + self.lanes * self.targets * self.d_model * self.vocabulary
             + if self.next_sentence { head } else { 0 }
+    }
+
+    /// Of these, the ones that the backward pass makes again: those of all layers but the last, where they are recomputed.
+    fn recomputed_products(&self) -> u64 {
+        let layers = if self.recomputes { self.layers - 1 } else { 0 };
+        layers * (self.key_products() + self.content_products() + self.predicting_products())
+    }
+
+    /// The query stream of a layer, where there is one.
+    fn predicting_products(&self) -> u64 {
+        if self.two_streams { self.prediction_products() } else { 0 }
     }
 
     /// What both streams of a layer read, with B lanes, K keys, d = `d_model`, a = heads · width: keys and values
@@ -139,18 +155,66 @@ impl Shape {
             0 => 0,
             n => rows * self.attention + pairs * self.heads * n,
         };
-        let per_lane = 2 * rows * self.d_model * self.attention
-            + 2 * pairs * self.attention
-            + distant * self.attention
-            + by_segment
-            + 2 * rows * self.d_model * self.d_inner;
-        self.lanes * per_lane
+        self.lanes
+            * (self.linear_products(rows)
+                + 2 * pairs * self.attention
+                + distant * self.attention
+                + by_segment)
+    }
+
+    /// Of them, those of linear layers, of one lane.
+    fn linear_products(&self, rows: u64) -> u64 {
+        2 * rows * self.d_model * self.attention + 2 * rows * self.d_model * self.d_inner
+    }
+
+    /// Rows of all streams and layers of a lane, and places where they meet keys.
+    fn rows_and_pairs(&self) -> (u64, u64) {
+        let blocks: u64 = self.blocks().iter().map(|(rows, keys)| rows * keys).sum();
+        let predicted = if self.two_streams { self.layers * self.targets } else { 0 };
+        (
+            self.content_layers * self.segment + predicted,
+            self.content_layers * blocks + predicted * self.keys(),
+        )
+    }
+
+    /// What it does by kind of kernel.
+    fn parts(&self) -> Parts {
+        let (rows, pairs) = self.rows_and_pairs();
+        let layers = self.layers as f64;
+        let flops = |products: u64| (PER_MULTIPLY_ADD * products) as f64;
+        let scored = self.lanes * self.targets;
+        let softmax = scored * self.d_model * self.vocabulary;
+        let head = if self.next_sentence { self.lanes * self.d_model * (self.d_model + CLASSES) } else { 0 };
+        let linear = self.layers * self.key_products() + self.lanes * self.linear_products(rows) + head;
+        let logits = (scored * self.vocabulary) as f64;
+        let inside = self.activations() as f64 - 2.0 * logits;
+        let scores = (self.lanes * self.heads * pairs) as f64;
+        let (kept, dropped) =
+            if self.keeps_dropped_attention { (2.0, DROPPED_SCORE_PASSES) } else { (1.0, 0.0) };
+        // What linear layers read and write: of a row four of the model's width, two of attention's, two of feed-forward's; of a key two and two.
+        let (d, a) = (self.d_model, self.attention);
+        let moved = rows * (4 * d + 2 * a + 2 * self.d_inner) + self.layers * self.keys() * 2 * (d + a);
+        Parts {
+            products: flops(linear),
+            products_moved: LINEAR_PASSES * (self.lanes * moved) as f64,
+            attention: flops(self.products() - linear - softmax),
+            softmax: flops(softmax),
+            scores_moved: scores * (SCORE_PASSES + dropped),
+            states_moved: STATE_PASSES * (inside - kept * scores),
+            logits_moved: LOGIT_PASSES * logits + TABLE_PASSES * (self.vocabulary * self.d_model) as f64,
+            layers,
+            layer_inputs: layers * (self.lanes * (self.keys() + self.targets) * self.d_model) as f64,
+            layer_activations: inside,
+            logits: 2.0 * logits,
+            operations: LAYER_OPERATIONS * (layers + 1.0) * if self.two_streams { 2.0 } else { 1.0 },
+        }
     }
 
     /// Values that the backward pass needs. In each layer: the input with memory before it, keys with the codes of
     /// segments beside them, values, distances. In each stream: queries three times, by content with the codes, what
     /// was read, attention weights (twice under dropout), the inner states before and after their non-linearity
-    /// and dropout, six tensors of the model's width. At the output, logits and their softmax.
+    /// and dropout, six tensors of the model's width. Where layers are recomputed, all of that for one of them, and of
+    /// each its inputs. At the output, logits and their softmax.
     fn activations(&self) -> u64 {
         let coded = self.attention + self.heads * self.segments;
         let keys = self.lanes * self.keys() * (self.d_model + 2 * self.attention + coded)
@@ -161,12 +225,19 @@ impl Shape {
             self.lanes * (rows * each + weights * self.heads * pairs)
         };
         let pairs: u64 = self.blocks().iter().map(|(rows, keys)| rows * keys).sum();
-        let content = self.content_layers * stream(self.segment, pairs);
-        let predictions = match self.two_streams {
-            true => self.layers * stream(self.targets, self.targets * self.keys()),
-            false => 0,
+        let content = stream(self.segment, pairs);
+        let (predictions, predicted) = match self.two_streams {
+            true => (stream(self.targets, self.targets * self.keys()), self.targets),
+            false => (0, 0),
         };
-        self.layers * keys + content + predictions + 2 * self.lanes * self.targets * self.vocabulary
+        let inside = match self.recomputes {
+            true => {
+                let inputs = self.lanes * (self.segment + predicted) * self.d_model;
+                self.layers * inputs + keys + content + predictions
+            }
+            false => self.layers * (keys + predictions) + self.content_layers * content,
+        };
+        inside + 2 * self.lanes * self.targets * self.vocabulary
     }
 }
 
@@ -252,6 +323,24 @@ mod tests {
         assert_eq!((parts.embedding, parts.layers, parts.softmax), (11 * 6 + 6, 2 * layer, 11));
         let head = families::cost(&config(&[&TINY[..], &["objective.next_sentence=1"]].concat()), 1).unwrap();
         assert_eq!(head.parameters, cost.parameters + 6 * 6 + 6 + 2 * 6 + 2);
+    }
+
+    #[test]
+    fn parts_add_up_to_the_whole() {
+        for more in
+            [&[][..], &["objective.next_sentence=1"], &["objective.kind=denoising"], &["model.dropatt=0.1"]]
+        {
+            let micro_step = families::work(&config(&[&TINY[..], more].concat())).unwrap().micro_step;
+            assert_eq!(micro_step.parts.forward(), micro_step.forward.most, "{more:?}");
+            assert_eq!(micro_step.parts.activations(false), micro_step.activations.most, "{more:?}");
+        }
+        let parts = families::work(&config(&TINY)).unwrap().micro_step.parts;
+        // Without the linear layers: content once, predictions twice, of the products written out above.
+        let linear = |rows| [(rows, 8, 6), (rows, 6, 8), (rows, 10, 6), (rows, 6, 10)].repeat(2);
+        let of_linear = flops(&linear(8)) + 2.0 * flops(&linear(3));
+        let attention = flops(&content()) + 2.0 * flops(&predictions()) - of_linear;
+        assert_eq!(parts.attention, attention);
+        assert_eq!(parts.softmax, flops(&[(3, 11, 6), (3, 11, 6)]));
     }
 
     /// Counts of docs/references.md, and the account of the Chinese release.

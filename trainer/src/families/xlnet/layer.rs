@@ -12,6 +12,7 @@ use crate::Kernels;
 use crate::layers::activation::activate;
 use crate::layers::attention::{even_columns, fused};
 use crate::layers::norm::{NORM_MEAN, Norm};
+use crate::layers::recompute::States;
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -28,6 +29,17 @@ pub struct Streams {
     pub content: Tensor,
     /// g, `[batch, targets, d_model]`.
     pub predictions: Option<Tensor>,
+}
+
+impl States for Streams {
+    fn into_tensors(self) -> Vec<Tensor> {
+        [self.content].into_iter().chain(self.predictions).collect()
+    }
+
+    fn of_tensors(mut tensors: Vec<Tensor>) -> Self {
+        let content = tensors.remove(0);
+        Self { content, predictions: tensors.pop() }
+    }
 }
 
 pub struct Layer {

@@ -6,7 +6,7 @@ use tch::{Kind, Tensor};
 use super::model::{Sequence, States, Visibility, Xlnet};
 use super::{AttentionDirection, XlnetConfig};
 use crate::Parameters;
-use crate::families::language_model::NextToken;
+use crate::families::language_model::{Decoder, FromMemory, NextToken};
 use crate::layers::{Context, Memory};
 
 /// Stands after the text where a prediction has to have a place. Nobody sees its content.
@@ -94,6 +94,10 @@ impl NextToken for LeftToRight {
             let (states, memory) = self.predict(ids, ids.size()[1], memory);
             (self.model.logits(&states).log_softmax(-1, None::<Kind>), memory)
         })
+    }
+
+    fn decoder<'a>(&'a self, memory: Memory) -> Box<dyn Decoder + 'a> {
+        Box::new(FromMemory { model: self, memory })
     }
 
     fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {

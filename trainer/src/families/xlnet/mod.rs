@@ -18,7 +18,7 @@ use segue_configs::{Config, ModelConfig, ModelType};
 use segue_data_error::DataError;
 use segue_tokenizer::{Tokenizer, XlnetNormalization};
 use serde_json::{Value, json};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 pub use crate::layers::Activation;
 pub use config::{AttentionDirection, XlnetConfig};
@@ -37,7 +37,7 @@ use crate::{Init, ParameterSpec, Parameters, TrainError};
 pub static FAMILY: Entry = Entry {
     section: ModelType::of::<XlnetConfig>,
     open: language_model::open,
-    cost: language_model::cost,
+    work: language_model::work,
     language: Some(&XlnetFamily),
 };
 
@@ -137,10 +137,6 @@ impl LanguageFamily for XlnetFamily {
                 json!({ "objective": { "kind": "lm" }, "data": { "order": "stream" } })
             }
         }
-    }
-
-    fn objective(&self, config: &Config) -> Box<dyn Objective> {
-        Box::new(Pretraining::new(config, own(&config.model), Kind::Float))
     }
 
     fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {

@@ -8,6 +8,8 @@ use tch::{Device, Kind, Tensor};
 use super::config::{AttentionDirection, XlnetConfig};
 use super::layer::{Layer, Streams};
 use super::plan::Plan;
+use crate::layers::cross_entropy::{self, Words};
+use crate::layers::recompute::{Kept, Recompute};
 use crate::layers::{Context, Memory, NO_DOCUMENT};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
@@ -89,9 +91,27 @@ pub struct Xlnet {
     pub keeps_marks: bool,
     embedding: Tensor,
     mask_embedding: Tensor,
-    layers: Vec<Layer>,
+    layers: Vec<Kept<Layer>>,
+    recompute: bool,
     /// None in models that are fine-tuned: they predict no tokens.
     output_bias: Option<Tensor>,
+}
+
+/// What the layers of one forward pass have in common.
+struct Pass<'a> {
+    plan: Kept<Plan>,
+    recompute: Recompute,
+    noise: Option<&'a Noise>,
+}
+
+impl Pass<'_> {
+    /// `streams` through `layer`, as [`Layer::forward`] says.
+    fn layer(&self, layer: &Kept<Layer>, streams: Streams, mem: Tensor, content: bool) -> Streams {
+        let (layer, plan) = (layer.clone(), self.plan.clone());
+        let forward =
+            move |streams, noise: Option<&Noise>| layer.forward(streams, &mem, &plan, content, noise);
+        self.recompute.layer(streams, self.noise, forward)
+    }
 }
 
 impl Xlnet {
@@ -159,7 +179,8 @@ impl Xlnet {
             keeps_marks: config.memory_start == MemoryStart::Masked,
             embedding: parameters.get(EMBEDDING),
             mask_embedding: parameters.get(MASK_EMBEDDING),
-            layers: (0..config.n_layer).map(|i| Layer::new(config, parameters, i)).collect(),
+            layers: (0..config.n_layer).map(|i| Kept::new(Layer::new(config, parameters, i))).collect(),
+            recompute: parameters.recompute(),
             output_bias: parameters.find(OUTPUT_BIAS),
             config: config.clone(),
         }
@@ -254,6 +275,11 @@ impl Xlnet {
         let uni = self.config.attn_type == AttentionDirection::Uni;
         let plan =
             Plan::new(&sequence, memory, &self.context, uni, self.config.d_model as i64, self.options, drop);
+        let pass = Pass {
+            plan: Kept::new(plan),
+            recompute: Recompute::new(self.recompute, self.layers.len()),
+            noise,
+        };
         let mut streams = Streams {
             content: drop(self.word_vectors(sequence.ids)),
             predictions: sequence.targets.map(|targets| {
@@ -267,7 +293,7 @@ impl Xlnet {
             // Nobody reads the last layer's content where only predictions count.
             let content = sequence.content || streams.predictions.is_none() || i + 1 < self.layers.len();
             // SG of Yang 2019, §2.1.3: no gradient leaves the segment.
-            streams = layer.forward(streams, &mem.detach(), &plan, content, noise);
+            streams = pass.layer(layer, streams, mem.detach(), content);
         }
         (streams, inputs)
     }
@@ -281,16 +307,21 @@ impl Xlnet {
         let width = self.config.d_model as i64;
         let memory = Memory::zeros(self.layers.len(), sequence.ids.size()[0], 0, width, self.options);
         let plan = Plan::new(&sequence, &memory, &self.context, uni, width, self.options, drop);
+        let pass = Pass {
+            plan: Kept::new(plan),
+            recompute: Recompute::new(self.recompute, self.layers.len()),
+            noise,
+        };
         let mut content = drop(self.word_vectors(sequence.ids));
         let Some((last, lower)) = self.layers.split_last() else { unreachable!("there are layers") };
-        let none = &memory.layers[0];
+        let none = || memory.layers[0].shallow_clone();
         for layer in lower {
-            content = layer.forward(Streams { content, predictions: None }, none, &plan, true, noise).content;
+            content = pass.layer(layer, Streams { content, predictions: None }, none(), true).content;
         }
         let index = positions.unsqueeze(2).expand([-1, -1, width], false);
         let own = content.gather(1, &index, false);
         // A row that sees itself reads as a prediction would, only that it begins with its own content.
-        let streams = last.forward(Streams { content, predictions: Some(own) }, none, &plan, false, noise);
+        let streams = pass.layer(last, Streams { content, predictions: Some(own) }, none(), false);
         let Some(states) = streams.predictions else { unreachable!("predictions were asked for") };
         drop(states)
     }
@@ -308,9 +339,12 @@ impl Xlnet {
 
     /// −log P of each target, in nats, `[batch, targets]`, for states `[batch, targets, d_model]`.
     pub fn nll(&self, states: &Tensor, targets: &Tensor) -> Tensor {
-        let logits = self.logits(&states.reshape([-1, self.config.d_model as i64]));
-        let flat = targets.reshape([-1]);
-        let nll = logits.cross_entropy_loss::<&Tensor>(&flat, None, tch::Reduction::None, -100, 0.0);
+        let states = states.reshape([-1, self.config.d_model as i64]);
+        let words = Words {
+            weight: self.embedding.shallow_clone(),
+            bias: self.output_bias.as_ref().map(Tensor::shallow_clone),
+        };
+        let nll = cross_entropy::nll(self.kernels, &states, &[words], &targets.reshape([-1]));
         nll.view(targets.size().as_slice())
     }
 }

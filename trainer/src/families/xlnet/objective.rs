@@ -19,13 +19,7 @@ pub struct Pretraining {
 }
 
 impl Pretraining {
-    /// The configured objective over `model` with fresh weights.
-    pub fn new(config: &Config, model: &XlnetConfig, kind: Kind) -> Self {
-        let parameters = Parameters::initialise(Self::specs(config, model), config.train.seed, kind);
-        Self::from_parameters(config, model, parameters)
-    }
-
-    /// The same over parameters it takes as its own, which must hold [`Pretraining::specs`].
+    /// The configured objective over parameters that it takes as its own, which must hold [`Pretraining::specs`].
     pub fn from_parameters(config: &Config, model: &XlnetConfig, parameters: Parameters) -> Self {
         Self {
             model: Xlnet::new(model, &parameters),

@@ -3,6 +3,8 @@
 
 pub(crate) mod fused;
 
+use std::cell::RefCell;
+
 use tch::{Kind, Tensor};
 
 use super::memory::NO_DOCUMENT;
@@ -46,6 +48,30 @@ pub fn sinusoids(klen: i64, clamp_len: i64, d_model: i64, options: Options) -> T
 /// Sinusoids of the distances `first, first - 1, .., last`, in this order: `[first - last + 1, d_model]`.
 /// Distances farther than a positive `clamp_len`, to either side, count as that.
 pub fn sinusoids_between(first: i64, last: i64, clamp_len: i64, d_model: i64, options: Options) -> Tensor {
+    let wanted = (first, last, clamp_len, d_model, options);
+    TABLES.with_borrow_mut(|tables| {
+        if let Some((_, table)) = tables.iter().find(|(of, _)| *of == wanted) {
+            return table.shallow_clone();
+        }
+        let table = tch::no_grad(|| table_of_sinusoids(first, last, clamp_len, d_model, options));
+        tables.truncate(KEPT_TABLES - 1);
+        tables.insert(0, (wanted, table.shallow_clone()));
+        table
+    })
+}
+
+/// What a table of sinusoids is made of: first and last distance, `clamp_len`, `d_model` and options.
+type TableOf = (i64, i64, i64, i64, Options);
+
+/// Tables that are kept: training and evaluation with an order of reading each.
+const KEPT_TABLES: usize = 4;
+
+thread_local! {
+    /// Sines and cosines of a segment are those of the one before, and take a hundredth of a step to compute.
+    static TABLES: RefCell<Vec<(TableOf, Tensor)>> = const { RefCell::new(Vec::new()) };
+}
+
+fn table_of_sinusoids(first: i64, last: i64, clamp_len: i64, d_model: i64, options: Options) -> Tensor {
     let mut distances = Tensor::arange_start_step(first as f64, last as f64 - 1.0, -1.0, options);
     if clamp_len > 0 {
         distances = distances.clamp(-clamp_len as f64, clamp_len as f64);

@@ -1,0 +1,219 @@
+//! What large batches ask for: a learning rate that follows the number of lanes, and a batch that begins small.
+
+use crate::model::out_of_range;
+use crate::{Config, ConfigError, OptimConfig, OptimKind, RateScale, Shard, TrainConfig};
+
+impl TrainConfig {
+    /// Of so many micro-steps one takes part in step `step`, counted from 1; 1 where all do.
+    pub fn batch_stride(&self, step: u64) -> usize {
+        match self.batch_warmup == 0 || step > self.batch_warmup {
+            true => 1,
+            // Stages are of one length; the stride halves from one to the next.
+            false => self.batch_warmup_from >> (step.saturating_sub(1) / (self.batch_warmup / self.stages())),
+        }
+    }
+
+    /// Stages of the batch's warm-up, in which less than all lanes take part.
+    fn stages(&self) -> u64 {
+        u64::from(self.batch_warmup_from.ilog2())
+    }
+
+    /// Whether micro-step `micro_step` of the job takes part in step `step`. Micro-steps take turns.
+    pub fn takes_part(&self, step: u64, micro_step: usize) -> bool {
+        let stride = self.batch_stride(step) as u64;
+        micro_step as u64 % stride == step % stride
+    }
+}
+
+impl Config {
+    /// Micro-steps of the whole run, over all ranks.
+    pub fn micro_steps_of_run(&self) -> u64 {
+        let (all, steps) = (self.micro_steps() as u64, self.train.steps);
+        let small = self.train.batch_warmup.min(steps);
+        let of_small = |step| all / self.train.batch_stride(step) as u64;
+        (1..=small).map(of_small).sum::<u64>() + (steps - small) * all
+    }
+
+    /// Peak learning rate: `optim.lr`, scaled to the number of lanes as `schedule.scale` says.
+    pub fn peak_lr(&self) -> f64 {
+        let ratio = self.train.lanes as f64 / self.schedule.base_lanes as f64;
+        match self.schedule.scale {
+            RateScale::None => self.optim.lr,
+            RateScale::Linear => self.optim.lr * ratio,
+            RateScale::Sqrt => self.optim.lr * ratio.sqrt(),
+        }
+    }
+
+    pub(crate) fn check_large_batch(&self) -> Result<(), ConfigError> {
+        self.check_scale("schedule")?;
+        for network in self.networks_of("schedule") {
+            self.of_network(network).check_scale(&format!("schedule.{network}"))?;
+        }
+        if self.log.noise_scale_every > 0 && self.micro_steps() < 2 {
+            let why = "needs two micro-steps at least\nhint: lower train.micro_batch";
+            return Err(out_of_range("log.noise_scale_every", self.log.noise_scale_every, why));
+        }
+        self.check_shard()?;
+        self.check_batch_warmup()
+    }
+
+    /// LAMB makes the step of a parameter as long as the parameter: a part of one does not tell.
+    fn check_shard(&self) -> Result<(), ConfigError> {
+        let is_lamb = |optim: &OptimConfig| optim.kind == OptimKind::Lamb;
+        let mut named = self.networks_of("optim");
+        let any = is_lamb(&self.optim) || named.any(|network| is_lamb(&self.of_network(network).optim));
+        if self.train.shard == Shard::None || !any {
+            return Ok(());
+        }
+        let why =
+            "is for adam and adamw\nhint: lamb looks at whole parameters, of which a rank would have parts";
+        Err(out_of_range("train.shard", format!("{:?}", self.train.shard).to_lowercase(), why))
+    }
+
+    fn check_scale(&self, section: &str) -> Result<(), ConfigError> {
+        match (self.schedule.scale, self.schedule.base_lanes) {
+            (RateScale::None, _) | (_, 1..) => Ok(()),
+            (_, 0) => {
+                let why = "schedule.scale needs the number of lanes that optim.lr was chosen for".into();
+                Err(ConfigError::OutOfRange { key: format!("{section}.base_lanes"), value: "0".into(), why })
+            }
+        }
+    }
+
+    fn check_batch_warmup(&self) -> Result<(), ConfigError> {
+        let (steps, from) = (self.train.batch_warmup, self.train.batch_warmup_from);
+        let refuse = |why: &str| Err(out_of_range("train.batch_warmup_from", from, why));
+        if (steps > 0) != (from > 1) {
+            return refuse("must be above 1 with train.batch_warmup, and 1 without");
+        }
+        if !from.is_power_of_two() || !self.micro_steps().is_multiple_of(from) {
+            let micro_steps = self.micro_steps();
+            return refuse(&format!(
+                "must be a power of two that divides the {micro_steps} micro-steps of a step"
+            ));
+        }
+        if steps == 0 {
+            return Ok(());
+        }
+        let refuse = |why: &str| Err(out_of_range("train.batch_warmup", steps, why));
+        // So that every stage gives each lane as many turns, and the lanes of a step stand at one place.
+        let turns = self.train.stages() * from as u64;
+        if !steps.is_multiple_of(turns) {
+            return refuse(&format!(
+                "must be a multiple of {turns}: whole rounds in each of {} stages",
+                self.train.stages()
+            ));
+        }
+        if self.train.varlen || self.train.ext_len > 0 {
+            return refuse(
+                "needs train.varlen = false and train.ext_len = 0: segments of one length in every step",
+            );
+        }
+        if !self.task.name.is_empty() {
+            // Lanes wait for their turn; examples that are left out would be lost.
+            return refuse("is for pre-training alone");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Config;
+    use crate::testing::MODELS;
+
+    fn load(keys: &[&str]) -> Result<Config, String> {
+        let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+        MODELS.load(None, &keys).map(|loaded| loaded.config).map_err(|e| e.to_string())
+    }
+
+    /// Goyal et al. 2017: 0.1 at 256 becomes 3.2 at 8,192. NVIDIA's Transformer-XL: 0.01 at 128 became 0.02 at 512.
+    #[test]
+    fn the_peak_follows_the_lanes_as_published() {
+        let rate = |lr: f64, lanes: usize, scale: &str, base: usize| {
+            let keys = [
+                format!("optim.lr={lr}"),
+                format!("train.lanes={lanes}"),
+                format!("schedule.scale={scale}"),
+                format!("schedule.base_lanes={base}"),
+            ];
+            load(&keys.each_ref().map(String::as_str)).unwrap().peak_lr()
+        };
+        assert!((rate(0.1, 8192, "linear", 256) - 3.2).abs() < 1e-12);
+        assert!((rate(0.01, 512, "sqrt", 128) - 0.02).abs() < 1e-15);
+        assert_eq!(rate(0.01, 512, "none", 128), 0.01);
+    }
+
+    #[test]
+    fn each_network_has_a_scale_of_its_own() {
+        let keys =
+            ["model.model_type=paired", "optim.lr=0.5", "schedule.writer.scale=linear", "train.lanes=8"];
+        assert!(load(&keys).unwrap_err().contains("schedule.writer.base_lanes"));
+        let config = load(&[&keys[..], &["schedule.writer.base_lanes=2"]].concat()).unwrap();
+        assert_eq!(["reader", "writer"].map(|name| config.of_network(name).peak_lr()), [0.5, 2.0]);
+    }
+
+    #[test]
+    fn lamb_is_not_divided_among_ranks() {
+        let error = load(&["optim.kind=lamb", "train.shard=optimizer"]).unwrap_err();
+        assert!(error.contains("train.shard") && error.contains("adam and adamw"), "{error}");
+        assert!(load(&["optim.kind=lamb"]).is_ok() && load(&["train.shard=gradients"]).is_ok());
+    }
+
+    /// Eight micro-steps, from one of four on: two stages of eight steps each.
+    const WARMUP: [&str; 4] =
+        ["train.lanes=16", "train.micro_batch=2", "train.batch_warmup=16", "train.batch_warmup_from=4"];
+
+    #[test]
+    fn micro_steps_take_turns_in_growing_batches() {
+        let train = load(&WARMUP).unwrap().train;
+        let strides: Vec<usize> = (1..=18).map(|step| train.batch_stride(step)).collect();
+        assert_eq!(strides, [[4; 8].as_slice(), &[2; 8], &[1; 2]].concat());
+        let active = |step| (0..8).filter(|&m| train.takes_part(step, m)).collect::<Vec<usize>>();
+        assert_eq!([1, 2, 3, 4, 5].map(active), [[1, 5], [2, 6], [3, 7], [0, 4], [1, 5]]);
+        assert_eq!([9, 10].map(active), [[1, 3, 5, 7], [0, 2, 4, 6]]);
+        assert_eq!(active(17), (0..8).collect::<Vec<usize>>());
+    }
+
+    #[test]
+    fn the_lanes_of_a_step_have_had_as_many_turns() {
+        for (from, warmup) in [(2, 2), (2, 50), (4, 8), (4, 16), (8, 24), (8, 240)] {
+            let keys = [format!("train.batch_warmup={warmup}"), format!("train.batch_warmup_from={from}")];
+            let config = load(&[&WARMUP[..2], &keys.each_ref().map(String::as_str)].concat()).unwrap();
+            let mut turns = [0; 8];
+            for step in 1..=warmup {
+                let active: Vec<usize> = (0..8).filter(|&m| config.train.takes_part(step, m)).collect();
+                assert_eq!(active.len(), 8 / config.train.batch_stride(step));
+                assert!(
+                    active.iter().all(|&m| turns[m] == turns[active[0]]),
+                    "{from} {warmup} {step}: {turns:?}"
+                );
+                active.iter().for_each(|&m| turns[m] += 1);
+            }
+            assert_eq!(turns, [turns[0]; 8]);
+            let after = 8 * (config.train.steps - warmup);
+            assert_eq!(config.micro_steps_of_run(), turns.iter().sum::<u64>() + after);
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_its_key() {
+        for (keys, named) in [
+            (&["schedule.scale=sqrt"][..], "schedule.base_lanes"),
+            (&["train.batch_warmup=10"], "train.batch_warmup_from"),
+            (&["train.batch_warmup_from=2"], "train.batch_warmup_from"),
+            (&["train.batch_warmup=10", "train.batch_warmup_from=4"], "train.batch_warmup_from"),
+            (
+                &["train.lanes=12", "train.batch_warmup=10", "train.batch_warmup_from=3"],
+                "train.batch_warmup_from",
+            ),
+            (&[&WARMUP[..], &["train.batch_warmup=12"]].concat(), "train.batch_warmup"),
+            (&[&WARMUP[..], &["train.varlen=true"]].concat(), "train.batch_warmup"),
+            (&[&WARMUP[..], &["train.ext_len=3"]].concat(), "train.batch_warmup"),
+            (&["train.lanes=4", "log.noise_scale_every=5"], "log.noise_scale_every"),
+        ] {
+            let message = load(keys).unwrap_err();
+            assert!(message.contains(&format!("`{named}`")), "{keys:?}: {message}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! `segue plan`: what a run would be on a machine, before there is either.
+
+mod check;
+mod measure;
+mod show;
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use segue_collectives::Communicator;
+use segue_configs::{Config, Machine, Shard};
+use segue_trainer::cost::{Choices, Held, Plan, Precision};
+use segue_trainer::families;
+use serde_json::{Value, json};
+
+use super::at_least_one;
+use super::dry_run::know_vocabulary;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// The machine that is measured instead of looked up.
+const THIS_HOST: &str = "this-host";
+/// What `--memory` says for the memory of the machine.
+const OF_MACHINE: &str = "machine";
+
+/// Arguments of `segue plan`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue plan --config configs/recipes/nvidia-wt103-base.toml --machine dgx-a100 --precision bf16 --nodes 1,2\n  \
+    segue plan --config configs/recipes/xlnet-large-v2.toml --machine dgx-h100 --precision bf16 --nodes 1,2,4,8 \\\n    \
+    --lanes-per-rank 32 --memory --shard optimizer\n  \
+    mpirun -n 2 segue plan --measure mine.toml\n  \
+    segue plan --check\n\n\
+    Machines: dgx-1, dgx-2h, dgx-a100, dgx-h100, two-core-xeon; this-host measures the one at hand.")]
+pub struct PlanArgs {
+    /// Recipe, a TOML file [default: every key at its default].
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// Machine: the name of one that comes with the program, a TOML file such as those in `configs/machines`, or
+    /// `this-host`, which is measured first.
+    #[arg(long, value_name = "NAME|FILE", default_value = THIS_HOST)]
+    machine: String,
+    /// Numbers of nodes to compare, all of whose ranks take part.
+    #[arg(long, value_delimiter = ',', default_value = "1", value_parser = at_least_one)]
+    nodes: Vec<usize>,
+    /// Numbers of ranks to compare instead.
+    #[arg(long, value_delimiter = ',', conflicts_with = "nodes", value_parser = at_least_one)]
+    ranks: Vec<usize>,
+    /// Lanes of each rank, whatever their number, in the place of `train.lanes` over all: the batch grows with the ranks.
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    lanes_per_rank: Option<usize>,
+    /// Precision of products.
+    #[arg(long, value_enum, default_value_t = PrecisionArg::F32)]
+    precision: PrecisionArg,
+    /// What ranks hold a part of, instead of all of it each, in the place of `train.shard`.
+    #[arg(long, value_enum)]
+    shard: Option<ShardArg>,
+    /// Let backward compute the activations of each layer again, as `train.recompute` does.
+    #[arg(long)]
+    recompute: bool,
+    /// Take the largest micro-batch that fits into so many bytes a rank, such as `--memory=24GiB`; without a value, into
+    /// the machine's memory.
+    #[arg(long, value_name = "BYTES", num_args = 0..=1, require_equals = true, default_missing_value = OF_MACHINE,
+        value_parser = memory_budget)]
+    memory: Option<Budget>,
+    /// Measure the machine at hand and write its description to a file. Under mpirun the sums over ranks are measured too.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "check"])]
+    measure: Option<PathBuf>,
+    /// Hold predictions against measured runs of others and of our own, row by row.
+    #[arg(long)]
+    check: bool,
+    /// Overrides of the recipe, by dotted name.
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+impl PlanArgs {
+    /// Whether ranks share the work.
+    pub fn takes_ranks(&self) -> bool {
+        self.measure.is_some()
+    }
+}
+
+/// Precisions of products.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PrecisionArg {
+    /// Single precision.
+    F32,
+    /// TF32: single precision's range, 10 bits of mantissa.
+    Tf32,
+    /// 16 bits, 8 of them exponent, with weights in single precision.
+    Bf16,
+    /// 16 bits, 5 of them exponent, with weights in single precision.
+    Fp16,
+}
+
+/// What ranks share out.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ShardArg {
+    /// Nothing.
+    None,
+    /// The optimizer's moments (ZeRO-1).
+    Optimizer,
+    /// Moments and gradients (ZeRO-2).
+    Gradients,
+}
+
+/// Bytes a rank may hold.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Budget {
+    Machine,
+    Bytes(f64),
+}
+
+/// Reads `24GiB`, `40e9`, `512MB` or `machine`.
+fn memory_budget(text: &str) -> Result<Budget, String> {
+    if text == OF_MACHINE {
+        return Ok(Budget::Machine);
+    }
+    let units = [("GiB", 1073741824.0), ("MiB", 1048576.0), ("GB", 1e9), ("MB", 1e6), ("", 1.0)];
+    let (number, unit) =
+        units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit))).unwrap_or((text, &1.0));
+    match number.trim().parse::<f64>() {
+        Ok(number) if number > 0.0 && number.is_finite() => Ok(Budget::Bytes(number * unit)),
+        _ => Err("not a number of bytes, such as 24GiB or 40e9".into()),
+    }
+}
+
+/// One row of the comparison: a plan, or why there is none.
+struct Row {
+    /// How it was asked for, such as `2 nodes`.
+    asked: String,
+    outcome: Result<Plan, Failure>,
+    /// The same run on one rank and on one node.
+    one_rank: Option<Plan>,
+    one_node: Option<Plan>,
+}
+
+/// Prints the plan.
+pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    if let Some(path) = &args.measure {
+        return measure::write(path, comm, out);
+    }
+    if args.check {
+        return check::run(out);
+    }
+    let machine = match args.machine.as_str() {
+        THIS_HOST => measure::machine(comm, out)?,
+        name => Machine::load(name)?,
+    };
+    let mut config = families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
+    know_vocabulary(&mut config)?;
+    let counts: Vec<usize> = match args.ranks.is_empty() {
+        true => args.nodes.iter().map(|nodes| nodes * machine.ranks).collect(),
+        false => args.ranks.clone(),
+    };
+    let asked = |ranks: usize| match args.ranks.is_empty() {
+        true => format!("{} node(s)", ranks / machine.ranks),
+        false => format!("{ranks} rank(s)"),
+    };
+    let rows: Vec<Row> =
+        counts.iter().map(|&ranks| row(args, &config, &machine, ranks, asked(ranks))).collect();
+    // Where no row can be had, the first says why.
+    if rows.iter().all(|row| row.outcome.is_err()) {
+        let first = rows.into_iter().find_map(|row| row.outcome.err());
+        return Err(first.unwrap_or_else(|| Failure::new(78, "there is nothing to plan")));
+    }
+    for line in show::lines(&machine, args.precision.into(), &rows) {
+        out.line(&line);
+    }
+    Ok(json!({
+        "machine": machine,
+        "plans": rows.iter().map(|row| to_json(row, &machine)).collect::<Vec<_>>(),
+    }))
+}
+
+fn row(args: &PlanArgs, config: &Config, machine: &Machine, ranks: usize, asked: String) -> Row {
+    let choices = args.choices(config);
+    let outcome = fit(args, config, machine, ranks, &choices)
+        .and_then(|config| plan(&config, machine, ranks, &choices));
+    // The same micro-batch, so that it is the same work a rank.
+    let same = |ranks: usize| {
+        let plan_of = |micro_batch: usize| {
+            let mut config = with_lanes(args, config, ranks);
+            config.train.micro_batch = micro_batch;
+            // One rank may take any number of micro-steps.
+            config.train.exact = config.train.exact && ranks > 1;
+            plan(&config, machine, ranks, &choices).ok()
+        };
+        plan_of(outcome.as_ref().ok()?.micro_batch)
+    };
+    let (one_rank, one_node) = (same(1), same(machine.ranks));
+    Row { asked, outcome, one_rank, one_node }
+}
+
+fn plan(config: &Config, machine: &Machine, ranks: usize, choices: &Choices) -> Result<Plan, Failure> {
+    Ok(Plan::new(config, &families::work(config)?, machine, ranks, choices)?)
+}
+
+/// The configuration with the lanes that are asked for.
+fn with_lanes(args: &PlanArgs, config: &Config, ranks: usize) -> Config {
+    let mut config = config.clone();
+    if let Some(each) = args.lanes_per_rank {
+        config.train.lanes = each * ranks;
+        config.train.micro_batch = config.train.micro_batch.min(each);
+    }
+    config
+}
+
+/// The same with the micro-batch that is asked for.
+fn fit(
+    args: &PlanArgs,
+    config: &Config,
+    machine: &Machine,
+    ranks: usize,
+    choices: &Choices,
+) -> Result<Config, Failure> {
+    let mut config = with_lanes(args, config, ranks);
+    let Some(budget) = args.memory else { return Ok(config) };
+    let bytes = match budget {
+        Budget::Machine => machine.memory,
+        Budget::Bytes(bytes) => bytes,
+    };
+    config.train.micro_batch =
+        families::fitting_micro_batch(&config, ranks, choices, bytes)?.ok_or_else(|| {
+            let least = least_held(&config, ranks, choices).map_or(String::new(), |held| {
+                format!(": the smallest micro-batch needs {:.2} GB", held / 1e9)
+            });
+            let what = format!("no micro-batch fits into {:.2} GB on {ranks} rank(s){least}", bytes / 1e9);
+            Failure::new(78, format!("{what}\nhint: try --recompute, --shard gradients, or more ranks"))
+        })?;
+    Ok(config)
+}
+
+/// Bytes of the smallest micro-batch that the ranks can share.
+fn least_held(config: &Config, ranks: usize, choices: &Choices) -> Option<f64> {
+    let smallest = (1..=config.train.micro_batch).find_map(|micro_batch| {
+        let mut config = config.clone();
+        config.train.micro_batch = micro_batch;
+        Held::new(&config, &families::work(&config).ok()?, ranks, choices).ok()
+    });
+    smallest.map(|held| held.total())
+}
+
+impl PlanArgs {
+    fn choices(&self, config: &Config) -> Choices {
+        let shard = match self.shard {
+            None => config.train.shard,
+            Some(ShardArg::None) => Shard::None,
+            Some(ShardArg::Optimizer) => Shard::Optimizer,
+            Some(ShardArg::Gradients) => Shard::Gradients,
+        };
+        let recompute = self.recompute || config.train.recompute;
+        Choices { shard, recompute, ..Choices::of(self.precision.into()) }
+    }
+}
+
+impl From<PrecisionArg> for Precision {
+    fn from(arg: PrecisionArg) -> Self {
+        match arg {
+            PrecisionArg::F32 => Self::F32,
+            PrecisionArg::Tf32 => Self::Tf32,
+            PrecisionArg::Bf16 => Self::Bf16,
+            PrecisionArg::Fp16 => Self::Fp16,
+        }
+    }
+}
+
+fn to_json(row: &Row, machine: &Machine) -> Value {
+    match &row.outcome {
+        Ok(plan) => {
+            let against = |other: &Option<Plan>| other.as_ref().map(|other| plan.efficiency_against(other));
+            let mut value = json!(plan);
+            value["memory_bytes"] = json!(plan.memory.total());
+            value["fits"] = json!(plan.fits());
+            value["efficiency_against_one_rank"] = json!(against(&row.one_rank));
+            value["efficiency_against_one_node"] =
+                json!(if plan.ranks < machine.ranks { None } else { against(&row.one_node) });
+            value
+        }
+        Err(failure) => json!({ "asked": row.asked, "error": failure.message, "hint": failure.hint }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_read_with_their_units() {
+        for (text, bytes) in [("24GiB", 24.0 * 1073741824.0), ("40e9", 40e9), ("512 MB", 512e6), ("1", 1.0)] {
+            assert_eq!(memory_budget(text), Ok(Budget::Bytes(bytes)), "{text}");
+        }
+        assert_eq!(memory_budget("machine"), Ok(Budget::Machine));
+        for text in ["", "GiB", "-1", "much", "inf"] {
+            assert!(memory_budget(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Which part of the sums over ranks backward hides.
+
+use crate::ParameterSpec;
+use crate::engine::group;
+
+/// A bucket of gradients on its way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Bucket {
+    /// Its values.
+    pub values: f64,
+    /// When its last gradient is there, as a fraction of backward.
+    pub ready: f64,
+}
+
+/// How long sums take, and how long of it nothing else goes on.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Overlap {
+    /// Seconds of all sums.
+    pub total: f64,
+    /// Of them, those after backward.
+    pub exposed: f64,
+}
+
+/// The buckets of `bucket_bytes` that the engine cuts gradients into, in the order in which it hands them over.
+///
+/// Backward begins with the output layer, which takes the fraction `output` of it, then goes from the last of `layers` to the
+/// first; what all layers share and what reads the input is complete at its end. What is outside of the layers and their input, by its
+/// name, is complete with the output layer.
+pub fn buckets(specs: &[ParameterSpec], bucket_bytes: usize, output: f64, layers: f64) -> Vec<Bucket> {
+    let ready = |spec: &ParameterSpec| match layer_of(&spec.name) {
+        Some(layer) => output + (1.0 - output) * ((layers - layer as f64) / layers).clamp(0.0, 1.0),
+        None if !spec.name.starts_with("transformer.") => output,
+        None => 1.0,
+    };
+    let mut so_far = 0.0f64;
+    let bucket = |members: Vec<usize>| {
+        let last = members.iter().map(|&i| ready(&specs[i])).fold(0.0, f64::max);
+        // Handed over in order: one that is complete waits for those before it.
+        so_far = so_far.max(last);
+        Bucket { values: members.iter().map(|&i| specs[i].numel() as f64).sum(), ready: so_far }
+    };
+    group(specs, bucket_bytes).into_iter().map(bucket).collect()
+}
+
+/// The layer of a parameter, where its name has one: the first number between dots behind a word for layers.
+fn layer_of(name: &str) -> Option<usize> {
+    let (_, rest) = name.split_once(".layer")?;
+    rest.split('.').nth(1)?.parse().ok()
+}
+
+/// Sums the buckets one after the other beside a backward of `backward` seconds; `sum` says how long one takes by its values.
+pub fn hidden_behind(backward: f64, buckets: &[Bucket], sum: impl Fn(f64) -> f64) -> Overlap {
+    let (mut now, mut total) = (0.0f64, 0.0);
+    for bucket in buckets {
+        let takes = sum(bucket.values);
+        now = now.max(bucket.ready * backward) + takes;
+        total += takes;
+    }
+    Overlap { total, exposed: (now - backward).max(0.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Init;
+    use proptest::prelude::*;
+
+    fn specs(sizes: &[(&str, i64)]) -> Vec<ParameterSpec> {
+        let spec = |&(name, size): &(&str, i64)| ParameterSpec {
+            name: name.into(),
+            shape: vec![size],
+            init: Init::Zeros,
+        };
+        sizes.iter().map(spec).collect()
+    }
+
+    #[test]
+    fn buckets_come_in_the_order_of_backward_and_wait_for_those_before_them() {
+        let specs = specs(&[
+            ("transformer.word_emb.weight", 64),
+            ("transformer.layers.0.a.weight", 16),
+            ("transformer.layers.1.a.weight", 16),
+        ]);
+        // A value each of 4 bytes: 16 values fill a bucket.
+        let made = buckets(&specs, 64, 0.2, 2.0);
+        let expected = [(16.0, 0.2 + 0.8 * 0.5), (16.0, 1.0), (64.0, 1.0)];
+        assert_eq!(made, expected.map(|(values, ready)| Bucket { values, ready }));
+        // What all layers share stands first here and last there: everything behind it waits.
+        let shared = [("transformer.layers.0.w", 16), ("transformer.r_w_bias", 16)];
+        let made = buckets(&self::specs(&shared), 64, 0.0, 1.0);
+        assert_eq!(made.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [1.0, 1.0]);
+        let output = [("transformer.layers.0.w", 16), ("lm_loss.bias", 16)];
+        let made = buckets(&self::specs(&output), 64, 0.3, 1.0);
+        assert_eq!(made.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [0.3, 1.0]);
+    }
+
+    #[test]
+    fn what_arrives_last_is_exposed_and_the_rest_hidden() {
+        let at = |ready: f64| Bucket { values: 1.0, ready };
+        let hidden = hidden_behind(10.0, &[at(0.5), at(1.0)], |_| 2.0);
+        assert_eq!(hidden, Overlap { total: 4.0, exposed: 2.0 });
+        // A slow link is still busy with the first when the second comes.
+        assert_eq!(hidden_behind(10.0, &[at(0.5), at(1.0)], |_| 7.0).exposed, 9.0);
+        assert_eq!(hidden_behind(10.0, &[], |_| 7.0), Overlap::default());
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_is_exposed_than_there_is(
+            backward in 0.0..10.0f64, takes in 0.0..3.0f64, at in proptest::collection::vec(0.0..1.0f64, 0..9)
+        ) {
+            let buckets: Vec<Bucket> = at.iter().map(|&ready| Bucket { values: 1.0, ready }).collect();
+            let overlap = hidden_behind(backward, &buckets, |_| takes);
+            prop_assert!(overlap.exposed <= overlap.total + 1e-9);
+            prop_assert!(overlap.exposed >= 0.0);
+        }
+    }
+}

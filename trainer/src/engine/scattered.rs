@@ -1,0 +1,111 @@
+//! How tables whose tensors lie in parts on several ranks become files like all others: rank 0 writes them, and asks for the parts of a
+//! tensor when it is that tensor's turn. So no rank ever holds more than its own parts and one tensor.
+
+use std::cell::RefCell;
+use std::path::Path;
+
+use segue_collectives::{CollectiveError, Communicator};
+use segue_foreign::{ElementType, SafetensorsTensor};
+
+use crate::TrainError;
+use crate::checkpoint::{Contents, ScatteredTensor, bytes_of, write_stored};
+
+/// What rank 0 asks for: table and tensor, by number.
+type Request = [u64; 2];
+
+/// There is nothing more to ask for.
+const NONE: Request = [u64::MAX; 2];
+
+/// Rank 0's part: writes the scattered tables of `contents` into `folder`. The other ranks [`serve`]. They are told of the end even where writing
+/// fails, which is the inner result.
+pub fn write(
+    folder: &Path,
+    contents: &Contents,
+    comm: &dyn Communicator,
+) -> Result<Result<(), TrainError>, CollectiveError> {
+    if contents.scattered.is_empty() {
+        return Ok(Ok(()));
+    }
+    let lost = RefCell::new(None);
+    let mut written = Ok(());
+    for (number, table) in contents.scattered.iter().enumerate() {
+        let stored = |(place, tensor)| to_stored(tensor, [number as u64, place as u64], comm, &lost);
+        let stored = table.tensors.iter().enumerate().map(stored).collect();
+        written = written.and_then(|()| write_stored(&folder.join(&table.file), stored));
+    }
+    if let Some(error) = lost.into_inner() {
+        return Err(error);
+    }
+    (1..comm.world_size()).try_for_each(|peer| comm.send(peer, &to_bytes(NONE)))?;
+    Ok(written)
+}
+
+/// The part of any other rank: gives rank 0 what it asks for, until it asks no more.
+pub fn serve(contents: &Contents, comm: &dyn Communicator) -> Result<(), CollectiveError> {
+    if contents.scattered.is_empty() {
+        return Ok(());
+    }
+    loop {
+        let mut request = to_bytes(NONE);
+        comm.recv(0, &mut request)?;
+        let [table, tensor] = of_bytes(request).map(|number| number as usize);
+        let asked = contents.scattered.get(table).and_then(|table| table.tensors.get(tensor));
+        // Rank 0 asks for what its own list of parts says is here.
+        let Some(asked) = asked else { return Ok(()) };
+        comm.send(0, &asked.own.as_ref().map_or(Vec::new(), bytes_of))?;
+    }
+}
+
+fn to_stored<'a>(
+    tensor: &'a ScatteredTensor,
+    request: Request,
+    comm: &'a dyn Communicator,
+    lost: &'a RefCell<Option<CollectiveError>>,
+) -> SafetensorsTensor<'a> {
+    let values = move || {
+        let len = tensor.shape.iter().product::<i64>() as usize * size_of::<f32>();
+        // Once a rank is lost the file comes to nothing; what is written of it until then does not matter.
+        let nothing = || vec![0; len];
+        if lost.borrow().is_some() {
+            return nothing();
+        }
+        collect(tensor, request, comm).unwrap_or_else(|error| {
+            *lost.borrow_mut() = Some(error);
+            nothing()
+        })
+    };
+    let shape = tensor.shape.iter().map(|&n| n as usize).collect();
+    SafetensorsTensor { name: &tensor.name, dtype: ElementType::F32, shape, values: Box::new(values) }
+}
+
+/// The bytes of a tensor, from those who have them.
+fn collect(
+    tensor: &ScatteredTensor,
+    request: Request,
+    comm: &dyn Communicator,
+) -> Result<Vec<u8>, CollectiveError> {
+    let mut bytes = Vec::new();
+    for &(rank, values) in &tensor.parts {
+        match &tensor.own {
+            Some(own) if rank == comm.rank() => bytes.extend(bytes_of(own)),
+            _ => {
+                let start = bytes.len();
+                bytes.resize(start + values * size_of::<f32>(), 0);
+                comm.send(rank, &to_bytes(request))?;
+                comm.recv(rank, &mut bytes[start..])?;
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+fn to_bytes(request: Request) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&request[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&request[1].to_le_bytes());
+    bytes
+}
+
+fn of_bytes(bytes: [u8; 16]) -> Request {
+    [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i])))
+}

@@ -1,0 +1,409 @@
+//! Cross-entropy of a linear layer: the step of a language model from hidden states to the loss of the next word, where
+//! the scores of all words are most of its memory.
+//!
+//! The words are taken in blocks. On the way forward a block's scores are read while they lie in the cache, for a running
+//! maximum and sum (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"); on the way back they
+//! become their own gradient in place, and go into the products as they are.
+
+use std::ops::Range;
+
+use tch::{Reduction, Tensor};
+
+use crate::Kernels;
+use crate::libtorch::{
+    Rows, Shared, as_f32, as_f32_mut, function, plain_linear, small_product, turned_product,
+};
+use crate::simd::{exp, max, sum_of_pairs, vectorised};
+use crate::threads;
+
+/// Scores of a block: as many as stay in a core's own cache.
+const BLOCK: usize = 1 << 18;
+/// Words of a block of few rows.
+const MOST_WORDS: usize = 2048;
+/// Words, or rows, of a part of a block.
+const STRIP: usize = 64;
+
+/// Words and what scores them.
+pub struct Words {
+    /// `[words, width]`
+    pub weight: Tensor,
+    /// `[words]`
+    pub bias: Option<Tensor>,
+}
+
+impl Words {
+    fn count(&self) -> usize {
+        self.weight.size()[0] as usize
+    }
+
+    fn map(&self, f: impl Fn(&Tensor) -> Tensor) -> Self {
+        Self { weight: f(&self.weight), bias: self.bias.as_ref().map(f) }
+    }
+
+    /// Scores without a graph, `[n, words]`, for states `[n, width]`.
+    fn scores(&self, hidden: &Tensor) -> Tensor {
+        plain_linear(hidden, &self.weight, self.bias.as_ref())
+    }
+}
+
+/// −ln P of each target, `[n]`, for `hidden` `[n, width]` and `targets` `[n]`, numbers of words; P is the softmax of the
+/// scores of all `parts`, one after another.
+pub fn nll(kernels: Kernels, hidden: &Tensor, parts: &[Words], targets: &Tensor) -> Tensor {
+    if !kernels.fuse(hidden) || !parts.iter().all(|part| kernels.fuse(&part.weight)) {
+        let scores: Vec<Tensor> =
+            parts.iter().map(|part| kernels.linear(hidden, &part.weight, part.bias.as_ref())).collect();
+        let scores =
+            if let [scores] = &scores[..] { scores.shallow_clone() } else { Tensor::cat(&scores, 1) };
+        return scores.cross_entropy_loss::<&Tensor>(targets, None, Reduction::None, -100, 0.0);
+    }
+    let tables = parts.iter().flat_map(|part| [Some(&part.weight), part.bias.as_ref()]).flatten();
+    let inputs: Vec<&Tensor> = [hidden].into_iter().chain(tables).collect();
+    // What an operation gives tells whether a graph is made: without one the scores need not be kept.
+    let keep = inputs.iter().any(|input| input.narrow(0, 0, 0).requires_grad());
+    let (nll, scored) = Scored::new(hidden, parts, targets, keep);
+    function(c"a cross-entropy", &inputs, nll, move |grad| scored.backward(&grad.contiguous()))
+}
+
+/// Scores that were read, and what their gradient is made of.
+struct Scored {
+    hidden: Tensor,
+    parts: Vec<Words>,
+    blocks: Vec<Block>,
+    targets: Vec<usize>,
+    /// ln Σ exp of each row's scores.
+    log_sums: Vec<f32>,
+}
+
+/// Scores of some words of a part.
+struct Block {
+    part: usize,
+    /// The words, numbered in their part.
+    words: Range<usize>,
+    /// What the first is numbered in all parts.
+    first: usize,
+    /// `[n, words]`
+    scores: Tensor,
+}
+
+impl Scored {
+    /// Returns −ln P of the targets too. Keeps the scores where `keep`.
+    fn new(hidden: &Tensor, parts: &[Words], targets: &Tensor, keep: bool) -> (Tensor, Self) {
+        let parts: Vec<Words> = parts.iter().map(|part| part.map(Tensor::detach)).collect();
+        let mut rows = vec![Running::default(); hidden.size()[0] as usize];
+        let total: usize = parts.iter().map(Words::count).sum();
+        let targets = numbers(targets);
+        let known = targets.len() == rows.len() && targets.iter().all(|target| *target < total);
+        assert!(known, "a target for each row, below {total}: {targets:?}");
+        let mut scored =
+            Self { hidden: hidden.detach(), parts, blocks: Vec::new(), targets, log_sums: Vec::new() };
+        let size = words_of_block(rows.len());
+        let mut before = 0;
+        for part in 0..scored.parts.len() {
+            let count = scored.parts[part].count();
+            for start in (0..count).step_by(size) {
+                let words = start..count.min(start + size);
+                let cut = |t: &Tensor| t.narrow(0, words.start as i64, words.len() as i64);
+                let scores = scored.parts[part].map(cut).scores(&scored.hidden);
+                let block = Block { part, first: before + words.start, words, scores };
+                block.read(&scored.targets, &mut rows);
+                if keep {
+                    scored.blocks.push(block);
+                }
+            }
+            before += count;
+        }
+        scored.log_sums = rows.iter().map(Running::log_sum).collect();
+        let nll: Vec<f32> = rows.iter().map(Running::nll).collect();
+        (Tensor::from_slice(&nll), scored)
+    }
+
+    /// Gradients of the hidden states and of each part's weight and bias, for that of −ln P, `[n]`.
+    fn backward(self, grad: &Tensor) -> Vec<Option<Tensor>> {
+        // SAFETY: nobody writes to what comes in.
+        let grad = unsafe { as_f32(grad) };
+        let mut of_hidden = self.hidden.zeros_like();
+        let mut of_parts: Vec<Words> = self.parts.iter().map(|part| part.map(Tensor::zeros_like)).collect();
+        for mut block in self.blocks {
+            block.differentiate(&self.targets, &self.log_sums, grad);
+            block.write_words(&self.hidden, &mut of_parts[block.part]);
+            block.add_to_hidden(&self.parts[block.part].weight, &mut of_hidden);
+        }
+        let of_parts = of_parts.into_iter().flat_map(|part| [Some(part.weight), part.bias]);
+        [Some(of_hidden)].into_iter().chain(of_parts.filter(Option::is_some)).collect()
+    }
+}
+
+/// Maximum and sum of the exponentials of a row's scores so far, and its target's score.
+#[derive(Clone, Copy)]
+struct Running {
+    top: f32,
+    /// Σ exp(score − top).
+    sum: f32,
+    target: f32,
+}
+
+impl Default for Running {
+    fn default() -> Self {
+        Self { top: f32::NEG_INFINITY, sum: 0.0, target: f32::NAN }
+    }
+}
+
+impl Running {
+    #[inline(always)]
+    fn read(&mut self, scores: &[f32]) {
+        let top = max(scores);
+        if top > self.top {
+            self.sum *= exp(self.top - top);
+            self.top = top;
+        }
+        let top = self.top;
+        self.sum += sum_of_pairs(scores, scores, |score, _| exp(score - top));
+    }
+
+    fn log_sum(&self) -> f32 {
+        self.top + self.sum.ln()
+    }
+
+    fn nll(&self) -> f32 {
+        self.top - self.target + self.sum.ln()
+    }
+}
+
+impl Block {
+    /// Takes the scores into what is known of each row.
+    fn read(&self, targets: &[usize], rows: &mut [Running]) {
+        // SAFETY: nobody writes to them before the way back.
+        let scores = unsafe { as_f32(&self.scores) };
+        let (words, first) = (self.words.len(), self.first);
+        let parts = rows.chunks_mut(STRIP).zip(scores.chunks(STRIP * words)).zip(targets.chunks(STRIP));
+        threads::for_each_of(parts.collect(), |((rows, scores), targets)| {
+            read_rows(scores, first, targets, rows);
+        });
+    }
+
+    /// Makes the scores their own gradient: grad · (P − 1 at the target).
+    fn differentiate(&mut self, targets: &[usize], log_sums: &[f32], grad: &[f32]) {
+        let (words, first) = (self.words.len(), self.first);
+        let scores = as_f32_mut(&mut self.scores).chunks_mut(STRIP * words);
+        let rows = targets.chunks(STRIP).zip(log_sums.chunks(STRIP)).zip(grad.chunks(STRIP));
+        threads::for_each_of(scores.zip(rows).collect(), |(scores, ((targets, log_sums), grad))| {
+            differentiate_rows(scores, first, targets, log_sums, grad);
+        });
+    }
+
+    /// Writes the gradient of weight and bias of these words, which no other block has a share in.
+    fn write_words(&self, hidden: &Tensor, to: &mut Words) {
+        let width = hidden.size()[1] as usize;
+        let (words, first_word) = (self.words.len(), self.words.start);
+        // SAFETY: only `to` is written to.
+        let (scores, hidden) = unsafe { (as_f32(&self.scores), as_f32(hidden)) };
+        let weight = Shared::of(&mut to.weight);
+        let bias = to.bias.as_mut().map(Shared::of);
+        threads::for_each(words.div_ceil(STRIP), |strip| {
+            let columns = strip * STRIP..words.min((strip + 1) * STRIP);
+            let own = first_word + columns.start..first_word + columns.end;
+            if let Some(bias) = bias {
+                // SAFETY: no other strip has these words.
+                add_rows(&scores[columns.start..], words, unsafe { bias.slice(own.clone()) });
+            }
+            // SAFETY: as above.
+            unsafe {
+                let to = Rows { start: weight.at(own.start * width), stride: width };
+                turned_product(scores, words, columns, hidden, width, to);
+            }
+        });
+    }
+
+    /// Adds the share of these words to the gradient of the hidden states.
+    fn add_to_hidden(&self, weight: &Tensor, to: &mut Tensor) {
+        let (rows, width) = (to.size()[0] as usize, to.size()[1] as usize);
+        let (words, first_word) = (self.words.len(), self.words.start);
+        // SAFETY: only `to` is written to.
+        let (scores, weight) = unsafe { (as_f32(&self.scores), as_f32(weight)) };
+        assert!(scores.len() == rows * words && weight.len() >= self.words.end * width);
+        let to = Shared::of(to);
+        threads::for_each(rows.div_ceil(STRIP), |strip| {
+            let start = strip * STRIP;
+            let own = STRIP.min(rows - start);
+            // SAFETY: `own` rows of `words` scores, `words` rows of weights, and no other strip has these rows of the result.
+            unsafe {
+                small_product(
+                    [own, width, words],
+                    Rows { start: scores[start * words..].as_ptr(), stride: words },
+                    Rows { start: weight[first_word * width..].as_ptr(), stride: width },
+                    Rows { start: to.at(start * width), stride: width },
+                    true,
+                );
+            }
+        });
+    }
+}
+
+/// How many words a block has over so many rows: whole strips, of which a block is at least one.
+fn words_of_block(rows: usize) -> usize {
+    (BLOCK / rows.max(1)).clamp(STRIP, MOST_WORDS) / STRIP * STRIP
+}
+
+fn numbers(targets: &Tensor) -> Vec<usize> {
+    // One axis of whole numbers, which a vector can be made of; a negative one becomes a number that no word has.
+    Vec::<i64>::try_from(targets).unwrap_or_default().into_iter().map(|target| target as usize).collect()
+}
+
+vectorised! { fn read_rows(scores: &[f32], first: usize, targets: &[usize], rows: &mut [Running]) = read_rows_plain; }
+
+#[inline(always)]
+fn read_rows_plain(scores: &[f32], first: usize, targets: &[usize], rows: &mut [Running]) {
+    let words = scores.len() / rows.len();
+    for ((row, scores), target) in rows.iter_mut().zip(scores.chunks_exact(words)).zip(targets) {
+        row.read(scores);
+        if let Some(score) = scores.get(target.wrapping_sub(first)) {
+            row.target = *score;
+        }
+    }
+}
+
+vectorised! {
+    fn differentiate_rows(scores: &mut [f32], first: usize, targets: &[usize], log_sums: &[f32], grad: &[f32])
+        = differentiate_rows_plain;
+}
+
+#[inline(always)]
+fn differentiate_rows_plain(
+    scores: &mut [f32],
+    first: usize,
+    targets: &[usize],
+    log_sums: &[f32],
+    grad: &[f32],
+) {
+    let words = scores.len() / targets.len();
+    for (i, scores) in scores.chunks_exact_mut(words).enumerate() {
+        for score in scores.iter_mut() {
+            *score = grad[i] * exp(*score - log_sums[i]);
+        }
+        if let Some(score) = scores.get_mut(targets[i].wrapping_sub(first)) {
+            *score -= grad[i];
+        }
+    }
+}
+
+vectorised! { fn add_rows(x: &[f32], stride: usize, to: &mut [f32]) = add_rows_plain; }
+
+/// Adds the first values of all rows of `x`, `stride` apart.
+#[inline(always)]
+fn add_rows_plain(x: &[f32], stride: usize, to: &mut [f32]) {
+    for row in x.chunks(stride) {
+        to.iter_mut().zip(row).for_each(|(to, x)| *to += x);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    /// Hidden states and words of three parts, one of them without a bias; several blocks, and a rest in each.
+    fn inputs(rows: i64, width: i64) -> (Vec<Tensor>, Tensor) {
+        let words = [700, 3, 130];
+        let values = |shape: &[i64], step: f64| {
+            let count: i64 = shape.iter().product();
+            (Tensor::arange(count, (Kind::Double, Device::Cpu)) * step).sin().view(shape).to_kind(Kind::Float)
+        };
+        let mut all = vec![values(&[rows, width], 0.37) * 3.0];
+        for (i, words) in words.iter().enumerate() {
+            all.push(values(&[*words, width], 0.11 + i as f64));
+            all.push(values(&[*words], 0.7) * 2.0);
+        }
+        let _ = all.remove(4);
+        let total: i64 = words.iter().sum();
+        (all, (Tensor::arange(rows, (Kind::Int64, Device::Cpu)) * 337).remainder(total))
+    }
+
+    /// −ln P and the gradients of all inputs, for a loss that weighs every row differently.
+    fn with_gradients(kernels: Kernels, kind: Kind, rows: i64, width: i64) -> Vec<Tensor> {
+        let (inputs, targets) = inputs(rows, width);
+        let leaves: Vec<Tensor> =
+            inputs.iter().map(|t| t.to_kind(kind).detach().copy().set_requires_grad(true)).collect();
+        let part = |weight: usize, bias: Option<usize>| Words {
+            weight: leaves[weight].shallow_clone(),
+            bias: bias.map(|i| leaves[i].shallow_clone()),
+        };
+        let parts = [part(1, Some(2)), part(3, None), part(4, Some(5))];
+        let nll = nll(kernels, &leaves[0], &parts, &targets);
+        (&nll * Tensor::linspace(0.1, 2.0, rows, (kind, Device::Cpu))).sum(kind).backward();
+        std::iter::once(nll.detach()).chain(leaves.iter().map(Tensor::grad)).collect()
+    }
+
+    #[test]
+    fn losses_and_gradients_are_those_of_double_precision() {
+        for (rows, width) in [(1, 8), (70, 24), (600, 40)] {
+            let exact = with_gradients(Kernels::Plain, Kind::Double, rows, width);
+            for (i, (ours, exact)) in
+                with_gradients(Kernels::Fused, Kind::Float, rows, width).iter().zip(&exact).enumerate()
+            {
+                let scale = exact.abs().max().double_value(&[]);
+                let error = (ours - exact).abs().max().double_value(&[]) / scale;
+                assert!(error < 3e-6, "{rows} rows, output {i}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_graph_no_score_is_kept() {
+        let (inputs, targets) = inputs(70, 24);
+        let part = Words { weight: inputs[1].copy().set_requires_grad(true), bias: None };
+        let parts = [part];
+        let targets = targets.remainder(700);
+        let with = nll(Kernels::Fused, &inputs[0], &parts, &targets);
+        let without = tch::no_grad(|| nll(Kernels::Fused, &inputs[0], &parts, &targets));
+        assert!(with.requires_grad() && !without.requires_grad());
+        assert_eq!(with.detach(), without);
+        let kept = |keep| Scored::new(&inputs[0], &parts, &targets, keep).1.blocks.len();
+        assert_eq!((kept(true), kept(false)), (1, 0));
+    }
+
+    #[test]
+    fn far_scores_neither_overflow_nor_vanish() {
+        let hidden = Tensor::from_slice(&[1.0f32]).view([1, 1]);
+        let weight = Tensor::from_slice(&[-300.0f32, 0.0, 300.0, 299.0]).view([4, 1]);
+        let loss = |target: i64| {
+            let parts = [Words { weight: weight.shallow_clone(), bias: None }];
+            nll(Kernels::Fused, &hidden, &parts, &Tensor::from_slice(&[target])).double_value(&[0])
+        };
+        let log_sum = 300.0 + (1.0 + (-1.0f64).exp()).ln();
+        for (target, score) in [(0, -300.0), (1, 0.0), (2, 300.0), (3, 299.0)] {
+            assert!((loss(target) - (log_sum - score)).abs() < 1e-4, "{target}");
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a target for each row, below 4")]
+    fn a_target_beyond_the_words_is_refused() {
+        let hidden = Tensor::zeros([1, 1], (Kind::Float, Device::Cpu));
+        let parts = [Words { weight: Tensor::zeros([4, 1], (Kind::Float, Device::Cpu)), bias: None }];
+        let _ = nll(Kernels::Fused, &hidden, &parts, &Tensor::from_slice(&[-1i64]));
+    }
+
+    #[test]
+    fn both_loops_give_the_same_bits() {
+        let (inputs, targets) = inputs(70, 24);
+        // SAFETY: nothing below writes to a tensor.
+        let scores = unsafe { as_f32(&inputs[1]) };
+        let targets: Vec<usize> = numbers(&targets).into_iter().map(|t| t % 24).collect();
+        let scores = &scores[..70 * 24];
+        let (mut fast, mut slow) = (vec![Running::default(); 70], vec![Running::default(); 70]);
+        read_rows(scores, 0, &targets, &mut fast);
+        read_rows_plain(scores, 0, &targets, &mut slow);
+        let sums = |rows: &[Running]| rows.iter().map(Running::log_sum).collect::<Vec<f32>>();
+        assert_eq!(sums(&fast), sums(&slow));
+        let (mut a, mut b) = (scores.to_vec(), scores.to_vec());
+        let ones = [1.0; 70];
+        differentiate_rows(&mut a, 0, &targets, &sums(&fast), &ones);
+        differentiate_rows_plain(&mut b, 0, &targets, &sums(&fast), &ones);
+        assert_eq!(a, b);
+        let (mut a, mut b) = ([0.0; 24], [0.0; 24]);
+        add_rows(scores, 24, &mut a);
+        add_rows_plain(scores, 24, &mut b);
+        assert_eq!(a, b);
+    }
+}
