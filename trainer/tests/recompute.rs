@@ -7,7 +7,7 @@ use segue_collectives::{Communicator, local::Local, simulated};
 use segue_configs::{Config, MemoryStart};
 use segue_trainer::engine::Engine;
 use segue_trainer::families::MODELS;
-use segue_trainer::families::language_model::{build, random_batch};
+use segue_trainer::families::language_model::{Frequencies, build, random_batch};
 use segue_trainer::families::transfo_xl::{AttnType, Segment, TransfoXl, TransfoXlConfig};
 use segue_trainer::families::xlnet::{AttentionDirection, Sequence, Visibility, Xlnet, XlnetConfig};
 use segue_trainer::libtorch::{self, GradHooks, GradReady};
@@ -241,7 +241,7 @@ fn steps(config: &Config, comm: &dyn Communicator) -> Vec<u64> {
     let mut engine = Engine::new(config, build(config, Compute::CPU).unwrap(), comm).unwrap();
     let mut found = Vec::new();
     for step in 1..=3 {
-        let batch = |number: usize| random_batch(config, number, step);
+        let batch = |number: usize| random_batch(config, Frequencies::Uniform, number, step);
         let report = engine.step(step, &engine.layout.micro_steps.clone().map(batch).collect()).unwrap();
         found.push(report.loss.to_bits());
         found.push(report.grad_norm.to_bits());

@@ -73,6 +73,15 @@ fn print_text(text: &[u8]) -> Result<(), Failure> {
     }
 }
 
+/// Parses an option that measures something there must be some of.
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if value > 0.0 && f64::is_finite(value) => Ok(value),
+        Ok(_) => Err("must be above 0".into()),
+        Err(_) => Err("not a number".into()),
+    }
+}
+
 /// Parses an option that counts something there must be one of.
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {

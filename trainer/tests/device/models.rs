@@ -4,7 +4,7 @@ use segue_collectives::local::Local;
 use segue_configs::MemoryStart;
 use segue_trainer::engine::Engine;
 use segue_trainer::families::MODELS;
-use segue_trainer::families::language_model::{build, random_batch};
+use segue_trainer::families::language_model::{Frequencies, build, random_batch};
 use segue_trainer::families::transfo_xl::{AttnType, Segment, TransfoXl, TransfoXlConfig};
 use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet, XlnetConfig};
 use segue_trainer::noise::Noise;
@@ -207,7 +207,7 @@ fn steps_are_those_of_the_cpu() {
             let mut engine = Engine::new(&config, objective, &Local).unwrap();
             let losses: Vec<f64> = (1..=5)
                 .map(|step| {
-                    let batch = || random_batch(&config, 0, step).to(compute.device());
+                    let batch = || random_batch(&config, Frequencies::Uniform, 0, step).to(compute.device());
                     engine.step(step, &vec![batch(), batch()]).unwrap().loss
                 })
                 .collect();

@@ -2,16 +2,16 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use segue_collectives::Communicator;
+use segue_collectives::{Communicator, Slowed};
 use segue_configs::Config;
 use segue_trainer::Compute;
 use segue_trainer::engine::Engine;
-use segue_trainer::families::language_model::{build, random_batch};
+use segue_trainer::families::language_model::{Frequencies, build, random_batch};
 use serde_json::{Value, json};
 
 use super::peak_rss_mb;
 use super::sizes::SizeArgs;
-use crate::commands::{DeviceArg, at_least_one};
+use crate::commands::{DeviceArg, at_least_one, positive};
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
@@ -23,6 +23,9 @@ enum Model {
     /// XLNet: permutation language modelling, two streams.
     Xlnet,
 }
+
+/// Bytes of a bucket that holds all gradients, and is full when backward has ended.
+const WHOLE_MODEL: usize = 1 << 40;
 
 /// Precisions of products.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -73,6 +76,18 @@ pub struct StepArgs {
     /// Use the MPI library's all-reduce, which adds in any order.
     #[arg(long)]
     any_order: bool,
+    /// Add up over ranks as a link of so many GB/s would [default: at this machine's own speed].
+    #[arg(long, value_name = "GB_PER_S", value_parser = positive)]
+    link: Option<f64>,
+    /// Begin the sums over ranks when backward has ended: their whole time is exposed.
+    #[arg(long)]
+    no_overlap: bool,
+    /// Draw words by Zipf's law, as text has them, and not all alike.
+    #[arg(long)]
+    zipf: bool,
+    /// Other settings, e.g. `model.div_val=4`.
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
 }
 
 impl StepArgs {
@@ -112,17 +127,23 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         "optim.lr=1e-4".to_string(),
         "schedule.kind=constant".to_string(),
     ]);
+    if args.no_overlap {
+        overrides.push(format!("train.bucket_bytes={WHOLE_MODEL}"));
+    }
+    overrides.extend_from_slice(&args.overrides);
     let config = segue_trainer::families::MODELS.load(args.config.as_deref(), &overrides)?.config;
     segue_trainer::libtorch::set_threads(args.sizes.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let at_rest_mb = peak_rss_mb() + state_mb(&config, comm.world_size())?;
     let objective = build(&config, compute)?;
     let parameters = objective.parameters().count();
-    let mut engine = Engine::new(&config, objective, comm)?;
+    let slowed = args.link.map(|gb_per_s| Slowed::over(comm, gb_per_s * 1e9)).transpose()?;
+    let mut engine = Engine::new(&config, objective, slowed.as_ref().map_or(comm, |slowed| slowed))?;
+    let words = if args.zipf { Frequencies::Zipf } else { Frequencies::Uniform };
     let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");
     let (mut times, mut exposed, mut losses) = (Vec::new(), Vec::new(), Vec::new());
     for step in 1..=args.sizes.warmup + args.sizes.steps {
-        let batch = random_batch(&config, comm.rank(), step).to(compute.device());
+        let batch = random_batch(&config, words, comm.rank(), step).to(compute.device());
         comm.barrier()?;
         let began = Instant::now();
         let report = engine.step(step, &vec![batch])?;

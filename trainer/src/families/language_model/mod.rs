@@ -34,7 +34,7 @@ pub(crate) use folder::{
 };
 pub use next_token::{Decoder, FromMemory, NextToken};
 pub use objective::{Batch, Loss, Objective, Pairs, Scores};
-pub use random::random_batch;
+pub use random::{Frequencies, random_batch};
 pub use sources::Sources;
 
 use super::Job;

@@ -6,8 +6,17 @@ use tch::{Device, Kind, Tensor};
 
 use super::objective::{Batch, Pairs};
 
-/// Uniform random tokens for one micro-step of a rank: what a benchmark trains on.
-pub fn random_batch(config: &Config, rank: usize, step: u64) -> Batch {
+/// How often each word of a vocabulary is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frequencies {
+    /// All alike.
+    Uniform,
+    /// Word `k` with a probability in proportion to 1/(k + 1), as words of text have it, the most frequent first (Zipf 1949).
+    Zipf,
+}
+
+/// Random tokens for one micro-step of a rank: what a benchmark trains on.
+pub fn random_batch(config: &Config, words: Frequencies, rank: usize, step: u64) -> Batch {
     let stream = Stream::new(config.train.seed, Purpose::Bench, &[rank as u64, step]);
     let lanes = config.train.micro_batch as i64;
     let (segment, targets) = (config.train.segment as i64, config.targets_per_lane() as i64);
@@ -17,11 +26,25 @@ pub fn random_batch(config: &Config, rank: usize, step: u64) -> Batch {
         Tensor::from_slice(&values).view([lanes, width])
     };
     let vocabulary = config.model.vocab_size();
-    let mut batch = Batch::new(draw(0, segment, vocabulary), draw(1, targets, vocabulary));
+    let draw_words = |number: u64, width: i64| match words {
+        Frequencies::Uniform => draw(number, width, vocabulary),
+        Frequencies::Zipf => zipf(&draw(number, width, UNIT), vocabulary),
+    };
+    let mut batch = Batch::new(draw_words(0, segment), draw_words(1, targets));
     if config.data.order == DataOrder::Pairs {
         batch.pairs = Some(random_pairs(config, draw(2, segment, 1 << 40)));
     }
     batch
+}
+
+/// Whole numbers below it are divided by it for numbers from 0 to 1.
+const UNIT: usize = 1 << 53;
+
+/// The words below which a fraction `numbers / UNIT` of all draws lies: the inverse of ln(k + 1) / ln(words + 1).
+fn zipf(numbers: &Tensor, words: usize) -> Tensor {
+    let fraction = numbers.to_kind(Kind::Double) / UNIT as f64;
+    let largest = words as i64 - 1;
+    ((fraction * (words as f64).ln_1p()).expm1()).to_kind(Kind::Int64).clamp(0, largest)
 }
 
 /// Targets at random places, half of them in the reused part, each part in a random order. `numbers`:
@@ -51,5 +74,27 @@ fn random_pairs(config: &Config, numbers: Tensor) -> Pairs {
         weights: Tensor::ones([lanes, targets], (Kind::Float, Device::Cpu)),
         follows: Tensor::ones([lanes], (Kind::Int64, Device::Cpu)),
         reversed: if config.pairs.bidirectional { lanes / 2 } else { 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_zipfs_law_have_its_frequencies() {
+        let (words, draws) = (1000, 100_000);
+        let numbers: Vec<i64> = (0..draws).map(|i| (UNIT as i64 / draws) * i).collect();
+        let drawn = zipf(&Tensor::from_slice(&numbers), words);
+        assert_eq!((drawn.min().int64_value(&[]), drawn.max().int64_value(&[])), (0, words as i64 - 1));
+        for word in [0i64, 1, 9, 500] {
+            let found = drawn.eq(word).sum(Kind::Int64).int64_value(&[]) as f64 / draws as f64;
+            // ln((k + 2)/(k + 1)) / ln(words + 1), to one draw at each end of the word's stretch.
+            let expected = (1.0 / (word as f64 + 1.0)).ln_1p() / (words as f64).ln_1p();
+            assert!(
+                (found - expected).abs() <= 2.0 / draws as f64,
+                "word {word}: {found} against {expected}"
+            );
+        }
     }
 }
