@@ -286,6 +286,11 @@ impl Workplace {
         self.train("tiny-xlnet.toml", "pairs", run, overrides)
     }
 
+    /// The same for the tiny recurrent model, on the Transformer-XL's corpus.
+    pub fn pretrain_lstm(&self, run: &str, overrides: &[&str]) -> Vec<String> {
+        self.train("tiny-lstm.toml", "corpus", run, overrides)
+    }
+
     fn train(&self, recipe: &str, corpus: &str, run: &str, overrides: &[&str]) -> Vec<String> {
         let mut args = vec![
             "pretrain".to_string(),

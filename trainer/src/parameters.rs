@@ -26,9 +26,26 @@ pub enum Init {
         /// Half the width.
         range: f64,
     },
+    /// N(mean, std²) without what lies more than [`CUT`] standard deviations off, which is drawn again.
+    TruncatedNormal {
+        /// Centre.
+        mean: f64,
+        /// Standard deviation before the cut.
+        std: f64,
+    },
+    /// ln u with u uniform in [1, longest − 1]: gates that remember from 1 to so many steps (Tallec and Ollivier 2018, eq. 16).
+    Chrono {
+        /// Longest time to remember, in steps, above 2.
+        longest: f64,
+    },
+    /// A matrix whose shorter side's vectors are orthogonal and of length 1 (Saxe et al. 2014).
+    Orthogonal,
     /// All zero.
     Zeros,
 }
+
+/// Standard deviations from the centre at which [`Init::TruncatedNormal`] is cut.
+const CUT: f64 = 2.0;
 
 /// Name, shape and start of one parameter. A model is described by a list of these, so that it can
 /// be counted and planned without a byte of weights.
@@ -152,15 +169,52 @@ impl Parameters {
 /// Values of one parameter. Drawn in parallel: number i depends on i alone.
 fn draw(spec: &ParameterSpec, seed: u64, kind: Kind) -> Tensor {
     let stream = Stream::new(seed, Purpose::Weights, &[name_counter(&spec.name)]);
-    let n = spec.numel() as u64;
-    let values: Vec<f32> = match spec.init {
-        Init::Zeros => return Tensor::zeros(&spec.shape, (kind, Device::Cpu)),
-        Init::Normal { mean, std } => {
-            (0..n).into_par_iter().map(|i| (mean + std * stream.normal(i)) as f32).collect()
-        }
-        Init::Uniform { range } => {
-            (0..n).into_par_iter().map(|i| (range * (2.0 * stream.uniform(i) - 1.0)) as f32).collect()
-        }
+    if spec.init == Init::Zeros {
+        return Tensor::zeros(&spec.shape, (kind, Device::Cpu));
+    }
+    let values = match spec.init {
+        Init::Orthogonal => orthogonal(&stream, &spec.shape),
+        law => values(law, &stream, spec.numel()),
     };
     Tensor::from_slice(&values).view(spec.shape.as_slice()).to_kind(kind)
+}
+
+/// Those of these numbers that are drawn one by one.
+fn values(law: Init, stream: &Stream, count: usize) -> Vec<f32> {
+    let draw: Box<dyn Fn(u64) -> f64 + Sync> = match law {
+        Init::Zeros => Box::new(|_| 0.0),
+        Init::Normal { mean, std } => Box::new(move |i| mean + std * stream.normal(i)),
+        Init::TruncatedNormal { mean, std } => Box::new(move |i| mean + std * within(stream, i)),
+        Init::Uniform { range } => Box::new(move |i| range * (2.0 * stream.uniform(i) - 1.0)),
+        Init::Chrono { longest } => Box::new(move |i| (1.0 + (longest - 2.0) * stream.uniform(i)).ln()),
+        Init::Orthogonal => unreachable!("drawn as a whole"),
+    };
+    (0..count as u64).into_par_iter().map(|i| draw(i) as f32).collect()
+}
+
+/// The first of the standard normal numbers of place `i` that lies within the cut. One in twenty is drawn again.
+fn within(stream: &Stream, i: u64) -> f64 {
+    /// Between the numbers of one place: more than a parameter has values.
+    const AGAIN: u64 = 1 << 40;
+    (0..).map(|attempt| stream.normal(i + attempt * AGAIN)).find(|z| z.abs() <= CUT).unwrap_or(0.0)
+}
+
+/// Gram and Schmidt's vectors of normal ones, in double precision and one order: the same bits on any processor.
+fn orthogonal(stream: &Stream, shape: &[i64]) -> Vec<f32> {
+    let (rows, columns) = (shape[0] as usize, shape[1] as usize);
+    let (count, length) = (rows.min(columns), rows.max(columns));
+    let mut vectors: Vec<Vec<f64>> = Vec::with_capacity(count);
+    for k in 0..count {
+        let mut vector: Vec<f64> = (0..length).map(|i| stream.normal((k * length + i) as u64)).collect();
+        for before in &vectors {
+            let along: f64 = before.iter().zip(&vector).map(|(a, b)| a * b).sum();
+            vector.iter_mut().zip(before).for_each(|(value, b)| *value -= along * b);
+        }
+        let norm = vector.iter().map(|value| value * value).sum::<f64>().sqrt();
+        vector.iter_mut().for_each(|value| *value /= norm);
+        vectors.push(vector);
+    }
+    let at =
+        |row: usize, column: usize| if rows <= columns { vectors[row][column] } else { vectors[column][row] };
+    (0..rows * columns).map(|i| at(i / columns, i % columns) as f32).collect()
 }

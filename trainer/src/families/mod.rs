@@ -3,6 +3,7 @@
 //! What is decided by the kind of a model is decided in [`FAMILIES`]: everything else asks the line it finds there.
 
 pub mod language_model;
+pub mod lstm;
 pub mod moment_game;
 pub mod task;
 pub mod transfo_xl;
@@ -32,7 +33,7 @@ pub struct Entry {
 }
 
 /// Every family, a line each. The first is what a recipe trains that names no model.
-pub static FAMILIES: [&Entry; 3] = [&transfo_xl::FAMILY, &xlnet::FAMILY, &moment_game::FAMILY];
+pub static FAMILIES: [&Entry; 4] = [&transfo_xl::FAMILY, &xlnet::FAMILY, &lstm::FAMILY, &moment_game::FAMILY];
 
 /// The `[model]` sections of all families.
 pub static MODELS: LazyLock<Models> =

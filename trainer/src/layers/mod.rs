@@ -7,6 +7,7 @@ mod heads;
 mod memory;
 pub(crate) mod norm;
 pub(crate) mod recompute;
+pub mod recurrent;
 mod words;
 
 pub use activation::Activation;

@@ -38,3 +38,22 @@ pub trait Encoder {
 pub fn no_memory(layers: usize, rows: &Rows, d_model: usize) -> Memory {
     Memory::zeros(layers, rows.offsets.len() as i64, 0, d_model as i64, (Kind::Float, Device::Cpu))
 }
+
+/// Every row of `[rows, length, ..]` rotated to the left by its own number of positions. A model that looks to the
+/// left alone does not see padding that has been moved behind the text.
+pub fn rotated(x: &Tensor, offsets: &[i64]) -> Tensor {
+    if offsets.iter().all(|&offset| offset == 0) {
+        return x.shallow_clone();
+    }
+    let size = x.size();
+    let length = size[1];
+    let from: Vec<i64> = offsets
+        .iter()
+        .flat_map(|offset| (0..length).map(move |position| (position + offset).rem_euclid(length)))
+        .collect();
+    let mut index = Tensor::from_slice(&from).to_device(x.device()).view([size[0], length]);
+    if let Some(&width) = size.get(2) {
+        index = index.unsqueeze(2).expand([-1, -1, width], false);
+    }
+    x.gather(1, &index, false)
+}

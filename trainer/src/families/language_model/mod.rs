@@ -9,6 +9,7 @@ mod family;
 mod folder;
 mod next_token;
 mod objective;
+mod parity;
 mod random;
 mod sources;
 
@@ -24,7 +25,7 @@ use tch::{Kind, Tensor};
 
 pub use average::average;
 pub use batches::{Validation, micro_batches, open_lanes};
-pub use encoder::{Encoder, Rows, no_memory};
+pub use encoder::{Encoder, Rows, no_memory, rotated};
 pub use evaluate::{EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
 pub use evaluate_pairs::PairValidation;
 pub use family::LanguageFamily;
@@ -34,6 +35,7 @@ pub(crate) use folder::{
 };
 pub use next_token::{Decoder, FromMemory, NextToken};
 pub use objective::{Batch, Loss, Objective, Pairs, Scores};
+pub use parity::parity_of_segments;
 pub use random::{Frequencies, random_batch};
 pub use sources::Sources;
 

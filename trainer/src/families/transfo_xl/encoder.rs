@@ -5,7 +5,7 @@ use tch::Tensor;
 use super::config::TransfoXlConfig;
 use super::model::TransfoXl;
 use crate::Parameters;
-use crate::families::language_model::{Encoder, Rows, no_memory};
+use crate::families::language_model::{Encoder, Rows, no_memory, rotated};
 use crate::noise::Noise;
 
 /// A Transformer-XL without memory.
@@ -34,23 +34,4 @@ impl Encoder for TransfoXlEncoder {
         let back: Vec<i64> = rows.offsets.iter().map(|offset| -offset).collect();
         rotated(&hidden, &back)
     }
-}
-
-/// Every row of `[rows, length, ..]` rotated to the left by its own number of positions. A model that looks to the
-/// left alone does not see padding that has been moved behind the text.
-fn rotated(x: &Tensor, offsets: &[i64]) -> Tensor {
-    if offsets.iter().all(|&offset| offset == 0) {
-        return x.shallow_clone();
-    }
-    let size = x.size();
-    let length = size[1];
-    let from: Vec<i64> = offsets
-        .iter()
-        .flat_map(|offset| (0..length).map(move |position| (position + offset).rem_euclid(length)))
-        .collect();
-    let mut index = Tensor::from_slice(&from).to_device(x.device()).view([size[0], length]);
-    if let Some(&width) = size.get(2) {
-        index = index.unsqueeze(2).expand([-1, -1, width], false);
-    }
-    x.gather(1, &index, false)
 }

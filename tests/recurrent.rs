@@ -1,0 +1,58 @@
+//! Recurrent language models, from a recipe to text.
+
+use segue_tests::{Workplace, alone, fail, mpirun, succeed};
+
+/// The state of lanes goes where they go: over ranks, and over stops in the middle of a run.
+#[test]
+fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
+    let place = Workplace::new();
+    let variants: [(&str, &[&str]); 4] = [
+        ("rewired", &[]),
+        ("mixed", &["model.cell=lstm", "model.wiring=skip", "model.mixture=2", "model.inter_layer_dropout=0.1"]),
+        ("narrow", &["model.cell=mlstm", "model.wiring=skip", "model.input_embedding_ratio=0.5", "model.n_layer=3"]),
+        ("others", &["model.cell=gru", "model.tie_word_embeddings=false", "model.mogrifier_rounds=1"]),
+    ];
+    for (name, options) in variants {
+        let pretrain = |run: &str, more: &[&str]| {
+            place.pretrain_lstm(&format!("{name}-{run}"), &[options, more].concat())
+        };
+        let one = succeed(alone(&pretrain("one", &[])));
+        let four = succeed(mpirun(4, &pretrain("four", &[])));
+        assert_eq!(four["evaluation"], one["evaluation"], "{name}");
+        place.assert_same(&format!("{name}-one"), &format!("{name}-four"));
+        succeed(mpirun(2, &pretrain("parts", &["train.stop_at=13"])));
+        succeed(alone(&pretrain("parts", &["train.stop_at=31"])));
+        succeed(mpirun(2, &pretrain("parts", &[])));
+        place.assert_same(&format!("{name}-one"), &format!("{name}-parts"));
+        let (first, last) = (5.0, one["loss"].as_f64().unwrap());
+        assert!(last < first, "{name}: {last} nats after training");
+    }
+}
+
+/// What is there for language models is there for these: evaluation, scores, text.
+#[test]
+fn a_trained_recurrent_model_is_evaluated_and_writes() {
+    let place = Workplace::new();
+    let trained = succeed(alone(&place.pretrain_lstm("run", &["train.steps=30"])));
+    let (run, corpus) = (place.text("run"), place.text("corpus"));
+    let evaluated = succeed(alone(&["eval", "--json", "--model", &run, "--corpus", &corpus]));
+    let (found, reported) = (&evaluated["loss"], &trained["evaluation"]["loss"]);
+    let difference = (found.as_f64().unwrap() - reported.as_f64().unwrap()).abs();
+    assert!(difference < 1e-5, "{found} instead of {reported}");
+    let write = |seed: &str| {
+        succeed(alone(&["generate", &run, "--json", "--prompt", "the memory", "--tokens", "20", "--seed", seed]))
+    };
+    assert_eq!(write("1"), write("1"));
+    let dry = succeed(alone(&place.pretrain_lstm("dry", &["--dry-run"])));
+    assert!(dry["cost"].is_object(), "{dry}");
+}
+
+#[test]
+fn a_recurrent_model_refuses_what_it_cannot_do() {
+    let place = Workplace::new();
+    let refused = |option: &str, words: &[&str]| fail(alone(&place.pretrain_lstm("run", &[option])), 78, words);
+    refused("train.recompute=true", &["train.recompute", "recurrent"]);
+    refused("model.input_embedding_ratio=0.5", &["model.input_embedding_ratio", "residual"]);
+    refused("data.order=pairs", &["data.order", "streams"]);
+    refused("model.parameters=100", &["model.parameters", "narrowest"]);
+}

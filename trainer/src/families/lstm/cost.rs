@@ -1,0 +1,57 @@
+use segue_configs::{Config, LossKind};
+
+use super::config::LstmConfig;
+use super::model;
+use crate::cost::{Bounds, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD, Parts, STATE_PASSES};
+
+/// Values that backward needs of one position of a layer, of width n each: four gates, the cell, its tanh, the output, and what feeds them.
+const KEPT_OF_A_LAYER: u64 = 10;
+/// Operations that one position of a layer starts: some fifteen forward, twice as many backward.
+const OPERATIONS_OF_A_STEP: f64 = 45.0;
+
+/// What a micro-step of a recurrent language model costs.
+pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
+    let (lanes, segment) = (config.train.micro_batch as u64, config.train.segment as u64);
+    let targets = match config.train.loss {
+        LossKind::Full => segment,
+        LossKind::Half => segment.div_ceil(2),
+    };
+    let (n, layers, words) = (model.d_model as u64, model.n_layer as u64, model.vocab_size as u64);
+    let experts = model.mixture as u64;
+    // Every matrix meets every position once, but the tables: the input's is looked up, the output's meets the targets alone.
+    let of_layer = |name: &str| name.starts_with("layers.");
+    let matrices = |wanted: &dyn Fn(&str) -> bool| {
+        let specs = model::specs(model);
+        let chosen = specs.iter().filter(|spec| spec.shape.len() == 2 && wanted(&spec.name));
+        chosen.map(|spec| spec.numel() as u64).sum::<u64>()
+    };
+    let head = matrices(&|name| name.starts_with("projection.") || name.starts_with("mixture."));
+    let scores = experts * words;
+    let products = PER_MULTIPLY_ADD * lanes * segment * matrices(&of_layer);
+    let softmax = PER_MULTIPLY_ADD * lanes * targets * (head + scores * model.embed_width() as u64);
+    let forward = (products + softmax) as f64;
+    let kept = lanes * segment * layers * KEPT_OF_A_LAYER * n;
+    let logits = lanes * targets * scores;
+    let activations = (kept + logits) as f64;
+    MicroStep {
+        tokens: lanes * segment,
+        targets_per_lane: targets,
+        memory_per_lane: 2 * layers * n,
+        forward: Bounds { least: forward, most: forward },
+        recomputed: 0.0,
+        activations: Bounds { least: activations, most: activations },
+        parts: Parts {
+            products: products as f64,
+            products_moved: (2 * kept) as f64,
+            softmax: softmax as f64,
+            states_moved: STATE_PASSES * kept as f64,
+            logits_moved: LOGIT_PASSES * logits as f64,
+            layers: layers as f64,
+            layer_inputs: (lanes * segment * layers * n) as f64,
+            layer_activations: kept as f64,
+            logits: logits as f64,
+            operations: OPERATIONS_OF_A_STEP * (segment * layers) as f64,
+            ..Parts::default()
+        },
+    }
+}

@@ -1,0 +1,110 @@
+//! Recurrent language models (Melis 2023, ch. 2 and 4): LSTM, mogrifier, rewired LSTM and their relatives.
+
+mod config;
+mod cost;
+mod encoder;
+mod model;
+mod objective;
+
+use segue_configs::{Config, ModelConfig, ModelType};
+use serde_json::{Value, json};
+
+pub use config::{CellKind, ForgetBias, LstmConfig, Wiring};
+pub use model::{Model, Output};
+pub use objective::LanguageModel;
+
+use super::Entry;
+use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
+use crate::cost::MicroStep;
+use crate::layers::{HeadConfig, WordVectors};
+use crate::parity::Cases;
+use crate::{Init, ParameterSpec, Parameters, TrainError};
+
+/// The family's line in the list.
+pub static FAMILY: Entry = Entry {
+    section: ModelType::of::<LstmConfig>,
+    open: language_model::open,
+    work: language_model::work,
+    language: Some(&Recurrent),
+};
+
+struct Recurrent;
+
+/// The section of a model of this family.
+fn own(model: &ModelConfig) -> &LstmConfig {
+    match model.get() {
+        Some(config) => config,
+        None => unreachable!("a family is asked for models of its own alone"),
+    }
+}
+
+impl LanguageFamily for Recurrent {
+    fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        model::specs(own(model))
+    }
+
+    fn aliases(&self, _: &ModelConfig) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    fn closed_to_hugging_face(&self, _: &ModelConfig) -> Option<String> {
+        Some("its package has no recurrent language model".into())
+    }
+
+    fn complete_hugging_face(&self, _: &ModelConfig, json: &mut Value) {
+        json["architectures"] = json!(["LstmLMHeadModel"]);
+    }
+
+    fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
+        let mut objective = LanguageModel::from_parameters(own(&config.model), parameters);
+        objective.targets = config.train.loss;
+        Box::new(objective)
+    }
+
+    fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken> {
+        Box::new(LanguageModel::from_parameters(own(model), parameters))
+    }
+
+    fn head(&self, model: &ModelConfig) -> HeadConfig {
+        let config = own(model);
+        HeadConfig {
+            width: config.d_model as i64,
+            init: Init::Normal { mean: 0.0, std: (config.d_model as f64).powf(-0.5) },
+            dropout: config.output_dropout,
+            norm_eps: 1e-5,
+            prefix: String::new(),
+        }
+    }
+
+    fn words(&self, _: &ModelConfig, parameters: &Parameters) -> WordVectors {
+        let table = parameters.get(model::EMBEDDING);
+        WordVectors::new(move |ids| tch::Tensor::embedding(&table, ids, -1, false, false))
+    }
+
+    fn word_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
+        let mut specs = self.specs(model);
+        specs.retain(|spec| spec.name == model::EMBEDDING);
+        specs
+    }
+
+    fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
+        Box::new(encoder::LstmEncoder::new(own(model), parameters))
+    }
+
+    fn usual_memory(&self, _: &ModelConfig) -> Option<usize> {
+        Some(1)
+    }
+
+    fn same_length(&self, _: &ModelConfig) -> bool {
+        false
+    }
+
+    fn micro_step(&self, config: &Config) -> MicroStep {
+        cost::micro_step(config, own(&config.model))
+    }
+
+    fn parity(&self, folder: &ModelFolder, cases: &mut Cases) -> Result<(), TrainError> {
+        let model = LanguageModel::from_parameters(own(&folder.config), folder.parameters()?);
+        language_model::parity_of_segments(&model, cases)
+    }
+}

@@ -1,0 +1,58 @@
+//! Cells without a cell state: Elman's network and the gated recurrent unit.
+
+use tch::Tensor;
+
+use super::{Cell, State};
+use crate::Kernels;
+
+/// h = tanh(W^x x + W^h h' + b) (Elman 1990).
+pub struct Elman {
+    /// `[n, m]`.
+    pub weight_x: Tensor,
+    /// `[n, n]`.
+    pub weight_h: Tensor,
+    /// `[n]`.
+    pub bias: Tensor,
+    /// What its products are computed with.
+    pub kernels: Kernels,
+}
+
+impl Cell for Elman {
+    fn read(&self, input: &Tensor) -> Tensor {
+        self.kernels.linear(input, &self.weight_x, Some(&self.bias))
+    }
+
+    fn step(&self, read: &Tensor, hidden: &Tensor, _: &Tensor, _: Option<&Tensor>) -> State {
+        let hidden = (read + self.kernels.linear(hidden, &self.weight_h, None)).tanh();
+        State { cell: hidden.shallow_clone(), hidden }
+    }
+}
+
+/// The gated recurrent unit (Cho et al. 2014): r, z = σ(W^x x + W^h h' + b); g = tanh(W^gx x + b^g + r ⊙ W^gh h');
+/// h = (1 − z) ⊙ g + z ⊙ h'.
+pub struct Gru {
+    /// `[3 n, m]`, the rows of r, z and g, as in PyTorch.
+    pub weight_x: Tensor,
+    /// `[3 n, n]`.
+    pub weight_h: Tensor,
+    /// `[3 n]`.
+    pub bias: Tensor,
+    /// What its products are computed with.
+    pub kernels: Kernels,
+}
+
+impl Cell for Gru {
+    fn read(&self, input: &Tensor) -> Tensor {
+        self.kernels.linear(input, &self.weight_x, Some(&self.bias))
+    }
+
+    fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, _: Option<&Tensor>) -> State {
+        let n = cell.size()[1];
+        let from_state = self.kernels.linear(hidden, &self.weight_h, None);
+        let gates = (read.narrow(-1, 0, 2 * n) + from_state.narrow(-1, 0, 2 * n)).sigmoid();
+        let (r, z) = (gates.narrow(-1, 0, n), gates.narrow(-1, n, n));
+        let g: Tensor = (read.narrow(-1, 2 * n, n) + r * from_state.narrow(-1, 2 * n, n)).tanh();
+        let hidden: Tensor = (1.0 - &z) * g + z * hidden;
+        State { cell: hidden.shallow_clone(), hidden }
+    }
+}
