@@ -6,7 +6,8 @@ use segue_configs::Machine;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// In the order of the tree, neighbours first, as [`segue_collectives::tree::tree_all_reduce`] does: reduce-scatter by
-    /// recursive halving, all-gather by recursive doubling. Where ranks are no power of two, each sends its slices to all others.
+    /// recursive halving, all-gather by recursive doubling, in blocks of a power of two. Across these each rank sends its slices to its
+    /// counterparts in all other blocks.
     Tree,
     /// As a library does that may choose: rings through all ranks, or trees where rings have too many rounds.
     Any,
@@ -69,7 +70,8 @@ impl Links {
     /// (nodes − 1)/nodes of the bytes, not of each of its ranks'.
     fn tree(&self, bytes: f64) -> f64 {
         let level = |members: usize, bandwidth: f64, latency: f64| {
-            let rounds = if members.is_power_of_two() { members.ilog2() as usize } else { members - 1 };
+            let levels = members.trailing_zeros() as usize;
+            let rounds = levels + (members >> levels) - 1;
             2.0 * (away(members) * bytes / bandwidth + rounds as f64 * latency)
         };
         level(self.inside, self.inside_bandwidth, self.inside_latency)
