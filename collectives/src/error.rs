@@ -38,6 +38,26 @@ pub enum CollectiveError {
         advice: &'static str,
     },
 
+    /// NCCL refused or failed a call, or has lost a peer.
+    #[error("rank {rank}: {call}{} failed: {message}", with_peer(*.peer))]
+    Nccl {
+        /// The rank that made the call.
+        rank: usize,
+        /// The other side, where the call has one.
+        peer: Option<usize>,
+        /// NCCL's function, or what went on when it noticed.
+        call: &'static str,
+        /// What the library says.
+        message: String,
+    },
+
+    /// Sums over cards were asked for, and NCCL cannot be used.
+    #[error("NCCL cannot be used: {reason}")]
+    NcclUnavailable {
+        /// Why, the same on all ranks.
+        reason: String,
+    },
+
     /// Two ranks disagree on the length of a message.
     #[error(
         "rank {rank} expected {expected} bytes from rank {peer} in {during} and received {received}: \
@@ -89,8 +109,8 @@ impl CollectiveError {
     /// asks for the impossible, 70 a bug.
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::PeerGone { .. } | Self::Mpi { .. } | Self::MpiUnavailable { .. } => 69,
-            Self::UnevenMicroSteps { .. } => 78,
+            Self::PeerGone { .. } | Self::Mpi { .. } | Self::Nccl { .. } | Self::MpiUnavailable { .. } => 69,
+            Self::UnevenMicroSteps { .. } | Self::NcclUnavailable { .. } => 78,
             Self::LengthMismatch { .. } | Self::NoSuchPeer { .. } => 70,
         }
     }
@@ -101,6 +121,15 @@ impl CollectiveError {
             Self::PeerGone { peer, .. } => Some(format!(
                 "look for the message of rank {peer}, then start the job again: it resumes from the last checkpoint"
             )),
+            Self::Nccl { .. } => Some(
+                "look for the message of another rank, then start the job again: it resumes from the last checkpoint; NCCL_DEBUG=INFO \
+                 lets NCCL say more"
+                    .to_owned(),
+            ),
+            Self::NcclUnavailable { .. } => Some(
+                "set train.collectives=auto to add up in the memory of hosts where it cannot, or look at the line NCCL of `segue doctor`"
+                    .to_owned(),
+            ),
             Self::MpiUnavailable { advice, .. } => Some((*advice).to_owned()),
             Self::LengthMismatch { .. } => {
                 Some("start all ranks with the same program, configuration and corpus".to_owned())

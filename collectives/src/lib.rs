@@ -6,10 +6,9 @@
 //! - [`mpi`]: a job started by `mpirun` or `srun`, one process per rank;
 //! - [`simulated`]: any number of ranks as threads of one process, for tests.
 //!
-//! NCCL takes its place here as a fourth module beside these, over tensors in device memory; it uses
-//! one of the three above to hand out its unique id.
+//! What lies on cards goes through [`nccl`], which uses one of these three to hand out its id.
 //!
-//! On top of the trait, for every implementation alike: [`tree`] sums over ranks in one fixed order,
+//! On top of the trait, for every implementation alike: [`tree`] sums over ranks in one fixed order, on hosts and on cards by the same routine,
 //! which is what makes a run's bits independent of the number of ranks; [`consensus`] lets all ranks
 //! take the same decision at the same step; [`GivingUp`] tells a rank that fails whether all do; [`panic_hook`] ends the
 //! whole job when one rank panics, [`deadline`] when one waits too long, and [`calls`] tells what it was in; [`bench`](mod@bench) times an all-reduce, [`Slowed`] over a link of
@@ -35,6 +34,7 @@ mod error;
 mod giving_up;
 pub mod local;
 pub mod mpi;
+pub mod nccl;
 pub mod panic_hook;
 pub mod simulated;
 mod slowed;
