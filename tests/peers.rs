@@ -1,6 +1,6 @@
 //! Checkpoints and reference numbers of public packages.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use segue_tests::{
@@ -224,18 +224,41 @@ fn hugging_face_opens_an_xlnet_checkpoint_and_agrees() {
     }
 }
 
+/// The library that torch brings, without a card: it says which one it is, and makes ids. The program finds it beside libtorch.
+#[test]
+fn nccl_of_the_public_torch_is_found_and_makes_ids() {
+    let Some(library) = public_libtorch() else { return };
+    let file = library.join("../../nvidia/nccl/lib").join(segue_collectives::nccl::library::FILE);
+    if !file.exists() {
+        segue_skip::skip(segue_skip::Need::Peers, "this torch was built without NCCL");
+        return;
+    }
+    let nccl = segue_collectives::nccl::library::Library::load(&[file]).unwrap_or_else(|why| panic!("{why}"));
+    let ids = [(); 2].map(|()| nccl.unique_id().unwrap());
+    assert!(ids[0] != ids[1] && ids.iter().all(|id| id.iter().any(|byte| *byte != 0)));
+    let mut doctor = alone(&["doctor", "--json"]);
+    doctor.env("LD_LIBRARY_PATH", &library);
+    let answer = succeed(doctor);
+    let mut findings = answer["findings"].as_array().expect("findings").iter();
+    let found = findings.find(|finding| finding["what"] == "NCCL").expect("NCCL or none");
+    assert_eq!(found["state"], "ok", "{found}");
+    assert!(found["found"].as_str().is_some_and(|found| found.starts_with(&nccl.version())), "{found}");
+}
+
+/// Where the public torch has its libtorch.
+fn public_libtorch() -> Option<PathBuf> {
+    let python = peer_python("base")?;
+    let script =
+        "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])";
+    let mut command = Command::new(&python);
+    command.args(["-c", script]);
+    Some(Path::new(String::from_utf8_lossy(&finish(command).stdout).trim()).join("lib"))
+}
+
 /// As a host with a card has it, but for the card.
 #[test]
 fn libtorch_of_the_public_torch_loads_its_part_for_cards() {
-    let Some(python) = peer_python("base") else { return };
-    let script =
-        "import importlib.util; print(importlib.util.find_spec('torch').submodule_search_locations[0])";
-    let output = finish({
-        let mut command = Command::new(&python);
-        command.args(["-c", script]);
-        command
-    });
-    let library = Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("lib");
+    let Some(library) = public_libtorch() else { return };
     let mut doctor = alone(&["doctor", "--json"]);
     doctor.env("LD_LIBRARY_PATH", &library);
     let answer = succeed(doctor);

@@ -36,8 +36,8 @@ pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, 
 pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
 pub use sections::{
-    CheckpointConfig, DataConfig, DataOrder, DecayFrom, DeviceKind, DocumentEnd, EvalConfig, LayerDecay,
-    LogConfig, LossKind, OptimConfig, OptimKind, RateScale, RunConfig, ScheduleConfig, ScheduleKind, Shard,
-    SinkKind, TrainConfig,
+    CheckpointConfig, CollectivesKind, DataConfig, DataOrder, DecayFrom, DeviceKind, DocumentEnd, EvalConfig,
+    LayerDecay, LogConfig, LossKind, OptimConfig, OptimKind, RateScale, RunConfig, ScheduleConfig,
+    ScheduleKind, Shard, SinkKind, TrainConfig,
 };
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};

@@ -97,6 +97,19 @@ pub enum DeviceKind {
     Cuda,
 }
 
+/// How ranks add up what lies on their cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CollectivesKind {
+    /// From card to card where NCCL is there and every rank has a card of its own, else in the memory of hosts.
+    #[default]
+    Auto,
+    /// From card to card.
+    Nccl,
+    /// In the memory of hosts, over MPI.
+    Host,
+}
+
 /// What of the state of training is divided among ranks instead of being held by each (Rajbhandari et al. 2020, ZeRO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -175,6 +188,9 @@ pub struct TrainConfig {
     pub check_repeats_every: u64,
     /// Where ranks compute. `auto` takes a card where one can be used; of several, ranks on a host take one after the other.
     pub device: DeviceKind,
+    /// How ranks add up gradients that lie on cards: from card to card by `nccl`, or in the memory of the `host`. `auto` takes NCCL where it is there
+    /// and every rank has a card of its own. Does not change the result where `exact`.
+    pub collectives: CollectivesKind,
     /// What ranks divide among themselves: `none`, the `optimizer`'s moments (ZeRO-1), or these and the summed `gradients`
     /// (ZeRO-2). Saves memory; does not change the result.
     pub shard: Shard,
@@ -207,6 +223,7 @@ impl Default for TrainConfig {
             check_replicas_every: 100,
             check_repeats_every: 0,
             device: DeviceKind::Auto,
+            collectives: CollectivesKind::Auto,
             shard: Shard::None,
             deadline: 1800,
         }

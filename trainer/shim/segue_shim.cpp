@@ -7,7 +7,9 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUBlas.h>
+#include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -174,9 +176,90 @@ void set_casts(at::DeviceType device, const Casts &casts) {
   at::autocast::set_autocast_dtype(device, static_cast<at::ScalarType>(casts.kind));
 }
 
+// A stream in the numbers that libtorch gives it; by the registered implementation of its kind of device, so that nothing of CUDA is linked.
+struct StreamNumbers {
+  int64_t id;
+  int64_t index;
+  int64_t type;
+};
+
+StreamNumbers numbers(const c10::Stream &stream) {
+  const auto packed = stream.pack3();
+  return {packed.stream_id, packed.device_index, static_cast<int64_t>(packed.device_type)};
+}
+
+c10::Stream stream_of(const StreamNumbers &numbers) {
+  return c10::Stream::unpack3(numbers.id, static_cast<c10::DeviceIndex>(numbers.index),
+                              static_cast<c10::DeviceType>(numbers.type));
+}
+
+c10::Device device_of(int64_t type, int64_t index) {
+  return {static_cast<c10::DeviceType>(type), static_cast<c10::DeviceIndex>(index)};
+}
+
 }  // namespace
 
 extern "C" {
+
+// A stream beside the one that this thread uses.
+bool segue_stream_beside(int64_t type, int64_t index, StreamNumbers *stream, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    const auto device = device_of(type, index);
+    *stream = numbers(c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/true));
+  });
+}
+
+// Makes a stream, and its device, what this thread uses; *before is the stream it used.
+bool segue_stream_enter(const StreamNumbers *stream, StreamNumbers *before, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    const auto next = stream_of(*stream);
+    const c10::impl::VirtualGuardImpl impl(next.device_type());
+    impl.setDevice(next.device());
+    *before = numbers(impl.exchangeStream(next));
+  });
+}
+
+// The stream that this thread uses on a device.
+bool segue_stream_current(int64_t type, int64_t index, StreamNumbers *stream, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    const auto device = device_of(type, index);
+    *stream = numbers(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  });
+}
+
+// Keeps the tensor's memory, once it is free, until the stream is through with what is queued on it by then.
+bool segue_stream_keep(const StreamNumbers *stream, at::Tensor *tensor, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    const auto of = stream_of(*stream);
+    c10::impl::VirtualGuardImpl(of.device_type()).recordDataPtrOnStream(tensor->storage().data_ptr(), of);
+  });
+}
+
+// What the device's driver calls the stream.
+bool segue_stream_native(const StreamNumbers *stream, void **native, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] { *native = stream_of(*stream).native_handle(); });
+}
+
+// A mark behind all that this thread has queued on a device so far; owned by the caller.
+bool segue_event_now(int64_t type, int64_t index, c10::Event **event, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    const auto device = device_of(type, index);
+    auto made = std::make_unique<c10::Event>(device.type());
+    made->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+    *event = made.release();
+  });
+}
+
+// Lets what comes on the stream wait for the mark.
+bool segue_event_block(c10::Event *event, const StreamNumbers *stream, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] { event->block(stream_of(*stream)); });
+}
+
+bool segue_event_query(c10::Event *event, bool *passed, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] { *passed = event->query(); });
+}
+
+void segue_event_free(c10::Event *event) { delete event; }
 
 // x [.., in] times weight [out, in] transposed, plus bias [out] where it is not null, without a graph; f32
 // on the CPU. The caller owns what is written to *y.

@@ -19,6 +19,7 @@ PRECISION_STEPS = 200
 LAST_STEPS = 50  # over these the losses of a precision are compared
 LOSS_TOLERANCE = 0.01  # relative
 RESUME_STEPS, CHECKPOINT_EVERY = 240, 40
+BAD_CONFIGURATION = 78  # exit code of a configuration that asks for what cannot be had
 PAUSE = 0.002  # seconds between two looks for a checkpoint
 # A shape whose memory is compared with what a dry run counts.
 MEMORY_RECIPE, MEMORY_MICRO_BATCH = "nvidia-wt103-base.toml", 4
@@ -84,6 +85,8 @@ def host(bench):
         raise Failed("; ".join(doubts))
     gpu = findings["GPU"]
     said = [f"libtorch {findings['libtorch']['found']}", f"GPU: {gpu['found']}", *(f"warning: {doubt}" for doubt in doubts)]
+    if "NCCL" in findings:
+        said.append(f"NCCL: {findings['NCCL']['found']}")
     if bench.device == "cuda":
         seen = bench.python("-c", TORCH_SAYS)
         bench.data["torch"] = seen
@@ -214,11 +217,19 @@ def two_ranks(bench):
         raise Skip("the host has no Open MPI (`mpirun` and libmpi.so.40), and the kit brings none yet")
     bench.segue.run(*bench.tiny("one", *run_settings()))
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    call([mpirun, "-n", "2", "--bind-to", "none", "--oversubscribe", *root, bench.segue.program, *bench.tiny("two", *run_settings())],
-         bench.segue.environment)
+
+    def both(words, env, codes=(0,)):
+        call([mpirun, "-n", "2", "--bind-to", "none", "--oversubscribe", *root, bench.segue.program, *words], env, codes)
+
+    both(bench.tiny("two", *run_settings()), bench.segue.environment)
     expected = tables(bench.work / "one")
     check_same(tables(bench.work / "two"), expected, "two ranks")
-    return f"{len(expected)} tables of step {RESUME_STEPS} are the same on one rank and on two"
+    said = f"{len(expected)} tables of step {RESUME_STEPS} are the same on one rank and on two"
+    if bench.device == "cuda" and bench.segue.has_key("train", "collectives"):
+        shared = {**bench.segue.environment, "CUDA_VISIBLE_DEVICES": "0"}
+        both(bench.tiny("refused", "train.collectives=nccl", *run_settings()), shared, codes=(BAD_CONFIGURATION,))
+        said += "; NCCL is refused where they share a card"
+    return said
 
 
 # ---- memory

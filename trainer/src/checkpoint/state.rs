@@ -19,7 +19,7 @@ const STATE_VERSION: u32 = 1;
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 21] = [
+const FREE_KEYS: [&str; 22] = [
     "/run",
     "/data/corpus",
     "/data/corpora",
@@ -35,6 +35,7 @@ const FREE_KEYS: [&str; 21] = [
     "/train/init_from",
     "/train/stop_at",
     "/train/bucket_bytes",
+    "/train/collectives",
     "/train/recompute",
     "/train/check_replicas_every",
     "/train/check_repeats_every",

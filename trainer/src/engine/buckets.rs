@@ -15,6 +15,7 @@ use super::reducer::Job;
 use super::rows::Rows;
 use super::shard::{BucketShard, Shards};
 use super::spoil::spoil_in_callback;
+use crate::libtorch::stream::Event;
 use crate::libtorch::{GradReady, take_grad};
 use crate::{ParameterSpec, Parameters, TrainError};
 
@@ -32,6 +33,8 @@ pub struct Ready {
     pub table: Option<(usize, Rows)>,
     /// Where gradients are divided: what each rank gets. The bucket has let go of the sum then.
     pub shard: Option<Arc<BucketShard>>,
+    /// A mark behind what makes the sum, where a card makes it in its own time.
+    pub made: Result<Event, TrainError>,
 }
 
 /// Flat storage of a bucket's gradients at one level of the counter.
@@ -314,6 +317,7 @@ impl State {
                 sum: bucket.levels[bucket.result].flat.shallow_clone(),
                 table: bucket.width.map(|width| (width, bucket.rows.clone())),
                 shard: bucket.shard.clone(),
+                made: Event::now(bucket.levels[bucket.result].flat.device()),
             };
             if bucket.shard.is_some() {
                 bucket.levels.clear();

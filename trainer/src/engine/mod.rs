@@ -25,6 +25,7 @@ mod snapshot;
 mod spoil;
 mod staging;
 mod step;
+mod sums;
 
 pub use agreement::{kernels, program};
 pub use buckets::GradientBuckets;
@@ -40,3 +41,4 @@ pub use run::train;
 pub use share::{Share, Watch};
 pub(crate) use snapshot::fill;
 pub use step::{Engine, StepReport};
+pub use sums::library as nccl;

@@ -6,6 +6,7 @@ use super::buckets::GradientBuckets;
 use super::reducer::Job;
 use super::shard::{Kept, Shards};
 use crate::libtorch::GradHooks;
+use crate::libtorch::stream::Event;
 use crate::optim::averaging::{self, Averaging};
 use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, joint_norm, learning_rate};
 use crate::{Parameters, TrainError};
@@ -120,8 +121,9 @@ impl Network {
         self.optimizer.update(parameters, &Update { grads: &grads, divisor, lr, reached })?;
         if let Some(jobs) = self.jobs.as_ref().filter(|_| self.shards.is_divided()) {
             let weights = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
+            let made = Event::now(parameters.options().1)?;
             // As with buckets: whoever waits learns of a thread that has ended.
-            let _ = jobs.send(Job::Gather(self.shards.clone(), weights));
+            let _ = jobs.send(Job::Gather(self.shards.clone(), weights, made));
         }
         Ok(Updated { lr, grad_norm })
     }

@@ -2,48 +2,42 @@
 
 use std::sync::Arc;
 
-use segue_collectives::tree::tree_all_reduce;
-use segue_collectives::{CollectiveError, Communicator};
 use segue_faults as faults;
 use segue_world::{JoinHandle, Receiver, Sender, channel, spawn};
-use tch::{Device, Tensor};
+use tch::Tensor;
 use tracing::trace_span;
 
 use super::buckets::Ready;
 use super::rows::reduce_rows;
 use super::shard::{Kept, Shards};
+use super::sums::Sums;
 use crate::TrainError;
-use crate::libtorch::as_f32_mut;
+use crate::libtorch::stream::Event;
 
 /// What the thread is given to do.
 pub enum Job {
     /// Sum a bucket.
     Sum(Ready),
-    /// Gather the weights of a network, of which this rank has updated its own.
-    Gather(Arc<Shards>, Vec<Tensor>),
+    /// Gather the weights of a network, of which this rank has updated its own, behind the mark.
+    Gather(Arc<Shards>, Vec<Tensor>, Event),
 }
 
 /// Owner of the communication thread. The thread ends when its [`Sender`]s are gone.
 pub struct Reducer {
-    done: Receiver<Result<Kept, CollectiveError>>,
+    done: Receiver<Result<Kept, TrainError>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Reducer {
-    /// Starts the thread over its own channel between ranks. `exact` keeps the order of the tree; else the
-    /// library's all-reduce may add as it likes.
-    pub fn start(comm: Box<dyn Communicator>, exact: bool) -> Result<(Self, Sender<Job>), TrainError> {
+    /// Starts the thread over its own channel between ranks.
+    pub fn start(mut sums: Sums) -> Result<(Self, Sender<Job>), TrainError> {
         let (ready, jobs) = channel::<Job>();
         let (report, done) = channel();
         let work = move || {
-            let mut scratch = Vec::new();
             for job in jobs {
                 let result = match job {
-                    Job::Sum(ready) => sum(comm.as_ref(), ready, exact, &mut scratch),
-                    Job::Gather(shards, weights) => {
-                        let _span = trace_span!(target: "communication", "gather weights").entered();
-                        shards.gather(&weights, comm.as_ref()).map(|()| Kept::default())
-                    }
+                    Job::Sum(ready) => sum(&mut sums, ready),
+                    Job::Gather(shards, weights, made) => gather(&mut sums, &shards, &weights, &made),
                 };
                 let failed = result.is_err();
                 if report.send(result).is_err() || failed {
@@ -69,31 +63,30 @@ impl Reducer {
     }
 }
 
-/// Sums a bucket over ranks.
-fn sum(
-    comm: &dyn Communicator,
-    mut job: Ready,
-    exact: bool,
-    scratch: &mut Vec<f32>,
-) -> Result<Kept, CollectiveError> {
+/// Sums a bucket over ranks. Its owner does not touch the sum before this thread reports it.
+fn sum(sums: &mut Sums, job: Ready) -> Result<Kept, TrainError> {
     faults::point("reduce.bucket");
     let _span = trace_span!(target: "communication", "sum", bucket = job.bucket).entered();
-    // The bucket's owner does not touch the sum before this thread reports it. That of a card is added up on the host.
-    let mut sum = job.sum.to_device(Device::Cpu);
-    let values = as_f32_mut(&mut sum);
-    let mut reduce = |values: &mut [f32]| match exact {
-        true => tree_all_reduce(comm, values, scratch),
-        false => comm.all_reduce_any_order(values),
-    };
+    let values = &job.sum;
+    let beside = sums.begin(&job.made?)?;
     match (&job.shard, &job.table) {
-        (Some(shard), table) => shard.reduce(comm, values, table, scratch)?,
-        (None, Some((width, rows))) => reduce_rows(comm, values, *width, rows, reduce)?,
-        (None, None) => reduce(values)?,
+        (Some(shard), table) => shard.reduce(sums, values, table)?,
+        (None, Some((width, rows))) => reduce_rows(sums, values, *width, rows, Sums::all_reduce)?,
+        (None, None) => sums.all_reduce(values)?,
     }
-    if job.sum.device() != Device::Cpu {
-        job.sum.copy_(&sum);
-    }
-    Ok(job.shard.map_or_else(Kept::default, |shard| shard.keep(&job.sum)))
+    sums.settle()?;
+    // What is kept is made where the others use it: memory of a card belongs to the stream that it was taken on.
+    drop(beside);
+    Ok(job.shard.map_or_else(Kept::default, |shard| shard.keep(values)))
+}
+
+/// Gathers weights of which each rank has updated its own.
+fn gather(sums: &mut Sums, shards: &Shards, weights: &[Tensor], made: &Event) -> Result<Kept, TrainError> {
+    let _span = trace_span!(target: "communication", "gather weights").entered();
+    let _beside = sums.begin(made)?;
+    shards.gather(weights, sums)?;
+    sums.settle()?;
+    Ok(Kept::default())
 }
 
 impl Drop for Reducer {

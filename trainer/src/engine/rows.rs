@@ -1,6 +1,9 @@
 //! Sums over ranks of tables of which a step touches few rows.
 
-use segue_collectives::{CollectiveError, Communicator};
+use segue_collectives::CollectiveError;
+use tch::{Tensor, no_grad};
+
+use super::sums::Sums;
 
 /// Which rows of a table have a gradient on this rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,33 +38,34 @@ impl Rows {
 /// that some rank has a gradient of, where they are at most half: what is zero everywhere stays zero. Their sums have
 /// the bits that those of the whole table would have.
 pub fn reduce_rows(
-    comm: &dyn Communicator,
-    values: &mut [f32],
+    sums: &mut Sums,
+    values: &Tensor,
     width: usize,
     rows: &Rows,
-    reduce: impl FnOnce(&mut [f32]) -> Result<(), CollectiveError>,
+    reduce: impl FnOnce(&mut Sums, &Tensor) -> Result<(), CollectiveError>,
 ) -> Result<(), CollectiveError> {
     let number = |bytes: &[u8]| u32::from_le_bytes(std::array::from_fn(|i| bytes[i]));
-    let every = comm.all_gather(&rows.to_bytes())?;
+    let every = sums.comm().all_gather(&rows.to_bytes())?;
     let mut touched: Vec<u32> = every.iter().flat_map(|bytes| bytes.chunks_exact(4)).map(number).collect();
     touched.sort_unstable();
     touched.dedup();
-    if touched.last() == Some(&ALL) || 2 * touched.len() * width > values.len() {
-        return reduce(values);
+    if touched.last() == Some(&ALL) || 2 * touched.len() * width > values.numel() {
+        return reduce(sums, values);
     }
-    let row = |number: &u32| *number as usize * width..(*number as usize + 1) * width;
-    let mut sums: Vec<f32> = touched.iter().flat_map(|number| &values[row(number)]).copied().collect();
-    reduce(&mut sums)?;
-    for (number, sum) in touched.iter().zip(sums.chunks_exact(width)) {
-        values[row(number)].copy_from_slice(sum);
-    }
+    let numbers: Vec<i64> = touched.into_iter().map(i64::from).collect();
+    let numbers = Tensor::from_slice(&numbers).to_device(values.device());
+    // What is behind the last row belongs to none.
+    let (count, width) = ((values.numel() / width) as i64, width as i64);
+    let mut table = values.narrow(0, 0, count * width).view([count, width]);
+    let found = table.index_select(0, &numbers).view([-1]);
+    reduce(sums, &found)?;
+    no_grad(|| _ = table.index_copy_(0, &numbers, &found.view([-1, width])));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use segue_collectives::simulated;
-    use segue_collectives::tree::tree_all_reduce;
+    use segue_collectives::{Communicator, simulated};
 
     use super::*;
 
@@ -88,15 +92,17 @@ mod tests {
                 Rows::All => (0..TABLE as u32).collect(),
                 Rows::Some(numbers) => numbers.clone(),
             };
-            let mut whole = table(Communicator::rank(comm), &numbers);
-            let (mut by_rows, mut exchanged) = (whole.clone(), 0);
-            tree_all_reduce(comm, &mut whole, &mut Vec::new()).unwrap();
-            reduce_rows(comm, &mut by_rows, WIDTH, &rows, |values| {
-                exchanged = values.len();
-                tree_all_reduce(comm, values, &mut Vec::new())
+            let whole = Tensor::from_slice(&table(Communicator::rank(comm), &numbers));
+            let (by_rows, mut exchanged) = (whole.copy(), 0);
+            let mut sums = Sums::simulated(comm, true);
+            sums.all_reduce(&whole).unwrap();
+            reduce_rows(&mut sums, &by_rows, WIDTH, &rows, |sums, values| {
+                exchanged = values.numel();
+                sums.all_reduce(values)
             })
             .unwrap();
-            (whole, by_rows, exchanged)
+            let values = |tensor: &Tensor| Vec::try_from(tensor).unwrap();
+            (values(&whole), values(&by_rows), exchanged)
         })
     }
 

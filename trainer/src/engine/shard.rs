@@ -8,14 +8,13 @@
 
 use std::ops::Range;
 
-use segue_collectives::tree::{all_gather_slices, tree_all_reduce, tree_reduce_scatter};
 use segue_collectives::{CollectiveError, Communicator};
 use segue_configs::Shard;
-use tch::{Device, Kind, Tensor, no_grad};
+use tch::{Kind, Tensor, no_grad};
 
 use super::buckets::{ALIGNMENT, padded};
 use super::rows::{Rows, reduce_rows};
-use crate::libtorch::as_f32_mut;
+use super::sums::Sums;
 use crate::optim::{Piece, norms};
 use crate::{ParameterSpec, Parameters};
 
@@ -114,14 +113,14 @@ impl Shards {
     }
 
     /// Collective. Gives every rank the values that the others own of `weights`, one tensor a parameter.
-    pub fn gather(&self, weights: &[Tensor], comm: &dyn Communicator) -> Result<(), CollectiveError> {
+    pub fn gather(&self, weights: &[Tensor], sums: &mut Sums) -> Result<(), CollectiveError> {
         let flat = |piece: &Piece| piece.of(&weights[piece.parameter]).detach().view([-1]);
         let views: Vec<Vec<Tensor>> = self.pieces.iter().map(|own| own.iter().map(flat).collect()).collect();
         let lengths: Vec<usize> =
             self.pieces.iter().map(|own| own.iter().map(|piece| piece.values.len()).sum()).collect();
         let longest = lengths.iter().copied().max().unwrap_or(0);
         let each = (ROUND / lengths.len()).max(LEAST).min(longest);
-        let mut room = Tensor::zeros([(lengths.len() * each) as i64], (Kind::Float, Device::Cpu));
+        let room = Tensor::zeros([(lengths.len() * each) as i64], (Kind::Float, sums.place()));
         for start in (0..longest).step_by(each.max(1)) {
             let round = |rank: usize| start.min(lengths[rank])..(start + each).min(lengths[rank]);
             let slices: Vec<Range<usize>> =
@@ -129,7 +128,7 @@ impl Shards {
             for (part, place) in parts_of(&views[self.rank], round(self.rank)) {
                 no_grad(|| narrow(&room, slices[self.rank].start + place, part.numel()).copy_(&part));
             }
-            all_gather_slices(comm, as_f32_mut(&mut room), &slices)?;
+            sums.all_gather(&room, &slices)?;
             for rank in (0..lengths.len()).filter(|rank| *rank != self.rank) {
                 for (mut part, place) in parts_of(&views[rank], round(rank)) {
                     no_grad(|| part.copy_(&narrow(&room, slices[rank].start + place, part.numel())));
@@ -196,20 +195,19 @@ impl BucketShard {
     /// Collective. Sums the bucket's `values` over ranks, as far as this one needs them; `table` is as in [`Ready`](super::buckets::Ready).
     pub fn reduce(
         &self,
-        comm: &dyn Communicator,
-        values: &mut [f32],
+        sums: &mut Sums,
+        values: &Tensor,
         table: &Option<(usize, Rows)>,
-        scratch: &mut Vec<f32>,
     ) -> Result<(), CollectiveError> {
-        let whole = values.len();
-        let mut reduce = |values: &mut [f32]| match values.len() == whole {
-            true => tree_reduce_scatter(comm, values, &self.wanted, scratch),
+        let whole = values.numel();
+        let reduce = |sums: &mut Sums, values: &Tensor| match values.numel() == whole {
+            true => sums.reduce_scatter(values, &self.wanted),
             // The rows of a table that some rank has touched: few, and everybody's.
-            false => tree_all_reduce(comm, values, scratch),
+            false => sums.tree_all_reduce(values),
         };
         match table {
-            Some((width, rows)) => reduce_rows(comm, values, *width, rows, reduce),
-            None => reduce(values),
+            Some((width, rows)) => reduce_rows(sums, values, *width, rows, reduce),
+            None => reduce(sums, values),
         }
     }
 
@@ -263,6 +261,7 @@ impl Kept {
 mod tests {
     use proptest::prelude::*;
     use segue_collectives::simulated;
+    use tch::Device;
 
     use super::*;
     use crate::Init;
@@ -305,7 +304,12 @@ mod tests {
     #[test]
     fn every_rank_gathers_what_the_others_have_updated() {
         // The first is longer than a round.
-        for sizes in [&[3 * ROUND / 2, 40][..], &[40, 3, 700, 16], &[5]] {
+        for (sizes, cards) in [
+            (&[3 * ROUND / 2, 40][..], false),
+            (&[40, 3, 700, 16], false),
+            (&[40, 3, 700, 16], true),
+            (&[5], true),
+        ] {
             for world_size in 2..=5 {
                 let found = simulated::run(world_size, |comm| {
                     let parameters = parameters(sizes);
@@ -315,7 +319,11 @@ mod tests {
                     for piece in shards.own() {
                         _ = piece.of(&weights[piece.parameter]).fill_((comm.rank() + 2) as f64);
                     }
-                    shards.gather(&weights, comm).unwrap();
+                    let mut sums = match cards {
+                        true => Sums::of_cards(comm, true),
+                        false => Sums::simulated(comm, true),
+                    };
+                    shards.gather(&weights, &mut sums).unwrap();
                     let owned = |(parameter, weights): (usize, &Tensor)| {
                         let mut owners = shards.parts(parameter).into_iter();
                         owners.all(|part| {
@@ -351,14 +359,14 @@ mod tests {
                 let mut kept = Kept::default();
                 for members in [&[3, 2][..], &[1, 0]] {
                     let room = members.iter().map(|&i| padded(&specs[i])).sum::<usize>();
-                    let mut sums = Tensor::zeros([room as i64], (Kind::Float, Device::Cpu));
+                    let sums = Tensor::zeros([room as i64], (Kind::Float, Device::Cpu));
                     let mut offset = 0;
                     for &i in members {
                         narrow(&sums, offset, sizes[i]).copy_(&gradient(comm.rank(), i));
                         offset += padded(&specs[i]);
                     }
                     let shard = shards.of_bucket(members, specs);
-                    shard.reduce(comm, as_f32_mut(&mut sums), &None, &mut Vec::new()).unwrap();
+                    shard.reduce(&mut Sums::of_cards(comm, true), &sums, &None).unwrap();
                     kept.extend(shard.keep(&sums));
                 }
                 kept.gradients.sort_by_key(|(number, _)| *number);

@@ -20,6 +20,7 @@ use super::reducer::Reducer;
 use super::repeat::Made;
 use super::replicas::agreed_norm;
 use super::spoil::spoil;
+use super::sums::Sums;
 use crate::libtorch::backward_into;
 use crate::noise::Noise;
 use crate::optim::NoiseEstimate;
@@ -80,7 +81,10 @@ impl<'a, L: Learner> Engine<'a, L> {
         let (reducer, ready) = if comm.world_size() == 1 {
             (None, None)
         } else {
-            let (reducer, ready) = Reducer::start(comm.duplicate()?, config.train.exact)?;
+            let device =
+                learner.networks().first().map_or(Device::Cpu, |(_, parameters)| parameters.options().1);
+            let sums = Sums::choose(config.train.collectives, device, comm.duplicate()?, config.train.exact)?;
+            let (reducer, ready) = Reducer::start(sums)?;
             (Some(reducer), Some(ready))
         };
         let micro_steps = layout.micro_steps.len();

@@ -97,6 +97,13 @@ fn open(name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Where NCCL may lie: as the packages of torch bring it, beside libtorch, and where the loader finds it.
+pub fn nccl_places() -> Vec<PathBuf> {
+    let (folder, file) = (folder(), segue_collectives::nccl::library::FILE);
+    let package = folder.join("../../nvidia/nccl/lib").join(file);
+    vec![package, folder.join(file), file.into()]
+}
+
 /// The folder of the libtorch that this process runs with.
 fn folder() -> PathBuf {
     let file = text(|text, capacity| {

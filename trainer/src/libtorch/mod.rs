@@ -7,6 +7,7 @@ mod function;
 mod graph;
 mod product;
 pub mod speed;
+pub mod stream;
 
 use std::borrow::Borrow;
 use std::ffi::{CStr, c_char, c_void};

@@ -2,6 +2,7 @@
 //! gradients. On the CPU these tests hold the fused kernels against plain ones.
 
 mod models;
+mod ranks;
 
 use segue_configs::DeviceKind;
 use segue_trainer::Compute;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use segue_dataloader::Corpus;
+use segue_trainer::engine;
 use segue_trainer::libtorch;
 use segue_trainer::libtorch::device::{self, Cards, NoCard};
 use segue_trainer::libtorch::speed::MULTIPLICATIONS;
@@ -48,6 +49,7 @@ pub fn programs() -> Vec<Box<dyn Fn() -> Finding>> {
         Box::new(|| Finding::ok("libtorch", libtorch::library())),
         Box::new(processor),
         Box::new(gpus),
+        Box::new(nccl),
         Box::new(mpi),
         Box::new(srun),
     ]
@@ -227,10 +229,7 @@ fn gpus() -> Finding {
     let names = says_all("nvidia-smi", &["--query-gpu=name", "--format=csv,noheader"]).unwrap_or_default();
     let names = names.replace('\n', ", ");
     match device::load() {
-        Cards::Some(count) => Finding::ok(
-            "GPU",
-            format!("{count} that libtorch can use ({names}); training takes processors alone so far"),
-        ),
+        Cards::Some(count) => Finding::ok("GPU", format!("{count} that libtorch can use ({names})")),
         Cards::None(NoCard::Driver(why)) => {
             let could = match device::load_library() {
                 Ok(()) => "libtorch could use one",
@@ -249,6 +248,23 @@ fn gpus() -> Finding {
             };
             Finding::new("GPU", State::Warning, format!("{names}: {why}"), advice)
         }
+    }
+}
+
+/// NCCL: which one and where, or what is missing. Hosts without a card do not need it.
+fn nccl() -> Finding {
+    match engine::nccl() {
+        Ok(library) => Finding::ok("NCCL", format!("{}, {}", library.version(), library.place().display())),
+        Err(why) if matches!(device::load(), Cards::None(_)) => {
+            Finding::new("NCCL", State::None, why.to_string(), "")
+        }
+        Err(why) => Finding::new(
+            "NCCL",
+            State::Warning,
+            why.to_string(),
+            "for several ranks with a card each take it from torch's own packages, as `pip install torch==2.11.0` brings it; without it sums \
+             go through the memory of hosts",
+        ),
     }
 }
 

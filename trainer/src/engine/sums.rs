@@ -1,0 +1,313 @@
+//! How ranks add up what they hold: in the memory of hosts, or from card to card.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use segue_collectives::nccl::library::{Library, NoLibrary, card_identity};
+use segue_collectives::nccl::{CardLink, CardStream, Nccl, Stretch};
+use segue_collectives::tree::regions::{self, Message, Place, Regions};
+use segue_collectives::tree::{all_gather_slices, tree_all_reduce, tree_reduce_scatter};
+use segue_collectives::{CollectiveError, Communicator};
+use segue_configs::CollectivesKind;
+use tch::{Device, Kind, Tensor, no_grad};
+
+use crate::TrainError;
+use crate::libtorch::stream::{Entered, Event, Stream};
+use crate::libtorch::{as_f32_mut, device};
+
+/// Sums over ranks of flat f32 tensors that lie where the rank computes. All its calls are collective, and none returns before they are over.
+pub struct Sums {
+    comm: Box<dyn Communicator>,
+    exact: bool,
+    device: Device,
+    /// What comes of a sum is queued here, beside backward.
+    stream: Stream,
+    way: Way,
+}
+
+enum Way {
+    /// In the memory of hosts, with room for what is received. What lies on a card is copied there and back.
+    Host(Vec<f32>),
+    /// From card to card, likewise.
+    Cards(Box<dyn CardLink>, Tensor),
+}
+
+impl Sums {
+    /// Over the ranks of `comm`, each of which computes on its `device`, by the way that `kind` asks for. `exact` keeps the order of the tree; else
+    /// the library's all-reduce may add as it likes. A collective call.
+    ///
+    /// # Errors
+    ///
+    /// [`CollectiveError::NcclUnavailable`], on all ranks, where NCCL is asked for and cannot be used.
+    pub fn choose(
+        kind: CollectivesKind,
+        device: Device,
+        comm: Box<dyn Communicator>,
+        exact: bool,
+    ) -> Result<Self, TrainError> {
+        let stream = Stream::beside(device)?;
+        let mut sums = Self { comm, exact, device, stream, way: Way::Host(Vec::new()) };
+        if kind == CollectivesKind::Host {
+            return Ok(sums);
+        }
+        match (sums.join()?, kind) {
+            (Ok(link), _) => {
+                sums.way = Way::Cards(Box::new(link), Tensor::zeros([0], (Kind::Float, device)));
+                Ok(sums)
+            }
+            (Err(reason), CollectivesKind::Nccl) => Err(CollectiveError::NcclUnavailable { reason }.into()),
+            (Err(reason), _) => {
+                if sums.comm.rank() == 0 && device != Device::Cpu {
+                    tracing::info!(reason, "ranks add up in the memory of hosts");
+                }
+                Ok(sums)
+            }
+        }
+    }
+
+    /// Joins the ranks' cards where every rank has one of its own. The inner error is the same on all ranks.
+    fn join(&self) -> Result<Result<Nccl, String>, TrainError> {
+        let own = own_card(self.device);
+        let said = match &own {
+            Ok((_, identity)) => [&[1][..], identity].concat(),
+            Err(why) => [&[0], why.as_bytes()].concat(),
+        };
+        let all = self.comm.all_gather(&said)?;
+        if let Some(reason) = why_apart(&all) {
+            return Ok(Err(reason));
+        }
+        // Each rank has a library, or somebody would have said so.
+        let Ok((library, _)) = own else { return Ok(Err("a rank has lost its library".into())) };
+        // NCCL takes the card that this thread has chosen.
+        let _entered = self.stream.enter()?;
+        Ok(Nccl::open(&library, self.comm.as_ref())?)
+    }
+
+    /// What ranks say to each other.
+    pub fn comm(&self) -> &dyn Communicator {
+        self.comm.as_ref()
+    }
+
+    /// Where what ranks exchange has to lie: the host's memory, or this rank's card.
+    pub fn place(&self) -> Device {
+        match &self.way {
+            Way::Host(_) => Device::Cpu,
+            Way::Cards(..) => self.device,
+        }
+    }
+
+    /// Lets this thread queue its work beside that of others, behind what has been `made`, until what is returned is dropped.
+    pub fn begin(&self, made: &Event) -> Result<Entered, TrainError> {
+        let entered = self.stream.enter()?;
+        self.stream.wait_for(made)?;
+        Ok(entered)
+    }
+
+    /// Waits until all that this thread has queued is over. What is there then is there for all streams.
+    pub fn settle(&self) -> Result<(), TrainError> {
+        let event = Event::now(self.device)?;
+        match &self.way {
+            Way::Host(_) => {
+                while !event.has_passed()? {
+                    std::thread::yield_now();
+                }
+                Ok(())
+            }
+            Way::Cards(link, _) => Ok(link.wait(&mut || passed(&event))?),
+        }
+    }
+
+    /// Every rank gets the sums of `values`, in the order of the tree only where the run is exact.
+    pub fn all_reduce(&mut self, values: &Tensor) -> Result<(), CollectiveError> {
+        if self.exact {
+            return self.tree_all_reduce(values);
+        }
+        match self.on_cards(values)? {
+            Some(mut regions) => regions.all_reduce_any_order(),
+            None => self.by_host(values, |comm, values, _| comm.all_reduce_any_order(values)),
+        }
+    }
+
+    /// The same in the order of the tree.
+    pub fn tree_all_reduce(&mut self, values: &Tensor) -> Result<(), CollectiveError> {
+        match self.on_cards(values)? {
+            Some(mut regions) => regions::all_reduce(&mut regions),
+            None => self.by_host(values, |comm, values, room| tree_all_reduce(comm, values, room)),
+        }
+    }
+
+    /// Rank r gets the sums of `wanted[r]` of `values`, in the order of the tree; what else they hold is undefined afterwards.
+    pub fn reduce_scatter(
+        &mut self,
+        values: &Tensor,
+        wanted: &[Range<usize>],
+    ) -> Result<(), CollectiveError> {
+        match self.on_cards(values)? {
+            Some(mut regions) => regions::reduce_scatter(&mut regions, wanted),
+            None => {
+                self.by_host(values, |comm, values, room| tree_reduce_scatter(comm, values, wanted, room))
+            }
+        }
+    }
+
+    /// Overwrites `values[slices[r]]` on every rank with those of rank r.
+    pub fn all_gather(&mut self, values: &Tensor, slices: &[Range<usize>]) -> Result<(), CollectiveError> {
+        match self.on_cards(values)? {
+            Some(mut regions) => regions::all_gather(&mut regions, slices),
+            None => self.by_host(values, |comm, values, _| all_gather_slices(comm, values, slices)),
+        }
+    }
+
+    /// `values` as what cards exchange; `None` where hosts do.
+    fn on_cards<'a>(&'a mut self, values: &'a Tensor) -> Result<Option<OnCard<'a>>, CollectiveError> {
+        let (rank, world_size) = (self.comm.rank(), self.comm.world_size());
+        let Way::Cards(link, room) = &mut self.way else { return Ok(None) };
+        let stream = native(&self.stream, rank)?;
+        Ok(Some(OnCard { link: &**link, stream, rank, world_size, values, room }))
+    }
+
+    /// Does `work` to `values` in the memory of the host.
+    fn by_host(
+        &mut self,
+        values: &Tensor,
+        work: impl FnOnce(&dyn Communicator, &mut [f32], &mut Vec<f32>) -> Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
+        let mut none = Vec::new();
+        let room = match &mut self.way {
+            Way::Host(room) => room,
+            Way::Cards(..) => &mut none,
+        };
+        on_host(values, |values| work(self.comm.as_ref(), values, room))
+    }
+}
+
+/// Does `work` to values where they lie, or to a copy in the host's memory that is copied back.
+fn on_host(
+    values: &Tensor,
+    work: impl FnOnce(&mut [f32]) -> Result<(), CollectiveError>,
+) -> Result<(), CollectiveError> {
+    let mut here = values.to_device(Device::Cpu);
+    work(as_f32_mut(&mut here))?;
+    if values.device() != Device::Cpu {
+        no_grad(|| values.shallow_clone().copy_(&here));
+    }
+    Ok(())
+}
+
+/// NCCL, where it lies beside libtorch or the loader finds it.
+pub fn library() -> &'static Result<Library, NoLibrary> {
+    static LIBRARY: OnceLock<Result<Library, NoLibrary>> = OnceLock::new();
+    LIBRARY.get_or_init(|| Library::load(&device::nccl_places()))
+}
+
+/// What this rank brings along.
+fn own_card(device: Device) -> Result<(Library, [u8; 16]), String> {
+    let Device::Cuda(number) = device else { return Err("computes on a processor".into()) };
+    let library = library().as_ref().map_err(|error| error.to_string())?;
+    Ok((library.clone(), card_identity(number)?))
+}
+
+/// Why ranks that have said this of their cards cannot exchange what lies there; `None` where they can.
+fn why_apart(all: &[Vec<u8>]) -> Option<String> {
+    let without = all.iter().position(|said| said.first() != Some(&1));
+    if let Some(rank) = without {
+        let why = String::from_utf8_lossy(all[rank].get(1..).unwrap_or_default());
+        return Some(format!("rank {rank}: {why}"));
+    }
+    let first = |rank: &usize| all[..*rank].iter().position(|other| *other == all[*rank]);
+    let (rank, other) = (0..all.len()).find_map(|rank| first(&rank).map(|other| (rank, other)))?;
+    Some(format!("ranks {other} and {rank} share a card, which NCCL does not take"))
+}
+
+fn passed(event: &Event) -> Result<bool, String> {
+    event.has_passed().map_err(|error| error.to_string())
+}
+
+fn native(stream: &Stream, rank: usize) -> Result<CardStream, CollectiveError> {
+    stream.native().map(CardStream).map_err(|error| failed(rank, &error))
+}
+
+fn failed(rank: usize, error: &TrainError) -> CollectiveError {
+    CollectiveError::Nccl { rank, peer: None, call: "work on the card", message: error.to_string() }
+}
+
+/// Values on a card, and room beside them. Messages and additions are queued on one stream, which keeps them in order.
+struct OnCard<'a> {
+    link: &'a dyn CardLink,
+    stream: CardStream,
+    rank: usize,
+    world_size: usize,
+    values: &'a Tensor,
+    room: &'a mut Tensor,
+}
+
+impl OnCard<'_> {
+    fn at(&self, place: &Place) -> Tensor {
+        let (of, range) = match place {
+            Place::Values(range) => (self.values, range),
+            Place::Room(range) => (&*self.room, range),
+        };
+        of.narrow(0, range.start as i64, range.len() as i64)
+    }
+
+    /// The sums over ranks in whatever order the library likes.
+    fn all_reduce_any_order(&mut self) -> Result<(), CollectiveError> {
+        // SAFETY: the values are contiguous, and stay until `finish`, as they are borrowed.
+        unsafe { self.link.all_reduce(self.values.data_ptr().cast(), self.values.numel(), self.stream)? };
+        self.finish()
+    }
+}
+
+impl Regions for OnCard<'_> {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn world_size(&self) -> usize {
+        self.world_size
+    }
+
+    fn len(&self) -> usize {
+        self.values.numel()
+    }
+
+    fn begin(&mut self, room: usize) -> Result<(), CollectiveError> {
+        if self.room.numel() < room {
+            *self.room = Tensor::empty([room as i64], (Kind::Float, self.values.device()));
+        }
+        Ok(())
+    }
+
+    fn exchange(&mut self, messages: &[Message]) -> Result<(), CollectiveError> {
+        let stretch = |message: &Message| {
+            let (send, recv) = (self.at(&Place::Values(message.send.clone())), self.at(&message.recv));
+            Stretch {
+                peer: message.peer,
+                send: (send.data_ptr() as *const f32, send.numel()),
+                recv: (recv.data_ptr() as *mut f32, recv.numel()),
+            }
+        };
+        let stretches: Vec<Stretch> = messages.iter().map(stretch).collect();
+        // SAFETY: views of `values` and of `room`, which are contiguous; both stay until `finish`, as they are borrowed. That they do not overlap
+        // is the contract of messages.
+        unsafe { self.link.exchange(&stretches, self.stream) }
+    }
+
+    fn add(&mut self, sums: &Place, terms: &Place) -> Result<(), CollectiveError> {
+        no_grad(|| _ = self.at(sums).g_add_(&self.at(terms)));
+        Ok(())
+    }
+
+    fn copy(&mut self, to: &Place, from: &Place) -> Result<(), CollectiveError> {
+        no_grad(|| self.at(to).copy_(&self.at(from)));
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), CollectiveError> {
+        let event = Event::now(self.values.device()).map_err(|error| failed(self.rank, &error))?;
+        self.link.wait(&mut || passed(&event))
+    }
+}
+
+#[cfg(test)]
+mod tests;

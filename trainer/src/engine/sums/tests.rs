@@ -1,0 +1,122 @@
+use segue_collectives::simulated::{self, Simulated};
+
+use super::*;
+
+impl Sums {
+    /// Over ranks of a test, on the processor.
+    pub fn simulated(comm: &Simulated, exact: bool) -> Self {
+        Self::choose(CollectivesKind::Host, Device::Cpu, comm.duplicate().unwrap(), exact).unwrap()
+    }
+
+    /// The same by the way of cards, over a link that copies memory of the host.
+    pub fn of_cards(comm: &Simulated, exact: bool) -> Self {
+        let way = Way::Cards(
+            Box::new(Copied(comm.duplicate().unwrap())),
+            Tensor::zeros([0], (Kind::Float, Device::Cpu)),
+        );
+        Self { way, ..Self::simulated(comm, exact) }
+    }
+}
+
+struct Copied(Box<dyn Communicator>);
+
+impl CardLink for Copied {
+    unsafe fn exchange(&self, stretches: &[Stretch], _: CardStream) -> Result<(), CollectiveError> {
+        let empty = |len: &usize| *len == 0;
+        for stretch in stretches.iter().filter(|stretch| !empty(&stretch.send.1)) {
+            // SAFETY: the caller's word.
+            let sent = unsafe { std::slice::from_raw_parts(stretch.send.0, stretch.send.1) };
+            self.0.send(stretch.peer, bytemuck::cast_slice(sent))?;
+        }
+        for stretch in stretches.iter().filter(|stretch| !empty(&stretch.recv.1)) {
+            // SAFETY: as above.
+            let received = unsafe { std::slice::from_raw_parts_mut(stretch.recv.0, stretch.recv.1) };
+            self.0.recv(stretch.peer, bytemuck::cast_slice_mut(received))?;
+        }
+        Ok(())
+    }
+
+    unsafe fn all_reduce(&self, values: *mut f32, len: usize, _: CardStream) -> Result<(), CollectiveError> {
+        // SAFETY: as above.
+        self.0.all_reduce_any_order(unsafe { std::slice::from_raw_parts_mut(values, len) })
+    }
+
+    fn wait(&self, done: &mut dyn FnMut() -> Result<bool, String>) -> Result<(), CollectiveError> {
+        assert_eq!(done(), Ok(true));
+        Ok(())
+    }
+}
+
+/// Values whose sum tells in which order they were added.
+fn term(rank: usize, len: i64) -> Tensor {
+    let i = Tensor::arange(len, (Kind::Float, Device::Cpu));
+    ((&i * 0.37 + rank as f64).sin()
+        * (i * 1.7 + 3.0 * rank as f64).cos().exp2()
+        * 1e3f64.powi(rank as i32 % 3))
+    .to_kind(Kind::Float)
+}
+
+fn bits(tensor: &Tensor) -> Vec<u32> {
+    Vec::<f32>::try_from(tensor).unwrap().into_iter().map(f32::to_bits).collect()
+}
+
+#[test]
+fn sums_over_cards_have_the_bits_of_those_over_hosts() {
+    for world_size in 2..=6 {
+        for len in [1, 5, 1000] {
+            let wanted: Vec<_> = (0..world_size).map(|rank| rank.min(len as usize)..len as usize).collect();
+            simulated::run(world_size, |comm| {
+                let (mut hosts, mut cards) = (Sums::simulated(comm, true), Sums::of_cards(comm, true));
+                let rank = comm.rank();
+                let [own, other] = [term(rank, len), term(rank, len)];
+                hosts.all_reduce(&own).unwrap();
+                cards.all_reduce(&other).unwrap();
+                assert!(bits(&own) == bits(&other), "{rank} of {world_size}, {len}");
+                let [own, other] = [term(rank, len), term(rank, len)];
+                hosts.reduce_scatter(&own, &wanted).unwrap();
+                cards.reduce_scatter(&other, &wanted).unwrap();
+                let part = |t: &Tensor| bits(t)[wanted[rank].clone()].to_vec();
+                assert!(part(&own) == part(&other), "{rank} of {world_size}, {len}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_library_may_add_in_its_own_order_where_the_run_is_not_exact() {
+    simulated::run(4, |comm| {
+        let sum = |mut sums: Sums| {
+            let values = term(comm.rank(), 1000);
+            sums.all_reduce(&values).unwrap();
+            bits(&values)
+        };
+        let tree = sum(Sums::of_cards(comm, true));
+        assert!(sum(Sums::simulated(comm, true)) == tree);
+        let library = sum(Sums::of_cards(comm, false));
+        assert!(sum(Sums::simulated(comm, false)) == library && library != tree);
+    });
+}
+
+#[test]
+fn cards_are_joined_where_every_rank_has_one_of_its_own() {
+    let card = |number: u8| [&[1][..], &[number; 16]].concat();
+    let none = [&[0][..], b"computes on a processor"].concat();
+    assert_eq!(why_apart(&[card(1), card(2), card(3)]), None);
+    assert_eq!(why_apart(&[card(1), none]).unwrap(), "rank 1: computes on a processor");
+    let shared = why_apart(&[card(1), card(2), card(1)]).unwrap();
+    assert_eq!(shared, "ranks 0 and 2 share a card, which NCCL does not take");
+}
+
+#[test]
+fn ranks_on_processors_add_up_on_hosts_unless_nccl_is_asked_for() {
+    simulated::run(2, |comm| {
+        let choose = |kind| Sums::choose(kind, Device::Cpu, comm.duplicate().unwrap(), true);
+        assert!(matches!(choose(CollectivesKind::Auto).unwrap().way, Way::Host(_)));
+        let error = choose(CollectivesKind::Nccl).err().unwrap();
+        assert_eq!(
+            (error.exit_code(), error.to_string().as_str()),
+            (78, "NCCL cannot be used: rank 0: computes on a processor")
+        );
+        assert!(error.hint().unwrap().starts_with("set train.collectives=auto"));
+    });
+}

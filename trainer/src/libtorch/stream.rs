@@ -1,0 +1,262 @@
+//! Streams of a card, and marks on them. Through what libtorch registers for a kind of device, so that CUDA is not linked; on the processor, where
+//! work is over when its call returns, they are nothing.
+
+use std::ffi::{c_char, c_void};
+use std::marker::PhantomData;
+use std::ptr::{NonNull, null_mut};
+
+use tch::{Device, Tensor};
+
+use super::{CppTensor, checked, cpp};
+use crate::TrainError;
+
+/// `StreamNumbers` of the C++ side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+struct Numbers {
+    id: i64,
+    index: i64,
+    kind: i64,
+}
+
+#[repr(C)]
+struct CppEvent {
+    _opaque: [u8; 0],
+}
+
+unsafe extern "C" {
+    fn segue_stream_beside(
+        kind: i64,
+        index: i64,
+        stream: *mut Numbers,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
+    fn segue_stream_enter(
+        stream: *const Numbers,
+        before: *mut Numbers,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
+    fn segue_stream_current(
+        kind: i64,
+        index: i64,
+        stream: *mut Numbers,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
+    fn segue_stream_keep(
+        stream: *const Numbers,
+        tensor: *mut CppTensor,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
+    fn segue_stream_native(
+        stream: *const Numbers,
+        native: *mut *mut c_void,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
+    fn segue_event_now(
+        kind: i64,
+        index: i64,
+        event: *mut *mut CppEvent,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
+    fn segue_event_block(
+        event: *mut CppEvent,
+        stream: *const Numbers,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
+    fn segue_event_query(
+        event: *mut CppEvent,
+        passed: *mut bool,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
+    fn segue_event_free(event: *mut CppEvent);
+}
+
+/// `c10::DeviceType::CUDA`.
+const CUDA: i64 = 1;
+
+/// A card's kind and number; `None` for what has no streams.
+fn card(device: Device) -> Option<(i64, i64)> {
+    match device {
+        Device::Cuda(index) => Some((CUDA, index as i64)),
+        _ => None,
+    }
+}
+
+/// A queue of work beside the one that threads use by themselves.
+#[derive(Debug, Clone, Copy)]
+pub struct Stream(Option<Numbers>);
+
+impl Stream {
+    /// One of `device`; it lives as long as the process.
+    pub fn beside(device: Device) -> Result<Self, TrainError> {
+        let Some((kind, index)) = card(device) else { return Ok(Self(None)) };
+        let mut numbers = Numbers::default();
+        // SAFETY: writes numbers, or a message.
+        checked(|message, capacity| unsafe {
+            segue_stream_beside(kind, index, &mut numbers, message, capacity)
+        })?;
+        Ok(Self(Some(numbers)))
+    }
+
+    /// The one that this thread uses.
+    fn current(device: Device) -> Result<Self, TrainError> {
+        let Some((kind, index)) = card(device) else { return Ok(Self(None)) };
+        let mut numbers = Numbers::default();
+        // SAFETY: writes numbers, or a message.
+        checked(|message, capacity| unsafe {
+            segue_stream_current(kind, index, &mut numbers, message, capacity)
+        })?;
+        Ok(Self(Some(numbers)))
+    }
+
+    /// Keeps memory that was taken on another stream until this one is through with it.
+    fn keep(&self, tensor: &Tensor) -> Result<(), TrainError> {
+        let Some(numbers) = self.0 else { return Ok(()) };
+        // SAFETY: the tensor is there; reads numbers, or writes a message.
+        checked(|message, capacity| unsafe { segue_stream_keep(&numbers, cpp(tensor), message, capacity) })
+    }
+
+    /// Lets this thread queue its work here until what is returned is dropped, and makes the stream's card its own.
+    pub fn enter(&self) -> Result<Entered, TrainError> {
+        let Some(numbers) = self.0 else { return Ok(Entered(None, PhantomData)) };
+        let mut before = Numbers::default();
+        // SAFETY: reads and writes numbers, or writes a message.
+        checked(|message, capacity| unsafe { segue_stream_enter(&numbers, &mut before, message, capacity) })?;
+        Ok(Entered(Some(before), PhantomData))
+    }
+
+    /// Lets what is queued here from now on wait until `event` has passed.
+    pub fn wait_for(&self, event: &Event) -> Result<(), TrainError> {
+        let (Some(numbers), Some(event)) = (self.0, event.0) else { return Ok(()) };
+        // SAFETY: the event is there as long as its owner; reads numbers, or writes a message.
+        checked(|message, capacity| unsafe { segue_event_block(event.as_ptr(), &numbers, message, capacity) })
+    }
+
+    /// What the card's driver calls it; null on the processor.
+    pub fn native(&self) -> Result<*mut c_void, TrainError> {
+        let Some(numbers) = self.0 else { return Ok(null_mut()) };
+        let mut native = null_mut();
+        // SAFETY: reads numbers, writes a pointer or a message.
+        checked(|message, capacity| unsafe {
+            segue_stream_native(&numbers, &mut native, message, capacity)
+        })?;
+        Ok(native)
+    }
+}
+
+/// While this is there its thread queues work on a stream of its own.
+pub struct Entered(Option<Numbers>, PhantomData<*const ()>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            let mut left = Numbers::default();
+            // SAFETY: as in `enter`. Going back to what was in use cannot fail.
+            let back =
+                |message, capacity| unsafe { segue_stream_enter(&before, &mut left, message, capacity) };
+            let _ = checked(back);
+        }
+    }
+}
+
+/// `tensor` on `device`. To a card it goes beside what this thread has queued there, from memory that the card reads by itself; what the thread
+/// queues from now on waits for it.
+pub fn put(tensor: Tensor, device: Device) -> Tensor {
+    if card(device).is_none() || tensor.device() != Device::Cpu {
+        return tensor.to_device(device);
+    }
+    // Where there is no such memory left the copy takes its time.
+    put_beside(&tensor, device).unwrap_or_else(|_| tensor.to_device(device))
+}
+
+fn put_beside(tensor: &Tensor, device: Device) -> Result<Tensor, TrainError> {
+    let readable = pinned(tensor, device)?;
+    let entered = Stream::beside(device)?.enter()?;
+    let there = readable.f_to_device_(device, tensor.kind(), true, false)?;
+    let over = Event::now(device)?;
+    drop(entered);
+    let own = Stream::current(device)?;
+    own.wait_for(&over)?;
+    own.keep(&there)?;
+    Ok(there)
+}
+
+/// A copy of `tensor` in memory of the host that the card `device` reads and writes by itself.
+pub fn pinned(tensor: &Tensor, device: Device) -> Result<Tensor, TrainError> {
+    Ok(tensor.f_pin_memory(device)?)
+}
+
+/// A mark behind what a thread has queued.
+#[derive(Debug)]
+pub struct Event(Option<NonNull<CppEvent>>);
+
+// SAFETY: an event is recorded once, by the thread that makes it; waiting for it and asking for it change nothing of it.
+unsafe impl Send for Event {}
+// SAFETY: as above.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Behind all that this thread has queued on `device`.
+    pub fn now(device: Device) -> Result<Self, TrainError> {
+        let Some((kind, index)) = card(device) else { return Ok(Self(None)) };
+        let mut event = null_mut();
+        // SAFETY: writes a pointer or a message.
+        checked(|message, capacity| unsafe { segue_event_now(kind, index, &mut event, message, capacity) })?;
+        Ok(Self(NonNull::new(event)))
+    }
+
+    /// Whether the card has come that far.
+    pub fn has_passed(&self) -> Result<bool, TrainError> {
+        let Some(event) = self.0 else { return Ok(true) };
+        let mut passed = false;
+        // SAFETY: the event is ours; writes a flag or a message.
+        checked(|message, capacity| unsafe {
+            segue_event_query(event.as_ptr(), &mut passed, message, capacity)
+        })?;
+        Ok(passed)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Some(event) = self.0 {
+            // SAFETY: given back once. What waits for it on a card does not need it any more.
+            unsafe { segue_event_free(event.as_ptr()) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_the_processor_all_has_passed_and_nothing_is_entered() {
+        let (stream, event) = (Stream::beside(Device::Cpu).unwrap(), Event::now(Device::Cpu).unwrap());
+        stream.wait_for(&event).unwrap();
+        let _entered = stream.enter().unwrap();
+        let values = Tensor::from_slice(&[1f32, 2.0]);
+        let (before, there) = (values.data_ptr(), put(values, Device::Cpu));
+        assert_eq!(there.data_ptr(), before, "nothing is copied");
+        assert!(event.has_passed().unwrap() && stream.native().unwrap().is_null());
+    }
+
+    /// libtorch's part for cards is not in this process: that is an error, not its end.
+    #[test]
+    fn a_card_that_is_not_there_is_an_error() {
+        if tch::Cuda::is_available() {
+            return;
+        }
+        let message = |error: TrainError| error.to_string().to_lowercase();
+        assert!(message(Stream::beside(Device::Cuda(0)).unwrap_err()).contains("cuda"));
+        assert!(message(Event::now(Device::Cuda(0)).unwrap_err()).contains("cuda"));
+    }
+}
