@@ -7,6 +7,7 @@ use tch::{Device, Tensor};
 use crate::Parameters;
 use crate::engine::{self, Learner, Turn};
 use crate::layers::Memory;
+use crate::libtorch::stream::put;
 use crate::noise::Noise;
 
 /// One micro-batch.
@@ -33,7 +34,7 @@ impl Batch {
 
     /// The same on `device`.
     pub fn to(self, device: Device) -> Self {
-        let moved = |tensor: Tensor| tensor.to_device(device);
+        let moved = |tensor: Tensor| put(tensor, device);
         let pairs = self.pairs.map(|pairs| Pairs {
             segments: moved(pairs.segments),
             ranks: moved(pairs.ranks),
