@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use crate::model::{KnownModels, Models, out_of_range};
 use crate::{
     AverageConfig, CheckpointConfig, ConfigError, DataConfig, DataOrder, DocumentEnd, EvalConfig, LogConfig,
-    ModelConfig, ObjectiveConfig, OptimConfig, PairsConfig, PublishedConfig, RecoveryConfig, RunConfig,
-    ScheduleConfig, TaskConfig, TrainConfig, range,
+    LossScaleConfig, ModelConfig, ObjectiveConfig, OptimConfig, PairsConfig, PublishedConfig, RecoveryConfig,
+    RunConfig, ScheduleConfig, TaskConfig, TrainConfig, range,
 };
 
 /// Everything that describes a run.
@@ -30,6 +30,8 @@ pub struct Config {
     pub objective: ObjectiveConfig,
     /// How gradients become updates.
     pub optim: OptimConfig,
+    /// What losses are multiplied by before backward.
+    pub loss_scale: LossScaleConfig,
     /// The learning rate over the steps.
     pub schedule: ScheduleConfig,
     /// Evaluation while training.
@@ -64,6 +66,7 @@ impl Config {
             model,
             objective: ObjectiveConfig::default(),
             optim: OptimConfig::default(),
+            loss_scale: LossScaleConfig::default(),
             schedule: ScheduleConfig::default(),
             eval: EvalConfig::default(),
             average: AverageConfig::default(),
@@ -139,6 +142,7 @@ impl Config {
         range::check("checkpoint", &self.checkpoint)?;
         range::check("log", &self.log)?;
         self.check_recovery()?;
+        self.check_precision()?;
         if !t.lanes.is_multiple_of(t.micro_batch) {
             let why = format!("must be a multiple of train.micro_batch, which is {}", t.micro_batch);
             return Err(out_of_range("train.lanes", t.lanes, &why));

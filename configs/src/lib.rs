@@ -13,6 +13,7 @@ mod large_batch;
 mod machine;
 mod merge;
 pub mod model;
+mod precision;
 mod pretraining;
 mod published;
 pub mod range;
@@ -32,6 +33,7 @@ pub use machine::{
 };
 pub use merge::Loaded;
 pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models, out_of_range};
+pub use precision::{LossScaleConfig, LossScaleKind, Precision, Products};
 pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind};
 pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};

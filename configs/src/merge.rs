@@ -50,7 +50,7 @@ impl Loaded {
     }
 }
 
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 16] = [
     "run",
     "data",
     "pairs",
@@ -58,6 +58,7 @@ const SECTIONS: [&str; 15] = [
     "model",
     "objective",
     "optim",
+    "loss_scale",
     "schedule",
     "eval",
     "average",
@@ -77,7 +78,7 @@ impl Config {
         }
         let mut all = serde_json::json!({
             "run": self.run, "data": self.data, "pairs": self.pairs, "train": self.train, "model": model,
-            "objective": self.objective, "optim": self.optim, "schedule": self.schedule, "eval": self.eval, "average": self.average,
+            "objective": self.objective, "optim": self.optim, "loss_scale": self.loss_scale, "schedule": self.schedule, "eval": self.eval, "average": self.average,
             "checkpoint": self.checkpoint, "recovery": self.recovery, "log": self.log, "task": self.task, "published": self.published,
         });
         for (section, networks) in &self.networks {
@@ -326,6 +327,7 @@ impl Layers {
             model: read(&model).map_err(|e| self.wrong_type("model", e))?,
             objective: self.section("objective", &self.merged["objective"])?,
             optim: self.section("optim", &self.merged["optim"])?,
+            loss_scale: self.section("loss_scale", &self.merged["loss_scale"])?,
             schedule: self.section("schedule", &self.merged["schedule"])?,
             eval: self.section("eval", &self.merged["eval"])?,
             average: self.section("average", &self.merged["average"])?,

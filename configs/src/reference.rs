@@ -61,6 +61,7 @@ pub fn sections(models: &'static Models) -> Vec<Section> {
     all.extend([
         Section::of("objective", &config.objective),
         Section::of("optim", &config.optim),
+        Section::of("loss_scale", &config.loss_scale),
         Section::of("schedule", &config.schedule),
         Section::of("eval", &config.eval),
         Section::of("average", &config.average),

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::precision::Precision;
 use crate::range::Range;
 
 /// `[run]`: where a run lives.
@@ -178,6 +179,11 @@ pub struct TrainConfig {
     /// Gradient bytes that are reduced at a time; does not change the result where `exact`.
     #[schemars(transform = Range::at_least(1))]
     pub bucket_bytes: usize,
+    /// What products are computed in: `f32`, or 16 bits of them. Weights, moments, sums of gradients, norms, softmaxes and losses stay in
+    /// single precision; evaluations are all in it.
+    pub precision: Precision,
+    /// Round the factors of products in single precision to TF32 on a card, with 10 bits of mantissa; a processor has no such products.
+    pub tf32: bool,
     /// Keep only the inputs of layers for backward, which makes each layer again: less memory for activations, a third more time. Does not
     /// change the result.
     pub recompute: bool,
@@ -219,6 +225,8 @@ impl Default for TrainConfig {
             batch_warmup: 0,
             batch_warmup_from: 1,
             bucket_bytes: 4 << 20,
+            precision: Precision::F32,
+            tf32: false,
             recompute: false,
             check_replicas_every: 100,
             check_repeats_every: 0,

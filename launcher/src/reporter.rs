@@ -124,6 +124,13 @@ impl<'a> Reporter<'a> {
                 }
                 Ok(())
             }
+            Event::Overflowed { step, scale } => {
+                self.out.line(&format!(
+                    "step {step}: gradients overflowed under a loss scale of {scale}, no update"
+                ));
+                tracing::info!(rank = self.rank, step, scale, "overflowed");
+                Ok(())
+            }
             Event::RolledBack { to, evaluated } => self.rolled_back(to, evaluated),
             Event::Warning { what } => {
                 self.out.line(&format!("warning: {what}"));
@@ -232,11 +239,20 @@ impl<'a> Reporter<'a> {
             row[*kind] = json!(name);
         }
         scalars.push(("train/lr".into(), report.lr));
-        scalars.push(("train/gradient_norm".into(), report.grad_norm));
+        // Gradients that overflow have no norm.
+        if report.scaled.is_none_or(|scaled| !scaled.overflowed) {
+            scalars.push(("train/gradient_norm".into(), report.grad_norm));
+        }
         scalars.push((format!("speed/{rate}"), per_s));
         for (name, value) in noise.iter().flat_map(describe_noise) {
             row[name] = json!(value);
             scalars.push((format!("train/{name}"), value));
+        }
+        if let Some(scaled) = report.scaled {
+            row["loss_scale"] = json!(scaled.scale);
+            row["skipped"] = json!(scaled.skipped);
+            scalars.push(("train/loss_scale".into(), scaled.scale));
+            scalars.push(("train/skipped".into(), scaled.skipped as f64));
         }
         record.row(&row)?;
         record.scalars(step, &scalars)?;

@@ -1,6 +1,6 @@
 use tch::Tensor;
 
-use crate::libtorch::{is_f32_slice, linear};
+use crate::libtorch::{Autocast, is_f32_slice, linear};
 
 /// How layers compute linear maps, activations, norms of sums and attention.
 ///
@@ -9,26 +9,26 @@ use crate::libtorch::{is_f32_slice, linear};
 /// differentiate a gradient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kernels {
-    /// Segue's own where they are made for, f32 on the CPU, libtorch's elsewhere. Faster, and differentiable once:
+    /// Segue's own where they are made for, f32 on the CPU without casts, libtorch's elsewhere. Faster, and differentiable once:
     /// the derivative of a gradient that has passed one of them is an error.
     #[default]
     Fused,
     /// libtorch's operations alone: differentiable any number of times. Without dropout, values are those of
-    /// [`Kernels::Fused`] up to rounding; with it, attention drops other weights.
+    /// [`Kernels::Fused`] up to rounding; so they are with it, but for attention without relative positions.
     Plain,
 }
 
 impl Kernels {
     /// Whether `x` is to be worked on by a kernel of Segue's own.
     pub(crate) fn fuse(self, x: &Tensor) -> bool {
-        self == Self::Fused && is_f32_slice(x)
+        self == Self::Fused && is_f32_slice(x) && !Autocast::is_on_cpu()
     }
 
     /// `x`, `[.., in]`, times `weight`, `[out, in]`, transposed, plus `bias`, `[out]`: `[.., out]`.
     pub fn linear(self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         match self {
-            Self::Fused => linear(x, weight, bias),
-            Self::Plain => x.linear(weight, bias),
+            Self::Fused if !Autocast::is_on_cpu() => linear(x, weight, bias),
+            Self::Fused | Self::Plain => x.linear(weight, bias),
         }
     }
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use segue_collectives::{Communicator, local::Local, simulated};
-use segue_configs::{Config, MemoryStart};
+use segue_configs::{Config, MemoryStart, Precision};
 use segue_trainer::engine::Engine;
 use segue_trainer::families::MODELS;
 use segue_trainer::families::language_model::{Frequencies, build, random_batch};
 use segue_trainer::families::transfo_xl::{AttnType, Segment, TransfoXl, TransfoXlConfig};
 use segue_trainer::families::xlnet::{AttentionDirection, Sequence, Visibility, Xlnet, XlnetConfig};
-use segue_trainer::libtorch::{self, GradHooks, GradReady};
+use segue_trainer::libtorch::{self, Autocast, GradHooks, GradReady};
 use segue_trainer::noise::Noise;
 use segue_trainer::{Compute, Kernels, Parameters};
 use tch::{Device, Kind, Tensor};
@@ -66,18 +66,26 @@ fn bytes(tensor: &Tensor) -> Vec<u64> {
 
 /// Holds what `loss` gives with recomputation next to what it gives without, bit by bit.
 fn assert_same(parameters: &Parameters, loss: impl Fn(&Parameters) -> Vec<Tensor>) {
-    for kind in [Kind::Float, Kind::Double] {
+    // A forward pass in 16 bits too, and backward outside of it, as a run has it.
+    let kinds = [Kind::Float, Kind::Double].map(|kind| (kind, Precision::F32));
+    let halves = [Precision::Bf16, Precision::Fp16].map(|precision| (Kind::Float, precision));
+    for (kind, precision) in kinds.into_iter().chain(halves) {
         for kernels in [Kernels::Fused, Kernels::Plain] {
             let given = |recompute| {
                 let values = parameters.tensors().iter().map(|tensor| tensor.detach().copy()).collect();
                 let own = Parameters::from_tensors(parameters.specs().to_vec(), values, kind);
-                gradients(&own.with_kernels(kernels).with_recompute(recompute), &loss)
+                gradients(&own.with_kernels(kernels).with_recompute(recompute), |own| {
+                    match Autocast::to(precision, HERE) {
+                        Some(casts) => casts.during(|| loss(own)),
+                        None => loss(own),
+                    }
+                })
             };
             let (kept, again) = (given(false), given(true));
             assert!(kept.len() > 20 && kept.len() == again.len(), "{} and {}", kept.len(), again.len());
             for ((name, kept), (other, again)) in kept.iter().zip(&again) {
                 assert_eq!(name, other);
-                assert!(bytes(kept) == bytes(again), "{kind:?}, {kernels:?}: {name}");
+                assert!(bytes(kept) == bytes(again), "{kind:?}, {precision:?}, {kernels:?}: {name}");
             }
         }
     }
@@ -252,13 +260,15 @@ fn steps(config: &Config, comm: &dyn Communicator) -> Vec<u64> {
 
 #[test]
 fn runs_have_the_same_bits_with_buckets_of_several_micro_steps_and_ranks() {
-    for model in ["transfo-xl", "xlnet"] {
-        let expected = steps(&config(model, &[]), &Local);
+    let models = ["transfo-xl", "xlnet"].into_iter();
+    for (model, precision) in models.flat_map(|model| ["f32", "bf16", "fp16"].map(|name| (model, name))) {
+        let precision = format!("train.precision={precision}");
+        let expected = steps(&config(model, &[&precision]), &Local);
         // Every micro-step's turn to be made twice comes by.
-        let again = config(model, &["train.recompute=true", "train.check_repeats_every=1"]);
-        assert!(steps(&again, &Local) == expected, "{model}");
+        let again = config(model, &["train.recompute=true", "train.check_repeats_every=1", &precision]);
+        assert!(steps(&again, &Local) == expected, "{model}, {precision}");
         for found in simulated::run(2, |comm| steps(&again, comm)) {
-            assert!(found == expected, "{model} on two ranks");
+            assert!(found == expected, "{model} on two ranks, {precision}");
         }
     }
 }

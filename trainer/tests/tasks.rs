@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use segue_collectives::{Communicator, local::Local, simulated};
-use segue_configs::{Config, TaskSummary};
+use segue_configs::{Config, Precision, TaskSummary};
 use segue_random::{Draws, Purpose};
 use segue_tasks::{Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskData};
 use segue_tokenizer::Tokenizer;
@@ -13,6 +13,8 @@ use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::families::task::{
     Circumstances, HeadSpec, Start, TaskFolder, TaskModel, answers, finetune, start_task_from,
 };
+use segue_trainer::libtorch::{Autocast, set_threads};
+use segue_trainer::noise::Noise;
 use tempfile::TempDir;
 
 const CLS: u32 = 3;
@@ -259,6 +261,36 @@ fn x22_padding_leaves_answers_as_they_are() {
             for (a, b) in alone.iter().zip(&padded) {
                 assert!((a - b).abs() < 1e-5, "{name}: {alone:?} {padded:?}");
             }
+        }
+    }
+}
+
+/// With dropout, which leaves the same values out in every precision. A loss of a few examples is the mean of as many roundings of scores to
+/// 8 or 11 bits.
+#[test]
+fn losses_in_16_bits_are_those_of_single_precision() {
+    set_threads(1);
+    type Make = fn(u64) -> Example;
+    let kinds: [(Kind, usize, Make); 5] = [
+        (Kind::Classification, 2, sentiment),
+        (Kind::Tagging, 3, tagging),
+        (Kind::Regression, 0, counting),
+        (Kind::Choice, 0, choice),
+        (Kind::Span, 0, span),
+    ];
+    for (name, (kind, labels, make)) in
+        ["xlnet", "transfo-xl"].into_iter().flat_map(|name| kinds.map(|kind| (name, kind)))
+    {
+        let model = model(name, &[head("task", kind, labels)]);
+        let examples: Vec<Example> = (0..16).map(make).collect();
+        let examples: Vec<&Example> = examples.iter().collect();
+        let loss = || model.loss(0, &examples, Some(&Noise::new(3)));
+        let exact = loss().reported.double_value(&[]);
+        for (precision, limit) in [(Precision::Bf16, 0.01), (Precision::Fp16, 0.002)] {
+            let found = Autocast::to(precision, tch::Device::Cpu).unwrap().during(loss);
+            assert_eq!(found.reported.kind(), tch::Kind::Float);
+            let error = found.reported.double_value(&[]) / exact - 1.0;
+            assert!(error.abs() < limit, "{name}, {kind:?}, {precision:?}: {error}");
         }
     }
 }

@@ -29,7 +29,7 @@ use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
 
 use clap::ValueEnum;
-use segue_configs::DeviceKind;
+use segue_configs::{DeviceKind, Products};
 use segue_trainer::families::language_model::ModelFolder;
 
 use crate::failure::Failure;
@@ -52,6 +52,30 @@ impl From<DeviceArg> for DeviceKind {
             DeviceArg::Auto => Self::Auto,
             DeviceArg::Cpu => Self::Cpu,
             DeviceArg::Cuda => Self::Cuda,
+        }
+    }
+}
+
+/// Precisions of products.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PrecisionArg {
+    /// Single precision.
+    F32,
+    /// TF32: single precision's range, 10 bits of mantissa; `train.tf32`, for cards alone.
+    Tf32,
+    /// 16 bits, 8 of them exponent, with weights in single precision.
+    Bf16,
+    /// 16 bits, 5 of them exponent, with weights in single precision.
+    Fp16,
+}
+
+impl From<PrecisionArg> for Products {
+    fn from(arg: PrecisionArg) -> Self {
+        match arg {
+            PrecisionArg::F32 => Self::F32,
+            PrecisionArg::Tf32 => Self::TF32,
+            PrecisionArg::Bf16 => Self::BF16,
+            PrecisionArg::Fp16 => Self::FP16,
         }
     }
 }

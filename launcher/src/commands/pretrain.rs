@@ -69,7 +69,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     }
     deadline::set(Duration::from_secs(config.train.deadline));
     let local_rank = JobEnvironment::detect()?.local_rank.unwrap_or(0);
-    let compute = Compute::choose(config.train.device, local_rank)?;
+    let compute = Compute::choose(config.train.device, local_rank)?.allow_tf32(config.train.tf32);
     let job = (families::of(&config.model).open)(&mut config)?;
     segue_trainer::libtorch::set_threads(config.train.threads);
     segue_trainer::libtorch::keep_freed_memory();

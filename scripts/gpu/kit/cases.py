@@ -149,7 +149,8 @@ def precision(bench):
         raise Skip("the configuration has no `train.precision` yet")
     curves = {}
     for name in ("f32", "tf32", "bf16", "fp16"):
-        bench.segue.run(*bench.tiny(name, f"train.precision={name}", f"train.steps={PRECISION_STEPS}", "log.every=1"))
+        key = "train.tf32=true" if name == "tf32" else f"train.precision={name}"
+        bench.segue.run(*bench.tiny(name, key, f"train.steps={PRECISION_STEPS}", "log.every=1"))
         curves[name] = losses(bench.work / name)
     bench.data["curves"] = {name: curve[9::10] for name, curve in curves.items()}
     apart = {name: difference(curve, curves["f32"]) for name, curve in curves.items() if name != "f32"}

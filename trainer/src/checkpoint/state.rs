@@ -12,7 +12,7 @@ use tch::Device;
 use super::contents::STATE;
 use super::files::read_error;
 use crate::TrainError;
-use crate::optim::{Counts, NoiseScale};
+use crate::optim::{Counts, LossScale, NoiseScale};
 
 /// Version of `trainer_state.json` this program writes.
 const STATE_VERSION: u32 = 1;
@@ -124,6 +124,9 @@ pub struct TrainState {
     /// The noise in the gradient of each network, where it is measured.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub noise: BTreeMap<String, NoiseScale>,
+    /// What losses are multiplied by before backward, where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScale>,
     /// What the learner has made of its statistics.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub learner: Value,
@@ -177,6 +180,7 @@ impl TrainState {
             task: BestSoFar::default(),
             networks: BTreeMap::new(),
             noise: BTreeMap::new(),
+            loss_scale: None,
             learner: Value::Null,
             left_out: Vec::new(),
             recoveries: 0,
@@ -211,6 +215,7 @@ impl TrainState {
         self.averages = stored.averages;
         self.networks = stored.networks;
         self.noise = stored.noise;
+        self.loss_scale = stored.loss_scale;
         self.learner = stored.learner;
         self.lanes = stored.lanes;
     }

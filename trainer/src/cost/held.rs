@@ -3,7 +3,7 @@
 use segue_configs::{Config, Shard};
 use serde::Serialize;
 
-use super::{Choices, Cost, VALUE_BYTES, Work};
+use super::{Choices, Cost, Work};
 use crate::TrainError;
 use crate::engine::check_ranks;
 
@@ -38,7 +38,7 @@ impl Held {
         let cost = Cost::new(config, work, ranks)?;
         let memory = cost.memory_per_rank;
         let (parameters, own) = (cost.parameters as f64, 1.0 / ranks as f64);
-        let copies = if choices.precision.is_half() { HALF_BYTES * parameters } else { 0.0 };
+        let copies = if choices.products.is_half() { HALF_BYTES * parameters } else { 0.0 };
         // A part of the sums, and a bucket that is not shared out yet.
         let gradients = match choices.shard {
             Shard::Gradients => {
@@ -52,15 +52,13 @@ impl Held {
             _ => memory.optimizer as f64 * own,
         };
         let tokens = work.micro_step.tokens as f64 * cost.micro_steps_per_rank as f64;
-        // A carry is in 16 bits where the states are that it is cut from.
-        let carry = if choices.precision.is_half() { HALF_BYTES / VALUE_BYTES as f64 } else { 1.0 };
         Ok(Self {
             weights: memory.weights as f64 + copies,
             gradients,
             moments,
             averages: memory.average as f64,
             activations: work.micro_step.parts.activations(choices.recompute) * choices.value_bytes,
-            segment_memory: memory.segment_memory as f64 * carry,
+            segment_memory: memory.segment_memory as f64,
             batch: BATCHES * ID_BYTES * tokens,
         })
     }
@@ -107,10 +105,10 @@ pub fn largest_micro_batch(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Precision;
     use super::super::tests::config;
     use super::*;
     use crate::families;
+    use segue_configs::Products;
 
     fn held(config: &Config, ranks: usize, choices: &Choices) -> Held {
         Held::new(config, &families::work(config).unwrap(), ranks, choices).unwrap()
@@ -138,10 +136,11 @@ mod tests {
     fn halves_and_recomputation_change_their_kinds_alone() {
         let config = config(&KEYS);
         let plain = held(&config, 1, &Choices::default());
-        let half = held(&config, 1, &Choices::of(Precision::Bf16));
+        let half = held(&config, 1, &Choices::of(Products::BF16));
         assert_eq!(half.weights, plain.weights * 1.5);
         assert_eq!(half.activations, plain.activations * 0.75);
-        assert_eq!(half.segment_memory, plain.segment_memory / 2.0);
+        // Layers hand single precision on, and the memory is cut from that.
+        assert_eq!(half.segment_memory, plain.segment_memory);
         assert_eq!(half.moments, plain.moments);
         let again = held(&config, 1, &Choices { recompute: true, ..Choices::default() });
         assert!(again.activations < plain.activations * 0.4, "{again:?}");

@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::engine::check_ranks;
 use crate::{ParameterSpec, TrainError};
 
-pub use choices::{Choices, Precision};
+pub use choices::Choices;
 pub use failures::{Failures, Recovery, daly, young};
 pub use held::{Held, largest_micro_batch};
 pub use links::{Algorithm, Links};

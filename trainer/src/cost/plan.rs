@@ -3,7 +3,7 @@
 use segue_configs::{Config, Machine};
 use serde::Serialize;
 
-use super::step_time::{Setting, copying, in_precision, writing};
+use super::step_time::{Setting, copying, writing};
 use super::{Choices, Cost, Failures, Held, Links, Recovery, StepTime, TRAINING_TO_FORWARD, Work};
 use crate::TrainError;
 
@@ -67,7 +67,7 @@ impl Plan {
         let step_s = parts.total();
         let tokens_per_s = cost.tokens_per_step as f64 / step_s;
         let flops = TRAINING_TO_FORWARD * work.micro_step.parts.forward() / work.micro_step.tokens as f64;
-        let peak = in_precision(&machine.peak, choices.precision).unwrap_or(machine.peak.f32);
+        let peak = machine.peak.of(choices.products).unwrap_or(machine.peak.f32);
         let (stall, published_after) = (copying(machine, &cost), writing(machine, &cost));
         let failures = Failures {
             mtbf: machine.mtbf_hours * 3600.0 / links.nodes as f64,
@@ -119,9 +119,9 @@ mod tests {
     use super::super::tests::config;
     use segue_configs::Shard;
 
-    use super::super::Precision;
     use super::*;
     use crate::families;
+    use segue_configs::Products;
 
     const KEYS: [&str; 8] = [
         "model.vocab_size=32000",
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn bf16() -> Choices {
-        Choices::of(Precision::Bf16)
+        Choices::of(Products::BF16)
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The parts of a step, in seconds.
 
-use segue_configs::{Config, Machine, MachineKind, Shard};
+use segue_configs::{ByPrecision, Config, Machine, MachineKind, Products, Shard};
 use serde::Serialize;
 
 use super::overlap::{buckets, hidden_behind};
-use super::{Algorithm, Choices, Cost, Links, Overlap, Precision, TRAINING_TO_FORWARD, VALUE_BYTES, Work};
+use super::{Algorithm, Choices, Cost, Links, Overlap, TRAINING_TO_FORWARD, VALUE_BYTES, Work};
 use crate::TrainError;
 use crate::engine::check_ranks;
 
@@ -56,19 +56,18 @@ pub struct Setting<'a> {
 impl Setting<'_> {
     /// Operations a second that products reach. Fails where the machine does not have the precision.
     fn product_rate(&self) -> Result<f64, TrainError> {
-        let of = |figure| in_precision(figure, self.choices.precision);
+        let of = |figure: &ByPrecision| figure.of(self.choices.products);
         match (of(&self.machine.peak), of(&self.machine.achieved.products)) {
             (Some(peak), Some(reached)) => Ok(peak * reached),
             _ => {
-                let known = Precision::NAMES.into_iter().filter(|(_, p)| {
-                    in_precision(&self.machine.peak, *p).is_some()
-                        && in_precision(&self.machine.achieved.products, *p).is_some()
-                });
-                let known: Vec<&str> = known.map(|(name, _)| name).collect();
+                let has = |of: &Products| {
+                    self.machine.peak.of(*of).is_some() && self.machine.achieved.products.of(*of).is_some()
+                };
+                let known: Vec<&str> = Products::ALL.into_iter().filter(has).map(Products::name).collect();
                 Err(TrainError::Layout(format!(
                     "{} have no {}\nhint: choose one of {}",
                     self.machine.about,
-                    self.choices.precision.name(),
+                    self.choices.products.name(),
                     known.join(", ")
                 )))
             }
@@ -227,14 +226,4 @@ pub fn copying(machine: &Machine, cost: &Cost) -> f64 {
 /// Seconds in which a checkpoint is written, or read.
 pub fn writing(machine: &Machine, cost: &Cost) -> f64 {
     cost.checkpoint.disk as f64 / machine.bandwidth.disk
-}
-
-/// A figure of a machine in one precision.
-pub fn in_precision(figure: &segue_configs::ByPrecision, precision: Precision) -> Option<f64> {
-    match precision {
-        Precision::F32 => Some(figure.f32),
-        Precision::Tf32 => figure.tf32,
-        Precision::Bf16 => figure.bf16,
-        Precision::Fp16 => figure.fp16,
-    }
 }

@@ -87,6 +87,13 @@ pub enum Event {
         /// Its number.
         step: u64,
     },
+    /// The gradients of a step overflowed under the scale of its loss: it made no update, and the scale shrinks. The step is told of all the same.
+    Overflowed {
+        /// Its number.
+        step: u64,
+        /// The scale.
+        scale: f64,
+    },
     /// The run stands again where its checkpoint of step `to` does.
     RolledBack {
         /// Steps made.

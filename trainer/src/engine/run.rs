@@ -253,6 +253,9 @@ impl<'a, F: Family> Run<'a, F> {
         if let Some(estimate) = report.noise {
             self.state.noise.entry(report.network.to_string()).or_default().fold(estimate);
         }
+        if let Some(scaled) = report.scaled.filter(|scaled| scaled.overflowed) {
+            on_event(Event::Overflowed { step, scale: scaled.scale });
+        }
         let noise = self.state.noise.get(report.network).copied();
         on_event(Event::Step {
             report,

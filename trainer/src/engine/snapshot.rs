@@ -62,6 +62,7 @@ fn state_of_all<F: Family>(
     let mut contents = model_folder(family, engine, staging);
     let mut state = state.clone();
     state.learner = engine.learner.state();
+    state.loss_scale = engine.loss_scale.state();
     for (n, (network, (name, parameters))) in
         engine.networks.iter().zip(engine.learner.networks()).enumerate()
     {
@@ -154,6 +155,7 @@ pub fn restore<F: Family>(
     for n in 0..engine.networks.len() {
         restore_network(path, &state, family, engine, n)?;
     }
+    engine.loss_scale.restore(state.loss_scale);
     let mut carry = CarryFiles::find(path, engine.layout.lanes)?;
     engine.restore_carry(|names, lanes| carry.read(names, lanes))?;
     match engine.learner.restore(&state.learner) {

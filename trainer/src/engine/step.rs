@@ -21,10 +21,10 @@ use super::repeat::Made;
 use super::replicas::agreed_norm;
 use super::spoil::spoil;
 use super::sums::Sums;
-use crate::libtorch::backward_into;
+use crate::libtorch::{Autocast, backward_into};
 use crate::noise::Noise;
-use crate::optim::NoiseEstimate;
 use crate::optim::averaging::{CandidateLoss, Choice, StandIn};
+use crate::optim::{LossScaler, NoiseEstimate, Scaled, learning_rate};
 use crate::{Parameters, TrainError};
 
 /// What one global step did.
@@ -46,6 +46,8 @@ pub struct StepReport {
     pub network: &'static str,
     /// What the step tells of the noise in its gradient, where that was measured.
     pub noise: Option<NoiseEstimate>,
+    /// How its loss was scaled before backward, where it was. Without an update where its gradients overflowed.
+    pub scaled: Option<Scaled>,
     /// Time this rank waited for reductions after its backward was over.
     pub communication_exposed: Duration,
 }
@@ -72,6 +74,8 @@ pub struct Engine<'a, L: Learner> {
     pub learner: L,
     /// What this rank's lanes carry, one entry for each of its micro-steps.
     pub carries: Vec<L::Carry>,
+    /// What losses are multiplied by before backward.
+    pub loss_scale: LossScaler,
 }
 
 impl<'a, L: Learner> Engine<'a, L> {
@@ -93,7 +97,8 @@ impl<'a, L: Learner> Engine<'a, L> {
         };
         let networks = learner.networks().into_iter().map(network).collect::<Result<_, _>>()?;
         let carries = layout.micro_steps.clone().map(|_| learner.start(layout.micro_batch as i64)).collect();
-        Ok(Self { config, comm, layout, networks, reducer, learner, carries })
+        let loss_scale = LossScaler::new(config);
+        Ok(Self { config, comm, layout, networks, reducer, learner, carries, loss_scale })
     }
 
     /// Where it computes.
@@ -127,38 +132,67 @@ impl<'a, L: Learner> Engine<'a, L> {
                 network.keep(kept);
             }
         }
-        let mut communication_exposed = waiting.elapsed();
+        let communication_exposed = waiting.elapsed();
         spoil("gradient", || self.networks[turn.networks[0]].gradients().swap_remove(0));
         let (loss, targets) = (sums[0], sums[1]);
         let loss = finite(step, "the loss", loss / targets)?;
+        let factor = self.loss_scale.factor();
         // All of them before any update: a step that is not finite changes nothing.
-        let mut norms = Vec::with_capacity(turn.networks.len());
-        for &n in &turn.networks {
-            let (_, parameters) = self.learner.networks()[n];
-            let norm = self.networks[n].gradient_norm(parameters, self.comm)?;
-            let norm = agreed_norm(step, norm / targets, self.comm)?;
-            norms.push(finite(step, "the gradient norm", norm)?);
+        let norms = self.norms(&turn, step, factor, targets)?;
+        let scaled = self.loss_scale.observe(norms.iter().all(|norm| norm.is_finite()));
+        let (source, network) = (turn.source, self.networks[turn.networks[0]].name);
+        let mut report = StepReport {
+            step,
+            source,
+            loss,
+            targets,
+            lr: 0.0,
+            grad_norm: norms[0],
+            network,
+            noise: None,
+            scaled,
+            communication_exposed,
+        };
+        if scaled.is_some_and(|scaled| scaled.overflowed) {
+            // What the lanes carry is of the forward pass, which is as it should be.
+            report.lr = learning_rate(&self.config.of_network(network), step);
+            return Ok(report);
         }
-        let noise = parts.and_then(|parts| NoiseEstimate::of(&parts, norms[0] * targets, targets));
+        for norm in &norms {
+            finite(step, "the gradient norm", *norm)?;
+        }
+        report.noise = parts.and_then(|parts| NoiseEstimate::of(&parts, norms[0] * targets, targets));
         faults::point("step.update");
         let _span = trace_span!(target: "compute", "update").entered();
         let mut updated: Option<Updated> = None;
         for (&n, norm) in turn.networks.iter().zip(norms) {
             let (_, parameters) = self.learner.networks()[n];
             let reached = self.learner.reached(&turn, n);
-            let done = self.networks[n].update(parameters, step, targets, norm, reached)?;
+            let done = self.networks[n].update(parameters, step, targets * factor, norm, reached)?;
             updated.get_or_insert(done);
         }
-        communication_exposed += self.await_weights(&turn)?;
+        report.communication_exposed += self.await_weights(&turn)?;
         self.learner.updated(&turn, &statistics, targets);
         spoil("weights", || self.learner.networks()[turn.networks[0]].1.tensors()[0].shallow_clone());
         // Networks whose turn it was not too: averages are over steps, and all of them begin and switch together.
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
             network.averaging.fold(step, parameters);
         }
-        let Updated { lr, grad_norm } = updated.unwrap_or(Updated { lr: 0.0, grad_norm: 0.0 });
-        let (source, network) = (turn.source, self.networks[turn.networks[0]].name);
-        Ok(StepReport { step, source, loss, targets, lr, grad_norm, network, noise, communication_exposed })
+        if let Some(Updated { lr, grad_norm }) = updated {
+            (report.lr, report.grad_norm) = (lr, grad_norm);
+        }
+        Ok(report)
+    }
+
+    /// Norms of the gradients of the mean loss, of each network of a turn, the same on all ranks. `factor` is what sums were scaled by. A
+    /// collective call.
+    fn norms(&self, turn: &Turn, step: u64, factor: f64, targets: f64) -> Result<Vec<f64>, TrainError> {
+        let networks = self.learner.networks();
+        let norm = |&n: &usize| {
+            let norm = self.networks[n].gradient_norm(networks[n].1, self.comm)?;
+            agreed_norm(step, norm / factor / targets, self.comm)
+        };
+        turn.networks.iter().map(norm).collect()
     }
 
     /// Waits until this rank has what the others have updated, where updates are divided. Gives how long that took.
@@ -233,7 +267,8 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
         let mut known: Vec<f64> = [loss.weight].into_iter().chain(loss.statistics).collect();
         if self.measures_noise(step) {
-            known.extend(NoiseEstimate::part(measured.measured()?, loss.weight));
+            let factor = self.loss_scale.factor();
+            known.extend(NoiseEstimate::part(measured.measured()? / factor.powi(2), loss.weight));
         }
         self.carries[i] = loss.carry;
         Ok((loss.reported.detach(), known))
@@ -251,19 +286,24 @@ impl<'a, L: Learner> Engine<'a, L> {
         let seed = derive(self.config.train.seed, Purpose::Dropout, &[step, number as u64]);
         faults::point("step.forward");
         let span = trace_span!(target: "compute", "forward", micro_step = number).entered();
-        let loss = self.learner.loss(turn, batch, i, &self.carries[i], &Noise::new(seed));
+        let forward = || self.learner.loss(turn, batch, i, &self.carries[i], &Noise::new(seed));
+        let loss = match Autocast::to(self.config.train.precision, self.device()) {
+            Some(casts) => casts.during(forward),
+            None => forward(),
+        };
         drop(span);
         faults::point("step.backward");
         let _span = trace_span!(target: "compute", "backward", micro_step = number).entered();
         assert_eq!(loss.objectives.len(), turn.networks.len(), "one objective for each network of the turn");
         let networks = self.learner.networks();
         let last = turn.networks.len() - 1;
+        let factor = self.loss_scale.factor();
         for (place, (objective, &n)) in loss.objectives.iter().zip(&turn.networks).enumerate() {
             match last {
                 _ if loss.weight == 0.0 && !objective.requires_grad() => {}
-                0 => objective.f_backward()?,
+                0 => scaled(objective, factor).f_backward()?,
                 // Each is lowered by its own network alone, whatever else it depends on.
-                _ => backward_into(objective, networks[n].1.tensors(), place < last)?,
+                _ => backward_into(&scaled(objective, factor), networks[n].1.tensors(), place < last)?,
             }
             // Before the next network's buckets fill: all ranks hand buckets over in one order.
             self.networks[n].buckets().finish();
@@ -400,6 +440,11 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
         Ok(())
     }
+}
+
+/// What backward begins with.
+fn scaled(objective: &Tensor, factor: f64) -> Tensor {
+    if factor == 1.0 { objective.shallow_clone() } else { objective * factor }
 }
 
 /// One of a rank's micro-steps of a step.

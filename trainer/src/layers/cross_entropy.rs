@@ -11,7 +11,7 @@ use tch::{Reduction, Tensor};
 
 use crate::Kernels;
 use crate::libtorch::{
-    Rows, Shared, as_f32, as_f32_mut, function, plain_linear, small_product, turned_product,
+    Rows, Shared, as_f32, as_f32_mut, function, plain_linear, small_product, turned_product, widened,
 };
 use crate::simd::{exp, max, sum_of_pairs, vectorised};
 use crate::threads;
@@ -47,14 +47,14 @@ impl Words {
 }
 
 /// −ln P of each target, `[n]`, for `hidden` `[n, width]` and `targets` `[n]`, numbers of words; P is the softmax of the
-/// scores of all `parts`, one after another.
+/// scores of all `parts`, one after another. Of single precision at least.
 pub fn nll(kernels: Kernels, hidden: &Tensor, parts: &[Words], targets: &Tensor) -> Tensor {
     if !kernels.fuse(hidden) || !parts.iter().all(|part| kernels.fuse(&part.weight)) {
         let scores: Vec<Tensor> =
             parts.iter().map(|part| kernels.linear(hidden, &part.weight, part.bias.as_ref())).collect();
         let scores =
             if let [scores] = &scores[..] { scores.shallow_clone() } else { Tensor::cat(&scores, 1) };
-        return scores.cross_entropy_loss::<&Tensor>(targets, None, Reduction::None, -100, 0.0);
+        return widened(&scores).cross_entropy_loss::<&Tensor>(targets, None, Reduction::None, -100, 0.0);
     }
     let tables = parts.iter().flat_map(|part| [Some(&part.weight), part.bias.as_ref()]).flatten();
     let inputs: Vec<&Tensor> = [hidden].into_iter().chain(tables).collect();

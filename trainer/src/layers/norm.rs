@@ -3,7 +3,7 @@ use std::ops::Range;
 use tch::{Device, Kind, Tensor};
 
 use crate::Kernels;
-use crate::libtorch::{Shared, as_f32, function};
+use crate::libtorch::{Shared, as_f32, function, widened};
 use crate::noise::{Drops, Noise, dropout};
 use crate::parameters::Parameters;
 use crate::simd::{sum, sum_of_pairs, vectorised};
@@ -32,9 +32,9 @@ impl Norm {
         Self { weight: get("weight"), bias: get("bias"), epsilon, kernels: parameters.kernels() }
     }
 
-    /// `x`, each of its rows at mean 0 and variance 1, scaled and moved.
+    /// `x`, each of its rows at mean 0 and variance 1, scaled and moved; of single precision at least.
     pub fn forward(&self, x: &Tensor) -> Tensor {
-        x.layer_norm(self.weight.size(), Some(&self.weight), Some(&self.bias), self.epsilon, true)
+        widened(x).layer_norm(self.weight.size(), Some(&self.weight), Some(&self.bias), self.epsilon, true)
     }
 
     /// The norm of `residual` plus `x` with dropout at `rate` where there is noise; both of one shape. In f32 on the CPU one

@@ -177,6 +177,7 @@ fn differentiate(
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use segue_configs::Precision;
     use tch::{Device, Kind};
 
     use super::*;
@@ -294,7 +295,7 @@ mod tests {
             let (x, weight) = (leaf(&[3, 4], 0.7), leaf(&[4, 4], 1.3));
             let kinds = Arc::new(Mutex::new(Vec::new()));
             let (own, seen) = (weight.shallow_clone(), kinds.clone());
-            let y = Autocast::of_cpu(Kind::BFloat16).during(|| {
+            let y = Autocast::to(Precision::Bf16, Device::Cpu).unwrap().during(|| {
                 Recompute::new(on, 2).layer(x.shallow_clone(), None, move |x: Tensor, _| {
                     let y = x.linear(&own, None::<&Tensor>).linear(&own, None::<&Tensor>);
                     seen.lock().unwrap().push(y.kind());

@@ -17,7 +17,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::{TrainError, threads};
 
-pub use autocast::Autocast;
+pub use autocast::{Autocast, precise, widened};
 #[cfg(test)]
 pub(crate) use function::assert_differentiable_once;
 pub use function::{Called, function, functions};

@@ -1,7 +1,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::{Hashes, Noise, tensors};
-use crate::libtorch::Shared;
+use crate::libtorch::{Shared, precise};
 use crate::simd::vectorised;
 use crate::threads;
 
@@ -11,27 +11,17 @@ impl Noise {
         Drops::new(self.hashes(), rate)
     }
 
-    /// A mask of this shape whose values are zero with probability `rate`, else `1 / (1 - rate)` in f32; of the
-    /// kind of `x`, where that is.
+    /// A mask of this shape whose values are zero with probability `rate`, else `1 / (1 - rate)` in f32; where `x` is, and of its kind
+    /// or, for 16 bits, of single precision.
     fn mask(&self, shape: &[i64], x: &Tensor, rate: f64) -> Tensor {
-        if x.device() != Device::Cpu {
-            let count = shape.iter().product();
-            return tensors::factors(count, self.drops(rate), x.device()).view(shape).to_kind(x.kind());
-        }
-        let mut mask = Tensor::empty(shape, (Kind::Float, x.device()));
-        let (drops, values) = (self.drops(rate), Shared::of(&mut mask));
-        threads::for_each_part(mask.numel(), threads::PART, |part| {
-            // SAFETY: nobody else has this part.
-            fill(unsafe { values.slice(part.clone()) }, drops.from(part.start));
-        });
-        mask.to_kind(x.kind())
+        self.drops(rate).mask(shape, x)
     }
 }
 
 /// `x` with dropout at `rate` where there is noise.
 pub fn dropout(x: Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
     match noise {
-        Some(noise) if rate > 0.0 => noise.mask(&x.size(), &x, rate) * x,
+        Some(noise) if rate > 0.0 => masked(&noise.mask(&x.size(), &x, rate), x),
         _ => x,
     }
 }
@@ -44,10 +34,16 @@ pub fn locked_dropout(x: Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
             let mut shape = x.size();
             let positions = shape.len() - 2;
             shape[positions] = 1;
-            noise.mask(&shape, &x, rate) * x
+            masked(&noise.mask(&shape, &x, rate), x)
         }
         _ => x,
     }
+}
+
+/// `x` times a mask, of the kind of `x`. The factors are not rounded to 16 bits, which would move the mean of all values.
+fn masked(mask: &Tensor, x: Tensor) -> Tensor {
+    let kind = x.kind();
+    (mask * x).to_kind(kind)
 }
 
 /// What one place of a pass drops: a function of a value's index.
@@ -70,6 +66,22 @@ impl Drops {
     /// The same for the values from number `first` on.
     pub fn from(self, first: usize) -> Self {
         Self { hashes: self.hashes.from(first), ..self }
+    }
+
+    /// The factors of as many values as `shape` has, from the first on, as a mask for `x`: where it is, and of its kind or, for 16
+    /// bits, of single precision.
+    pub fn mask(self, shape: &[i64], x: &Tensor) -> Tensor {
+        let kind = precise(x.kind());
+        if x.device() != Device::Cpu {
+            return tensors::factors(shape.iter().product(), self, x.device()).view(shape).to_kind(kind);
+        }
+        let mut mask = Tensor::empty(shape, (Kind::Float, x.device()));
+        let values = Shared::of(&mut mask);
+        threads::for_each_part(mask.numel(), threads::PART, |part| {
+            // SAFETY: nobody else has this part.
+            fill(unsafe { values.slice(part.clone()) }, self.from(part.start));
+        });
+        mask.to_kind(kind)
     }
 
     /// What kept values are multiplied by.

@@ -3,7 +3,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::{Communicator, Slowed};
-use segue_configs::Config;
+use segue_configs::{Config, Products};
 use segue_trainer::Compute;
 use segue_trainer::engine::Engine;
 use segue_trainer::families::language_model::{Frequencies, build, random_batch};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::peak_rss_mb;
 use super::sizes::SizeArgs;
-use crate::commands::{DeviceArg, at_least_one, positive};
+use crate::commands::{DeviceArg, PrecisionArg, at_least_one, positive};
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
@@ -26,15 +26,6 @@ enum Model {
 
 /// Bytes of a bucket that holds all gradients, and is full when backward has ended.
 const WHOLE_MODEL: usize = 1 << 40;
-
-/// Precisions of products.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PrecisionArg {
-    /// Single precision.
-    F32,
-    /// TF32: single precision's range, 10 bits of mantissa.
-    Tf32,
-}
 
 #[derive(Args)]
 pub struct StepArgs {
@@ -64,9 +55,9 @@ pub struct StepArgs {
     /// Where to compute.
     #[arg(long, value_enum, default_value_t = DeviceArg::Cpu)]
     device: DeviceArg,
-    /// What products on a card round their factors to.
-    #[arg(long, value_enum, default_value_t = PrecisionArg::F32)]
-    precision: PrecisionArg,
+    /// Precision of products, in the place of the recipe's `train.precision` and `train.tf32`.
+    #[arg(long, value_enum)]
+    precision: Option<PrecisionArg>,
     /// Lanes per rank, in one micro-step.
     #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     micro_batch: usize,
@@ -116,7 +107,6 @@ impl StepArgs {
 /// Times whole steps.
 pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let compute = Compute::choose(args.device.into(), comm.rank())?;
-    let compute = compute.allow_tf32(args.precision == PrecisionArg::Tf32);
     let lanes = args.micro_batch * comm.world_size();
     let mut overrides = if args.config.is_none() { args.model_and_sizes() } else { Vec::new() };
     overrides.extend([
@@ -131,7 +121,12 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         overrides.push(format!("train.bucket_bytes={WHOLE_MODEL}"));
     }
     overrides.extend_from_slice(&args.overrides);
-    let config = segue_trainer::families::MODELS.load(args.config.as_deref(), &overrides)?.config;
+    let mut config = segue_trainer::families::MODELS.load(args.config.as_deref(), &overrides)?.config;
+    if let Some(precision) = args.precision {
+        let Products { precision, tf32 } = precision.into();
+        (config.train.precision, config.train.tf32) = (precision, tf32);
+    }
+    let compute = compute.allow_tf32(config.train.tf32);
     segue_trainer::libtorch::set_threads(args.sizes.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let at_rest_mb = peak_rss_mb() + state_mb(&config, comm.world_size())?;

@@ -1,7 +1,7 @@
 //! Predictions next to measured runs.
 
-use segue_configs::{Machine, Observed, Series};
-use segue_trainer::cost::{Choices, Plan, Precision};
+use segue_configs::{Machine, Observed, Products, Series};
+use segue_trainer::cost::{Choices, Plan};
 use segue_trainer::families;
 use serde_json::{Value, json};
 
@@ -63,13 +63,12 @@ fn predict(observed: &Observed, series: &Series, machine: &Machine, ranks: usize
     let lanes =
         [format!("train.lanes={}", series.lanes * ranks), format!("train.micro_batch={}", series.lanes)];
     let config = families::MODELS.load(None, &[observed.keys(series), &lanes].concat())?.config;
-    let known = Precision::NAMES.iter().find(|(name, _)| *name == series.precision);
-    let precision = known.map_or(Precision::F32, |(_, precision)| *precision);
+    let products = Products::named(&series.precision).unwrap_or(Products::F32);
     let choices = Choices {
         gradient_bytes: series.gradient_bytes,
         value_bytes: series.value_bytes,
         update_passes: series.update_passes,
-        ..Choices::of(precision)
+        ..Choices::of(products)
     };
     Ok(Plan::new(&config, &families::work(&config)?, machine, ranks, &choices)?.tokens_per_s)
 }

@@ -8,13 +8,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::{Config, Machine, Shard};
-use segue_trainer::cost::{Choices, Held, Plan, Precision};
+use segue_configs::{Config, Machine, Products, Shard};
+use segue_trainer::cost::{Choices, Held, Plan};
 use segue_trainer::families;
 use serde_json::{Value, json};
 
-use super::at_least_one;
 use super::dry_run::know_vocabulary;
+use super::{PrecisionArg, at_least_one};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -49,9 +49,9 @@ pub struct PlanArgs {
     /// Lanes of each rank, whatever their number, in the place of `train.lanes` over all: the batch grows with the ranks.
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     lanes_per_rank: Option<usize>,
-    /// Precision of products.
-    #[arg(long, value_enum, default_value_t = PrecisionArg::F32)]
-    precision: PrecisionArg,
+    /// Precision of products, in the place of `train.precision` and `train.tf32`.
+    #[arg(long, value_enum)]
+    precision: Option<PrecisionArg>,
     /// What ranks hold a part of, instead of all of it each, in the place of `train.shard`.
     #[arg(long, value_enum)]
     shard: Option<ShardArg>,
@@ -79,19 +79,6 @@ impl PlanArgs {
     pub fn takes_ranks(&self) -> bool {
         self.measure.is_some()
     }
-}
-
-/// Precisions of products.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PrecisionArg {
-    /// Single precision.
-    F32,
-    /// TF32: single precision's range, 10 bits of mantissa.
-    Tf32,
-    /// 16 bits, 8 of them exponent, with weights in single precision.
-    Bf16,
-    /// 16 bits, 5 of them exponent, with weights in single precision.
-    Fp16,
 }
 
 /// What ranks share out.
@@ -165,7 +152,7 @@ pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         let first = rows.into_iter().find_map(|row| row.outcome.err());
         return Err(first.unwrap_or_else(|| Failure::new(78, "there is nothing to plan")));
     }
-    for line in show::lines(&machine, args.precision.into(), &rows) {
+    for line in show::lines(&machine, args.products(&config), &rows) {
         out.line(&line);
     }
     Ok(json!({
@@ -243,6 +230,10 @@ fn least_held(config: &Config, ranks: usize, choices: &Choices) -> Option<f64> {
 }
 
 impl PlanArgs {
+    fn products(&self, config: &Config) -> Products {
+        self.precision.map_or(config.train.products(), Products::from)
+    }
+
     fn choices(&self, config: &Config) -> Choices {
         let shard = match self.shard {
             None => config.train.shard,
@@ -251,18 +242,7 @@ impl PlanArgs {
             Some(ShardArg::Gradients) => Shard::Gradients,
         };
         let recompute = self.recompute || config.train.recompute;
-        Choices { shard, recompute, ..Choices::of(self.precision.into()) }
-    }
-}
-
-impl From<PrecisionArg> for Precision {
-    fn from(arg: PrecisionArg) -> Self {
-        match arg {
-            PrecisionArg::F32 => Self::F32,
-            PrecisionArg::Tf32 => Self::Tf32,
-            PrecisionArg::Bf16 => Self::Bf16,
-            PrecisionArg::Fp16 => Self::Fp16,
-        }
+        Choices { shard, recompute, ..Choices::of(self.products(config)) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A plan for people: tables over nodes, and bars for the parts.
 
-use segue_configs::Machine;
-use segue_trainer::cost::{Plan, Precision};
+use segue_configs::{Machine, Products};
+use segue_trainer::cost::Plan;
 
 use super::Row;
 
@@ -13,10 +13,10 @@ const BAR: usize = 40;
 const LEAST: f64 = 0.0005;
 
 /// All of it.
-pub fn lines(machine: &Machine, precision: Precision, rows: &[Row]) -> Vec<String> {
+pub fn lines(machine: &Machine, products: Products, rows: &[Row]) -> Vec<String> {
     let plans: Vec<(&Row, &Plan)> =
         rows.iter().filter_map(|row| Some((row, row.outcome.as_ref().ok()?))).collect();
-    let mut lines = vec![format!("{}, {}", machine.about, precision.name()), String::new()];
+    let mut lines = vec![format!("{}, {}", machine.about, products.name()), String::new()];
     lines.push(
         "nodes  ranks  lanes  micro    step      tokens/s    MFU  of 1 rank  of 1 node    memory".into(),
     );

@@ -7,6 +7,7 @@ use tch::{Kind, Tensor};
 
 use crate::Kernels;
 use crate::layers::cross_entropy::{self, Words};
+use crate::libtorch::precise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 const EMBEDDING: &str = "transformer.word_emb";
@@ -188,7 +189,8 @@ impl AdaptiveEmbedding {
 
     fn project(&self, i: usize, embedded: &Tensor) -> Tensor {
         match &self.projections[i] {
-            Some(projection) => self.kernels.linear(embedded, projection, None),
+            // Of the tables' type: layers add to it.
+            Some(projection) => self.kernels.linear(embedded, projection, None).to_kind(embedded.kind()),
             None => embedded.shallow_clone(),
         }
     }
@@ -221,7 +223,8 @@ impl Cluster {
 
     /// `[n, d_model]` to log-probabilities inside this cluster, `[n, words]`.
     fn log_probs(&self, hidden: &Tensor) -> Tensor {
-        self.logits(hidden).log_softmax(-1, None::<Kind>)
+        let logits = self.logits(hidden);
+        logits.log_softmax(-1, precise(logits.kind()))
     }
 }
 
@@ -278,7 +281,8 @@ impl AdaptiveSoftmax {
         let hidden = head.project(hidden);
         let scores = |part: &Words| head.kernels.linear(&hidden, &part.weight, part.bias.as_ref());
         let scores: Vec<Tensor> = self.entries().iter().map(scores).collect();
-        Tensor::cat(&scores, 1).log_softmax(-1, None::<Kind>)
+        let scores = Tensor::cat(&scores, 1);
+        scores.log_softmax(-1, precise(scores.kind()))
     }
 
     /// The rows of the head softmax: the shortlist's, then one for each tail.

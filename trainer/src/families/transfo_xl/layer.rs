@@ -9,7 +9,7 @@ use super::encoding::{Encoding, Positions, drop_states};
 use crate::Kernels;
 use crate::layers::Activation;
 use crate::layers::activation::activate;
-use crate::layers::attention::{fused, relative_shift};
+use crate::layers::attention::{drop_causal_weights, fused, relative_shift, weights_of};
 use crate::layers::norm::{NORM_MEAN, Norm};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
@@ -160,7 +160,7 @@ impl Layer {
         let plus = |bias: &Tensor| (&query + bias.unsqueeze(1)) / (width as f64).sqrt();
         let by_distance = plus(v).bmm(&position_keys.narrow(2, distances - seen, seen)).view([rows, 1, seen]);
         let scores = by_distance.baddbmm(&plus(u).view([rows, 1, width]), &keys.transpose(1, 2), 1.0, 1.0);
-        let read = scores.softmax(-1, None::<Kind>).bmm(&values).view([heads, -1, width]);
+        let read = weights_of(&scores).bmm(&values).view([heads, -1, width]);
         self.linear(&read.transpose(0, 1).reshape([-1, heads * width]), &self.o, None)
     }
 
@@ -235,7 +235,15 @@ impl Layer {
             None => q_content.bmm(&k),
         }; // [heads * batch, query, key]
         let _ = scores.view([heads, batch, query, key]).g_add_(&visible.mask);
-        let weights = dropout(scores.softmax(-1, None::<Kind>), self.config.dropatt, noise);
+        let weights = weights_of(&scores);
+        let weights = match self.encoding.biases() {
+            // What attention in tiles would drop.
+            Some(_) => {
+                let rate = self.config.dropatt;
+                drop_causal_weights(weights, noise.filter(|_| rate > 0.0).map(|noise| noise.drops(rate)))
+            }
+            None => dropout(weights, self.config.dropatt, noise),
+        };
         let read = weights.bmm(&v).view([heads, batch, query, width]).permute([1, 2, 0, 3]);
         self.linear(&read.reshape([batch, query, all]), &self.o, None)
     }

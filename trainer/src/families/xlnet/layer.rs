@@ -10,10 +10,10 @@ use super::model::BIASES;
 use super::plan::{Group, Plan, Targets};
 use crate::Kernels;
 use crate::layers::activation::activate;
-use crate::layers::attention::{even_columns, fused};
+use crate::layers::attention::{drop_weights, even_columns, fused, weights_of};
 use crate::layers::norm::{NORM_MEAN, Norm};
 use crate::layers::recompute::States;
-use crate::noise::{Noise, dropout};
+use crate::noise::{Drops, Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 /// Rows whose scores by distance are one product: each reckons the distances of all of them, of which it needs those to
@@ -250,7 +250,7 @@ impl Layer {
         if let Some(mask) = &targets.mask {
             let _ = scores.view([lanes, heads, rows, -1]).g_add_(&mask.added.unsqueeze(1));
         }
-        let weights = dropout(scores.softmax(-1, None::<Kind>), self.dropatt, noise);
+        let weights = dropout(weights_of(&scores), self.dropatt, noise);
         let read = weights.bmm(keys).view([lanes, heads, rows, -1]).permute([1, 0, 2, 3]);
         let read = read.reshape([heads, lanes * rows, -1]).bmm(&w(&self.v));
         read.view([heads, lanes, rows, width]).permute([1, 2, 0, 3]).reshape([lanes, rows, heads * width])
@@ -340,6 +340,8 @@ impl<'a> Attention<'a> {
         let q = self.queries(q);
         let by_content = self.content_queries(&q, self.group.segments.as_ref().map(|codes| &codes.queries));
         let by_position = self.biased(&q, &self.layer.biases[1]);
+        // One place of the noise for all blocks, as attention in tiles has it.
+        let (drops, mut first) = (self.drops(noise), 0);
         let read: Vec<Tensor> = self
             .group
             .blocks
@@ -350,7 +352,7 @@ impl<'a> Attention<'a> {
                 let aligned = self.aligned(&own(&by_position), segment - block.start, keys);
                 let q = self.by_lane(&own(&by_content));
                 let scores = aligned.baddbmm(&q, &self.k.narrow(2, 0, keys), 1.0, scale(self.layer));
-                self.read(scores, block.mask.as_ref(), keys, noise)
+                self.read(scores, block.mask.as_ref(), keys, drops, &mut first)
             })
             .collect();
         self.to_rows(&Tensor::cat(&read, 2))
@@ -383,17 +385,30 @@ impl<'a> Attention<'a> {
         let q = self.by_lane(&self.content_queries(&q, codes));
         let scores = aligned.baddbmm(&q, &self.k, 1.0, scale(self.layer));
         let mask = targets.mask.as_ref().map(|mask| &mask.added);
-        self.to_rows(&self.read(scores, mask, self.keys, noise))
+        self.to_rows(&self.read(scores, mask, self.keys, self.drops(noise), &mut 0))
+    }
+
+    /// What the next place of the pass drops of weights.
+    fn drops(&self, noise: Option<&Noise>) -> Option<Drops> {
+        let rate = self.layer.dropatt;
+        noise.filter(|_| rate > 0.0).map(|noise| noise.drops(rate))
     }
 
     /// Masks, normalises, drops, and reads values: `[heads, lanes, query, width]` of scores
-    /// `[heads * lanes, query, keys]`.
-    fn read(&self, scores: Tensor, mask: Option<&Tensor>, keys: i64, noise: Option<&Noise>) -> Tensor {
+    /// `[heads * lanes, query, keys]`; `first` as in [`drop_weights`].
+    fn read(
+        &self,
+        scores: Tensor,
+        mask: Option<&Tensor>,
+        keys: i64,
+        drops: Option<Drops>,
+        first: &mut usize,
+    ) -> Tensor {
         let (heads, lanes, rows) = (self.layer.heads, self.group.lanes, scores.size()[1]);
         if let Some(mask) = mask {
             let _ = scores.view([heads, lanes, rows, keys]).g_add_(mask);
         }
-        let weights = dropout(scores.softmax(-1, None::<Kind>), self.layer.dropatt, noise);
+        let weights = drop_weights(weights_of(&scores), drops, first);
         weights.bmm(&self.v.narrow(1, 0, keys)).view([heads, lanes, rows, -1])
     }
 

@@ -9,6 +9,8 @@ use tch::{Kind, Tensor};
 
 use super::memory::NO_DOCUMENT;
 use crate::Options;
+use crate::libtorch::precise;
+use crate::noise::Drops;
 
 /// Base of the geometric progression of wavelengths (Vaswani et al. 2017, section 3.5).
 const WAVELENGTH_BASE: f64 = 10_000.0;
@@ -125,6 +127,37 @@ pub fn unseen_documents(before: &Tensor, own: &Tensor, compare: bool) -> Tensor 
 /// An additive mask with more places hidden.
 pub fn hide(mask: &Tensor, hidden: &Tensor) -> Tensor {
     mask.expand(hidden.size(), false).masked_fill(hidden, f64::NEG_INFINITY)
+}
+
+/// Weights of `scores`, `[.., key]`; of single precision at least.
+pub fn weights_of(scores: &Tensor) -> Tensor {
+    scores.softmax(-1, precise(scores.kind()))
+}
+
+/// `weights`, `[heads * lanes, rows, key]`, of consecutive rows of queries, with dropout; `first` values of the place were weights of the rows
+/// before, and counts on by these.
+pub fn drop_weights(weights: Tensor, drops: Option<Drops>, first: &mut usize) -> Tensor {
+    let Some(drops) = drops else { return weights };
+    let mask = drops.from(*first).mask(&weights.size(), &weights);
+    *first += weights.numel();
+    weights * mask
+}
+
+/// The same for weights of all `[heads * lanes, query, key]` where each query sees no key after its own, which is the last key for the last one:
+/// as [`fused::Block::causal`] cuts them, so that attention in tiles drops the same.
+pub fn drop_causal_weights(weights: Tensor, drops: Option<Drops>) -> Tensor {
+    let Some(drops) = drops else { return weights };
+    let size = weights.size();
+    let (queries, keys) = (size[1], size[2]);
+    let mut first = 0;
+    let mask = fused::causal_rows(queries, keys).map(|(_, rows, seen)| {
+        let shape = [size[0], rows, seen];
+        let mask = drops.from(first).mask(&shape, &weights);
+        first += mask.numel();
+        mask.constant_pad_nd([0, keys - seen])
+    });
+    let mask = Tensor::cat(&mask.collect::<Vec<_>>(), 1);
+    weights * mask
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use tch::{Kind, Tensor};
 
 use super::{HeadConfig, Linear};
+use crate::libtorch::Autocast;
 use crate::parameters::{ParameterSpec, Parameters};
 
 const KERNELS: &str = "kernels";
@@ -67,7 +68,8 @@ pub fn kernel_features(words: &Tensor, segments: &Tensor) -> Tensor {
     let words = words / lengths;
     let of_document = segments.eq(DOCUMENT).to_kind(words.kind()).unsqueeze(1); // [rows, 1, length]
     let (query, of_query) = query_words(&words, segments);
-    let cosines = query.matmul(&words.transpose(1, 2)); // [rows, query, length]
+    // The exact kernel is narrower than what 16 bits tell apart.
+    let cosines = Autocast::without(|| query.matmul(&words.transpose(1, 2))); // [rows, query, length]
     let feature = |&(centre, width): &(f64, f64)| {
         let alike = ((&cosines - centre).square() * (-0.5 / (width * width))).exp() * &of_document;
         let sums = alike.sum_dim_intlist(2, false, None::<Kind>).clamp_min(SMALLEST_SUM); // [rows, query]

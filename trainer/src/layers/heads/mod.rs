@@ -14,6 +14,7 @@ pub use tags::TagHead;
 use tch::Tensor;
 
 use crate::Kernels;
+use crate::libtorch::widened;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 /// What a head has to know of the model it sits on.
@@ -63,8 +64,8 @@ impl Linear {
         Self { weight: get("weight"), bias: get("bias"), kernels: parameters.kernels() }
     }
 
-    /// `[.., to]` of `[.., from]`.
+    /// `[.., to]` of `[.., from]`, of single precision at least: what follows are losses, and heads are small.
     fn forward(&self, x: &Tensor) -> Tensor {
-        self.kernels.linear(x, &self.weight, Some(&self.bias))
+        widened(&self.kernels.linear(x, &self.weight, Some(&self.bias)))
     }
 }

@@ -3,6 +3,7 @@ use tch::{Kind, Reduction, Tensor};
 use super::{HeadConfig, Linear};
 use crate::Kernels;
 use crate::layers::norm::{NORM_MEAN, Norm};
+use crate::libtorch::widened;
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -152,8 +153,9 @@ impl SpanHead {
     /// for its two halves, as each position meets each start.
     fn end_scores(&self, content: &Tensor, starts: &Tensor, outside: Option<&Tensor>) -> Tensor {
         let halves = self.end_inner.weight.chunk(2, 1);
-        let here = self.kernels.linear(content, &halves[0], Some(&self.end_inner.bias)).unsqueeze(2);
-        let there = self.kernels.linear(starts, &halves[1], None).unsqueeze(1);
+        let here =
+            widened(&self.kernels.linear(content, &halves[0], Some(&self.end_inner.bias))).unsqueeze(2);
+        let there = widened(&self.kernels.linear(starts, &halves[1], None)).unsqueeze(1);
         let inner = self.end_norm.forward(&(here + there).tanh()); // [batch, segment, starts, d_model]
         let outside = outside.map(|outside| outside.unsqueeze(2));
         forbid(self.end_outer.forward(&inner).squeeze_dim(3), outside.as_ref())
@@ -164,7 +166,7 @@ impl SpanHead {
         let at_cls = states_at(content, &cls.unsqueeze(1)).squeeze_dim(1);
         let inner = self.answer_inner.forward(&Tensor::cat(&[start, &at_cls], 1)).tanh();
         let inner = dropout(inner, self.dropout, noise);
-        self.kernels.linear(&inner, &self.answer_outer, None).squeeze_dim(1)
+        widened(&self.kernels.linear(&inner, &self.answer_outer, None)).squeeze_dim(1)
     }
 }
 

@@ -1,7 +1,8 @@
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::AveragingError;
 use crate::Parameters;
+use crate::libtorch::precise;
 
 /// A running average of weights: one table per parameter, on its device. Parameters in half precision have tables in
 /// single precision: increments of order 1 / count would vanish in bfloat16 after some 256 steps.
@@ -101,13 +102,5 @@ impl Mean {
         self.allocate(parameters.tensors());
         self.set(&stored, count);
         Ok(())
-    }
-}
-
-/// Single precision at least.
-fn precise(kind: Kind) -> Kind {
-    match kind {
-        Kind::Half | Kind::BFloat16 => Kind::Float,
-        kind => kind,
     }
 }

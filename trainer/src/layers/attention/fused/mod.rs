@@ -65,18 +65,22 @@ impl Block {
     /// `[lanes or 1, query, key]`. Short ones, as they leave out what none of their queries sees.
     pub fn causal(mask: &Tensor) -> Vec<Self> {
         let (queries, keys) = (mask.size()[1], mask.size()[2]);
-        let blocks = (0..queries).step_by(tile::ROWS).map(|start| {
-            let rows = (tile::ROWS as i64).min(queries - start);
-            let keys = keys - queries + start + rows;
-            Self {
-                start,
-                rows,
-                keys,
-                mask: Some(mask.narrow(1, start, rows).narrow(2, 0, keys).contiguous()),
-            }
+        let blocks = causal_rows(queries, keys).map(|(start, rows, keys)| Self {
+            start,
+            rows,
+            keys,
+            mask: Some(mask.narrow(1, start, rows).narrow(2, 0, keys).contiguous()),
         });
         blocks.collect()
     }
+}
+
+/// First query, queries and leading keys of each block of queries that see no key after their own position.
+pub fn causal_rows(queries: i64, keys: i64) -> impl Iterator<Item = (i64, i64, i64)> {
+    (0..queries).step_by(tile::ROWS).map(move |start| {
+        let rows = (tile::ROWS as i64).min(queries - start);
+        (start, rows, keys - queries + start + rows)
+    })
 }
 
 /// What the queries read, `[lanes, query, heads * width]`, with dropout of weights at `rate` where there is noise.

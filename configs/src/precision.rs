@@ -1,0 +1,238 @@
+//! What products round their factors to, and what keeps small gradients of 16 bits from vanishing.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::model::out_of_range;
+use crate::range::{self, Range};
+use crate::{ByPrecision, Config, ConfigError, TrainConfig};
+
+/// What the products of a forward and a backward pass are computed in. Weights, moments and sums of gradients are in single precision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Single precision.
+    #[default]
+    F32,
+    /// 16 bits, 8 of them exponent: single precision's range.
+    Bf16,
+    /// 16 bits, 5 of them exponent: gradients need a loss scale.
+    Fp16,
+}
+
+/// How products are made: `train.precision`, and for those in single precision `train.tf32`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Products {
+    /// What they are computed in.
+    pub precision: Precision,
+    /// Whether factors in single precision are rounded to TF32 first.
+    pub tf32: bool,
+}
+
+impl Products {
+    /// Single precision.
+    pub const F32: Self = Self::of(Precision::F32);
+    /// Single precision with factors of 10 bits of mantissa.
+    pub const TF32: Self = Self { precision: Precision::F32, tf32: true };
+    /// bfloat16.
+    pub const BF16: Self = Self::of(Precision::Bf16);
+    /// IEEE 754's half precision.
+    pub const FP16: Self = Self::of(Precision::Fp16);
+    /// All there are.
+    pub const ALL: [Self; 4] = [Self::F32, Self::TF32, Self::BF16, Self::FP16];
+
+    const fn of(precision: Precision) -> Self {
+        Self { precision, tf32: false }
+    }
+
+    /// The name of the figure that [`ByPrecision`] has of them.
+    pub fn name(self) -> &'static str {
+        match (self.precision, self.tf32) {
+            (Precision::F32, false) => "f32",
+            (Precision::F32, true) => "tf32",
+            (Precision::Bf16, _) => "bf16",
+            (Precision::Fp16, _) => "fp16",
+        }
+    }
+
+    /// Those of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|products| products.name() == name)
+    }
+
+    /// Whether they read 16 bits.
+    pub fn is_half(self) -> bool {
+        self.precision != Precision::F32
+    }
+}
+
+impl TrainConfig {
+    /// How its products are made.
+    pub fn products(&self) -> Products {
+        Products { precision: self.precision, tf32: self.tf32 }
+    }
+}
+
+impl ByPrecision {
+    /// The figure for these products, where the machine has any.
+    pub fn of(&self, products: Products) -> Option<f64> {
+        match (products.precision, products.tf32) {
+            (Precision::F32, false) => Some(self.f32),
+            (Precision::F32, true) => self.tf32,
+            (Precision::Bf16, _) => self.bf16,
+            (Precision::Fp16, _) => self.fp16,
+        }
+    }
+}
+
+/// When a loss is scaled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LossScaleKind {
+    /// With `train.precision = "fp16"`, and not otherwise.
+    Auto,
+    /// In every precision.
+    Dynamic,
+    /// Never.
+    None,
+}
+
+/// `[loss_scale]`: what a loss is multiplied by before backward, so that small gradients do not vanish in 16 bits (Micikevicius et al.
+/// 2018). All factors are powers of two, which round nothing: single precision gives the same bits with a scale as without. The loss is
+/// divided by the largest power of two that is at most the number of targets before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LossScaleConfig {
+    /// When a loss is scaled.
+    pub kind: LossScaleKind,
+    /// Scale of the first step, a power of two.
+    #[schemars(transform = Range::above(0.0))]
+    pub init: f64,
+    /// What the scale is multiplied by after `interval` steps in a row without an overflow, a power of two.
+    #[schemars(transform = Range::at_least(1.0))]
+    pub growth: f64,
+    /// What it is multiplied by after a step whose gradients overflow, a power of two. That step makes no update.
+    #[schemars(transform = Range::above(0.0).below(1.0))]
+    pub backoff: f64,
+    /// Steps in a row without an overflow after which the scale grows.
+    #[schemars(transform = Range::at_least(1))]
+    pub interval: u64,
+    /// Smallest scale, a power of two: gradients that overflow under it are a failure, which `[recovery]` decides about.
+    #[schemars(transform = Range::above(0.0))]
+    pub floor: f64,
+}
+
+impl Default for LossScaleConfig {
+    fn default() -> Self {
+        Self {
+            kind: LossScaleKind::Auto,
+            init: 65536.0,
+            growth: 2.0,
+            backoff: 0.5,
+            interval: 2000,
+            floor: 1.0,
+        }
+    }
+}
+
+impl Config {
+    /// Whether losses are scaled.
+    pub fn scales_loss(&self) -> bool {
+        match self.loss_scale.kind {
+            LossScaleKind::Auto => self.train.precision == Precision::Fp16,
+            LossScaleKind::Dynamic => true,
+            LossScaleKind::None => false,
+        }
+    }
+
+    /// What a sum over the targets of a step is divided by before it is scaled: the largest power of two that is at most their number.
+    pub fn loss_divisor(&self) -> f64 {
+        let per_lane = if self.task.name.is_empty() { self.targets_per_lane() } else { 1 };
+        let targets = (self.train.lanes * per_lane).max(1);
+        f64::from(targets.ilog2()).exp2()
+    }
+
+    pub(crate) fn check_precision(&self) -> Result<(), ConfigError> {
+        let scale = &self.loss_scale;
+        range::check("loss_scale", scale)?;
+        let LossScaleConfig { init, growth, backoff, floor, .. } = *scale;
+        let factors = [
+            ("loss_scale.init", init),
+            ("loss_scale.growth", growth),
+            ("loss_scale.backoff", backoff),
+            ("loss_scale.floor", floor),
+        ];
+        if let Some((key, value)) = factors.into_iter().find(|(_, value)| !is_power_of_two(*value)) {
+            let why = "must be a power of two, such as 0.5 or 65536: any other scale rounds the gradients";
+            return Err(out_of_range(key, value, why));
+        }
+        if scale.floor > scale.init {
+            let why = format!("must be at most loss_scale.init, which is {}", scale.init);
+            return Err(out_of_range("loss_scale.floor", scale.floor, &why));
+        }
+        Ok(())
+    }
+}
+
+/// Of a positive number: whether its mantissa is 1.
+fn is_power_of_two(value: f64) -> bool {
+    value.is_normal() && value.to_bits().trailing_zeros() >= f64::MANTISSA_DIGITS - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::MODELS;
+
+    fn load(keys: &[&str]) -> Result<Config, ConfigError> {
+        let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+        MODELS.load(None, &keys).map(|loaded| loaded.config)
+    }
+
+    #[test]
+    fn scales_that_would_round_are_refused_by_their_keys() {
+        for (key, value, why) in [
+            ("loss_scale.init", "1000", "power of two"),
+            ("loss_scale.growth", "3", "power of two"),
+            ("loss_scale.backoff", "0.3", "power of two"),
+            ("loss_scale.floor", "0.7", "power of two"),
+            ("loss_scale.floor", "131072", "at most loss_scale.init"),
+            ("loss_scale.backoff", "1", "(0, 1)"),
+            ("loss_scale.interval", "0", "1"),
+            ("train.precision", "fp8", "f32"),
+        ] {
+            let error = load(&[&format!("{key}={value}")]).unwrap_err();
+            assert_eq!(error.exit_code(), 78, "{key}={value}");
+            let told = format!("{error} {}", error.hint().unwrap_or_default());
+            assert!(told.contains(key) && told.contains(why), "{key}={value}: {told}");
+        }
+        assert!(load(&["loss_scale.init=0.25", "loss_scale.floor=0.125", "loss_scale.growth=1"]).is_ok());
+    }
+
+    #[test]
+    fn the_loss_is_scaled_where_gradients_have_5_bits_of_exponent() {
+        let scales = |keys: &[&str]| load(keys).unwrap().scales_loss();
+        assert!(!scales(&[]) && !scales(&["train.precision=bf16"]) && scales(&["train.precision=fp16"]));
+        assert!(!scales(&["train.precision=fp16", "loss_scale.kind=none"]));
+        assert!(scales(&["loss_scale.kind=dynamic"]));
+    }
+
+    #[test]
+    fn the_loss_is_divided_by_a_power_of_two_below_the_number_of_targets() {
+        let divisor = |keys: &[&str]| load(keys).unwrap().loss_divisor();
+        assert_eq!(divisor(&["train.lanes=8", "train.segment=100"]), 512.0);
+        assert_eq!(divisor(&["train.lanes=8", "train.segment=128"]), 1024.0);
+        assert_eq!(divisor(&["train.lanes=1", "train.micro_batch=1", "train.segment=1"]), 1.0);
+    }
+
+    #[test]
+    fn products_have_the_names_of_the_figures_of_machines() {
+        assert_eq!(Products::ALL.map(Products::name), ["f32", "tf32", "bf16", "fp16"]);
+        let figures = ByPrecision { f32: 1.0, tf32: Some(2.0), bf16: Some(3.0), fp16: None };
+        assert_eq!(Products::ALL.map(|of| figures.of(of)), [Some(1.0), Some(2.0), Some(3.0), None]);
+        assert_eq!(Products::named("tf32"), Some(Products::TF32));
+        assert_eq!(Products::named("fp8"), None);
+        let config = load(&["train.precision=bf16", "train.tf32=true"]).unwrap();
+        assert_eq!(config.train.products().name(), "bf16");
+    }
+}
