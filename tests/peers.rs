@@ -6,6 +6,8 @@ use std::process::Command;
 use segue_tests::{
     ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peer_python, reference_models, stderr, succeed,
 };
+use segue_trainer::cards::{Compiler, Source};
+use segue_trainer::layers::card_sources;
 
 #[test]
 fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
@@ -268,4 +270,61 @@ fn libtorch_of_the_public_torch_loads_its_part_for_cards() {
     let built_for_cards = library.join("libtorch_cuda.so").exists();
     let word = if built_for_cards { "libtorch c" } else { "built without CUDA" };
     assert!(found.contains(word) && !found.contains("cannot be loaded"), "{found}");
+}
+
+/// NVIDIA's compiler, as the public torch brings it along, or as SEGUE_NVRTC names it.
+fn compiler() -> Option<Compiler> {
+    let file = match std::env::var_os("SEGUE_NVRTC") {
+        Some(file) => PathBuf::from(file),
+        None => {
+            let python = peer_python("base")?;
+            let script = "import sysconfig; print(sysconfig.get_paths()['purelib'])";
+            let output = finish({
+                let mut command = Command::new(&python);
+                command.args(["-c", script]);
+                command
+            });
+            let packages = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+            packages.join("nvidia/cu13/lib/libnvrtc.so.13")
+        }
+    };
+    if !file.exists() {
+        segue_skip::skip(segue_skip::Need::Peers, format!("no {}", file.display()));
+        return None;
+    }
+    Some(Compiler::open(&[file]).expect("NVRTC is there"))
+}
+
+#[test]
+fn kernels_for_cards_compile_for_cards_of_several_kinds() {
+    let Some(compiler) = compiler() else { return };
+    for (source, kernel) in card_sources().into_iter().zip([
+        "dropout_factors",
+        "norm_back_bf16",
+        "activation_back_f16",
+        "attention_back_bf16",
+    ]) {
+        let has = |code: &[u8], word: &str| code.windows(word.len()).any(|bytes| bytes == word.as_bytes());
+        let compiled = |capability| {
+            let compiled = source.compiled(&compiler, capability);
+            compiled.unwrap_or_else(|why| panic!("{} for {capability}: {why}", source.name()))
+        };
+        for capability in [80, 90] {
+            let code = compiled(capability);
+            assert!(code.starts_with(b"\x7fELF") && has(&code, kernel), "{} for {capability}", source.name());
+        }
+        // A card that is newer than the compiler gets a text that its driver translates.
+        let text = compiled(9999);
+        assert!(has(&text, ".target sm_") && has(&text, kernel), "{}", source.name());
+    }
+}
+
+#[test]
+fn a_source_with_a_mistake_is_refused_with_its_place() {
+    let Some(compiler) = compiler() else { return };
+    static BROKEN: Source = Source::new("broken", "KERNEL mistaken(float *x) { x[0] = nothing; }");
+    let why = BROKEN.compiled(&compiler, 90).expect_err("`nothing` is not declared");
+    assert!(why.contains("broken.cu(1)") && why.contains("nothing"), "{why}");
+    let why = BROKEN.compiled(&compiler, 1).expect_err("no such cards");
+    assert!(why.contains("capability 1 is none of"), "{why}");
 }

@@ -6,10 +6,17 @@ use segue_tests::{Workplace, alone, fail, mpirun, succeed};
 #[test]
 fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
     let place = Workplace::new();
-    let variants: [(&str, &[&str]); 4] = [
+    let variants: [(&str, &[&str]); 5] = [
         ("rewired", &[]),
-        ("mixed", &["model.cell=lstm", "model.wiring=skip", "model.mixture=2", "model.inter_layer_dropout=0.1"]),
-        ("narrow", &["model.cell=mlstm", "model.wiring=skip", "model.input_embedding_ratio=0.5", "model.n_layer=3"]),
+        (
+            "mixed",
+            &["model.cell=lstm", "model.wiring=skip", "model.mixture=2", "model.inter_layer_dropout=0.1"],
+        ),
+        (
+            "narrow",
+            &["model.cell=mlstm", "model.wiring=skip", "model.input_embedding_ratio=0.5", "model.n_layer=3"],
+        ),
+        ("bf16", &["train.precision=bf16"]),
         ("others", &["model.cell=gru", "model.tie_word_embeddings=false", "model.mogrifier_rounds=1"]),
     ];
     for (name, options) in variants {
@@ -40,7 +47,17 @@ fn a_trained_recurrent_model_is_evaluated_and_writes() {
     let difference = (found.as_f64().unwrap() - reported.as_f64().unwrap()).abs();
     assert!(difference < 1e-5, "{found} instead of {reported}");
     let write = |seed: &str| {
-        succeed(alone(&["generate", &run, "--json", "--prompt", "the memory", "--tokens", "20", "--seed", seed]))
+        succeed(alone(&[
+            "generate",
+            &run,
+            "--json",
+            "--prompt",
+            "the memory",
+            "--tokens",
+            "20",
+            "--seed",
+            seed,
+        ]))
     };
     assert_eq!(write("1"), write("1"));
     let dry = succeed(alone(&place.pretrain_lstm("dry", &["--dry-run"])));
@@ -50,7 +67,8 @@ fn a_trained_recurrent_model_is_evaluated_and_writes() {
 #[test]
 fn a_recurrent_model_refuses_what_it_cannot_do() {
     let place = Workplace::new();
-    let refused = |option: &str, words: &[&str]| fail(alone(&place.pretrain_lstm("run", &[option])), 78, words);
+    let refused =
+        |option: &str, words: &[&str]| fail(alone(&place.pretrain_lstm("run", &[option])), 78, words);
     refused("train.recompute=true", &["train.recompute", "recurrent"]);
     refused("model.input_embedding_ratio=0.5", &["model.input_embedding_ratio", "residual"]);
     refused("data.order=pairs", &["data.order", "streams"]);

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 fn main() {
     println!("cargo:rerun-if-changed=shim/segue_shim.cpp");
     println!("cargo:rerun-if-env-changed=LIBTORCH");
+    emulate();
     let libtorch = env::var_os("LIBTORCH").map(PathBuf::from).unwrap_or_default();
     let Ok(libtorch) = libtorch.canonicalize() else {
         panic!(
@@ -24,4 +25,19 @@ fn main() {
     // Read by the build scripts of crates that link a program against this one.
     println!("cargo:libdir={}", libtorch.join("lib").display());
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}", libtorch.join("lib").display());
+}
+
+/// Kernels for cards, compiled for the processor: tests alone use them, and no program that is linked without them has them in it.
+fn emulate() {
+    const SOURCES: [&str; 5] = [
+        "src/cards/prelude.cu",
+        "src/noise/mask.cu",
+        "src/layers/activation.cu",
+        "src/layers/norm.cu",
+        "src/layers/attention/chunked/rows.cu",
+    ];
+    for file in SOURCES.iter().chain(&["shim/emulated.cpp"]) {
+        println!("cargo:rerun-if-changed={file}");
+    }
+    cc::Build::new().cpp(true).std("c++17").file("shim/emulated.cpp").compile("segue_emulated");
 }

@@ -1,4 +1,4 @@
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::libtorch::{Autocast, is_f32_slice, linear};
 
@@ -22,6 +22,15 @@ impl Kernels {
     /// Whether `x` is to be worked on by a kernel of Segue's own.
     pub(crate) fn fuse(self, x: &Tensor) -> bool {
         self == Self::Fused && is_f32_slice(x) && !Autocast::is_on_cpu()
+    }
+
+    /// Whether attention where `x` lies goes chunk by chunk.
+    pub(crate) fn chunk(self, x: &Tensor) -> bool {
+        #[cfg(test)]
+        if crate::cards::emulated::is_on() {
+            return self == Self::Fused;
+        }
+        self == Self::Fused && x.device() != Device::Cpu
     }
 
     /// `x`, `[.., in]`, times `weight`, `[out, in]`, transposed, plus `bias`, `[out]`: `[.., out]`.

@@ -1,5 +1,6 @@
 //! Models, objectives, optimizers, the step engine, checkpoints, evaluation and generation.
 
+pub mod cards;
 pub mod checkpoint;
 mod compute;
 pub mod convert;

@@ -4,7 +4,7 @@ use segue_collectives::{Communicator, local::Local, simulated};
 use segue_configs::{Config, Precision};
 use segue_trainer::engine::{Engine, StepReport};
 use segue_trainer::families::MODELS;
-use segue_trainer::families::language_model::{Batch, Objective, build, random_batch};
+use segue_trainer::families::language_model::{Batch, Frequencies, Objective, build, random_batch};
 use segue_trainer::families::transfo_xl::{TransfoXl, TransfoXlConfig};
 use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet, XlnetConfig};
 use segue_trainer::libtorch::{self, Autocast};
@@ -55,7 +55,12 @@ fn curve(config: &Config, steps: u64) -> Vec<StepReport> {
 }
 
 fn batches(config: &Config, engine: &Engine<Box<dyn Objective>>, step: u64) -> Vec<Batch> {
-    engine.layout.micro_steps.clone().map(|number| random_batch(config, number, 1 + step % 2)).collect()
+    engine
+        .layout
+        .micro_steps
+        .clone()
+        .map(|number| random_batch(config, Frequencies::Uniform, number, 1 + step % 2))
+        .collect()
 }
 
 /// Weights, moments and counts of updates.

@@ -1,6 +1,8 @@
 //! Activations of the position-wise feed-forward, with the dropout that follows: one pass over the values, which
 //! leaves the slope for the way back.
 
+pub(super) mod card;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::f32::consts::FRAC_1_SQRT_2;
@@ -34,6 +36,10 @@ pub fn activate(
     rate: f64,
     noise: Option<&Noise>,
 ) -> Tensor {
+    if let Some(kernels) = card::kernels(kernels, x) {
+        let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
+        return card::activate(kernels, x, activation, drops);
+    }
     if !kernels.fuse(x) {
         return dropout(plain(x, activation), rate, noise);
     }
@@ -161,6 +167,7 @@ mod tests {
     use tch::{Device, Kind};
 
     use super::*;
+    use crate::cards::emulated::{self, Order};
 
     const ALL: [Activation; 3] = [Activation::Relu, Activation::Gelu, Activation::GeluNew];
 
@@ -188,6 +195,47 @@ mod tests {
                 let error = (ours.narrow(0, 0, 100_003) - exact).abs().max().double_value(&[]);
                 assert!(error < 2e-6, "{activation:?}: {error}");
             }
+        }
+    }
+
+    #[test]
+    fn values_and_slopes_on_cards_are_those_of_double_precision() {
+        let on_card = |x: &Tensor, activation, rate, noise: Option<&Noise>| {
+            emulated::during(Order::Forwards, || {
+                value_and_slope(x, |x| activate(Kernels::Fused, x, activation, rate, noise))
+            })
+        };
+        for activation in ALL {
+            let x = values();
+            let (y, slope) = on_card(&x, activation, 0.0, None);
+            let exact = value_and_slope(&x.to_kind(Kind::Double), |x| plain(x, activation));
+            for (ours, exact) in [(&y, exact.0), (&slope, exact.1)] {
+                assert!(ours.isfinite().all().int64_value(&[]) == 1, "{activation:?}");
+                let error = (ours - exact).narrow(0, 0, 100_003).abs().max().double_value(&[]);
+                assert!(error < 2e-6, "{activation:?}: {error}");
+            }
+            let dropped = on_card(&x, activation, 0.3, Some(&Noise::new(7)));
+            let mask = dropout(x.ones_like(), 0.3, Some(&Noise::new(7)));
+            assert_eq!(dropped, (y * &mask, slope * mask), "{activation:?}");
+        }
+    }
+
+    /// All numbers of 16 bits there are, through a kernel and back.
+    #[test]
+    fn short_numbers_on_cards_are_those_of_libtorch() {
+        let bits: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+        for kind in [Kind::BFloat16, Kind::Half] {
+            let x = Tensor::f_from_data_size(&bits, &[1 << 16], kind).unwrap();
+            let noise = || Noise::new(7);
+            let found = emulated::during(Order::Forwards, || {
+                activate(Kernels::Fused, &x, Activation::Relu, 0.3, Some(&noise()))
+            });
+            // Of numbers that are none, one is like another, and relu of libtorch's leaves them as well.
+            let mask = dropout(x.ones_like().to_kind(Kind::Float), 0.3, Some(&noise()));
+            let expected = (x.to_kind(Kind::Float).relu() * mask).to_kind(kind);
+            assert_eq!(found.kind(), kind);
+            let same = found.eq_tensor(&expected).logical_or(&found.isnan().logical_and(&expected.isnan()));
+            assert_eq!(same.all().int64_value(&[]), 1, "{kind:?}");
         }
     }
 

@@ -18,3 +18,15 @@ pub use heads::{
 };
 pub use memory::{Memory, NO_DOCUMENT};
 pub use words::WordVectors;
+
+use crate::cards::Source;
+
+/// All kernels for cards.
+pub fn card_sources() -> [&'static Source; 4] {
+    [
+        &crate::noise::MASKS,
+        &norm::card::NORMS,
+        &activation::card::ACTIVATIONS,
+        &attention::chunked::card::ATTENTION,
+    ]
+}

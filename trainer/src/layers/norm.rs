@@ -1,3 +1,5 @@
+pub(super) mod card;
+
 use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
@@ -40,6 +42,15 @@ impl Norm {
     /// The norm of `residual` plus `x` with dropout at `rate` where there is noise; both of one shape. In f32 on the CPU one
     /// pass over the values each way.
     pub fn of_sum(&self, x: &Tensor, residual: &Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
+        if let Some(kernels) = card::kernels(self.kernels, x, &self.weight) {
+            let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
+            return card::of_sum(
+                kernels,
+                [x, residual, &self.weight, &self.bias],
+                self.epsilon as f32,
+                drops,
+            );
+        }
         if !self.kernels.fuse(x) || !self.kernels.fuse(residual) {
             return self.forward(&(dropout(x.shallow_clone(), rate, noise) + residual));
         }
@@ -216,6 +227,7 @@ vectorised! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cards::emulated::{self, Order};
 
     fn wave(shape: &[i64], speed: f64) -> Tensor {
         let count = shape.iter().product::<i64>();
@@ -259,6 +271,57 @@ mod tests {
                     assert!(error < limit, "{width} {rate}: output or gradient {i} is off by {error}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn norms_on_cards_and_their_gradients_are_those_of_double_precision() {
+        for (width, rate) in [(1, 0.0), (5, 0.3), (100, 0.0), (300, 0.3), (1000, 0.3)] {
+            let shape = [3, 7, width];
+            let factors =
+                dropout(Tensor::ones(shape, (Kind::Float, Device::Cpu)), rate, Some(&Noise::new(3)));
+            let ours = |order| {
+                emulated::during(order, || {
+                    found(Kind::Float, width, |norm, x, residual| {
+                        norm.of_sum(x, residual, rate, Some(&Noise::new(3)))
+                    })
+                })
+            };
+            let exact =
+                found(Kind::Double, width, |norm, x, residual| norm.forward(&(x * &factors + residual)));
+            let found = ours(Order::Forwards);
+            for (i, (ours, exact)) in found.iter().zip(&exact).enumerate() {
+                let error = ((ours - exact).abs().max() / (exact.abs().max() + 0.1)).double_value(&[]);
+                // The limits of the loops above: each thread adds up less, and what threads have found meets in a tree.
+                let limit = if width == 1 { 1e-3 } else { 2e-6 };
+                assert!(error < limit, "{width} {rate}: output or gradient {i} is off by {error}");
+            }
+            assert_eq!(found, ours(Order::Backwards), "the order of threads shows at {width}");
+        }
+    }
+
+    /// x in bf16 or f16 is what it is in f32, and its gradient is rounded once.
+    #[test]
+    fn norms_on_cards_take_short_numbers() {
+        let noise = || Noise::new(3);
+        for kind in [Kind::BFloat16, Kind::Half] {
+            let rounded = (wave(&[6, 70], 1.1) + 0.5).to_kind(kind);
+            let found = |x: Tensor| {
+                let x = x.detach().copy().set_requires_grad(true);
+                let residual = wave(&[6, 70], 0.7).to_kind(Kind::Float);
+                let plain = |speed: f64| (wave(&[70], speed) + 1.5).to_kind(Kind::Float);
+                let norm =
+                    Norm { weight: plain(0.3), bias: plain(0.4), epsilon: 1e-6, kernels: Kernels::Fused };
+                let y = emulated::during(Order::Forwards, || {
+                    let y = norm.of_sum(&x, &residual, 0.3, Some(&noise()));
+                    (&y * wave(&[6, 70], 0.9).to_kind(Kind::Float)).sum(None::<Kind>).backward();
+                    y
+                });
+                (y.detach(), x.grad())
+            };
+            let (short, long) = (found(rounded.shallow_clone()), found(rounded.to_kind(Kind::Float)));
+            assert_eq!((short.0.kind(), short.1.kind()), (Kind::Float, kind));
+            assert_eq!(short, (long.0, long.1.to_kind(kind)));
         }
     }
 

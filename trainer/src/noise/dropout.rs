@@ -1,6 +1,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::{Hashes, Noise, tensors};
+use crate::cards::{self, Source, params};
 use crate::libtorch::{Shared, precise};
 use crate::simd::vectorised;
 use crate::threads;
@@ -17,6 +18,8 @@ impl Noise {
         self.drops(rate).mask(shape, x)
     }
 }
+
+pub(crate) static MASKS: Source = Source::new("noise/mask", include_str!("mask.cu"));
 
 /// `x` with dropout at `rate` where there is noise.
 pub fn dropout(x: Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
@@ -46,7 +49,8 @@ fn masked(mask: &Tensor, x: Tensor) -> Tensor {
     (mask * x).to_kind(kind)
 }
 
-/// What one place of a pass drops: a function of a value's index.
+/// What one place of a pass drops: a function of a value's index. Kernels for cards take it as it is: `cards/prelude.cu`.
+#[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct Drops {
     pub(super) hashes: Hashes,
@@ -72,6 +76,9 @@ impl Drops {
     /// bits, of single precision.
     pub fn mask(self, shape: &[i64], x: &Tensor) -> Tensor {
         let kind = precise(x.kind());
+        if let Some(kernels) = MASKS.kernels(x) {
+            return self.mask_by(kernels, shape, x.device()).to_kind(kind);
+        }
         if x.device() != Device::Cpu {
             return tensors::factors(shape.iter().product(), self, x.device()).view(shape).to_kind(kind);
         }
@@ -82,6 +89,20 @@ impl Drops {
             fill(unsafe { values.slice(part.clone()) }, self.from(part.start));
         });
         mask.to_kind(kind)
+    }
+
+    /// The same by a kernel, in f32.
+    fn mask_by(self, kernels: cards::Kernels, shape: &[i64], device: Device) -> Tensor {
+        let mask = Tensor::empty(shape, (Kind::Float, device));
+        let (to, count) = (mask.data_ptr(), mask.numel() as i64);
+        // SAFETY: `dropout_factors` writes `count` values of f32 to a tensor that was made here.
+        unsafe { kernels.launch_for_values("dropout_factors", count, params![to, count, self]) };
+        mask
+    }
+
+    /// What each of the values with these numbers is multiplied by, in f32; `numbers` are integers, of which the last 32 bits count.
+    pub fn factors(&self, numbers: &Tensor) -> Tensor {
+        tensors::factors_of(numbers, *self)
     }
 
     /// What kept values are multiplied by.
@@ -109,6 +130,7 @@ fn fill_plain(mask: &mut [f32], drops: Drops) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cards::emulated::Order;
 
     fn mask(seed: u64, place: u32, rate: f64) -> Vec<f32> {
         let mut mask = vec![f32::NAN; 200_000];
@@ -141,6 +163,17 @@ mod tests {
             assert!((agree(&other) - 0.5).abs() < 0.006, "{}", agree(&other));
         }
         assert_eq!(agree(&mask(5, 0, 0.5)), 1.0);
+    }
+
+    #[test]
+    fn masks_of_cards_have_the_bits_of_the_loop() {
+        for kind in [Kind::Float, Kind::BFloat16, Kind::Double] {
+            let x = Tensor::ones([3, 41, 129], (kind, Device::Cpu));
+            let dropped = || dropout(x.shallow_clone(), 0.3, Some(&Noise::new(u64::MAX - 77)));
+            for order in [Order::Forwards, Order::Backwards] {
+                assert_eq!(cards::emulated::during(order, dropped), dropped(), "{kind:?}");
+            }
+        }
     }
 
     #[test]

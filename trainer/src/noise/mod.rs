@@ -10,6 +10,7 @@ mod tensors;
 
 use std::cell::Cell;
 
+pub(crate) use dropout::MASKS;
 pub use dropout::{Drops, dropout, locked_dropout};
 
 /// The noise of one forward pass. Each place that drops or draws something has a stream of its own, numbered in
@@ -35,6 +36,7 @@ impl Noise {
 }
 
 /// The numbers of one place: a function of a value's index.
+#[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct Hashes {
     keys: [u32; 2],

@@ -12,11 +12,7 @@ const PIECE: i64 = 1 << 26;
 pub fn factors(count: i64, drops: Drops, device: Device) -> Tensor {
     let piece = |start: i64| {
         let length = PIECE.min(count - start);
-        let hashes = hashes(length, drops.hashes.from(start as usize), device);
-        // The order of unsigned numbers is that of signed ones with the first bit turned.
-        let threshold = scalar(drops.threshold ^ SIGN);
-        let dropped = hashes.bitwise_xor(scalar(SIGN)).lt(threshold);
-        Tensor::full([length], f64::from(drops.kept()), (Kind::Float, device)).masked_fill(&dropped, 0.0)
+        factors_of(&Tensor::arange_start(start, start + length, (Kind::Int64, device)), drops)
     };
     let pieces: Vec<Tensor> = (0..count).step_by(PIECE as usize).map(piece).collect();
     match pieces.len() {
@@ -25,14 +21,21 @@ pub fn factors(count: i64, drops: Drops, device: Device) -> Tensor {
     }
 }
 
+/// The same for values with these `numbers`, integers of 64 bits, in their shape.
+pub fn factors_of(numbers: &Tensor, drops: Drops) -> Tensor {
+    // The order of unsigned numbers is that of signed ones with the first bit turned.
+    let threshold = scalar(drops.threshold ^ SIGN);
+    let dropped = hashes(numbers, drops.hashes).bitwise_xor(scalar(SIGN)).lt(threshold);
+    let kept = Tensor::full(numbers.size(), f64::from(drops.kept()), (Kind::Float, numbers.device()));
+    kept.masked_fill(&dropped, 0.0)
+}
+
 /// The first bit of 32.
 const SIGN: u32 = 1 << 31;
 
-/// [`Hashes::at`] for 0, 1, .. up to `count`: `[count]`, the 32 bits as signed integers, whose sums and products are those of unsigned
-/// ones modulo 2^32.
-fn hashes(count: i64, place: Hashes, device: Device) -> Tensor {
-    let first = i64::from(place.first);
-    let numbers = Tensor::arange_start(first, first + count, (Kind::Int64, device)).to_kind(Kind::Int);
+/// [`Hashes::at`] of each number: the 32 bits as signed integers, whose sums and products are those of unsigned ones modulo 2^32.
+fn hashes(numbers: &Tensor, place: Hashes) -> Tensor {
+    let numbers = (numbers + i64::from(place.first)).to_kind(Kind::Int);
     let once = mix(numbers.bitwise_xor(scalar(place.keys[0])));
     mix(once.bitwise_xor(scalar(place.keys[1])))
 }

@@ -6,6 +6,7 @@ mod ranks;
 
 use segue_configs::DeviceKind;
 use segue_trainer::Compute;
+use segue_trainer::layers::card_sources;
 use segue_trainer::noise::{Noise, dropout, locked_dropout};
 use tch::{Device, Kind, Tensor};
 
@@ -51,6 +52,15 @@ fn masks_are_those_of_the_cpu() {
             };
             assert_eq!(dropped(x.to_device(device)), dropped(x.shallow_clone()), "rate {rate}");
         }
+    }
+}
+
+/// So that the tests of models are tests of them.
+#[test]
+fn kernels_of_our_own_are_there_where_the_device_is_a_card() {
+    let x = Tensor::ones([3], (Kind::Float, device()));
+    for source in card_sources() {
+        assert_eq!(source.kernels(&x).is_some(), device() != Device::Cpu, "{}", source.name());
     }
 }
 

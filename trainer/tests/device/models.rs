@@ -84,12 +84,15 @@ fn gradients(parameters: &Parameters) -> Vec<(String, Tensor)> {
         .collect()
 }
 
+/// The same parameters once more.
+fn copied(parameters: &Parameters, kind: Kind, device: Device) -> Parameters {
+    let values = parameters.tensors().iter().map(|tensor| tensor.detach().copy()).collect();
+    Parameters::from_tensors(parameters.specs().to_vec(), values, kind).to(device)
+}
+
 /// What a model gives on the device next to what it gives on the CPU in double precision by libtorch's operations alone.
 fn assert_alike(parameters: &Parameters, gives: impl Fn(&Parameters) -> Vec<(String, Tensor)>) {
-    let of_kind = |kind, device| {
-        let values = parameters.tensors().iter().map(|tensor| tensor.detach().copy()).collect();
-        Parameters::from_tensors(parameters.specs().to_vec(), values, kind).to(device)
-    };
+    let of_kind = |kind, device| copied(parameters, kind, device);
     let expected = gives(&of_kind(Kind::Double, Device::Cpu).with_kernels(Kernels::Plain));
     for ((kind, limit), recompute) in LIMITS.iter().flat_map(|limit| [(limit, false), (limit, true)]) {
         let found = gives(&of_kind(*kind, device()).with_recompute(recompute));
@@ -98,6 +101,19 @@ fn assert_alike(parameters: &Parameters, gives: impl Fn(&Parameters) -> Vec<(Str
             let what = format!("{kind:?}, recomputed: {recompute}: {name}");
             assert_close(&what, found, expected, *limit);
         }
+    }
+}
+
+/// Where attention drops weights, those that the CPU's kernels drop: libtorch's operations drop others.
+#[test]
+fn attention_drops_what_the_cpu_drops() {
+    let (_, config) = transformer_xl();
+    let config = TransfoXlConfig { dropatt: 0.2, ..config };
+    let parameters = Parameters::initialise(TransfoXl::specs(&config), SEED, Kind::Float);
+    let gives = |device| transformer_xl_gives(&config, &copied(&parameters, Kind::Float, device));
+    for ((name, found), (_, expected)) in gives(device()).iter().zip(&gives(Device::Cpu)) {
+        // Either is off by up to the limit of single precision.
+        assert_close(name, found, expected, 2.0 * LIMITS[0].1);
     }
 }
 

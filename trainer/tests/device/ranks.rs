@@ -7,7 +7,7 @@ use segue_collectives::nccl::{CardLink, CardStream, Nccl};
 use segue_collectives::{Communicator, simulated};
 use segue_trainer::engine::{self, Engine};
 use segue_trainer::families::MODELS;
-use segue_trainer::families::language_model::{build, random_batch};
+use segue_trainer::families::language_model::{Frequencies, build, random_batch};
 use segue_trainer::libtorch::stream::{Event, Stream};
 use tch::{Device, Kind, Tensor};
 
@@ -34,7 +34,9 @@ fn trained(comm: &dyn Communicator, settings: &[&str]) -> Vec<Tensor> {
     let mut engine = Engine::new(&config, build(&config, compute).unwrap(), comm).unwrap();
     for step in 1..=4 {
         let own = engine.layout.micro_steps.clone();
-        let batches = own.map(|number| random_batch(&config, number, step).to(compute.device())).collect();
+        let batches = own
+            .map(|number| random_batch(&config, Frequencies::Uniform, number, step).to(compute.device()))
+            .collect();
         engine.step(step, &batches).unwrap();
     }
     engine.learner.parameters().tensors().iter().map(|t| t.detach().to_device(Device::Cpu).copy()).collect()

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use segue_dataloader::Corpus;
+use segue_trainer::cards::Compiler;
 use segue_trainer::engine;
 use segue_trainer::libtorch;
 use segue_trainer::libtorch::device::{self, Cards, NoCard};
@@ -229,7 +230,18 @@ fn gpus() -> Finding {
     let names = says_all("nvidia-smi", &["--query-gpu=name", "--format=csv,noheader"]).unwrap_or_default();
     let names = names.replace('\n', ", ");
     match device::load() {
-        Cards::Some(count) => Finding::ok("GPU", format!("{count} that libtorch can use ({names})")),
+        Cards::Some(count) => {
+            let found = format!("{count} that libtorch can use ({names})");
+            match Compiler::get() {
+                Ok(_) => Finding::ok("GPU", format!("{found}, and a compiler for kernels of Segue's own")),
+                Err(why) => Finding::new(
+                    "GPU",
+                    State::Warning,
+                    format!("{found}, without a compiler for kernels of Segue's own: {why}"),
+                    "install the package nvidia-cuda-nvrtc beside torch: pip install 'nvidia-cuda-nvrtc==13.*'",
+                ),
+            }
+        }
         Cards::None(NoCard::Driver(why)) => {
             let could = match device::load_library() {
                 Ok(()) => "libtorch could use one",

@@ -6,6 +6,7 @@ use super::config::{CellKind, ForgetBias, LstmConfig, Wiring};
 use crate::layers::cross_entropy::{self, Words};
 use crate::layers::recurrent::{Cell, Elman, Gru, Lstm, Multiplicative, Recurrent, Rewired, State};
 use crate::layers::{Context, Memory, NO_DOCUMENT};
+use crate::libtorch::widened;
 use crate::noise::{Noise, dropout};
 use crate::{Init, Kernels, ParameterSpec, Parameters};
 
@@ -307,7 +308,7 @@ impl Model {
 
     /// `[.., e]` to scores of all words.
     fn scores(&self, vectors: &Tensor) -> Tensor {
-        self.kernels.linear(vectors, &self.output, Some(&self.bias))
+        widened(&self.kernels.linear(vectors, &self.output, Some(&self.bias)))
     }
 
     /// ln Σ_k π_k softmax(E tanh(W_k y + b_k) + b), `[n, vocab_size]` (Yang et al. 2018, eq. 4).
@@ -315,7 +316,8 @@ impl Model {
         let (experts, e) = (mixture.prior.size()[0], self.output.size()[1]);
         let vectors = self.kernels.linear(hidden, &mixture.weight, Some(&mixture.bias)).tanh();
         let vectors = dropout(vectors, self.config.projected_dropout(), noise).view([-1, experts, e]);
-        let log_priors = self.kernels.linear(hidden, &mixture.prior, None).log_softmax(-1, None::<Kind>);
+        let log_priors =
+            widened(&self.kernels.linear(hidden, &mixture.prior, None)).log_softmax(-1, None::<Kind>);
         mix(&self.scores(&vectors), &log_priors)
     }
 }

@@ -3,7 +3,7 @@
 //! TensorFlow reference; the PyTorch reference counts tails from the other end.
 
 use super::config::TransfoXlConfig;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::Kernels;
 use crate::layers::cross_entropy::{self, Words};
@@ -125,7 +125,7 @@ pub fn aliases(config: &TransfoXlConfig) -> Vec<(String, String)> {
 /// Projections that the model leaves out (`proj_same_dim` false) and Hugging Face always has.
 pub fn identity_projections(config: &TransfoXlConfig) -> Vec<(String, Tensor)> {
     let layout = Layout { config };
-    let eye = || Tensor::eye(config.d_model as i64, (Kind::Float, tch::Device::Cpu));
+    let eye = || Tensor::eye(config.d_model as i64, (Kind::Float, Device::Cpu));
     (0..layout.clusters())
         .filter(|&i| config.div_val > 1 && !layout.projects(i))
         .flat_map(|i| {
@@ -172,14 +172,13 @@ impl AdaptiveEmbedding {
         let flat = ids.reshape([-1]);
         let kind = self.tables[0].kind();
         let mut out = Tensor::zeros([flat.size()[0], self.d_model], (kind, ids.device()));
-        for (i, table) in self.tables.iter().enumerate() {
-            let (low, high) = (self.ends[i], self.ends[i + 1]);
-            let at = flat.ge(low).logical_and(&flat.lt(high)).nonzero().squeeze_dim(1);
+        let places = places_by_cluster(&flat, &self.ends);
+        for ((i, table), at) in self.tables.iter().enumerate().zip(&places) {
             if at.size()[0] > 0 {
-                let rows = flat.index_select(0, &at) - low;
+                let rows = flat.index_select(0, at) - self.ends[i];
                 out = out.index_copy(
                     0,
-                    &at,
+                    at,
                     &self.project(i, &Tensor::embedding(table, &rows, -1, false, false)),
                 );
             }
@@ -194,6 +193,25 @@ impl AdaptiveEmbedding {
             None => embedded.shallow_clone(),
         }
     }
+}
+
+/// Where `ids`, `[n]`, lie in each cluster, rising: `[count]` each. One wait for a card, however many clusters there are.
+fn places_by_cluster(ids: &Tensor, ends: &[i64]) -> Vec<Tensor> {
+    let inner = Tensor::from_slice(&ends[1..ends.len() - 1]).to_device(ids.device());
+    // An id that an end is equal to belongs to the cluster that begins there.
+    let clusters = ids.unsqueeze(1).ge_tensor(&inner).sum_dim_intlist(1, false, Kind::Int64);
+    let numbers = Tensor::arange(ends.len() as i64 - 1, (Kind::Int64, ids.device()));
+    let counts = clusters.unsqueeze(1).eq_tensor(&numbers).sum_dim_intlist(0, false, Kind::Int64);
+    // Stable: ids of one cluster stay in their order.
+    let order = clusters.argsort_stable(true, 0, false);
+    let counts = counts.to_device(Device::Cpu);
+    let mut start = 0;
+    let places = (0..ends.len() as i64 - 1).map(|i| {
+        let count = counts.int64_value(&[i]);
+        start += count;
+        order.narrow(0, start - count, count)
+    });
+    places.collect()
 }
 
 struct Cluster {
@@ -304,14 +322,16 @@ impl AdaptiveSoftmax {
             entries = entries.masked_fill(&self.holds(i, targets), shortlist + i as i64 - 1);
         }
         let mut nll = cross_entropy::nll(head.kernels, &head.project(hidden), &self.entries(), &entries);
-        for i in 1..self.clusters.len() {
-            let at = self.holds(i, targets).nonzero().squeeze_dim(1);
+        if self.clusters.len() == 1 {
+            return nll;
+        }
+        for (i, at) in places_by_cluster(targets, &self.ends).iter().enumerate().skip(1) {
             if at.size()[0] > 0 {
-                let rows = targets.index_select(0, &at) - self.ends[i];
+                let rows = targets.index_select(0, at) - self.ends[i];
                 let tail = self.cluster(i);
-                let states = tail.project(&hidden.index_select(0, &at));
+                let states = tail.project(&hidden.index_select(0, at));
                 nll =
-                    nll.index_add(0, &at, &cross_entropy::nll(tail.kernels, &states, &[tail.words()], &rows));
+                    nll.index_add(0, at, &cross_entropy::nll(tail.kernels, &states, &[tail.words()], &rows));
             }
         }
         nll
@@ -332,5 +352,22 @@ impl AdaptiveSoftmax {
             parts.push(self.cluster(i).log_probs(hidden) + of_tail);
         }
         Tensor::cat(&parts, 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_by_cluster_are_those_of_a_look_at_each_cluster() {
+        let ends = [0, 4, 4, 9, 20];
+        let ids = Tensor::from_slice(&[19i64, 3, 4, 0, 8, 9, 3, 5, 4, 0]);
+        let places = places_by_cluster(&ids, &ends);
+        for (i, at) in places.iter().enumerate() {
+            let expected = ids.ge(ends[i]).logical_and(&ids.lt(ends[i + 1])).nonzero().squeeze_dim(1);
+            assert_eq!(*at, expected, "cluster {i}");
+        }
+        assert_eq!(places.iter().map(|at| at.size()[0]).collect::<Vec<_>>(), [4, 0, 4, 2]);
     }
 }

@@ -9,6 +9,7 @@ use super::encoding::{Encoding, Positions, drop_states};
 use crate::Kernels;
 use crate::layers::Activation;
 use crate::layers::activation::activate;
+use crate::layers::attention::chunked::{self, Chunks};
 use crate::layers::attention::{drop_causal_weights, fused, relative_shift, weights_of};
 use crate::layers::norm::{NORM_MEAN, Norm};
 use crate::noise::{Noise, dropout};
@@ -20,14 +21,17 @@ pub struct Visible {
     mask: Tensor,
     /// The same for attention in tiles.
     blocks: Vec<fused::Block>,
+    /// The same for attention in chunks.
+    chunks: Option<Chunks>,
 }
 
 impl Visible {
     /// By a mask of numbers, for layers that compute with `kernels`.
     pub fn new(mask: Tensor, kernels: Kernels) -> Self {
+        let chunks = kernels.chunk(&mask).then(|| Chunks::causal(&mask));
         let tiles = kernels == Kernels::Fused && mask.kind() == Kind::Float && mask.device() == Device::Cpu;
-        let blocks = if tiles { fused::Block::causal(&mask) } else { Vec::new() };
-        Self { mask, blocks }
+        let blocks = if tiles && chunks.is_none() { fused::Block::causal(&mask) } else { Vec::new() };
+        Self { mask, blocks, chunks }
     }
 }
 
@@ -215,13 +219,17 @@ impl Layer {
         let scale = 1.0 / (width as f64).sqrt();
         if let Some(biases) = self.encoding.biases()
             && let Some(r) = self.encoding.position_keys(positions)
-            && self.kernels.fuse(&q)
+            && (visible.chunks.is_some() || self.kernels.fuse(&q))
         {
             // Places of keys that come after the query, which nobody sees.
             let r = &r.constant_pad_nd([0, 0, 0, 0, 0, query]);
-            let (q, k, v, blocks) = (&q, &k, &v, &visible.blocks[..]);
-            let attention = fused::Attention { q, k, v, r, biases, segments: None, blocks, scale };
-            return self.linear(&fused::attend(&attention, self.config.dropatt, noise), &self.o, None);
+            let (q, k, v) = (&q, &k, &v);
+            let attention = fused::Attention { q, k, v, r, biases, segments: None, scale };
+            let read = match &visible.chunks {
+                Some(chunks) => chunked::attend(&attention, chunks, self.config.dropatt, noise),
+                None => fused::attend(&attention, &visible.blocks, self.config.dropatt, noise),
+            };
+            return self.linear(&read, &self.o, None);
         }
         let (k, v) = (by_head(k, key), by_head(v, key));
         let q_content = by_head(self.encoding.content_query(&q) * scale, query);

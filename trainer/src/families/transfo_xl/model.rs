@@ -261,16 +261,18 @@ impl TransfoXl {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cards::emulated::{self, Order};
 
     /// Hidden states of two segments with memory between them, and all gradients.
     fn found(config: &TransfoXlConfig, documents: Option<&Tensor>, kind: Kind) -> Vec<Tensor> {
+        let noise = Noise::new(11);
         let parameters = Parameters::initialise(TransfoXl::specs(config), 3, kind);
         let mut model = TransfoXl::new(config, &parameters);
         model.keeps_marks = documents.is_some();
         let ids = Tensor::arange(2 * 70, (Kind::Int64, Device::Cpu)).view([2, 70]).remainder(11);
         let segment = Segment { ids: &ids, documents, overlap: 0 };
-        let first = model.forward(segment, &model.memory_start(2), None);
-        let second = model.forward(segment, &first.memory, None);
+        let first = model.forward(segment, &model.memory_start(2), Some(&noise));
+        let second = model.forward(segment, &first.memory, Some(&noise));
         let nll = model.nll(&first.hidden, &ids) + model.nll(&second.hidden, &ids);
         nll.sum(None::<Kind>).backward();
         let used = parameters.tensors().iter().map(Tensor::grad).filter(Tensor::defined);
@@ -304,12 +306,29 @@ mod tests {
             for documents in [None, Some(&documents)] {
                 let (ours, exact) =
                     (found(config, documents, Kind::Float), found(config, documents, Kind::Double));
-                assert!(ours.len() == exact.len() && ours.len() > 20);
-                for (i, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
-                    let error = ((ours - exact).abs().max() / (exact.abs().max() + 0.1)).double_value(&[]);
-                    assert!(error < 1e-4, "tensor {i} is off by {error}: {config:?}");
+                assert_alike(&ours, &exact, 1e-4, config);
+                if documents.is_none() {
+                    // Thread by thread takes its time.
+                    continue;
                 }
+                let on_card = emulated::during(Order::Forwards, || found(config, documents, Kind::Float));
+                assert_alike(&on_card, &exact, 1e-4, config);
+                // Attention drops the same weights, which plain tensors do not.
+                let dropping = &TransfoXlConfig { dropout: 0.1, dropatt: 0.2, ..config.clone() };
+                let ours = found(dropping, documents, Kind::Float);
+                let on_card = emulated::during(Order::Backwards, || found(dropping, documents, Kind::Float));
+                // Either is off by as much as without.
+                assert_alike(&on_card, &ours, 2e-4, dropping);
             }
+        }
+    }
+
+    #[track_caller]
+    fn assert_alike(ours: &[Tensor], exact: &[Tensor], limit: f64, config: &TransfoXlConfig) {
+        assert!(ours.len() == exact.len() && ours.len() > 20);
+        for (i, (ours, exact)) in ours.iter().zip(exact).enumerate() {
+            let error = ((ours - exact).abs().max() / (exact.abs().max() + 0.1)).double_value(&[]);
+            assert!(error < limit, "tensor {i} is off by {error}: {config:?}");
         }
     }
 }

@@ -10,7 +10,7 @@ use super::model::BIASES;
 use super::plan::{Group, Plan, Targets};
 use crate::Kernels;
 use crate::layers::activation::activate;
-use crate::layers::attention::{drop_weights, even_columns, fused, weights_of};
+use crate::layers::attention::{chunked, drop_weights, even_columns, fused, weights_of};
 use crate::layers::norm::{NORM_MEAN, Norm};
 use crate::layers::recompute::States;
 use crate::noise::{Drops, Noise, dropout};
@@ -150,7 +150,7 @@ impl Layer {
                 LazyCell::new(|| Attention::new(self, group, &own_projected.0, &own_projected.1, &r));
             if content {
                 let q = self.project(&own(&h), &self.q);
-                let read = match self.kernels.fuse(&q) {
+                let read = match self.kernels.chunk(&q) || self.kernels.fuse(&q) {
                     true => self.read_tiles(group, &q, &own_projected.0, &own_projected.1, &r, noise),
                     false => attention.content(&q, noise),
                 };
@@ -208,10 +208,12 @@ impl Layer {
                 of_queries,
                 of_keys: &codes.ids,
             }),
-            blocks: &group.blocks,
             scale: scale(self),
         };
-        fused::attend(&attention, self.dropatt, noise)
+        match &group.chunks {
+            Some(chunks) => chunked::attend(&attention, chunks, self.dropatt, noise),
+            None => fused::attend(&attention, &group.blocks, self.dropatt, noise),
+        }
     }
 
     /// What few queries read, `[lanes, targets, heads * width]`, of `keys` `[lanes, key, d_model]` that have not been

@@ -7,6 +7,8 @@ mod layer;
 mod left_to_right;
 mod model;
 mod objective;
+#[cfg(test)]
+mod on_cards;
 mod parity;
 mod parity_heads;
 mod plan;

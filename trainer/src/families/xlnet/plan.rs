@@ -7,10 +7,11 @@
 use tch::{Kind, Tensor};
 
 use super::model::{Sequence, Visibility};
-use crate::Options;
+use crate::layers::attention::chunked::Chunks;
 use crate::layers::attention::fused::Block;
 use crate::layers::attention::{COLUMNS, Context, attention_mask, even_columns, sinusoids_between};
 use crate::layers::{Memory, NO_DOCUMENT};
+use crate::{Kernels, Options};
 
 /// Queries of one block: short enough to waste few distances, long enough for the matrix products.
 pub const BLOCK_ROWS: i64 = 128;
@@ -55,6 +56,8 @@ pub struct Group {
     pub positions: Tensor,
     /// The content stream's rows; keys include the memory.
     pub blocks: Vec<Block>,
+    /// The same for attention in chunks, where that is taken.
+    pub chunks: Option<Chunks>,
     /// `[lanes, segment, 1]`: 0 for rows that may see nothing, else 1; `None` where there are no such rows.
     pub seeing: Option<Tensor>,
     /// The query stream's rows.
@@ -121,11 +124,15 @@ impl Scene<'_> {
             true => sinusoids_between(-least, 1 - key, clamp, d_model, self.options).flip([0]),
         };
         let mask = self.hidden(start, lanes).map(|hidden| self.mask(&hidden));
+        let blocks = self.blocks(mask.as_ref());
+        let whole = mask.as_ref().map(|mask| mask.added.shallow_clone());
+        let chunks = Kernels::Fused.chunk(&positions).then(|| Chunks::new(&blocks, whole, self.options.1));
         Group {
             start,
             lanes,
             positions: drop(positions),
-            blocks: self.blocks(mask.as_ref()),
+            blocks,
+            chunks,
             seeing: mask.and_then(|mask| mask.seeing),
             targets: self.targets(start, lanes),
             segments: self.segments(start, lanes),

@@ -1,6 +1,7 @@
 //! Relative positions: the sinusoid table, the shift that aligns scores by distance, and the mask.
 //! Yang 2019, §2.1.3, "Efficient Computation of the Attention with Relative Positional Embedding".
 
+pub(crate) mod chunked;
 pub(crate) mod fused;
 
 use std::cell::RefCell;

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-use super::{Cell, State};
+use super::{Cell, State, product};
 use crate::Kernels;
 
 /// How much of the candidate a cell takes in, where i is the input gate and f the forget gate.
@@ -50,11 +50,11 @@ pub struct Lstm {
 impl Cell for Lstm {
     fn read(&self, input: &Tensor) -> Tensor {
         let bias = Tensor::cat(&[&self.bias_f, &self.bias], 0);
-        self.kernels.linear(input, &self.weight_x, Some(&bias))
+        product(self.kernels, input, &self.weight_x, Some(&bias))
     }
 
     fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, _: Option<&Tensor>) -> State {
-        let gates = read + self.kernels.linear(hidden, &self.weight_h, None);
+        let gates = read + product(self.kernels, hidden, &self.weight_h, None);
         let n = cell.size()[1];
         let gate = |number: i64| gates.narrow(-1, number * n, n);
         let (f, i, j, o) = (gate(0).sigmoid(), gate(1).sigmoid(), gate(2).tanh(), gate(3).sigmoid());
@@ -75,14 +75,14 @@ pub struct Multiplicative {
 
 impl Cell for Multiplicative {
     fn read(&self, input: &Tensor) -> Tensor {
-        let factor = self.inner.kernels.linear(input, &self.weight_mx, None);
+        let factor = product(self.inner.kernels, input, &self.weight_mx, None);
         Tensor::cat(&[self.inner.read(input), factor], -1)
     }
 
     fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
         let n = cell.size()[1];
         let (gates, factor) = (read.narrow(-1, 0, 4 * n), read.narrow(-1, 4 * n, n));
-        let hidden = factor * self.inner.kernels.linear(hidden, &self.weight_mh, None);
+        let hidden = factor * product(self.inner.kernels, hidden, &self.weight_mh, None);
         self.inner.step(&gates, &hidden, cell, mask)
     }
 }
@@ -114,19 +114,19 @@ pub struct Rewired {
 
 impl Cell for Rewired {
     fn read(&self, input: &Tensor) -> Tensor {
-        self.kernels.linear(input, &self.weight_x, Some(&self.bias))
+        product(self.kernels, input, &self.weight_x, Some(&self.bias))
     }
 
     fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
         let n = cell.size()[1];
-        let from_state = self.kernels.linear(hidden, &self.weight_h, None);
+        let from_state = product(self.kernels, hidden, &self.weight_h, None);
         let entering = read + from_state.narrow(-1, 0, 2 * n);
         let (i, j) = (entering.narrow(-1, 0, n).sigmoid(), entering.narrow(-1, n, n).tanh());
-        let written = self.kernels.linear(&(&i * &j), &self.weight_fu, Some(&self.bias_f));
+        let written = product(self.kernels, &(&i * &j), &self.weight_fu, Some(&self.bias_f));
         let f = (written + from_state.narrow(-1, 2 * n, n)).sigmoid();
         let cell = self.gate.update(&i, &f, &j, cell);
         let seen = mask.map_or_else(|| cell.shallow_clone(), |mask| &cell * mask);
-        let o = self.kernels.linear(&seen, &self.weight_oc, Some(&self.bias_o)).sigmoid();
+        let o = product(self.kernels, &seen, &self.weight_oc, Some(&self.bias_o)).sigmoid();
         State { hidden: o * cell.tanh(), cell }
     }
 }

@@ -8,9 +8,18 @@ mod other;
 
 use tch::Tensor;
 
+use crate::Kernels;
+use crate::libtorch::widened;
+
 pub use lstm::{InputGate, Lstm, Multiplicative, Rewired};
 pub use mogrifier::{Mogrifier, MogrifierShape};
 pub use other::{Elman, Gru};
+
+/// `x`, `[.., in]`, times `weight`, `[out, in]`, transposed, plus `bias`, `[out]`: gates and states stay in single precision where products
+/// are of 16 bits.
+fn product(kernels: Kernels, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    widened(&kernels.linear(x, weight, bias))
+}
 
 /// What a layer carries from step to step: `[lanes, n]` each.
 pub struct State {

@@ -2,6 +2,7 @@
 
 use tch::Tensor;
 
+use super::product;
 use crate::{Init, Kernels, ParameterSpec, Parameters};
 
 /// What a mogrifier is made of.
@@ -101,8 +102,8 @@ impl Mogrifier {
     fn open(&self, gate: &Gate, s: &Tensor) -> Tensor {
         let bias = gate.bias.as_ref();
         let scores = match &gate.factors[..] {
-            [left, right] => self.kernels.linear(&self.kernels.linear(s, right, None), left, bias),
-            whole => self.kernels.linear(s, &whole[0], bias),
+            [left, right] => product(self.kernels, &product(self.kernels, s, right, None), left, bias),
+            whole => product(self.kernels, s, &whole[0], bias),
         };
         scores.sigmoid() * 2.0
     }

@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::{Cell, State};
+use super::{Cell, State, product};
 use crate::Kernels;
 
 /// h = tanh(W^x x + W^h h' + b) (Elman 1990).
@@ -19,11 +19,11 @@ pub struct Elman {
 
 impl Cell for Elman {
     fn read(&self, input: &Tensor) -> Tensor {
-        self.kernels.linear(input, &self.weight_x, Some(&self.bias))
+        product(self.kernels, input, &self.weight_x, Some(&self.bias))
     }
 
     fn step(&self, read: &Tensor, hidden: &Tensor, _: &Tensor, _: Option<&Tensor>) -> State {
-        let hidden = (read + self.kernels.linear(hidden, &self.weight_h, None)).tanh();
+        let hidden = (read + product(self.kernels, hidden, &self.weight_h, None)).tanh();
         State { cell: hidden.shallow_clone(), hidden }
     }
 }
@@ -43,12 +43,12 @@ pub struct Gru {
 
 impl Cell for Gru {
     fn read(&self, input: &Tensor) -> Tensor {
-        self.kernels.linear(input, &self.weight_x, Some(&self.bias))
+        product(self.kernels, input, &self.weight_x, Some(&self.bias))
     }
 
     fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, _: Option<&Tensor>) -> State {
         let n = cell.size()[1];
-        let from_state = self.kernels.linear(hidden, &self.weight_h, None);
+        let from_state = product(self.kernels, hidden, &self.weight_h, None);
         let gates = (read.narrow(-1, 0, 2 * n) + from_state.narrow(-1, 0, 2 * n)).sigmoid();
         let (r, z) = (gates.narrow(-1, 0, n), gates.narrow(-1, n, n));
         let g: Tensor = (read.narrow(-1, 2 * n, n) + r * from_state.narrow(-1, 2 * n, n)).tanh();

@@ -5,7 +5,7 @@ mod tile;
 mod weights;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use tch::{Kind, Tensor};
 
@@ -32,8 +32,6 @@ pub struct Attention<'a> {
     pub biases: [&'a Tensor; 2],
     /// Where segments count.
     pub segments: Option<Segments<'a>>,
-    /// All queries, in order.
-    pub blocks: &'a [Block],
     /// What scores are multiplied by.
     pub scale: f64,
 }
@@ -64,13 +62,17 @@ impl Block {
     /// Blocks of queries that see no key after their own position, the last of which is the last key: `mask` is
     /// `[lanes or 1, query, key]`. Short ones, as they leave out what none of their queries sees.
     pub fn causal(mask: &Tensor) -> Vec<Self> {
-        let (queries, keys) = (mask.size()[1], mask.size()[2]);
-        let blocks = causal_rows(queries, keys).map(|(start, rows, keys)| Self {
-            start,
-            rows,
-            keys,
-            mask: Some(mask.narrow(1, start, rows).narrow(2, 0, keys).contiguous()),
+        let blocks = Self::causal_spans(mask.size()[1], mask.size()[2]).into_iter().map(|block| {
+            let mask = mask.narrow(1, block.start, block.rows).narrow(2, 0, block.keys).contiguous();
+            Self { mask: Some(mask), ..block }
         });
+        blocks.collect()
+    }
+
+    /// The same blocks without masks.
+    pub fn causal_spans(queries: i64, keys: i64) -> Vec<Self> {
+        let blocks =
+            causal_rows(queries, keys).map(|(start, rows, keys)| Self { start, rows, keys, mask: None });
         blocks.collect()
     }
 }
@@ -83,16 +85,24 @@ pub fn causal_rows(queries: i64, keys: i64) -> impl Iterator<Item = (i64, i64, i
     })
 }
 
-/// What the queries read, `[lanes, query, heads * width]`, with dropout of weights at `rate` where there is noise.
-pub fn attend(attention: &Attention, rate: f64, noise: Option<&Noise>) -> Tensor {
+impl<'a> Attention<'a> {
+    /// What gradients are asked for of: q, k, v, r, u, v and, where segments count, b and s.
+    pub fn inputs(&self) -> Vec<&'a Tensor> {
+        let mut inputs = vec![self.q, self.k, self.v, self.r];
+        inputs.extend(self.biases);
+        inputs.extend(self.segments.iter().flat_map(|segments| segments.vectors));
+        inputs
+    }
+}
+
+/// What the queries read, `[lanes, query, heads * width]`, with dropout of weights at `rate` where there is noise. `blocks`: all
+/// queries, in order.
+pub fn attend(attention: &Attention, blocks: &[Block], rate: f64, noise: Option<&Noise>) -> Tensor {
     let drops = noise.filter(|_| rate > 0.0).map(|noise| noise.drops(rate));
-    let segments = attention.segments.as_ref();
-    let mut inputs = vec![attention.q, attention.k, attention.v, attention.r];
-    inputs.extend(attention.biases);
-    inputs.extend(segments.iter().flat_map(|segments| segments.vectors));
-    let problem = Problem::new(attention, drops);
+    let problem = Problem::new(attention, blocks, drops);
     // Backward needs the weights; to make them again would cost what forward did.
     let (read, weights) = problem.forward();
+    let inputs = attention.inputs();
     function(c"attention", &inputs, read, move |grad| problem.backward(&grad.contiguous(), &weights))
 }
 
@@ -134,7 +144,7 @@ impl Sizes {
 }
 
 impl Problem {
-    fn new(attention: &Attention, drops: Option<Drops>) -> Self {
+    fn new(attention: &Attention, blocks: &[Block], drops: Option<Drops>) -> Self {
         // The loops below index flat slices. A contiguous tensor is not copied.
         let plain = |tensor: &Tensor| tensor.detach().contiguous();
         let size = |tensor: &Tensor, i: usize| tensor.size()[i] as usize;
@@ -147,13 +157,15 @@ impl Problem {
             keys: size(&k, 1),
             distances: size(&r, 0),
         };
-        let blocks = attention.blocks.iter();
         let segments = attention.segments.as_ref();
         let problem = Self {
             sizes,
             biases: attention.biases.map(plain),
             segments: segments.map(|s| [s.vectors[0], s.vectors[1], s.of_queries, s.of_keys].map(plain)),
-            blocks: blocks.map(|block| Block { mask: block.mask.as_ref().map(plain), ..*block }).collect(),
+            blocks: blocks
+                .iter()
+                .map(|block| Block { mask: block.mask.as_ref().map(plain), ..*block })
+                .collect(),
             q,
             k,
             v,

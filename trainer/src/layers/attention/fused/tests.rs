@@ -3,17 +3,19 @@ use tch::Device;
 use super::*;
 
 /// What the fused loops compute, in tensors and double precision. Returns what is read and the gradients of the inputs.
-struct Case {
-    inputs: Vec<Tensor>,
-    of_queries: Tensor,
-    of_keys: Tensor,
-    blocks: Vec<Block>,
-    segments: bool,
+pub struct Case {
+    pub inputs: Vec<Tensor>,
+    pub of_queries: Tensor,
+    pub of_keys: Tensor,
+    pub blocks: Vec<Block>,
+    pub segments: bool,
 }
 
-const LANES: i64 = 2;
-const HEADS: i64 = 3;
+pub const LANES: i64 = 2;
+pub const HEADS: i64 = 3;
 const WIDTH: i64 = 12;
+/// In single precision, of the largest value.
+pub const LIMIT: f64 = 1e-5;
 
 fn wave(shape: &[i64], speed: f64) -> Tensor {
     let count = shape.iter().product::<i64>();
@@ -21,7 +23,7 @@ fn wave(shape: &[i64], speed: f64) -> Tensor {
 }
 
 /// `halves`: the first half sees the first half of the keys alone.
-fn case(queries: i64, keys: i64, extra: i64, segments: bool, halves: bool, masked: i64) -> Case {
+pub fn case(queries: i64, keys: i64, extra: i64, segments: bool, halves: bool, masked: i64) -> Case {
     let own = |length| [LANES, length, HEADS, WIDTH];
     let mut inputs = vec![
         wave(&own(queries), 1.1),
@@ -52,7 +54,7 @@ fn case(queries: i64, keys: i64, extra: i64, segments: bool, halves: bool, maske
 }
 
 impl Case {
-    fn leaves(&self, kind: Kind) -> Vec<Tensor> {
+    pub fn leaves(&self, kind: Kind) -> Vec<Tensor> {
         self.inputs.iter().map(|input| input.to_kind(kind).copy().set_requires_grad(true)).collect()
     }
 
@@ -63,32 +65,35 @@ impl Case {
     }
 
     fn fused(&self, rate: f64, noise: Option<&Noise>) -> Vec<Tensor> {
-        let leaves = self.leaves(Kind::Float);
-        Self::gradients(self.attended(&leaves, rate, noise), &leaves)
+        self.by(Kind::Float, |attention| attend(attention, &self.blocks, rate, noise))
     }
 
-    /// What is read of `leaves`.
-    fn attended(&self, leaves: &[Tensor], rate: f64, noise: Option<&Noise>) -> Tensor {
+    /// What `attend` gives in a kind.
+    pub fn by(&self, kind: Kind, attend: impl Fn(&Attention) -> Tensor) -> Vec<Tensor> {
+        let leaves = self.leaves(kind);
+        Self::gradients(attend(&self.attention(&leaves)), &leaves)
+    }
+
+    /// Of these `leaves`.
+    pub fn attention<'a>(&'a self, leaves: &'a [Tensor]) -> Attention<'a> {
         let segments = self.segments.then(|| Segments {
             vectors: [&leaves[6], &leaves[7]],
             of_queries: &self.of_queries,
             of_keys: &self.of_keys,
         });
-        let attention = Attention {
+        Attention {
             q: &leaves[0],
             k: &leaves[1],
             v: &leaves[2],
             r: &leaves[3],
             biases: [&leaves[4], &leaves[5]],
             segments,
-            blocks: &self.blocks,
             scale: 0.4,
-        };
-        attend(&attention, rate, noise)
+        }
     }
 
     /// `factors`: of all weights of all blocks, as dropout multiplies them.
-    fn plain(&self, factors: impl Fn(&[i64]) -> Option<Tensor>) -> Vec<Tensor> {
+    pub fn plain(&self, factors: impl Fn(&[i64]) -> Option<Tensor>) -> Vec<Tensor> {
         let leaves = self.leaves(Kind::Double);
         let [q, k, v, r, u, bias] = &leaves[..6] else { unreachable!() };
         let (queries, keys) = (q.size()[1], k.size()[1]);
@@ -122,13 +127,14 @@ impl Case {
     }
 }
 
-fn assert_close(ours: &[Tensor], exact: &[Tensor], case: &str) {
+#[track_caller]
+pub fn assert_close(ours: &[Tensor], exact: &[Tensor], case: &str, limit: f64) {
     assert_eq!(ours.len(), exact.len());
     for (i, (ours, exact)) in ours.iter().zip(exact).enumerate() {
         assert_eq!(ours.size(), exact.size(), "{case}: {i}");
         // What is zero has no relative error.
         let error = ((ours - exact).abs().max() / (exact.abs().max() + 0.01)).double_value(&[]);
-        assert!(error < 1e-5, "{case}: output or gradient {i} is off by {error}");
+        assert!(error < limit, "{case}: output or gradient {i} is off by {error}");
     }
 }
 
@@ -140,7 +146,7 @@ fn reads_and_gradients_are_those_of_tensors_in_double_precision() {
                 let extra = (queries + masked) % 3 * 8;
                 let case = case(queries, keys, extra, segments, halves, masked);
                 let name = format!("{queries} {keys} {segments} {halves} {masked}");
-                assert_close(&case.fused(0.3, None), &case.plain(|_| None), &name);
+                assert_close(&case.fused(0.3, None), &case.plain(|_| None), &name, LIMIT);
             }
         }
     }
@@ -155,6 +161,7 @@ fn dropout_is_that_of_a_mask_over_all_weights() {
         &case.fused(0.3, Some(&Noise::new(5))),
         &case.plain(|_| Some(factors.shallow_clone())),
         "dropout",
+        LIMIT,
     );
 }
 
@@ -163,7 +170,8 @@ fn a_gradient_of_a_gradient_is_refused() {
     let case = case(5, 7, 0, true, false, 1);
     crate::libtorch::assert_differentiable_once("attention", || {
         let leaves = case.leaves(Kind::Float);
-        (case.attended(&leaves, 0.0, None), leaves)
+        let read = attend(&case.attention(&leaves), &case.blocks, 0.0, None);
+        (read, leaves)
     });
 }
 
@@ -171,7 +179,7 @@ fn a_gradient_of_a_gradient_is_refused() {
 fn several_threads_do_the_same() {
     threads::set_count(3);
     let case = case(70, 97, 0, true, true, LANES);
-    assert_close(&case.fused(0.3, None), &case.plain(|_| None), "three threads");
+    assert_close(&case.fused(0.3, None), &case.plain(|_| None), "three threads", LIMIT);
 }
 
 #[test]

@@ -1,0 +1,160 @@
+//! NVIDIA's driver: modules of kernels, and their start in libtorch's context and on its stream.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::OnceLock;
+
+use super::library::{functions, open};
+use crate::libtorch::device;
+
+const MAJOR: c_int = 75;
+const MINOR: c_int = 76;
+
+functions! {
+    /// What is used of the driver. Each function gives 0, or the number of an error.
+    pub struct Driver {
+        card: b"cuDeviceGet\0" fn(*mut c_int, c_int);
+        name: b"cuDeviceGetName\0" fn(*mut c_char, c_int, c_int);
+        attribute: b"cuDeviceGetAttribute\0" fn(*mut c_int, c_int, c_int);
+        retain: b"cuDevicePrimaryCtxRetain\0" fn(*mut *mut c_void, c_int);
+        push: b"cuCtxPushCurrent_v2\0" fn(*mut c_void);
+        pop: b"cuCtxPopCurrent_v2\0" fn(*mut *mut c_void);
+        load: b"cuModuleLoadData\0" fn(*mut *mut c_void, *const c_void);
+        function: b"cuModuleGetFunction\0" fn(*mut *mut c_void, *mut c_void, *const c_char);
+        launch: b"cuLaunchKernel\0" fn(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void, *mut *mut c_void, *mut *mut c_void);
+        error_text: b"cuGetErrorString\0" fn(c_int, *mut *const c_char);
+    }
+}
+
+/// A card, and the context on it that libtorch uses.
+#[derive(Clone)]
+pub struct Card {
+    driver: &'static Driver,
+    index: usize,
+    context: *mut c_void,
+    /// What the driver calls it.
+    pub name: String,
+    /// Compute capability, such as 90 for 9.0.
+    pub capability: i32,
+}
+
+// SAFETY: a context may be made current on any thread, and is never destroyed here.
+unsafe impl Send for Card {}
+
+/// Kernels that a card has loaded, for the rest of the process.
+pub struct Module {
+    card: Card,
+    module: *mut c_void,
+}
+
+// SAFETY: modules are looked up by any thread, one at a time: their owner is behind a lock.
+unsafe impl Send for Module {}
+
+impl Driver {
+    fn get() -> Result<&'static Self, &'static str> {
+        static FOUND: OnceLock<Result<Driver, String>> = OnceLock::new();
+        // SAFETY: the types are those of cuda.h; handles are pointers, but for those of devices, which are numbers.
+        let found = FOUND.get_or_init(|| unsafe { Self::of(open(&[PathBuf::from(device::DRIVER)], None)?) });
+        found.as_ref().map_err(String::as_str)
+    }
+
+    fn checked(&self, result: c_int) -> Result<(), String> {
+        if result == 0 {
+            return Ok(());
+        }
+        let mut text = ptr::null();
+        // SAFETY: writes where a text of the driver's is, which lives as long as it.
+        let said = unsafe {
+            match (self.error_text)(result, &mut text) == 0 && !text.is_null() {
+                true => CStr::from_ptr(text).to_string_lossy().into_owned(),
+                false => "it says no more".into(),
+            }
+        };
+        Err(format!("the driver's error {result}: {said}"))
+    }
+}
+
+impl Card {
+    /// Number `index` of this process, which libtorch has used before.
+    pub fn new(index: usize) -> Result<Self, String> {
+        let driver = Driver::get()?;
+        let (mut card, mut context, mut name) = (0, ptr::null_mut(), [0 as c_char; 128]);
+        let mut capability = [0; 2];
+        // SAFETY: each writes where it is told to, the name with an end in as many bytes as are said.
+        unsafe {
+            driver.checked((driver.card)(&mut card, index as c_int))?;
+            driver.checked((driver.name)(name.as_mut_ptr(), name.len() as c_int - 1, card))?;
+            driver.checked((driver.attribute)(&mut capability[0], MAJOR, card))?;
+            driver.checked((driver.attribute)(&mut capability[1], MINOR, card))?;
+            driver.checked((driver.retain)(&mut context, card))?;
+        }
+        // SAFETY: ends with 0, the last byte at the latest.
+        let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
+        Ok(Self { driver, index, context, name, capability: capability[0] * 10 + capability[1] })
+    }
+
+    /// Loads what was compiled for it.
+    pub fn load(&self, code: &[u8]) -> Result<Module, String> {
+        let mut module = ptr::null_mut();
+        // A text ends with 0; what is executed knows its own length.
+        // SAFETY: the compiler's output for this card.
+        self.current(|| unsafe { (self.driver.load)(&mut module, code.as_ptr().cast()) })?;
+        Ok(Module { card: self.clone(), module })
+    }
+
+    /// Calls `f` with the context current, as it was before on this thread or not.
+    fn current(&self, f: impl FnOnce() -> c_int) -> Result<(), String> {
+        let driver = self.driver;
+        // SAFETY: a context that is kept to the end. What is pushed is popped again.
+        unsafe {
+            driver.checked((driver.push)(self.context))?;
+            let result = f();
+            driver.checked((driver.pop)(&mut ptr::null_mut()))?;
+            driver.checked(result)
+        }
+    }
+}
+
+impl Module {
+    /// The card it is on.
+    pub fn card(&self) -> &Card {
+        &self.card
+    }
+
+    /// Puts a kernel on libtorch's stream of this thread.
+    ///
+    /// # Safety
+    ///
+    /// `arguments` point to what the kernel takes, in order, and the kernel reads and writes only where tensors on this card are that live until
+    /// it is put there: memory that is given back later on goes to work on the same stream.
+    pub unsafe fn launch(
+        &self,
+        kernel: &str,
+        grid: [u32; 2],
+        threads: u32,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), String> {
+        let (driver, name) = (self.card.driver, CString::new(kernel).map_err(|error| error.to_string())?);
+        let stream = device::stream(self.card.index).map_err(|error| error.to_string())?;
+        let mut function = ptr::null_mut();
+        // SAFETY: a loaded module and a name that ends with 0; then what the caller promises.
+        self.card.current(|| unsafe { (driver.function)(&mut function, self.module, name.as_ptr()) })?;
+        self.card.current(|| unsafe {
+            let [x, y] = grid;
+            (driver.launch)(
+                function,
+                x,
+                y,
+                1,
+                threads,
+                1,
+                1,
+                0,
+                stream,
+                arguments.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        })
+    }
+}

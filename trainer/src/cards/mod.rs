@@ -1,0 +1,15 @@
+//! Kernels of our own for cards: CUDA that is compiled in the process that uses it, for the card that it has.
+//!
+//! Neither compiler nor driver is linked: both are found when a tensor on a card is first worked on. Where one is missing, or does not take a
+//! source, layers go on with libtorch's operations, and one line says why.
+
+mod compiler;
+mod driver;
+#[cfg(test)]
+pub(crate) mod emulated;
+mod library;
+mod source;
+
+pub use compiler::Compiler;
+pub(crate) use source::params;
+pub use source::{Kernels, Source, kind_name};

@@ -1,0 +1,84 @@
+use tch::{Device, Kind, Tensor};
+
+use super::super::fused::Block;
+use super::rows::Chunk;
+
+/// Which keys all queries see, and how their weights are numbered.
+pub struct Chunks {
+    /// Added to scores, `[lanes or 1, query, key]`; `None` where all see all.
+    mask: Option<Tensor>,
+    /// Of each query, `[query, 4]` as integers of 32 bits, what [`Chunk::numbering`] says.
+    numbering: Tensor,
+    /// Leading keys that a query sees.
+    keys: Vec<i64>,
+    /// How many bytes the scores of a chunk take, about.
+    bytes: i64,
+}
+
+impl Clone for Chunks {
+    fn clone(&self) -> Self {
+        Self {
+            mask: self.mask.as_ref().map(Tensor::shallow_clone),
+            numbering: self.numbering.shallow_clone(),
+            keys: self.keys.clone(),
+            bytes: self.bytes,
+        }
+    }
+}
+
+impl Chunks {
+    /// Scores of a chunk take about as many bytes: no more than a card has cache for.
+    const BYTES: i64 = 32 << 20;
+    /// Queries of a chunk at least, and what their number is a multiple of.
+    const ROWS: i64 = 16;
+
+    /// Queries that see what `blocks`, all of them in order, show, less what `mask`, `[lanes or 1, query, key]`, hides; the masks of the blocks
+    /// themselves are not looked at.
+    pub fn new(blocks: &[Block], mask: Option<Tensor>, device: Device) -> Self {
+        let (mut numbers, mut keys, mut before) = (Vec::new(), Vec::new(), 0);
+        for block in blocks {
+            for row in 0..block.rows {
+                numbers.extend(
+                    [before, block.rows * block.keys, row * block.keys, block.keys].map(|n| n as i32),
+                );
+                keys.push(block.keys);
+            }
+            before += block.rows * block.keys;
+        }
+        let numbering = Tensor::from_slice(&numbers).view([-1, 4]).to_device(device);
+        let mask = mask.map(|mask| mask.to_kind(float(mask.kind())));
+        Self { mask, numbering, keys, bytes: Self::BYTES }
+    }
+
+    /// The same in chunks of the fewest queries.
+    #[cfg(test)]
+    pub(super) fn in_small_chunks(self) -> Self {
+        Self { bytes: 1, ..self }
+    }
+
+    /// All queries in chunks, where the scores of one query take `bytes`.
+    pub(super) fn cut(&self, bytes: i64, queries: i64) -> Vec<Chunk> {
+        assert_eq!(self.keys.len() as i64, queries, "queries of another pass");
+        let most = self.bytes / bytes.max(1) / Self::ROWS * Self::ROWS;
+        let most = most.max(Self::ROWS);
+        let chunk = |start: i64| {
+            let rows = most.min(queries - start);
+            let keys = self.keys[start as usize..(start + rows) as usize].iter().copied().max().unwrap_or(0);
+            let mask = self.mask.as_ref().map(|mask| mask.narrow(1, start, rows).narrow(2, 0, keys));
+            Chunk { start, rows, keys, mask, numbering: self.numbering.narrow(0, start, rows) }
+        };
+        (0..queries).step_by(most as usize).map(chunk).collect()
+    }
+
+    /// Chunks of queries that see no key after their own position, the last of which is the last key: `mask` is
+    /// `[lanes or 1, query, key]`.
+    pub fn causal(mask: &Tensor) -> Self {
+        let blocks = Block::causal_spans(mask.size()[1], mask.size()[2]);
+        Self::new(&blocks, Some(mask.shallow_clone()), mask.device())
+    }
+}
+
+/// The kind of numbers that a mask is added to.
+fn float(kind: Kind) -> Kind {
+    if kind == Kind::Double { kind } else { Kind::Float }
+}
