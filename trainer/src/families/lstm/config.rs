@@ -214,6 +214,11 @@ impl ModelSection for LstmConfig {
             let why = "model.wiring = \"residual\" needs embeddings as wide as the states: 1";
             return Err(out_of_range("model.input_embedding_ratio", self.input_embedding_ratio, why));
         }
+        if self.cell == CellKind::Gru && self.state_dropout > 0.0 {
+            // It hands h' on: what dropout scales up would grow from step to step.
+            let why = "must be 0 with model.cell = \"gru\", which carries no state beside its output";
+            return Err(out_of_range("model.state_dropout", self.state_dropout, why));
+        }
         Ok(())
     }
 

@@ -143,7 +143,7 @@ fn m01_a_capped_cell_stays_within_one_and_a_plain_one_leaves_it() {
 
 #[test]
 fn m02_mogrifiers_give_the_reference_numbers() {
-    let cases: [(usize, usize, bool, [f64; 2], [f64; 3]); 6] = [
+    let cases = [
         (1, 0, true, [0.3, -0.6], [0.45937803, -0.938059643, 0.246638392]),
         (2, 0, true, [0.288406106, -0.603756521], [0.45937803, -0.938059643, 0.246638392]),
         (5, 0, true, [0.30999276, -0.644555225], [0.503352159, -1.011611625, 0.25190988]),
