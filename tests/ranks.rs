@@ -55,6 +55,7 @@ fn ranks_that_would_do_different_things_are_told_apart_before_the_first_step() {
         ("checkpoint.every=2", "checkpoint.every=4", "checkpoint.every: 2 on rank 0, 4 on rank 1"),
         ("train.bucket_bytes=4096", "train.bucket_bytes=8192", "train.bucket_bytes"),
         ("train.steps=4", "train.steps=8", "train.steps: 4 on rank 0, 8 on rank 1"),
+        ("train.collectives=host", "train.collectives=auto", "train.collectives"),
         ("log.trace_steps=2", "log.trace_steps=0", "log.trace_steps: 2 on rank 0, 0 on rank 1"),
     ] {
         ends(

@@ -16,6 +16,9 @@ pub struct Slowed {
     link: Arc<Link>,
 }
 
+/// What a message takes over a link that is too slow to reckon with.
+const FOR_EVER: Duration = Duration::from_secs(1 << 32);
+
 struct Link {
     bytes_per_s: f64,
     /// When the last message is through.
@@ -29,18 +32,13 @@ impl Slowed {
         Ok(Self { inner: comm.duplicate()?, link: Arc::new(link) })
     }
 
-    /// Does `call`, which moves so many `bytes` as its result tells in the busier direction of this rank's link.
-    fn timed<T>(
-        &self,
-        call: impl FnOnce(&dyn Communicator) -> Result<(T, usize), CollectiveError>,
-    ) -> Result<T, CollectiveError> {
-        let began = now();
-        let (result, bytes) = call(self.inner.as_ref())?;
-        let through = self.link.through(began, bytes);
+    /// Waits as long as `bytes` take that go out, or come in where more do. It comes before the message itself: so nobody has one before its time,
+    /// however long the other side has waited for it.
+    fn pass(&self, bytes: usize) {
+        let through = self.link.through(now(), bytes);
         if let Some(left) = through.checked_duration_since(now()) {
             sleep(left);
         }
-        Ok(result)
     }
 }
 
@@ -48,7 +46,8 @@ impl Link {
     /// When a message of `bytes` is through that asked for the link at `began`.
     fn through(&self, began: Instant, bytes: usize) -> Instant {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        *free = began.max(*free) + Duration::from_secs_f64(bytes as f64 / self.bytes_per_s);
+        *free = began.max(*free)
+            + Duration::try_from_secs_f64(bytes as f64 / self.bytes_per_s).unwrap_or(FOR_EVER);
         *free
     }
 }
@@ -63,17 +62,17 @@ impl Communicator for Slowed {
     }
 
     fn exchange(&self, peer: usize, send: &[u8], recv: &mut [u8]) -> Result<(), CollectiveError> {
-        let bytes = send.len().max(recv.len());
-        self.timed(|inner| inner.exchange(peer, send, recv).map(|()| ((), bytes)))
+        self.pass(send.len().max(recv.len()));
+        self.inner.exchange(peer, send, recv)
     }
 
     fn send(&self, peer: usize, bytes: &[u8]) -> Result<(), CollectiveError> {
-        self.timed(|inner| inner.send(peer, bytes).map(|()| ((), bytes.len())))
+        self.pass(bytes.len());
+        self.inner.send(peer, bytes)
     }
 
     fn recv(&self, peer: usize, bytes: &mut [u8]) -> Result<(), CollectiveError> {
-        let length = bytes.len();
-        self.timed(|inner| inner.recv(peer, bytes).map(|()| ((), length)))
+        self.inner.recv(peer, bytes)
     }
 
     fn barrier(&self) -> Result<(), CollectiveError> {
@@ -84,34 +83,30 @@ impl Communicator for Slowed {
         self.inner.barrier_within(patience)
     }
 
-    /// As along a tree: a rank passes on at most once what it receives.
+    /// As along a chain: a rank passes on once what it receives.
     fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CollectiveError> {
-        let length = bytes.len();
-        self.timed(|inner| inner.broadcast(root, bytes).map(|()| ((), length)))
+        self.pass(bytes.len());
+        self.inner.broadcast(root, bytes)
     }
 
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        self.timed(|inner| {
-            let every = inner.all_gather(bytes)?;
-            let received = every.iter().map(Vec::len).sum::<usize>() - bytes.len();
-            Ok((every, received))
-        })
+        let every = self.inner.all_gather(bytes)?;
+        self.pass(every.iter().map(Vec::len).sum::<usize>() - bytes.len());
+        Ok(every)
     }
 
     fn gather(&self, root: usize, bytes: &[u8]) -> Result<Option<Vec<Vec<u8>>>, CollectiveError> {
-        self.timed(|inner| {
-            let every = inner.gather(root, bytes)?;
-            let received =
-                every.as_ref().map(|every| every.iter().map(Vec::len).sum::<usize>() - bytes.len());
-            Ok((every, received.unwrap_or(bytes.len())))
-        })
+        let every = self.inner.gather(root, bytes)?;
+        let received = every.as_ref().map(|every| every.iter().map(Vec::len).sum::<usize>() - bytes.len());
+        self.pass(received.unwrap_or(bytes.len()));
+        Ok(every)
     }
 
     /// As in a ring: a rank sends and receives 2 (n − 1)/n times the bytes.
     fn all_reduce_any_order(&self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let ranks = self.world_size();
-        let bytes = 2 * size_of_val(values) * (ranks - 1) / ranks;
-        self.timed(|inner| inner.all_reduce_any_order(values).map(|()| ((), bytes)))
+        self.pass(2 * size_of_val(values) * (ranks - 1) / ranks);
+        self.inner.all_reduce_any_order(values)
     }
 
     fn duplicate(&self) -> Result<Box<dyn Communicator>, CollectiveError> {

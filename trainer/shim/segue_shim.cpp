@@ -420,15 +420,6 @@ void segue_allow_tf32(bool allowed) {
   at::globalContext().setAllowTF32CuDNN(allowed);
 }
 
-// The driver's handle of the stream that this thread's work on a card goes to.
-bool segue_stream(int card, void **stream, char *message, size_t capacity) {
-  return guarded(message, capacity, [&] {
-    const c10::impl::VirtualGuardImpl cards(c10::DeviceType::CUDA);
-    const c10::Device device(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(card));
-    *stream = cards.getStreamNativeHandle(cards.getStream(device));
-  });
-}
-
 // The file of the libtorch_cpu that is in use; empty where the loader does not tell.
 void segue_library_file(char *text, size_t capacity) {
   Dl_info info;

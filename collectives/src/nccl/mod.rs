@@ -104,7 +104,8 @@ impl Nccl {
         drop(waiting);
         let joined = library.check(code).map(|()| Self { library: library.clone(), comm, rank, world_size });
         let said = joined.as_ref().err().map_or("", String::as_str);
-        // One that failed must not leave the others with a communicator that nobody answers on.
+        // One whose call failed must not leave the others with a communicator that nobody answers on. Where it failed before the others have met
+        // it, these wait in that call until NCCL or the deadline ends it.
         let all = host.all_gather(said.as_bytes())?;
         let failed = all.iter().position(|said| !said.is_empty());
         Ok(match failed {

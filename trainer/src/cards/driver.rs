@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::ptr;
 use std::sync::OnceLock;
 
+use tch::Device;
+
 use super::library::{functions, open};
 use crate::libtorch::device;
+use crate::libtorch::stream::Stream;
 
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
@@ -136,7 +139,8 @@ impl Module {
         arguments: &mut [*mut c_void],
     ) -> Result<(), String> {
         let (driver, name) = (self.card.driver, CString::new(kernel).map_err(|error| error.to_string())?);
-        let stream = device::stream(self.card.index).map_err(|error| error.to_string())?;
+        let stream = Stream::current(Device::Cuda(self.card.index)).and_then(|stream| stream.native());
+        let stream = stream.map_err(|error| error.to_string())?;
         let mut function = ptr::null_mut();
         // SAFETY: a loaded module and a name that ends with 0; then what the caller promises.
         self.card.current(|| unsafe { (driver.function)(&mut function, self.module, name.as_ptr()) })?;

@@ -75,9 +75,10 @@ fn sum(sums: &mut Sums, job: Ready) -> Result<Kept, TrainError> {
         (None, None) => sums.all_reduce(values)?,
     }
     sums.settle()?;
+    let norms = job.shard.as_ref().map(|shard| shard.norms(values));
     // What is kept is made where the others use it: memory of a card belongs to the stream that it was taken on.
     drop(beside);
-    Ok(job.shard.map_or_else(Kept::default, |shard| shard.keep(values)))
+    Ok(job.shard.zip(norms).map_or_else(Kept::default, |(shard, norms)| shard.keep(values, norms)))
 }
 
 /// Gathers weights of which each rank has updated its own.

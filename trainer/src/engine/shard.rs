@@ -187,9 +187,12 @@ pub struct BucketShard {
 pub struct Kept {
     /// Sums of gradients of its pieces, by the piece's number, flat.
     pub gradients: Vec<(usize, Tensor)>,
-    /// Norms of whole gradients, by parameter.
-    pub norms: Vec<(usize, f64)>,
+    /// Norms of whole gradients.
+    pub norms: Norms,
 }
+
+/// Norms of gradients, by parameter.
+pub type Norms = Vec<(usize, f64)>;
 
 impl BucketShard {
     /// Collective. Sums the bucket's `values` over ranks, as far as this one needs them; `table` is as in [`Ready`](super::buckets::Ready).
@@ -212,19 +215,24 @@ impl BucketShard {
     }
 
     /// What this rank keeps of the bucket's sums, which are not needed any more then.
-    pub fn keep(&self, sums: &Tensor) -> Kept {
-        let whole = self.whole.iter().map(|(_, offset, shape)| {
-            narrow(sums, *offset, shape.iter().product::<i64>() as usize).view(shape.as_slice())
-        });
-        let norms = norms(&whole.collect::<Vec<_>>());
+    pub fn keep(&self, sums: &Tensor, norms: Norms) -> Kept {
         Kept {
             gradients: self
                 .own
                 .iter()
                 .map(|(number, values)| (*number, narrow(sums, values.start, values.len()).copy()))
                 .collect(),
-            norms: self.whole.iter().map(|(parameter, _, _)| *parameter).zip(norms).collect(),
+            norms,
         }
+    }
+
+    /// Norms of the gradients in `sums` that this rank takes whole.
+    pub fn norms(&self, sums: &Tensor) -> Norms {
+        let whole = self.whole.iter().map(|(_, offset, shape)| {
+            narrow(sums, *offset, shape.iter().product::<i64>() as usize).view(shape.as_slice())
+        });
+        let norms = norms(&whole.collect::<Vec<_>>());
+        self.whole.iter().map(|(parameter, _, _)| *parameter).zip(norms).collect()
     }
 }
 
@@ -367,7 +375,7 @@ mod tests {
                     }
                     let shard = shards.of_bucket(members, specs);
                     shard.reduce(&mut Sums::of_cards(comm, true), &sums, &None).unwrap();
-                    kept.extend(shard.keep(&sums));
+                    kept.extend(shard.keep(&sums, shard.norms(&sums)));
                 }
                 kept.gradients.sort_by_key(|(number, _)| *number);
                 let values = |t: &Tensor| Vec::<f32>::try_from(t.view([-1])).unwrap();

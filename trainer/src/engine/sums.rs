@@ -47,16 +47,17 @@ impl Sums {
     ) -> Result<Self, TrainError> {
         let stream = Stream::beside(device)?;
         let mut sums = Self { comm, exact, device, stream, way: Way::Host(Vec::new()) };
-        if kind == CollectivesKind::Host {
-            return Ok(sums);
-        }
-        match (sums.join()?, kind) {
+        match (sums.join(kind)?, kind) {
             (Ok(link), _) => {
                 sums.way = Way::Cards(Box::new(link), Tensor::zeros([0], (Kind::Float, device)));
                 Ok(sums)
             }
-            (Err(reason), CollectivesKind::Nccl) => Err(CollectiveError::NcclUnavailable { reason }.into()),
-            (Err(reason), _) => {
+            // Ranks that are asked for different things are told so where configurations are compared.
+            (Err(Apart::Asked), _) => Ok(sums),
+            (Err(Apart::Because(reason)), CollectivesKind::Nccl) => {
+                Err(CollectiveError::NcclUnavailable { reason }.into())
+            }
+            (Err(Apart::Because(reason)), _) => {
                 if sums.comm.rank() == 0 && device != Device::Cpu {
                     tracing::info!(reason, "ranks add up in the memory of hosts");
                 }
@@ -65,22 +66,27 @@ impl Sums {
         }
     }
 
-    /// Joins the ranks' cards where every rank has one of its own. The inner error is the same on all ranks.
-    fn join(&self) -> Result<Result<Nccl, String>, TrainError> {
-        let own = own_card(self.device);
+    /// Joins the ranks' cards where every rank has one of its own and no rank is asked for the memory of hosts. All ranks say what they have,
+    /// whatever they are asked for: the calls of a rank may not depend on its configuration before those are compared. The inner error is the same
+    /// on all ranks.
+    fn join(&self, kind: CollectivesKind) -> Result<Result<Nccl, Apart>, TrainError> {
+        let own = if kind == CollectivesKind::Host { None } else { Some(own_card(self.device)) };
         let said = match &own {
-            Ok((_, identity)) => [&[1][..], identity].concat(),
-            Err(why) => [&[0], why.as_bytes()].concat(),
+            None => vec![ASKED],
+            Some(Ok((_, identity))) => [&[CARD][..], identity].concat(),
+            Some(Err(why)) => [&[NO_CARD], why.as_bytes()].concat(),
         };
         let all = self.comm.all_gather(&said)?;
-        if let Some(reason) = why_apart(&all) {
-            return Ok(Err(reason));
+        if let Some(apart) = why_apart(&all) {
+            return Ok(Err(apart));
         }
         // Each rank has a library, or somebody would have said so.
-        let Ok((library, _)) = own else { return Ok(Err("a rank has lost its library".into())) };
+        let Some(Ok((library, _))) = own else {
+            return Ok(Err(Apart::Because("a rank has lost its library".into())));
+        };
         // NCCL takes the card that this thread has chosen.
         let _entered = self.stream.enter()?;
-        Ok(Nccl::open(&library, self.comm.as_ref())?)
+        Ok(Nccl::open(&library, self.comm.as_ref())?.map_err(Apart::Because))
     }
 
     /// What ranks say to each other.
@@ -172,11 +178,7 @@ impl Sums {
         values: &Tensor,
         work: impl FnOnce(&dyn Communicator, &mut [f32], &mut Vec<f32>) -> Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
-        let mut none = Vec::new();
-        let room = match &mut self.way {
-            Way::Host(room) => room,
-            Way::Cards(..) => &mut none,
-        };
+        let Way::Host(room) = &mut self.way else { unreachable!("cards exchange what lies on them") };
         on_host(values, |values| work(self.comm.as_ref(), values, room))
     }
 }
@@ -207,16 +209,33 @@ fn own_card(device: Device) -> Result<(Library, [u8; 16]), String> {
     Ok((library.clone(), card_identity(number)?))
 }
 
-/// Why ranks that have said this of their cards cannot exchange what lies there; `None` where they can.
-fn why_apart(all: &[Vec<u8>]) -> Option<String> {
-    let without = all.iter().position(|said| said.first() != Some(&1));
+/// What a rank says first: whether it has a card, or is asked for the memory of hosts.
+const NO_CARD: u8 = 0;
+const CARD: u8 = 1;
+const ASKED: u8 = 2;
+
+/// Why ranks do not exchange what lies on their cards.
+#[derive(Debug, PartialEq, Eq)]
+enum Apart {
+    /// A rank is asked for the memory of hosts.
+    Asked,
+    /// They cannot.
+    Because(String),
+}
+
+/// Why ranks that have said this of their cards do not exchange what lies there; `None` where they can.
+fn why_apart(all: &[Vec<u8>]) -> Option<Apart> {
+    if all.iter().any(|said| said.first() == Some(&ASKED)) {
+        return Some(Apart::Asked);
+    }
+    let without = all.iter().position(|said| said.first() != Some(&CARD));
     if let Some(rank) = without {
         let why = String::from_utf8_lossy(all[rank].get(1..).unwrap_or_default());
-        return Some(format!("rank {rank}: {why}"));
+        return Some(Apart::Because(format!("rank {rank}: {why}")));
     }
     let first = |rank: &usize| all[..*rank].iter().position(|other| *other == all[*rank]);
     let (rank, other) = (0..all.len()).find_map(|rank| first(&rank).map(|other| (rank, other)))?;
-    Some(format!("ranks {other} and {rank} share a card, which NCCL does not take"))
+    Some(Apart::Because(format!("ranks {other} and {rank} share a card, which NCCL does not take")))
 }
 
 fn passed(event: &Event) -> Result<bool, String> {

@@ -4,20 +4,18 @@
 //! `libtorch_cuda.so` is loaded; `tch::Cuda` asks, and so do `tch::manual_seed` and `tch::autocast`. So [`load`] comes before any other use of
 //! libtorch by what wants a card.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::c_char;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
-use super::{checked, text};
-use crate::TrainError;
+use super::text;
 
 unsafe extern "C" {
     fn segue_library_file(text: *mut c_char, capacity: usize);
     fn segue_allow_tf32(allowed: bool);
-    fn segue_stream(card: c_int, stream: *mut *mut c_void, message: *mut c_char, capacity: usize) -> bool;
 }
 
 /// The driver's library, which is there wherever a card can be used.
@@ -104,14 +102,6 @@ pub fn nccl_places() -> Vec<PathBuf> {
     let (folder, file) = (folder(), segue_collectives::nccl::library::FILE);
     let package = folder.join("../../nvidia/nccl/lib").join(file);
     vec![package, folder.join(file), file.into()]
-}
-
-/// The driver's handle of the stream that this thread's work on a card goes to.
-pub(crate) fn stream(card: usize) -> Result<*mut c_void, TrainError> {
-    let mut stream = std::ptr::null_mut();
-    // SAFETY: writes one pointer, and a message of up to as many bytes as it is given.
-    checked(|message, capacity| unsafe { segue_stream(card as c_int, &mut stream, message, capacity) })?;
-    Ok(stream)
 }
 
 /// The folder of the libtorch that this process runs with.

@@ -1,6 +1,7 @@
 //! Streams of a card, and marks on them. Through what libtorch registers for a kind of device, so that CUDA is not linked; on the processor, where
 //! work is over when its call returns, they are nothing.
 
+use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
@@ -107,7 +108,7 @@ impl Stream {
     }
 
     /// The one that this thread uses.
-    fn current(device: Device) -> Result<Self, TrainError> {
+    pub(crate) fn current(device: Device) -> Result<Self, TrainError> {
         let Some((kind, index)) = card(device) else { return Ok(Self(None)) };
         let mut numbers = Numbers::default();
         // SAFETY: writes numbers, or a message.
@@ -179,7 +180,7 @@ pub fn put(tensor: Tensor, device: Device) -> Tensor {
 
 fn put_beside(tensor: &Tensor, device: Device) -> Result<Tensor, TrainError> {
     let readable = pinned(tensor, device)?;
-    let entered = Stream::beside(device)?.enter()?;
+    let entered = copying(device)?.enter()?;
     let there = readable.f_to_device_(device, tensor.kind(), true, false)?;
     let over = Event::now(device)?;
     drop(entered);
@@ -187,6 +188,23 @@ fn put_beside(tensor: &Tensor, device: Device) -> Result<Tensor, TrainError> {
     own.wait_for(&over)?;
     own.keep(&there)?;
     Ok(there)
+}
+
+thread_local! {
+    /// The stream of this thread's copies, and its card. libtorch keeps memory by stream: with one for each copy it would hold that of all of them.
+    static COPYING: Cell<Option<(Device, Stream)>> = const { Cell::new(None) };
+}
+
+/// The stream of this thread's copies to `device`.
+fn copying(device: Device) -> Result<Stream, TrainError> {
+    if let Some((of, stream)) = COPYING.get()
+        && of == device
+    {
+        return Ok(stream);
+    }
+    let stream = Stream::beside(device)?;
+    COPYING.set(Some((device, stream)));
+    Ok(stream)
 }
 
 /// A copy of `tensor` in memory of the host that the card `device` reads and writes by itself.

@@ -102,9 +102,11 @@ fn cards_are_joined_where_every_rank_has_one_of_its_own() {
     let card = |number: u8| [&[1][..], &[number; 16]].concat();
     let none = [&[0][..], b"computes on a processor"].concat();
     assert_eq!(why_apart(&[card(1), card(2), card(3)]), None);
-    assert_eq!(why_apart(&[card(1), none]).unwrap(), "rank 1: computes on a processor");
-    let shared = why_apart(&[card(1), card(2), card(1)]).unwrap();
-    assert_eq!(shared, "ranks 0 and 2 share a card, which NCCL does not take");
+    let because = |why: &str| Some(Apart::Because(why.into()));
+    assert_eq!(why_apart(&[card(1), none]), because("rank 1: computes on a processor"));
+    let shared = why_apart(&[card(1), card(2), card(1)]);
+    assert_eq!(shared, because("ranks 0 and 2 share a card, which NCCL does not take"));
+    assert_eq!(why_apart(&[card(1), vec![ASKED]]), Some(Apart::Asked));
 }
 
 #[test]

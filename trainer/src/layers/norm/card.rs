@@ -84,7 +84,9 @@ impl NormedSum {
         // SAFETY: as in `forward`.
         unsafe { self.kernels.launch(&self.name("norm_back"), [rows.into(), 1], THREADS, arguments) };
         // Sums of parts, then of these, in an order that shapes alone say.
-        let (part, parts) = (ROWS as i32, (rows as u64).div_ceil(ROWS as u64) as i64);
+        // The second axis of a grid has no more than 65,535 blocks.
+        let part = (ROWS as i32).max((rows as u64).div_ceil(65_535) as i32);
+        let parts = (rows as u64).div_ceil(part as u64) as i64;
         let sums = Tensor::empty([parts, 2, width.into()], (Kind::Float, grad.device()));
         let to_sums = sums.data_ptr();
         let columns = (width as u32).div_ceil(THREADS);
