@@ -60,7 +60,8 @@ impl LossScaler {
         let scale = state.scale;
         if finite {
             state.steps += 1;
-            if state.steps == interval {
+            // An interval that was made shorter may have passed already.
+            if state.steps >= interval {
                 state.steps = 0;
                 let grown = scale * growth;
                 state.scale = if grown.is_finite() { grown } else { scale };
@@ -81,9 +82,11 @@ impl LossScaler {
         self.state
     }
 
-    /// Goes on from it. A run that scales its losses from here on begins with the first scale.
+    /// Goes on from it, not below a floor that was raised. A run that scales its losses from here on begins with the first scale.
     pub fn restore(&mut self, stored: Option<LossScale>) {
-        self.state = self.state.map(|fresh| stored.unwrap_or(fresh));
+        let floor = self.config.floor;
+        let raised = |stored: LossScale| LossScale { scale: stored.scale.max(floor), ..stored };
+        self.state = self.state.map(|fresh| stored.map_or(fresh, raised));
     }
 }
 
@@ -133,6 +136,16 @@ mod tests {
         assert_eq!(own.state().unwrap().scale, 131_072.0);
         own.observe(false);
         assert_eq!(own.state().unwrap(), LossScale { scale: 65536.0, steps: 0, skipped: 1 });
+    }
+
+    /// A checkpoint of a run with a longer interval and a lower floor.
+    #[test]
+    fn a_scale_goes_on_under_other_keys() {
+        let mut own = scaler(&["train.precision=fp16", "loss_scale.interval=10", "loss_scale.floor=8"]);
+        own.restore(Some(LossScale { scale: 2.0, steps: 1500, skipped: 3 }));
+        assert_eq!(own.state().unwrap().scale, 8.0);
+        own.observe(true);
+        assert_eq!(own.state().unwrap(), LossScale { scale: 16.0, steps: 0, skipped: 3 });
     }
 
     #[test]
