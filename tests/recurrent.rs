@@ -82,5 +82,18 @@ fn a_recurrent_model_refuses_what_it_cannot_do() {
     refused("model.input_embedding_ratio=0.5", &["model.input_embedding_ratio", "residual"]);
     refused("model.cell=gru", &["model.state_dropout", "no state beside its output"]);
     refused("data.order=pairs", &["data.order", "streams"]);
+    let run = place.text("run");
+    let corpus = place.text("corpus");
+    succeed(alone(&place.pretrain_lstm("run", &["train.steps=2"])));
+    let asked = |words: &[&str], says: &[&str]| {
+        let corpus: &[&str] = if words[0] == "speed" { &[] } else { &["--corpus", &corpus] };
+        fail(alone(&[&["eval"], words, &["--model", &run], corpus].concat()), 64, says)
+    };
+    asked(&["--same-length"], &["attention, which this model has not"]);
+    asked(&["speed"], &["attention, which this model has not"]);
+    asked(&["dynamic", "--rule", "rms"], &["--rule sgd"]);
+    refused("train.ext_len=8", &["train.ext_len", "cannot go back"]);
+    refused("train.at_document_end=mask", &["train.at_document_end", "carry and reset"]);
+    refused("eval.same_length=true", &["eval.same_length", "no attention"]);
     refused("model.parameters=100", &["model.parameters", "narrowest"]);
 }

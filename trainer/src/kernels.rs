@@ -9,8 +9,8 @@ use crate::libtorch::{Autocast, is_f32_slice, linear};
 /// differentiate a gradient.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kernels {
-    /// Segue's own where they are made for, f32 on the CPU without casts, libtorch's elsewhere. Faster, and differentiable once:
-    /// the derivative of a gradient that has passed one of them is an error.
+    /// Segue's own where they are made for: f32 on the CPU without casts, and on cards where they compile. libtorch's elsewhere.
+    /// Faster, and differentiable once: the derivative of a gradient that has passed one of them is an error.
     #[default]
     Fused,
     /// libtorch's operations alone: differentiable any number of times. Without dropout, values are those of

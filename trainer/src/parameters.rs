@@ -218,3 +218,44 @@ fn orthogonal(stream: &Stream, shape: &[i64]) -> Vec<f32> {
         |row: usize, column: usize| if rows <= columns { vectors[row][column] } else { vectors[column][row] };
     (0..rows * columns).map(|i| at(i / columns, i % columns) as f32).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(init: Init, shape: &[i64]) -> Tensor {
+        draw(&ParameterSpec { name: "w".into(), shape: shape.to_vec(), init }, 3, Kind::Double)
+    }
+
+    /// A normal distribution cut at two standard deviations keeps 0.7737 of its variance.
+    #[test]
+    fn m12_truncated_normal_values_have_their_moments() {
+        let values = drawn(Init::TruncatedNormal { mean: 1.0, std: 0.5 }, &[100_000]);
+        let (mean, std) = (values.mean(None::<Kind>).double_value(&[]), values.std(true).double_value(&[]));
+        // Five standard deviations of the mean of 100,000 draws.
+        assert!((mean - 1.0).abs() < 0.007 && (std - 0.5 * 0.7737f64.sqrt()).abs() < 0.005, "{mean}, {std}");
+        assert!((values - 1.0).abs().max().double_value(&[]) <= CUT * 0.5);
+    }
+
+    /// E ln U(1, T − 1) is 2.548453445 for T = 32.
+    #[test]
+    fn m12_chrono_biases_remember_from_one_step_to_the_longest() {
+        let values = drawn(Init::Chrono { longest: 32.0 }, &[100_000]);
+        let (least, most) = (values.min().double_value(&[]), values.max().double_value(&[]));
+        assert!(least >= 0.0 && most <= 31f64.ln(), "{least} to {most}");
+        let mean = values.mean(None::<Kind>).double_value(&[]);
+        assert!((mean - 2.548_453_445).abs() < 0.015, "{mean}");
+    }
+
+    #[test]
+    fn m12_orthogonal_matrices_are() {
+        for shape in [[5, 12], [12, 5], [7, 7]] {
+            let matrix = drawn(Init::Orthogonal, &shape);
+            let short = if shape[0] <= shape[1] { matrix } else { matrix.transpose(0, 1) };
+            let eye = Tensor::eye(short.size()[0], (Kind::Double, Device::Cpu));
+            let off = (short.matmul(&short.transpose(0, 1)) - eye).abs().max().double_value(&[]);
+            // Values are drawn in f32.
+            assert!(off < 1e-6, "{shape:?}: {off:e}");
+        }
+    }
+}

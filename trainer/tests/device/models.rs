@@ -5,6 +5,7 @@ use segue_configs::MemoryStart;
 use segue_trainer::engine::Engine;
 use segue_trainer::families::MODELS;
 use segue_trainer::families::language_model::{Frequencies, build, random_batch};
+use segue_trainer::families::lstm::{self, CellKind, LstmConfig, Wiring};
 use segue_trainer::families::transfo_xl::{AttnType, Segment, TransfoXl, TransfoXlConfig};
 use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet, XlnetConfig};
 use segue_trainer::noise::Noise;
@@ -104,17 +105,13 @@ fn assert_alike(parameters: &Parameters, gives: impl Fn(&Parameters) -> Vec<(Str
     }
 }
 
-/// Where attention drops weights, those that the CPU's kernels drop: libtorch's operations drop others.
+/// Where attention drops weights, the same ones.
 #[test]
 fn attention_drops_what_the_cpu_drops() {
     let (_, config) = transformer_xl();
     let config = TransfoXlConfig { dropatt: 0.2, ..config };
     let parameters = Parameters::initialise(TransfoXl::specs(&config), SEED, Kind::Float);
-    let gives = |device| transformer_xl_gives(&config, &copied(&parameters, Kind::Float, device));
-    for ((name, found), (_, expected)) in gives(device()).iter().zip(&gives(Device::Cpu)) {
-        // Either is off by up to the limit of single precision.
-        assert_close(name, found, expected, 2.0 * LIMITS[0].1);
-    }
+    assert_alike(&parameters, |parameters| transformer_xl_gives(&config, parameters));
 }
 
 #[test]
@@ -188,6 +185,50 @@ fn xlnet_is_that_of_the_cpu() {
     for config in [XlnetConfig { clamp_len: 4, ..config.clone() }, XlnetConfig { untie_r: false, ..config }] {
         let parameters = Parameters::initialise(Xlnet::specs(&config), SEED, Kind::Float);
         assert_alike(&parameters, |parameters| xlnet_gives(&config, parameters));
+    }
+}
+
+/// Two windows with the state between them, by all sites of dropout, and a mixture above.
+fn lstm_gives(config: &LstmConfig, parameters: &Parameters) -> Vec<(String, Tensor)> {
+    let (mut model, at) = (lstm::Model::new(config, parameters), parameters.options().1);
+    model.keeps_marks = true;
+    let (first, second) = (words(9, 3, at), words(9, 50, at));
+    let noise = Noise::new(17);
+    let one = model.forward(&first, &model.memory_start(LANES), Some(&noise));
+    let two = model.forward(&second, &one.memory, Some(&noise));
+    let nll = |hidden, targets| model.nll(hidden, targets, Some(&noise)).sum(None::<Kind>);
+    let loss = nll(&one.hidden, &second) + nll(&two.hidden, &first);
+    loss.backward();
+    let mut found = vec![("states".into(), two.hidden), ("loss".into(), loss)];
+    found.extend(gradients(parameters));
+    found
+}
+
+#[test]
+fn recurrent_models_are_those_of_the_cpu() {
+    let plain = LstmConfig {
+        vocab_size: WORDS as usize,
+        d_model: 24,
+        n_layer: 2,
+        input_dropout: 0.1,
+        inter_layer_dropout: 0.2,
+        state_dropout: 0.2,
+        output_dropout: 0.2,
+        ..Default::default()
+    };
+    for config in [
+        LstmConfig {
+            cell: CellKind::Rewired,
+            wiring: Wiring::Residual,
+            inter_layer_dropout: 0.0,
+            cell_output_dropout: 0.1,
+            ..plain.clone()
+        },
+        LstmConfig { mogrifier_rounds: 5, mogrifier_rank: 3, mixture: 3, ..plain.clone() },
+        plain,
+    ] {
+        let parameters = Parameters::initialise(lstm::specs(&config), SEED, Kind::Float);
+        assert_alike(&parameters, |parameters| lstm_gives(&config, parameters));
     }
 }
 

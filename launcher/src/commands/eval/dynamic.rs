@@ -105,6 +105,10 @@ fn rule(args: &DynamicArgs, subject: &Subject, out: &Output) -> Result<Rule, Fai
     if args.rule == RuleName::Sgd {
         return Ok(Rule::Sgd);
     }
+    if !subject.folder.family.attends() {
+        let message = "gradient statistics begin with as much memory as attention has, and this model has none\nhint: use --rule sgd";
+        return Err(Failure::new(USAGE, message));
+    }
     let train = subject.corpus.tokens(args.statistics_from.into())?;
     let bar = out.progress(args.statistics_batches, Unit::Steps, "statistics");
     let batches = args.statistics_batches;

@@ -148,7 +148,7 @@ impl EvalArgs {
     fn refuse_context(&self) -> Result<(), Failure> {
         if self.ext_len > 0 || matches!(self.at_document_end, DocumentEndName::Mask) {
             let message = "--ext-len and --at-document-end mask are options of Transformer-XL\nhint: use \
-                --mem-len and --at-document-end reset with an XLNet";
+                --at-document-end reset";
             return Err(Failure::new(USAGE, message));
         }
         Ok(())
@@ -269,6 +269,14 @@ pub fn eval_config(
 ) -> Result<EvalConfig, Failure> {
     let refuse = |message: &str| Err(Failure::new(USAGE, message));
     let family = language(model)?;
+    let looks_elsewhere =
+        same_length || clamp_len.is_some() || mem_len.is_some_and(|positions| positions > 1);
+    if looks_elsewhere && !family.attends() {
+        return refuse(
+            "--same-length, --clamp-len and a --mem-len above 1 are of attention, which this model has not\nhint: --mem-len 0 \
+             begins each segment without a state",
+        );
+    }
     if same_length && family.looks_both_ways(model) {
         return refuse(
             "same-length attention needs a model that attends to the left only, and this one attends \

@@ -58,6 +58,10 @@ pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::keep_freed_memory();
     let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
     let (config, mut model) = model(&args)?;
+    if !families::language(&config)?.attends() {
+        let message = "the time per token is compared over lengths of attention, which this model has not";
+        return Err(Failure::new(USAGE, message));
+    }
     let options = SpeedOptions {
         lengths: args.lengths.clone(),
         segment: args.segment.unwrap_or(0),

@@ -124,6 +124,11 @@ pub trait LanguageFamily: Sync {
         false
     }
 
+    /// Whether it has attention, which may look farther or less far than in training.
+    fn attends(&self) -> bool {
+        true
+    }
+
     /// Whether it can read the end of a segment again as context of the next, and hide documents from each other.
     fn reads_context_again(&self) -> bool {
         false

@@ -3,12 +3,16 @@
 use schemars::JsonSchema;
 use segue_configs::model::{out_of_range, rate, size, vocabulary};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, DataOrder, ModelSection, ObjectiveKind};
+use segue_configs::{Config, ConfigError, DataOrder, DocumentEnd, ModelSection, ObjectiveKind};
 use serde::{Deserialize, Serialize};
 
 use super::model;
 use crate::ParameterSpec;
 use crate::layers::recurrent::{InputGate, MogrifierShape};
+
+/// Beyond what any machine holds, and where widths are still far from overflowing.
+const MOST_PARAMETERS: u64 = 1 << 40;
+const MOST_RANK: i64 = 1 << 20;
 
 /// The cells there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -54,7 +58,7 @@ pub struct LstmConfig {
     #[schemars(transform = vocabulary())]
     pub vocab_size: usize,
     /// Budget of parameters: `d_model` becomes the largest that stays within it; 0 takes `d_model` as it is.
-    #[schemars(transform = Range::at_least(0))]
+    #[schemars(transform = Range::at_least(0).at_most(MOST_PARAMETERS))]
     pub parameters: usize,
     /// Width of the state of each layer.
     #[schemars(transform = size())]
@@ -73,7 +77,7 @@ pub struct LstmConfig {
     #[schemars(transform = Range::at_least(0).at_most(64))]
     pub mogrifier_rounds: usize,
     /// Rank of their matrices; 0 or less for whole ones.
-    #[schemars(transform = Range::any())]
+    #[schemars(transform = Range::at_least(-MOST_RANK).at_most(MOST_RANK))]
     pub mogrifier_rank: i64,
     /// They have a bias.
     pub mogrifier_bias: bool,
@@ -176,6 +180,46 @@ impl LstmConfig {
         if self.projection_dropout < 0.0 { self.output_dropout } else { self.projection_dropout }
     }
 
+    /// Refuses what the model would not look at.
+    fn check_used(&self) -> Result<(), ConfigError> {
+        let gated = matches!(self.cell, CellKind::Lstm | CellKind::Mlstm | CellKind::Rewired);
+        let skips = self.wiring == Wiring::Skip;
+        let unused: [(bool, &'static str, String, &str); 5] = [
+            (
+                !skips && self.inter_layer_dropout > 0.0,
+                "model.inter_layer_dropout",
+                self.inter_layer_dropout.to_string(),
+                "has a place with model.wiring = \"skip\" alone",
+            ),
+            (
+                skips && self.cell_output_dropout > 0.0,
+                "model.cell_output_dropout",
+                self.cell_output_dropout.to_string(),
+                "has a place with model.wiring = \"residual\" alone",
+            ),
+            (
+                !gated && self.forget_bias == ForgetBias::Chrono,
+                "model.forget_bias",
+                "chrono".into(),
+                "needs a cell with a forget gate",
+            ),
+            (
+                !gated && self.input_gate != InputGate::Capped,
+                "model.input_gate",
+                "this".into(),
+                "needs a cell with an input gate",
+            ),
+            (
+                self.projection_dropout > 0.0 && self.mixture == 1 && self.input_embedding_ratio >= 1.0,
+                "model.projection_dropout",
+                self.projection_dropout.to_string(),
+                "has a place where states are projected, or softmaxes mixed",
+            ),
+        ];
+        let found = unused.into_iter().find(|(unused, ..)| *unused);
+        found.map_or(Ok(()), |(_, key, value, why)| Err(out_of_range(key, value, why)))
+    }
+
     /// Number of trained values.
     fn count(&self) -> usize {
         model::specs(self).iter().map(ParameterSpec::numel).sum()
@@ -210,7 +254,8 @@ impl ModelSection for LstmConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)?;
-        if self.wiring == Wiring::Residual && self.embed_width() != self.d_model {
+        // Of any width: that of a budget is not known yet.
+        if self.wiring == Wiring::Residual && self.input_embedding_ratio < 1.0 {
             let why = "model.wiring = \"residual\" needs embeddings as wide as the states: 1";
             return Err(out_of_range("model.input_embedding_ratio", self.input_embedding_ratio, why));
         }
@@ -219,17 +264,40 @@ impl ModelSection for LstmConfig {
             let why = "must be 0 with model.cell = \"gru\", which carries no state beside its output";
             return Err(out_of_range("model.state_dropout", self.state_dropout, why));
         }
-        Ok(())
+        self.check_used()
     }
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
-        if config.objective.kind != ObjectiveKind::Lm || config.data.order != DataOrder::Stream {
-            return Err(out_of_range("data.order", "this", "a recurrent model reads streams of text alone"));
+        let (train, eval) = (&config.train, &config.eval);
+        let unread = "a recurrent model has read what comes again: its state cannot go back";
+        let unseen = "a recurrent model has no attention, which this sets";
+        let refused = [
+            (
+                config.objective.kind != ObjectiveKind::Lm,
+                "objective.kind",
+                "needs model.model_type = \"xlnet\"",
+            ),
+            (
+                config.data.order != DataOrder::Stream,
+                "data.order",
+                "a recurrent model reads streams of text alone",
+            ),
+            (train.recompute, "train.recompute", "recurrent layers are not made again"),
+            (train.ext_len > 0, "train.ext_len", unread),
+            (eval.ext_len > 0, "eval.ext_len", unread),
+            (
+                train.at_document_end == DocumentEnd::Mask,
+                "train.at_document_end",
+                "a recurrent model supports carry and reset",
+            ),
+            (eval.same_length, "eval.same_length", unseen),
+            (eval.clamp_len != 0, "eval.clamp_len", unseen),
+            (eval.mem_len > 1, "eval.mem_len", "a recurrent model carries one state: 1, or 0 for none"),
+        ];
+        match refused.into_iter().find(|(refused, ..)| *refused) {
+            Some((_, key, why)) => Err(out_of_range(key, "this", why)),
+            None => config.check_text(),
         }
-        if config.train.recompute {
-            return Err(out_of_range("train.recompute", true, "recurrent layers are not made again"));
-        }
-        config.check_text()
     }
 
     fn vocab_size(&self) -> usize {
@@ -293,6 +361,27 @@ mod tests {
         assert_eq!((tiny.count(), rewired(tiny).count()), (1427, 1299));
         let narrow = LstmConfig { vocab_size: 11, d_model: 8, ..untied(2, mixed(0.5, plain)) };
         assert_eq!(narrow.count(), 1147);
+    }
+
+    /// Keys that nothing would look at are told.
+    #[test]
+    fn what_a_model_has_no_place_for_is_refused() {
+        let refused = |config: LstmConfig, key: &str| {
+            let message = config.check().unwrap_err().to_string();
+            assert!(message.contains(key), "{message}");
+        };
+        let plain = LstmConfig::default;
+        let residual = || LstmConfig { wiring: Wiring::Residual, ..plain() };
+        refused(LstmConfig { inter_layer_dropout: 0.1, ..residual() }, "model.inter_layer_dropout");
+        refused(LstmConfig { cell_output_dropout: 0.1, ..plain() }, "model.cell_output_dropout");
+        refused(LstmConfig { projection_dropout: 0.1, ..plain() }, "model.projection_dropout");
+        refused(LstmConfig { input_embedding_ratio: 0.999, ..residual() }, "model.input_embedding_ratio");
+        let gru = || LstmConfig { cell: CellKind::Gru, ..plain() };
+        refused(LstmConfig { state_dropout: 0.1, ..gru() }, "model.state_dropout");
+        refused(LstmConfig { forget_bias: ForgetBias::Chrono, ..gru() }, "model.forget_bias");
+        refused(LstmConfig { input_gate: InputGate::Tied, ..gru() }, "model.input_gate");
+        refused(LstmConfig { mogrifier_rank: i64::MAX, ..plain() }, "model.mogrifier_rank");
+        assert!(plain().check().is_ok() && residual().check().is_ok() && gru().check().is_ok());
     }
 
     #[test]

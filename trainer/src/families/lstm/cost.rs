@@ -8,6 +8,9 @@ use crate::cost::{Bounds, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD, Parts, STAT
 const KEPT_OF_A_LAYER: u64 = 10;
 /// Operations that one position of a layer starts: some fifteen forward, twice as many backward.
 const OPERATIONS_OF_A_STEP: f64 = 45.0;
+/// The same of a round of a mogrifier: a gate and what it scales; a product or two, a sigmoid and two multiplications, with backward.
+const KEPT_OF_A_ROUND: u64 = 2;
+const OPERATIONS_OF_A_ROUND: f64 = 15.0;
 
 /// What a micro-step of a recurrent language model costs.
 pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
@@ -30,7 +33,8 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
     let products = PER_MULTIPLY_ADD * lanes * segment * matrices(&of_layer);
     let softmax = PER_MULTIPLY_ADD * lanes * targets * (head + scores * model.embed_width() as u64);
     let forward = (products + softmax) as f64;
-    let kept = lanes * segment * layers * KEPT_OF_A_LAYER * n;
+    let rounds = model.mogrifier_rounds as u64;
+    let kept = lanes * segment * layers * (KEPT_OF_A_LAYER + rounds * KEPT_OF_A_ROUND) * n;
     let logits = lanes * targets * scores;
     let activations = (kept + logits) as f64;
     MicroStep {
@@ -50,7 +54,8 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
             layer_inputs: (lanes * segment * layers * n) as f64,
             layer_activations: kept as f64,
             logits: logits as f64,
-            operations: OPERATIONS_OF_A_STEP * (segment * layers) as f64,
+            operations: (OPERATIONS_OF_A_STEP + rounds as f64 * OPERATIONS_OF_A_ROUND)
+                * (segment * layers) as f64,
             ..Parts::default()
         },
     }

@@ -10,7 +10,7 @@ use segue_configs::{Config, ModelConfig, ModelType};
 use serde_json::{Value, json};
 
 pub use config::{CellKind, ForgetBias, LstmConfig, Wiring};
-pub use model::{Model, Output};
+pub use model::{Model, Output, specs};
 pub use objective::LanguageModel;
 
 use super::Entry;
@@ -89,6 +89,10 @@ impl LanguageFamily for Recurrent {
 
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
         Box::new(encoder::LstmEncoder::new(own(model), parameters))
+    }
+
+    fn attends(&self) -> bool {
+        false
     }
 
     fn usual_memory(&self, _: &ModelConfig) -> Option<usize> {

@@ -4,7 +4,9 @@ use tch::{Kind, Tensor};
 
 use super::config::{CellKind, ForgetBias, LstmConfig, Wiring};
 use crate::layers::cross_entropy::{self, Words};
-use crate::layers::recurrent::{Cell, Elman, Gru, Lstm, Multiplicative, Recurrent, Rewired, State};
+use crate::layers::recurrent::{
+    Cell, Elman, Gru, InputGate, Lstm, Multiplicative, Recurrent, Rewired, State,
+};
 use crate::layers::{Context, Memory, NO_DOCUMENT};
 use crate::libtorch::widened;
 use crate::noise::{Noise, dropout};
@@ -64,11 +66,13 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
         ForgetBias::One => Init::TruncatedNormal { mean: 1.0, std: (BEFORE_CUT / n as f64).sqrt() },
         ForgetBias::Chrono => Init::Chrono { longest: config.t_max },
     };
+    // A tied input gate is no gate of its own.
+    let gates = if config.input_gate == InputGate::Tied { 3 } else { 4 };
     let gated = [
-        ("weight_x", vec![4 * n, m], x),
-        ("weight_h", vec![4 * n, n], h),
+        ("weight_x", vec![gates * n, m], x),
+        ("weight_h", vec![gates * n, n], h),
         ("bias_f", vec![n], forget),
-        ("bias", vec![3 * n], bias),
+        ("bias", vec![(gates - 1) * n], bias),
     ];
     let parts = match config.cell {
         CellKind::Lstm => gated.to_vec(),
@@ -452,6 +456,53 @@ mod tests {
         let again = model.state_mask(&state, Some(&Noise::new(3))).unwrap();
         assert!(again.equal(&first));
         assert!(model.state_mask(&state, None).is_none());
+    }
+
+    /// Two layers and every kind of dropout, against cells stepped one by one: masks of input and layers are drawn for each position, that of the
+    /// state once for each layer, and what is carried is not masked.
+    #[test]
+    fn m05_dropout_acts_where_the_equations_have_it() {
+        for wiring in [Wiring::Skip, Wiring::Residual] {
+            let rates = if wiring == Wiring::Skip { (0.3, 0.0) } else { (0.0, 0.3) };
+            let config = LstmConfig {
+                wiring,
+                cell: CellKind::Rewired,
+                input_dropout: 0.3,
+                inter_layer_dropout: rates.0,
+                cell_output_dropout: rates.1,
+                state_dropout: 0.3,
+                output_dropout: 0.3,
+                ..small()
+            };
+            let parameters = parameters(&config);
+            let model = Model::new(&config, &parameters);
+            let ids = ids(2, 5);
+            let found = model.forward(&ids, &model.memory_start(2), Some(&Noise::new(7)));
+            let noise = Noise::new(7);
+            let drop = |x: &Tensor| dropout(x.shallow_clone(), 0.3, Some(&noise));
+            let zeros = || Tensor::zeros([2, 8], (Kind::Double, Device::Cpu));
+            let embedded = Tensor::embedding(&model.embedding, &ids.transpose(0, 1), -1, false, false);
+            let mut input = drop(&embedded);
+            let mut sum = Tensor::zeros([5, 2, 8], (Kind::Double, Device::Cpu));
+            for layer in 0..2 {
+                if layer == 1 && wiring == Wiring::Skip {
+                    input = drop(&input);
+                }
+                let mask = drop(&zeros().ones_like());
+                let cell = cell(&config, &prefix(layer), &parameters);
+                let mut state = State { hidden: zeros(), cell: zeros() };
+                let step = |position: i64| {
+                    let seen = &state.hidden * &mask;
+                    state = cell.step(&cell.read(&input.get(position)), &seen, &state.cell, Some(&mask));
+                    state.hidden.shallow_clone()
+                };
+                let outputs = Tensor::stack(&(0..5).map(step).collect::<Vec<_>>(), 0);
+                let added = if wiring == Wiring::Skip { outputs.shallow_clone() } else { drop(&outputs) };
+                sum += added;
+                input = if wiring == Wiring::Skip { outputs } else { sum.copy() };
+            }
+            assert!(difference(&drop(&sum).transpose(0, 1), &found.hidden) < 1e-12, "{wiring:?}");
+        }
     }
 
     /// With nothing to drop, noise changes no bit.

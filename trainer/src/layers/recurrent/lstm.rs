@@ -15,7 +15,7 @@ pub enum InputGate {
     Plain,
     /// min(i, 1 − f), so that no cell leaves [−1, 1] (Melis 2023, §4.6).
     Capped,
-    /// 1 − f.
+    /// 1 − f: the cell has no input gate of its own.
     Tied,
 }
 
@@ -35,13 +35,13 @@ impl InputGate {
 pub struct Lstm {
     /// What it takes in.
     pub gate: InputGate,
-    /// Of the input: `[4 n, m]`, the rows of f, then those of i, j and o.
+    /// Of the input: `[4 n, m]`, the rows of f, then those of j, o and, unless it is tied, i.
     pub weight_x: Tensor,
     /// Of the state: `[4 n, n]`.
     pub weight_h: Tensor,
     /// Of f, which starts by a law of its own: `[n]`.
     pub bias_f: Tensor,
-    /// Of i, j and o: `[3 n]`.
+    /// Of j, o and i: `[3 n]`.
     pub bias: Tensor,
     /// What its products are computed with.
     pub kernels: Kernels,
@@ -57,7 +57,8 @@ impl Cell for Lstm {
         let gates = read + product(self.kernels, hidden, &self.weight_h, None);
         let n = cell.size()[1];
         let gate = |number: i64| gates.narrow(-1, number * n, n);
-        let (f, i, j, o) = (gate(0).sigmoid(), gate(1).sigmoid(), gate(2).tanh(), gate(3).sigmoid());
+        let (f, j, o) = (gate(0).sigmoid(), gate(1).tanh(), gate(2).sigmoid());
+        let i = if self.gate == InputGate::Tied { 1.0 - &f } else { gate(3).sigmoid() };
         let cell = self.gate.update(&i, &f, &j, cell);
         State { hidden: o * cell.tanh(), cell }
     }
@@ -80,8 +81,8 @@ impl Cell for Multiplicative {
     }
 
     fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
-        let n = cell.size()[1];
-        let (gates, factor) = (read.narrow(-1, 0, 4 * n), read.narrow(-1, 4 * n, n));
+        let (all, n) = (read.size()[1], cell.size()[1]);
+        let (gates, factor) = (read.narrow(-1, 0, all - n), read.narrow(-1, all - n, n));
         let hidden = factor * product(self.inner.kernels, hidden, &self.weight_mh, None);
         self.inner.step(&gates, &hidden, cell, mask)
     }

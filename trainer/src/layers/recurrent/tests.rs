@@ -46,12 +46,20 @@ fn biases(gates: &[f64]) -> Tensor {
     Tensor::cat(&gates.iter().map(|s| vector(N, *s)).collect::<Vec<_>>(), 0)
 }
 
-/// Numbers of f, i, j and o.
-const LSTM: [f64; 4] = [10.0, 11.0, 12.0, 13.0];
+/// Numbers of f, j, o and i.
+const LSTM: [f64; 4] = [10.0, 12.0, 13.0, 11.0];
 
 fn lstm(gate: InputGate) -> Lstm {
-    let (weight_x, weight_h) = (stacked(&LSTM, M, 0.0), stacked(&LSTM, N, 0.05));
-    Lstm { gate, weight_x, weight_h, bias_f: biases(&LSTM[..1]), bias: biases(&LSTM[1..]), kernels: KERNELS }
+    let gates = if gate == InputGate::Tied { &LSTM[..3] } else { &LSTM };
+    let (weight_x, weight_h) = (stacked(gates, M, 0.0), stacked(gates, N, 0.05));
+    Lstm {
+        gate,
+        weight_x,
+        weight_h,
+        bias_f: biases(&gates[..1]),
+        bias: biases(&gates[1..]),
+        kernels: KERNELS,
+    }
 }
 
 fn rewired() -> Rewired {
@@ -114,7 +122,7 @@ fn m01_lstm_cells_give_the_reference_numbers() {
 fn m01_a_tied_input_gate_is_the_complement_of_the_forget_gate() {
     let cell = lstm(InputGate::Tied);
     let gates = cell.read(&input()) + hidden().matmul(&cell.weight_h.transpose(0, 1));
-    let (f, j) = (gates.narrow(1, 0, N).sigmoid(), gates.narrow(1, 2 * N, N).tanh());
+    let (f, j) = (gates.narrow(1, 0, N).sigmoid(), gates.narrow(1, N, N).tanh());
     let expected: Tensor = &f * cell_state() + (1.0 - &f) * j;
     let difference = (step(&cell, None).cell - expected).abs().max().double_value(&[]);
     assert!(difference < 1e-15, "{difference:e}");
