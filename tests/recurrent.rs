@@ -10,11 +10,23 @@ fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
         ("rewired", &[]),
         (
             "mixed",
-            &["model.cell=lstm", "model.wiring=skip", "model.mixture=2", "model.inter_layer_dropout=0.1"],
+            &[
+                "model.cell=lstm",
+                "model.wiring=skip",
+                "model.mixture=2",
+                "model.inter_layer_dropout=0.1",
+                "model.cell_output_dropout=0",
+            ],
         ),
         (
             "narrow",
-            &["model.cell=mlstm", "model.wiring=skip", "model.input_embedding_ratio=0.5", "model.n_layer=3"],
+            &[
+                "model.cell=mlstm",
+                "model.wiring=skip",
+                "model.cell_output_dropout=0",
+                "model.input_embedding_ratio=0.5",
+                "model.n_layer=3",
+            ],
         ),
         ("bf16", &["train.precision=bf16"]),
         (
@@ -24,6 +36,7 @@ fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
                 "model.tie_word_embeddings=false",
                 "model.mogrifier_rounds=1",
                 "model.state_dropout=0",
+                "model.forget_bias=one",
             ],
         ),
     ];

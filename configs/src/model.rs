@@ -405,3 +405,10 @@ pub enum MemoryStart {
 pub fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
     ConfigError::OutOfRange { key: key.into(), value: value.to_string(), why: why.into() }
 }
+
+/// [`out_of_range`] of a key of `config`, with the value that it has there.
+pub fn refused(config: &Config, key: &'static str, why: &str) -> ConfigError {
+    let value = config.to_json();
+    let value = value.pointer(&format!("/{}", key.replace('.', "/"))).cloned().unwrap_or_default();
+    out_of_range(key, value.as_str().map_or_else(|| value.to_string(), str::to_owned), why)
+}

@@ -1,7 +1,7 @@
 //! `model_type = "lstm"`.
 
 use schemars::JsonSchema;
-use segue_configs::model::{out_of_range, rate, size, vocabulary};
+use segue_configs::model::{out_of_range, rate, refused, size, vocabulary};
 use segue_configs::range::{self, Range};
 use segue_configs::{Config, ConfigError, DataOrder, DocumentEnd, ModelSection, ObjectiveKind};
 use serde::{Deserialize, Serialize};
@@ -206,7 +206,7 @@ impl LstmConfig {
             (
                 !gated && self.input_gate != InputGate::Capped,
                 "model.input_gate",
-                "this".into(),
+                format!("{:?}", self.input_gate).to_lowercase(),
                 "needs a cell with an input gate",
             ),
             (
@@ -271,7 +271,7 @@ impl ModelSection for LstmConfig {
         let (train, eval) = (&config.train, &config.eval);
         let unread = "a recurrent model has read what comes again: its state cannot go back";
         let unseen = "a recurrent model has no attention, which this sets";
-        let refused = [
+        let without = [
             (
                 config.objective.kind != ObjectiveKind::Lm,
                 "objective.kind",
@@ -294,8 +294,8 @@ impl ModelSection for LstmConfig {
             (eval.clamp_len != 0, "eval.clamp_len", unseen),
             (eval.mem_len > 1, "eval.mem_len", "a recurrent model carries one state: 1, or 0 for none"),
         ];
-        match refused.into_iter().find(|(refused, ..)| *refused) {
-            Some((_, key, why)) => Err(out_of_range(key, "this", why)),
+        match without.into_iter().find(|(asked, ..)| *asked) {
+            Some((_, key, why)) => Err(refused(config, key, why)),
             None => config.check_text(),
         }
     }

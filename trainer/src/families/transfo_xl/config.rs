@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use segue_configs::model::{check_heads, out_of_range, rate, size, vocabulary, width};
+use segue_configs::model::{check_heads, out_of_range, rate, refused, size, vocabulary, width};
 use segue_configs::range::{self, Range};
 use segue_configs::{Config, ConfigError, MemoryStart, ModelSection, ObjectiveKind};
 
@@ -288,10 +288,10 @@ impl ModelSection for TransfoXlConfig {
 
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         if config.objective.kind != ObjectiveKind::Lm {
-            return Err(out_of_range("objective.kind", "this", "needs model.model_type = \"xlnet\""));
+            return Err(refused(config, "objective.kind", "needs model.model_type = \"xlnet\""));
         }
         if config.data.order.in_pairs() {
-            return Err(out_of_range("data.order", "this", "needs model.model_type = \"xlnet\""));
+            return Err(refused(config, "data.order", "needs model.model_type = \"xlnet\""));
         }
         config.check_text()
     }
