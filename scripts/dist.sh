@@ -65,7 +65,7 @@ lay_out() {
     mkdir -p "$stage"/{bin,libexec,share/segue}
     install -m 755 "$TARGET/release/segue" "$stage/libexec/segue"
     install -m 755 "$HERE/segue.sh" "$stage/bin/segue"
-    cp -r "$SEGUE_ROOT/configs/recipes" "$SEGUE_ROOT/configs/sweeps" "$stage/share/segue/"
+    cp -r "$SEGUE_ROOT/configs/recipes" "$SEGUE_ROOT/configs/sweeps" "$SEGUE_ROOT/configs/studies" "$stage/share/segue/"
     cp "$SEGUE_ROOT"/LICENSE-{MIT,APACHE} "$HERE/README.md" "$stage/"
     "$HERE/facts.py" "$stage/libexec/segue" "$LIBTORCH_VERSION" "$stage/BUILD.json"
     "$HERE/licences.py" "$LICENCES" "$stage/THIRD-PARTY.txt"

@@ -20,10 +20,13 @@ pub mod range;
 mod recovery;
 pub mod reference;
 mod sections;
+pub mod study;
 pub mod sweep;
+mod tables;
 mod task;
 #[cfg(test)]
 mod testing;
+mod unique;
 
 pub use average::{AverageConfig, AverageKind, TwoTailedVariant};
 pub use config::Config;

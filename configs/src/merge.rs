@@ -365,6 +365,15 @@ impl Layers {
     }
 }
 
+/// A nested table as `key=value` texts.
+pub(crate) fn assignments(set: &Map<String, Value>) -> Vec<String> {
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    flatten(&Value::Object(set.clone())).iter().map(|(key, value)| format!("{key}={}", text(value))).collect()
+}
+
 /// Leaves of a nested object by dotted name, in order. Lists are leaves.
 pub(crate) fn flatten(value: &Value) -> Vec<(String, Value)> {
     fn walk(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) {

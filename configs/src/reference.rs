@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::merge::flatten;
 use crate::model::{ModelType, Models};
 use crate::range::{describe, schema_of};
-use crate::{Config, finetuning_defaults, sweep};
+use crate::{Config, finetuning_defaults, study, sweep};
 
 /// A table of a configuration file.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,6 +83,11 @@ pub fn sections(models: &'static Models) -> Vec<Section> {
 /// Every table of a sweep's file.
 pub fn sweep_sections() -> Vec<Section> {
     sweep::sections()
+}
+
+/// Every table of a study's file.
+pub fn study_sections() -> Vec<Section> {
+    study::sections()
 }
 
 impl Section {
@@ -211,7 +216,7 @@ mod tests {
     use crate::testing::MODELS;
 
     fn all() -> Vec<(String, Key)> {
-        let every = sections(&MODELS).into_iter().chain(sweep_sections());
+        let every = sections(&MODELS).into_iter().chain(sweep_sections()).chain(study_sections());
         every.flat_map(|s| s.keys.into_iter().map(move |k| (format!("{}: {}", s.title, k.name), k))).collect()
     }
 

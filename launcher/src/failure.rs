@@ -6,6 +6,7 @@ use segue_collectives::CollectiveError;
 use segue_configs::{ConfigError, advice};
 use segue_data_error::DataError;
 use segue_trainer::TrainError;
+use segue_tuner::TunerError;
 use segue_watch::WatchError;
 use serde_json::{Value, json};
 
@@ -15,6 +16,9 @@ pub const USAGE: u8 = 64;
 pub const CHECK_FAILED: u8 = 1;
 /// Stopped on request after a checkpoint; the same command goes on.
 pub const PREEMPTED: u8 = 75;
+
+/// The loss or the gradient norm of a training is not a number.
+pub const NOT_A_NUMBER: u8 = 80;
 
 /// Why a command ends without its result: what `main` prints, and the exit code.
 ///
@@ -100,6 +104,12 @@ impl From<CollectiveError> for Failure {
 impl From<ClusterError> for Failure {
     fn from(error: ClusterError) -> Self {
         Self::new(error.exit_code() as u8, advice::joined(&error, error.hint()))
+    }
+}
+
+impl From<TunerError> for Failure {
+    fn from(error: TunerError) -> Self {
+        Self::new(error.exit_code(), advice::joined(&error, error.hint()))
     }
 }
 

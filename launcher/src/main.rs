@@ -53,6 +53,8 @@ enum Command {
     Batch(commands::batch::BatchArgs),
     /// Train and evaluate many variants of a recipe, and compare them.
     Sweep(commands::sweep::SweepArgs),
+    /// Look for the best settings of a recipe, trial by trial.
+    Tune(commands::tune::TuneArgs),
     /// Measure the perplexity of a model on a corpus.
     Eval(commands::eval::EvalArgs),
     /// Generate text with a model.
@@ -111,6 +113,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Launch(args) => commands::launch::run(args, json, out),
         Command::Batch(args) => commands::batch::run(args, json, out),
         Command::Sweep(args) => commands::sweep::run(args, out),
+        Command::Tune(args) => commands::tune::run(args, out),
         Command::Eval(args) => commands::eval::run(args, comm, out),
         Command::Generate(args) => commands::generate::run(args, json, out),
         Command::Average(args) => commands::average::run(args, out),

@@ -54,7 +54,7 @@ def members(stage, build):
         yield f"segue/{path.name}", path.read_bytes(), False
     yield "segue/bin/segue", (stage / "libexec/segue").read_bytes(), True
     yield "segue/BUILD.json", (stage / "BUILD.json").read_bytes(), False
-    for kind in ("recipes", "sweeps"):
+    for kind in ("recipes", "sweeps", "studies"):
         for path in sorted((stage / "share/segue" / kind).glob("*.toml")):
             yield f"segue/{kind}/{path.name}", path.read_bytes(), False
     for folder in ("man", "bash-completion", "zsh", "fish"):

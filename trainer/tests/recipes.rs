@@ -1,7 +1,8 @@
-//! Every recipe and every sweep of the project.
+//! Every recipe, sweep and study of the project.
 
 use std::path::{Path, PathBuf};
 
+use segue_configs::study::Study;
 use segue_configs::sweep::{Cell, Sweep};
 use segue_trainer::families::MODELS;
 use segue_trainer::families::transfo_xl::TransfoXlConfig;
@@ -24,7 +25,7 @@ fn each_toml(folder: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_recipe_and_every_sweep_loads() {
+fn every_recipe_sweep_and_study_loads() {
     let (recipes, sweeps) = (each_toml("recipes"), each_toml("sweeps"));
     assert!(recipes.len() >= 20 && sweeps.len() >= 4);
     for path in recipes {
@@ -36,6 +37,11 @@ fn every_recipe_and_every_sweep_loads() {
     }
     for path in sweeps {
         Sweep::load(&MODELS, &path, &[]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+    let studies = each_toml("studies");
+    assert!(!studies.is_empty());
+    for path in studies {
+        Study::load(&MODELS, &path, &[]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
 }
 

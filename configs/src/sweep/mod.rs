@@ -4,22 +4,28 @@
 //! expands it and checks the configuration of every run before anything starts.
 
 mod evaluate;
-mod reference;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::merge::flatten;
+use crate::merge::{assignments, flatten};
 use crate::model::{KnownModels, Models};
 use crate::range::Range;
+use crate::reference::Section;
+use crate::tables::sections_of;
+use crate::unique::check_unique;
 use crate::{Config, ConfigError, advice};
 
 pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths};
-pub(crate) use reference::sections;
+
+/// Every table of the file.
+pub(crate) fn sections() -> Vec<Section> {
+    sections_of::<SweepFile>()
+}
 
 /// Between the labels of axes in the name of a cell.
 const JOINT: &str = " · ";
@@ -271,28 +277,9 @@ impl SweepFile {
     }
 }
 
-/// A nested table as `key=value` texts.
-fn assignments(set: &Map<String, Value>) -> Vec<String> {
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    flatten(&Value::Object(set.clone())).iter().map(|(key, value)| format!("{key}={}", text(value))).collect()
-}
-
 /// Both tables as one with dotted names, the second winning.
 fn merged(first: &Map<String, Value>, second: &Map<String, Value>) -> Map<String, Value> {
     [first, second].into_iter().flat_map(|set| flatten(&Value::Object(set.clone()))).collect()
-}
-
-fn check_unique(what: &str, names: impl Iterator<Item = String>) -> Result<(), String> {
-    let mut seen = BTreeSet::new();
-    for name in names {
-        if !seen.insert(name.clone()) {
-            return Err(format!("{what}: `{name}` occurs twice"));
-        }
-    }
-    if seen.is_empty() { Err(format!("{what}: there is none\nhint: give at least one")) } else { Ok(()) }
 }
 
 fn in_cell(label: &str, error: ConfigError) -> ConfigError {
@@ -307,6 +294,8 @@ fn in_cell(label: &str, error: ConfigError) -> ConfigError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::testing::MODELS;
 

@@ -36,6 +36,8 @@ pub enum Purpose {
     Negatives = 15,
     /// Data that is drawn, not read; counters: source, batch, lane.
     Synthetic = 16,
+    /// Settings that a study proposes; counters: use, trial.
+    Tuning = 17,
     /// Positions that an evaluation looks at; counter: which protocol.
     Evaluation = 20,
     /// What befalls a simulated job.

@@ -3,6 +3,7 @@
 pub mod average;
 pub mod batch;
 pub mod bench;
+mod child;
 pub mod completions;
 pub mod convert;
 pub mod data;
@@ -23,6 +24,7 @@ pub mod runs;
 pub mod score;
 pub mod sweep;
 pub mod tokenizer;
+pub mod tune;
 pub mod watch;
 
 use std::io::{ErrorKind, Write, stdout};

@@ -31,6 +31,7 @@ fn regions() -> BTreeMap<String, String> {
             keys::sections(&segue_configs::reference::sections(&segue_trainer::families::MODELS)),
         ),
         ("sweep file".to_string(), keys::tables(&segue_configs::reference::sweep_sections())),
+        ("study file".to_string(), keys::tables(&segue_configs::reference::study_sections())),
     ]);
     for (name, command) in commands::all(&program()) {
         if commands::has_chapter(&command) {

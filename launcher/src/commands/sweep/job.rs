@@ -1,28 +1,16 @@
 //! One run of a sweep: training and evaluations, each recorded when it is done.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use segue_cluster::pool::{Ended, Runner};
-use segue_configs::Config;
+use segue_cluster::pool::Runner;
 use segue_configs::sweep::{Evaluation, Sweep};
-use segue_dataloader::Corpus;
 use segue_trainer::families;
 use serde_json::{Value, json};
 
-use super::{append, write_whole};
-use crate::failure::{Failure, PREEMPTED, text_of};
-
-/// Digits of the hash in names of files.
-const KEY_DIGITS: usize = 12;
-/// Sections of a configuration that do not change what a run computes.
-const FREE_SECTIONS: [&str; 4] = ["run", "log", "checkpoint", "published"];
-/// Exit codes of a process that SIGINT or SIGTERM ended, by the shell's convention: evaluations have no better
-/// answer to them.
-const ENDED_BY_REQUEST: [i32; 2] = [128 + 2, 128 + 15];
+use super::super::child::{Unfinished, command, essence, fingerprint, key, training, write_whole};
+use crate::failure::Failure;
 
 /// One cell with one seed.
 pub struct Job {
@@ -44,31 +32,8 @@ pub struct Job {
     arguments: Vec<String>,
 }
 
-/// How a job ended.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Trained and evaluated, with the number of evaluations.
-    Done(usize),
-    /// Stopped on request; the next sweep goes on.
-    Stopped,
-    /// A command failed.
-    Failed {
-        /// Its exit code.
-        code: i32,
-        /// What it said last, and where its log is.
-        why: String,
-    },
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Outcome::Done(evaluations) => write!(f, "trained, {evaluations} evaluations"),
-            Outcome::Stopped => write!(f, "stopped"),
-            Outcome::Failed { code, why } => write!(f, "failed with exit code {code}: {why}"),
-        }
-    }
-}
+/// How a job ended: the number of evaluations, or why it did not.
+pub type Outcome = Result<usize, Unfinished>;
 
 /// Every run of a sweep. Seeds change slowest, so that a sweep cut short has whole columns.
 pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
@@ -80,15 +45,12 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             // A sweep compares perplexities.
             families::language(&config.model)?;
             if !fingerprints.contains_key(&config.data.corpus) {
-                fingerprints.insert(config.data.corpus.clone(), fingerprint(&config)?);
+                fingerprints.insert(config.data.corpus.clone(), fingerprint(&config, "sweep")?);
             }
-            let key = key(&config, &fingerprints[&config.data.corpus]);
+            let key = key(&essence(&config, &fingerprints[&config.data.corpus]));
             let name = format!("{}-s{seed}-{key}", description.slug());
             let run = output.join("runs").join(&name);
-            let mut arguments = vec!["pretrain".into(), "--json".into()];
-            arguments.push(format!("--config={}", text_of(&sweep.recipe)?));
-            arguments.extend(sweep.overrides_of(description, seed));
-            arguments.push(format!("run.dir={}", quoted(&run)?));
+            let arguments = training(&sweep.recipe, sweep.overrides_of(description, seed), &run)?;
             jobs.push(Job {
                 cell,
                 label: description.label.clone(),
@@ -103,29 +65,6 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
         }
     }
     Ok(jobs)
-}
-
-fn fingerprint(config: &Config) -> Result<String, Failure> {
-    if config.data.corpus.is_empty() {
-        let message = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the sweep";
-        return Err(Failure::new(78, message));
-    }
-    Ok(Corpus::open(Path::new(&config.data.corpus))?.info().fingerprint.clone())
-}
-
-/// A path as a TOML text, so that one that looks like a number stays a path.
-fn quoted(path: &Path) -> Result<String, Failure> {
-    Ok(json!(text_of(path)?).to_string())
-}
-
-/// Names what a run computes: its configuration and the content of its corpus.
-fn key(config: &Config, corpus: &str) -> String {
-    let mut json = config.to_json();
-    if let Some(sections) = json.as_object_mut() {
-        sections.retain(|name, _| !FREE_SECTIONS.contains(&name.as_str()));
-    }
-    json["data"]["corpus"] = corpus.into();
-    blake3::hash(json.to_string().as_bytes()).to_hex()[..KEY_DIGITS].to_string()
 }
 
 impl Job {
@@ -163,13 +102,9 @@ impl Job {
 
     /// Does what is not recorded yet.
     pub async fn work(&self, runner: &Runner<'_, Outcome>) -> Outcome {
-        self.advance(runner).await.unwrap_or_else(|outcome| outcome)
-    }
-
-    async fn advance(&self, runner: &Runner<'_, Outcome>) -> Result<Outcome, Outcome> {
         let mut record = self.read();
         if !record["train"].is_object() {
-            let result = self.command(runner, &self.arguments).await?;
+            let result = command(runner, &self.arguments, &self.log).await?;
             record = json!({
                 "cell": self.label, "seed": self.seed, "run": self.run, "train": result, "evaluations": {},
             });
@@ -182,43 +117,11 @@ impl Job {
             let mut arguments = vec!["eval".to_string(), "--json".into()];
             arguments.push(format!("--model={}", self.run.display()));
             arguments.extend(evaluation.options.iter().cloned());
-            let result = self.command(runner, &arguments).await?;
+            let result = command(runner, &arguments, &self.log).await?;
             record["evaluations"][evaluation.name()] = result["evaluation"].clone();
             self.write(&record)?;
         }
-        Ok(Outcome::Done(self.evaluations.len()))
-    }
-
-    /// Runs this program with `arguments`; the JSON it ends with.
-    async fn command(&self, runner: &Runner<'_, Outcome>, arguments: &[String]) -> Result<Value, Outcome> {
-        let broken = |e: std::io::Error| self.failed(70, &format!("cannot start it: {e}"));
-        let mut command = Command::new(std::env::current_exe().map_err(broken)?);
-        command.args(arguments);
-        let log = append(&self.log).map_err(broken)?;
-        let ended = runner.run(command, log).await.map_err(broken)?;
-        match ended {
-            None => Err(Outcome::Stopped),
-            Some(Ended { code: 0, stdout }) => {
-                let last = stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
-                last.ok_or_else(|| self.failed(70, "it exited without a result"))
-            }
-            Some(Ended { code, .. }) if code == i32::from(PREEMPTED) || ENDED_BY_REQUEST.contains(&code) => {
-                Err(Outcome::Stopped)
-            }
-            Some(Ended { code, .. }) => Err(self.failed(code, &self.last_error())),
-        }
-    }
-
-    fn failed(&self, code: i32, why: &str) -> Outcome {
-        Outcome::Failed { code, why: format!("{why} (log: {})", self.log.display()) }
-    }
-
-    /// The last line of the log that tells of an error.
-    fn last_error(&self) -> String {
-        let log = fs::read(&self.log).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
-        let messages = log.lines().map(|line| line.strip_prefix("segue: ").unwrap_or(line));
-        messages.rev().find(|line| line.starts_with("error")).unwrap_or("no error message").to_string()
+        Ok(self.evaluations.len())
     }
 
     /// The record, null where there is none that can be read: it is then made again.
@@ -227,9 +130,8 @@ impl Job {
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    fn write(&self, record: &Value) -> Result<(), Outcome> {
+    fn write(&self, record: &Value) -> Result<(), Failure> {
         write_whole(&self.record, &format!("{record:#}\n"))
-            .map_err(|failure| Outcome::Failed { code: i32::from(failure.code), why: failure.message })
     }
 }
 
@@ -254,11 +156,6 @@ fn collect_numbers(suffix: &str, evaluation: &Value, found: &mut BTreeMap<String
 mod tests {
     use super::*;
 
-    fn key_of(keys: &[&str]) -> String {
-        let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
-        key(&segue_trainer::families::MODELS.load(None, &overrides).unwrap().config, "corpus")
-    }
-
     #[test]
     fn measures_of_an_evaluation_are_those_with_and_without_a_memory() {
         let evaluation = json!({
@@ -275,13 +172,5 @@ mod tests {
             ("ppl without memory", 50.0),
         ];
         assert_eq!(found, expected.map(|(name, value)| (name.to_string(), value)).into());
-    }
-
-    #[test]
-    fn results_are_named_by_what_they_depend_on() {
-        assert_eq!(key_of(&[]), key_of(&["run.dir=elsewhere", "log.every=3", "data.corpus=moved"]));
-        for change in ["train.steps=7", "train.seed=2", "model.d_inner=8", "optim.lr=1e-3"] {
-            assert_ne!(key_of(&[]), key_of(&[change]), "{change}");
-        }
     }
 }

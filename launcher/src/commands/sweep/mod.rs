@@ -1,4 +1,3 @@
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,6 +9,7 @@ use serde_json::{Value, json};
 
 use self::job::{Job, Outcome};
 use super::at_least_one;
+use super::child::{Unfinished, make_folders, write_whole};
 use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
 use crate::output::{Output, Unit};
 use crate::run_folder::lock;
@@ -49,10 +49,7 @@ pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
     }
     let preemption = Preemption::install()?;
     let _lock = lock(&output)?;
-    for folder in ["runs", "results", "logs"] {
-        let path = output.join(folder);
-        fs::create_dir_all(&path).map_err(|e| Failure::cannot_write(&path, &e, "--output"))?;
-    }
+    make_folders(&output, &["runs", "results", "logs"])?;
     let outcomes = work_off(&jobs, args.workers, &preemption, out)?;
     let summary = Summary::new(&sweep.name, &results(&sweep, &jobs)?, &sweep.expectations);
     write_reports(&summary, &jobs, &output)?;
@@ -71,12 +68,16 @@ fn work_off(
     let mut done: Vec<u64> = jobs.iter().map(Job::commands_done).collect();
     bar.resume_at(done.iter().sum());
     let mut outcomes: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
-    let mut hear = |event| {
+    let mut hear = |event: Event<Outcome>| {
         match event {
             Event::Started(i) => bar.message(&jobs[i].name()),
             Event::Progress(i) => done[i] = (done[i] + 1).min(commands(&jobs[i])),
             Event::Finished(i, outcome) => {
-                out.line(&format!("{}: {outcome}", jobs[i].name()));
+                let words = match &outcome {
+                    Ok(evaluations) => format!("trained, {evaluations} evaluations"),
+                    Err(unfinished) => unfinished.to_string(),
+                };
+                out.line(&format!("{}: {words}", jobs[i].name()));
                 outcomes[i] = Some(outcome);
             }
         }
@@ -155,13 +156,13 @@ fn finish(
         .iter()
         .zip(outcomes)
         .filter_map(|(job, outcome)| match outcome {
-            Some(Outcome::Failed { code, why }) => Some(json!({
+            Some(Err(Unfinished::Failed { code, why })) => Some(json!({
                 "cell": job.label, "seed": job.seed, "code": code, "why": why, "log": job.log,
             })),
             _ => None,
         })
         .collect();
-    let open = outcomes.iter().filter(|o| matches!(o, None | Some(Outcome::Stopped))).count();
+    let open = outcomes.iter().filter(|o| matches!(o, None | Some(Err(Unfinished::Stopped)))).count();
     let code = match (failed.len(), open) {
         (_, 1..) => PREEMPTED,
         (1.., _) => CHECK_FAILED,
@@ -192,14 +193,4 @@ fn list(sweep: &Sweep, jobs: &[Job], out: &Output) -> Value {
     }
     let row = |job: &Job| json!({ "cell": job.label, "seed": job.seed, "run": job.run, "done": job.perplexity().is_some() });
     json!({ "runs": jobs.iter().map(row).collect::<Vec<_>>() })
-}
-
-/// Writes a file whole or not at all.
-fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
-    segue_publish::write_file(path, text.as_bytes())
-        .map_err(|e| Failure::cannot_write(path, &e.source, "--output"))
-}
-
-fn append(path: &Path) -> std::io::Result<File> {
-    File::options().create(true).append(true).open(path)
 }

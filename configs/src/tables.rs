@@ -1,15 +1,15 @@
-//! The tables of a sweep's file, for the reference.
+//! The tables of a file that is no recipe, for the reference.
 
+use schemars::JsonSchema;
 use serde_json::Value;
 
-use super::SweepFile;
 use crate::range::schema_of;
 use crate::reference::Section;
 
-/// Every table, the top of the file first.
-pub(crate) fn sections() -> Vec<Section> {
+/// Every table of a file that is read as a `T`, the top of the file first.
+pub(crate) fn sections_of<T: JsonSchema>() -> Vec<Section> {
     let mut all = Vec::new();
-    walk("", "", &schema_of::<SweepFile>(), &mut all);
+    walk("", "", &schema_of::<T>(), &mut all);
     all
 }
 

@@ -1,0 +1,242 @@
+//! Studies: one file that says among which settings of a recipe the best are looked for, and how.
+//!
+//! [`Study::load`] checks the ends of every parameter's range against the recipe before anything starts.
+
+mod space;
+
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::merge::assignments;
+use crate::model::{KnownModels, Models};
+use crate::range::{self, Range};
+use crate::reference::Section;
+use crate::tables::sections_of;
+use crate::{Config, ConfigError, advice};
+
+pub use space::{Condition, Parameter, Scale, Space};
+
+/// How settings are proposed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SearchKind {
+    /// By a Gaussian process that is fitted to the trials so far, after `startup` random ones.
+    #[default]
+    Gaussian,
+    /// At random.
+    Random,
+}
+
+/// The file of a study. A later setting wins: recipe, `[set]`, command line, parameters.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct StudyFile {
+    /// Title of table and charts.
+    name: String,
+    /// Recipe under all trials; a relative path counts from the file's folder.
+    recipe: PathBuf,
+    /// Folder of runs, journal and report.
+    #[serde(default = "default_output")]
+    output: PathBuf,
+    /// Number of trials, all in all. A larger number goes on where a study had ended.
+    #[schemars(transform = Range::at_least(1))]
+    trials: usize,
+    /// Seed of what is proposed; all trials train with the recipe's `train.seed`.
+    #[serde(default = "default_seed")]
+    seed: u64,
+    /// How settings are proposed.
+    #[serde(default)]
+    search: SearchKind,
+    /// Random trials before the first that a Gaussian process proposes.
+    #[serde(default = "default_startup")]
+    #[schemars(transform = Range::at_least(2))]
+    startup: usize,
+    /// Runs of the best settings with other seeds, after all trials: how much of a difference is noise.
+    #[serde(default = "default_reruns")]
+    reruns: usize,
+    /// Configuration keys for every trial.
+    #[serde(default)]
+    set: Map<String, Value>,
+    /// When a trial that does badly is given up. Without it each is trained to its end.
+    stop: Option<Stopping>,
+    /// A configuration key and the values it may have.
+    #[serde(rename = "parameter")]
+    parameters: Vec<Parameter>,
+}
+
+fn default_output() -> PathBuf {
+    "runs/study".into()
+}
+
+fn default_seed() -> u64 {
+    1
+}
+
+fn default_startup() -> usize {
+    10
+}
+
+fn default_reruns() -> usize {
+    3
+}
+
+/// `[stop]`: after every turn a trial is given up whose best loss so far is above the median of what the others had up to that
+/// turn, as the mean of their turns (Golovin et al. 2017, the median stopping rule).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stopping {
+    /// Steps of a turn, a multiple of `eval.every`.
+    #[schemars(transform = Range::at_least(1))]
+    pub turn: u64,
+    /// Turns that every trial has.
+    #[serde(default = "default_grace")]
+    #[schemars(transform = Range::at_least(1))]
+    pub grace: usize,
+    /// Trials that have to have come as far before another is compared with them.
+    #[serde(default = "default_least")]
+    #[schemars(transform = Range::at_least(1))]
+    pub least: usize,
+}
+
+fn default_grace() -> usize {
+    1
+}
+
+fn default_least() -> usize {
+    5
+}
+
+/// Every table of the file.
+pub(crate) fn sections() -> Vec<Section> {
+    sections_of::<StudyFile>()
+}
+
+/// A study, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Study {
+    /// Title of its report.
+    pub name: String,
+    /// The recipe under every trial.
+    pub recipe: PathBuf,
+    /// Folder of its runs and results.
+    pub output: PathBuf,
+    /// Number of trials, all in all.
+    pub trials: usize,
+    /// Seed of what is proposed.
+    pub seed: u64,
+    /// How settings are proposed.
+    pub search: SearchKind,
+    /// Random trials before the first by a Gaussian process.
+    pub startup: usize,
+    /// Runs of the best settings with other seeds.
+    pub reruns: usize,
+    /// When a trial is given up.
+    pub stop: Option<Stopping>,
+    /// What is looked among.
+    pub space: Space,
+    /// The configuration under every trial.
+    pub base: Config,
+    overrides: Vec<String>,
+    models: KnownModels,
+}
+
+impl Study {
+    /// Reads a study. `overrides` apply to every trial. A relative recipe is looked for beside the file.
+    pub fn load(models: &'static Models, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Missing { path: path.into(), source })?;
+        let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
+        let mut file: StudyFile = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);
+        file.check(models, overrides, &wrong)
+    }
+
+    /// `key=value` texts of the trial at `point`, in the order in which they apply.
+    pub fn overrides_at(&self, point: &[f64]) -> Vec<String> {
+        let settings = self.space.settings(point);
+        let own = settings.into_iter().map(|(key, value)| format!("{key}={value}"));
+        self.overrides.iter().cloned().chain(own).collect()
+    }
+
+    /// The configuration of the trial at `point`.
+    pub fn config_at(&self, point: &[f64]) -> Result<Config, ConfigError> {
+        Ok(self.models.0.load(Some(&self.recipe), &self.overrides_at(point))?.config)
+    }
+
+    /// What proposals depend on besides the base configuration: another value is another study.
+    pub fn rules(&self) -> Value {
+        json!({
+            "parameters": self.space, "search": self.search, "seed": self.seed, "startup": self.startup,
+            "stop": self.stop,
+        })
+    }
+}
+
+impl StudyFile {
+    fn check(
+        self,
+        models: &'static Models,
+        overrides: &[String],
+        wrong: &dyn Fn(String) -> ConfigError,
+    ) -> Result<Study, ConfigError> {
+        range::check("study", &self)?;
+        let space = Space::new(self.parameters).map_err(wrong)?;
+        let mut all = assignments(&self.set);
+        all.extend(overrides.iter().cloned());
+        let base = models.load(Some(&self.recipe), &all)?.config;
+        if let Some(stop) = &self.stop {
+            range::check("stop", stop)?;
+            if base.eval.every == 0 || !stop.turn.is_multiple_of(base.eval.every) {
+                return Err(ConfigError::OutOfRange {
+                    key: "stop.turn".into(),
+                    value: stop.turn.to_string(),
+                    why: format!(
+                        "a turn ends with an evaluation, and eval.every is {}\nhint: set eval.every to a divisor of stop.turn",
+                        base.eval.every
+                    ),
+                });
+            }
+        }
+        let Self { name, recipe, output, trials, seed, search, startup, reruns, stop, .. } = self;
+        let models = KnownModels(models);
+        let study = Study {
+            name,
+            recipe,
+            output,
+            trials,
+            seed,
+            search,
+            startup,
+            reruns,
+            stop,
+            space,
+            base,
+            overrides: all,
+            models,
+        };
+        study.check_ends()?;
+        Ok(study)
+    }
+}
+
+impl Study {
+    /// Tries both ends of each range, the others in their middle.
+    fn check_ends(&self) -> Result<(), ConfigError> {
+        for (i, parameter) in self.space.parameters().iter().enumerate() {
+            for place in [0.0, 1.0] {
+                let point = self.space.middle_but(i, place);
+                self.config_at(&point).map_err(|error| ConfigError::Syntax {
+                    origin: format!("parameter `{}`", parameter.key),
+                    message: advice::joined(&error, error.hint()),
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! Commands of this program, run by this program: what those that make many runs have in common.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use segue_cluster::pool::{Ended, Runner};
+use segue_configs::Config;
+use segue_dataloader::Corpus;
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, PREEMPTED, text_of};
+
+/// Digits of the hash in names of files.
+const KEY_DIGITS: usize = 12;
+/// Sections of a configuration that do not change what a run computes.
+const FREE_SECTIONS: [&str; 4] = ["run", "log", "checkpoint", "published"];
+/// Exit codes of a process that SIGINT or SIGTERM ended, by the shell's convention: evaluations have no better
+/// answer to them.
+const ENDED_BY_REQUEST: [i32; 2] = [128 + 2, 128 + 15];
+
+/// Why a job did not come to its end.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unfinished {
+    /// Stopped on request; the same command goes on.
+    Stopped,
+    /// A command failed.
+    Failed {
+        /// Its exit code.
+        code: i32,
+        /// What it said last, and where its log is.
+        why: String,
+    },
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Unfinished::Stopped => write!(f, "stopped"),
+            Unfinished::Failed { code, why } => write!(f, "failed with exit code {code}: {why}"),
+        }
+    }
+}
+
+/// A failure of this process, as that of the job it befell.
+impl From<Failure> for Unfinished {
+    fn from(failure: Failure) -> Self {
+        Self::Failed { code: i32::from(failure.code), why: failure.message }
+    }
+}
+
+/// Runs this program with `arguments`, its stderr going to the end of `log`; the JSON it ends with.
+pub async fn command<R>(
+    runner: &Runner<'_, R>,
+    arguments: &[String],
+    log: &Path,
+) -> Result<Value, Unfinished> {
+    let failed =
+        |code: i32, why: &str| Unfinished::Failed { code, why: format!("{why} (log: {})", log.display()) };
+    let broken = |e: std::io::Error| failed(70, &format!("cannot start it: {e}"));
+    let mut command = Command::new(std::env::current_exe().map_err(broken)?);
+    command.args(arguments);
+    let file = append(log).map_err(broken)?;
+    let ended = runner.run(command, file).await.map_err(broken)?;
+    match ended {
+        None => Err(Unfinished::Stopped),
+        Some(Ended { code: 0, stdout }) => {
+            let last = stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
+            last.ok_or_else(|| failed(70, "it exited without a result"))
+        }
+        Some(Ended { code, .. }) if code == i32::from(PREEMPTED) || ENDED_BY_REQUEST.contains(&code) => {
+            Err(Unfinished::Stopped)
+        }
+        Some(Ended { code, .. }) => Err(failed(code, &last_error(log))),
+    }
+}
+
+/// The last line of the log that tells of an error.
+fn last_error(log: &Path) -> String {
+    let log = fs::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
+    let messages = log.lines().map(|line| line.strip_prefix("segue: ").unwrap_or(line));
+    messages.rev().find(|line| line.starts_with("error")).unwrap_or("no error message").to_string()
+}
+
+fn append(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
+/// Arguments of a training of `recipe` with `overrides`, in the folder `run`.
+pub fn training(recipe: &Path, overrides: Vec<String>, run: &Path) -> Result<Vec<String>, Failure> {
+    let mut arguments = vec!["pretrain".into(), "--json".into(), format!("--config={}", text_of(recipe)?)];
+    arguments.extend(overrides);
+    // A path as a TOML text, so that one that looks like a number stays a path.
+    arguments.push(format!("run.dir={}", json!(text_of(run)?)));
+    Ok(arguments)
+}
+
+/// The fingerprint of a configuration's corpus. `origin` is what else may name the corpus, besides the command.
+pub fn fingerprint(config: &Config, origin: &str) -> Result<String, Failure> {
+    if config.data.corpus.is_empty() {
+        let message =
+            format!("data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the {origin}");
+        return Err(Failure::new(78, message));
+    }
+    Ok(Corpus::open(Path::new(&config.data.corpus))?.info().fingerprint.clone())
+}
+
+/// What a run computes: its configuration without what does not count, and the fingerprint of its corpus in place of the path.
+pub fn essence(config: &Config, corpus: &str) -> Value {
+    let mut json = config.to_json();
+    if let Some(sections) = json.as_object_mut() {
+        sections.retain(|name, _| !FREE_SECTIONS.contains(&name.as_str()));
+    }
+    json["data"]["corpus"] = corpus.into();
+    json
+}
+
+/// The hash of something, as names of files have it.
+pub fn key(of: &Value) -> String {
+    blake3::hash(of.to_string().as_bytes()).to_hex()[..KEY_DIGITS].to_string()
+}
+
+/// Makes folders within `output`.
+pub fn make_folders(output: &Path, names: &[&str]) -> Result<(), Failure> {
+    for name in names {
+        let path: PathBuf = output.join(name);
+        fs::create_dir_all(&path).map_err(|e| Failure::cannot_write(&path, &e, "--output"))?;
+    }
+    Ok(())
+}
+
+/// Writes a file whole or not at all.
+pub fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
+    segue_publish::write_file(path, text.as_bytes())
+        .map_err(|e| Failure::cannot_write(path, &e.source, "--output"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key_of(keys: &[&str]) -> String {
+        let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
+        key(&essence(&segue_trainer::families::MODELS.load(None, &overrides).unwrap().config, "corpus"))
+    }
+
+    #[test]
+    fn results_are_named_by_what_they_depend_on() {
+        assert_eq!(key_of(&[]), key_of(&["run.dir=elsewhere", "log.every=3", "data.corpus=moved"]));
+        for change in ["train.steps=7", "train.seed=2", "model.d_inner=8", "optim.lr=1e-3"] {
+            assert_ne!(key_of(&[]), key_of(&[change]), "{change}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use segue_cluster::Preemption;
+use segue_cluster::pool::{Event, Runner, run_all};
+use segue_configs::study::Study;
+use segue_trainer::families;
+use segue_trainer::report::Interval;
+use segue_tuner::{Journal, State};
+use serde_json::{Value, json};
+
+use self::report::Report;
+use self::trial::{Outcome, Trials};
+use super::at_least_one;
+use super::child::{Unfinished, essence, fingerprint, key, make_folders, write_whole};
+use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
+use crate::output::{Output, Unit};
+use crate::run_folder::lock;
+
+mod report;
+mod trial;
+
+/// Name of the journal in a study's folder.
+const JOURNAL: &str = "journal.jsonl";
+
+/// Arguments of `segue tune`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  \
+    segue tune configs/studies/lstm-small.toml --jobs 2 data.corpus=corpora/mine\n\n\
+    The same command goes on where a study was interrupted, as if nothing had happened. A larger\n\
+    number of trials in the file adds to those there are. SIGTERM or Ctrl-C stop it after checkpoints,\n\
+    with exit code 75.")]
+pub struct TuneArgs {
+    /// Study, a TOML file.
+    study: PathBuf,
+    /// Number of concurrent trials.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    jobs: usize,
+    /// Folder for runs, journal and report [default: the study's `output`].
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// List the trials so far and exit.
+    #[arg(long)]
+    list: bool,
+    /// Overrides of every trial, by dotted name.
+    #[arg(value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+}
+
+/// A job that failed: its name, and why.
+type Failed = (String, Unfinished);
+
+/// Makes trials, then reruns of the best, and writes the report.
+pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
+    let study = Study::load(&families::MODELS, &args.study, &args.overrides)?;
+    // A study compares losses of language models.
+    families::language(&study.base.model)?;
+    let output = args.output.unwrap_or_else(|| study.output.clone());
+    let corpus = fingerprint(&study.base, "study")?;
+    let name = key(&json!({ "base": essence(&study.base, &corpus), "rules": study.rules() }));
+    let open = || Journal::open(&output.join(JOURNAL), &name, study.space.parameters().len());
+    if args.list {
+        return Ok(list(&open()?, out));
+    }
+    let preemption = Preemption::install()?;
+    let _lock = lock(&output)?;
+    make_folders(&output, &["runs", "logs"])?;
+    let journal = RefCell::new(open()?);
+    let trials = Trials { study: &study, output: &output, journal: &journal };
+    let mut failed = make_trials(&trials, args.jobs, &preemption, out)?;
+    failed.extend(make_reruns(&trials, args.jobs, &preemption, out)?);
+    let journal = journal.borrow();
+    let report = Report::new(&study, &journal);
+    for (file, text) in report.files() {
+        write_whole(&output.join(file), &text)?;
+    }
+    Ok(finish(&report, &study, &journal, &failed, &output, out))
+}
+
+/// Goes on with trials that are open, and makes new ones up to the study's number.
+fn make_trials(
+    trials: &Trials,
+    jobs: usize,
+    preemption: &Preemption,
+    out: &Output,
+) -> Result<Vec<Failed>, Failure> {
+    let (open, begun) = {
+        let journal = trials.journal.borrow();
+        (journal.pending(), journal.trials().len())
+    };
+    let wanted = open.len() + trials.study.trials.saturating_sub(begun);
+    let number = |i: usize| open.get(i).copied().unwrap_or(begun + i - open.len().min(i));
+    let name = |i: usize| format!("trial {}", number(i));
+    let work = async |i: usize, runner: &Runner<'_, Outcome>| trials.work(open.get(i).copied(), runner).await;
+    let done = (begun - open.len()) as u64;
+    work_off((wanted, done, "tune"), &name, work, jobs, preemption, out)
+}
+
+/// Trains the best settings with other seeds, once all trials have ended.
+fn make_reruns(
+    trials: &Trials,
+    jobs: usize,
+    preemption: &Preemption,
+    out: &Output,
+) -> Result<Vec<Failed>, Failure> {
+    let (best, seeds) = {
+        let journal = trials.journal.borrow();
+        let complete = journal.trials().len() >= trials.study.trials && journal.pending().is_empty();
+        let Some(best) = journal.best().filter(|_| complete).map(|best| best.asked.trial) else {
+            return Ok(Vec::new());
+        };
+        let made: Vec<u64> = journal.reruns(best).iter().map(|rerun| rerun.seed).collect();
+        (best, seeds(trials.study).filter(|seed| !made.contains(seed)).collect::<Vec<u64>>())
+    };
+    let name = |i: usize| format!("trial {best}, seed {}", seeds[i]);
+    let work = async |i: usize, runner: &Runner<'_, Outcome>| trials.rerun(best, seeds[i], runner).await;
+    let done = (trials.study.reruns - seeds.len()) as u64;
+    work_off((seeds.len(), done, "reruns"), &name, work, jobs, preemption, out)
+}
+
+/// Seeds of reruns: those that follow the one of the trials.
+fn seeds(study: &Study) -> impl Iterator<Item = u64> {
+    let first = study.base.train.seed;
+    // Seeds have 63 bits.
+    (1..=study.reruns as u64).map(move |i| (first + i) & (u64::MAX >> 1))
+}
+
+/// Runs `count` jobs after `done` others; those that failed.
+fn work_off(
+    (count, done, label): (usize, u64, &str),
+    name: &dyn Fn(usize) -> String,
+    work: impl AsyncFn(usize, &Runner<'_, Outcome>) -> Outcome,
+    jobs: usize,
+    preemption: &Preemption,
+    out: &Output,
+) -> Result<Vec<Failed>, Failure> {
+    let bar = out.progress(done + count as u64, Unit::Steps, label);
+    bar.resume_at(done);
+    let (mut ended, mut failed) = (done, Vec::new());
+    let mut hear = |event: Event<Outcome>| match event {
+        Event::Started(i) => bar.message(&name(i)),
+        Event::Progress(_) => {}
+        Event::Finished(i, outcome) => {
+            ended += 1;
+            bar.set(ended);
+            match outcome {
+                Ok(words) => out.line(&format!("{}: {words}", name(i))),
+                Err(unfinished) => {
+                    out.line(&format!("{}: {unfinished}", name(i)));
+                    if unfinished != Unfinished::Stopped {
+                        failed.push((name(i), unfinished));
+                    }
+                }
+            }
+        }
+    };
+    run_all(count, jobs, &|| preemption.requested(), work, &mut hear)?;
+    Ok(failed)
+}
+
+fn finish(
+    report: &Report,
+    study: &Study,
+    journal: &Journal,
+    failed: &[Failed],
+    output: &Path,
+    out: &Output,
+) -> Value {
+    let told = journal.trials().iter().filter(|trial| trial.told.is_some()).count();
+    let best = journal.best();
+    let reruns = best.map_or(0, |best| journal.reruns(best.asked.trial).len());
+    let missing_reruns = best.map_or(0, |_| study.reruns.saturating_sub(reruns));
+    let open = study.trials.saturating_sub(told) + missing_reruns;
+    // What failed is open too, and tried again by the same command.
+    let stopped = open > failed.len();
+    let code = match (failed.is_empty(), best) {
+        _ if stopped => PREEMPTED,
+        (true, Some(_)) => 0,
+        _ => CHECK_FAILED,
+    };
+    match best {
+        Some(best) => out.line(&format!(
+            "best: trial {}, {:.4} nats",
+            best.asked.trial,
+            best.loss().unwrap_or(f64::NAN)
+        )),
+        None => out.line("no trial has a loss yet"),
+    }
+    if stopped {
+        out.line(&format!("stopped with {open} runs left; run the same command to resume"));
+    }
+    if !failed.is_empty() {
+        out.line(&format!("{} runs failed; the log of each is named above", failed.len()));
+    }
+    out.line(&format!("report and charts are in {}", output.display()));
+    let failures = failed.iter().map(|(name, why)| match why {
+        Unfinished::Failed { code, why } => json!({ "name": name, "code": code, "why": why }),
+        Unfinished::Stopped => Value::Null,
+    });
+    json!({
+        "output": output, "summary": report.summary(), "failed": failures.collect::<Vec<_>>(), "open": open,
+        "exit_code": code,
+    })
+}
+
+/// The interval of the reruns of the best trial, where there are any with a loss.
+fn noise(journal: &Journal) -> Option<Interval> {
+    let best = journal.best()?.asked.trial;
+    Interval::of(&journal.reruns(best).iter().filter_map(|rerun| rerun.loss).collect::<Vec<_>>())
+}
+
+fn list(journal: &Journal, out: &Output) -> Value {
+    let state = |state: Option<State>| match state {
+        Some(State::Done) => "done",
+        Some(State::Stopped) => "stopped",
+        Some(State::Infeasible) => "infeasible",
+        None => "open",
+    };
+    let rows: Vec<Value> = journal
+        .trials()
+        .iter()
+        .map(|trial| {
+            let (asked, state) = (&trial.asked, state(trial.told.as_ref().map(|told| told.state)));
+            let settings = report::in_words(asked, " ");
+            let loss = trial.loss().map_or(String::new(), |loss| format!(" {loss:.4} nats,"));
+            out.line(&format!("trial {}: {state},{loss} {settings}", asked.trial));
+            json!({ "trial": asked.trial, "by": asked.by, "state": state, "loss": trial.loss(), "settings": asked.settings })
+        })
+        .collect();
+    json!({ "trials": rows })
+}

@@ -1,0 +1,185 @@
+//! What a study has found: the best settings, what is expected around them, and how much of a difference is noise.
+
+use segue_configs::study::Study;
+use segue_trainer::report::{Interval, LineChart, Point, Series};
+use segue_tuner::{Asked, GaussianProcess, Journal, Search, State, Trial};
+use serde_json::{Value, json};
+
+use super::noise;
+
+/// How far a neighbour lies from the best, as a fraction of the parameter's range (Melis 2023, app. 2.B).
+const ASIDE: f64 = 0.15;
+/// Steps between the ends of a range, in the chart.
+const STEPS: usize = 40;
+/// Trials that the table shows.
+const SHOWN: usize = 20;
+
+/// A study's results.
+pub struct Report<'a> {
+    study: &'a Study,
+    journal: &'a Journal,
+    process: Option<GaussianProcess>,
+    noise: Option<Interval>,
+}
+
+/// The settings of a trial as arguments.
+pub fn in_words(asked: &Asked, joint: &str) -> String {
+    asked.settings.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(joint)
+}
+
+impl<'a> Report<'a> {
+    /// Fits what the neighbourhood is told from.
+    pub fn new(study: &'a Study, journal: &'a Journal) -> Self {
+        let Study { space, search, startup, seed, .. } = study;
+        let search = Search { space, kind: *search, startup: *startup, seed: *seed };
+        Self { study, journal, process: search.fit(journal.trials()), noise: noise(journal) }
+    }
+
+    /// Names of files and their texts.
+    pub fn files(&self) -> Vec<(&'static str, String)> {
+        let results = format!("{:#}\n", self.summary());
+        let mut files = vec![
+            ("report.md", self.markdown()),
+            ("trials.svg", self.history().svg()),
+            ("results.json", results),
+        ];
+        files.extend(self.around().map(|chart| ("neighbourhood.svg", chart.svg())));
+        files
+    }
+
+    /// The numbers of the report.
+    pub fn summary(&self) -> Value {
+        let best = self.journal.best().map(
+            |best| json!({ "trial": best.asked.trial, "loss": best.loss(), "settings": best.asked.settings }),
+        );
+        json!({
+            "name": self.study.name, "trials": self.count(|_| true), "infeasible": self.count(|s| s == State::Infeasible),
+            "stopped": self.count(|s| s == State::Stopped), "best": best, "reruns": self.noise,
+        })
+    }
+
+    fn count(&self, of: impl Fn(State) -> bool) -> usize {
+        let told = self.journal.trials().iter().filter_map(|trial| trial.told.as_ref());
+        told.filter(|told| of(told.state)).count()
+    }
+
+    fn markdown(&self) -> String {
+        let mut text = format!(
+            "# {}\n\n{} trials, of which {} were given up early and {} have no loss. Losses are in nats a target, the lowest of \
+             a run's evaluations.\n",
+            self.study.name,
+            self.count(|_| true),
+            self.count(|state| state == State::Stopped),
+            self.count(|state| state == State::Infeasible),
+        );
+        if let Some(best) = self.journal.best() {
+            text.push_str(&self.best_in_words(best));
+            text.push_str(&self.neighbourhood(best));
+        }
+        text.push_str(&self.table());
+        text
+    }
+
+    fn best_in_words(&self, best: &Trial) -> String {
+        let loss = best.loss().unwrap_or(f64::NAN);
+        let mut text = format!(
+            "\n## Best\n\nTrial {}: {loss:.4} (perplexity {:.2}).\n\n```\n{}\n```\n",
+            best.asked.trial,
+            loss.exp(),
+            in_words(&best.asked, "\n")
+        );
+        if let Some(noise) = &self.noise {
+            let half = noise.half_width.map_or(String::new(), |half| format!(" ± {half:.4}"));
+            text.push_str(&format!(
+                "\n## Noise\n\nThe same settings with {} other seeds: {:.4}{half}, that is {:+.4} against the trial. A trial is the best \
+                 by luck too, so that its settings tend to do worse again; differences of the size of ± count for nothing.\n",
+                noise.count,
+                noise.mean,
+                noise.mean - loss
+            ));
+        }
+        text
+    }
+
+    /// What the process expects where one parameter is moved.
+    fn neighbourhood(&self, best: &Trial) -> String {
+        let Some(process) = &self.process else { return String::new() };
+        let space = &self.study.space;
+        let here = space.canonical(&best.asked.point);
+        let expected = process.predict(&here).mean;
+        let mut text = format!(
+            "\n## Neighbourhood\n\nWhat a Gaussian process over all trials expects where one parameter is moved by {:.0} % of its range: \
+             the change in loss, ± its standard deviation.\n\n| parameter | best | lower | higher |\n|---|---|---|---|\n",
+            100.0 * ASIDE
+        );
+        for (i, parameter) in space.parameters().iter().enumerate() {
+            let Some(value) = best.asked.settings.get(&parameter.key) else { continue };
+            let change = |by: f64| {
+                let mut there = here.clone();
+                there[i] += by;
+                if !(0.0..=1.0).contains(&there[i]) {
+                    return "–".to_string();
+                }
+                let found = process.predict(&space.canonical(&there));
+                format!("{:+.4} ± {:.4}", found.mean - expected, found.sd)
+            };
+            text.push_str(&format!(
+                "| `{}` | {value} | {} | {} |\n",
+                parameter.key,
+                change(-ASIDE),
+                change(ASIDE)
+            ));
+        }
+        text
+    }
+
+    fn table(&self) -> String {
+        let mut ended: Vec<&Trial> = self.journal.trials().iter().filter(|t| t.loss().is_some()).collect();
+        ended.sort_by(|a, b| a.loss().unwrap_or(f64::NAN).total_cmp(&b.loss().unwrap_or(f64::NAN)));
+        let mut text = "\n## Trials\n\n| trial | loss | turns | settings |\n|---|---|---|---|\n".to_string();
+        for trial in ended.iter().take(SHOWN) {
+            let told = trial.told.as_ref();
+            let turns =
+                told.filter(|told| told.state == State::Stopped).map(|told| told.turns.len().to_string());
+            text.push_str(&format!(
+                "| {} | {:.4} | {} | {} |\n",
+                trial.asked.trial,
+                trial.loss().unwrap_or(f64::NAN),
+                turns.unwrap_or("all".into()),
+                in_words(&trial.asked, ", ")
+            ));
+        }
+        text
+    }
+
+    /// Losses by trial, and the lowest so far.
+    fn history(&self) -> LineChart {
+        let (mut best, mut all, mut lowest) = (f64::INFINITY, Vec::new(), Vec::new());
+        for trial in self.journal.trials() {
+            let (number, loss) = (trial.asked.trial as f64, trial.loss().unwrap_or(f64::NAN));
+            best = best.min(loss);
+            all.push(Point::from((number, loss)));
+            lowest.push(Point::from((number, best)));
+        }
+        LineChart::new(&self.study.name, "trial", "loss, nats a target")
+            .with(Series::new("trial", all))
+            .with(Series::new("best so far", lowest))
+    }
+
+    /// The loss that is expected along each parameter through the best.
+    fn around(&self) -> Option<LineChart> {
+        let (process, best) = (self.process.as_ref()?, self.journal.best()?);
+        let space = &self.study.space;
+        let title = format!("{}: around trial {}", self.study.name, best.asked.trial);
+        let mut chart = LineChart::new(title, "place in the range", "expected loss, nats a target");
+        for (i, parameter) in space.parameters().iter().enumerate() {
+            let at = |step: usize| {
+                let mut there = space.canonical(&best.asked.point);
+                there[i] = step as f64 / STEPS as f64;
+                Point::from((there[i], process.predict(&space.canonical(&there)).mean))
+            };
+            chart = chart.with(Series::new(&parameter.key, (0..=STEPS).map(at).collect()));
+        }
+        Some(chart)
+    }
+}

@@ -1,0 +1,64 @@
+use std::io;
+use std::path::PathBuf;
+
+use segue_publish::PublishError;
+use thiserror::Error;
+
+/// What can be wrong with a journal.
+#[derive(Debug, Error)]
+pub enum TunerError {
+    /// It cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The journal.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It cannot be written.
+    #[error("cannot write {}: {}", .0.path.display(), .0.source)]
+    Write(PublishError),
+    /// A line that no study writes.
+    #[error("line {line} of {path} is not one of a study: {why}")]
+    Damaged {
+        /// The journal.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It is that of other parameters, another recipe or another corpus.
+    #[error("{path} is the journal of another study")]
+    OtherStudy {
+        /// The journal.
+        path: PathBuf,
+    },
+}
+
+impl TunerError {
+    /// The process exit code documented for this error.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            TunerError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => 66,
+            TunerError::Read { .. } | TunerError::Write(_) => 74,
+            TunerError::Damaged { .. } => 65,
+            TunerError::OtherStudy { .. } => 78,
+        }
+    }
+
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            TunerError::Read { .. } => None,
+            TunerError::Write(_) => Some("free some space, or choose another --output".into()),
+            TunerError::Damaged { .. } => {
+                Some("remove that line and those below it; their trials are made again".into())
+            }
+            TunerError::OtherStudy { .. } => Some(
+                "give back the parameters, recipe and corpus it began with, or choose another --output"
+                    .into(),
+            ),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A Gaussian process with a Matérn kernel, ν = 5/2, and a length scale for each coordinate (Rasmussen and Williams 2006, eq. 4.17).
+//!
+//! Values are centred and scaled by their own mean and deviation before they are fitted. The scale of the signal has a closed
+//! form; length scales and noise are those of the highest posterior density, see [`super::hyper`].
+
+use super::cholesky::{Cholesky, dot};
+use super::hyper;
+
+/// A share of the signal's variance that keeps equal points apart.
+const JITTER: f64 = 1e-9;
+
+/// What a Gaussian process expects at a point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Prediction {
+    /// Mean.
+    pub mean: f64,
+    /// Standard deviation of the mean, without the noise of a measurement.
+    pub sd: f64,
+}
+
+/// Shape of the kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Hyper {
+    /// A length scale for each coordinate.
+    pub lengths: Vec<f64>,
+    /// Variance of the noise as a share of that of the signal.
+    pub noise: f64,
+}
+
+impl Hyper {
+    /// The correlation of two points: (1 + √5 r + 5 r²/3) exp(−√5 r).
+    pub fn correlation(&self, a: &[f64], b: &[f64]) -> f64 {
+        let square: f64 = a.iter().zip(b).zip(&self.lengths).map(|((a, b), l)| ((a - b) / l).powi(2)).sum();
+        let scaled = (5.0 * square).sqrt();
+        (1.0 + scaled + scaled * scaled / 3.0) * (-scaled).exp()
+    }
+
+    /// The correlations of measurements at these points.
+    pub fn factor(&self, points: &[Vec<f64>]) -> Option<Cholesky> {
+        let own = 1.0 + self.noise + JITTER;
+        let entry = |i: usize, j: usize| if i == j { own } else { self.correlation(&points[i], &points[j]) };
+        Cholesky::new(points.len(), entry)
+    }
+}
+
+/// A fitted process.
+#[derive(Debug, Clone)]
+pub struct GaussianProcess {
+    hyper: Hyper,
+    points: Vec<Vec<f64>>,
+    factor: Cholesky,
+    /// The inverse of the correlations times the values, for the mean.
+    weights: Vec<f64>,
+    /// Standard deviation of the signal, in units of the scaled values.
+    signal: f64,
+    middle: f64,
+    scale: f64,
+}
+
+impl GaussianProcess {
+    /// Fits values at points of the unit cube. `seed` chooses where the search for length scales begins. `None` without at least
+    /// two values that differ.
+    pub fn fit(points: &[Vec<f64>], values: &[f64], seed: u64) -> Option<Self> {
+        let count = values.len() as f64;
+        let middle = values.iter().sum::<f64>() / count;
+        let scale = (values.iter().map(|value| (value - middle).powi(2)).sum::<f64>() / count).sqrt();
+        if values.len() < 2 || !scale.is_finite() || scale <= 0.0 {
+            return None;
+        }
+        let scaled: Vec<f64> = values.iter().map(|value| (value - middle) / scale).collect();
+        let hyper = hyper::fit(points, &scaled, seed);
+        let factor = hyper.factor(points)?;
+        let weights = factor.solve(&scaled);
+        let signal = (dot(&scaled, &weights) / count).sqrt();
+        Some(Self { hyper, points: points.to_vec(), factor, weights, signal, middle, scale })
+    }
+
+    /// What it expects at a point.
+    pub fn predict(&self, point: &[f64]) -> Prediction {
+        let near: Vec<f64> = self.points.iter().map(|p| self.hyper.correlation(p, point)).collect();
+        let known = self.factor.solve_lower(&near);
+        let variance = (1.0 - dot(&known, &known)).max(0.0);
+        // Points taken in by `believe` have weights of 0: `near` is longer then.
+        let mean = self.middle + self.scale * dot(&near, &self.weights);
+        Prediction { mean, sd: self.scale * self.signal * variance.sqrt() }
+    }
+
+    /// Takes in a point as if it had been measured, with the mean as its value: means stay, and deviations around it shrink.
+    pub fn believe(&mut self, point: &[f64]) {
+        let mut row: Vec<f64> = self.points.iter().map(|p| self.hyper.correlation(p, point)).collect();
+        row.push(1.0 + self.hyper.noise + JITTER);
+        if self.factor.push(&row).is_some() {
+            self.points.push(point.to_vec());
+            self.weights.push(0.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(n: usize, f: impl Fn(f64) -> f64) -> (Vec<Vec<f64>>, Vec<f64>) {
+        let places: Vec<f64> = (0..n).map(|i| i as f64 / (n - 1) as f64).collect();
+        (places.iter().map(|x| vec![*x]).collect(), places.iter().map(|x| f(*x)).collect())
+    }
+
+    /// At r = ℓ: (1 + √5 + 5/3) exp(−√5) = 0.523994…
+    #[test]
+    fn the_kernel_is_materns() {
+        let hyper = Hyper { lengths: vec![0.3, 2.0], noise: 0.0 };
+        assert_eq!(hyper.correlation(&[0.4, 0.4], &[0.4, 0.4]), 1.0);
+        let at_one = (1.0 + 5f64.sqrt() + 5.0 / 3.0) * (-5f64.sqrt()).exp();
+        assert!((at_one - 0.523994).abs() < 1e-6);
+        assert!((hyper.correlation(&[0.1, 0.0], &[0.4, 0.0]) - at_one).abs() < 1e-12);
+        assert!((hyper.correlation(&[0.0, 0.0], &[0.0, 2.0]) - at_one).abs() < 1e-12);
+    }
+
+    /// One measurement of 1 with signal 1 and noise g, by hand: the mean beside it is k / (1 + g), the variance 1 − k² / (1 + g).
+    #[test]
+    fn a_prediction_is_that_of_the_textbook() {
+        let hyper = Hyper { lengths: vec![0.5], noise: 0.25 };
+        let points = vec![vec![0.0]];
+        let factor = hyper.factor(&points).unwrap();
+        let weights = factor.solve(&[1.0]);
+        let k = hyper.correlation(&[0.0], &[0.3]);
+        let made = GaussianProcess { hyper, points, factor, weights, signal: 1.0, middle: 0.0, scale: 1.0 };
+        let found = made.predict(&[0.3]);
+        assert!(
+            (found.mean - k / 1.25).abs() < 1e-8 && (found.sd - (1.0 - k * k / 1.25).sqrt()).abs() < 1e-8
+        );
+    }
+
+    #[test]
+    fn a_smooth_curve_is_met_between_its_points() {
+        let curve = |x: f64| (5.0 * x).sin() + 3.0;
+        let (points, values) = line(12, curve);
+        let process = GaussianProcess::fit(&points, &values, 1).unwrap();
+        for x in [0.05, 0.33, 0.51, 0.87] {
+            let found = process.predict(&[x]);
+            assert!((found.mean - curve(x)).abs() < 0.02, "{x}: {found:?}");
+        }
+        let (inside, outside) = (process.predict(&[0.5]).sd, process.predict(&[2.0]).sd);
+        assert!(inside < 0.1 * outside, "{inside} against {outside}");
+    }
+
+    #[test]
+    fn a_believed_point_moves_no_mean_and_takes_doubt_away() {
+        let (points, values) = line(5, |x| x * x);
+        let mut process = GaussianProcess::fit(&points, &values, 1).unwrap();
+        let places: Vec<f64> = (0..20).map(|i| f64::from(i) / 19.0).collect();
+        let before: Vec<Prediction> = places.iter().map(|x| process.predict(&[*x])).collect();
+        process.believe(&[0.6]);
+        for (x, before) in places.iter().zip(before) {
+            let after = process.predict(&[*x]);
+            assert!((after.mean - before.mean).abs() < 1e-9 && after.sd <= before.sd + 1e-12);
+        }
+        let alone = GaussianProcess::fit(&points, &values, 1).unwrap();
+        assert!(process.predict(&[0.6]).sd < alone.predict(&[0.6]).sd);
+    }
+
+    #[test]
+    fn nothing_is_fitted_to_values_that_do_not_differ() {
+        let (points, values) = line(3, |_| 2.0);
+        assert!(GaussianProcess::fit(&points, &values, 1).is_none());
+        assert!(GaussianProcess::fit(&points[..1], &[1.0], 1).is_none());
+        assert!(GaussianProcess::fit(&points, &[1.0, f64::NAN, 2.0], 1).is_none());
+    }
+}

@@ -1,0 +1,55 @@
+use segue_configs::study::Stopping;
+
+/// Which trials are given up: the median stopping rule (Golovin et al. 2017, §3.2.2).
+#[derive(Debug, Clone, Copy)]
+pub struct MedianRule<'a>(pub &'a Stopping);
+
+impl MedianRule<'_> {
+    /// Whether a trial with the losses `own` at the ends of its turns goes on no further. `others` are those of trials that have
+    /// ended, stopped ones among them as far as they came.
+    pub fn stops(&self, own: &[f64], others: &[Vec<f64>]) -> bool {
+        let turns = own.len();
+        let mut means: Vec<f64> = others
+            .iter()
+            .filter(|losses| losses.len() >= turns && turns > 0)
+            .map(|losses| losses[..turns].iter().sum::<f64>() / turns as f64)
+            .collect();
+        if turns <= self.0.grace || means.len() < self.0.least {
+            return false;
+        }
+        means.sort_by(f64::total_cmp);
+        let upper = means[means.len() / 2];
+        let lower = means[(means.len() - 1) / 2];
+        let best = own.iter().copied().fold(f64::INFINITY, f64::min);
+        best > (lower + upper) / 2.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: Stopping = Stopping { turn: 10, grace: 1, least: 3 };
+
+    /// Means up to the second turn: 3, 4 and 6, with the median 4.
+    #[test]
+    fn m16_a_trial_above_the_median_is_given_up() {
+        let others = [vec![4.0, 2.0, 1.0], vec![5.0, 3.0, 1.0], vec![7.0, 5.0], vec![0.0]].map(Vec::from);
+        let rule = MedianRule(&RULE);
+        assert!(rule.stops(&[9.0, 4.1], &others));
+        assert!(!rule.stops(&[9.0, 4.0], &others));
+        // The best so far counts, not the last.
+        assert!(!rule.stops(&[3.0, 8.0], &others));
+        // Within the grace, and where too few have come as far.
+        assert!(!rule.stops(&[9.0], &others));
+        assert!(!rule.stops(&[9.0, 9.0, 9.0], &others));
+    }
+
+    /// Of an even number, the mean of the two in the middle: 4.5.
+    #[test]
+    fn the_median_of_an_even_number_lies_between_two() {
+        let others = [3.0, 4.0, 5.0, 6.0].map(|loss| vec![loss, loss]);
+        assert!(MedianRule(&RULE).stops(&[9.0, 4.6], &others));
+        assert!(!MedianRule(&RULE).stops(&[9.0, 4.4], &others));
+    }
+}

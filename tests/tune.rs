@@ -1,0 +1,143 @@
+//! Studies of small runs, by the real binary.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use segue_tests::{ROOT, Workplace, alone, fail, finish, stderr, succeed};
+use serde_json::Value;
+
+/// A study of a tiny recurrent model: two random trials, two proposed ones, a rerun. `more` stands before the parameters.
+fn write_study(place: &Workplace, more: &str) -> String {
+    let path = place.path("study.toml");
+    let text = format!(
+        "name = \"Toy\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\ntrials = 4\nstartup = 2\nreruns = 1\n{more}\n\
+         [set]\ntrain.steps = 20\neval.every = 10\ncheckpoint.every = 5\ndata.corpus = \"{}\"\n\
+         [stop]\nturn = 10\nleast = 2\n\
+         [[parameter]]\nkey = \"optim.lr\"\nlow = 1e-4\nhigh = 1e-2\nscale = \"log\"\n\
+         [[parameter]]\nkey = \"model.mogrifier_rounds\"\nlow = 0\nhigh = 3\nscale = \"integer\"\n\
+         [[parameter]]\nkey = \"model.mogrifier_rank\"\nlow = -4\nhigh = 8\nscale = \"integer\"\nfloor = 0\n\
+         when = {{ key = \"model.mogrifier_rounds\", at_least = 1 }}\n",
+        place.text("corpus")
+    );
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+fn tune(place: &Workplace, path: &str, output: &str, more: &[&str]) -> Command {
+    let output = place.text(output);
+    alone(&[&["tune", path, "--json", "--output", &output], more].concat())
+}
+
+fn read(place: &Workplace, name: &str) -> String {
+    fs::read_to_string(place.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// Starts a study, waits until it says `words`, and sends it a signal.
+fn interrupt(mut command: Command, words: &str, signal: i32) -> Option<i32> {
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains(words))), "it never said `{words}`");
+    // SAFETY: the child is ours and not yet waited for.
+    unsafe { libc::kill(child.id() as i32, signal) };
+    // The rest has to be read, or the child could wait for room.
+    lines.for_each(drop);
+    child.wait().unwrap().code()
+}
+
+#[test]
+fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
+    let place = Workplace::new();
+    let path = write_study(&place, "");
+    let whole = succeed(tune(&place, &path, "whole", &[]));
+    assert_eq!(
+        (&whole["summary"]["trials"], &whole["open"], &whole["exit_code"]),
+        (&4.into(), &0.into(), &0.into())
+    );
+
+    assert_eq!(interrupt(tune(&place, &path, "killed", &[]), "trial 1: ", libc::SIGKILL), None);
+    let before = read(&place, "killed/journal.jsonl");
+    assert!(before.lines().count() < read(&place, "whole/journal.jsonl").lines().count());
+    succeed(tune(&place, &path, "killed", &[]));
+    assert_eq!(interrupt(tune(&place, &path, "stopped", &[]), "trial 0: ", libc::SIGTERM), Some(75));
+    succeed(tune(&place, &path, "stopped", &[]));
+    for name in ["journal.jsonl", "report.md", "results.json", "trials.svg", "neighbourhood.svg"] {
+        let expected = read(&place, &format!("whole/{name}"));
+        assert_eq!(read(&place, &format!("killed/{name}")), expected, "{name}");
+        assert_eq!(read(&place, &format!("stopped/{name}")), expected, "{name}");
+    }
+
+    // The best is the lowest loss of the journal, and that is what the run itself wrote down.
+    let journal: Vec<Value> =
+        read(&place, "whole/journal.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<&Value> = journal.iter().filter(|line| line["event"] == "tell").collect();
+    let lowest = told.iter().map(|line| line["loss"].as_f64().unwrap()).fold(f64::INFINITY, f64::min);
+    let best = &whole["summary"]["best"];
+    assert_eq!(best["loss"].as_f64().unwrap(), lowest);
+    assert!((1.0..256f64.ln()).contains(&lowest), "{lowest}");
+    let rows =
+        read(&place, &format!("whole/runs/trial-{:04}/metrics.jsonl", best["trial"].as_u64().unwrap()));
+    let evaluated = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let losses = evaluated.filter(|row| row["kind"] == "eval").map(|row| row["loss"].as_f64().unwrap());
+    assert_eq!(losses.fold(f64::INFINITY, f64::min), lowest);
+    let proposed = journal.iter().filter(|line| line["by"] == "gaussian").count();
+    assert_eq!((told.len(), proposed), (4, 2));
+    assert_eq!(whole["summary"]["reruns"]["count"], 1);
+    assert!(read(&place, "whole/report.md").contains("## Neighbourhood"));
+
+    // Nothing is made twice; more trials are added to what is there; other parameters are another study.
+    let again = succeed(tune(&place, &path, "whole", &[]));
+    assert_eq!(again["summary"], whole["summary"]);
+    let listed = succeed(tune(&place, &path, "whole", &["--list"]));
+    assert_eq!(listed["trials"].as_array().unwrap().len(), 4);
+    fs::write(&path, read(&place, "study.toml").replace("trials = 4", "trials = 5")).unwrap();
+    let more = succeed(tune(&place, &path, "whole", &["--jobs", "2"]));
+    assert_eq!(more["summary"]["trials"], 5);
+    fail(
+        tune(&place, &path, "whole", &["train.steps=30"]),
+        78,
+        &["journal.jsonl", "another study", "--output"],
+    );
+}
+
+#[test]
+fn m16_a_trial_whose_loss_is_not_a_number_is_infeasible_and_one_that_fails_is_named() {
+    let place = Workplace::new();
+    let path = write_study(&place, "search = \"random\"");
+    // Rates at which nothing can be learnt any more.
+    let wild = read(&place, "study.toml").replace("low = 1e-4\nhigh = 1e-2", "low = 1e30\nhigh = 1e36");
+    fs::write(&path, wild).unwrap();
+    let output = finish(tune(&place, &path, "out", &["optim.clip=0"]));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&result["summary"]["infeasible"], &result["summary"]["best"]), (&4.into(), &Value::Null));
+    assert!(stderr(&output).contains("no trial has a loss yet"), "{}", stderr(&output));
+
+    let path = write_study(&place, "");
+    let output = finish(tune(&place, &path, "long", &["train.segment=50000"]));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("trial 0: failed with exit code 65: error: a lane has"), "{said}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["failed"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn studies_with_mistakes_do_not_start() {
+    let place = Workplace::new();
+    let path = write_study(&place, "");
+    fail(tune(&place, &path, "out", &["train.step=3"]), 78, &["train.steps"]);
+    fail(tune(&place, &path, "out", &["eval.every=7"]), 78, &["stop.turn", "eval.every"]);
+    fail(tune(&place, &path, "out", &["data.corpus=nowhere"]), 66, &["nowhere"]);
+    fail(tune(&place, "nowhere.toml", "out", &[]), 66, &["nowhere.toml"]);
+    fail(tune(&place, &path, "out", &["--jobs", "0"]), 64, &["--jobs", "at least 1"]);
+    let wrong = read(&place, "study.toml").replace("optim.lr", "optim.rate");
+    fs::write(&path, wrong).unwrap();
+    fail(tune(&place, &path, "out", &[]), 78, &["parameter `optim.rate`", "unknown key"]);
+    assert!(!place.path("out").exists());
+    let path = write_study(&place, "");
+    fs::create_dir(place.path("out")).unwrap();
+    fs::write(place.path("out/journal.jsonl"), "{\"event\":\n").unwrap();
+    fail(tune(&place, &path, "out", &[]), 65, &["line 1 of", "journal.jsonl"]);
+}
