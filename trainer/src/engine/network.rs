@@ -96,6 +96,21 @@ impl Network {
         self.shards.own().iter().map(|piece| piece.of(&whole[piece.parameter])).collect()
     }
 
+    /// Adds to the step's sums, whose mean is these over `weight`, what `optim.l2` asks for of the parameters that it reaches.
+    pub fn penalise(&self, parameters: &Parameters, weight: f64, reached: Option<&[bool]>) {
+        let strength = self.config.optim.l2 * weight;
+        if strength == 0.0 {
+            return;
+        }
+        let sums = self.buckets.gradients();
+        let pairs = sums.into_iter().zip(parameters.tensors()).enumerate();
+        tch::no_grad(|| {
+            for (_, (mut sum, values)) in pairs.filter(|(i, _)| reached.is_none_or(|reached| reached[*i])) {
+                sum += values * strength;
+            }
+        });
+    }
+
     /// Norm of the step's gradients. A collective call where these are divided.
     pub fn gradient_norm(&self, parameters: &Parameters, comm: &dyn Communicator) -> Result<f64, TrainError> {
         match self.shards.divides_gradients() {

@@ -138,6 +138,10 @@ impl<'a, L: Learner> Engine<'a, L> {
         let loss = finite(step, "the loss", loss / targets)?;
         let factor = self.loss_scale.factor();
         // All of them before any update: a step that is not finite changes nothing.
+        for &n in &turn.networks {
+            let (_, parameters) = self.learner.networks()[n];
+            self.networks[n].penalise(parameters, targets * factor, self.learner.reached(&turn, n));
+        }
         let norms = self.norms(&turn, step, factor, targets)?;
         let scaled = self.loss_scale.observe(norms.iter().all(|norm| norm.is_finite()));
         let (source, network) = (turn.source, self.networks[turn.networks[0]].name);
