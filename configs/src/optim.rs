@@ -68,7 +68,7 @@ pub struct OptimConfig {
     #[schemars(transform = Range::at_least(4.0))]
     pub rectify_above: f64,
     /// Times each weight, biases and embeddings included, is added to the gradient of the mean loss before it is clipped:
-    /// the penalty `l2 / 2 · |θ|²` a target, of all parameters that a step reaches. `weight_decay` is of the update.
+    /// the penalty `l2 / 2 · θ²` a target, of all parameters that a step reaches. `weight_decay` is of the update.
     #[schemars(transform = Range::at_least(0.0))]
     pub l2: f64,
     /// Largest global norm of the gradient of the mean loss; 0 for no clipping.
