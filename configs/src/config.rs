@@ -142,6 +142,7 @@ impl Config {
         range::check("checkpoint", &self.checkpoint)?;
         range::check("log", &self.log)?;
         self.check_recovery()?;
+        self.check_optim()?;
         self.check_precision()?;
         if !t.lanes.is_multiple_of(t.micro_batch) {
             let why = format!("must be a multiple of train.micro_batch, which is {}", t.micro_batch);

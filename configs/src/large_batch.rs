@@ -65,8 +65,7 @@ impl Config {
         if self.train.shard == Shard::None || !any {
             return Ok(());
         }
-        let why =
-            "is for adam and adamw\nhint: lamb looks at whole parameters, of which a rank would have parts";
+        let why = "must be \"none\" with optim.kind = \"lamb\", which looks at whole parameters";
         Err(out_of_range("train.shard", format!("{:?}", self.train.shard).to_lowercase(), why))
     }
 
@@ -156,7 +155,7 @@ mod tests {
     #[test]
     fn lamb_is_not_divided_among_ranks() {
         let error = load(&["optim.kind=lamb", "train.shard=optimizer"]).unwrap_err();
-        assert!(error.contains("train.shard") && error.contains("adam and adamw"), "{error}");
+        assert!(error.contains("train.shard") && error.contains("lamb"), "{error}");
         assert!(load(&["optim.kind=lamb"]).is_ok() && load(&["train.shard=gradients"]).is_ok());
     }
 

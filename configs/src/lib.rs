@@ -13,6 +13,7 @@ mod large_batch;
 mod machine;
 mod merge;
 pub mod model;
+mod optim;
 mod precision;
 mod pretraining;
 mod published;
@@ -36,13 +37,13 @@ pub use machine::{
 };
 pub use merge::Loaded;
 pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models, out_of_range};
+pub use optim::{LayerDecay, OptimConfig, OptimKind};
 pub use precision::{LossScaleConfig, LossScaleKind, Precision, Products};
 pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind};
 pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
 pub use sections::{
     CheckpointConfig, CollectivesKind, DataConfig, DataOrder, DecayFrom, DeviceKind, DocumentEnd, EvalConfig,
-    LayerDecay, LogConfig, LossKind, OptimConfig, OptimKind, RateScale, RunConfig, ScheduleConfig,
-    ScheduleKind, Shard, SinkKind, TrainConfig,
+    LogConfig, LossKind, RateScale, RunConfig, ScheduleConfig, ScheduleKind, Shard, SinkKind, TrainConfig,
 };
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::out_of_range;
-use crate::range;
+use crate::range::{self, Range};
 use crate::{Config, ConfigError};
 
 /// What follows a loss or a gradient that is not finite.
@@ -20,6 +20,10 @@ pub enum NonFinite {
     /// The run goes back to the newest of the checkpoints that `checkpoint.every` asks for, and leaves out the batches from
     /// there up to this step (Chowdhery 2022, section 5.1). Where there is none yet, as `skip`.
     RollBack,
+    /// The run goes on from the weights and the optimizer of its best evaluation, at `rate_factor` of the learning rate,
+    /// and leaves out this step (Melis 2023, §4.4). Averages begin anew, and lanes with a fresh carry; they stay at their
+    /// place in the data. Before the first evaluation it goes on from the weights it began with.
+    RestoreBest,
 }
 
 /// `[recovery]`: how a run goes on where it cannot go on as it began. What is done is written in `trainer_state.json`; the
@@ -31,6 +35,16 @@ pub struct RecoveryConfig {
     pub non_finite: NonFinite,
     /// How often in a run that may happen before it stops all the same.
     pub at_most: u64,
+    /// With `restore_best`: what the learning rate is multiplied by each time, for the rest of the run.
+    #[schemars(transform = Range::above(0.0).at_most(1.0))]
+    pub rate_factor: f64,
+    /// With `restore_best`: a validation loss of so much more than the best one counts as not finite; 0 for none does.
+    /// Melis' runs over words: 0.5 nats.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub diverged_by: f64,
+    /// With `restore_best`: so does one of more than this many times the best one. Melis' runs over characters: 1.2.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub diverged_times: f64,
     /// Steps whose batches are left out, such as `"120"` or `"4990-5010"`: they make no update.
     pub skip_steps: Vec<String>,
     /// Keys that may have other values than in the checkpoint that the run goes on from, such as `"optim.lr"`.
@@ -39,11 +53,27 @@ pub struct RecoveryConfig {
 
 impl Default for RecoveryConfig {
     fn default() -> Self {
-        Self { non_finite: NonFinite::Stop, at_most: 10, skip_steps: Vec::new(), allow_change: Vec::new() }
+        Self {
+            non_finite: NonFinite::Stop,
+            at_most: 10,
+            rate_factor: 0.9,
+            diverged_by: 0.0,
+            diverged_times: 0.0,
+            skip_steps: Vec::new(),
+            allow_change: Vec::new(),
+        }
     }
 }
 
 impl RecoveryConfig {
+    /// Whether a validation loss is that of a run that has diverged, where `best` is the best so far.
+    pub fn diverged(&self, loss: f64, best: Option<f64>) -> bool {
+        let above = |limit: f64| loss > limit;
+        let by = |best: &f64| self.diverged_by > 0.0 && above(best + self.diverged_by);
+        let times = |best: &f64| self.diverged_times > 0.0 && above(best * self.diverged_times);
+        !loss.is_finite() || best.is_some_and(|best| by(&best) || times(&best))
+    }
+
     /// The steps of `skip_steps`.
     pub fn skipped(&self) -> impl Iterator<Item = RangeInclusive<u64>> {
         self.skip_steps.iter().filter_map(|text| steps(text))
@@ -63,6 +93,21 @@ impl Config {
         if let Some(bad) = self.recovery.skip_steps.iter().find(|text| steps(text).is_none()) {
             let why = "steps are numbers from 1, such as \"120\" or \"4990-5010\"";
             return Err(out_of_range("recovery.skip_steps", bad, why));
+        }
+        let (own, default) = (&self.recovery, RecoveryConfig::default());
+        let of_best = [
+            ("recovery.rate_factor", own.rate_factor, default.rate_factor),
+            ("recovery.diverged_by", own.diverged_by, default.diverged_by),
+            ("recovery.diverged_times", own.diverged_times, default.diverged_times),
+        ];
+        let restores = own.non_finite == NonFinite::RestoreBest;
+        if let Some((key, set, _)) = of_best.into_iter().find(|(_, set, default)| !restores && set != default)
+        {
+            return Err(out_of_range(key, set, "needs recovery.non_finite = \"restore_best\""));
+        }
+        if 0.0 < own.diverged_times && own.diverged_times < 1.0 {
+            let why = "must be 0 or at least 1: the best loss itself has not diverged";
+            return Err(out_of_range("recovery.diverged_times", own.diverged_times, why));
         }
         let json = self.to_json();
         let known = |key: &&String| json.pointer(&format!("/{}", key.replace('.', "/"))).is_some();
@@ -86,6 +131,30 @@ mod tests {
         assert_eq!(load(r#"["7", "120 - 140"]"#).unwrap(), [7..=7, 120..=140]);
         for bad in [r#"["0"]"#, r#"["9-3"]"#, r#"["x"]"#] {
             assert!(load(bad).unwrap_err().to_string().contains("recovery.skip_steps"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn m11_a_loss_diverges_by_a_distance_or_a_ratio() {
+        let load = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|key| format!("recovery.{key}")).collect();
+            MODELS.load(None, &keys).map(|loaded| loaded.config.recovery).map_err(|e| e.to_string())
+        };
+        let words = load(&["non_finite=restore_best", "diverged_by=0.5"]).unwrap();
+        assert!(
+            words.diverged(4.6, Some(4.0)) && !words.diverged(4.4, Some(4.0)) && !words.diverged(9.0, None)
+        );
+        let characters = load(&["non_finite=restore_best", "diverged_times=1.2"]).unwrap();
+        assert!(characters.diverged(1.3, Some(1.0)) && !characters.diverged(1.1, Some(1.0)));
+        assert!(words.diverged(f64::NAN, None) && characters.diverged(f64::INFINITY, Some(1.0)));
+        for (keys, named) in [
+            (&["diverged_by=0.5"][..], "recovery.diverged_by"),
+            (&["non_finite=skip", "rate_factor=0.5"], "recovery.rate_factor"),
+            (&["non_finite=restore_best", "diverged_times=0.9"], "recovery.diverged_times"),
+            (&["non_finite=restore_best", "rate_factor=0"], "recovery.rate_factor"),
+        ] {
+            let message = load(keys).unwrap_err();
+            assert!(message.contains(&format!("`{named}`")), "{keys:?}: {message}");
         }
     }
 

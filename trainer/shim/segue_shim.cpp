@@ -408,6 +408,22 @@ bool segue_adam(size_t count, at::Tensor *const *weights, at::Tensor *const *gra
   });
 }
 
+// One step of gradient descent without momentum of `count` tensors. Gradients are divided by *grad_divisor first,
+// unless that is null.
+bool segue_sgd(size_t count, at::Tensor *const *weights, at::Tensor *const *grads, at::Tensor *grad_divisor,
+               double lr, double weight_decay, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    c10::NoGradGuard no_grad;
+    auto w = gather(weights, count), g = gather(grads, count);
+    const std::vector<at::Tensor> no_buffers;
+    constexpr double momentum = 0, dampening = 0;
+    constexpr bool nesterov = false, maximize = false, is_first_step = true;
+    const auto divisor = grad_divisor ? std::optional<at::Tensor>(*grad_divisor) : std::nullopt;
+    at::_fused_sgd_(w, g, no_buffers, weight_decay, momentum, lr, dampening, nesterov, maximize, is_first_step,
+                    divisor, std::nullopt);
+  });
+}
+
 // The library's version, and the instructions that its own kernels use here.
 void segue_library(char *text, size_t capacity) {
   const std::string found = std::string(TORCH_VERSION) + " with " + at::get_cpu_capability();

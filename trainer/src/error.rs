@@ -85,6 +85,16 @@ pub enum TrainError {
     /// Shared work was ended on request.
     #[error("stopped on request")]
     Stopped,
+    /// A validation loss is far from the best one, too often.
+    #[error("step {step}: the validation loss is {loss}; {} at best", best.map_or("none".into(), |best| best.to_string()))]
+    Diverged {
+        /// The global step.
+        step: u64,
+        /// The loss.
+        loss: f64,
+        /// The best one.
+        best: Option<f64>,
+    },
     /// A loss or gradient is NaN or infinite. The update was not made.
     #[error(
         "step {step}: {what} is {value}, so its update was not made; the last checkpoint is of the step before"
@@ -189,7 +199,9 @@ impl TrainError {
             TrainError::NoCheckpoint { .. } => 66,
             TrainError::Damaged { .. } => 65,
             TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => 78,
-            TrainError::NonFinite { .. } | TrainError::NoDistribution { .. } => 80,
+            TrainError::Diverged { .. }
+            | TrainError::NonFinite { .. }
+            | TrainError::NoDistribution { .. } => 80,
             TrainError::GradientsDiffer { .. }
             | TrainError::RepeatDiffers { .. }
             | TrainError::ReplicasDiffer { .. } => 81,
@@ -225,6 +237,9 @@ impl TrainError {
                 "look at the data of this step; leave it out with recovery.skip_steps=[\"{step}\"], lower optim.lr with \
                  recovery.allow_change=[\"optim.lr\"], or let the run do either by recovery.non_finite"
             )),
+            TrainError::Diverged { .. } => Some(
+                "lower optim.lr with recovery.allow_change=[\"optim.lr\"], or raise recovery.at_most".into(),
+            ),
             TrainError::NoDistribution { .. } => {
                 Some("lower optim.lr, lengthen schedule.warmup, or look at the data of this step".into())
             }

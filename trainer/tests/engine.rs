@@ -85,6 +85,50 @@ fn lamb_gives_the_same_bits_at_any_number_of_ranks_and_bucket_size() {
     }
 }
 
+/// The rules of recurrent models, with their penalty in the gradient that is clipped.
+#[test]
+fn m10_other_rules_give_the_same_bits_at_any_number_of_ranks_and_division() {
+    for kind in ["sgd", "rmsprop", "radam"] {
+        let rule = format!("optim.kind={kind}");
+        let keys = [rule.as_str(), "optim.l2=0.01", "optim.clip=0.05", "optim.weight_decay=0.1"];
+        let alone = train(&config(&keys), &segue_collectives::local::Local, 7).unwrap();
+        assert!(train(&config(&keys[..1]), &segue_collectives::local::Local, 7).unwrap() != alone);
+        for shard in ["train.shard=none", "train.shard=optimizer"] {
+            let config = config(&[&keys[..], &[shard]].concat());
+            for ranks in [2, 8] {
+                for result in simulated::run(ranks, |comm| train(&config, comm, 7).unwrap()) {
+                    assert!(result == alone, "{kind}, {ranks} ranks, {shard}");
+                }
+            }
+        }
+    }
+}
+
+/// With a rate this small, w ← w − η · clip(g + λ w): a strength so large that g is nothing beside it leaves the direction of the weights.
+#[test]
+fn m10_the_penalty_is_of_all_weights_and_clipped_with_the_gradient() {
+    libtorch::set_threads(1);
+    let (strength, clip) = (1e6, 10.0);
+    let keys = ["optim.kind=sgd", "optim.lr=0.01", "optim.clip=10", "optim.l2=1e6", "model.dropout=0"];
+    let config = config(&keys);
+    let learner = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
+    let mut engine = Engine::new(&config, learner, &segue_collectives::local::Local).unwrap();
+    let values = |engine: &Engine<_>| -> Vec<Tensor> {
+        let learner: &Box<dyn objective::Objective> = &engine.learner;
+        learner.parameters().tensors().iter().map(|t| t.detach().copy()).collect()
+    };
+    let before = values(&engine);
+    let length = before.iter().map(|t| t.norm().double_value(&[]).powi(2)).sum::<f64>().sqrt();
+    let batches: Vec<Batch> = engine.layout.micro_steps.clone().map(|m| batch(&config, 1, m)).collect();
+    let report = engine.step(1, &batches).unwrap();
+    assert!((report.grad_norm / (strength * length) - 1.0).abs() < 1e-4, "{}", report.grad_norm);
+    for (before, after) in before.iter().zip(values(&engine)) {
+        let expected = before * (1.0 - 0.01 * clip / length);
+        let off = (after - expected).abs().max().double_value(&[]);
+        assert!(off < 1e-6, "{off}");
+    }
+}
+
 /// Four micro-steps of eight, then eight.
 const GROWING: [&str; 2] = ["train.batch_warmup=4", "train.batch_warmup_from=2"];
 

@@ -59,12 +59,14 @@ pub struct Stay {
     /// Steps between the checkpoints that every run of this configuration has: the newest of these stays, for runs that
     /// go back.
     due: u64,
+    /// That of the best evaluation, which a run that diverges goes back to.
+    best: Option<u64>,
 }
 
 impl Stay {
-    /// What `[checkpoint]` says.
-    pub fn of(config: &CheckpointConfig) -> Self {
-        Self { newest: config.keep, every: config.keep_every, due: config.every }
+    /// What `[checkpoint]` says; and that of step `best`.
+    pub fn of(config: &CheckpointConfig, best: Option<u64>) -> Self {
+        Self { newest: config.keep, every: config.keep_every, due: config.every, best }
     }
 }
 
@@ -112,7 +114,7 @@ fn remove_old(folder: &Path, stay: Stay) -> Result<(), TrainError> {
     let is_of = |step: u64, every: u64| every > 0 && step.is_multiple_of(every);
     let due = all.iter().rev().map(|(step, _)| *step).find(|step| is_of(*step, stay.due));
     for (step, old) in all.into_iter().rev().skip(stay.newest) {
-        if Some(step) != due && !is_of(step, stay.every) {
+        if Some(step) != due && Some(step) != stay.best && !is_of(step, stay.every) {
             remove_folder(&old)?;
         }
     }
@@ -206,6 +208,13 @@ pub fn find_due(folder: &Path, every: u64, check: Check) -> Result<Found, TrainE
     Ok(Some((path, refused.into_iter().map(|(_, why)| why).collect())))
 }
 
+/// Like [`find`] of the checkpoint of step `step` alone; `None` where there is none.
+pub fn find_step(folder: &Path, step: u64, check: Check) -> Result<Found, TrainError> {
+    let own = list(folder)?.into_iter().filter(|(other, _)| *other == step);
+    let found = search(folder, own.collect(), check)?;
+    Ok(found.map(|(path, _)| (path, Vec::new())))
+}
+
 /// Like [`find`], for the job that owns the folder: removes what killed writers have left, lets `latest` point at
 /// what is found, and renames those that do not verify to `damaged-step-..`, so that they do not count among the checkpoints to
 /// keep. A few of these stay.
@@ -258,7 +267,7 @@ mod tests {
     use super::super::files::write_bytes;
     use super::*;
 
-    const KEEP: Stay = Stay { newest: 2, every: 0, due: 0 };
+    const KEEP: Stay = Stay { newest: 2, every: 0, due: 0, best: None };
 
     /// Fills the checkpoint called `name` and publishes it.
     fn publish(
@@ -276,11 +285,16 @@ mod tests {
     fn some_are_kept_for_good_and_few_of_those_set_aside() {
         let dir = tempfile::tempdir().unwrap();
         for step in 1..=9 {
-            publish(dir.path(), &format!("step-{step:08}"), Stay { newest: 2, every: 4, due: 0 }, touch)
-                .unwrap();
+            publish(
+                dir.path(),
+                &format!("step-{step:08}"),
+                Stay { newest: 2, every: 4, due: 0, best: Some(3) },
+                touch,
+            )
+            .unwrap();
         }
         let steps = || list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<u64>>();
-        assert_eq!(steps(), [4, 8, 9]);
+        assert_eq!(steps(), [3, 4, 8, 9]);
         for step in 10..=15 {
             fs::create_dir(dir.path().join(format!("step-{step:08}"))).unwrap();
         }
@@ -288,13 +302,13 @@ mod tests {
         assert!(found.ends_with("step-00000009") && refused.len() == 6);
         let aside: Vec<u64> =
             numbered(dir.path(), "damaged-step-").unwrap().into_iter().map(|(step, _)| step).collect();
-        assert_eq!((steps(), aside), (vec![4, 8, 9], vec![13, 14, 15]));
+        assert_eq!((steps(), aside), (vec![3, 4, 8, 9], vec![13, 14, 15]));
     }
 
     #[test]
     fn a_run_can_go_back_to_its_newest_due_checkpoint_however_often_it_was_stopped() {
         let dir = tempfile::tempdir().unwrap();
-        let stay = Stay { newest: 2, every: 0, due: 10 };
+        let stay = Stay { newest: 2, every: 0, due: 10, best: None };
         for step in [3, 10, 20, 21, 22, 23] {
             publish(dir.path(), &format!("step-{step:08}"), stay, touch).unwrap();
         }

@@ -94,6 +94,17 @@ impl BestSoFar {
     }
 }
 
+/// The best evaluation of a run that goes back to it where it diverges.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Guard {
+    /// Its loss; none before the first.
+    pub best: Option<f64>,
+    /// Its step, whose checkpoint stays.
+    pub step: u64,
+    /// What is left of the learning rate.
+    pub rate: f64,
+}
+
 /// `trainer_state.json`: what a run is besides its tensors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrainState {
@@ -136,6 +147,9 @@ pub struct TrainState {
     /// Times that a loss or a gradient was not finite and the run went on.
     #[serde(default)]
     pub recoveries: u64,
+    /// What the run goes back to where it diverges, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guard: Option<Guard>,
     /// Keys that were changed on the way, as `recovery.allow_change` allows, a line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
@@ -184,6 +198,7 @@ impl TrainState {
             learner: Value::Null,
             left_out: Vec::new(),
             recoveries: 0,
+            guard: None,
             changed: Vec::new(),
             lanes,
             corpus: data.into(),
@@ -200,6 +215,7 @@ impl TrainState {
         self.attempt = stored.attempt + 1;
         self.task = stored.task.clone();
         (self.left_out, self.recoveries) = (stored.left_out.clone(), stored.recoveries);
+        self.guard = stored.guard.clone();
         let told = changed.iter().map(|line| format!("after step {}: {line}", stored.step));
         self.changed = stored.changed.iter().cloned().chain(told).collect();
         self.go_back_to(stored);

@@ -37,8 +37,6 @@ pub use step_time::StepTime;
 
 /// Bytes of a value: training is in single precision.
 const VALUE_BYTES: u64 = 4;
-/// Means that Adam keeps of each parameter.
-const ADAM_MEANS: u64 = 2;
 /// A multiply and an add.
 pub const PER_MULTIPLY_ADD: u64 = 2;
 /// Products of a training step to those of its forward pass.
@@ -261,7 +259,7 @@ fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps:
     RankMemory {
         weights,
         gradients: copies * weights,
-        optimizer: ADAM_MEANS * weights,
+        optimizer: config.optim.tables() * weights,
         average: config.average.copies() * weights,
         segment_memory: 2 * lanes * micro_step.memory_per_lane * VALUE_BYTES,
         activations: micro_step.activations.times(VALUE_BYTES as f64),
@@ -270,10 +268,10 @@ fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps:
 
 /// Weights are stored as the model and, where they are averaged, as what training goes on from.
 fn checkpoint(config: &Config, micro_step: &MicroStep, parameters: u64, ranks: usize) -> CheckpointCost {
-    let alike = (1 + config.average.copies() + ADAM_MEANS) * parameters * VALUE_BYTES;
+    let alike = (1 + config.average.copies() + config.optim.tables()) * parameters * VALUE_BYTES;
     let carry = config.train.lanes as u64 * micro_step.memory_per_lane * VALUE_BYTES;
     let own = carry / ranks as u64;
-    let moments = ADAM_MEANS * parameters * VALUE_BYTES;
+    let moments = config.optim.tables() * parameters * VALUE_BYTES;
     // Copies of moments that rank 0 has and the others have.
     let (first, others) = match config.train.shard {
         Shard::None => (moments, 0),

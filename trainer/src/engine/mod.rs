@@ -6,6 +6,7 @@ mod buckets;
 mod digest;
 mod event;
 mod family;
+mod guard;
 mod keeper;
 mod layout;
 mod learner;

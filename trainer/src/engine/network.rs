@@ -23,6 +23,8 @@ pub struct Network {
     pub optimizer: Box<dyn Optimizer>,
     /// Averages of its weights.
     pub averaging: Box<dyn Averaging>,
+    /// What is left of the learning rate, after a run has diverged.
+    pub rate: f64,
     config: Config,
     shards: Arc<Shards>,
     /// Of gradients that are divided: what this rank has of the step's.
@@ -62,7 +64,7 @@ impl Network {
         let optimizer = optim::build(&config.optim, parameters, shards.own().to_vec());
         let averaging = averaging::build(&config.average, config.eval.every, parameters);
         let kept = Kept::default();
-        Ok(Self { name, optimizer, averaging, config, shards, kept, jobs, _hooks: hooks, buckets })
+        Ok(Self { name, optimizer, averaging, rate: 1.0, config, shards, kept, jobs, _hooks: hooks, buckets })
     }
 
     /// Which rank updates what.
@@ -82,6 +84,11 @@ impl Network {
         self.averaging = averaging::build(average, eval.every, parameters);
     }
 
+    /// Learning rate of step `step`.
+    pub fn learning_rate(&self, step: u64) -> f64 {
+        learning_rate(&self.config, step) * self.rate
+    }
+
     /// Where its gradients add up.
     pub fn buckets(&self) -> &GradientBuckets {
         &self.buckets
@@ -94,6 +101,21 @@ impl Network {
         }
         let whole = self.buckets.gradients();
         self.shards.own().iter().map(|piece| piece.of(&whole[piece.parameter])).collect()
+    }
+
+    /// Adds to the step's sums, whose mean is these over `weight`, what `optim.l2` asks for of the parameters that it reaches.
+    pub fn penalise(&self, parameters: &Parameters, weight: f64, reached: Option<&[bool]>) {
+        let strength = self.config.optim.l2 * weight;
+        if strength == 0.0 {
+            return;
+        }
+        let sums = self.buckets.gradients();
+        let pairs = sums.into_iter().zip(parameters.tensors()).enumerate();
+        tch::no_grad(|| {
+            for (_, (mut sum, values)) in pairs.filter(|(i, _)| reached.is_none_or(|reached| reached[*i])) {
+                sum += values * strength;
+            }
+        });
     }
 
     /// Norm of the step's gradients. A collective call where these are divided.
@@ -116,7 +138,7 @@ impl Network {
     ) -> Result<Updated, TrainError> {
         let grads = self.gradients();
         self.kept = Kept::default();
-        let lr = learning_rate(&self.config, step);
+        let lr = self.learning_rate(step);
         let divisor = weight / clip_factor(grad_norm, self.config.optim.clip);
         self.optimizer.update(parameters, &Update { grads: &grads, divisor, lr, reached })?;
         if let Some(jobs) = self.jobs.as_ref().filter(|_| self.shards.is_divided()) {

@@ -196,7 +196,7 @@ mod tests {
     const LANES: usize = 4;
 
     fn publication(dir: &Path, step: u64) -> Publication {
-        Publication { folder: dir.into(), step, stay: Stay::of(&CheckpointConfig::default()) }
+        Publication { folder: dir.into(), step, stay: Stay::of(&CheckpointConfig::default(), None) }
     }
 
     /// What a rank has of a checkpoint: a file for each of its lanes, and on rank 0 one document.

@@ -10,7 +10,7 @@ use super::run::{Run, own_cursors};
 use super::search::newest_checkpoint;
 use super::snapshot::restore;
 use crate::TrainError;
-use crate::checkpoint::{Check, find_due};
+use crate::checkpoint::{Check, TrainState, find_due};
 
 /// How a run goes on after a step that made no update.
 pub(super) enum Recovery {
@@ -46,8 +46,10 @@ impl<F: Family> Run<'_, F> {
         }
         self.state.recoveries += 1;
         on_event(Event::Warning { what: error.to_string() });
-        if recovery.non_finite == NonFinite::RollBack && self.go_back(step, on_event)? {
-            return Ok(Recovery::WentBack);
+        match recovery.non_finite {
+            NonFinite::RollBack if self.go_back(step, on_event)? => return Ok(Recovery::WentBack),
+            NonFinite::RestoreBest => self.restore_best(on_event)?,
+            _ => {}
         }
         self.state.leave_out(step, step);
         Ok(Recovery::LeftOut)
@@ -61,12 +63,7 @@ impl<F: Family> Run<'_, F> {
         let found = newest_checkpoint(&self.checkpoints(), self.comm, &self.engine.layout, find)?;
         let Some((path, _)) = found else { return Ok(false) };
         self.engine.begin_averages();
-        // The folder is this run's own, whatever keys it has changed since.
-        let mut config = self.config.clone();
-        let sections = config.to_json();
-        config.recovery.allow_change =
-            sections.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
-        let (stored, _) = restore(&path, &config, &self.family, &mut self.engine)?;
+        let stored = self.restore_own(&path)?;
         self.state.go_back_to(stored);
         self.cursors = own_cursors(&self.state, &self.engine, Some(&path))?;
         // What was read ahead is of steps that are not made again.
@@ -78,5 +75,14 @@ impl<F: Family> Run<'_, F> {
         self.checkpoint(on_event)?;
         on_event(Event::RolledBack { to, evaluated: self.state.evaluated });
         Ok(true)
+    }
+
+    /// Fills the engine from a checkpoint of this very run, whatever keys it has changed since.
+    pub(super) fn restore_own(&mut self, path: &Path) -> Result<TrainState, TrainError> {
+        let mut config = self.config.clone();
+        let sections = config.to_json();
+        config.recovery.allow_change =
+            sections.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+        Ok(restore(path, &config, &self.family, &mut self.engine)?.0)
     }
 }

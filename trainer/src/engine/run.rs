@@ -43,6 +43,7 @@ pub fn train<F: Family>(
         0 => config.train.steps,
         stop_at => stop_at.min(config.train.steps),
     };
+    run.begin_guard(on_event)?;
     let (mut preempted, mut stopped_early) = (false, run.out_of_patience());
     if run.evaluation_due() && !stopped_early {
         // The run ended before it was made.
@@ -153,10 +154,11 @@ impl<'a, F: Family> Run<'a, F> {
         let cursors = own_cursors(&state, &engine, resumed.as_deref())?;
         // Only now: a command that is refused removes nothing.
         if comm.rank() == 0
-            && let Err(error) = tidy_up(Path::new(&config.run.dir), Stay::of(&config.checkpoint))
+            && let Err(error) = tidy_up(Path::new(&config.run.dir), stay(config, &state))
         {
             on_event(Event::Warning { what: error.to_string() });
         }
+        engine.scale_rates(&state);
         let saved = resumed.as_ref().map(|_| (state.step, state.evaluated));
         let keeper = Keeper::start(saved, comm)?;
         let mut staging = Staging::default();
@@ -307,7 +309,7 @@ impl<'a, F: Family> Run<'a, F> {
         let publication = Publication {
             folder: self.checkpoints(),
             step: self.state.step,
-            stay: Stay::of(&self.config.checkpoint),
+            stay: stay(self.config, &self.state),
         };
         self.keeper.submit(publication, contents, on_event)?;
         self.stall += began.elapsed();
@@ -345,6 +347,7 @@ impl<'a, F: Family> Run<'a, F> {
         self.state.evaluated = step;
         let measures = reported(chosen);
         let best = self.keep_best(&measures, on_event)?;
+        self.guard(&measures, on_event)?;
         self.evaluation = Some(measures.row.clone());
         on_event(Event::Evaluated { step, measures, best });
         Ok(false)
@@ -364,14 +367,9 @@ impl<'a, F: Family> Run<'a, F> {
             Better::Lower => a < b,
             Better::Higher => a > b,
         };
-        // By what rank 0 found: processors of several kinds may round differently, and all must decide alike.
-        let mut found = [measures.lead, measures.tie.unwrap_or(f64::NAN)].map(f64::to_le_bytes).concat();
-        if self.comm.world_size() > 1 {
-            self.comm.broadcast(0, &mut found)?;
-        }
-        let number = |place: usize| f64::from_le_bytes(std::array::from_fn(|i| found[8 * place + i]));
+        let [lead, tie] = self.of_first_rank([measures.lead, measures.tie.unwrap_or(f64::NAN)])?;
         let mut so_far = self.state.task.clone();
-        let mut best = so_far.observe(step, number(0), Some(number(1)), is_better);
+        let mut best = so_far.observe(step, lead, Some(tie), is_better);
         if best {
             best = self.write_best(measures, on_event)?;
         }
@@ -381,6 +379,16 @@ impl<'a, F: Family> Run<'a, F> {
             false => self.state.task.since_best = so_far.since_best,
         }
         Ok(Some(best))
+    }
+
+    /// What rank 0 found: processors of several kinds may round differently, and all must decide alike. A collective call.
+    pub(super) fn of_first_rank<const N: usize>(&self, found: [f64; N]) -> Result<[f64; N], TrainError> {
+        let mut bytes = found.map(f64::to_le_bytes).concat();
+        if self.comm.world_size() > 1 {
+            self.comm.broadcast(0, &mut bytes)?;
+        }
+        let number = |place: usize| f64::from_le_bytes(std::array::from_fn(|i| bytes[8 * place + i]));
+        Ok(std::array::from_fn(number))
     }
 
     /// Writes the model as the best one; false, on all ranks, where the disk would not have it. A collective call.
@@ -437,6 +445,11 @@ impl<'a, F: Family> Run<'a, F> {
         self.comm.barrier()?;
         Ok(())
     }
+}
+
+/// Which checkpoints stay.
+fn stay(config: &Config, state: &TrainState) -> Stay {
+    Stay::of(&config.checkpoint, state.guard.as_ref().map(|guard| guard.step))
 }
 
 fn checkpoints_of(config: &Config) -> PathBuf {

@@ -24,7 +24,7 @@ use super::sums::Sums;
 use crate::libtorch::{Autocast, backward_into};
 use crate::noise::Noise;
 use crate::optim::averaging::{CandidateLoss, Choice, StandIn};
-use crate::optim::{LossScaler, NoiseEstimate, Scaled, learning_rate};
+use crate::optim::{LossScaler, NoiseEstimate, Scaled};
 use crate::{Parameters, TrainError};
 
 /// What one global step did.
@@ -96,9 +96,17 @@ impl<'a, L: Learner> Engine<'a, L> {
             Network::new(name, config, parameters, micro_steps, ready.clone(), comm)
         };
         let networks = learner.networks().into_iter().map(network).collect::<Result<_, _>>()?;
-        let carries = layout.micro_steps.clone().map(|_| learner.start(layout.micro_batch as i64)).collect();
         let loss_scale = LossScaler::new(config);
-        Ok(Self { config, comm, layout, networks, reducer, learner, carries, loss_scale })
+        let carries = Vec::new();
+        let mut engine = Self { config, comm, layout, networks, reducer, learner, carries, loss_scale };
+        engine.begin_carries();
+        Ok(engine)
+    }
+
+    /// Lets all lanes begin with a fresh carry.
+    pub fn begin_carries(&mut self) {
+        let start = |_| self.learner.start(self.layout.micro_batch as i64);
+        self.carries = self.layout.micro_steps.clone().map(start).collect();
     }
 
     /// Where it computes.
@@ -138,6 +146,10 @@ impl<'a, L: Learner> Engine<'a, L> {
         let loss = finite(step, "the loss", loss / targets)?;
         let factor = self.loss_scale.factor();
         // All of them before any update: a step that is not finite changes nothing.
+        for &n in &turn.networks {
+            let (_, parameters) = self.learner.networks()[n];
+            self.networks[n].penalise(parameters, targets * factor, self.learner.reached(&turn, n));
+        }
         let norms = self.norms(&turn, step, factor, targets)?;
         let scaled = self.loss_scale.observe(norms.iter().all(|norm| norm.is_finite()));
         let (source, network) = (turn.source, self.networks[turn.networks[0]].name);
@@ -155,7 +167,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         };
         if scaled.is_some_and(|scaled| scaled.overflowed) {
             // What the lanes carry is of the forward pass, which is as it should be.
-            report.lr = learning_rate(&self.config.of_network(network), step);
+            report.lr = self.networks[turn.networks[0]].learning_rate(step);
             return Ok(report);
         }
         for norm in &norms {

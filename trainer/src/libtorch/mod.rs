@@ -90,6 +90,16 @@ unsafe extern "C" {
         message: *mut c_char,
         capacity: usize,
     ) -> bool;
+    fn segue_sgd(
+        count: usize,
+        weights: *const *mut CppTensor,
+        grads: *const *mut CppTensor,
+        grad_divisor: *mut CppTensor,
+        lr: f64,
+        weight_decay: f64,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
 }
 
 /// Runs a shim call and turns the message it leaves into an error.
@@ -240,6 +250,24 @@ pub fn adam(
             message,
             capacity,
         )
+    })
+}
+
+/// One fused step of all `weights` in place, against `grads` and `weight_decay` times the weights. Gradients are divided by `grad_divisor`
+/// (f32 scalar) first, if any, which changes them.
+pub fn sgd(
+    weights: &[Tensor],
+    grads: &[Tensor],
+    grad_divisor: Option<&Tensor>,
+    lr: f64,
+    weight_decay: f64,
+) -> Result<(), TrainError> {
+    assert_eq!(weights.len(), grads.len());
+    let (w, g) = (pointers(weights), pointers(grads));
+    let divisor = grad_divisor.map_or(std::ptr::null_mut(), cpp);
+    // SAFETY: two arrays of as many live tensors each, and one that lives or is null; the shim keeps none of the pointers.
+    checked(|message, capacity| unsafe {
+        segue_sgd(weights.len(), w.as_ptr(), g.as_ptr(), divisor, lr, weight_decay, message, capacity)
     })
 }
 

@@ -1,55 +1,34 @@
-use segue_configs::{LayerDecay, OptimConfig, OptimKind};
+use segue_configs::{OptimConfig, OptimKind};
 use tch::{Kind, Tensor};
 
-use super::optimizer::{Counts, Optimizer, Update};
+use super::optimizer::{Optimizer, Update};
 use super::piece::Piece;
-use crate::libtorch::{AdamStep, adam};
-use crate::{ParameterSpec, Parameters, TrainError};
+use super::state::State;
+use crate::libtorch::{AdamStep, adam, sgd};
+use crate::{Parameters, TrainError};
 
 /// Update number that bias correction is of no effect at: 1 − β^n is 1 for every β.
 const LONG_AFTER: f64 = f64::INFINITY;
 
-/// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), with bias correction or without.
+/// Adam (Kingma and Ba 2015) and AdamW (Loshchilov and Hutter 2019), with bias correction or without, and what differs from Adam by its
+/// constants alone: RMSProp, whose mean of gradients is the gradient, and rectified Adam (Liu et al. 2020).
 pub struct Adam {
     config: OptimConfig,
-    pieces: Vec<Piece>,
-    /// Running means of gradients and of their squares, one of each per piece.
-    means: Vec<Tensor>,
-    squares: Vec<Tensor>,
-    groups: Vec<Group>,
-    counts: Counts,
+    /// Running means of gradients and of their squares.
+    state: State,
 }
 
-/// Parameters, or pieces of them, that are updated alike.
-pub(super) struct Group {
-    pub(super) members: Vec<usize>,
-    /// Whether weights decay.
-    pub(super) decays: bool,
-    /// What layer-wise decay leaves of the rate, or of the gradient.
-    pub(super) share: f64,
-}
-
-/// Brings parameters that are updated alike together.
-pub(super) fn groups(config: &OptimConfig, specs: &[ParameterSpec]) -> Vec<Group> {
-    let layers = specs.iter().filter_map(|spec| layer(&spec.name)).max().map_or(0, |last| last + 1);
-    let mut groups: Vec<Group> = Vec::new();
-    for (i, spec) in specs.iter().enumerate() {
-        let decays = !config.no_decay.iter().any(|part| spec.name.contains(part.as_str()));
-        let below_last = layer(&spec.name).map_or(0, |layer| layers - 1 - layer);
-        let share = config.layer_decay.powi(below_last);
-        match groups.iter_mut().find(|group| (group.decays, group.share) == (decays, share)) {
-            Some(group) => group.members.push(i),
-            None => groups.push(Group { members: vec![i], decays, share }),
-        }
-    }
-    groups
-}
-
-/// The layer that a parameter belongs to, where it belongs to one.
-fn layer(name: &str) -> Option<i32> {
-    let mut parts = name.split('.');
-    parts.find(|part| matches!(*part, "layer" | "layers"))?;
-    parts.next()?.parse().ok()
+/// How update number n differs from the configured constants.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Variant {
+    /// Not at all.
+    Plain,
+    /// ε is added to √v before v is corrected (Melis 2023, §2.2.2): to the corrected root it is this much.
+    Eps(f64),
+    /// The rate is this much of itself.
+    Rectified(f64),
+    /// Too early to tell how squares vary: the step is along the mean of gradients, which is to be divided by this.
+    Momentum(f64),
 }
 
 impl Adam {
@@ -61,99 +40,110 @@ impl Adam {
     /// Fresh state for these pieces of `parameters`, which are updated to the same bits as in whole parameters where they begin at multiples of
     /// 16 values.
     pub fn of_pieces(config: &OptimConfig, parameters: &Parameters, pieces: Vec<Piece>) -> Self {
-        let zeros = || {
-            let of = |piece: &Piece| piece.of(&parameters.tensors()[piece.parameter]).detach().zeros_like();
-            pieces.iter().map(of).collect()
-        };
-        // What is alike is a matter of the whole network: layers count from the last one.
-        let mut groups = groups(config, parameters.specs());
-        for group in &mut groups {
-            let of_group = |i: &usize| group.members.contains(&pieces[*i].parameter);
-            group.members = (0..pieces.len()).filter(of_group).collect();
-        }
-        Self {
-            config: config.clone(),
-            means: zeros(),
-            squares: zeros(),
-            pieces,
-            groups,
-            counts: Counts::default(),
-        }
+        let state = State::new(config, parameters, pieces, &["exp_avg", "exp_avg_sq"]);
+        let beta1 = if config.kind == OptimKind::Rmsprop { 0.0 } else { config.beta1 };
+        Self { config: OptimConfig { beta1, ..config.clone() }, state }
     }
 
     /// The number that bias correction takes for piece `i`: how often it has been updated, this time included.
     fn number(&self, i: usize) -> f64 {
         match self.config.bias_correction {
-            true => self.counts.of(self.pieces[i].parameter) as f64,
+            true => self.state.updates_of(i) as f64,
             false => LONG_AFTER,
         }
     }
+
+    /// What is particular to update `number` of a piece.
+    fn variant(&self, number: f64) -> Variant {
+        let OptimConfig { beta1, beta2, eps, rectify_above, .. } = self.config;
+        match self.config.kind {
+            OptimKind::Rmsprop => Variant::Eps(eps / (1.0 - beta2.powf(number)).sqrt()),
+            OptimKind::Radam => match rectification(beta2, number, rectify_above) {
+                Some(share) => Variant::Rectified(share),
+                None => Variant::Momentum(1.0 - beta1.powf(number)),
+            },
+            _ => Variant::Plain,
+        }
+    }
+}
+
+/// ρ_t and ρ_∞ of update `number`: how many squares a mean with `beta2` is as good as (Liu et al. 2020, §4.1).
+fn lengths(beta2: f64, number: f64) -> [f64; 2] {
+    let long = 2.0 / (1.0 - beta2) - 1.0;
+    let left = beta2.powf(number);
+    [long - 2.0 * number * left / (1.0 - left), long]
+}
+
+/// r_t of update `number`: by how much the rate is lowered where few squares are known; `None` where ρ_t is not above `limit`.
+fn rectification(beta2: f64, number: f64, limit: f64) -> Option<f64> {
+    let [rho, long] = lengths(beta2, number);
+    let varies = |rho: f64| (rho - 4.0) * (rho - 2.0) / rho;
+    (rho > limit).then(|| (varies(rho) / varies(long)).sqrt())
 }
 
 impl Optimizer for Adam {
     fn update(&mut self, parameters: &Parameters, update: &Update) -> Result<(), TrainError> {
-        self.counts.advance(parameters.tensors().len(), update.reached);
+        self.state.count(parameters, update);
         let device = parameters.options().1;
         let scalar = |x: f64| Tensor::full([] as [i64; 0], x, (Kind::Float, device));
-        for group in &self.groups {
-            let is_reached = |&i: &usize| update.reached.is_none_or(|r| r[self.pieces[i].parameter]);
-            let members: Vec<usize> = group.members.iter().copied().filter(is_reached).collect();
-            if members.is_empty() {
-                continue;
+        for part in self.state.parts(&self.config, update) {
+            let mut members = part.members;
+            // One call for all, but where constants depend on the number of the update.
+            let variant = |i: usize| self.variant(self.number(i));
+            members.sort_by_key(|&i| match variant(i) {
+                Variant::Plain => 0,
+                _ => self.state.updates_of(i),
+            });
+            for alike in members.chunk_by(|&a, &b| variant(a) == variant(b)) {
+                let (lr, eps) = match variant(alike[0]) {
+                    Variant::Plain => (part.lr, self.config.eps),
+                    Variant::Eps(eps) => (part.lr, eps),
+                    Variant::Rectified(share) => (part.lr * share, self.config.eps),
+                    // The moments alone: weights move along the first one, below.
+                    Variant::Momentum(_) => (0.0, self.config.eps),
+                };
+                let step = AdamStep {
+                    lr,
+                    beta1: self.config.beta1,
+                    beta2: self.config.beta2,
+                    weight_decay: part.weight_decay,
+                    eps,
+                    decoupled: self.config.kind == OptimKind::Adamw,
+                };
+                let numbers: Vec<Tensor> = alike.iter().map(|&i| scalar(self.number(i))).collect();
+                let weights = self.state.weights(parameters, alike);
+                let [means, squares] = [0, 1].map(|table| pick(self.state.table(table), alike));
+                let divisor = scalar(part.divisor);
+                adam(&weights, &pick(update.grads, alike), &means, &squares, &numbers, &divisor, step)?;
+                if let Variant::Momentum(correction) = variant(alike[0]) {
+                    sgd(&weights, &means, None, part.lr / correction, 0.0)?;
+                }
             }
-            let pick =
-                |tensors: &[Tensor]| members.iter().map(|&i| tensors[i].shallow_clone()).collect::<Vec<_>>();
-            let (rate, gradient) = match self.config.layer_decay_of {
-                LayerDecay::Rate => (group.share, 1.0),
-                LayerDecay::Gradient => (1.0, group.share),
-            };
-            let step = AdamStep {
-                lr: update.lr * rate,
-                beta1: self.config.beta1,
-                beta2: self.config.beta2,
-                weight_decay: if group.decays { self.config.weight_decay } else { 0.0 },
-                eps: self.config.eps,
-                decoupled: self.config.kind == OptimKind::Adamw,
-            };
-            let numbers: Vec<Tensor> = members.iter().map(|&i| scalar(self.number(i))).collect();
-            let weights = members.iter().map(|&i| &self.pieces[i]);
-            let weights: Vec<Tensor> =
-                weights.map(|piece| piece.of(&parameters.tensors()[piece.parameter])).collect();
-            adam(
-                &weights,
-                &pick(update.grads),
-                &pick(&self.means),
-                &pick(&self.squares),
-                &numbers,
-                &scalar(update.divisor / gradient),
-                step,
-            )?;
         }
         Ok(())
     }
 
-    fn pieces(&self) -> &[Piece] {
-        &self.pieces
+    fn state(&self) -> &State {
+        &self.state
     }
 
-    fn tables(&self) -> Vec<(&'static str, &[Tensor])> {
-        vec![("exp_avg", &self.means), ("exp_avg_sq", &self.squares)]
+    fn state_mut(&mut self) -> &mut State {
+        &mut self.state
     }
+}
 
-    fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    fn restore(&mut self, counts: Counts) {
-        self.counts = counts;
-    }
+/// Handles of these tensors.
+fn pick(tensors: &[Tensor], members: &[usize]) -> Vec<Tensor> {
+    members.iter().map(|&i| tensors[i].shallow_clone()).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use segue_configs::LayerDecay;
     use tch::Device;
 
     use super::*;
+    use crate::optim::state::groups;
     use crate::{Init, ParameterSpec};
 
     fn parameters() -> Parameters {
@@ -293,54 +283,6 @@ mod tests {
         // With an epsilon as large as the gradient the scale shows: 0.28125 / (0.28125 + 0.5) of the rate.
         let scaled = decayed_step(LayerDecay::Gradient, 0.75, 0.5);
         assert!((scaled[1] + 0.1 * 0.28125 / 0.78125).abs() < 1e-6, "{scaled:?}");
-    }
-
-    /// Cut where a vector of any instruction set may begin, and nowhere else: the last values of a parameter, which fill no vector, are computed
-    /// one by one, and may round otherwise.
-    #[test]
-    fn pieces_of_parameters_get_the_bits_of_the_whole() {
-        const VALUES: [i64; 2] = [16 * 7 + 5, 3];
-        let spec = |(i, &n): (usize, &i64)| ParameterSpec {
-            name: format!("layer.{i}.w"),
-            shape: vec![n],
-            init: Init::Normal { mean: 0.0, std: 1.0 },
-        };
-        let parameters =
-            || Parameters::initialise(VALUES.iter().enumerate().map(spec).collect(), 1, Kind::Float);
-        let gradient = |parameter: usize, step: i64| {
-            let i = Tensor::arange(VALUES[parameter], (Kind::Float, Device::Cpu));
-            (i * 0.37 + step).sin() * 1e-3
-        };
-        let piece = |parameter, values| Piece { parameter, values };
-        for kind in [OptimKind::Adam, OptimKind::Adamw] {
-            let config = OptimConfig { kind, weight_decay: 0.1, layer_decay: 0.7, ..Default::default() };
-            let train = |parts: Option<Vec<Vec<Piece>>>| {
-                let parameters = parameters();
-                let parts = parts.unwrap_or_else(|| vec![Piece::all(&parameters)]);
-                let mut optimizers: Vec<Adam> =
-                    parts.into_iter().map(|pieces| Adam::of_pieces(&config, &parameters, pieces)).collect();
-                for step in 1..=4 {
-                    for optimizer in &mut optimizers {
-                        let of = |piece: &Piece| piece.of(&gradient(piece.parameter, step)).copy();
-                        let grads: Vec<Tensor> = optimizer.pieces().iter().map(of).collect();
-                        let reached = [true, step != 2];
-                        let update = Update { reached: Some(&reached), ..all(&grads, 3.0, 0.01) };
-                        optimizer.update(&parameters, &update).unwrap();
-                    }
-                }
-                let bits =
-                    |t: &Tensor| Vec::<f32>::try_from(t.detach()).unwrap().into_iter().map(f32::to_bits);
-                parameters.tensors().iter().flat_map(bits).collect::<Vec<u32>>()
-            };
-            let whole = train(None);
-            let parts = vec![
-                vec![piece(0, 0..16)],
-                vec![piece(0, 16..96)],
-                Vec::new(),
-                vec![piece(0, 96..VALUES[0] as usize), piece(1, 0..3)],
-            ];
-            assert!(train(Some(parts)) == whole, "{kind:?}");
-        }
     }
 
     #[test]

@@ -1,11 +1,11 @@
 use std::sync::{Mutex, PoisonError};
 
-use segue_configs::{LayerDecay, OptimConfig};
+use segue_configs::OptimConfig;
 use tch::{Tensor, no_grad};
 
-use super::adam::{Group, groups};
-use super::optimizer::{Counts, Optimizer, Update};
+use super::optimizer::{Optimizer, Update};
 use super::piece::Piece;
+use super::state::{Alike, State};
 use crate::libtorch::{as_f32_mut, is_f32_slice};
 use crate::simd::vectorised;
 use crate::{ParameterSpec, Parameters, TrainError, threads};
@@ -20,14 +20,10 @@ use crate::{ParameterSpec, Parameters, TrainError, threads};
 /// here too: it keeps a parameter in its place whose gradients are far below ε.
 pub struct Lamb {
     config: OptimConfig,
-    pieces: Vec<Piece>,
     /// First and second moments of gradients, one of each per parameter.
-    means: Vec<Tensor>,
-    squares: Vec<Tensor>,
-    groups: Vec<Group>,
+    state: State,
     /// Parameters whose steps are as long as themselves.
     adapted: Vec<bool>,
-    counts: Counts,
 }
 
 /// Constants of the update of one parameter.
@@ -51,39 +47,30 @@ struct Step {
 impl Lamb {
     /// Fresh state for `parameters`.
     pub fn new(config: &OptimConfig, parameters: &Parameters) -> Self {
-        let zeros = || parameters.tensors().iter().map(|t| t.detach().zeros_like()).collect();
         let adapted =
             |spec: &ParameterSpec| !config.no_trust.iter().any(|part| spec.name.contains(part.as_str()));
         Self {
             config: config.clone(),
-            pieces: Piece::all(parameters),
-            means: zeros(),
-            squares: zeros(),
-            groups: groups(config, parameters.specs()),
+            state: State::new(config, parameters, Piece::all(parameters), &["exp_avg", "exp_avg_sq"]),
             adapted: parameters.specs().iter().map(adapted).collect(),
-            counts: Counts::default(),
         }
     }
 
-    /// The update of parameter `i`, which is of `group`.
-    fn step(&self, group: &Group, i: usize, update: &Update) -> Step {
+    /// The update of parameter `i`, which is of `part`.
+    fn step(&self, part: &Alike, i: usize) -> Step {
         let config = &self.config;
-        let (rate, gradient) = match config.layer_decay_of {
-            LayerDecay::Rate => (group.share, 1.0),
-            LayerDecay::Gradient => (1.0, group.share),
-        };
         let correction = |beta: f64| match config.bias_correction {
-            true => 1.0 - beta.powf(self.counts.of(i) as f64),
+            true => 1.0 - beta.powf(self.state.updates_of(i) as f64),
             false => 1.0,
         };
         Step {
-            lr: update.lr * rate,
-            divisor: update.divisor / gradient,
+            lr: part.lr,
+            divisor: part.divisor,
             beta1: config.beta1,
             beta2: config.beta2,
             corrections: [config.beta1, config.beta2].map(correction),
             eps: config.eps,
-            decay: if group.decays { config.weight_decay } else { 0.0 },
+            decay: part.weight_decay,
             adapted: self.adapted[i],
             limit: if config.trust_limit > 0.0 { config.trust_limit } else { f64::INFINITY },
         }
@@ -92,13 +79,13 @@ impl Lamb {
 
 impl Optimizer for Lamb {
     fn update(&mut self, parameters: &Parameters, update: &Update) -> Result<(), TrainError> {
-        self.counts.advance(parameters.tensors().len(), update.reached);
-        for group in &self.groups {
-            for &i in group.members.iter().filter(|&&i| update.reached.is_none_or(|reached| reached[i])) {
-                let step = self.step(group, i, update);
+        self.state.count(parameters, update);
+        let [means, squares] = [0, 1].map(|table| self.state.table(table));
+        for part in self.state.parts(&self.config, update) {
+            for &i in &part.members {
+                let step = self.step(&part, i);
                 let mut tensors =
-                    [&parameters.tensors()[i], &update.grads[i], &self.means[i], &self.squares[i]]
-                        .map(Tensor::detach);
+                    [&parameters.tensors()[i], &update.grads[i], &means[i], &squares[i]].map(Tensor::detach);
                 match tensors.iter().all(is_f32_slice) {
                     true => update_values(&mut tensors, step),
                     false => no_grad(|| update_tensors(&mut tensors, step)),
@@ -108,20 +95,12 @@ impl Optimizer for Lamb {
         Ok(())
     }
 
-    fn pieces(&self) -> &[Piece] {
-        &self.pieces
+    fn state(&self) -> &State {
+        &self.state
     }
 
-    fn tables(&self) -> Vec<(&'static str, &[Tensor])> {
-        vec![("exp_avg", &self.means), ("exp_avg_sq", &self.squares)]
-    }
-
-    fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    fn restore(&mut self, counts: Counts) {
-        self.counts = counts;
+    fn state_mut(&mut self) -> &mut State {
+        &mut self.state
     }
 }
 

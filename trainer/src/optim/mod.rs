@@ -9,6 +9,10 @@ mod noise_scale;
 mod optimizer;
 mod piece;
 mod schedule;
+mod sgd;
+mod state;
+#[cfg(test)]
+mod tests;
 
 pub use adam::Adam;
 pub use clip::{clip_factor, global_norm, joint_norm, norms};
@@ -18,3 +22,5 @@ pub use noise_scale::{NoiseEstimate, NoiseScale};
 pub use optimizer::{Counts, Optimizer, Update, build};
 pub use piece::Piece;
 pub use schedule::learning_rate;
+pub use sgd::Sgd;
+pub use state::State;

@@ -1,4 +1,4 @@
-//! What every update rule has: an update, tables of state, and counts of updates.
+//! What every update rule has: an update, and counts of updates.
 
 use segue_configs::{OptimConfig, OptimKind};
 use serde::{Deserialize, Serialize};
@@ -7,6 +7,8 @@ use tch::Tensor;
 use super::adam::Adam;
 use super::lamb::Lamb;
 use super::piece::Piece;
+use super::sgd::Sgd;
+use super::state::State;
 use crate::{Parameters, TrainError};
 
 /// Gradients, and how they are applied.
@@ -27,25 +29,42 @@ pub trait Optimizer {
     /// Updates its pieces of `parameters` in place.
     fn update(&mut self, parameters: &Parameters, update: &Update) -> Result<(), TrainError>;
 
+    /// What it keeps.
+    fn state(&self) -> &State;
+
+    /// The same, to go on from a checkpoint.
+    fn state_mut(&mut self) -> &mut State;
+
     /// What it updates, and keeps state of.
-    fn pieces(&self) -> &[Piece];
+    fn pieces(&self) -> &[Piece] {
+        self.state().pieces()
+    }
 
     /// State that a checkpoint stores: tables by name, each of one tensor a piece, in the pieces' order. A restart fills
     /// these tensors.
-    fn tables(&self) -> Vec<(&'static str, &[Tensor])>;
+    fn tables(&self) -> Vec<(&'static str, &[Tensor])> {
+        self.state().tables()
+    }
 
     /// Updates made so far.
-    fn counts(&self) -> &Counts;
+    fn counts(&self) -> &Counts {
+        self.state().counts()
+    }
 
     /// Continues from counts of a checkpoint, whose tables have been filled in by then.
-    fn restore(&mut self, counts: Counts);
+    fn restore(&mut self, counts: Counts) {
+        self.state_mut().restore(counts);
+    }
 }
 
 /// The configured update rule with fresh state for these pieces of `parameters`. LAMB needs whole parameters, which the configuration is held to
 /// (`train.shard`).
 pub fn build(config: &OptimConfig, parameters: &Parameters, pieces: Vec<Piece>) -> Box<dyn Optimizer> {
     match config.kind {
-        OptimKind::Adam | OptimKind::Adamw => Box::new(Adam::of_pieces(config, parameters, pieces)),
+        OptimKind::Adam | OptimKind::Adamw | OptimKind::Rmsprop | OptimKind::Radam => {
+            Box::new(Adam::of_pieces(config, parameters, pieces))
+        }
+        OptimKind::Sgd => Box::new(Sgd::of_pieces(config, parameters, pieces)),
         OptimKind::Lamb => Box::new(Lamb::new(config, parameters)),
     }
 }

@@ -1,5 +1,6 @@
 //! Runs that meet what ends runs: numbers that are not finite, a full disk, a signal in an evaluation, other keys.
 
+mod guard;
 mod overflow;
 mod walk;
 

@@ -1,6 +1,7 @@
 //! Rows A1 to A5, A7 to A13, A16 and A17 of two-tailed averaging, and what averages owe to a training loop. Row A6, ranks
 //! that find different losses, is in `trainer/tests/engine.rs`.
 
+mod awd;
 mod baselines;
 mod checkpoints;
 mod evaluations;

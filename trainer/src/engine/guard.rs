@@ -1,0 +1,93 @@
+//! The way back of a run that diverges: to its best evaluation, at a lower learning rate (Melis 2023, §4.4).
+
+use std::path::Path;
+
+use segue_configs::NonFinite;
+
+use super::event::Event;
+use super::family::{Family, Measures};
+use super::learner::Learner;
+use super::run::Run;
+use super::search::newest_checkpoint;
+use super::step::Engine;
+use crate::TrainError;
+use crate::checkpoint::{Check, Guard, TrainState, find_step};
+
+impl<L: Learner> Engine<'_, L> {
+    /// Lowers learning rates by what the run has gone through.
+    pub(super) fn scale_rates(&mut self, state: &TrainState) {
+        let rate = state.guard.as_ref().map_or(1.0, |guard| guard.rate);
+        self.networks.iter_mut().for_each(|network| network.rate = rate);
+    }
+}
+
+impl<F: Family> Run<'_, F> {
+    fn restores_best(&self) -> bool {
+        self.config.recovery.non_finite == NonFinite::RestoreBest
+    }
+
+    /// Writes down where a run begins that may have to go back there: before its first evaluation nothing else is the best. A collective
+    /// call.
+    pub(super) fn begin_guard(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        if !self.restores_best() || self.state.guard.is_some() {
+            return Ok(());
+        }
+        self.state.guard = Some(Guard { best: None, step: self.state.step, rate: 1.0 });
+        self.keeper.forget();
+        self.checkpoint(on_event)
+    }
+
+    /// Takes note of an evaluation, and goes back to the best one where the run has diverged since. A collective call.
+    pub(super) fn guard(
+        &mut self,
+        measures: &Measures,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<(), TrainError> {
+        let Some(guard) = self.state.guard.clone().filter(|_| self.restores_best()) else { return Ok(()) };
+        let [loss] = self.of_first_rank([measures.loss()])?;
+        let (step, best) = (self.state.step, guard.best);
+        let recovery = &self.config.recovery;
+        if recovery.diverged(loss, best) {
+            let error = TrainError::Diverged { step, loss, best };
+            if self.state.recoveries >= recovery.at_most {
+                self.checkpoint(on_event)?;
+                self.finish(on_event)?;
+                return Err(error);
+            }
+            self.state.recoveries += 1;
+            on_event(Event::Warning { what: error.to_string() });
+            return self.restore_best(on_event);
+        }
+        if best.is_none_or(|best| loss < best) {
+            self.state.guard = Some(Guard { best: Some(loss), step, ..guard });
+            // One of this step may know nothing of its evaluation.
+            self.keeper.forget();
+            self.checkpoint(on_event)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on from weights and optimizer of the best evaluation, at a lower rate, where the data stands. A collective call.
+    pub(super) fn restore_best(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        let Some(mut guard) = self.state.guard.clone() else { return Ok(()) };
+        self.keeper.wait(on_event)?;
+        let find = |folder: &Path, check: Check| find_step(folder, guard.step, check);
+        let found = newest_checkpoint(&self.checkpoints(), self.comm, &self.engine.layout, find)?;
+        let Some((path, _)) = found else {
+            let path = self.checkpoints().join(format!("step-{:08}", guard.step));
+            return Err(TrainError::Damaged { path, what: "it is the best one, and is not there".into() });
+        };
+        self.restore_own(&path)?;
+        self.engine.begin_averages();
+        self.engine.begin_carries();
+        guard.rate *= self.config.recovery.rate_factor;
+        let what = format!(
+            "step {}: training goes on from the weights of step {}, at {} of the learning rate",
+            self.state.step, guard.step, guard.rate
+        );
+        on_event(Event::Warning { what });
+        self.state.guard = Some(guard);
+        self.engine.scale_rates(&self.state);
+        Ok(())
+    }
+}

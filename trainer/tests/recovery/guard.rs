@@ -1,0 +1,134 @@
+//! Runs that go back to their best evaluation.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use segue_collectives::local::Local;
+use segue_collectives::simulated;
+use segue_trainer::engine::{Event, train};
+use serde_json::json;
+
+use super::walk::{STEPS, Walk, config, end, folder, scale, state, walk};
+
+const KEYS: [&str; 2] = ["recovery.non_finite=restore_best", "eval.every=5"];
+
+fn keys<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [&KEYS[..], more].concat()
+}
+
+/// Bytes of a file of the checkpoint of step `step`.
+fn file(dir: &Path, step: u64, name: &str) -> Vec<u8> {
+    std::fs::read(dir.join(format!("checkpoints/step-{step:08}/{name}"))).unwrap()
+}
+
+/// Weights that training goes on from, the optimizer's tables and its counts.
+fn trained(dir: &Path, step: u64) -> (Vec<u8>, Vec<u8>, String) {
+    let averaged = dir.join(format!("checkpoints/step-{step:08}/training_weights.safetensors")).is_file();
+    let weights = if averaged { "training_weights.safetensors" } else { "model.safetensors" };
+    let weights = segue_trainer::checkpoint::read_tensors(
+        &dir.join(format!("checkpoints/step-{step:08}")).join(weights),
+    );
+    let weight =
+        weights.unwrap().tensors.iter().map(|(_, t)| t.double_value(&[0]).to_bits()).collect::<Vec<_>>();
+    let bytes = weight.iter().flat_map(|bits| bits.to_le_bytes()).collect();
+    (bytes, file(dir, step, "optimizer.safetensors"), state(dir, step)["networks"].to_string())
+}
+
+#[test]
+fn m11_a_run_goes_on_from_its_best_evaluation_at_a_lower_rate() {
+    let run = folder();
+    let rates = Cell::new([0.0; STEPS as usize + 1]);
+    let mut on_event = |event: Event| {
+        if let Event::Step { report, .. } = event {
+            let mut known = rates.get();
+            known[report.step as usize] = report.lr;
+            rates.set(known);
+        }
+    };
+    for (stop_at, best, rate) in [(7, 5, 0.9), (13, 10, 0.9 * 0.9)] {
+        let part = config(run.path(), &keys(&[&format!("train.stop_at={stop_at}"), "checkpoint.keep=2"]));
+        walk(&part, &[7, 13], &Local, &|| false, &mut on_event).unwrap();
+        // Bit for bit, and where the data stands.
+        assert!(trained(run.path(), stop_at) == trained(run.path(), best), "{stop_at}");
+        let state = state(run.path(), stop_at);
+        assert_eq!((&state["guard"]["step"], &state["guard"]["rate"]), (&json!(best), &json!(rate)));
+        assert!(state["lanes"].as_array().unwrap().iter().all(|cursor| *cursor == stop_at));
+        let carry = segue_trainer::checkpoint::read_tensors(
+            &run.path().join(format!("checkpoints/step-{stop_at:08}/carry-00000.safetensors")),
+        );
+        assert!(carry.unwrap().tensors.iter().all(|(_, sum)| sum.double_value(&[0]) == 0.0));
+    }
+    let outcome = walk(&config(run.path(), &keys(&[])), &[7, 13], &Local, &|| false, &mut on_event).unwrap();
+    assert_eq!((outcome.step, &state(run.path(), STEPS)["recoveries"]), (STEPS, &json!(2)));
+    assert_eq!(state(run.path(), STEPS)["left_out"], json!([[7, 7], [13, 13]]));
+    let rates = rates.get();
+    for (step, expected) in [(6, 0.1), (8, 0.1 * 0.9), (12, 0.1 * 0.9), (14, 0.1 * (0.9 * 0.9))] {
+        assert_eq!(rates[step], expected, "step {step}");
+    }
+}
+
+#[test]
+fn m11_ranks_and_stops_change_no_byte_of_a_run_that_went_back() {
+    let expected = end(folder().path(), &keys(&[]), &[7, 13], 1);
+    assert!(end(folder().path(), &keys(&[]), &[], 1) != expected);
+    for ranks in [2, 4] {
+        assert!(end(folder().path(), &keys(&[]), &[7, 13], ranks) == expected, "{ranks} ranks");
+        let divided = keys(&["train.shard=optimizer"]);
+        assert!(end(folder().path(), &divided, &[7, 13], ranks) == expected, "{ranks} ranks, divided");
+    }
+    for at in 1..STEPS {
+        let run = folder();
+        let few = keys(&["checkpoint.keep=2", "checkpoint.every=3"]);
+        let stop = format!("train.stop_at={at}");
+        let part = config(run.path(), &[&few[..], &[&stop]].concat());
+        simulated::run(2, |comm| walk(&part, &[7, 13], comm, &|| false, &mut |_| {}).unwrap());
+        assert!(end(run.path(), &few, &[7, 13], 1) == expected, "stopped after {at}");
+    }
+}
+
+#[test]
+fn m11_before_its_first_evaluation_a_run_goes_back_to_its_start() {
+    let run = folder();
+    let part = config(run.path(), &keys(&["train.stop_at=4"]));
+    walk(&part, &[4], &Local, &|| false, &mut |_| {}).unwrap();
+    assert!(trained(run.path(), 4) == trained(run.path(), 0));
+    // A run that the policy is given later goes back to where it was given.
+    let run = folder();
+    walk(&config(run.path(), &["train.stop_at=3"]), &[], &Local, &|| false, &mut |_| {}).unwrap();
+    walk(&part_of(run.path(), "train.stop_at=4"), &[4], &Local, &|| false, &mut |_| {}).unwrap();
+    assert!(trained(run.path(), 4) == trained(run.path(), 3));
+}
+
+fn part_of(dir: &Path, stop: &str) -> segue_configs::Config {
+    config(dir, &keys(&[stop]))
+}
+
+#[test]
+fn m11_a_validation_loss_far_from_the_best_is_a_divergence() {
+    // The third evaluation is 0.6 above the second, which is the best.
+    let losses = [3.0, 2.0, 2.6, 2.5];
+    let go = |dir: &Path, more: &[&str]| {
+        let evaluations = Cell::new(0);
+        let lead = |_| {
+            evaluations.set(evaluations.get() + 1);
+            losses[evaluations.get() - 1]
+        };
+        let config = config(dir, &keys(more));
+        train(&config, Walk { poisoned: &[], lead: &lead }, scale(), &Local, &|| false, &mut |_| {})
+    };
+    for (more, diverges) in [
+        (&["recovery.diverged_by=0.59"][..], true),
+        (&["recovery.diverged_times=1.29"], true),
+        (&["recovery.diverged_by=0.61", "recovery.diverged_times=1.31"], false),
+    ] {
+        let run = folder();
+        go(run.path(), more).unwrap();
+        assert_eq!(trained(run.path(), 15) == trained(run.path(), 10), diverges, "{more:?}");
+        let guard = &state(run.path(), STEPS)["guard"];
+        assert_eq!((&guard["best"], &guard["step"]), (&json!(2.0), &json!(10)));
+        assert_eq!(guard["rate"], if diverges { 0.9 } else { 1.0 });
+    }
+    let run = folder();
+    let error = go(run.path(), &["recovery.diverged_by=0.5", "recovery.at_most=0"]).unwrap_err();
+    assert!(error.exit_code() == 80 && error.to_string().contains("2.6"), "{error}");
+}
