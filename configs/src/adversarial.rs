@@ -38,9 +38,9 @@ pub struct AdversarialConfig {
     /// Size of the ball that a word's vector may move in; 0 for none.
     #[schemars(transform = Range::at_least(0.0))]
     pub scale: f64,
-    /// What it is a size of.
+    /// How the size of the ball is meant.
     pub kind: MarginKind,
-    /// What of it is differentiated.
+    /// What of a margin is differentiated; its value is the same.
     pub gradient: MarginGradient,
     /// Words move only where they point to the same side as the state.
     pub gate: bool,

@@ -68,7 +68,7 @@ pub struct ObjectiveConfig {
     /// Standard deviation of the normal noise that is added to input embeddings in training.
     #[schemars(transform = Range::at_least(0.0))]
     pub input_noise: f64,
-    /// How it falls.
+    /// How `input_noise` falls over the steps of the schedule.
     pub input_noise_fall: NoiseFall,
 }
 

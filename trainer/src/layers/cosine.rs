@@ -5,9 +5,8 @@ use tch::{Kind, Tensor};
 /// Shortest vector that has a direction.
 const SHORTEST: f64 = 1e-12;
 
-/// The mean cosine between two rows of `table`, `[words, width]`, as a regulariser has it: Σ cos(w_i, w_j) / words² over all i ≠ j (Gao et al. 2019,
-/// "Representation Degeneration Problem in Training Natural Language Generation Models"). The sum over pairs is ‖Σ u_i‖² − Σ ‖u_i‖² for
-/// rows u_i of length 1: work of the size of the table, not of its square.
+/// The mean cosine between two rows of `table`, `[words, width]`, as a regulariser has it: Σ cos(w_i, w_j) / words² over all i ≠ j (Gao et
+/// al. 2019). The sum over pairs is ‖Σ u_i‖² − Σ ‖u_i‖² for rows u_i of length 1: work of the size of the table, not of its square.
 pub fn mean_cosine(table: &Tensor) -> Tensor {
     let words = table.size()[0] as f64;
     let lengths = table.norm_scalaropt_dim(2.0, [-1], true).clamp_min(SHORTEST);

@@ -174,13 +174,12 @@ fn s03_no_shift_within_the_ball_is_worse() {
     let noise = Noise::new(3);
     let draws = 10_000;
     let shifts = noise.normal(&[draws, 5, 3]).to_kind(Kind::Double);
-    let radii = noise.uniform(&[draws, 5, 1]).to_kind(Kind::Double) * (epsilon / 2.0);
-    let shifts = &shifts / shifts.norm_scalaropt_dim(2.0, [-1], true) * radii;
+    let shifts = &shifts / shifts.norm_scalaropt_dim(2.0, [-1], true) * (epsilon / 2.0);
     let scores = (&weight + shifts).matmul(&h); // [draws, 5]
     let found = scores.softmax(-1, None::<Kind>).select(1, target);
     assert!(found.min().double_value(&[]) >= all - 1e-12);
-    // Some come near: the draws look where it matters.
-    assert!(found.min().double_value(&[]) < all + 0.02);
+    // Some come near, from where words are: the draws look where it matters.
+    assert!(found.min().double_value(&[]) < (all + p) / 2.0);
 }
 
 /// Φ of theorem 3.4, for target `i` and a state of length `a`.
