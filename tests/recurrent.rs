@@ -6,7 +6,7 @@ use segue_tests::{Workplace, alone, fail, mpirun, succeed};
 #[test]
 fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
     let place = Workplace::new();
-    let variants: [(&str, &[&str]); 5] = [
+    let variants: [(&str, &[&str]); 7] = [
         ("rewired", &[]),
         (
             "mixed",
@@ -29,6 +29,27 @@ fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
             ],
         ),
         ("bf16", &["train.precision=bf16"]),
+        // Row S25: margins, in one softmax and in a split one, add nothing to what ranks say to each other.
+        (
+            "sampled",
+            &[
+                "objective.samples=2",
+                "objective.loss_over=lanes",
+                "objective.cosine_penalty=0.1",
+                "objective.input_noise=0.1",
+                "adversarial.scale=0.05",
+            ],
+        ),
+        (
+            "split",
+            &[
+                "model.cell=lstm",
+                "model.cutoffs=[30]",
+                "adversarial.scale=0.05",
+                "adversarial.gradient=full",
+                "adversarial.clusters=true",
+            ],
+        ),
         (
             "others",
             &[
@@ -105,6 +126,9 @@ fn a_recurrent_model_refuses_what_it_cannot_do() {
     asked(&["--same-length"], &["attention, which this model has not"]);
     asked(&["speed"], &["attention, which this model has not"]);
     asked(&["dynamic", "--rule", "rms"], &["--rule sgd"]);
+    refused("model.cutoffs=[9,9]", &["model.cutoffs", "must rise"]);
+    refused("objective.samples=0", &["objective.samples"]);
+    refused("adversarial.scale=-1", &["adversarial.scale"]);
     refused("train.ext_len=8", &["train.ext_len", "cannot go back"]);
     refused("train.at_document_end=mask", &["train.at_document_end", "carry and reset"]);
     refused("eval.same_length=true", &["eval.same_length", "no attention"]);

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::model::{KnownModels, Models, out_of_range};
 use crate::{
-    AverageConfig, CheckpointConfig, ConfigError, DataConfig, DataOrder, DocumentEnd, EvalConfig, LogConfig,
-    LossScaleConfig, ModelConfig, ObjectiveConfig, OptimConfig, PairsConfig, PublishedConfig, RecoveryConfig,
-    RunConfig, ScheduleConfig, TaskConfig, TrainConfig, range,
+    AdversarialConfig, AverageConfig, CheckpointConfig, ConfigError, DataConfig, DataOrder, DocumentEnd,
+    EvalConfig, LogConfig, LossScaleConfig, ModelConfig, ObjectiveConfig, OptimConfig, PairsConfig,
+    PublishedConfig, RecoveryConfig, RunConfig, ScheduleConfig, TaskConfig, TrainConfig, range,
 };
 
 /// Everything that describes a run.
@@ -28,6 +28,8 @@ pub struct Config {
     pub model: ModelConfig,
     /// What it is trained to do.
     pub objective: ObjectiveConfig,
+    /// How far words move away in training.
+    pub adversarial: AdversarialConfig,
     /// How gradients become updates.
     pub optim: OptimConfig,
     /// What losses are multiplied by before backward.
@@ -65,6 +67,7 @@ impl Config {
             train: TrainConfig::default(),
             model,
             objective: ObjectiveConfig::default(),
+            adversarial: AdversarialConfig::default(),
             optim: OptimConfig::default(),
             loss_scale: LossScaleConfig::default(),
             schedule: ScheduleConfig::default(),
@@ -141,6 +144,8 @@ impl Config {
         range::check("average", &self.average)?;
         range::check("checkpoint", &self.checkpoint)?;
         range::check("log", &self.log)?;
+        range::check("objective", &self.objective)?;
+        self.check_adversarial()?;
         self.check_recovery()?;
         self.check_optim()?;
         self.check_precision()?;
@@ -170,7 +175,10 @@ impl Config {
         self.model.check()?;
         match self.task.name.is_empty() {
             true => self.model.check_run(self)?,
-            false => self.check_task()?,
+            false => {
+                self.check_trained(&[])?;
+                self.check_task()?;
+            }
         }
         let mem_len = self.model.mem_len();
         if self.eval.same_length && (self.eval.mem_len == 0 || self.eval.mem_len < 0 && mem_len == 0) {

@@ -5,6 +5,7 @@
 //! and returns a [`Config`] whose ranges hold: the rest of the program trusts it. This crate knows no model: each
 //! declares its `[model]` section, a [`ModelSection`], and stands in the program's one list of [`Models`].
 
+mod adversarial;
 pub mod advice;
 mod average;
 mod config;
@@ -29,6 +30,7 @@ mod task;
 mod testing;
 mod unique;
 
+pub use adversarial::{AdversarialConfig, MarginGradient, MarginKind};
 pub use average::{AverageConfig, AverageKind, TwoTailedVariant};
 pub use config::Config;
 pub use error::ConfigError;
@@ -39,7 +41,9 @@ pub use merge::Loaded;
 pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models, out_of_range};
 pub use optim::{LayerDecay, OptimConfig, OptimKind};
 pub use precision::{LossScaleConfig, LossScaleKind, Precision, Products};
-pub use pretraining::{MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind};
+pub use pretraining::{
+    LossOver, MaskDraws, NoiseFall, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind,
+};
 pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
 pub use sections::{

@@ -50,13 +50,14 @@ impl Loaded {
     }
 }
 
-const SECTIONS: [&str; 16] = [
+const SECTIONS: [&str; 17] = [
     "run",
     "data",
     "pairs",
     "train",
     "model",
     "objective",
+    "adversarial",
     "optim",
     "loss_scale",
     "schedule",
@@ -78,7 +79,7 @@ impl Config {
         }
         let mut all = serde_json::json!({
             "run": self.run, "data": self.data, "pairs": self.pairs, "train": self.train, "model": model,
-            "objective": self.objective, "optim": self.optim, "loss_scale": self.loss_scale, "schedule": self.schedule, "eval": self.eval, "average": self.average,
+            "objective": self.objective, "adversarial": self.adversarial, "optim": self.optim, "loss_scale": self.loss_scale, "schedule": self.schedule, "eval": self.eval, "average": self.average,
             "checkpoint": self.checkpoint, "recovery": self.recovery, "log": self.log, "task": self.task, "published": self.published,
         });
         for (section, networks) in &self.networks {
@@ -326,6 +327,7 @@ impl Layers {
             train: self.section("train", &self.merged["train"])?,
             model: read(&model).map_err(|e| self.wrong_type("model", e))?,
             objective: self.section("objective", &self.merged["objective"])?,
+            adversarial: self.section("adversarial", &self.merged["adversarial"])?,
             optim: self.section("optim", &self.merged["optim"])?,
             loss_scale: self.section("loss_scale", &self.merged["loss_scale"])?,
             schedule: self.section("schedule", &self.merged["schedule"])?,

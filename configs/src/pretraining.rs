@@ -20,7 +20,27 @@ pub enum ObjectiveKind {
     Denoising,
 }
 
-/// `[objective]`: what an XLNet is trained to do. Transformer-XL has one objective, `lm`.
+/// What the sum of a batch's losses is divided by before it is differentiated. Losses are reported a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LossOver {
+    /// Its targets.
+    Targets,
+    /// Its lanes: gradients grow with the length of a segment.
+    Lanes,
+}
+
+/// How noise falls over a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum NoiseFall {
+    /// In a line, to 0 at the last step of the schedule.
+    Linear,
+    /// Not at all.
+    Constant,
+}
+
+/// `[objective]`: what a model is trained to do. All but an XLNet have one `kind`, `lm`; the keys from `samples` on are of recurrent models.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ObjectiveConfig {
@@ -36,11 +56,46 @@ pub struct ObjectiveConfig {
     /// Denoising: share of the chosen tokens that become a random piece; the rest stay.
     #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
     pub random_share: f64,
+    /// Dropout masks that each target is predicted with, each with a state of its own; its probability is their mean (Melis 2023, §4.3).
+    #[schemars(transform = Range::at_least(1).at_most(1024))]
+    pub samples: usize,
+    /// What gradients are means over.
+    pub loss_over: LossOver,
+    /// Weight of the mean cosine between the output vectors of two words, Σ cos(w_i, w_j) / V² over all i ≠ j (Gao et al. 2019). It is
+    /// trained, and not part of the loss that is reported.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub cosine_penalty: f64,
+    /// Standard deviation of the normal noise that is added to input embeddings in training.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub input_noise: f64,
+    /// How `input_noise` falls over the steps of the schedule.
+    pub input_noise_fall: NoiseFall,
+}
+
+impl ObjectiveConfig {
+    /// Standard deviation of the noise on input embeddings at step `step`, from 1, of `steps`.
+    pub fn input_noise_at(&self, step: u64, steps: u64) -> f64 {
+        let left = match self.input_noise_fall {
+            NoiseFall::Constant => 1.0,
+            NoiseFall::Linear => 1.0 - step.min(steps) as f64 / steps.max(1) as f64,
+        };
+        self.input_noise * left
+    }
 }
 
 impl Default for ObjectiveConfig {
     fn default() -> Self {
-        Self { kind: ObjectiveKind::Lm, next_sentence: 0.0, mask_share: 0.8, random_share: 0.1 }
+        Self {
+            kind: ObjectiveKind::Lm,
+            next_sentence: 0.0,
+            mask_share: 0.8,
+            random_share: 0.1,
+            samples: 1,
+            loss_over: LossOver::Targets,
+            cosine_penalty: 0.0,
+            input_noise: 0.0,
+            input_noise_fall: NoiseFall::Linear,
+        }
     }
 }
 
@@ -153,7 +208,6 @@ impl Config {
 
     fn check_objective(&self) -> Result<(), ConfigError> {
         let o = &self.objective;
-        range::check("objective", o)?;
         if o.next_sentence > 0.0 && o.kind == ObjectiveKind::Lm {
             let why = "objective.kind = \"lm\" has no pairs of segments";
             return Err(out_of_range("objective.next_sentence", o.next_sentence, why));

@@ -60,6 +60,7 @@ pub fn sections(models: &'static Models) -> Vec<Section> {
     all.extend(others.iter().map(Section::of_model));
     all.extend([
         Section::of("objective", &config.objective),
+        Section::of("adversarial", &config.adversarial),
         Section::of("optim", &config.optim),
         Section::of("loss_scale", &config.loss_scale),
         Section::of("schedule", &config.schedule),

@@ -32,11 +32,13 @@ pub struct Words {
 }
 
 impl Words {
-    fn count(&self) -> usize {
+    /// How many.
+    pub fn count(&self) -> usize {
         self.weight.size()[0] as usize
     }
 
-    fn map(&self, f: impl Fn(&Tensor) -> Tensor) -> Self {
+    /// The same of other tensors.
+    pub fn map(&self, f: impl Fn(&Tensor) -> Tensor) -> Self {
         Self { weight: f(&self.weight), bias: self.bias.as_ref().map(f) }
     }
 
@@ -47,20 +49,31 @@ impl Words {
 }
 
 /// −ln P of each target, `[n]`, for `hidden` `[n, width]` and `targets` `[n]`, numbers of words; P is the softmax of the
-/// scores of all `parts`, one after another. Of single precision at least.
-pub fn nll(kernels: Kernels, hidden: &Tensor, parts: &[Words], targets: &Tensor) -> Tensor {
+/// scores of all `parts`, one after another. `margins`, `[n]`, are taken off the targets' scores first; they may have a graph. Of single
+/// precision at least.
+pub fn nll(
+    kernels: Kernels,
+    hidden: &Tensor,
+    parts: &[Words],
+    targets: &Tensor,
+    margins: Option<&Tensor>,
+) -> Tensor {
     if !kernels.fuse(hidden) || !parts.iter().all(|part| kernels.fuse(&part.weight)) {
         let scores: Vec<Tensor> =
             parts.iter().map(|part| kernels.linear(hidden, &part.weight, part.bias.as_ref())).collect();
         let scores =
             if let [scores] = &scores[..] { scores.shallow_clone() } else { Tensor::cat(&scores, 1) };
-        return widened(&scores).cross_entropy_loss::<&Tensor>(targets, None, Reduction::None, -100, 0.0);
+        let mut scores = widened(&scores);
+        if let Some(margins) = margins {
+            scores = scores.scatter_add(1, &targets.unsqueeze(1), &-margins.unsqueeze(1));
+        }
+        return scores.cross_entropy_loss::<&Tensor>(targets, None, Reduction::None, -100, 0.0);
     }
     let tables = parts.iter().flat_map(|part| [Some(&part.weight), part.bias.as_ref()]).flatten();
-    let inputs: Vec<&Tensor> = [hidden].into_iter().chain(tables).collect();
+    let inputs: Vec<&Tensor> = [hidden].into_iter().chain(tables).chain(margins).collect();
     // What an operation gives tells whether a graph is made: without one the scores need not be kept.
     let keep = inputs.iter().any(|input| input.narrow(0, 0, 0).requires_grad());
-    let (nll, scored) = Scored::new(hidden, parts, targets, keep);
+    let (nll, scored) = Scored::new(hidden, parts, targets, margins, keep);
     function(c"a cross-entropy", &inputs, nll, move |grad| scored.backward(&grad.contiguous()))
 }
 
@@ -72,6 +85,8 @@ struct Scored {
     targets: Vec<usize>,
     /// ln Σ exp of each row's scores.
     log_sums: Vec<f32>,
+    /// −ln P, `[n]`, where margins were taken off.
+    lowered: Option<Tensor>,
 }
 
 /// Scores of some words of a part.
@@ -87,15 +102,28 @@ struct Block {
 
 impl Scored {
     /// Returns −ln P of the targets too. Keeps the scores where `keep`.
-    fn new(hidden: &Tensor, parts: &[Words], targets: &Tensor, keep: bool) -> (Tensor, Self) {
+    fn new(
+        hidden: &Tensor,
+        parts: &[Words],
+        targets: &Tensor,
+        margins: Option<&Tensor>,
+        keep: bool,
+    ) -> (Tensor, Self) {
         let parts: Vec<Words> = parts.iter().map(|part| part.map(Tensor::detach)).collect();
         let mut rows = vec![Running::default(); hidden.size()[0] as usize];
         let total: usize = parts.iter().map(Words::count).sum();
         let targets = numbers(targets);
         let known = targets.len() == rows.len() && targets.iter().all(|target| *target < total);
         assert!(known, "a target for each row, below {total}: {targets:?}");
-        let mut scored =
-            Self { hidden: hidden.detach(), parts, blocks: Vec::new(), targets, log_sums: Vec::new() };
+        let margins = margins.map(|margins| margins.detach().contiguous());
+        let mut scored = Self {
+            hidden: hidden.detach(),
+            parts,
+            blocks: Vec::new(),
+            targets,
+            log_sums: Vec::new(),
+            lowered: None,
+        };
         let size = words_of_block(rows.len());
         let mut before = 0;
         for part in 0..scored.parts.len() {
@@ -104,7 +132,10 @@ impl Scored {
                 let words = start..count.min(start + size);
                 let cut = |t: &Tensor| t.narrow(0, words.start as i64, words.len() as i64);
                 let scores = scored.parts[part].map(cut).scores(&scored.hidden);
-                let block = Block { part, first: before + words.start, words, scores };
+                let mut block = Block { part, first: before + words.start, words, scores };
+                if let Some(margins) = &margins {
+                    block.lower(&scored.targets, margins);
+                }
                 block.read(&scored.targets, &mut rows);
                 if keep {
                     scored.blocks.push(block);
@@ -114,11 +145,15 @@ impl Scored {
         }
         scored.log_sums = rows.iter().map(Running::log_sum).collect();
         let nll: Vec<f32> = rows.iter().map(Running::nll).collect();
-        (Tensor::from_slice(&nll), scored)
+        let nll = Tensor::from_slice(&nll);
+        scored.lowered = margins.map(|_| nll.copy());
+        (nll, scored)
     }
 
-    /// Gradients of the hidden states and of each part's weight and bias, for that of −ln P, `[n]`.
+    /// Gradients of the hidden states, of each part's weight and bias and of the margins, for that of −ln P, `[n]`.
     fn backward(self, grad: &Tensor) -> Vec<Option<Tensor>> {
+        // A margin counts as much as the target's score, the other way: 1 − P.
+        let of_margins = self.lowered.as_ref().map(|nll| -grad * (-nll).expm1());
         // SAFETY: nobody writes to what comes in.
         let grad = unsafe { as_f32(grad) };
         let mut of_hidden = self.hidden.zeros_like();
@@ -129,7 +164,8 @@ impl Scored {
             block.add_to_hidden(&self.parts[block.part].weight, &mut of_hidden);
         }
         let of_parts = of_parts.into_iter().flat_map(|part| [Some(part.weight), part.bias]);
-        [Some(of_hidden)].into_iter().chain(of_parts.filter(Option::is_some)).collect()
+        let of_parts = of_parts.filter(Option::is_some);
+        [Some(of_hidden)].into_iter().chain(of_parts).chain(of_margins.map(Some)).collect()
     }
 }
 
@@ -170,6 +206,19 @@ impl Running {
 }
 
 impl Block {
+    /// Takes `margins` off the scores of targets.
+    fn lower(&mut self, targets: &[usize], margins: &Tensor) {
+        let (words, first) = (self.words.len(), self.first);
+        // SAFETY: only the scores are written to.
+        let margins = unsafe { as_f32(margins) };
+        let rows = as_f32_mut(&mut self.scores).chunks_exact_mut(words);
+        for ((scores, target), margin) in rows.zip(targets).zip(margins) {
+            if let Some(score) = scores.get_mut(target.wrapping_sub(first)) {
+                *score -= margin;
+            }
+        }
+    }
+
     /// Takes the scores into what is known of each row.
     fn read(&self, targets: &[usize], rows: &mut [Running]) {
         // SAFETY: nobody writes to them before the way back.
@@ -320,8 +369,11 @@ mod tests {
     }
 
     /// −ln P and the gradients of all inputs, for a loss that weighs every row differently.
-    fn with_gradients(kernels: Kernels, kind: Kind, rows: i64, width: i64) -> Vec<Tensor> {
-        let (inputs, targets) = inputs(rows, width);
+    fn with_gradients(kernels: Kernels, kind: Kind, rows: i64, width: i64, lowers: bool) -> Vec<Tensor> {
+        let (mut inputs, targets) = inputs(rows, width);
+        if lowers {
+            inputs.push((Tensor::arange(rows, (Kind::Float, Device::Cpu)) * 0.9).cos() * 2.0);
+        }
         let leaves: Vec<Tensor> =
             inputs.iter().map(|t| t.to_kind(kind).detach().copy().set_requires_grad(true)).collect();
         let part = |weight: usize, bias: Option<usize>| Words {
@@ -329,18 +381,19 @@ mod tests {
             bias: bias.map(|i| leaves[i].shallow_clone()),
         };
         let parts = [part(1, Some(2)), part(3, None), part(4, Some(5))];
-        let nll = nll(kernels, &leaves[0], &parts, &targets);
+        let margins = leaves.get(6).map(Tensor::shallow_clone);
+        let nll = nll(kernels, &leaves[0], &parts, &targets, margins.as_ref());
         (&nll * Tensor::linspace(0.1, 2.0, rows, (kind, Device::Cpu))).sum(kind).backward();
         std::iter::once(nll.detach()).chain(leaves.iter().map(Tensor::grad)).collect()
     }
 
     #[test]
     fn losses_and_gradients_are_those_of_double_precision() {
-        for (rows, width) in [(1, 8), (70, 24), (600, 40)] {
-            let exact = with_gradients(Kernels::Plain, Kind::Double, rows, width);
-            for (i, (ours, exact)) in
-                with_gradients(Kernels::Fused, Kind::Float, rows, width).iter().zip(&exact).enumerate()
-            {
+        for (rows, width, lowers) in [(1, 8, true), (70, 24, false), (70, 24, true), (600, 40, false)] {
+            let exact = with_gradients(Kernels::Plain, Kind::Double, rows, width, lowers);
+            let ours = with_gradients(Kernels::Fused, Kind::Float, rows, width, lowers);
+            assert_eq!(ours.len(), 7 + usize::from(lowers));
+            for (i, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
                 let scale = exact.abs().max().double_value(&[]);
                 let error = (ours - exact).abs().max().double_value(&[]) / scale;
                 assert!(error < 3e-6, "{rows} rows, output {i}: {error}");
@@ -354,11 +407,11 @@ mod tests {
         let part = Words { weight: inputs[1].copy().set_requires_grad(true), bias: None };
         let parts = [part];
         let targets = targets.remainder(700);
-        let with = nll(Kernels::Fused, &inputs[0], &parts, &targets);
-        let without = tch::no_grad(|| nll(Kernels::Fused, &inputs[0], &parts, &targets));
+        let with = nll(Kernels::Fused, &inputs[0], &parts, &targets, None);
+        let without = tch::no_grad(|| nll(Kernels::Fused, &inputs[0], &parts, &targets, None));
         assert!(with.requires_grad() && !without.requires_grad());
         assert_eq!(with.detach(), without);
-        let kept = |keep| Scored::new(&inputs[0], &parts, &targets, keep).1.blocks.len();
+        let kept = |keep| Scored::new(&inputs[0], &parts, &targets, None, keep).1.blocks.len();
         assert_eq!((kept(true), kept(false)), (1, 0));
     }
 
@@ -368,7 +421,7 @@ mod tests {
         let weight = Tensor::from_slice(&[-300.0f32, 0.0, 300.0, 299.0]).view([4, 1]);
         let loss = |target: i64| {
             let parts = [Words { weight: weight.shallow_clone(), bias: None }];
-            nll(Kernels::Fused, &hidden, &parts, &Tensor::from_slice(&[target])).double_value(&[0])
+            nll(Kernels::Fused, &hidden, &parts, &Tensor::from_slice(&[target]), None).double_value(&[0])
         };
         let log_sum = 300.0 + (1.0 + (-1.0f64).exp()).ln();
         for (target, score) in [(0, -300.0), (1, 0.0), (2, 300.0), (3, 299.0)] {
@@ -381,7 +434,7 @@ mod tests {
     fn a_target_beyond_the_words_is_refused() {
         let hidden = Tensor::zeros([1, 1], (Kind::Float, Device::Cpu));
         let parts = [Words { weight: Tensor::zeros([4, 1], (Kind::Float, Device::Cpu)), bias: None }];
-        let _ = nll(Kernels::Fused, &hidden, &parts, &Tensor::from_slice(&[-1i64]));
+        let _ = nll(Kernels::Fused, &hidden, &parts, &Tensor::from_slice(&[-1i64]), None);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! What families build their models of. Nothing here knows of ranks, nor of any particular model.
 
 pub(crate) mod activation;
+mod adaptive_softmax;
+pub(crate) mod adversarial;
 pub(crate) mod attention;
+mod cosine;
 pub(crate) mod cross_entropy;
 mod heads;
 mod memory;
@@ -11,7 +14,11 @@ pub mod recurrent;
 mod words;
 
 pub use activation::Activation;
+pub use adaptive_softmax::AdaptiveSoftmax;
+pub(crate) use adaptive_softmax::{Cluster, places_by_cluster};
+pub use adversarial::Adversary;
 pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoids_between};
+pub use cosine::mean_cosine;
 pub use heads::{
     Beam, HeadConfig, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead, by_choice,
     classification_losses, kernel_features, pair_losses, squared_errors,

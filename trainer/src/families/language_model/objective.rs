@@ -2,11 +2,12 @@
 //! engine can divide once by the weight of the whole global batch.
 
 use segue_configs::EvalConfig;
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::Parameters;
 use crate::engine::{self, Learner, Turn};
 use crate::layers::Memory;
+use crate::layers::adversarial::Nll;
 use crate::libtorch::stream::put;
 use crate::noise::Noise;
 
@@ -95,6 +96,20 @@ pub struct Loss {
     pub memory: Memory,
 }
 
+impl Loss {
+    /// Of −ln P of targets, `[micro_batch, targets]`: reported as they are, trained `times` as much, with `beside`.
+    pub fn of(nll: &Nll, times: f64, beside: Option<Tensor>, memory: Memory) -> Self {
+        let (weight, trained) = (nll.trained.numel() as f64, nll.trained.sum(None::<Kind>));
+        if nll.plain.is_none() && times == 1.0 {
+            return Self { sum: trained, weight, auxiliary: beside, memory };
+        }
+        let sum = nll.reported().detach().sum(None::<Kind>);
+        let rest = trained * times - &sum;
+        let auxiliary = Some(beside.map_or_else(|| rest.shallow_clone(), |beside| &rest + beside));
+        Self { sum, weight, auxiliary, memory }
+    }
+}
+
 /// How well a micro-batch is predicted.
 pub struct Scores {
     /// −log P of each target, `[micro_batch, targets]` in nats.
@@ -122,6 +137,11 @@ pub trait Objective {
     /// Loss of one micro-batch; dropout is on where there is noise.
     fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss;
 
+    /// Told before each step, from 1, which it is.
+    fn at_step(&mut self, step: u64) {
+        let _ = step;
+    }
+
     /// How far attention looks: as `[eval]` says, or with `None` as in training.
     fn look(&mut self, eval: Option<&EvalConfig>);
 
@@ -139,6 +159,11 @@ impl Learner for Box<dyn Objective> {
 
     fn networks(&self) -> Vec<(&'static str, &Parameters)> {
         vec![(NETWORK, self.parameters())]
+    }
+
+    fn turn(&mut self, step: u64) -> Turn {
+        self.at_step(step);
+        Turn::only(step)
     }
 
     fn start(&self, lanes: i64) -> Memory {

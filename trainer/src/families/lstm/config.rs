@@ -87,6 +87,9 @@ pub struct LstmConfig {
     pub wiring: Wiring,
     /// The output table is the input embeddings.
     pub tie_word_embeddings: bool,
+    /// First ids of the clusters that a split softmax has beside its most frequent words, rising, above 0 and below the vocabulary; empty
+    /// for one softmax.
+    pub cutoffs: Vec<usize>,
     /// Softmaxes that are mixed (Yang et al. 2018); 1 for an ordinary one.
     #[schemars(transform = size())]
     pub mixture: usize,
@@ -134,6 +137,7 @@ impl Default for LstmConfig {
             mogrifier_zigzag: true,
             wiring: Wiring::Skip,
             tie_word_embeddings: true,
+            cutoffs: Vec::new(),
             mixture: 1,
             input_dropout: 0.0,
             inter_layer_dropout: 0.0,
@@ -170,6 +174,11 @@ impl LstmConfig {
         }
     }
 
+    /// Cluster borders `[0, cutoffs.., vocab_size]`.
+    pub fn cluster_ends(&self) -> Vec<usize> {
+        [0].into_iter().chain(self.cutoffs.iter().copied()).chain([self.vocab_size]).collect()
+    }
+
     /// Whether states are mapped to vectors as wide as the embeddings.
     pub fn projects(&self) -> bool {
         self.mixture == 1 && self.embed_width() != self.d_model
@@ -184,7 +193,13 @@ impl LstmConfig {
     fn check_used(&self) -> Result<(), ConfigError> {
         let gated = matches!(self.cell, CellKind::Lstm | CellKind::Mlstm | CellKind::Rewired);
         let skips = self.wiring == Wiring::Skip;
-        let unused: [(bool, &'static str, String, &str); 5] = [
+        let unused: [(bool, &'static str, String, &str); 6] = [
+            (
+                self.mixture > 1 && !self.cutoffs.is_empty(),
+                "model.cutoffs",
+                format!("{:?}", self.cutoffs),
+                "has a place without a mixture of softmaxes alone",
+            ),
             (
                 !skips && self.inter_layer_dropout > 0.0,
                 "model.inter_layer_dropout",
@@ -296,7 +311,16 @@ impl ModelSection for LstmConfig {
         ];
         match without.into_iter().find(|(asked, ..)| *asked) {
             Some((_, key, why)) => Err(refused(config, key, why)),
-            None => config.check_text(),
+            None => {
+                config.check_trained(&[
+                    "adversarial.scale",
+                    "objective.samples",
+                    "objective.loss_over",
+                    "objective.cosine_penalty",
+                    "objective.input_noise",
+                ])?;
+                config.check_text()
+            }
         }
     }
 
@@ -307,6 +331,10 @@ impl ModelSection for LstmConfig {
     fn set_vocabulary(&mut self, size: usize, eos: Option<u32>) -> Result<(), ConfigError> {
         self.vocab_size = size;
         self.eos_token_id = eos.map_or(self.eos_token_id, i64::from);
+        if !self.cutoffs.is_empty() && self.cluster_ends().windows(2).any(|ends| ends[0] >= ends[1]) {
+            let why = format!("cutoffs must rise and stay below the vocabulary of {size}");
+            return Err(out_of_range("model.cutoffs", format!("{:?}", self.cutoffs), &why));
+        }
         if self.parameters > 0 { self.fit_budget() } else { Ok(()) }
     }
 

@@ -14,7 +14,10 @@ const OPERATIONS_OF_A_ROUND: f64 = 15.0;
 
 /// What a micro-step of a recurrent language model costs.
 pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
-    let (lanes, segment) = (config.train.micro_batch as u64, config.train.segment as u64);
+    let samples = config.objective.samples as u64;
+    // Every sample is read as a lane of its own.
+    let (own_lanes, segment) = (config.train.micro_batch as u64, config.train.segment as u64);
+    let lanes = own_lanes * samples;
     let targets = match config.train.loss {
         LossKind::Full => segment,
         LossKind::Half => segment.div_ceil(2),
@@ -29,19 +32,25 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
         chosen.map(|spec| spec.numel() as u64).sum::<u64>()
     };
     let head = matrices(&|name| name.starts_with("projection.") || name.starts_with("mixture."));
-    let scores = experts * words;
+    // A split softmax scores its first words and clusters for every target, at most one cluster's words more.
+    let ends = model.cluster_ends();
+    let sizes = || ends.windows(2).map(|ends| (ends[1] - ends[0]) as u64);
+    let first = sizes().next().unwrap_or(words) + model.cutoffs.len() as u64;
+    let scores = experts * (first + sizes().skip(1).max().unwrap_or(0));
     let products = PER_MULTIPLY_ADD * lanes * segment * matrices(&of_layer);
     let softmax = PER_MULTIPLY_ADD * lanes * targets * (head + scores * model.embed_width() as u64);
-    let forward = (products + softmax) as f64;
+    let least =
+        products + PER_MULTIPLY_ADD * lanes * targets * (head + experts * first * model.embed_width() as u64);
+    let forward = Bounds { least: least as f64, most: (products + softmax) as f64 };
     let rounds = model.mogrifier_rounds as u64;
     let kept = lanes * segment * layers * (KEPT_OF_A_LAYER + rounds * KEPT_OF_A_ROUND) * n;
     let logits = lanes * targets * scores;
     let activations = (kept + logits) as f64;
     MicroStep {
-        tokens: lanes * segment,
+        tokens: own_lanes * segment,
         targets_per_lane: targets,
-        memory_per_lane: 2 * layers * n,
-        forward: Bounds { least: forward, most: forward },
+        memory_per_lane: 2 * layers * n * samples,
+        forward,
         recomputed: 0.0,
         activations: Bounds { least: activations, most: activations },
         parts: Parts {

@@ -56,9 +56,7 @@ impl LanguageFamily for Recurrent {
     }
 
     fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
-        let mut objective = LanguageModel::from_parameters(own(&config.model), parameters);
-        objective.targets = config.train.loss;
-        Box::new(objective)
+        Box::new(LanguageModel::from_parameters(own(&config.model), parameters).trained(config))
     }
 
     fn next_token(&self, model: &ModelConfig, parameters: Parameters) -> Box<dyn NextToken> {

@@ -3,11 +3,12 @@
 use tch::{Kind, Tensor};
 
 use super::config::{CellKind, ForgetBias, LstmConfig, Wiring};
-use crate::layers::cross_entropy::{self, Words};
+use crate::layers::adversarial::{self, Nll};
+use crate::layers::cross_entropy::Words;
 use crate::layers::recurrent::{
     Cell, Elman, Gru, InputGate, Lstm, Multiplicative, Recurrent, Rewired, State,
 };
-use crate::layers::{Context, Memory, NO_DOCUMENT};
+use crate::layers::{AdaptiveSoftmax, Adversary, Cluster, Context, Memory, NO_DOCUMENT};
 use crate::libtorch::widened;
 use crate::noise::{Noise, dropout};
 use crate::{Init, Kernels, ParameterSpec, Parameters};
@@ -16,6 +17,8 @@ use crate::{Init, Kernels, ParameterSpec, Parameters};
 pub const EMBEDDING: &str = "embedding.weight";
 const OUTPUT: &str = "output.weight";
 const OUTPUT_BIAS: &str = "output.bias";
+const CLUSTERS: &str = "clusters.weight";
+const CLUSTERS_BIAS: &str = "clusters.bias";
 const PROJECTION: &str = "projection.weight";
 
 /// Variance of a normal distribution whose tails beyond two standard deviations are cut, so that about 1 is left.
@@ -52,6 +55,11 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
         specs.push(spec(OUTPUT, &[words, e], table));
     }
     specs.push(spec(OUTPUT_BIAS, &[words], Init::Zeros));
+    if !config.cutoffs.is_empty() {
+        let tails = config.cutoffs.len() as i64;
+        specs.push(spec(CLUSTERS, &[tails, e], Init::Zeros));
+        specs.push(spec(CLUSTERS_BIAS, &[tails], Init::Zeros));
+    }
     specs
 }
 
@@ -157,11 +165,27 @@ pub struct Model {
     output: Tensor,
     /// `[vocab_size]`
     bias: Tensor,
+    /// Of all words, or split; not that of a mixture.
+    softmax: AdaptiveSoftmax,
     kernels: Kernels,
+    /// Standard deviation of the noise that is added to embeddings where there is noise.
+    pub input_noise: f64,
+    /// Trajectories of each lane, which dropout tells apart: their states lie one after another in a memory that starts here.
+    pub samples: i64,
     /// Whether the state lives on after a segment: where `mem_len` is not 0.
     pub context: Context,
     /// Whether lanes may have to forget by themselves.
     pub keeps_marks: bool,
+}
+
+/// Each row of `x` `times` times, one after another.
+fn repeated(x: &Tensor, times: i64) -> Tensor {
+    x.repeat_interleave_self_int(times, 0, None::<i64>)
+}
+
+/// −ln of the mean of probabilities, `[lanes, segment]`, of −ln of each, `[lanes, samples, segment]`.
+pub(super) fn over_samples(nll: &Tensor) -> Tensor {
+    (nll.size()[1] as f64).ln() - (-nll).logsumexp(1, false)
 }
 
 /// ln of the mean of softmaxes, `[n, words]`, of `scores`, `[n, experts, words]`, by their weights, of which `log_priors` are the logarithms,
@@ -192,14 +216,29 @@ impl Model {
             bias: parameters.get("mixture.bias"),
             prior: parameters.get("mixture.prior"),
         });
+        let output = parameters.find(OUTPUT).unwrap_or_else(|| parameters.get(EMBEDDING));
+        let bias = parameters.get(OUTPUT_BIAS);
+        let cluster = |_| Cluster {
+            weight: output.shallow_clone(),
+            bias: bias.shallow_clone(),
+            projection: None,
+            kernels: parameters.kernels(),
+        };
+        let tails =
+            parameters.find(CLUSTERS).map(|weight| Words { weight, bias: parameters.find(CLUSTERS_BIAS) });
+        let ends: Vec<i64> = config.cluster_ends().iter().map(|&end| end as i64).collect();
+        let softmax = AdaptiveSoftmax::new((1..ends.len()).map(cluster).collect(), tails, ends);
         Self {
             embedding: parameters.get(EMBEDDING),
             layers: (0..config.n_layer).map(layer).collect(),
             projection: parameters.find(PROJECTION),
             mixture,
-            output: parameters.find(OUTPUT).unwrap_or_else(|| parameters.get(EMBEDDING)),
-            bias: parameters.get(OUTPUT_BIAS),
+            output,
+            bias,
+            softmax,
             kernels: parameters.kernels(),
+            input_noise: 0.0,
+            samples: 1,
             context: Context { mem_len: 1, clamp_len: 0, same_length: None },
             keeps_marks: false,
             config: config.clone(),
@@ -211,25 +250,29 @@ impl Model {
         &self.config
     }
 
-    /// h and c of each layer, all zero: `[lanes, 1, n]` each.
+    /// h and c of each layer, all zero: `[lanes, samples, n]` each.
     pub fn memory_start(&self, lanes: i64) -> Memory {
         let options = (self.embedding.kind(), self.embedding.device());
-        let memory = Memory::zeros(2 * self.config.n_layer, lanes, 1, self.config.d_model as i64, options);
+        let memory =
+            Memory::zeros(2 * self.config.n_layer, lanes, self.samples, self.config.d_model as i64, options);
         if self.keeps_marks { memory.marked(NO_DOCUMENT) } else { memory }
     }
 
-    /// Reads `ids`, `[lanes, segment]`, from the state in `memory` on. Dropout is on where there is noise.
+    /// Reads `ids`, `[lanes, segment]`, from the state in `memory` on. Dropout is on where there is noise. Of a memory with several samples a
+    /// lane, what comes out has a row for each, those of a lane one after another.
     pub fn forward(&self, ids: &Tensor, memory: &Memory, noise: Option<&Noise>) -> Output {
         let config = &self.config;
-        let embedded = Tensor::embedding(&self.embedding, &ids.transpose(0, 1), -1, false, false);
-        let mut input = dropout(embedded.shallow_clone(), config.input_dropout, noise);
+        let samples = memory.len().max(1);
+        let rows = if samples > 1 { repeated(ids, samples) } else { ids.shallow_clone() };
+        let embedded = Tensor::embedding(&self.embedding, &rows.transpose(0, 1), -1, false, false);
+        let mut input = dropout(self.disturbed(&embedded, noise), config.input_dropout, noise);
         let (mut layers, mut states) = (vec![embedded], Vec::new());
         let mut sum: Option<Tensor> = None;
         for (number, layer) in self.layers.iter().enumerate() {
             if number > 0 && config.wiring == Wiring::Skip {
                 input = dropout(input, config.inter_layer_dropout, noise);
             }
-            let state = |part: usize| memory.layers[2 * number + part].squeeze_dim(1);
+            let state = |part: usize| memory.layers[2 * number + part].reshape([-1, config.d_model as i64]);
             let start = State { hidden: state(0), cell: state(1) };
             let mask = self.state_mask(&start.hidden, noise);
             let (outputs, state) = layer.forward(&input, start, mask.as_ref());
@@ -254,6 +297,17 @@ impl Model {
         }
     }
 
+    /// Embeddings with noise, where there is any.
+    pub(super) fn disturbed(&self, embedded: &Tensor, noise: Option<&Noise>) -> Tensor {
+        match noise.filter(|_| self.input_noise > 0.0) {
+            Some(noise) => {
+                let drawn = noise.normal(&embedded.size()).to_device(embedded.device()) * self.input_noise;
+                embedded + drawn.to_kind(embedded.kind())
+            }
+            None => embedded.shallow_clone(),
+        }
+    }
+
     /// One mask for all positions of a segment, `[lanes, n]`; none where nothing is dropped.
     fn state_mask(&self, state: &Tensor, noise: Option<&Noise>) -> Option<Tensor> {
         let rate = self.config.state_dropout;
@@ -267,26 +321,46 @@ impl Model {
             let lanes = before.layers[0].size()[0];
             return self.memory_start(lanes);
         }
-        let layers = states.iter().map(|state| state.detach().unsqueeze(1)).collect();
+        let lanes = before.layers[0].size()[0];
+        let layers = states.iter().map(|state| state.detach().view([lanes, -1, self.config.d_model as i64]));
+        let layers = layers.collect();
         Memory { layers, documents: before.documents.as_ref().map(Tensor::shallow_clone) }
     }
 
     /// −ln P of each target, `[lanes, segment]`, for `hidden` of `[lanes, segment, n]` and `targets` of `[lanes, segment]`.
     pub fn nll(&self, hidden: &Tensor, targets: &Tensor, noise: Option<&Noise>) -> Tensor {
+        self.trained_nll(hidden, targets, noise, None).trained
+    }
+
+    /// The same as it is trained against an adversary. Where `hidden` has several samples of each lane, the mean of their probabilities
+    /// counts (Melis 2023, §4.3).
+    pub fn trained_nll(
+        &self,
+        hidden: &Tensor,
+        targets: &Tensor,
+        noise: Option<&Noise>,
+        adversary: Option<&Adversary>,
+    ) -> Nll {
+        let (lanes, rows) = (targets.size()[0], hidden.size()[0]);
+        let samples = rows / lanes;
         let flat = hidden.reshape([-1, self.config.d_model as i64]);
-        let nll = match &self.mixture {
-            Some(mixture) => {
+        let flat_targets = if samples > 1 { repeated(targets, samples) } else { targets.shallow_clone() };
+        let flat_targets = flat_targets.reshape([-1]);
+        let nll = match (&self.mixture, adversary) {
+            (Some(mixture), None) => {
                 let log_probs = self.mixed(mixture, &flat, noise);
-                -log_probs.gather(1, &targets.reshape([-1, 1]), false).squeeze_dim(1)
+                Nll::of(-log_probs.gather(1, &flat_targets.unsqueeze(1), false).squeeze_dim(1))
             }
-            None => {
-                let words =
-                    Words { weight: self.output.shallow_clone(), bias: Some(self.bias.shallow_clone()) };
-                let vectors = self.projected(&flat, noise);
-                cross_entropy::nll(self.kernels, &vectors, &[words], &targets.reshape([-1]))
+            (Some(mixture), Some(adversary)) => {
+                self.mixed_against(mixture, &flat, &flat_targets, noise, adversary)
             }
+            (None, _) => self.softmax.nll(&self.projected(&flat, noise), &flat_targets, adversary),
         };
-        nll.view(targets.size().as_slice())
+        if samples > 1 {
+            let each = [lanes, samples, targets.size()[1]];
+            return nll.map(|nll| over_samples(&nll.view(each)));
+        }
+        nll.map(|nll| nll.view(targets.size().as_slice()))
     }
 
     /// ln P of every next word: `[lanes, segment, vocab_size]`, for `hidden` of `[lanes, segment, n]`.
@@ -295,7 +369,7 @@ impl Model {
         let flat = hidden.reshape([-1, size[2]]);
         let log_probs = match &self.mixture {
             Some(mixture) => self.mixed(mixture, &flat, None),
-            None => self.scores(&self.projected(&flat, None)).log_softmax(-1, None::<Kind>),
+            None => self.softmax.log_probs(&self.projected(&flat, None)),
         };
         log_probs.view([size[0], size[1], -1])
     }
@@ -317,12 +391,45 @@ impl Model {
 
     /// ln Σ_k π_k softmax(E tanh(W_k y + b_k) + b), `[n, vocab_size]` (Yang et al. 2018, eq. 4).
     fn mixed(&self, mixture: &Mixture, hidden: &Tensor, noise: Option<&Noise>) -> Tensor {
+        let (vectors, log_priors) = self.experts(mixture, hidden, noise);
+        mix(&self.scores(&vectors), &log_priors)
+    }
+
+    /// What experts say, `[n, experts, e]`, and the logarithms of their weights, `[n, experts]`.
+    fn experts(&self, mixture: &Mixture, hidden: &Tensor, noise: Option<&Noise>) -> (Tensor, Tensor) {
         let (experts, e) = (mixture.prior.size()[0], self.output.size()[1]);
         let vectors = self.kernels.linear(hidden, &mixture.weight, Some(&mixture.bias)).tanh();
         let vectors = dropout(vectors, self.config.projected_dropout(), noise).view([-1, experts, e]);
         let log_priors =
             widened(&self.kernels.linear(hidden, &mixture.prior, None)).log_softmax(-1, None::<Kind>);
-        mix(&self.scores(&vectors), &log_priors)
+        (vectors, log_priors)
+    }
+
+    /// −ln P of `targets`, `[n]`, of a mixture in whose every softmax the target's vector moves against that expert's own.
+    fn mixed_against(
+        &self,
+        mixture: &Mixture,
+        hidden: &Tensor,
+        targets: &Tensor,
+        noise: Option<&Noise>,
+        adversary: &Adversary,
+    ) -> Nll {
+        let (vectors, log_priors) = self.experts(mixture, hidden, noise);
+        let (experts, e) = (vectors.size()[1], vectors.size()[2]);
+        let words = Words { weight: self.output.shallow_clone(), bias: Some(self.bias.shallow_clone()) };
+        let each = adversarial::nll(
+            self.kernels,
+            &vectors.reshape([-1, e]),
+            &[words],
+            &repeated(targets, experts),
+            Some(adversary),
+        );
+        each.map(|nll| -(&log_priors - nll.view([-1, experts])).logsumexp(1, false))
+    }
+
+    /// The table whose rows score words, `[vocab_size, e]`.
+    pub fn output(&self) -> &Tensor {
+        &self.output
     }
 }
 

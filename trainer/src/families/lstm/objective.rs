@@ -1,27 +1,49 @@
 //! The next word, from left to right.
 
-use segue_configs::{EvalConfig, LossKind};
-use tch::{Kind, Tensor};
+use segue_configs::{Config, EvalConfig, LossKind, LossOver, ObjectiveConfig};
+use tch::Tensor;
 
 use super::config::LstmConfig;
 use super::model::Model;
 use crate::Parameters;
 use crate::families::language_model::{Batch, Decoder, FromMemory, Loss, NextToken, Objective, Scores};
-use crate::layers::{Context, Memory};
+use crate::layers::adversarial::Nll;
+use crate::layers::{Adversary, Context, Memory, mean_cosine};
 use crate::noise::Noise;
 
 /// Next-word prediction, Σ −ln P(x_t | x_<t).
 pub struct LanguageModel {
     model: Model,
     /// Targets of a segment that training counts.
-    pub targets: LossKind,
+    targets: LossKind,
+    /// What else training does.
+    objective: ObjectiveConfig,
+    /// Who moves words in training.
+    adversary: Option<Adversary>,
+    /// Steps over which noise falls.
+    steps: u64,
     parameters: Parameters,
 }
 
 impl LanguageModel {
     /// The configured model over parameters that it takes as its own.
     pub fn from_parameters(config: &LstmConfig, parameters: Parameters) -> Self {
-        Self { model: Model::new(config, &parameters), targets: LossKind::Full, parameters }
+        let model = Model::new(config, &parameters);
+        let (targets, objective) = (LossKind::Full, ObjectiveConfig::default());
+        Self { model, targets, objective, adversary: None, steps: 0, parameters }
+    }
+
+    /// The same, to be trained as a run says.
+    pub fn trained(self, config: &Config) -> Self {
+        let mut trained = Self {
+            targets: config.train.loss,
+            objective: config.objective.clone(),
+            adversary: Adversary::of(&config.adversarial),
+            steps: config.schedule_steps(),
+            ..self
+        };
+        trained.model.samples = config.objective.samples as i64;
+        trained
     }
 
     /// −ln P of the last `count` targets, `[lanes, count]`, and the next memory.
@@ -31,10 +53,12 @@ impl LanguageModel {
         count: i64,
         memory: &Memory,
         noise: Option<&Noise>,
-    ) -> (Tensor, Memory) {
+        adversary: Option<&Adversary>,
+    ) -> (Nll, Memory) {
         let out = self.model.forward(&batch.inputs, memory, noise);
         let last = |x: &Tensor| x.narrow(1, x.size()[1] - count, count);
-        (self.model.nll(&last(&out.hidden), &last(&batch.targets), noise), out.memory)
+        let nll = self.model.trained_nll(&last(&out.hidden), &last(&batch.targets), noise, adversary);
+        (nll, out.memory)
     }
 }
 
@@ -57,12 +81,24 @@ impl Objective for LanguageModel {
             LossKind::Full => segment,
             LossKind::Half => (segment + 1) / 2,
         };
-        let (nll, memory) = self.last_nll(batch, count, memory, noise);
-        Loss { sum: nll.sum(None::<Kind>), weight: nll.numel() as f64, auxiliary: None, memory }
+        let (nll, memory) = self.last_nll(batch, count, memory, noise, self.adversary.as_ref());
+        let times = match self.objective.loss_over {
+            LossOver::Targets => 1.0,
+            // What is trained is divided by targets, of which each lane has so many.
+            LossOver::Lanes => count as f64,
+        };
+        let weight = self.objective.cosine_penalty * nll.trained.numel() as f64;
+        let penalty = (weight > 0.0).then(|| mean_cosine(self.model.output()) * weight);
+        Loss::of(&nll, times, penalty, memory)
+    }
+
+    fn at_step(&mut self, step: u64) {
+        self.model.input_noise = self.objective.input_noise_at(step, self.steps);
     }
 
     /// A state cannot look shorter or farther: with `mem_len` 0 each segment begins without one.
     fn look(&mut self, eval: Option<&EvalConfig>) {
+        self.model.samples = if eval.is_some() { 1 } else { self.objective.samples as i64 };
         self.model.context.mem_len = match eval {
             Some(eval) if eval.mem_len >= 0 => eval.mem_len.min(1),
             _ => 1,
@@ -70,8 +106,9 @@ impl Objective for LanguageModel {
     }
 
     fn score(&self, batch: &Batch, memory: &Memory) -> Scores {
-        let (nll, memory) = tch::no_grad(|| self.last_nll(batch, batch.targets.size()[1], memory, None));
-        Scores { nll, hits: None, follows: None, memory }
+        let (nll, memory) =
+            tch::no_grad(|| self.last_nll(batch, batch.targets.size()[1], memory, None, None));
+        Scores { nll: nll.trained, hits: None, follows: None, memory }
     }
 }
 
@@ -122,3 +159,6 @@ impl NextToken for LanguageModel {
         self.model.forward(ids, memory, None).layers
     }
 }
+
+#[cfg(test)]
+mod tests;

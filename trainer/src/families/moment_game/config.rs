@@ -49,8 +49,8 @@ impl ModelSection for MomentGameConfig {
     }
 
     /// Any settings of the other sections go with it: it reads no text.
-    fn check_run(&self, _: &Config) -> Result<(), ConfigError> {
-        Ok(())
+    fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        config.check_trained(&[])
     }
 }
 

@@ -293,6 +293,7 @@ impl ModelSection for TransfoXlConfig {
         if config.data.order.in_pairs() {
             return Err(refused(config, "data.order", "needs model.model_type = \"xlnet\""));
         }
+        config.check_trained(&["adversarial.scale"])?;
         config.check_text()
     }
 

@@ -15,7 +15,7 @@ use segue_configs::{Config, ModelConfig, ModelType};
 use serde_json::{Value, json};
 use tch::Tensor;
 
-pub use adaptive::{AdaptiveEmbedding, AdaptiveSoftmax};
+pub use adaptive::AdaptiveEmbedding;
 pub use config::{AttnType, InitKind, SameLengthKeys, TransfoXlConfig};
 pub use encoding::{Encoding, Positions};
 pub use model::{Output, Segment, TransfoXl};
@@ -24,7 +24,7 @@ pub use objective::LanguageModel;
 use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
 use crate::cost::MicroStep;
-use crate::layers::{HeadConfig, WordVectors};
+use crate::layers::{Adversary, HeadConfig, WordVectors};
 use crate::parity::Cases;
 use crate::{Init, ParameterSpec, Parameters, TrainError};
 
@@ -72,6 +72,7 @@ impl LanguageFamily for TransformerXl {
     fn objective_over(&self, config: &Config, parameters: Parameters) -> Box<dyn Objective> {
         let mut objective = LanguageModel::from_parameters(own(&config.model), parameters);
         objective.targets = config.train.loss;
+        objective.adversary = Adversary::of(&config.adversarial);
         Box::new(objective)
     }
 

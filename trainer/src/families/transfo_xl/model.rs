@@ -4,13 +4,14 @@
 use segue_configs::MemoryStart;
 use tch::{Device, Kind, Tensor};
 
-use super::adaptive::{self, AdaptiveEmbedding, AdaptiveSoftmax};
+use super::adaptive::{self, AdaptiveEmbedding};
 use super::config::{AttnType, InitKind, SameLengthKeys, TransfoXlConfig};
 use super::encoding::{Positions, drop_states};
 use super::layer::{Layer, Visible};
+use crate::layers::adversarial::Nll;
 use crate::layers::attention::{attention_mask, hide, inverse_frequencies, unseen_documents};
 use crate::layers::recompute::{Kept, Recompute};
-use crate::layers::{Context, Memory, NO_DOCUMENT};
+use crate::layers::{AdaptiveSoftmax, Adversary, Context, Memory, NO_DOCUMENT};
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 use crate::{Kernels, Options};
@@ -125,7 +126,7 @@ impl TransfoXl {
             embedding: AdaptiveEmbedding::new(config, parameters),
             layers: (0..config.n_layer).map(|i| Kept::new(Layer::new(config, parameters, i))).collect(),
             recompute: parameters.recompute(),
-            softmax: AdaptiveSoftmax::new(config, parameters),
+            softmax: adaptive::softmax(config, parameters),
             config: config.clone(),
         }
     }
@@ -246,8 +247,14 @@ impl TransfoXl {
     /// −log P of each target, in nats: `[batch, segment]` for `hidden` of `[batch, segment, d_model]`
     /// and `targets` of `[batch, segment]`.
     pub fn nll(&self, hidden: &Tensor, targets: &Tensor) -> Tensor {
+        self.trained_nll(hidden, targets, None).trained
+    }
+
+    /// The same as it is trained against an adversary.
+    pub fn trained_nll(&self, hidden: &Tensor, targets: &Tensor, adversary: Option<&Adversary>) -> Nll {
         let flat = hidden.reshape([-1, self.config.d_model as i64]);
-        self.softmax.nll(&flat, &targets.reshape([-1])).view(targets.size().as_slice())
+        let nll = self.softmax.nll(&flat, &targets.reshape([-1]), adversary);
+        nll.map(|nll| nll.view(targets.size().as_slice()))
     }
 
     /// Log-probabilities of every next token: `[batch, segment, vocab_size]`.

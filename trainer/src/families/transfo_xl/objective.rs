@@ -6,7 +6,8 @@ use super::decode::StepByStep;
 use super::model::{Segment, TransfoXl, context, with_same_length};
 use crate::Parameters;
 use crate::families::language_model::{Batch, Decoder, FromMemory, Loss, NextToken, Objective, Scores};
-use crate::layers::{Context, Memory};
+use crate::layers::adversarial::Nll;
+use crate::layers::{Adversary, Context, Memory};
 use crate::noise::Noise;
 
 /// Next-token prediction, Σ −log P(x_t | x_<t) (Yang 2019, §2.1.2).
@@ -15,6 +16,8 @@ pub struct LanguageModel {
     pub model: TransfoXl,
     /// Targets of a segment that training counts.
     pub targets: LossKind,
+    /// Who moves words in training.
+    pub adversary: Option<Adversary>,
     parameters: Parameters,
 }
 
@@ -26,14 +29,22 @@ impl LanguageModel {
 
     /// The configured model over parameters it takes as its own.
     pub fn from_parameters(config: &TransfoXlConfig, parameters: Parameters) -> Self {
-        Self { model: TransfoXl::new(config, &parameters), targets: LossKind::Full, parameters }
+        let model = TransfoXl::new(config, &parameters);
+        Self { model, targets: LossKind::Full, adversary: None, parameters }
     }
 
     /// −log P of the last `count` targets, `[micro_batch, count]`, and the next memory.
-    fn nll(&self, batch: &Batch, count: i64, memory: &Memory, noise: Option<&Noise>) -> (Tensor, Memory) {
+    fn nll(
+        &self,
+        batch: &Batch,
+        count: i64,
+        memory: &Memory,
+        noise: Option<&Noise>,
+        adversary: Option<&Adversary>,
+    ) -> (Nll, Memory) {
         let out = self.model.forward(segment(batch), memory, noise);
         let last = |x: &Tensor| x.narrow(1, x.size()[1] - count, count);
-        (self.model.nll(&last(&out.hidden), &last(&batch.targets)), out.memory)
+        (self.model.trained_nll(&last(&out.hidden), &last(&batch.targets), adversary), out.memory)
     }
 }
 
@@ -61,8 +72,8 @@ impl Objective for LanguageModel {
             LossKind::Full => segment,
             LossKind::Half => (segment + 1) / 2,
         };
-        let (nll, memory) = self.nll(batch, count, memory, noise);
-        Loss { sum: nll.sum(None::<Kind>), weight: nll.numel() as f64, auxiliary: None, memory }
+        let (nll, memory) = self.nll(batch, count, memory, noise, self.adversary.as_ref());
+        Loss::of(&nll, 1.0, None, memory)
     }
 
     fn look(&mut self, eval: Option<&EvalConfig>) {
@@ -83,8 +94,8 @@ impl Objective for LanguageModel {
     }
 
     fn score(&self, batch: &Batch, memory: &Memory) -> Scores {
-        let (nll, memory) = tch::no_grad(|| self.nll(batch, batch.targets.size()[1], memory, None));
-        Scores { nll, hits: None, follows: None, memory }
+        let (nll, memory) = tch::no_grad(|| self.nll(batch, batch.targets.size()[1], memory, None, None));
+        Scores { nll: nll.trained, hits: None, follows: None, memory }
     }
 }
 

@@ -188,6 +188,7 @@ impl ModelSection for XlnetConfig {
         }
         self.check_objective(config)?;
         config.check_pairs(self.reuse_len)?;
+        config.check_trained(&[])?;
         config.check_text()
     }
 

@@ -344,7 +344,7 @@ impl Xlnet {
             weight: self.embedding.shallow_clone(),
             bias: self.output_bias.as_ref().map(Tensor::shallow_clone),
         };
-        let nll = cross_entropy::nll(self.kernels, &states, &[words], &targets.reshape([-1]));
+        let nll = cross_entropy::nll(self.kernels, &states, &[words], &targets.reshape([-1]), None);
         nll.view(targets.size().as_slice())
     }
 }

@@ -1,0 +1,84 @@
+//! `[adversarial]`: words that move away from the states which predict them.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::model::refused;
+use crate::range::{self, Range};
+use crate::{Config, ConfigError, LossOver};
+
+/// How far the vector of a word may move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MarginKind {
+    /// `scale` times its length.
+    Relative,
+    /// `scale`, whatever the word.
+    Fixed,
+}
+
+/// What of a margin is differentiated. Its value is the same with all three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MarginGradient {
+    /// Nothing: the margin is a number, as the paper's text has it.
+    Scalar,
+    /// The length of the state: the word's shift is held fixed, as in the paper's algorithm and in the authors' program.
+    Delta,
+    /// The lengths of state and word.
+    Full,
+}
+
+/// `[adversarial]`: adversarial training of the softmax (Wang, Gong and Liu 2019): in training, the vector of each target is
+/// moved against the state that predicts it, as far as it may. The loss that is reported is that of the vectors as they are; evaluation
+/// never moves them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AdversarialConfig {
+    /// Size of the ball that a word's vector may move in; 0 for none.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub scale: f64,
+    /// How the size of the ball is meant.
+    pub kind: MarginKind,
+    /// What of a margin is differentiated; its value is the same.
+    pub gradient: MarginGradient,
+    /// Words move only where they point to the same side as the state.
+    pub gate: bool,
+    /// The vectors that stand for the clusters of a split softmax move too.
+    pub clusters: bool,
+}
+
+impl Default for AdversarialConfig {
+    fn default() -> Self {
+        Self {
+            scale: 0.0,
+            kind: MarginKind::Relative,
+            gradient: MarginGradient::Delta,
+            gate: false,
+            clusters: false,
+        }
+    }
+}
+
+impl Config {
+    /// Refuses each key that changes what is trained and that is neither at its default nor among `supported`: the model of the run has no
+    /// place for it.
+    pub fn check_trained(&self, supported: &[&str]) -> Result<(), ConfigError> {
+        let objective = &self.objective;
+        let set = [
+            (self.adversarial.scale > 0.0, "adversarial.scale"),
+            (objective.samples > 1, "objective.samples"),
+            (objective.loss_over != LossOver::Targets, "objective.loss_over"),
+            (objective.cosine_penalty > 0.0, "objective.cosine_penalty"),
+            (objective.input_noise > 0.0, "objective.input_noise"),
+        ];
+        match set.into_iter().find(|(set, key)| *set && !supported.contains(key)) {
+            Some((_, key)) => Err(refused(self, key, "this model is not trained that way")),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_adversarial(&self) -> Result<(), ConfigError> {
+        range::check("adversarial", &self.adversarial)
+    }
+}

@@ -1,0 +1,284 @@
+use segue_configs::{AdversarialConfig, NoiseFall};
+use tch::{Device, Kind};
+
+use super::super::model::{over_samples, specs};
+use super::*;
+
+const WORDS: i64 = 11;
+
+fn small() -> LstmConfig {
+    LstmConfig { vocab_size: WORDS as usize, d_model: 8, ..Default::default() }
+}
+
+fn trained(config: &LstmConfig, objective: ObjectiveConfig) -> LanguageModel {
+    let parameters = Parameters::initialise(specs(config), 5, Kind::Double);
+    let mut model = LanguageModel::from_parameters(config, parameters);
+    model.objective = objective;
+    Objective::look(&mut model, None);
+    model
+}
+
+fn ids(lanes: i64, segment: i64) -> Tensor {
+    (Tensor::arange(lanes * segment, (Kind::Int64, Device::Cpu)) * 7).remainder(WORDS).view([lanes, segment])
+}
+
+fn batch(lanes: i64, segment: i64) -> Batch {
+    Batch::new(ids(lanes, segment), (ids(lanes, segment) * 3 + 1).remainder(WORDS))
+}
+
+/// sin(1.3 k + phase) · scale, row by row.
+fn filled(shape: &[i64], phase: f64, scale: f64) -> Tensor {
+    let count = shape.iter().product::<i64>();
+    ((Tensor::arange(count, (Kind::Double, Device::Cpu)) * 1.3 + phase).sin() * scale).view(shape)
+}
+
+#[track_caller]
+fn close(found: &Tensor, expected: &[f64], limit: f64) {
+    let found = Vec::<f64>::try_from(found.reshape([-1]).to_kind(Kind::Double)).unwrap();
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - expected).abs() < limit, "{found} instead of {expected}");
+    }
+}
+
+/// What a step would differentiate, and the gradients of all parameters.
+fn differentiated(model: &LanguageModel, batch: &Batch, noise: Option<&Noise>) -> (Loss, Vec<Tensor>) {
+    model.parameters.tensors().iter().for_each(|tensor| tensor.shallow_clone().zero_grad());
+    let loss = model.loss(batch, &model.model.memory_start(batch.inputs.size()[0]), noise);
+    let whole = loss.auxiliary.as_ref().map_or_else(|| loss.sum.shallow_clone(), |more| &loss.sum + more);
+    whole.backward();
+    let gradients = model.parameters.tensors().iter().map(|tensor| tensor.grad().copy()).collect();
+    (loss, gradients)
+}
+
+#[track_caller]
+fn alike(one: &[Tensor], other: &[Tensor], factor: f64) {
+    for (one, other) in one.iter().zip(other) {
+        let difference = (one * factor - other).abs().max().double_value(&[]);
+        assert!(difference < 1e-11 * factor, "{difference}");
+    }
+}
+
+fn sampled(samples: usize) -> ObjectiveConfig {
+    ObjectiveConfig { samples, ..Default::default() }
+}
+
+/// Melis 2023, §4.3: probabilities (0.7, 0.2, 0.1), (0.1, 0.6, 0.3) and (0.4, 0.4, 0.2) of three masks.
+#[test]
+fn m09_several_samples_give_the_reference_numbers() {
+    let probabilities = [0.7, 0.2, 0.1, 0.1, 0.6, 0.3, 0.4, 0.4, 0.2];
+    let nll = -Tensor::from_slice(&probabilities).view([1, 3, 3]).log();
+    let nll = nll.set_requires_grad(true);
+    let found = over_samples(&nll);
+    close(&found, &[0.916290732, 0.916290732, 1.609437912], 1e-9);
+    found.select(1, 0).sum(None::<Kind>).backward();
+    close(&nll.grad().select(2, 0), &[0.583333333, 0.083333333, 0.333333333], 1e-9);
+}
+
+#[test]
+fn m09_samples_without_dropout_are_one_sample() {
+    for config in [small(), LstmConfig { mixture: 2, ..small() }] {
+        let [(one, of_one), (three, of_three)] = [1, 3].map(|samples| {
+            let model = trained(&config, sampled(samples));
+            let found = differentiated(&model, &batch(2, 9), Some(&Noise::new(1)));
+            assert_eq!(found.0.memory.layers[0].size(), [2, samples as i64, 8]);
+            found
+        });
+        close(&three.sum, &[one.sum.double_value(&[])], 1e-11);
+        assert_eq!((one.weight, three.weight), (18.0, 18.0));
+        alike(&of_one, &of_three, 1.0);
+    }
+}
+
+/// Samples of a lane go on from states of their own, and see masks of their own.
+#[test]
+fn m09_every_sample_has_a_trajectory_of_its_own() {
+    let config = LstmConfig { state_dropout: 0.5, input_dropout: 0.3, ..small() };
+    let model = trained(&config, sampled(2));
+    let first = model.loss(&batch(2, 9), &model.model.memory_start(2), Some(&Noise::new(1)));
+    let second = model.loss(&batch(2, 9), &first.memory, Some(&Noise::new(2)));
+    for memory in [&first.memory, &second.memory] {
+        let states = &memory.layers[0];
+        assert_eq!(states.size(), [2, 2, 8]);
+        assert!((states.select(1, 0) - states.select(1, 1)).abs().max().double_value(&[]) > 1e-3);
+    }
+    // The second segment depends on where each sample's state stands.
+    let swapped = first.memory.layers.iter().map(|layer| layer.flip([1])).collect();
+    let swapped = Memory { layers: swapped, documents: None };
+    let other = model.loss(&batch(2, 9), &swapped, Some(&Noise::new(2)));
+    assert!((other.sum - second.sum).abs().double_value(&[]) > 1e-6);
+}
+
+/// Jensen's inequality: over the same draws, the mean over groups of them falls as groups grow.
+#[test]
+fn m09_more_samples_lower_the_loss() {
+    const DRAWS: i64 = 64;
+    let config = LstmConfig { input_dropout: 0.4, state_dropout: 0.4, output_dropout: 0.4, ..small() };
+    let model = trained(&config, sampled(DRAWS as usize));
+    let (batch, memory) = (batch(1, 9), model.model.memory_start(1));
+    let noise = Noise::new(1);
+    let out = tch::no_grad(|| model.model.forward(&batch.inputs, &memory, Some(&noise)));
+    let targets = batch.targets.expand([DRAWS, 9], false);
+    let each = tch::no_grad(|| model.model.nll(&out.hidden, &targets, Some(&noise)));
+    let losses = [1, 2, 4, 8, DRAWS]
+        .map(|samples| over_samples(&each.view([-1, samples, 9])).mean(None::<Kind>).double_value(&[]));
+    assert!(losses.windows(2).all(|pair| pair[1] < pair[0] - 1e-6), "{losses:?}");
+    // All of them at once are the loss that is trained.
+    let whole = model.loss(&batch, &memory, Some(&Noise::new(1)));
+    close(&whole.sum, &[losses[4] * 9.0], 1e-11);
+}
+
+#[test]
+fn m09_micro_batches_add_up_to_the_batch() {
+    let objective = || ObjectiveConfig { loss_over: LossOver::Lanes, ..sampled(2) };
+    let model = trained(&small(), objective());
+    let whole = batch(4, 9);
+    let (loss, gradients) = differentiated(&model, &whole, None);
+    let parts = [0, 2].map(|first| {
+        let part = |x: &Tensor| x.narrow(0, first, 2);
+        differentiated(&model, &Batch::new(part(&whole.inputs), part(&whole.targets)), None)
+    });
+    let [(one, of_one), (two, of_two)] = parts;
+    let sum: Vec<Tensor> = of_one.iter().zip(&of_two).map(|(one, two)| one + two).collect();
+    alike(&gradients, &sum, 1.0);
+    close(&(one.sum + two.sum), &[loss.sum.double_value(&[])], 1e-11);
+    assert_eq!(one.weight + two.weight, loss.weight);
+}
+
+/// Divided by lanes, a loss has the gradients of a sum over the steps of a segment, and is reported as before.
+#[test]
+fn m09_a_loss_over_lanes_grows_with_the_segment() {
+    let of = |loss_over| {
+        let model = trained(&small(), ObjectiveConfig { loss_over, ..Default::default() });
+        differentiated(&model, &batch(2, 9), None)
+    };
+    let ((targets, of_targets), (lanes, of_lanes)) = (of(LossOver::Targets), of(LossOver::Lanes));
+    close(&lanes.sum, &[targets.sum.double_value(&[])], 1e-11);
+    assert_eq!(lanes.weight, targets.weight);
+    alike(&of_targets, &of_lanes, 9.0);
+}
+
+/// Reference numbers of two softmaxes over five words, in each of which the target moves.
+#[test]
+fn s15_each_softmax_of_a_mixture_has_a_margin_of_its_own() {
+    let config = LstmConfig {
+        vocab_size: 5,
+        d_model: 4,
+        input_embedding_ratio: 0.75,
+        mixture: 2,
+        tie_word_embeddings: false,
+        ..Default::default()
+    };
+    let parameters = Parameters::initialise(specs(&config), 5, Kind::Double);
+    let values = [
+        ("mixture.weight", filled(&[6, 4], 0.8, 0.5)),
+        ("mixture.bias", filled(&[6], 0.2, 0.1)),
+        ("mixture.prior", filled(&[2, 4], 0.6, 0.5)),
+        ("output.weight", filled(&[5, 3], 0.2, 0.9)),
+        ("output.bias", filled(&[5], 0.9, 0.1)),
+    ];
+    for (name, value) in values {
+        tch::no_grad(|| parameters.get(name).copy_(&value));
+    }
+    let model = Model::new(&config, &parameters);
+    let hidden = filled(&[1, 1, 4], 0.5, 1.0);
+    let plain = [-1.504579975, -1.655251773, -1.122968839, -1.997502324, -2.072591493];
+    close(&model.log_probs(&hidden), &plain, 1e-9);
+    let adversary = Adversary::of(&AdversarialConfig { scale: 0.1, ..Default::default() });
+    let target = Tensor::from_slice(&[3i64]).view([1, 1]);
+    let found = model.trained_nll(&hidden, &target, None, adversary.as_ref());
+    close(&found.trained, &[2.102907406], 1e-9);
+    close(found.reported(), &[1.997502324], 1e-9);
+}
+
+/// Trained against an adversary, a model reports the loss of its words as they are, and is evaluated by it.
+#[test]
+fn s01_what_is_reported_and_evaluated_knows_no_adversary() {
+    for config in [
+        small(),
+        LstmConfig { mixture: 2, ..small() },
+        LstmConfig { cutoffs: vec![4, 7], ..small() },
+        LstmConfig { input_embedding_ratio: 0.5, ..small() },
+    ] {
+        let mut model = trained(&config, ObjectiveConfig::default());
+        let (plain, of_plain) = differentiated(&model, &batch(2, 9), None);
+        model.adversary = Adversary::of(&AdversarialConfig { scale: 0.3, ..Default::default() });
+        let (moved, of_moved) = differentiated(&model, &batch(2, 9), None);
+        close(&moved.sum, &[plain.sum.double_value(&[])], 1e-10);
+        // Never below the plain loss.
+        assert!(moved.auxiliary.unwrap().double_value(&[]) > 1e-3);
+        let changed =
+            of_plain.iter().zip(&of_moved).filter(|(one, other)| !one.allclose(other, 1e-6, 1e-9, false));
+        assert!(changed.count() > 3);
+        let scored = model.score(&batch(2, 9), &model.model.memory_start(2)).nll;
+        close(&scored.sum(None::<Kind>), &[plain.sum.double_value(&[])], 1e-10);
+    }
+}
+
+#[test]
+fn s07_the_cosines_of_output_vectors_weigh_as_much_as_the_mean_loss() {
+    let config = small();
+    let penalised = |cosine_penalty| {
+        let model = trained(&config, ObjectiveConfig { cosine_penalty, ..Default::default() });
+        (differentiated(&model, &batch(2, 9), None), mean_cosine(model.model.output()).double_value(&[]))
+    };
+    let ((with, of_with), cosine) = penalised(0.7);
+    let ((without, of_without), _) = penalised(0.0);
+    assert!(with.sum.equal(&without.sum) && without.auxiliary.is_none());
+    close(&with.auxiliary.unwrap(), &[0.7 * 18.0 * cosine], 1e-12);
+    assert!(!of_with[0].allclose(&of_without[0], 1e-6, 1e-9, false));
+}
+
+#[test]
+fn s08_noise_on_embeddings_falls_to_nothing() {
+    let objective =
+        |input_noise_fall| ObjectiveConfig { input_noise: 0.2, input_noise_fall, ..Default::default() };
+    let falling = objective(NoiseFall::Linear);
+    assert_eq!([0, 5, 10, 11].map(|step| falling.input_noise_at(step, 10)), [0.2, 0.1, 0.0, 0.0]);
+    assert_eq!(objective(NoiseFall::Constant).input_noise_at(10, 10), 0.2);
+
+    let mut model = trained(&small(), falling);
+    model.steps = 10;
+    let sum = |model: &LanguageModel, seed: Option<u64>| {
+        let noise = seed.map(Noise::new);
+        tch::no_grad(|| model.loss(&batch(2, 9), &model.model.memory_start(2), noise.as_ref()).sum)
+    };
+    let quiet = sum(&model, None);
+    model.at_step(5);
+    assert!(!sum(&model, Some(1)).equal(&quiet) && !sum(&model, Some(1)).equal(&sum(&model, Some(2))));
+    // Evaluation hears none of it.
+    assert!(sum(&model, None).equal(&quiet));
+    model.at_step(10);
+    assert!(sum(&model, Some(1)).equal(&quiet));
+}
+
+#[test]
+fn s08_noise_has_the_deviation_that_is_asked_for() {
+    // A layer that gives nothing leaves the embeddings as they are read.
+    let config = LstmConfig { vocab_size: WORDS as usize, d_model: 64, n_layer: 1, ..Default::default() };
+    let model = Model::new(&config, &Parameters::initialise(specs(&config), 5, Kind::Double));
+    let zeros = Tensor::zeros([200, 10, 64], (Kind::Double, Device::Cpu));
+    let mut noisy = model;
+    noisy.input_noise = 0.2;
+    let drawn = noisy.disturbed(&zeros, Some(&Noise::new(4)));
+    let deviation = drawn.std(false).double_value(&[]);
+    // Five standard deviations of 128,000 draws are below 1 %.
+    assert!((deviation / 0.2 - 1.0).abs() < 0.01, "{deviation}");
+    assert!(drawn.mean(None::<Kind>).abs().double_value(&[]) < 0.003);
+}
+
+/// A table is cut as the words are, and all of them have a probability.
+#[test]
+fn s17_a_split_softmax_is_a_distribution_over_all_words() {
+    let config = LstmConfig { cutoffs: vec![4, 7], ..small() };
+    let parameters = Parameters::initialise(specs(&config), 5, Kind::Double);
+    tch::no_grad(|| parameters.get("clusters.weight").copy_(&filled(&[2, 8], 0.4, 0.5)));
+    let model = Model::new(&config, &parameters);
+    let out = model.forward(&ids(2, 9), &model.memory_start(2), None);
+    let log_probs = model.log_probs(&out.hidden);
+    assert_eq!(log_probs.size(), [2, 9, WORDS]);
+    close(&log_probs.exp().sum_dim_intlist(-1, false, None::<Kind>), &[1.0; 18], 1e-12);
+    let expected = -log_probs.gather(2, &ids(2, 9).unsqueeze(2), false);
+    let expected = Vec::<f64>::try_from(expected.reshape([-1])).unwrap();
+    close(&model.nll(&out.hidden, &ids(2, 9), None), &expected, 1e-12);
+}
