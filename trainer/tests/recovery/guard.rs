@@ -29,7 +29,7 @@ fn trained(dir: &Path, step: u64) -> (Vec<u8>, Vec<u8>, String) {
         &dir.join(format!("checkpoints/step-{step:08}")).join(weights),
     );
     let weight =
-        weights.unwrap().tensors.iter().map(|(_, t)| t.double_value(&[0]).to_bits()).collect::<Vec<_>>();
+        weights.unwrap().tensors.values().map(|t| t.double_value(&[0]).to_bits()).collect::<Vec<_>>();
     let bytes = weight.iter().flat_map(|bits| bits.to_le_bytes()).collect();
     (bytes, file(dir, step, "optimizer.safetensors"), state(dir, step)["networks"].to_string())
 }
