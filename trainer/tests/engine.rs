@@ -113,8 +113,8 @@ fn m10_the_penalty_is_of_all_weights_and_clipped_with_the_gradient() {
     let config = config(&keys);
     let learner = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
     let mut engine = Engine::new(&config, learner, &segue_collectives::local::Local).unwrap();
-    let values = |engine: &Engine<_>| -> Vec<Tensor> {
-        let learner: &Box<dyn objective::Objective> = &engine.learner;
+    let values = |engine: &Engine<Box<dyn objective::Objective>>| -> Vec<Tensor> {
+        let learner: &dyn objective::Objective = &*engine.learner;
         learner.parameters().tensors().iter().map(|t| t.detach().copy()).collect()
     };
     let before = values(&engine);
