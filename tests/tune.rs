@@ -76,8 +76,7 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
     let best = &whole["summary"]["best"];
     assert_eq!(best["loss"].as_f64().unwrap(), lowest);
     assert!((1.0..256f64.ln()).contains(&lowest), "{lowest}");
-    let rows =
-        read(&place, &format!("whole/runs/trial-{:04}/metrics.jsonl", best["trial"].as_u64().unwrap()));
+    let rows = read(&place, &format!("whole/{}/metrics.jsonl", best["run"].as_str().unwrap()));
     let evaluated = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let losses = evaluated.filter(|row| row["kind"] == "eval").map(|row| row["loss"].as_f64().unwrap());
     assert_eq!(losses.fold(f64::INFINITY, f64::min), lowest);
@@ -121,6 +120,29 @@ fn m16_a_trial_whose_loss_is_not_a_number_is_infeasible_and_one_that_fails_is_na
     assert!(said.contains("trial 0: failed with exit code 65: error: a lane has"), "{said}");
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(result["failed"].as_array().unwrap().len(), 4);
+}
+
+/// A trial that fails is no reason to say that the study was stopped.
+#[test]
+fn a_study_with_a_failed_trial_among_good_ones_ends_as_failed() {
+    let place = Workplace::new();
+    let path = write_study(&place, "search = \"random\"");
+    let short = ["train.steps=2", "eval.every=1", "checkpoint.every=2"];
+    succeed(tune(&place, &path, "whole", &short));
+    let runs = fs::read_dir(place.path("whole/runs")).unwrap();
+    let mut names: Vec<String> = runs.map(|run| run.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    // A file stands where its folder is to be.
+    fs::create_dir_all(place.path("out/runs")).unwrap();
+    fs::write(place.path("out/runs").join(&names[2]), "").unwrap();
+    let output = finish(tune(&place, &path, "out", &short));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["failed"].as_array().unwrap().len(), 1, "{result:#}");
+    assert_eq!((output.status.code(), &result["exit_code"]), (Some(1), &1.into()), "{}", stderr(&output));
+    assert!(result["summary"]["best"]["trial"].is_number());
+    fs::remove_file(place.path("out/runs").join(&names[2])).unwrap();
+    succeed(tune(&place, &path, "out", &short));
+    assert_eq!(read(&place, "out/results.json"), read(&place, "whole/results.json"));
 }
 
 #[test]

@@ -5,16 +5,17 @@ use segue_configs::study::Space;
 use segue_random::Draws;
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
-use super::gaussian::{GaussianProcess, Hyper, Prediction};
+use super::gaussian::{GaussianProcess, Prediction};
 
 /// Random points that are looked at.
 const RANDOM: usize = 1000;
 /// Points around the best known one and around the best random ones, in rounds that draw closer.
 const ROUNDS: [f64; 4] = [0.2, 0.05, 0.02, 0.005];
 const EACH_ROUND: usize = 100;
-/// How far a trial says whether its neighbours have a loss, as a length scale in one dimension. The scales of the losses say nothing of
-/// that.
-const REACH: f64 = 0.05;
+/// A trial has a loss for sure where its label, 1 or 0, is expected to lie beyond this,
+const SOUND: f64 = 0.75;
+/// give or take this much: a label says nothing of how near the border is.
+const UNSURE: f64 = 0.05;
 /// Points closer than this in every coordinate are the same trial.
 const SAME: f64 = 1e-9;
 
@@ -22,6 +23,8 @@ const SAME: f64 = 1e-9;
 pub(crate) struct Known<'a> {
     /// Fitted to the losses, with the pending points taken in.
     pub process: &'a GaussianProcess,
+    /// Fitted to whether trials had a loss, 1 or 0; none where all had one.
+    pub sound: Option<&'a GaussianProcess>,
     /// Points with losses.
     pub feasible: &'a [Vec<f64>],
     /// Points of trials that had none.
@@ -37,7 +40,7 @@ impl Known<'_> {
         let means = self.feasible.iter().map(|point| (point, self.process.predict(point).mean));
         let (first, least) = means.min_by(|a, b| a.1.total_cmp(&b.1))?;
         let value = |point: &[f64]| {
-            self.likely(point) * expected_improvement(self.process.predict(point), least, &normal)
+            self.chance(point, &normal) * expected_improvement(self.process.predict(point), least, &normal)
         };
         let coordinates = space.parameters().len();
         let mut best: Option<(Vec<f64>, f64)> = None;
@@ -64,14 +67,10 @@ impl Known<'_> {
         best.map(|(point, _)| point)
     }
 
-    /// How likely a trial has a loss: the share of those around it that had one, weighted by correlation, with one more that had.
-    fn likely(&self, point: &[f64]) -> f64 {
-        let reach = REACH * (point.len() as f64).sqrt();
-        let kernel = Hyper { lengths: vec![reach; point.len()], noise: 0.0 };
-        let near =
-            |points: &[Vec<f64>]| points.iter().map(|other| kernel.correlation(other, point)).sum::<f64>();
-        let had = 1.0 + near(self.feasible);
-        had / (had + near(self.infeasible))
+    /// How likely a trial has a loss, squared: one that has none costs as much as one that has.
+    fn chance(&self, point: &[f64], normal: &Normal) -> f64 {
+        let Some(label) = self.sound.map(|sound| sound.predict(point)) else { return 1.0 };
+        normal.cdf((label.mean - SOUND) / label.sd.hypot(UNSURE)).powi(2)
     }
 
     fn knows(&self, point: &[f64]) -> bool {

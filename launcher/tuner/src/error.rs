@@ -52,6 +52,7 @@ impl TunerError {
         match self {
             TunerError::Read { .. } => None,
             TunerError::Write(_) => Some("free some space, or choose another --output".into()),
+            TunerError::Damaged { line: 1, .. } => Some("remove the file: all trials are made again".into()),
             TunerError::Damaged { .. } => {
                 Some("remove that line and those below it; their trials are made again".into())
             }

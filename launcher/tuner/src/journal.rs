@@ -141,7 +141,8 @@ impl Journal {
         if text.is_empty() {
             return Err(TunerError::Damaged { path: path.into(), line: 1, why: "it is missing".into() });
         }
-        made.text = text;
+        // An editor may have taken the last end of a line away.
+        made.text = if text.ends_with('\n') { text } else { text + "\n" };
         Ok(made)
     }
 
@@ -287,6 +288,12 @@ mod tests {
         assert_eq!(again, journal);
         assert_eq!((again.pending(), again.curves().len(), again.reruns(1).len()), (vec![0, 2], 1, 1));
         assert!(matches!(Journal::open(&path, "other", 2), Err(TunerError::OtherStudy { .. })));
+        // A last line without its end is one, and stays apart from the next.
+        fs::write(&path, again.text.trim_end()).unwrap();
+        let mut again = Journal::open(&path, "s", 2).unwrap();
+        assert_eq!(again, journal);
+        again.tell(Told::new(0, State::Done, 1.0, Vec::new())).unwrap();
+        assert_eq!(Journal::open(&path, "s", 2).unwrap(), again);
     }
 
     #[test]

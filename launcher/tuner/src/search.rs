@@ -53,6 +53,7 @@ impl Search<'_> {
 
     fn modelled(&self, trials: &[Trial]) -> Option<Vec<f64>> {
         let mut process = self.fit(trials)?;
+        let sound = self.sound(trials);
         let (feasible, _) = self.measured(trials);
         let others = |pending: bool| -> Vec<Vec<f64>> {
             let without = trials.iter().filter(|t| t.loss().is_none() && t.told.is_none() == pending);
@@ -61,9 +62,24 @@ impl Search<'_> {
         let (pending, infeasible) = (others(true), others(false));
         pending.iter().for_each(|point| process.believe(point));
         let mut draws = Draws::new(self.seed, Purpose::Tuning, &[CANDIDATES, trials.len() as u64]);
-        let known =
-            Known { process: &process, feasible: &feasible, infeasible: &infeasible, pending: &pending };
+        let known = Known {
+            process: &process,
+            sound: sound.as_ref(),
+            feasible: &feasible,
+            infeasible: &infeasible,
+            pending: &pending,
+        };
         known.best(self.space, &mut draws)
+    }
+
+    /// A process fitted to whether trials had a loss: 1 or 0. It has length scales of its own, as what lets a run diverge is seldom what
+    /// tells good ones apart. `None` where all are alike.
+    fn sound(&self, trials: &[Trial]) -> Option<GaussianProcess> {
+        let ended = trials.iter().filter(|trial| trial.told.is_some());
+        let label =
+            |trial: &Trial| (self.space.canonical(&trial.asked.point), f64::from(trial.loss().is_some()));
+        let (points, labels): (Vec<_>, Vec<_>) = ended.map(label).unzip();
+        GaussianProcess::fit(&points, &labels, self.seed)
     }
 
     fn random(&self, trial: u64) -> Vec<f64> {

@@ -48,8 +48,8 @@ pub struct TuneArgs {
     overrides: Vec<String>,
 }
 
-/// A job that failed: its name, and why.
-type Failed = (String, Unfinished);
+/// A job that did not come to its end: its name, and why.
+type Unended = (String, Unfinished);
 
 /// Makes trials, then reruns of the best, and writes the report.
 pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
@@ -67,15 +67,17 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     let _lock = lock(&output)?;
     make_folders(&output, &["runs", "logs"])?;
     let journal = RefCell::new(open()?);
-    let trials = Trials { study: &study, output: &output, journal: &journal };
-    let mut failed = make_trials(&trials, args.jobs, &preemption, out)?;
-    failed.extend(make_reruns(&trials, args.jobs, &preemption, out)?);
+    let trials = Trials { study: &study, output: &output, corpus: &corpus, journal: &journal };
+    let mut unfinished = make_trials(&trials, args.jobs, &preemption, out)?;
+    unfinished.extend(make_reruns(&trials, args.jobs, &preemption, out)?);
     let journal = journal.borrow();
-    let report = Report::new(&study, &journal);
+    let report = Report::new(&study, &corpus, &journal);
     for (file, text) in report.files() {
         write_whole(&output.join(file), &text)?;
     }
-    Ok(finish(&report, &study, &journal, &failed, &output, out))
+    let stopped = preemption.requested() || unfinished.iter().any(|(_, why)| *why == Unfinished::Stopped);
+    unfinished.retain(|(_, why)| *why != Unfinished::Stopped);
+    Ok(finish(&report, (&study, &journal), &unfinished, stopped, &output, out))
 }
 
 /// Goes on with trials that are open, and makes new ones up to the study's number.
@@ -84,7 +86,7 @@ fn make_trials(
     jobs: usize,
     preemption: &Preemption,
     out: &Output,
-) -> Result<Vec<Failed>, Failure> {
+) -> Result<Vec<Unended>, Failure> {
     let (open, begun) = {
         let journal = trials.journal.borrow();
         (journal.pending(), journal.trials().len())
@@ -103,7 +105,7 @@ fn make_reruns(
     jobs: usize,
     preemption: &Preemption,
     out: &Output,
-) -> Result<Vec<Failed>, Failure> {
+) -> Result<Vec<Unended>, Failure> {
     let (best, seeds) = {
         let journal = trials.journal.borrow();
         let complete = journal.trials().len() >= trials.study.trials && journal.pending().is_empty();
@@ -126,7 +128,7 @@ fn seeds(study: &Study) -> impl Iterator<Item = u64> {
     (1..=study.reruns as u64).map(move |i| (first + i) & (u64::MAX >> 1))
 }
 
-/// Runs `count` jobs after `done` others; those that failed.
+/// Runs `count` jobs after `done` others; those that did not come to their end.
 fn work_off(
     (count, done, label): (usize, u64, &str),
     name: &dyn Fn(usize) -> String,
@@ -134,10 +136,10 @@ fn work_off(
     jobs: usize,
     preemption: &Preemption,
     out: &Output,
-) -> Result<Vec<Failed>, Failure> {
+) -> Result<Vec<Unended>, Failure> {
     let bar = out.progress(done + count as u64, Unit::Steps, label);
     bar.resume_at(done);
-    let (mut ended, mut failed) = (done, Vec::new());
+    let (mut ended, mut unended) = (done, Vec::new());
     let mut hear = |event: Event<Outcome>| match event {
         Event::Started(i) => bar.message(&name(i)),
         Event::Progress(_) => {}
@@ -148,22 +150,20 @@ fn work_off(
                 Ok(words) => out.line(&format!("{}: {words}", name(i))),
                 Err(unfinished) => {
                     out.line(&format!("{}: {unfinished}", name(i)));
-                    if unfinished != Unfinished::Stopped {
-                        failed.push((name(i), unfinished));
-                    }
+                    unended.push((name(i), unfinished));
                 }
             }
         }
     };
     run_all(count, jobs, &|| preemption.requested(), work, &mut hear)?;
-    Ok(failed)
+    Ok(unended)
 }
 
 fn finish(
     report: &Report,
-    study: &Study,
-    journal: &Journal,
-    failed: &[Failed],
+    (study, journal): (&Study, &Journal),
+    failed: &[Unended],
+    stopped: bool,
     output: &Path,
     out: &Output,
 ) -> Value {
@@ -173,7 +173,7 @@ fn finish(
     let missing_reruns = best.map_or(0, |_| study.reruns.saturating_sub(reruns));
     let open = study.trials.saturating_sub(told) + missing_reruns;
     // What failed is open too, and tried again by the same command.
-    let stopped = open > failed.len();
+    let stopped = stopped && open > failed.len();
     let code = match (failed.is_empty(), best) {
         _ if stopped => PREEMPTED,
         (true, Some(_)) => 0,

@@ -6,6 +6,7 @@ use segue_tuner::{Asked, GaussianProcess, Journal, Search, State, Trial};
 use serde_json::{Value, json};
 
 use super::noise;
+use super::trial::{run_name, trial_name};
 
 /// How far a neighbour lies from the best, as a fraction of the parameter's range (Melis 2023, app. 2.B).
 const ASIDE: f64 = 0.15;
@@ -17,6 +18,7 @@ const SHOWN: usize = 20;
 /// A study's results.
 pub struct Report<'a> {
     study: &'a Study,
+    corpus: &'a str,
     journal: &'a Journal,
     process: Option<GaussianProcess>,
     noise: Option<Interval>,
@@ -29,10 +31,10 @@ pub fn in_words(asked: &Asked, joint: &str) -> String {
 
 impl<'a> Report<'a> {
     /// Fits what the neighbourhood is told from.
-    pub fn new(study: &'a Study, journal: &'a Journal) -> Self {
+    pub fn new(study: &'a Study, corpus: &'a str, journal: &'a Journal) -> Self {
         let Study { space, search, startup, seed, .. } = study;
         let search = Search { space, kind: *search, startup: *startup, seed: *seed };
-        Self { study, journal, process: search.fit(journal.trials()), noise: noise(journal) }
+        Self { study, corpus, journal, process: search.fit(journal.trials()), noise: noise(journal) }
     }
 
     /// Names of files and their texts.
@@ -49,13 +51,21 @@ impl<'a> Report<'a> {
 
     /// The numbers of the report.
     pub fn summary(&self) -> Value {
-        let best = self.journal.best().map(
-            |best| json!({ "trial": best.asked.trial, "loss": best.loss(), "settings": best.asked.settings }),
-        );
+        let best = self.journal.best().map(|best| {
+            json!({
+                "trial": best.asked.trial, "run": self.run_of(best), "loss": best.loss(), "settings": best.asked.settings,
+            })
+        });
         json!({
             "name": self.study.name, "trials": self.count(|_| true), "infeasible": self.count(|s| s == State::Infeasible),
             "stopped": self.count(|s| s == State::Stopped), "best": best, "reruns": self.noise,
         })
+    }
+
+    /// Its run folder, from the study's folder on.
+    fn run_of(&self, trial: &Trial) -> Option<String> {
+        let config = self.study.config_at(&trial.asked.point).ok()?;
+        Some(format!("runs/{}", run_name(&config, self.corpus, &trial_name(trial.asked.trial))))
     }
 
     fn count(&self, of: impl Fn(State) -> bool) -> usize {
@@ -83,9 +93,10 @@ impl<'a> Report<'a> {
     fn best_in_words(&self, best: &Trial) -> String {
         let loss = best.loss().unwrap_or(f64::NAN);
         let mut text = format!(
-            "\n## Best\n\nTrial {}: {loss:.4} (perplexity {:.2}).\n\n```\n{}\n```\n",
+            "\n## Best\n\nTrial {}: {loss:.4} (perplexity {:.2}); its model is in `{}`.\n\n```\n{}\n```\n",
             best.asked.trial,
             loss.exp(),
+            self.run_of(best).unwrap_or_default(),
             in_words(&best.asked, "\n")
         );
         if let Some(noise) = &self.noise {

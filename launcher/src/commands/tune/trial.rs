@@ -1,15 +1,16 @@
 //! One trial of a study, or one rerun of its best: training by turns, and the loss it comes to.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use segue_cluster::pool::Runner;
+use segue_configs::Config;
 use segue_configs::study::Study;
 use segue_trainer::report::read_metrics;
 use segue_tuner::{Asked, Journal, MedianRule, Rerun, Search, State, Told};
 use serde_json::Value;
 
-use super::super::child::{Unfinished, command, training};
+use super::super::child::{Unfinished, command, essence, key, training};
 use crate::failure::{Failure, NOT_A_NUMBER};
 
 /// How a job ended: what to say of it, or why it did not.
@@ -21,6 +22,8 @@ pub struct Trials<'a> {
     pub study: &'a Study,
     /// Its folder.
     pub output: &'a Path,
+    /// The fingerprint of its corpus.
+    pub corpus: &'a str,
     /// What has been asked and told.
     pub journal: &'a RefCell<Journal>,
 }
@@ -68,8 +71,16 @@ impl Trials<'_> {
     /// Makes trial `open` go on, or without one proposes the next and makes it.
     pub async fn work(&self, open: Option<usize>, runner: &Runner<'_, Outcome>) -> Outcome {
         let asked = self.asked(open)?;
-        let overrides = self.study.overrides_at(&asked.point);
-        let told = self.train(&asked, overrides, runner).await?;
+        let config = match self.study.config_at(&asked.point) {
+            Ok(config) => config,
+            // The ends of each range were tried, but not all that may come together.
+            Err(error) => {
+                let told = Told::new(asked.trial, State::Infeasible, f64::NAN, Vec::new());
+                self.journal.borrow_mut().tell(told).map_err(Failure::from)?;
+                return Ok(format!("no loss: {error}"));
+            }
+        };
+        let told = self.train(&asked, &config, runner).await?;
         let words = match (told.state, told.loss) {
             (State::Done, Some(loss)) => format!("{loss:.4} nats"),
             (State::Stopped, Some(loss)) => {
@@ -87,7 +98,6 @@ impl Trials<'_> {
             return Ok(trial.asked.clone());
         }
         let asked = self.search().next(journal.trials());
-        self.study.config_at(&asked.point)?;
         journal.ask(asked.clone())?;
         Ok(asked)
     }
@@ -96,59 +106,84 @@ impl Trials<'_> {
     async fn train(
         &self,
         asked: &Asked,
-        overrides: Vec<String>,
+        config: &Config,
         runner: &Runner<'_, Outcome>,
     ) -> Result<Told, Unfinished> {
-        let (run, log) = self.places(&format!("trial-{:04}", asked.trial));
+        let name = run_name(config, self.corpus, &trial_name(asked.trial));
+        let train = &config.train;
+        let end = if train.stop_at == 0 { train.steps } else { train.steps.min(train.stop_at) };
         let mut begun = 0;
         loop {
             begun += 1;
-            let stop =
-                self.study.stop.as_ref().filter(|stop| begun * stop.turn < self.study.base.train.steps);
-            let mut overrides = overrides.clone();
-            overrides.extend(stop.map(|stop| format!("train.stop_at={}", begun * stop.turn)));
-            let arguments = training(&self.study.recipe, overrides, &run)?;
-            let losses = match losses_of(command(runner, &arguments, &log).await, &run)? {
-                Some(losses) => losses,
-                None => return Ok(Told::new(asked.trial, State::Infeasible, f64::NAN, Vec::new())),
+            let stop = self.study.stop.as_ref().filter(|stop| begun * stop.turn < end);
+            let until = stop.map(|stop| begun * stop.turn);
+            let overrides = until.map(|step| format!("train.stop_at={step}"));
+            let ended = self.pretrain(&asked.point, overrides, &name, runner).await?;
+            let Some((step, losses)) = ended else {
+                return Ok(Told::new(asked.trial, State::Infeasible, f64::NAN, Vec::new()));
             };
             let turns = self.study.stop.as_ref().map_or(Vec::new(), |stop| losses.turns(stop.turn));
             let best = losses.best();
-            let Some(stop) = stop else { return Ok(Told::new(asked.trial, State::Done, best, turns)) };
+            // One that ended before the turn did has its own reasons.
+            let Some(stop) = stop.filter(|_| until.is_some_and(|until| step >= until)) else {
+                return Ok(Told::new(asked.trial, State::Done, best, turns));
+            };
             if best.is_nan() || MedianRule(stop).stops(&turns, &self.journal.borrow().curves()) {
                 return Ok(Told::new(asked.trial, State::Stopped, best, turns));
             }
         }
     }
 
+    /// Trains at `point`, in the run folder `name`: the last step and the losses of evaluations, or none where they are no numbers. The best
+    /// model stays: it is what a trial is judged by.
+    async fn pretrain(
+        &self,
+        point: &[f64],
+        more: Option<String>,
+        name: &str,
+        runner: &Runner<'_, Outcome>,
+    ) -> Result<Option<(u64, Losses)>, Unfinished> {
+        let (run, log) =
+            (self.output.join("runs").join(name), self.output.join("logs").join(format!("{name}.log")));
+        let mut overrides = self.study.overrides_at(point);
+        overrides.push("checkpoint.best=true".into());
+        overrides.extend(more);
+        let arguments = training(&self.study.recipe, overrides, &run)?;
+        losses_of(command(runner, &arguments, &log).await, &run)
+    }
+
     /// Trains the settings of `trial` with another seed, and writes down its loss.
     pub async fn rerun(&self, trial: usize, seed: u64, runner: &Runner<'_, Outcome>) -> Outcome {
-        let (run, log) = self.places(&format!("trial-{trial:04}-seed-{seed}"));
         let point = self.journal.borrow().trials()[trial].asked.point.clone();
-        let mut overrides = self.study.overrides_at(&point);
-        overrides.push(format!("train.seed={seed}"));
-        let arguments = training(&self.study.recipe, overrides, &run)?;
-        let losses = losses_of(command(runner, &arguments, &log).await, &run)?;
-        let loss = losses.map(|losses| losses.best()).filter(|loss| loss.is_finite());
+        let config = self.study.config_at(&point).map_err(Failure::from)?;
+        let name = run_name(&config, self.corpus, &format!("{}-seed-{seed}", trial_name(trial)));
+        let losses = self.pretrain(&point, Some(format!("train.seed={seed}")), &name, runner).await?;
+        let loss = losses.map(|(_, losses)| losses.best()).filter(|loss| loss.is_finite());
         self.journal.borrow_mut().rerun(Rerun { trial, seed, loss }).map_err(Failure::from)?;
         Ok(loss.map_or("no loss: it is not a number".into(), |loss| format!("{loss:.4} nats")))
     }
-
-    fn places(&self, name: &str) -> (PathBuf, PathBuf) {
-        (self.output.join("runs").join(name), self.output.join("logs").join(format!("{name}.log")))
-    }
 }
 
-/// The losses of a training that has ended; none where it ended as its loss was not a number.
-fn losses_of(ended: Result<Value, Unfinished>, run: &Path) -> Result<Option<Losses>, Unfinished> {
+/// Trial `number` in names of folders.
+pub fn trial_name(number: usize) -> String {
+    format!("trial-{number:04}")
+}
+
+/// The name of a trial's folder, by what it computes: an older one with its number, of another study or another proposal, stays aside.
+pub fn run_name(config: &Config, corpus: &str, prefix: &str) -> String {
+    format!("{prefix}-{}", key(&essence(config, corpus)))
+}
+
+/// The last step and the losses of a training that has ended; none where it ended as its loss was not a number.
+fn losses_of(ended: Result<Value, Unfinished>, run: &Path) -> Result<Option<(u64, Losses)>, Unfinished> {
     match ended {
-        Ok(_) => {
+        Ok(result) => {
             let losses = Losses::read(run)?;
             if losses.rows.is_empty() {
                 let message = "it made no evaluation: its corpus has no validation split, or too short a one";
                 return Err(Failure::new(65, message).into());
             }
-            Ok(Some(losses))
+            Ok(Some((result["step"].as_u64().unwrap_or(0), losses)))
         }
         Err(Unfinished::Failed { code, .. }) if code == i32::from(NOT_A_NUMBER) => Ok(None),
         Err(unfinished) => Err(unfinished),
