@@ -38,7 +38,7 @@ pub struct RecoveryConfig {
     /// With `restore_best`: what the learning rate is multiplied by each time, for the rest of the run.
     #[schemars(transform = Range::above(0.0).at_most(1.0))]
     pub rate_factor: f64,
-    /// With `restore_best`: a validation loss of so much more than the best one counts as not finite; 0 for none does.
+    /// With `restore_best`, but not for tasks: a validation loss of so much more than the best one counts as not finite; 0 for none does.
     /// Melis' runs over words: 0.5 nats.
     #[schemars(transform = Range::at_least(0.0))]
     pub diverged_by: f64,
@@ -108,6 +108,11 @@ impl Config {
         if 0.0 < own.diverged_times && own.diverged_times < 1.0 {
             let why = "must be 0 or at least 1: the best loss itself has not diverged";
             return Err(out_of_range("recovery.diverged_times", own.diverged_times, why));
+        }
+        if let Some((key, set, _)) =
+            of_best[1..].iter().find(|(_, set, _)| !self.task.name.is_empty() && *set > 0.0)
+        {
+            return Err(out_of_range(key, set, "is for losses, and tasks are judged by their measures"));
         }
         let json = self.to_json();
         let known = |key: &&String| json.pointer(&format!("/{}", key.replace('.', "/"))).is_some();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use segue_configs::{Config, Models, ScheduleKind};
+use segue_configs::{Config, Models, NoiseFall, ScheduleKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tch::Device;
@@ -307,12 +307,14 @@ fn name_of(device: Device) -> String {
 }
 
 /// The configuration with the lengths of schedules that follow `train.steps` spelled out: a run made longer must not
-/// silently get other learning rates.
+/// silently get other learning rates, nor other noise.
 fn resolved(config: &Config) -> Value {
     let mut json = config.to_json();
     let follows =
         |config: &Config| matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear);
-    if follows(config) {
+    let objective = &config.objective;
+    let noise_falls = objective.input_noise > 0.0 && objective.input_noise_fall == NoiseFall::Linear;
+    if follows(config) || noise_falls {
         json["schedule"]["steps"] = json!(config.schedule_steps());
     }
     for network in config.networks_of("schedule") {
@@ -363,7 +365,20 @@ fn with_defaults(stored: &Value, models: &'static Models) -> Value {
 
 /// One line for each key that makes it another run.
 fn changes(then: &Value, now: &Value) -> String {
-    differences(&identity(then), &identity(now), ["then", "now"])
+    let mut lines = differences(&identity(then), &identity(now), ["then", "now"]);
+    // So does the best evaluation that a run goes back to; one that is given the policy now has none yet.
+    let restores = |config: &Value| config["recovery"]["non_finite"] == "restore_best";
+    if restores(then) && restores(now) {
+        let eval = |config: &Value| serde_json::json!({ "eval": config["eval"] });
+        let more = differences(&eval(then), &eval(now), ["then", "now"]);
+        lines.extend(
+            more.lines()
+                .filter(|line| !lines.contains(*line))
+                .map(|line| format!("{line}\n"))
+                .collect::<Vec<_>>(),
+        );
+    }
+    lines
 }
 
 /// One line for each key in which two configurations differ. `whose`: what is said after the value of either.

@@ -44,13 +44,18 @@ impl<F: Family> Run<'_, F> {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<(), TrainError> {
         let Some(guard) = self.state.guard.clone().filter(|_| self.restores_best()) else { return Ok(()) };
+        let every = self.config.eval.every;
+        // The one at the end counts for nothing else: a run made longer would remember it.
+        if every > 0 && !self.state.step.is_multiple_of(every) {
+            return Ok(());
+        }
         let [loss] = self.of_first_rank([measures.loss()])?;
         let (step, best) = (self.state.step, guard.best);
         let recovery = &self.config.recovery;
         if recovery.diverged(loss, best) {
             let error = TrainError::Diverged { step, loss, best };
             if self.state.recoveries >= recovery.at_most {
-                self.checkpoint(on_event)?;
+                // No checkpoint: the same command has to come here again.
                 self.finish(on_event)?;
                 return Err(error);
             }
@@ -74,8 +79,11 @@ impl<F: Family> Run<'_, F> {
         let find = |folder: &Path, check: Check| find_step(folder, guard.step, check);
         let found = newest_checkpoint(&self.checkpoints(), self.comm, &self.engine.layout, find)?;
         let Some((path, _)) = found else {
-            let path = self.checkpoints().join(format!("step-{:08}", guard.step));
-            return Err(TrainError::Damaged { path, what: "it is the best one, and is not there".into() });
+            // The disk was full when it was to be written, say.
+            let what =
+                format!("the checkpoint of step {} is not there: training goes on as it is", guard.step);
+            on_event(Event::Warning { what });
+            return Ok(());
         };
         self.restore_own(&path)?;
         self.engine.begin_averages();

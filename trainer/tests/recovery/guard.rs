@@ -131,4 +131,33 @@ fn m11_a_validation_loss_far_from_the_best_is_a_divergence() {
     let run = folder();
     let error = go(run.path(), &["recovery.diverged_by=0.5", "recovery.at_most=0"]).unwrap_err();
     assert!(error.exit_code() == 80 && error.to_string().contains("2.6"), "{error}");
+    // The same command comes to the same evaluation.
+    let again = go(run.path(), &["recovery.diverged_by=0.5", "recovery.at_most=0"]).unwrap_err();
+    assert!(error.to_string().contains("15") && again.to_string().contains("15"), "{error}, {again}");
+}
+
+#[test]
+fn m11_without_the_best_checkpoint_a_run_goes_on_as_it_is() {
+    let run = folder();
+    let part = config(run.path(), &keys(&["train.stop_at=6"]));
+    walk(&part, &[], &Local, &|| false, &mut |_| {}).unwrap();
+    std::fs::remove_dir_all(run.path().join("checkpoints/step-00000005")).unwrap();
+    let warned = Cell::new(false);
+    let mut on_event = |event: Event| {
+        if let Event::Warning { what } = event {
+            warned.set(warned.get() || what.contains("step 5 is not there"));
+        }
+    };
+    let part = config(run.path(), &keys(&["train.stop_at=7"]));
+    walk(&part, &[7], &Local, &|| false, &mut on_event).unwrap();
+    assert!(warned.get() && trained(run.path(), 7) == trained(run.path(), 6));
+}
+
+#[test]
+fn m11_a_best_evaluation_is_none_of_another_protocol() {
+    let run = folder();
+    walk(&part_of(run.path(), "train.stop_at=6"), &[], &Local, &|| false, &mut |_| {}).unwrap();
+    let other = config(run.path(), &keys(&["eval.mem_len=3"]));
+    let error = walk(&other, &[], &Local, &|| false, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("eval.mem_len"), "{error}");
 }
