@@ -47,7 +47,8 @@ pub struct Called {
     pub advice: &'static CStr,
 }
 
-const KERNEL_ADVICE: &CStr =
+/// What functions of a kernel's say.
+pub(super) const KERNEL_ADVICE: &CStr =
     c"it is computed by Segue, not by libtorch; layers with Kernels::Plain can be differentiated any number of times";
 
 /// `y`, computed from `inputs` without a graph, as a function of them: `gradient` gives the gradients of the inputs from

@@ -5,7 +5,9 @@ mod autocast;
 pub mod device;
 mod function;
 mod graph;
+mod pointwise;
 mod product;
+mod repeated;
 pub mod speed;
 pub mod stream;
 
@@ -22,8 +24,10 @@ pub use autocast::{Autocast, precise, widened};
 pub(crate) use function::assert_differentiable_once;
 pub use function::{Called, function, functions};
 pub use graph::{Since, gradients, identity, leaves};
+pub use pointwise::{Pointwise, pointwise};
 pub use product::{Rows, Shared, linear, small_product};
 pub(crate) use product::{plain_linear, turned_product};
+pub use repeated::Repeated;
 
 const MESSAGE_BYTES: usize = 1024;
 

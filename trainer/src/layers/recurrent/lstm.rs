@@ -1,35 +1,10 @@
 //! LSTM cells: plain, capped or tied; with an input that state and input multiply; rewired.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
-use super::{Cell, State, product};
+use super::gates::{self, InputGate};
+use super::{Cell, Map, State, Unrolled, Uses, product, read};
 use crate::Kernels;
-
-/// How much of the candidate a cell takes in, where i is the input gate and f the forget gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum InputGate {
-    /// i.
-    Plain,
-    /// min(i, 1 − f), so that no cell leaves [−1, 1] (Melis 2023, §4.6).
-    Capped,
-    /// 1 − f: the cell has no input gate of its own.
-    Tied,
-}
-
-impl InputGate {
-    /// c = f ⊙ c' + gate ⊙ j; all `[lanes, n]`.
-    fn update(self, input: &Tensor, forget: &Tensor, candidate: &Tensor, cell: &Tensor) -> Tensor {
-        let gate = match self {
-            Self::Plain => input.shallow_clone(),
-            Self::Capped => input.minimum(&(1.0 - forget)),
-            Self::Tied => 1.0 - forget,
-        };
-        forget * cell + gate * candidate
-    }
-}
 
 /// f, i, j, o = σ, σ, tanh, σ(W^x x + W^h h' + b); c = f ⊙ c' + i ⊙ j; h = o ⊙ tanh(c) (Hochreiter and Schmidhuber 1997; Melis 2023, eq. 2.1).
 pub struct Lstm {
@@ -49,18 +24,40 @@ pub struct Lstm {
 
 impl Cell for Lstm {
     fn read(&self, input: &Tensor) -> Tensor {
-        let bias = Tensor::cat(&[&self.bias_f, &self.bias], 0);
-        product(self.kernels, input, &self.weight_x, Some(&bias))
+        product(self.kernels, input, &self.weight_x, Some(&self.biases()))
     }
 
-    fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, _: Option<&Tensor>) -> State {
-        let gates = read + product(self.kernels, hidden, &self.weight_h, None);
-        let n = cell.size()[1];
-        let gate = |number: i64| gates.narrow(-1, number * n, n);
-        let (f, j, o) = (gate(0).sigmoid(), gate(1).tanh(), gate(2).sigmoid());
-        let i = if self.gate == InputGate::Tied { 1.0 - &f } else { gate(3).sigmoid() };
-        let cell = self.gate.update(&i, &f, &j, cell);
-        State { hidden: o * cell.tanh(), cell }
+    fn unroll(&self, uses: Uses) -> Box<dyn Unrolled> {
+        Box::new(self.unrolled(uses))
+    }
+}
+
+impl Lstm {
+    fn biases(&self) -> Tensor {
+        Tensor::cat(&[&self.bias_f, &self.bias], 0)
+    }
+
+    fn unrolled(&self, uses: Uses) -> UnrolledLstm {
+        UnrolledLstm {
+            gate: self.gate,
+            kernels: self.kernels,
+            from_input: uses.reads(self.kernels, &self.weight_x, Some(&self.biases())),
+            from_state: Map::new(self.kernels, &self.weight_h, None, uses.steps),
+        }
+    }
+}
+
+struct UnrolledLstm {
+    gate: InputGate,
+    kernels: Kernels,
+    from_input: Option<Map>,
+    from_state: Map,
+}
+
+impl Unrolled for UnrolledLstm {
+    fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, _: Option<&Tensor>) -> State {
+        let scores = self.from_state.apply(hidden, Some(&read(&self.from_input, input)));
+        gates::lstm(self.kernels, self.gate, &scores, cell)
     }
 }
 
@@ -80,10 +77,35 @@ impl Cell for Multiplicative {
         Tensor::cat(&[self.inner.read(input), factor], -1)
     }
 
-    fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
-        let (all, n) = (read.size()[1], cell.size()[1]);
-        let (gates, factor) = (read.narrow(-1, 0, all - n), read.narrow(-1, all - n, n));
-        let hidden = factor * product(self.inner.kernels, hidden, &self.weight_mh, None);
+    fn unroll(&self, uses: Uses) -> Box<dyn Unrolled> {
+        let kernels = self.inner.kernels;
+        Box::new(UnrolledMultiplicative {
+            // Of each position, its input comes in two parts: the LSTM's, and the factor.
+            inner: self.inner.unrolled(Uses { reads: 0, ..uses }),
+            from_input: uses.reads(kernels, &self.inner.weight_x, Some(&self.inner.biases())),
+            factor_of_input: uses.reads(kernels, &self.weight_mx, None),
+            factor_of_state: Map::new(kernels, &self.weight_mh, None, uses.steps),
+        })
+    }
+}
+
+struct UnrolledMultiplicative {
+    inner: UnrolledLstm,
+    from_input: Option<Map>,
+    factor_of_input: Option<Map>,
+    factor_of_state: Map,
+}
+
+impl Unrolled for UnrolledMultiplicative {
+    fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
+        let (gates, factor) = match (&self.from_input, &self.factor_of_input) {
+            (Some(gates), Some(factor)) => (gates.apply(input, None), factor.apply(input, None)),
+            _ => {
+                let (all, n) = (input.size()[1], cell.size()[1]);
+                (input.narrow(-1, 0, all - n), input.narrow(-1, all - n, n))
+            }
+        };
+        let hidden = factor * self.factor_of_state.apply(hidden, None);
         self.inner.step(&gates, &hidden, cell, mask)
     }
 }
@@ -118,16 +140,42 @@ impl Cell for Rewired {
         product(self.kernels, input, &self.weight_x, Some(&self.bias))
     }
 
-    fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
-        let n = cell.size()[1];
-        let from_state = product(self.kernels, hidden, &self.weight_h, None);
-        let entering = read + from_state.narrow(-1, 0, 2 * n);
-        let (i, j) = (entering.narrow(-1, 0, n).sigmoid(), entering.narrow(-1, n, n).tanh());
-        let written = product(self.kernels, &(&i * &j), &self.weight_fu, Some(&self.bias_f));
-        let f = (written + from_state.narrow(-1, 2 * n, n)).sigmoid();
-        let cell = self.gate.update(&i, &f, &j, cell);
+    fn unroll(&self, uses: Uses) -> Box<dyn Unrolled> {
+        let (kernels, n) = (self.kernels, self.weight_fu.size()[0]);
+        let map = |weight: &Tensor, bias| Map::new(kernels, weight, bias, uses.steps);
+        Box::new(UnrolledRewired {
+            gate: self.gate,
+            kernels,
+            from_input: uses.reads(kernels, &self.weight_x, Some(&self.bias)),
+            from_state: map(&self.weight_h.narrow(0, 0, 2 * n), None),
+            kept: map(&self.weight_h.narrow(0, 2 * n, n), Some(&self.bias_f)),
+            written: map(&self.weight_fu, None),
+            shown: map(&self.weight_oc, Some(&self.bias_o)),
+        })
+    }
+}
+
+struct UnrolledRewired {
+    gate: InputGate,
+    kernels: Kernels,
+    from_input: Option<Map>,
+    /// h' to i and j.
+    from_state: Map,
+    /// h' to f.
+    kept: Map,
+    /// i ⊙ j to f.
+    written: Map,
+    /// c to o.
+    shown: Map,
+}
+
+impl Unrolled for UnrolledRewired {
+    fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
+        let entering = self.from_state.apply(hidden, Some(&read(&self.from_input, input)));
+        let written = gates::written(self.kernels, &entering);
+        let forget = self.written.apply(&written, Some(&self.kept.apply(hidden, None)));
+        let cell = gates::rewired(self.kernels, self.gate, &entering, &forget, cell);
         let seen = mask.map_or_else(|| cell.shallow_clone(), |mask| &cell * mask);
-        let o = product(self.kernels, &seen, &self.weight_oc, Some(&self.bias_o)).sigmoid();
-        State { hidden: o * cell.tanh(), cell }
+        State { hidden: gates::output(self.kernels, &self.shown.apply(&seen, None), &cell), cell }
     }
 }

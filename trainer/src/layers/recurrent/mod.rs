@@ -2,24 +2,20 @@
 //!
 //! Widths: `m` of the input, `n` of the state. Notation of Melis (2023), chapters 2 and 4: h' and c' are the state before a step.
 
+mod gates;
 mod lstm;
+mod map;
 mod mogrifier;
 mod other;
 
 use tch::Tensor;
 
-use crate::Kernels;
-use crate::libtorch::widened;
-
-pub use lstm::{InputGate, Lstm, Multiplicative, Rewired};
+pub use gates::InputGate;
+pub use lstm::{Lstm, Multiplicative, Rewired};
+pub use map::Uses;
+use map::{Map, product, read};
 pub use mogrifier::{Mogrifier, MogrifierShape};
 pub use other::{Elman, Gru};
-
-/// `x`, `[.., in]`, times `weight`, `[out, in]`, transposed, plus `bias`, `[out]`: gates and states stay in single precision where products
-/// are of 16 bits.
-fn product(kernels: Kernels, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    widened(&kernels.linear(x, weight, bias))
-}
 
 /// What a layer carries from step to step: `[lanes, n]` each.
 pub struct State {
@@ -36,15 +32,21 @@ impl State {
     }
 }
 
-/// One step of a recurrent network, in two parts: what the input alone decides, which is one product for all positions of a segment where
-/// nothing changes inputs on their way, and the rest.
+/// A recurrent network's cell: its parameters.
 pub trait Cell {
-    /// What an input gives to the gates, of `[.., m]`: `[.., gates · n]`.
+    /// What inputs give to the gates, all positions of a segment in one product: `[.., m]` to `[.., gates · n]`.
     fn read(&self, input: &Tensor) -> Tensor;
 
-    /// The next state. `read`: of this position, `[lanes, gates · n]`; `hidden`: h' as the gates see it, which dropout and a mogrifier may
-    /// have changed, `[lanes, n]`; `cell`: c', `[lanes, n]`; `mask`: what dropout multiplied h' by, `[lanes, n]`.
-    fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State;
+    /// The cell with its weights laid out for a segment.
+    fn unroll(&self, uses: Uses) -> Box<dyn Unrolled>;
+}
+
+/// A cell over a segment.
+pub trait Unrolled {
+    /// The next state. `input`: of this position, `[lanes, m]`, or what [`Cell::read`] made of it, `[lanes, gates · n]`; `hidden`: h' as
+    /// the gates see it, which dropout and a mogrifier may have changed, `[lanes, n]`; `cell`: c', `[lanes, n]`; `mask`: what dropout
+    /// multiplied h' by, `[lanes, n]`.
+    fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State;
 }
 
 /// A cell over the positions of a segment.
@@ -62,22 +64,23 @@ impl Recurrent {
     /// The layer's outputs, `[positions, lanes, n]`, and the state after them. `inputs`: `[positions, lanes, m]`; `mask`: what h' is
     /// multiplied by wherever it feeds a gate, the same at all positions, `[lanes, n]`.
     pub fn forward(&self, inputs: &Tensor, start: State, mask: Option<&Tensor>) -> (Tensor, State) {
-        let each = match self.mogrifier {
-            Some(_) => inputs.unbind(0),
-            None => self.cell.read(inputs).unbind(0),
+        let steps = inputs.size()[0] as usize;
+        // A mogrifier changes each input on its way to the cell: none can be read ahead.
+        let (each, reads) = match self.mogrifier {
+            Some(_) => (inputs.unbind(0), steps),
+            None => (self.cell.read(inputs).unbind(0), 0),
         };
+        let cell = self.cell.unroll(Uses { reads, steps });
+        let mogrifier = self.mogrifier.as_ref().map(|mogrifier| mogrifier.unroll(steps));
         let mut state = start;
-        let mut outputs = Vec::with_capacity(each.len());
+        let mut outputs = Vec::with_capacity(steps);
         for input in each {
             let hidden = mask.map_or_else(|| state.hidden.shallow_clone(), |mask| &state.hidden * mask);
-            let (hidden, read) = match &self.mogrifier {
+            let (hidden, input) = match &mogrifier {
                 None => (hidden, input),
-                Some(mogrifier) => {
-                    let (hidden, input) = mogrifier.mogrify(hidden, input);
-                    (hidden, self.cell.read(&input))
-                }
+                Some(mogrifier) => mogrifier.mogrify(hidden, input),
             };
-            state = self.cell.step(&read, &hidden, &state.cell, mask);
+            state = cell.step(&input, &hidden, &state.cell, mask);
             outputs.push(state.hidden.shallow_clone());
         }
         (Tensor::stack(&outputs, 0), state)

@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::product;
+use super::{Map, gates};
 use crate::{Init, Kernels, ParameterSpec, Parameters};
 
 /// What a mogrifier is made of.
@@ -77,6 +77,28 @@ impl MogrifierShape {
 }
 
 impl Mogrifier {
+    /// The mogrifier with its weights laid out for so many positions.
+    pub fn unroll(&self, steps: usize) -> UnrolledMogrifier {
+        let map = |weight: &Tensor, bias: Option<&Tensor>| Map::new(self.kernels, weight, bias, steps);
+        let gate = |gate: &Gate| {
+            // The factor that sees s comes last; the bias is added after the first.
+            let factors = gate.factors.iter().enumerate().rev();
+            factors.map(|(i, factor)| map(factor, gate.bias.as_ref().filter(|_| i == 0))).collect()
+        };
+        let gates = self.gates.iter().map(gate).collect();
+        UnrolledMogrifier { gates, zigzag: self.zigzag, kernels: self.kernels }
+    }
+}
+
+/// A mogrifier over a segment.
+pub struct UnrolledMogrifier {
+    /// Of each gate, the maps that s goes through.
+    gates: Vec<Vec<Map>>,
+    zigzag: bool,
+    kernels: Kernels,
+}
+
+impl UnrolledMogrifier {
     /// What becomes of `hidden`, `[lanes, n]`, and `input`, `[lanes, m]`.
     pub fn mogrify(&self, hidden: Tensor, input: Tensor) -> (Tensor, Tensor) {
         let (mut h, mut x) = (hidden.shallow_clone(), input.shallow_clone());
@@ -88,23 +110,10 @@ impl Mogrifier {
                 (false, true) => &x,
                 (false, false) => &input,
             };
-            let opened = self.open(gate, seen);
-            if scales_input {
-                x = opened * x;
-            } else {
-                h = opened * h;
-            }
+            let scores = gate.iter().fold(seen.shallow_clone(), |s, map| map.apply(&s, None));
+            let scaled = if scales_input { &mut x } else { &mut h };
+            *scaled = gates::scaled(self.kernels, &scores, scaled);
         }
         (h, x)
-    }
-
-    /// 2σ(W s + a) of `s`, `[lanes, in]`: `[lanes, out]`, between 0 and 2.
-    fn open(&self, gate: &Gate, s: &Tensor) -> Tensor {
-        let bias = gate.bias.as_ref();
-        let scores = match &gate.factors[..] {
-            [left, right] => product(self.kernels, &product(self.kernels, s, right, None), left, bias),
-            whole => product(self.kernels, s, &whole[0], bias),
-        };
-        scores.sigmoid() * 2.0
     }
 }

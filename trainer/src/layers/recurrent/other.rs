@@ -2,7 +2,7 @@
 
 use tch::Tensor;
 
-use super::{Cell, State, product};
+use super::{Cell, Map, State, Unrolled, Uses, product, read};
 use crate::Kernels;
 
 /// h = tanh(W^x x + W^h h' + b) (Elman 1990).
@@ -22,8 +22,22 @@ impl Cell for Elman {
         product(self.kernels, input, &self.weight_x, Some(&self.bias))
     }
 
-    fn step(&self, read: &Tensor, hidden: &Tensor, _: &Tensor, _: Option<&Tensor>) -> State {
-        let hidden = (read + product(self.kernels, hidden, &self.weight_h, None)).tanh();
+    fn unroll(&self, uses: Uses) -> Box<dyn Unrolled> {
+        Box::new(UnrolledElman {
+            from_input: uses.reads(self.kernels, &self.weight_x, Some(&self.bias)),
+            from_state: Map::new(self.kernels, &self.weight_h, None, uses.steps),
+        })
+    }
+}
+
+struct UnrolledElman {
+    from_input: Option<Map>,
+    from_state: Map,
+}
+
+impl Unrolled for UnrolledElman {
+    fn step(&self, input: &Tensor, hidden: &Tensor, _: &Tensor, _: Option<&Tensor>) -> State {
+        let hidden = self.from_state.apply(hidden, Some(&read(&self.from_input, input))).tanh();
         State { cell: hidden.shallow_clone(), hidden }
     }
 }
@@ -46,9 +60,23 @@ impl Cell for Gru {
         product(self.kernels, input, &self.weight_x, Some(&self.bias))
     }
 
-    fn step(&self, read: &Tensor, hidden: &Tensor, cell: &Tensor, _: Option<&Tensor>) -> State {
+    fn unroll(&self, uses: Uses) -> Box<dyn Unrolled> {
+        Box::new(UnrolledGru {
+            from_input: uses.reads(self.kernels, &self.weight_x, Some(&self.bias)),
+            from_state: Map::new(self.kernels, &self.weight_h, None, uses.steps),
+        })
+    }
+}
+
+struct UnrolledGru {
+    from_input: Option<Map>,
+    from_state: Map,
+}
+
+impl Unrolled for UnrolledGru {
+    fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, _: Option<&Tensor>) -> State {
         let n = cell.size()[1];
-        let from_state = product(self.kernels, hidden, &self.weight_h, None);
+        let (read, from_state) = (read(&self.from_input, input), self.from_state.apply(hidden, None));
         let gates = (read.narrow(-1, 0, 2 * n) + from_state.narrow(-1, 0, 2 * n)).sigmoid();
         let (r, z) = (gates.narrow(-1, 0, n), gates.narrow(-1, n, n));
         let g: Tensor = (read.narrow(-1, 2 * n, n) + r * from_state.narrow(-1, 2 * n, n)).tanh();

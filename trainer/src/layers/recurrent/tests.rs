@@ -98,13 +98,22 @@ fn assert_near(found: &Tensor, expected: &[f64], limit: f64) {
     assert!(difference < limit, "{found} against {expected:?}: off by {difference:e}");
 }
 
+/// Inputs read ahead, and one step.
+const AHEAD: Uses = Uses { reads: 0, steps: 1 };
+/// Inputs read one by one.
+const ONE_BY_ONE: Uses = Uses { reads: 1, steps: 1 };
+
 fn step(cell: &dyn Cell, mask: Option<&Tensor>) -> State {
-    cell.step(&cell.read(&input()), &hidden(), &cell_state(), mask)
+    cell.unroll(AHEAD).step(&cell.read(&input()), &hidden(), &cell_state(), mask)
+}
+
+fn mogrify(mogrifier: &Mogrifier) -> (Tensor, Tensor) {
+    mogrifier.unroll(1).mogrify(hidden(), input())
 }
 
 fn mogrified(cell: &dyn Cell) -> State {
-    let (h, x) = mogrifier(5, 0, true).unwrap().mogrify(hidden(), input());
-    cell.step(&cell.read(&x), &h, &cell_state(), None)
+    let (h, x) = mogrify(&mogrifier(5, 0, true).unwrap());
+    cell.unroll(ONE_BY_ONE).step(&x, &h, &cell_state(), None)
 }
 
 #[test]
@@ -140,7 +149,7 @@ fn m01_a_capped_cell_stays_within_one_and_a_plain_one_leaves_it() {
         let mut largest = 0f64;
         for t in 0..10_000 {
             let input = input() * (0.37 * t as f64).sin();
-            state = cell.step(&cell.read(&input), &state.hidden, &state.cell, None);
+            state = cell.unroll(AHEAD).step(&cell.read(&input), &state.hidden, &state.cell, None);
             largest = largest.max(state.cell.abs().max().double_value(&[]));
         }
         largest
@@ -160,7 +169,7 @@ fn m02_mogrifiers_give_the_reference_numbers() {
         (5, 0, false, [0.308628103, -0.642866327], [0.500223095, -1.007762135, 0.252173508]),
     ];
     for (rounds, rank, zigzag, h, x) in cases {
-        let found = mogrifier(rounds, rank, zigzag).unwrap().mogrify(hidden(), input());
+        let found = mogrify(&mogrifier(rounds, rank, zigzag).unwrap());
         assert_near(&found.0, &h, PRINTED);
         assert_near(&found.1, &x, PRINTED);
     }
@@ -174,14 +183,14 @@ fn m02_mogrifiers_give_the_reference_numbers() {
 fn m02_gates_of_zero_change_nothing_and_none_changes_a_sign() {
     let shape = MogrifierShape { rounds: 6, rank: 0, bias: true, zigzag: true };
     let closed = Parameters::initialise(shape.specs("", M, N, |_| Init::Zeros), 1, Kind::Double);
-    let (h, x) = shape.build("", &closed).unwrap().mogrify(hidden(), input());
+    let (h, x) = mogrify(&shape.build("", &closed).unwrap());
     assert!(h.equal(&hidden()) && x.equal(&input()));
     let wide = Parameters::initialise(
         shape.specs("", M, N, |_| Init::Normal { mean: 0.0, std: 30.0 }),
         1,
         Kind::Double,
     );
-    let (h, x) = shape.build("", &wide).unwrap().mogrify(hidden(), input());
+    let (h, x) = mogrify(&shape.build("", &wide).unwrap());
     for (after, before, most) in [(h, hidden(), 8.0), (x, input(), 8.0)] {
         assert!((&after * &before).min().double_value(&[]) >= 0.0, "{after}");
         assert!((after / before).max().double_value(&[]) <= most);
@@ -191,8 +200,7 @@ fn m02_gates_of_zero_change_nothing_and_none_changes_a_sign() {
 /// Without the zigzag one round is the same, and the second already differs.
 #[test]
 fn m02_the_zigzag_counts_from_the_second_gate_on() {
-    let pair =
-        |rounds| [true, false].map(|zigzag| mogrifier(rounds, 0, zigzag).unwrap().mogrify(hidden(), input()));
+    let pair = |rounds| [true, false].map(|zigzag| mogrify(&mogrifier(rounds, 0, zigzag).unwrap()));
     let [with, without] = pair(1);
     assert!(with.1.equal(&without.1));
     let [with, without] = pair(2);
@@ -253,4 +261,102 @@ fn m24_other_cells_give_the_reference_numbers() {
     };
     assert_near(&step(&gru, None).hidden, &[0.155423788, -0.481695344], PRINTED);
     assert_near(&mogrified(&gru).hidden, &[0.154038346, -0.506571802], PRINTED);
+}
+
+/// Cells and mogrifiers over a segment with our kernels and with libtorch's operations: outputs, states and gradients.
+#[test]
+fn m01_m02_m03_m04_m24_fused_layers_are_those_of_double_precision() {
+    const WIDE: (i64, i64, i64, i64) = (7, 3, 37, 41);
+    type Build = fn(&Parameters) -> Box<dyn Cell>;
+    let (steps, lanes, m, n) = WIDE;
+    let spec = |name: &str, shape: &[i64]| {
+        let init = Init::Normal { mean: 0.0, std: 0.2 };
+        ParameterSpec { name: name.into(), shape: shape.to_vec(), init }
+    };
+    fn of_lstm(parameters: &Parameters, gate: InputGate) -> Lstm {
+        let n = parameters.get("bias_f").size()[0];
+        let gates = if gate == InputGate::Tied { 3 } else { 4 };
+        let rows = |name: &str, parts: i64| parameters.get(name).narrow(0, 0, parts * n);
+        Lstm {
+            gate,
+            weight_x: rows("weight_x", gates),
+            weight_h: rows("weight_h", gates),
+            bias_f: parameters.get("bias_f"),
+            bias: rows("bias", gates - 1),
+            kernels: parameters.kernels(),
+        }
+    }
+    let cells: [(&str, Build); 7] = [
+        ("plain", |p| Box::new(of_lstm(p, InputGate::Plain))),
+        ("capped", |p| Box::new(of_lstm(p, InputGate::Capped))),
+        ("tied", |p| Box::new(of_lstm(p, InputGate::Tied))),
+        ("multiplicative", |p| {
+            let (weight_mx, weight_mh) = (p.get("weight_mx"), p.get("weight_mh"));
+            Box::new(Multiplicative { inner: of_lstm(p, InputGate::Capped), weight_mx, weight_mh })
+        }),
+        ("rewired", |p| {
+            let n = p.get("bias_f").size()[0];
+            Box::new(Rewired {
+                gate: InputGate::Capped,
+                weight_x: p.get("weight_x").narrow(0, 0, 2 * n),
+                weight_h: p.get("weight_h").narrow(0, 0, 3 * n),
+                weight_fu: p.get("weight_mh"),
+                weight_oc: p.get("weight_oc"),
+                bias: p.get("bias").narrow(0, 0, 2 * n),
+                bias_f: p.get("bias_f"),
+                bias_o: p.get("bias_o"),
+                kernels: p.kernels(),
+            })
+        }),
+        ("gru", |p| {
+            let rows = |name: &str| p.get(name).narrow(0, 0, 3 * p.get("bias_f").size()[0]);
+            let (weight_x, weight_h, bias) = (rows("weight_x"), rows("weight_h"), rows("bias"));
+            Box::new(Gru { weight_x, weight_h, bias, kernels: p.kernels() })
+        }),
+        ("elman", |p| {
+            let rows = |name: &str| p.get(name).narrow(0, 0, p.get("bias_f").size()[0]);
+            let (weight_x, weight_h, bias) = (rows("weight_x"), rows("weight_h"), rows("bias"));
+            Box::new(Elman { weight_x, weight_h, bias, kernels: p.kernels() })
+        }),
+    ];
+    for (rounds, rank) in [(0, 0), (5, 0), (4, 3)] {
+        let shape = MogrifierShape { rounds, rank, bias: true, zigzag: true };
+        let mut specs = vec![
+            spec("weight_x", &[4 * n, m]),
+            spec("weight_h", &[4 * n, n]),
+            spec("weight_mx", &[n, m]),
+            spec("weight_mh", &[n, n]),
+            spec("weight_oc", &[n, n]),
+            spec("bias", &[3 * n]),
+            spec("bias_f", &[n]),
+            spec("bias_o", &[n]),
+        ];
+        specs.extend(shape.specs("", m, n, |_| Init::Normal { mean: 0.0, std: 0.2 }));
+        for (name, build) in &cells {
+            let of = |kernels, kind| {
+                let parameters = Parameters::initialise(specs.clone(), 1, kind).with_kernels(kernels);
+                let layer = Recurrent::new(build(&parameters), shape.build("", &parameters));
+                let wave = |shape: &[i64], speed: f64| {
+                    let values = Tensor::arange(shape.iter().product::<i64>(), (Kind::Double, Device::Cpu));
+                    ((values * speed).sin() * 0.7).view(shape).to_kind(kind)
+                };
+                let inputs = wave(&[steps, lanes, m], 0.7).set_requires_grad(true);
+                let mask = wave(&[lanes, n], 0.9).ge(0.0).to_kind(kind) * 1.5;
+                let start = State { hidden: wave(&[lanes, n], 1.1), cell: wave(&[lanes, n], 1.3) };
+                let (outputs, state) = layer.forward(&inputs, start, Some(&mask));
+                let weights = wave(&[steps, lanes, n], 0.37);
+                ((&outputs * weights).sum(None::<Kind>) + state.cell.square().sum(None::<Kind>)).backward();
+                let grads = parameters.tensors().iter().map(|tensor| tensor.grad()).filter(Tensor::defined);
+                let found = [outputs.detach(), state.cell.detach(), inputs.grad()];
+                found.into_iter().chain(grads).collect::<Vec<_>>()
+            };
+            let (ours, exact) = (of(Kernels::Fused, Kind::Float), of(Kernels::Plain, Kind::Double));
+            assert_eq!(ours.len(), exact.len(), "{name}");
+            for (number, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
+                let error = (ours - exact).abs().max() / exact.abs().max().clamp_min(1.0);
+                let error = error.double_value(&[]);
+                assert!(error < 5e-6, "{name} with {rounds} rounds, {number}: {error:e}");
+            }
+        }
+    }
 }
