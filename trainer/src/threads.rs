@@ -15,6 +15,11 @@ pub fn set_count(threads: usize) {
     COUNT.store(threads, Ordering::Relaxed);
 }
 
+/// How many threads [`for_each`] uses at most.
+pub fn count() -> usize {
+    COUNT.load(Ordering::Relaxed).max(1)
+}
+
 /// Calls `f(0)` to `f(count - 1)`, on several threads where there are: no call may depend on another.
 pub fn for_each(count: usize, f: impl Fn(usize) + Sync + Send) {
     match pool() {

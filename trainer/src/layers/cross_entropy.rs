@@ -11,7 +11,7 @@ use tch::{Reduction, Tensor};
 
 use crate::Kernels;
 use crate::libtorch::{
-    Rows, Shared, as_f32, as_f32_mut, function, plain_linear, small_product, turned_product, widened,
+    RIGHT_COLUMNS, Rows, Shared, Strips, as_f32, as_f32_mut, function, plain_linear, turned_product, widened,
 };
 use crate::simd::{exp, max, sum_of_pairs, vectorised};
 use crate::threads;
@@ -22,6 +22,8 @@ const BLOCK: usize = 1 << 18;
 const MOST_WORDS: usize = 2048;
 /// Words, or rows, of a part of a block.
 const STRIP: usize = 64;
+/// Words of blocks that are added to the gradient of hidden states together: that is read and written once for them.
+const ADDED_WORDS: usize = 512;
 
 /// Words and what scores them.
 pub struct Words {
@@ -158,10 +160,20 @@ impl Scored {
         let grad = unsafe { as_f32(grad) };
         let mut of_hidden = self.hidden.zeros_like();
         let mut of_parts: Vec<Words> = self.parts.iter().map(|part| part.map(Tensor::zeros_like)).collect();
-        for mut block in self.blocks {
-            block.differentiate(&self.targets, &self.log_sums, grad);
-            block.write_words(&self.hidden, &mut of_parts[block.part]);
-            block.add_to_hidden(&self.parts[block.part].weight, &mut of_hidden);
+        let states = laid_out(&self.hidden);
+        let mut blocks = self.blocks.into_iter();
+        while let Some(first) = blocks.next() {
+            let mut group = vec![first];
+            while group.iter().map(|block| block.words.len()).sum::<usize>() < ADDED_WORDS
+                && let Some(next) = blocks.next()
+            {
+                group.push(next);
+            }
+            for block in &mut group {
+                block.differentiate(&self.targets, &self.log_sums, grad);
+                block.write_words(&states, &mut of_parts[block.part]);
+            }
+            add_to_hidden(&group, &self.parts, &mut of_hidden);
         }
         let of_parts = of_parts.into_iter().flat_map(|part| [Some(part.weight), part.bias]);
         let of_parts = of_parts.filter(Option::is_some);
@@ -241,51 +253,65 @@ impl Block {
     }
 
     /// Writes the gradient of weight and bias of these words, which no other block has a share in.
-    fn write_words(&self, hidden: &Tensor, to: &mut Words) {
-        let width = hidden.size()[1] as usize;
+    fn write_words(&self, hidden: &Strips, to: &mut Words) {
+        let width = hidden.columns();
         let (words, first_word) = (self.words.len(), self.words.start);
         // SAFETY: only `to` is written to.
-        let (scores, hidden) = unsafe { (as_f32(&self.scores), as_f32(hidden)) };
+        let scores = unsafe { as_f32(&self.scores) };
         let weight = Shared::of(&mut to.weight);
         let bias = to.bias.as_mut().map(Shared::of);
-        threads::for_each(words.div_ceil(STRIP), |strip| {
-            let columns = strip * STRIP..words.min((strip + 1) * STRIP);
+        threads::for_each_part(words, 2 * STRIP, |columns| {
             let own = first_word + columns.start..first_word + columns.end;
             if let Some(bias) = bias {
-                // SAFETY: no other strip has these words.
+                // SAFETY: no other part has these words.
                 add_rows(&scores[columns.start..], words, unsafe { bias.slice(own.clone()) });
             }
             // SAFETY: as above.
             unsafe {
                 let to = Rows { start: weight.at(own.start * width), stride: width };
-                turned_product(scores, words, columns, hidden, width, to);
+                turned_product(scores, words, columns, hidden, to);
             }
         });
     }
+}
 
-    /// Adds the share of these words to the gradient of the hidden states.
-    fn add_to_hidden(&self, weight: &Tensor, to: &mut Tensor) {
-        let (rows, width) = (to.size()[0] as usize, to.size()[1] as usize);
-        let (words, first_word) = (self.words.len(), self.words.start);
-        // SAFETY: only `to` is written to.
-        let (scores, weight) = unsafe { (as_f32(&self.scores), as_f32(weight)) };
-        assert!(scores.len() == rows * words && weight.len() >= self.words.end * width);
-        let to = Shared::of(to);
-        threads::for_each(rows.div_ceil(STRIP), |strip| {
-            let start = strip * STRIP;
-            let own = STRIP.min(rows - start);
-            // SAFETY: `own` rows of `words` scores, `words` rows of weights, and no other strip has these rows of the result.
-            unsafe {
-                small_product(
-                    [own, width, words],
-                    Rows { start: scores[start * words..].as_ptr(), stride: words },
-                    Rows { start: weight[first_word * width..].as_ptr(), stride: width },
-                    Rows { start: to.at(start * width), stride: width },
-                    true,
-                );
+/// A matrix as the right side of small products.
+fn laid_out(matrix: &Tensor) -> Strips {
+    let sides = [matrix.size()[0] as usize, matrix.size()[1] as usize];
+    let matrix = matrix.contiguous();
+    // SAFETY: nobody writes to it meanwhile.
+    Strips::of(unsafe { as_f32(&matrix) }, sides, RIGHT_COLUMNS)
+}
+
+/// Adds the share of the words of `blocks` to the gradient of the hidden states.
+fn add_to_hidden(blocks: &[Block], parts: &[Words], to: &mut Tensor) {
+    let (rows, width) = (to.size()[0] as usize, to.size()[1] as usize);
+    let weights = |block: &Block| {
+        let words = &block.words;
+        laid_out(&parts[block.part].weight.narrow(0, words.start as i64, words.len() as i64))
+    };
+    // SAFETY: only `to` is written to.
+    let sides: Vec<(&[f32], Strips)> =
+        blocks.iter().map(|block| (unsafe { as_f32(&block.scores) }, weights(block))).collect();
+    assert!(
+        sides
+            .iter()
+            .all(|(scores, weight)| scores.len() == rows * weight.rows() && weight.columns() == width)
+    );
+    let to = Shared::of(to);
+    threads::for_each_part(rows, STRIP, |own| {
+        for (scores, weight) in &sides {
+            let words = weight.rows();
+            for strip in 0..weight.count() {
+                // SAFETY: `own` rows of `words` scores, and no other part has these rows of the result.
+                unsafe {
+                    let a = Rows { start: scores[own.start * words..].as_ptr(), stride: words };
+                    let to = Rows { start: to.at(own.start * width), stride: width };
+                    weight.multiply(strip, (a, own.len()), 0..words, to, true);
+                }
             }
-        });
-    }
+        }
+    });
 }
 
 /// How many words a block has over so many rows: whole strips, of which a block is at least one.

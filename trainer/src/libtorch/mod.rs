@@ -10,6 +10,7 @@ mod product;
 mod repeated;
 pub mod speed;
 pub mod stream;
+mod strips;
 
 use std::borrow::Borrow;
 use std::ffi::{CStr, c_char, c_void};
@@ -25,9 +26,10 @@ pub(crate) use function::assert_differentiable_once;
 pub use function::{Called, function, functions};
 pub use graph::{Since, gradients, identity, leaves};
 pub use pointwise::{Pointwise, pointwise};
+pub(crate) use product::{RIGHT_COLUMNS, plain_linear, turned_product};
 pub use product::{Rows, Shared, linear, small_product};
-pub(crate) use product::{plain_linear, turned_product};
 pub use repeated::Repeated;
+pub(crate) use strips::Strips;
 
 const MESSAGE_BYTES: usize = 1024;
 

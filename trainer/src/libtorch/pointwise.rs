@@ -147,14 +147,10 @@ fn load<const I: usize>(
     }
 }
 
+/// Of whole blocks, also where fewer places are asked for: a loop of a length that is not known would take the rest one by one.
 #[inline(always)]
-fn values<const I: usize, const O: usize>(
-    f: impl Pointwise<I, O>,
-    x: &Blocks<I>,
-    count: usize,
-    y: &mut Blocks<O>,
-) {
-    for k in 0..count.min(BLOCK) {
+fn values<const I: usize, const O: usize>(f: impl Pointwise<I, O>, x: &Blocks<I>, y: &mut Blocks<O>) {
+    for k in 0..BLOCK {
         let values = f.values(array::from_fn(|column| x[column][k]));
         for (y, value) in y.iter_mut().zip(values) {
             y[k] = value;
@@ -167,10 +163,9 @@ fn slopes<const I: usize, const O: usize>(
     f: impl Pointwise<I, O>,
     x: &Blocks<I>,
     of_y: &Blocks<O>,
-    count: usize,
     of_x: &mut Blocks<I>,
 ) {
-    for k in 0..count.min(BLOCK) {
+    for k in 0..BLOCK {
         let slopes =
             f.slopes(array::from_fn(|column| x[column][k]), array::from_fn(|column| of_y[column][k]));
         for (of_x, slope) in of_x.iter_mut().zip(slopes) {
@@ -189,7 +184,7 @@ impl<F: Pointwise<I, O>, const I: usize, const O: usize> Loop for Values<'_, F, 
             for k in (0..layout.n).step_by(BLOCK) {
                 let count = BLOCK.min(layout.n - k);
                 load(&layout, &x, &widths, [row, k, count], &mut numbers);
-                values(f, &numbers, count, &mut found);
+                values(f, &numbers, &mut found);
                 let start = row * layout.n + k;
                 for (y, found) in y.iter_mut().zip(&found) {
                     y[start..start + count].copy_from_slice(&found[..count]);
@@ -217,7 +212,7 @@ impl<F: Pointwise<I, O>, const I: usize, const O: usize> Loop for Slopes<'_, F, 
                         grad[..count].copy_from_slice(&from[start..start + count]);
                     }
                 }
-                slopes(f, &numbers, &grads, count, &mut found);
+                slopes(f, &numbers, &grads, &mut found);
                 for (column, found) in found.iter().enumerate() {
                     let start = layout.start(column, row, k, &widths);
                     of_x[layout.columns[column].tensor][start..start + count]

@@ -6,6 +6,7 @@ use std::ptr;
 
 use tch::{Device, Kind, Tensor};
 
+use super::strips::Strips;
 use super::{CppTensor, as_f32, as_f32_mut, checked, cpp, function};
 use crate::simd::transpose;
 use crate::threads;
@@ -73,10 +74,14 @@ pub(crate) fn plain_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -
 }
 
 /// Columns of the left side that are turned at once, and rows: what is turned stays in the cache.
-const STRIP: usize = 64;
+const TURNED_COLUMNS: usize = 128;
 const DEPTH: usize = 256;
 /// From one turned row to the next: no power of two, which would lay all of them into the same few lines of the cache.
 const TURNED: usize = DEPTH + 16;
+/// Columns of the right side that a product reads at once: so many of [`DEPTH`] rows stay in the second cache beside what is turned.
+pub(crate) const RIGHT_COLUMNS: usize = 64;
+/// Columns of the left side for which rows of the right one stay in the cache.
+const GROUP: usize = 4 * TURNED_COLUMNS;
 
 /// `left`, `[n, a]`, transposed times `right`, `[n, b]`, both f32 on the CPU: `[a, b]`.
 pub(super) fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
@@ -95,19 +100,18 @@ pub(super) fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
     // SAFETY: until the last strip is done, only `product` is written to, which was made here.
     let (from, by) = unsafe { (as_f32(&left), as_f32(&right)) };
     assert!(from.len() == n * a && by.len() == n * b);
-    threads::for_each(a.div_ceil(STRIP), |strip| {
-        let first = strip * STRIP;
-        let columns = first..a.min(first + STRIP);
-        // SAFETY: no other strip has these rows of the product, of which there are as many as `columns`.
+    let by = Strips::of(by, [n, b], RIGHT_COLUMNS);
+    threads::for_each_part(a, GROUP.min(a.div_ceil(threads::count())), |columns| {
+        // SAFETY: no other part has these rows of the product, of which there are as many as `columns`.
         unsafe {
-            turned_product(from, a, columns, by, b, Rows { start: to.at(first * b), stride: b });
+            let to = Rows { start: to.at(columns.start * b), stride: b };
+            turned_product(from, a, columns, &by, to);
         }
     });
     product
 }
 
-/// `to` `[columns, b]` = some columns of `from`, in rows of `stride`, transposed times `by`, in rows of `b`. At most [`STRIP`] columns,
-/// on one thread.
+/// `to` `[columns, b]` = some columns of `from`, in rows of `stride`, transposed times `by`, `[rows, b]`. On one thread.
 ///
 /// # Safety
 ///
@@ -116,31 +120,24 @@ pub(crate) unsafe fn turned_product(
     from: &[f32],
     stride: usize,
     columns: Range<usize>,
-    by: &[f32],
-    b: usize,
+    by: &Strips,
     to: Rows<*mut f32>,
 ) {
-    let rows = by.len() / b;
-    assert!(from.len() == rows * stride && columns.end <= stride && columns.len() <= STRIP);
-    let mut turned = vec![0f32; STRIP * TURNED];
-    for start in (0..rows).step_by(DEPTH) {
-        let depth = DEPTH.min(rows - start);
-        transpose(
-            &from[start * stride + columns.start..],
-            stride,
-            [depth, columns.len()],
-            &mut turned,
-            TURNED,
-        );
-        // SAFETY: `turned` holds a row of `depth` for each column, `by` as many of `b` from `start` on; of the product, the caller's.
-        unsafe {
-            small_product(
-                [columns.len(), b, depth],
-                Rows { start: turned.as_ptr(), stride: TURNED },
-                Rows { start: by[start * b..].as_ptr(), stride: b },
-                to,
-                start > 0,
-            );
+    assert!(from.len() == by.rows() * stride && columns.end <= stride);
+    let mut turned = vec![0f32; TURNED_COLUMNS.min(columns.len()) * TURNED];
+    for start in (0..by.rows()).step_by(DEPTH) {
+        let depth = start..by.rows().min(start + DEPTH);
+        for first in columns.clone().step_by(TURNED_COLUMNS) {
+            let own = TURNED_COLUMNS.min(columns.end - first);
+            transpose(&from[start * stride + first..], stride, [depth.len(), own], &mut turned, TURNED);
+            // SAFETY: `turned` holds a row of the depth for each column; of the product, the caller's.
+            unsafe {
+                let a = Rows { start: turned.as_ptr(), stride: TURNED };
+                let to = Rows { start: to.start.add((first - columns.start) * to.stride), stride: to.stride };
+                for strip in 0..by.count() {
+                    by.multiply(strip, (a, own), depth.clone(), to, start > 0);
+                }
+            }
         }
     }
 }

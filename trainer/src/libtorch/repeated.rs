@@ -6,84 +6,48 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tch::{Kind, Tensor};
 
 use super::function::{Called, KERNEL_ADVICE};
-use super::product::{Rows, Shared, small_product, transposed_product};
+use super::product::{Rows, Shared, transposed_product};
+use super::strips::Strips;
 use super::{as_f32, functions};
-use crate::simd::transpose;
 use crate::threads;
 
 const CALLED: Called = Called { name: c"a repeated linear map", advice: KERNEL_ADVICE };
-/// Columns of a product that are computed together: a strip of weights for them stays in the second cache.
-const STRIP: usize = 64;
+/// Columns of a product that are computed together, and how many rows of them: of few rows of the left side, all that a product takes
+/// in are these weights, which come from far, and are read best in one stream.
+const STRIP: usize = 16;
+const DEPTH: usize = 256;
 
-/// A matrix in strips of [`STRIP`] columns, each `[rows, columns of the strip]`, one after another.
-struct Strips {
-    values: Vec<f32>,
-    rows: usize,
-    columns: usize,
-}
-
-impl Strips {
-    /// Those of `matrix`, `[rows, columns]`.
-    fn of(matrix: &Tensor) -> Self {
-        let (rows, columns) = sides(matrix);
-        // SAFETY: nothing below writes to a tensor.
-        let from = unsafe { as_f32(matrix) };
-        let mut values = vec![0.0; rows * columns];
-        for (strip, to) in values.chunks_mut(rows * STRIP).enumerate() {
-            let width = to.len() / rows;
-            for (row, to) in to.chunks_exact_mut(width).enumerate() {
-                to.copy_from_slice(&from[row * columns + strip * STRIP..][..width]);
-            }
-        }
-        Self { values, rows, columns }
-    }
-
-    /// Those of `matrix`, `[columns, rows]`, transposed.
-    fn transposed(matrix: &Tensor) -> Self {
-        let (columns, rows) = sides(matrix);
-        // SAFETY: nothing below writes to a tensor.
-        let from = unsafe { as_f32(matrix) };
-        let mut values = vec![0.0; rows * columns];
-        for (strip, to) in values.chunks_mut(rows * STRIP).enumerate() {
-            let width = to.len() / rows;
-            transpose(&from[strip * STRIP * rows..], rows, [width, rows], to, width);
-        }
-        Self { values, rows, columns }
-    }
-
-    /// `x`, `[n, rows]`, times the matrix: `[n, columns]`, added to `start` where there is one.
-    fn times(&self, x: &Tensor, start: Option<Tensor>) -> Tensor {
-        let x = x.contiguous();
-        let n = x.size()[0] as usize;
-        let add = start.is_some();
-        let mut y =
-            start.unwrap_or_else(|| x.new_empty([n as i64, self.columns as i64], (x.kind(), x.device())));
-        let to = Shared::of(&mut y);
-        // SAFETY: only `y` is written to, which is the caller's alone or was made here.
-        let from = unsafe { as_f32(&x) };
-        assert!(from.len() == n * self.rows && y.numel() == n * self.columns);
-        threads::for_each(self.columns.div_ceil(STRIP), |strip| {
-            let first = strip * STRIP;
-            let width = STRIP.min(self.columns - first);
-            let weights = &self.values[first * self.rows..][..width * self.rows];
+/// `x`, `[n, rows]`, times the matrix in `strips`: `[n, columns]`, added to `start` where there is one.
+fn times(strips: &Strips, x: &Tensor, start: Option<Tensor>) -> Tensor {
+    let x = x.contiguous();
+    let n = x.size()[0] as usize;
+    let (rows, columns) = (strips.rows(), strips.columns());
+    let add = start.is_some();
+    let mut y = start.unwrap_or_else(|| x.new_empty([n as i64, columns as i64], (x.kind(), x.device())));
+    let to = Shared::of(&mut y);
+    // SAFETY: only `y` is written to, which is the caller's alone or was made here.
+    let from = unsafe { as_f32(&x) };
+    assert!(from.len() == n * rows && y.numel() == n * columns);
+    threads::for_each(strips.count(), |strip| {
+        for first in (0..rows).step_by(DEPTH) {
+            let depth = first..rows.min(first + DEPTH);
             // SAFETY: the lengths were compared above, and no other strip has these columns of `y`.
             unsafe {
-                small_product(
-                    [n, width, self.rows],
-                    Rows { start: from.as_ptr(), stride: self.rows },
-                    Rows { start: weights.as_ptr(), stride: width },
-                    Rows { start: to.at(first), stride: self.columns },
-                    add,
-                );
+                let a = Rows { start: from[first..].as_ptr(), stride: rows };
+                let to = Rows { start: to.at(0), stride: columns };
+                strips.multiply(strip, (a, n), depth, to, add || first > 0);
             }
-        });
-        y
-    }
+        }
+    });
+    y
 }
 
-fn sides(matrix: &Tensor) -> (usize, usize) {
-    let size = matrix.size();
-    (size[0] as usize, size[1] as usize)
+/// Strips of a tensor `[rows, columns]`, of its transpose where it is `turned`.
+fn strips(matrix: &Tensor, turned: bool) -> Strips {
+    let sides = [matrix.size()[0] as usize, matrix.size()[1] as usize];
+    // SAFETY: nobody writes to a weight while a graph needs it.
+    let values = unsafe { as_f32(matrix) };
+    if turned { Strips::transposed(values, sides, STRIP) } else { Strips::of(values, sides, STRIP) }
 }
 
 /// What one application leaves for the gradient of the weight.
@@ -125,7 +89,7 @@ impl Repeated {
     pub fn new(weight: &Tensor, bias: Option<&Tensor>) -> Self {
         let values = weight.detach().contiguous();
         let inner = Arc::new(Inner {
-            forward: Strips::transposed(&values),
+            forward: strips(&values, true),
             applied: AtomicUsize::new(0),
             back: Mutex::new(Back { weight: values, strips: None, seen: Vec::new() }),
         });
@@ -146,7 +110,7 @@ impl Repeated {
             (Some(bias), Some(add)) => Some(add.detach() + bias),
         };
         let values = x.detach();
-        let y = self.inner.forward.times(&values, start);
+        let y = times(&self.inner.forward, &values, start);
         let number = self.inner.applied.fetch_add(1, Ordering::Relaxed);
         let (inner, adds, of_x) = (Arc::clone(&self.inner), add.is_some(), x.requires_grad());
         let of_weight = self.end.requires_grad();
@@ -156,7 +120,7 @@ impl Repeated {
                 return (0..2 + usize::from(adds)).map(|_| None).collect();
             };
             let of_y = of_y.contiguous();
-            let of_x = of_x.then(|| inner.strips().times(&of_y, None));
+            let of_x = of_x.then(|| times(&inner.strips(), &of_y, None));
             if of_weight {
                 inner.remember(Application { number, x: values, of_y: of_y.shallow_clone() });
             }
@@ -176,8 +140,8 @@ impl Inner {
 
     fn strips(&self) -> Arc<Strips> {
         let mut back = self.back();
-        let Back { weight, strips, .. } = &mut *back;
-        Arc::clone(strips.get_or_insert_with(|| Arc::new(Strips::of(weight))))
+        let Back { weight, strips: laid_out, .. } = &mut *back;
+        Arc::clone(laid_out.get_or_insert_with(|| Arc::new(strips(weight, false))))
     }
 
     fn remember(&self, application: Application) {

@@ -13,6 +13,9 @@ use crate::output::{Output, Unit};
 const SHAPES: [Shape; 5] =
     [[256, 256, 256], [768, 768, 768], [1536, 1536, 1536], [1024, 256, 1024], [1024, 1024, 256]];
 
+/// The longest side of a product: a matrix of that many rows and columns fills 17 GB.
+const MOST_SIDE: usize = 1 << 16;
+
 #[derive(Args)]
 pub struct ProductsArgs {
     /// Threads of a rank.
@@ -21,16 +24,29 @@ pub struct ProductsArgs {
     /// Milliseconds of each measurement.
     #[arg(long, default_value_t = 500, value_parser = at_least_one)]
     ms: usize,
+    /// Rows, depth and columns of a product to time instead of the usual ones, such as 1400x650x2600; may be repeated.
+    #[arg(long = "shape", value_name = "MxKxN", value_parser = shape)]
+    shapes: Vec<Shape>,
+}
+
+fn shape(text: &str) -> Result<Shape, String> {
+    let sides: Option<Vec<usize>> = text
+        .split('x')
+        .map(|side| side.parse().ok().filter(|&side| (1..=MOST_SIDE).contains(&side)))
+        .collect();
+    let sides = sides.and_then(|sides| Shape::try_from(sides).ok());
+    sides.ok_or_else(|| format!("not three sides from 1 to {MOST_SIDE}, such as 1400x650x2600"))
 }
 
 /// Times matrix products on all ranks at once, which is what their steps compete for.
 pub fn run(args: &ProductsArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     segue_trainer::libtorch::set_threads(args.threads);
     segue_trainer::libtorch::keep_freed_memory();
-    let bar = out.progress((MULTIPLICATIONS.len() * SHAPES.len()) as u64, Unit::Steps, "bench");
+    let shapes = if args.shapes.is_empty() { &SHAPES[..] } else { &args.shapes };
+    let bar = out.progress((MULTIPLICATIONS.len() * shapes.len()) as u64, Unit::Steps, "bench");
     let mut rows = Vec::new();
     for routine in &MULTIPLICATIONS {
-        for shape in SHAPES {
+        for &shape in shapes {
             comm.barrier()?;
             let own = routine.gflops(shape, Duration::from_millis(args.ms as u64));
             let all = comm.all_gather(&own.to_le_bytes())?;

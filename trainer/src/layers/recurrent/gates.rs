@@ -33,29 +33,6 @@ impl InputGate {
         };
         forget * cell + gate * candidate
     }
-
-    /// How much of its gradient the gate hands to i; the rest, negated, is f's. At a tie both get half, as in libtorch.
-    #[inline(always)]
-    fn to_input(self, i: f32, f: f32) -> f32 {
-        let room = 1.0 - f;
-        match self {
-            Self::Plain => 1.0,
-            Self::Tied => 0.0,
-            Self::Capped if i < room => 1.0,
-            Self::Capped if i > room => 0.0,
-            Self::Capped => 0.5,
-        }
-    }
-
-    #[inline(always)]
-    fn gate(self, i: f32, f: f32) -> f32 {
-        match self {
-            Self::Plain => i,
-            Self::Tied => 1.0 - f,
-            Self::Capped if i > 1.0 - f => 1.0 - f,
-            Self::Capped => i,
-        }
-    }
 }
 
 /// Part `number` of the `n` wide parts of `x`, `[lanes, parts · n]`.
@@ -70,8 +47,9 @@ pub(super) fn lstm(kernels: Kernels, gate: InputGate, scores: &Tensor, cell: &Te
     if kernels.fuse(scores) {
         let inputs = [scores, cell];
         let [hidden, cell] = match gate {
+            InputGate::Plain => pointwise(&inputs, n, LstmCell(Plain)),
+            InputGate::Capped => pointwise(&inputs, n, LstmCell(Capped)),
             InputGate::Tied => pointwise(&inputs, n, TiedCell),
-            _ => pointwise(&inputs, n, LstmCell(gate)),
         };
         return State { hidden, cell };
     }
@@ -101,7 +79,12 @@ pub(super) fn rewired(
 ) -> Tensor {
     let n = cell.size()[1];
     if kernels.fuse(entering) {
-        let [cell] = pointwise(&[entering, forget, cell], n, RewiredCell(gate));
+        let inputs = [entering, forget, cell];
+        let [cell] = match gate {
+            InputGate::Plain => pointwise(&inputs, n, RewiredCell(Plain)),
+            InputGate::Capped => pointwise(&inputs, n, RewiredCell(Capped)),
+            InputGate::Tied => pointwise(&inputs, n, RewiredCell(Tied)),
+        };
         return cell;
     }
     gate.update(&part(entering, 0, n).sigmoid(), &forget.sigmoid(), &part(entering, 1, n).tanh(), cell)
@@ -147,11 +130,73 @@ fn tanh_slope(value: f32) -> f32 {
     (-value).mul_add(value, 1.0)
 }
 
+/// An [`InputGate`] as a type: a loop that chose between them at each place would not be compiled for several at a time.
+trait Gate: Copy + Send + Sync + 'static {
+    /// How much of the candidate is taken in.
+    fn gate(self, i: f32, f: f32) -> f32;
+
+    /// How much of its gradient the gate hands to i; the rest, negated, is f's.
+    fn to_input(self, i: f32, f: f32) -> f32;
+}
+
+#[derive(Clone, Copy)]
+struct Plain;
+
+impl Gate for Plain {
+    #[inline(always)]
+    fn gate(self, i: f32, _: f32) -> f32 {
+        i
+    }
+
+    #[inline(always)]
+    fn to_input(self, _: f32, _: f32) -> f32 {
+        1.0
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Tied;
+
+impl Gate for Tied {
+    #[inline(always)]
+    fn gate(self, _: f32, f: f32) -> f32 {
+        1.0 - f
+    }
+
+    #[inline(always)]
+    fn to_input(self, _: f32, _: f32) -> f32 {
+        0.0
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Capped;
+
+impl Gate for Capped {
+    #[inline(always)]
+    fn gate(self, i: f32, f: f32) -> f32 {
+        if i > 1.0 - f { 1.0 - f } else { i }
+    }
+
+    /// At a tie both get half, as in libtorch.
+    #[inline(always)]
+    fn to_input(self, i: f32, f: f32) -> f32 {
+        let room = 1.0 - f;
+        if i < room {
+            1.0
+        } else if i > room {
+            0.0
+        } else {
+            0.5
+        }
+    }
+}
+
 /// Scores of f, j, o and i, and c', to h and c.
 #[derive(Clone, Copy)]
-struct LstmCell(InputGate);
+struct LstmCell<G>(G);
 
-impl Pointwise<5, 2> for LstmCell {
+impl<G: Gate> Pointwise<5, 2> for LstmCell<G> {
     const NAME: &'static CStr = c"an LSTM cell";
 
     #[inline(always)]
@@ -188,12 +233,12 @@ impl Pointwise<4, 2> for TiedCell {
 
     #[inline(always)]
     fn values(self, [f, j, o, cell]: [f32; 4]) -> [f32; 2] {
-        LstmCell(InputGate::Tied).values([f, j, o, 0.0, cell])
+        LstmCell(Tied).values([f, j, o, 0.0, cell])
     }
 
     #[inline(always)]
     fn slopes(self, [f, j, o, cell]: [f32; 4], of_y: [f32; 2]) -> [f32; 4] {
-        let [f, j, o, _, cell] = LstmCell(InputGate::Tied).slopes([f, j, o, 0.0, cell], of_y);
+        let [f, j, o, _, cell] = LstmCell(Tied).slopes([f, j, o, 0.0, cell], of_y);
         [f, j, o, cell]
     }
 }
@@ -219,9 +264,9 @@ impl Pointwise<2, 1> for Written {
 
 /// Scores of i, j and f, and c', to c.
 #[derive(Clone, Copy)]
-struct RewiredCell(InputGate);
+struct RewiredCell<G>(G);
 
-impl Pointwise<4, 1> for RewiredCell {
+impl<G: Gate> Pointwise<4, 1> for RewiredCell<G> {
     const NAME: &'static CStr = c"a rewired cell";
 
     #[inline(always)]
