@@ -16,7 +16,7 @@ mod shard;
 
 pub use bench::{Encoded, bench_encode};
 pub use build::{
-    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, InvalidUtf8, RecordImport, Stage,
+    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, InvalidUtf8, Published, RecordImport, Stage,
     TokenizerChoice, TrainingText, build, import_records, train_tokenizer,
 };
 pub use corpus::{
