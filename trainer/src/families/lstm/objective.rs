@@ -82,14 +82,15 @@ impl Objective for LanguageModel {
             LossKind::Half => (segment + 1) / 2,
         };
         let (nll, memory) = self.last_nll(batch, count, memory, noise, self.adversary.as_ref());
+        let (nll, targets) = batch.counted(nll);
         let times = match self.objective.loss_over {
             LossOver::Targets => 1.0,
             // What is trained is divided by targets, of which each lane has so many.
             LossOver::Lanes => count as f64,
         };
-        let weight = self.objective.cosine_penalty * nll.trained.numel() as f64;
+        let weight = self.objective.cosine_penalty * targets;
         let penalty = (weight > 0.0).then(|| mean_cosine(self.model.output()) * weight);
-        Loss::of(&nll, times, penalty, memory)
+        Loss::of((&nll, targets), times, penalty, memory)
     }
 
     fn at_step(&mut self, step: u64) {
