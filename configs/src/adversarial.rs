@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::refused;
 use crate::range::{self, Range};
-use crate::{Config, ConfigError, LossOver};
+use crate::{Config, ConfigError, DataOrder, LossOver};
 
 /// How far the vector of a word may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -73,6 +73,8 @@ impl Config {
             (objective.activation_penalty > 0.0, "objective.activation_penalty"),
             (objective.slowness_penalty > 0.0, "objective.slowness_penalty"),
             (objective.input_noise > 0.0, "objective.input_noise"),
+            (self.data.order == DataOrder::Episodes, "data.order"),
+            (self.train.drop_state > 0.0, "train.drop_state"),
         ];
         match set.into_iter().find(|(set, key)| *set && !supported.contains(key)) {
             Some((_, key)) => Err(refused(self, key, "this model is not trained that way")),

@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use crate::model::{KnownModels, Models, out_of_range};
 use crate::{
-    AdversarialConfig, AverageConfig, CheckpointConfig, ConfigError, DataConfig, DataOrder, DocumentEnd,
-    EvalConfig, LogConfig, LossScaleConfig, ModelConfig, ObjectiveConfig, OptimConfig, PairsConfig,
-    PublishedConfig, RecoveryConfig, RunConfig, ScheduleConfig, TaskConfig, TrainConfig, range,
+    AdversarialConfig, AverageConfig, CheckpointConfig, ConfigError, DataConfig, EvalConfig, LogConfig,
+    LossScaleConfig, ModelConfig, ObjectiveConfig, OptimConfig, PairsConfig, PublishedConfig, RecoveryConfig,
+    RunConfig, ScheduleConfig, TaskConfig, TrainConfig, range,
 };
 
 /// Everything that describes a run.
@@ -153,23 +153,7 @@ impl Config {
             let why = format!("must be a multiple of train.micro_batch, which is {}", t.micro_batch);
             return Err(out_of_range("train.lanes", t.lanes, &why));
         }
-        if self.data.order != DataOrder::Stream {
-            if t.roll {
-                return Err(out_of_range("train.roll", true, "needs data.order = \"stream\""));
-            }
-            if t.at_document_end != DocumentEnd::Carry {
-                let why = "only data.order = \"stream\" knows where documents end; the others support carry";
-                return Err(out_of_range("train.at_document_end", "other than carry", why));
-            }
-            if t.ext_len > 0 {
-                return Err(out_of_range("train.ext_len", t.ext_len, "needs data.order = \"stream\""));
-            }
-        }
-        if t.at_document_end == DocumentEnd::Reset && t.ext_len > 0 {
-            let why = "with train.at_document_end = \"reset\" the context would still show the old \
-                document\nhint: use \"mask\"";
-            return Err(out_of_range("train.ext_len", t.ext_len, why));
-        }
+        self.check_reading()?;
         self.check_average()?;
         self.check_large_batch()?;
         self.model.check()?;

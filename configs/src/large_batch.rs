@@ -103,9 +103,11 @@ impl Config {
                 self.train.stages()
             ));
         }
-        if self.train.varlen || self.train.ext_len > 0 {
+        let t = &self.train;
+        if t.varlen || t.draws_lengths() || t.segment_rest || t.ext_len > 0 {
             return refuse(
-                "needs train.varlen = false and train.ext_len = 0: segments of one length in every step",
+                "needs train.varlen = false, train.ext_len = 0 and none of train.segment_half, train.segment_spread and \
+                 train.segment_rest: segments of one length in every step",
             );
         }
         if !self.task.name.is_empty() {

@@ -19,6 +19,7 @@ mod precision;
 mod pretraining;
 mod published;
 pub mod range;
+mod reading;
 mod recovery;
 pub mod reference;
 mod sections;

@@ -350,7 +350,7 @@ impl Layers {
             range::check(&format!("schedule.{network}"), &own.schedule)?;
         }
         config.check()?;
-        config.model.fit_positions(config.train.ext_len + config.train.segment);
+        config.model.fit_positions(config.train.ext_len + config.train.longest_segment());
         Ok(Loaded { config, origins: self.origins })
     }
 

@@ -189,7 +189,9 @@ impl Config {
     /// Targets of a lane in a step.
     pub fn targets_per_lane(&self) -> usize {
         match self.data.order {
-            DataOrder::Stream | DataOrder::Sentences => self.train.segment,
+            DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes | DataOrder::Sentences => {
+                self.train.segment
+            }
             DataOrder::Pairs | DataOrder::Records => match self.pairs.num_predict {
                 0 => self.train.segment * self.pairs.mask_beta / self.pairs.mask_alpha,
                 n => n,

@@ -15,7 +15,7 @@ pub struct RunConfig {
 }
 
 /// `[data]`: the text that a run reads.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DataConfig {
     /// Corpus folder, as `segue data build` writes it; with `order = "records"` a folder of the XLNet reference's
@@ -34,6 +34,22 @@ pub struct DataConfig {
     pub tokenizer: String,
     /// The order in which lanes read the text.
     pub order: DataOrder,
+    /// With `order = "lines"`: how many lines a lane may begin before or after its place, drawn anew each epoch.
+    pub line_jitter: u64,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            corpus: String::new(),
+            corpora: Vec::new(),
+            weights: Vec::new(),
+            valid: String::new(),
+            tokenizer: String::new(),
+            order: DataOrder::Stream,
+            line_jitter: 100,
+        }
+    }
 }
 
 /// The order in which lanes read a corpus.
@@ -43,6 +59,13 @@ pub enum DataOrder {
     /// Each lane reads one contiguous piece.
     #[default]
     Stream,
+    /// The text as a ring that lanes read from equidistant lines on, all moved by one drawn number of lines (Melis 2023, §2.2).
+    /// After as many tokens as a lane's share of the text it begins again, up to `line_jitter` lines away from its place. The
+    /// first input is the end of the line before. Needs a corpus of lines that end in `<eos>`.
+    Lines,
+    /// Each line is an example of its own, from a fresh memory, in a new random order every epoch. A line longer than a segment
+    /// goes on in the next one; what a line leaves of a segment is padding, which has no loss. Recurrent models alone.
+    Episodes,
     /// Sentences in a new random order every epoch, packed into the lanes one after the other, for corpora that were
     /// built with one sentence a line, like One Billion Word; no pair of input and target crosses a sentence's
     /// borders.
@@ -156,7 +179,25 @@ pub struct TrainConfig {
     /// Segments of varying length, drawn for each step: 95 % around `segment`, the others around its half, with a
     /// standard deviation of 5, at least 5 and at most `segment`.
     pub varlen: bool,
-    /// Begin each lane at a random place of its piece, another one each epoch, and go round. Needs
+    /// Fraction of steps that draw the length of their segments around half of `segment`, the others around all of it
+    /// (AWD-LSTM: 0.05). Lengths are drawn where this or `segment_spread` is above 0, in place of `varlen`, and are rounded down.
+    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
+    pub segment_half: f64,
+    /// Standard deviation of these lengths in tokens (AWD-LSTM: 5). None is below 5.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub segment_spread: f64,
+    /// Longest of them; 0 for no limit.
+    pub segment_most: usize,
+    /// Multiply the learning rate of a step with such lengths by length / `segment`.
+    pub segment_rate: bool,
+    /// Read what is left of a lane's epoch as one shorter segment, so that each of its tokens but the first is a target once; else it is
+    /// left out. Needs `data.order = "stream"` or `"lines"`.
+    pub segment_rest: bool,
+    /// Probability that a lane forgets all it carries before a segment (Melis 2023: 0.01); with `objective.samples`, each sample by
+    /// itself. Recurrent models alone.
+    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
+    pub drop_state: f64,
+    /// Begin each lane at a random place of its piece, another one each epoch, and go round (the partial shuffle of Press 2019). Needs
     /// `data.order = "stream"`.
     pub roll: bool,
     /// What a document's end does to memory, in training and in its evaluations. Only `carry` unless
@@ -218,6 +259,12 @@ impl Default for TrainConfig {
             ext_len: 0,
             loss: LossKind::Full,
             varlen: false,
+            segment_half: 0.0,
+            segment_spread: 0.0,
+            segment_most: 0,
+            segment_rate: true,
+            segment_rest: false,
+            drop_state: 0.0,
             roll: false,
             at_document_end: DocumentEnd::Carry,
             exact: true,

@@ -16,16 +16,17 @@ mod shard;
 
 pub use bench::{Encoded, bench_encode};
 pub use build::{
-    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, InvalidUtf8, RecordImport, Stage,
-    TokenizerChoice, TrainingText, build, import_records, train_tokenizer,
+    BuildObserver, BuildOptions, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, InvalidUtf8, Published,
+    RecordImport, Stage, TokenizerChoice, TrainingText, build, import_records, train_tokenizer,
 };
 pub use corpus::{
     BadBlock, Boundaries, CORPUS_FILE, CORPUS_VERSION, Corpus, CorpusInfo, Dtype, ShardInfo, Split,
     SplitInfo, TokenStream, TokenizerInfo, VerifyReport,
 };
 pub use lanes::{
-    Batch, Documents, EvalBatch, EvalLanes, LaneCursor, Lanes, PADDING_ID, PairLanes, PairOptions,
-    PairSource, Pairs, RecordLanes, RecordRow, RecordSteps, Segments, SentenceLanes, StreamLanes,
+    Batch, Documents, EvalBatch, EvalLanes, Heads, LaneCursor, Lanes, Lengths, PADDING_ID, PairLanes,
+    PairOptions, PairSource, Pairs, RecordLanes, RecordRow, RecordSteps, Segments, SentenceLanes,
+    StreamLanes,
 };
 pub use prefetch::{LaneReader, Prefetcher, Reader};
 pub use preset::Preset;

@@ -2,6 +2,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use segue_data_error::DataError;
+use segue_random::{Purpose, Stream};
 use segue_world::{JoinHandle, Receiver, bounded, now, spawn};
 
 use crate::lanes::{Batch, LaneCursor, Lanes};
@@ -27,6 +28,15 @@ pub struct LaneReader {
     range: Range<usize>,
     cursors: Vec<LaneCursor>,
     turns: Option<Turns>,
+    forgetting: Option<Forgetting>,
+}
+
+/// What lanes forget on the way.
+struct Forgetting {
+    probability: f64,
+    /// Parts of a lane's memory, each of which is forgotten by itself.
+    parts: usize,
+    seed: u64,
 }
 
 /// Which lanes advance in a step.
@@ -40,13 +50,33 @@ struct Turns {
 impl LaneReader {
     /// Of the lanes `range`, from the given cursors on, which are in the same order.
     pub fn new(lanes: Box<dyn Lanes>, range: Range<usize>, cursors: Vec<LaneCursor>) -> Self {
-        Self { lanes, range, cursors, turns: None }
+        Self { lanes, range, cursors, turns: None, forgetting: None }
     }
 
     /// Lets groups of `size` lanes, numbered over the job, take turns: a group for which `advances(step, group)` is false
     /// stays where it is. Its part of the batch is what it would have read.
     pub fn in_turns(self, size: usize, advances: impl Fn(u64, usize) -> bool + Send + 'static) -> Self {
         Self { turns: Some(Turns { size, advances: Box::new(advances) }), ..self }
+    }
+
+    /// Before each step, lets each of `parts` parts of a lane's memory be forgotten with this probability, drawn for step and lane with
+    /// `seed`. A lane that waits for its turn keeps what it has.
+    pub fn forgetting(self, probability: f64, parts: usize, seed: u64) -> Self {
+        let parts = parts.max(1);
+        Self { forgetting: (probability > 0.0).then_some(Forgetting { probability, parts, seed }), ..self }
+    }
+
+    /// Marks the parts of lanes that are forgotten before batch `nth`.
+    fn forget(&self, forgetting: &Forgetting, batch: &mut Batch, nth: u64) {
+        let Forgetting { probability, parts, seed } = *forgetting;
+        let advances =
+            |lane: usize| self.turns.as_ref().is_none_or(|turns| (turns.advances)(nth, lane / turns.size));
+        let of_lane = |(lane, restarts): (usize, &bool)| {
+            let draws = Stream::new(seed, Purpose::Forgetting, &[nth, lane as u64]);
+            let (restarts, may) = (*restarts, advances(lane));
+            (0..parts as u64).map(move |part| restarts || may && draws.uniform(part) < probability)
+        };
+        batch.restarts = self.range.clone().zip(&batch.restarts).flat_map(of_lane).collect();
     }
 
     /// One group after the other: they may stand at different places.
@@ -72,11 +102,14 @@ impl Reader for LaneReader {
     type Batch = Batch;
 
     fn read(&mut self, nth: u64) -> Result<Batch, DataError> {
-        let batch = match &self.turns {
+        let mut batch = match &self.turns {
             Some(turns) => self.read_in_turns(turns, nth)?,
             None => self.lanes.batch(self.range.clone(), &self.cursors, nth)?,
         };
         self.cursors.clone_from(&batch.cursors_after);
+        if let Some(forgetting) = &self.forgetting {
+            self.forget(forgetting, &mut batch, nth);
+        }
         Ok(batch)
     }
 }

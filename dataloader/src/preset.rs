@@ -16,6 +16,11 @@ pub enum Preset {
     WikiText,
     /// Penn Treebank: words, lower case; every line ends in `<eos>`. A file is a document.
     Ptb,
+    /// Penn Treebank by characters: symbols between white space, `_` for the blank; every line ends in `<eos>`. A file is a document.
+    #[serde(rename = "ptb-char")]
+    PtbChar,
+    /// Multilingual Wikipedia Corpus (Kawakami et al. 2017): characters; every line ends in `<eos>`. A file is a document.
+    Mwc,
     /// enwik8: one stream of bytes, split 90/5/5. As the Transformer-XL reference codes it (bytes sorted by frequency,
     /// the newline is no symbol: 204 symbols), or plain bytes with a byte tokenizer.
     Enwik8,
@@ -63,9 +68,11 @@ pub(crate) enum Layout {
 
 impl Preset {
     /// All presets.
-    pub const ALL: [Preset; 9] = [
+    pub const ALL: [Preset; 11] = [
         Preset::WikiText,
         Preset::Ptb,
+        Preset::PtbChar,
+        Preset::Mwc,
         Preset::Enwik8,
         Preset::Text8,
         Preset::Sentences,
@@ -80,6 +87,8 @@ impl Preset {
         match self {
             Preset::WikiText => "wikitext",
             Preset::Ptb => "ptb",
+            Preset::PtbChar => "ptb-char",
+            Preset::Mwc => "mwc",
             Preset::Enwik8 => "enwik8",
             Preset::Text8 => "text8",
             Preset::Sentences => "sentences",
@@ -106,7 +115,9 @@ impl Preset {
     pub(crate) fn layout(self) -> Layout {
         match self {
             Preset::WikiText => Layout::Lines { headings: true, blank_separates: false },
-            Preset::Ptb => Layout::Lines { headings: false, blank_separates: false },
+            Preset::Ptb | Preset::PtbChar | Preset::Mwc => {
+                Layout::Lines { headings: false, blank_separates: false }
+            }
             Preset::Sentences => Layout::Lines { headings: false, blank_separates: true },
             Preset::Xlnet => {
                 Layout::Running { documents: Documents::EndAtBlankLines, split_sentences: false }

@@ -10,8 +10,8 @@ use scratch::{all_tokens, options};
 use segue_configs::DocumentEnd;
 use segue_data_error::DataError;
 use segue_dataloader::{
-    BuildOptions, Corpus, Documents, EvalLanes, LaneCursor, LaneReader, Lanes, PADDING_ID, Prefetcher,
-    Preset, Reader, Segments, SentenceLanes, Split, StreamLanes, TokenStream, build,
+    BuildOptions, Corpus, Documents, EvalLanes, LaneCursor, LaneReader, Lanes, Lengths, PADDING_ID,
+    Prefetcher, Preset, Reader, Segments, SentenceLanes, Split, StreamLanes, TokenStream, build,
 };
 use segue_tokenizer::TokenizerKind;
 
@@ -68,7 +68,7 @@ fn a_lane_too_short_for_one_segment_says_what_to_change() {
 fn the_prefetcher_yields_the_same_batches_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder);
-    let segments = Segments { longest: 5000, ext_len: 7, varlen: Some(1) };
+    let segments = Segments { ext_len: 7, lengths: Lengths::Varlen { seed: 1 }, ..Segments::fixed(5000) };
     let cut = || StreamLanes::new(stream.clone(), 4, segments).unwrap().rolled(2);
     let start = vec![LaneCursor { epoch: 3, offset: 15_000, ..LaneCursor::default() }; 2];
     let reader = LaneReader::new(Box::new(cut()), 1..3, start.clone());
@@ -147,7 +147,7 @@ fn context_is_the_tokens_before_a_segment_and_overlap_what_comes_again() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder);
     let tokens = all_tokens(&stream);
-    let segments = Segments { longest: 100, ext_len: 250, varlen: None };
+    let segments = Segments { ext_len: 250, ..Segments::fixed(100) };
     let cut = StreamLanes::new(stream.clone(), 3, segments).unwrap();
     let lane_tokens = cut.lane_tokens() as usize;
     let mut cursors = vec![LaneCursor::default()];

@@ -42,6 +42,7 @@ fn wikitext_2_has_its_published_counts() {
     let options = BuildOptions {
         valid: vec![valid],
         test: vec![test],
+        published: Some("wikitext-2".parse().unwrap()),
         ..BuildOptions::new(Preset::WikiText, vec![train], folder.path().join("corpus"))
     };
     let info = build(&options, &()).unwrap();
@@ -138,6 +139,49 @@ fn penn_treebank_is_lower_cased_words() {
     let expected = "mr. <unk> is n years old <eos> <eos> he is <eos>";
     assert_eq!(names(&output, Split::Train), expected.split(' ').collect::<Vec<_>>());
     assert_eq!(documents(&output, Split::Train), [0]);
+}
+
+/// Melis 2023, §2.A: the blank is a symbol of its own, and the vocabulary is closed.
+#[test]
+fn penn_treebank_by_characters_is_symbols_between_white_space() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = write(folder.path(), "text", " a b _ < u n k >\n N _ b \n");
+    let output = folder.path().join("corpus");
+    let info = build(&BuildOptions::new(Preset::PtbChar, vec![input], output.clone()), &()).unwrap();
+    let expected = "a b _ < u n k > <eos> N _ b <eos>";
+    assert_eq!(names(&output, Split::Train), expected.split(' ').collect::<Vec<_>>());
+    assert_eq!((info.vocab_size, info.splits[&Split::Train].unknown), (11, 0));
+}
+
+#[test]
+fn the_multilingual_corpus_is_characters_of_its_training_split() {
+    let folder = tempfile::tempdir().unwrap();
+    let (train, valid) =
+        (write(folder.path(), "train", "Älä a\n\nä\n"), write(folder.path(), "valid", "äö\n"));
+    let output = folder.path().join("corpus");
+    let options =
+        BuildOptions { valid: vec![valid], ..BuildOptions::new(Preset::Mwc, vec![train], output.clone()) };
+    build(&options, &()).unwrap();
+    let expected = ["Ä", "l", "ä", " ", "a", "<eos>", "<eos>", "ä", "<eos>"];
+    assert_eq!(names(&output, Split::Train), expected);
+    assert_eq!(names(&output, Split::Valid), ["ä", "<unk>", "<eos>"]);
+}
+
+#[test]
+fn other_counts_than_the_published_ones_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = write(folder.path(), "text", "a b a\n");
+    let options = BuildOptions {
+        published: Some("ptb".parse().unwrap()),
+        ..BuildOptions::new(Preset::Ptb, vec![input], folder.path().join("corpus"))
+    };
+    let message = build(&options, &()).unwrap_err().to_string();
+    assert_eq!(message, "ptb has 929589 tokens in train, this corpus 4");
+    assert!(!options.output.join("corpus.json").exists());
+    // What was built is taken over where the counts are not asked for.
+    let info = build(&BuildOptions { published: None, ..options }, &()).unwrap();
+    assert_eq!(info.splits[&Split::Train].tokens, 4);
+    assert!("wikitext".parse::<segue_dataloader::Published>().unwrap_err().to_string().contains("wikitext"));
 }
 
 #[test]

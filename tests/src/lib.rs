@@ -13,6 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub mod browser;
+pub mod chain;
 pub mod http;
 pub mod snapshot;
 

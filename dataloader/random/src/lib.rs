@@ -14,7 +14,7 @@ pub enum Purpose {
     Bench = 4,
     /// Length of a step's segments; counter: step.
     SegmentLength = 5,
-    /// Where a lane begins; counters: epoch, lane.
+    /// Where a lane begins; counters: epoch, lane; none for what all lanes are moved by.
     Roll = 6,
     /// Order of sentences; counter: epoch.
     Sentences = 7,
@@ -38,6 +38,8 @@ pub enum Purpose {
     Synthetic = 16,
     /// Settings that a study proposes; counters: use, trial.
     Tuning = 17,
+    /// Lanes that forget what they carry; counters: step, lane.
+    Forgetting = 24,
     /// Positions that an evaluation looks at; counter: which protocol.
     Evaluation = 20,
     /// What befalls a simulated job.

@@ -4,6 +4,7 @@ use segue_data_error::DataError;
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 use serde::{Deserialize, Serialize};
 
+use super::published::Published;
 use crate::preset::Preset;
 
 /// The token that ends a document of running text.
@@ -29,7 +30,7 @@ pub enum InvalidUtf8 {
 /// Where a build's tokenizer comes from.
 #[derive(Clone, Debug)]
 pub enum TokenizerChoice {
-    /// The preset's own: words for WikiText and Penn Treebank, the reference's coding of bytes for enwik8 and text8.
+    /// The preset's own: words for WikiText and Penn Treebank, characters for the Multilingual Wikipedia Corpus, the reference's coding of bytes for enwik8 and text8.
     Preset,
     /// Trained on the train split first.
     Train(TrainOptions),
@@ -71,6 +72,8 @@ pub struct BuildOptions {
     pub no_eod: bool,
     /// Tokens after which a shard is closed.
     pub shard_tokens: u64,
+    /// Data set whose published counts the corpus must have.
+    pub published: Option<Published>,
 }
 
 impl BuildOptions {
@@ -92,6 +95,7 @@ impl BuildOptions {
             split_sentences: false,
             no_eod: false,
             shard_tokens: DEFAULT_SHARD_TOKENS,
+            published: None,
         }
     }
 
@@ -187,7 +191,10 @@ impl BuildOptions {
             ));
         }
         if let TokenizerChoice::Given(tokenizer) = &self.tokenizer
-            && matches!(self.preset, Preset::WikiText | Preset::Ptb | Preset::Sentences)
+            && matches!(
+                self.preset,
+                Preset::WikiText | Preset::Ptb | Preset::PtbChar | Preset::Mwc | Preset::Sentences
+            )
             && tokenizer.eos_id().is_none()
             && kind != TokenizerKind::Byte
         {
@@ -202,7 +209,12 @@ impl BuildOptions {
 
     fn check_preset_tokenizer(&self) -> Result<(), DataError> {
         match self.preset {
-            Preset::WikiText | Preset::Ptb | Preset::Enwik8 | Preset::Text8 => Ok(()),
+            Preset::WikiText
+            | Preset::Ptb
+            | Preset::PtbChar
+            | Preset::Mwc
+            | Preset::Enwik8
+            | Preset::Text8 => Ok(()),
             _ => Err(DataError::Usage(format!(
                 "the {} preset needs a tokenizer\nhint: add --tokenizer DIR or --tokenizer-kind KIND",
                 self.preset

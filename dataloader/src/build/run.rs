@@ -82,6 +82,9 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
         splits.insert(*split, build.split(*split, stretch, &tokenizer)?);
     }
     let info = describe(options.preset, &tokenizer, splits);
+    if let Some(published) = options.published {
+        published.check(&info, matches!(options.tokenizer, TokenizerChoice::Preset))?;
+    }
     info.write(output)?;
     clean_up(output, &scratch)
 }
@@ -201,9 +204,12 @@ impl Build<'_> {
                 // The reference counts symbols over all splits.
                 Layout::Bytes => self.train(plan, &TrainOptions::coded_bytes(), true)?,
                 _ => {
+                    let kind = match self.options.preset {
+                        Preset::Mwc => TokenizerKind::Char,
+                        _ => TokenizerKind::Word,
+                    };
                     let lower_case = self.options.preset == Preset::Ptb;
-                    let words = TrainOptions { lower_case, ..TrainOptions::new(TokenizerKind::Word) };
-                    self.train(plan, &words, false)?
+                    self.train(plan, &TrainOptions { lower_case, ..TrainOptions::new(kind) }, false)?
                 }
             },
         };

@@ -1,7 +1,8 @@
-//! Ways in which lanes read a corpus: contiguous streams, packed sentences, pairs of segments, evaluation pieces.
+//! Ways in which lanes read a corpus: contiguous streams, lines, packed sentences, episodes, pairs of segments, evaluation pieces.
 
 mod documents;
 mod eval;
+mod heads;
 mod pairs;
 mod records;
 mod segments;
@@ -15,9 +16,10 @@ use serde::{Deserialize, Serialize};
 
 pub use documents::Documents;
 pub use eval::{EvalBatch, EvalLanes, PADDING_ID};
+pub use heads::Heads;
 pub use pairs::{PairLanes, PairOptions, PairSource, RecordLanes};
 pub use records::{RecordRow, RecordSteps};
-pub use segments::Segments;
+pub use segments::{Lengths, Segments};
 pub use sentences::SentenceLanes;
 pub use stream::StreamLanes;
 
@@ -54,7 +56,10 @@ pub struct Batch {
     pub pairs: Option<Pairs>,
     /// The document that each input belongs to, `[lanes, context + segment]`, where it matters.
     pub documents: Option<Vec<i64>>,
-    /// Per lane: the lane's memory must be fresh before this step.
+    /// Per lane: how many targets, from the left, are real, where not all are; [`PADDING_ID`] fills the rest.
+    pub counts: Option<Vec<usize>>,
+    /// Per lane: the lane's memory must be fresh before this step. Where parts of a memory are forgotten by themselves: as many entries a
+    /// lane as it has parts.
     pub restarts: Vec<bool>,
     /// Per lane: where the next step begins.
     pub cursors_after: Vec<LaneCursor>,
@@ -68,6 +73,9 @@ impl Batch {
         self.restarts.extend(more.restarts);
         self.cursors_after.extend(more.cursors_after);
         if let (Some(own), Some(more)) = (&mut self.documents, more.documents) {
+            own.extend(more);
+        }
+        if let (Some(own), Some(more)) = (&mut self.counts, more.counts) {
             own.extend(more);
         }
         if let (Some(own), Some(more)) = (&mut self.pairs, more.pairs) {

@@ -3,7 +3,7 @@ use std::ops::Range;
 use segue_data_error::DataError;
 use segue_random::{Permutation, Purpose};
 
-use super::{Batch, LaneCursor, Lanes, Segments, check_range};
+use super::{Batch, LaneCursor, Lanes, PADDING_ID, Segments, check_range};
 use crate::corpus::{Boundaries, TokenStream};
 
 /// Lanes that are filled with whole sentences, one behind the other, in an order drawn anew every epoch
@@ -12,6 +12,8 @@ use crate::corpus::{Boundaries, TokenStream};
 /// A sentence is its words and the end-of-sequence token; the first word is predicted from that token too, so that a
 /// sentence of n words gives n + 1 pairs and none of them crosses its borders. A sentence that a segment cuts goes on in
 /// the next. Sentence `k` of an epoch's order belongs to lane `k mod lanes`.
+///
+/// As episodes, each begins a segment of its own with a fresh memory, and padding fills the last of its segments.
 #[derive(Debug)]
 pub struct SentenceLanes {
     stream: TokenStream,
@@ -20,6 +22,7 @@ pub struct SentenceLanes {
     segments: Segments,
     eos: i64,
     seed: u64,
+    episodes: bool,
 }
 
 impl SentenceLanes {
@@ -38,7 +41,12 @@ impl SentenceLanes {
                 format!("{} sentences do not fill {lanes} lanes\nhint: lower train.lanes", starts.len());
             return Err(DataError::EmptyInput { why });
         }
-        Ok(Self { stream, starts, lanes, segments, eos, seed })
+        Ok(Self { stream, starts, lanes, segments, eos, seed, episodes: false })
+    }
+
+    /// Gives each sentence segments and a memory of its own.
+    pub fn as_episodes(self) -> Self {
+        Self { episodes: true, ..self }
     }
 
     /// The order of an epoch.
@@ -60,7 +68,7 @@ impl SentenceLanes {
         Err(DataError::EmptyInput {
             why: format!(
                 "sentence {number} of the corpus does not end with the end-of-sequence token\nhint: build \
-                 the corpus with one sentence per line for data.order = \"sentences\""
+                 the corpus with one sentence per line for this data.order"
             ),
         })
     }
@@ -88,13 +96,16 @@ impl Lanes for SentenceLanes {
             targets: Vec::with_capacity(range.len() * segment),
             documents: None,
             pairs: None,
-            restarts: vec![false; range.len()],
+            counts: self.episodes.then(|| Vec::with_capacity(range.len())),
+            restarts: Vec::with_capacity(range.len()),
             cursors_after: Vec::with_capacity(range.len()),
         };
         let mut sentence = Vec::new();
         for (lane, cursor) in range.zip(cursors) {
             let (mut cursor, mut missing) = (*cursor, segment);
-            while missing > 0 {
+            batch.restarts.push(self.episodes && cursor.offset == 0);
+            let mut ended = false;
+            while missing > 0 && !(ended && self.episodes) {
                 self.sentence(lane, cursor, &mut sentence)?;
                 let from = (cursor.offset as usize).min(sentence.len() - 1);
                 let take = missing.min(sentence.len() - 1 - from);
@@ -102,9 +113,15 @@ impl Lanes for SentenceLanes {
                 batch.targets.extend_from_slice(&sentence[from + 1..from + 1 + take]);
                 missing -= take;
                 cursor.offset = (from + take) as u64;
-                if from + take + 1 == sentence.len() {
+                ended = from + take + 1 == sentence.len();
+                if ended {
                     cursor = self.next(lane, cursor);
                 }
+            }
+            if let Some(counts) = &mut batch.counts {
+                counts.push(segment - missing);
+                batch.inputs.resize(batch.inputs.len() + missing, PADDING_ID);
+                batch.targets.resize(batch.targets.len() + missing, PADDING_ID);
             }
             batch.cursors_after.push(cursor);
         }

@@ -4,7 +4,7 @@ use segue_configs::DocumentEnd;
 use segue_data_error::DataError;
 use segue_random::{Purpose, Stream};
 
-use super::{Batch, Documents, LaneCursor, Lanes, Segments, check_range};
+use super::{Batch, Documents, Heads, LaneCursor, Lanes, Segments, check_range};
 use crate::corpus::TokenStream;
 
 /// Lanes that read contiguous pieces of a token stream.
@@ -13,33 +13,54 @@ use crate::corpus::TokenStream;
 /// end of the stream belong to no lane. A lane is read from its start in segments; where less than one segment and
 /// one more target are left, the lane begins again. With `ext_len`, up to so many tokens before a segment are read
 /// again as its context. Lanes are numbered over the whole job.
+///
+/// Lanes with [`Heads`] read the whole stream as a ring instead, each from its own line on, for as many targets an epoch.
 #[derive(Debug)]
 pub struct StreamLanes {
     stream: TokenStream,
     lanes: usize,
     segments: Segments,
     lane_tokens: u64,
-    roll: Option<u64>,
+    start: Start,
     documents: Option<(Documents, DocumentEnd)>,
+}
+
+/// Where a lane begins an epoch.
+#[derive(Debug)]
+enum Start {
+    /// At the start of its piece.
+    OfPiece,
+    /// At a place of its piece that is drawn with this seed.
+    Drawn(u64),
+    /// At a line of the whole stream.
+    AtLine(Heads),
 }
 
 impl StreamLanes {
     /// Cuts a stream in `lanes` pieces.
     pub fn new(stream: TokenStream, lanes: usize, segments: Segments) -> Result<Self, DataError> {
         segments.check(lanes)?;
-        let (total, segment) = (stream.len(), segments.longest);
+        let (total, segment) = (stream.len(), segments.tokens);
         let lane_tokens = total / lanes as u64;
         let needed = segment as u64 + 1;
         if lane_tokens < needed {
             return Err(DataError::LaneTooShort { lane_tokens, lanes, segment, needed, total });
         }
-        Ok(Self { stream, lanes, segments, lane_tokens, roll: None, documents: None })
+        Ok(Self { stream, lanes, segments, lane_tokens, start: Start::OfPiece, documents: None })
     }
 
     /// Begins each epoch of each lane at a place drawn with `seed` and goes round, as NVIDIA's `roll` does: the lane's
     /// end is followed by its start.
     pub fn rolled(mut self, seed: u64) -> Self {
-        self.roll = Some(seed);
+        self.start = Start::Drawn(seed);
+        self
+    }
+
+    /// Begins each epoch of each lane where `heads` says, and goes round the whole stream.
+    pub fn from_lines(mut self, heads: Heads) -> Self {
+        self.start = Start::AtLine(heads);
+        // The first input of an epoch is the token before its share.
+        self.lane_tokens += 1;
         self
     }
 
@@ -56,24 +77,46 @@ impl StreamLanes {
 
     /// Steps until a lane begins again, for segments of one length.
     pub fn steps_per_epoch(&self) -> u64 {
-        (self.lane_tokens - 1) / self.segments.longest as u64
+        let (targets, segment) = (self.lane_tokens - 1, self.segments.tokens as u64);
+        if self.segments.rest { targets.div_ceil(segment) } else { targets / segment }
     }
 
-    /// Where a segment of `length` at `cursor` really begins: at the start of the lane, if too little is left.
-    fn begin(&self, cursor: LaneCursor, length: usize) -> LaneCursor {
-        let fits = cursor.offset.checked_add(length as u64).is_some_and(|end| end < self.lane_tokens);
-        if fits { cursor } else { LaneCursor { epoch: cursor.epoch + 1, ..LaneCursor::default() } }
+    /// Where a segment of `length` at `cursor` really begins, and how long it is: at the start of the lane, if too little is left.
+    fn begin(&self, cursor: LaneCursor, length: usize) -> (LaneCursor, usize) {
+        let targets = self.lane_tokens - 1;
+        let length = (length as u64).min(targets);
+        let left = targets.saturating_sub(cursor.offset);
+        let (begin, length) = if length <= left {
+            (cursor, length)
+        } else if self.segments.rest && left > 0 {
+            (cursor, left)
+        } else {
+            (LaneCursor { epoch: cursor.epoch + 1, ..LaneCursor::default() }, length)
+        };
+        (begin, length as usize)
     }
 
     /// The parts of the stream that hold `len` tokens of a lane from `offset` of its epoch on: two where the lane goes
     /// round.
-    fn parts(&self, lane: usize, epoch: u64, offset: u64, len: usize) -> [(u64, usize); 2] {
-        let shift = self.roll.map_or(0, |seed| {
-            Stream::new(seed, Purpose::Roll, &[epoch, lane as u64]).bits(0) % self.lane_tokens
-        });
-        let (base, place) = (lane as u64 * self.lane_tokens, (offset + shift) % self.lane_tokens);
-        let first = (self.lane_tokens - place).min(len as u64) as usize;
-        [(base + place, first), (base, len - first)]
+    fn parts(
+        &self,
+        lane: usize,
+        epoch: u64,
+        offset: u64,
+        len: usize,
+    ) -> Result<[(u64, usize); 2], DataError> {
+        // Where the ring lies that the lane goes round, how long it is, and where the epoch begins on it.
+        let (base, ring, shift) = match &self.start {
+            Start::OfPiece => (lane as u64 * self.lane_tokens, self.lane_tokens, 0),
+            Start::Drawn(seed) => {
+                let draw = Stream::new(*seed, Purpose::Roll, &[epoch, lane as u64]).bits(0);
+                (lane as u64 * self.lane_tokens, self.lane_tokens, draw % self.lane_tokens)
+            }
+            Start::AtLine(heads) => (0, self.stream.len(), heads.begin(lane, epoch, &self.stream)?),
+        };
+        let place = (offset + shift) % ring;
+        let first = (ring - place).min(len as u64) as usize;
+        Ok([(base + place, first), (base, len - first)])
     }
 
     fn read(&self, parts: [(u64, usize); 2], tokens: &mut [i64]) -> Result<(), DataError> {
@@ -86,8 +129,9 @@ impl StreamLanes {
 impl Lanes for StreamLanes {
     fn batch(&self, range: Range<usize>, cursors: &[LaneCursor], step: u64) -> Result<Batch, DataError> {
         check_range(&range, cursors, self.lanes)?;
-        let segment = self.segments.length(step);
-        let offset = cursors.first().map_or(0, |cursor| self.begin(*cursor, segment).offset);
+        let drawn = self.segments.length(step);
+        let first = cursors.first().copied().unwrap_or_default();
+        let (LaneCursor { offset, .. }, segment) = self.begin(first, drawn);
         let context = offset.min(self.segments.ext_len as u64) as usize;
         let width = context + segment;
         let mut batch = Batch {
@@ -98,18 +142,22 @@ impl Lanes for StreamLanes {
             targets: Vec::with_capacity(range.len() * segment),
             pairs: None,
             documents: None,
+            counts: None,
             restarts: Vec::with_capacity(range.len()),
             cursors_after: Vec::with_capacity(range.len()),
         };
         let mut marks = Vec::with_capacity(range.len() * width);
         let (mut tokens, mut numbers) = (vec![0; width + 1], vec![0; width + 1]);
         for (lane, cursor) in range.zip(cursors) {
-            let begin = self.begin(*cursor, segment);
+            let (begin, _) = self.begin(*cursor, drawn);
             if begin.offset != offset {
                 return Err(DataError::Usage("the lanes of a step stand at different places".into()));
             }
-            let parts = self.parts(lane, begin.epoch, offset - context as u64, width + 1);
+            let parts = self.parts(lane, begin.epoch, offset - context as u64, width + 1)?;
             self.read(parts, &mut tokens)?;
+            if let (Start::AtLine(heads), 0) = (&self.start, offset) {
+                heads.check_first(tokens[0])?;
+            }
             batch.inputs.extend_from_slice(&tokens[..width]);
             batch.targets.extend_from_slice(&tokens[context + 1..]);
             let mut after = LaneCursor { offset: offset + segment as u64, forget: false, ..begin };
@@ -142,7 +190,7 @@ mod tests {
             lanes: 1,
             segments: Segments::fixed(segment),
             lane_tokens,
-            roll: None,
+            start: Start::OfPiece,
             documents: None,
         }
     }
@@ -162,8 +210,8 @@ mod tests {
             let mut cursor = LaneCursor::default();
             for epoch in 0..3 {
                 for offset in &expected {
-                    let begin = cut.begin(cursor, segment);
-                    prop_assert_eq!((begin.epoch, begin.offset), (epoch, *offset));
+                    let (begin, length) = cut.begin(cursor, segment);
+                    prop_assert_eq!((begin.epoch, begin.offset, length), (epoch, *offset, segment));
                     cursor = LaneCursor { offset: begin.offset + segment as u64, ..begin };
                 }
             }
@@ -174,8 +222,9 @@ mod tests {
             lane_tokens in 2u64..1 << 40, segment in 1usize..5000, offset: u64, epoch in 0..u64::MAX / 2,
         ) {
             prop_assume!(lane_tokens > segment as u64);
-            let begin = cut(lane_tokens, segment).begin(LaneCursor { epoch, offset, ..LaneCursor::default() }, segment);
-            prop_assert!(begin.offset + (segment as u64) < lane_tokens);
+            let (begin, length) =
+                cut(lane_tokens, segment).begin(LaneCursor { epoch, offset, ..LaneCursor::default() }, segment);
+            prop_assert!(length == segment && begin.offset + (segment as u64) < lane_tokens);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use clap::{Args, Subcommand};
 use segue_dataloader::{
     BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, Preset,
-    Stage, TokenizerChoice, build,
+    Published, Stage, TokenizerChoice, build,
 };
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -51,8 +51,8 @@ enum Action {
     A build that was killed is taken up again by the same command, without redoing finished shards. The corpus does \
     not depend on the number of workers or on interruptions. Memory: 64 MiB a worker, however large the input.")]
 struct BuildArgs {
-    /// Layout of the text: `wikitext`, `ptb`, `enwik8`, `text8`, `sentences`, `xlnet`, `wikitext-xlnet`, `jsonl` or
-    /// `documents`.
+    /// Layout of the text: `wikitext`, `ptb`, `ptb-char`, `mwc`, `enwik8`, `text8`, `sentences`, `xlnet`, `wikitext-xlnet`,
+    /// `jsonl` or `documents`.
     #[arg(long)]
     preset: Preset,
     /// Files or folders of text, or `-` for stdin (for one split, once); `.gz` and `.zst` are decompressed, and the
@@ -107,6 +107,10 @@ struct BuildArgs {
     /// Number of tokens after which a new shard begins.
     #[arg(long, default_value_t = DEFAULT_SHARD_TOKENS, value_name = "N")]
     shard_tokens: u64,
+    /// Data set whose published counts the corpus must have: `ptb`, `ptb-char`, `wikitext-2`, `wikitext-103`, `enwik8` or
+    /// `text8`. Others are refused.
+    #[arg(long, value_name = "NAME")]
+    published: Option<Published>,
 }
 
 #[derive(Args)]
@@ -169,6 +173,7 @@ fn build_corpus(args: BuildArgs, out: &Output) -> Result<Value, Failure> {
         split_sentences: args.split_sentences,
         no_eod: args.no_eod,
         shard_tokens: args.shard_tokens,
+        published: args.published,
     };
     let progress = BuildProgress::new(out);
     let info = build(&options, &progress)?;

@@ -22,8 +22,11 @@ use crate::{Parameters, TrainError};
 pub struct Prepared<B, C> {
     /// The batch.
     pub batch: B,
-    /// For each of this rank's lanes: what it carries must be fresh before this step. Empty where nothing is carried.
+    /// For each of this rank's lanes: what it carries must be fresh before this step. Empty where nothing is carried; as many entries a
+    /// lane as it has parts, where these are forgotten by themselves.
     pub restarts: Vec<bool>,
+    /// What the learning rates of the step are multiplied by, the same on all ranks.
+    pub rate: f64,
     /// For each of this rank's lanes: where the next step begins. Empty where a batch is a function of its number.
     pub cursors: Vec<C>,
 }
@@ -31,7 +34,7 @@ pub struct Prepared<B, C> {
 impl<B, C> Prepared<B, C> {
     /// A batch that is a function of its number, of lanes that carry nothing.
     pub fn of(batch: B) -> Self {
-        Self { batch, restarts: Vec::new(), cursors: Vec::new() }
+        Self { batch, restarts: Vec::new(), rate: 1.0, cursors: Vec::new() }
     }
 }
 

@@ -66,7 +66,8 @@ pub trait Carry {
     /// The carry of these tables, which have the names and the order of [`Carry::tables`].
     fn of_tables(&self, tables: Vec<Tensor>) -> Self;
 
-    /// Lets the lanes that `lanes` marks begin anew, as those of `fresh` do.
+    /// Lets the lanes that `lanes` marks begin anew, as those of `fresh` do. Several entries a lane are of equal parts of its tables, one after
+    /// the other.
     fn forget(&mut self, lanes: &[bool], fresh: Self);
 }
 

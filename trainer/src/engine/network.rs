@@ -126,19 +126,18 @@ impl Network {
         }
     }
 
-    /// Makes this rank's part of update `step` of the run with sums of gradients whose mean is these over `weight`: the number of targets,
+    /// Makes this rank's part of an update at the learning rate `lr` with sums of gradients whose mean is these over `weight`: the number of targets,
     /// times what losses were scaled by. The norm of the mean is `grad_norm`. Where updates are divided, one job of the communication thread brings in the others' parts.
     pub fn update(
         &mut self,
         parameters: &Parameters,
-        step: u64,
+        lr: f64,
         weight: f64,
         grad_norm: f64,
         reached: Option<&[bool]>,
     ) -> Result<Updated, TrainError> {
         let grads = self.gradients();
         self.kept = Kept::default();
-        let lr = self.learning_rate(step);
         let divisor = weight / clip_factor(grad_norm, self.config.optim.clip);
         self.optimizer.update(parameters, &Update { grads: &grads, divisor, lr, reached })?;
         if let Some(jobs) = self.jobs.as_ref().filter(|_| self.shards.is_divided()) {

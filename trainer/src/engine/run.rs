@@ -213,7 +213,7 @@ impl<'a, F: Family> Run<'a, F> {
             }
             false => {
                 let carries = self.engine.held_carries();
-                match self.engine.step(step, &prepared.batch) {
+                match self.engine.step_at_rate(step, prepared.rate, &prepared.batch) {
                     Err(error @ TrainError::NonFinite { .. }) => {
                         self.engine.carries = carries;
                         match self.recover(step, error, on_event)? {

@@ -116,6 +116,11 @@ impl<'a, L: Learner> Engine<'a, L> {
 
     /// Makes update number `step` (from 1) of the run from this rank's batch.
     pub fn step(&mut self, step: u64, batch: &L::Batch) -> Result<StepReport, TrainError> {
+        self.step_at_rate(step, 1.0, batch)
+    }
+
+    /// The same with learning rates that are multiplied by `rate`.
+    pub fn step_at_rate(&mut self, step: u64, rate: f64, batch: &L::Batch) -> Result<StepReport, TrainError> {
         faults::point("step.begin");
         let turn = self.learner.turn(step);
         let active = self.layout.taking_part(&self.config.train, step);
@@ -167,7 +172,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         };
         if scaled.is_some_and(|scaled| scaled.overflowed) {
             // What the lanes carry is of the forward pass, which is as it should be.
-            report.lr = self.networks[turn.networks[0]].learning_rate(step);
+            report.lr = self.networks[turn.networks[0]].learning_rate(step) * rate;
             return Ok(report);
         }
         for norm in &norms {
@@ -180,7 +185,8 @@ impl<'a, L: Learner> Engine<'a, L> {
         for (&n, norm) in turn.networks.iter().zip(norms) {
             let (_, parameters) = self.learner.networks()[n];
             let reached = self.learner.reached(&turn, n);
-            let done = self.networks[n].update(parameters, step, targets * factor, norm, reached)?;
+            let lr = self.networks[n].learning_rate(step) * rate;
+            let done = self.networks[n].update(parameters, lr, targets * factor, norm, reached)?;
             updated.get_or_insert(done);
         }
         report.communication_exposed += self.await_weights(&turn)?;
@@ -341,12 +347,13 @@ impl<'a, L: Learner> Engine<'a, L> {
     }
 
     /// Lanes that begin anew, or that have left a document behind them, begin with a fresh carry.
-    /// `restarts`: one entry for each of this rank's lanes, or none.
+    /// `restarts`: as many entries for each of this rank's lanes as it has parts that are forgotten by themselves, or none at all.
     pub fn forget(&mut self, restarts: &[bool]) {
-        let each = self.layout.micro_batch;
+        let lanes = self.layout.micro_batch as i64;
+        let each = (restarts.len() / self.carries.len()).max(1);
         for (carry, restarts) in self.carries.iter_mut().zip(restarts.chunks(each)) {
             if restarts.contains(&true) {
-                carry.forget(restarts, self.learner.start(each as i64));
+                carry.forget(restarts, self.learner.start(lanes));
             }
         }
     }

@@ -83,9 +83,18 @@ impl Carry for Memory {
         let chosen = Tensor::from_slice(&chosen).to_device(device);
         let marks = fresh.documents.filter(|marks| marks.numel() > 0);
         let mark = marks.map_or(NO_DOCUMENT, |marks| marks.int64_value(&[0, 0]));
-        *documents = documents.index_fill(0, &chosen, mark as f64);
+        // A row for each entry: a lane, or a part of its positions.
+        let filled =
+            |table: &Tensor, value: f64| match table.size()[0] == lanes.len() as i64 || table.numel() == 0 {
+                true => table.index_fill(0, &chosen, value),
+                false => {
+                    let rows = table.reshape([lanes.len() as i64, -1]);
+                    rows.index_fill(0, &chosen, value).view_as(table)
+                }
+            };
+        *documents = filled(documents, mark as f64);
         for layer in &mut self.layers {
-            *layer = layer.index_fill(0, &chosen, 0.0);
+            *layer = filled(layer, 0.0);
         }
     }
 }

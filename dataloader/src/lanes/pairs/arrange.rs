@@ -64,6 +64,7 @@ impl Arrangement {
                 reversed: Vec::with_capacity(rows),
             }),
             documents: None,
+            counts: None,
             restarts: Vec::with_capacity(rows),
             cursors_after: Vec::with_capacity(rows),
         }

@@ -132,7 +132,7 @@ fn read(config: &Config, args: &BatchArgs, out: &Output) -> Result<Read, Failure
     }
     // A stream that begins again says so in where it goes on.
     let after = batch.cursors_after[0];
-    if config.data.order == DataOrder::Stream && after.epoch > begin.epoch {
+    if matches!(config.data.order, DataOrder::Stream | DataOrder::Lines) && after.epoch > begin.epoch {
         begin = LaneCursor { epoch: after.epoch, ..LaneCursor::default() };
     }
     Ok(Read { batch, begin, corpus: sources.corpora()[0].dir().into(), tokenizer })

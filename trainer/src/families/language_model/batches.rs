@@ -3,13 +3,13 @@
 use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder, DocumentEnd};
 use segue_dataloader::{
-    Batch as Tokens, Corpus, Documents, Lanes, PairLanes, Pairs as TokenPairs, RecordLanes, Segments,
-    SentenceLanes, Split, StreamLanes, TokenStream,
+    Batch as Tokens, Corpus, Documents, EvalLanes, Heads, Lanes, PairLanes, Pairs as TokenPairs, RecordLanes,
+    Segments, SentenceLanes, Split, StreamLanes, TokenStream,
 };
 use tch::Tensor;
 use tch::kind::Element;
 
-use super::evaluate::{EvalOptions, Evaluation, evaluate};
+use super::evaluate::{EvalOptions, Evaluation, evaluate_pieces};
 use super::evaluate_pairs::PairValidation;
 use super::sources::Sources;
 use crate::TrainError;
@@ -21,31 +21,39 @@ pub fn open_lanes(config: &Config, sources: &Sources) -> Result<Box<dyn Lanes>, 
     match config.data.order {
         DataOrder::Pairs => Ok(Box::new(PairLanes::open(config, sources.corpora(), Split::Train)?)),
         DataOrder::Records => Ok(Box::new(RecordLanes::open(config)?)),
-        DataOrder::Sentences => sentence_lanes(config, &sources.corpora()[0]),
+        DataOrder::Sentences => Ok(Box::new(sentence_lanes(config, &sources.corpora()[0])?)),
+        DataOrder::Episodes => Ok(Box::new(sentence_lanes(config, &sources.corpora()[0])?.as_episodes())),
+        DataOrder::Lines => Ok(Box::new(line_lanes(config, &sources.corpora()[0])?)),
         DataOrder::Stream => stream_lanes(config, &sources.corpora()[0]),
     }
 }
 
-fn segments(config: &Config) -> Segments {
-    let train = &config.train;
-    let varlen = train.varlen.then_some(train.seed);
-    Segments { longest: train.segment, ext_len: train.ext_len, varlen }
+/// What ends the lines of a corpus.
+fn end_of_line(config: &Config, corpus: &Corpus) -> Result<i64, TrainError> {
+    let order = &config.to_json()["data"]["order"];
+    let eos = corpus.tokenizer()?.eos_id();
+    let missing =
+        || TrainError::Layout(format!("data.order = {order} needs a tokenizer with an <eos> token"));
+    eos.map(i64::from).ok_or_else(missing)
 }
 
-fn sentence_lanes(config: &Config, corpus: &Corpus) -> Result<Box<dyn Lanes>, TrainError> {
-    let train = &config.train;
-    let eos = corpus.tokenizer()?.eos_id().ok_or_else(|| {
-        TrainError::Layout("data.order = \"sentences\" needs a tokenizer with an <eos> token".into())
-    })?;
+fn sentence_lanes(config: &Config, corpus: &Corpus) -> Result<SentenceLanes, TrainError> {
+    let (train, eos) = (&config.train, end_of_line(config, corpus)?);
     let (stream, sentences) = (corpus.tokens(Split::Train)?, corpus.sentences(Split::Train)?);
-    let segments = segments(config);
-    let lanes = SentenceLanes::new(stream, sentences, train.lanes, segments, i64::from(eos), train.seed)?;
-    Ok(Box::new(lanes))
+    Ok(SentenceLanes::new(stream, sentences, train.lanes, Segments::of(config), eos, train.seed)?)
+}
+
+fn line_lanes(config: &Config, corpus: &Corpus) -> Result<StreamLanes, TrainError> {
+    let (train, eos) = (&config.train, end_of_line(config, corpus)?);
+    let lines = corpus.sentences(Split::Train)?;
+    let heads = Heads::new(lines, train.lanes, config.data.line_jitter, eos, train.seed)?;
+    let lanes = StreamLanes::new(corpus.tokens(Split::Train)?, train.lanes, Segments::of(config))?;
+    Ok(lanes.from_lines(heads))
 }
 
 fn stream_lanes(config: &Config, corpus: &Corpus) -> Result<Box<dyn Lanes>, TrainError> {
     let train = &config.train;
-    let mut lanes = StreamLanes::new(corpus.tokens(Split::Train)?, train.lanes, segments(config))?;
+    let mut lanes = StreamLanes::new(corpus.tokens(Split::Train)?, train.lanes, Segments::of(config))?;
     if train.roll {
         lanes = lanes.rolled(train.seed);
     }
@@ -65,6 +73,15 @@ pub enum Validation {
         /// Its documents, and what their ends do to memory, where that matters.
         documents: Option<(Documents, DocumentEnd)>,
     },
+    /// Read line by line: the first token is a target too.
+    Lines {
+        /// Its tokens.
+        stream: TokenStream,
+        /// Where its lines begin.
+        starts: Vec<u64>,
+        /// What ends a line.
+        eos: i64,
+    },
     /// Read as sequences of pairs.
     Pairs(Box<PairValidation>),
 }
@@ -75,6 +92,15 @@ impl Validation {
         let Some(corpus) = sources.valid() else { return Ok(None) };
         if config.data.order.in_pairs() {
             return Ok(Some(Self::Pairs(Box::new(PairValidation::open(config, corpus, Split::Valid)?))));
+        }
+        if matches!(config.data.order, DataOrder::Lines | DataOrder::Episodes) {
+            let lines = corpus.sentences(Split::Valid)?;
+            let starts = (0..lines.len()).filter_map(|line| lines.get(line).transpose());
+            return Ok(Some(Self::Lines {
+                stream: corpus.tokens(Split::Valid)?,
+                starts: starts.collect::<Result<_, _>>()?,
+                eos: end_of_line(config, corpus)?,
+            }));
         }
         let policy = config.train.at_document_end;
         let documents = match policy {
@@ -95,28 +121,36 @@ impl Validation {
         watch: &mut Watch,
     ) -> Result<Evaluation, TrainError> {
         let (eval, train) = (&config.eval, &config.train);
-        match self {
-            Self::Pairs(pairs) => pairs.evaluate(objective, eval, comm, watch),
-            Self::Stream { stream, documents } => {
-                let options = EvalOptions {
-                    lanes: eval.lanes,
-                    group: eval.lanes_per_group(train),
-                    segment: if eval.segment == 0 { train.segment } else { eval.segment },
-                    ext_len: eval.ext_len,
-                    documents: documents.as_ref().map(|(documents, policy)| (documents, *policy)),
-                };
-                objective.look(Some(eval));
-                let result = evaluate(objective, stream, options, comm, watch);
-                objective.look(None);
-                result
-            }
+        let (stream, documents) = match self {
+            Self::Pairs(pairs) => return pairs.evaluate(objective, eval, comm, watch),
+            Self::Stream { stream, documents } => (stream, documents.as_ref()),
+            Self::Lines { stream, .. } => (stream, None),
+        };
+        let options = EvalOptions {
+            lanes: eval.lanes,
+            group: eval.lanes_per_group(train),
+            segment: if eval.segment == 0 { train.segment } else { eval.segment },
+            ext_len: eval.ext_len,
+            documents: documents.map(|(documents, policy)| (documents, *policy)),
+        };
+        let mut pieces = EvalLanes::new(stream.len(), options.lanes, options.segment)?;
+        if let Self::Lines { starts, eos, .. } = self {
+            pieces = match config.data.order {
+                DataOrder::Episodes => pieces.in_episodes(starts, *eos),
+                _ => pieces.by_lines(starts, *eos),
+            };
         }
+        objective.look(Some(eval));
+        let result =
+            evaluate_pieces(objective, stream, &pieces.with_context(options.ext_len), options, comm, watch);
+        objective.look(None);
+        result
     }
 }
 
 /// Cuts a step of this rank's lanes into micro-batches of `micro_batch` lanes.
 pub fn micro_batches(tokens: &Tokens, micro_batch: usize) -> Vec<Batch> {
-    let lanes = tokens.restarts.len();
+    let lanes = tokens.cursors_after.len();
     let width = tokens.inputs.len() / lanes;
     let targets = tokens.targets.len() / lanes;
     (0..lanes / micro_batch)
@@ -127,6 +161,7 @@ pub fn micro_batches(tokens: &Tokens, micro_batch: usize) -> Vec<Batch> {
                 targets: cut.rows(&tokens.targets, targets),
                 pairs: tokens.pairs.as_ref().map(|pairs| cut.pairs(pairs, width, targets)),
                 documents: tokens.documents.as_ref().map(|documents| cut.rows(documents, width)),
+                counts: tokens.counts.as_ref().map(|counts| cut.own(counts, 1).to_vec()),
                 overlap: tokens.overlap as i64,
             }
         })

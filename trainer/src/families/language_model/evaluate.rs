@@ -145,6 +145,18 @@ pub fn evaluate(
     watch: &mut Watch,
 ) -> Result<Evaluation, TrainError> {
     let cut = EvalLanes::new(stream.len(), options.lanes, options.segment)?.with_context(options.ext_len);
+    evaluate_pieces(objective, stream, &cut, options, comm, watch)
+}
+
+/// The same of pieces that are cut already, with these options.
+pub(super) fn evaluate_pieces(
+    objective: &dyn Objective,
+    stream: &TokenStream,
+    cut: &EvalLanes,
+    options: EvalOptions,
+    comm: &dyn Communicator,
+    watch: &mut Watch,
+) -> Result<Evaluation, TrainError> {
     let share = Share::new(comm, options.lanes.div_ceil(options.group));
     let sums = share.each(cut.steps(), watch, |group, done| {
         let range = group * options.group..((group + 1) * options.group).min(options.lanes);
@@ -174,6 +186,7 @@ fn tensors(batch: &EvalBatch, lanes: usize, segment: usize) -> Batch {
         targets: Tensor::from_slice(&batch.targets).view([lanes, segment]),
         pairs: None,
         documents: batch.documents.as_ref().map(|d| Tensor::from_slice(d).view([lanes, width])),
+        counts: None,
         overlap: batch.overlap as i64,
     }
 }

@@ -97,7 +97,10 @@ impl Job for Sources {
     ) -> Result<Outcome, TrainError> {
         let mut objective = build(config, compute)?;
         // Lanes over pieces of several lengths begin again at different steps.
-        if config.train.at_document_end != DocumentEnd::Carry || config.data.order.in_pairs() {
+        // Lines end at different steps, and some lanes forget.
+        let order = config.data.order;
+        let apart = order.in_pairs() || order == DataOrder::Episodes || config.train.drop_state > 0.0;
+        if apart || config.train.at_document_end != DocumentEnd::Carry {
             objective.keep_marks();
         }
         train(config, Pretraining::open(config, self, compute)?, objective, comm, stop, on_event)
@@ -149,7 +152,7 @@ impl Family for Pretraining<'_> {
             work: match self.config.data.order {
                 // Every token is read, few are targets.
                 DataOrder::Pairs | DataOrder::Records => Some((train.lanes * train.segment) as f64),
-                DataOrder::Stream | DataOrder::Sentences => None,
+                DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes | DataOrder::Sentences => None,
             },
             loss_as: if in_characters { LossAs::Bits } else { LossAs::Perplexity },
             sources: ("source", Vec::new()),
@@ -163,7 +166,8 @@ impl Family for Pretraining<'_> {
     fn reader(&self, place: Place<LaneCursor>) -> Result<FamilyReader<Self>, TrainError> {
         let lanes = open_lanes(self.config, self.sources)?;
         let reader = LaneReader::new(lanes, place.layout.lane_range(), place.cursors);
-        let train = self.config.train.clone();
+        let (train, samples) = (self.config.train.clone(), self.config.objective.samples);
+        let reader = reader.forgetting(train.drop_state, samples, train.seed);
         Ok(Box::new(match train.batch_warmup {
             0 => reader,
             _ => {
@@ -174,12 +178,15 @@ impl Family for Pretraining<'_> {
 
     fn prepare(&self, tokens: Tokens, layout: &Layout) -> Prepared<Vec<Batch>, LaneCursor> {
         let device = self.compute.device();
+        let train = &self.config.train;
+        let scales = train.draws_lengths() && train.segment_rate;
         Prepared {
             batch: micro_batches(&tokens, layout.micro_batch)
                 .into_iter()
                 .map(|batch| batch.to(device))
                 .collect(),
             restarts: tokens.restarts,
+            rate: if scales { tokens.segment as f64 / train.segment as f64 } else { 1.0 },
             cursors: tokens.cursors_after,
         }
     }

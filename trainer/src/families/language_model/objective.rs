@@ -23,6 +23,8 @@ pub struct Batch {
     pub pairs: Option<Pairs>,
     /// The document of each input, where documents must not see each other.
     pub documents: Option<Tensor>,
+    /// Per lane: how many targets, from the left, are real, where not all are.
+    pub counts: Option<Vec<usize>>,
     /// Last inputs that come again as context of the next segment.
     pub overlap: i64,
 }
@@ -30,7 +32,21 @@ pub struct Batch {
 impl Batch {
     /// A plain segment and its targets, `[micro_batch, segment]` both.
     pub fn new(inputs: Tensor, targets: Tensor) -> Self {
-        Self { inputs, targets, pairs: None, documents: None, overlap: 0 }
+        Self { inputs, targets, pairs: None, documents: None, counts: None, overlap: 0 }
+    }
+
+    /// −ln P of its targets, `[micro_batch, segment]`, with nothing for those that are not real, and the number of those that are.
+    pub fn counted(&self, nll: Nll) -> (Nll, f64) {
+        let Some(counts) = &self.counts else {
+            let all = nll.trained.numel() as f64;
+            return (nll, all);
+        };
+        let (segment, device) = (self.targets.size()[1], nll.trained.device());
+        let of_lane: Vec<i64> = counts.iter().map(|&count| count as i64).collect();
+        let of_lane = Tensor::from_slice(&of_lane).view([-1, 1]).to_device(device);
+        let real = Tensor::arange(segment, (Kind::Int64, device)).lt_tensor(&of_lane);
+        let masked = nll.map(|nll| nll * real.to_kind(nll.kind()));
+        (masked, counts.iter().sum::<usize>() as f64)
     }
 
     /// The same on `device`.
@@ -46,7 +62,7 @@ impl Batch {
         });
         let (inputs, targets, documents) =
             (moved(self.inputs), moved(self.targets), self.documents.map(moved));
-        Self { inputs, targets, pairs, documents, overlap: self.overlap }
+        Self { inputs, targets, pairs, documents, counts: self.counts, overlap: self.overlap }
     }
 
     /// Its tensors for a file: `PREFIX.input_ids`, `PREFIX.targets` and, of sequences of pairs, the fields of [`Pairs`].
@@ -97,9 +113,9 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// Of −ln P of targets, `[micro_batch, targets]`: reported as they are, trained `times` as much, with `beside`.
-    pub fn of(nll: &Nll, times: f64, beside: Option<Tensor>, memory: Memory) -> Self {
-        let (weight, trained) = (nll.trained.numel() as f64, nll.trained.sum(None::<Kind>));
+    /// Of −ln P of `weight` targets, `[micro_batch, targets]`: reported as they are, trained `times` as much, with `beside`.
+    pub fn of((nll, weight): (&Nll, f64), times: f64, beside: Option<Tensor>, memory: Memory) -> Self {
+        let trained = nll.trained.sum(None::<Kind>);
         if nll.plain.is_none() && times == 1.0 {
             return Self { sum: trained, weight, auxiliary: beside, memory };
         }

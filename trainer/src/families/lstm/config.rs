@@ -325,9 +325,9 @@ impl ModelSection for LstmConfig {
                 "needs model.model_type = \"xlnet\"",
             ),
             (
-                config.data.order != DataOrder::Stream,
+                !matches!(config.data.order, DataOrder::Stream | DataOrder::Lines | DataOrder::Episodes),
                 "data.order",
-                "a recurrent model reads streams of text alone",
+                "a recurrent model reads streams of text, lines or episodes",
             ),
             (train.recompute, "train.recompute", "recurrent layers are not made again"),
             (train.ext_len > 0, "train.ext_len", unread),
@@ -352,6 +352,8 @@ impl ModelSection for LstmConfig {
                     "objective.activation_penalty",
                     "objective.slowness_penalty",
                     "objective.input_noise",
+                    "data.order",
+                    "train.drop_state",
                 ])?;
                 config.check_text()
             }

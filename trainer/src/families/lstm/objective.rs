@@ -98,13 +98,14 @@ impl Objective for LanguageModel {
             LossKind::Half => (segment + 1) / 2,
         };
         let (nll, out) = self.last_nll(batch, count, memory, noise, self.adversary.as_ref());
+        let (nll, targets) = batch.counted(nll);
         let times = match self.objective.loss_over {
             LossOver::Targets => 1.0,
             // What is trained is divided by targets, of which each lane has so many.
             LossOver::Lanes => count as f64,
         };
-        let penalty = self.penalty(&out, nll.trained.numel() as f64);
-        Loss::of(&nll, times, penalty, out.memory)
+        let penalty = self.penalty(&out, targets);
+        Loss::of((&nll, targets), times, penalty, out.memory)
     }
 
     fn at_step(&mut self, step: u64) {

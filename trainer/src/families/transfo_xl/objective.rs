@@ -73,7 +73,8 @@ impl Objective for LanguageModel {
             LossKind::Half => (segment + 1) / 2,
         };
         let (nll, memory) = self.nll(batch, count, memory, noise, self.adversary.as_ref());
-        Loss::of(&nll, 1.0, None, memory)
+        let (nll, targets) = batch.counted(nll);
+        Loss::of((&nll, targets), 1.0, None, memory)
     }
 
     fn look(&mut self, eval: Option<&EvalConfig>) {
