@@ -1,7 +1,7 @@
 //! Recurrent language models, from a recipe to text.
 
 use segue_tests::chain::{chain, entropy_rate};
-use segue_tests::{Workplace, alone, fail, mpirun, succeed};
+use segue_tests::{Workplace, alone, fail, finish, mpirun, stderr, succeed};
 use serde_json::Value;
 
 /// Trains on one rank, on four, and on two and one with stops between, to the same bytes; what one rank found.
@@ -115,11 +115,8 @@ fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
         ("qrnn", &[&STACK[..], &["model.cell=qrnn", "objective.samples=2", "model.cutoffs=[30]"]].concat()),
         (
             "projected",
-            &[
-                &STACK[..],
-                &["model.cell=qrnn", "model.d_last=20", "model.window=3", "train.precision=bf16"],
-            ]
-            .concat(),
+            &[&STACK[..], &["model.cell=qrnn", "model.d_last=20", "model.window=3", "train.precision=bf16"]]
+                .concat(),
         ),
     ];
     for (name, options) in variants {
@@ -249,6 +246,60 @@ fn a_trained_recurrent_model_is_evaluated_and_writes() {
     assert!(dry["cost"].is_object(), "{dry}");
 }
 
+/// Rows M14, M15, M22: what ranks share of an evaluation has the same bytes however many they are.
+#[test]
+fn m14_m15_m22_protocols_of_evaluation_give_the_same_bytes_over_ranks() {
+    let place = Workplace::new();
+    let layers = [
+        "model.cell=lstm",
+        "model.wiring=skip",
+        "model.inter_layer_dropout=0.1",
+        "model.cell_output_dropout=0",
+    ];
+    succeed(alone(&place.pretrain_lstm("run", &[&["train.steps=30"], &layers[..]].concat())));
+    succeed(alone(&place.pretrain_lstm("other", &["train.steps=10"])));
+    let weights = place.final_bytes("run");
+    let (run, other, corpus) = (place.text("run"), place.text("other"), place.text("corpus"));
+    let model = ["--model", run.as_str(), "--corpus", &corpus];
+    let both = ["--models", run.as_str(), &other, "--corpus", &corpus];
+    let passes = ["--passes", "5", "--rates", "0.8", "--lanes", "3"];
+    let statistics = ["--statistics-batches", "5", "--statistics-lanes", "3", "--epsilon", "0.001"];
+    let grid = ["--grid", "lr=1e-4,1e-3", "decay=0,1e-3"];
+    let krause = ["--mean", "tensors", "--older-scaling", "--temperature", "0.96"];
+    let commands: [&[&[&str]]; 8] = [
+        &[&["--group", "1", "--temperature", "0.9", "--by-rows"], &model],
+        &[&["temperature", "--tokens", "900"], &model],
+        &[&["monte-carlo"], &passes, &model],
+        &[&["monte-carlo", "--mean", "geometric"], &passes, &model],
+        &[&["dynamic", "--gradient", "sum"], &statistics, &grid, &model],
+        &[&["dynamic"], &krause, &statistics, &model],
+        &[&["recovery", "--fraction", "0.2"], &both],
+        &[&["gates"], &model],
+    ];
+    for words in commands {
+        let words = [&["--json", "eval"], &words.concat()[..]].concat();
+        let one = finish(alone(&words));
+        assert!(one.status.success(), "{words:?}: {}", stderr(&one));
+        for ranks in [2, 4] {
+            let shared = finish(mpirun(ranks, &words));
+            assert!(shared.status.success(), "{words:?}: {}", stderr(&shared));
+            assert_eq!(
+                String::from_utf8_lossy(&shared.stdout),
+                String::from_utf8_lossy(&one.stdout),
+                "{words:?} on {ranks} ranks"
+            );
+        }
+    }
+    assert!(place.final_bytes("run") == weights);
+    let refused = |words: &[&str], says: &[&str]| fail(alone(&[&["eval"], words, &model].concat()), 64, says);
+    refused(&["monte-carlo", "--rates", "1.5"], &["--rates 1.5", "hint"]);
+    refused(&["monte-carlo", "--mean", "power", "--exponent", "0"], &["--exponent", "geometric"]);
+    refused(&["dynamic", "--older-scaling"], &["--older-scaling", "--mean tensors"]);
+    refused(&["dynamic", "--grid", "lr=fast"], &["lr=fast", "`fast`", "hint"]);
+    refused(&["dynamic", "--rule", "sgd", "--grid", "epsilon=1"], &["epsilon", "rms"]);
+    fail(alone(&[&["eval", "recovery", "--fraction", "0"], &both[..]].concat()), 64, &["--fraction"]);
+}
+
 #[test]
 fn a_recurrent_model_refuses_what_it_cannot_do() {
     let place = Workplace::new();
@@ -268,7 +319,6 @@ fn a_recurrent_model_refuses_what_it_cannot_do() {
     };
     asked(&["--same-length"], &["attention, which this model has not"]);
     asked(&["speed"], &["attention, which this model has not"]);
-    asked(&["dynamic", "--rule", "rms"], &["--rule sgd"]);
     refused("model.cutoffs=[9,9]", &["model.cutoffs", "must rise"]);
     refused("objective.samples=0", &["objective.samples"]);
     refused("adversarial.scale=-1", &["adversarial.scale"]);

@@ -8,8 +8,9 @@ use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenStream, Tokeniz
 use segue_tokenizer::{TokenizerKind, TrainOptions};
 use segue_trainer::engine::{Engine, Watch};
 use segue_trainer::evaluation::{
-    DynamicOptions, LossGroup, Rule, SampleOptions, SlidingOptions, agreement, banded_losses, draw_samples,
-    dynamic_evaluation, fit_line, gradient_statistics, recurrent_losses, sliding, truncated_losses,
+    DynamicOptions, GradientOf, LossGroup, MeanOver, Rule, SampleOptions, SlidingOptions, StatisticsOptions,
+    agreement, banded_losses, draw_samples, dynamic_evaluation, fit_line, gradient_statistics,
+    recurrent_losses, sliding, truncated_losses,
 };
 use segue_trainer::families::language_model::{Batch, Objective};
 use segue_trainer::families::language_model::{EvalOptions, evaluate};
@@ -217,6 +218,19 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
     assert!(curve[2..].iter().all(|ppl| (1.0..1.2).contains(ppl)), "{curve:?}");
 }
 
+const STATISTICS: StatisticsOptions = StatisticsOptions {
+    segment: 8,
+    lanes: 1,
+    batches: 4,
+    // The memory of the models here.
+    context: 8,
+    gradient: GradientOf::Mean,
+    mean: MeanOver::Values,
+};
+
+const DYNAMIC: DynamicOptions =
+    DynamicOptions { lr: 0.1, decay: 0.001, epsilon: 1e-3, segment: 8, gradient: GradientOf::Mean };
+
 #[test]
 fn dynamic_evaluation_with_rate_zero_is_the_ordinary_one_bit_for_bit() {
     let folder = tempfile::tempdir().unwrap();
@@ -225,9 +239,9 @@ fn dynamic_evaluation_with_rate_zero_is_the_ordinary_one_bit_for_bit() {
     let static_options = EvalOptions { lanes: 1, group: 1, segment: 8, ext_len: 0, documents: None };
     let ordinary =
         evaluate(&model, &stream, static_options, &Local, &mut Watch::new(&mut |_, _| {})).unwrap();
-    let options = DynamicOptions { lr: 0.0, decay: 0.1, segment: 8 };
-    let statistics = gradient_statistics(&model, &stream, 8, 4, |_| {}).unwrap();
-    for rule in [Rule::Sgd, Rule::Rms { statistics, epsilon: 1e-5 }] {
+    let options = DynamicOptions { lr: 0.0, decay: 0.1, epsilon: 1e-5, ..DYNAMIC };
+    let statistics = gradient_statistics(&model, &stream, &STATISTICS, &Local, |_| {}).unwrap();
+    for rule in [Rule::Sgd, Rule::Rms(statistics)] {
         let dynamic = dynamic_evaluation(&model, &stream, &rule, options, |_, _| {}).unwrap();
         assert_eq!(dynamic.nats.to_bits(), ordinary.nats.to_bits());
         assert_eq!(dynamic.targets, ordinary.targets);
@@ -244,17 +258,17 @@ fn dynamic_evaluation_adapts_to_a_repeated_pattern_and_leaves_the_weights_alone(
         tensors.map(|t| Vec::<f32>::try_from(t.detach().reshape([-1])).unwrap()).collect()
     };
     let before = bits(&model);
-    let statistics = gradient_statistics(&model, &stream, 8, 4, |_| {}).unwrap();
+    let statistics = gradient_statistics(&model, &stream, &STATISTICS, &Local, |_| {}).unwrap();
     let ppl = |rule: &Rule, lr| {
-        let options = DynamicOptions { lr, decay: 0.001, segment: 8 };
+        let options = DynamicOptions { lr, ..DYNAMIC };
         dynamic_evaluation(&model, &stream, rule, options, |_, _| {}).unwrap().ppl
     };
-    let rms = Rule::Rms { statistics, epsilon: 1e-3 };
+    let rms = Rule::Rms(statistics);
     let ordinary = ppl(&Rule::Sgd, 0.0);
     assert!(ppl(&Rule::Sgd, 0.1) < 0.5 * ordinary);
     assert!(ppl(&rms, 0.002) < 0.5 * ordinary);
     assert_eq!(bits(&model), before);
-    let options = DynamicOptions { lr: 1e30, decay: 0.0, segment: 8 };
+    let options = DynamicOptions { lr: 1e30, decay: 0.0, ..DYNAMIC };
     let error = dynamic_evaluation(&model, &stream, &Rule::Sgd, options, |_, _| {}).unwrap_err();
     assert!(error.exit_code() == 64 && bits(&model) == before, "{error}");
 }
@@ -264,7 +278,7 @@ fn samples_begin_with_text_of_the_split_and_know_what_follows() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder, &noise_text(400));
     let model = LanguageModel::new(&config(), 5, Kind::Float);
-    let sampling = Sampling { top_k: 40, top_p: 1.0, temperature: 1.0, exclude: None, seed: 3 };
+    let sampling = Sampling { top_k: 40, top_p: 1.0, eta: 0.0, temperature: 1.0, exclude: None, seed: 3 };
     let options = SampleOptions { samples: 3, seed_tokens: 20, tokens: 15, segment: 7, sampling };
     let samples = draw_samples(&model, &stream, &options, |_| {}).unwrap();
     for sample in &samples {

@@ -44,6 +44,8 @@ pub enum Purpose {
     Evaluation = 20,
     /// What befalls a simulated job.
     Simulation = 21,
+    /// Masks of an evaluation with dropout; counters: pass, group of lanes, segment.
+    MonteCarlo = 22,
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche.

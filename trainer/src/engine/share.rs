@@ -102,15 +102,19 @@ impl<'a> Share<'a> {
         Ok(all)
     }
 
+    /// The numbers that all parts give, in the order of the parts; `own` are those of this rank's parts. A collective call.
+    pub fn numbers<P: AsRef<[f64]>>(&self, own: &[P]) -> Result<Vec<Vec<f64>>, CollectiveError> {
+        let bytes = |part: &P| part.as_ref().iter().flat_map(|x| x.to_le_bytes()).collect();
+        let own: Vec<Vec<u8>> = own.iter().map(bytes).collect();
+        let number = |eight: &[u8]| f64::from_le_bytes(std::array::from_fn(|i| eight[i]));
+        Ok(self.collect(&own)?.iter().map(|part| part.chunks_exact(8).map(number).collect()).collect())
+    }
+
     /// Sums of as many numbers as each part has, added up in the order of the parts. A collective call.
     pub fn sum<const N: usize>(&self, own: &[[f64; N]]) -> Result<[f64; N], CollectiveError> {
-        let own: Vec<Vec<u8>> =
-            own.iter().map(|row| row.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
         let mut sums = [0.0; N];
-        for row in self.collect(&own)? {
-            for (sum, number) in sums.iter_mut().zip(row.chunks_exact(8)) {
-                *sum += f64::from_le_bytes(std::array::from_fn(|i| number[i]));
-            }
+        for part in self.numbers(own)? {
+            sums.iter_mut().zip(part).for_each(|(sum, number)| *sum += number);
         }
         Ok(sums)
     }

@@ -2,12 +2,14 @@
 //! before it is learned from. Krause et al. 2018, "Dynamic evaluation of neural sequence models", sections 3
 //! and 4; for Transformer-XL Krause et al. 2019, "Dynamic evaluation of Transformer language models".
 
+use segue_collectives::Communicator;
 use segue_data_error::DataError;
 use segue_dataloader::{EvalLanes, TokenStream};
 use tch::{Kind, Tensor};
 
-use super::positions::spread_positions;
+use super::statistics::GradientStatistics;
 use crate::TrainError;
+use crate::engine::{Share, Watch};
 use crate::families::language_model::{Evaluation, NextToken};
 use crate::layers::Memory;
 
@@ -17,109 +19,74 @@ pub enum Rule {
     /// θ ← θ − lr ∇ + decay (θ_g − θ).
     Sgd,
     /// θ ← θ − lr ∇ / (√MS_g + ε) + min(decay · √MS_g / mean √MS_g, 1) (θ_g − θ), element by element: weights that
-    /// mattered little in training move fast and stay where they went.
-    Rms {
-        /// √MS_g, from the training text.
-        statistics: GradientStatistics,
-        /// ε, against gradients that were always zero.
-        epsilon: f64,
-    },
+    /// mattered little in training move fast and stay where they went. √MS_g is from the training text.
+    Rms(GradientStatistics),
 }
 
-/// √MS_g of each parameter: roots of the mean squared gradients over batches of the training text.
-#[derive(Debug)]
-pub struct GradientStatistics {
-    roots: Vec<Tensor>,
-    /// Mean over all values of all parameters.
-    mean: f64,
+/// What of a segment is differentiated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GradientOf {
+    /// The mean loss of its targets, and of its lanes.
+    Mean,
+    /// The sum over the targets of a lane, in the mean over lanes (Melis 2023, §2.2.2).
+    Sum,
+}
+
+impl GradientOf {
+    /// Of the losses of real targets, `[lanes, targets]`: a scalar with its graph.
+    pub(super) fn objective(self, losses: &Tensor) -> Tensor {
+        match self {
+            Self::Mean => losses.mean(None::<Kind>),
+            Self::Sum => losses.sum(None::<Kind>) / losses.size()[0] as f64,
+        }
+    }
 }
 
 /// Constants of a dynamic evaluation.
 #[derive(Debug, Clone, Copy)]
 pub struct DynamicOptions {
-    /// Learning rate, for the gradient of a segment's mean loss.
+    /// Learning rate, for the gradient of a segment.
     pub lr: f64,
     /// How strongly weights are drawn back to the trained ones, per segment.
     pub decay: f64,
+    /// ε of [`Rule::Rms`], against gradients that were always zero.
+    pub epsilon: f64,
     /// Tokens of a segment: scored, then learned from.
     pub segment: usize,
+    /// What of it is differentiated.
+    pub gradient: GradientOf,
 }
 
-impl GradientStatistics {
-    /// From roots of mean squares, one tensor for each parameter.
-    pub fn new(roots: Vec<Tensor>) -> Self {
-        let count: usize = roots.iter().map(Tensor::numel).sum();
-        let sum: f64 = roots.iter().map(|r| r.sum(Kind::Double).double_value(&[])).sum();
-        Self { roots, mean: sum / count as f64 }
+impl DynamicOptions {
+    /// The same for constants in the older scaling of Krause's program, whose √MS_g is the root of the sum of squares over `batches` and whose
+    /// mean is a sum over `tensors` parameters: decay / tensors, lr and ε / √batches.
+    pub fn from_older_scaling(self, tensors: usize, batches: u64) -> Self {
+        let root = (batches as f64).sqrt();
+        Self { lr: self.lr / root, epsilon: self.epsilon / root, decay: self.decay / tensors as f64, ..self }
     }
 }
 
 /// Loss of one segment, its gradients, and the next memory.
-struct Scored {
-    nats: f64,
-    grads: Vec<Option<Tensor>>,
-    memory: Memory,
+pub(super) struct Scored {
+    pub nats: f64,
+    pub grads: Vec<Option<Tensor>>,
+    pub memory: Memory,
 }
 
-/// Scores a segment. `real`: targets from the left that are no padding; the gradients are those of their mean loss.
-fn score_and_differentiate(
+/// Scores a segment of each lane, `[lanes, segment]` both. `real`: targets from the left that are no padding.
+pub(super) fn score_and_differentiate(
     model: &dyn NextToken,
-    inputs: &[i64],
-    targets: &[i64],
+    (inputs, targets): (&Tensor, &Tensor),
     real: usize,
+    gradient: GradientOf,
     memory: &Memory,
 ) -> Result<Scored, TrainError> {
-    let row = |ids: &[i64]| Tensor::from_slice(ids).unsqueeze(0);
-    let (nll, memory) = model.nll(&row(inputs), &row(targets), memory);
+    let (nll, memory) = model.nll(inputs, targets, memory);
     let losses = nll.narrow(1, 0, real as i64);
-    losses.mean(None::<Kind>).f_backward()?;
+    gradient.objective(&losses).f_backward()?;
     let grads = model.parameters().tensors().iter().map(crate::libtorch::take_grad).collect();
     let nats = losses.detach().to_kind(Kind::Double).sum(None::<Kind>).double_value(&[]);
     Ok(Scored { nats, grads, memory })
-}
-
-/// Gathers √MS_g from `batches` segments at even distances in a training text, each read after as many tokens as
-/// the memory holds. One lane, as in the evaluation itself. `progress` gets segments done.
-pub fn gradient_statistics(
-    model: &dyn NextToken,
-    stream: &TokenStream,
-    segment: usize,
-    batches: u64,
-    mut progress: impl FnMut(u64),
-) -> Result<GradientStatistics, TrainError> {
-    let warm = model.context().mem_len.max(0) as u64;
-    let needed = warm + segment as u64 + 1;
-    if stream.len() < needed || batches == 0 || segment == 0 {
-        let why = format!("gradient statistics need a text of at least {needed} tokens and one batch");
-        return Err(DataError::Usage(why).into());
-    }
-    let parameters = model.parameters().tensors();
-    let mut squares: Vec<Tensor> = parameters.iter().map(|p| p.detach().zeros_like()).collect();
-    let starts = spread_positions(0..stream.len() - needed + 1, batches);
-    for (done, start) in starts.iter().enumerate() {
-        let mut ids = vec![0; needed as usize];
-        stream.read(*start, &mut ids)?;
-        let (context, own) = ids.split_at(warm as usize);
-        let memory = read(model, context, segment);
-        let scored = score_and_differentiate(model, &own[..segment], &own[1..], segment, &memory)?;
-        for (sum, grad) in squares.iter_mut().zip(&scored.grads) {
-            if let Some(grad) = grad {
-                let _ = sum.g_add_(&(grad * grad));
-            }
-        }
-        progress(done as u64 + 1);
-    }
-    let roots = squares.iter().map(|sum| (sum / starts.len() as f64).sqrt()).collect();
-    Ok(GradientStatistics::new(roots))
-}
-
-/// The memory after reading `ids` from the start of a stream.
-fn read(model: &dyn NextToken, ids: &[i64], segment: usize) -> Memory {
-    let mut memory = model.memory_start(1);
-    for part in ids.chunks(segment) {
-        memory = model.read(&Tensor::from_slice(part).unsqueeze(0), &memory);
-    }
-    memory
 }
 
 /// Scores a split in one lane while it adapts, memory carried along. Afterwards the weights are the trained
@@ -140,7 +107,9 @@ pub fn dynamic_evaluation(
         for step in 0..cut.steps() {
             let batch = cut.batch(stream, 0..1, step, None)?;
             let real = batch.counts[0];
-            let scored = score_and_differentiate(model, &batch.inputs, &batch.targets, real, &memory)?;
+            let row = |ids: &[i64]| Tensor::from_slice(ids).unsqueeze(0);
+            let ids = (&row(&batch.inputs), &row(&batch.targets));
+            let scored = score_and_differentiate(model, ids, real, options.gradient, &memory)?;
             nats += scored.nats;
             if !nats.is_finite() {
                 let why = format!(
@@ -166,6 +135,40 @@ pub fn dynamic_evaluation(
     Ok(Evaluation::new(nats, cut.total_targets(), stream))
 }
 
+/// What becomes of several rules and constants on a split, in their order: the evaluation of each, or why it has none: weights that
+/// diverged. All have one segment. Ranks take turns with them. A collective call.
+pub fn dynamic_trials(
+    model: &dyn NextToken,
+    stream: &TokenStream,
+    trials: &[(&Rule, DynamicOptions)],
+    comm: &dyn Communicator,
+    watch: &mut Watch,
+) -> Result<Vec<Result<Evaluation, String>>, TrainError> {
+    let segment = trials.first().map_or(1, |(_, options)| options.segment);
+    let cut = EvalLanes::new(stream.len(), 1, segment)?;
+    let share = Share::new(comm, trials.len());
+    let own = share.each(cut.steps(), watch, |trial, done| {
+        let (rule, options) = trials[trial];
+        let (mut stopped, mut before) = (Ok(()), 0);
+        let found = dynamic_evaluation(model, stream, rule, options, |steps, _| {
+            (before..steps).for_each(|_| _ = stopped.is_ok().then(|| stopped = done()));
+            before = steps;
+        });
+        stopped?;
+        match found {
+            Ok(evaluation) => Ok(evaluation.nats.to_le_bytes().to_vec()),
+            Err(TrainError::Data(DataError::Usage(why))) => Ok([&[0; 8], why.as_bytes()].concat()),
+            Err(other) => Err(other),
+        }
+    })?;
+    let outcome = |bytes: Vec<u8>| match bytes.split_first_chunk::<8>() {
+        Some((nats, [])) => Ok(Evaluation::new(f64::from_le_bytes(*nats), cut.total_targets(), stream)),
+        Some((_, why)) => Err(String::from_utf8_lossy(why).into_owned()),
+        None => Err("no rank evaluated it".into()),
+    };
+    Ok(share.collect(&own)?.into_iter().map(outcome).collect())
+}
+
 /// One update of all weights, in place.
 fn adapt(
     weights: &[Tensor],
@@ -180,19 +183,15 @@ fn adapt(
             if options.decay != 0.0 {
                 let rate = match rule {
                     Rule::Sgd => Tensor::from(options.decay).to_kind(weight.kind()),
-                    Rule::Rms { statistics, .. } => {
-                        // Above 1 a weight would overshoot the trained one.
-                        (&statistics.roots[i] * (options.decay / statistics.mean)).clamp_max(1.0)
-                    }
+                    // Above 1 a weight would overshoot the trained one.
+                    Rule::Rms(statistics) => statistics.decay(i, options.decay).clamp_max(1.0),
                 };
                 change += rate * (trained - weight);
             }
             if let Some(grad) = &grads[i] {
                 change -= match rule {
                     Rule::Sgd => grad * options.lr,
-                    Rule::Rms { statistics, epsilon } => {
-                        grad * options.lr / (&statistics.roots[i] + *epsilon)
-                    }
+                    Rule::Rms(statistics) => grad * options.lr / (&statistics.roots()[i] + options.epsilon),
                 };
             }
             let _ = weight.shallow_clone().g_add_(&change);
@@ -201,42 +200,4 @@ fn adapt(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn values(tensor: &Tensor) -> Vec<f64> {
-        Vec::<f64>::try_from(tensor).unwrap()
-    }
-
-    /// Two parameters, moved off the trained values, with these gradients.
-    fn adapted(rule: &Rule, lr: f64, decay: f64) -> [Vec<f64>; 2] {
-        let weights = [Tensor::from_slice(&[1.0, 2.0]), Tensor::from_slice(&[3.0])];
-        let trained = [Tensor::from_slice(&[1.5, 2.0]), Tensor::from_slice(&[1.0])];
-        let grads = [Some(Tensor::from_slice(&[4.0, -2.0])), Some(Tensor::from_slice(&[1.0]))];
-        adapt(&weights, &trained, &grads, rule, DynamicOptions { lr, decay, segment: 1 });
-        [values(&weights[0]), values(&weights[1])]
-    }
-
-    fn close(found: [Vec<f64>; 2], expected: [&[f64]; 2]) {
-        for (found, expected) in found.iter().flatten().zip(expected.into_iter().flatten()) {
-            assert!((found - expected).abs() < 1e-12, "{found} {expected}");
-        }
-    }
-
-    #[test]
-    fn sgd_is_the_rule_of_the_paper() {
-        // 1 − 0.1·4 + 0.2·(1.5 − 1); 2 + 0.1·2; 3 − 0.1·1 + 0.2·(1 − 3).
-        close(adapted(&Rule::Sgd, 0.1, 0.2), [&[0.7, 2.2], &[2.5]]);
-    }
-
-    #[test]
-    fn rms_divides_the_gradient_and_scales_the_decay() {
-        let roots = vec![Tensor::from_slice(&[2.0, 0.0]), Tensor::from_slice(&[4.0])];
-        let rule = Rule::Rms { statistics: GradientStatistics::new(roots), epsilon: 0.5 };
-        // Mean root 2, so relative roots 1, 0 and 2.
-        // 1 − 0.1·4/2.5 + 0.2·1·0.5; 2 + 0.1·2/0.5; 3 − 0.1·1/4.5 + 0.2·2·(−2).
-        close(adapted(&rule, 0.1, 0.2), [&[1.0 - 0.16 + 0.1, 2.4], &[3.0 - 0.1 / 4.5 - 0.8]]);
-        // Rate 0.8·2 is cut to 1: back at the trained value.
-        close(adapted(&rule, 0.0, 0.8), [&[1.0 + 0.8 * 0.5, 2.0], &[1.0]]);
-    }
-}
+mod tests;

@@ -7,6 +7,9 @@ pub struct Sampling {
     pub top_k: usize,
     /// Keep the fewest most probable tokens whose probabilities reach this sum; 1 for all.
     pub top_p: f64,
+    /// ε of η-sampling (Hewitt et al. 2022): keep tokens at least as probable as min(ε, √ε e^(−H)), where H is the entropy of the
+    /// distribution in nats; 0 for all.
+    pub eta: f64,
     /// Divides log-probabilities; 0 always takes the most probable token.
     pub temperature: f64,
     /// Token that is never chosen.
@@ -48,6 +51,9 @@ fn candidates(log_probs: &[f64], sampling: Sampling) -> Vec<(usize, f64)> {
     let mut order: Vec<usize> = (0..log_probs.len())
         .filter(|&i| Some(i as i64) != sampling.exclude && !log_probs[i].is_nan())
         .collect();
+    if sampling.eta > 0.0 && sampling.temperature > 0.0 {
+        keep_typical(&mut order, log_probs, sampling);
+    }
     let better = |a: &usize, b: &usize| log_probs[*b].total_cmp(&log_probs[*a]).then(a.cmp(b));
     let most = if sampling.temperature <= 0.0 { 1 } else { sampling.top_k };
     // Only those that are kept need an order.
@@ -74,11 +80,26 @@ fn candidates(log_probs: &[f64], sampling: Sampling) -> Vec<(usize, f64)> {
     kept
 }
 
+/// Drops tokens less probable than min(ε, √ε e^(−H)), but never the most probable one. The distribution is that of all tokens of
+/// `order` at the temperature.
+fn keep_typical(order: &mut Vec<usize>, log_probs: &[f64], sampling: Sampling) {
+    let score = |i: usize| log_probs[i] / sampling.temperature;
+    let best = order.iter().map(|&i| score(i)).fold(f64::NEG_INFINITY, f64::max);
+    let log_sum = best + order.iter().map(|&i| (score(i) - best).exp()).sum::<f64>().ln();
+    let probability = |i: usize| (score(i) - log_sum).exp();
+    // A probability of 0 adds nothing to an entropy.
+    let terms = order.iter().map(|&i| (probability(i), log_sum - score(i))).filter(|(p, _)| *p > 0.0);
+    let entropy: f64 = terms.map(|(p, surprise)| p * surprise).sum();
+    let least = sampling.eta.min(sampling.eta.sqrt() * (-entropy).exp());
+    order.retain(|&i| probability(i) >= least || score(i) == best);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ALL: Sampling = Sampling { top_k: 0, top_p: 1.0, temperature: 1.0, exclude: None, seed: 1 };
+    const ALL: Sampling =
+        Sampling { top_k: 0, top_p: 1.0, eta: 0.0, temperature: 1.0, exclude: None, seed: 1 };
 
     fn log_probs() -> Vec<f64> {
         [0.1, 0.4, 0.2, 0.3].iter().map(|p: &f64| p.ln()).collect()
@@ -125,6 +146,86 @@ mod tests {
             let ratio = (log_probs[*token] - log_probs[kept[0].0]).exp();
             assert!((weight / kept[0].1 - ratio).abs() < 1e-12);
         }
+    }
+
+    /// Uneven probabilities of 50 tokens.
+    fn uneven() -> Vec<f64> {
+        let scores: Vec<f64> = (0..50).map(|i| (1.7 * i as f64).sin() * 4.0).collect();
+        let log_sum = scores.iter().map(|s| s.exp()).sum::<f64>().ln();
+        scores.iter().map(|s| s - log_sum).collect()
+    }
+
+    #[test]
+    fn m20_frequencies_at_temperature_one_are_the_probabilities() {
+        let (log_probs, draws) = (uneven(), 100_000);
+        let stream = Stream::new(20, Purpose::Sampling, &[]);
+        let mut counts = [0f64; 50];
+        (0..draws).for_each(|i| counts[choose(&log_probs, ALL, stream.uniform(i))] += 1.0);
+        // Cells of fewer than five expected draws are joined: there the statistic would not follow its law.
+        let (mut statistic, mut rest, mut cells) = (0.0, (0.0, 0.0), 0);
+        for (count, log_prob) in counts.iter().zip(&log_probs) {
+            let expected = log_prob.exp() * draws as f64;
+            match expected < 5.0 {
+                true => rest = (rest.0 + count, rest.1 + expected),
+                false => (statistic, cells) = (statistic + (count - expected).powi(2) / expected, cells + 1),
+            }
+        }
+        if rest.1 > 0.0 {
+            (statistic, cells) = (statistic + (rest.0 - rest.1).powi(2) / rest.1, cells + 1);
+        }
+        // Six standard deviations above the mean of χ² with so many degrees of freedom.
+        let freedom = f64::from(cells - 1);
+        assert!(freedom > 30.0 && statistic < freedom + 6.0 * (2.0 * freedom).sqrt(), "{statistic}");
+    }
+
+    #[test]
+    fn m20_top_one_is_the_most_probable_and_a_whole_nucleus_is_everything() {
+        let log_probs = uneven();
+        let best = (0..50).max_by(|a, b| log_probs[*a].total_cmp(&log_probs[*b])).unwrap();
+        let stream = Stream::new(3, Purpose::Sampling, &[]);
+        for i in 0..200 {
+            let uniform = stream.uniform(i);
+            for one in [Sampling { top_k: 1, ..ALL }, Sampling { temperature: 0.0, eta: 0.5, ..ALL }] {
+                assert_eq!(choose(&log_probs, one, uniform), best);
+            }
+            let whole = Sampling { top_p: 1.0, ..ALL };
+            let plain = choose(&log_probs, ALL, uniform);
+            assert_eq!(choose(&log_probs, whole, uniform), plain);
+            assert_eq!(choose(&log_probs, Sampling { eta: 1e-30, ..ALL }, uniform), plain);
+        }
+        let kept = |sampling| candidates(&log_probs, sampling).len();
+        assert_eq!((kept(Sampling { top_p: 1.0, ..ALL }), kept(Sampling { top_k: 1, ..ALL })), (50, 1));
+    }
+
+    #[test]
+    fn m20_what_is_kept_has_the_mass_that_is_asked_for() {
+        let log_probs = uneven();
+        for top_p in [0.1, 0.5, 0.9, 0.99] {
+            let kept = candidates(&log_probs, Sampling { top_p, ..ALL });
+            let mass: f64 = kept.iter().map(|(i, _)| log_probs[*i].exp()).sum();
+            let last = log_probs[kept[kept.len() - 1].0].exp();
+            assert!(mass >= top_p - 1e-12 && mass - last < top_p, "{mass} for {top_p}");
+        }
+        let entropy: f64 = -log_probs.iter().map(|l| l * l.exp()).sum::<f64>();
+        for eta in [0.3, 0.01, 1e-4] {
+            // The rule, token by token.
+            let least = f64::min(eta, eta.sqrt() * (-entropy).exp());
+            let mut expected: Vec<usize> = (0..50).filter(|&i| log_probs[i].exp() >= least).collect();
+            let mut found: Vec<usize> =
+                candidates(&log_probs, Sampling { eta, ..ALL }).iter().map(|(i, _)| *i).collect();
+            expected.sort_unstable();
+            found.sort_unstable();
+            assert!(found == expected && !found.is_empty() && found.len() < 50, "{eta}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn m20_a_uniform_distribution_is_kept_whole_and_a_sure_one_is_one_token() {
+        let flat = vec![(1.0f64 / 50.0).ln(); 50];
+        // √ε e^(−H) = √ε / 50 is below 1/50 for every ε below 1.
+        assert_eq!(candidates(&flat, Sampling { eta: 0.9, ..ALL }).len(), 50);
+        let sure: Vec<f64> = (0..50).map(|i| if i == 7 { -1e-9 } else { f64::NEG_INFINITY }).collect();
+        assert_eq!(candidates(&sure, Sampling { eta: 0.01, ..ALL }), [(7, 1.0)]);
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub struct AdaptiveSoftmax {
     /// Row and bias of each tail in the head softmax.
     tails: Option<Words>,
     ends: Vec<i64>,
+    /// What scores are multiplied by before each softmax; 1 in training.
+    pub inverse_temperature: f64,
 }
 
 impl AdaptiveSoftmax {
@@ -78,7 +80,7 @@ impl AdaptiveSoftmax {
     /// has a row and a bias for each cluster but the first. The tables are re-read at each step, so that slices of a shared table follow its
     /// updates.
     pub fn new(clusters: Vec<Cluster>, tails: Option<Words>, ends: Vec<i64>) -> Self {
-        Self { clusters, tails, ends }
+        Self { clusters, tails, ends, inverse_temperature: 1.0 }
     }
 
     /// Cluster `i` with its own rows where all clusters share one table.
@@ -89,10 +91,15 @@ impl AdaptiveSoftmax {
         let cut = |t: &Tensor| if shared { t.narrow(0, low, rows) } else { t.shallow_clone() };
         Cluster {
             weight: cut(&c.weight),
-            bias: cut(&c.bias),
+            bias: self.sharpened(&cut(&c.bias)),
             projection: c.projection.as_ref().map(Tensor::shallow_clone),
             kernels: c.kernels,
         }
+    }
+
+    /// States, or biases, times the inverse temperature: scores are linear in both.
+    fn sharpened(&self, x: &Tensor) -> Tensor {
+        if self.inverse_temperature == 1.0 { x.shallow_clone() } else { x * self.inverse_temperature }
     }
 
     /// Log-probabilities of shortlist and tails, `[n, cutoffs[0] + tails]`.
@@ -107,13 +114,18 @@ impl AdaptiveSoftmax {
 
     /// The rows of the head softmax: the shortlist's, then one for each tail.
     fn entries(&self) -> Vec<Words> {
-        let tails = self.tails.as_ref().map(|tails| tails.map(Tensor::shallow_clone));
+        let own = |tails: &Words| Words {
+            weight: tails.weight.shallow_clone(),
+            bias: tails.bias.as_ref().map(|bias| self.sharpened(bias)),
+        };
+        let tails = self.tails.as_ref().map(own);
         [self.cluster(0).words()].into_iter().chain(tails).collect()
     }
 
     /// −ln P(target), in nats. `hidden`: `[n, d_model]`, `targets`: `[n]`; returns `[n]`, in order. An adversary moves words where their
     /// row stands: in the head, or in their tail.
     pub fn nll(&self, hidden: &Tensor, targets: &Tensor, adversary: Option<&Adversary>) -> Nll {
+        let hidden = &self.sharpened(hidden);
         let head = self.cluster(0);
         let shortlist = self.ends[1];
         // Targets beyond the shortlist stand for their tail's head entry.
@@ -145,6 +157,7 @@ impl AdaptiveSoftmax {
 
     /// Log-probabilities of the whole vocabulary, `[n, vocab_size]`, for `hidden` of `[n, d_model]`.
     pub fn log_probs(&self, hidden: &Tensor) -> Tensor {
+        let hidden = &self.sharpened(hidden);
         let head = self.head(hidden);
         let shortlist = self.ends[1];
         let mut parts = vec![head.narrow(1, 0, shortlist)];

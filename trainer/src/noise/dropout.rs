@@ -9,7 +9,7 @@ use crate::threads;
 impl Noise {
     /// What the next place of the pass drops.
     pub fn drops(&self, rate: f64) -> Drops {
-        Drops::new(self.hashes(), rate)
+        Drops::new(self.hashes(), rate * self.rates)
     }
 
     /// A mask of this shape whose values are zero with probability `rate`, else `1 / (1 - rate)` in f32; where `x` is, and of its kind
@@ -156,6 +156,15 @@ mod tests {
             let kept = (1.0 / (1.0 - rate)) as f32;
             assert!(mask.iter().all(|&x| x == 0.0 || x == kept));
         }
+    }
+
+    #[test]
+    fn rates_are_multiplied_by_the_factor_and_a_factor_of_nothing_changes_no_bit() {
+        let x = Tensor::arange(1000, (Kind::Float, Device::Cpu)) / 7.0;
+        let dropped =
+            |rate, factor| dropout(x.shallow_clone(), rate, Some(&Noise::new(3).with_rates(factor)));
+        assert_eq!(dropped(0.5, 0.6), dropped(0.3, 1.0));
+        assert_eq!(dropped(0.5, 0.0), x);
     }
 
     #[test]

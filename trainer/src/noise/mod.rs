@@ -19,12 +19,19 @@ pub use dropout::{Drops, dropout, locked_dropout, row_dropout};
 pub struct Noise {
     seed: u64,
     places: Cell<u32>,
+    /// What rates of dropout are multiplied by.
+    rates: f64,
 }
 
 impl Noise {
     /// The noise that `seed` stands for.
     pub fn new(seed: u64) -> Self {
-        Self { seed, places: Cell::new(0) }
+        Self { seed, places: Cell::new(0), rates: 1.0 }
+    }
+
+    /// The same where every rate of dropout is `factor` times what a model asks for; `factor` lies in [0, 1].
+    pub fn with_rates(self, factor: f64) -> Self {
+        Self { rates: factor, ..self }
     }
 
     /// The numbers of the next place of the pass.

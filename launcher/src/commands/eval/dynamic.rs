@@ -1,32 +1,44 @@
-use clap::{Args, ValueEnum};
-use segue_dataloader::Split;
-use segue_trainer::evaluation::{DynamicOptions, Rule, dynamic_evaluation, gradient_statistics};
+mod grid;
+mod options;
+
+use clap::Args;
+use segue_collectives::Communicator;
+use segue_dataloader::{Split, TokenStream};
+use segue_trainer::engine::Watch;
+use segue_trainer::evaluation::{
+    DynamicOptions, Rule, StatisticsOptions, dynamic_trials, gradient_statistics,
+};
 use segue_trainer::families::language_model::Evaluation;
 use serde_json::{Value, json};
 
+use self::grid::Grid;
+use self::options::{GradientName, MeanName, RuleName};
 use super::subject::{Subject, SubjectArgs};
+use super::walk::TemperatureArgs;
 use super::{AttentionArgs, SplitName};
 use crate::commands::at_least_one;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
 
-/// Learning rates and decays that `--tune` multiplies the given ones by.
-const TUNE_LR: [f64; 3] = [0.3, 1.0, 3.0];
-const TUNE_DECAY: [f64; 3] = [0.0, 1.0, 5.0];
+/// Tokens that a recurrent model reads before a segment of the statistics, where the command does not say.
+const CONTEXT: u64 = 128;
 
 /// Arguments of `segue eval dynamic`.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     segue eval dynamic --model runs/wikitext2 --split test --rule sgd --lr 0.05\n  \
-    segue eval dynamic --model runs/wikitext2 --split test --rule rms --tune\n\n\
-    The weights on disk stay as they are.")]
+    segue eval dynamic --model runs/wikitext2 --split test --rule rms --tune\n  \
+    segue eval dynamic --model runs/lstm --split test --segment 5 --mean tensors --statistics-lanes 100 \\\n    \
+    --grid lr=3e-5,5e-5,1e-4 decay=1e-3,2e-3,5e-3\n\n\
+    The weights on disk stay as they are. Works under mpirun too: ranks share the statistics' batches and the points of a \
+    grid, and the result has the same bits at any number of ranks.")]
 pub struct DynamicArgs {
     #[command(flatten)]
     subject: SubjectArgs,
     /// Update rule.
     #[arg(long, value_enum, default_value = "rms")]
     rule: RuleName,
-    /// Learning rate, for the gradient of a segment's mean loss [default: sgd 0.05, rms 0.00005].
+    /// Learning rate, for the gradient of a segment [default: sgd 0.05, rms 0.00005].
     #[arg(long)]
     lr: Option<f64>,
     /// Decay towards the trained weights, per segment; under `rms` times the weight's relative root mean square, at
@@ -39,124 +51,174 @@ pub struct DynamicArgs {
     /// Tokens to score, then to learn from.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
     segment: usize,
+    /// Loss whose gradient is taken, also in the statistics.
+    #[arg(long, value_enum, default_value = "mean")]
+    gradient: GradientName,
+    /// Mean that a weight's root mean square is relative to in its decay (`rms`).
+    #[arg(long, value_enum, default_value = "values")]
+    mean: MeanName,
+    /// Read --lr, --decay and --epsilon, and those of a grid, in the older scaling of Krause's program: sums in the place of means
+    /// over the statistics' batches and over tensors.
+    #[arg(long)]
+    older_scaling: bool,
+    #[command(flatten)]
+    temperature: TemperatureArgs,
     #[command(flatten)]
     attention: AttentionArgs,
     /// Split for gradient statistics, the root mean squares (`rms`).
     #[arg(long, value_enum, default_value = "train")]
     statistics_from: SplitName,
-    /// Number of segments for gradient statistics (`rms`).
+    /// Number of batches for gradient statistics (`rms`).
     #[arg(long, default_value_t = 200)]
     statistics_batches: u64,
-    /// Search nine pairs of learning rate and decay around the given ones on the valid split first.
+    /// Number of segments per batch of them.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    statistics_lanes: u64,
+    /// Tokens to read before each of their segments [default: as many as the memory of attention holds; 128 without attention].
     #[arg(long)]
+    statistics_context: Option<u64>,
+    /// Search nine pairs of learning rate and decay around the given ones on the valid split first.
+    #[arg(long, conflicts_with = "grid")]
     tune: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum RuleName {
-    /// Plain gradient.
-    Sgd,
-    /// Gradient divided by the root mean square of the gradients on the training text.
-    Rms,
+    /// Search all combinations of these values on the valid split first: any of `lr=..`, `decay=..` and `epsilon=..`.
+    #[arg(long, num_args = 1.., value_name = "KEY=X,..")]
+    grid: Vec<String>,
 }
 
 /// Evaluates while the model adapts; prints the result beside that of the fixed model.
-pub fn run(args: DynamicArgs, out: &Output) -> Result<Value, Failure> {
+pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    let (mut options, grid) = (options::options(&args)?, Grid::of(&args)?);
     let mut subject = args.subject.open(out)?;
     subject.model.look(&args.attention.of(&subject.folder.config)?);
-    let mut options = options(&args)?;
-    let rule = rule(&args, &subject, out)?;
-    let trials = if args.tune { tune(&subject, &rule, options, out)? } else { Vec::new() };
-    let best = trials.iter().min_by(|a, b| a.1.loss.total_cmp(&b.1.loss));
-    if let Some((best, _)) = best {
-        options = *best;
-        out.line(&format!("best on valid: lr {}, decay {}", options.lr, options.decay));
+    subject.model.set_inverse_temperature(args.temperature.temperature);
+    let job = Job { rule: rule(&args, &subject, comm, out)?, subject: &subject, args: &args, comm, out };
+    let points = grid.points(options);
+    let trials = if grid.is_searched() { job.search(&points)? } else { Vec::new() };
+    let best = trials.iter().filter_map(|(options, trial)| Some((*options, trial.as_ref().ok()?.loss)));
+    match best.min_by(|a, b| a.1.total_cmp(&b.1)) {
+        Some((best, _)) => {
+            options = best;
+            out.line(&format!("best on valid: {}", grid.describe(&options)));
+        }
+        None if grid.is_searched() => {
+            let message = "the weights diverged at every point of the grid\nhint: lower --lr";
+            return Err(Failure::new(USAGE, message));
+        }
+        None => {}
     }
-    let fixed = DynamicOptions { lr: 0.0, decay: 0.0, ..options };
-    let before = evaluate(&subject, &subject.stream, &Rule::Sgd, fixed, "fixed", out)?;
-    let after = evaluate(&subject, &subject.stream, &rule, options, "dynamic", out)?;
+    let (before, after) = job.before_and_after(options)?;
     out.line(&format!("fixed:   {}", before.describe()));
     out.line(&format!("dynamic: {}", after.describe()));
+    let point = |o: &DynamicOptions| json!({ "lr": o.lr, "decay": o.decay, "epsilon": o.epsilon });
+    let trial = |(options, trial): &(DynamicOptions, Result<Evaluation, String>)| {
+        let mut row = point(options);
+        let evaluation = trial.as_ref().ok()?;
+        row["loss"] = json!(evaluation.loss);
+        row["ppl"] = json!(evaluation.ppl);
+        Some(row)
+    };
+    let diverged = trials.iter().filter(|(_, trial)| trial.is_err()).map(|(options, _)| point(options));
     Ok(json!({
         "model": subject.folder.path,
         "rule": if args.rule == RuleName::Sgd { "sgd" } else { "rms" },
         "lr": options.lr,
         "decay": options.decay,
+        "epsilon": options.epsilon,
         "segment": options.segment,
         "fixed": before,
         "dynamic": after,
-        "trials": trials.iter().map(|(o, e)| json!({ "lr": o.lr, "decay": o.decay, "loss": e.loss, "ppl": e.ppl }))
-            .collect::<Vec<_>>(),
+        "trials": trials.iter().filter_map(trial).collect::<Vec<_>>(),
+        "diverged": diverged.collect::<Vec<_>>(),
     }))
 }
 
-fn options(args: &DynamicArgs) -> Result<DynamicOptions, Failure> {
-    let lr = args.lr.unwrap_or(if args.rule == RuleName::Sgd { 0.05 } else { 5e-5 });
-    let numbers = [("--lr", lr), ("--decay", args.decay), ("--epsilon", args.epsilon)];
-    for (name, value) in numbers {
-        if !(value.is_finite() && value >= 0.0) {
-            return Err(Failure::new(USAGE, format!("{name} must be a number of at least 0, not {value}")));
-        }
-    }
-    Ok(DynamicOptions { lr, decay: args.decay, segment: args.segment })
+/// What is evaluated, and by whom.
+struct Job<'a> {
+    rule: Rule,
+    subject: &'a Subject,
+    args: &'a DynamicArgs,
+    comm: &'a dyn Communicator,
+    out: &'a Output,
 }
 
-fn rule(args: &DynamicArgs, subject: &Subject, out: &Output) -> Result<Rule, Failure> {
+impl Job<'_> {
+    /// Perplexity on the valid split at every point of a grid, or why there is none.
+    fn search(
+        &self,
+        points: &[DynamicOptions],
+    ) -> Result<Vec<(DynamicOptions, Result<Evaluation, String>)>, Failure> {
+        let valid = self.subject.corpus.tokens(Split::Valid)?;
+        let trials: Vec<_> = points.iter().map(|options| (&self.rule, *options)).collect();
+        let found = self.evaluate(&valid, &trials, "tune")?;
+        for (options, result) in points.iter().zip(&found) {
+            let point = format!("valid: lr {:.2e}, decay {:.2e}", options.lr, options.decay);
+            let epsilon = format!(", epsilon {:.2e}", options.epsilon);
+            let varies = points.iter().any(|other| other.epsilon != options.epsilon);
+            let outcome = match result {
+                Ok(evaluation) => format!("perplexity {:.3}", evaluation.ppl),
+                Err(why) => why.clone(),
+            };
+            self.out.line(&format!("{point}{}: {outcome}", if varies { epsilon.as_str() } else { "" }));
+        }
+        Ok(points.iter().copied().zip(found).collect())
+    }
+
+    /// The split of the command with fixed weights, and with weights that adapt.
+    fn before_and_after(&self, options: DynamicOptions) -> Result<(Evaluation, Evaluation), Failure> {
+        let fixed = DynamicOptions { lr: 0.0, decay: 0.0, ..options };
+        let trials = [(&Rule::Sgd, fixed), (&self.rule, options)];
+        let mut found = self.evaluate(&self.subject.stream, &trials, "dynamic")?.into_iter();
+        let mut next = || match found.next() {
+            Some(Ok(evaluation)) => Ok(evaluation),
+            Some(Err(why)) => Err(Failure::new(USAGE, why)),
+            None => unreachable!("each of two trials has an outcome"),
+        };
+        Ok((next()?, next()?))
+    }
+
+    fn evaluate(
+        &self,
+        stream: &TokenStream,
+        trials: &[(&Rule, DynamicOptions)],
+        label: &str,
+    ) -> Result<Vec<Result<Evaluation, String>>, Failure> {
+        let tensors = self.subject.model.parameters().tensors().len();
+        let batches = self.args.statistics_batches;
+        let scaled = |options: DynamicOptions| match self.args.older_scaling {
+            true => options.from_older_scaling(tensors, batches),
+            false => options,
+        };
+        let trials: Vec<_> = trials.iter().map(|(rule, options)| (*rule, scaled(*options))).collect();
+        let bar = self.out.progress(0, Unit::Steps, label);
+        let mut report = |done, whole| bar.set_of(done, whole);
+        let mut watch = Watch::new(&mut report);
+        Ok(dynamic_trials(self.subject.model.as_ref(), stream, &trials, self.comm, &mut watch)?)
+    }
+}
+
+fn rule(
+    args: &DynamicArgs,
+    subject: &Subject,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Rule, Failure> {
     if args.rule == RuleName::Sgd {
         return Ok(Rule::Sgd);
     }
-    if !subject.folder.family.attends() {
-        let message = "gradient statistics begin with as much memory as attention has, and this model has none\nhint: use --rule sgd";
-        return Err(Failure::new(USAGE, message));
-    }
     let train = subject.corpus.tokens(args.statistics_from.into())?;
+    let own_context = match subject.folder.family.attends() {
+        true => subject.model.context().mem_len.max(0) as u64,
+        false => CONTEXT,
+    };
+    let options = StatisticsOptions {
+        segment: args.segment,
+        lanes: args.statistics_lanes,
+        batches: args.statistics_batches,
+        context: args.statistics_context.unwrap_or(own_context),
+        gradient: args.gradient.into(),
+        mean: args.mean.into(),
+    };
     let bar = out.progress(args.statistics_batches, Unit::Steps, "statistics");
-    let batches = args.statistics_batches;
-    let statistics =
-        gradient_statistics(subject.model.as_ref(), &train, args.segment, batches, |done| bar.set(done))?;
-    Ok(Rule::Rms { statistics, epsilon: args.epsilon })
-}
-
-/// Perplexity on the valid split at every point of a small grid.
-fn tune(
-    subject: &Subject,
-    rule: &Rule,
-    given: DynamicOptions,
-    out: &Output,
-) -> Result<Vec<(DynamicOptions, Evaluation)>, Failure> {
-    let valid = subject.corpus.tokens(Split::Valid)?;
-    let mut trials = Vec::new();
-    for lr in TUNE_LR.map(|factor| factor * given.lr) {
-        for decay in TUNE_DECAY.map(|factor| factor * given.decay) {
-            let options = DynamicOptions { lr, decay, ..given };
-            match evaluate(subject, &valid, rule, options, "tune", out) {
-                Ok(result) => {
-                    out.line(&format!("valid: lr {lr:.2e}, decay {decay:.2e}: perplexity {:.3}", result.ppl));
-                    trials.push((options, result));
-                }
-                // Another point of the grid may hold.
-                Err(failure) if failure.code == USAGE => {
-                    out.line(&format!("valid: lr {lr:.2e}, decay {decay:.2e}: {}", failure.message));
-                }
-                Err(failure) => return Err(failure),
-            }
-        }
-    }
-    if trials.is_empty() {
-        return Err(Failure::new(USAGE, "the weights diverged at every point of the grid\nhint: lower --lr"));
-    }
-    Ok(trials)
-}
-
-fn evaluate(
-    subject: &Subject,
-    stream: &segue_dataloader::TokenStream,
-    rule: &Rule,
-    options: DynamicOptions,
-    label: &str,
-    out: &Output,
-) -> Result<Evaluation, Failure> {
-    let bar = out.progress(0, Unit::Steps, label);
-    let report = |done, whole| bar.set_of(done, whole);
-    Ok(dynamic_evaluation(subject.model.as_ref(), stream, rule, options, report)?)
+    let model = subject.model.as_ref();
+    Ok(Rule::Rms(gradient_statistics(model, &train, &options, comm, |done| bar.set(done))?))
 }

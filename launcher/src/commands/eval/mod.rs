@@ -2,11 +2,16 @@
 
 mod coverage;
 mod dynamic;
+mod gates;
+mod monte_carlo;
 mod pairs;
 mod recl;
+mod recovery;
 mod sliding;
 mod speed;
 pub mod subject;
+mod temperature;
+mod walk;
 
 use std::path::{Path, PathBuf};
 
@@ -22,6 +27,7 @@ use segue_trainer::families::language_model::{ModelFolder, load_objective};
 use serde_json::{Value, json};
 
 use self::subject::{Subject, TextArgs};
+use self::walk::TemperatureArgs;
 use super::at_least_one;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
@@ -66,7 +72,12 @@ pub struct EvalArgs {
     #[arg(long, value_enum, default_value = "carry")]
     at_document_end: DocumentEndName,
     #[command(flatten)]
+    temperature: TemperatureArgs,
+    #[command(flatten)]
     attention: AttentionArgs,
+    /// Report the mean over rows too: in each lane one more than predictions, which AWD-LSTM's program divides by.
+    #[arg(long)]
+    by_rows: bool,
     #[command(flatten)]
     pairs: pairs::PairArgs,
 }
@@ -102,6 +113,14 @@ enum Protocol {
     Recl(recl::ReclArgs),
     /// Evaluate dynamically: the model adapts to the text as it reads.
     Dynamic(dynamic::DynamicArgs),
+    /// Search the temperature of the softmax on the valid split.
+    Temperature(temperature::TemperatureSearchArgs),
+    /// Evaluate with dropout on, many times over, and average what is predicted.
+    MonteCarlo(monte_carlo::MonteCarloArgs),
+    /// Compare how models predict after surprises.
+    Recovery(recovery::RecoveryArgs),
+    /// Measure how far the gates of a recurrent model stand open.
+    Gates(gates::GatesArgs),
     /// Count which dependencies between tokens BERT's, XLNet's and left-to-right training cover.
     Coverage(coverage::CoverageArgs),
 }
@@ -154,9 +173,21 @@ impl EvalArgs {
         Ok(())
     }
 
-    /// Whether ranks share the work: the perplexity of a split, no other protocol.
+    /// Whether ranks share the work.
     pub fn takes_ranks(&self) -> bool {
-        self.protocol.is_none()
+        match &self.protocol {
+            None
+            | Some(
+                Protocol::Dynamic(_)
+                | Protocol::Temperature(_)
+                | Protocol::MonteCarlo(_)
+                | Protocol::Recovery(_)
+                | Protocol::Gates(_),
+            ) => true,
+            Some(Protocol::Sliding(_) | Protocol::Speed(_) | Protocol::Recl(_) | Protocol::Coverage(_)) => {
+                false
+            }
+        }
     }
 }
 
@@ -166,7 +197,11 @@ pub fn run(mut args: EvalArgs, comm: &dyn Communicator, out: &Output) -> Result<
         (Some(Protocol::Sliding(args)), _) => sliding::run(args, out),
         (Some(Protocol::Speed(args)), _) => speed::run(args, out),
         (Some(Protocol::Recl(args)), _) => recl::run(args, out),
-        (Some(Protocol::Dynamic(args)), _) => dynamic::run(args, out),
+        (Some(Protocol::Dynamic(args)), _) => dynamic::run(args, comm, out),
+        (Some(Protocol::Temperature(args)), _) => temperature::run(args, comm, out),
+        (Some(Protocol::MonteCarlo(args)), _) => monte_carlo::run(args, comm, out),
+        (Some(Protocol::Recovery(args)), _) => recovery::run(args, comm, out),
+        (Some(Protocol::Gates(args)), _) => gates::run(args, comm, out),
         (Some(Protocol::Coverage(args)), _) => coverage::run(args, out),
         (None, Some(model)) => run_split(&model, args, comm, out),
         (None, None) => Err(Failure::new(USAGE, "give --model")),
@@ -197,6 +232,7 @@ fn run_stream(
     args.pairs.refuse()?;
     let Subject { folder, mut model, corpus, stream } = subject;
     model.look(Some(&args.attention.of(&folder.config)?));
+    model.set_inverse_temperature(args.temperature.temperature);
     let policy = args.at_document_end.into();
     let documents = match policy {
         DocumentEnd::Carry => None,
@@ -220,7 +256,13 @@ fn run_stream(
     let result = evaluate(model.as_ref(), &stream, options, comm, &mut Watch::new(&mut progress))?;
     drop(bar);
     out.line(&result.describe());
-    Ok(json!({ "model": folder.path, "evaluation": result }))
+    let mut found = json!({ "model": folder.path, "evaluation": result });
+    if args.by_rows {
+        let rows = result.by_rows(lanes);
+        out.line(&format!("by rows: loss {:.4}, perplexity {:.3}", rows.loss, rows.ppl));
+        found["by_rows"] = json!(rows);
+    }
+    Ok(found)
 }
 
 /// The corpus that is named, or the one that a run was trained on.

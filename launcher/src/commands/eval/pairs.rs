@@ -78,6 +78,7 @@ pub fn run(
     let pairs = PairValidation::open(&config, &corpus, split)?;
     let mut objective = load_objective(&folder, &config)?;
     objective.keep_marks();
+    objective.set_inverse_temperature(args.temperature.temperature);
     let bar = out.progress(0, Unit::Steps, "evaluate");
     let mut progress = |done, whole| bar.set_of(done, whole);
     let mut watch = Watch::new(&mut progress);
@@ -111,10 +112,10 @@ fn corpus(config: &Config, named: Option<&Path>, split: Split, model: &Path) -> 
 
 fn refuse_stream_options(args: &EvalArgs) -> Result<(), Failure> {
     let carries = matches!(args.at_document_end, DocumentEndName::Carry);
-    if args.segment.is_some() || args.ext_len > 0 || !carries || args.attention.same_length {
+    if args.segment.is_some() || args.ext_len > 0 || !carries || args.attention.same_length || args.by_rows {
         return Err(usage(
-            "--segment, --ext-len, --at-document-end and --same-length are options for plain streams, and \
-             this XLNet reads sequences of pairs\nhint: set their length with train.segment=N",
+            "--segment, --ext-len, --at-document-end, --same-length and --by-rows are options for plain streams, \
+             and this XLNet reads sequences of pairs\nhint: set their length with train.segment=N",
         ));
     }
     Ok(())

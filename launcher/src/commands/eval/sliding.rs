@@ -3,6 +3,7 @@ use segue_trainer::evaluation::{SlidingOptions, sliding};
 use serde_json::{Value, json};
 
 use super::subject::SubjectArgs;
+use super::walk::TemperatureArgs;
 use crate::commands::at_least_one;
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
@@ -28,11 +29,14 @@ pub struct SlidingArgs {
     /// Windows per forward pass [default: as many as make 4096 tokens].
     #[arg(long, value_parser = at_least_one)]
     batch: Option<usize>,
+    #[command(flatten)]
+    temperature: TemperatureArgs,
 }
 
 /// Evaluates with a sliding window and prints perplexity and the time of a token.
 pub fn run(args: SlidingArgs, out: &Output) -> Result<Value, Failure> {
     let mut subject = args.subject.open(out)?;
+    subject.model.set_inverse_temperature(args.temperature.temperature);
     let batch = args.batch.unwrap_or_else(|| (TOKENS_PER_PASS / args.attention).max(1));
     let options = SlidingOptions { attention: args.attention, positions: args.positions, batch };
     let bar = out.progress(0, Unit::Steps, "slide");

@@ -81,6 +81,7 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
         "tokens": args.tokens,
         "top_k": args.sampling.top_k,
         "top_p": args.sampling.top_p,
+        "eta": args.sampling.eta,
         "temperature": args.sampling.temperature,
         "allow_unknown": args.sampling.allow_unknown,
         "samples": texts.iter().zip(&samples).map(as_json).collect::<Vec<_>>(),

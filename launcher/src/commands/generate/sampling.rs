@@ -13,6 +13,10 @@ pub struct SamplingArgs {
     /// Total probability of the most probable tokens to draw from, in (0, 1].
     #[arg(long, default_value_t = 1.0)]
     pub top_p: f64,
+    /// Epsilon of eta-sampling, in [0, 1): drop tokens less probable than min(epsilon, sqrt(epsilon) exp(-entropy)); 0 for none. With
+    /// `--top-k 0` it alone decides.
+    #[arg(long, default_value_t = 0.0)]
+    pub eta: f64,
     /// Temperature of the distribution: below 1 sharper, above 1 flatter; 0 always takes the most probable token.
     #[arg(long, default_value_t = 1.0)]
     pub temperature: f64,
@@ -33,9 +37,13 @@ impl SamplingArgs {
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
             return Err(Failure::new(USAGE, "--top-p must lie in (0, 1]"));
         }
+        if !(self.eta >= 0.0 && self.eta < 1.0) {
+            return Err(Failure::new(USAGE, "--eta must lie in [0, 1)\nhint: 0.0003 to 0.004 are usual"));
+        }
         Ok(Sampling {
             top_k: self.top_k,
             top_p: self.top_p,
+            eta: self.eta,
             temperature: self.temperature,
             exclude: if self.allow_unknown { None } else { tokenizer.unk_id().map(i64::from) },
             seed: self.seed,

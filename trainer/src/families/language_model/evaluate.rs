@@ -49,6 +49,15 @@ pub struct Evaluation {
     pub of_pairs: Option<OfPairs>,
 }
 
+/// A mean that is lower than the exact one.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct ByRows {
+    /// nats a row.
+    pub loss: f64,
+    /// exp(loss).
+    pub ppl: f64,
+}
+
 /// What the loss is to a text.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct OfText {
@@ -101,6 +110,18 @@ impl Evaluation {
     /// Of a sum over targets of sequences of pairs.
     pub(crate) fn of_pairs(nats: f64, targets: u64, of_pairs: OfPairs) -> Self {
         Self { of_pairs: Some(of_pairs), ..Self::of_sum(nats, targets) }
+    }
+
+    /// Of the losses of all targets of a stream, in nats, added up in their order.
+    pub fn of_losses(losses: &[f64], stream: &TokenStream) -> Self {
+        Self::new(losses.iter().sum(), losses.len() as u64, stream)
+    }
+
+    /// The mean over rows of `lanes` columns, as AWD-LSTM's program (Merity et al. 2018) reports it: the first token of a column is a row without
+    /// a prediction, and counts.
+    pub fn by_rows(&self, lanes: usize) -> ByRows {
+        let loss = self.nats / (self.targets + lanes as u64) as f64;
+        ByRows { loss, ppl: loss.exp() }
     }
 
     /// One line for people.

@@ -26,7 +26,7 @@ use tch::{Kind, Tensor};
 pub use average::average;
 pub use batches::{Validation, micro_batches, open_lanes};
 pub use encoder::{Encoder, Rows, no_memory, rotated};
-pub use evaluate::{EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
+pub use evaluate::{ByRows, EvalOptions, Evaluation, OfPairs, OfText, WithoutMemory, evaluate};
 pub use evaluate_pairs::PairValidation;
 pub use family::LanguageFamily;
 pub use folder::{ModelFolder, fresh_next_token, load_next_token, load_objective};

@@ -6,8 +6,9 @@ use tch::Tensor;
 
 use crate::Parameters;
 use crate::layers::{Context, Memory};
+use crate::noise::Noise;
 
-/// A model that tells the next token. Dropout is off, and nothing but [`NextToken::nll`] leaves a graph.
+/// A model that tells the next token. Dropout is off where there is no noise, and nothing but −log P of targets leaves a graph.
 pub trait NextToken {
     /// What it was trained to.
     fn parameters(&self) -> &Parameters;
@@ -24,16 +25,43 @@ pub trait NextToken {
     /// Sets it to what no `[eval]` section says.
     fn set_context(&mut self, context: Context);
 
+    /// Sets what scores are multiplied by before each softmax, those of a mixture and of clusters too: the inverse of a temperature. 1
+    /// where nothing was set.
+    fn set_inverse_temperature(&mut self, factor: f64);
+
     /// −log P in nats of `targets`, `[batch, count]`, which come after the last `count` of `ids`,
     /// `[batch, segment]`, given all before them: `[batch, count]`, with its graph; and the memory after `ids`.
-    fn nll(&self, ids: &Tensor, targets: &Tensor, memory: &Memory) -> (Tensor, Memory);
+    fn nll(&self, ids: &Tensor, targets: &Tensor, memory: &Memory) -> (Tensor, Memory) {
+        self.nll_with(ids, targets, memory, None)
+    }
+
+    /// The same with dropout, as in training, where there is noise.
+    fn nll_with(
+        &self,
+        ids: &Tensor,
+        targets: &Tensor,
+        memory: &Memory,
+        noise: Option<&Noise>,
+    ) -> (Tensor, Memory);
 
     /// The memory after `ids`, `[batch, segment]`.
     fn read(&self, ids: &Tensor, memory: &Memory) -> Memory;
 
     /// log P of every token after each of `ids`, `[batch, segment]`, given what comes up to it:
     /// `[batch, segment, vocab_size]`; and the memory after `ids`.
-    fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory);
+    fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {
+        self.next_log_probs_with(ids, memory, None)
+    }
+
+    /// The same with dropout, as in training, where there is noise.
+    fn next_log_probs_with(&self, ids: &Tensor, memory: &Memory, noise: Option<&Noise>) -> (Tensor, Memory);
+
+    /// Gates f, i and o of each layer, `[batch, segment, n]` each, as `ids`, `[batch, segment]`, are read, and the memory after them; `None` of
+    /// models without. No graph.
+    fn gates(&self, ids: &Tensor, memory: &Memory) -> Option<(Vec<[Tensor; 3]>, Memory)> {
+        let _ = (ids, memory);
+        None
+    }
 
     /// What tells one token of each lane after the other, from `memory` on.
     fn decoder<'a>(&'a self, memory: Memory) -> Box<dyn Decoder + 'a>;

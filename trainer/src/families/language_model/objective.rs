@@ -161,6 +161,9 @@ pub trait Objective {
     /// How far attention looks: as `[eval]` says, or with `None` as in training.
     fn look(&mut self, eval: Option<&EvalConfig>);
 
+    /// Sets what scores are multiplied by before each softmax, in evaluation: the inverse of a temperature.
+    fn set_inverse_temperature(&mut self, factor: f64);
+
     /// How well one micro-batch is predicted; no graph, no dropout.
     fn score(&self, batch: &Batch, memory: &Memory) -> Scores;
 }

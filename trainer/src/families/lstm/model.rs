@@ -200,6 +200,25 @@ impl Model {
         (State { hidden, cell }, mask)
     }
 
+    /// Gates f, i and o of each layer that has such gates, `[lanes, segment, n]` each, and the memory after `ids`. No dropout.
+    pub fn gates(&self, ids: &Tensor, memory: &Memory) -> (Vec<[Tensor; 3]>, Memory) {
+        let output = self.forward(ids, memory, None);
+        let mut gates = Vec::new();
+        // Layers are read again, each from what it was given: the output of the one below, or the sum of all below.
+        let mut input = output.layers[0].transpose(0, 1);
+        for (number, layer) in self.layers.iter().enumerate() {
+            let (start, _) = self.start_of(number, memory, None);
+            let opened = layer.gates(&input, start);
+            gates.extend(opened.map(|gates| gates.map(|gate| gate.transpose(0, 1))));
+            let own = output.layers[number + 1].transpose(0, 1);
+            input = match self.config.wiring {
+                Wiring::Residual if number > 0 => input + own,
+                _ => own,
+            };
+        }
+        (gates, output.memory)
+    }
+
     /// Embeddings with noise, where there is any.
     pub(super) fn disturbed(&self, embedded: &Tensor, noise: Option<&Noise>) -> Tensor {
         match noise.filter(|_| self.input_noise > 0.0) {
@@ -231,6 +250,11 @@ impl Model {
         };
         let layers = states.iter().map(table).collect();
         Memory { layers, documents: before.documents.as_ref().map(Tensor::shallow_clone) }
+    }
+
+    /// Sets what scores are multiplied by before each softmax, those of a mixture and of clusters too; 1 in training.
+    pub fn set_inverse_temperature(&mut self, factor: f64) {
+        self.softmax.inverse_temperature = factor;
     }
 
     /// −ln P of each target, `[lanes, segment]`, for `hidden` of `[lanes, segment, n]` and `targets` of `[lanes, segment]`.
@@ -270,10 +294,15 @@ impl Model {
 
     /// ln P of every next word: `[lanes, segment, vocab_size]`, for `hidden` of `[lanes, segment, n]`.
     pub fn log_probs(&self, hidden: &Tensor) -> Tensor {
+        self.log_probs_with(hidden, None)
+    }
+
+    /// The same with dropout of what is projected where there is noise.
+    pub fn log_probs_with(&self, hidden: &Tensor, noise: Option<&Noise>) -> Tensor {
         let size = hidden.size();
         let log_probs = match &self.mixture {
-            Some(mixture) => self.mixed(mixture, hidden, None),
-            None => self.softmax.log_probs(&self.projected(hidden, None)),
+            Some(mixture) => self.mixed(mixture, hidden, noise),
+            None => self.softmax.log_probs(&self.projected(hidden, noise)),
         };
         log_probs.view([size[0], size[1], -1])
     }
@@ -301,7 +330,11 @@ impl Model {
 
     /// `[.., e]` to scores of all words.
     fn scores(&self, vectors: &Tensor) -> Tensor {
-        widened(&self.kernels.linear(vectors, &self.output, Some(&self.bias)))
+        let scores = widened(&self.kernels.linear(vectors, &self.output, Some(&self.bias)));
+        match self.softmax.inverse_temperature {
+            1.0 => scores,
+            factor => scores * factor,
+        }
     }
 
     /// ln Σ_k π_k softmax(E tanh(W_k y + b_k) + b), `[lanes · segment, vocab_size]`, of `hidden`, `[lanes, segment, n]` (Yang et al. 2018,

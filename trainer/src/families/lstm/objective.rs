@@ -121,6 +121,10 @@ impl Objective for LanguageModel {
         };
     }
 
+    fn set_inverse_temperature(&mut self, factor: f64) {
+        self.model.set_inverse_temperature(factor);
+    }
+
     fn score(&self, batch: &Batch, memory: &Memory) -> Scores {
         let (nll, out) = tch::no_grad(|| self.last_nll(batch, batch.targets.size()[1], memory, None, None));
         Scores { nll: nll.trained, hits: None, follows: None, memory: out.memory }
@@ -148,21 +152,36 @@ impl NextToken for LanguageModel {
         self.model.context = Context { mem_len: context.mem_len.min(1), ..context };
     }
 
-    fn nll(&self, ids: &Tensor, targets: &Tensor, memory: &Memory) -> (Tensor, Memory) {
-        let out = self.model.forward(ids, memory, None);
+    fn set_inverse_temperature(&mut self, factor: f64) {
+        self.model.set_inverse_temperature(factor);
+    }
+
+    fn nll_with(
+        &self,
+        ids: &Tensor,
+        targets: &Tensor,
+        memory: &Memory,
+        noise: Option<&Noise>,
+    ) -> (Tensor, Memory) {
+        let out = self.model.forward(ids, memory, noise);
         let (segment, count) = (ids.size()[1], targets.size()[1]);
-        (self.model.nll(&out.hidden.narrow(1, segment - count, count), targets, None), out.memory)
+        (self.model.nll(&out.hidden.narrow(1, segment - count, count), targets, noise), out.memory)
     }
 
     fn read(&self, ids: &Tensor, memory: &Memory) -> Memory {
         tch::no_grad(|| self.model.forward(ids, memory, None)).memory
     }
 
-    fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {
+    fn next_log_probs_with(&self, ids: &Tensor, memory: &Memory, noise: Option<&Noise>) -> (Tensor, Memory) {
         tch::no_grad(|| {
-            let out = self.model.forward(ids, memory, None);
-            (self.model.log_probs(&out.hidden), out.memory)
+            let out = self.model.forward(ids, memory, noise);
+            (self.model.log_probs_with(&out.hidden, noise), out.memory)
         })
+    }
+
+    fn gates(&self, ids: &Tensor, memory: &Memory) -> Option<(Vec<[Tensor; 3]>, Memory)> {
+        let (gates, memory) = tch::no_grad(|| self.model.gates(ids, memory));
+        (!gates.is_empty()).then_some((gates, memory))
     }
 
     /// The state is all that a token needs of those before it.

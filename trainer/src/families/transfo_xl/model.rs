@@ -156,6 +156,11 @@ impl TransfoXl {
         &self.softmax
     }
 
+    /// Sets what scores are multiplied by before each softmax; 1 in training.
+    pub fn set_inverse_temperature(&mut self, factor: f64) {
+        self.softmax.inverse_temperature = factor;
+    }
+
     /// Memory before the first segment of `lanes` streams.
     pub fn memory_start(&self, lanes: i64) -> Memory {
         let (length, mark) = match self.config.memory_start {

@@ -94,6 +94,10 @@ impl Objective for LanguageModel {
         self.model.context = context;
     }
 
+    fn set_inverse_temperature(&mut self, factor: f64) {
+        self.model.set_inverse_temperature(factor);
+    }
+
     fn score(&self, batch: &Batch, memory: &Memory) -> Scores {
         let (nll, memory) = tch::no_grad(|| self.nll(batch, batch.targets.size()[1], memory, None, None));
         Scores { nll: nll.trained, hits: None, follows: None, memory }
@@ -121,8 +125,18 @@ impl NextToken for LanguageModel {
         self.model.context = context;
     }
 
-    fn nll(&self, ids: &Tensor, targets: &Tensor, memory: &Memory) -> (Tensor, Memory) {
-        let out = self.model.forward(ids, memory, None);
+    fn set_inverse_temperature(&mut self, factor: f64) {
+        self.model.set_inverse_temperature(factor);
+    }
+
+    fn nll_with(
+        &self,
+        ids: &Tensor,
+        targets: &Tensor,
+        memory: &Memory,
+        noise: Option<&Noise>,
+    ) -> (Tensor, Memory) {
+        let out = self.model.forward(ids, memory, noise);
         let (segment, count) = (ids.size()[1], targets.size()[1]);
         // The softmax sees the states that are asked for alone.
         (self.model.nll(&out.hidden.narrow(1, segment - count, count), targets), out.memory)
@@ -132,9 +146,9 @@ impl NextToken for LanguageModel {
         tch::no_grad(|| self.model.forward(ids, memory, None)).memory
     }
 
-    fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {
+    fn next_log_probs_with(&self, ids: &Tensor, memory: &Memory, noise: Option<&Noise>) -> (Tensor, Memory) {
         tch::no_grad(|| {
-            let out = self.model.forward(ids, memory, None);
+            let out = self.model.forward(ids, memory, noise);
             (self.model.log_probs(&out.hidden), out.memory)
         })
     }

@@ -8,6 +8,7 @@ use super::{AttentionDirection, XlnetConfig};
 use crate::Parameters;
 use crate::families::language_model::{Decoder, FromMemory, NextToken};
 use crate::layers::{Context, Memory};
+use crate::noise::Noise;
 
 /// Stands after the text where a prediction has to have a place. Nobody sees its content.
 const DUMMY: i64 = 0;
@@ -31,15 +32,15 @@ impl LeftToRight {
 
     /// States that the tokens after the last `count` of `ids`, `[batch, segment]`, are predicted from,
     /// `[batch, count, d_model]`, and the memory after `ids`.
-    fn predict(&self, ids: &Tensor, count: i64, memory: &Memory) -> (Tensor, Memory) {
+    fn predict(&self, ids: &Tensor, count: i64, memory: &Memory, noise: Option<&Noise>) -> (Tensor, Memory) {
         let segment = ids.size()[1];
         let (states, memory) = match self.model.config().attn_type {
             AttentionDirection::Uni => {
-                let out = self.model.forward_remembering(Sequence::new(ids), memory, segment, None);
+                let out = self.model.forward_remembering(Sequence::new(ids), memory, segment, noise);
                 (out.content.map(|content| content.narrow(1, segment - count, count)), out.memory)
             }
             AttentionDirection::Bi => {
-                let out = self.predictions(ids, count, memory);
+                let out = self.predictions(ids, count, memory, noise);
                 (out.predictions, out.memory)
             }
         };
@@ -48,14 +49,14 @@ impl LeftToRight {
     }
 
     /// The query stream at the positions after the last `count` of `ids`.
-    fn predictions(&self, ids: &Tensor, count: i64, memory: &Memory) -> States {
+    fn predictions(&self, ids: &Tensor, count: i64, memory: &Memory, noise: Option<&Noise>) -> States {
         let (batch, segment) = (ids.size()[0], ids.size()[1]);
         let dummy = Tensor::full([batch, 1], DUMMY, (Kind::Int64, ids.device()));
         let longer = Tensor::cat(&[ids, &dummy], 1);
         let places = Tensor::arange_start(segment + 1 - count, segment + 1, (Kind::Int64, ids.device()));
         let targets = places.unsqueeze(0).expand([batch, -1], false);
         let sequence = Sequence { targets: Some(&targets), content: false, ..in_order(&longer) };
-        self.model.forward_remembering(sequence, memory, segment, None)
+        self.model.forward_remembering(sequence, memory, segment, noise)
     }
 }
 
@@ -80,8 +81,18 @@ impl NextToken for LeftToRight {
         self.model.context = context;
     }
 
-    fn nll(&self, ids: &Tensor, targets: &Tensor, memory: &Memory) -> (Tensor, Memory) {
-        let (states, memory) = self.predict(ids, targets.size()[1], memory);
+    fn set_inverse_temperature(&mut self, factor: f64) {
+        self.model.inverse_temperature = factor;
+    }
+
+    fn nll_with(
+        &self,
+        ids: &Tensor,
+        targets: &Tensor,
+        memory: &Memory,
+        noise: Option<&Noise>,
+    ) -> (Tensor, Memory) {
+        let (states, memory) = self.predict(ids, targets.size()[1], memory, noise);
         (self.model.nll(&states, targets), memory)
     }
 
@@ -89,9 +100,9 @@ impl NextToken for LeftToRight {
         tch::no_grad(|| self.model.forward_remembering(in_order(ids), memory, ids.size()[1], None).memory)
     }
 
-    fn next_log_probs(&self, ids: &Tensor, memory: &Memory) -> (Tensor, Memory) {
+    fn next_log_probs_with(&self, ids: &Tensor, memory: &Memory, noise: Option<&Noise>) -> (Tensor, Memory) {
         tch::no_grad(|| {
-            let (states, memory) = self.predict(ids, ids.size()[1], memory);
+            let (states, memory) = self.predict(ids, ids.size()[1], memory, noise);
             (self.model.logits(&states).log_softmax(-1, None::<Kind>), memory)
         })
     }

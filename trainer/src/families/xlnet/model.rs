@@ -87,6 +87,8 @@ pub struct Xlnet {
     pub context: Context,
     /// First positions of a segment that enter the memory; 0 for all.
     pub reuse_len: i64,
+    /// What scores are multiplied by before the softmax; 1 in training.
+    pub inverse_temperature: f64,
     /// Whether memory keeps marks of places nothing was written to.
     pub keeps_marks: bool,
     embedding: Tensor,
@@ -176,6 +178,7 @@ impl Xlnet {
                 same_length: config.same_length.then_some(mem_len + 1),
             },
             reuse_len: config.reuse_len as i64,
+            inverse_temperature: 1.0,
             keeps_marks: config.memory_start == MemoryStart::Masked,
             embedding: parameters.get(EMBEDDING),
             mask_embedding: parameters.get(MASK_EMBEDDING),
@@ -334,15 +337,20 @@ impl Xlnet {
     /// Scores of every token before the softmax, `[.., vocab_size]` for states `[.., d_model]`: e(x)ᵀ g plus a
     /// bias (Yang 2019, eq. 2.4).
     pub fn logits(&self, states: &Tensor) -> Tensor {
-        self.kernels.linear(states, &self.embedding, self.output_bias.as_ref())
+        self.sharpened(&self.kernels.linear(states, &self.embedding, self.output_bias.as_ref()))
+    }
+
+    /// Scores, or what they are linear in, times the inverse temperature.
+    fn sharpened(&self, x: &Tensor) -> Tensor {
+        if self.inverse_temperature == 1.0 { x.shallow_clone() } else { x * self.inverse_temperature }
     }
 
     /// −log P of each target, in nats, `[batch, targets]`, for states `[batch, targets, d_model]`.
     pub fn nll(&self, states: &Tensor, targets: &Tensor) -> Tensor {
-        let states = states.reshape([-1, self.config.d_model as i64]);
+        let states = self.sharpened(&states.reshape([-1, self.config.d_model as i64]));
         let words = Words {
             weight: self.embedding.shallow_clone(),
-            bias: self.output_bias.as_ref().map(Tensor::shallow_clone),
+            bias: self.output_bias.as_ref().map(|bias| self.sharpened(bias)),
         };
         let nll = cross_entropy::nll(self.kernels, &states, &[words], &targets.reshape([-1]), None);
         nll.view(targets.size().as_slice())

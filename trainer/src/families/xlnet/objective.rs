@@ -103,6 +103,10 @@ impl Objective for Pretraining {
         self.model.look(eval);
     }
 
+    fn set_inverse_temperature(&mut self, factor: f64) {
+        self.model.inverse_temperature = factor;
+    }
+
     fn score(&self, batch: &Batch, memory: &Memory) -> Scores {
         tch::no_grad(|| {
             let states = self.states(batch, memory, None);

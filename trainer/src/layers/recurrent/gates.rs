@@ -59,6 +59,13 @@ pub(super) fn lstm(kernels: Kernels, gate: InputGate, scores: &Tensor, cell: &Te
     State { hidden: o * cell.tanh(), cell }
 }
 
+/// f, i and o, `[lanes, n]` each, by the scores that [`lstm`] takes.
+pub(super) fn opened(gate: InputGate, scores: &Tensor, n: i64) -> [Tensor; 3] {
+    let (f, o) = (part(scores, 0, n).sigmoid(), part(scores, 2, n).sigmoid());
+    let i = if gate == InputGate::Tied { 1.0 - &f } else { part(scores, 3, n).sigmoid() };
+    [f, i, o]
+}
+
 /// i ⊙ j, `[lanes, n]`, by the scores of i and j, side by side.
 pub(super) fn written(kernels: Kernels, scores: &Tensor) -> Tensor {
     let n = scores.size()[1] / 2;

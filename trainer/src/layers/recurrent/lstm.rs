@@ -60,10 +60,25 @@ struct UnrolledLstm {
     from_state: Map,
 }
 
+impl UnrolledLstm {
+    fn scores(&self, input: &Tensor, hidden: &Tensor) -> Tensor {
+        self.from_state.apply(hidden, Some(&read(&self.from_input, input)))
+    }
+}
+
 impl Unrolled for UnrolledLstm {
     fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, _: Option<&Tensor>) -> State {
-        let scores = self.from_state.apply(hidden, Some(&read(&self.from_input, input)));
-        gates::lstm(self.kernels, self.gate, &scores, cell)
+        gates::lstm(self.kernels, self.gate, &self.scores(input, hidden), cell)
+    }
+
+    fn gates(
+        &self,
+        input: &Tensor,
+        hidden: &Tensor,
+        cell: &Tensor,
+        _: Option<&Tensor>,
+    ) -> Option<[Tensor; 3]> {
+        Some(gates::opened(self.gate, &self.scores(input, hidden), cell.size()[1]))
     }
 }
 
@@ -102,8 +117,9 @@ struct UnrolledMultiplicative {
     factor_of_state: Map,
 }
 
-impl Unrolled for UnrolledMultiplicative {
-    fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
+impl UnrolledMultiplicative {
+    /// What the LSTM inside reads: its input, and h^m.
+    fn inner(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor) -> (Tensor, Tensor) {
         let (gates, factor) = match (&self.from_input, &self.factor_of_input) {
             (Some(gates), Some(factor)) => (gates.apply(input, None), factor.apply(input, None)),
             _ => {
@@ -111,8 +127,25 @@ impl Unrolled for UnrolledMultiplicative {
                 (input.narrow(-1, 0, all - n), input.narrow(-1, all - n, n))
             }
         };
-        let hidden = factor * self.factor_of_state.apply(hidden, None);
+        (gates, factor * self.factor_of_state.apply(hidden, None))
+    }
+}
+
+impl Unrolled for UnrolledMultiplicative {
+    fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
+        let (gates, hidden) = self.inner(input, hidden, cell);
         self.inner.step(&gates, &hidden, cell, mask)
+    }
+
+    fn gates(
+        &self,
+        input: &Tensor,
+        hidden: &Tensor,
+        cell: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> Option<[Tensor; 3]> {
+        let (gates, hidden) = self.inner(input, hidden, cell);
+        self.inner.gates(&gates, &hidden, cell, mask)
     }
 }
 
@@ -175,14 +208,45 @@ struct UnrolledRewired {
     shown: Map,
 }
 
-impl Unrolled for UnrolledRewired {
-    fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
+/// A step of a rewired cell up to its output: all `[lanes, ..]`.
+struct Updated {
+    /// Scores of i and j, side by side.
+    entering: Tensor,
+    /// Scores of f.
+    forget: Tensor,
+    /// c.
+    cell: Tensor,
+    /// Scores of o.
+    output: Tensor,
+}
+
+impl UnrolledRewired {
+    fn update(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> Updated {
         let entering = self.from_state.apply(hidden, Some(&read(&self.from_input, input)));
         let written = gates::written(self.kernels, &entering);
         let forget = self.written.apply(&written, Some(&self.kept.apply(hidden, None)));
         let cell = gates::rewired(self.kernels, self.gate, &entering, &forget, cell);
         let seen = mask.map_or_else(|| cell.shallow_clone(), |mask| &cell * mask);
-        State { hidden: gates::output(self.kernels, &self.shown.apply(&seen, None), &cell), cell }
+        Updated { output: self.shown.apply(&seen, None), entering, forget, cell }
+    }
+}
+
+impl Unrolled for UnrolledRewired {
+    fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State {
+        let Updated { cell, output, .. } = self.update(input, hidden, cell, mask);
+        State { hidden: gates::output(self.kernels, &output, &cell), cell }
+    }
+
+    fn gates(
+        &self,
+        input: &Tensor,
+        hidden: &Tensor,
+        cell: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> Option<[Tensor; 3]> {
+        let Updated { entering, forget, output, .. } = self.update(input, hidden, cell, mask);
+        let input = entering.narrow(-1, 0, cell.size()[1]);
+        Some([forget.sigmoid(), input.sigmoid(), output.sigmoid()])
     }
 }
 

@@ -52,6 +52,18 @@ pub trait Unrolled {
     /// the gates see it, which dropout and a mogrifier may have changed, `[lanes, n]`; `cell`: c', `[lanes, n]`; `mask`: what dropout
     /// multiplied h' by, `[lanes, n]`.
     fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State;
+
+    /// Gates f, i and o of a step with these arguments, `[lanes, n]` each, i before a cap; `None` of cells without.
+    fn gates(
+        &self,
+        input: &Tensor,
+        hidden: &Tensor,
+        cell: &Tensor,
+        mask: Option<&Tensor>,
+    ) -> Option<[Tensor; 3]> {
+        let _ = (input, hidden, cell, mask);
+        None
+    }
 }
 
 /// A layer over the positions of a segment.
@@ -59,6 +71,12 @@ pub trait Layer {
     /// Its outputs, `[positions, lanes, n]`, and the state after them. `inputs`: `[positions, lanes, m]`; `mask`: what h' is multiplied by
     /// wherever it feeds a gate, the same at all positions, `[lanes, n]`.
     fn forward(&self, inputs: &Tensor, start: State, mask: Option<&Tensor>) -> (Tensor, State);
+
+    /// Gates f, i and o of all positions, `[positions, lanes, n]` each, i before a cap; `None` of layers without.
+    fn gates(&self, inputs: &Tensor, start: State) -> Option<[Tensor; 3]> {
+        let _ = (inputs, start);
+        None
+    }
 }
 
 /// A cell over the positions of a segment.
@@ -76,6 +94,26 @@ impl Recurrent {
 
 impl Layer for Recurrent {
     fn forward(&self, inputs: &Tensor, start: State, mask: Option<&Tensor>) -> (Tensor, State) {
+        self.forward_seen(inputs, start, mask, None)
+    }
+
+    fn gates(&self, inputs: &Tensor, start: State) -> Option<[Tensor; 3]> {
+        let mut seen = Vec::new();
+        let _ = self.forward_seen(inputs, start, None, Some(&mut seen));
+        let gate = |i: usize| Tensor::stack(&seen.iter().map(|gates| &gates[i]).collect::<Vec<_>>(), 0);
+        (!seen.is_empty()).then(|| std::array::from_fn(gate))
+    }
+}
+
+impl Recurrent {
+    /// The same as [`Layer::forward`], with the gates of each position in `seen`.
+    fn forward_seen(
+        &self,
+        inputs: &Tensor,
+        start: State,
+        mask: Option<&Tensor>,
+        mut seen: Option<&mut Vec<[Tensor; 3]>>,
+    ) -> (Tensor, State) {
         let steps = inputs.size()[0] as usize;
         // A mogrifier changes each input on its way to the cell: none can be read ahead.
         let (each, reads) = match self.mogrifier {
@@ -92,6 +130,9 @@ impl Layer for Recurrent {
                 None => (hidden, input),
                 Some(mogrifier) => mogrifier.mogrify(hidden, input),
             };
+            if let Some(seen) = &mut seen {
+                seen.extend(cell.gates(&input, &hidden, &state.cell, mask));
+            }
             state = cell.step(&input, &hidden, &state.cell, mask);
             outputs.push(state.hidden.shallow_clone());
         }

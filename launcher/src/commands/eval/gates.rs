@@ -1,0 +1,39 @@
+use clap::Args;
+use segue_collectives::Communicator;
+use segue_trainer::engine::Watch;
+use segue_trainer::evaluation::gate_moments;
+use serde_json::{Value, json};
+
+use super::subject::SubjectArgs;
+use super::walk::WalkArgs;
+use crate::failure::Failure;
+use crate::output::{Output, Unit};
+
+/// Arguments of `segue eval gates`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  \
+    segue eval gates --model runs/lstm --split test\n\n\
+    Works under mpirun too; the result has the same bits at any number of ranks.")]
+pub struct GatesArgs {
+    #[command(flatten)]
+    subject: SubjectArgs,
+    #[command(flatten)]
+    walk: WalkArgs,
+}
+
+/// Reads the split and prints mean and variance of the gates of each layer.
+pub fn run(args: GatesArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    let subject = args.subject.open(out)?;
+    let walk = args.walk.walk(&subject, &args.subject.model);
+    let bar = out.progress(0, Unit::Steps, "gates");
+    let mut progress = |done, whole| bar.set_of(done, whole);
+    let (model, stream) = (subject.model.as_ref(), &subject.stream);
+    let layers = gate_moments(model, stream, &walk, comm, &mut Watch::new(&mut progress))?;
+    drop(bar);
+    for (number, layer) in layers.iter().enumerate() {
+        let text = [("forget", layer.forget), ("input", layer.input), ("output", layer.output)]
+            .map(|(name, gate)| format!("{name} {:.4} (variance {:.4})", gate.mean, gate.variance));
+        out.line(&format!("layer {}: {}", number + 1, text.join(", ")));
+    }
+    Ok(json!({ "model": subject.folder.path, "layers": layers }))
+}

@@ -1,0 +1,86 @@
+use clap::Args;
+use segue_collectives::Communicator;
+use segue_dataloader::{Split, TokenStream};
+use segue_trainer::TrainError;
+use segue_trainer::engine::Watch;
+use segue_trainer::evaluation::{USUAL_TOKENS, Walk, best, search_temperature, token_losses};
+use segue_trainer::families::language_model::Evaluation;
+use serde_json::{Value, json};
+
+use super::AttentionArgs;
+use super::subject::{Subject, SubjectArgs};
+use super::walk::WalkArgs;
+use crate::failure::{Failure, USAGE};
+use crate::output::{Output, Unit};
+
+/// Arguments of `segue eval temperature`.
+#[derive(Args)]
+#[command(after_help = "Example:\n  \
+    segue eval temperature --model runs/lstm --split test\n\n\
+    Works under mpirun too; the result has the same bits at any number of ranks.")]
+pub struct TemperatureSearchArgs {
+    #[command(flatten)]
+    subject: SubjectArgs,
+    #[command(flatten)]
+    walk: WalkArgs,
+    #[command(flatten)]
+    attention: AttentionArgs,
+    /// Tokens of the valid split to search on, from its beginning; 0 for all.
+    #[arg(long, default_value_t = USUAL_TOKENS)]
+    tokens: u64,
+    /// Try the whole grid, also where two points in succession are no better than the best.
+    #[arg(long)]
+    all: bool,
+}
+
+/// Searches on the valid split and applies what it found to the split that is named.
+pub fn run(args: TemperatureSearchArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
+    let mut subject = args.subject.open(out)?;
+    subject.model.look(&args.attention.of(&subject.folder.config)?);
+    let walk = args.walk.walk(&subject, &args.subject.model);
+    let valid = subject.corpus.tokens(Split::Valid)?;
+    let tokens = if args.tokens == 0 { u64::MAX } else { args.tokens.max(2) };
+    let part = Walk { tokens, ..walk };
+    let tried = search_temperature(args.all, |temperature| {
+        let losses = losses_at(&mut subject, &valid, temperature, &part, comm, out)?;
+        let loss = losses.iter().sum::<f64>() / losses.len() as f64;
+        out.line(&format!(
+            "valid: temperature {temperature:.2}: loss {loss:.4}, perplexity {:.3}",
+            loss.exp()
+        ));
+        Ok::<f64, Failure>(loss)
+    })?;
+    let found = best(&tried).ok_or_else(|| {
+        Failure::new(
+            USAGE,
+            "no loss is a number: the model's weights are damaged\nhint: open another checkpoint",
+        )
+    })?;
+    out.line(&format!("best on valid: temperature {:.2}", found.temperature));
+    let stream = subject.corpus.tokens(args.subject.text.split.into())?;
+    let mut evaluated = |temperature| -> Result<Evaluation, Failure> {
+        let losses = losses_at(&mut subject, &stream, temperature, &walk, comm, out)?;
+        let evaluation = Evaluation::of_losses(&losses, &stream);
+        out.line(&format!("temperature {temperature:.2}: {}", evaluation.describe()));
+        Ok(evaluation)
+    };
+    let (plain, sharpened) = (evaluated(1.0)?, evaluated(found.temperature)?);
+    Ok(json!({
+        "model": subject.folder.path, "temperature": found.temperature, "tried": tried, "plain": plain,
+        "evaluation": sharpened,
+    }))
+}
+
+fn losses_at(
+    subject: &mut Subject,
+    stream: &TokenStream,
+    temperature: f64,
+    walk: &Walk,
+    comm: &dyn Communicator,
+    out: &Output,
+) -> Result<Vec<f64>, TrainError> {
+    subject.model.set_inverse_temperature(temperature);
+    let bar = out.progress(0, Unit::Steps, "evaluate");
+    let mut progress = |done, whole| bar.set_of(done, whole);
+    token_losses(subject.model.as_ref(), stream, walk, comm, &mut Watch::new(&mut progress))
+}

@@ -1,0 +1,36 @@
+use clap::Args;
+use segue_trainer::evaluation::Walk;
+
+use super::subject::Subject;
+use crate::commands::{at_least_one, positive};
+
+/// How a split is cut.
+#[derive(Args)]
+pub struct WalkArgs {
+    /// Number of lanes the split is cut into, each with fresh memory; 1 gives every token all of its past.
+    #[arg(long, default_value_t = 4, value_parser = at_least_one)]
+    lanes: usize,
+    /// Lanes per forward pass. Ranks take turns with groups of so many; it changes the last bits of the result.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    group: usize,
+    /// Tokens per lane and forward pass [default: those of the training].
+    #[arg(long, value_parser = at_least_one)]
+    segment: Option<usize>,
+}
+
+impl WalkArgs {
+    /// The cut for a model, which was opened as `named`.
+    pub fn walk<M>(&self, subject: &Subject<M>, named: &std::path::Path) -> Walk {
+        let trained = || subject.folder.training_config(named, &[]).map(|config| config.train.segment);
+        let segment = self.segment.or_else(|| trained().ok()).unwrap_or(super::SEGMENT);
+        Walk { lanes: self.lanes, group: self.group.min(self.lanes), segment, tokens: u64::MAX }
+    }
+}
+
+/// How sharp predictions are.
+#[derive(Args)]
+pub struct TemperatureArgs {
+    /// Inverse temperature: scores are multiplied by it before each softmax. `segue eval temperature` looks for the best one.
+    #[arg(long, default_value_t = 1.0, value_parser = positive)]
+    pub temperature: f64,
+}

@@ -1,0 +1,7 @@
+//! Protocols of evaluation on small recurrent models, against naive second ways.
+
+mod dynamic;
+mod gates;
+mod monte_carlo;
+mod source;
+mod static_protocols;
