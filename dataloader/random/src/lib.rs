@@ -42,6 +42,10 @@ pub enum Purpose {
     Evaluation = 20,
     /// What befalls a simulated job.
     Simulation = 21,
+    /// Walks over a graph and the contexts they give; counters: source, number.
+    Contexts = 30,
+    /// Which nodes are trained and tested on.
+    NodeSplit = 31,
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche.
