@@ -2,6 +2,7 @@ use std::path::Path;
 
 use segue_data_error::DataError;
 
+use crate::graph::check_edge;
 use crate::lines::{each_line, number, words};
 use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
 
@@ -106,13 +107,23 @@ const MAX_CLASS: i64 = u32::MAX as i64 - 1;
 const NODES_PER_BYTE: u64 = 1;
 const NODES_BESIDES: u64 = 1 << 16;
 
-/// The number of nodes that a file with the node `highest` asks for, where that is in proportion to its length.
-fn checked_nodes(path: &Path, highest: u32) -> Result<usize, String> {
-    let bytes = std::fs::metadata(path).map_or(0, |found| found.len());
-    let most = bytes.saturating_mul(NODES_PER_BYTE).saturating_add(NODES_BESIDES);
-    match u64::from(highest) < most {
-        true => Ok(highest as usize + 1),
-        false => Err(format!("node {highest} in a file of {bytes} bytes")),
+/// How many nodes a file may speak of, in proportion to its length.
+struct NodeLimit {
+    bytes: u64,
+}
+
+impl NodeLimit {
+    fn of(path: &Path) -> NodeLimit {
+        NodeLimit { bytes: std::fs::metadata(path).map_or(0, |found| found.len()) }
+    }
+
+    /// The number of nodes that the node `highest` asks for.
+    fn nodes(&self, highest: u32) -> Result<usize, String> {
+        let most = self.bytes.saturating_mul(NODES_PER_BYTE).saturating_add(NODES_BESIDES);
+        match u64::from(highest) < most {
+            true => Ok(highest as usize + 1),
+            false => Err(format!("node {highest} in a file of {} bytes", self.bytes)),
+        }
     }
 }
 
@@ -121,7 +132,7 @@ fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Gr
     let (lists, edges) = (folder.join("graph.adj"), folder.join("edges.txt"));
     if let Some(path) = [&lists, &edges].into_iter().find(|path| path.is_file()) {
         let highest = u32::try_from(at_least.saturating_sub(1)).unwrap_or(u32::MAX);
-        checked_nodes(path, highest).map_err(|why| DataError::foreign(path, why))?;
+        NodeLimit::of(path).nodes(highest).map_err(|why| DataError::foreign(path, why))?;
     }
     if lists.is_file() {
         return read_lists(&lists, at_least, options);
@@ -131,7 +142,7 @@ fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Gr
         return Graph::open(&mapped);
     }
     if edges.is_file() {
-        return read_edges(&edges, at_least);
+        return Graph::read_edges(&edges, at_least);
     }
     Err(DataError::Missing {
         path: lists,
@@ -141,6 +152,7 @@ fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Gr
 
 /// Reads neighbour lists: `node neighbour neighbour ..`, a line for each node that has any.
 fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+    let limit = NodeLimit::of(path);
     let mut lists: Vec<Vec<u32>> = vec![Vec::new(); at_least];
     let mut line_of: Vec<u64> = vec![0; at_least];
     each_line(path, |at, line| {
@@ -148,7 +160,7 @@ fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Grap
         let node: u32 = number(words.next(), "node")?;
         let list = words.map(|word| number(Some(word), "node")).collect::<Result<Vec<u32>, _>>()?;
         let highest = list.iter().copied().max().unwrap_or(0).max(node);
-        let nodes = checked_nodes(path, highest)?.max(lists.len());
+        let nodes = limit.nodes(highest)?.max(lists.len());
         lists.resize(nodes, Vec::new());
         line_of.resize(nodes, 0);
         if line_of[node as usize] != 0 {
@@ -162,27 +174,34 @@ fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Grap
         .map_err(|bad| DataError::line(path, line_of[bad.node as usize], bad.why))
 }
 
-/// Reads a list of coordinates: `u v`, or `u v weight`, each undirected edge once; what is given more than once adds up. Lines that
-/// begin with `#` or `%` are comments. The graph has the nodes up to the highest named, or `at_least` as many.
-pub(crate) fn read_edges(path: &Path, at_least: usize) -> Result<Graph, DataError> {
-    let mut edges = Vec::new();
-    let mut nodes = at_least;
-    each_line(path, |_, line| {
-        if line.starts_with(['#', '%']) {
-            return Ok(());
-        }
-        let mut words = words(line);
-        let (from, to): (u32, u32) = (number(words.next(), "node")?, number(words.next(), "node")?);
-        let weight = words.next().map_or(Ok(1.0), |word| number(Some(word), "weight"))?;
-        nodes = nodes.max(checked_nodes(path, from.max(to))?);
-        crate::graph::check_edge(nodes, from, to, weight)?;
-        edges.push((from, to, weight));
-        match words.next() {
-            None => Ok(()),
-            Some(word) => Err(format!("`{word}` after the weight")),
-        }
-    })?;
-    Graph::from_edges(nodes, edges).map_err(|why| DataError::foreign(path, why))
+impl Graph {
+    /// Reads a list of coordinates: `u v`, or `u v weight`, each undirected edge once; what is given more than once adds up. Lines that
+    /// begin with `#` or `%` are comments. The graph has the nodes up to the highest named, or `at_least` as many.
+    ///
+    /// # Errors
+    ///
+    /// A file that is missing, or a line that is no edge, with its number.
+    pub fn read_edges(path: &Path, at_least: usize) -> Result<Graph, DataError> {
+        let limit = NodeLimit::of(path);
+        let mut edges = Vec::new();
+        let mut nodes = at_least;
+        each_line(path, |_, line| {
+            if line.starts_with(['#', '%']) {
+                return Ok(());
+            }
+            let mut words = words(line);
+            let (from, to): (u32, u32) = (number(words.next(), "node")?, number(words.next(), "node")?);
+            let weight = words.next().map_or(Ok(1.0), |word| number(Some(word), "weight"))?;
+            nodes = nodes.max(limit.nodes(from.max(to))?);
+            check_edge(nodes, from, to, weight)?;
+            edges.push((from, to, weight));
+            match words.next() {
+                None => Ok(()),
+                Some(word) => Err(format!("`{word}` after the weight")),
+            }
+        })?;
+        Graph::from_edges(nodes, edges).map_err(|why| DataError::foreign(path, why))
+    }
 }
 
 /// Reads the nodes of a split, one a line.
