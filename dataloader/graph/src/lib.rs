@@ -26,4 +26,5 @@ pub use lists::{Asymmetry, BadList};
 pub use nell::EntityGraph;
 pub use recall::{Recall, rank_nodes};
 pub use rows::SparseRows;
+pub use split::NodeSplit;
 pub use text::GraphForm;

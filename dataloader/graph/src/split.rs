@@ -8,6 +8,15 @@ use segue_random::{Draws, Purpose};
 use crate::text::read_index;
 use crate::{NodeData, Setting};
 
+/// Nodes to train and to test on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSplit {
+    /// Nodes that are trained on with their label.
+    pub train: Vec<u32>,
+    /// Nodes that are tested on.
+    pub test: Vec<u32>,
+}
+
 impl NodeData {
     /// A split drawn at random (Yang 2019, §3.3.4): `per_class` nodes of each class to train on with their labels, `test` of the
     /// other nodes with labels to test on, the rest without labels. Inductively both have features.
@@ -53,7 +62,7 @@ impl NodeData {
     /// # Errors
     ///
     /// No folder, a folder without these files, a line that names no node.
-    pub fn given_splits(&self, folder: &Path) -> Result<Vec<(Vec<u32>, Vec<u32>)>, DataError> {
+    pub fn given_splits(&self, folder: &Path) -> Result<Vec<NodeSplit>, DataError> {
         let entries = std::fs::read_dir(folder).map_err(|e| DataError::read(folder, e))?;
         let mut places: Vec<PathBuf> = Vec::new();
         for entry in entries {
@@ -69,7 +78,10 @@ impl NodeData {
         let name = |place: &PathBuf| place.file_name().unwrap_or_default().to_string_lossy().into_owned();
         places.sort_by_cached_key(|place| (name(place).parse::<u64>().unwrap_or(u64::MAX), name(place)));
         let read = |place: &PathBuf, file: &str| read_index(&place.join(file), self.nodes());
-        places.iter().map(|place| Ok((read(place, "train.index")?, read(place, "test.index")?))).collect()
+        let split = |place: &PathBuf| {
+            Ok(NodeSplit { train: read(place, "train.index")?, test: read(place, "test.index")? })
+        };
+        places.iter().map(split).collect()
     }
 
     /// The same data without the labels of classes that have fewer than `least` nodes; the others are numbered anew, in order

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use segue_graph::{Asymmetry, Graph, NodeData, OpenOptions, Setting};
+use segue_graph::{Asymmetry, Graph, NodeData, NodeSplit, OpenOptions, Setting};
 use tempfile::TempDir;
 
 fn fixture(name: &str) -> PathBuf {
@@ -145,8 +145,9 @@ fn p18_splits_that_are_given_come_in_the_order_of_their_numbers() {
         fs::write(folder.path().join(name).join("test.index"), test).unwrap();
     }
     let splits = data.given_splits(folder.path()).unwrap();
-    assert_eq!(splits, [(vec![0, 1], vec![4, 6]), (vec![3], vec![2])]);
-    let split = data.with_split(splits[1].0.clone(), splits[1].1.clone()).unwrap();
+    let expected = [(vec![0, 1], vec![4, 6]), (vec![3], vec![2])];
+    assert_eq!(splits, expected.map(|(train, test)| NodeSplit { train, test }));
+    let split = data.with_split(splits[1].train.clone(), splits[1].test.clone()).unwrap();
     assert_eq!(split.labelled(), [(3, 2)]);
     let empty = tempfile::tempdir().unwrap();
     assert_eq!(data.given_splits(empty.path()).unwrap_err().exit_code(), 66);
