@@ -51,7 +51,7 @@ impl NodeData {
     /// Nodes that are not there, have no label or are named twice.
     pub fn with_split(&self, train: Vec<u32>, test: Vec<u32>) -> Result<NodeData, DataError> {
         let split = NodeData { train, test, seen: Vec::new(), ..self.clone() };
-        split.check().map_err(DataError::Usage)?;
+        split.check().map_err(|bad| DataError::Usage(format!("to {} on: {}", bad.split, bad.why)))?;
         let seen = self.setting.seen(&self.has_features, &split.test);
         Ok(NodeData { seen, ..split })
     }

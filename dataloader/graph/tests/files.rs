@@ -81,7 +81,8 @@ fn bad_text_is_refused_with_file_and_line() {
         ("graph.adj", "0 4294967295\n", "graph.adj, line 1: node 4294967295 in a file of 13 bytes"),
         ("graph.adj", "0 -1\n", "graph.adj, line 1: `-1` is not a node"),
         ("labels.txt", "0\n1.5\n", "labels.txt, line 2: `1.5` is not a class"),
-        ("labels.txt", "0\n-2\n", "labels.txt, line 2: class -2 of at most 4294967294"),
+        ("labels.txt", "0\n-2\n", "labels.txt, line 2: `-2` is not a class"),
+        ("labels.txt", "0\n3\n", "labels.txt, line 2: class 3 of 3"),
         ("features.svm", "0 0:1\n8 0:1\n", "features.svm, line 2: node 8 of a graph with 8 nodes"),
         ("features.svm", "0 0:1\n0 1:1\n", "features.svm, line 2: node 0 has a row already"),
         ("features.svm", "0 0\n", "features.svm, line 1: `0` is not column:value"),
@@ -96,12 +97,16 @@ fn bad_text_is_refused_with_file_and_line() {
         assert_eq!(refused(&[(file, content)]), expected);
     }
     // What files promise each other.
-    assert!(refused(&[("test.index", "7\n0\n")]).ends_with("node 0 is in train and in test"));
-    assert!(refused(&[("test.index", "5\n")]).ends_with("test node 5 has no label"));
+    assert_eq!(refused(&[("test.index", "7\n0\n")]), "test.index, line 2: node 0 is in train and in test");
+    assert_eq!(refused(&[("test.index", "5\n")]), "test.index, line 1: node 5 has no label");
+    let bare = refused(&[("features.svm", "0 0:1\n")]);
+    assert_eq!(bare, "train.index, line 2: node 1 has no features, which the inductive setting learns from");
     assert!(
         refused(&[("sizes.txt", "nodes 4\n")])
             .ends_with("8 nodes in labels.txt and the graph, 4 in sizes.txt")
     );
+    let far = refused(&[("sizes.txt", "classes 4000000000\n")]);
+    assert!(far.starts_with("labels.txt cannot be read: class 3999999999 in a file of"), "{far}");
     let far = refused(&[("sizes.txt", "nodes 4000000000\n")]);
     assert!(far.contains("node 3999999999 in a file of"), "{far}");
 }

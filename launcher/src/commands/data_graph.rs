@@ -94,7 +94,7 @@ pub fn run(args: &GraphArgs, out: &Output) -> Result<Value, Failure> {
 }
 
 fn read(args: &GraphArgs) -> Result<NodeData, Failure> {
-    let setting = args.setting.into();
+    let setting = Setting::from(args.setting);
     let data = if args.triples {
         if setting == Setting::Inductive {
             let message = "triples have no features, which the inductive setting learns from";
