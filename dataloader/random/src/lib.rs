@@ -46,6 +46,10 @@ pub enum Purpose {
     Simulation = 21,
     /// Masks of an evaluation with dropout; counters: pass, group of lanes, segment.
     MonteCarlo = 22,
+    /// Walks over a graph and the contexts they give; counters: source, number.
+    Contexts = 30,
+    /// Which nodes are trained and tested on.
+    NodeSplit = 31,
 }
 
 /// Finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection with full avalanche.

@@ -1,0 +1,45 @@
+//! Files of one record a line.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::str::FromStr;
+
+use segue_data_error::DataError;
+
+/// Hands each line that is not empty to `take`, with its number from 1 and without its end. A reason that `take` gives becomes an
+/// error with that number.
+pub(crate) fn each_line(
+    path: &Path,
+    mut take: impl FnMut(u64, &str) -> Result<(), String>,
+) -> Result<(), DataError> {
+    let file = File::open(path).map_err(|e| DataError::read(path, e))?;
+    let mut reader = BufReader::with_capacity(1 << 16, file);
+    let (mut line, mut number, mut offset) = (Vec::new(), 0, 0);
+    loop {
+        line.clear();
+        let taken = reader.read_until(b'\n', &mut line).map_err(|e| DataError::read(path, e))?;
+        if taken == 0 {
+            return Ok(());
+        }
+        number += 1;
+        let text = std::str::from_utf8(&line)
+            .map_err(|e| DataError::NotUtf8 { path: path.into(), offset: offset + e.valid_up_to() as u64 })?;
+        offset += taken as u64;
+        let text = text.trim_end();
+        if !text.is_empty() {
+            take(number, text).map_err(|why| DataError::line(path, number, why))?;
+        }
+    }
+}
+
+/// A word of a line as a number.
+pub(crate) fn number<T: FromStr>(word: Option<&str>, what: &str) -> Result<T, String> {
+    let word = word.ok_or_else(|| format!("no {what}"))?;
+    word.parse().map_err(|_| format!("`{word}` is not a {what}"))
+}
+
+/// Words of a line.
+pub(crate) fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split([' ', '\t']).filter(|word| !word.is_empty())
+}

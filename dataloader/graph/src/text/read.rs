@@ -1,0 +1,283 @@
+use std::path::Path;
+
+use segue_data_error::DataError;
+
+use crate::graph::check_edge;
+use crate::lines::{each_line, number, words};
+use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
+
+/// Sizes that the other files may leave open.
+#[derive(Default)]
+struct Sizes {
+    nodes: usize,
+    columns: usize,
+    classes: usize,
+}
+
+/// Reads the folder of a data set.
+pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
+    let sizes = read_sizes(&folder.join("sizes.txt"))?;
+    let mut labels = read_labels(&folder.join("labels.txt"), sizes.classes)?;
+    let graph = read_graph(folder, sizes.nodes.max(labels.len()), options)?;
+    let nodes = graph.nodes();
+    if sizes.nodes > 0 && nodes != sizes.nodes {
+        let why = format!("{nodes} nodes in labels.txt and the graph, {} in sizes.txt", sizes.nodes);
+        return Err(DataError::foreign(folder, why));
+    }
+    labels.resize(nodes, None);
+    let highest = labels.iter().flatten().max().map_or(0, |label| *label as usize + 1);
+    let (features, mut has_features) = read_features(folder, nodes, sizes.columns)?;
+    let train = read_index(&folder.join("train.index"), nodes)?;
+    let test = read_index(&folder.join("test.index"), nodes)?;
+    let all = folder.join("allx.index");
+    if all.is_file() {
+        // What is in none of the published matrices has no features, even where the file has a row of zeros for it.
+        let mut known = vec![false; nodes];
+        read_index(&all, nodes)?.iter().chain(&test).for_each(|node| known[*node as usize] = true);
+        has_features.iter_mut().zip(known).for_each(|(has, known)| *has &= known);
+    }
+    let data = NodeData {
+        name: name_of(folder, setting),
+        classes: sizes.classes.max(highest),
+        seen: setting.seen(&has_features, &test),
+        graph,
+        features,
+        has_features,
+        labels,
+        train,
+        test,
+        setting,
+    };
+    data.check().map_err(|bad| {
+        let path = folder.join(format!("{}.index", bad.split));
+        DataError::line(&path, bad.place as u64 + 1, bad.why)
+    })?;
+    Ok(data)
+}
+
+/// The folder's name, or that of the folder around it where this one is called like a setting.
+fn name_of(folder: &Path, setting: Setting) -> String {
+    let place = folder.canonicalize().unwrap_or_else(|_| folder.into());
+    let own = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = own(&place).unwrap_or_default();
+    let settings = [setting, Setting::Inductive, Setting::Transductive].map(Setting::prefix);
+    match settings.contains(&name.as_str()) {
+        true => place.parent().and_then(own).unwrap_or(name),
+        false => name,
+    }
+}
+
+/// Reads `sizes.txt`, which may be missing: `nodes`, `columns` and `classes`, each with its number.
+fn read_sizes(path: &Path) -> Result<Sizes, DataError> {
+    let mut sizes = Sizes::default();
+    if !path.is_file() {
+        return Ok(sizes);
+    }
+    each_line(path, |_, line| {
+        let mut words = words(line);
+        let (key, value) = (words.next().unwrap_or_default(), number::<u32>(words.next(), "size")?);
+        let size = match key {
+            "nodes" => &mut sizes.nodes,
+            "columns" => &mut sizes.columns,
+            "classes" => &mut sizes.classes,
+            _ => return Err(format!("`{key}` is not a size\nhint: nodes, columns and classes are")),
+        };
+        *size = value as usize;
+        Ok(())
+    })?;
+    Ok(sizes)
+}
+
+/// Reads `labels.txt`: line `i` is the class of node `i`, -1 where it has none. `classes` 0: any number of them.
+fn read_labels(path: &Path, classes: usize) -> Result<Vec<Option<u32>>, DataError> {
+    let limit = Limit::of(path);
+    let announced = |highest: u32| limit.count("class", highest).map_err(|why| DataError::foreign(path, why));
+    u32::try_from(classes).map_or(Ok(0), |classes| announced(classes.saturating_sub(1)))?;
+    let mut labels = Vec::new();
+    each_line(path, |_, line| {
+        let label: i64 = number(Some(line.trim()), "class")?;
+        labels.push(match u32::try_from(label) {
+            Ok(label) if classes > 0 && label as usize >= classes => {
+                return Err(format!("class {label} of {classes}"));
+            }
+            Ok(label) => limit.count("class", label).map(|_| Some(label))?,
+            Err(_) if label == -1 => None,
+            Err(_) => return Err(format!("`{label}` is not a class")),
+        });
+        Ok(())
+    })?;
+    Ok(labels)
+}
+
+/// Nodes or classes that a file may speak of for each of its bytes, and besides: tables are made for all up to the highest.
+const COUNT_PER_BYTE: u64 = 1;
+const COUNT_BESIDES: u64 = 1 << 16;
+
+/// How many nodes or classes a file may speak of, in proportion to its length.
+struct Limit {
+    bytes: u64,
+}
+
+impl Limit {
+    fn of(path: &Path) -> Limit {
+        Limit { bytes: std::fs::metadata(path).map_or(0, |found| found.len()) }
+    }
+
+    /// The number of things that the one called `highest` asks for.
+    fn count(&self, what: &str, highest: u32) -> Result<usize, String> {
+        let most = self.bytes.saturating_mul(COUNT_PER_BYTE).saturating_add(COUNT_BESIDES);
+        match u64::from(highest) < most {
+            true => Ok(highest as usize + 1),
+            false => Err(format!("{what} {highest} in a file of {} bytes", self.bytes)),
+        }
+    }
+}
+
+/// Reads the graph of a folder: the lists of `graph.adj`, the file `graph.bin`, or the edges of `edges.txt`.
+fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+    let (lists, edges) = (folder.join("graph.adj"), folder.join("edges.txt"));
+    if let Some(path) = [&lists, &edges].into_iter().find(|path| path.is_file()) {
+        let highest = u32::try_from(at_least.saturating_sub(1)).unwrap_or(u32::MAX);
+        Limit::of(path).count("node", highest).map_err(|why| DataError::foreign(path, why))?;
+    }
+    if lists.is_file() {
+        return read_lists(&lists, at_least, options);
+    }
+    let mapped = folder.join("graph.bin");
+    if mapped.is_file() {
+        return Graph::open(&mapped);
+    }
+    if edges.is_file() {
+        return Graph::read_edges(&edges, at_least);
+    }
+    Err(DataError::Missing {
+        path: lists,
+        why: "the graph of a data set\nhint: name a folder with graph.adj, graph.bin or edges.txt, or the prefix of pickles".into(),
+    })
+}
+
+/// Reads neighbour lists: `node neighbour neighbour ..`, a line for each node that has any.
+fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+    let limit = Limit::of(path);
+    let mut lists: Vec<Vec<u32>> = vec![Vec::new(); at_least];
+    let mut line_of: Vec<u64> = vec![0; at_least];
+    each_line(path, |at, line| {
+        let mut words = words(line);
+        let node: u32 = number(words.next(), "node")?;
+        let list = words.map(|word| number(Some(word), "node")).collect::<Result<Vec<u32>, _>>()?;
+        let highest = list.iter().copied().max().unwrap_or(0).max(node);
+        let nodes = limit.count("node", highest)?.max(lists.len());
+        lists.resize(nodes, Vec::new());
+        line_of.resize(nodes, 0);
+        if line_of[node as usize] != 0 {
+            return Err(format!("node {node} has a list already, in line {}", line_of[node as usize]));
+        }
+        line_of[node as usize] = at;
+        lists[node as usize] = list;
+        Ok(())
+    })?;
+    Graph::from_lists(lists, options.asymmetry)
+        .map_err(|bad| DataError::line(path, line_of[bad.node as usize], bad.why))
+}
+
+impl Graph {
+    /// Reads a list of coordinates: `u v`, or `u v weight`, each undirected edge once; what is given more than once adds up. Lines that
+    /// begin with `#` or `%` are comments. The graph has the nodes up to the highest named, or `at_least` as many.
+    ///
+    /// # Errors
+    ///
+    /// A file that is missing, or a line that is no edge, with its number.
+    pub fn read_edges(path: &Path, at_least: usize) -> Result<Graph, DataError> {
+        let limit = Limit::of(path);
+        let mut edges = Vec::new();
+        let mut nodes = at_least;
+        each_line(path, |_, line| {
+            if line.starts_with(['#', '%']) {
+                return Ok(());
+            }
+            let mut words = words(line);
+            let (from, to): (u32, u32) = (number(words.next(), "node")?, number(words.next(), "node")?);
+            let weight = words.next().map_or(Ok(1.0), |word| number(Some(word), "weight"))?;
+            nodes = nodes.max(limit.count("node", from.max(to))?);
+            check_edge(nodes, from, to, weight)?;
+            edges.push((from, to, weight));
+            match words.next() {
+                None => Ok(()),
+                Some(word) => Err(format!("`{word}` after the weight")),
+            }
+        })?;
+        Graph::from_edges(nodes, edges).map_err(|why| DataError::foreign(path, why))
+    }
+}
+
+/// Reads the nodes of a split, one a line.
+pub(crate) fn read_index(path: &Path, nodes: usize) -> Result<Vec<u32>, DataError> {
+    let mut index = Vec::new();
+    let mut taken = vec![false; nodes];
+    each_line(path, |_, line| {
+        let node: u32 = number(Some(line.trim()), "node")?;
+        match taken.get_mut(node as usize) {
+            None => return Err(format!("node {node} of a graph with {nodes} nodes")),
+            Some(true) => return Err(format!("node {node} is named twice")),
+            Some(taken) => *taken = true,
+        }
+        index.push(node);
+        Ok(())
+    })?;
+    Ok(index)
+}
+
+/// Reads `features.svm`, or `features.partial.svm` with rows for some nodes: `node column:value ..`, columns rising. Without either
+/// file no node has features.
+fn read_features(folder: &Path, nodes: usize, columns: usize) -> Result<(SparseRows, Vec<bool>), DataError> {
+    let files = ["features.svm", "features.partial.svm"].map(|name| folder.join(name));
+    let mut rows: Vec<Option<Vec<(u32, f32)>>> = vec![None; nodes];
+    let Some(path) = files.iter().find(|path| path.is_file()) else {
+        return Ok(collect_rows(columns, rows));
+    };
+    let mut wide = columns;
+    each_line(path, |_, line| {
+        let mut words = words(line);
+        let node: u32 = number(words.next(), "node")?;
+        let row = words.map(feature).collect::<Result<Vec<_>, _>>()?;
+        if let Some(pair) = row.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
+            return Err(format!("column {} does not come after {}", pair[1].0, pair[0].0));
+        }
+        let highest = row.last().map_or(0, |(column, _)| *column as usize + 1);
+        if columns > 0 && highest > columns {
+            return Err(format!("column {} of {columns}", highest - 1));
+        }
+        wide = wide.max(highest);
+        match rows.get_mut(node as usize) {
+            None => Err(format!("node {node} of a graph with {nodes} nodes")),
+            Some(Some(_)) => Err(format!("node {node} has a row already")),
+            Some(none) => {
+                *none = Some(row);
+                Ok(())
+            }
+        }
+    })?;
+    Ok(collect_rows(wide, rows))
+}
+
+/// A feature, `column:value`.
+fn feature(word: &str) -> Result<(u32, f32), String> {
+    let (column, value) = word.split_once(':').ok_or_else(|| format!("`{word}` is not column:value"))?;
+    let value: f32 = number(Some(value), "value")?;
+    match value.is_finite() {
+        true => Ok((number(Some(column), "column")?, value)),
+        false => Err(format!("a value of {value}")),
+    }
+}
+
+/// Rows that were checked, as a table, and which nodes have one.
+fn collect_rows(columns: usize, rows: Vec<Option<Vec<(u32, f32)>>>) -> (SparseRows, Vec<bool>) {
+    let has = rows.iter().map(Option::is_some).collect();
+    let mut features = SparseRows::new(columns);
+    for row in rows {
+        if row.is_none_or(|row| features.push(row).is_err()) {
+            features.push_zero();
+        }
+    }
+    (features, has)
+}
