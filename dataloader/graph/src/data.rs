@@ -2,7 +2,7 @@ use std::path::Path;
 
 use segue_data_error::DataError;
 
-use crate::{Asymmetry, Graph, SparseRows, text};
+use crate::{Asymmetry, Graph, SparseRows, pickles, text};
 
 /// What training may read of a node that is tested later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,15 @@ impl Setting {
             Setting::Transductive => "trans",
             Setting::Inductive => "ind",
         }
+    }
+
+    /// Nodes whose features training may read: inductively not test nodes.
+    pub(crate) fn seen(self, has_features: &[bool], test: &[u32]) -> Vec<bool> {
+        let mut seen = has_features.to_vec();
+        if self == Setting::Inductive {
+            test.iter().for_each(|node| seen[*node as usize] = false);
+        }
+        seen
     }
 }
 
@@ -73,7 +82,16 @@ impl NodeData {
     /// Those of [`NodeData::open`].
     pub fn open_with(path: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
         let inner = path.join(setting.prefix());
-        text::read(if inner.is_dir() { &inner } else { path }, setting, options)
+        if path.is_dir() {
+            return text::read(if inner.is_dir() { &inner } else { path }, setting, options);
+        }
+        match pickles::find(path, setting) {
+            Some(prefix) => pickles::read(&prefix, setting, options),
+            None => Err(DataError::Missing {
+                path: path.into(),
+                why: "a data set\nhint: name a folder with graph.adj, or the prefix of pickles, as data/ind.cora".into(),
+            }),
+        }
     }
 
     /// Number of nodes.
@@ -104,6 +122,25 @@ impl NodeData {
     pub fn majority_rate(&self) -> f64 {
         let most = self.test_counts().into_iter().max().unwrap_or(0);
         most as f64 / self.test.len().max(1) as f64
+    }
+
+    /// The same data with node `i` in the place of node `order[i]`; `order` holds every node once.
+    pub(crate) fn renumbered(&self, order: &[u32]) -> NodeData {
+        let mut place_of = vec![0u32; order.len()];
+        (0u32..).zip(order).for_each(|(place, node)| place_of[*node as usize] = place);
+        let places = |nodes: &[u32]| nodes.iter().map(|node| place_of[*node as usize]).collect();
+        NodeData {
+            name: self.name.clone(),
+            classes: self.classes,
+            graph: self.graph.renumbered(order, &place_of),
+            features: self.features.select(order),
+            has_features: order.iter().map(|node| self.has_features[*node as usize]).collect(),
+            labels: order.iter().map(|node| self.labels[*node as usize]).collect(),
+            train: places(&self.train),
+            test: places(&self.test),
+            seen: order.iter().map(|node| self.seen[*node as usize]).collect(),
+            setting: self.setting,
+        }
     }
 
     /// A hash, in hexadecimal, that names the content: graph, features, labels, split and setting.

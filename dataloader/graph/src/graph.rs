@@ -116,6 +116,31 @@ impl Graph {
         })
     }
 
+    /// The graph with node `i` in the place of node `order[i]`, which is at `place_of` there. Lists keep their order; rows with
+    /// weights stay sorted.
+    pub(crate) fn renumbered(&self, order: &[u32], place_of: &[u32]) -> Graph {
+        let mut offsets = vec![0u64];
+        let mut neighbours: Vec<u32> = Vec::with_capacity(self.entries());
+        let mut weights = self.weights.as_ref().map(|_| Vec::with_capacity(self.entries()));
+        for node in order {
+            let mut row: Vec<(u32, f32)> = self
+                .neighbours(*node)
+                .iter()
+                .enumerate()
+                .map(|(at, other)| {
+                    (place_of[*other as usize], self.weights(*node).map_or(1.0, |weights| weights[at]))
+                })
+                .collect();
+            if let Some(weights) = &mut weights {
+                row.sort_by_key(|(neighbour, _)| *neighbour);
+                weights.extend(row.iter().map(|(_, weight)| *weight));
+            }
+            neighbours.extend(row.iter().map(|(neighbour, _)| *neighbour));
+            offsets.push(neighbours.len() as u64);
+        }
+        Graph { offsets: offsets.into(), neighbours: neighbours.into(), weights: weights.map(Numbers::from) }
+    }
+
     /// Adds the content to a hash.
     pub(crate) fn hash_into(&self, hasher: &mut blake3::Hasher) {
         hasher.update(bytemuck::cast_slice(&self.offsets));

@@ -87,13 +87,16 @@ impl SparseRows {
     /// The rows that `rows` names, in its order; zeros for those that are not there.
     pub fn select(&self, rows: &[u32]) -> SparseRows {
         let mut picked = SparseRows::new(self.columns);
-        for row in rows {
-            let (indices, values) = self.row(*row as usize);
-            picked.indices.extend_from_slice(indices);
-            picked.values.extend_from_slice(values);
-            picked.push_zero();
-        }
+        rows.iter().for_each(|row| picked.push_row_of(self, *row as usize));
         picked
+    }
+
+    /// Adds a row of another table that is no wider.
+    pub(crate) fn push_row_of(&mut self, other: &SparseRows, row: usize) {
+        let (indices, values) = other.row(row);
+        self.indices.extend_from_slice(indices);
+        self.values.extend_from_slice(values);
+        self.push_zero();
     }
 
     /// Adds the content to a hash.

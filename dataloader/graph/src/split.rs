@@ -3,7 +3,6 @@
 use segue_data_error::DataError;
 use segue_random::{Draws, Purpose};
 
-use crate::text::seen_nodes;
 use crate::{NodeData, Setting};
 
 impl NodeData {
@@ -66,7 +65,7 @@ impl NodeData {
     pub fn with_split(&self, train: Vec<u32>, test: Vec<u32>) -> Result<NodeData, DataError> {
         let split = NodeData { train, test, seen: Vec::new(), ..self.clone() };
         split.check().map_err(DataError::Usage)?;
-        let seen = seen_nodes(self.setting, &self.has_features, None, &split.test);
+        let seen = self.setting.seen(&self.has_features, &split.test);
         Ok(NodeData { seen, ..split })
     }
 }

@@ -2,7 +2,9 @@
 //! call any function; this reader only records what would have been called, and with which arguments.
 
 mod machine;
+mod numpy;
 mod reader;
 mod view;
 
+pub use numpy::SparseMatrix;
 pub use view::{Kind, Pickle, View};

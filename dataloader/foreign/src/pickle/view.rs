@@ -192,10 +192,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Bytes as they can be shared.
+    /// Bytes as they can be shared, also where Python 3 spells them for an older protocol.
     pub fn bytes(self) -> Option<SharedBytes> {
         match self.node() {
             Some(Node::Bytes(bytes)) => Some(bytes.clone()),
+            Some(Node::Object(_)) => self.encoded_bytes(),
             _ => None,
         }
     }

@@ -1,5 +1,7 @@
 //! Data sets as text: a folder of files with one record a line.
 
 mod read;
+mod write;
 
-pub(crate) use read::{read, seen_nodes};
+pub(crate) use read::{read, read_index};
+pub use write::GraphForm;

@@ -29,16 +29,16 @@ pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Res
     let train = read_index(&folder.join("train.index"), nodes)?;
     let test = read_index(&folder.join("test.index"), nodes)?;
     let all = folder.join("allx.index");
-    let published = if all.is_file() { Some(read_index(&all, nodes)?) } else { None };
-    if let Some(published) = &published {
+    if all.is_file() {
+        // What is in none of the published matrices has no features, even where the file has a row of zeros for it.
         let mut known = vec![false; nodes];
-        published.iter().chain(&test).for_each(|node| known[*node as usize] = true);
+        read_index(&all, nodes)?.iter().chain(&test).for_each(|node| known[*node as usize] = true);
         has_features.iter_mut().zip(known).for_each(|(has, known)| *has &= known);
     }
     let data = NodeData {
         name: name_of(folder, setting),
         classes: sizes.classes.max(highest),
-        seen: seen_nodes(setting, &has_features, published.as_deref(), &test),
+        seen: setting.seen(&has_features, &test),
         graph,
         features,
         has_features,
@@ -49,27 +49,6 @@ pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Res
     };
     data.check().map_err(|why| DataError::foreign(folder, why))?;
     Ok(data)
-}
-
-/// Nodes whose features training may read.
-pub(crate) fn seen_nodes(
-    setting: Setting,
-    has_features: &[bool],
-    published: Option<&[u32]>,
-    test: &[u32],
-) -> Vec<bool> {
-    let mut seen = match (setting, published) {
-        (Setting::Inductive, Some(published)) => {
-            let mut seen = vec![false; has_features.len()];
-            published.iter().for_each(|node| seen[*node as usize] = has_features[*node as usize]);
-            seen
-        }
-        _ => has_features.to_vec(),
-    };
-    if setting == Setting::Inductive {
-        test.iter().for_each(|node| seen[*node as usize] = false);
-    }
-    seen
 }
 
 /// The folder's name, or that of the folder around it where this one is called like a setting.

@@ -1,0 +1,246 @@
+use std::path::Path;
+
+use segue_data_error::DataError;
+use segue_foreign::{ElementType, Pickle, RawTensor, SharedBytes, View};
+
+use super::part;
+use crate::text::read_index;
+use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
+
+/// Rows of features and the classes of these rows.
+struct Table {
+    features: SparseRows,
+    labels: Vec<Option<u32>>,
+    classes: usize,
+}
+
+/// Reads the pickles of a prefix.
+pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
+    let name = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let published = part(prefix, "allx").is_file();
+    let train = read_table(prefix, "x", "y")?;
+    let tested = read_table(prefix, "tx", "ty")?;
+    let trained = train.labels.len() as u32;
+    // Which rows have which nodes: all that is trained on from node 0 on, then what is tested on.
+    let (first, test) = if published {
+        let all = read_table(prefix, "allx", "ally")?;
+        check_beginning(prefix, &train, &all)?;
+        let test: Vec<u32> = read_test(&part(prefix, "test.index"), all.labels.len(), tested.labels.len())?;
+        (all, test)
+    } else {
+        (train, (trained..trained + tested.labels.len() as u32).collect())
+    };
+    if first.features.columns != tested.features.columns || first.classes != tested.classes {
+        let (found, expected) = (tested.features.columns, first.features.columns);
+        let why = format!(
+            "{found} columns and {} classes, expected {expected} and {}",
+            tested.classes, first.classes
+        );
+        return Err(DataError::foreign(&part(prefix, "tx"), why));
+    }
+    let least = test.iter().max().map_or(0, |node| *node as usize + 1).max(first.labels.len());
+    let graph = read_graph(&part(prefix, "graph"), least, options)?;
+    let rows = place_rows(graph.nodes(), &first, &tested, &test);
+    let data = NodeData {
+        name: ["ind.", "trans."].iter().find_map(|form| name.strip_prefix(form)).unwrap_or(&name).to_string(),
+        classes: first.classes,
+        graph,
+        train: (0..trained).collect(),
+        seen: setting.seen(&rows.2, &test),
+        features: rows.0,
+        labels: rows.1,
+        has_features: rows.2,
+        test,
+        setting,
+    };
+    data.check().map_err(|why| DataError::foreign(&part(prefix, "graph"), why))?;
+    Ok(data)
+}
+
+/// Features, labels and whether there are any, by node.
+fn place_rows(
+    nodes: usize,
+    first: &Table,
+    tested: &Table,
+    test: &[u32],
+) -> (SparseRows, Vec<Option<u32>>, Vec<bool>) {
+    let mut row_of: Vec<Option<(&Table, usize)>> = vec![None; nodes];
+    (0..first.labels.len()).for_each(|row| row_of[row] = Some((first, row)));
+    test.iter().enumerate().for_each(|(row, node)| row_of[*node as usize] = Some((tested, row)));
+    let mut features = SparseRows::new(first.features.columns);
+    for place in &row_of {
+        match place {
+            Some((table, row)) => features.push_row_of(&table.features, *row),
+            None => features.push_zero(),
+        }
+    }
+    let labels = row_of.iter().map(|place| place.and_then(|(table, row)| table.labels[row])).collect();
+    (features, labels, row_of.iter().map(Option::is_some).collect())
+}
+
+/// Refuses an `x` and `y` that are not the beginning of `allx` and `ally`.
+fn check_beginning(prefix: &Path, train: &Table, all: &Table) -> Result<(), DataError> {
+    let rows = train.labels.len();
+    let why = if all.labels.len() < rows {
+        format!("{} rows, less than the {rows} of x", all.labels.len())
+    } else if let Some(row) = (0..rows).find(|row| {
+        train.labels[*row] != all.labels[*row] || train.features.row(*row) != all.features.row(*row)
+    }) {
+        format!("row {row} is not that of x")
+    } else {
+        return Ok(());
+    };
+    Err(DataError::foreign(&part(prefix, "allx"), why))
+}
+
+/// Reads the nodes of the rows of `tx`, which come after those of `allx`.
+fn read_test(path: &Path, first: usize, rows: usize) -> Result<Vec<u32>, DataError> {
+    let test = read_index(path, MOST_NODES)?;
+    if test.len() != rows {
+        return Err(DataError::foreign(path, format!("{} nodes for the {rows} rows of tx", test.len())));
+    }
+    match test.iter().position(|node| (*node as usize) < first) {
+        Some(at) => {
+            let why = format!("node {} is one of the {first} of allx", test[at]);
+            Err(DataError::line(path, at as u64 + 1, why))
+        }
+        None => Ok(test),
+    }
+}
+
+/// Nodes that pickles may speak of; rows are made for all of them.
+const MOST_NODES: usize = 1 << 26;
+
+/// Reads a pickle.
+fn load(path: &Path) -> Result<Pickle, DataError> {
+    let bytes = SharedBytes::map(path)?;
+    Pickle::parse(&bytes).map_err(|why| DataError::foreign(path, why))
+}
+
+/// Reads the neighbour lists: a dict of lists by node.
+fn read_graph(path: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+    let pickle = load(path)?;
+    let bad = |why: String| DataError::foreign(path, why);
+    let root = pickle.root();
+    let pairs = root.pairs().ok_or_else(|| bad(format!("{}, expected a dict", root.described())))?;
+    let mut found = Vec::with_capacity(pairs.len());
+    let mut nodes = at_least;
+    for (key, list) in pairs {
+        let node = key.size().ok_or_else(|| bad(format!("{} for a node", key.described())))?;
+        let list = neighbours(list).map_err(|why| bad(format!("the list of node {node}: {why}")))?;
+        let highest = list.iter().copied().max().map_or(node, |other| node.max(other as usize));
+        if highest >= MOST_NODES {
+            return Err(bad(format!("node {highest}, expected less than {MOST_NODES}")));
+        }
+        nodes = nodes.max(highest + 1);
+        found.push((node, list));
+    }
+    let mut lists: Vec<Option<Vec<u32>>> = vec![None; nodes];
+    for (node, list) in found {
+        if lists[node].replace(list).is_some() {
+            return Err(bad(format!("two lists of node {node}")));
+        }
+    }
+    let lists = lists.into_iter().map(Option::unwrap_or_default).collect();
+    Graph::from_lists(lists, options.asymmetry)
+        .map_err(|found| bad(format!("the list of node {}: {}", found.node, found.why)))
+}
+
+fn neighbours(list: View<'_>) -> Result<Vec<u32>, String> {
+    let elements = list.elements().ok_or_else(|| format!("{}, expected a list", list.described()))?;
+    let node = |value: View<'_>| {
+        let node = value.size().and_then(|node| u32::try_from(node).ok());
+        node.ok_or_else(|| format!("{} for a node", value.described()))
+    };
+    elements.map(node).collect()
+}
+
+/// Reads a sparse matrix of features and the one-hot labels of its rows.
+fn read_table(prefix: &Path, features: &str, labels: &str) -> Result<Table, DataError> {
+    let (features, labels) = (part(prefix, features), part(prefix, labels));
+    let rows = sparse_rows(load(&features)?.root()).map_err(|why| DataError::foreign(&features, why))?;
+    let (classes, found) = one_hot(load(&labels)?.root()).map_err(|why| DataError::foreign(&labels, why))?;
+    if found.len() != rows.len() {
+        let why = format!("{} rows of labels for {} rows of features", found.len(), rows.len());
+        return Err(DataError::foreign(&labels, why));
+    }
+    Ok(Table { features: rows, labels: found, classes })
+}
+
+/// Rows of a sparse matrix; columns are sorted, repeated ones summed, zeros left out, as a dense matrix would have them.
+fn sparse_rows(root: View<'_>) -> Result<SparseRows, String> {
+    let matrix = root.sparse_matrix()?;
+    let [rows, columns] = matrix.shape;
+    u32::try_from(columns).map_err(|_| format!("{columns} columns"))?;
+    let starts = integers(&matrix.indptr)?;
+    let (indices, data) = (integers(&matrix.indices)?, floats(&matrix.data)?);
+    let most = indices.len().min(data.len()) as i64;
+    if starts.len() != rows.saturating_add(1) || starts[0] != 0 || !starts.is_sorted() || starts[rows] > most
+    {
+        return Err(format!("`indptr` does not divide {most} values into {rows} rows"));
+    }
+    let mut table = SparseRows::new(columns);
+    let mut row: Vec<(u32, f32)> = Vec::new();
+    for ends in starts.windows(2) {
+        row.clear();
+        for at in ends[0] as usize..ends[1] as usize {
+            let column = u32::try_from(indices[at]).map_err(|_| format!("column {}", indices[at]))?;
+            row.push((column, data[at]));
+        }
+        row.sort_by_key(|(column, _)| *column);
+        row.dedup_by(|later, kept| {
+            let same = later.0 == kept.0;
+            kept.1 += if same { later.1 } else { 0.0 };
+            same
+        });
+        let entries = row.iter().copied().filter(|(_, value)| *value != 0.0);
+        table.push(entries).map_err(|why| format!("row {}: {why}", table.len()))?;
+    }
+    Ok(table)
+}
+
+/// Classes of one-hot rows, `[rows, classes]`; a row of zeros has none. Gives the number of classes too.
+fn one_hot(root: View<'_>) -> Result<(usize, Vec<Option<u32>>), String> {
+    let array = root.array()?;
+    let &[rows, classes] = array.shape() else {
+        return Err(format!("an array of shape {:?}, expected rows and classes", array.shape()));
+    };
+    let values = floats(&array)?;
+    let mut labels = Vec::with_capacity(values.len().checked_div(classes).unwrap_or(0));
+    for (row, values) in values.chunks(classes.max(1)).enumerate() {
+        let ones = values.iter().filter(|value| **value == 1.0).count();
+        if ones > 1 || ones + values.iter().filter(|value| **value == 0.0).count() != classes {
+            return Err(format!("row {row} is not one-hot"));
+        }
+        labels.push(values.iter().position(|value| *value == 1.0).map(|class| class as u32));
+    }
+    match labels.len() == rows {
+        true => Ok((classes, labels)),
+        false => Err(format!("an array of {rows} rows and no classes")),
+    }
+}
+
+fn integers(array: &RawTensor) -> Result<Vec<i64>, String> {
+    let bytes = array.to_bytes();
+    match array.dtype() {
+        ElementType::I32 => {
+            Ok(bytes.as_chunks().0.iter().map(|word| i64::from(i32::from_le_bytes(*word))).collect())
+        }
+        ElementType::I64 => Ok(bytes.as_chunks().0.iter().map(|word| i64::from_le_bytes(*word)).collect()),
+        other => Err(format!("elements of type {other}, expected i32 or i64")),
+    }
+}
+
+/// Numbers in single precision.
+fn floats(array: &RawTensor) -> Result<Vec<f32>, String> {
+    let bytes = array.to_bytes();
+    Ok(match array.dtype() {
+        ElementType::F32 => bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect(),
+        ElementType::F64 => bytes.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word) as f32).collect(),
+        ElementType::I32 | ElementType::I64 => {
+            integers(array)?.into_iter().map(|value| value as f32).collect()
+        }
+        ElementType::U8 | ElementType::Bool => bytes.iter().map(|byte| f32::from(*byte)).collect(),
+        other => return Err(format!("unsupported element type {other}")),
+    })
+}
