@@ -48,6 +48,8 @@ pub struct Material {
     covered: Option<Vec<bool>>,
     /// By node: its number among the nodes that contexts are of.
     contexts: Vec<u32>,
+    /// How labels spread, where they do.
+    spread: Spread,
     /// Both directions of every edge between nodes that training sees, where penalties are paid for them.
     edges: Vec<(u32, u32, f32)>,
 }
@@ -95,7 +97,9 @@ impl Material {
         ] {
             fit(key, own, found)?;
         }
-        Ok(Self { data, labelled, covered, contexts, edges })
+        let spread =
+            if own.variant.spreads() { Spread::of(&data, &labelled, own) } else { Spread::default() };
+        Ok(Self { data, labelled, covered, contexts, spread, edges })
     }
 
     /// Nodes as `network` takes them.
@@ -123,47 +127,53 @@ impl Material {
     }
 
     /// Labels of `nodes`, `[nodes, classes]`, after one more round from `labels`, `[all, classes]`.
-    ///
-    /// Propagation (Zhu et al. 2003): the mean of the neighbours' by the weights of edges, and the class itself where it is known. Spreading
-    /// (Zhou et al. 2004): α times the sum of theirs by weights `a_ij / √(d_i d_j)`, and 1 − α times the known class.
-    pub fn spread(&self, labels: &Tensor, nodes: Range<usize>, config: &PlanetoidConfig) -> Tensor {
-        let (graph, clamped) = (&self.data.graph, config.variant == Variant::LabelPropagation);
-        let known: Vec<(usize, u32)> = self
-            .labelled
-            .iter()
-            .filter(|(node, _)| nodes.contains(&(*node as usize)))
-            .map(|(node, class)| (*node as usize, *class))
-            .collect();
-        let is_known = |node: usize| known.iter().any(|(known, _)| *known == node);
-        let row = |node: usize| -> Vec<f32> {
-            let node = node as u32;
-            let neighbours = graph.neighbours(node);
+    pub fn spread(&self, labels: &Tensor, nodes: Range<usize>) -> Tensor {
+        let Spread { shares, known } = &self.spread;
+        let row = |node: usize| match shares[node].as_slice() {
+            [] => (&[][..], &[][..]),
+            shares => (self.data.graph.neighbours(node as u32), shares),
+        };
+        let classes = self.data.classes;
+        let known = Tensor::from_slice(&known[nodes.start * classes..nodes.end * classes]);
+        let known = known.view([nodes.len() as i64, -1]).to_device(labels.device()).to_kind(labels.kind());
+        Bags::new(nodes.map(row)).times(labels) + known
+    }
+}
+
+/// How labels spread: what each node gets of its neighbours, and of what it is known to be.
+///
+/// Propagation (Zhu et al. 2003): the mean of the neighbours' labels by the weights of edges; where the class is known, that alone. Spreading
+/// (Zhou et al. 2004): α times the sum of theirs by weights `a_ij / √(d_i d_j)`, and 1 − α times the known class.
+#[derive(Default)]
+struct Spread {
+    /// By node: a share for each of its neighbours; none where its class is all that counts.
+    shares: Vec<Vec<f32>>,
+    /// What comes of known classes: `[nodes, classes]`, row by row.
+    known: Vec<f32>,
+}
+
+impl Spread {
+    fn of(data: &NodeData, labelled: &[(u32, u32)], config: &PlanetoidConfig) -> Self {
+        let (graph, clamped) = (&data.graph, config.variant == Variant::LabelPropagation);
+        let share = |node: u32| -> Vec<f32> {
             let weight = |at: usize| f64::from(graph.weights(node).map_or(1.0, |weights| weights[at]));
             let over = |other: u32| match clamped {
                 true => graph.degree(node),
                 false => (graph.degree(node) * graph.degree(other)).sqrt() / config.alpha,
             };
-            neighbours.iter().enumerate().map(|(at, other)| (weight(at) / over(*other)) as f32).collect()
+            let neighbours = graph.neighbours(node).iter().enumerate();
+            neighbours.map(|(at, other)| (weight(at) / over(*other)) as f32).collect()
         };
-        let rows: Vec<(&[u32], Vec<f32>)> = nodes
-            .clone()
-            .map(|node| match clamped && is_known(node) {
-                true => (&[][..], Vec::new()),
-                false => (graph.neighbours(node as u32), row(node)),
-            })
-            .collect();
-        let spread =
-            Bags::new(rows.iter().map(|(columns, values)| (*columns, values.as_slice()))).times(labels);
-        let share = if clamped { 1.0 } else { 1.0 - config.alpha };
-        let mut own = vec![0f32; nodes.len() * self.data.classes];
-        for (node, class) in known {
-            own[(node - nodes.start) * self.data.classes + class as usize] = share as f32;
+        let mut shares: Vec<Vec<f32>> = (0..data.nodes() as u32).map(share).collect();
+        let mut known = vec![0.0; data.nodes() * data.classes];
+        for &(node, class) in labelled {
+            known[node as usize * data.classes + class as usize] =
+                if clamped { 1.0 } else { 1.0 - config.alpha as f32 };
+            if clamped {
+                shares[node as usize].clear();
+            }
         }
-        spread
-            + Tensor::from_slice(&own)
-                .view([nodes.len() as i64, -1])
-                .to_device(labels.device())
-                .to_kind(labels.kind())
+        Self { shares, known }
     }
 }
 

@@ -134,7 +134,7 @@ impl Classifier {
     fn spread(&self, nodes: std::ops::Range<usize>) -> Loss<()> {
         let labels = self.network.labels();
         let own = labels.narrow(0, nodes.start as i64, nodes.len() as i64); // [nodes, classes]
-        let spread = tch::no_grad(|| self.material.spread(&labels, nodes, &self.network.config));
+        let spread = tch::no_grad(|| self.material.spread(&labels, nodes));
         let half = (own - spread).square().sum(None::<Kind>) * 0.5;
         let objectives = vec![half.shallow_clone()];
         Loss { objectives, reported: half, weight: self.part, carry: (), statistics: Vec::new() }

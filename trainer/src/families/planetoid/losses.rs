@@ -226,7 +226,7 @@ mod tests {
         let (e, w) = (start(1), start(2));
         let positive = Tensor::from_slice(toy::POSITIVE.as_flattened()).view([5, 5]);
         let negative = positive.sum_dim_intlist(1, true, None::<Kind>).expand([5, 5], false) / 5.0;
-        for _ in 0..20_000 {
+        for _ in 0..2000 {
             let scores = e.matmul(&w.tr());
             let loss = -(scores.log_sigmoid() * &positive * r1
                 + (-&scores).log_sigmoid() * &negative * (1.0 - r1))
@@ -234,7 +234,7 @@ mod tests {
             let gradients = Tensor::run_backward(&[loss], &[&e, &w], false, false);
             tch::no_grad(|| {
                 for (leaf, gradient) in [&e, &w].iter().zip(gradients) {
-                    let _ = leaf.shallow_clone().g_sub_(&(gradient * 1.0));
+                    let _ = leaf.shallow_clone().g_sub_(&(gradient * 2.0));
                 }
             });
         }
@@ -244,8 +244,8 @@ mod tests {
                 let p = negative.double_value(&[i as i64, c as i64]);
                 let pmi = (r1 * toy::POSITIVE[i][c] / ((1.0 - r1) * p)).ln();
                 let score = scores.double_value(&[i as i64, c as i64]);
-                // Pairs that never come draw all scores on for ever, ever more slowly.
-                assert!((score - pmi).abs() < 0.05, "({i}, {c}): {score:.3}, not {pmi:.3}");
+                // Pairs that never come draw all scores on for ever, ever more slowly: 0.004 are left by now.
+                assert!((score - pmi).abs() < 0.01, "({i}, {c}): {score:.3}, not {pmi:.3}");
             }
         }
     }
