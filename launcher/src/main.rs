@@ -63,6 +63,8 @@ enum Command {
     Average(commands::average::AverageArgs),
     /// Write the log-probabilities that a model gives to token ids.
     Score(commands::score::ScoreArgs),
+    /// Predict the classes of the nodes of a graph, and draw their embeddings.
+    Predict(commands::predict::PredictArgs),
     /// Convert checkpoints from and to other Transformer-XL and XLNet programs.
     Convert(commands::convert::ConvertArgs),
     /// Show the contents of checkpoints and batches.
@@ -118,6 +120,7 @@ fn run(command: Command, json: bool, comm: &dyn Communicator, out: &Output) -> R
         Command::Generate(args) => commands::generate::run(args, json, out),
         Command::Average(args) => commands::average::run(args, out),
         Command::Score(args) => commands::score::run(args, out),
+        Command::Predict(args) => commands::predict::run(&args, json, out),
         Command::Convert(args) => commands::convert::run(args, out),
         Command::Inspect(args) => commands::inspect::run(args, out),
         Command::Parity(args) => commands::parity::run(args, out),

@@ -8,6 +8,7 @@ use std::process::Command;
 use segue_cluster::pool::{Ended, Runner};
 use segue_configs::Config;
 use segue_dataloader::Corpus;
+use segue_trainer::families;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, PREEMPTED, text_of};
@@ -97,8 +98,12 @@ pub fn training(recipe: &Path, overrides: Vec<String>, run: &Path) -> Result<Vec
     Ok(arguments)
 }
 
-/// The fingerprint of a configuration's corpus. `origin` is what else may name the corpus, besides the command.
+/// The fingerprint of a configuration's data. `origin` is what else may name the corpus, besides the command.
 pub fn fingerprint(config: &Config, origin: &str) -> Result<String, Failure> {
+    let family = families::of(&config.model);
+    if family.language.is_none() {
+        return Ok((family.open)(&mut config.clone())?.data());
+    }
     if config.data.corpus.is_empty() {
         let message =
             format!("data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the {origin}");

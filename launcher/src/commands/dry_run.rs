@@ -42,9 +42,14 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
     }))
 }
 
-/// Takes the corpus' vocabulary where the recipe of a language model leaves it open and names a corpus.
+/// Takes the corpus' vocabulary where the recipe of a language model leaves it open and names a corpus; of another model, the sizes that are
+/// those of the data it names.
 pub fn know_vocabulary(config: &mut Config) -> Result<(), Failure> {
-    if families::of(&config.model).language.is_none() {
+    let family = families::of(&config.model);
+    if family.language.is_none() {
+        if !config.data.corpus.is_empty() {
+            (family.open)(config)?;
+        }
         return Ok(());
     }
     if config.model.vocab_size() > 0 {

@@ -19,6 +19,7 @@ pub mod launch;
 pub mod man;
 pub mod parity;
 pub mod plan;
+pub mod predict;
 pub mod pretrain;
 pub mod report;
 pub mod runs;

@@ -5,6 +5,7 @@
 pub mod language_model;
 pub mod lstm;
 pub mod moment_game;
+pub mod planetoid;
 pub mod task;
 pub mod transfo_xl;
 pub mod xlnet;
@@ -33,7 +34,8 @@ pub struct Entry {
 }
 
 /// Every family, a line each. The first is what a recipe trains that names no model.
-pub static FAMILIES: [&Entry; 4] = [&transfo_xl::FAMILY, &xlnet::FAMILY, &lstm::FAMILY, &moment_game::FAMILY];
+pub static FAMILIES: [&Entry; 5] =
+    [&transfo_xl::FAMILY, &xlnet::FAMILY, &lstm::FAMILY, &moment_game::FAMILY, &planetoid::FAMILY];
 
 /// The `[model]` sections of all families.
 pub static MODELS: LazyLock<Models> =
@@ -44,6 +46,11 @@ pub trait Job {
     /// Checks what is cheap to check of the data on one rank for all, before they begin: that files are there and whole.
     fn check_data(&self) -> Result<(), TrainError> {
         Ok(())
+    }
+
+    /// Names the data, where the configuration does not say all of it.
+    fn data(&self) -> String {
+        String::new()
     }
 
     /// Trains; see [`train`](crate::engine::train). A collective call.

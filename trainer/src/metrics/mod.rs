@@ -6,10 +6,12 @@
 mod classification;
 mod correlation;
 mod ranking;
+mod silhouette;
 pub mod squad;
 mod tagging;
 
 pub use classification::{BinaryScores, accuracy, binary_scores, macro_f1, matthews_correlation};
 pub use correlation::{pearson, spearman};
 pub use ranking::{err_at, mean_over_queries, ndcg_at, reciprocal_rank};
+pub use silhouette::mean_silhouette;
 pub use tagging::{Entity, EntityScores, UnknownTag, entities, entity_scores};

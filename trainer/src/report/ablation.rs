@@ -166,6 +166,12 @@ impl Summary {
         }
     }
 
+    /// What cells are compared by: error rates where runs report accuracies alone.
+    pub fn compared(&self) -> &'static str {
+        let has = |name: &str| self.rows.iter().any(|row| row.measures.contains_key(name));
+        if has("accuracy") && !has("ppl") { "error rate" } else { "perplexity" }
+    }
+
     /// The summary as Markdown.
     pub fn markdown(&self) -> String {
         if self.rows.iter().any(|row| !row.measures.is_empty() || !row.published.scores.is_empty()) {
@@ -215,9 +221,10 @@ impl Summary {
             return String::new();
         }
         let (at, rule) = if with_lengths { (" at |", "---|") } else { ("", "") };
+        let compared = if self.compared() == "perplexity" { "perplexities" } else { "error rates" };
         let mut text = format!(
             "\n## Expected orders\n\n\
-             The difference of perplexities is paired by seed; above 0 is as expected.\n\n\
+             The difference of {compared} is paired by seed; above 0 is as expected.\n\n\
              | lower | higher |{at} difference | verdict |\n|---|---|{rule}---|---|\n"
         );
         for check in &self.checks {

@@ -42,8 +42,10 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
     for &seed in &sweep.seeds {
         for (cell, description) in sweep.cells.iter().enumerate() {
             let config = sweep.config_of(description, seed)?;
-            // A sweep compares perplexities.
-            families::language(&config.model)?;
+            // What evaluates at attention lengths compares perplexities.
+            if !description.evaluations.is_empty() {
+                families::language(&config.model)?;
+            }
             if !fingerprints.contains_key(&config.data.corpus) {
                 fingerprints.insert(config.data.corpus.clone(), fingerprint(&config, "sweep")?);
             }
@@ -73,11 +75,13 @@ impl Job {
         format!("{}, seed {}", self.label, self.seed)
     }
 
-    /// Perplexity by attention length, once everything is done.
+    /// Perplexity by attention length, once everything is done. Of a run that evaluates itself and has none: its error rate.
     pub fn perplexity(&self) -> Option<BTreeMap<usize, f64>> {
         let record = self.read();
         if self.evaluations.is_empty() {
-            return Some([(self.init, record["train"]["evaluation"]["ppl"].as_f64()?)].into());
+            let found = &record["train"]["evaluation"];
+            let error = || Some(1.0 - found["accuracy"].as_f64()?);
+            return Some([(self.init, found["ppl"].as_f64().or_else(error)?)].into());
         }
         let one = |e: &Evaluation| Some((e.attention, record["evaluations"][e.name()]["ppl"].as_f64()?));
         self.evaluations.iter().map(one).collect()

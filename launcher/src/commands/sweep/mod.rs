@@ -114,7 +114,7 @@ fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
 }
 
 fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), Failure> {
-    let mut csv = "cell,seed,attention,perplexity\n".to_string();
+    let mut csv = format!("cell,seed,attention,{}\n", summary.compared().replace(' ', "_"));
     for job in jobs {
         for (attention, perplexity) in job.perplexity().unwrap_or_default() {
             let label = job.label.replace('"', "\"\"");
@@ -133,12 +133,12 @@ fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), F
     Ok(())
 }
 
-/// Perplexities of the rows: at two lengths, or of runs that evaluate themselves the one there is.
+/// What rows are compared by: at two lengths, or of runs that evaluate themselves the one there is.
 fn chart(summary: &Summary) -> IntervalChart {
     let own = summary.rows.iter().any(|row| !row.measures.is_empty());
     let series: &[&str] =
         if own { &["last evaluation of the run"] } else { &["training length", "best length"] };
-    let empty = IntervalChart::new(&summary.name, "validation perplexity", series);
+    let empty = IntervalChart::new(&summary.name, format!("validation {}", summary.compared()), series);
     summary.rows.iter().fold(empty, |chart, row| {
         let values = if own { vec![row.init] } else { vec![row.init, row.best] };
         chart.with(&row.label, values)

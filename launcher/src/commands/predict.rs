@@ -1,0 +1,157 @@
+//! `segue predict`: classes of the nodes of a graph, and maps of their embeddings.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use segue_trainer::families::planetoid::{Material, Prediction, Predictor, read_rows, write_embeddings};
+use segue_trainer::metrics::{accuracy, mean_silhouette};
+use segue_trainer::report::{ScatterChart, TsneOptions, tsne};
+use serde_json::{Value, json};
+
+use super::child::write_whole;
+use super::print_text;
+use crate::failure::{Failure, USAGE};
+use crate::output::Output;
+
+/// Points that a map is made of, at most: its memory is quadratic in them.
+const MOST_POINTS: usize = 5000;
+
+/// Arguments of `segue predict`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue predict runs/cora --csv classes.csv\n  \
+    segue predict runs/cora --nodes nodes.txt --embeddings embeddings.safetensors --picture map.svg\n  \
+    segue predict runs/cora-inductive --features unseen.svm --json\n\n\
+    The model is one that `segue pretrain` trained with model_type = \"planetoid\".")]
+pub struct PredictArgs {
+    /// Run folder (its newest valid checkpoint), or checkpoint.
+    model: PathBuf,
+    /// Data set with the graph [default: that of the training].
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// File with numbers of nodes, one a line [default: the test nodes].
+    #[arg(long)]
+    nodes: Option<PathBuf>,
+    /// File with features of unseen nodes, a row of `column:value` a line, for models that read features alone.
+    #[arg(long, conflicts_with_all = ["nodes", "data", "embeddings", "picture"])]
+    features: Option<PathBuf>,
+    /// CSV file to write: node, class, probability of each class [default: to stdout].
+    #[arg(long)]
+    csv: Option<PathBuf>,
+    /// safetensors file to write: `nodes`, `[nodes]`, and their `embeddings`, `[nodes, d_embed]`.
+    #[arg(long)]
+    embeddings: Option<PathBuf>,
+    /// SVG file to draw: embeddings in the plane by t-SNE, in the colours of known classes.
+    #[arg(long)]
+    picture: Option<PathBuf>,
+}
+
+/// Predicts, and writes what was asked for.
+pub fn run(args: &PredictArgs, json: bool, out: &Output) -> Result<Value, Failure> {
+    segue_trainer::libtorch::set_threads(1);
+    let predictor = Predictor::open(&args.model)?;
+    let mut result = json!({ "model": predictor.path });
+    let predictions = match &args.features {
+        Some(path) => predictor.predict_rows(&read_rows(path, predictor.config().features)?)?,
+        None => {
+            let material = predictor.material(args.data.as_deref())?;
+            let nodes = match &args.nodes {
+                Some(path) => numbers(path)?,
+                None => material.data.test.clone(),
+            };
+            let predictions = predictor.predict(&material, &nodes)?;
+            score(&material, &predictions, &mut result, out);
+            if args.embeddings.is_some() || args.picture.is_some() {
+                let embeddings = predictor.embeddings(&material, &nodes)?;
+                show(args, &material, &predictions, &embeddings, &mut result, out)?;
+            }
+            predictions
+        }
+    };
+    let text = csv(&predictions, predictor.config().classes);
+    match &args.csv {
+        Some(path) => write_whole(path, &text)?,
+        None if !json => print_text(text.as_bytes())?,
+        None => {}
+    }
+    let row = |found: &Prediction| json!({ "node": found.node, "class": found.class, "probabilities": found.probabilities });
+    result["predictions"] = predictions.iter().map(row).collect();
+    Ok(result)
+}
+
+/// The accuracy on nodes whose class is known.
+fn score(material: &Material, predictions: &[Prediction], result: &mut Value, out: &Output) {
+    let label =
+        |found: &Prediction| Some((material.data.labels.get(found.node as usize).copied()??, found.class));
+    let (gold, predicted): (Vec<u32>, Vec<u32>) = predictions.iter().filter_map(label).unzip();
+    if gold.is_empty() {
+        return;
+    }
+    let accuracy = accuracy(&gold, &predicted);
+    out.line(&format!("accuracy {accuracy:.4} on {} nodes whose class is known", gold.len()));
+    result["accuracy"] = json!(accuracy);
+    result["known"] = json!(gold.len());
+}
+
+/// Writes embeddings and their map.
+fn show(
+    args: &PredictArgs,
+    material: &Material,
+    predictions: &[Prediction],
+    embeddings: &[Vec<f32>],
+    result: &mut Value,
+    out: &Output,
+) -> Result<(), Failure> {
+    let known = |found: &Prediction| material.data.labels.get(found.node as usize).copied().flatten();
+    let classes: Vec<u32> = predictions.iter().map(|found| known(found).unwrap_or(found.class)).collect();
+    if let Some(path) = &args.embeddings {
+        let nodes: Vec<u32> = predictions.iter().map(|found| found.node).collect();
+        write_embeddings(path, &nodes, embeddings)?;
+    }
+    let Some(path) = &args.picture else { return Ok(()) };
+    if embeddings.len() > MOST_POINTS {
+        let message = format!(
+            "a map of {} points, at most {MOST_POINTS}\nhint: name fewer nodes with --nodes",
+            embeddings.len()
+        );
+        return Err(Failure::new(USAGE, message));
+    }
+    let silhouette = mean_silhouette(embeddings, &classes);
+    out.line(&format!("mean silhouette of the classes {silhouette:.4}"));
+    result["silhouette"] = json!(silhouette);
+    let title = format!("{}: {} nodes", material.data.name, embeddings.len());
+    let groups = (0..material.data.classes).map(|class| format!("class {class}")).collect();
+    let places = tsne(embeddings, &TsneOptions::default());
+    let chart = places
+        .into_iter()
+        .zip(&classes)
+        .fold(ScatterChart::new(title, groups), |chart, (at, class)| chart.with(at, *class as usize));
+    write_whole(path, &chart.svg())
+}
+
+fn csv(predictions: &[Prediction], classes: usize) -> String {
+    let heads: Vec<String> = (0..classes).map(|class| format!("p{class}")).collect();
+    let mut text = format!("node,class,{}\n", heads.join(","));
+    for found in predictions {
+        let probabilities: Vec<String> = found.probabilities.iter().map(f32::to_string).collect();
+        text.push_str(&format!("{},{},{}\n", found.node, found.class, probabilities.join(",")));
+    }
+    text
+}
+
+/// Numbers of nodes, one a line; empty lines are left out.
+fn numbers(path: &Path) -> Result<Vec<u32>, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::new(66, format!("cannot read {}: {e}\nhint: check --nodes", path.display())))?;
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(number, line): (usize, &str)| {
+            line.trim().parse().map_err(|_| {
+                Failure::new(
+                    65,
+                    format!("{}, line {number}: `{line}` is not the number of a node", path.display()),
+                )
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,175 @@
+//! Nodes of a graph, from files to predictions.
+
+use std::fs;
+
+use segue_random::{Purpose, Stream};
+use segue_tests::{ROOT, alone, fail, finish, mpirun, stderr, succeed};
+use tempfile::TempDir;
+
+const NODES: usize = 120;
+const CLASSES: usize = 3;
+
+/// A place with a graph of three communities in its folder `graph`.
+fn place() -> TempDir {
+    let place = tempfile::tempdir().expect("a temporary folder");
+    let folder = place.path().join("graph");
+    fs::create_dir(&folder).expect("a folder");
+    let stream = Stream::new(5, Purpose::Synthetic, &[]);
+    let drawn = |a: usize, b: usize, chance: f64| stream.uniform((1000 * a + b) as u64) < chance;
+    let class = |node: usize| node % CLASSES;
+    let (mut edges, mut features, mut labels) = (String::new(), String::new(), String::new());
+    for node in 0..NODES {
+        for other in node + 1..NODES {
+            let chance = if class(node) == class(other) { 0.12 } else { 0.01 };
+            if drawn(node, other, chance) || other == node + CLASSES {
+                edges.push_str(&format!("{node} {other}\n"));
+            }
+        }
+        features.push_str(&node.to_string());
+        for column in 0..12 {
+            if drawn(node, 500 + column, if column % CLASSES == class(node) { 0.5 } else { 0.1 }) {
+                features.push_str(&format!(" {column}:1"));
+            }
+        }
+        features.push('\n');
+        labels.push_str(&format!("{}\n", class(node)));
+    }
+    let index = |nodes: std::ops::Range<usize>| nodes.map(|node| format!("{node}\n")).collect::<String>();
+    for (name, text) in [
+        ("edges.txt", edges),
+        ("features.svm", features),
+        ("labels.txt", labels),
+        ("train.index", index(0..12)),
+        ("test.index", index(80..NODES)),
+        ("sizes.txt", format!("nodes {NODES}\ncolumns 12\nclasses {CLASSES}\n")),
+    ] {
+        fs::write(folder.join(name), text).expect("a file");
+    }
+    place
+}
+
+/// Arguments that train on it in the run folder `run`.
+fn pretrain(place: &TempDir, run: &str, more: &[&str]) -> Vec<String> {
+    let mut args = vec!["pretrain".to_string(), "--json".into(), "--config".into()];
+    args.extend([
+        format!("{ROOT}/configs/recipes/planetoid-cora.toml"),
+        format!("run.dir={}", place.path().join(run).display()),
+        format!("data.corpus={}", place.path().join("graph").display()),
+    ]);
+    let short = [
+        "model.pretrain_label=10",
+        "model.pretrain_contexts=20",
+        "model.context_steps=0.5",
+        "model.d_embed=8",
+        "train.steps=60",
+        "checkpoint.every=10",
+        "eval.every=20",
+    ];
+    args.extend(short.iter().chain(more).map(|word| word.to_string()));
+    args
+}
+
+fn weights(place: &TempDir, run: &str) -> Vec<u8> {
+    let file = place.path().join(run).join("checkpoints/latest/model.safetensors");
+    fs::read(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+}
+
+#[test]
+fn p07_p09_graphs_are_learnt_to_the_same_bytes_over_ranks_stops_and_kills() {
+    let place = place();
+    for variant in ["transductive", "inductive"] {
+        let variant = format!("model.variant={variant}");
+        let args = |run: &str, more: &[&str]| pretrain(&place, run, &[&[variant.as_str()], more].concat());
+        let named = |run: &str| format!("{}-{run}", &variant["model.variant=".len()..]);
+        let one = succeed(alone(&args(&named("one"), &[])));
+        for ranks in [2, 4] {
+            let run = named(&ranks.to_string());
+            let found = succeed(mpirun(ranks, &args(&run, &[])));
+            assert_eq!(found["evaluation"], one["evaluation"], "{variant}, {ranks} ranks");
+            assert!(weights(&place, &run) == weights(&place, &named("one")), "{variant}, {ranks} ranks");
+        }
+        let parts = args(&named("parts"), &[]);
+        succeed(mpirun(2, &args(&named("parts"), &["train.stop_at=17"])));
+        let mut killed = alone(&parts);
+        killed.env("SEGUE_FAULTS", "kill@step.update:hit=20");
+        let killed = finish(killed);
+        assert_eq!(killed.status.code(), None, "{}", stderr(&killed));
+        let last = succeed(mpirun(4, &parts));
+        assert_eq!(last["evaluation"], one["evaluation"], "{variant}");
+        assert!(weights(&place, &named("parts")) == weights(&place, &named("one")), "{variant}");
+    }
+}
+
+#[test]
+fn p17_predictions_embeddings_and_a_map_are_written() {
+    let place = place();
+    let text = |name: &str| place.path().join(name).display().to_string();
+    let trained = succeed(alone(&pretrain(&place, "run", &[])));
+    let (csv, embeddings, picture) = (text("classes.csv"), text("embeddings.safetensors"), text("map.svg"));
+    let run = text("run");
+    let options = ["--csv", &csv, "--embeddings", &embeddings, "--picture", &picture];
+    let found = succeed(alone(&[&["predict", &run, "--json"][..], &options].concat()));
+    assert_eq!(found["accuracy"], trained["evaluation"]["accuracy"]);
+    assert_eq!(found["predictions"].as_array().map(Vec::len), Some(NODES - 80));
+    let lines = fs::read_to_string(&csv).expect("the file of predictions");
+    assert_eq!((lines.lines().count(), lines.lines().next()), (1 + NODES - 80, Some("node,class,p0,p1,p2")));
+    let bytes = fs::read(&embeddings).expect("the file of embeddings");
+    assert!(String::from_utf8_lossy(&bytes).contains("\"shape\":[40,8]"));
+    let svg = fs::read_to_string(&picture).expect("the picture");
+    // A dot for each node, and one for each class in the legend.
+    assert_eq!(svg.matches("<circle").count(), NODES - 80 + CLASSES);
+
+    let nodes = text("nodes.txt");
+    fs::write(&nodes, "3\n81\n\n").expect("a file");
+    let found = succeed(alone(&["predict", &run, "--json", "--nodes", &nodes]));
+    let numbers: Vec<_> =
+        found["predictions"].as_array().expect("a list").iter().map(|row| row["node"].clone()).collect();
+    assert_eq!(numbers, [3, 81]);
+    fs::write(&nodes, "3\nfour\n").expect("a file");
+    fail(alone(&["predict", &run, "--nodes", &nodes]), 65, &["line 2", "`four`"]);
+    fail(alone(&["predict", &run, "--features", &nodes]), 78, &["nodes of its graph alone"]);
+}
+
+#[test]
+fn p09_unseen_nodes_are_predicted() {
+    let place = place();
+    let text = |name: &str| place.path().join(name).display().to_string();
+    succeed(alone(&pretrain(&place, "run", &["model.variant=inductive"])));
+    let rows = text("unseen.svm");
+    fs::write(&rows, "0:1 3:1 6:1\n\n1:1 4:1\n").expect("a file");
+    let found = succeed(alone(&["predict", &text("run"), "--features", &rows, "--json"]));
+    let predictions = found["predictions"].as_array().expect("a list");
+    assert_eq!(predictions.len(), 3);
+    for row in predictions {
+        let sum: f64 =
+            row["probabilities"].as_array().expect("a list").iter().filter_map(|p| p.as_f64()).sum();
+        assert!((sum - 1.0).abs() < 1e-5, "{row}");
+    }
+}
+
+/// Cells of a sweep whose runs report accuracies are compared by their error rates.
+#[test]
+fn p07_methods_are_compared_by_their_error_rates() {
+    let place = place();
+    let graph = place.path().join("graph");
+    let sweep = place.path().join("sweep.toml");
+    let text = format!(
+        "name = \"graphs\"\nrecipe = \"{ROOT}/configs/recipes/planetoid-cora.toml\"\noutput = \"{}\"\nseeds = [1, 2]\n\
+         [set]\ndata.corpus = \"{}\"\nmodel.pretrain_label = 10\nmodel.pretrain_contexts = 10\ntrain.steps = 40\n\
+         [evaluate]\nby = \"run\"\n\
+         [[cell]]\nlabel = \"both\"\npublished = {{ row = \"T\", scores = {{ \"accuracy, %\" = 75.7 }} }}\n\
+         [[cell]]\nlabel = \"features\"\nset.model.variant = \"features\"\n\
+         [[expect]]\nbetter = \"both\"\nthan = \"features\"\n",
+        place.path().join("out").display(),
+        graph.display()
+    );
+    fs::write(&sweep, text).expect("a file");
+    let found = succeed(alone(&["sweep", "--json", &sweep.display().to_string()]));
+    assert_eq!(found["failed"].as_array().map(Vec::len), Some(0));
+    let rows = &found["summary"]["rows"];
+    let (error, accuracy) =
+        (rows[0]["init"]["mean"].as_f64(), rows[0]["measures"]["accuracy"]["mean"].as_f64());
+    assert!((error.expect("a mean") + accuracy.expect("a mean") - 1.0).abs() < 1e-12);
+    let table = fs::read_to_string(place.path().join("out/table.md")).expect("the table");
+    assert!(table.contains("75.70") && table.contains("difference of error rates"), "{table}");
+}

@@ -1,0 +1,141 @@
+//! Accuracy on test nodes, class by class.
+
+use segue_graph::NodeData;
+use serde_json::{Value, json};
+use tch::Tensor;
+
+use super::data::Material;
+use super::learner::Classifier;
+use super::model::Network;
+use crate::TrainError;
+use crate::engine::{Better, Measures};
+use crate::metrics::{accuracy, binary_scores};
+
+/// Nodes of one forward pass.
+pub const GROUP: usize = 1024;
+
+/// A node and what is predicted of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Prediction {
+    /// The node's number.
+    pub node: u32,
+    /// The class of the highest probability; of several such, the first.
+    pub class: u32,
+    /// Probabilities of all classes.
+    pub probabilities: Vec<f32>,
+}
+
+impl Prediction {
+    /// Of node `node` with these probabilities.
+    pub fn of(node: u32, probabilities: Vec<f32>) -> Self {
+        let higher =
+            |best: usize, class: usize| if probabilities[class] > probabilities[best] { class } else { best };
+        let class = (0..probabilities.len()).fold(0, higher) as u32;
+        Self { node, class, probabilities }
+    }
+}
+
+/// Rows of a table, `[rows, width]`.
+pub fn rows(table: &Tensor) -> Result<Vec<Vec<f32>>, TrainError> {
+    let width = table.size()[1].max(1) as usize;
+    let values: Vec<f32> = Vec::try_from(table.detach().reshape([-1]))?;
+    Ok(values.chunks(width).map(<[f32]>::to_vec).collect())
+}
+
+/// Predicts the classes of nodes of the graph.
+pub fn predict(network: &Network, material: &Material, nodes: &[u32]) -> Result<Vec<Prediction>, TrainError> {
+    let prior = material.prior().to_device(network.parameters.options().1);
+    let mut predictions = Vec::with_capacity(nodes.len());
+    for group in nodes.chunks(GROUP) {
+        let probabilities = network.probabilities(&material.nodes(network, group), &prior);
+        let found = group.iter().zip(rows(&probabilities)?);
+        predictions.extend(found.map(|(node, probabilities)| Prediction::of(*node, probabilities)));
+    }
+    Ok(predictions)
+}
+
+/// How well classes of test nodes are predicted.
+pub fn measure(data: &NodeData, predictions: &[Prediction], recall_at: usize) -> (f64, Value) {
+    let label = |node: u32| data.labels.get(node as usize).copied().flatten();
+    let known: Vec<(u32, &Prediction)> =
+        predictions.iter().filter_map(|prediction| Some((label(prediction.node)?, prediction))).collect();
+    let gold: Vec<u32> = known.iter().map(|(class, _)| *class).collect();
+    let predicted: Vec<u32> = known.iter().map(|(_, prediction)| prediction.class).collect();
+    let class = |class: u32| {
+        let scores = binary_scores(&gold, &predicted, class);
+        let count = gold.iter().filter(|gold| **gold == class).count();
+        let mut row = json!({
+            "class": class, "nodes": count, "precision": scores.precision, "recall": scores.recall, "f1": scores.f1,
+        });
+        if recall_at > 0 {
+            row["recall_at_k"] = json!(recall_of(class, &known, recall_at));
+        }
+        row
+    };
+    let accuracy = accuracy(&gold, &predicted);
+    let mut row = json!({
+        "accuracy": accuracy,
+        "majority": data.majority_rate(),
+        "nodes": gold.len(),
+        "classes": (0..data.classes as u32).map(class).collect::<Vec<_>>(),
+    });
+    if recall_at > 0 {
+        let recalls: Vec<f64> =
+            (0..data.classes as u32).map(|class| recall_of(class, &known, recall_at)).collect();
+        row["k"] = json!(recall_at);
+        row["recall_at_k"] = json!(recalls.iter().sum::<f64>() / recalls.len().max(1) as f64);
+    }
+    (accuracy, row)
+}
+
+/// Share of the nodes of a class that are among the `k` of its highest probability; of equal ones, those that come first. 0 where there are none.
+fn recall_of(class: u32, known: &[(u32, &Prediction)], k: usize) -> f64 {
+    let probability =
+        |prediction: &Prediction| prediction.probabilities.get(class as usize).copied().unwrap_or(0.0);
+    let mut ranked: Vec<&(u32, &Prediction)> = known.iter().collect();
+    ranked.sort_by(|a, b| probability(b.1).total_cmp(&probability(a.1)));
+    let count = |rows: &[&(u32, &Prediction)]| rows.iter().filter(|row| row.0 == class).count();
+    match count(&ranked) {
+        0 => 0.0,
+        all => count(&ranked[..k.min(ranked.len())]) as f64 / all as f64,
+    }
+}
+
+/// The measures of an evaluation, with the best accuracy so far.
+pub fn measures(classifier: &mut Classifier, accuracy: f64, mut row: Value) -> Measures {
+    let best = classifier.observe(accuracy);
+    row["best"] = json!(best);
+    let majority = row["majority"].as_f64().unwrap_or(f64::NAN);
+    let mut scalars = vec![("valid/accuracy".to_string(), accuracy)];
+    let mut lines = vec![format!(
+        "accuracy {accuracy:.4} on test nodes; best {:.4} at step {}, the most frequent class {majority:.4}",
+        best.accuracy, best.step
+    )];
+    if let Some(recall) = row["recall_at_k"].as_f64() {
+        scalars.push(("valid/recall_at_k".into(), recall));
+        lines
+            .push(format!("mean recall {recall:.4} among the {} nodes of the highest probability", row["k"]));
+    }
+    Measures { lead: accuracy, better: Better::Higher, tie: None, row, scalars, lines }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of class 1 there are nodes 0, 1 and 3; by its probability come 3, 2, 0, 1.
+    #[test]
+    fn recall_counts_a_class_among_its_most_probable_nodes() {
+        let predictions: Vec<Prediction> = [0.4f32, 0.1, 0.6, 0.9]
+            .iter()
+            .enumerate()
+            .map(|(node, p)| Prediction::of(node as u32, vec![1.0 - p, *p]))
+            .collect();
+        assert_eq!(predictions.iter().map(|p| p.class).collect::<Vec<_>>(), [0, 0, 1, 1]);
+        let known: Vec<(u32, &Prediction)> = [1, 1, 0, 1].into_iter().zip(&predictions).collect();
+        let recalls: Vec<f64> = [1, 2, 3, 4, 9].iter().map(|k| recall_of(1, &known, *k)).collect();
+        let third = 1.0 / 3.0;
+        assert_eq!(recalls, [third, third, 2.0 * third, 1.0, 1.0]);
+        assert_eq!(recall_of(2, &known, 2), 0.0);
+    }
+}

@@ -1,0 +1,174 @@
+//! Classes of the nodes of a graph, of which few are labelled (Yang, Cohen and Salakhutdinov 2016). See `README.md` beside this file.
+
+mod config;
+mod data;
+mod evaluate;
+mod features;
+mod learner;
+mod losses;
+mod model;
+mod predict;
+#[cfg(test)]
+mod toy;
+mod turns;
+
+use std::sync::Arc;
+
+use segue_collectives::Communicator;
+use segue_configs::{Config, ModelType};
+use serde_json::json;
+
+pub use config::{Contexts, Hidden, LabelPairs, PairsPerWalk, PlanetoidConfig, Starts, Variant};
+pub use data::{Material, Part, PartReader};
+pub use evaluate::Prediction;
+pub use features::Bags;
+pub use learner::Classifier;
+pub use losses::{PairCounts, disagreement, negative_contexts, softmax_contexts};
+pub use model::{Network, Nodes, Scores};
+pub use predict::{Predictor, read_rows, write_embeddings};
+pub use turns::{Task, Turns};
+
+use super::{Entry, Job};
+use crate::cost::{Bounds, MicroStep, PER_MULTIPLY_ADD, Parts, Work};
+use crate::engine::{
+    Event, Family, FamilyReader, Folder, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared, Watch,
+};
+use crate::{Compute, TrainError};
+
+/// The family's line in the list.
+pub static FAMILY: Entry = Entry { section: ModelType::of::<PlanetoidConfig>, open, work, language: None };
+
+/// A graph that is open.
+struct Opened {
+    material: Arc<Material>,
+}
+
+fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
+    let mut fitted = own(config).clone();
+    let material = Arc::new(Material::open(config, &mut fitted)?);
+    config.model = fitted.into();
+    Ok(Box::new(Opened { material }))
+}
+
+/// The section of a run of this family.
+fn own(config: &Config) -> &PlanetoidConfig {
+    match config.model.get() {
+        Some(section) => section,
+        None => unreachable!("a family is asked for models of its own alone"),
+    }
+}
+
+impl Job for Opened {
+    fn data(&self) -> String {
+        self.material.data.fingerprint()
+    }
+
+    fn train(
+        &self,
+        config: &Config,
+        _: Compute,
+        comm: &dyn Communicator,
+        stop: &dyn Fn() -> bool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, TrainError> {
+        let section = own(config);
+        let learner = Classifier::new(config, Network::new(config, section), self.material.clone());
+        let family = Training { config, section, material: self.material.clone() };
+        crate::engine::train(config, family, learner, comm, stop, on_event)
+    }
+}
+
+/// What a run takes. Products of a step of contexts, which is the dearest: all contexts for each anchor, of which a walk has one a node.
+fn work(config: &Config) -> Result<Work, TrainError> {
+    let section = own(config);
+    let micro_steps = config.micro_steps().max(1) as f64;
+    let anchors = (section.context_batch * section.walk_nodes) as f64 / micro_steps;
+    let scores = match section.contexts {
+        _ if !section.variant.has_contexts() => 0.0,
+        Contexts::Softmax => anchors.min(section.context_nodes as f64) * section.context_nodes as f64,
+        Contexts::Negative => anchors,
+    };
+    let forward = scores * section.d_embed as f64 * PER_MULTIPLY_ADD as f64;
+    let bytes = 4.0 * scores;
+    let micro_step = MicroStep {
+        tokens: config.train.micro_batch as u64,
+        targets_per_lane: 1,
+        memory_per_lane: 0,
+        forward: Bounds { least: forward, most: forward },
+        recomputed: 0.0,
+        activations: Bounds { least: bytes, most: bytes },
+        parts: Parts::of_products(forward, bytes),
+    };
+    Ok(Work { specs: Network::specs(section), micro_step })
+}
+
+/// A run.
+struct Training<'a> {
+    config: &'a Config,
+    section: &'a PlanetoidConfig,
+    material: Arc<Material>,
+}
+
+impl Family for Training<'_> {
+    type Learner = Classifier;
+    type Raw = Vec<Part>;
+    /// A batch is a function of its number: no place in the data to remember.
+    type Cursor = ();
+
+    fn fingerprint(&self) -> String {
+        self.material.data.fingerprint()
+    }
+
+    fn labels(&self) -> Labels {
+        Labels {
+            doing: "train",
+            step_of: "nodes",
+            per_step: self.section.batch.min(self.material.labelled.len()) as u64,
+            rate_of: "steps",
+            work: Some(1.0),
+            loss_as: LossAs::Loss,
+            sources: ("task", Task::ALL.iter().map(|task| task.name().to_string()).collect()),
+        }
+    }
+
+    fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
+        Ok(Box::new(PartReader {
+            material: self.material.clone(),
+            config: self.section.clone(),
+            seed: self.config.train.seed,
+            task: Task::ALL[place.source],
+            micro_steps: place.layout.micro_steps,
+            of: self.config.micro_steps(),
+        }))
+    }
+
+    fn prepare(&self, parts: Vec<Part>, _: &Layout) -> Prepared<Vec<Part>, ()> {
+        Prepared::of(parts)
+    }
+
+    fn evaluates(&self) -> bool {
+        !self.material.data.test.is_empty()
+    }
+
+    /// Test nodes are few: every rank predicts all of them.
+    fn evaluate(
+        &mut self,
+        classifier: &mut Classifier,
+        _: &dyn Communicator,
+        _: &mut Watch,
+    ) -> Result<Option<Measures>, TrainError> {
+        if !self.evaluates() {
+            return Ok(None);
+        }
+        let data = &self.material.data;
+        let predictions = evaluate::predict(&classifier.network, &self.material, &data.test)?;
+        let (accuracy, row) = evaluate::measure(data, &predictions, self.section.recall_at);
+        Ok(Some(evaluate::measures(classifier, accuracy, row)))
+    }
+
+    fn folder(&self, _: &Classifier) -> Folder {
+        let mut config = json!(self.section);
+        config["model_type"] = json!("planetoid");
+        Folder { config, tokenizer: None }
+    }
+}

@@ -1,0 +1,76 @@
+//! Points of a plane in the colours of their groups, as SVG text.
+
+use super::chart::{TOP, draw_legend_entry};
+use super::svg::{Drawing, GRID, Scale, colour, text_width};
+
+/// Pixels of the plane's sides.
+const SIDE: f64 = 560.0;
+/// Pixels left of the plane, and below it.
+const MARGIN: f64 = 20.0;
+/// Radius of a point, in pixels.
+const RADIUS: f64 = 2.5;
+/// Steps of the scales, which are not drawn: what maps of points keep is who is near whom.
+const STEPS: usize = 8;
+
+/// Points with a group each.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScatterChart {
+    title: String,
+    groups: Vec<String>,
+    points: Vec<([f64; 2], usize)>,
+}
+
+impl ScatterChart {
+    /// A chart without points; `groups` name the colours.
+    pub fn new(title: impl Into<String>, groups: Vec<String>) -> Self {
+        Self { title: title.into(), groups, points: Vec::new() }
+    }
+
+    /// The chart with one more point, of the group of that number.
+    pub fn with(mut self, at: [f64; 2], group: usize) -> Self {
+        self.points.push((at, group));
+        self
+    }
+
+    /// The chart as an SVG document. The same points give the same bytes; what is not finite is left out.
+    pub fn svg(&self) -> String {
+        let (right, bottom) = (MARGIN + SIDE, TOP + SIDE);
+        let along = |axis: usize| self.points.iter().map(move |(at, _)| at[axis]);
+        let x = Scale::new(along(0), STEPS, (MARGIN, right));
+        let y = Scale::new(along(1), STEPS, (bottom, TOP));
+        let legend = 64.0 + self.groups.iter().map(|group| text_width(group)).fold(0.0, f64::max);
+        let mut drawing = Drawing::new(right + legend, bottom + MARGIN);
+        for (from, to) in [((MARGIN, TOP), (right, TOP)), ((MARGIN, bottom), (right, bottom))] {
+            drawing.line(from, to, GRID, 1.0);
+        }
+        for side in [MARGIN, right] {
+            drawing.line((side, TOP), (side, bottom), GRID, 1.0);
+        }
+        for ([a, b], group) in self.points.iter().filter(|(at, _)| at.iter().all(|value| value.is_finite())) {
+            drawing.dot((x.at(*a), y.at(*b)), RADIUS, colour(*group));
+        }
+        for (group, label) in self.groups.iter().enumerate() {
+            draw_legend_entry(&mut drawing, group, (right, TOP), label);
+        }
+        drawing.title((MARGIN + SIDE / 2.0, TOP / 2.0), &self.title);
+        drawing.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_point_is_a_dot_of_its_group() {
+        let chart = ScatterChart::new("t", vec!["a <1>".into(), "b".into()])
+            .with([0.0, 1.0], 0)
+            .with([2.0, -1.0], 1)
+            .with([f64::NAN, 0.0], 1);
+        let text = chart.svg();
+        // Two points and two entries of the legend.
+        assert_eq!(text.matches("<circle").count(), 4);
+        assert!(text.contains("a &lt;1&gt;") && !text.contains("NaN"));
+        assert_eq!(text, chart.svg());
+    }
+}
