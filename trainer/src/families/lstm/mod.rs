@@ -9,8 +9,10 @@ mod objective;
 use segue_configs::{Config, ModelConfig, ModelType};
 use serde_json::{Value, json};
 
+pub(crate) use config::widest;
 pub use config::{CellKind, ForgetBias, LstmConfig, Wiring};
 pub use model::{Model, Output, specs};
+pub(crate) use model::{layer, layer_specs, table_law};
 pub use objective::LanguageModel;
 
 use super::Entry;

@@ -29,18 +29,34 @@ fn cell_law(fan_in: i64) -> Init {
     Init::TruncatedNormal { mean: 0.0, std: (BEFORE_CUT / fan_in as f64).sqrt() }
 }
 
+/// What tables of words start from, input and output, where each is `e` wide.
+pub(crate) fn table_law(e: i64) -> Init {
+    Init::TruncatedNormal { mean: 0.0, std: (e as f64).powf(-0.5) }
+}
+
+/// Parameters of a layer below `prefix` whose input is `m` wide: mogrifier and cell.
+pub(crate) fn layer_specs(config: &LstmConfig, prefix: &str, m: i64) -> Vec<ParameterSpec> {
+    let n = config.d_model as i64;
+    let mut specs = config.mogrifier().specs(prefix, m, n, cell_law);
+    specs.extend(cell_specs(config, prefix, m, n));
+    specs
+}
+
+/// The layer over them.
+pub(crate) fn layer(config: &LstmConfig, prefix: &str, parameters: &Parameters) -> Recurrent {
+    Recurrent::new(cell(config, prefix, parameters), config.mogrifier().build(prefix, parameters))
+}
+
 /// Every parameter, in the order of the forward pass.
 pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
     let (words, n) = (config.vocab_size as i64, config.d_model as i64);
     let e = config.embed_width() as i64;
     let spec =
         |name: &str, shape: &[i64], init| ParameterSpec { name: name.into(), shape: shape.to_vec(), init };
-    let table = Init::TruncatedNormal { mean: 0.0, std: (e as f64).powf(-0.5) };
+    let table = table_law(e);
     let mut specs = vec![spec(EMBEDDING, &[words, e], table)];
     for layer in 0..config.n_layer {
-        let (prefix, m) = (prefix(layer), config.input_width(layer) as i64);
-        specs.extend(config.mogrifier().specs(&prefix, m, n, cell_law));
-        specs.extend(cell_specs(config, &prefix, m, n));
+        specs.extend(layer_specs(config, &prefix(layer), config.input_width(layer) as i64));
     }
     if config.projects() {
         specs.push(spec(PROJECTION, &[e, n], Init::Orthogonal));
@@ -207,10 +223,7 @@ pub struct Output {
 impl Model {
     /// Over `parameters`, which hold [`specs`].
     pub fn new(config: &LstmConfig, parameters: &Parameters) -> Self {
-        let layer = |layer: usize| {
-            let prefix = prefix(layer);
-            Recurrent::new(cell(config, &prefix, parameters), config.mogrifier().build(&prefix, parameters))
-        };
+        let layer = |number: usize| layer(config, &prefix(number), parameters);
         let mixture = (config.mixture > 1).then(|| Mixture {
             weight: parameters.get("mixture.weight"),
             bias: parameters.get("mixture.bias"),
