@@ -42,12 +42,19 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
     for &seed in &sweep.seeds {
         for (cell, description) in sweep.cells.iter().enumerate() {
             let config = sweep.config_of(description, seed)?;
-            // A sweep compares perplexities.
-            families::language(&config.model)?;
-            if !fingerprints.contains_key(&config.data.corpus) {
-                fingerprints.insert(config.data.corpus.clone(), fingerprint(&config, "sweep")?);
+            if !description.evaluations.is_empty() {
+                families::language(&config.model)?;
             }
-            let key = key(&essence(&config, &fingerprints[&config.data.corpus]));
+            let corpus = match families::of(&config.model).language {
+                Some(_) if !fingerprints.contains_key(&config.data.corpus) => {
+                    let found = fingerprint(&config, "sweep")?;
+                    fingerprints.entry(config.data.corpus.clone()).or_insert(found).clone()
+                }
+                Some(_) => fingerprints[&config.data.corpus].clone(),
+                // It reads none.
+                None => String::new(),
+            };
+            let key = key(&essence(&config, &corpus));
             let name = format!("{}-s{seed}-{key}", description.slug());
             let run = output.join("runs").join(&name);
             let arguments = training(&sweep.recipe, sweep.overrides_of(description, seed), &run)?;
@@ -77,10 +84,15 @@ impl Job {
     pub fn perplexity(&self) -> Option<BTreeMap<usize, f64>> {
         let record = self.read();
         if self.evaluations.is_empty() {
-            return Some([(self.init, record["train"]["evaluation"]["ppl"].as_f64()?)].into());
+            return Some([(self.init, Self::perplexity_of_run(&record)?)].into());
         }
         let one = |e: &Evaluation| Some((e.attention, record["evaluations"][e.name()]["ppl"].as_f64()?));
         self.evaluations.iter().map(one).collect()
+    }
+
+    /// Perplexity of the run's own last evaluation.
+    fn perplexity_of_run(record: &Value) -> Option<f64> {
+        record["train"]["evaluation"]["ppl"].as_f64()
     }
 
     /// Numbers of the run's own last evaluation, by name, where no other evaluation is made of it.
@@ -110,6 +122,10 @@ impl Job {
             });
             self.write(&record)?;
         }
+        if Self::perplexity_of_run(&record).is_none() && self.evaluations.is_empty() {
+            let why = "its evaluation has no `ppl`, by which a sweep compares".into();
+            return Err(Unfinished::Failed { code: 78, why });
+        }
         for evaluation in &self.evaluations {
             if record["evaluations"][evaluation.name()].is_object() {
                 continue;
@@ -136,7 +152,7 @@ impl Job {
 }
 
 /// Measures of an evaluation that the table shows.
-const MEASURES: [&str; 3] = ["loss", "ppl", "accuracy"];
+const MEASURES: [&str; 4] = ["loss", "ppl", "accuracy", "string_accuracy"];
 /// The same evaluation without the memory.
 const WITHOUT_MEMORY: &str = "without_memory";
 
