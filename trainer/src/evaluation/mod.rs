@@ -1,9 +1,10 @@
 //! Protocols that look at a trained model, beyond the perplexity of a split: sliding windows, the cost of
-//! a token, relative effective context length, dynamic evaluation, samples of text. All of them run in one
-//! process and leave the model as they found it. One needs no model: which dependencies training covers.
+//! a token, relative effective context length, dynamic evaluation, samples of text, how word vectors lie. All of
+//! them run in one process and leave the model as they found it. One needs no model: which dependencies training covers.
 
 mod coverage;
 mod dynamic;
+mod embeddings;
 mod fit;
 mod loss_cache;
 mod positions;
@@ -16,6 +17,10 @@ mod windows;
 
 pub use coverage::{Coverage, Covered, Factorised, MAX_ORDERS};
 pub use dynamic::{DynamicOptions, GradientStatistics, Rule, dynamic_evaluation, gradient_statistics};
+pub use embeddings::{
+    Density, Embeddings, density, hull_distance, hull_distances, nearest_distances,
+    normalised_singular_values,
+};
 pub use fit::{LineFit, fit_line};
 pub use loss_cache::{LossCache, weights_fingerprint};
 pub use positions::{drawn_positions, spread_positions};

@@ -87,6 +87,11 @@ impl LanguageFamily for Recurrent {
         specs
     }
 
+    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String> {
+        let tied = own(model).tie_word_embeddings;
+        vec![if tied { model::EMBEDDING } else { model::OUTPUT }.into()]
+    }
+
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
         Box::new(encoder::LstmEncoder::new(own(model), parameters))
     }

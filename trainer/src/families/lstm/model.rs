@@ -15,7 +15,8 @@ use crate::{Init, Kernels, ParameterSpec, Parameters};
 
 /// Name of the input embeddings.
 pub const EMBEDDING: &str = "embedding.weight";
-const OUTPUT: &str = "output.weight";
+/// Name of the output table, where it is not that.
+pub const OUTPUT: &str = "output.weight";
 const OUTPUT_BIAS: &str = "output.bias";
 const CLUSTERS: &str = "clusters.weight";
 const CLUSTERS_BIAS: &str = "clusters.bias";
