@@ -26,7 +26,7 @@ pub enum Purpose {
     Order = 10,
     /// What becomes of corrupted tokens; counters: lane, pass, offset.
     Corruption = 11,
-    /// Order of a task's examples; counter: pass.
+    /// Order of examples; counter: pass.
     Examples = 12,
     /// Order of the batches of a window of examples; counter: window.
     ExampleBatches = 13,
@@ -34,7 +34,7 @@ pub enum Purpose {
     Mixture = 14,
     /// Less relevant documents that a document is compared with; counters: query, document.
     Negatives = 15,
-    /// Data that is drawn, not read; counters: source, batch, lane.
+    /// Data that is drawn, not read; counters: source, batch, lane, or use, number.
     Synthetic = 16,
     /// Settings that a study proposes; counters: use, trial.
     Tuning = 17,

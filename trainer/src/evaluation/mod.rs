@@ -1,9 +1,11 @@
 //! Protocols that look at a trained model, beyond the perplexity of a split: sliding windows, the cost of
-//! a token, relative effective context length, dynamic evaluation, temperature, dropout, recovery, gates, samples of text. They leave the
-//! model as they found it. Those that take a communicator share their work over ranks. One needs no model: which dependencies training covers.
+//! a token, relative effective context length, dynamic evaluation, temperature, dropout, recovery, gates, samples of text, how word vectors
+//! lie. They leave the model as they found it. Those that take a communicator share their work over ranks. One needs no model: which
+//! dependencies training covers.
 
 mod coverage;
 mod dynamic;
+mod embeddings;
 mod fit;
 mod gates;
 mod loss_cache;
@@ -22,6 +24,10 @@ mod windows;
 
 pub use coverage::{Coverage, Covered, Factorised, MAX_ORDERS};
 pub use dynamic::{DynamicOptions, GradientOf, Rule, dynamic_evaluation, dynamic_trials};
+pub use embeddings::{
+    Density, Embeddings, density, hull_distance, hull_distances, nearest_distances,
+    normalised_singular_values,
+};
 pub use fit::{LineFit, fit_line};
 pub use gates::{GateMoments, LayerGates, Moments, gate_moments};
 pub use loss_cache::{LossCache, weights_fingerprint};

@@ -6,6 +6,7 @@ pub mod language_model;
 pub mod lstm;
 pub mod moment_game;
 pub mod planetoid;
+pub mod reverse_copy;
 pub mod task;
 pub mod transfo_xl;
 pub mod xlnet;
@@ -34,8 +35,14 @@ pub struct Entry {
 }
 
 /// Every family, a line each. The first is what a recipe trains that names no model.
-pub static FAMILIES: [&Entry; 5] =
-    [&transfo_xl::FAMILY, &xlnet::FAMILY, &lstm::FAMILY, &moment_game::FAMILY, &planetoid::FAMILY];
+pub static FAMILIES: [&Entry; 6] = [
+    &transfo_xl::FAMILY,
+    &xlnet::FAMILY,
+    &lstm::FAMILY,
+    &moment_game::FAMILY,
+    &planetoid::FAMILY,
+    &reverse_copy::FAMILY,
+];
 
 /// The `[model]` sections of all families.
 pub static MODELS: LazyLock<Models> =

@@ -105,7 +105,8 @@ impl Repeated {
         let n = x.size()[0];
         let start = match (&self.bias, add) {
             (None, None) => None,
-            (Some(bias), None) => Some(bias.expand([n, -1], false).contiguous()),
+            // Of one row too, what is written to must be no other name for the bias.
+            (Some(bias), None) => Some(bias.unsqueeze(0).repeat([n, 1])),
             (None, Some(add)) => Some(add.detach().copy()),
             (Some(bias), Some(add)) => Some(add.detach() + bias),
         };
@@ -222,6 +223,18 @@ mod tests {
         let bias = wave(&[130], 0.9);
         let repeated = Repeated::new(&weight, Some(&bias));
         assert!((repeated.apply(&x, None) - (expected + bias)).abs().max().double_value(&[]) < 1e-6);
+    }
+
+    /// A bias is the same before and after, of one row too, and so is what comes of it.
+    #[test]
+    fn a_bias_is_read_and_not_written() {
+        let (weight, bias) = (wave(&[130, 5], 1.3), wave(&[130], 0.9));
+        for rows in [1, 2] {
+            let (x, before) = (wave(&[rows, 5], 0.7), bias.copy());
+            let repeated = Repeated::new(&weight, Some(&bias));
+            let (first, second) = (repeated.apply(&x, None), repeated.apply(&x, None));
+            assert!(first.equal(&second) && bias.equal(&before), "{rows} rows");
+        }
     }
 
     #[test]

@@ -75,12 +75,19 @@ pub struct LineChart {
     x_label: String,
     y_label: String,
     series: Vec<Series>,
+    dots: bool,
 }
 
 impl LineChart {
     /// A chart without lines.
     pub fn new(title: impl Into<String>, x_label: impl Into<String>, y_label: impl Into<String>) -> Self {
-        Self { title: title.into(), x_label: x_label.into(), y_label: y_label.into(), series: Vec::new() }
+        let (title, x_label, y_label) = (title.into(), x_label.into(), y_label.into());
+        Self { title, x_label, y_label, series: Vec::new(), dots: true }
+    }
+
+    /// The chart with lines alone: points are so many that dots would hide them.
+    pub fn without_dots(self) -> Self {
+        Self { dots: false, ..self }
     }
 
     /// The chart with one more line.
@@ -101,7 +108,7 @@ impl LineChart {
         let mut drawing = Drawing::new(LEFT + PLOT_WIDTH + self.legend_width(), TOP + PLOT_HEIGHT + BOTTOM);
         self.draw_axes(&mut drawing, &x, &y);
         for (i, series) in self.series.iter().enumerate() {
-            draw_series(&mut drawing, series, colour(i), &x, &y);
+            draw_series(&mut drawing, series, (colour(i), self.dots), &x, &y);
         }
         self.draw_legend(&mut drawing);
         drawing.finish()
@@ -134,14 +141,16 @@ impl LineChart {
     }
 }
 
-fn draw_series(drawing: &mut Drawing, series: &Series, colour: &str, x: &Scale, y: &Scale) {
+fn draw_series(drawing: &mut Drawing, series: &Series, (colour, dots): (&str, bool), x: &Scale, y: &Scale) {
     for stretch in series.points.split(|p| !p.is_finite()) {
         let line: Vec<(f64, f64)> = stretch.iter().map(|p| (x.at(p.x), y.at(p.y))).collect();
         if line.len() > 1 {
             drawing.polyline(&line, colour);
         }
         for (point, at) in stretch.iter().zip(line) {
-            drawing.dot(at, DOT, colour);
+            if dots {
+                drawing.dot(at, DOT, colour);
+            }
             if let Some((low, high)) =
                 point.interval.filter(|(low, high)| low.is_finite() && high.is_finite())
             {
@@ -194,6 +203,8 @@ mod tests {
         assert_eq!(count(&two.svg(), "<circle"), 7);
         assert!(two.svg().contains("a &lt;b&gt;"));
         assert_eq!(two.svg(), two.clone().svg());
+        // Those of the legend are left.
+        assert_eq!(count(&two.without_dots().svg(), "<circle"), 2);
     }
 
     #[test]

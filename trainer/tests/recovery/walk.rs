@@ -118,7 +118,7 @@ impl Family for Walk<'_> {
 
     fn prepare(&self, (values, cursors): (Vec<f32>, Vec<u64>), layout: &Layout) -> Prepared<Tensor, u64> {
         let shape = [layout.micro_steps.len() as i64, layout.micro_batch as i64];
-        Prepared { batch: Tensor::from_slice(&values).view(shape), restarts: Vec::new(), cursors }
+        Prepared { cursors, ..Prepared::of(Tensor::from_slice(&values).view(shape)) }
     }
 
     fn evaluate(

@@ -1,7 +1,8 @@
-//! `segue inspect`: the contents of a file, the batches of a run, how runs went, and what their ranks did.
+//! `segue inspect`: the contents of a file, the batches of a run, how runs went, what their ranks did, and how word vectors lie.
 
 mod batch;
 mod batches;
+mod embeddings;
 mod run;
 mod trace;
 
@@ -33,6 +34,8 @@ enum What {
     Run(run::RunArgs),
     /// Show what ranks spent the traced steps on, and write their spans for Perfetto.
     Trace(trace::TraceArgs),
+    /// Show how the vectors that score words lie: distances to the nearest, singular values, cosines.
+    Embeddings(embeddings::EmbeddingsArgs),
 }
 
 #[derive(Args)]
@@ -50,6 +53,7 @@ pub fn run(args: InspectArgs, out: &Output) -> Result<Value, Failure> {
         What::Batches(args) => batches::run(&args, out),
         What::Run(args) => run::run(&args, out),
         What::Trace(args) => trace::run(&args, out),
+        What::Embeddings(args) => embeddings::run(&args, out),
     }
 }
 

@@ -49,7 +49,8 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             if !fingerprints.contains_key(&config.data.corpus) {
                 fingerprints.insert(config.data.corpus.clone(), fingerprint(&config, "sweep")?);
             }
-            let key = key(&essence(&config, &fingerprints[&config.data.corpus]));
+            let corpus = &fingerprints[&config.data.corpus];
+            let key = key(&essence(&config, corpus));
             let name = format!("{}-s{seed}-{key}", description.slug());
             let run = output.join("runs").join(&name);
             let arguments = training(&sweep.recipe, sweep.overrides_of(description, seed), &run)?;
@@ -79,12 +80,16 @@ impl Job {
     pub fn perplexity(&self) -> Option<BTreeMap<usize, f64>> {
         let record = self.read();
         if self.evaluations.is_empty() {
-            let found = &record["train"]["evaluation"];
-            let error = || Some(1.0 - found["accuracy"].as_f64()?);
-            return Some([(self.init, found["ppl"].as_f64().or_else(error)?)].into());
+            return Some([(self.init, Self::perplexity_of_run(&record)?)].into());
         }
         let one = |e: &Evaluation| Some((e.attention, record["evaluations"][e.name()]["ppl"].as_f64()?));
         self.evaluations.iter().map(one).collect()
+    }
+
+    /// Perplexity of the run's own last evaluation, or its error rate.
+    fn perplexity_of_run(record: &Value) -> Option<f64> {
+        let found = &record["train"]["evaluation"];
+        found["ppl"].as_f64().or_else(|| Some(1.0 - found["accuracy"].as_f64()?))
     }
 
     /// Numbers of the run's own last evaluation, by name, where no other evaluation is made of it.
@@ -114,6 +119,10 @@ impl Job {
             });
             self.write(&record)?;
         }
+        if Self::perplexity_of_run(&record).is_none() && self.evaluations.is_empty() {
+            let why = "its evaluation has no `ppl`, by which a sweep compares".into();
+            return Err(Unfinished::Failed { code: 78, why });
+        }
         for evaluation in &self.evaluations {
             if record["evaluations"][evaluation.name()].is_object() {
                 continue;
@@ -140,7 +149,7 @@ impl Job {
 }
 
 /// Measures of an evaluation that the table shows.
-const MEASURES: [&str; 3] = ["loss", "ppl", "accuracy"];
+const MEASURES: [&str; 4] = ["loss", "ppl", "accuracy", "string_accuracy"];
 /// The same evaluation without the memory.
 const WITHOUT_MEMORY: &str = "without_memory";
 

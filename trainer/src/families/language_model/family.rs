@@ -98,6 +98,9 @@ pub trait LanguageFamily: Sync {
         specs
     }
 
+    /// Names of the parameters whose rows score words, in the order of these.
+    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String>;
+
     /// The parameters that an encoder of whole sequences is made of.
     fn encoder_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
         self.specs(model)

@@ -279,19 +279,24 @@ impl LstmConfig {
                 format!("is too little for {} words: the narrowest model has {}", self.vocab_size, count(1));
             return Err(out_of_range("model.parameters", self.parameters, &why));
         }
-        // A layer has a matrix of as many values as its width squared.
-        let (mut fits, mut exceeds) = (1, self.parameters.isqrt() + 2);
-        while exceeds - fits > 1 {
-            let middle = fits + (exceeds - fits) / 2;
-            if count(middle) <= self.parameters {
-                fits = middle;
-            } else {
-                exceeds = middle;
-            }
-        }
-        self.d_model = fits;
+        self.d_model = widest(self.parameters, count);
         Ok(())
     }
+}
+
+/// The largest width whose `count` of parameters, which rises with it, stays within `budget`; 1 where none does. A recurrent layer has a
+/// matrix of as many values as its width squared.
+pub(crate) fn widest(budget: usize, count: impl Fn(usize) -> usize) -> usize {
+    let (mut fits, mut exceeds) = (1, budget.isqrt() + 2);
+    while exceeds - fits > 1 {
+        let middle = fits + (exceeds - fits) / 2;
+        if count(middle) <= budget {
+            fits = middle;
+        } else {
+            exceeds = middle;
+        }
+    }
+    fits
 }
 
 impl ModelSection for LstmConfig {

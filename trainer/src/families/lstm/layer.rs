@@ -15,17 +15,27 @@ pub fn layers(config: &LstmConfig, parameters: &Parameters, drop: Drop) -> Vec<B
     (0..config.n_layer).map(|number| layer(config, number, parameters, drop)).collect()
 }
 
+/// Layer `number`, whose names begin with [`prefix`] of it.
 fn layer(config: &LstmConfig, number: usize, parameters: &Parameters, drop: Drop) -> Box<dyn Layer> {
-    let prefix = prefix(number);
-    if config.cell == CellKind::Qrnn {
-        return Box::new(qrnn(config, number, parameters, drop));
-    }
-    let cell = cell(config, &prefix, parameters, drop);
-    Box::new(Recurrent::new(cell, config.mogrifier().build(&prefix, parameters)))
+    layer_below(config, (number, &prefix(number)), parameters, drop)
 }
 
-fn qrnn(config: &LstmConfig, number: usize, parameters: &Parameters, drop: Drop) -> Qrnn {
-    let get = |name: &str| parameters.get(&format!("{}{name}", prefix(number)));
+/// A layer as layer `number` is, whose names begin with `prefix`.
+pub fn layer_below(
+    config: &LstmConfig,
+    (number, prefix): (usize, &str),
+    parameters: &Parameters,
+    drop: Drop,
+) -> Box<dyn Layer> {
+    if config.cell == CellKind::Qrnn {
+        return Box::new(qrnn(config, (number, prefix), parameters, drop));
+    }
+    let cell = cell(config, prefix, parameters, drop);
+    Box::new(Recurrent::new(cell, config.mogrifier().build(prefix, parameters)))
+}
+
+fn qrnn(config: &LstmConfig, (number, prefix): (usize, &str), parameters: &Parameters, drop: Drop) -> Qrnn {
+    let get = |name: &str| parameters.get(&format!("{prefix}{name}"));
     Qrnn {
         weight_x: drop(get("weight_x")),
         bias_f: get("bias_f"),

@@ -11,10 +11,13 @@ mod parameters;
 use segue_configs::{Config, ModelConfig, ModelType};
 use serde_json::{Value, json};
 
+pub(crate) use config::widest;
 pub use config::{CellKind, ForgetBias, InitKind, LstmConfig, Wiring};
+pub(crate) use layer::layer_below;
 pub use model::{Model, Output};
 pub use objective::LanguageModel;
 pub use parameters::specs;
+pub(crate) use parameters::{layer_specs, table_law};
 
 use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
@@ -86,6 +89,11 @@ impl LanguageFamily for Recurrent {
         let mut specs = self.specs(model);
         specs.retain(|spec| spec.name == parameters::EMBEDDING);
         specs
+    }
+
+    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String> {
+        let tied = own(model).tie_word_embeddings;
+        vec![if tied { parameters::EMBEDDING } else { parameters::OUTPUT }.into()]
     }
 
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {

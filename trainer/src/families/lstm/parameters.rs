@@ -36,7 +36,7 @@ fn law(config: &LstmConfig, fan_in: i64, n: i64) -> Init {
 }
 
 /// What tables of words of width `e` start from.
-fn table_law(config: &LstmConfig, e: i64) -> Init {
+pub fn table_law(config: &LstmConfig, e: i64) -> Init {
     match config.init {
         InitKind::Truncated => Init::TruncatedNormal { mean: 0.0, std: (e as f64).powf(-0.5) },
         InitKind::Uniform => Init::Uniform { range: UNIFORM_TABLE },
@@ -51,10 +51,7 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
     let table = table_law(config, e);
     let mut specs = vec![spec(EMBEDDING, &[words, e], table)];
     for layer in 0..config.n_layer {
-        let (prefix, m, n) =
-            (prefix(layer), config.input_width(layer) as i64, config.state_width(layer) as i64);
-        specs.extend(config.mogrifier().specs(&prefix, m, n, |fan_in| law(config, fan_in, n)));
-        specs.extend(cell_specs(config, &prefix, m * config.window_of(layer) as i64, n));
+        specs.extend(layer_specs(config, layer, &prefix(layer)));
     }
     let last = config.last_width() as i64;
     let of_last = law(config, last, last);
@@ -78,6 +75,14 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
         specs.push(spec(CLUSTERS, &[tails, e], Init::Zeros));
         specs.push(spec(CLUSTERS_BIAS, &[tails], Init::Zeros));
     }
+    specs
+}
+
+/// Parameters of a layer as layer `number` is, whose names begin with `prefix`: mogrifier and cell.
+pub fn layer_specs(config: &LstmConfig, number: usize, prefix: &str) -> Vec<ParameterSpec> {
+    let (m, n) = (config.input_width(number) as i64, config.state_width(number) as i64);
+    let mut specs = config.mogrifier().specs(prefix, m, n, |fan_in| law(config, fan_in, n));
+    specs.extend(cell_specs(config, prefix, m * config.window_of(number) as i64, n));
     specs
 }
 

@@ -101,6 +101,12 @@ pub fn specs(config: &TransfoXlConfig, weight: Init) -> Vec<ParameterSpec> {
     out
 }
 
+/// Names of the tables that score words: one, or one for each cluster.
+pub fn output_tables(config: &TransfoXlConfig) -> Vec<String> {
+    let layout = Layout { config };
+    (0..layout.tables()).map(|table| layout.output_table(table)).collect()
+}
+
 /// Words, embedding width, and whether there is a projection, of each cluster of the vocabulary.
 pub fn cluster_shapes(config: &TransfoXlConfig) -> Vec<(u64, u64, bool)> {
     let layout = Layout { config };

@@ -99,6 +99,10 @@ impl LanguageFamily for TransformerXl {
         WordVectors::new(move |ids| embedding.forward(ids))
     }
 
+    fn scoring_tables(&self, model: &ModelConfig) -> Vec<String> {
+        adaptive::output_tables(own(model))
+    }
+
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
         Box::new(encoder::TransfoXlEncoder::new(own(model), parameters))
     }

@@ -162,6 +162,10 @@ impl LanguageFamily for XlnetFamily {
         Xlnet::encoder_specs(own(model))
     }
 
+    fn scoring_tables(&self, _: &ModelConfig) -> Vec<String> {
+        vec![model::EMBEDDING.into()]
+    }
+
     fn encoder(&self, model: &ModelConfig, parameters: &Parameters) -> Box<dyn Encoder> {
         Box::new(encoder::XlnetEncoder::new(own(model), parameters))
     }

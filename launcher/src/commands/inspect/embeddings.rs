@@ -1,0 +1,155 @@
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use segue_trainer::evaluation::{Embeddings, hull_distances};
+use segue_trainer::families::language_model::ModelFolder;
+use segue_trainer::report::{LineChart, Point, Series};
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, USAGE};
+use crate::folder::ResultFolder;
+use crate::output::{Output, Unit};
+
+/// Distances from hulls are told to this fraction.
+const HULL_ACCURACY: f64 = 1e-3;
+
+/// Arguments of `segue inspect embeddings`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue inspect embeddings runs/wikitext2\n  \
+    segue inspect embeddings runs/plain runs/adversarial --labels plain adversarial --output embeddings\n\n\
+    The vectors that score words: of an adaptive softmax with tables of several widths, each table by itself.")]
+pub struct EmbeddingsArgs {
+    /// Model folders, checkpoints or runs of language models.
+    #[arg(required = true, value_name = "MODEL")]
+    models: Vec<PathBuf>,
+    /// Names of the models in charts and tables [default: their paths].
+    #[arg(long, num_args = 1.., value_name = "TEXT")]
+    labels: Vec<String>,
+    /// Number of words, evenly spread, whose distance from the convex hull of all others is told: where it is 0, no state without a bias gives a word
+    /// the highest score.
+    #[arg(long, value_name = "WORDS", default_value_t = 0)]
+    hull: usize,
+    /// Folder for `embeddings.json`, `nearest.svg` and `singular.svg`.
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+}
+
+/// One table of a model.
+struct Table {
+    label: String,
+    model: PathBuf,
+    name: String,
+    found: Embeddings,
+    /// Distances from hulls of others, by word.
+    hull: Vec<(usize, f64)>,
+}
+
+/// Tells how vectors of words lie, and draws it where asked.
+pub fn run(args: &EmbeddingsArgs, out: &Output) -> Result<Value, Failure> {
+    if !args.labels.is_empty() && args.labels.len() != args.models.len() {
+        let message =
+            "the numbers of --labels and models differ\nhint: give a label to every model, or to none";
+        return Err(Failure::new(USAGE, message));
+    }
+    let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
+    let mut tables = Vec::new();
+    let bar = out.progress(args.models.len() as u64, Unit::Steps, "models");
+    for (i, model) in args.models.iter().enumerate() {
+        let label = args.labels.get(i).cloned().unwrap_or_else(|| model.display().to_string());
+        tables.extend(of_model(model, &label, args.hull, out)?);
+        bar.set(i as u64 + 1);
+    }
+    print(&tables, out);
+    let result = json!({ "tables": tables.iter().map(as_json).collect::<Vec<_>>() });
+    if let Some(folder) = folder {
+        folder.write_json("embeddings.json", &result)?;
+        folder.write("nearest.svg", &nearest(&tables).svg())?;
+        folder.write("singular.svg", &singular(&tables).svg())?;
+        out.line(&format!("written to {}", folder.path().display()));
+    }
+    Ok(result)
+}
+
+fn of_model(model: &Path, label: &str, hull: usize, out: &Output) -> Result<Vec<Table>, Failure> {
+    let folder = ModelFolder::open(model)?;
+    folder.notes.iter().for_each(|note| out.line(note));
+    let parameters = folder.parameters()?;
+    let names = folder.family.scoring_tables(&folder.config);
+    let several = names.len() > 1;
+    let table = |name: String| {
+        let weight = parameters.get(&name);
+        Table {
+            label: if several { format!("{label}: {name}") } else { label.to_string() },
+            model: folder.path.clone(),
+            found: Embeddings::of(&weight),
+            hull: hull_distances(&weight, hull, HULL_ACCURACY),
+            name,
+        }
+    };
+    Ok(names.into_iter().map(table).collect())
+}
+
+/// Words of `hull` that are within the hull of all others, and the mean distance from it.
+fn of_hulls(hull: &[(usize, f64)]) -> Option<(usize, f64)> {
+    let within = hull.iter().filter(|(_, distance)| *distance == 0.0).count();
+    let sum: f64 = hull.iter().map(|(_, distance)| distance).sum();
+    (!hull.is_empty()).then(|| (within, sum / hull.len() as f64))
+}
+
+fn as_json(table: &Table) -> Value {
+    let mut row = json!(table.found);
+    row["label"] = json!(table.label);
+    row["model"] = json!(table.model);
+    row["table"] = json!(table.name);
+    if let Some((within, mean)) = of_hulls(&table.hull) {
+        row["hull"] = json!({ "mean": mean, "within": within, "distances": table.hull });
+    }
+    row
+}
+
+fn print(tables: &[Table], out: &Output) {
+    let width = tables.iter().map(|table| table.label.chars().count()).max().unwrap_or(0).max(5);
+    out.line(&format!(
+        "{:width$}  {:>8}  {:>6}  {:>12}  {:>12}  {:>14}  {:>11}",
+        "model", "words", "width", "nearest mean", "median", "singular mean", "mean cosine"
+    ));
+    for Table { label, found, .. } in tables {
+        out.line(&format!(
+            "{label:width$}  {:>8}  {:>6}  {:>12.4}  {:>12.4}  {:>14.4}  {:>11.4}",
+            found.words,
+            found.width,
+            found.nearest_mean,
+            found.nearest_median,
+            found.singular_mean,
+            found.mean_cosine
+        ));
+    }
+    for Table { label, hull, .. } in tables {
+        if let Some((within, mean)) = of_hulls(hull) {
+            let words = hull.len();
+            out.line(&format!(
+                "{label}: {within} of {words} words within the hull of all others, mean distance {mean:.4}"
+            ));
+        }
+    }
+}
+
+/// Wang, Gong and Liu 2019, figure 1(a).
+fn nearest(tables: &[Table]) -> LineChart {
+    let chart = LineChart::new("Nearest neighbours", "distance to the nearest vector", "density");
+    tables.iter().fold(chart.without_dots(), |chart, table| {
+        let points = table.found.density.points.iter().map(|point| Point::from(*point));
+        chart.with(Series::new(&table.label, points.collect()))
+    })
+}
+
+/// The same, figure 1(b).
+fn singular(tables: &[Table]) -> LineChart {
+    let chart = LineChart::new("Singular values", "place", "fraction of the largest");
+    tables.iter().fold(chart.without_dots(), |chart, table| {
+        let values = table.found.singular_values.iter().enumerate();
+        let points = values.map(|(i, value)| Point::from(((i + 1) as f64, *value)));
+        chart.with(Series::new(&table.label, points.collect()))
+    })
+}
