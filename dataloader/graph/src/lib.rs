@@ -1,5 +1,5 @@
-//! Graphs whose nodes are classified (Yang, Cohen and Salakhutdinov 2016): neighbour lists, sparse features, labels and splits from the files in
-//! which they are published, and random walks and contexts over them. Nothing here knows tensors.
+//! Graphs whose nodes are classified (Yang, Cohen and Salakhutdinov 2016): neighbour lists, sparse features, labels and splits from
+//! the files in which they are published, and random walks and contexts over them. Nothing here knows tensors.
 //!
 //! [`NodeData::open`] reads a data set. [`Contexts`] draws pairs of nodes, each of which is a function of a seed and a number.
 

@@ -139,7 +139,7 @@ fn describe(data: &NodeData, out: &Output) -> Value {
     ));
     json!({
         "name": data.name,
-        "setting": data.setting.prefix(),
+        "setting": if data.setting == Setting::Inductive { "inductive" } else { "transductive" },
         "fingerprint": fingerprint,
         "classes": data.classes,
         "columns": data.features.columns,
