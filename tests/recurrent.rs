@@ -150,7 +150,7 @@ fn every_order_of_reading_trains_to_the_same_bytes_over_ranks_and_stops() {
             "columns",
             1,
             &[
-                "train.segment=40",
+                "train.segment=48",
                 "train.segment_half=0.2",
                 "train.segment_spread=5",
                 "train.segment_rest=true",
@@ -163,9 +163,9 @@ fn every_order_of_reading_trains_to_the_same_bytes_over_ranks_and_stops() {
         let one = same_over_ranks_and_stops(&place, name, &[&[corpus.as_str()], options].concat());
         let evaluation = &one["evaluation"];
         assert_eq!(evaluation["targets"].as_u64().unwrap(), tokens.as_u64().unwrap() - left_out, "{name}");
-        let loss = evaluation["loss"].as_f64().unwrap();
-        // 16 words and the stops after them.
-        assert!(loss < 3.4, "{name}: {loss}");
+        let loss = one["loss"].as_f64().unwrap();
+        // Below a uniform guess of 32 words.
+        assert!(loss < 3.4, "{name}: {loss} nats after training");
     }
 }
 
