@@ -163,22 +163,39 @@ impl NodeData {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Checks what the parts promise each other; the reason names a node.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// Checks what the nodes of the split promise: that they are there, in one part alone, and have a label and, inductively, features.
+    pub(crate) fn check(&self) -> Result<(), BadMember> {
         let nodes = self.nodes();
         let mut part = vec![None; nodes];
         for (split, members) in [("train", &self.train), ("test", &self.test)] {
-            for node in members {
+            for (place, node) in members.iter().enumerate() {
+                let bad = |why: String| Err(BadMember { split, place, why });
                 match part.get_mut(*node as usize) {
-                    None => return Err(format!("{split} node {node} of a graph with {nodes} nodes")),
-                    Some(Some(other)) => return Err(format!("node {node} is in {other} and in {split}")),
+                    None => return bad(format!("node {node} of a graph with {nodes} nodes")),
+                    Some(Some(other)) => return bad(format!("node {node} is in {other} and in {split}")),
                     Some(none) => *none = Some(split),
                 }
                 if self.labels.get(*node as usize).is_none_or(Option::is_none) {
-                    return Err(format!("{split} node {node} has no label"));
+                    return bad(format!("node {node} has no label"));
+                }
+                if self.setting == Setting::Inductive && self.has_features.get(*node as usize) != Some(&true)
+                {
+                    return bad(format!(
+                        "node {node} has no features, which the inductive setting learns from"
+                    ));
                 }
             }
         }
         Ok(())
     }
+}
+
+/// A node that cannot be in a split.
+pub(crate) struct BadMember {
+    /// The part, `train` or `test`.
+    pub split: &'static str,
+    /// Its place there, from 0.
+    pub place: usize,
+    /// What is wrong.
+    pub why: String,
 }

@@ -179,8 +179,8 @@ fn merge_rows(offsets: &mut [u64], neighbours: &mut Vec<u32>, weights: &mut Vec<
     let mut row: Vec<(u32, f32)> = Vec::new();
     let mut kept = 0;
     let mut start = 0;
-    for node in 1..offsets.len() {
-        let end = offsets[node] as usize;
+    for offset in offsets.iter_mut().skip(1) {
+        let end = *offset as usize;
         row.clear();
         row.extend(neighbours[start..end].iter().copied().zip(weights[start..end].iter().copied()));
         row.sort_by_key(|(neighbour, _)| *neighbour);
@@ -193,7 +193,7 @@ fn merge_rows(offsets: &mut [u64], neighbours: &mut Vec<u32>, weights: &mut Vec<
                 kept += 1;
             }
         }
-        offsets[node] = kept as u64;
+        *offset = kept as u64;
         start = end;
     }
     neighbours.truncate(kept);

@@ -1,4 +1,4 @@
-//! Graphs whose nodes are classified (Yang et al. 2016): neighbour lists, sparse features, labels and splits from the files in
+//! Graphs whose nodes are classified (Yang, Cohen and Salakhutdinov 2016): neighbour lists, sparse features, labels and splits from the files in
 //! which they are published, and random walks and contexts over them. Nothing here knows tensors.
 //!
 //! [`NodeData::open`] reads a data set. [`Contexts`] draws pairs of nodes, each of which is a function of a seed and a number.
@@ -9,8 +9,10 @@ mod data;
 mod graph;
 mod lines;
 mod lists;
+mod nell;
 mod numbers;
 mod pickles;
+mod recall;
 mod rows;
 mod split;
 mod store;
@@ -21,5 +23,8 @@ pub use counts::GraphCounts;
 pub use data::{NodeData, OpenOptions, Setting};
 pub use graph::Graph;
 pub use lists::{Asymmetry, BadList};
+pub use nell::EntityGraph;
+pub use recall::{Recall, rank_nodes};
 pub use rows::SparseRows;
+pub use split::NodeSplit;
 pub use text::GraphForm;

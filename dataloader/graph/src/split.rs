@@ -1,12 +1,24 @@
 //! Which nodes are trained and tested on.
 
+use std::path::{Path, PathBuf};
+
 use segue_data_error::DataError;
 use segue_random::{Draws, Purpose};
 
+use crate::text::read_index;
 use crate::{NodeData, Setting};
 
+/// Nodes to train and to test on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSplit {
+    /// Nodes that are trained on with their label.
+    pub train: Vec<u32>,
+    /// Nodes that are tested on.
+    pub test: Vec<u32>,
+}
+
 impl NodeData {
-    /// A split drawn at random (Yang et al. 2016, §5): `per_class` nodes of each class to train on with their labels, `test` of the
+    /// A split drawn at random (Yang 2019, §3.3.4): `per_class` nodes of each class to train on with their labels, `test` of the
     /// other nodes with labels to test on, the rest without labels. Inductively both have features.
     ///
     /// # Errors
@@ -16,18 +28,95 @@ impl NodeData {
         self.split_by(&vec![per_class; self.classes], Some(test), seed)
     }
 
-    /// A split with `counts[c]` nodes of class `c` to train on. `test`: number of test nodes; `None`: all others that have labels.
-    pub(crate) fn split_by(
-        &self,
-        counts: &[usize],
-        test: Option<usize>,
-        seed: u64,
-    ) -> Result<NodeData, DataError> {
-        let mut free: Vec<(u32, u32)> =
-            (0u32..).zip(&self.labels).filter_map(|(node, l)| Some((node, (*l)?))).collect();
-        if self.setting == Setting::Inductive {
-            free.retain(|(node, _)| self.has_features[*node as usize]);
+    /// A split drawn at random with `max(rate · N, 1)` nodes to train on of a class with N nodes, and all others that have labels to
+    /// test on (Yang 2019, §3.3.4).
+    ///
+    /// # Errors
+    ///
+    /// A rate outside 0 to 1.
+    pub fn split_by_rate(&self, rate: f64, seed: u64) -> Result<NodeData, DataError> {
+        if !(0.0..=1.0).contains(&rate) {
+            return Err(DataError::Usage(format!("a labelling rate of {rate}, expected 0 to 1")));
         }
+        let mut sizes = vec![0usize; self.classes];
+        self.eligible().iter().for_each(|(_, class)| sizes[*class as usize] += 1);
+        let count = |size: &usize| ((rate * *size as f64) as usize).max(1).min(*size);
+        self.split_by(&sizes.iter().map(count).collect::<Vec<_>>(), None, seed)
+    }
+
+    /// The same data with other nodes to train and to test on. Training may read what it may by the setting.
+    ///
+    /// # Errors
+    ///
+    /// Nodes that are not there, have no label or are named twice.
+    pub fn with_split(&self, train: Vec<u32>, test: Vec<u32>) -> Result<NodeData, DataError> {
+        let split = NodeData { train, test, seen: Vec::new(), ..self.clone() };
+        split.check().map_err(|bad| DataError::Usage(format!("to {} on: {}", bad.split, bad.why)))?;
+        let seen = self.setting.seen(&self.has_features, &split.test);
+        Ok(NodeData { seen, ..split })
+    }
+
+    /// Splits that are given: each folder in `folder`, in the order of their names as numbers, with `train.index` and `test.index`.
+    /// [`NodeData::with_split`] takes each.
+    ///
+    /// # Errors
+    ///
+    /// No folder, a folder without these files, a line that names no node.
+    pub fn given_splits(&self, folder: &Path) -> Result<Vec<NodeSplit>, DataError> {
+        let entries = std::fs::read_dir(folder).map_err(|e| DataError::read(folder, e))?;
+        let mut places: Vec<PathBuf> = Vec::new();
+        for entry in entries {
+            let place = entry.map_err(|e| DataError::read(folder, e))?.path();
+            if place.join("train.index").is_file() {
+                places.push(place);
+            }
+        }
+        if places.is_empty() {
+            let why = "splits, folders with train.index and test.index".into();
+            return Err(DataError::Missing { path: folder.join("0/train.index"), why });
+        }
+        let name = |place: &PathBuf| place.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        places.sort_by_cached_key(|place| (name(place).parse::<u64>().unwrap_or(u64::MAX), name(place)));
+        let read = |place: &PathBuf, file: &str| read_index(&place.join(file), self.nodes());
+        let split = |place: &PathBuf| {
+            Ok(NodeSplit { train: read(place, "train.index")?, test: read(place, "test.index")? })
+        };
+        places.iter().map(split).collect()
+    }
+
+    /// The same data without the labels of classes that have fewer than `least` nodes; the others are numbered anew, in order
+    /// (Yang 2019, §3.3.4: 10). Nodes of a class that goes are in no split.
+    pub fn drop_small_classes(&self, least: usize) -> NodeData {
+        let mut sizes = vec![0usize; self.classes];
+        self.labels.iter().flatten().for_each(|class| sizes[*class as usize] += 1);
+        let mut classes = 0u32;
+        let number_of: Vec<Option<u32>> = sizes
+            .iter()
+            .map(|size| {
+                let kept = *size >= least;
+                classes += u32::from(kept);
+                kept.then_some(classes.wrapping_sub(1))
+            })
+            .collect();
+        let labels: Vec<Option<u32>> =
+            self.labels.iter().map(|label| label.and_then(|class| number_of[class as usize])).collect();
+        let left =
+            |nodes: &[u32]| nodes.iter().copied().filter(|node| labels[*node as usize].is_some()).collect();
+        let (train, test): (Vec<u32>, Vec<u32>) = (left(&self.train), left(&self.test));
+        let seen = self.setting.seen(&self.has_features, &test);
+        NodeData { classes: classes as usize, train, test, seen, labels, ..self.clone() }
+    }
+
+    /// Nodes with a label, and inductively features, with their class.
+    fn eligible(&self) -> Vec<(u32, u32)> {
+        let usable = |node: u32| self.setting == Setting::Transductive || self.has_features[node as usize];
+        let labelled = (0u32..).zip(&self.labels).filter_map(|(node, label)| Some((node, (*label)?)));
+        labelled.filter(|(node, _)| usable(*node)).collect()
+    }
+
+    /// A split with `counts[c]` nodes of class `c` to train on. `test`: number of test nodes; `None`: all others that have labels.
+    fn split_by(&self, counts: &[usize], test: Option<usize>, seed: u64) -> Result<NodeData, DataError> {
+        let mut free = self.eligible();
         Draws::new(seed, Purpose::NodeSplit, &[]).shuffle(&mut free);
         let mut lacking = counts.to_vec();
         let (mut train, mut rest) = (Vec::new(), Vec::new());
@@ -41,11 +130,8 @@ impl NodeData {
             }
         }
         if let Some(class) = lacking.iter().position(|count| *count > 0) {
-            let wanted = counts[class];
-            let why = format!(
-                "class {class} has {} nodes to train on, {wanted} are asked for",
-                wanted - lacking[class]
-            );
+            let (found, wanted) = (counts[class] - lacking[class], counts[class]);
+            let why = format!("class {class} has {found} nodes to train on, {wanted} are asked for");
             return Err(DataError::Usage(why));
         }
         let test = test.unwrap_or(rest.len());
@@ -55,17 +141,5 @@ impl NodeData {
         rest.truncate(test);
         train.sort_by_key(|(class, _)| *class);
         self.with_split(train.into_iter().map(|(_, node)| node).collect(), rest)
-    }
-
-    /// The same data with other nodes to train and to test on. Training may read what it may by the setting.
-    ///
-    /// # Errors
-    ///
-    /// Nodes that are not there, have no label or are named twice.
-    pub fn with_split(&self, train: Vec<u32>, test: Vec<u32>) -> Result<NodeData, DataError> {
-        let split = NodeData { train, test, seen: Vec::new(), ..self.clone() };
-        split.check().map_err(DataError::Usage)?;
-        let seen = self.setting.seen(&self.has_features, &split.test);
-        Ok(NodeData { seen, ..split })
     }
 }

@@ -9,6 +9,7 @@ use segue_dataloader::{
 use segue_tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
+use crate::commands::data_graph::{self, GraphArgs};
 use crate::commands::import_records::{self, ImportRecordsArgs};
 use crate::commands::tokenizer::{Kind, OnInvalidUtf8, VocabularyArgs};
 use crate::failure::{Failure, USAGE};
@@ -30,6 +31,8 @@ enum Action {
     Build(Box<BuildArgs>),
     /// Build a corpus from the TFRecords of XLNet's data_utils.py.
     ImportTfrecord(ImportRecordsArgs),
+    /// Describe a graph whose nodes are classified, and write it in other forms.
+    Graph(Box<GraphArgs>),
     /// Describe a corpus.
     Info(CorpusArgs),
     /// Verify every hash of a corpus.
@@ -127,6 +130,7 @@ pub fn run(args: DataArgs, out: &Output) -> Result<Value, Failure> {
             let info = import_records::run(&args, out)?;
             Ok(finished(&args.output, &info, out))
         }
+        Action::Graph(args) => data_graph::run(&args, out),
         Action::Info(args) => info(&args.corpus, out),
         Action::Verify(args) => verify(&args.corpus, out),
     }

@@ -7,6 +7,7 @@ mod child;
 pub mod completions;
 pub mod convert;
 pub mod data;
+mod data_graph;
 pub mod doctor;
 mod dry_run;
 pub mod eval;

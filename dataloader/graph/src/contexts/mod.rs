@@ -1,4 +1,4 @@
-//! Contexts: pairs of a node and what is near it, in walks or by its label (Yang et al. 2016, algorithm 2), as the paper draws them
+//! Contexts: pairs of a node and what is near it, in walks or by its label (Yang, Cohen and Salakhutdinov 2016, algorithm 2), as the paper draws them
 //! and as its public program does.
 
 mod labels;

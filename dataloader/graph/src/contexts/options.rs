@@ -3,7 +3,7 @@ use segue_data_error::DataError;
 /// How many pairs a walk gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairsPerWalk {
-    /// One, uniform over the pairs of places within the window (Yang et al. 2016, algorithm 2).
+    /// One, uniform over the pairs of places within the window (Yang, Cohen and Salakhutdinov 2016, algorithm 2).
     One,
     /// All of them, in the order of the first place, then of the second (the public program).
     All,

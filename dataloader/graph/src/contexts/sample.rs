@@ -39,7 +39,7 @@ pub fn walk(graph: &Graph, start: u32, steps: usize, draws: &mut Draws) -> Vec<u
     nodes
 }
 
-/// The sampler of contexts (Yang et al. 2016, algorithm 2).
+/// The sampler of contexts (Yang, Cohen and Salakhutdinov 2016, algorithm 2).
 ///
 /// Draws are numbered over a whole run: batch `t` of `n` draws has the numbers `t n .. (t + 1) n`, and a lane takes a part of that
 /// range. What a number gives is a function of the seed and the number, so there is no state, and it does not matter who draws it.
@@ -139,9 +139,12 @@ impl<'a> Contexts<'a> {
     }
 
     fn add_walk(&self, number: u64, draws: &mut Draws, pairs: &mut Vec<Pair>) {
-        let Some(start) = self.start(number, draws) else { return };
+        let Some(start) = self.start(number, draws).filter(|start| self.graph.degree(*start) > 0.0) else {
+            return;
+        };
         let nodes = walk(self.graph, start, self.options.walk - 1, draws);
         if nodes.len() < self.options.walk {
+            // Along directed lists a walk may end early, though not in an undirected graph.
             return;
         }
         let places = match self.options.per_walk {

@@ -53,7 +53,10 @@ pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Res
         test,
         setting,
     };
-    data.check().map_err(|why| DataError::foreign(&part(prefix, "graph"), why))?;
+    data.check().map_err(|bad| {
+        let labels = part(prefix, if bad.split == "test" { "ty" } else { "y" });
+        DataError::foreign(&labels, format!("row {}: {}", bad.place, bad.why))
+    })?;
     Ok(data)
 }
 
@@ -110,6 +113,8 @@ fn read_test(path: &Path, first: usize, rows: usize) -> Result<Vec<u32>, DataErr
 
 /// Nodes that pickles may speak of; rows are made for all of them.
 const MOST_NODES: usize = 1 << 26;
+/// Classes that labels may have without a row that shows them.
+const MOST_CLASSES: usize = 1 << 16;
 
 /// Reads a pickle.
 fn load(path: &Path) -> Result<Pickle, DataError> {
@@ -206,6 +211,9 @@ fn one_hot(root: View<'_>) -> Result<(usize, Vec<Option<u32>>), String> {
         return Err(format!("an array of shape {:?}, expected rows and classes", array.shape()));
     };
     let values = floats(&array)?;
+    if classes > MOST_CLASSES.max(values.len()) {
+        return Err(format!("an array of {rows} rows and {classes} classes"));
+    }
     let mut labels = Vec::with_capacity(values.len().checked_div(classes).unwrap_or(0));
     for (row, values) in values.chunks(classes.max(1)).enumerate() {
         let ones = values.iter().filter(|value| **value == 1.0).count();

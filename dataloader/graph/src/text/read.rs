@@ -2,6 +2,7 @@ use std::path::Path;
 
 use segue_data_error::DataError;
 
+use crate::graph::check_edge;
 use crate::lines::{each_line, number, words};
 use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
 
@@ -16,7 +17,7 @@ struct Sizes {
 /// Reads the folder of a data set.
 pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
     let sizes = read_sizes(&folder.join("sizes.txt"))?;
-    let mut labels = read_labels(&folder.join("labels.txt"))?;
+    let mut labels = read_labels(&folder.join("labels.txt"), sizes.classes)?;
     let graph = read_graph(folder, sizes.nodes.max(labels.len()), options)?;
     let nodes = graph.nodes();
     if sizes.nodes > 0 && nodes != sizes.nodes {
@@ -47,7 +48,10 @@ pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Res
         test,
         setting,
     };
-    data.check().map_err(|why| DataError::foreign(folder, why))?;
+    data.check().map_err(|bad| {
+        let path = folder.join(format!("{}.index", bad.split));
+        DataError::line(&path, bad.place as u64 + 1, bad.why)
+    })?;
     Ok(data)
 }
 
@@ -84,35 +88,48 @@ fn read_sizes(path: &Path) -> Result<Sizes, DataError> {
     Ok(sizes)
 }
 
-/// Reads `labels.txt`: line `i` is the class of node `i`, -1 where it has none.
-fn read_labels(path: &Path) -> Result<Vec<Option<u32>>, DataError> {
+/// Reads `labels.txt`: line `i` is the class of node `i`, -1 where it has none. `classes` 0: any number of them.
+fn read_labels(path: &Path, classes: usize) -> Result<Vec<Option<u32>>, DataError> {
+    let limit = Limit::of(path);
+    let announced = |highest: u32| limit.count("class", highest).map_err(|why| DataError::foreign(path, why));
+    u32::try_from(classes).map_or(Ok(0), |classes| announced(classes.saturating_sub(1)))?;
     let mut labels = Vec::new();
     each_line(path, |_, line| {
         let label: i64 = number(Some(line.trim()), "class")?;
-        labels.push(match label {
-            -1 => None,
-            0..=MAX_CLASS => Some(label as u32),
-            _ => return Err(format!("class {label} of at most {MAX_CLASS}")),
+        labels.push(match u32::try_from(label) {
+            Ok(label) if classes > 0 && label as usize >= classes => {
+                return Err(format!("class {label} of {classes}"));
+            }
+            Ok(label) => limit.count("class", label).map(|_| Some(label))?,
+            Err(_) if label == -1 => None,
+            Err(_) => return Err(format!("`{label}` is not a class")),
         });
         Ok(())
     })?;
     Ok(labels)
 }
 
-/// Classes a data set may have: as many as nodes.
-const MAX_CLASS: i64 = u32::MAX as i64 - 1;
+/// Nodes or classes that a file may speak of for each of its bytes, and besides: tables are made for all up to the highest.
+const COUNT_PER_BYTE: u64 = 1;
+const COUNT_BESIDES: u64 = 1 << 16;
 
-/// Nodes that a file may speak of for each of its bytes, and besides: lists are made for all nodes up to the highest.
-const NODES_PER_BYTE: u64 = 1;
-const NODES_BESIDES: u64 = 1 << 16;
+/// How many nodes or classes a file may speak of, in proportion to its length.
+struct Limit {
+    bytes: u64,
+}
 
-/// The number of nodes that a file with the node `highest` asks for, where that is in proportion to its length.
-fn checked_nodes(path: &Path, highest: u32) -> Result<usize, String> {
-    let bytes = std::fs::metadata(path).map_or(0, |found| found.len());
-    let most = bytes.saturating_mul(NODES_PER_BYTE).saturating_add(NODES_BESIDES);
-    match u64::from(highest) < most {
-        true => Ok(highest as usize + 1),
-        false => Err(format!("node {highest} in a file of {bytes} bytes")),
+impl Limit {
+    fn of(path: &Path) -> Limit {
+        Limit { bytes: std::fs::metadata(path).map_or(0, |found| found.len()) }
+    }
+
+    /// The number of things that the one called `highest` asks for.
+    fn count(&self, what: &str, highest: u32) -> Result<usize, String> {
+        let most = self.bytes.saturating_mul(COUNT_PER_BYTE).saturating_add(COUNT_BESIDES);
+        match u64::from(highest) < most {
+            true => Ok(highest as usize + 1),
+            false => Err(format!("{what} {highest} in a file of {} bytes", self.bytes)),
+        }
     }
 }
 
@@ -121,7 +138,7 @@ fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Gr
     let (lists, edges) = (folder.join("graph.adj"), folder.join("edges.txt"));
     if let Some(path) = [&lists, &edges].into_iter().find(|path| path.is_file()) {
         let highest = u32::try_from(at_least.saturating_sub(1)).unwrap_or(u32::MAX);
-        checked_nodes(path, highest).map_err(|why| DataError::foreign(path, why))?;
+        Limit::of(path).count("node", highest).map_err(|why| DataError::foreign(path, why))?;
     }
     if lists.is_file() {
         return read_lists(&lists, at_least, options);
@@ -131,7 +148,7 @@ fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Gr
         return Graph::open(&mapped);
     }
     if edges.is_file() {
-        return read_edges(&edges, at_least);
+        return Graph::read_edges(&edges, at_least);
     }
     Err(DataError::Missing {
         path: lists,
@@ -141,6 +158,7 @@ fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Gr
 
 /// Reads neighbour lists: `node neighbour neighbour ..`, a line for each node that has any.
 fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+    let limit = Limit::of(path);
     let mut lists: Vec<Vec<u32>> = vec![Vec::new(); at_least];
     let mut line_of: Vec<u64> = vec![0; at_least];
     each_line(path, |at, line| {
@@ -148,7 +166,7 @@ fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Grap
         let node: u32 = number(words.next(), "node")?;
         let list = words.map(|word| number(Some(word), "node")).collect::<Result<Vec<u32>, _>>()?;
         let highest = list.iter().copied().max().unwrap_or(0).max(node);
-        let nodes = checked_nodes(path, highest)?.max(lists.len());
+        let nodes = limit.count("node", highest)?.max(lists.len());
         lists.resize(nodes, Vec::new());
         line_of.resize(nodes, 0);
         if line_of[node as usize] != 0 {
@@ -162,27 +180,34 @@ fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Grap
         .map_err(|bad| DataError::line(path, line_of[bad.node as usize], bad.why))
 }
 
-/// Reads a list of coordinates: `u v`, or `u v weight`, each undirected edge once; what is given more than once adds up. Lines that
-/// begin with `#` or `%` are comments. The graph has the nodes up to the highest named, or `at_least` as many.
-pub(crate) fn read_edges(path: &Path, at_least: usize) -> Result<Graph, DataError> {
-    let mut edges = Vec::new();
-    let mut nodes = at_least;
-    each_line(path, |_, line| {
-        if line.starts_with(['#', '%']) {
-            return Ok(());
-        }
-        let mut words = words(line);
-        let (from, to): (u32, u32) = (number(words.next(), "node")?, number(words.next(), "node")?);
-        let weight = words.next().map_or(Ok(1.0), |word| number(Some(word), "weight"))?;
-        nodes = nodes.max(checked_nodes(path, from.max(to))?);
-        crate::graph::check_edge(nodes, from, to, weight)?;
-        edges.push((from, to, weight));
-        match words.next() {
-            None => Ok(()),
-            Some(word) => Err(format!("`{word}` after the weight")),
-        }
-    })?;
-    Graph::from_edges(nodes, edges).map_err(|why| DataError::foreign(path, why))
+impl Graph {
+    /// Reads a list of coordinates: `u v`, or `u v weight`, each undirected edge once; what is given more than once adds up. Lines that
+    /// begin with `#` or `%` are comments. The graph has the nodes up to the highest named, or `at_least` as many.
+    ///
+    /// # Errors
+    ///
+    /// A file that is missing, or a line that is no edge, with its number.
+    pub fn read_edges(path: &Path, at_least: usize) -> Result<Graph, DataError> {
+        let limit = Limit::of(path);
+        let mut edges = Vec::new();
+        let mut nodes = at_least;
+        each_line(path, |_, line| {
+            if line.starts_with(['#', '%']) {
+                return Ok(());
+            }
+            let mut words = words(line);
+            let (from, to): (u32, u32) = (number(words.next(), "node")?, number(words.next(), "node")?);
+            let weight = words.next().map_or(Ok(1.0), |word| number(Some(word), "weight"))?;
+            nodes = nodes.max(limit.count("node", from.max(to))?);
+            check_edge(nodes, from, to, weight)?;
+            edges.push((from, to, weight));
+            match words.next() {
+                None => Ok(()),
+                Some(word) => Err(format!("`{word}` after the weight")),
+            }
+        })?;
+        Graph::from_edges(nodes, edges).map_err(|why| DataError::foreign(path, why))
+    }
 }
 
 /// Reads the nodes of a split, one a line.

@@ -1,0 +1,276 @@
+//! Row P1: data sets as files. Small pickles that Python wrote hold what the text beside them holds; damage is an error that says where.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use segue_graph::{Asymmetry, Graph, NodeData, NodeSplit, OpenOptions, Setting};
+use tempfile::TempDir;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/planetoid").join(name)
+}
+
+fn open(path: &Path, setting: Setting) -> NodeData {
+    NodeData::open(path, setting).unwrap()
+}
+
+#[test]
+fn p01_pickles_of_python_2_and_3_hold_what_the_text_holds() {
+    for setting in [Setting::Inductive, Setting::Transductive] {
+        let text = open(&fixture("text/ind"), setting);
+        assert_eq!((text.nodes(), text.classes, text.features.columns), (8, 3, 4));
+        assert_eq!((&text.train[..], &text.test[..]), (&[0, 1][..], &[7, 4, 6][..]));
+        assert_eq!(text.features.row(3), (&[2, 3][..], &[-0.25, 3e-5][..]));
+        // A row of zeros is a row; node 5 has none.
+        assert_eq!(text.has_features, [true, true, true, true, true, false, true, true]);
+        assert_eq!((text.labels[2], text.labels[5]), (Some(1), None));
+        let seen = text.seen.iter().filter(|seen| **seen).count();
+        assert_eq!(seen, if setting == Setting::Inductive { 4 } else { 7 });
+        for form in ["python2-protocol0", "python2-protocol2", "python3-protocol2", "python3-protocol5"] {
+            let read = open(&fixture(&format!("ind.{form}")), setting);
+            assert_eq!(read.name, form);
+            assert_eq!(read.features, text.features, "{form}");
+            assert_eq!(read.fingerprint(), text.fingerprint(), "{form}");
+        }
+        let text = open(&fixture("text/trans"), setting);
+        let read = open(&fixture("trans.python2-protocol2"), setting);
+        assert_eq!(read.fingerprint(), text.fingerprint());
+        assert_eq!((&read.test[..], read.has_features[4]), (&[2, 3][..], false));
+    }
+}
+
+#[test]
+fn p01_a_name_stands_for_the_form_of_the_setting() {
+    let inductive = open(&fixture("python2-protocol2"), Setting::Inductive);
+    let transductive = open(&fixture("python2-protocol2"), Setting::Transductive);
+    assert_eq!((inductive.test.len(), transductive.test.len()), (3, 2));
+    assert_eq!(open(&fixture("text"), Setting::Transductive).fingerprint(), transductive.fingerprint());
+    let error = NodeData::open(&fixture("nobody"), Setting::Inductive).unwrap_err();
+    assert_eq!(error.exit_code(), 66);
+    assert!(error.hint().unwrap().contains("the prefix of pickles"));
+}
+
+/// A copy of the text, with some files replaced.
+fn text_with(files: &[(&str, &str)]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(fixture("text/ind")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+    }
+    for (name, content) in files {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
+    folder
+}
+
+/// The error of a text with a file replaced: from the file's name on.
+fn refused(files: &[(&str, &str)]) -> String {
+    let folder = text_with(files);
+    let error = NodeData::open(folder.path(), Setting::Inductive).unwrap_err();
+    assert!([65, 66].contains(&error.exit_code()), "{error}");
+    error.to_string().replace(&format!("{}/", folder.path().display()), "")
+}
+
+#[test]
+fn bad_text_is_refused_with_file_and_line() {
+    for (file, content, expected) in [
+        ("graph.adj", "0 1\n1 x\n", "graph.adj, line 2: `x` is not a node"),
+        ("graph.adj", "0 1\n\n1 0\n2 9\n", "graph.adj, line 4: node 2 lists 9 more often than 9 lists 2"),
+        ("graph.adj", "0 1\n1 0\n0 1\n", "graph.adj, line 3: node 0 has a list already, in line 1"),
+        ("graph.adj", "0 4294967295\n", "graph.adj, line 1: node 4294967295 in a file of 13 bytes"),
+        ("graph.adj", "0 -1\n", "graph.adj, line 1: `-1` is not a node"),
+        ("labels.txt", "0\n1.5\n", "labels.txt, line 2: `1.5` is not a class"),
+        ("labels.txt", "0\n-2\n", "labels.txt, line 2: `-2` is not a class"),
+        ("labels.txt", "0\n3\n", "labels.txt, line 2: class 3 of 3"),
+        ("features.svm", "0 0:1\n8 0:1\n", "features.svm, line 2: node 8 of a graph with 8 nodes"),
+        ("features.svm", "0 0:1\n0 1:1\n", "features.svm, line 2: node 0 has a row already"),
+        ("features.svm", "0 0\n", "features.svm, line 1: `0` is not column:value"),
+        ("features.svm", "0 1:1 1:2\n", "features.svm, line 1: column 1 does not come after 1"),
+        ("features.svm", "0 4:1\n", "features.svm, line 1: column 4 of 4"),
+        ("features.svm", "0 1:inf\n", "features.svm, line 1: a value of inf"),
+        ("train.index", "0\n8\n", "train.index, line 2: node 8 of a graph with 8 nodes"),
+        ("test.index", "7\n7\n", "test.index, line 2: node 7 is named twice"),
+        ("sizes.txt", "nodes many\n", "sizes.txt, line 1: `many` is not a size"),
+        ("sizes.txt", "rows 1\n", "sizes.txt, line 1: `rows` is not a size"),
+    ] {
+        assert_eq!(refused(&[(file, content)]), expected);
+    }
+    // What files promise each other.
+    assert_eq!(refused(&[("test.index", "7\n0\n")]), "test.index, line 2: node 0 is in train and in test");
+    assert_eq!(refused(&[("test.index", "5\n")]), "test.index, line 1: node 5 has no label");
+    let bare = refused(&[("features.svm", "0 0:1\n")]);
+    assert_eq!(bare, "train.index, line 2: node 1 has no features, which the inductive setting learns from");
+    assert!(
+        refused(&[("sizes.txt", "nodes 4\n")])
+            .ends_with("8 nodes in labels.txt and the graph, 4 in sizes.txt")
+    );
+    let far = refused(&[("sizes.txt", "classes 4000000000\n")]);
+    assert!(far.starts_with("labels.txt cannot be read: class 3999999999 in a file of"), "{far}");
+    let far = refused(&[("sizes.txt", "nodes 4000000000\n")]);
+    assert!(far.contains("node 3999999999 in a file of"), "{far}");
+}
+
+#[test]
+fn lists_that_are_not_symmetric_are_mended_where_that_is_asked_for() {
+    let folder = text_with(&[("graph.adj", "0 1 1\n1 0\n7 6\n")]);
+    let options = OpenOptions { asymmetry: Asymmetry::Mend };
+    let data = NodeData::open_with(folder.path(), Setting::Inductive, options).unwrap();
+    assert_eq!((data.graph.neighbours(1), data.graph.neighbours(6)), (&[0, 0][..], &[7][..]));
+    let error = NodeData::open(folder.path(), Setting::Inductive).unwrap_err();
+    assert!(error.hint().unwrap().contains("--symmetrise"));
+}
+
+#[test]
+fn p18_a_coordinate_list_is_a_graph_with_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("edges.txt");
+    fs::write(&path, "% comment\n0 1 0.5\n# comment\n1 2\n0 1 0.25\n").unwrap();
+    let graph = Graph::read_edges(&path, 5).unwrap();
+    assert_eq!(graph.nodes(), 5);
+    assert_eq!(graph.edges().collect::<Vec<_>>(), [(0, 1, 0.75), (1, 2, 1.0)]);
+    for (content, expected) in [
+        ("0 1\n0\n", "line 2: no node"),
+        ("0 1 -1\n", "line 1: a weight of -1, expected a positive number"),
+        ("0 1 1 1\n", "line 1: `1` after the weight"),
+    ] {
+        fs::write(&path, content).unwrap();
+        let error = Graph::read_edges(&path, 0).unwrap_err().to_string();
+        assert!(error.ends_with(expected), "{error}");
+    }
+}
+
+#[test]
+fn p18_splits_that_are_given_come_in_the_order_of_their_numbers() {
+    let data = open(&fixture("text/ind"), Setting::Transductive);
+    let folder = tempfile::tempdir().unwrap();
+    for (name, train, test) in [("10", "3\n", "2\n"), ("9", "0\n1\n", "4\n6\n")] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("train.index"), train).unwrap();
+        fs::write(folder.path().join(name).join("test.index"), test).unwrap();
+    }
+    let splits = data.given_splits(folder.path()).unwrap();
+    let expected = [(vec![0, 1], vec![4, 6]), (vec![3], vec![2])];
+    assert_eq!(splits, expected.map(|(train, test)| NodeSplit { train, test }));
+    let split = data.with_split(splits[1].train.clone(), splits[1].test.clone()).unwrap();
+    assert_eq!(split.labelled(), [(3, 2)]);
+    let empty = tempfile::tempdir().unwrap();
+    assert_eq!(data.given_splits(empty.path()).unwrap_err().exit_code(), 66);
+}
+
+/// A copy of pickles, with one changed.
+fn pickles_with(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("ind.python2-protocol2");
+    for part in ["x", "y", "tx", "ty", "allx", "ally", "graph", "test.index"] {
+        let file = format!("ind.python2-protocol2.{part}");
+        fs::copy(fixture(&file), folder.path().join(file)).unwrap();
+    }
+    let path = folder.path().join(format!("ind.python2-protocol2.{name}"));
+    let mut bytes = fs::read(&path).unwrap();
+    change(&mut bytes);
+    fs::write(&path, bytes).unwrap();
+    (folder, prefix)
+}
+
+fn refused_pickle(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
+    let (_folder, prefix) = pickles_with(name, change);
+    let error = NodeData::open(&prefix, Setting::Inductive).unwrap_err();
+    assert_eq!(error.exit_code(), 65, "{error}");
+    error.to_string().rsplit("python2-protocol2.").next().unwrap().to_string()
+}
+
+/// A change that puts `new` in the place of the first `old`.
+fn replace<'a>(old: &'a [u8], new: &'a [u8]) -> impl FnOnce(&mut Vec<u8>) + 'a {
+    move |bytes| {
+        let at = bytes.windows(old.len()).position(|window| window == old).unwrap();
+        bytes.splice(at..at + old.len(), new.iter().copied());
+    }
+}
+
+#[test]
+fn bad_pickles_are_refused_with_file_and_place() {
+    let cut = refused_pickle("allx", |bytes| bytes.truncate(300));
+    assert!(cut.starts_with("allx cannot be read: ") && cut.contains("byte"), "{cut}");
+    // Two ones in the last row of labels; a graph that is a list; a matrix of another class.
+    let one = [1, 0, 0, 0];
+    let doubled = refused_pickle("ty", |bytes| {
+        let place = bytes.windows(4).rposition(|window| window == one).unwrap();
+        bytes[place + 4] = 1;
+    });
+    assert_eq!(doubled, "ty cannot be read: row 2 is not one-hot");
+    let list = refused_pickle("graph", |bytes| *bytes = b"\x80\x02]q\x00.".to_vec());
+    assert_eq!(list, "graph cannot be read: a value of kind List, expected a dict");
+    let other = refused_pickle("tx", replace(b"csr_matrix", b"csc_matrix"));
+    assert!(
+        other.contains("an object of scipy.sparse.csr.csc_matrix, expected a csr_matrix of SciPy"),
+        "{other}"
+    );
+    let lists =
+        refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00](K\x01K\x09eK\x01](K\x00eu.".to_vec());
+    assert!(
+        lists.starts_with("graph cannot be read: the list of node 0: node 0 lists 9 more often"),
+        "{lists}"
+    );
+    let far = refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00]J\xff\xff\xff\x7fau.".to_vec());
+    assert_eq!(far, "graph cannot be read: node 2147483647, expected less than 67108864");
+    let negative = refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00]J\xff\xff\xff\xffau.".to_vec());
+    assert!(negative.contains("the list of node 0: a value of kind Int(-1) for a node"), "{negative}");
+    let few = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n".to_vec());
+    assert_eq!(few, "test.index cannot be read: 2 nodes for the 3 rows of tx");
+    let low = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n2\n".to_vec());
+    assert_eq!(low, "test.index, line 3: node 2 is one of the 4 of allx");
+}
+
+#[test]
+fn a_matrix_whose_arrays_lie_is_refused() {
+    // The first array is `indptr`: 0 and then the ends of rows.
+    let (folder, prefix) = pickles_with("x", |_| ());
+    let data = open(&prefix, Setting::Inductive);
+    drop(folder);
+    let folder = tempfile::tempdir().unwrap();
+    let prefix = folder.path().join("ind.toy");
+    data.write_pickles(&prefix).unwrap();
+    let path = folder.path().join("ind.toy.x");
+    let good = fs::read(&path).unwrap();
+    let ends = [0u8, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];
+    let at = good.windows(12).position(|window| window == ends).unwrap();
+    for (place, value) in [(at, 1), (at + 4, 4), (at + 8, 100), (at + 11, 0x7F)] {
+        let mut bad = good.clone();
+        bad[place] = value;
+        fs::write(&path, bad).unwrap();
+        let error = NodeData::open(&prefix, Setting::Inductive).unwrap_err().to_string();
+        assert!(error.ends_with("`indptr` does not divide 3 values into 2 rows"), "{error}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn any_text_is_read_or_refused(which in 0usize..6, content in "[0-9:. \n-]{0,60}") {
+        let name = ["graph.adj", "labels.txt", "features.svm", "train.index", "test.index", "sizes.txt"][which];
+        let folder = text_with(&[(name, &content)]);
+        if let Ok(data) = NodeData::open(folder.path(), Setting::Inductive) {
+            data.graph.counts();
+            data.fingerprint();
+        }
+    }
+
+    #[test]
+    fn any_damage_of_a_pickle_is_read_or_refused(
+        which in 0usize..7,
+        at in any::<prop::sample::Index>(),
+        byte in any::<u8>(),
+    ) {
+        let name = ["x", "y", "tx", "ty", "allx", "ally", "graph"][which];
+        let (_folder, prefix) = pickles_with(name, |bytes| {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        });
+        if let Ok(data) = NodeData::open(&prefix, Setting::Inductive) {
+            data.graph.counts();
+            data.fingerprint();
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `segue data graph`: counts of a graph whose nodes are classified, and its other forms on disk.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use segue_graph::{Asymmetry, EntityGraph, GraphForm, NodeData, OpenOptions, Setting};
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, USAGE};
+use crate::output::Output;
+
+/// Entities that a class needs (Yang 2019, §3.3.4).
+const LEAST_ENTITIES: usize = 10;
+
+/// Arguments of `segue data graph`.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue data graph data/ind.cora --setting inductive\n  \
+    segue data graph data/ind.cora --setting inductive --text cora/ind\n  \
+    segue data graph cora/ind --per-class 20 --test 1000 --seed 7 --text cora-7\n  \
+    segue data graph nell.tsv --triples --rate 0.01 --mapped nell\n\n\
+    Pickles are read, not executed. Lists of neighbours that are not symmetric end with exit code 65, file and line, \
+    unless --symmetrise.")]
+pub struct GraphArgs {
+    /// Folder of text, or prefix of pickles: `PLACE/ind.NAME`, `PLACE/trans.NAME`, or `PLACE/NAME`, where the setting
+    /// chooses. With --triples a file of entity, relation and value, separated by tabs.
+    input: PathBuf,
+    /// What training may read of test nodes.
+    #[arg(long, default_value = "transductive")]
+    setting: SettingArg,
+    /// Read triples: each relation becomes two nodes, and classes of fewer than 10 entities are dropped.
+    #[arg(long)]
+    triples: bool,
+    /// Add what is missing where a node lists a neighbour that does not list it.
+    #[arg(long)]
+    symmetrise: bool,
+    /// Number of nodes of each class to train on: draws a new split.
+    #[arg(long, value_name = "N", requires = "test")]
+    per_class: Option<usize>,
+    /// Number of nodes to test on in a new split.
+    #[arg(long, value_name = "N", requires = "per_class")]
+    test: Option<usize>,
+    /// Fraction of each class to train on, at least one node: draws a new split that tests on all others.
+    #[arg(long, value_name = "X", conflicts_with = "per_class")]
+    rate: Option<f64>,
+    /// Seed of a new split.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Write a folder of text.
+    #[arg(long, value_name = "DIR")]
+    text: Option<PathBuf>,
+    /// Write a folder of text whose graph is one file that is mapped into memory.
+    #[arg(long, value_name = "DIR")]
+    mapped: Option<PathBuf>,
+    /// Write pickles with this prefix, as `PLACE/ind.NAME`; nodes are numbered anew where their order asks for it.
+    #[arg(long, value_name = "PREFIX")]
+    pickles: Option<PathBuf>,
+}
+
+/// What training may read.
+#[derive(Clone, Copy, ValueEnum)]
+enum SettingArg {
+    /// All nodes and their features, but no label of a test node.
+    Transductive,
+    /// Nothing of a test node but its edges.
+    Inductive,
+}
+
+impl From<SettingArg> for Setting {
+    fn from(setting: SettingArg) -> Setting {
+        match setting {
+            SettingArg::Transductive => Setting::Transductive,
+            SettingArg::Inductive => Setting::Inductive,
+        }
+    }
+}
+
+/// Reads a data set, writes it in the forms that are asked for, and counts it.
+pub fn run(args: &GraphArgs, out: &Output) -> Result<Value, Failure> {
+    let data = read(args)?;
+    if let Some(folder) = &args.text {
+        data.write_text(folder, GraphForm::Text)?;
+        out.line(&format!("text in {}", folder.display()));
+    }
+    if let Some(folder) = &args.mapped {
+        data.write_text(folder, GraphForm::Mapped)?;
+        out.line(&format!("text with a mapped graph in {}", folder.display()));
+    }
+    if let Some(prefix) = &args.pickles {
+        data.in_published_order().write_pickles(prefix)?;
+        out.line(&format!("pickles {}.*", prefix.display()));
+    }
+    Ok(describe(&data, out))
+}
+
+fn read(args: &GraphArgs) -> Result<NodeData, Failure> {
+    let setting = Setting::from(args.setting);
+    let data = if args.triples {
+        if setting == Setting::Inductive {
+            let message = "triples have no features, which the inductive setting learns from";
+            return Err(Failure::new(USAGE, message));
+        }
+        let name = args.input.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        EntityGraph::read(&args.input)?.into_data(&name).drop_small_classes(LEAST_ENTITIES)
+    } else {
+        let asymmetry = if args.symmetrise { Asymmetry::Mend } else { Asymmetry::Refuse };
+        NodeData::open_with(&args.input, setting, OpenOptions { asymmetry })?
+    };
+    Ok(match (args.per_class.zip(args.test), args.rate) {
+        (Some((per_class, test)), _) => data.split(per_class, test, args.seed)?,
+        (None, Some(rate)) => data.split_by_rate(rate, args.seed)?,
+        (None, None) => data,
+    })
+}
+
+/// Human words for a data set, and the result object.
+fn describe(data: &NodeData, out: &Output) -> Value {
+    let (graph, fingerprint) = (data.graph.counts(), data.fingerprint());
+    let known = data.has_features.iter().filter(|has| **has).count();
+    out.line(&format!(
+        "{}: {} nodes, {} with features of {} columns, {} classes, fingerprint {}",
+        data.name,
+        graph.nodes,
+        known,
+        data.features.columns,
+        data.classes,
+        fingerprint.get(..12).unwrap_or_default()
+    ));
+    out.line(&format!(
+        "  {} edges, {} self-loops, {} repeated entries; {} components, the largest of {} nodes; {} nodes without a neighbour, {} with \
+         themselves alone",
+        graph.edges, graph.self_loops, graph.duplicates, graph.components, graph.largest, graph.isolated, graph.alone
+    ));
+    out.line(&format!(
+        "  {} nodes to train on, {} to test on, {:.3} of these in the largest class",
+        data.train.len(),
+        data.test.len(),
+        data.majority_rate()
+    ));
+    json!({
+        "name": data.name,
+        "setting": data.setting.prefix(),
+        "fingerprint": fingerprint,
+        "classes": data.classes,
+        "columns": data.features.columns,
+        "nodes_with_features": known,
+        "train": data.train.len(),
+        "test": data.test.len(),
+        "test_counts": data.test_counts(),
+        "majority_rate": data.majority_rate(),
+        "weighted": data.graph.is_weighted(),
+        "graph": {
+            "nodes": graph.nodes,
+            "entries": graph.entries,
+            "edges": graph.edges,
+            "self_loops": graph.self_loops,
+            "duplicates": graph.duplicates,
+            "components": graph.components,
+            "largest": graph.largest,
+            "isolated": graph.isolated,
+            "alone": graph.alone,
+        },
+    })
+}
