@@ -1,6 +1,6 @@
 //! Accuracy on test nodes, class by class.
 
-use segue_graph::NodeData;
+use segue_graph::{NodeData, Recall, rank_nodes};
 use serde_json::{Value, json};
 use tch::Tensor;
 
@@ -88,17 +88,13 @@ pub fn measure(data: &NodeData, predictions: &[Prediction], recall_at: usize) ->
     (accuracy, row)
 }
 
-/// Share of the nodes of a class that are among the `k` of its highest probability; of equal ones, those that come first. 0 where there are none.
+/// Recall of a class among the `k` nodes of its highest probability.
 fn recall_of(class: u32, known: &[(u32, &Prediction)], k: usize) -> f64 {
-    let probability =
-        |prediction: &Prediction| prediction.probabilities.get(class as usize).copied().unwrap_or(0.0);
-    let mut ranked: Vec<&(u32, &Prediction)> = known.iter().collect();
-    ranked.sort_by(|a, b| probability(b.1).total_cmp(&probability(a.1)));
-    let count = |rows: &[&(u32, &Prediction)]| rows.iter().filter(|row| row.0 == class).count();
-    match count(&ranked) {
-        0 => 0.0,
-        all => count(&ranked[..k.min(ranked.len())]) as f64 / all as f64,
-    }
+    let probability = |found: &Prediction| found.probabilities.get(class as usize).copied().unwrap_or(0.0);
+    let ranking = rank_nodes(known.iter().map(|(_, found)| (found.node, probability(found))));
+    let relevant: Vec<u32> =
+        known.iter().filter(|(gold, _)| *gold == class).map(|(_, found)| found.node).collect();
+    Recall::at(k, &ranking, &relevant).recall
 }
 
 /// The measures of an evaluation, with the best accuracy so far.
