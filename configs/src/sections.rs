@@ -159,6 +159,11 @@ pub struct TrainConfig {
     pub init_from: String,
     /// Stop after this step with a checkpoint and exit code 0, the schedule untouched; 0 for never.
     pub stop_at: u64,
+    /// Seconds of training, by the clock of rank 0: the run ends after the step in which they are over, with an evaluation and a checkpoint; 0 for no
+    /// limit. Steps count over all attempts, and evaluations and checkpoints do not. Models that step at different speeds compare at equal
+    /// time so; how many steps are made is no longer the same twice.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub time_limit: f64,
     /// Seed of initial weights, dropout and data choices.
     #[schemars(transform = Range::at_least(0).at_most(i64::MAX).or_too_large("a seed has at most 63 bits"))]
     pub seed: u64,
@@ -252,6 +257,7 @@ impl Default for TrainConfig {
             steps: 1000,
             init_from: String::new(),
             stop_at: 0,
+            time_limit: 0.0,
             seed: 1,
             lanes: 8,
             micro_batch: 4,

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use segue_collectives::local::Local;
 use segue_collectives::simulated;
 use segue_configs::Config;
-use segue_trainer::engine::Outcome;
+use segue_trainer::engine::{Event, Outcome};
 use segue_trainer::families::{self, MODELS};
 use segue_trainer::{Compute, libtorch};
 
@@ -13,6 +14,20 @@ fn config(folder: &Path, overrides: &[&str]) -> Config {
     let folder = format!("run.dir={}", folder.display());
     let all: Vec<String> = overrides.iter().map(|key| key.to_string()).chain([folder]).collect();
     MODELS.load(Some(&recipe), &all).unwrap().config
+}
+
+/// Trains on one rank, and gives the seconds of each step too.
+fn timed(folder: &Path, overrides: &[&str]) -> (Outcome, Vec<f64>) {
+    libtorch::set_threads(1);
+    let mut config = config(folder, overrides);
+    let job = (families::of(&config.model).open)(&mut config).unwrap();
+    let mut seconds = Vec::new();
+    let mut on_event = |event| {
+        if let Event::Step { elapsed, .. } = event {
+            seconds.push(elapsed.as_secs_f64());
+        }
+    };
+    (job.train(&config, Compute::CPU, &Local, &|| false, &mut on_event).unwrap(), seconds)
 }
 
 /// Trains on `ranks` ranks; `stop` after every step.
@@ -93,5 +108,55 @@ fn m17_runs_end_with_the_same_bytes_at_any_number_of_ranks_and_over_stops() {
         }
         assert_eq!(attempts, 8);
         assert!(bytes(folder.path()) == alone, "stopped at every step, {loss_over}");
+    }
+}
+
+#[test]
+fn m21_steps_before_the_last_take_less_than_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = [
+        "train.steps=1000000",
+        "average.start=0",
+        "eval.every=0",
+        "checkpoint.every=0",
+        "train.time_limit=0.2",
+    ];
+    let (outcome, seconds) = timed(folder.path(), &[&SHORT[..], &keys].concat());
+    assert_eq!((seconds.len() as u64, outcome.stopped_early), (outcome.step, true));
+    let before: f64 = seconds[..seconds.len() - 1].iter().sum();
+    assert!(before < 0.2, "{before} before the last step");
+}
+
+/// What is saved says how much of the time is over: a run that is started again goes on only with more of it.
+#[test]
+fn m21_a_limited_run_stops_within_a_step_of_its_limit() {
+    const LIMIT: f64 = 0.2;
+    for ranks in [1, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let limited = |more: &[&str]| {
+            let keys = ["train.steps=1000000", "average.start=0", "eval.every=0", "checkpoint.every=0"];
+            train(folder.path(), &[&SHORT[..], &keys, more].concat(), ranks, false)
+        };
+        let state = || -> (u64, u64, f64) {
+            let path = folder.path().join("checkpoints/latest/trainer_state.json");
+            let state: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+            (
+                state["step"].as_u64().unwrap(),
+                state["evaluated"].as_u64().unwrap(),
+                state["seconds"].as_f64().unwrap(),
+            )
+        };
+        let outcome = limited(&[&format!("train.time_limit={LIMIT}")]);
+        assert!(outcome.stopped_early && !outcome.preempted && outcome.evaluation.is_some());
+        let (step, evaluated, seconds) = state();
+        assert_eq!((outcome.step, evaluated), (step, step));
+        assert!(seconds >= LIMIT, "{seconds}");
+        let again = limited(&[&format!("train.time_limit={LIMIT}")]);
+        assert_eq!((again.step, again.stopped_early), (step, true));
+        assert_eq!(again.evaluation, outcome.evaluation);
+        // With time for one more step, which is the last whatever it takes.
+        let more = limited(&[&format!("train.time_limit={}", seconds + 1e-9)]);
+        assert_eq!(more.step, step + 1);
+        assert!(state().2 > seconds);
     }
 }

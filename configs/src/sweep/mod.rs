@@ -44,6 +44,9 @@ struct SweepFile {
     /// Values of `train.seed`, each once.
     #[serde(default = "default_seeds")]
     seeds: Vec<u64>,
+    /// Also write the lowest losses of evaluations so far, over steps and over forward passes: `curves.csv`, `by-step.svg` and `by-pass.svg`.
+    #[serde(default)]
+    curves: bool,
     /// Configuration keys for every cell.
     #[serde(default)]
     set: Map<String, Value>,
@@ -186,6 +189,8 @@ pub struct Sweep {
     pub cells: Vec<Cell>,
     /// Orders to check.
     pub expectations: Vec<Expectation>,
+    /// Whether to write how losses fell.
+    pub curves: bool,
     models: KnownModels,
 }
 
@@ -249,8 +254,8 @@ impl SweepFile {
                 }
             }
         }
-        let Self { name, recipe, output, seeds, expectations, .. } = self;
-        Ok(Sweep { name, recipe, output, seeds, cells, expectations, models: KnownModels(models) })
+        let Self { name, recipe, output, seeds, expectations, curves, .. } = self;
+        Ok(Sweep { name, recipe, output, seeds, cells, expectations, curves, models: KnownModels(models) })
     }
 
     /// Each cell with each value of each axis; the last axis changes fastest.

@@ -19,7 +19,7 @@ const STATE_VERSION: u32 = 1;
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 22] = [
+const FREE_KEYS: [&str; 23] = [
     "/run",
     "/data/corpus",
     "/data/corpora",
@@ -34,6 +34,7 @@ const FREE_KEYS: [&str; 22] = [
     "/train/steps",
     "/train/init_from",
     "/train/stop_at",
+    "/train/time_limit",
     "/train/bucket_bytes",
     "/train/collectives",
     "/train/recompute",
@@ -116,6 +117,9 @@ pub struct TrainState {
     pub attempt: u64,
     /// Targets trained on.
     pub tokens: u64,
+    /// Seconds of its steps, where they are limited: a run without a limit writes nothing of a clock.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub seconds: f64,
     /// Loss since the last report, so that reports do not tell where a run was interrupted.
     pub unreported: LossSum,
     /// The last step that was evaluated.
@@ -170,6 +174,10 @@ pub struct TrainState {
     pub device: String,
 }
 
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
+}
+
 /// What checkpoints are computed on that do not say so.
 fn on_processors() -> String {
     "cpu".into()
@@ -187,6 +195,7 @@ impl TrainState {
             step: 0,
             attempt: 1,
             tokens: 0,
+            seconds: 0.0,
             unreported: LossSum::default(),
             evaluated: 0,
             average: no_average(),
@@ -215,7 +224,7 @@ impl TrainState {
         self.attempt = stored.attempt + 1;
         self.task = stored.task.clone();
         (self.left_out, self.recoveries) = (stored.left_out.clone(), stored.recoveries);
-        self.guard = stored.guard.clone();
+        (self.guard, self.seconds) = (stored.guard.clone(), stored.seconds);
         let told = changed.iter().map(|line| format!("after step {}: {line}", stored.step));
         self.changed = stored.changed.iter().cloned().chain(told).collect();
         self.go_back_to(stored);

@@ -44,11 +44,11 @@ pub fn train<F: Family>(
         stop_at => stop_at.min(config.train.steps),
     };
     run.begin_guard(on_event)?;
-    let (mut preempted, mut stopped_early) = (false, run.out_of_patience());
+    let (mut preempted, mut stopped_early) = (false, run.out_of_patience() || run.over_and_evaluated());
     if run.evaluation_due() && !stopped_early {
         // The run ended before it was made.
         preempted = run.evaluate(stop, on_event)?;
-        stopped_early = run.out_of_patience();
+        stopped_early = run.out_of_patience() || run.over && !preempted;
         if stopped_early || run.state.step >= last && !preempted {
             // No step follows that would leave one.
             run.checkpoint(on_event)?;
@@ -61,9 +61,11 @@ pub fn train<F: Family>(
             check_replicas(step, || replicated(&run.engine), comm)?;
         }
         let wanted = comm.rank() == 0 && run.keeper.wants_one(&config.checkpoint);
-        let [stopping, wanted] = any_rank_of(comm, [stop(), wanted])?;
+        let over = comm.rank() == 0 && run.out_of_time();
+        let [stopping, wanted, over] = any_rank_of(comm, [stop(), wanted, over])?;
+        run.over |= over;
         preempted = stopping && step < last;
-        let due = step == last || wanted || every(config.checkpoint.every);
+        let due = step == last || wanted || run.over || every(config.checkpoint.every);
         if run.evaluation_due() && !preempted {
             if due {
                 // An evaluation may take long: whoever is killed in it has lost nothing.
@@ -72,13 +74,14 @@ pub fn train<F: Family>(
             preempted = run.evaluate(stop, on_event)?;
             stopped_early = run.out_of_patience();
         }
+        stopped_early |= run.over && !preempted;
         // Once more after an evaluation: a checkpoint knows that its step has been evaluated, and what that brought.
         if due || preempted || stopped_early {
             run.checkpoint(on_event)?;
         }
     }
-    let over = run.state.step == config.train.steps && !preempted;
-    if over && run.evaluation.is_none() && run.family.keeps_best().is_none() {
+    let ended = (run.state.step == config.train.steps || run.over) && !preempted;
+    if ended && run.evaluation.is_none() && run.family.keeps_best().is_none() {
         // Started again after its end: nothing is left to train, the result is still of interest.
         preempted = run.evaluate(stop, on_event)?;
     }
@@ -111,6 +114,8 @@ pub(super) struct Run<'a, F: Family> {
     pub(super) keeper: Keeper,
     staging: Staging,
     stall: Duration,
+    /// Whether the time of the run is over, on all ranks alike.
+    over: bool,
     loss: Option<f64>,
     evaluation: Option<Value>,
 }
@@ -178,7 +183,9 @@ impl<'a, F: Family> Run<'a, F> {
             fresh,
             changed,
         }));
+        let limit = config.train.time_limit;
         Ok(Self {
+            over: limit > 0.0 && state.seconds >= limit,
             config,
             comm,
             engine,
@@ -236,7 +243,21 @@ impl<'a, F: Family> Run<'a, F> {
             Some(report) => self.tell(report, elapsed, data_wait, on_event),
         }
         self.keeper.poll(on_event)?;
+        if self.config.train.time_limit > 0.0 {
+            self.state.seconds += began.elapsed().as_secs_f64();
+        }
         Ok(step)
+    }
+
+    /// Whether this rank's clock says that the time of the run is over.
+    fn out_of_time(&self) -> bool {
+        let limit = self.config.train.time_limit;
+        limit > 0.0 && self.state.seconds >= limit
+    }
+
+    /// Whether the time is over, and nothing is left to be done.
+    fn over_and_evaluated(&self) -> bool {
+        self.over && !self.evaluation_due()
     }
 
     fn tell(
@@ -324,7 +345,7 @@ impl<'a, F: Family> Run<'a, F> {
     /// Whether the state's step is one to evaluate after, and that has not been done.
     fn evaluation_due(&self) -> bool {
         let (step, every) = (self.state.step, self.config.eval.every);
-        let due = step == self.config.train.steps || every > 0 && step.is_multiple_of(every);
+        let due = step == self.config.train.steps || self.over || every > 0 && step.is_multiple_of(every);
         due && step > 0 && self.state.evaluated != step
     }
 

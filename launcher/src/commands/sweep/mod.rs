@@ -14,6 +14,7 @@ use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
 use crate::output::{Output, Unit};
 use crate::run_folder::lock;
 
+mod curves;
 mod job;
 
 /// Arguments of `segue sweep`.
@@ -53,6 +54,9 @@ pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
     let outcomes = work_off(&jobs, args.workers, &preemption, out)?;
     let summary = Summary::new(&sweep.name, &results(&sweep, &jobs)?, &sweep.expectations);
     write_reports(&summary, &jobs, &output)?;
+    if sweep.curves {
+        curves::write(&sweep, &jobs, &output)?;
+    }
     Ok(finish(&summary, &jobs, &outcomes, &output, out))
 }
 
