@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(named, expected);
         let train = sections(&MODELS).into_iter().find(|section| section.name == "train").unwrap();
         let first: Vec<&str> = train.keys.iter().take(4).map(|key| key.name.as_str()).collect();
-        assert_eq!(first, ["steps", "init_from", "stop_at", "seed"]);
+        assert_eq!(first, ["steps", "init_from", "stop_at", "time_limit"]);
     }
 
     #[test]

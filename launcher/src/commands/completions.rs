@@ -86,7 +86,12 @@ mod tests {
             words[last],
             words[last - 1]
         ));
-        let output = Command::new("bash").args(["--norc", "-c", &text]).output().unwrap();
+        // Longer than an argument may be.
+        let mut shell = Command::new("bash");
+        shell.args(["--norc", "-s"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = shell.wait_with_output().unwrap();
         String::from_utf8(output.stdout).unwrap().lines().map(String::from).collect()
     }
 
