@@ -62,10 +62,10 @@ impl Config {
         match t.draws_lengths() {
             false if t.segment_most > 0 || !t.segment_rate => {
                 let why = "needs lengths that are drawn: train.segment_half or train.segment_spread above 0";
-                return Err(match t.segment_most {
+                Err(match t.segment_most {
                     0 => out_of_range("train.segment_rate", false, why),
                     most => out_of_range("train.segment_most", most, why),
-                });
+                })
             }
             true if t.varlen => {
                 Err(out_of_range(key, value, "draws other lengths than train.varlen: choose one of them"))

@@ -161,11 +161,11 @@ fn m08_evaluation_by_lines_predicts_the_text_from_ends_of_lines_on() {
         let mut found = vec![Vec::new(); 4];
         for step in 0..cut.steps() {
             let batch = cut.batch(&lines.stream, 0..4, step, None).unwrap();
-            for lane in 0..4 {
+            for (lane, found) in found.iter_mut().enumerate() {
                 let (inputs, targets) = (row(&batch.inputs, 4, lane), row(&batch.targets, 4, lane));
                 let count = batch.counts[lane];
                 let begins = count > 0 && batch.restarts[lane];
-                let before = if begins { lines.eos } else { *found[lane].last().unwrap_or(&-1) };
+                let before = if begins { lines.eos } else { *found.last().unwrap_or(&-1) };
                 if count > 0 {
                     assert_eq!(inputs[0], before);
                     assert_eq!(inputs[1..count], targets[..count - 1]);
@@ -173,7 +173,7 @@ fn m08_evaluation_by_lines_predicts_the_text_from_ends_of_lines_on() {
                     assert!(begins == (step == 0 || episodes && starts_a_line));
                 }
                 assert!(inputs[count..].iter().chain(&targets[count..]).all(|id| *id == PADDING_ID));
-                found[lane].extend(&targets[..count]);
+                found.extend(&targets[..count]);
             }
         }
         assert_eq!(found.concat(), lines.tokens);

@@ -49,7 +49,7 @@ impl<const I: usize> Layout<I> {
         let mut columns = Vec::with_capacity(I);
         for (tensor, input) in inputs.iter().enumerate() {
             let size = input.size();
-            assert!(size.len() == 2 && size[0] as usize == rows && size[1] as usize % n == 0);
+            assert!(size.len() == 2 && size[0] as usize == rows && (size[1] as usize).is_multiple_of(n));
             columns.extend((0..size[1] as usize / n).map(|k| Column { tensor, offset: k * n }));
         }
         let columns = columns.try_into().unwrap_or_else(|found: Vec<_>| {

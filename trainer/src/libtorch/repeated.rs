@@ -182,7 +182,7 @@ mod tests {
         let mut sum = h.sum(None::<Kind>);
         for t in 0..5 {
             h = apply(&h, &(&leaves[3] * f64::from(t))).tanh();
-            sum = sum + (&h * wave(&h.size(), 0.37)).sum(None::<Kind>);
+            sum += (&h * wave(&h.size(), 0.37)).sum(None::<Kind>);
         }
         let gradients = Tensor::run_backward(&[sum.shallow_clone()], leaves, false, false);
         std::iter::once(sum.detach()).chain(gradients).collect()

@@ -110,7 +110,7 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     out.line(&format!("fixed:   {}", before.describe()));
     out.line(&format!("dynamic: {}", after.describe()));
     let point = |o: &DynamicOptions| json!({ "lr": o.lr, "decay": o.decay, "epsilon": o.epsilon });
-    let trial = |(options, trial): &(DynamicOptions, Result<Evaluation, String>)| {
+    let trial = |(options, trial): &Trial| {
         let mut row = point(options);
         let evaluation = trial.as_ref().ok()?;
         row["loss"] = json!(evaluation.loss);
@@ -132,6 +132,9 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     }))
 }
 
+/// A point of a grid, and its evaluation or why there is none.
+type Trial = (DynamicOptions, Result<Evaluation, String>);
+
 /// What is evaluated, and by whom.
 struct Job<'a> {
     rule: Rule,
@@ -143,10 +146,7 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// Perplexity on the valid split at every point of a grid, or why there is none.
-    fn search(
-        &self,
-        points: &[DynamicOptions],
-    ) -> Result<Vec<(DynamicOptions, Result<Evaluation, String>)>, Failure> {
+    fn search(&self, points: &[DynamicOptions]) -> Result<Vec<Trial>, Failure> {
         let valid = self.subject.corpus.tokens(Split::Valid)?;
         let trials: Vec<_> = points.iter().map(|options| (&self.rule, *options)).collect();
         let found = self.evaluate(&valid, &trials, "tune")?;

@@ -78,7 +78,7 @@ fn m15_an_update_is_the_reference_numbers() {
 
 #[test]
 fn m15_a_decay_at_its_cap_leads_back_in_one_step_but_for_weights_without_a_gradient() {
-    let roots = vec![Tensor::from_slice(&[2.0, 0.0]), Tensor::from_slice(&[4.0])];
+    let roots = [Tensor::from_slice(&[2.0, 0.0]), Tensor::from_slice(&[4.0])];
     for mean in [MeanOver::Values, MeanOver::Tensors] {
         let roots = roots.iter().map(Tensor::shallow_clone).collect();
         let rule = Rule::Rms(GradientStatistics::new(roots, mean));

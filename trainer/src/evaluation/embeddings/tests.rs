@@ -75,7 +75,7 @@ fn s05_singular_values_of_a_known_diagonal() {
     };
     let expected = [1.0, 0.8, 0.5, 0.25, 1e-3];
     let mut diagonal = Tensor::zeros([9, 5], (Kind::Double, Device::Cpu));
-    let _ = diagonal.diagonal(0, 0, 1).copy_(&(Tensor::from_slice(&expected) * 3.0));
+    diagonal.diagonal(0, 0, 1).copy_(&(Tensor::from_slice(&expected) * 3.0));
     diagonal = reflection(9).matmul(&diagonal).matmul(&reflection(5));
     for table in [diagonal.shallow_clone(), diagonal.tr()] {
         let found = normalised_singular_values(&table);

@@ -108,8 +108,8 @@ impl Network {
         let variant = self.config.variant;
         let of_contexts = |name: &str| name.starts_with("contexts.") || name == CONTEXT_EMBEDDING_BIAS;
         let of_embedding = |name: &str| name.starts_with("embedding.") && name != CONTEXT_EMBEDDING_BIAS;
-        let supervised =
-            |name: &str| !of_contexts(name) && !(variant == Variant::GraphEmbedding && of_embedding(name));
+        let embeds = variant == Variant::GraphEmbedding;
+        let supervised = |name: &str| !(of_contexts(name) || embeds && of_embedding(name));
         let contexts = |name: &str| match variant {
             Variant::Manireg => true,
             Variant::Semiemb => of_embedding(name),
