@@ -2,11 +2,29 @@
 
 use segue_tests::{Workplace, alone, fail, mpirun, succeed};
 
+/// Stacks of layers with widths of their own, and dropout of AWD-LSTM.
+const STACK: [&str; 14] = [
+    "model.wiring=stack",
+    "model.n_layer=3",
+    "model.d_embed=24",
+    "model.d_last=24",
+    "model.init=uniform",
+    "model.forget_bias=one",
+    "model.mogrifier_rounds=0",
+    "model.cell_output_dropout=0",
+    "model.state_dropout=0",
+    "model.weight_dropout=0.3",
+    "model.embedding_dropout=0.1",
+    "model.locked_dropout=true",
+    "model.inter_layer_dropout=0.1",
+    "optim.lr=1e-2",
+];
+
 /// The state of lanes goes where they go: over ranks, and over stops in the middle of a run.
 #[test]
 fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
     let place = Workplace::new();
-    let variants: [(&str, &[&str]); 7] = [
+    let variants: [(&str, &[&str]); 10] = [
         ("rewired", &[]),
         (
             "mixed",
@@ -59,6 +77,32 @@ fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
                 "model.state_dropout=0",
                 "model.forget_bias=one",
             ],
+        ),
+        // Row S14: layers of widths of their own, with all that AWD-LSTM drops and is trained for.
+        (
+            "awd",
+            &[
+                &STACK[..],
+                &[
+                    "model.cell=lstm",
+                    "model.input_gate=plain",
+                    "model.two_biases=true",
+                    "objective.activation_penalty=2",
+                    "objective.slowness_penalty=1",
+                    "train.varlen=true",
+                    "average.start=20",
+                ],
+            ]
+            .concat(),
+        ),
+        ("qrnn", &[&STACK[..], &["model.cell=qrnn", "objective.samples=2", "model.cutoffs=[30]"]].concat()),
+        (
+            "projected",
+            &[
+                &STACK[..],
+                &["model.cell=qrnn", "model.d_last=20", "model.window=3", "train.precision=bf16"],
+            ]
+            .concat(),
         ),
     ];
     for (name, options) in variants {
@@ -133,4 +177,7 @@ fn a_recurrent_model_refuses_what_it_cannot_do() {
     refused("train.at_document_end=mask", &["train.at_document_end", "carry and reset"]);
     refused("eval.same_length=true", &["eval.same_length", "no attention"]);
     refused("model.parameters=100", &["model.parameters", "narrowest"]);
+    refused("model.d_last=16", &["model.d_last", "model.wiring = \"stack\""]);
+    refused("model.cell=qrnn", &["model.mogrifier_rounds", "sees its state"]);
+    refused("objective.slowness_penalty=-1", &["objective.slowness_penalty"]);
 }

@@ -70,6 +70,8 @@ impl Config {
             (objective.samples > 1, "objective.samples"),
             (objective.loss_over != LossOver::Targets, "objective.loss_over"),
             (objective.cosine_penalty > 0.0, "objective.cosine_penalty"),
+            (objective.activation_penalty > 0.0, "objective.activation_penalty"),
+            (objective.slowness_penalty > 0.0, "objective.slowness_penalty"),
             (objective.input_noise > 0.0, "objective.input_noise"),
         ];
         match set.into_iter().find(|(set, key)| *set && !supported.contains(key)) {

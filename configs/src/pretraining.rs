@@ -65,6 +65,14 @@ pub struct ObjectiveConfig {
     /// trained, and not part of the loss that is reported.
     #[schemars(transform = Range::at_least(0.0))]
     pub cosine_penalty: f64,
+    /// Weight of the mean square of what predicts words, after its dropout (activation regularisation; Merity et al. 2018, §4.6). It is
+    /// trained, and not part of the loss that is reported.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub activation_penalty: f64,
+    /// Weight of the mean square of its change from one position of a segment to the next, before its dropout (temporal activation
+    /// regularisation). It is trained, and not part of the loss that is reported.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub slowness_penalty: f64,
     /// Standard deviation of the normal noise that is added to input embeddings in training.
     #[schemars(transform = Range::at_least(0.0))]
     pub input_noise: f64,
@@ -93,6 +101,8 @@ impl Default for ObjectiveConfig {
             samples: 1,
             loss_over: LossOver::Targets,
             cosine_penalty: 0.0,
+            activation_penalty: 0.0,
+            slowness_penalty: 0.0,
             input_noise: 0.0,
             input_noise_fall: NoiseFall::Linear,
         }

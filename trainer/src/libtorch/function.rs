@@ -48,7 +48,7 @@ pub struct Called {
 }
 
 /// What functions of a kernel's say.
-pub(super) const KERNEL_ADVICE: &CStr =
+pub const KERNEL_ADVICE: &CStr =
     c"it is computed by Segue, not by libtorch; layers with Kernels::Plain can be differentiated any number of times";
 
 /// `y`, computed from `inputs` without a graph, as a function of them: `gradient` gives the gradients of the inputs from

@@ -22,7 +22,7 @@ use crate::{TrainError, threads};
 pub use autocast::{Autocast, precise, widened};
 #[cfg(test)]
 pub(crate) use function::assert_differentiable_once;
-pub use function::{Called, function, functions};
+pub use function::{Called, KERNEL_ADVICE, function, functions};
 pub use graph::{Since, gradients, identity, leaves};
 pub use pointwise::{Pointwise, pointwise};
 pub use product::{Rows, Shared, linear, small_product};

@@ -47,7 +47,7 @@ fn masks_are_those_of_the_cpu() {
                 let noise = Noise::new(0x1234_5678_9abc_def0);
                 (0..place).for_each(|_| _ = noise.drops(0.1));
                 let one = dropout(x.shallow_clone(), rate, Some(&noise));
-                let locked = locked_dropout(x, rate, Some(&noise));
+                let locked = locked_dropout(x, 1, rate, Some(&noise));
                 (one.to_device(Device::Cpu), locked.to_device(Device::Cpu))
             };
             assert_eq!(dropped(x.to_device(device)), dropped(x.shallow_clone()), "rate {rate}");

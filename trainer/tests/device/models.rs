@@ -5,7 +5,7 @@ use segue_configs::MemoryStart;
 use segue_trainer::engine::Engine;
 use segue_trainer::families::MODELS;
 use segue_trainer::families::language_model::{Frequencies, build, random_batch};
-use segue_trainer::families::lstm::{self, CellKind, LstmConfig, Wiring};
+use segue_trainer::families::lstm::{self, CellKind, InitKind, LstmConfig, Wiring};
 use segue_trainer::families::transfo_xl::{AttnType, Segment, TransfoXl, TransfoXlConfig};
 use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet, XlnetConfig};
 use segue_trainer::noise::Noise;
@@ -225,6 +225,24 @@ fn recurrent_models_are_those_of_the_cpu() {
             ..plain.clone()
         },
         LstmConfig { mogrifier_rounds: 5, mogrifier_rank: 3, mixture: 3, ..plain.clone() },
+        LstmConfig {
+            wiring: Wiring::Stack,
+            d_embed: 16,
+            d_last: 16,
+            two_biases: true,
+            weight_dropout: 0.3,
+            embedding_dropout: 0.1,
+            locked_dropout: true,
+            init: InitKind::Uniform,
+            ..plain.clone()
+        },
+        LstmConfig {
+            cell: CellKind::Qrnn,
+            wiring: Wiring::Stack,
+            weight_dropout: 0.3,
+            state_dropout: 0.0,
+            ..plain.clone()
+        },
         plain,
     ] {
         let parameters = Parameters::initialise(lstm::specs(&config), SEED, Kind::Float);

@@ -1,18 +1,22 @@
 //! `model_type = "lstm"`.
 
+mod checks;
+
 use schemars::JsonSchema;
-use segue_configs::model::{out_of_range, rate, refused, size, vocabulary};
+use segue_configs::model::{out_of_range, rate, refused, size, vocabulary, width};
 use segue_configs::range::{self, Range};
 use segue_configs::{Config, ConfigError, DataOrder, DocumentEnd, ModelSection, ObjectiveKind};
 use serde::{Deserialize, Serialize};
 
-use super::model;
+use super::parameters;
 use crate::ParameterSpec;
 use crate::layers::recurrent::{InputGate, MogrifierShape};
 
 /// Beyond what any machine holds, and where widths are still far from overflowing.
 const MOST_PARAMETERS: u64 = 1 << 40;
 const MOST_RANK: i64 = 1 << 20;
+/// That of Merity et al. (2018) for all corpora of words.
+const DEFAULT_WINDOW: usize = 2;
 
 /// The cells there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,6 +32,8 @@ pub enum CellKind {
     Gru,
     /// Elman's network (1990).
     Elman,
+    /// The quasi-recurrent network: gates see neighbouring inputs and no state (Bradbury et al. 2017).
+    Qrnn,
 }
 
 /// How layers are joined.
@@ -38,6 +44,19 @@ pub enum Wiring {
     Skip,
     /// A layer reads the sum of all below (Melis 2023, eq. 4.1).
     Residual,
+    /// A layer reads the one below, and the last one's output alone predicts words (Merity et al. 2018).
+    Stack,
+}
+
+/// How values start that are not those of forget gates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum InitKind {
+    /// By normal distributions whose tails are cut (Melis 2023).
+    Truncated,
+    /// Uniform: words in ±0.1, a layer's weights and biases in ±1/√n, with n the width of its state or, of a QRNN, that of what it reads
+    /// (Merity et al. 2018, and PyTorch).
+    Uniform,
 }
 
 /// How the biases of forget gates start.
@@ -63,6 +82,13 @@ pub struct LstmConfig {
     /// Width of the state of each layer.
     #[schemars(transform = size())]
     pub d_model: usize,
+    /// Width of the last layer's state, with `wiring = "stack"`; 0 for `d_model`. Where it is not that of the embeddings, states are
+    /// projected to their width, or the mixture's experts are as wide.
+    #[schemars(transform = width())]
+    pub d_last: usize,
+    /// Width of the embeddings; 0 for `input_embedding_ratio`.
+    #[schemars(transform = width())]
+    pub d_embed: usize,
     /// Width of the embeddings as a fraction of `d_model`; from 1 on they are as wide, and nothing is projected.
     #[schemars(transform = Range::at_least(0.0))]
     pub input_embedding_ratio: f64,
@@ -71,6 +97,11 @@ pub struct LstmConfig {
     pub n_layer: usize,
     /// What a layer steps.
     pub cell: CellKind,
+    /// With `cell = "qrnn"`: inputs that a position of the first layer reads, itself the last; layers above read one.
+    #[schemars(transform = Range::at_least(1).at_most(64))]
+    pub window: usize,
+    /// An LSTM's gates have a bias of the state beside that of the input, as PyTorch keeps them.
+    pub two_biases: bool,
     /// How much of a candidate a cell takes in.
     pub input_gate: InputGate,
     /// Gates that input and state open for each other before a step; 0 for none.
@@ -93,10 +124,19 @@ pub struct LstmConfig {
     /// Softmaxes that are mixed (Yang et al. 2018); 1 for an ordinary one.
     #[schemars(transform = size())]
     pub mixture: usize,
+    /// Dropout of single recurrent weights, one mask a micro-step (DropConnect; Wan et al. 2013, Merity et al. 2018); of a QRNN, which has
+    /// none, of the weights of its inputs.
+    #[schemars(transform = rate())]
+    pub weight_dropout: f64,
+    /// Dropout of words in the input: a word that is dropped is dropped everywhere in a micro-step.
+    #[schemars(transform = rate())]
+    pub embedding_dropout: f64,
+    /// Masks of dropout are the same at all positions of a segment; that of the state is so anyway.
+    pub locked_dropout: bool,
     /// Dropout of embeddings.
     #[schemars(transform = rate())]
     pub input_dropout: f64,
-    /// Dropout of the input of all layers but the first, with `wiring = "skip"`.
+    /// Dropout of the input of all layers but the first, unless `wiring = "residual"`.
     #[schemars(transform = rate())]
     pub inter_layer_dropout: f64,
     /// Dropout of each layer's output, with `wiring = "residual"`.
@@ -105,13 +145,15 @@ pub struct LstmConfig {
     /// Dropout of the state that gates see, one mask for all positions of a segment.
     #[schemars(transform = rate())]
     pub state_dropout: f64,
-    /// Dropout of the sum of all layers.
+    /// Dropout of the sum of all layers, or of the last one's output with `wiring = "stack"`.
     #[schemars(transform = rate())]
     pub output_dropout: f64,
     /// Dropout of what is projected from it; below 0 as `output_dropout`.
     #[schemars(transform = Range::at_least(-1.0).below(1.0))]
     pub projection_dropout: f64,
-    /// How the biases of forget gates start.
+    /// How weights start.
+    pub init: InitKind,
+    /// How the biases of forget gates start, unless `init = "uniform"`.
     pub forget_bias: ForgetBias,
     /// Longest time that `forget_bias = "chrono"` remembers, in steps.
     #[schemars(transform = Range::above(2.0))]
@@ -127,9 +169,13 @@ impl Default for LstmConfig {
             vocab_size: 0,
             parameters: 0,
             d_model: 256,
+            d_last: 0,
+            d_embed: 0,
             input_embedding_ratio: 1.0,
             n_layer: 2,
             cell: CellKind::Lstm,
+            window: DEFAULT_WINDOW,
+            two_biases: false,
             input_gate: InputGate::Capped,
             mogrifier_rounds: 0,
             mogrifier_rank: 0,
@@ -139,12 +185,16 @@ impl Default for LstmConfig {
             tie_word_embeddings: true,
             cutoffs: Vec::new(),
             mixture: 1,
+            weight_dropout: 0.0,
+            embedding_dropout: 0.0,
+            locked_dropout: false,
             input_dropout: 0.0,
             inter_layer_dropout: 0.0,
             cell_output_dropout: 0.0,
             state_dropout: 0.0,
             output_dropout: 0.0,
             projection_dropout: -1.0,
+            init: InitKind::Truncated,
             forget_bias: ForgetBias::One,
             t_max: 32.0,
             eos_token_id: 0,
@@ -155,13 +205,40 @@ impl Default for LstmConfig {
 impl LstmConfig {
     /// Width of the embeddings, input and output.
     pub fn embed_width(&self) -> usize {
+        if self.d_embed > 0 {
+            return self.d_embed;
+        }
         let wide = (self.input_embedding_ratio * self.d_model as f64).round() as usize;
         wide.clamp(1, self.d_model)
+    }
+
+    /// Width of what predicts words: the last layer's state.
+    pub fn last_width(&self) -> usize {
+        if self.d_last > 0 { self.d_last } else { self.d_model }
+    }
+
+    /// Width of the state of layer `layer`, from 0.
+    pub fn state_width(&self, layer: usize) -> usize {
+        if layer + 1 == self.n_layer { self.last_width() } else { self.d_model }
     }
 
     /// Width of the input of layer `layer`, from 0.
     pub fn input_width(&self, layer: usize) -> usize {
         if layer == 0 { self.embed_width() } else { self.d_model }
+    }
+
+    /// Inputs that a position of layer `layer`, from 0, reads.
+    pub fn window_of(&self, layer: usize) -> usize {
+        if self.cell == CellKind::Qrnn && layer == 0 { self.window } else { 1 }
+    }
+
+    /// Widths of the two tables that layer `layer`, from 0, carries from segment to segment: h, or the last inputs of a QRNN, and c.
+    pub fn carried_widths(&self, layer: usize) -> [usize; 2] {
+        let n = self.state_width(layer);
+        match self.cell {
+            CellKind::Qrnn => [(self.window_of(layer) - 1) * self.input_width(layer), n],
+            _ => [n, n],
+        }
     }
 
     /// The gates before each step.
@@ -181,7 +258,7 @@ impl LstmConfig {
 
     /// Whether states are mapped to vectors as wide as the embeddings.
     pub fn projects(&self) -> bool {
-        self.mixture == 1 && self.embed_width() != self.d_model
+        self.mixture == 1 && self.embed_width() != self.last_width()
     }
 
     /// Dropout of these vectors.
@@ -189,55 +266,9 @@ impl LstmConfig {
         if self.projection_dropout < 0.0 { self.output_dropout } else { self.projection_dropout }
     }
 
-    /// Refuses what the model would not look at.
-    fn check_used(&self) -> Result<(), ConfigError> {
-        let gated = matches!(self.cell, CellKind::Lstm | CellKind::Mlstm | CellKind::Rewired);
-        let skips = self.wiring == Wiring::Skip;
-        let unused: [(bool, &'static str, String, &str); 6] = [
-            (
-                self.mixture > 1 && !self.cutoffs.is_empty(),
-                "model.cutoffs",
-                format!("{:?}", self.cutoffs),
-                "has a place without a mixture of softmaxes alone",
-            ),
-            (
-                !skips && self.inter_layer_dropout > 0.0,
-                "model.inter_layer_dropout",
-                self.inter_layer_dropout.to_string(),
-                "has a place with model.wiring = \"skip\" alone",
-            ),
-            (
-                skips && self.cell_output_dropout > 0.0,
-                "model.cell_output_dropout",
-                self.cell_output_dropout.to_string(),
-                "has a place with model.wiring = \"residual\" alone",
-            ),
-            (
-                !gated && self.forget_bias == ForgetBias::Chrono,
-                "model.forget_bias",
-                "chrono".into(),
-                "needs a cell with a forget gate",
-            ),
-            (
-                !gated && self.input_gate != InputGate::Capped,
-                "model.input_gate",
-                format!("{:?}", self.input_gate).to_lowercase(),
-                "needs a cell with an input gate",
-            ),
-            (
-                self.projection_dropout > 0.0 && self.mixture == 1 && self.input_embedding_ratio >= 1.0,
-                "model.projection_dropout",
-                self.projection_dropout.to_string(),
-                "has a place where states are projected, or softmaxes mixed",
-            ),
-        ];
-        let found = unused.into_iter().find(|(unused, ..)| *unused);
-        found.map_or(Ok(()), |(_, key, value, why)| Err(out_of_range(key, value, why)))
-    }
-
     /// Number of trained values.
     fn count(&self) -> usize {
-        model::specs(self).iter().map(ParameterSpec::numel).sum()
+        parameters::specs(self).iter().map(ParameterSpec::numel).sum()
     }
 
     /// Sets `d_model` to the largest whose model stays within `parameters`: both count and width rise together.
@@ -279,6 +310,7 @@ impl ModelSection for LstmConfig {
             let why = "must be 0 with model.cell = \"gru\", which carries no state beside its output";
             return Err(out_of_range("model.state_dropout", self.state_dropout, why));
         }
+        self.check_layers()?;
         self.check_used()
     }
 
@@ -317,6 +349,8 @@ impl ModelSection for LstmConfig {
                     "objective.samples",
                     "objective.loss_over",
                     "objective.cosine_penalty",
+                    "objective.activation_penalty",
+                    "objective.slowness_penalty",
                     "objective.input_noise",
                 ])?;
                 config.check_text()
@@ -345,77 +379,4 @@ impl ModelSection for LstmConfig {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sized(vocab_size: usize, parameters: usize, config: LstmConfig) -> (usize, usize, usize) {
-        let mut config = LstmConfig { parameters, ..config };
-        config.set_vocabulary(vocab_size, None).unwrap();
-        (config.d_model, config.embed_width(), config.count())
-    }
-
-    /// Melis 2023, appendix 2.A: models as large as their budgets allow.
-    #[test]
-    fn m07_budgets_give_the_sizes_of_the_published_models() {
-        let plain = LstmConfig::default();
-        let mogrifier =
-            |rounds, rank| LstmConfig { mogrifier_rounds: rounds, mogrifier_rank: rank, ..plain.clone() };
-        let untied = |n_layer, config| LstmConfig { n_layer, tie_word_embeddings: false, ..config };
-        let mixed =
-            |input_embedding_ratio, config| LstmConfig { mixture: 2, input_embedding_ratio, ..config };
-        let rewired = |config| LstmConfig { cell: CellKind::Rewired, ..config };
-        let cases = [
-            (10_001, 24_000_000, plain.clone(), (951, 951, 23_998_976)),
-            (10_001, 24_000_000, mogrifier(5, 84), (912, 912, 23_987_393)),
-            (
-                10_001,
-                24_000_000,
-                LstmConfig { mogrifier_bias: false, ..mogrifier(5, 84) },
-                (912, 912, 23_978_273),
-            ),
-            (10_001, 24_000_000, rewired(mogrifier(5, 84)), (956, 956, 23_989_349)),
-            (33_279, 35_000_000, mixed(0.353_077_045_777_942_4, plain.clone()), (1211, 428, 34_997_757)),
-            (33_279, 35_000_000, mixed(0.199_319_496_059_621_3, mogrifier(6, 48)), (1366, 272, 34_991_825)),
-            (206, 48_000_000, untied(4, plain.clone()), (1218, 1218, 47_994_278)),
-            (206, 48_000_000, untied(4, mogrifier(6, 79)), (1160, 1160, 47_982_446)),
-            (206, 96_000_000, untied(4, plain.clone()), (1725, 1725, 95_958_506)),
-            (206, 96_000_000, untied(4, mogrifier(5, 61)), (1687, 1687, 95_943_270)),
-            (206, 48_000_000, untied(6, rewired(mogrifier(6, 79))), (998, 998, 47_980_054)),
-        ];
-        for (words, budget, config, expected) in cases {
-            assert_eq!(sized(words, budget, config.clone()), expected, "{config:?}");
-        }
-        let tiny = LstmConfig { vocab_size: 11, d_model: 8, ..mogrifier(3, 2) };
-        assert_eq!((tiny.count(), rewired(tiny).count()), (1427, 1299));
-        let narrow = LstmConfig { vocab_size: 11, d_model: 8, ..untied(2, mixed(0.5, plain)) };
-        assert_eq!(narrow.count(), 1147);
-    }
-
-    /// Keys that nothing would look at are told.
-    #[test]
-    fn what_a_model_has_no_place_for_is_refused() {
-        let refused = |config: LstmConfig, key: &str| {
-            let message = config.check().unwrap_err().to_string();
-            assert!(message.contains(key), "{message}");
-        };
-        let plain = LstmConfig::default;
-        let residual = || LstmConfig { wiring: Wiring::Residual, ..plain() };
-        refused(LstmConfig { inter_layer_dropout: 0.1, ..residual() }, "model.inter_layer_dropout");
-        refused(LstmConfig { cell_output_dropout: 0.1, ..plain() }, "model.cell_output_dropout");
-        refused(LstmConfig { projection_dropout: 0.1, ..plain() }, "model.projection_dropout");
-        refused(LstmConfig { input_embedding_ratio: 0.999, ..residual() }, "model.input_embedding_ratio");
-        let gru = || LstmConfig { cell: CellKind::Gru, ..plain() };
-        refused(LstmConfig { state_dropout: 0.1, ..gru() }, "model.state_dropout");
-        refused(LstmConfig { forget_bias: ForgetBias::Chrono, ..gru() }, "model.forget_bias");
-        refused(LstmConfig { input_gate: InputGate::Tied, ..gru() }, "model.input_gate");
-        refused(LstmConfig { mogrifier_rank: i64::MAX, ..plain() }, "model.mogrifier_rank");
-        assert!(plain().check().is_ok() && residual().check().is_ok() && gru().check().is_ok());
-    }
-
-    #[test]
-    fn m07_a_budget_that_no_width_meets_is_refused() {
-        let mut config = LstmConfig { parameters: 10, ..Default::default() };
-        let message = config.set_vocabulary(100, None).unwrap_err().to_string();
-        assert!(message.contains("model.parameters") && message.contains("100 words"), "{message}");
-    }
-}
+mod tests;

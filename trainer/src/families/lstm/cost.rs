@@ -1,16 +1,25 @@
 use segue_configs::{Config, LossKind};
 
-use super::config::LstmConfig;
-use super::model;
+use super::config::{CellKind, LstmConfig};
+use super::parameters;
 use crate::cost::{Bounds, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD, Parts, STATE_PASSES};
 
 /// Values that backward needs of one position of a layer, of width n each: four gates, the cell, its tanh, the output, and what feeds them.
 const KEPT_OF_A_LAYER: u64 = 10;
+/// The same of a quasi-recurrent layer: three gates, the cell and the output. Its inputs, and what it lays side by side of them, come to it.
+const KEPT_OF_A_POOL: u64 = 5;
 /// Operations that one position of a layer starts: some fifteen forward, twice as many backward.
 const OPERATIONS_OF_A_STEP: f64 = 45.0;
+/// The same of a quasi-recurrent layer, of all its positions at once.
+const OPERATIONS_OF_A_POOL: f64 = 30.0;
 /// The same of a round of a mogrifier: a gate and what it scales; a product or two, a sigmoid and two multiplications, with backward.
 const KEPT_OF_A_ROUND: u64 = 2;
 const OPERATIONS_OF_A_ROUND: f64 = 15.0;
+/// Copies of a weight that is dropped: its mask, and what is left of it.
+const COPIES_OF_A_DROPPED: u64 = 2;
+/// Weights that are dropped, of the state and, of a QRNN, of the inputs.
+const DROPPED: [&str; 4] = ["weight_h", "weight_mh", "weight_fu", "weight_oc"];
+const DROPPED_OF_A_QRNN: [&str; 1] = ["weight_x"];
 
 /// What a micro-step of a recurrent language model costs.
 pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
@@ -22,12 +31,13 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
         LossKind::Full => segment,
         LossKind::Half => segment.div_ceil(2),
     };
-    let (n, layers, words) = (model.d_model as u64, model.n_layer as u64, model.vocab_size as u64);
+    let (layers, words) = (model.n_layer as u64, model.vocab_size as u64);
     let experts = model.mixture as u64;
     // Every matrix meets every position once, but the tables: the input's is looked up, the output's meets the targets alone.
+    let pools = model.cell == CellKind::Qrnn;
     let of_layer = |name: &str| name.starts_with("layers.");
     let matrices = |wanted: &dyn Fn(&str) -> bool| {
-        let specs = model::specs(model);
+        let specs = parameters::specs(model);
         let chosen = specs.iter().filter(|spec| spec.shape.len() == 2 && wanted(&spec.name));
         chosen.map(|spec| spec.numel() as u64).sum::<u64>()
     };
@@ -42,14 +52,22 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
     let least =
         products + PER_MULTIPLY_ADD * lanes * targets * (head + experts * first * model.embed_width() as u64);
     let forward = Bounds { least: least as f64, most: (products + softmax) as f64 };
-    let rounds = model.mogrifier_rounds as u64;
-    let kept = lanes * segment * layers * (KEPT_OF_A_LAYER + rounds * KEPT_OF_A_ROUND) * n;
+    let (rounds, each_layer) = (model.mogrifier_rounds as u64, || 0..model.n_layer);
+    let kept = lanes * segment * each_layer().map(|layer| kept_of(model, layer)).sum::<u64>();
+    let dropped: &[&str] = if pools { &DROPPED_OF_A_QRNN } else { &DROPPED };
+    let masks = match model.weight_dropout > 0.0 {
+        true => COPIES_OF_A_DROPPED * matrices(&|name| dropped.iter().any(|weight| name.ends_with(weight))),
+        false => 0,
+    };
     let logits = lanes * targets * scores;
-    let activations = (kept + logits) as f64;
+    let activations = (kept + masks + logits) as f64;
+    let steps = (OPERATIONS_OF_A_STEP + rounds as f64 * OPERATIONS_OF_A_ROUND) * (segment * layers) as f64;
+    let carried: usize = each_layer().flat_map(|layer| model.carried_widths(layer)).sum();
+    let inputs: u64 = each_layer().map(|layer| model.input_width(layer) as u64).sum();
     MicroStep {
         tokens: own_lanes * segment,
         targets_per_lane: targets,
-        memory_per_lane: 2 * layers * n * samples,
+        memory_per_lane: carried as u64 * samples,
         forward,
         recomputed: 0.0,
         activations: Bounds { least: activations, most: activations },
@@ -60,12 +78,68 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
             states_moved: STATE_PASSES * kept as f64,
             logits_moved: LOGIT_PASSES * logits as f64,
             layers: layers as f64,
-            layer_inputs: (lanes * segment * layers * n) as f64,
-            layer_activations: kept as f64,
+            layer_inputs: (lanes * segment * inputs) as f64,
+            layer_activations: (kept + masks) as f64,
             logits: logits as f64,
-            operations: (OPERATIONS_OF_A_STEP + rounds as f64 * OPERATIONS_OF_A_ROUND)
-                * (segment * layers) as f64,
+            operations: if pools { OPERATIONS_OF_A_POOL * layers as f64 } else { steps },
             ..Parts::default()
         },
+    }
+}
+
+/// Values that backward needs of one position of a layer.
+fn kept_of(model: &LstmConfig, layer: usize) -> u64 {
+    let n = model.state_width(layer) as u64;
+    match model.cell {
+        CellKind::Qrnn => {
+            KEPT_OF_A_POOL * n + (model.input_width(layer) * (1 + model.window_of(layer))) as u64
+        }
+        _ => (KEPT_OF_A_LAYER + model.mogrifier_rounds as u64 * KEPT_OF_A_ROUND) * n,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::tests::{config, flops};
+    use crate::families::lstm::own;
+
+    /// Three layers of widths 8, 8 and 3 over words of width 3, segments of 5 positions of two lanes.
+    fn of(keys: &[&str]) -> MicroStep {
+        let common = [
+            "model.model_type=lstm",
+            "model.vocab_size=10",
+            "model.wiring=stack",
+            "model.n_layer=3",
+            "model.d_embed=3",
+            "model.d_model=8",
+            "model.d_last=3",
+            "train.segment=5",
+            "train.lanes=2",
+            "train.micro_batch=2",
+        ];
+        let config = config(&[&common[..], keys].concat());
+        micro_step(&config, own(&config.model))
+    }
+
+    #[test]
+    fn s14_products_and_state_are_those_of_each_layer() {
+        let lstm = of(&[]);
+        let layers = [(10, 32, 3 + 8), (10, 32, 8 + 8), (10, 12, 8 + 3)];
+        assert_eq!(lstm.parts.products, flops(&layers));
+        assert_eq!(lstm.parts.softmax, flops(&[(10, 10, 3)]));
+        assert_eq!(lstm.memory_per_lane, 2 * (8 + 8 + 3));
+        // A mask, and what it leaves of the three matrices of the state.
+        let dropped = of(&["model.weight_dropout=0.5"]);
+        let more = dropped.activations.most - lstm.activations.most;
+        assert_eq!(more, 2.0 * (32.0 * 8.0 + 32.0 * 8.0 + 12.0 * 3.0));
+    }
+
+    #[test]
+    fn s16_a_qrnn_multiplies_windows_and_carries_inputs() {
+        let qrnn = of(&["model.cell=qrnn"]);
+        assert_eq!(qrnn.parts.products, flops(&[(10, 24, 2 * 3), (10, 24, 8), (10, 9, 8)]));
+        assert_eq!(qrnn.memory_per_lane, (3 + 8) + 8 + 3);
+        assert!(qrnn.parts.operations < of(&[]).parts.operations);
     }
 }

@@ -1,17 +1,20 @@
-//! Recurrent language models (Melis 2023, ch. 2 and 4): LSTM, mogrifier, rewired LSTM and their relatives.
+//! Recurrent language models (Melis 2023, ch. 2 and 4; Merity et al. 2018): LSTM, mogrifier, rewired LSTM, QRNN and their relatives.
 
 mod config;
 mod cost;
 mod encoder;
+mod layer;
 mod model;
 mod objective;
+mod parameters;
 
 use segue_configs::{Config, ModelConfig, ModelType};
 use serde_json::{Value, json};
 
-pub use config::{CellKind, ForgetBias, LstmConfig, Wiring};
-pub use model::{Model, Output, specs};
+pub use config::{CellKind, ForgetBias, InitKind, LstmConfig, Wiring};
+pub use model::{Model, Output};
 pub use objective::LanguageModel;
+pub use parameters::specs;
 
 use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
@@ -40,7 +43,7 @@ fn own(model: &ModelConfig) -> &LstmConfig {
 
 impl LanguageFamily for Recurrent {
     fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
-        model::specs(own(model))
+        parameters::specs(own(model))
     }
 
     fn aliases(&self, _: &ModelConfig) -> Vec<(String, String)> {
@@ -66,8 +69,8 @@ impl LanguageFamily for Recurrent {
     fn head(&self, model: &ModelConfig) -> HeadConfig {
         let config = own(model);
         HeadConfig {
-            width: config.d_model as i64,
-            init: Init::Normal { mean: 0.0, std: (config.d_model as f64).powf(-0.5) },
+            width: config.last_width() as i64,
+            init: Init::Normal { mean: 0.0, std: (config.last_width() as f64).powf(-0.5) },
             dropout: config.output_dropout,
             norm_eps: 1e-5,
             prefix: String::new(),
@@ -75,13 +78,13 @@ impl LanguageFamily for Recurrent {
     }
 
     fn words(&self, _: &ModelConfig, parameters: &Parameters) -> WordVectors {
-        let table = parameters.get(model::EMBEDDING);
+        let table = parameters.get(self::parameters::EMBEDDING);
         WordVectors::new(move |ids| tch::Tensor::embedding(&table, ids, -1, false, false))
     }
 
     fn word_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
         let mut specs = self.specs(model);
-        specs.retain(|spec| spec.name == model::EMBEDDING);
+        specs.retain(|spec| spec.name == parameters::EMBEDDING);
         specs
     }
 

@@ -2,145 +2,16 @@
 
 use tch::{Kind, Tensor};
 
-use super::config::{CellKind, ForgetBias, LstmConfig, Wiring};
+use super::config::{LstmConfig, Wiring};
+use super::layer;
+use super::parameters::{CLUSTERS, CLUSTERS_BIAS, EMBEDDING, OUTPUT, OUTPUT_BIAS, PROJECTION};
 use crate::layers::adversarial::{self, Nll};
 use crate::layers::cross_entropy::Words;
-use crate::layers::recurrent::{
-    Cell, Elman, Gru, InputGate, Lstm, Multiplicative, Recurrent, Rewired, State,
-};
+use crate::layers::recurrent::{Layer, State};
 use crate::layers::{AdaptiveSoftmax, Adversary, Cluster, Context, Memory, NO_DOCUMENT};
 use crate::libtorch::widened;
-use crate::noise::{Noise, dropout};
-use crate::{Init, Kernels, ParameterSpec, Parameters};
-
-/// Name of the input embeddings.
-pub const EMBEDDING: &str = "embedding.weight";
-const OUTPUT: &str = "output.weight";
-const OUTPUT_BIAS: &str = "output.bias";
-const CLUSTERS: &str = "clusters.weight";
-const CLUSTERS_BIAS: &str = "clusters.bias";
-const PROJECTION: &str = "projection.weight";
-
-/// Variance of a normal distribution whose tails beyond two standard deviations are cut, so that about 1 is left.
-const BEFORE_CUT: f64 = 1.3;
-
-/// What layers and gates start from: a sum of `fan_in` terms then varies as much as a term.
-fn cell_law(fan_in: i64) -> Init {
-    Init::TruncatedNormal { mean: 0.0, std: (BEFORE_CUT / fan_in as f64).sqrt() }
-}
-
-/// Every parameter, in the order of the forward pass.
-pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
-    let (words, n) = (config.vocab_size as i64, config.d_model as i64);
-    let e = config.embed_width() as i64;
-    let spec =
-        |name: &str, shape: &[i64], init| ParameterSpec { name: name.into(), shape: shape.to_vec(), init };
-    let table = Init::TruncatedNormal { mean: 0.0, std: (e as f64).powf(-0.5) };
-    let mut specs = vec![spec(EMBEDDING, &[words, e], table)];
-    for layer in 0..config.n_layer {
-        let (prefix, m) = (prefix(layer), config.input_width(layer) as i64);
-        specs.extend(config.mogrifier().specs(&prefix, m, n, cell_law));
-        specs.extend(cell_specs(config, &prefix, m, n));
-    }
-    if config.projects() {
-        specs.push(spec(PROJECTION, &[e, n], Init::Orthogonal));
-    }
-    if config.mixture > 1 {
-        let experts = config.mixture as i64;
-        specs.push(spec("mixture.weight", &[experts * e, n], cell_law(n)));
-        specs.push(spec("mixture.bias", &[experts * e], Init::Zeros));
-        specs.push(spec("mixture.prior", &[experts, n], cell_law(n)));
-    }
-    if !config.tie_word_embeddings {
-        specs.push(spec(OUTPUT, &[words, e], table));
-    }
-    specs.push(spec(OUTPUT_BIAS, &[words], Init::Zeros));
-    if !config.cutoffs.is_empty() {
-        let tails = config.cutoffs.len() as i64;
-        specs.push(spec(CLUSTERS, &[tails, e], Init::Zeros));
-        specs.push(spec(CLUSTERS_BIAS, &[tails], Init::Zeros));
-    }
-    specs
-}
-
-fn prefix(layer: usize) -> String {
-    format!("layers.{layer}.")
-}
-
-/// Names of a cell's parameters, their shapes and starts: gates of one matrix lie one below the other.
-fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<ParameterSpec> {
-    let (x, h, bias) = (cell_law(m), cell_law(n), cell_law(n));
-    let forget = match config.forget_bias {
-        ForgetBias::One => Init::TruncatedNormal { mean: 1.0, std: (BEFORE_CUT / n as f64).sqrt() },
-        ForgetBias::Chrono => Init::Chrono { longest: config.t_max },
-    };
-    // A tied input gate is no gate of its own.
-    let gates = if config.input_gate == InputGate::Tied { 3 } else { 4 };
-    let gated = [
-        ("weight_x", vec![gates * n, m], x),
-        ("weight_h", vec![gates * n, n], h),
-        ("bias_f", vec![n], forget),
-        ("bias", vec![(gates - 1) * n], bias),
-    ];
-    let parts = match config.cell {
-        CellKind::Lstm => gated.to_vec(),
-        CellKind::Mlstm => {
-            let factors = [("weight_mx", vec![n, m], x), ("weight_mh", vec![n, n], h)];
-            gated.into_iter().chain(factors).collect()
-        }
-        CellKind::Rewired => vec![
-            ("weight_x", vec![2 * n, m], x),
-            ("weight_h", vec![3 * n, n], h),
-            ("weight_fu", vec![n, n], h),
-            ("weight_oc", vec![n, n], h),
-            ("bias", vec![2 * n], bias),
-            ("bias_f", vec![n], forget),
-            ("bias_o", vec![n], bias),
-        ],
-        CellKind::Gru => {
-            vec![
-                ("weight_x", vec![3 * n, m], x),
-                ("weight_h", vec![3 * n, n], h),
-                ("bias", vec![3 * n], bias),
-            ]
-        }
-        CellKind::Elman => {
-            vec![("weight_x", vec![n, m], x), ("weight_h", vec![n, n], h), ("bias", vec![n], bias)]
-        }
-    };
-    let named =
-        |(name, shape, init): (&str, _, _)| ParameterSpec { name: format!("{prefix}{name}"), shape, init };
-    parts.into_iter().map(named).collect()
-}
-
-fn cell(config: &LstmConfig, prefix: &str, parameters: &Parameters) -> Box<dyn Cell> {
-    let get = |name: &str| parameters.get(&format!("{prefix}{name}"));
-    let (kernels, gate) = (parameters.kernels(), config.input_gate);
-    let (weight_x, weight_h, bias) = (get("weight_x"), get("weight_h"), get("bias"));
-    let lstm =
-        |weight_x, weight_h, bias| Lstm { gate, weight_x, weight_h, bias_f: get("bias_f"), bias, kernels };
-    match config.cell {
-        CellKind::Lstm => Box::new(lstm(weight_x, weight_h, bias)),
-        CellKind::Mlstm => Box::new(Multiplicative {
-            inner: lstm(weight_x, weight_h, bias),
-            weight_mx: get("weight_mx"),
-            weight_mh: get("weight_mh"),
-        }),
-        CellKind::Rewired => Box::new(Rewired {
-            gate,
-            weight_x,
-            weight_h,
-            weight_fu: get("weight_fu"),
-            weight_oc: get("weight_oc"),
-            bias,
-            bias_f: get("bias_f"),
-            bias_o: get("bias_o"),
-            kernels,
-        }),
-        CellKind::Gru => Box::new(Gru { weight_x, weight_h, bias, kernels }),
-        CellKind::Elman => Box::new(Elman { weight_x, weight_h, bias, kernels }),
-    }
-}
+use crate::noise::{Noise, dropout, locked_dropout, row_dropout};
+use crate::{Kernels, Parameters};
 
 /// What K softmaxes are mixed from (Yang et al. 2018).
 struct Mixture {
@@ -157,7 +28,9 @@ pub struct Model {
     config: LstmConfig,
     /// `[vocab_size, e]`
     embedding: Tensor,
-    layers: Vec<Recurrent>,
+    layers: Vec<Box<dyn Layer>>,
+    /// What they are built over, again where their weights are dropped.
+    parameters: Parameters,
     /// `[e, n]`
     projection: Option<Tensor>,
     mixture: Option<Mixture>,
@@ -183,6 +56,11 @@ fn repeated(x: &Tensor, times: i64) -> Tensor {
     x.repeat_interleave_self_int(times, 0, None::<i64>)
 }
 
+/// Positions of all lanes one below the other: `[lanes, segment, n]` to `[lanes · segment, n]`.
+fn flat(hidden: &Tensor) -> Tensor {
+    hidden.reshape([-1, hidden.size()[2]])
+}
+
 /// −ln of the mean of probabilities, `[lanes, segment]`, of −ln of each, `[lanes, samples, segment]`.
 pub(super) fn over_samples(nll: &Tensor) -> Tensor {
     (nll.size()[1] as f64).ln() - (-nll).logsumexp(1, false)
@@ -198,6 +76,8 @@ fn mix(scores: &Tensor, log_priors: &Tensor) -> Tensor {
 pub struct Output {
     /// What predicts the next word: `[lanes, segment, n]`.
     pub hidden: Tensor,
+    /// The same before its dropout.
+    pub undropped: Tensor,
     /// The embeddings, and the output of each layer, without dropout: `[lanes, segment, ..]` each.
     pub layers: Vec<Tensor>,
     /// The state after it, cut off from the graph.
@@ -205,12 +85,8 @@ pub struct Output {
 }
 
 impl Model {
-    /// Over `parameters`, which hold [`specs`].
+    /// Over `parameters`, which hold [`specs`](super::specs).
     pub fn new(config: &LstmConfig, parameters: &Parameters) -> Self {
-        let layer = |layer: usize| {
-            let prefix = prefix(layer);
-            Recurrent::new(cell(config, &prefix, parameters), config.mogrifier().build(&prefix, parameters))
-        };
         let mixture = (config.mixture > 1).then(|| Mixture {
             weight: parameters.get("mixture.weight"),
             bias: parameters.get("mixture.bias"),
@@ -230,7 +106,8 @@ impl Model {
         let softmax = AdaptiveSoftmax::new((1..ends.len()).map(cluster).collect(), tails, ends);
         Self {
             embedding: parameters.get(EMBEDDING),
-            layers: (0..config.n_layer).map(layer).collect(),
+            layers: layer::layers(config, parameters, &|weight| weight),
+            parameters: parameters.with_kernels(parameters.kernels()),
             projection: parameters.find(PROJECTION),
             mixture,
             output,
@@ -250,11 +127,12 @@ impl Model {
         &self.config
     }
 
-    /// h and c of each layer, all zero: `[lanes, samples, n]` each.
+    /// What each layer carries, all zero: `[lanes, samples, width]` each, of [`LstmConfig::carried_widths`].
     pub fn memory_start(&self, lanes: i64) -> Memory {
         let options = (self.embedding.kind(), self.embedding.device());
-        let memory =
-            Memory::zeros(2 * self.config.n_layer, lanes, self.samples, self.config.d_model as i64, options);
+        let zeros = |width: usize| Tensor::zeros([lanes, self.samples, width as i64], options);
+        let widths = (0..self.config.n_layer).flat_map(|layer| self.config.carried_widths(layer));
+        let memory = Memory { layers: widths.map(zeros).collect(), documents: None };
         if self.keeps_marks { memory.marked(NO_DOCUMENT) } else { memory }
     }
 
@@ -263,38 +141,63 @@ impl Model {
     pub fn forward(&self, ids: &Tensor, memory: &Memory, noise: Option<&Noise>) -> Output {
         let config = &self.config;
         let samples = memory.len().max(1);
-        let rows = if samples > 1 { repeated(ids, samples) } else { ids.shallow_clone() };
-        let embedded = Tensor::embedding(&self.embedding, &rows.transpose(0, 1), -1, false, false);
-        let mut input = dropout(self.disturbed(&embedded, noise), config.input_dropout, noise);
+        let rows = if samples > 1 { repeated(ids, samples) } else { ids.shallow_clone() }.transpose(0, 1);
+        let dropped = self.dropped_layers(noise);
+        let embedded = Tensor::embedding(&self.embedding, &rows, -1, false, false);
+        let words = row_dropout(embedded.shallow_clone(), &rows, config.embedding_dropout, noise);
+        let mut input = self.drop_positions(self.disturbed(&words, noise), config.input_dropout, noise);
         let (mut layers, mut states) = (vec![embedded], Vec::new());
         let mut sum: Option<Tensor> = None;
-        for (number, layer) in self.layers.iter().enumerate() {
-            if number > 0 && config.wiring == Wiring::Skip {
-                input = dropout(input, config.inter_layer_dropout, noise);
+        for (number, layer) in dropped.as_ref().unwrap_or(&self.layers).iter().enumerate() {
+            if number > 0 {
+                input = self.drop_positions(input, config.inter_layer_dropout, noise);
             }
-            let state = |part: usize| memory.layers[2 * number + part].reshape([-1, config.d_model as i64]);
-            let start = State { hidden: state(0), cell: state(1) };
-            let mask = self.state_mask(&start.hidden, noise);
-            let (outputs, state) = layer.forward(&input, start, mask.as_ref());
+            let (state, mask) = self.start_of(number, memory, noise);
+            let (outputs, state) = layer.forward(&input, state, mask.as_ref());
             layers.push(outputs.shallow_clone());
-            let added = match config.wiring {
-                Wiring::Skip => outputs.shallow_clone(),
-                Wiring::Residual => dropout(outputs.shallow_clone(), config.cell_output_dropout, noise),
+            let added = self.drop_positions(outputs.shallow_clone(), config.cell_output_dropout, noise);
+            let total = match sum {
+                Some(sum) if config.wiring != Wiring::Stack => sum + added,
+                _ => added,
             };
-            let total = sum.map_or_else(|| added.shallow_clone(), |sum| sum + &added);
             input = match config.wiring {
-                Wiring::Skip => outputs,
+                Wiring::Skip | Wiring::Stack => outputs,
                 Wiring::Residual => total.shallow_clone(),
             };
             sum = Some(total);
             states.extend([state.hidden, state.cell]);
         }
-        let hidden = dropout(sum.unwrap_or(input), config.output_dropout, noise);
+        let undropped = sum.unwrap_or(input);
+        let hidden = self.drop_positions(undropped.shallow_clone(), config.output_dropout, noise);
         Output {
             hidden: hidden.transpose(0, 1),
+            undropped: undropped.transpose(0, 1),
             layers: layers.iter().map(|layer| layer.transpose(0, 1)).collect(),
             memory: self.carried(&states, memory),
         }
+    }
+
+    /// The layers with weights dropped for one pass; none where nothing is dropped.
+    fn dropped_layers(&self, noise: Option<&Noise>) -> Option<Vec<Box<dyn Layer>>> {
+        let rate = self.config.weight_dropout;
+        let noise = noise.filter(|_| rate > 0.0)?;
+        Some(layer::layers(&self.config, &self.parameters, &|weight| dropout(weight, rate, Some(noise))))
+    }
+
+    /// `x`, `[positions, lanes, width]`, with dropout.
+    fn drop_positions(&self, x: Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
+        if self.config.locked_dropout { locked_dropout(x, 0, rate, noise) } else { dropout(x, rate, noise) }
+    }
+
+    /// What layer `number` starts from, and the mask of its state.
+    fn start_of(&self, number: usize, memory: &Memory, noise: Option<&Noise>) -> (State, Option<Tensor>) {
+        let [hidden, cell] = [0, 1].map(|part| {
+            let table = &memory.layers[2 * number + part];
+            let size = table.size();
+            table.reshape([size[0] * size[1], size[2]])
+        });
+        let mask = self.state_mask(&hidden, noise);
+        (State { hidden, cell }, mask)
     }
 
     /// Embeddings with noise, where there is any.
@@ -322,8 +225,11 @@ impl Model {
             return self.memory_start(lanes);
         }
         let lanes = before.layers[0].size()[0];
-        let layers = states.iter().map(|state| state.detach().view([lanes, -1, self.config.d_model as i64]));
-        let layers = layers.collect();
+        let table = |state: &Tensor| {
+            let size = state.size();
+            state.detach().view([lanes, size[0] / lanes, size[1]])
+        };
+        let layers = states.iter().map(table).collect();
         Memory { layers, documents: before.documents.as_ref().map(Tensor::shallow_clone) }
     }
 
@@ -343,18 +249,17 @@ impl Model {
     ) -> Nll {
         let (lanes, rows) = (targets.size()[0], hidden.size()[0]);
         let samples = rows / lanes;
-        let flat = hidden.reshape([-1, self.config.d_model as i64]);
         let flat_targets = if samples > 1 { repeated(targets, samples) } else { targets.shallow_clone() };
         let flat_targets = flat_targets.reshape([-1]);
         let nll = match (&self.mixture, adversary) {
             (Some(mixture), None) => {
-                let log_probs = self.mixed(mixture, &flat, noise);
+                let log_probs = self.mixed(mixture, hidden, noise);
                 Nll::of(-log_probs.gather(1, &flat_targets.unsqueeze(1), false).squeeze_dim(1))
             }
             (Some(mixture), Some(adversary)) => {
-                self.mixed_against(mixture, &flat, &flat_targets, noise, adversary)
+                self.mixed_against(mixture, hidden, &flat_targets, noise, adversary)
             }
-            (None, _) => self.softmax.nll(&self.projected(&flat, noise), &flat_targets, adversary),
+            (None, _) => self.softmax.nll(&self.projected(hidden, noise), &flat_targets, adversary),
         };
         if samples > 1 {
             let each = [lanes, samples, targets.size()[1]];
@@ -366,22 +271,32 @@ impl Model {
     /// ln P of every next word: `[lanes, segment, vocab_size]`, for `hidden` of `[lanes, segment, n]`.
     pub fn log_probs(&self, hidden: &Tensor) -> Tensor {
         let size = hidden.size();
-        let flat = hidden.reshape([-1, size[2]]);
         let log_probs = match &self.mixture {
-            Some(mixture) => self.mixed(mixture, &flat, None),
-            None => self.softmax.log_probs(&self.projected(&flat, None)),
+            Some(mixture) => self.mixed(mixture, hidden, None),
+            None => self.softmax.log_probs(&self.projected(hidden, None)),
         };
         log_probs.view([size[0], size[1], -1])
     }
 
-    /// `[n, d_model]` to vectors as wide as the embeddings.
+    /// `[lanes, segment, n]` to vectors as wide as the embeddings, `[lanes · segment, e]`.
     fn projected(&self, hidden: &Tensor, noise: Option<&Noise>) -> Tensor {
+        let flat = flat(hidden);
         match &self.projection {
             Some(projection) => {
-                dropout(self.kernels.linear(hidden, projection, None), self.config.projected_dropout(), noise)
+                self.drop_projected(self.kernels.linear(&flat, projection, None), hidden.size()[0], noise)
             }
-            None => hidden.shallow_clone(),
+            None => flat,
         }
+    }
+
+    /// What is projected, `[lanes · segment, width]`, with dropout.
+    fn drop_projected(&self, x: Tensor, lanes: i64, noise: Option<&Noise>) -> Tensor {
+        let rate = self.config.projected_dropout();
+        if !self.config.locked_dropout {
+            return dropout(x, rate, noise);
+        }
+        let size = x.size();
+        locked_dropout(x.view([lanes, -1, size[1]]), 1, rate, noise).view(size.as_slice())
     }
 
     /// `[.., e]` to scores of all words.
@@ -389,23 +304,25 @@ impl Model {
         widened(&self.kernels.linear(vectors, &self.output, Some(&self.bias)))
     }
 
-    /// ln Σ_k π_k softmax(E tanh(W_k y + b_k) + b), `[n, vocab_size]` (Yang et al. 2018, eq. 4).
+    /// ln Σ_k π_k softmax(E tanh(W_k y + b_k) + b), `[lanes · segment, vocab_size]`, of `hidden`, `[lanes, segment, n]` (Yang et al. 2018,
+    /// eq. 4).
     fn mixed(&self, mixture: &Mixture, hidden: &Tensor, noise: Option<&Noise>) -> Tensor {
         let (vectors, log_priors) = self.experts(mixture, hidden, noise);
         mix(&self.scores(&vectors), &log_priors)
     }
 
-    /// What experts say, `[n, experts, e]`, and the logarithms of their weights, `[n, experts]`.
+    /// What experts say, `[lanes · segment, experts, e]`, and the logarithms of their weights, `[lanes · segment, experts]`.
     fn experts(&self, mixture: &Mixture, hidden: &Tensor, noise: Option<&Noise>) -> (Tensor, Tensor) {
         let (experts, e) = (mixture.prior.size()[0], self.output.size()[1]);
-        let vectors = self.kernels.linear(hidden, &mixture.weight, Some(&mixture.bias)).tanh();
-        let vectors = dropout(vectors, self.config.projected_dropout(), noise).view([-1, experts, e]);
+        let flat = flat(hidden);
+        let vectors = self.kernels.linear(&flat, &mixture.weight, Some(&mixture.bias)).tanh();
+        let vectors = self.drop_projected(vectors, hidden.size()[0], noise).view([-1, experts, e]);
         let log_priors =
-            widened(&self.kernels.linear(hidden, &mixture.prior, None)).log_softmax(-1, None::<Kind>);
+            widened(&self.kernels.linear(&flat, &mixture.prior, None)).log_softmax(-1, None::<Kind>);
         (vectors, log_priors)
     }
 
-    /// −ln P of `targets`, `[n]`, of a mixture in whose every softmax the target's vector moves against that expert's own.
+    /// −ln P of `targets`, `[lanes · segment]`, of a mixture in whose every softmax the target's vector moves against that expert's own.
     fn mixed_against(
         &self,
         mixture: &Mixture,

@@ -4,10 +4,11 @@ use segue_configs::{Config, EvalConfig, LossKind, LossOver, ObjectiveConfig};
 use tch::Tensor;
 
 use super::config::LstmConfig;
-use super::model::Model;
+use super::model::{Model, Output};
 use crate::Parameters;
 use crate::families::language_model::{Batch, Decoder, FromMemory, Loss, NextToken, Objective, Scores};
 use crate::layers::adversarial::Nll;
+use crate::layers::recurrent::{activation_penalty, slowness_penalty};
 use crate::layers::{Adversary, Context, Memory, mean_cosine};
 use crate::noise::Noise;
 
@@ -46,7 +47,7 @@ impl LanguageModel {
         trained
     }
 
-    /// −ln P of the last `count` targets, `[lanes, count]`, and the next memory.
+    /// −ln P of the last `count` targets, `[lanes, count]`, and what the segment gives.
     fn last_nll(
         &self,
         batch: &Batch,
@@ -54,11 +55,26 @@ impl LanguageModel {
         memory: &Memory,
         noise: Option<&Noise>,
         adversary: Option<&Adversary>,
-    ) -> (Nll, Memory) {
+    ) -> (Nll, Output) {
         let out = self.model.forward(&batch.inputs, memory, noise);
         let last = |x: &Tensor| x.narrow(1, x.size()[1] - count, count);
         let nll = self.model.trained_nll(&last(&out.hidden), &last(&batch.targets), noise, adversary);
-        (nll, out.memory)
+        (nll, out)
+    }
+
+    /// What is trained beside the loss of `targets` targets: means, each by its weight, times that number, as the engine divides by that of
+    /// the whole batch. Micro-steps of one step have equally many targets and positions, so that the mean over them is that of the batch.
+    fn penalty(&self, out: &Output, targets: f64) -> Option<Tensor> {
+        let objective = &self.objective;
+        let weighed = |weight: f64, penalty: &dyn Fn() -> Option<Tensor>| {
+            (weight > 0.0).then(penalty).flatten().map(|mean| mean * (weight * targets))
+        };
+        let penalties = [
+            weighed(objective.cosine_penalty, &|| Some(mean_cosine(self.model.output()))),
+            weighed(objective.activation_penalty, &|| Some(activation_penalty(&out.hidden))),
+            weighed(objective.slowness_penalty, &|| slowness_penalty(&out.undropped)),
+        ];
+        penalties.into_iter().flatten().reduce(|sum, penalty| sum + penalty)
     }
 }
 
@@ -81,15 +97,14 @@ impl Objective for LanguageModel {
             LossKind::Full => segment,
             LossKind::Half => (segment + 1) / 2,
         };
-        let (nll, memory) = self.last_nll(batch, count, memory, noise, self.adversary.as_ref());
+        let (nll, out) = self.last_nll(batch, count, memory, noise, self.adversary.as_ref());
         let times = match self.objective.loss_over {
             LossOver::Targets => 1.0,
             // What is trained is divided by targets, of which each lane has so many.
             LossOver::Lanes => count as f64,
         };
-        let weight = self.objective.cosine_penalty * nll.trained.numel() as f64;
-        let penalty = (weight > 0.0).then(|| mean_cosine(self.model.output()) * weight);
-        Loss::of(&nll, times, penalty, memory)
+        let penalty = self.penalty(&out, nll.trained.numel() as f64);
+        Loss::of(&nll, times, penalty, out.memory)
     }
 
     fn at_step(&mut self, step: u64) {
@@ -106,9 +121,8 @@ impl Objective for LanguageModel {
     }
 
     fn score(&self, batch: &Batch, memory: &Memory) -> Scores {
-        let (nll, memory) =
-            tch::no_grad(|| self.last_nll(batch, batch.targets.size()[1], memory, None, None));
-        Scores { nll: nll.trained, hits: None, follows: None, memory }
+        let (nll, out) = tch::no_grad(|| self.last_nll(batch, batch.targets.size()[1], memory, None, None));
+        Scores { nll: nll.trained, hits: None, follows: None, memory: out.memory }
     }
 }
 

@@ -188,7 +188,8 @@ impl Encoding {
 /// Dropout of hidden states, as the configuration wants it.
 pub fn drop_states(config: &TransfoXlConfig, x: Tensor, noise: Option<&Noise>) -> Tensor {
     if config.variational {
-        crate::noise::locked_dropout(x, config.dropout, noise)
+        let positions = x.dim() - 2;
+        crate::noise::locked_dropout(x, positions, config.dropout, noise)
     } else {
         crate::noise::dropout(x, config.dropout, noise)
     }

@@ -126,24 +126,24 @@ pub(super) fn scaled(kernels: Kernels, scores: &Tensor, x: &Tensor) -> Tensor {
 }
 
 #[inline(always)]
-fn sigmoid(x: f32) -> f32 {
+pub(super) fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + exp(-x))
 }
 
 #[inline(always)]
-fn tanh(x: f32) -> f32 {
+pub(super) fn tanh(x: f32) -> f32 {
     2.0f32.mul_add(sigmoid(2.0 * x), -1.0)
 }
 
 /// The slope of σ where it is `value`.
 #[inline(always)]
-fn sigmoid_slope(value: f32) -> f32 {
+pub(super) fn sigmoid_slope(value: f32) -> f32 {
     value * (1.0 - value)
 }
 
 /// The slope of tanh where it is `value`.
 #[inline(always)]
-fn tanh_slope(value: f32) -> f32 {
+pub(super) fn tanh_slope(value: f32) -> f32 {
     (-value).mul_add(value, 1.0)
 }
 

@@ -18,6 +18,8 @@ pub struct Lstm {
     pub bias_f: Tensor,
     /// Of j, o and i: `[3 n]`.
     pub bias: Tensor,
+    /// The same two again, where the state has biases of its own beside those of the input, as PyTorch keeps them; they are added up.
+    pub bias_h: Option<[Tensor; 2]>,
     /// What its products are computed with.
     pub kernels: Kernels,
 }
@@ -34,7 +36,11 @@ impl Cell for Lstm {
 
 impl Lstm {
     fn biases(&self) -> Tensor {
-        Tensor::cat(&[&self.bias_f, &self.bias], 0)
+        let biases = Tensor::cat(&[&self.bias_f, &self.bias], 0);
+        match &self.bias_h {
+            Some(of_state) => biases + Tensor::cat(of_state, 0),
+            None => biases,
+        }
     }
 
     fn unrolled(&self, uses: Uses) -> UnrolledLstm {
@@ -179,3 +185,6 @@ impl Unrolled for UnrolledRewired {
         State { hidden: gates::output(self.kernels, &self.shown.apply(&seen, None), &cell), cell }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,9 @@ mod lstm;
 mod map;
 mod mogrifier;
 mod other;
+mod penalties;
+mod pool;
+mod qrnn;
 
 use tch::Tensor;
 
@@ -16,10 +19,12 @@ pub use map::Uses;
 use map::{Map, product, read};
 pub use mogrifier::{Mogrifier, MogrifierShape};
 pub use other::{Elman, Gru};
+pub use penalties::{activation_penalty, slowness_penalty};
+pub use qrnn::Qrnn;
 
 /// What a layer carries from step to step: `[lanes, n]` each.
 pub struct State {
-    /// h, which is also the layer's output.
+    /// h, which is also the layer's output; of a [`Qrnn`], the inputs that its next window begins with.
     pub hidden: Tensor,
     /// c; of cells that have none, h again.
     pub cell: Tensor,
@@ -49,6 +54,13 @@ pub trait Unrolled {
     fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, mask: Option<&Tensor>) -> State;
 }
 
+/// A layer over the positions of a segment.
+pub trait Layer {
+    /// Its outputs, `[positions, lanes, n]`, and the state after them. `inputs`: `[positions, lanes, m]`; `mask`: what h' is multiplied by
+    /// wherever it feeds a gate, the same at all positions, `[lanes, n]`.
+    fn forward(&self, inputs: &Tensor, start: State, mask: Option<&Tensor>) -> (Tensor, State);
+}
+
 /// A cell over the positions of a segment.
 pub struct Recurrent {
     cell: Box<dyn Cell>,
@@ -60,10 +72,10 @@ impl Recurrent {
     pub fn new(cell: Box<dyn Cell>, mogrifier: Option<Mogrifier>) -> Self {
         Self { cell, mogrifier }
     }
+}
 
-    /// The layer's outputs, `[positions, lanes, n]`, and the state after them. `inputs`: `[positions, lanes, m]`; `mask`: what h' is
-    /// multiplied by wherever it feeds a gate, the same at all positions, `[lanes, n]`.
-    pub fn forward(&self, inputs: &Tensor, start: State, mask: Option<&Tensor>) -> (Tensor, State) {
+impl Layer for Recurrent {
+    fn forward(&self, inputs: &Tensor, start: State, mask: Option<&Tensor>) -> (Tensor, State) {
         let steps = inputs.size()[0] as usize;
         // A mogrifier changes each input on its way to the cell: none can be read ahead.
         let (each, reads) = match self.mogrifier {

@@ -58,6 +58,7 @@ fn lstm(gate: InputGate) -> Lstm {
         weight_h,
         bias_f: biases(&gates[..1]),
         bias: biases(&gates[1..]),
+        bias_h: None,
         kernels: KERNELS,
     }
 }
@@ -283,6 +284,7 @@ fn m01_m02_m03_m04_m24_fused_layers_are_those_of_double_precision() {
             weight_h: rows("weight_h", gates),
             bias_f: parameters.get("bias_f"),
             bias: rows("bias", gates - 1),
+            bias_h: None,
             kernels: parameters.kernels(),
         }
     }

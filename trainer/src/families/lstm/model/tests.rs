@@ -1,3 +1,8 @@
+use super::super::config::CellKind;
+use super::super::layer::cell;
+use super::super::parameters::{prefix, specs};
+mod awd;
+
 use super::*;
 use crate::layers::recurrent::Uses;
 use tch::Device;
@@ -157,7 +162,7 @@ fn m05_dropout_acts_where_the_equations_have_it() {
                 input = drop(&input);
             }
             let mask = drop(&zeros().ones_like());
-            let cell = cell(&config, &prefix(layer), &parameters);
+            let cell = cell(&config, &prefix(layer), &parameters, &|weight| weight);
             let mut state = State { hidden: zeros(), cell: zeros() };
             let step = |position: i64| {
                 let seen = &state.hidden * &mask;

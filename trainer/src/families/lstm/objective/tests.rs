@@ -1,7 +1,10 @@
+mod awd;
+
 use segue_configs::{AdversarialConfig, NoiseFall};
 use tch::{Device, Kind};
 
-use super::super::model::{over_samples, specs};
+use super::super::model::over_samples;
+use super::super::parameters::specs;
 use super::*;
 
 const WORDS: i64 = 11;

@@ -1,0 +1,130 @@
+//! What a model has no place for.
+
+use segue_configs::ConfigError;
+use segue_configs::model::out_of_range;
+
+use super::{CellKind, DEFAULT_WINDOW, ForgetBias, InitKind, LstmConfig, Wiring};
+use crate::layers::recurrent::InputGate;
+
+impl LstmConfig {
+    /// Whether embeddings are as wide as what predicts words, whatever a budget makes of `d_model`.
+    fn never_projects(&self) -> bool {
+        match (self.d_embed, self.d_last) {
+            (0, 0) => self.input_embedding_ratio >= 1.0,
+            (0, _) | (_, 0) => self.parameters == 0 && !self.projects(),
+            (embed, last) => embed == last,
+        }
+    }
+
+    /// Refuses what layers would not look at.
+    pub(super) fn check_layers(&self) -> Result<(), ConfigError> {
+        let is_qrnn = self.cell == CellKind::Qrnn;
+        let without_state = "a quasi-recurrent layer has no gate that sees its state";
+        refuse_first([
+            (
+                self.d_last > 0 && self.wiring != Wiring::Stack,
+                "model.d_last",
+                self.d_last.to_string(),
+                "needs model.wiring = \"stack\": outputs of all layers are added up",
+            ),
+            (
+                self.d_last > 0 && self.n_layer == 1,
+                "model.d_last",
+                self.d_last.to_string(),
+                "is the width of the only layer\nhint: set model.d_model instead",
+            ),
+            (
+                self.d_embed > 0 && self.input_embedding_ratio != 1.0,
+                "model.input_embedding_ratio",
+                self.input_embedding_ratio.to_string(),
+                "model.d_embed says how wide embeddings are\nhint: set only one of them",
+            ),
+            (
+                self.d_embed > 0 && self.wiring == Wiring::Residual,
+                "model.d_embed",
+                self.d_embed.to_string(),
+                "model.wiring = \"residual\" needs embeddings as wide as the states: 0",
+            ),
+            (
+                self.two_biases && self.cell != CellKind::Lstm,
+                "model.two_biases",
+                "true".into(),
+                "needs model.cell = \"lstm\"",
+            ),
+            (
+                !is_qrnn && self.window != DEFAULT_WINDOW,
+                "model.window",
+                self.window.to_string(),
+                "needs model.cell = \"qrnn\"",
+            ),
+            (
+                is_qrnn && self.mogrifier_rounds > 0,
+                "model.mogrifier_rounds",
+                self.mogrifier_rounds.to_string(),
+                without_state,
+            ),
+            (
+                is_qrnn && self.state_dropout > 0.0,
+                "model.state_dropout",
+                self.state_dropout.to_string(),
+                without_state,
+            ),
+            (
+                self.init == InitKind::Uniform && self.forget_bias == ForgetBias::Chrono,
+                "model.forget_bias",
+                "chrono".into(),
+                "has a place without model.init = \"uniform\" alone",
+            ),
+        ])
+    }
+
+    /// Refuses what the model would not look at.
+    pub(super) fn check_used(&self) -> Result<(), ConfigError> {
+        let gated = matches!(self.cell, CellKind::Lstm | CellKind::Mlstm | CellKind::Rewired);
+        let forgets = gated || self.cell == CellKind::Qrnn;
+        refuse_first([
+            (
+                self.mixture > 1 && !self.cutoffs.is_empty(),
+                "model.cutoffs",
+                format!("{:?}", self.cutoffs),
+                "has a place without a mixture of softmaxes alone",
+            ),
+            (
+                self.wiring == Wiring::Residual && self.inter_layer_dropout > 0.0,
+                "model.inter_layer_dropout",
+                self.inter_layer_dropout.to_string(),
+                "has a place with model.wiring = \"skip\" or \"stack\" alone",
+            ),
+            (
+                self.wiring != Wiring::Residual && self.cell_output_dropout > 0.0,
+                "model.cell_output_dropout",
+                self.cell_output_dropout.to_string(),
+                "has a place with model.wiring = \"residual\" alone",
+            ),
+            (
+                !forgets && self.forget_bias == ForgetBias::Chrono,
+                "model.forget_bias",
+                "chrono".into(),
+                "needs a cell with a forget gate",
+            ),
+            (
+                !gated && self.input_gate != InputGate::Capped,
+                "model.input_gate",
+                format!("{:?}", self.input_gate).to_lowercase(),
+                "needs a cell with an input gate",
+            ),
+            (
+                self.projection_dropout > 0.0 && self.mixture == 1 && self.never_projects(),
+                "model.projection_dropout",
+                self.projection_dropout.to_string(),
+                "has a place where states are projected, or softmaxes mixed",
+            ),
+        ])
+    }
+}
+
+/// The first of these that holds, as an error: key, value, and what it lacks.
+fn refuse_first<const N: usize>(cases: [(bool, &'static str, String, &str); N]) -> Result<(), ConfigError> {
+    let found = cases.into_iter().find(|(unused, ..)| *unused);
+    found.map_or(Ok(()), |(_, key, value, why)| Err(out_of_range(key, value, why)))
+}

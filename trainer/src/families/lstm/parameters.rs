@@ -1,0 +1,139 @@
+//! Parameters of the model: names, shapes, and how they start.
+
+use super::config::{CellKind, ForgetBias, InitKind, LstmConfig};
+use crate::layers::recurrent::InputGate;
+use crate::{Init, ParameterSpec};
+
+/// Name of the input embeddings.
+pub const EMBEDDING: &str = "embedding.weight";
+/// Of the output table, where it is not the input's.
+pub const OUTPUT: &str = "output.weight";
+/// Of the biases of words.
+pub const OUTPUT_BIAS: &str = "output.bias";
+/// Of the vectors that stand for the clusters of a split softmax.
+pub const CLUSTERS: &str = "clusters.weight";
+/// Of their biases.
+pub const CLUSTERS_BIAS: &str = "clusters.bias";
+/// Of what maps states to vectors as wide as the embeddings.
+pub const PROJECTION: &str = "projection.weight";
+
+/// Variance of a normal distribution whose tails beyond two standard deviations are cut, so that about 1 is left.
+const BEFORE_CUT: f64 = 1.3;
+/// Largest value of a table that starts uniform (Merity et al. 2018).
+const UNIFORM_TABLE: f64 = 0.1;
+
+/// What all names of a layer, from 0, begin with.
+pub fn prefix(layer: usize) -> String {
+    format!("layers.{layer}.")
+}
+
+/// What weights start from that sum `fan_in` terms for a state of width `n`: by default a sum then varies as much as a term.
+fn law(config: &LstmConfig, fan_in: i64, n: i64) -> Init {
+    match config.init {
+        InitKind::Truncated => Init::TruncatedNormal { mean: 0.0, std: (BEFORE_CUT / fan_in as f64).sqrt() },
+        InitKind::Uniform => Init::Uniform { range: (n as f64).powf(-0.5) },
+    }
+}
+
+/// What tables of words of width `e` start from.
+fn table_law(config: &LstmConfig, e: i64) -> Init {
+    match config.init {
+        InitKind::Truncated => Init::TruncatedNormal { mean: 0.0, std: (e as f64).powf(-0.5) },
+        InitKind::Uniform => Init::Uniform { range: UNIFORM_TABLE },
+    }
+}
+
+/// Every parameter, in the order of the forward pass.
+pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
+    let (words, e) = (config.vocab_size as i64, config.embed_width() as i64);
+    let spec =
+        |name: &str, shape: &[i64], init| ParameterSpec { name: name.into(), shape: shape.to_vec(), init };
+    let table = table_law(config, e);
+    let mut specs = vec![spec(EMBEDDING, &[words, e], table)];
+    for layer in 0..config.n_layer {
+        let (prefix, m, n) =
+            (prefix(layer), config.input_width(layer) as i64, config.state_width(layer) as i64);
+        specs.extend(config.mogrifier().specs(&prefix, m, n, |fan_in| law(config, fan_in, n)));
+        specs.extend(cell_specs(config, &prefix, m * config.window_of(layer) as i64, n));
+    }
+    let last = config.last_width() as i64;
+    let of_last = law(config, last, last);
+    if config.projects() {
+        let init = if config.init == InitKind::Truncated { Init::Orthogonal } else { of_last };
+        specs.push(spec(PROJECTION, &[e, last], init));
+    }
+    if config.mixture > 1 {
+        let experts = config.mixture as i64;
+        let bias = if config.init == InitKind::Truncated { Init::Zeros } else { of_last };
+        specs.push(spec("mixture.weight", &[experts * e, last], of_last));
+        specs.push(spec("mixture.bias", &[experts * e], bias));
+        specs.push(spec("mixture.prior", &[experts, last], of_last));
+    }
+    if !config.tie_word_embeddings {
+        specs.push(spec(OUTPUT, &[words, e], table));
+    }
+    specs.push(spec(OUTPUT_BIAS, &[words], Init::Zeros));
+    if !config.cutoffs.is_empty() {
+        let tails = config.cutoffs.len() as i64;
+        specs.push(spec(CLUSTERS, &[tails, e], Init::Zeros));
+        specs.push(spec(CLUSTERS_BIAS, &[tails], Init::Zeros));
+    }
+    specs
+}
+
+/// Names of a cell's parameters, their shapes and starts, where it reads `m` values of the input: gates of one matrix lie one below the
+/// other. With `two_biases`, `bias_fh` and `bias_h` are the biases of the state beside those of the input, `bias_f` and `bias`, of the same
+/// gates in the same order: forget gate; candidate, output gate, input gate.
+fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<ParameterSpec> {
+    // A quasi-recurrent layer is linear in its input before it pools, and starts like a linear layer.
+    let of_uniform = if config.cell == CellKind::Qrnn { m } else { n };
+    let (x, h, bias) = (law(config, m, of_uniform), law(config, n, n), law(config, n, of_uniform));
+    let forget = match (config.init, config.forget_bias) {
+        (InitKind::Uniform, _) => bias,
+        (_, ForgetBias::One) => Init::TruncatedNormal { mean: 1.0, std: (BEFORE_CUT / n as f64).sqrt() },
+        (_, ForgetBias::Chrono) => Init::Chrono { longest: config.t_max },
+    };
+    // A tied input gate is no gate of its own.
+    let gates = if config.input_gate == InputGate::Tied { 3 } else { 4 };
+    let gated = [
+        ("weight_x", vec![gates * n, m], x),
+        ("weight_h", vec![gates * n, n], h),
+        ("bias_f", vec![n], forget),
+        ("bias", vec![(gates - 1) * n], bias),
+    ];
+    let second = if config.init == InitKind::Truncated { Init::Zeros } else { bias };
+    let of_state = [("bias_fh", vec![n], second), ("bias_h", vec![(gates - 1) * n], second)];
+    let parts = match config.cell {
+        CellKind::Lstm if config.two_biases => gated.into_iter().chain(of_state).collect(),
+        CellKind::Lstm => gated.to_vec(),
+        CellKind::Mlstm => {
+            let factors = [("weight_mx", vec![n, m], x), ("weight_mh", vec![n, n], h)];
+            gated.into_iter().chain(factors).collect()
+        }
+        CellKind::Rewired => vec![
+            ("weight_x", vec![2 * n, m], x),
+            ("weight_h", vec![3 * n, n], h),
+            ("weight_fu", vec![n, n], h),
+            ("weight_oc", vec![n, n], h),
+            ("bias", vec![2 * n], bias),
+            ("bias_f", vec![n], forget),
+            ("bias_o", vec![n], bias),
+        ],
+        CellKind::Gru => {
+            vec![
+                ("weight_x", vec![3 * n, m], x),
+                ("weight_h", vec![3 * n, n], h),
+                ("bias", vec![3 * n], bias),
+            ]
+        }
+        CellKind::Elman => {
+            vec![("weight_x", vec![n, m], x), ("weight_h", vec![n, n], h), ("bias", vec![n], bias)]
+        }
+        CellKind::Qrnn => {
+            vec![("weight_x", vec![3 * n, m], x), ("bias_f", vec![n], forget), ("bias", vec![2 * n], bias)]
+        }
+    };
+    let named =
+        |(name, shape, init): (&str, _, _)| ParameterSpec { name: format!("{prefix}{name}"), shape, init };
+    parts.into_iter().map(named).collect()
+}
