@@ -56,11 +56,11 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
         specs.extend(config.mogrifier().specs(&prefix, m, n, |fan_in| law(config, fan_in, n)));
         specs.extend(cell_specs(config, &prefix, m * config.window_of(layer) as i64, n));
     }
-    let last = config.last_width() as i64;
+    let (last, scored) = (config.last_width() as i64, config.output_width() as i64);
     let of_last = law(config, last, last);
     if config.projects() {
         let init = if config.init == InitKind::Truncated { Init::Orthogonal } else { of_last };
-        specs.push(spec(PROJECTION, &[e, last], init));
+        specs.push(spec(PROJECTION, &[scored, last], init));
     }
     if config.mixture > 1 {
         let experts = config.mixture as i64;
@@ -70,12 +70,12 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
         specs.push(spec("mixture.prior", &[experts, last], of_last));
     }
     if !config.tie_word_embeddings {
-        specs.push(spec(OUTPUT, &[words, e], table));
+        specs.push(spec(OUTPUT, &[words, scored], table));
     }
     specs.push(spec(OUTPUT_BIAS, &[words], Init::Zeros));
     if !config.cutoffs.is_empty() {
         let tails = config.cutoffs.len() as i64;
-        specs.push(spec(CLUSTERS, &[tails, e], Init::Zeros));
+        specs.push(spec(CLUSTERS, &[tails, scored], Init::Zeros));
         specs.push(spec(CLUSTERS_BIAS, &[tails], Init::Zeros));
     }
     specs
@@ -103,6 +103,12 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
     ];
     let second = if config.init == InitKind::Truncated { Init::Zeros } else { bias };
     let of_state = [("bias_fh", vec![n], second), ("bias_h", vec![(gates - 1) * n], second)];
+    let plain = |rows: i64| {
+        let of_state = config.two_biases.then(|| ("bias_h", vec![rows], second));
+        let parts =
+            [("weight_x", vec![rows, m], x), ("weight_h", vec![rows, n], h), ("bias", vec![rows], bias)];
+        parts.into_iter().chain(of_state).collect()
+    };
     let parts = match config.cell {
         CellKind::Lstm if config.two_biases => gated.into_iter().chain(of_state).collect(),
         CellKind::Lstm => gated.to_vec(),
@@ -119,16 +125,8 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
             ("bias_f", vec![n], forget),
             ("bias_o", vec![n], bias),
         ],
-        CellKind::Gru => {
-            vec![
-                ("weight_x", vec![3 * n, m], x),
-                ("weight_h", vec![3 * n, n], h),
-                ("bias", vec![3 * n], bias),
-            ]
-        }
-        CellKind::Elman => {
-            vec![("weight_x", vec![n, m], x), ("weight_h", vec![n, n], h), ("bias", vec![n], bias)]
-        }
+        CellKind::Gru => plain(3 * n),
+        CellKind::Elman => plain(n),
         CellKind::Qrnn => {
             vec![("weight_x", vec![3 * n, m], x), ("bias_f", vec![n], forget), ("bias", vec![2 * n], bias)]
         }
