@@ -98,11 +98,8 @@ fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
         ("qrnn", &[&STACK[..], &["model.cell=qrnn", "objective.samples=2", "model.cutoffs=[30]"]].concat()),
         (
             "projected",
-            &[
-                &STACK[..],
-                &["model.cell=qrnn", "model.d_last=20", "model.window=3", "train.precision=bf16"],
-            ]
-            .concat(),
+            &[&STACK[..], &["model.cell=qrnn", "model.d_last=20", "model.window=3", "train.precision=bf16"]]
+                .concat(),
         ),
     ];
     for (name, options) in variants {

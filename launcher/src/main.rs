@@ -63,7 +63,7 @@ enum Command {
     Average(commands::average::AverageArgs),
     /// Write the log-probabilities that a model gives to token ids.
     Score(commands::score::ScoreArgs),
-    /// Convert checkpoints from and to other Transformer-XL and XLNet programs.
+    /// Convert checkpoints from and to other programs with Transformer-XL, XLNet and recurrent language models.
     Convert(commands::convert::ConvertArgs),
     /// Show the contents of checkpoints and batches.
     Inspect(commands::inspect::InspectArgs),
