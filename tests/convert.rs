@@ -75,6 +75,41 @@ fn checkpoints_of_others_are_read_back_with_what_they_trained_with() {
     fail(alone(&["convert", "--head", "rice", "--to", "tf", &source, &at("no")]), 64, &["regression:TASK"]);
 }
 
+/// Recurrent models of PyTorch programs with the words of their corpora, held against PyTorch's numbers and on a text, there and back.
+#[test]
+fn recurrent_models_come_and_go() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let (words, text) = (fixture("recurrent/corpus.pt"), "aer w7é w14é nobody");
+    for (name, kind, program) in [
+        ("word_language_model/lstm", "word_language_model", "word-lm"),
+        ("awd_lstm_lm/split", "awd_lstm_lm", "awd-lstm"),
+        ("mos/mixture", "mos", "mos"),
+    ] {
+        let source = fixture(&format!("recurrent/{name}.pt"));
+        let cases = fixture(&format!("recurrent/{name}.cases.safetensors"));
+        let (here, back) = (at(kind), at(program));
+        let checks = ["--check", &cases, "--check-text", text, "--json"];
+        let result = succeed(alone(&[&["convert", &source, &here, "--vocab", &words][..], &checks].concat()));
+        assert_eq!((&result["check"]["holds"], &result["check_text"]["holds"]), (&true.into(), &true.into()));
+        assert_eq!(result["report"]["source_kind"], kind);
+        assert_eq!(result["report"]["vocabulary"]["entries"], 23);
+        let result = succeed(alone(&["convert", "--to", program, &here, &back, "--check", text, "--json"]));
+        assert_eq!(
+            (&result["check_text"]["holds"], &result["report"]["target"]),
+            (&true.into(), &kind.into())
+        );
+        let notes = result["report"]["notes"].to_string();
+        assert!(notes.contains("ntoken=23 ninp=6 nhid=9"), "{notes}");
+        let listing = succeed(alone(&["inspect", "checkpoint", &format!("{back}/model.pt"), "--json"]));
+        assert_eq!(listing["kind"], kind);
+        fail(alone(&["convert", "--to", program, &here, &at("no"), "--check", &cases]), 64, &["--to hf"]);
+    }
+    fail(alone(&["convert", "--to", "mos", &at("awd_lstm_lm"), &at("no")]), 78, &["mos", "model.mixture"]);
+    fail(alone(&["convert", "--to", "mos", &fixture("kimiyoung"), &at("no")]), 78, &["transfo-xl"]);
+    assert!(!place.path().join("no").exists());
+}
+
 /// What was converted can be told from a damaged copy of it, by whoever begins with it; who changes it on purpose says so.
 #[test]
 fn a_damaged_copy_of_a_converted_folder_is_refused() {

@@ -76,6 +76,63 @@ fn parity_holds_for_other_configurations() {
     agrees_with_fresh_numbers(&python, "make_parity_cases.py", &configurations);
 }
 
+/// Fresh models of the PyTorch programs with recurrent layers, of other shapes than the files that are kept: what PyTorch computes, and a
+/// state that `torch.load` reads with the values it had.
+#[test]
+fn recurrent_checkpoints_of_other_shapes_are_converted() {
+    let Some(python) = peer_python("base") else { return };
+    let place = tempfile::tempdir().unwrap();
+    let configurations = [
+        (
+            "word-lm",
+            r#"{"layout": "word", "words": 41, "emsize": 12, "nhid": 5, "nlayers": 3, "tied": false, "form": "state"}"#,
+        ),
+        (
+            "word-lm",
+            r#"{"layout": "word", "cell": "GRU", "emsize": 8, "nhid": 8, "nlayers": 1, "form": "state", "legacy": true}"#,
+        ),
+        (
+            "word-lm",
+            r#"{"layout": "word", "cell": "RNN_TANH", "emsize": 4, "nhid": 11, "nlayers": 2, "tied": false, "parallel": true}"#,
+        ),
+        (
+            "awd-lstm",
+            r#"{"words": 50, "emsize": 11, "nhid": 17, "nlayers": 4, "form": "list", "parallel": true, "duplicates": true}"#,
+        ),
+        ("awd-lstm", r#"{"words": 37, "emsize": 5, "nhid": 7, "nlayers": 1, "form": "state", "wdrop": 0}"#),
+        (
+            "awd-lstm",
+            r#"{"cell": "QRNN", "words": 60, "emsize": 9, "nhid": 13, "nlayers": 2, "tied": false, "wdrop": 0, "form": "list"}"#,
+        ),
+        ("awd-lstm", r#"{"words": 33, "splits": [4, 20], "tied": false, "nlayers": 2, "form": "list"}"#),
+        (
+            "mos",
+            r#"{"layout": "mos", "words": 29, "emsize": 7, "nhidlast": 12, "experts": 5, "tied": false, "form": "state"}"#,
+        ),
+    ];
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(&python);
+        finish({
+            command.arg(format!("{ROOT}/tests/peers/make_recurrent_checkpoints.py")).args(arguments);
+            command
+        })
+    };
+    let folder = place.path().display().to_string();
+    let output =
+        run(&[&[folder.as_str()][..], &configurations.map(|(_, configuration)| configuration)].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    for (number, (program, configuration)) in configurations.iter().enumerate() {
+        let at = |name: &str| place.path().join(number.to_string()).join(name).display().to_string();
+        let (source, model, back) = (at("model.pt"), at("here"), at("back"));
+        let result =
+            succeed(alone(&["convert", &source, &model, "--check", &at("cases.safetensors"), "--json"]));
+        assert_eq!(result["check"]["holds"], true, "{configuration}: {}", result["check"]);
+        succeed(alone(&["convert", "--to", program, &model, &back]));
+        let output = run(&["--same", &source, &format!("{back}/model.pt"), configuration]);
+        assert!(output.status.success(), "{configuration}: {}", stderr(&output));
+    }
+}
+
 /// Fresh reference numbers for every option of XLNet: encoder, permutation with memory, and all heads.
 #[test]
 fn parity_of_xlnet_holds_for_other_configurations() {

@@ -65,7 +65,7 @@ enum Command {
     Score(commands::score::ScoreArgs),
     /// Predict the classes of the nodes of a graph, and draw their embeddings.
     Predict(commands::predict::PredictArgs),
-    /// Convert checkpoints from and to other Transformer-XL and XLNet programs.
+    /// Convert checkpoints from and to other programs with Transformer-XL, XLNet and recurrent language models.
     Convert(commands::convert::ConvertArgs),
     /// Show the contents of checkpoints and batches.
     Inspect(commands::inspect::InspectArgs),

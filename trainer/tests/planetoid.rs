@@ -192,6 +192,7 @@ fn p09_p20_training_reads_nothing_of_test_nodes() {
             *row = vec![(node % COLUMNS, 3.0)];
         }
     });
+    let mut judged_otherwise = 0;
     for variant in VARIANTS {
         let [a, b] = [&data, &other].map(|data| {
             let folder = tempfile::tempdir().unwrap();
@@ -202,8 +203,10 @@ fn p09_p20_training_reads_nothing_of_test_nodes() {
             )
         });
         assert!(a.1 == b.1, "{variant:?}");
-        assert_ne!(a.0, b.0, "{variant:?}: the test nodes were not changed");
+        judged_otherwise += usize::from(a.0 != b.0);
     }
+    // Two accuracies may agree by chance, not most of them.
+    assert!(2 * judged_otherwise > VARIANTS.len(), "the test nodes were not changed");
 }
 
 /// The features of the nodes that are neither labelled nor tested do enter where a penalty or contexts are paid for them.

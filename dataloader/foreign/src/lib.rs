@@ -22,4 +22,4 @@ pub use pickle::{Kind, Pickle, SparseMatrix, View};
 pub use shared::SharedBytes;
 pub use tensor::{ElementType, RawTensor};
 pub use tfrecord::{Example, RecordFile, RecordFolder, RecordInfo, RecordSettings};
-pub use torch::{NamedTensor, TorchFile};
+pub use torch::{NamedTensor, Saved, SavedTensor, TorchFile, write_torch};

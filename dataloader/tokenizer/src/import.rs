@@ -12,6 +12,8 @@ use crate::spiece::{SentencePiece, XlnetNormalization};
 
 /// Endings of files that Python has pickled.
 const PYTHON: [&str; 4] = ["bin", "pkl", "pt", "pickle"];
+/// How files of other endings begin that Python has pickled, such as `corpus.HASH.data`: a pickle, and a zip container. No list of words does.
+const PICKLED: [&[u8]; 2] = [b"\x80", b"PK\x03\x04"];
 /// What the TensorFlow programs write beside a prepared corpus.
 const CORPUS_INFO: &str = "corpus-info.json";
 const CORPUS_CACHE: &str = "cache.pkl";
@@ -22,7 +24,8 @@ const ENDS: [&str; 2] = [EOS, "<S>"];
 impl Tokenizer {
     /// Makes a tokenizer from a file of another program, told by its name: `*.json` is a Hugging Face
     /// `tokenizer.json`, `*.model` a SentencePiece model, `*.bin`, `*.pkl`, `*.pt` and `*.pickle` what Python has
-    /// saved of a vocabulary or with it (nothing in it is run), anything else a vocabulary list. `corpus-info.json`
+    /// saved of a vocabulary or with it (nothing in it is run), also under any other name that a pickle of today begins like; anything else
+    /// a vocabulary list. `corpus-info.json`
     /// leads to the `cache.pkl` beside it.
     ///
     /// A vocabulary list has one word per line, in the order of the ids; what follows the word after white space (a
@@ -37,6 +40,9 @@ impl Tokenizer {
             return import_vocabulary(path);
         }
         let content = fs::read(path).map_err(|e| DataError::read(path, e))?;
+        if PICKLED.iter().any(|start| content.starts_with(start)) {
+            return import_vocabulary(path);
+        }
         let bad = |why: String| DataError::tokenizer(path, why);
         let extension = path.extension().map(|e| e.to_string_lossy().to_ascii_lowercase());
         match extension.as_deref() {

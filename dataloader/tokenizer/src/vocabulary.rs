@@ -6,8 +6,10 @@ use segue_foreign::{Kind, TorchFile, View};
 use super::import::words_or_bytes;
 use super::interface::Tokenizer;
 
-/// Where objects keep the one with the symbols: the corpus of a cache, NVIDIA's checkpoints.
-const HOLDERS: [&str; 2] = ["vocab", "tokenizer"];
+/// Where objects keep the one with the symbols: the corpus of a cache, NVIDIA's checkpoints, a corpus of recurrent models.
+const HOLDERS: [&str; 3] = ["vocab", "tokenizer", "dictionary"];
+/// What the list of symbols is called, and the ids by symbol: in the Transformer-XL programs, and in those with recurrent models.
+const NAMES: [(&str, &str); 2] = [("idx2sym", "sym2idx"), ("idx2word", "word2idx")];
 
 /// The symbols of a vocabulary, in the order of their ids.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,20 +28,23 @@ impl Symbols {
     }
 }
 
-/// Finds the vocabulary in what `torch.save` or pickle has written for the Transformer-XL programs: an object or dict
-/// with `idx2sym` or `sym2idx`, itself or under `vocab`.
+/// Finds the vocabulary in what `torch.save` or pickle has written for the Transformer-XL programs or those with recurrent models: an object
+/// or dict with `idx2sym` or `sym2idx`, `idx2word` or `word2idx`, itself or under `vocab` or `dictionary`.
 pub fn find_symbols(root: View<'_>) -> Result<Option<Symbols>, String> {
-    let direct = |holder| member(holder, "idx2sym").is_some() || member(holder, "sym2idx").is_some();
-    let inner = || HOLDERS.iter().filter_map(|name| member(root, name)).find(|holder| direct(*holder));
-    let Some(holder) = Some(root).filter(|root| direct(*root)).or_else(inner) else { return Ok(None) };
+    let names = |holder| {
+        NAMES.into_iter().find(|(list, ids)| [list, ids].iter().any(|name| member(holder, name).is_some()))
+    };
+    let inner = HOLDERS.iter().filter_map(|name| member(root, name));
+    let found = std::iter::once(root).chain(inner).find_map(|holder| Some((holder, names(holder)?)));
+    let Some((holder, (list, ids))) = found else { return Ok(None) };
     let lower_case = member(holder, "lower_case").and_then(View::truth).unwrap_or(false);
     let text =
         |value: View<'_>| value.text().map(str::to_owned).ok_or("a symbol of the vocabulary is not a string");
-    let listed = member(holder, "idx2sym").and_then(View::elements);
+    let listed = member(holder, list).and_then(View::elements);
     let symbols = match listed {
         Some(listed) => listed.map(text).collect::<Result<Vec<_>, _>>()?,
         None => {
-            let pairs = member(holder, "sym2idx").and_then(View::pairs).ok_or("the vocabulary is empty")?;
+            let pairs = member(holder, ids).and_then(View::pairs).ok_or("the vocabulary is empty")?;
             let mut symbols = vec![None; pairs.len()];
             for (symbol, id) in pairs {
                 let place = id
@@ -67,6 +72,8 @@ pub(super) fn import_vocabulary(path: &Path) -> Result<Tokenizer, DataError> {
     let file = TorchFile::open(path)?;
     let bad = |why: String| DataError::tokenizer(path, why);
     let symbols = find_symbols(file.root()).map_err(bad)?;
-    let missing = || "it holds no list of symbols (idx2sym or sym2idx), itself or under `vocab`".to_string();
+    let missing = || {
+        "it holds no list of symbols (idx2sym, sym2idx, idx2word or word2idx), itself or under `vocab` or `dictionary`".to_string()
+    };
     symbols.ok_or_else(|| bad(missing()))?.tokenizer().map_err(bad)
 }

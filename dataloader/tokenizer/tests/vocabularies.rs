@@ -56,6 +56,28 @@ fn specials_of_other_names_survive_saving() {
     assert_eq!((ids, loaded.eos_id(), loaded.vocab_size()), (vec![1, 2], Some(0), 3));
 }
 
+/// A corpus of the programs with recurrent models, as a dict: words by first appearance, or ids alone.
+#[test]
+fn a_dictionary_of_a_corpus_gives_its_ids() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("corpus.pkl");
+    let listed = "S'idx2word'\n(lS'the'\naS'<eos>'\naS'<unk>'\nas";
+    let ids = "S'word2idx'\n(dS'<unk>'\nI2\nsS'<eos>'\nI1\nsS'the'\nI0\nss";
+    for words in [listed, ids] {
+        for corpus in [format!("(dS'dictionary'\n(d{words}s."), format!("(d{words}.")] {
+            std::fs::write(&path, &corpus).unwrap();
+            let tokenizer = Tokenizer::import(&path).unwrap_or_else(|e| panic!("{corpus}: {e}"));
+            let mut ids = Vec::new();
+            tokenizer.encode("the cat", &mut ids);
+            assert_eq!((ids, tokenizer.eos_id(), tokenizer.vocab_size()), (vec![0, 2], Some(1), 3));
+        }
+    }
+    // The programs' names say nothing.
+    let named = dir.path().join("corpus.4a1d.data");
+    std::fs::copy(fixture("vocabularies/protocol2.pkl"), &named).unwrap();
+    assert_eq!(Tokenizer::import(&named).unwrap().vocab_size(), 40);
+}
+
 #[test]
 fn corpus_info_leads_to_the_cache_beside_it() {
     let dir = tempfile::tempdir().unwrap();

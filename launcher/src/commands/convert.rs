@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use segue_trainer::convert::{
-    CheckedPart, CheckedText, ConvertOptions, Report, Target, TensorFlowHead, check_text, check_vacant,
-    convert,
+    CheckedPart, CheckedText, ConvertOptions, RecurrentLayout, Report, Target, TensorFlowHead, check_text,
+    check_vacant, convert,
 };
 use segue_trainer::families::language_model::parity;
 use segue_trainer::families::task::extract_task;
@@ -26,10 +26,12 @@ const NAMES_SHOWN: usize = 4;
     segue convert --to tf runs/wikitext2 tf/wikitext2\n  \
     segue convert --to tf --head regression:sts-b runs/sts-b tf/sts-b\n  \
     segue convert --task rte runs/glue models/rte\n  \
+    segue convert PTB.pt models/awd --vocab corpus.3ba0.data --check \"a text of known words\"\n  \
+    segue convert --to awd-lstm models/awd awd\n  \
     segue convert --optimizer --check \"A text of any length.\" model_dir/model.ckpt-4000 models/mine\n\n\
     SRC is told by what it holds: a folder of Hugging Face's (whole or in pieces) or of this program, model.pt of \
-    kimiyoung/transformer-xl, checkpoint_*.pt of NVIDIA, a TensorFlow checkpoint of Transformer-XL or XLNet. Nothing in \
-    a pickle is run. conversion.json in DST says what became of every variable.")]
+    kimiyoung/transformer-xl, checkpoint_*.pt of NVIDIA, a TensorFlow checkpoint of Transformer-XL or XLNet, a module or state dict of \
+    pytorch/examples' word_language_model, salesforce/awd-lstm-lm or zihangdai/mos. Nothing in a pickle is run. conversion.json in DST says what became of every variable.")]
 pub struct ConvertArgs {
     /// Checkpoint file or folder, told by what it holds.
     #[arg(value_name = "SRC")]
@@ -63,7 +65,7 @@ pub struct ConvertArgs {
     /// Compare source and result on this text or file: hidden states layer by layer, heads and loss; exit code 1 if a
     /// bit differs. Both are read by the same table of names: this proves what was written, not that the table is right.
     /// Of a file `*.safetensors`: compare the result with the numbers of the original program in it, as `segue parity`
-    /// does (not with `--to tf`), which proves the table too; exit code 1 if a group fails.
+    /// does (with `--to hf` alone), which proves the table too; exit code 1 if a group fails.
     #[arg(long, value_name = "TEXT|FILE")]
     check: Option<String>,
     /// Compare source and result on this text, which is never taken for a file.
@@ -88,6 +90,24 @@ enum To {
     /// Checkpoint of the model's TensorFlow program: `model.ckpt.*`, `checkpoint` and `corpus-info.json` of
     /// Transformer-XL; `xlnet_model.ckpt.*`, `checkpoint` and `xlnet_config.json` of an XLNet.
     Tf,
+    /// State dict `model.pt` of pytorch/examples' `word_language_model`.
+    WordLm,
+    /// State dict `model.pt` of salesforce/awd-lstm-lm; with a split softmax, a dict of `model`, `criterion` and its `splits`.
+    AwdLstm,
+    /// State dict `model.pt` of zihangdai/mos.
+    Mos,
+}
+
+impl To {
+    fn target(self) -> Target {
+        match self {
+            Self::Hf => Target::HuggingFace,
+            Self::Tf => Target::TensorFlow,
+            Self::WordLm => Target::Recurrent(RecurrentLayout::WordLanguageModel),
+            Self::AwdLstm => Target::Recurrent(RecurrentLayout::AwdLstm),
+            Self::Mos => Target::Recurrent(RecurrentLayout::Mos),
+        }
+    }
 }
 
 /// What `--check` and `--check-text` ask for.
@@ -103,7 +123,7 @@ impl Checks {
         let Some(given) = &args.check else { return Ok(checks) };
         let path = PathBuf::from(given);
         if path.extension().is_some_and(|extension| extension == "safetensors") {
-            if args.to == To::Tf {
+            if args.to != To::Hf {
                 let message = "reference numbers are compared with a model folder\nhint: add --to hf";
                 return Err(Failure::new(USAGE, message));
             }
@@ -130,14 +150,14 @@ pub fn run(args: ConvertArgs, out: &Output) -> Result<Value, Failure> {
         return take_task(&args.source, task, &args.target, out);
     }
     let checks = Checks::of(&args)?;
-    if args.head.is_some() && args.to == To::Hf {
+    if args.head.is_some() && args.to != To::Tf {
         return Err(Failure::new(
             USAGE,
             "--head names a layer of a TensorFlow checkpoint\nhint: add --to tf",
         ));
     }
     let options = ConvertOptions {
-        target: if args.to == To::Tf { Target::TensorFlow } else { Target::HuggingFace },
+        target: args.to.target(),
         vocabulary: args.vocab,
         allow_skipped: args.allow_skipped,
         optimizer: args.optimizer,

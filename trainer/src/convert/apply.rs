@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use segue_configs::ModelConfig;
 use tch::{Kind, Tensor};
 
+use super::gates;
 use super::optimizer::{self, SlotParts, Slots};
 use super::report::{ParameterOrigin, VariableFate};
-use super::rules::{Operation, Rule, fill, fit};
+use super::rules::{Operation, Rule, destination, fill, fit};
 use super::sources::{Source, Variable};
 use crate::families;
 use crate::families::language_model::{LanguageFamily, is_of_a_head};
@@ -81,7 +82,7 @@ pub(super) fn apply(
             }
             Some((rule, i)) => {
                 let tensor = source.load(variable)?;
-                for (name, part) in carry(tensor, variable, number, rule, i).map_err(other)? {
+                for (name, part) in carry(tensor, variable, number, rule, owner, i).map_err(other)? {
                     fate.fate = part.by;
                     match slot {
                         None => {
@@ -103,16 +104,17 @@ pub(super) fn apply(
     Ok(Applied { slots, ..applied })
 }
 
-/// The values of a variable under their names here.
+/// The values of a variable under their names here. `owner`: the variable that the rule fits, which is another for a moment of Adam's.
 fn carry(
     tensor: Tensor,
     variable: &Variable,
     number: usize,
     rule: &Rule,
+    owner: &str,
     i: u64,
 ) -> Result<Vec<(String, Part)>, String> {
     let wrong = |what: &str| format!("`{}` is {:?}, not {what}", variable.name, variable.shape);
-    let name = fill(rule.destination, "{i}", i);
+    let name = destination(rule, owner, i);
     let one = |tensor: Tensor, place: u64, by: &'static str| {
         Ok(vec![(name.clone(), Part { variable: number, place, tensor, by })])
     };
@@ -142,6 +144,14 @@ fn carry(
                 (fill(rule.destination, "{n}", n as u64), part)
             });
             Ok(slices.collect())
+        }
+        Operation::Gates { pieces, windows } => {
+            let made = gates::apart(&tensor, pieces, windows).ok_or_else(|| wrong("the gates of a cell"))?;
+            let named = made.into_iter().map(|(ending, tensor)| {
+                let part = Part { variable: number, place: 0, tensor, by: "rearranged" };
+                (format!("{name}{ending}"), part)
+            });
+            Ok(named.collect())
         }
         Operation::Skip(_) => Ok(Vec::new()),
     }

@@ -72,6 +72,7 @@ pub fn check_text(
     let after = match options.target {
         Target::HuggingFace => Runnable::of_folder(target)?,
         Target::TensorFlow => Runnable::of_tensorflow(target, &before.config)?,
+        Target::Recurrent(_) => Runnable::of_source(target, &ConvertOptions::new(Target::HuggingFace))?,
     };
     let targets = ids.len() - 1;
     let mut layers: Vec<CheckedPart> = Vec::new();

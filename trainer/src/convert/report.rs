@@ -17,7 +17,7 @@ pub struct VariableFate {
     pub dtype: String,
     /// Sizes there.
     pub shape: Vec<usize>,
-    /// `copied`, `transposed`, `reversed`, `sliced`, `joined`, `tied` (equal to a parameter that is already there
+    /// `copied`, `transposed`, `reversed`, `sliced`, `joined`, `rearranged`, `tied` (equal to a parameter that is already there
     /// or that the configuration ties), `derived` (follows from the configuration), `noted` (a number of the
     /// optimizer's), `skipped`, `unaccounted`.
     pub fate: &'static str,
@@ -44,7 +44,7 @@ pub struct ParameterOrigin {
 /// The whole account; `conversion.json` holds it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// What the source is: `hugging_face`, `kimiyoung`, `nvidia`, `tensorflow` or `segue`.
+    /// What the source is: `hugging_face`, `kimiyoung`, `nvidia`, `tensorflow`, `word_language_model`, `awd_lstm_lm`, `mos` or `segue`.
     pub source_kind: &'static str,
     /// Where it lies.
     pub source: PathBuf,

@@ -24,12 +24,35 @@ pub enum Operation {
     Join,
     /// The same, at this place.
     JoinAt(u32),
+    /// Taken apart into equal blocks of rows, the gates of a cell, which are put together anew.
+    Gates {
+        /// What becomes of them: each piece the parameter whose name is the destination with the piece's ending.
+        pieces: &'static [Piece],
+        /// Equal blocks of columns, the inputs of a window, which come in the opposite order.
+        windows: usize,
+    },
     /// Left out, for the reason given.
     Skip(&'static str),
 }
 
+/// What becomes of some of the blocks of a variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Piece {
+    /// What follows the rule's destination in the name of the parameter.
+    pub ending: &'static str,
+    /// The blocks of the variable that it consists of, in this order.
+    pub blocks: &'static [usize],
+    /// Those of them whose values change their sign.
+    pub negated: &'static [usize],
+}
+
+impl Piece {
+    /// Of no blocks, and without an ending.
+    pub(super) const NONE: Self = Self { ending: "", blocks: &[], negated: &[] };
+}
+
 /// One line of a table. Patterns may hold `{i}`, a number, the same on both sides; `{n}` on the right, the entries
-/// that [`Operation::Slice`] makes; and `{*}` on the left, any text.
+/// that [`Operation::Slice`] makes; and `{*}`, any text, the same on the right where it stands there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
     /// Pattern of the source's names.
@@ -68,6 +91,12 @@ pub(super) fn captured<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
     name.strip_prefix(before)?.strip_suffix(after).filter(|inner| !inner.is_empty())
 }
 
+/// The name that a rule leads `name` to, which fits it with the number `i`.
+pub(super) fn destination(rule: &Rule, name: &str, i: u64) -> String {
+    let text = captured(rule.source, name).filter(|_| rule.destination.contains("{*}"));
+    text.map_or_else(|| fill(rule.destination, "{i}", i), |text| rule.destination.replacen("{*}", text, 1))
+}
+
 /// A pattern with its number put in.
 pub(super) fn fill(pattern: &str, mark: &str, number: u64) -> String {
     pattern.replacen(mark, &number.to_string(), 1)
@@ -87,5 +116,8 @@ mod tests {
         assert_eq!(fit("{*}/Adam", "/Adam"), None);
         assert_eq!(captured("a_{*}/b", "a_sts-b/b"), Some("sts-b"));
         assert_eq!(fill("a.{n}.b", "{n}", 3), "a.3.b");
+        let leads = |source, to, name| destination(&rule(source, to, Operation::Copy), name, 7);
+        assert_eq!(leads("{*}", "{*}", "a.0.b.1.c"), "a.0.b.1.c");
+        assert_eq!(leads("x.{i}", "y.{i}", "x.7"), "y.7");
     }
 }

@@ -9,10 +9,10 @@ use tch::Tensor;
 
 use super::apply::{Applied, ApplyOptions, apply};
 use super::head::TensorFlowHead;
-use super::invert::program_of;
+use super::invert::{program_of, recurrent};
 use super::optimizer::{self, OptimizerState};
 use super::report::Report;
-use super::sources::{Source, detect, import_vocabulary};
+use super::sources::{RecurrentLayout, Source, detect, import_vocabulary};
 use super::write;
 use super::write::{TensorFlowFiles, TokenizerFiles, Weights};
 use crate::TrainError;
@@ -25,6 +25,19 @@ pub enum Target {
     HuggingFace,
     /// A checkpoint of the TensorFlow program.
     TensorFlow,
+    /// The state dict of a PyTorch program with recurrent language models.
+    Recurrent(RecurrentLayout),
+}
+
+impl Target {
+    /// What reports call it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::HuggingFace => "hugging_face",
+            Self::TensorFlow => "tensorflow",
+            Self::Recurrent(layout) => layout.name(),
+        }
+    }
 }
 
 /// How to convert.
@@ -121,10 +134,7 @@ pub fn convert(
     let mut report = Report {
         source_kind: source.kind,
         source: source.path.clone(),
-        target: match options.target {
-            Target::HuggingFace => "hugging_face",
-            Target::TensorFlow => "tensorflow",
-        },
+        target: options.target.name(),
         counts: Report::count(&applied.variables),
         parameters_count: applied.weights.iter().chain(&applied.heads).map(|(_, t)| t.numel()).sum(),
         notes,
@@ -149,6 +159,11 @@ pub fn convert(
             let made = to_tensorflow(&config, applied, &source.head, options, &mut report)?;
             report.notes.extend(made.notes.iter().cloned());
             write::publish(target, |folder| write::tensorflow(folder, made, tokenizer, &report))?;
+        }
+        Target::Recurrent(layout) => {
+            let made = to_recurrent(layout, &config, applied)?;
+            report.notes.extend(made.notes.iter().cloned());
+            write::pytorch(target, &made.value, tokenizer, &report)?;
         }
     }
     Ok(Conversion { report, config })
@@ -217,6 +232,22 @@ fn to_tensorflow(
     Ok(program.files(config, variables))
 }
 
+/// The model as the state dict of a PyTorch program.
+fn to_recurrent(
+    layout: RecurrentLayout,
+    config: &ModelConfig,
+    applied: Applied,
+) -> Result<recurrent::TorchState, TrainError> {
+    let refused = |why| TrainError::Layout(format!("{} cannot hold this model: {why}", layout.name()));
+    if let Some((name, _)) = applied.heads.first() {
+        return Err(refused(format!("it has no head, such as `{name}`")));
+    }
+    if !applied.slots.is_empty() {
+        return Err(refused("it keeps no moments of Adam\nhint: leave --optimizer out".into()));
+    }
+    recurrent::state(layout, config, &applied.weights).map_err(refused)
+}
+
 /// The source's configuration with what the command line says.
 fn configuration(
     source: &Source,
@@ -245,6 +276,10 @@ fn configuration(
         }
         let value = serde_json::from_str(value).unwrap_or_else(|_| json!(value));
         config.insert(key.into(), value);
+    }
+    let told = |key: &str| overrides.iter().any(|text| text.starts_with(&format!("model.{key}=")));
+    if let Some((_, what)) = source.unsaid.iter().find(|(key, _)| !told(key)) {
+        return Err(TrainError::OtherModel { path: source.path.clone(), what: what.clone() });
     }
     let origin = source.path.display().to_string();
     Ok(MODELS.from_hugging_face(&Value::Object(config).to_string(), &origin)?)

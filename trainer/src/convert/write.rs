@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::ModelConfig;
 use segue_data_error::DataError;
-use segue_foreign::{BundleTensor, write_bundle};
+use segue_foreign::{BundleTensor, Saved, write_bundle, write_torch};
 use segue_publish::FreshFolder;
 use segue_tokenizer::Tokenizer;
 use serde_json::{Map, Value};
@@ -22,6 +22,9 @@ pub(super) const REPORT: &str = "conversion.json";
 
 /// Adam's moments, as checkpoints of this program have them.
 const OPTIMIZER: &str = "optimizer.safetensors";
+
+/// A state dict, as the programs name their files.
+const STATE_DICT: &str = "model.pt";
 
 /// What goes into a model folder.
 pub(super) struct Weights {
@@ -117,6 +120,19 @@ pub(super) fn tensorflow(
     .map_err(|source| TrainError::Write { path: pointer.clone(), source })?;
     write_json(&folder.join(name), &note)?;
     finish(folder, tokenizer, report)
+}
+
+/// The state dict of a PyTorch program: `model.pt`, in a fresh folder.
+pub(super) fn pytorch(
+    target: &Path,
+    state: &Saved,
+    tokenizer: TokenizerFiles<'_>,
+    report: &Report,
+) -> Result<(), TrainError> {
+    publish(target, |folder| {
+        write_torch(&folder.join(STATE_DICT), state)?;
+        finish(folder, tokenizer, report)
+    })
 }
 
 fn finish(folder: &Path, files: TokenizerFiles<'_>, report: &Report) -> Result<(), TrainError> {

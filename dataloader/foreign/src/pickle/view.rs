@@ -335,6 +335,11 @@ impl<'a> View<'a> {
         }
     }
 
+    /// A module inside a pickled module.
+    pub fn module(self, name: &str) -> Option<View<'a>> {
+        self.attribute("_modules")?.get(name)
+    }
+
     /// All attributes of an object that have text names.
     pub fn attributes(self) -> Vec<(&'a str, View<'a>)> {
         let Some(state) = self.object().and_then(|object| object.state) else { return Vec::new() };

@@ -3,6 +3,8 @@
 mod container;
 mod file;
 mod names;
+mod write;
 
 pub use file::TorchFile;
 pub use names::NamedTensor;
+pub use write::{Saved, SavedTensor, write_torch};

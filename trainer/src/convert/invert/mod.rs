@@ -1,5 +1,6 @@
-//! Tables of TensorFlow programs read from right to left: a model as a checkpoint of its program.
+//! Tables of programs read from right to left: a model as a checkpoint of its program.
 
+pub(super) mod recurrent;
 mod transfo_xl;
 mod xlnet;
 

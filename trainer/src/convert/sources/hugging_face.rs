@@ -85,8 +85,15 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
     }
     let is_xlnet = config.get("model_type") == Some(&json!("xlnet"));
     let companions = COMPANIONS.iter().map(|name| folder.join(name)).filter(|path| path.is_file());
-    let mut rules = if is_xlnet { hugging_face_xlnet::rules() } else { rules() };
+    let mut rules = match config.get("model_type").and_then(Value::as_str) {
+        Some("xlnet") => hugging_face_xlnet::rules(),
+        Some("transfo-xl") => rules(),
+        // The package has no such model: its names are this program's own.
+        _ => Vec::new(),
+    };
+    let own = rules.is_empty().then(|| rule("{*}", "{*}", Operation::Copy));
     rules.extend([skip("exp_avg.{*}", ADAM), skip("exp_avg_sq.{*}", ADAM)]);
+    rules.extend(own);
     Ok(Source {
         kind: "hugging_face",
         path: path.into(),
@@ -96,6 +103,7 @@ pub fn open(path: &Path) -> Result<Source, TrainError> {
         config,
         rules,
         notes: Vec::new(),
+        unsaid: Vec::new(),
         vocabulary: vocabulary(folder, is_xlnet),
         companions: companions.collect(),
         files,

@@ -26,7 +26,7 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
     for named in tensors.iter_mut().filter(|_| wrapped) {
         named.name.drain(.."module.".len());
     }
-    let model = if wrapped { module(root, "module").unwrap_or(root) } else { root };
+    let model = if wrapped { root.module("module").unwrap_or(root) } else { root };
     let find = |name: &str| tensors.iter().find(|named| named.name == name).map(|named| &named.tensor);
     let (config, notes) = configuration(model, find).map_err(damaged)?;
     let attn_type = config.get("attn_type").and_then(Value::as_u64).unwrap_or(0);
@@ -48,15 +48,11 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
         head: Map::new(),
         rules,
         notes,
+        unsaid: Vec::new(),
         vocabulary,
         companions: Vec::new(),
         files: vec![path.into()],
     })
-}
-
-/// A module inside another.
-fn module<'a>(holder: View<'a>, name: &str) -> Option<View<'a>> {
-    holder.attribute("_modules")?.get(name)
 }
 
 /// The configuration in Hugging Face's words.
@@ -65,9 +61,9 @@ fn configuration<'t>(
     find: impl Fn(&str) -> Option<&'t RawTensor>,
 ) -> Result<(Map<String, Value>, Vec<String>), String> {
     let (_, class) = model.class().unwrap_or_default();
-    let part = |name: &str| module(model, name).ok_or_else(|| format!("its {class} has no module `{name}`"));
+    let part = |name: &str| model.module(name).ok_or_else(|| format!("its {class} has no module `{name}`"));
     let embedding = part("word_emb")?;
-    if module(model, "crit").is_none() {
+    if model.module("crit").is_none() {
         return Err(
             "it has no adaptive softmax (`crit`): models trained with sample_softmax > 0 cannot be converted"
                 .into(),
@@ -102,13 +98,13 @@ fn configuration<'t>(
         take(model, name, name)?;
     }
     take(embedding, "div_val", "div_val")?;
-    let first = module(part("layers")?, "0").ok_or("it has no layers")?;
-    let attention = module(first, "dec_attn").ok_or("its layers have no attention")?;
-    let norm = module(attention, "layer_norm").ok_or("its layers have no LayerNorm")?;
+    let first = part("layers")?.module("0").ok_or("it has no layers")?;
+    let attention = first.module("dec_attn").ok_or("its layers have no attention")?;
+    let norm = attention.module("layer_norm").ok_or("its layers have no LayerNorm")?;
     take(attention, "pre_lnorm", "pre_lnorm")?;
     take(norm, "eps", "layer_norm_epsilon")?;
     for (holder, theirs, ours) in [(model, "drop", "dropout"), (attention, "dropatt", "dropatt")] {
-        if let Some(layer) = module(holder, theirs) {
+        if let Some(layer) = holder.module(theirs) {
             take(layer, "p", ours)?;
         }
     }

@@ -5,11 +5,14 @@ mod hugging_face_xlnet;
 mod kimiyoung;
 mod names;
 mod nvidia;
+mod recurrent;
 mod source;
 mod tensorflow;
 mod tensorflow_xlnet;
 mod tensors;
 
+pub use recurrent::RecurrentLayout;
+pub(super) use recurrent::{Cell, Matrices, Table};
 pub use source::{Source, Values, Variable, detect, import_vocabulary};
 pub(super) use tensorflow::rules as tensorflow_rules;
 pub(super) use tensorflow_xlnet::{CHOICE, CLASSIFICATION, REGRESSION, rules as tensorflow_xlnet_rules};

@@ -79,6 +79,7 @@ pub fn open(path: &Path, file: &TorchFile) -> Result<Source, TrainError> {
         head: Map::new(),
         rules,
         notes,
+        unsaid: Vec::new(),
         vocabulary,
         companions: Vec::new(),
         files: vec![path.into()],

@@ -7,13 +7,16 @@ use serde_json::{Map, Value};
 use tch::{Kind, Tensor};
 
 use super::tensors::INDEX;
-use super::{hugging_face, hugging_face_xlnet, kimiyoung, nvidia, tensorflow};
+use super::{hugging_face, hugging_face_xlnet, kimiyoung, nvidia, recurrent, tensorflow};
 use crate::TrainError;
 use crate::checkpoint::{CHECKPOINTS, MANIFEST, Manifest};
 use crate::convert::apply::to_float;
 use crate::convert::rules::Rule;
 use crate::families;
 use crate::families::language_model::ModelFolder;
+
+/// Where a tar file says what it is.
+const TAR_MARK: std::ops::Range<usize> = 257..262;
 
 /// Where the values of variables are.
 pub enum Values {
@@ -54,7 +57,7 @@ impl Variable {
 
 /// A checkpoint of another program, opened.
 pub struct Source {
-    /// What program: `hugging_face`, `kimiyoung`, `nvidia`, `tensorflow`, `segue`.
+    /// What program: `hugging_face`, `kimiyoung`, `nvidia`, `tensorflow`, `word_language_model`, `awd_lstm_lm`, `mos`, `segue`.
     pub kind: &'static str,
     /// The file or folder.
     pub path: PathBuf,
@@ -70,6 +73,8 @@ pub struct Source {
     pub rules: Vec<Rule>,
     /// Facts for the report.
     pub notes: Vec<String>,
+    /// Keys of the configuration that it does not tell and the command line has to, with what to say where it does not.
+    pub unsaid: Vec<(&'static str, String)>,
     /// The vocabulary that is part of it, and where it was.
     pub vocabulary: Option<(PathBuf, Result<Tokenizer, String>)>,
     /// Files of a tokenizer beside its vocabulary that only other programs read.
@@ -108,6 +113,7 @@ impl Source {
             head,
             rules,
             notes,
+            unsaid: Vec::new(),
             vocabulary,
             companions: Vec::new(),
             files: bundle.files().map(Path::to_path_buf).collect(),
@@ -159,6 +165,10 @@ fn open(path: &Path) -> Result<Source, TrainError> {
         }
         // A renamed data file of TensorFlow has no mark of its own.
         let start = SharedBytes::map(path)?;
+        if start.get(TAR_MARK).is_some_and(|mark| mark == b"ustar") {
+            let what = "it is a tar file, as torch.save wrote before PyTorch 0.1.10\nhint: load it with a PyTorch that does, and save it again";
+            return Err(TrainError::Damaged { path: path.into(), what: what.into() });
+        }
         if start.starts_with(b"PK\x03\x04") || matches!(start.first(), Some(0x80 | b'(' | b'c')) {
             return detect_torch(path);
         }
@@ -207,14 +217,18 @@ fn detect_torch(path: &Path) -> Result<Source, TrainError> {
     if root.get("model_state").is_some() {
         return nvidia::open(path, &file);
     }
+    if let Some(source) = recurrent::open(path, &file)? {
+        return Ok(source);
+    }
     if root.attribute("_modules").is_some() {
         return kimiyoung::open(path, &file);
     }
     if path.with_file_name("config.json").is_file() {
         return hugging_face::open(path);
     }
-    let what = "it is neither a pickled module (kimiyoung/transformer-xl) nor a checkpoint with model_state (NVIDIA), \
-                and there is no config.json beside it that would tell the model's sizes (Hugging Face)";
+    let what = "it is neither a pickled module (kimiyoung/transformer-xl) nor a checkpoint with model_state (NVIDIA), it holds no recurrent \
+                model (encoder.weight with rnn.weight_ih_l0 or rnns.0.*), and there is no config.json beside it that would tell the model's \
+                sizes (Hugging Face)";
     Err(TrainError::Damaged { path: path.into(), what: what.into() })
 }
 

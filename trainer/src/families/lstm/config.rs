@@ -100,7 +100,7 @@ pub struct LstmConfig {
     /// With `cell = "qrnn"`: inputs that a position of the first layer reads, itself the last; layers above read one.
     #[schemars(transform = Range::at_least(1).at_most(64))]
     pub window: usize,
-    /// An LSTM's gates have a bias of the state beside that of the input, as PyTorch keeps them.
+    /// Gates have a bias of the state beside that of the input, as PyTorch keeps them: of an LSTM, a GRU or Elman's network.
     pub two_biases: bool,
     /// How much of a candidate a cell takes in.
     pub input_gate: InputGate,
@@ -116,7 +116,8 @@ pub struct LstmConfig {
     pub mogrifier_zigzag: bool,
     /// How layers are joined.
     pub wiring: Wiring,
-    /// The output table is the input embeddings.
+    /// The output table is the input embeddings. That of a `wiring = "stack"` that is not, and mixes no softmaxes, is as wide as the last
+    /// state, which nothing projects.
     pub tie_word_embeddings: bool,
     /// First ids of the clusters that a split softmax has beside its most frequent words, rising, above 0 and below the vocabulary; empty
     /// for one softmax.
@@ -212,6 +213,16 @@ impl LstmConfig {
         wide.clamp(1, self.d_model)
     }
 
+    /// Width of the rows that score words: that of the embeddings, or of the last layer's state where a stack has a table of its own for them.
+    pub fn output_width(&self) -> usize {
+        if self.scores_states() { self.last_width() } else { self.embed_width() }
+    }
+
+    /// Whether a stack's own output table scores states as they are.
+    fn scores_states(&self) -> bool {
+        self.wiring == Wiring::Stack && !self.tie_word_embeddings && self.mixture == 1
+    }
+
     /// Width of what predicts words: the last layer's state.
     pub fn last_width(&self) -> usize {
         if self.d_last > 0 { self.d_last } else { self.d_model }
@@ -258,7 +269,7 @@ impl LstmConfig {
 
     /// Whether states are mapped to vectors as wide as the embeddings.
     pub fn projects(&self) -> bool {
-        self.mixture == 1 && self.embed_width() != self.last_width()
+        self.mixture == 1 && self.output_width() != self.last_width()
     }
 
     /// Dropout of these vectors.

@@ -48,9 +48,9 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
     let first = sizes().next().unwrap_or(words) + model.cutoffs.len() as u64;
     let scores = experts * (first + sizes().skip(1).max().unwrap_or(0));
     let products = PER_MULTIPLY_ADD * lanes * segment * matrices(&of_layer);
-    let softmax = PER_MULTIPLY_ADD * lanes * targets * (head + scores * model.embed_width() as u64);
-    let least =
-        products + PER_MULTIPLY_ADD * lanes * targets * (head + experts * first * model.embed_width() as u64);
+    let softmax = PER_MULTIPLY_ADD * lanes * targets * (head + scores * model.output_width() as u64);
+    let least = products
+        + PER_MULTIPLY_ADD * lanes * targets * (head + experts * first * model.output_width() as u64);
     let forward = Bounds { least: least as f64, most: (products + softmax) as f64 };
     let (rounds, each_layer) = (model.mogrifier_rounds as u64, || 0..model.n_layer);
     let kept = lanes * segment * each_layer().map(|layer| kept_of(model, layer)).sum::<u64>();

@@ -52,6 +52,7 @@ pub fn cell(config: &LstmConfig, prefix: &str, parameters: &Parameters, drop: Dr
     let (kernels, gate) = (parameters.kernels(), config.input_gate);
     let (weight_x, weight_h, bias) = (get("weight_x"), dropped("weight_h"), get("bias"));
     let bias_h = || config.two_biases.then(|| [get("bias_fh"), get("bias_h")]);
+    let of_state = || config.two_biases.then(|| get("bias_h"));
     let lstm = |weight_x, weight_h, bias| {
         let (bias_f, bias_h) = (get("bias_f"), bias_h());
         Lstm { gate, weight_x, weight_h, bias_f, bias, bias_h, kernels }
@@ -74,8 +75,8 @@ pub fn cell(config: &LstmConfig, prefix: &str, parameters: &Parameters, drop: Dr
             bias_o: get("bias_o"),
             kernels,
         }),
-        CellKind::Gru => Box::new(Gru { weight_x, weight_h, bias, kernels }),
-        CellKind::Elman => Box::new(Elman { weight_x, weight_h, bias, kernels }),
+        CellKind::Gru => Box::new(Gru { weight_x, weight_h, bias, bias_h: of_state(), kernels }),
+        CellKind::Elman => Box::new(Elman { weight_x, weight_h, bias, bias_h: of_state(), kernels }),
         CellKind::Qrnn => unreachable!("a quasi-recurrent layer has no cell"),
     }
 }

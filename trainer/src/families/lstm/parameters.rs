@@ -53,11 +53,11 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
     for layer in 0..config.n_layer {
         specs.extend(layer_specs(config, layer, &prefix(layer)));
     }
-    let last = config.last_width() as i64;
+    let (last, scored) = (config.last_width() as i64, config.output_width() as i64);
     let of_last = law(config, last, last);
     if config.projects() {
         let init = if config.init == InitKind::Truncated { Init::Orthogonal } else { of_last };
-        specs.push(spec(PROJECTION, &[e, last], init));
+        specs.push(spec(PROJECTION, &[scored, last], init));
     }
     if config.mixture > 1 {
         let experts = config.mixture as i64;
@@ -67,12 +67,12 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
         specs.push(spec("mixture.prior", &[experts, last], of_last));
     }
     if !config.tie_word_embeddings {
-        specs.push(spec(OUTPUT, &[words, e], table));
+        specs.push(spec(OUTPUT, &[words, scored], table));
     }
     specs.push(spec(OUTPUT_BIAS, &[words], Init::Zeros));
     if !config.cutoffs.is_empty() {
         let tails = config.cutoffs.len() as i64;
-        specs.push(spec(CLUSTERS, &[tails, e], Init::Zeros));
+        specs.push(spec(CLUSTERS, &[tails, scored], Init::Zeros));
         specs.push(spec(CLUSTERS_BIAS, &[tails], Init::Zeros));
     }
     specs
@@ -108,6 +108,12 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
     ];
     let second = if config.init == InitKind::Truncated { Init::Zeros } else { bias };
     let of_state = [("bias_fh", vec![n], second), ("bias_h", vec![(gates - 1) * n], second)];
+    let plain = |rows: i64| {
+        let of_state = config.two_biases.then(|| ("bias_h", vec![rows], second));
+        let parts =
+            [("weight_x", vec![rows, m], x), ("weight_h", vec![rows, n], h), ("bias", vec![rows], bias)];
+        parts.into_iter().chain(of_state).collect()
+    };
     let parts = match config.cell {
         CellKind::Lstm if config.two_biases => gated.into_iter().chain(of_state).collect(),
         CellKind::Lstm => gated.to_vec(),
@@ -124,16 +130,8 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
             ("bias_f", vec![n], forget),
             ("bias_o", vec![n], bias),
         ],
-        CellKind::Gru => {
-            vec![
-                ("weight_x", vec![3 * n, m], x),
-                ("weight_h", vec![3 * n, n], h),
-                ("bias", vec![3 * n], bias),
-            ]
-        }
-        CellKind::Elman => {
-            vec![("weight_x", vec![n, m], x), ("weight_h", vec![n, n], h), ("bias", vec![n], bias)]
-        }
+        CellKind::Gru => plain(3 * n),
+        CellKind::Elman => plain(n),
         CellKind::Qrnn => {
             vec![("weight_x", vec![3 * n, m], x), ("bias_f", vec![n], forget), ("bias", vec![2 * n], bias)]
         }

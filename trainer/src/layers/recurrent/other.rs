@@ -13,6 +13,8 @@ pub struct Elman {
     pub weight_h: Tensor,
     /// `[n]`.
     pub bias: Tensor,
+    /// Of the state, where it has a bias of its own beside that of the input: `[n]`.
+    pub bias_h: Option<Tensor>,
     /// What its products are computed with.
     pub kernels: Kernels,
 }
@@ -25,7 +27,7 @@ impl Cell for Elman {
     fn unroll(&self, uses: Uses) -> Box<dyn Unrolled> {
         Box::new(UnrolledElman {
             from_input: uses.reads(self.kernels, &self.weight_x, Some(&self.bias)),
-            from_state: Map::new(self.kernels, &self.weight_h, None, uses.steps),
+            from_state: Map::new(self.kernels, &self.weight_h, self.bias_h.as_ref(), uses.steps),
         })
     }
 }
@@ -51,6 +53,8 @@ pub struct Gru {
     pub weight_h: Tensor,
     /// `[3 n]`.
     pub bias: Tensor,
+    /// Of the state, where it has a bias of its own beside that of the input, as in PyTorch, where r scales that of g with W^gh h': `[3 n]`.
+    pub bias_h: Option<Tensor>,
     /// What its products are computed with.
     pub kernels: Kernels,
 }
@@ -63,7 +67,7 @@ impl Cell for Gru {
     fn unroll(&self, uses: Uses) -> Box<dyn Unrolled> {
         Box::new(UnrolledGru {
             from_input: uses.reads(self.kernels, &self.weight_x, Some(&self.bias)),
-            from_state: Map::new(self.kernels, &self.weight_h, None, uses.steps),
+            from_state: Map::new(self.kernels, &self.weight_h, self.bias_h.as_ref(), uses.steps),
         })
     }
 }

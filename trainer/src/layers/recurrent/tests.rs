@@ -249,6 +249,7 @@ fn m24_other_cells_give_the_reference_numbers() {
         weight_x: matrix(N, M, 17.0),
         weight_h: matrix(N, N, 17.05),
         bias: vector(N, 17.0),
+        bias_h: None,
         kernels: KERNELS,
     };
     assert_near(&step(&elman, None).hidden, &[0.155232168, 0.42562756], PRINTED);
@@ -258,6 +259,7 @@ fn m24_other_cells_give_the_reference_numbers() {
         weight_x: stacked(&gates, M, 0.0),
         weight_h: stacked(&gates, N, 0.05),
         bias: biases(&gates),
+        bias_h: None,
         kernels: KERNELS,
     };
     assert_near(&step(&gru, None).hidden, &[0.155423788, -0.481695344], PRINTED);
@@ -313,12 +315,12 @@ fn m01_m02_m03_m04_m24_fused_layers_are_those_of_double_precision() {
         ("gru", |p| {
             let rows = |name: &str| p.get(name).narrow(0, 0, 3 * p.get("bias_f").size()[0]);
             let (weight_x, weight_h, bias) = (rows("weight_x"), rows("weight_h"), rows("bias"));
-            Box::new(Gru { weight_x, weight_h, bias, kernels: p.kernels() })
+            Box::new(Gru { weight_x, weight_h, bias, bias_h: None, kernels: p.kernels() })
         }),
         ("elman", |p| {
             let rows = |name: &str| p.get(name).narrow(0, 0, p.get("bias_f").size()[0]);
             let (weight_x, weight_h, bias) = (rows("weight_x"), rows("weight_h"), rows("bias"));
-            Box::new(Elman { weight_x, weight_h, bias, kernels: p.kernels() })
+            Box::new(Elman { weight_x, weight_h, bias, bias_h: None, kernels: p.kernels() })
         }),
     ];
     for (rounds, rank) in [(0, 0), (5, 0), (4, 3)] {

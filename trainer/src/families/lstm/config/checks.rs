@@ -9,6 +9,9 @@ use crate::layers::recurrent::InputGate;
 impl LstmConfig {
     /// Whether embeddings are as wide as what predicts words, whatever a budget makes of `d_model`.
     fn never_projects(&self) -> bool {
+        if self.scores_states() {
+            return true;
+        }
         match (self.d_embed, self.d_last) {
             (0, 0) => self.input_embedding_ratio >= 1.0,
             (0, _) | (_, 0) => self.parameters == 0 && !self.projects(),
@@ -46,10 +49,10 @@ impl LstmConfig {
                 "model.wiring = \"residual\" needs embeddings as wide as the states: 0",
             ),
             (
-                self.two_biases && self.cell != CellKind::Lstm,
+                self.two_biases && !matches!(self.cell, CellKind::Lstm | CellKind::Gru | CellKind::Elman),
                 "model.two_biases",
                 "true".into(),
-                "needs model.cell = \"lstm\"",
+                "needs model.cell = \"lstm\", \"gru\" or \"elman\"",
             ),
             (
                 !is_qrnn && self.window != DEFAULT_WINDOW,
