@@ -106,7 +106,8 @@ fn m17_runs_end_with_the_same_bytes_at_any_number_of_ranks_and_over_stops() {
         while train(folder.path(), &keys, ranks.next().unwrap(), true).preempted {
             attempts += 1;
         }
-        assert_eq!(attempts, 8);
+        // After each step but the last, and in the evaluations of steps 4, 8 and 9, which are begun again.
+        assert_eq!(attempts, 8 + 3);
         assert!(bytes(folder.path()) == alone, "stopped at every step, {loss_over}");
     }
 }
