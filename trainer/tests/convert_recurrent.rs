@@ -216,7 +216,7 @@ fn what_no_model_here_computes_is_refused_with_its_reason() {
     assert!(error.exit_code() == 78 && error.to_string().contains("RNN_RELU"), "{error}");
     // Programs have no place for what others have.
     for (name, layout, why) in [
-        ("awd_lstm_lm/split", RecurrentLayout::WordLanguageModel, "model.cutoffs"),
+        ("awd_lstm_lm/split", RecurrentLayout::WordLanguageModel, "model.d_last"),
         ("awd_lstm_lm/lstm", RecurrentLayout::WordLanguageModel, "model.d_last"),
         ("awd_lstm_lm/qrnn", RecurrentLayout::WordLanguageModel, "model.cell"),
         ("awd_lstm_lm/lstm", RecurrentLayout::Mos, "model.mixture"),

@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn bash_completes_commands_and_options() {
-        assert_eq!(completions(&["segue", "pre"]), ["pretrain"]);
+        assert_eq!(completions(&["segue", "pre"]), ["pretrain", "predict"]);
         assert_eq!(completions(&["segue", "data", "ver"]), ["verify"]);
         assert_eq!(completions(&["segue", "pretrain", "--dry"]), ["--dry-run"]);
         assert_eq!(completions(&["segue", "batch", "sl"]), ["slurm"]);
