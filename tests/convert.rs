@@ -88,7 +88,7 @@ fn recurrent_models_come_and_go() {
     ] {
         let source = fixture(&format!("recurrent/{name}.pt"));
         let cases = fixture(&format!("recurrent/{name}.cases.safetensors"));
-        let (here, back) = (at(kind), at(program));
+        let (here, back) = (at(kind), at(&format!("{program}-again")));
         let checks = ["--check", &cases, "--check-text", text, "--json"];
         let result = succeed(alone(&[&["convert", &source, &here, "--vocab", &words][..], &checks].concat()));
         assert_eq!((&result["check"]["holds"], &result["check_text"]["holds"]), (&true.into(), &true.into()));
