@@ -209,6 +209,21 @@ fn p09_p20_training_reads_nothing_of_test_nodes() {
     assert!(2 * judged_otherwise > VARIANTS.len(), "the test nodes were not changed");
 }
 
+/// Means over no edges would be no numbers.
+#[test]
+fn p13_penalties_without_an_edge_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), as_it_is);
+    // Nodes of one class apart: the last labelled one and the first tested one, of which training sees the first alone.
+    fs::write(data.join("edges.txt"), format!("{} {}\n", LABELLED - 1, NODES - TESTED)).unwrap();
+    for variant in ["model.variant=manireg", "model.variant=semiemb"] {
+        let overrides = [&SHORT[..], &[variant, "model.context_steps=1"]].concat();
+        let mut config = config(place.path(), &data, &overrides);
+        let error = (families::of(&config.model).open)(&mut config).err().unwrap();
+        assert!(error.to_string().contains("joins no two nodes"), "{error}");
+    }
+}
+
 /// The features of the nodes that are neither labelled nor tested do enter where a penalty or contexts are paid for them.
 #[test]
 fn p09_p13_training_reads_the_features_of_unlabelled_nodes() {

@@ -89,6 +89,11 @@ impl Material {
         } else {
             Vec::new()
         };
+        if own.variant.has_penalty() && own.lambda > 0.0 && own.context_steps > 0.0 && edges.is_empty() {
+            let what = "joins no two nodes whose features training sees: a penalty along edges has none";
+            let hint = "give the features of unlabelled nodes, or take model.variant=features";
+            return Err(TrainError::Layout(format!("the graph `{}` {what}\nhint: {hint}", data.name)));
+        }
         for (key, own, found) in [
             ("model.nodes", &mut own.nodes, data.nodes()),
             ("model.features", &mut own.features, data.features.columns),
