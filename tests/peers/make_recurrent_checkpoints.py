@@ -105,11 +105,14 @@ def build(c):
     return model.eval(), criterion.eval()
 
 
+def unflattened(*_):
+    """What the program puts in place of a layer's own method; pickles name it as an attribute of the holder."""
+
+
 def drop_weights(c, model):
     """Gives layers the form that dropped weights have: the trained matrix under a name of its own."""
     def wrapped(module, name):
-        holder = of("weight_drop", "WeightDrop", unflattened=lambda *_: None)
-        type(holder).unflattened.__qualname__ = "WeightDrop.unflattened"
+        holder = of("weight_drop", "WeightDrop", unflattened=unflattened)
         holder.module, holder.weights, holder.dropout, holder.variational = module, [name], c["wdrop"], False
         weight = module._parameters.pop(name)
         module.register_parameter(f"{name}_raw", nn.Parameter(weight.data))
