@@ -11,13 +11,16 @@ use tch::{Reduction, Tensor};
 
 use crate::Kernels;
 use crate::libtorch::{
-    RIGHT_COLUMNS, Rows, Shared, Strips, as_f32, as_f32_mut, function, plain_linear, turned_product, widened,
+    Packed, RIGHT_COLUMNS, Rows, Shared, Side, Start, Strips, as_f32, as_f32_mut, function, plain_linear,
+    suit_tiles, turned_product, widened,
 };
 use crate::simd::{exp, max, sum_of_pairs, vectorised};
 use crate::threads;
 
 /// Scores of a block: as many as stay in a core's own cache.
 const BLOCK: usize = 1 << 18;
+/// The same where products are made in tiles, which are slow to begin.
+const BLOCK_OF_TILES: usize = 1 << 19;
 /// Words of a block of few rows.
 const MOST_WORDS: usize = 2048;
 /// Words, or rows, of a part of a block.
@@ -44,9 +47,18 @@ impl Words {
         Self { weight: f(&self.weight), bias: self.bias.as_ref().map(f) }
     }
 
-    /// Scores without a graph, `[n, words]`, for states `[n, width]`.
-    fn scores(&self, hidden: &Tensor) -> Tensor {
-        plain_linear(hidden, &self.weight, self.bias.as_ref())
+    /// Scores without a graph, `[n, words]`, for states `[n, width]`, which may have been packed.
+    fn scores(&self, hidden: &Tensor, packed: Option<&Packed>) -> Tensor {
+        let Some(packed) = packed else { return plain_linear(hidden, &self.weight, self.bias.as_ref()) };
+        let mut scores =
+            hidden.new_empty([hidden.size()[0], self.count() as i64], (hidden.kind(), hidden.device()));
+        let to = Shared::of(&mut scores);
+        // SAFETY: only the scores are written to, which were made here, with a row for each state.
+        unsafe {
+            let start = self.bias.as_ref().map_or(Start::Zero, |bias| Start::Bias(as_f32(bias)));
+            packed.times(&Packed::right(rows(&self.weight)), to, self.count(), start);
+        }
+        scores
     }
 }
 
@@ -126,14 +138,17 @@ impl Scored {
             log_sums: Vec::new(),
             lowered: None,
         };
-        let size = words_of_block(rows.len());
+        let hidden = scored.hidden.contiguous();
+        // SAFETY: nobody writes to states that a graph needs.
+        let packed = scored.in_tiles().then(|| Packed::left(unsafe { self::rows(&hidden) }));
+        let size = words_of_block(if packed.is_some() { BLOCK_OF_TILES } else { BLOCK }, rows.len());
         let mut before = 0;
         for part in 0..scored.parts.len() {
             let count = scored.parts[part].count();
             for start in (0..count).step_by(size) {
                 let words = start..count.min(start + size);
                 let cut = |t: &Tensor| t.narrow(0, words.start as i64, words.len() as i64);
-                let scores = scored.parts[part].map(cut).scores(&scored.hidden);
+                let scores = scored.parts[part].map(cut).scores(&hidden, packed.as_ref());
                 let mut block = Block { part, first: before + words.start, words, scores };
                 if let Some(margins) = &margins {
                     block.lower(&scored.targets, margins);
@@ -152,6 +167,12 @@ impl Scored {
         (nll, scored)
     }
 
+    /// Whether products are made in tiles.
+    fn in_tiles(&self) -> bool {
+        let words = self.parts.iter().map(Words::count).sum();
+        suit_tiles([self.hidden.size()[0] as usize, words, self.hidden.size()[1] as usize])
+    }
+
     /// Gradients of the hidden states, of each part's weight and bias and of the margins, for that of −ln P, `[n]`.
     fn backward(self, grad: &Tensor) -> Vec<Option<Tensor>> {
         // A margin counts as much as the target's score, the other way: 1 − P.
@@ -160,7 +181,8 @@ impl Scored {
         let grad = unsafe { as_f32(grad) };
         let mut of_hidden = self.hidden.zeros_like();
         let mut of_parts: Vec<Words> = self.parts.iter().map(|part| part.map(Tensor::zeros_like)).collect();
-        let states = laid_out(&self.hidden);
+        let tiles = self.in_tiles();
+        let states = Right::of(&self.hidden, tiles);
         let mut blocks = self.blocks.into_iter();
         while let Some(first) = blocks.next() {
             let mut group = vec![first];
@@ -173,7 +195,7 @@ impl Scored {
                 block.differentiate(&self.targets, &self.log_sums, grad);
                 block.write_words(&states, &mut of_parts[block.part]);
             }
-            add_to_hidden(&group, &self.parts, &mut of_hidden);
+            add_to_hidden(&group, &self.parts, tiles, &mut of_hidden);
         }
         let of_parts = of_parts.into_iter().flat_map(|part| [Some(part.weight), part.bias]);
         let of_parts = of_parts.filter(Option::is_some);
@@ -253,8 +275,8 @@ impl Block {
     }
 
     /// Writes the gradient of weight and bias of these words, which no other block has a share in.
-    fn write_words(&self, hidden: &Strips, to: &mut Words) {
-        let width = hidden.columns();
+    fn write_words(&self, hidden: &Right, to: &mut Words) {
+        let width = to.weight.size()[1] as usize;
         let (words, first_word) = (self.words.len(), self.words.start);
         // SAFETY: only `to` is written to.
         let scores = unsafe { as_f32(&self.scores) };
@@ -266,41 +288,82 @@ impl Block {
                 // SAFETY: no other part has these words.
                 add_rows(&scores[columns.start..], words, unsafe { bias.slice(own.clone()) });
             }
-            // SAFETY: as above.
-            unsafe {
-                let to = Rows { start: weight.at(own.start * width), stride: width };
-                turned_product(scores, words, columns, hidden, to);
+            if let Right::Strips(hidden) = hidden {
+                // SAFETY: as above.
+                unsafe {
+                    let to = Rows { start: weight.at(own.start * width), stride: width };
+                    turned_product(scores, words, columns, hidden, to);
+                }
             }
         });
+        if let Right::Tiles(hidden) = hidden {
+            let left = Packed::left(Side::columns(scores, [scores.len() / words, words], words));
+            // SAFETY: no other block has these words.
+            unsafe {
+                let to = Shared::of_slice(weight.slice(first_word * width..(first_word + words) * width));
+                left.times(hidden, to, width, Start::Zero);
+            }
+        }
     }
 }
 
-/// A matrix as the right side of small products.
-fn laid_out(matrix: &Tensor) -> Strips {
+/// A matrix as the right side of products: its rows are added up, each times a value of the left side.
+enum Right {
+    Strips(Strips),
+    Tiles(Packed),
+}
+
+impl Right {
+    fn of(matrix: &Tensor, tiles: bool) -> Self {
+        let sides = [matrix.size()[0] as usize, matrix.size()[1] as usize];
+        let matrix = matrix.contiguous();
+        // SAFETY: nobody writes to it meanwhile.
+        let values = unsafe { as_f32(&matrix) };
+        if tiles {
+            Self::Tiles(Packed::right(Side::columns(values, sides, sides[1])))
+        } else {
+            Self::Strips(Strips::of(values, sides, RIGHT_COLUMNS))
+        }
+    }
+}
+
+/// The rows of a contiguous matrix.
+///
+/// # Safety
+///
+/// As of [`as_f32`].
+unsafe fn rows(matrix: &Tensor) -> Side<'_> {
     let sides = [matrix.size()[0] as usize, matrix.size()[1] as usize];
-    let matrix = matrix.contiguous();
-    // SAFETY: nobody writes to it meanwhile.
-    Strips::of(unsafe { as_f32(&matrix) }, sides, RIGHT_COLUMNS)
+    // SAFETY: the caller's.
+    Side::rows(unsafe { as_f32(matrix) }, sides, sides[1])
 }
 
 /// Adds the share of the words of `blocks` to the gradient of the hidden states.
-fn add_to_hidden(blocks: &[Block], parts: &[Words], to: &mut Tensor) {
+fn add_to_hidden(blocks: &[Block], parts: &[Words], tiles: bool, to: &mut Tensor) {
     let (rows, width) = (to.size()[0] as usize, to.size()[1] as usize);
-    let weights = |block: &Block| {
-        let words = &block.words;
-        laid_out(&parts[block.part].weight.narrow(0, words.start as i64, words.len() as i64))
-    };
-    // SAFETY: only `to` is written to.
-    let sides: Vec<(&[f32], Strips)> =
-        blocks.iter().map(|block| (unsafe { as_f32(&block.scores) }, weights(block))).collect();
-    assert!(
-        sides
-            .iter()
-            .all(|(scores, weight)| scores.len() == rows * weight.rows() && weight.columns() == width)
-    );
     let to = Shared::of(to);
+    let mut strips = Vec::new();
+    for block in blocks {
+        let words = block.words.len();
+        // SAFETY: only `to` is written to.
+        let scores = unsafe { as_f32(&block.scores) };
+        assert!(scores.len() == rows * words);
+        let weight = parts[block.part].weight.narrow(0, block.words.start as i64, words as i64);
+        match Right::of(&weight, tiles) {
+            Right::Strips(weight) => strips.push((scores, weight)),
+            // SAFETY: as many rows of the result as of scores.
+            Right::Tiles(weight) => unsafe {
+                Packed::left(Side::rows(scores, [rows, words], words)).times(
+                    &weight,
+                    to,
+                    width,
+                    Start::There,
+                );
+            },
+        }
+    }
     threads::for_each_part(rows, STRIP, |own| {
-        for (scores, weight) in &sides {
+        for (scores, weight) in &strips {
             let words = weight.rows();
             for strip in 0..weight.count() {
                 // SAFETY: `own` rows of `words` scores, and no other part has these rows of the result.
@@ -314,9 +377,9 @@ fn add_to_hidden(blocks: &[Block], parts: &[Words], to: &mut Tensor) {
     });
 }
 
-/// How many words a block has over so many rows: whole strips, of which a block is at least one.
-fn words_of_block(rows: usize) -> usize {
-    (BLOCK / rows.max(1)).clamp(STRIP, MOST_WORDS) / STRIP * STRIP
+/// How many words a block of so many scores has over so many rows: whole strips, of which a block is at least one.
+fn words_of_block(scores: usize, rows: usize) -> usize {
+    (scores / rows.max(1)).clamp(STRIP, MOST_WORDS) / STRIP * STRIP
 }
 
 fn numbers(targets: &Tensor) -> Vec<usize> {

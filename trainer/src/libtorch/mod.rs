@@ -11,6 +11,7 @@ mod repeated;
 pub mod speed;
 pub mod stream;
 mod strips;
+mod tiles;
 
 use std::borrow::Borrow;
 use std::ffi::{CStr, c_char, c_void};
@@ -30,6 +31,8 @@ pub(crate) use product::{RIGHT_COLUMNS, plain_linear, turned_product};
 pub use product::{Rows, Shared, linear, small_product};
 pub use repeated::Repeated;
 pub(crate) use strips::Strips;
+pub use tiles::available as tiles_are_available;
+pub(crate) use tiles::{Packed, Side, Start, suit as suit_tiles};
 
 const MESSAGE_BYTES: usize = 1024;
 

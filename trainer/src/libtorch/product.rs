@@ -7,6 +7,7 @@ use std::ptr;
 use tch::{Device, Kind, Tensor};
 
 use super::strips::Strips;
+use super::tiles::{self, Side, Start};
 use super::{CppTensor, as_f32, as_f32_mut, checked, cpp, function};
 use crate::simd::transpose;
 use crate::threads;
@@ -59,6 +60,16 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
 
 /// The same without a graph.
 pub(crate) fn plain_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    let [n, k] = [weight.size()[0] as usize, weight.size()[1] as usize];
+    let m = x.numel() / k.max(1);
+    if tiles::suit([m, n, k]) && x.size().last() == Some(&(k as i64)) {
+        return linear_in_tiles(&x.contiguous(), weight, bias);
+    }
+    by_onednn(x, weight, bias)
+}
+
+/// The same by oneDNN.
+pub(super) fn by_onednn(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     let bias = bias.map_or(ptr::null_mut(), cpp);
     let mut y = ptr::null_mut();
     // SAFETY: live tensors, and a null for none; the shim keeps none of the pointers.
@@ -71,6 +82,50 @@ pub(crate) fn plain_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -
     // SAFETY: the call has succeeded and left a tensor of its own that nothing else owns, and `CppTensor` is the type
     // behind tch's pointer.
     unsafe { Tensor::from_ptr(y as *mut _) }
+}
+
+/// The same in tiles, of a contiguous `x`.
+fn linear_in_tiles(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
+    let mut shape = x.size();
+    let [n, k] = [weight.size()[0] as usize, weight.size()[1] as usize];
+    *shape.last_mut().expect("a tensor of rows") = n as i64;
+    let mut y = Tensor::empty(shape, (Kind::Float, Device::Cpu));
+    let m = y.numel() / n;
+    let weight = if lies_in_lines(weight) { weight.shallow_clone() } else { weight.contiguous() };
+    let bias = bias.map(Tensor::contiguous);
+    let to = Shared::of(&mut y);
+    // SAFETY: only `y` is written to, which was made here and has `m` rows of `n`.
+    unsafe {
+        let start = bias.as_ref().map_or(Start::Zero, |bias| Start::Bias(as_f32(bias)));
+        tiles::product(Side::rows(as_f32(x), [m, k], k), side(&weight), to, n, start);
+    }
+    y
+}
+
+/// Whether rows or columns of a matrix have their values next to each other.
+fn lies_in_lines(matrix: &Tensor) -> bool {
+    let ((rows, columns), strides) = (matrix.size2().expect("a matrix"), matrix.stride());
+    (strides[1] == 1 && strides[0] >= columns) || (strides[0] == 1 && strides[1] >= rows)
+}
+
+/// The rows of a matrix that [`lies_in_lines`], in f32 on the CPU.
+///
+/// # Safety
+///
+/// As of [`as_f32`].
+unsafe fn side(matrix: &Tensor) -> Side<'_> {
+    let [rows, columns] = [matrix.size()[0] as usize, matrix.size()[1] as usize];
+    let strides = [matrix.stride()[0] as usize, matrix.stride()[1] as usize];
+    let count = rows.saturating_sub(1) * strides[0] + columns.saturating_sub(1) * strides[1] + 1;
+    let is_f32 = matrix.kind() == Kind::Float && matrix.device() == Device::Cpu;
+    assert!(is_f32 && matrix.numel() > 0 && lies_in_lines(matrix));
+    // SAFETY: so many values lie from the first to the last one; the rest is the caller's.
+    let values = unsafe { std::slice::from_raw_parts(matrix.data_ptr() as *const f32, count) };
+    if strides[1] == 1 {
+        Side::rows(values, [rows, columns], strides[0])
+    } else {
+        Side::columns(values, [columns, rows], strides[1])
+    }
 }
 
 /// Columns of the left side that are turned at once, and rows: what is turned stays in the cache.
@@ -86,9 +141,18 @@ const GROUP: usize = 4 * TURNED_COLUMNS;
 /// `left`, `[n, a]`, transposed times `right`, `[n, b]`, both f32 on the CPU: `[a, b]`.
 pub(super) fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
     let (a, b) = (left.size()[1], right.size()[1]);
+    if tiles::suit([a as usize, b as usize, left.size()[0] as usize]) {
+        return in_tiles(&left.contiguous().tr(), &right.contiguous());
+    }
+    in_strips(left, right)
+}
+
+/// The same in strips.
+pub(super) fn in_strips(left: &Tensor, right: &Tensor) -> Tensor {
+    let (a, b) = (left.size()[1], right.size()[1]);
     // The wider side is turned: rows of the other then lie close together.
     if b > a {
-        return transposed_product(right, left).tr();
+        return in_strips(right, left).tr();
     }
     let (left, right) = (left.contiguous(), right.contiguous());
     let mut product = Tensor::empty([a, b], (Kind::Float, Device::Cpu));
@@ -108,6 +172,17 @@ pub(super) fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
             turned_product(from, a, columns, &by, to);
         }
     });
+    product
+}
+
+/// `left`, `[m, k]`, times `right`, `[k, n]`, in tiles; of both, rows or columns have their values next to each other.
+pub(super) fn in_tiles(left: &Tensor, right: &Tensor) -> Tensor {
+    let mut product = Tensor::empty([left.size()[0], right.size()[1]], (Kind::Float, Device::Cpu));
+    let columns = right.size()[1] as usize;
+    let to = Shared::of(&mut product);
+    let right = right.tr();
+    // SAFETY: only `product` is written to, which was made here and has all rows.
+    unsafe { tiles::product(side(left), side(&right), to, columns, Start::Zero) };
     product
 }
 
@@ -155,6 +230,11 @@ impl Shared {
     /// Those of a contiguous tensor on the CPU.
     pub fn of(tensor: &mut Tensor) -> Self {
         Self(as_f32_mut(tensor).as_mut_ptr())
+    }
+
+    /// Those of a slice.
+    pub fn of_slice(values: &mut [f32]) -> Self {
+        Self(values.as_mut_ptr())
     }
 
     /// Some of them.

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use tch::{Device, Kind, Tensor};
 
-use super::product::{plain_linear, transposed_product};
+use super::product::{by_onednn, in_strips, in_tiles};
+use super::tiles;
 
 /// A routine that multiplies two matrices, both f32 on the CPU.
 pub struct Multiplication {
@@ -19,19 +20,25 @@ pub struct Multiplication {
 /// Rows and columns of two matrices and their product: `[m, k, n]`.
 pub type Shape = [usize; 3];
 
-/// The routines: libtorch's (MKL in its usual builds), oneDNN's, and ours out of oneDNN's small products.
-pub const MULTIPLICATIONS: [Multiplication; 3] = [
+/// The routines that are there: libtorch's (MKL in its usual builds), oneDNN's, ours out of oneDNN's small products, and ours in tiles,
+/// where the processor has them.
+pub fn multiplications() -> &'static [Multiplication] {
+    if tiles::available() { &MULTIPLICATIONS } else { &MULTIPLICATIONS[..MULTIPLICATIONS.len() - 1] }
+}
+
+const MULTIPLICATIONS: [Multiplication; 4] = [
     Multiplication { name: "libtorch", product: |a, b| a.mm(b), prepare: |a, b| [a, b] },
     Multiplication {
         name: "oneDNN",
-        product: |a, b| plain_linear(a, b, None),
+        product: |a, b| by_onednn(a, b, None),
         prepare: |a, b| [a, b.tr().contiguous()],
     },
     Multiplication {
         name: "strips of small products of oneDNN",
-        product: transposed_product,
+        product: in_strips,
         prepare: |a, b| [a.tr().contiguous(), b],
     },
+    Multiplication { name: "tiles of bfloat16, six a product", product: in_tiles, prepare: |a, b| [a, b] },
 ];
 
 impl Multiplication {
@@ -108,7 +115,7 @@ mod tests {
             Tensor::from_slice2(&[[1f32, 2.0, 3.0], [4.0, 5.0, 6.0]]),
             Tensor::from_slice2(&[[1f32], [10.0], [100.0]]),
         );
-        for routine in &MULTIPLICATIONS {
+        for routine in multiplications() {
             let [left, right] = (routine.prepare)(a.shallow_clone(), b.shallow_clone());
             let product = (routine.product)(&left, &right);
             assert_eq!(product.size(), [2, 1], "{}", routine.name);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use clap::Args;
 use segue_collectives::Communicator;
-use segue_trainer::libtorch::speed::{MULTIPLICATIONS, Shape};
+use segue_trainer::libtorch::speed::{Shape, multiplications};
 use serde_json::{Value, json};
 
 use crate::commands::at_least_one;
@@ -43,9 +43,9 @@ pub fn run(args: &ProductsArgs, comm: &dyn Communicator, out: &Output) -> Result
     segue_trainer::libtorch::set_threads(args.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let shapes = if args.shapes.is_empty() { &SHAPES[..] } else { &args.shapes };
-    let bar = out.progress((MULTIPLICATIONS.len() * shapes.len()) as u64, Unit::Steps, "bench");
+    let bar = out.progress((multiplications().len() * shapes.len()) as u64, Unit::Steps, "bench");
     let mut rows = Vec::new();
-    for routine in &MULTIPLICATIONS {
+    for routine in multiplications() {
         for &shape in shapes {
             comm.barrier()?;
             let own = routine.gflops(shape, Duration::from_millis(args.ms as u64));

@@ -12,7 +12,7 @@ use segue_trainer::cards::Compiler;
 use segue_trainer::engine;
 use segue_trainer::libtorch;
 use segue_trainer::libtorch::device::{self, Cards, NoCard};
-use segue_trainer::libtorch::speed::MULTIPLICATIONS;
+use segue_trainer::libtorch::speed::multiplications;
 
 use super::{Finding, State};
 
@@ -111,7 +111,7 @@ fn wrong_on(core: usize) -> Option<&'static str> {
     }
     let begun = Instant::now();
     (0..).take_while(|seed| *seed == 0 || begun.elapsed() < MEASURED).find_map(|seed| {
-        let wrong = MULTIPLICATIONS.iter().find(|routine| !routine.is_right(SIDE, seed));
+        let wrong = multiplications().iter().find(|routine| !routine.is_right(SIDE, seed));
         wrong.map(|routine| routine.name)
     })
 }
@@ -119,7 +119,7 @@ fn wrong_on(core: usize) -> Option<&'static str> {
 /// Products of matrices on one core next to what its vector unit could do.
 fn products() -> Finding {
     libtorch::set_threads(1);
-    let speeds = MULTIPLICATIONS.iter().map(|routine| (routine.gflops([SIDE; 3], MEASURED), routine.name));
+    let speeds = multiplications().iter().map(|routine| (routine.gflops([SIDE; 3], MEASURED), routine.name));
     let (best, by) = speeds.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, "nothing"));
     let found = format!("{best:.0} GFLOP/s on one core, by {by}");
     let finding = match reckoned_peak() {

@@ -8,7 +8,7 @@ use segue_collectives::Communicator;
 use segue_collectives::bench::{AllReduceTimings, bench_all_reduce};
 use segue_configs::{ByPrecision, Machine, MachineKind};
 use segue_trainer::libtorch;
-use segue_trainer::libtorch::speed::MULTIPLICATIONS;
+use segue_trainer::libtorch::speed::multiplications;
 use serde_json::{Value, json};
 
 use crate::commands::doctor::{cores, line_of};
@@ -79,7 +79,7 @@ pub fn machine(comm: &dyn Communicator, out: &Output) -> Result<Machine, Failure
 fn products(comm: &dyn Communicator) -> Result<f64, Failure> {
     comm.barrier()?;
     let speeds =
-        MULTIPLICATIONS.iter().flat_map(|routine| SIDES.map(|side| routine.gflops([side; 3], MULTIPLIED)));
+        multiplications().iter().flat_map(|routine| SIDES.map(|side| routine.gflops([side; 3], MULTIPLIED)));
     let own = speeds.fold(0.0, f64::max) * 1e9;
     Ok(sum(comm, own)? / comm.world_size() as f64)
 }
