@@ -61,14 +61,15 @@ pub fn program() -> &'static str {
     })
 }
 
-/// libtorch, and where every bit counts what its kernels and those of oneDNN are made for here.
+/// libtorch, and where every bit counts what its kernels and those of oneDNN are made for here, and whether products are made in tiles.
 pub fn kernels(exact: bool) -> String {
     let library = libtorch::library();
     if !exact {
         return library.split(' ').next().unwrap_or_default().into();
     }
     let limit = std::env::var("ONEDNN_MAX_CPU_ISA").map(|isa| format!("oneDNN up to {isa}"));
-    format!("{library}, {}", limit.unwrap_or_else(|_| instructions()))
+    let tiles = if libtorch::tiles_are_available() { ", tiles" } else { "" };
+    format!("{library}, {}{tiles}", limit.unwrap_or_else(|_| instructions()))
 }
 
 /// Instructions of the processor that oneDNN chooses kernels by.

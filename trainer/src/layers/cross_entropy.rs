@@ -180,7 +180,15 @@ impl Scored {
         // SAFETY: nobody writes to what comes in.
         let grad = unsafe { as_f32(grad) };
         let mut of_hidden = self.hidden.zeros_like();
-        let mut of_parts: Vec<Words> = self.parts.iter().map(|part| part.map(Tensor::zeros_like)).collect();
+        // Every word's row is written whole, by the block that it is in; biases are added up.
+        let mut of_parts: Vec<Words> = self
+            .parts
+            .iter()
+            .map(|part| Words {
+                weight: part.weight.empty_like(),
+                bias: part.bias.as_ref().map(Tensor::zeros_like),
+            })
+            .collect();
         let tiles = self.in_tiles();
         let states = Right::of(&self.hidden, tiles);
         let mut blocks = self.blocks.into_iter();

@@ -169,14 +169,11 @@ impl Chunk {
         #[cfg(target_arch = "x86_64")]
         {
             let to = pack::Lines(chunk.lines.as_mut_ptr());
-            let panel = chunk.panel();
-            let pack = |which: usize| {
-                let vectors = which * LANES..side.vectors.min((which + 1) * LANES).max(which * LANES);
-                // SAFETY: tiles are there, and with them what packing asks for; no other call writes this panel, which lies in what was
+            threads::for_each_part(panels, panels.div_ceil(threads::count()).max(1), |own| {
+                // SAFETY: tiles are there, and with them what packing asks for; no other call writes these panels, which lie in what was
                 // reserved.
-                unsafe { pack::panel(side, vectors, depth.clone(), right, to.at(which * panel)) };
-            };
-            threads::for_each(panels, pack);
+                unsafe { pack::panels(side, own, depth.clone(), right, to) };
+            });
             // SAFETY: every line of every panel has been written.
             unsafe { chunk.lines.set_len(count) };
         }

@@ -29,70 +29,84 @@ impl Lines {
     }
 }
 
-/// Writes a panel of some vectors, [`LANES`] at most, over some of the depth, `right` or left: step by step three tiles, largest parts
-/// first. What no value is there for is zero.
+/// Writes panels of [`LANES`] vectors over some of the depth, `right` or left: of each step three tiles, largest parts first. What no
+/// value is there for is zero.
+///
+/// Values are read in the order they lie in, or a processor would wait for each of them.
 ///
 /// # Safety
 ///
-/// Vectors and depth lie in `side`, and so many lines may be written.
+/// The depth lies in `side`, and the lines of these panels may be written, `to` being the first of all.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-pub unsafe fn panel(side: Side<'_>, vectors: Range<usize>, depth: Range<usize>, right: bool, to: *mut Line) {
+pub unsafe fn panels(side: Side<'_>, panels: Range<usize>, depth: Range<usize>, right: bool, to: Lines) {
+    let steps = depth.len().div_ceil(DEPTH);
     let lies_in_lines = side.strides[1] == 1;
-    for (step, start) in depth.clone().step_by(DEPTH).enumerate() {
-        let own = DEPTH.min(depth.end - start);
-        // SAFETY: as many lines as three tiles have.
-        let tiles = unsafe { to.add(step * Chunk::STEP) };
-        let from =
-            side.values.as_ptr().wrapping_add(vectors.start * side.strides[0] + start * side.strides[1]);
-        // SAFETY: the caller's.
-        unsafe {
-            if lies_in_lines {
-                of_rows(from, side.strides[0], [vectors.len(), own], tiles);
-            } else {
-                of_columns(from, side.strides[1], [vectors.len(), own], tiles);
-            }
-            if lies_in_lines == right {
-                (0..3).for_each(|part| turn(tiles.add(part * LANES)));
-            }
+    // SAFETY: the caller's.
+    unsafe {
+        if lies_in_lines {
+            of_rows(side, panels.clone(), depth, to);
+        } else {
+            of_columns(side, panels.clone(), depth, to);
+        }
+        if lies_in_lines == right {
+            let tiles = panels.start * steps * 3..panels.end * steps * 3;
+            tiles.for_each(|tile| turn(to.at(tile * LANES)));
         }
     }
 }
 
+/// Where values of a side begin; only there may be read where there are some.
+fn place(side: Side<'_>, vector: usize, depth: usize) -> *const f32 {
+    side.values.as_ptr().wrapping_add(vector * side.strides[0] + depth * side.strides[1])
+}
+
 /// Lines of vectors whose values lie together: a line a vector.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn of_rows(from: *const f32, stride: usize, [vectors, depth]: [usize; 2], to: *mut Line) {
-    let (low, high) = (first(depth), first(depth.saturating_sub(LANES)));
-    for vector in 0..LANES {
-        let there = vector < vectors;
-        let from = from.wrapping_add(vector * stride);
-        // SAFETY: reads `depth` values of a vector that is there, and writes a line of each part.
-        unsafe {
-            let values = [
-                _mm512_maskz_loadu_ps(if there { low } else { 0 }, from),
-                _mm512_maskz_loadu_ps(if there { high } else { 0 }, from.wrapping_add(LANES)),
-            ];
-            split(values, |part, line| _mm512_store_si512(to.add(part * LANES + vector).cast(), line));
+unsafe fn of_rows(side: Side<'_>, panels: Range<usize>, depth: Range<usize>, to: Lines) {
+    let steps = depth.len().div_ceil(DEPTH);
+    for vector in panels.start * LANES..panels.end * LANES {
+        let (panel, line) = (vector / LANES, vector % LANES);
+        for step in 0..steps {
+            let start = depth.start + step * DEPTH;
+            let own = if vector < side.vectors { DEPTH.min(depth.end - start) } else { 0 };
+            let from = place(side, vector, start);
+            // SAFETY: reads `own` values of a vector that is there, and writes a line of each part.
+            unsafe {
+                let to = to.at((panel * steps + step) * Chunk::STEP + line);
+                let values = [
+                    _mm512_maskz_loadu_ps(first(own), from),
+                    _mm512_maskz_loadu_ps(first(own.saturating_sub(LANES)), from.wrapping_add(LANES)),
+                ];
+                split(values, |part, line| _mm512_store_si512(to.add(part * LANES).cast(), line));
+            }
         }
     }
 }
 
 /// Lines of vectors that lie side by side: a line two values of each vector, one after the other.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn of_columns(from: *const f32, stride: usize, [vectors, depth]: [usize; 2], to: *mut Line) {
-    let mask = first(vectors);
+unsafe fn of_columns(side: Side<'_>, panels: Range<usize>, depth: Range<usize>, to: Lines) {
+    let steps = depth.len().div_ceil(DEPTH);
     let pairs = _mm512_set_epi16(
         31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18,
         2, 17, 1, 16, 0,
     );
-    for pair in 0..LANES {
-        // SAFETY: reads the vectors that are there at depths that are there, and writes a line of each part.
-        unsafe {
-            let values = [2 * pair, 2 * pair + 1].map(|place| {
-                _mm512_maskz_loadu_ps(if place < depth { mask } else { 0 }, from.wrapping_add(place * stride))
-            });
-            split(values, |part, line| {
-                _mm512_store_si512(to.add(part * LANES + pair).cast(), _mm512_permutexvar_epi16(pairs, line));
-            });
+    for pair in 0..steps * LANES {
+        let (step, line) = (pair / LANES, pair % LANES);
+        let rows = [depth.start + 2 * pair, depth.start + 2 * pair + 1];
+        for panel in panels.clone() {
+            let vectors = side.vectors.saturating_sub(panel * LANES);
+            // SAFETY: reads the vectors that are there at depths that are there, and writes a line of each part.
+            unsafe {
+                let to = to.at((panel * steps + step) * Chunk::STEP + line);
+                let values = rows.map(|row| {
+                    let own = if row < depth.end { vectors } else { 0 };
+                    _mm512_maskz_loadu_ps(first(own), place(side, panel * LANES, row))
+                });
+                split(values, |part, line| {
+                    _mm512_store_si512(to.add(part * LANES).cast(), _mm512_permutexvar_epi16(pairs, line));
+                });
+            }
         }
     }
 }
