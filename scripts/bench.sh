@@ -17,6 +17,7 @@ main() {
     mkdir -p "$RESULTS"
     "$python" tests/bench/step_vs_peer.py transfoxl --output "$RESULTS/step.json"
     "$python" tests/bench/step_vs_peer.py xlnet --output "$RESULTS/step-xlnet.json"
+    "$python" tests/bench/recurrent_vs_peer.py --output "$RESULTS/step-recurrent.json"
     "$python" tests/bench/task_vs_peer.py --output "$RESULTS/task.json"
     "$python" tests/bench/tokenize_vs_peer.py --output "$RESULTS/tokenize.json"
     say "the figures as JSON: $RESULTS"
