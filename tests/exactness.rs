@@ -1,10 +1,7 @@
 //! Bytes do not depend on kills, stops or the number of ranks.
 
-use std::process::Child;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
-
-use segue_tests::{ROOT, Workplace, alone, children, end_where_stuck, fail, mpirun, succeed};
+use segue_tests::kills::kill_often;
+use segue_tests::{ROOT, Workplace, alone, fail, mpirun, succeed};
 use serde_json::Value;
 
 #[test]
@@ -315,14 +312,14 @@ const LONG: [&str; 3] = ["train.steps=400", "checkpoint.every=20", "eval.every=1
 #[test]
 fn killed_at_random_moments_a_run_ends_with_the_same_bytes() {
     let place = Workplace::new();
-    kill_often(&place, KILLS, &|run| place.pretrain(run, &LONG));
+    kill_often(KILLS, &|run| place.pretrain(run, &LONG), &|run, other| place.assert_same(run, other));
 }
 
 #[test]
 fn xlnet_killed_at_random_moments_ends_with_the_same_bytes() {
     let place = Workplace::new();
     let steps = ["train.steps=200", "checkpoint.every=20", "eval.every=100"];
-    kill_often(&place, 5, &|run| place.pretrain_xlnet(run, &steps));
+    kill_often(5, &|run| place.pretrain_xlnet(run, &steps), &|run, other| place.assert_same(run, other));
 }
 
 #[test]
@@ -358,63 +355,11 @@ fn same_answers(place: &Workplace, run: &str, other: &str) {
 fn a_task_killed_at_random_moments_ends_with_the_same_bytes() {
     let place = Workplace::new();
     let steps = ["task.epochs=8", "checkpoint.every=15", "eval.every=40"];
-    kill_often(&place, 5, &|run| place.finetune(run, &steps));
+    kill_often(5, &|run| place.finetune(run, &steps), &|run, other| place.assert_same(run, other));
     for run in 0..2 {
         let killed = format!("killed-{run}");
         if place.path(&killed).exists() {
             same_answers(&place, "undisturbed", &killed);
         }
     }
-}
-
-/// Runs jobs of two ranks, killing one rank or another at random moments, until `wanted` kills are done.
-fn kill_often(place: &Workplace, wanted: usize, pretrain: &dyn Fn(&str) -> Vec<String>) {
-    succeed(mpirun(2, &pretrain("undisturbed")));
-    let (mut kills, mut runs, mut draw) = (0, 0, 0x5e6u64);
-    while kills < wanted {
-        let run = format!("killed-{runs}");
-        loop {
-            draw = draw.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let moment = Duration::from_millis(100 + (draw >> 33) % 900);
-            let victim = (draw >> 20) as usize % 2;
-            let killed = kills < wanted && kill_rank(&mut spawn(&pretrain(&run)), victim, moment);
-            kills += usize::from(killed);
-            if !killed {
-                break;
-            }
-        }
-        // The attempt above ended by itself, or the kills are used up: go on to the end.
-        succeed(mpirun(2, &pretrain(&run)));
-        place.assert_same("undisturbed", &run);
-        runs += 1;
-    }
-    println!("{kills} kills over {runs} runs");
-}
-
-fn spawn(pretrain: &[String]) -> Child {
-    let mut command = mpirun(2, pretrain);
-    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    command.spawn().expect("mpirun starts")
-}
-
-/// SIGKILLs rank `victim` at `moment` after the start; false where the job has ended before.
-fn kill_rank(job: &mut Child, victim: usize, moment: Duration) -> bool {
-    let mpirun = job.id();
-    let _guard = end_where_stuck(mpirun);
-    let (ended, wait) = channel::<()>();
-    std::thread::scope(|scope| {
-        let killer = scope.spawn(move || {
-            // The moment is what is drawn at random; nothing is synchronised by it.
-            if wait.recv_timeout(moment) != Err(RecvTimeoutError::Timeout) {
-                return false;
-            }
-            let ranks = children(mpirun);
-            let target = ranks.get(victim).copied().unwrap_or(mpirun);
-            // SAFETY: plain system call on a process of ours.
-            unsafe { libc::kill(target as i32, libc::SIGKILL) == 0 }
-        });
-        let status = job.wait().expect("mpirun ends");
-        drop(ended);
-        killer.join().expect("the killer ends") && !status.success()
-    })
 }

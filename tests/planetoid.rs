@@ -3,7 +3,8 @@
 use std::fs;
 
 use segue_random::{Purpose, Stream};
-use segue_tests::{ROOT, alone, fail, finish, mpirun, stderr, succeed};
+use segue_tests::kills::kill_often;
+use segue_tests::{ROOT, alone, fail, files_of, finish, mpirun, stderr, succeed};
 use tempfile::TempDir;
 
 const NODES: usize = 120;
@@ -100,6 +101,28 @@ fn p07_p09_graphs_are_learnt_to_the_same_bytes_over_ranks_stops_and_kills() {
     }
 }
 
+/// Steps are many and checkpoints few, so that most kills cost work. Means over pairs: sums of so many steps would diverge on so few nodes.
+#[test]
+fn p10_killed_at_20_random_moments_a_run_ends_with_the_same_bytes() {
+    let place = place();
+    let long = [
+        "model.context_mean=true",
+        "model.pretrain_label=300",
+        "train.steps=2400",
+        "checkpoint.every=100",
+        "eval.every=600",
+    ];
+    let tensors = |run: &str| {
+        let mut files = files_of(&place.path().join(run).join("checkpoints/latest"));
+        files.retain(|name, _| name.ends_with(".safetensors"));
+        assert!(files.contains_key("model.safetensors"), "{run}: {:?}", files.keys());
+        files
+    };
+    kill_often(20, &|run| pretrain(&place, run, &long), &|run, other| {
+        assert!(tensors(run) == tensors(other), "{run} and {other} differ");
+    });
+}
+
 #[test]
 fn p17_predictions_embeddings_and_a_map_are_written() {
     let place = place();
@@ -147,9 +170,9 @@ fn p09_unseen_nodes_are_predicted() {
     }
 }
 
-/// Cells of a sweep whose runs report accuracies are compared by their error rates.
+/// Cells of a sweep whose runs report accuracies are compared by them, and tables have them in percent.
 #[test]
-fn p07_methods_are_compared_by_their_error_rates() {
+fn p07_methods_are_compared_by_their_accuracies() {
     let place = place();
     let graph = place.path().join("graph");
     let sweep = place.path().join("sweep.toml");
@@ -167,9 +190,15 @@ fn p07_methods_are_compared_by_their_error_rates() {
     let found = succeed(alone(&["sweep", "--json", &sweep.display().to_string()]));
     assert_eq!(found["failed"].as_array().map(Vec::len), Some(0));
     let rows = &found["summary"]["rows"];
-    let (error, accuracy) =
-        (rows[0]["init"]["mean"].as_f64(), rows[0]["measures"]["accuracy"]["mean"].as_f64());
-    assert!((error.expect("a mean") + accuracy.expect("a mean") - 1.0).abs() < 1e-12);
-    let table = fs::read_to_string(place.path().join("out/table.md")).expect("the table");
-    assert!(table.contains("75.70") && table.contains("difference of error rates"), "{table}");
+    let (compared, measured) = (&rows[0]["init"]["mean"], &rows[0]["measures"]["accuracy"]["mean"]);
+    assert_eq!((&found["summary"]["compared"], compared), (&"accuracy".into(), measured));
+    let better = |row: usize| rows[row]["init"]["mean"].as_f64().expect("a mean");
+    let gain = found["summary"]["checks"][0]["difference"]["mean"].as_f64().expect("a mean");
+    assert!((gain - (better(0) - better(1))).abs() < 1e-12, "{gain}");
+    let read = |name: &str| fs::read_to_string(place.path().join("out").join(name)).expect(name);
+    let table = read("table.md");
+    assert!(table.contains(&format!("({:.2}", 100.0 * better(0))), "{table}");
+    assert!(table.contains("75.70") && table.contains("difference of accuracies, in points,"), "{table}");
+    assert!(read("table.svg").contains("accuracy, %"));
+    assert!(read("results.csv").starts_with("cell,seed,attention,accuracy\n"));
 }

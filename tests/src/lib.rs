@@ -15,6 +15,7 @@ use tempfile::TempDir;
 pub mod browser;
 pub mod chain;
 pub mod http;
+pub mod kills;
 pub mod snapshot;
 
 /// Root of the checkout.

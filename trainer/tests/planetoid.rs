@@ -438,6 +438,58 @@ fn p07_communities_are_learnt() {
     }
 }
 
+/// The text's own sampler and loop (Yang 2019, algorithms 2 and 3), with r1 as it is printed, five true pairs to a drawn one, and the other
+/// way round, five drawn ones to a true one: both learn communities.
+#[test]
+fn p08_both_readings_of_r1_learn_communities() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), as_it_is);
+    let literal = [
+        "model.hidden=relu",
+        "model.layer_losses=false",
+        "model.d_hidden=16",
+        "model.contexts=negative",
+        "model.r2=0.5",
+        "model.walk_nodes=10",
+        "model.window=2",
+        "model.pairs_per_walk=one",
+        "model.starts=uniform",
+        "model.label_pairs=uniform",
+        "model.pretrain_label=0",
+        "model.pretrain_contexts=1000",
+        "model.context_steps=1",
+        "model.context_batch=40",
+        "model.lambda=0.5",
+        "train.steps=2000",
+    ];
+    let weights = ["model.r1=0.8333333333333334", "model.r1=0.16666666666666666"].map(|r1| {
+        let folder = tempfile::tempdir().unwrap();
+        let found = evaluation(folder.path(), &data, &[&literal[..], &[r1]].concat());
+        let accuracy = found["accuracy"].as_f64().unwrap();
+        assert!(accuracy > 0.6, "{r1}: {accuracy}");
+        weights(folder.path(), "embedding.weight")
+    });
+    assert!(weights[0] != weights[1]);
+}
+
+/// Without features, contexts make the same embedding of both models, bit by bit, and the layer of features learns nothing.
+#[test]
+fn p19_without_features_the_transductive_model_is_the_one_of_the_graph_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), |_, _, row| row.clear());
+    let of = |variant: &str, steps: &str, names: &[&str]| -> Vec<Vec<f32>> {
+        let folder = tempfile::tempdir().unwrap();
+        train(&config(folder.path(), &data, &[&SHORT[..], &[variant, steps]].concat()), &Local, false);
+        names.iter().map(|name| weights(folder.path(), name)).collect()
+    };
+    // Three steps of label contexts and three of the graph's come before the first supervised one.
+    let contexts = ["embedding.weight", "contexts.weight", "contexts.bias"];
+    let [both, graph] = ["model.variant=transductive", "model.variant=graph"];
+    assert!(of(both, "train.steps=6", &contexts) == of(graph, "train.steps=6", &contexts));
+    let layer = |steps: &str| of(both, steps, &["hidden.features.weight"]);
+    assert!(layer("train.steps=6") == layer("train.steps=14"));
+}
+
 #[test]
 fn data_that_cannot_be_learnt_from_is_refused() {
     let place = tempfile::tempdir().unwrap();

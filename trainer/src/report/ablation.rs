@@ -6,14 +6,15 @@ use std::collections::BTreeMap;
 use segue_configs::sweep::{At, Expectation, PublishedRow};
 use serde::Serialize;
 
+use super::compared::Compared;
 use super::own_measures;
 use super::statistics::Interval;
 
-/// A length reaches the best perplexity where it comes this close: Yang 2019, table 2.6, compares two decimals of
+/// A length reaches the best value where it comes this close: Yang 2019, table 2.6, compares two decimals of
 /// perplexities near 25.
-const REACHED: f64 = 1.0005;
+const REACHED: f64 = 5e-4;
 
-/// Perplexities of one cell.
+/// What one cell is compared by.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CellResult {
     /// Name of the cell.
@@ -22,24 +23,25 @@ pub struct CellResult {
     pub init: usize,
     /// What is published of it.
     pub published: PublishedRow,
-    /// Perplexity by seed and attention length. Every seed has the same lengths.
-    pub perplexity: BTreeMap<u64, BTreeMap<usize, f64>>,
+    /// Perplexity, or the accuracy of runs that evaluate themselves and have none, by seed and attention length. Every seed has the same
+    /// lengths.
+    pub values: BTreeMap<u64, BTreeMap<usize, f64>>,
     /// What runs have measured in evaluations of their own, by seed and name; empty where `segue eval` has.
     pub measures: BTreeMap<u64, BTreeMap<String, f64>>,
 }
 
-/// One row of the table.
+/// One row of the table. Values are what the sweep compares by, [`Summary::compared`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// Name of the cell.
     pub label: String,
-    /// Perplexity at the attention length of training.
+    /// At the attention length of training.
     pub init: Option<Interval>,
-    /// Perplexity at the attention length with the lowest mean.
+    /// At the attention length with the best mean.
     pub best: Option<Interval>,
     /// The smallest attention length that reaches the best mean.
     pub attention: Option<usize>,
-    /// Perplexity at every attention length.
+    /// At every attention length.
     pub lengths: BTreeMap<usize, Interval>,
     /// What runs have measured themselves.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -88,7 +90,7 @@ impl Verdict {
 pub struct Check {
     /// The order.
     pub expected: Expectation,
-    /// Perplexity of the worse less that of the better, paired by seed.
+    /// How much better the better is than the other, paired by seed.
     pub difference: Option<Interval>,
     /// How it came out.
     pub verdict: Verdict,
@@ -99,6 +101,8 @@ pub struct Check {
 pub struct Summary {
     /// Title.
     pub name: String,
+    /// What cells are compared by.
+    pub compared: Compared,
     /// One row a cell.
     pub rows: Vec<Row>,
     /// One an expected order.
@@ -108,22 +112,22 @@ pub struct Summary {
 impl CellResult {
     /// The mean at every attention length.
     fn lengths(&self) -> BTreeMap<usize, Interval> {
-        let lengths = self.perplexity.values().flat_map(|by_length| by_length.keys().copied());
+        let lengths = self.values.values().flat_map(|by_length| by_length.keys().copied());
         let at = |length: usize| Interval::of(&self.at(length).into_values().collect::<Vec<_>>());
         lengths.filter_map(|length| Some((length, at(length)?))).collect()
     }
 
-    /// Perplexity by seed at one attention length.
+    /// By seed, at one attention length.
     fn at(&self, length: usize) -> BTreeMap<u64, f64> {
         let value =
             |(seed, by_length): (&u64, &BTreeMap<usize, f64>)| Some((*seed, *by_length.get(&length)?));
-        self.perplexity.iter().filter_map(value).collect()
+        self.values.iter().filter_map(value).collect()
     }
 
-    /// The attention length with the lowest mean.
-    fn best(&self) -> Option<usize> {
-        let lowest = |a: &(usize, Interval), b: &(usize, Interval)| a.1.mean.total_cmp(&b.1.mean);
-        Some(self.lengths().into_iter().min_by(lowest)?.0)
+    /// The attention length with the best mean.
+    fn best(&self, compared: Compared) -> Option<usize> {
+        let worse = |(_, interval): &(usize, Interval)| -compared.gain(interval.mean, 0.0);
+        Some(self.lengths().into_iter().min_by(|a, b| worse(a).total_cmp(&worse(b)))?.0)
     }
 
     /// What runs have measured themselves, over seeds.
@@ -135,11 +139,12 @@ impl CellResult {
         values.into_iter().filter_map(|(name, values)| Some((name.clone(), Interval::of(&values)?))).collect()
     }
 
-    fn row(&self) -> Row {
+    fn row(&self, compared: Compared) -> Row {
         let lengths = self.lengths();
-        let best = self.best().and_then(|length| lengths.get(&length).copied());
-        let reaches =
-            |(_, interval): &(&usize, &Interval)| best.is_some_and(|b| interval.mean <= b.mean * REACHED);
+        let best = self.best(compared).and_then(|length| lengths.get(&length).copied());
+        let short_of =
+            |interval: &Interval| best.map(|best| compared.gain(best.mean, interval.mean) / best.mean);
+        let reaches = |(_, interval): &(&usize, &Interval)| short_of(interval).is_some_and(|s| s <= REACHED);
         Row {
             label: self.label.clone(),
             init: lengths.get(&self.init).copied(),
@@ -155,21 +160,17 @@ impl CellResult {
 impl Summary {
     /// Works out rows and checks.
     pub fn new(name: &str, cells: &[CellResult], expectations: &[Expectation]) -> Self {
+        let compared = Compared::of(cells.iter().flat_map(|cell| cell.measures.values()));
         let check = |expected: &Expectation| {
-            let difference = paired(cells, expected);
+            let difference = paired(cells, expected, compared);
             Check { expected: expected.clone(), difference, verdict: Verdict::of(difference) }
         };
         Self {
             name: name.into(),
-            rows: cells.iter().map(CellResult::row).collect(),
+            compared,
+            rows: cells.iter().map(|cell| cell.row(compared)).collect(),
             checks: expectations.iter().map(check).collect(),
         }
-    }
-
-    /// What cells are compared by: error rates where runs report accuracies alone.
-    pub fn compared(&self) -> &'static str {
-        let has = |name: &str| self.rows.iter().any(|row| row.measures.contains_key(name));
-        if has("accuracy") && !has("ppl") { "error rate" } else { "perplexity" }
     }
 
     /// The summary as Markdown.
@@ -215,17 +216,22 @@ impl Summary {
         text
     }
 
+    /// The difference that a check found, in the unit that tables show.
+    pub fn difference(&self, check: &Check) -> Option<String> {
+        check.difference.map(|difference| difference.scaled(self.compared.scale()).text())
+    }
+
     /// `with_lengths`: at which attention length cells were compared.
     fn checks_markdown(&self, with_lengths: bool) -> String {
         if self.checks.is_empty() {
             return String::new();
         }
         let (at, rule) = if with_lengths { (" at |", "---|") } else { ("", "") };
-        let compared = if self.compared() == "perplexity" { "perplexities" } else { "error rates" };
+        let ([better, worse], compared) = (self.compared.sides(), self.compared.of_differences());
         let mut text = format!(
             "\n## Expected orders\n\n\
              The difference of {compared} is paired by seed; above 0 is as expected.\n\n\
-             | lower | higher |{at} difference | verdict |\n|---|---|{rule}---|---|\n"
+             | {better} | {worse} |{at} difference | verdict |\n|---|---|{rule}---|---|\n"
         );
         for check in &self.checks {
             let at = match check.expected.at {
@@ -237,7 +243,7 @@ impl Summary {
                 "| {} | {} |{at} {} | {} |\n",
                 check.expected.better,
                 check.expected.than,
-                check.difference.map_or("–".into(), |d| d.text()),
+                self.difference(check).unwrap_or("–".into()),
                 check.verdict.words(),
             ));
         }
@@ -245,17 +251,18 @@ impl Summary {
     }
 }
 
-/// Differences between two cells, seed by seed.
-fn paired(cells: &[CellResult], expected: &Expectation) -> Option<Interval> {
+/// How much better one cell is than another, seed by seed.
+fn paired(cells: &[CellResult], expected: &Expectation, compared: Compared) -> Option<Interval> {
     let values = |label: &str| {
         let cell = cells.iter().find(|cell| cell.label == label)?;
         Some(cell.at(match expected.at {
             At::Init => cell.init,
-            At::Best => cell.best()?,
+            At::Best => cell.best(compared)?,
         }))
     };
     let (better, than) = (values(&expected.better)?, values(&expected.than)?);
-    let differences: Vec<f64> = better.iter().filter_map(|(seed, b)| Some(than.get(seed)? - b)).collect();
+    let gain = |(seed, better): (&u64, &f64)| Some(compared.gain(*better, *than.get(seed)?));
+    let differences: Vec<f64> = better.iter().filter_map(gain).collect();
     Interval::of(&differences)
 }
 
@@ -268,9 +275,8 @@ mod tests {
     use super::*;
 
     fn cell(label: &str, published: PublishedRow, table: &[(u64, &[(usize, f64)])]) -> CellResult {
-        let perplexity =
-            table.iter().map(|(seed, lengths)| (*seed, lengths.iter().copied().collect())).collect();
-        CellResult { label: label.into(), init: 64, published, perplexity, measures: BTreeMap::new() }
+        let values = table.iter().map(|(seed, lengths)| (*seed, lengths.iter().copied().collect())).collect();
+        CellResult { label: label.into(), init: 64, published, values, measures: BTreeMap::new() }
     }
 
     fn expected(better: &str, than: &str, at: At) -> Expectation {

@@ -3,6 +3,7 @@
 
 mod ablation;
 mod chart;
+mod compared;
 mod csv;
 mod interval_chart;
 mod mask_chart;
@@ -18,6 +19,7 @@ mod tsne;
 
 pub use ablation::{CellResult, Check, Row, Summary, Verdict};
 pub use chart::{LineChart, Point, Series};
+pub use compared::Compared;
 pub use csv::CsvFile;
 pub use interval_chart::IntervalChart;
 pub use mask_chart::MaskChart;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::ablation::{Row, Summary};
+use super::compared::{Compared, column};
 
 /// Measures that come first, in this order; others follow.
 const FIRST: [&str; 3] = ["ppl", "accuracy", "loss"];
@@ -11,14 +12,14 @@ const FIRST: [&str; 3] = ["ppl", "accuracy", "loss"];
 pub fn markdown(summary: &Summary) -> String {
     let measures = columns(summary.rows.iter().flat_map(|row| row.measures.keys()));
     let scores = columns(summary.rows.iter().flat_map(|row| row.published.scores.keys()));
-    let mut text = format!(
-        "# {}\n\n\
-         The last evaluation of each run, of its own objective: median over seeds, with mean and 95 % confidence interval.\n\
-         Losses of different objectives, shares of targets or kinds of spans cannot be compared with each other.\n\n",
-        summary.name
-    );
-    let heads = |names: &[&str]| names.iter().map(|name| format!(" {name} |")).collect::<String>();
-    text.push_str(&format!("| cell | seeds |{} published row |{}\n", heads(&measures), heads(&scores)));
+    let mut text = format!("# {}\n\n{}\n\n", summary.name, introduction(summary.compared));
+    let heads =
+        |names: &mut dyn Iterator<Item = String>| names.map(|name| format!(" {name} |")).collect::<String>();
+    text.push_str(&format!(
+        "| cell | seeds |{} published row |{}\n",
+        heads(&mut measures.iter().map(|name| column(name).0)),
+        heads(&mut scores.iter().map(|name| name.to_string()))
+    ));
     text.push_str(&format!(
         "|---|---|{}---|{}\n",
         "---|".repeat(measures.len()),
@@ -30,10 +31,24 @@ pub fn markdown(summary: &Summary) -> String {
     text
 }
 
+fn introduction(compared: Compared) -> &'static str {
+    match compared {
+        Compared::Perplexity => {
+            "The last evaluation of each run, of its own objective: median over seeds, with mean and 95 % confidence interval.\n\
+             Losses of different objectives, shares of targets or kinds of spans cannot be compared with each other."
+        }
+        Compared::Accuracy => {
+            "The last evaluation of each run: median over seeds, with mean and 95 % confidence interval. Higher is better.\n\
+             What is published stands in the last columns."
+        }
+    }
+}
+
 fn line(row: &Row, measures: &[&str], scores: &[&str]) -> String {
     let cell = |text: Option<String>| format!(" {} |", text.unwrap_or("–".into()));
     let seeds = row.measures.values().map(|interval| interval.count).max().unwrap_or(0);
-    let found = measures.iter().map(|name| cell(row.measures.get(*name).map(|i| i.text_with_median())));
+    let shown = |name: &str| row.measures.get(name).map(|i| i.scaled(column(name).1).text_with_median());
+    let found = measures.iter().map(|name| cell(shown(name)));
     let published =
         scores.iter().map(|name| cell(row.published.scores.get(*name).map(|s| format!("{s:.2}"))));
     let name = if row.published.row.is_empty() { "–" } else { &row.published.row };
@@ -76,7 +91,7 @@ mod tests {
                 scores: scores.iter().map(|(name, score)| (name.to_string(), *score)).collect(),
                 ..Default::default()
             },
-            perplexity: by_seed(&|v| v).into_iter().map(|(seed, v)| (seed, [(8, v)].into())).collect(),
+            values: by_seed(&|v| v).into_iter().map(|(seed, v)| (seed, [(8, v)].into())).collect(),
             measures: by_seed(&|v| v).into_iter().map(measure).collect(),
         }
     }
@@ -93,10 +108,10 @@ mod tests {
         // Deviations from the mean 37: 17, 16, 15, 14 and 62; their squares sum to 4810, so that ± is
         // 2.7764 · sqrt(4810 / 4) / sqrt(5) = 43.06.
         let golden = "\
-| cell | seeds | ppl | accuracy | published row | EM | RACE |
+| cell | seeds | ppl | accuracy, % | published row | EM | RACE |
 |---|---|---|---|---|---|---|
-| full | 5 | 22.00 (37.00 ± 43.06) | 0.2200 (0.3700 ± 0.4306) | row of full | – | 66.66 |
-| no memory | 5 | 32.00 (47.00 ± 43.06) | 0.3200 (0.4700 ± 0.4306) | row of no memory | 77.27 | 65.55 |
+| full | 5 | 22.00 (37.00 ± 43.06) | 22.00 (37.00 ± 43.06) | row of full | – | 66.66 |
+| no memory | 5 | 32.00 (47.00 ± 43.06) | 32.00 (47.00 ± 43.06) | row of no memory | 77.27 | 65.55 |
 | failed | 0 | – | – | row of failed | – | – |
 
 ## Expected orders
@@ -108,5 +123,46 @@ The difference of perplexities is paired by seed; above 0 is as expected.
 | full | no memory | 10.00 ± 0.00 | holds |
 ";
         assert!(text.ends_with(golden), "{text}");
+    }
+
+    /// Cells without perplexities: percents, of which the higher is the better.
+    #[test]
+    fn accuracies_stand_in_percent_and_the_higher_is_better() {
+        let accurate = |label: &str, values: &[f64]| {
+            let mut cell = cell(label, &[("accuracy, %", 75.7)], values);
+            for measures in cell.measures.values_mut() {
+                measures.remove("ppl");
+            }
+            for (seed, measures) in &cell.measures {
+                cell.values.insert(*seed, [(8, measures["accuracy"])].into());
+            }
+            cell
+        };
+        let order = |better: &str, than: &str| Expectation {
+            better: better.into(),
+            than: than.into(),
+            at: Default::default(),
+        };
+        let cells = [accurate("graph", &[64.0, 65.0, 66.0]), accurate("both", &[74.0, 75.0, 76.0])];
+        let summary = Summary::new("Test", &cells, &[order("both", "graph"), order("graph", "both")]);
+        // A standard deviation of 1, so ± 4.3027 / sqrt(3) = 2.48 points.
+        let golden = "\
+| cell | seeds | accuracy, % | published row | accuracy, % |
+|---|---|---|---|---|
+| graph | 3 | 65.00 (65.00 ± 2.48) | row of graph | 75.70 |
+| both | 3 | 75.00 (75.00 ± 2.48) | row of both | 75.70 |
+
+## Expected orders
+
+The difference of accuracies, in points, is paired by seed; above 0 is as expected.
+
+| higher | lower | difference | verdict |
+|---|---|---|---|
+| both | graph | 10.00 ± 0.00 | holds |
+| graph | both | -10.00 ± 0.00 | violated |
+";
+        let text = summary.markdown();
+        assert!(text.ends_with(golden) && text.contains("Higher is better"), "{text}");
+        assert_eq!(serde_json::json!(summary)["compared"], "accuracy");
     }
 }

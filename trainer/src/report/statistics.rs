@@ -43,6 +43,12 @@ impl Interval {
         Some(Self { mean, half_width, median: median(values), count })
     }
 
+    /// The interval of the same values, each multiplied by `factor`.
+    pub fn scaled(self, factor: f64) -> Self {
+        let half_width = self.half_width.map(|half| half * factor.abs());
+        Self { mean: self.mean * factor, half_width, median: self.median * factor, ..self }
+    }
+
     /// `median (mean ± half width)` with two decimals, or four for shares of one.
     pub fn text_with_median(&self) -> String {
         let digits = if self.median.abs() < 1.0 { 4 } else { 2 };

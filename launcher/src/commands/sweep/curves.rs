@@ -49,7 +49,7 @@ pub fn write(sweep: &Sweep, jobs: &[Job], output: &Path) -> Result<(), Failure> 
     let mut courses = Vec::new();
     for (number, cell) in sweep.cells.iter().enumerate() {
         let mut course = Course { label: cell.label.clone(), samples: 1, seeds: BTreeMap::new() };
-        for job in jobs.iter().filter(|job| job.cell == number && job.perplexity().is_some()) {
+        for job in jobs.iter().filter(|job| job.cell == number && job.values().is_some()) {
             course.samples = sweep.config_of(cell, job.seed)?.objective.samples as u64;
             course.seeds.insert(job.seed, best_so_far(&read_metrics(&job.run)?));
         }

@@ -76,20 +76,20 @@ impl Job {
         format!("{}, seed {}", self.label, self.seed)
     }
 
-    /// Perplexity by attention length, once everything is done. Of a run that evaluates itself and has none: its error rate.
-    pub fn perplexity(&self) -> Option<BTreeMap<usize, f64>> {
+    /// Perplexity by attention length, once everything is done. Of a run that evaluates itself and has none: its accuracy.
+    pub fn values(&self) -> Option<BTreeMap<usize, f64>> {
         let record = self.read();
         if self.evaluations.is_empty() {
-            return Some([(self.init, Self::perplexity_of_run(&record)?)].into());
+            return Some([(self.init, Self::value_of_run(&record)?)].into());
         }
         let one = |e: &Evaluation| Some((e.attention, record["evaluations"][e.name()]["ppl"].as_f64()?));
         self.evaluations.iter().map(one).collect()
     }
 
-    /// Perplexity of the run's own last evaluation, or its error rate.
-    fn perplexity_of_run(record: &Value) -> Option<f64> {
+    /// Perplexity of the run's own last evaluation, or its accuracy.
+    fn value_of_run(record: &Value) -> Option<f64> {
         let found = &record["train"]["evaluation"];
-        found["ppl"].as_f64().or_else(|| Some(1.0 - found["accuracy"].as_f64()?))
+        found["ppl"].as_f64().or_else(|| found["accuracy"].as_f64())
     }
 
     /// Numbers of the run's own last evaluation, by name, where no other evaluation is made of it.
@@ -119,8 +119,8 @@ impl Job {
             });
             self.write(&record)?;
         }
-        if Self::perplexity_of_run(&record).is_none() && self.evaluations.is_empty() {
-            let why = "its evaluation has no `ppl`, by which a sweep compares".into();
+        if Self::value_of_run(&record).is_none() && self.evaluations.is_empty() {
+            let why = "its evaluation has no `ppl` and no `accuracy`, by which a sweep compares".into();
             return Err(Unfinished::Failed { code: 78, why });
         }
         for evaluation in &self.evaluations {

@@ -4,7 +4,7 @@ use clap::Args;
 use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
 use segue_configs::sweep::Sweep;
-use segue_trainer::report::{CellResult, IntervalChart, Summary};
+use segue_trainer::report::{CellResult, Interval, IntervalChart, Summary};
 use serde_json::{Value, json};
 
 use self::job::{Job, Outcome};
@@ -101,13 +101,13 @@ fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
             label: cell.label.clone(),
             init: cell.init,
             published: cell.published.clone(),
-            perplexity: Default::default(),
+            values: Default::default(),
             measures: Default::default(),
         })
         .collect();
     for job in jobs {
-        if let Some(perplexity) = job.perplexity() {
-            cells[job.cell].perplexity.insert(job.seed, perplexity);
+        if let Some(values) = job.values() {
+            cells[job.cell].values.insert(job.seed, values);
             let measures = job.measures();
             if !measures.is_empty() {
                 cells[job.cell].measures.insert(job.seed, measures);
@@ -118,11 +118,11 @@ fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
 }
 
 fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), Failure> {
-    let mut csv = format!("cell,seed,attention,{}\n", summary.compared().replace(' ', "_"));
+    let mut csv = format!("cell,seed,attention,{}\n", summary.compared.name());
     for job in jobs {
-        for (attention, perplexity) in job.perplexity().unwrap_or_default() {
+        for (attention, value) in job.values().unwrap_or_default() {
             let label = job.label.replace('"', "\"\"");
-            csv.push_str(&format!("\"{label}\",{},{attention},{perplexity}\n", job.seed));
+            csv.push_str(&format!("\"{label}\",{},{attention},{value}\n", job.seed));
         }
     }
     let chart = chart(summary).svg();
@@ -142,10 +142,11 @@ fn chart(summary: &Summary) -> IntervalChart {
     let own = summary.rows.iter().any(|row| !row.measures.is_empty());
     let series: &[&str] =
         if own { &["last evaluation of the run"] } else { &["training length", "best length"] };
-    let empty = IntervalChart::new(&summary.name, format!("validation {}", summary.compared()), series);
+    let empty = IntervalChart::new(&summary.name, summary.compared.axis(), series);
     summary.rows.iter().fold(empty, |chart, row| {
         let values = if own { vec![row.init] } else { vec![row.init, row.best] };
-        chart.with(&row.label, values)
+        let shown = |value: Option<Interval>| value.map(|value| value.scaled(summary.compared.scale()));
+        chart.with(&row.label, values.into_iter().map(shown).collect())
     })
 }
 
@@ -172,10 +173,11 @@ fn finish(
         (1.., _) => CHECK_FAILED,
         _ => 0,
     };
+    let side = if summary.compared.gain(1.0, 0.0) > 0.0 { "above" } else { "below" };
     for check in &summary.checks {
-        let difference = check.difference.map_or(String::new(), |d| format!(", difference {}", d.text()));
+        let difference = summary.difference(check).map_or(String::new(), |d| format!(", difference {d}"));
         out.line(&format!(
-            "expected {} below {}: {}{difference}",
+            "expected {} {side} {}: {}{difference}",
             check.expected.better,
             check.expected.than,
             check.verdict.words()
@@ -195,6 +197,6 @@ fn list(sweep: &Sweep, jobs: &[Job], out: &Output) -> Value {
     for job in jobs {
         out.line(&format!("{}: {}", job.name(), sweep.cells[job.cell].overrides.join(" ")));
     }
-    let row = |job: &Job| json!({ "cell": job.label, "seed": job.seed, "run": job.run, "done": job.perplexity().is_some() });
+    let row = |job: &Job| json!({ "cell": job.label, "seed": job.seed, "run": job.run, "done": job.values().is_some() });
     json!({ "runs": jobs.iter().map(row).collect::<Vec<_>>() })
 }

@@ -1,0 +1,60 @@
+//! Ranks that are killed at random moments.
+
+use std::process::Child;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use crate::{children, end_where_stuck, mpirun, succeed};
+
+/// Runs jobs of two ranks, killing one rank or another at random moments, until `wanted` kills are done. `job`: the command of a run of
+/// that name; `assert_same`: panics unless two runs ended with the same bytes. The runs are `undisturbed` and `killed-0` and so on.
+pub fn kill_often(wanted: usize, job: &dyn Fn(&str) -> Vec<String>, assert_same: &dyn Fn(&str, &str)) {
+    succeed(mpirun(2, &job("undisturbed")));
+    let (mut kills, mut runs, mut draw) = (0, 0, 0x5e6u64);
+    while kills < wanted {
+        let run = format!("killed-{runs}");
+        loop {
+            draw = draw.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let moment = Duration::from_millis(100 + (draw >> 33) % 900);
+            let victim = (draw >> 20) as usize % 2;
+            let killed = kills < wanted && kill_rank(&mut spawn(&job(&run)), victim, moment);
+            kills += usize::from(killed);
+            if !killed {
+                break;
+            }
+        }
+        // The attempt above ended by itself, or the kills are used up: go on to the end.
+        succeed(mpirun(2, &job(&run)));
+        assert_same("undisturbed", &run);
+        runs += 1;
+    }
+    println!("{kills} kills over {runs} runs");
+}
+
+fn spawn(job: &[String]) -> Child {
+    let mut command = mpirun(2, job);
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    command.spawn().expect("mpirun starts")
+}
+
+/// SIGKILLs rank `victim` at `moment` after the start; false where the job has ended before.
+fn kill_rank(job: &mut Child, victim: usize, moment: Duration) -> bool {
+    let mpirun = job.id();
+    let _guard = end_where_stuck(mpirun);
+    let (ended, wait) = channel::<()>();
+    std::thread::scope(|scope| {
+        let killer = scope.spawn(move || {
+            // The moment is what is drawn at random; nothing is synchronised by it.
+            if wait.recv_timeout(moment) != Err(RecvTimeoutError::Timeout) {
+                return false;
+            }
+            let ranks = children(mpirun);
+            let target = ranks.get(victim).copied().unwrap_or(mpirun);
+            // SAFETY: plain system call on a process of ours.
+            unsafe { libc::kill(target as i32, libc::SIGKILL) == 0 }
+        });
+        let status = job.wait().expect("mpirun ends");
+        drop(ended);
+        killer.join().expect("the killer ends") && !status.success()
+    })
+}
