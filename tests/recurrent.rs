@@ -1,7 +1,10 @@
 //! Recurrent language models, from a recipe to text.
 
+use std::process::Command;
+
+use segue_random::{Draws, Purpose};
 use segue_tests::chain::{chain, entropy_rate};
-use segue_tests::{Workplace, alone, fail, finish, mpirun, stderr, succeed};
+use segue_tests::{Workplace, alone, ended_with, fail, finish, mpirun, stderr, succeed};
 use serde_json::Value;
 
 /// Trains on one rank, on four, and on two and one with stops between, to the same bytes; what one rank found.
@@ -166,6 +169,65 @@ fn every_order_of_reading_trains_to_the_same_bytes_over_ranks_and_stops() {
         let loss = one["loss"].as_f64().unwrap();
         // Below a uniform guess of 32 words.
         assert!(loss < 3.4, "{name}: {loss} nats after training");
+    }
+}
+
+/// Kills of one test, over all its runs.
+const KILLS: usize = 20;
+/// Where a rank is killed. Each is visited by either rank within two intervals of checkpoints.
+const PLACES: [&str; 6] =
+    ["step.begin", "step.backward", "step.update", "evaluation.part", "checkpoint.stage", "reduce.bucket"];
+/// Twice a gradient is not a number, before and after averages have begun, and the run goes back to its best weights.
+const SPOILED: &str = "nan@gradient:step=9;nan@gradient:step=21";
+const RESETS: [&str; 4] =
+    ["train.steps=40", "checkpoint.every=4", "eval.every=4", "recovery.non_finite=restore_best"];
+
+/// What the last checkpoint of `run` says about its way.
+fn trainer_state(place: &Workplace, run: &str) -> Value {
+    let path = place.path(run).join("checkpoints/latest/trainer_state.json");
+    serde_json::from_slice(&std::fs::read(path).expect("a state")).expect("JSON")
+}
+
+/// Averages that begin, and begin anew where weights go back to the best ones, over ranks that die.
+#[test]
+fn killed_at_drawn_places_runs_with_averages_and_resets_end_with_the_same_bytes() {
+    let place = Workplace::new();
+    let mut draws = Draws::new(1, Purpose::Bench, &[2]);
+    let tail = ["average.start=12", "average.patience=2"];
+    for (name, average) in [("tail", &tail[..]), ("two-tailed", &["average.kind=two_tailed"])] {
+        let args = |run: &str| place.pretrain_lstm(&format!("{name}-{run}"), &[&RESETS, average].concat());
+        let suffering = |mut command: Command, faults: &str| {
+            command.env("SEGUE_FAULTS", faults);
+            command
+        };
+        succeed(suffering(alone(&args("whole")), SPOILED));
+        let whole = format!("{name}-whole");
+        let state = trainer_state(&place, &whole);
+        assert_eq!(state["recoveries"], 2, "{state}");
+        let averaged = place.final_bytes(&whole).contains_key("training_weights.safetensors");
+        assert!(averaged || name == "two-tailed", "{}", state["average"]);
+        let mut kills = 0;
+        for run in 0.. {
+            let run = format!("killed-{run}");
+            // A run that comes to its end before it is killed is compared, and another one begins.
+            while kills < KILLS / 2 {
+                let place = PLACES[draws.below(PLACES.len() as u64) as usize];
+                let kill = format!("kill@{place}:rank={}:hit={}", draws.below(2), 1 + draws.below(8));
+                let killed = finish(suffering(mpirun(2, &args(&run)), &format!("{SPOILED};{kill}")));
+                if killed.status.success() {
+                    break;
+                }
+                assert!(ended_with(&killed, 137), "{kill}: {:?} {}", killed.status, stderr(&killed));
+                kills += 1;
+            }
+            succeed(suffering(mpirun(2, &args(&run)), SPOILED));
+            let run = format!("{name}-{run}");
+            place.assert_same(&whole, &run);
+            assert_eq!(trainer_state(&place, &run)["average"], state["average"]);
+            if kills == KILLS / 2 {
+                break;
+            }
+        }
     }
 }
 
