@@ -224,7 +224,11 @@ impl Packed {
     ///
     /// As of [`product`].
     unsafe fn multiply(&self, rows: Range<usize>, b: &Packed, to: Rows<*mut f32>, start: Start<'_>) {
-        assert!(self.chunks.len() == b.chunks.len() && rows.start % BLOCK == 0 && rows.end <= self.vectors);
+        assert!(
+            self.chunks.len() == b.chunks.len()
+                && rows.start.is_multiple_of(BLOCK)
+                && rows.end <= self.vectors
+        );
         if let Start::Bias(bias) = start {
             assert_eq!(bias.len(), b.vectors);
             for row in 0..rows.len() {
