@@ -1,6 +1,8 @@
 //! Bytes do not depend on kills, stops or the number of ranks.
 
-use segue_tests::kills::kill_often;
+use std::time::Duration;
+
+use segue_tests::kills::{kill_often, kill_rank, spawn};
 use segue_tests::{ROOT, Workplace, alone, fail, mpirun, succeed};
 use serde_json::Value;
 

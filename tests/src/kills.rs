@@ -31,14 +31,15 @@ pub fn kill_often(wanted: usize, job: &dyn Fn(&str) -> Vec<String>, assert_same:
     println!("{kills} kills over {runs} runs");
 }
 
-fn spawn(job: &[String]) -> Child {
+/// Starts a job of two ranks that says nothing.
+pub fn spawn(job: &[String]) -> Child {
     let mut command = mpirun(2, job);
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     command.spawn().expect("mpirun starts")
 }
 
 /// SIGKILLs rank `victim` at `moment` after the start; false where the job has ended before.
-fn kill_rank(job: &mut Child, victim: usize, moment: Duration) -> bool {
+pub fn kill_rank(job: &mut Child, victim: usize, moment: Duration) -> bool {
     let mpirun = job.id();
     let _guard = end_where_stuck(mpirun);
     let (ended, wait) = channel::<()>();
