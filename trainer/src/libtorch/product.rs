@@ -86,11 +86,10 @@ pub(super) fn by_onednn(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> T
 
 /// The same in tiles, of a contiguous `x`.
 fn linear_in_tiles(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
-    let mut shape = x.size();
     let [n, k] = [weight.size()[0] as usize, weight.size()[1] as usize];
-    *shape.last_mut().expect("a tensor of rows") = n as i64;
+    let m = x.numel() / k;
+    let shape = [&x.size()[..x.dim() - 1], &[n as i64]].concat();
     let mut y = Tensor::empty(shape, (Kind::Float, Device::Cpu));
-    let m = y.numel() / n;
     let weight = if lies_in_lines(weight) { weight.shallow_clone() } else { weight.contiguous() };
     let bias = bias.map(Tensor::contiguous);
     let to = Shared::of(&mut y);
@@ -104,8 +103,8 @@ fn linear_in_tiles(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor
 
 /// Whether rows or columns of a matrix have their values next to each other.
 fn lies_in_lines(matrix: &Tensor) -> bool {
-    let ((rows, columns), strides) = (matrix.size2().expect("a matrix"), matrix.stride());
-    (strides[1] == 1 && strides[0] >= columns) || (strides[0] == 1 && strides[1] >= rows)
+    let (sides, strides) = (matrix.size(), matrix.stride());
+    (strides[1] == 1 && strides[0] >= sides[1]) || (strides[0] == 1 && strides[1] >= sides[0])
 }
 
 /// The rows of a matrix that [`lies_in_lines`], in f32 on the CPU.

@@ -1,8 +1,8 @@
 //! Products in single precision by the tile instructions of processors with AMX, which multiply numbers of eight significant bits
 //! only: each value is the sum of three such numbers, exactly, and of the nine products of two values' parts the six largest are added
 //! up (Henry, Tang and Heinecke 2019, "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations").
-//! What is left out is below 2⁻²³ of a product. Sums are made in single precision, two products before each rounding, so that
-//! results are as exact as those of fused products and sums, and need two thirds of their time.
+//! What is left out is below 2⁻²² of a product. Sums are made in single precision. Results are as exact as those of fused products and
+//! sums (`tests.rs`), and need two thirds of their time.
 //!
 //! Values below 2⁻¹¹⁰ lose their lower parts; what is not finite makes every sum that it is in not a number.
 
