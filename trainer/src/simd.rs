@@ -52,6 +52,23 @@ pub fn max(values: &[f32]) -> f32 {
     rest.iter().chain(&tops).copied().fold(f32::NEG_INFINITY, larger)
 }
 
+/// Both of each pair of two slices of one length = f of them. A loop over both slices is not always compiled for many values at once, as
+/// it gets lost that they do not overlap; here it is.
+#[inline(always)]
+pub fn change_pairs(a: &mut [f32], b: &mut [f32], f: impl Fn(f32, f32) -> (f32, f32)) {
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks_mut::<LANES>(), b.as_chunks_mut::<LANES>());
+    for (a, b) in a.iter_mut().zip(b) {
+        let (mut of_a, mut of_b) = (*a, *b);
+        for (a, b) in of_a.iter_mut().zip(&mut of_b) {
+            (*a, *b) = f(*a, *b);
+        }
+        (*a, *b) = (of_a, of_b);
+    }
+    for (a, b) in a_rest.iter_mut().zip(b_rest) {
+        (*a, *b) = f(*a, *b);
+    }
+}
+
 /// Σ f(a, b) over pairs of two slices of one length, in an order of its own, the same on every processor.
 #[inline(always)]
 pub fn sum_of_pairs(a: &[f32], b: &[f32], f: impl Fn(f32, f32) -> f32) -> f32 {

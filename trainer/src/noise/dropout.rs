@@ -125,10 +125,11 @@ impl Drops {
     }
 }
 
-vectorised! { fn fill(mask: &mut [f32], drops: Drops) = fill_plain; }
+vectorised! { fn fill(mask: &mut [f32], drops: Drops) = drop_factors; }
 
+/// Factors of the first values. A loop of its own, or it is not compiled for many values at once.
 #[inline(always)]
-fn fill_plain(mask: &mut [f32], drops: Drops) {
+pub(crate) fn drop_factors(mask: &mut [f32], drops: Drops) {
     for (i, value) in mask.iter_mut().enumerate() {
         *value = drops.factor(i);
     }
@@ -197,7 +198,7 @@ mod tests {
         let (mut fast, mut plain) = (vec![0.0; 1003], vec![0.0; 1003]);
         let drops = Drops::new(Hashes::new(9, 4), 0.3);
         fill(&mut fast, drops);
-        fill_plain(&mut plain, drops);
+        drop_factors(&mut plain, drops);
         assert_eq!(fast, plain);
     }
 

@@ -10,8 +10,8 @@ mod tensors;
 
 use std::cell::Cell;
 
-pub(crate) use dropout::MASKS;
 pub use dropout::{Drops, dropout, locked_dropout, row_dropout};
+pub(crate) use dropout::{MASKS, drop_factors};
 
 /// The noise of one forward pass. Each place that drops or draws something has a stream of its own, numbered in
 /// the order of the pass; a clone goes on at the same place.

@@ -2,8 +2,8 @@
 
 use super::tile::{Tile, View};
 use crate::libtorch::Shared;
-use crate::noise::Drops;
-use crate::simd::{exp, max, sum, sum_of_pairs, vectorised};
+use crate::noise::{Drops, drop_factors};
+use crate::simd::{change_pairs, exp, max, sum, sum_of_pairs, vectorised};
 
 /// Below it a weight is zero.
 const LEAST_EXPONENT: f32 = -87.0;
@@ -11,11 +11,10 @@ const LEAST_EXPONENT: f32 = -87.0;
 /// Scores of a tile by content, completed, to weights after dropout; in `kept` all weights.
 #[inline(always)]
 fn weigh_plain(view: &View, tile: &Tile, scores: &mut [f32], by_position: &[f32], kept: Shared) {
-    let Tile { rows, keys, columns, .. } = *tile;
+    let Tile { rows, keys, .. } = *tile;
     for row in 0..rows {
         let scores = &mut scores[row * keys..][..keys];
-        // Column `rows - 1 - row` is key 0's distance: see `View::read`.
-        view.complete(tile, row, scores, &by_position[row * columns + rows - 1 - row..][..keys]);
+        view.complete(tile, row, scores, &by_position[view.distances_place(tile, row)..][..keys]);
         softmax(scores);
         let place = view.weights_place(tile, row);
         // SAFETY: these weights are this query's of this head, written here alone.
@@ -47,7 +46,7 @@ fn weigh_back_plain(
         let grads = &mut grads[row * keys..][..keys];
         let kept = &weights[view.weights_place(tile, row)..][..keys];
         softmax_back(grads, kept, view.drops, &mut dropped[row * keys..][..keys]);
-        by_position[row * columns + rows - 1 - row..][..keys].copy_from_slice(grads);
+        by_position[view.distances_place(tile, row)..][..keys].copy_from_slice(grads);
         if let Some((own, of_keys)) = view.segments(tile, row) {
             // One number a query: all keys of other segments had the same added.
             let elsewhere = |grad: f32, segment: f32| if segment == own { 0.0 } else { grad };
@@ -89,16 +88,12 @@ fn softmax(scores: &mut [f32]) {
 #[inline(always)]
 fn drop_some(weights: &mut [f32], kept: &mut [f32], drops: Option<Drops>, place: usize) {
     let Some(drops) = drops else { return kept.copy_from_slice(weights) };
+    drop_factors(kept, drops.from(place));
     // Weights are not negative, so the sign is free to remember what dropout took: backward needs no mask and
     // draws nothing.
-    // Three loops over one slice each: that two of them do not overlap is lost on the compiler.
-    for (i, weight) in weights.iter_mut().enumerate() {
-        *weight = if drops.factor(place + i) == 0.0 { -*weight } else { *weight };
-    }
-    kept.copy_from_slice(weights);
-    for weight in weights {
-        *weight = if weight.is_sign_negative() { 0.0 } else { *weight * drops.kept() };
-    }
+    change_pairs(weights, kept, |weight, factor| {
+        (weight * factor, if factor == 0.0 { -weight } else { weight })
+    });
 }
 
 /// Gradients of weights after dropout, in `grads`, to those of scores; and the weights after dropout.
