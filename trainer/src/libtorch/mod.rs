@@ -32,7 +32,7 @@ pub use product::{Rows, Shared, linear, small_product};
 pub use repeated::Repeated;
 pub(crate) use strips::Strips;
 pub use tiles::available as tiles_are_available;
-pub(crate) use tiles::{Packed, Side, Start, suit as suit_tiles};
+pub(crate) use tiles::{DEPTH as DEPTH_OF_TILES, Packed, Panels, Side, Start, suit as suit_tiles};
 
 const MESSAGE_BYTES: usize = 1024;
 

@@ -224,7 +224,7 @@ impl Layer {
             // Places of keys that come after the query, which nobody sees.
             let r = &r.constant_pad_nd([0, 0, 0, 0, 0, query]);
             let (q, k, v) = (&q, &k, &v);
-            let attention = fused::Attention { q, k, v, r, biases, segments: None, scale };
+            let attention = fused::Attention { q, k, v, r, places: None, biases, segments: None, scale };
             let read = match &visible.chunks {
                 Some(chunks) => chunked::attend(&attention, chunks, self.config.dropatt, noise),
                 None => fused::attend(&attention, &visible.blocks, self.config.dropatt, noise),

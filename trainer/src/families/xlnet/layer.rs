@@ -151,16 +151,21 @@ impl Layer {
             if content {
                 let q = self.project(&own(&h), &self.q);
                 let read = match self.kernels.chunk(&q) || self.kernels.fuse(&q) {
-                    true => self.read_tiles(group, &q, &own_projected.0, &own_projected.1, &r, noise),
+                    true => self.read_content(group, [&q, &own_projected.0, &own_projected.1, &r], noise),
                     false => attention.content(&q, noise),
                 };
                 for_h.push(seen(read, group.seeing.as_ref()));
             }
             if let (Some(g), Some(targets)) = (&g, &group.targets) {
                 let q = self.project(&own(g), &self.q);
-                let read = match content || q.size()[1] > self.width / FEW {
-                    true => attention.predictions(&q, targets, noise),
-                    false => self.read_few(group, targets, &q, &own(&keys), &r, noise),
+                let few = !content && q.size()[1] <= self.width / FEW;
+                let read = match few {
+                    true => self.read_few(group, targets, &q, &own(&keys), &r, noise),
+                    false if self.kernels.fuse(&q) => {
+                        let projected = [&q, &own_projected.0, &own_projected.1, &r];
+                        self.read_targets(group, targets, projected, noise)
+                    }
+                    false => attention.predictions(&q, targets, noise),
                 };
                 for_g.push(seen(read, targets.mask.as_ref().and_then(|mask| mask.seeing.as_ref())));
             }
@@ -182,38 +187,49 @@ impl Layer {
         group.positions.mm(&r).view([-1, self.heads, self.width])
     }
 
-    /// What the content stream of a group reads, `[lanes, segment, heads * width]`, of `[lanes, .., heads, width]`.
-    fn read_tiles(
+    /// What the content stream of a group reads, `[lanes, segment, heads * width]`, of q, k, v, `[lanes, .., heads, width]`, and r,
+    /// `[distance, heads, width]`, without scores of all pairs at once.
+    fn read_content(&self, group: &Group, projected: [&Tensor; 4], noise: Option<&Noise>) -> Tensor {
+        let (segment, keys) = (projected[0].size()[1], projected[1].size()[1]);
+        let ids = group.segments.as_ref().map(|codes| codes.ids.narrow(1, keys - segment, segment));
+        self.attend(group, projected, (None, ids.as_ref()), |attention| match &group.chunks {
+            Some(chunks) => chunked::attend(attention, chunks, self.dropatt, noise),
+            None => fused::attend(attention, &group.blocks, self.dropatt, noise),
+        })
+    }
+
+    /// The same of the query stream, `[lanes, targets, heads * width]`.
+    fn read_targets(
         &self,
         group: &Group,
-        q: &Tensor,
-        k: &Tensor,
-        v: &Tensor,
-        r: &Tensor,
+        targets: &Targets,
+        projected: [&Tensor; 4],
         noise: Option<&Noise>,
+    ) -> Tensor {
+        let places = fused::Places { of_queries: &targets.at, segment: group.segment };
+        let ids = group.segments.as_ref().and_then(|codes| codes.ids_of_targets.as_ref());
+        self.attend(group, projected, (Some(places), ids), |attention| {
+            fused::attend(attention, std::slice::from_ref(&targets.block), self.dropatt, noise)
+        })
+    }
+
+    /// Attention to keys of a group, by queries at some places and of some segments.
+    fn attend(
+        &self,
+        group: &Group,
+        [q, k, v, r]: [&Tensor; 4],
+        (places, of_queries): (Option<fused::Places>, Option<&Tensor>),
+        with: impl Fn(&fused::Attention) -> Tensor,
     ) -> Tensor {
         let [u, by_position, by_segment] = &self.biases;
         let other = self.seg_embed.get(1) - self.seg_embed.get(0);
-        let (segment, keys) = (q.size()[1], k.size()[1]);
-        let of_queries = group.segments.as_ref().map(|codes| codes.ids.narrow(1, keys - segment, segment));
-        let segments = group.segments.as_ref().zip(of_queries.as_ref());
-        let attention = fused::Attention {
-            q,
-            k,
-            v,
-            r,
-            biases: [u, by_position],
-            segments: segments.map(|(codes, of_queries)| fused::Segments {
-                vectors: [by_segment, &other],
-                of_queries,
-                of_keys: &codes.ids,
-            }),
-            scale: scale(self),
-        };
-        match &group.chunks {
-            Some(chunks) => chunked::attend(&attention, chunks, self.dropatt, noise),
-            None => fused::attend(&attention, &group.blocks, self.dropatt, noise),
-        }
+        let segments = group.segments.as_ref().zip(of_queries).map(|(codes, of_queries)| fused::Segments {
+            vectors: [by_segment, &other],
+            of_queries,
+            of_keys: &codes.ids,
+        });
+        let (biases, scale) = ([u, by_position], scale(self));
+        with(&fused::Attention { q, k, v, r, places, biases, segments, scale })
     }
 
     /// What few queries read, `[lanes, targets, heads * width]`, of `keys` `[lanes, key, d_model]` that have not been

@@ -35,10 +35,16 @@ pub struct SegmentCodes {
     pub targets: Option<Tensor>,
     /// The segment of each key as a number, `[lanes, key]`.
     pub ids: Tensor,
+    /// The same of each target, `[lanes, targets]`.
+    pub ids_of_targets: Option<Tensor>,
 }
 
 /// Rows of the query stream.
 pub struct Targets {
+    /// Their positions, `[lanes, targets]`.
+    pub at: Tensor,
+    /// All of them, for attention in tiles.
+    pub block: Block,
     /// Which keys each sees.
     pub mask: Option<Mask>,
     /// The table's row for each key, `[lanes, targets, key]`.
@@ -51,6 +57,8 @@ pub struct Group {
     pub start: i64,
     /// Lanes.
     pub lanes: i64,
+    /// Positions of the segment.
+    pub segment: i64,
     /// Sinusoids of the distances `key - 1, .., -(segment - 1)` and some beyond, negated for text read backwards, so that
     /// distances have the sign they have in the text: `[distance, d_model]`. Windows of [`even_columns`] find room.
     pub positions: Tensor,
@@ -130,6 +138,7 @@ impl Scene<'_> {
         Group {
             start,
             lanes,
+            segment,
             positions: drop(positions),
             blocks,
             chunks,
@@ -263,9 +272,13 @@ impl Scene<'_> {
         // row `segment - 1 - i + j`. Targets stand anywhere, so their rows are gathered, where those of
         // content are a shift.
         let column = Tensor::arange(self.keys(), (Kind::Int64, self.options.1)) + (self.segment() - 1);
+        let mask = hidden.map(|hidden| self.mask(&hidden));
+        let added = mask.as_ref().map(|mask| mask.added.shallow_clone());
         Some(Targets {
-            mask: hidden.map(|hidden| self.mask(&hidden)),
+            block: Block { start: 0, rows: at.size()[1], keys: self.keys(), mask: added },
+            mask,
             distances: column.view([1, 1, -1]) - at.unsqueeze(2),
+            at,
         })
     }
 
@@ -295,10 +308,12 @@ impl Scene<'_> {
         // differ, else 0.
         let is = |ids: &Tensor| ids.unsqueeze(2).eq_tensor(&numbers).to_kind(self.options.0);
         let queries: Tensor = 1.0 - is(&own);
-        let targets = self.sequence.targets.map(|at| {
-            let index = at.narrow(0, start, lanes).unsqueeze(2).expand([-1, -1, count], false);
+        let at = self.sequence.targets.map(|at| at.narrow(0, start, lanes));
+        let targets = at.as_ref().map(|at| {
+            let index = at.unsqueeze(2).expand([-1, -1, count], false);
             queries.gather(1, &index, false)
         });
-        Some(SegmentCodes { keys: is(&all), queries, targets, ids })
+        let ids_of_targets = at.map(|at| own.gather(1, &at, false).to_kind(self.options.0));
+        Some(SegmentCodes { keys: is(&all), queries, targets, ids, ids_of_targets })
     }
 }

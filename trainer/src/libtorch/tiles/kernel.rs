@@ -2,7 +2,7 @@
 
 use std::arch::asm;
 
-use super::{BLOCK, Chunk, DEPTH, LANES, Line};
+use super::{BLOCK, DEPTH, LANES, Line, Panels, Part};
 use crate::libtorch::Rows;
 
 /// Bytes of a line and of a tile.
@@ -61,34 +61,45 @@ impl Drop for Tiles {
     }
 }
 
-/// `to` `[m, n]` = the panels of one chunk of the left side times those of the right one, or that much more.
+/// `to` `[m, n]` = so many steps of panels of the left side times those of the right one, or that much more.
 ///
 /// # Safety
 ///
-/// As of [`super::product`]; the panels of the left side are as long as those of the right one.
-pub unsafe fn multiply(left: &[Line], right: &Chunk, [m, n]: [usize; 2], to: Rows<*mut f32>, add: bool) {
-    let panel = right.panel();
+/// As of [`super::product`].
+pub unsafe fn multiply(
+    left: Part<'_>,
+    right: Part<'_>,
+    steps: usize,
+    [m, n]: [usize; 2],
+    to: Rows<*mut f32>,
+    add: bool,
+) {
+    // A block needs the lines of two panels.
+    let two = |side: Part<'_>, first: usize| {
+        side.lines[first / LANES * side.panel..][..side.panel + steps * Panels::STEP].as_ptr()
+    };
+    let panels = [left.panel, right.panel];
     let mut rest = [0f32; BLOCK * BLOCK];
     // SAFETY: the caller's.
     let _tiles = unsafe { Tiles::new() };
     for column in (0..n).step_by(BLOCK) {
-        let b = right.lines[column / LANES * panel..][..2 * panel].as_ptr();
+        let b = two(right, column);
         for row in (0..m).step_by(BLOCK) {
-            let a = left[row / LANES * panel..][..2 * panel].as_ptr();
+            let a = two(left, row);
             let sides = [BLOCK.min(m - row), BLOCK.min(n - column)];
-            // SAFETY: two panels of each side, as the slices show, and a block of the product, which lies in `to`, or in `rest`
+            // SAFETY: so many steps of two panels of each side, as the slices show, and a block of the product, which lies in `to`, or in `rest`
             // where it is not whole.
             unsafe {
                 let to = Rows { start: to.start.add(row * to.stride + column), stride: to.stride };
                 if sides == [BLOCK; 2] {
-                    block(right.steps, [a, b], panel, to, add);
+                    block(steps, [a, b], panels, to, add);
                     continue;
                 }
                 let rest = Rows { start: rest.as_mut_ptr(), stride: BLOCK };
                 if add {
                     copy(to, rest, sides);
                 }
-                block(right.steps, [a, b], panel, rest, add);
+                block(steps, [a, b], panels, rest, add);
                 copy(rest, to, sides);
             }
         }
@@ -115,9 +126,9 @@ unsafe fn copy(from: Rows<*mut f32>, to: Rows<*mut f32>, [rows, columns]: [usize
 ///
 /// # Safety
 ///
-/// So many steps of both panels of both sides lie `panel` lines apart, and this thread has its tiles.
+/// There is a step at least; so many of both panels of a side lie as many lines apart as it says, and this thread has its tiles.
 #[inline(always)]
-unsafe fn block(steps: usize, [a, b]: [*const Line; 2], panel: usize, to: Rows<*mut f32>, add: bool) {
+unsafe fn block(steps: usize, [a, b]: [*const Line; 2], panels: [usize; 2], to: Rows<*mut f32>, add: bool) {
     let below = to.start.wrapping_add(LANES * to.stride);
     // SAFETY: reads whole tiles inside the panels, and reads and writes whole ones inside the block.
     unsafe {
@@ -161,8 +172,8 @@ unsafe fn block(steps: usize, [a, b]: [*const Line; 2], panel: usize, to: Rows<*
             "tilestored [{below} + {stride}], tmm2", "tilestored [{below} + {stride} + {line}], tmm3",
             add = in(reg) u64::from(add),
             above = in(reg) to.start, below = in(reg) below, stride = in(reg) to.stride * size_of::<f32>(),
-            a0 = inout(reg) a => _, a1 = inout(reg) a.wrapping_add(panel) => _,
-            b0 = inout(reg) b => _, b1 = inout(reg) b.wrapping_add(panel) => _,
+            a0 = inout(reg) a => _, a1 = inout(reg) a.wrapping_add(panels[0]) => _,
+            b0 = inout(reg) b => _, b1 = inout(reg) b.wrapping_add(panels[1]) => _,
             steps = inout(reg) steps => _, next = in(reg) LINE, line = const LINE, tile = const TILE,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _, options(nostack),

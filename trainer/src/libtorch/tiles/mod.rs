@@ -18,11 +18,13 @@ use super::product::{Rows, Shared};
 use crate::threads;
 
 /// Values of a tile's line: what one instruction adds up for each element of a product.
-const DEPTH: usize = 32;
+pub const DEPTH: usize = 32;
 /// Vectors of a tile.
 const LANES: usize = 16;
 /// Vectors of each side whose products one pass of the kernel makes.
 const BLOCK: usize = 2 * LANES;
+// Whoever cuts a product where a block begins may cut its depth there too.
+const _: () = assert!(BLOCK == DEPTH);
 /// Depth of what is packed at once, at most: with it [`ROWS`] vectors of the left side and a block of the right one stay in a core's
 /// second cache.
 const CHUNK: usize = 22 * DEPTH;
@@ -124,61 +126,123 @@ struct Line([u16; DEPTH]);
 
 /// One side laid out for the kernel, chunk after chunk of the depth.
 pub struct Packed {
-    chunks: Vec<Chunk>,
+    chunks: Vec<Panels>,
     vectors: usize,
 }
 
-/// Panels of [`LANES`] vectors, an even number of them: those that no vector is left for are zero.
-struct Chunk {
+/// A side, or a chunk of its depth, in panels of [`LANES`] vectors, an even number of them: those that no vector is left for are zero.
+#[derive(Default)]
+pub struct Panels {
     lines: Vec<Line>,
     /// Steps of [`DEPTH`] values of a panel.
     steps: usize,
+    vectors: usize,
 }
 
 impl Packed {
     /// The left side.
     pub fn left(side: Side<'_>) -> Self {
-        Self {
-            chunks: side.chunks().map(|depth| Chunk::of(side, depth, false)).collect(),
-            vectors: side.vectors,
-        }
+        Self::of(side, false)
     }
 
     /// The right side.
     pub fn right(side: Side<'_>) -> Self {
-        Self {
-            chunks: side.chunks().map(|depth| Chunk::of(side, depth, true)).collect(),
-            vectors: side.vectors,
-        }
+        Self::of(side, true)
+    }
+
+    fn of(side: Side<'_>, right: bool) -> Self {
+        let panels = |depth| {
+            let mut panels = Panels::default();
+            panels.lay(side, depth, right, |count, lay| {
+                threads::for_each_part(count, count.div_ceil(threads::count()).max(1), lay);
+            });
+            panels
+        };
+        Self { chunks: side.chunks().map(panels).collect(), vectors: side.vectors }
     }
 }
 
-impl Chunk {
+impl Panels {
     /// Lines of one step of a panel: three parts of a tile each.
     const STEP: usize = 3 * LANES;
 
-    fn panel(&self) -> usize {
-        self.steps * Self::STEP
+    /// Lays out a whole left side, in the memory of what lay here, on one thread.
+    pub fn lay_left(&mut self, side: Side<'_>) {
+        self.lay(side, 0..side.depth, false, |count, lay| lay(0..count));
     }
 
-    fn of(side: Side<'_>, depth: Range<usize>, right: bool) -> Self {
-        let steps = depth.len().div_ceil(DEPTH);
+    /// The same of a right side.
+    pub fn lay_right(&mut self, side: Side<'_>) {
+        self.lay(side, 0..side.depth, true, |count, lay| lay(0..count));
+    }
+
+    /// Lays out some of the depth; `parts` calls for all panels.
+    fn lay(
+        &mut self,
+        side: Side<'_>,
+        depth: Range<usize>,
+        right: bool,
+        parts: impl FnOnce(usize, &(dyn Fn(Range<usize>) + Sync)),
+    ) {
+        assert!(available(), "no tiles here");
+        (self.steps, self.vectors) = (depth.len().div_ceil(DEPTH), side.vectors);
         let panels = side.vectors.div_ceil(BLOCK) * 2;
-        let count = panels * steps * Self::STEP;
-        let mut chunk = Self { lines: Vec::with_capacity(count), steps };
+        let count = panels * self.panel();
+        self.lines.clear();
+        self.lines.reserve(count);
         #[cfg(target_arch = "x86_64")]
         {
-            let to = pack::Lines(chunk.lines.as_mut_ptr());
-            threads::for_each_part(panels, panels.div_ceil(threads::count()).max(1), |own| {
+            let to = pack::Lines(self.lines.as_mut_ptr());
+            parts(panels, &|own| {
                 // SAFETY: tiles are there, and with them what packing asks for; no other call writes these panels, which lie in what was
                 // reserved.
                 unsafe { pack::panels(side, own, depth.clone(), right, to) };
             });
             // SAFETY: every line of every panel has been written.
-            unsafe { chunk.lines.set_len(count) };
+            unsafe { self.lines.set_len(count) };
         }
-        chunk
     }
+
+    fn panel(&self) -> usize {
+        self.steps * Self::STEP
+    }
+
+    /// Panels from one on, and in each the steps from one on.
+    fn from(&self, panel: usize, step: usize) -> Part<'_> {
+        let lines = self.lines.get(panel * self.panel() + step * Self::STEP..).unwrap_or_default();
+        Part { lines, panel: self.panel() }
+    }
+
+    /// `to` = the left side, this, times vectors of `right` from one on, a whole number of [`BLOCK`]s, at depths from one on, a whole
+    /// number of [`DEPTH`]s, and what lies there if `add`. As many vectors as `columns`, and as deep as the left side. On one thread.
+    ///
+    /// # Safety
+    ///
+    /// All rows of `to` must be there, which nobody else reads or writes meanwhile.
+    pub unsafe fn times(
+        &self,
+        right: &Panels,
+        [vector, depth]: [usize; 2],
+        columns: usize,
+        to: Rows<*mut f32>,
+        add: bool,
+    ) {
+        assert!(vector.is_multiple_of(BLOCK) && depth.is_multiple_of(DEPTH) && self.steps > 0);
+        assert!(vector + columns <= right.vectors && depth / DEPTH + self.steps <= right.steps);
+        let right = right.from(vector / LANES, depth / DEPTH);
+        // SAFETY: the caller's; what was laid out shows that there are tiles.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            kernel::multiply(self.from(0, 0), right, self.steps, [self.vectors, columns], to, add);
+        }
+    }
+}
+
+/// Panels one after the other, so many lines apart.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    lines: &'a [Line],
+    panel: usize,
 }
 
 /// `to` `[m, n]`, rows `stride` apart, = `a`, of m vectors, times `b`, of n, and `start`. A value depends on its own two vectors alone,
@@ -239,10 +303,10 @@ impl Packed {
         #[cfg(target_arch = "x86_64")]
         for (number, (left, right)) in self.chunks.iter().zip(&b.chunks).enumerate() {
             assert_eq!(left.steps, right.steps);
-            let left = &left.lines[rows.start / LANES * left.panel()..];
+            let (steps, left, right) = (left.steps, left.from(rows.start / LANES, 0), right.from(0, 0));
             let add = number > 0 || !matches!(start, Start::Zero);
             // SAFETY: the caller's.
-            unsafe { kernel::multiply(left, right, [rows.len(), b.vectors], to, add) };
+            unsafe { kernel::multiply(left, right, steps, [rows.len(), b.vectors], to, add) };
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Values in three parts, laid out as tiles.
 //!
 //! A tile of the left side holds 16 vectors, 32 values of each in a line. One of the right side holds their transpose in pairs: a line
-//! has two values of each of 16 vectors.
+//! has two values of each of 16 vectors. Pairs are of depths 16 apart on both sides, which is as good as any order, and pairs so made
+//! need no value to change its lane.
 
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-use super::{Chunk, DEPTH, LANES, Line, Side};
+use super::{DEPTH, LANES, Line, Panels, Side};
 
 /// Where lines are written, by several threads, each its own.
 #[derive(Clone, Copy)]
@@ -37,7 +38,7 @@ impl Lines {
 /// # Safety
 ///
 /// The depth lies in `side`, and the lines of these panels may be written, `to` being the first of all.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 pub unsafe fn panels(side: Side<'_>, panels: Range<usize>, depth: Range<usize>, right: bool, to: Lines) {
     let steps = depth.len().div_ceil(DEPTH);
     let lies_in_lines = side.strides[1] == 1;
@@ -61,74 +62,90 @@ fn place(side: Side<'_>, vector: usize, depth: usize) -> *const f32 {
 }
 
 /// Lines of vectors whose values lie together: a line a vector.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn of_rows(side: Side<'_>, panels: Range<usize>, depth: Range<usize>, to: Lines) {
     let steps = depth.len().div_ceil(DEPTH);
     for vector in panels.start * LANES..panels.end * LANES {
         let (panel, line) = (vector / LANES, vector % LANES);
         for step in 0..steps {
             let start = depth.start + step * DEPTH;
-            let own = if vector < side.vectors { DEPTH.min(depth.end - start) } else { 0 };
+            let own = if vector < side.vectors { depth.end - start } else { 0 };
             let from = place(side, vector, start);
-            // SAFETY: reads `own` values of a vector that is there, and writes a line of each part.
+            // SAFETY: reads values of a vector that are there, and writes a line of each part.
             unsafe {
-                let to = to.at((panel * steps + step) * Chunk::STEP + line);
-                let values = [
-                    _mm512_maskz_loadu_ps(first(own), from),
-                    _mm512_maskz_loadu_ps(first(own.saturating_sub(LANES)), from.wrapping_add(LANES)),
-                ];
-                split(values, |part, line| _mm512_store_si512(to.add(part * LANES).cast(), line));
+                let halves = [load(from, own), load(from.wrapping_add(LANES), own.saturating_sub(LANES))];
+                split(halves, to.at((panel * steps + step) * Panels::STEP + line));
             }
         }
     }
 }
 
 /// Lines of vectors that lie side by side: a line two values of each vector, one after the other.
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
 unsafe fn of_columns(side: Side<'_>, panels: Range<usize>, depth: Range<usize>, to: Lines) {
     let steps = depth.len().div_ceil(DEPTH);
-    let pairs = _mm512_set_epi16(
-        31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18,
-        2, 17, 1, 16, 0,
-    );
     for pair in 0..steps * LANES {
         let (step, line) = (pair / LANES, pair % LANES);
-        let rows = [depth.start + 2 * pair, depth.start + 2 * pair + 1];
+        let rows = [0, LANES].map(|half| depth.start + step * DEPTH + half + line);
         for panel in panels.clone() {
             let vectors = side.vectors.saturating_sub(panel * LANES);
             // SAFETY: reads the vectors that are there at depths that are there, and writes a line of each part.
             unsafe {
-                let to = to.at((panel * steps + step) * Chunk::STEP + line);
-                let values = rows.map(|row| {
-                    let own = if row < depth.end { vectors } else { 0 };
-                    _mm512_maskz_loadu_ps(first(own), place(side, panel * LANES, row))
-                });
-                split(values, |part, line| {
-                    _mm512_store_si512(to.add(part * LANES).cast(), _mm512_permutexvar_epi16(pairs, line));
-                });
+                let own = rows.map(|row| if row < depth.end { vectors } else { 0 });
+                let from = rows.map(|row| place(side, panel * LANES, row));
+                split(
+                    [load(from[0], own[0]), load(from[1], own[1])],
+                    to.at((panel * steps + step) * Panels::STEP + line),
+                );
             }
         }
     }
 }
 
-/// A bit for each of the first `count` of sixteen.
-fn first(count: usize) -> u16 {
-    if count >= LANES { u16::MAX } else { (1 << count) - 1 }
-}
+/// Values that memory is asked for before they are needed: rows mostly lie one after the other, and what reads ahead by itself stops
+/// at each page.
+const AHEAD: usize = 512;
 
-/// Hands on the three parts of 32 values: what is nearest to them of eight significant bits, the same of what is left, and the rest.
+/// As many of sixteen values as there are, and zeros.
+///
+/// # Safety
+///
+/// So many values must be there.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512bf16")]
-unsafe fn split([mut low, mut high]: [__m512; 2], mut with: impl FnMut(usize, __m512i)) {
-    let widened = |part: __m256i| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(part)));
-    for part in 0..3 {
-        // SAFETY: both types are 32 numbers of 16 bits.
-        let nearest: __m512i = unsafe { std::mem::transmute(_mm512_cvtne2ps_pbh(high, low)) };
-        with(part, nearest);
-        low = _mm512_sub_ps(low, widened(_mm512_castsi512_si256(nearest)));
-        high = _mm512_sub_ps(high, widened(_mm512_extracti64x4_epi64::<1>(nearest)));
+#[target_feature(enable = "avx512f")]
+unsafe fn load(from: *const f32, count: usize) -> __m512 {
+    let there = if count >= LANES { u16::MAX } else { (1 << count) - 1 };
+    // SAFETY: the caller's; asking for memory ahead of time reads none.
+    unsafe {
+        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(AHEAD).cast());
+        _mm512_maskz_loadu_ps(there, from)
     }
 }
+
+/// Writes the three parts of 32 values, a tile apart, pairs of one value of each half: what is nearest to them of eight significant bits,
+/// the same of what is left, and the rest.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+unsafe fn split(mut halves: [__m512; 2], to: *mut Line) {
+    let (half_a_bit, upper) = (_mm512_set1_epi32(1 << 15), _mm512_set1_epi32(!0xFFFF));
+    for part in 0..3 {
+        let bits = halves.map(|half| {
+            let bits = _mm512_castps_si512(half);
+            // The rest has no more bits than it may: to round it would lose some values that are no numbers.
+            if part < 2 { _mm512_add_epi32(bits, half_a_bit) } else { bits }
+        });
+        // The upper bits of the first half below those of the second.
+        let pairs = _mm512_ternarylogic_epi32::<UNDER>(_mm512_srli_epi32::<16>(bits[0]), bits[1], upper);
+        // SAFETY: the caller's.
+        unsafe { _mm512_store_si512(to.add(part * LANES).cast(), pairs) };
+        for (half, bits) in halves.iter_mut().zip(bits) {
+            *half = _mm512_sub_ps(*half, _mm512_castsi512_ps(_mm512_and_si512(bits, upper)));
+        }
+    }
+}
+
+/// a | (b & c), as a table of the eight cases.
+const UNDER: i32 = 0b1111_1000;
 
 /// Transposes a tile of sixteen times sixteen pairs, in place.
 #[target_feature(enable = "avx512f")]

@@ -70,6 +70,7 @@ impl Problem {
         let [lanes, queries, heads, width] = attention.q.size()[..] else {
             unreachable!("[lanes, query, ..]")
         };
+        assert!(attention.places.is_none(), "queries are all positions, in order");
         let (keys, distances) = (attention.k.size()[1], attention.r.size()[0]);
         assert!(
             distances + 1 >= queries + keys,

@@ -1,6 +1,7 @@
 //! Attention with relative positions, tile by tile: scores, softmax, dropout and values of a few queries of one head at
 //! a time, which stay in the processor's cache. For f32 on the CPU.
 
+mod products;
 mod tile;
 mod weights;
 
@@ -11,7 +12,6 @@ use tch::{Kind, Tensor};
 
 use crate::libtorch::{Shared, as_f32, function, is_f32_slice};
 use crate::noise::{Drops, Noise};
-use crate::simd::transpose;
 use crate::threads;
 
 use tile::{PlacedBlock, Scratch, View};
@@ -26,14 +26,25 @@ pub struct Attention<'a> {
     pub k: &'a Tensor,
     /// `[lanes, key, heads, width]`.
     pub v: &'a Tensor,
-    /// Vectors of distances, `[distance, heads, width]`: that of query i to key j stands in row `queries - 1 - i + j`.
+    /// Vectors of distances, `[distance, heads, width]`: that of position i to key j stands in row `segment - 1 - i + j`, where the
+    /// segment's last position is the last key's.
     pub r: &'a Tensor,
+    /// Where queries are not the segment's positions in order.
+    pub places: Option<Places<'a>>,
     /// u and v, `[heads, width]` each.
     pub biases: [&'a Tensor; 2],
     /// Where segments count.
     pub segments: Option<Segments<'a>>,
     /// What scores are multiplied by.
     pub scale: f64,
+}
+
+/// Queries that stand anywhere in a segment.
+pub struct Places<'a> {
+    /// The position of each, `[lanes, query]`, in i64. Those that follow each other share products: better near each other.
+    pub of_queries: &'a Tensor,
+    /// Positions of the segment.
+    pub segment: i64,
 }
 
 /// What scores between different segments have more.
@@ -113,6 +124,8 @@ struct Problem {
     k: Tensor,
     v: Tensor,
     r: Tensor,
+    /// Positions of queries, lane after lane, where they are not all in order.
+    places: Option<Vec<usize>>,
     biases: [Tensor; 2],
     /// b, s, segments of queries, segments of keys.
     segments: Option<[Tensor; 4]>,
@@ -127,6 +140,8 @@ struct Sizes {
     heads: usize,
     width: usize,
     queries: usize,
+    /// Positions that queries stand at.
+    segment: usize,
     keys: usize,
     distances: usize,
 }
@@ -154,12 +169,15 @@ impl Problem {
             heads: size(&q, 2),
             width: size(&q, 3),
             queries: size(&q, 1),
+            segment: attention.places.as_ref().map_or(size(&q, 1), |places| places.segment as usize),
             keys: size(&k, 1),
             distances: size(&r, 0),
         };
         let segments = attention.segments.as_ref();
+        let places = attention.places.as_ref().map(|places| positions(places, [sizes.lanes, sizes.queries]));
         let problem = Self {
             sizes,
+            places,
             biases: attention.biases.map(plain),
             segments: segments.map(|s| [s.vectors[0], s.vectors[1], s.of_queries, s.of_keys].map(plain)),
             blocks: blocks
@@ -183,7 +201,7 @@ impl Problem {
             let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
             assert!(tensor.size() == sizes && is_f32_slice(tensor), "{:?} is not {sizes:?}", tensor.size());
         };
-        let Sizes { lanes, heads, width, queries, keys, distances } = self.sizes;
+        let Sizes { lanes, heads, width, queries, segment, keys, distances } = self.sizes;
         is(&self.q, &[lanes, queries, heads, width]);
         is(&self.k, &[lanes, keys, heads, width]);
         is(&self.v, &[lanes, keys, heads, width]);
@@ -207,8 +225,10 @@ impl Problem {
                 is(mask, &[of, block.rows as usize, block.keys as usize]);
             }
         }
-        // The farthest distance that any pair of query and key has stands in row `queries - 1 + keys - 1`.
-        assert!(next as usize == queries && distances + 1 >= queries + keys);
+        assert!(next as usize == queries);
+        // The farthest distance that any pair of position and key has stands in row `segment - 1 + keys - 1`.
+        assert!(distances + 1 >= segment + keys);
+        assert!(self.places.iter().flatten().all(|&place| place < segment), "a query outside of {segment}");
     }
 
     fn view(&self) -> View<'_> {
@@ -233,6 +253,7 @@ impl Problem {
             k: values(&self.k),
             v: values(&self.v),
             r: values(&self.r),
+            places: self.places.as_deref(),
             biases: self.biases.each_ref().map(values),
             segments: self.segments.as_ref().map(|all| all.each_ref().map(values)),
             scale: self.scale,
@@ -243,7 +264,7 @@ impl Problem {
     /// What is read, and the weights: those that dropout has taken stand negated.
     fn forward(&self) -> (Tensor, Tensor) {
         let (view, sizes) = (self.view(), self.sizes);
-        let Sizes { lanes, heads, width, queries, keys, distances } = sizes;
+        let Sizes { lanes, heads, width, queries, .. } = sizes;
         let empty = |sizes: &[usize]| {
             let sizes: Vec<i64> = sizes.iter().map(|&size| size as i64).collect();
             Tensor::empty(sizes, (Kind::Float, tch::Device::Cpu))
@@ -254,13 +275,10 @@ impl Problem {
         // no two threads write to one place.
         threads::for_each(heads, |head| {
             let mut scratch = Scratch::new(sizes);
-            let stride = sizes.stride();
-            // Turned, vectors run along keys: a row of the product is a row of scores, and every load is of
-            // neighbours.
-            transpose(&view.r[head * width..], stride, [distances, width], &mut scratch.r, distances);
+            scratch.by_distance.lay(view.distances(head));
             for lane in 0..lanes {
-                let k = &view.k[sizes.place(lane, keys, 0, head)..];
-                transpose(k, stride, [keys, width], &mut scratch.turned, keys);
+                scratch.by_content.lay(view.contents(view.k, head, lane));
+                scratch.contents.lay(view.contents(view.v, head, lane));
                 for tile in view.tiles(head, lane) {
                     view.read(&tile, &mut scratch, to, kept);
                 }
@@ -272,7 +290,7 @@ impl Problem {
     /// Gradients of q, k, v, r, u, v and, where segments count, b and s; `grad`: `[lanes, query, heads * width]`.
     fn backward(&self, grad: &Tensor, weights: &Tensor) -> Vec<Option<Tensor>> {
         let (view, sizes) = (self.view(), self.sizes);
-        let Sizes { lanes, heads, width, keys, .. } = sizes;
+        let Sizes { lanes, heads, .. } = sizes;
         let mut grads = Gradients {
             // A tile writes the gradient of its own queries once. All others are sums over tiles.
             q: self.q.empty_like(),
@@ -289,11 +307,12 @@ impl Problem {
         // By head once more: sums over queries and lanes then have one order, whatever the number of threads.
         threads::for_each(heads, |head| {
             let mut scratch = Scratch::new(sizes);
+            scratch.distances.lay(view.distances(head));
             for lane in 0..lanes {
-                // The gradient of a weight is the product of what came back with its value: values turned, as
+                // The gradient of a weight is the product of what came back with its value: values are laid out as
                 // keys were before.
-                let v = &view.v[sizes.place(lane, keys, 0, head)..];
-                transpose(v, sizes.stride(), [keys, width], &mut scratch.turned, keys);
+                scratch.by_content.lay(view.contents(view.v, head, lane));
+                scratch.contents.lay(view.contents(view.k, head, lane));
                 for tile in view.tiles(head, lane) {
                     view.read_back(&tile, &mut scratch, (grad, weights), &to);
                 }
@@ -302,6 +321,17 @@ impl Problem {
         let Gradients { q, k, v, r, biases, segments } = grads;
         [q, k, v, r].into_iter().chain(biases).chain(segments.into_iter().flatten()).map(Some).collect()
     }
+}
+
+/// The positions of `[lanes, queries]`, lane after lane.
+fn positions(places: &Places, sizes: [usize; 2]) -> Vec<usize> {
+    let of_queries = places.of_queries;
+    assert!(of_queries.size() == sizes.map(|size| size as i64), "{:?} is not {sizes:?}", of_queries.size());
+    let mut all = vec![0i64; of_queries.numel()];
+    let count = all.len();
+    of_queries.to_device(tch::Device::Cpu).copy_data(&mut all, count);
+    // A negative one is refused as too large.
+    all.into_iter().map(|place| usize::try_from(place).unwrap_or(usize::MAX)).collect()
 }
 
 struct Gradients {

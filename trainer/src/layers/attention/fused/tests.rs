@@ -9,11 +9,14 @@ pub struct Case {
     pub of_keys: Tensor,
     pub blocks: Vec<Block>,
     pub segments: bool,
+    /// Positions of queries, `[lanes, query]`, among so many, where they are not all.
+    pub places: Option<(Tensor, i64)>,
 }
 
 pub const LANES: i64 = 2;
 pub const HEADS: i64 = 3;
-const WIDTH: i64 = 12;
+/// One that is multiplied as it lies, and one that tiles are for.
+const WIDTHS: [i64; 2] = [12, 40];
 /// In single precision, of the largest value.
 pub const LIMIT: f64 = 1e-5;
 
@@ -24,17 +27,21 @@ fn wave(shape: &[i64], speed: f64) -> Tensor {
 
 /// `halves`: the first half sees the first half of the keys alone.
 pub fn case(queries: i64, keys: i64, extra: i64, segments: bool, halves: bool, masked: i64) -> Case {
-    let own = |length| [LANES, length, HEADS, WIDTH];
+    case_of(WIDTHS[0], [queries, keys, extra], segments, halves, masked)
+}
+
+fn case_of(width: i64, [queries, keys, extra]: [i64; 3], segments: bool, halves: bool, masked: i64) -> Case {
+    let own = |length| [LANES, length, HEADS, width];
     let mut inputs = vec![
         wave(&own(queries), 1.1),
         wave(&own(keys), 0.7),
         wave(&own(keys), 1.7),
-        wave(&[queries + keys - 1 + extra, HEADS, WIDTH], 0.9),
-        wave(&[HEADS, WIDTH], 0.3),
-        wave(&[HEADS, WIDTH], 0.5),
+        wave(&[queries + keys - 1 + extra, HEADS, width], 0.9),
+        wave(&[HEADS, width], 0.3),
+        wave(&[HEADS, width], 0.5),
     ];
     if segments {
-        inputs.extend([wave(&[HEADS, WIDTH], 1.9), wave(&[HEADS, WIDTH], 2.3)]);
+        inputs.extend([wave(&[HEADS, width], 1.9), wave(&[HEADS, width], 2.3)]);
     }
     let ids = |length: i64| (wave(&[LANES, length], 0.37).sign() + 1.0).to_kind(Kind::Float);
     let mask = |rows: i64, keys: i64| {
@@ -50,7 +57,16 @@ pub fn case(queries: i64, keys: i64, extra: i64, segments: bool, halves: bool, m
         true => vec![block(0, half, keys - half), block(half, queries - half, keys)],
         false => vec![block(0, queries, keys)],
     };
-    Case { inputs, of_queries: ids(queries), of_keys: ids(keys), blocks, segments }
+    Case { inputs, of_queries: ids(queries), of_keys: ids(keys), blocks, segments, places: None }
+}
+
+/// Queries that stand at some of `segment` positions, in no order and some of them twice, others in each lane.
+fn placed(width: i64, [queries, segment, keys]: [i64; 3], segments: bool, masked: i64) -> Case {
+    let mut case = case_of(width, [queries, keys, 0], segments, false, masked);
+    case.inputs[3] = wave(&[segment + keys - 1, HEADS, width], 0.9);
+    let at = ((wave(&[LANES, queries], 2.9) + 1.0) * (segment as f64 / 2.0)).clamp(0.0, (segment - 1) as f64);
+    case.places = Some((at.to_kind(Kind::Int64), segment));
+    case
 }
 
 impl Case {
@@ -86,6 +102,10 @@ impl Case {
             k: &leaves[1],
             v: &leaves[2],
             r: &leaves[3],
+            places: self
+                .places
+                .as_ref()
+                .map(|(of_queries, segment)| Places { of_queries, segment: *segment }),
             biases: [&leaves[4], &leaves[5]],
             segments,
             scale: 0.4,
@@ -98,11 +118,13 @@ impl Case {
         let [q, k, v, r, u, bias] = &leaves[..6] else { unreachable!() };
         let (queries, keys) = (q.size()[1], k.size()[1]);
         let by_head = |x: &Tensor| x.permute([0, 2, 1, 3]); // [lanes, heads, length, width]
-        let distances = Tensor::arange(keys, (Kind::Int64, Device::Cpu)).unsqueeze(0) + (queries - 1)
-            - Tensor::arange(queries, (Kind::Int64, Device::Cpu)).unsqueeze(1);
-        let r = r.index_select(0, &distances.flatten(0, 1)).view([queries, keys, HEADS, WIDTH]);
+        let in_order = Tensor::arange(queries, (Kind::Int64, Device::Cpu)).expand([LANES, queries], false);
+        let (at, segment) = self.places.as_ref().map_or((&in_order, queries), |(at, segment)| (at, *segment));
+        let distances = Tensor::arange(keys, (Kind::Int64, Device::Cpu)) + (segment - 1) - at.unsqueeze(2);
+        let (heads, width) = (HEADS, q.size()[3]);
+        let r = r.index_select(0, &distances.flatten(0, 2)).view([LANES, queries, keys, heads, width]);
         let content = by_head(&(q + u)).matmul(&by_head(k).transpose(2, 3));
-        let position = Tensor::einsum("bihd,ijhd->bhij", &[q + bias, r], None::<i64>);
+        let position = Tensor::einsum("bihd,bijhd->bhij", &[q + bias, r], None::<i64>);
         let mut scores = content + position;
         if self.segments {
             let differ = self.of_queries.unsqueeze(2).not_equal_tensor(&self.of_keys.unsqueeze(1));
@@ -122,7 +144,7 @@ impl Case {
             };
             weights.matmul(&by_head(v).narrow(2, 0, block.keys)).permute([0, 2, 1, 3])
         });
-        let read = Tensor::cat(&read.collect::<Vec<_>>(), 1).reshape([LANES, queries, HEADS * WIDTH]);
+        let read = Tensor::cat(&read.collect::<Vec<_>>(), 1).reshape([LANES, queries, HEADS * width]);
         Self::gradients(read, &leaves)
     }
 }
@@ -144,12 +166,36 @@ fn reads_and_gradients_are_those_of_tensors_in_double_precision() {
         for segments in [false, true] {
             for (halves, masked) in [(false, 0), (false, 1), (false, LANES), (queries > 1, LANES)] {
                 let extra = (queries + masked) % 3 * 8;
-                let case = case(queries, keys, extra, segments, halves, masked);
-                let name = format!("{queries} {keys} {segments} {halves} {masked}");
+                for width in WIDTHS {
+                    let case = case_of(width, [queries, keys, extra], segments, halves, masked);
+                    let name = format!("{queries} {keys} {segments} {halves} {masked} {width}");
+                    assert_close(&case.fused(0.3, None), &case.plain(|_| None), &name, LIMIT);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn queries_may_stand_anywhere() {
+    for sizes in [[1, 9, 9], [5, 40, 61], [40, 37, 37], [70, 200, 230]] {
+        for (segments, masked) in [(false, 0), (true, LANES)] {
+            for width in WIDTHS {
+                let case = placed(width, sizes, segments, masked);
+                let name = format!("{sizes:?} {segments} {width}");
                 assert_close(&case.fused(0.3, None), &case.plain(|_| None), &name, LIMIT);
             }
         }
     }
+}
+
+#[test]
+#[should_panic(expected = "a query outside of 9")]
+fn a_place_behind_the_segment_is_refused() {
+    let mut case = placed(WIDTHS[0], [5, 9, 9], false, 0);
+    let (at, _) = case.places.as_mut().unwrap();
+    let _ = at.fill_(9);
+    case.fused(0.0, None);
 }
 
 #[test]

@@ -1,15 +1,23 @@
 //! A few queries of one head of one lane: what they read, and the way back.
 
+use super::products::{Across, Along, Matrix, Space, Vectors, add_turned, aligned, in_tiles};
 use super::weights::{weigh, weigh_back};
 use super::{SharedGradients, Sizes};
 use crate::layers::attention::COLUMNS;
-use crate::libtorch::{Rows, Shared, small_product};
+use crate::libtorch::{Rows, Shared};
 use crate::noise::Drops;
-use crate::simd::{sum_of_pairs, transpose};
+use crate::simd::sum_of_pairs;
 
 /// Queries of one tile. Each reckons the distances of all of them, of which it needs those to its own keys: fewer waste less,
 /// more are better products.
 pub const ROWS: usize = 32;
+const ROWS_IN_TILES: usize = 64;
+
+/// Queries of one tile of a longer block, of vectors so wide: more where the processor's own tiles multiply, as sums over queries are then
+/// read and written less often.
+fn rows_of_tile(width: usize) -> usize {
+    if in_tiles(width) { ROWS_IN_TILES } else { ROWS }
+}
 
 /// The values of a [`super::Problem`].
 pub struct View<'a> {
@@ -21,6 +29,7 @@ pub struct View<'a> {
     pub k: &'a [f32],
     pub v: &'a [f32],
     pub r: &'a [f32],
+    pub places: Option<&'a [usize]>,
     pub biases: [&'a [f32]; 2],
     pub segments: Option<[&'a [f32]; 4]>,
     pub scale: f32,
@@ -46,7 +55,10 @@ pub struct Tile<'a> {
     pub start: usize,
     pub rows: usize,
     pub keys: usize,
-    /// First row of the table of distances.
+    /// The last position that any of them stands at.
+    pub last: usize,
+    /// First row of the table of distances, so many before the first that is needed.
+    pub lead: usize,
     pub first: usize,
     /// Rows of it.
     pub columns: usize,
@@ -62,18 +74,41 @@ impl Tile<'_> {
 impl View<'_> {
     pub fn tiles(&self, head: usize, lane: usize) -> impl Iterator<Item = Tile<'_>> {
         self.blocks.iter().flat_map(move |block| {
-            (0..block.rows).step_by(ROWS).map(move |offset| {
-                let rows = ROWS.min(block.rows - offset);
+            let most = rows_of_tile(self.sizes.width);
+            (0..block.rows).step_by(most).map(move |offset| {
+                let rows = most.min(block.rows - offset);
                 let (start, keys) = (block.start + offset, block.keys);
-                // Query i meets key j in row `queries - 1 - i + j` of the table. The last query of the tile
-                // meets key 0 in the first row that the tile needs, its first query the last key in the last
-                // one: `keys + rows - 1` rows for all of them. A few more, where the table has them, make the
-                // width one that products like.
-                let first = self.sizes.queries - start - rows;
-                let columns = (keys + rows - 1).next_multiple_of(COLUMNS).min(self.sizes.distances - first);
-                Tile { block, head, lane, start, rows, keys, first, columns }
+                // Position i meets key j in row `segment - 1 - i + j` of the table. The last position of the tile
+                // meets key 0 in the first row that the tile needs, its first one the last key in the last
+                // row: so many rows for all of them. A few more, where the table has them, make the width one that
+                // products like.
+                let (nearest, last) = self.span(lane, start, rows);
+                let needed = self.sizes.segment - 1 - last;
+                let first = aligned(needed, self.sizes.width);
+                let lead = needed - first;
+                let columns = (lead + keys + last - nearest).next_multiple_of(COLUMNS);
+                let columns = columns.min(self.sizes.distances - first);
+                Tile { block, head, lane, start, rows, keys, last, lead, first, columns }
             })
         })
+    }
+
+    /// The position of a query.
+    #[inline(always)]
+    fn position(&self, lane: usize, query: usize) -> usize {
+        self.places.map_or(query, |places| places[lane * self.sizes.queries + query])
+    }
+
+    /// The first and the last position of some queries.
+    fn span(&self, lane: usize, start: usize, rows: usize) -> (usize, usize) {
+        let positions = (start..start + rows).map(|query| self.position(lane, query));
+        positions.fold((usize::MAX, 0), |(first, last), at| (first.min(at), last.max(at)))
+    }
+
+    /// Where the scores by distance of query `row` of a tile begin, those of key 0, among all of the tile.
+    #[inline(always)]
+    pub fn distances_place(&self, tile: &Tile, row: usize) -> usize {
+        row * tile.columns + tile.lead + tile.last - self.position(tile.lane, tile.start + row)
     }
 
     /// Where the weights of query `row` of a tile begin.
@@ -121,32 +156,39 @@ impl View<'_> {
         }
     }
 
+    /// Keys or values of a head of a lane.
+    pub fn contents<'v>(&self, of: &'v [f32], head: usize, lane: usize) -> Vectors<'v> {
+        let Sizes { width, keys, .. } = self.sizes;
+        let values = &of[self.sizes.place(lane, keys, 0, head)..];
+        Vectors { values, count: keys, width, stride: self.sizes.stride() }
+    }
+
+    /// The table of distances of a head.
+    pub fn distances(&self, head: usize) -> Vectors<'_> {
+        let Sizes { width, distances, .. } = self.sizes;
+        Vectors { values: &self.r[head * width..], count: distances, width, stride: self.sizes.stride() }
+    }
+
     pub fn read(&self, tile: &Tile, scratch: &mut Scratch, to: Shared, kept: Shared) {
         let Tile { rows, keys, columns, .. } = *tile;
-        let Sizes { width, queries, distances, .. } = self.sizes;
-        let Scratch { scores, by_position, for_contents, for_positions, .. } = scratch;
+        let Sizes { width, queries, .. } = self.sizes;
+        let Scratch { scores, by_position, for_contents, for_positions, space, .. } = scratch;
         // The scale goes into the queries, `rows * width` values, not into the scores, `rows * keys`.
         self.biased(tile, self.biases[0], for_contents);
         self.biased(tile, self.biases[1], for_positions);
-        product([rows, keys, width], (for_contents, width), (&scratch.turned, self.sizes.keys), scores);
+        let queries_of = |values| Matrix::dense(values, rows, width);
+        scratch.by_content.product(queries_of(for_contents), 0, keys, scores, space);
         // Scores by distance for every query and every distance of the tile. Row i holds those of its own keys
-        // from column `rows - 1 - i` on: reading from there is the shift, and nothing is moved.
-        let window = (&scratch.r[tile.first..], distances);
-        product([rows, columns, width], (for_positions, width), window, by_position);
+        // from one of its columns on: reading from there is the shift, and nothing is moved.
+        scratch.by_distance.product(queries_of(for_positions), tile.first, columns, by_position, space);
         weigh(self, tile, scores, by_position, kept);
         // The scores are weights by now. Heads lie side by side in the output, so the result needs no
         // transposition.
         let place = self.sizes.place(tile.lane, queries, tile.start, tile.head);
-        let v = &self.v[self.sizes.place(tile.lane, self.sizes.keys, 0, tile.head)..];
-        // SAFETY: what this head reads for these queries is written here alone; `v` has as many rows as there are keys.
+        // SAFETY: what this head reads for these queries is written here alone.
         unsafe {
-            small_product(
-                [rows, width, keys],
-                Rows { start: scores.as_ptr(), stride: keys },
-                Rows { start: v.as_ptr(), stride: self.sizes.stride() },
-                Rows { start: to.at(place), stride: self.sizes.stride() },
-                false,
-            );
+            let to = Rows { start: to.at(place), stride: self.sizes.stride() };
+            scratch.contents.product(Matrix::dense(scores, rows, keys), 0, to, space);
         }
     }
 
@@ -182,42 +224,37 @@ impl View<'_> {
         let Tile { rows, keys, columns, lane, head, start, first, .. } = *tile;
         let Sizes { width, queries, distances, .. } = self.sizes;
         let stride = self.sizes.stride();
-        let Scratch { scores, by_position, for_contents, for_positions, of_contents, of_positions, .. } =
-            scratch;
+        let Scratch { scores, by_position, for_contents, for_positions, space, .. } = scratch;
         self.biased(tile, self.biases[0], for_contents);
         self.biased(tile, self.biases[1], for_positions);
         let grad = &grad[self.sizes.place(lane, queries, start, head)..];
-        product([rows, keys, width], (grad, stride), (&scratch.turned, self.sizes.keys), scores);
-        let Scratch { weights: dropped, others, .. } = scratch;
-        weigh_back(self, tile, scores, weights, dropped, by_position, others);
-        // Gradients of the queries, by contents and by positions.
+        let grad = Matrix { values: grad, rows, columns: width, stride };
+        scratch.by_content.product(grad, 0, keys, scores, space);
+        weigh_back(self, tile, scores, weights, &mut scratch.weights, by_position, &mut scratch.others);
         // From here on `scores` holds gradients of scores, `by_position` the same laid out by distance.
+        let of_scores = Matrix::dense(scores, rows, keys);
+        let of_distances = Matrix::dense(by_position, rows, columns);
+        // Gradients of the queries, by contents and by positions.
+        let own = |values: &mut [f32]| Rows { start: values[..rows * width].as_mut_ptr(), stride: width };
+        // SAFETY: so many rows of the scratch.
+        unsafe {
+            scratch.contents.product(of_scores, 0, own(&mut scratch.of_contents), space);
+            scratch.distances.product(of_distances, first, own(&mut scratch.of_positions), space);
+        }
+        self.queries_back(tile, &scratch.of_contents, &scratch.of_positions, &scratch.others, to);
+        // Of keys, values and distances: sums over queries. Keys and distances: (gradients of scores)ᵀ times the queries, which
+        // have the scale in them. Values: weightsᵀ times what came back.
         let own_keys = self.sizes.place(lane, self.sizes.keys, 0, head);
-        product([rows, width, keys], (scores, keys), (&self.k[own_keys..], stride), of_contents);
         let table = self.sizes.place(0, distances, first, head);
-        product([rows, width, columns], (by_position, columns), (&self.r[table..], stride), of_positions);
-        self.queries_back(tile, of_contents, of_positions, &scratch.others, to);
-        // Of keys, values and distances: sums over queries.
-        // Keys and distances: (gradients of scores)ᵀ times the queries, which have the scale in them. Values:
-        // weightsᵀ times what came back. The left side is turned first, as products want its rows together.
-        let turned = &mut scratch.transposed;
-        let mut add =
-            |left: &[f32], count: usize, right: &[f32], right_stride: usize, target: Shared, place: usize| {
-                transpose(left, count, [rows, count], turned, rows);
-                // SAFETY: `count` rows of this head from `place` on, which nobody else adds to; `right` has `rows` rows.
-                unsafe {
-                    small_product(
-                        [count, width, rows],
-                        Rows { start: turned.as_ptr(), stride: rows },
-                        Rows { start: right.as_ptr(), stride: right_stride },
-                        Rows { start: target.at(place), stride },
-                        true,
-                    );
-                }
-            };
-        add(scores, keys, for_contents, width, to.k, own_keys);
-        add(&scratch.weights, keys, grad, stride, to.v, own_keys);
-        add(by_position, columns, for_positions, width, to.r, table);
+        let queries_of = |values| Matrix::dense(values, rows, width);
+        let of_weights = Matrix::dense(&scratch.weights, rows, keys);
+        // SAFETY: rows of this head, which nobody else adds to, as many as `of_…` has columns.
+        unsafe {
+            let rows_at = |target: Shared, place| Rows { start: target.at(place), stride };
+            add_turned(of_scores, queries_of(for_contents), rows_at(to.k, own_keys), space);
+            add_turned(of_weights, grad, rows_at(to.v, own_keys), space);
+            add_turned(of_distances, queries_of(for_positions), rows_at(to.r, table), space);
+        }
     }
 
     /// Gradients of a tile's queries and of the vectors added to them, of those of (q + u) · scale, (q + v) · scale and
@@ -260,55 +297,51 @@ impl View<'_> {
 }
 
 /// What one thread works in.
-pub struct Scratch {
-    /// The table of distances of one head, `[width, distance]`.
-    pub r: Vec<f32>,
-    /// Keys or values of one head of a lane, `[width, key]`.
-    pub turned: Vec<f32>,
+pub struct Scratch<'a> {
+    /// Keys, or on the way back values, as queries multiply with them.
+    pub by_content: Across,
+    /// The table of distances of one head, likewise.
+    pub by_distance: Across,
+    /// Values, or on the way back keys, as weights add them up.
+    pub contents: Along<'a>,
+    /// The table of distances, likewise.
+    pub distances: Along<'a>,
     /// (q + u) · scale and (q + v) · scale of a tile, `[rows, width]`.
-    pub for_contents: Vec<f32>,
-    pub for_positions: Vec<f32>,
+    for_contents: Vec<f32>,
+    for_positions: Vec<f32>,
     /// Their gradients.
-    pub of_contents: Vec<f32>,
-    pub of_positions: Vec<f32>,
+    of_contents: Vec<f32>,
+    of_positions: Vec<f32>,
     /// `[rows, key]`.
-    pub scores: Vec<f32>,
-    pub weights: Vec<f32>,
+    scores: Vec<f32>,
+    weights: Vec<f32>,
     /// `[rows, distance]`.
-    pub by_position: Vec<f32>,
+    by_position: Vec<f32>,
     /// Gradients of (q + b)·s · scale, `[rows]`.
-    pub others: Vec<f32>,
-    /// Scores, weights or those by distance, turned.
-    pub transposed: Vec<f32>,
+    others: Vec<f32>,
+    space: Space,
 }
 
-impl Scratch {
+impl Scratch<'_> {
     pub fn new(sizes: Sizes) -> Self {
         let zeros = |count: usize| vec![0f32; count];
-        let states = || zeros(ROWS * sizes.width);
-        let columns = (sizes.keys + ROWS).next_multiple_of(COLUMNS);
+        let rows = rows_of_tile(sizes.width);
+        let states = || zeros(rows * sizes.width);
         Self {
-            r: zeros(sizes.distances * sizes.width),
-            turned: zeros(sizes.keys * sizes.width),
+            by_content: Across::default(),
+            by_distance: Across::default(),
+            contents: Along::default(),
+            distances: Along::default(),
             for_contents: states(),
             for_positions: states(),
             of_contents: states(),
             of_positions: states(),
-            scores: zeros(ROWS * sizes.keys),
-            weights: zeros(ROWS * sizes.keys),
-            by_position: zeros(ROWS * columns),
-            others: zeros(ROWS),
-            transposed: zeros(ROWS * columns),
+            scores: zeros(rows * sizes.keys),
+            weights: zeros(rows * sizes.keys),
+            // A tile has no more of them than the table.
+            by_position: zeros(rows * sizes.distances),
+            others: zeros(rows),
+            space: Space::default(),
         }
     }
-}
-
-/// `c` `[m, n]` = `a` `[m, k]` times `b` `[k, n]`; `a` and `b` with values from row to row.
-fn product([m, n, k]: [usize; 3], a: (&[f32], usize), b: (&[f32], usize), c: &mut [f32]) {
-    let fits =
-        |length: usize, rows: usize, columns: usize, stride: usize| (rows - 1) * stride + columns <= length;
-    assert!(fits(a.0.len(), m, k, a.1) && fits(b.0.len(), k, n, b.1) && m * n <= c.len());
-    let rows = |(values, stride): (&[f32], usize)| Rows { start: values.as_ptr(), stride };
-    // SAFETY: all rows lie inside the slices.
-    unsafe { small_product([m, n, k], rows(a), rows(b), Rows { start: c.as_mut_ptr(), stride: n }, false) };
 }
