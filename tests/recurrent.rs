@@ -306,6 +306,15 @@ fn a_trained_recurrent_model_is_evaluated_and_writes() {
         ]))
     };
     assert_eq!(write("1"), write("1"));
+    let [early, late] = [10, 30].map(|step| place.text(&format!("run/checkpoints/step-{step:08}")));
+    let inspect = ["inspect", "embeddings", "--json", &late, &early, "--labels"];
+    let vectors = succeed(alone(&[&inspect[..], &["late", "early"]].concat()));
+    for (table, (label, model)) in [("late", &late), ("early", &early)].into_iter().enumerate() {
+        let table = &vectors["tables"][table];
+        assert!(table["label"] == label && table["model"] == model.as_str(), "{vectors}");
+    }
+    let why = ["1 --labels for 2 models", "they name models, in their order"];
+    fail(alone(&[&inspect[..], &["late"]].concat()), 64, &why);
     let dry = succeed(alone(&place.pretrain_lstm("dry", &["--dry-run"])));
     assert!(dry["cost"].is_object(), "{dry}");
 }
