@@ -1,10 +1,13 @@
 //! Nodes of a graph, from files to predictions.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use segue_random::{Purpose, Stream};
 use segue_tests::kills::kill_often;
 use segue_tests::{ROOT, alone, fail, files_of, finish, mpirun, stderr, succeed};
+use serde_json::json;
 use tempfile::TempDir;
 
 const NODES: usize = 120;
@@ -168,6 +171,65 @@ fn p09_unseen_nodes_are_predicted() {
             row["probabilities"].as_array().expect("a list").iter().filter_map(|p| p.as_f64()).sum();
         assert!((sum - 1.0).abs() < 1e-5, "{row}");
     }
+}
+
+/// One path, of which cells read different files; and data that change while a sweep is under way.
+#[test]
+fn p07_results_of_a_sweep_are_of_the_data_that_each_run_has_read() {
+    let place = place();
+    let text = |name: &str| place.path().join(name).display().to_string();
+    for setting in ["trans", "ind"] {
+        let folder = place.path().join("both").join(setting);
+        fs::create_dir_all(&folder).expect("a folder");
+        for (name, bytes) in files_of(&place.path().join("graph")) {
+            fs::write(folder.join(name), bytes).expect("a file");
+        }
+    }
+    let sweep = format!(
+        "name = \"graphs\"\nrecipe = \"{ROOT}/configs/recipes/planetoid-cora.toml\"\noutput = \"{}\"\nseeds = [1, 2]\n\
+         [set]\ndata.corpus = \"{}\"\nmodel.pretrain_label = 10\nmodel.pretrain_contexts = 10\ntrain.steps = 40\n\
+         [evaluate]\nby = \"run\"\n[[cell]]\nlabel = \"T\"\n\
+         [[cell]]\nlabel = \"I\"\nset.model.variant = \"inductive\"\n",
+        text("out"),
+        text("both")
+    );
+    fs::write(place.path().join("sweep.toml"), sweep).expect("a file");
+    let file = text("sweep.toml");
+    let command = ["sweep", "--json", &file];
+    let runs = || -> Vec<(String, String)> {
+        let listed = succeed(alone(&[&command[..], &["--list"]].concat()));
+        let of = |row: &serde_json::Value, key: &str| row[key].as_str().expect("a text").to_string();
+        listed["runs"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|row| (of(row, "cell"), of(row, "run")))
+            .collect()
+    };
+    let double = |file: &str| {
+        let path = place.path().join("both").join(file);
+        fs::write(&path, fs::read_to_string(&path).expect("a file").replace(":1", ":2")).expect("a file");
+    };
+    let before = runs();
+    double("ind/features.svm");
+    for (before, after) in before.iter().zip(runs()) {
+        assert_eq!(before.1 == after.1, after.0 == "T", "{after:?}");
+    }
+
+    let mut child = alone(&command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("trained"))), "no run ended");
+    double("trans/features.svm");
+    lines.for_each(drop);
+    let result = child.wait_with_output().expect("it ends");
+    let found: serde_json::Value = serde_json::from_slice(&result.stdout).expect("JSON");
+    // Seeds change slowest: the first run is of the first cell, and one run of it is left.
+    let failed = found["failed"].as_array().expect("a list");
+    assert_eq!(failed.iter().map(|row| &row["cell"]).collect::<Vec<_>>(), ["T"], "{found}");
+    assert!(failed[0]["why"].as_str().expect("a text").contains("its data has changed"), "{found}");
+    // What was recorded is of the data as they were; all others are made of those there are.
+    let again = succeed(alone(&command));
+    assert_eq!((&again["failed"], &again["summary"]["rows"][0]["init"]["count"]), (&json!([]), &2.into()));
 }
 
 /// Cells of a sweep whose runs report accuracies are compared by them, and tables have them in percent.

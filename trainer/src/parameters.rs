@@ -7,6 +7,7 @@ use segue_random::{Purpose, Stream, name_counter};
 use tch::{Device, Kind, Tensor};
 
 use crate::Kernels;
+use crate::libtorch::as_f32_mut;
 
 /// Type and place of a tensor's values, as libtorch's factories take them.
 pub type Options = (Kind, Device);
@@ -173,14 +174,14 @@ fn draw(spec: &ParameterSpec, seed: u64, kind: Kind) -> Tensor {
         return Tensor::zeros(&spec.shape, (kind, Device::Cpu));
     }
     let values = match spec.init {
-        Init::Orthogonal => orthogonal(&stream, &spec.shape),
+        Init::Orthogonal => Tensor::from_slice(&orthogonal(&stream, &spec.shape)),
         law => values(law, &stream, spec.numel()),
     };
-    Tensor::from_slice(&values).view(spec.shape.as_slice()).to_kind(kind)
+    values.view(spec.shape.as_slice()).to_kind(kind)
 }
 
-/// Those of these numbers that are drawn one by one.
-fn values(law: Init, stream: &Stream, count: usize) -> Vec<f32> {
+/// Those of these numbers that are drawn one by one, `[count]`, where they stay: a table may take most of the memory.
+fn values(law: Init, stream: &Stream, count: usize) -> Tensor {
     let draw: Box<dyn Fn(u64) -> f64 + Sync> = match law {
         Init::Zeros => Box::new(|_| 0.0),
         Init::Normal { mean, std } => Box::new(move |i| mean + std * stream.normal(i)),
@@ -189,7 +190,9 @@ fn values(law: Init, stream: &Stream, count: usize) -> Vec<f32> {
         Init::Chrono { longest } => Box::new(move |i| (1.0 + (longest - 2.0) * stream.uniform(i)).ln()),
         Init::Orthogonal => unreachable!("drawn as a whole"),
     };
-    (0..count as u64).into_par_iter().map(|i| draw(i) as f32).collect()
+    let mut values = Tensor::empty([count as i64], (Kind::Float, Device::Cpu));
+    as_f32_mut(&mut values).par_iter_mut().enumerate().for_each(|(i, value)| *value = draw(i as u64) as f32);
+    values
 }
 
 /// The first of the standard normal numbers of place `i` that lies within the cut. One in twenty is drawn again.

@@ -163,6 +163,33 @@ fn p07_p09_checkpoints_have_the_same_bytes_at_1_2_and_4_ranks() {
     }
 }
 
+/// Small tables share a bucket and are updated as a whole; in a bucket of their own, row by row. Softmax contexts touch all rows of one of the two
+/// tables in some steps.
+#[test]
+fn p10_tables_updated_by_rows_have_the_bytes_of_whole_updates() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), as_it_is);
+    let graph = ["model.variant=graph", "model.contexts=negative", "model.negatives=3", "model.r2=0.5"];
+    for variant in [VARIANTS[0], VARIANTS[1], &graph] {
+        let overrides = [&SHORT[..], variant].concat();
+        let run = |ranks: usize, bucket_bytes: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let config = config(folder.path(), &data, &[&overrides[..], &[bucket_bytes]].concat());
+            simulated::run(ranks, |comm| _ = train(&config, comm, false));
+            bytes(folder.path())
+        };
+        let whole = run(1, "train.bucket_bytes=1048576");
+        for ranks in [1, 2, 4] {
+            assert!(run(ranks, "train.bucket_bytes=1") == whole, "{variant:?}, {ranks} ranks");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let config = config(folder.path(), &data, &[&overrides[..], &["train.bucket_bytes=1"]].concat());
+        let mut ranks = [2, 1, 4].into_iter().cycle();
+        while simulated::run(ranks.next().unwrap(), |comm| train(&config, comm, true))[0].preempted {}
+        assert!(bytes(folder.path()) == whole, "{variant:?}, stopped at every step");
+    }
+}
+
 #[test]
 fn p10_a_run_stopped_at_every_step_ends_with_the_same_bytes() {
     let place = tempfile::tempdir().unwrap();

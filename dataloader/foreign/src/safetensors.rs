@@ -143,12 +143,12 @@ pub struct SafetensorsTensor<'a> {
     pub dtype: ElementType,
     /// Sizes.
     pub shape: Vec<usize>,
-    /// Gives its row-major elements, little-endian, when it is its turn.
-    pub values: Box<dyn FnOnce() -> Vec<u8> + 'a>,
+    /// Gives its row-major elements, little-endian, piece by piece when it is its turn.
+    pub values: Box<dyn Iterator<Item = Vec<u8>> + 'a>,
 }
 
 /// Writes a safetensors file with the one entry of metadata `format: "pt"`, and waits until it is on the disk. The same
-/// tensors give the same bytes, in whatever order they come. The bytes of one tensor at a time are in memory.
+/// tensors give the same bytes, in whatever order they come. One piece of a tensor's bytes at a time is in memory.
 ///
 /// # Errors
 ///
@@ -163,11 +163,14 @@ pub fn write_safetensors(path: &Path, mut tensors: Vec<SafetensorsTensor<'_>>) -
     file.write_all(&(header.len() as u64).to_le_bytes()).map_err(failed)?;
     file.write_all(&header).map_err(failed)?;
     for (tensor, size) in tensors.into_iter().zip(sizes) {
-        let values = (tensor.values)();
-        if values.len() != size {
-            return Err(refused(format!("`{}` has {} bytes instead of {size}", tensor.name, values.len())));
+        let mut written = 0;
+        for piece in tensor.values {
+            written += piece.len();
+            file.write_all(&piece).map_err(failed)?;
         }
-        file.write_all(&values).map_err(failed)?;
+        if written != size {
+            return Err(refused(format!("`{}` has {written} bytes instead of {size}", tensor.name)));
+        }
     }
     let file = file.into_inner().map_err(|e| failed(e.into_error()))?;
     file.sync_all().map_err(failed)
@@ -289,7 +292,7 @@ mod tests {
                     name,
                     dtype: *dtype,
                     shape: shape.to_vec(),
-                    values: Box::new(|| values.clone()),
+                    values: Box::new(values.chunks(3).map(<[u8]>::to_vec)),
                 });
                 write_safetensors(&dir.path().join(name), tensors.collect()).unwrap();
                 std::fs::read(dir.path().join(name)).unwrap()
@@ -318,7 +321,7 @@ mod tests {
     fn tensors_whose_values_do_not_fit_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         for (shape, bytes) in [(vec![2], 7), (vec![usize::MAX, 2], 8)] {
-            let values = Box::new(move || vec![0; bytes]);
+            let values = Box::new(std::iter::repeat_n(vec![0], bytes));
             let tensor = SafetensorsTensor { name: "w", dtype: ElementType::F32, shape, values };
             let error = write_safetensors(&dir.path().join("f"), vec![tensor]).unwrap_err();
             assert!(error.exit_code() == 65 && error.to_string().contains("`w`"), "{error}");

@@ -4,6 +4,9 @@ use segue_data_error::DataError;
 
 use crate::{Asymmetry, Graph, SparseRows, pickles, text};
 
+/// Nodes whose flags or labels are copied for a hash at once: beside a large graph there is little memory left.
+const HASHED_AT_ONCE: usize = 1 << 16;
+
 /// What training may read of a node that is tested later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
@@ -151,11 +154,15 @@ impl NodeData {
         hasher.update(&(self.classes as u64).to_le_bytes());
         self.graph.hash_into(&mut hasher);
         self.features.hash_into(&mut hasher);
-        let flags = |flags: &[bool]| flags.iter().map(|flag| u8::from(*flag)).collect::<Vec<_>>();
-        hasher.update(&flags(&self.has_features));
-        hasher.update(&flags(&self.seen));
-        let labels: Vec<u32> = self.labels.iter().map(|label| label.unwrap_or(u32::MAX)).collect();
-        hasher.update(bytemuck::cast_slice(&labels));
+        for flags in [&self.has_features, &self.seen] {
+            for flags in flags.chunks(HASHED_AT_ONCE) {
+                hasher.update(&flags.iter().map(|flag| u8::from(*flag)).collect::<Vec<_>>());
+            }
+        }
+        for labels in self.labels.chunks(HASHED_AT_ONCE) {
+            let labels: Vec<u32> = labels.iter().map(|label| label.unwrap_or(u32::MAX)).collect();
+            hasher.update(bytemuck::cast_slice(&labels));
+        }
         for nodes in [&self.train, &self.test] {
             hasher.update(&(nodes.len() as u64).to_le_bytes());
             hasher.update(bytemuck::cast_slice(nodes));

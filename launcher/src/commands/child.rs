@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use segue_cluster::pool::{Ended, Runner};
-use segue_configs::Config;
+use segue_configs::{Config, DataConfig, DataOrder};
 use segue_dataloader::Corpus;
 use segue_trainer::families;
+use segue_trainer::families::language_model::Sources;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, PREEMPTED, text_of};
@@ -104,12 +105,19 @@ pub fn fingerprint(config: &Config, origin: &str) -> Result<String, Failure> {
     if family.language.is_none() {
         return Ok((family.open)(&mut config.clone())?.data());
     }
-    if config.data.corpus.is_empty() {
+    let DataConfig { corpus, corpora, order, .. } = &config.data;
+    if corpus.is_empty() && corpora.is_empty() && *order != DataOrder::Records {
         let message =
             format!("data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the {origin}");
         return Err(Failure::new(78, message));
     }
-    Ok(Corpus::open(Path::new(&config.data.corpus))?.info().fingerprint.clone())
+    let text = Sources::open(config)?.fingerprint().to_string();
+    if config.data.valid.is_empty() {
+        return Ok(text);
+    }
+    // What a run is evaluated on is no part of the text that it goes on with, but of what it comes to.
+    let valid = Corpus::open_lazily(Path::new(&config.data.valid))?;
+    Ok(format!("{text}, evaluated on {}", valid.fingerprint()))
 }
 
 /// What a run computes: its configuration without what does not count, and the fingerprint of its corpus in place of the path.

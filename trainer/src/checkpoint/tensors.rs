@@ -136,7 +136,7 @@ pub(super) fn rows_of(entry: &SafetensorsEntry, rows: Range<usize>) -> Option<Te
 }
 
 /// Writes named tensors (f32 or i64) as a safetensors file and waits until it is on the disk. The same
-/// tensors give the same bytes. The bytes of one tensor at a time are in memory.
+/// tensors give the same bytes.
 pub fn write_tensors(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), TrainError> {
     write_stored(path, tensors.iter().map(|(name, tensor)| to_stored(name, tensor)).collect())
 }
@@ -164,9 +164,17 @@ fn to_stored<'a>(name: &'a str, tensor: &'a Tensor) -> SafetensorsTensor<'a> {
         _ => (ElementType::F32, Kind::Float),
     };
     let shape = tensor.size().iter().map(|&n| n as usize).collect();
-    let values = move || bytes_of(&tensor.detach().to_kind(kind).contiguous());
+    let pieces = (0..tensor.numel()).step_by(PIECE);
+    let flat = std::cell::LazyCell::new(move || tensor.detach().contiguous().view([-1]));
+    let values = pieces.map(move |start| {
+        let piece = flat.narrow(0, start as i64, PIECE.min(tensor.numel() - start) as i64);
+        bytes_of(&piece.to_kind(kind))
+    });
     SafetensorsTensor { name, dtype, shape, values: Box::new(values) }
 }
+
+/// Values of a tensor that are made bytes at once.
+const PIECE: usize = 1 << 20;
 
 /// Raw little-endian contents of a contiguous CPU tensor.
 pub(crate) fn bytes_of(tensor: &Tensor) -> Vec<u8> {

@@ -1,5 +1,6 @@
 //! The thread that writes checkpoints while training goes on.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use segue_world::{BoundedSender, JoinHandle, Receiver, bounded, channel, spawn};
@@ -16,6 +17,9 @@ pub struct Writer {
     jobs: Option<BoundedSender<Job>>,
     done: Receiver<Result<Option<PathBuf>, TrainError>>,
     thread: Option<JoinHandle<()>>,
+    /// What is done and has not been told.
+    finished: VecDeque<Result<Option<PathBuf>, TrainError>>,
+    /// Jobs handed over that nobody was told of.
     pending: usize,
 }
 
@@ -33,7 +37,7 @@ impl Writer {
         };
         let thread = spawn("checkpoint", work)
             .map_err(|e| TrainError::Thread { name: "checkpoint", what: format!("cannot start: {e}") })?;
-        Ok(Self { jobs: Some(jobs), done, thread: Some(thread), pending: 0 })
+        Ok(Self { jobs: Some(jobs), done, thread: Some(thread), finished: VecDeque::new(), pending: 0 })
     }
 
     /// Hands over a job, once the job before it is done; gives that one's folder, or its error.
@@ -48,7 +52,7 @@ impl Writer {
 
     /// What has been published since the last call, without waiting.
     pub fn poll(&mut self) -> Result<Option<PathBuf>, TrainError> {
-        match self.done.try_recv() {
+        match self.finished.pop_front().map_or_else(|| self.done.try_recv(), Ok) {
             Ok(result) => {
                 self.pending -= 1;
                 result
@@ -57,12 +61,22 @@ impl Writer {
         }
     }
 
+    /// Waits until nothing is being written. What came of it is told by the next call of another.
+    pub fn settle(&mut self) {
+        while self.finished.len() < self.pending {
+            match self.done.recv() {
+                Ok(result) => self.finished.push_back(result),
+                Err(_) => return,
+            }
+        }
+    }
+
     /// Waits until nothing is being written; gives the folder published meanwhile.
     pub fn wait(&mut self) -> Result<Option<PathBuf>, TrainError> {
         let mut last = None;
         while self.pending > 0 {
             self.pending -= 1;
-            match self.done.recv() {
+            match self.finished.pop_front().map_or_else(|| self.done.recv(), Ok) {
                 Ok(result) => last = result?,
                 Err(_) => return Err(TrainError::Thread { name: "checkpoint", what: "has ended".into() }),
             }

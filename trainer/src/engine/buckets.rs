@@ -12,11 +12,12 @@ use tch::{Device, Kind, Tensor, no_grad};
 
 use super::digest::{Digest, digest};
 use super::reducer::Job;
+use super::row_counter::RowCounter;
 use super::rows::Rows;
 use super::shard::{BucketShard, Shards};
 use super::spoil::spoil_in_callback;
 use crate::libtorch::stream::Event;
-use crate::libtorch::{GradReady, take_grad};
+use crate::libtorch::{GradReady, stored_values, take_grad};
 use crate::{ParameterSpec, Parameters, TrainError};
 
 /// Parameters start at multiples of this many values (64 bytes), so that a vector kernel sees the
@@ -27,7 +28,7 @@ pub(super) const ALIGNMENT: usize = 16;
 pub struct Ready {
     /// Its number; buckets come in rising order.
     pub bucket: usize,
-    /// The sum: a flat f32 tensor that nobody touches until the step ends.
+    /// The sum, f32, which nobody touches until the step ends: flat, or of a table whose rows are counted a sparse tensor of its shape.
     pub sum: Tensor,
     /// Of a bucket that is one table: its width, and the rows that are not zero. The same buckets are tables on all ranks.
     pub table: Option<(usize, Rows)>,
@@ -47,8 +48,13 @@ struct Level {
 struct Bucket {
     /// Indices of its parameters.
     members: Vec<usize>,
-    /// None between the steps where gradients are divided: memory for them comes with the first gradient and goes with the sum.
+    /// Memory for them comes with the first gradient that is counted here. Where gradients are divided it goes with the sum.
     levels: Vec<Level>,
+    /// Of a table whose rows are counted, while all gradients of the step have been lists of rows: their sums, instead of `levels`.
+    counter: Option<RowCounter>,
+    /// The step's sum where it lies in no level.
+    total: Option<Tensor>,
+    counts_rows: bool,
     /// Which members this micro-step has given a gradient.
     seen: Vec<bool>,
     complete: bool,
@@ -64,8 +70,9 @@ struct Bucket {
 struct State {
     leaves: Vec<Tensor>,
     buckets: Vec<Bucket>,
-    /// Micro-steps of a step.
+    /// Micro-steps of a step, and the most that there can be.
     micro_steps: usize,
+    most_micro_steps: usize,
     micro_step: usize,
     /// Whether a micro-step is under way that trains these parameters.
     open: bool,
@@ -107,16 +114,13 @@ impl GradientBuckets {
             }
         }
         let device = parameters.options().1;
-        let bucket = |members: Vec<usize>| {
-            let levels = levels(&members, specs, micro_steps, device);
-            Bucket::new(members, specs, levels)
-        };
-        let buckets = groups.into_iter().map(bucket).collect();
+        let buckets = groups.into_iter().map(|members| Bucket::new(members, specs)).collect();
         let leaves = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
         let state = State {
             leaves,
             buckets,
             micro_steps,
+            most_micro_steps: micro_steps,
             micro_step: 0,
             open: false,
             ready,
@@ -132,7 +136,15 @@ impl GradientBuckets {
     pub fn divided(self, shards: &Shards) -> Self {
         for bucket in &mut self.lock().buckets {
             bucket.shard = Some(Arc::new(shards.of_bucket(&bucket.members, &self.specs)));
-            bucket.levels.clear();
+        }
+        self
+    }
+
+    /// The same where the sum of a table is of those rows alone that a step's gradients list, if every micro-step's is such a list: the sum is a sparse
+    /// tensor then. Memory for the whole table is taken only where one is not.
+    pub fn by_rows(self) -> Self {
+        for bucket in &mut self.lock().buckets {
+            bucket.counts_rows = bucket.width.is_some();
         }
         self
     }
@@ -157,6 +169,8 @@ impl GradientBuckets {
             // to be emptied.
             if index == 0 {
                 bucket.rows = Rows::Some(Vec::new());
+                bucket.counter = bucket.counts_rows.then(RowCounter::default);
+                bucket.total = None;
             }
         }
     }
@@ -224,14 +238,23 @@ impl GradientBuckets {
     }
 
     /// Sums over all micro-steps, in the parameters' order; valid until the next [`Self::begin`]. An update scales
-    /// them in place, so that they are sums only before it. Not there where gradients are divided.
+    /// them in place, so that they are sums only before it. Not there where gradients are divided. Sparse where rows were counted.
     pub fn gradients(&self) -> Vec<Tensor> {
         let state = self.lock();
         let view = |&(b, position): &(usize, usize)| {
             let bucket = &state.buckets[b];
-            bucket.levels[bucket.result].views[position].shallow_clone()
+            bucket
+                .total
+                .as_ref()
+                .unwrap_or_else(|| &bucket.levels[bucket.result].views[position])
+                .shallow_clone()
         };
         self.places.iter().map(view).collect()
+    }
+
+    /// Puts the sum over ranks of a table's bucket in the place of this rank's.
+    pub fn put(&self, bucket: usize, total: Tensor) {
+        self.lock().buckets[bucket].total = Some(total);
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -241,7 +264,7 @@ impl GradientBuckets {
 
     /// Adds one gradient to the counter; `None` counts as zero.
     fn collect(&self, state: &mut State, b: usize, position: usize, grad: Option<&Tensor>) {
-        let (micro_step, micro_steps) = (state.micro_step, state.micro_steps);
+        let (micro_step, most) = (state.micro_step, state.most_micro_steps);
         let bucket = &mut state.buckets[b];
         // A second call would count a gradient twice and leave the bucket complete before its time.
         if std::mem::replace(&mut bucket.seen[position], true) {
@@ -250,36 +273,21 @@ impl GradientBuckets {
         // What one micro-step gives a row is added up before it meets others, as every number of ranks does it.
         let summed = grad.filter(|grad| grad.is_sparse()).map(Tensor::coalesce);
         let grad = summed.as_ref().or(grad);
-        if bucket.levels.is_empty() {
-            bucket.levels = levels(&bucket.members, &self.specs, micro_steps, self.device);
-        }
+        bucket.make_room(grad, &self.specs, most, self.device);
         if let (Some(_), Some(grad)) = (bucket.width, grad) {
             bucket.rows.extend(rows(grad));
         }
         if let (Some(norms), Some(grad)) = (&mut state.norms, grad) {
-            let values = if grad.is_sparse() { grad.internal_values() } else { grad.shallow_clone() };
-            norms[bucket.members[position]] = Some(no_grad(|| values.norm()));
+            norms[bucket.members[position]] = Some(no_grad(|| stored_values(grad).norm()));
         }
-        no_grad(|| {
-            // Even micro-steps begin a new leaf of the tree. Odd ones are added to the leaf before them at
-            // once, which is the lowest level of the tree and saves its copy.
-            let target = &mut bucket.levels[0].views[position];
-            match (micro_step.is_multiple_of(2), grad) {
-                (true, Some(grad)) if grad.is_sparse() => _ = target.zero_().g_add_(grad),
-                (true, Some(grad)) => target.copy_(grad),
-                (true, None) => _ = target.zero_(),
-                (false, Some(grad)) => _ = target.g_add_(grad),
-                // Adds +0 as any rank that holds zeros would: −0 becomes +0 on all of them.
-                (false, None) => _ = target.g_add_scalar_(0.0),
-            }
-        });
+        bucket.add(micro_step, position, grad);
         if bucket.seen.iter().all(|&seen| seen) {
             bucket.complete = true;
             // Levels move as a whole: a bucket that carried a part of its members would need a counter for
             // each.
             bucket.carry(micro_step);
             if micro_step + 1 == state.micro_steps {
-                bucket.settle(state.micro_steps);
+                bucket.settle(state.micro_steps, &self.specs, self.device);
                 state.send_ready();
             }
         }
@@ -312,12 +320,13 @@ impl State {
     /// Hands over complete buckets in rising order, so that all ranks reduce in the same order.
     fn send_ready(&mut self) {
         while let Some(bucket) = self.buckets.get_mut(self.next_to_send).filter(|b| b.complete) {
+            let sum = bucket.total.as_ref().unwrap_or_else(|| &bucket.levels[bucket.result].flat);
             let ready = Ready {
                 bucket: self.next_to_send,
-                sum: bucket.levels[bucket.result].flat.shallow_clone(),
+                sum: sum.shallow_clone(),
                 table: bucket.width.map(|width| (width, bucket.rows.clone())),
                 shard: bucket.shard.clone(),
-                made: Event::now(bucket.levels[bucket.result].flat.device()),
+                made: Event::now(sum.device()),
             };
             if bucket.shard.is_some() {
                 bucket.levels.clear();
@@ -350,13 +359,16 @@ fn levels(members: &[usize], specs: &[ParameterSpec], micro_steps: usize, device
 }
 
 impl Bucket {
-    fn new(members: Vec<usize>, specs: &[ParameterSpec], levels: Vec<Level>) -> Self {
+    fn new(members: Vec<usize>, specs: &[ParameterSpec]) -> Self {
         let width = match members.iter().map(|&i| specs[i].shape.as_slice()).collect::<Vec<_>>()[..] {
             [[_, width]] => Some(*width as usize),
             _ => None,
         };
         Self {
-            levels,
+            levels: Vec::new(),
+            counter: None,
+            total: None,
+            counts_rows: false,
             seen: vec![false; members.len()],
             members,
             complete: false,
@@ -367,9 +379,52 @@ impl Bucket {
         }
     }
 
+    /// Has levels ready where `grad` is counted in them. A gradient that lists no rows ends their counter: what it holds goes on in the levels.
+    fn make_room(
+        &mut self,
+        grad: Option<&Tensor>,
+        specs: &[ParameterSpec],
+        micro_steps: usize,
+        device: Device,
+    ) {
+        let counter = match grad {
+            Some(grad) if !grad.is_sparse() => self.counter.take(),
+            _ if self.counter.is_some() => return,
+            _ => None,
+        };
+        if self.levels.is_empty() {
+            self.levels = levels(&self.members, specs, micro_steps, device);
+        }
+        if let Some(counter) = counter {
+            // A bucket that has a counter is one table.
+            counter.write(self.levels.iter().map(|level| &level.views[0]));
+        }
+    }
+
+    /// Adds to the leaf of micro-step `index` the gradient of a member; `None` counts as zero.
+    fn add(&mut self, index: usize, position: usize, grad: Option<&Tensor>) {
+        if let Some(counter) = &mut self.counter {
+            return counter.push(index, grad);
+        }
+        // Even micro-steps begin a new leaf of the tree. Odd ones are added to the leaf before them at
+        // once, which is the lowest level of the tree and saves its copy.
+        let target = &mut self.levels[0].views[position];
+        no_grad(|| match (index.is_multiple_of(2), grad) {
+            (true, Some(grad)) if grad.is_sparse() => _ = target.zero_().g_add_(grad),
+            (true, Some(grad)) => target.copy_(grad),
+            (true, None) => _ = target.zero_(),
+            (false, Some(grad)) => _ = target.g_add_(grad),
+            // Adds +0 as any rank that holds zeros would: −0 becomes +0 on all of them.
+            (false, None) => _ = target.g_add_scalar_(0.0),
+        });
+    }
+
     /// Carries the sum in level 0 upwards after micro-step `index`. For an odd index level 0 already
-    /// holds two micro-steps: the new gradient was added in place.
+    /// holds two micro-steps: the new gradient was added in place. A counter of rows has done so.
     fn carry(&mut self, index: usize) {
+        if self.counter.is_some() {
+            return;
+        }
         // Counting from `index` to `index + 1` turns its trailing ones into zeros and sets the bit above them.
         // After micro-step 7 (111) levels 1 and 2 are full: level 0 is added to 1, the sum to 2, and that
         // comes to lie at 3. Bits below stay free.
@@ -384,7 +439,11 @@ impl Bucket {
     }
 
     /// Adds what is left on the counter after the last micro-step, smallest first.
-    fn settle(&mut self, micro_steps: usize) {
+    fn settle(&mut self, micro_steps: usize, specs: &[ParameterSpec], device: Device) {
+        if let Some(counter) = self.counter.take() {
+            self.total = Some(counter.total(&specs[self.members[0]].shape, device));
+            return;
+        }
         // The bits that are set in the number of micro-steps. Smallest first is the order of the tree, in
         // which an incomplete right branch is finished before it meets the left one.
         let occupied: Vec<usize> = (0..self.levels.len()).filter(|l| micro_steps >> l & 1 == 1).collect();
@@ -524,6 +583,40 @@ mod tests {
         (found * Tensor::from_slice(&factors[..ids.len()]).unsqueeze(1)).sum(None::<Kind>).backward();
         assert_eq!(table.grad().is_sparse(), sparse);
         table.grad()
+    }
+
+    /// Micro-steps without a gradient, and at one place a dense one.
+    #[test]
+    fn rows_are_counted_to_the_bits_of_whole_tables() {
+        let spec = ParameterSpec { name: "table".into(), shape: vec![6, 2], init: Init::Zeros };
+        let parameters = Parameters::initialise(vec![spec], 1, Kind::Float);
+        let lookups: [&[i64]; 9] =
+            [&[4, 1, 4], &[0, 1, 4, 4], &[4], &[], &[2, 2], &[5, 1, 2], &[0], &[4, 4, 4, 0], &[1, 3]];
+        for (micro_steps, dense_at) in (1..=9).flat_map(|n| [(n, None), (n, Some(0)), (n, Some(n / 2))]) {
+            let by_rows = GradientBuckets::new(&parameters, 1, micro_steps, None).by_rows();
+            let whole = GradientBuckets::new(&parameters, 1, micro_steps, None);
+            // The second step has all rows alone.
+            for dense_at in [dense_at, None] {
+                for (m, ids) in lookups.into_iter().take(micro_steps).enumerate() {
+                    for buckets in [&by_rows, &whole] {
+                        buckets.begin(m);
+                        // A gradient of −0 is +0 in a sum.
+                        let grad = of_lookup(if ids.is_empty() { &[3] } else { ids }, dense_at != Some(m));
+                        let grad = if ids.is_empty() { grad * -0.0 } else { grad };
+                        if m != 6 {
+                            buckets.collect(&mut buckets.lock(), 0, 0, Some(&grad));
+                        }
+                        buckets.finish();
+                    }
+                }
+                let found = by_rows.gradients().swap_remove(0);
+                assert_eq!(found.is_sparse(), dense_at.is_none() || dense_at == Some(6));
+                let found = if found.is_sparse() { found.to_dense(None, false) } else { found };
+                let bits = |tensor: &Tensor| tensor.view_dtype(Kind::Int);
+                let (found, whole) = (bits(&found), bits(&whole.gradients()[0]));
+                assert_eq!(found, whole, "{micro_steps} micro-steps, dense at {dense_at:?}");
+            }
+        }
     }
 
     #[test]

@@ -76,6 +76,11 @@ impl Keeper {
         self.heard(written, on_event)
     }
 
+    /// Waits until nothing is being written, without taking note of what came of it.
+    pub fn settle(&mut self) {
+        self.writer.settle();
+    }
+
     /// Waits for the last checkpoint, which has to be written.
     pub fn finish(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         if let Some(path) = self.writer.wait()? {

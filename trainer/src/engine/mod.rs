@@ -16,6 +16,7 @@ mod recovery;
 mod reducer;
 mod repeat;
 mod replicas;
+mod row_counter;
 mod rows;
 mod run;
 mod scattered;

@@ -11,7 +11,7 @@ use crate::optim::averaging::{self, Averaging};
 use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, joint_norm, learning_rate};
 use crate::{Parameters, TrainError};
 use segue_collectives::Communicator;
-use segue_configs::Config;
+use segue_configs::{Config, Shard};
 use segue_world::Sender;
 use tch::Tensor;
 
@@ -58,7 +58,13 @@ impl Network {
         let config = config.of_network(name);
         let shards = Arc::new(Shards::new(config.train.shard, parameters, comm.rank(), comm.world_size()));
         let buckets = GradientBuckets::new(parameters, config.train.bucket_bytes, micro_steps, jobs.clone());
-        let buckets = Arc::new(if shards.divides_gradients() { buckets.divided(&shards) } else { buckets });
+        // What ranks divide by values has no rows. By the configuration, so that any number of ranks does alike.
+        let by_rows = config.train.shard == Shard::None && optim::updates_rows(&config.optim);
+        let buckets = Arc::new(match () {
+            () if shards.divides_gradients() => buckets.divided(&shards),
+            () if by_rows => buckets.by_rows(),
+            () => buckets,
+        });
         let leaves: Vec<_> = parameters.tensors().iter().collect();
         let hooks = GradHooks::install(&leaves, buckets.clone())?;
         let optimizer = optim::build(&config.optim, parameters, shards.own().to_vec());
@@ -72,8 +78,11 @@ impl Network {
         &self.shards
     }
 
-    /// Takes what this rank keeps of a step's sums, where gradients are divided.
+    /// Takes what this rank keeps of a step's sums, where gradients are divided, and those that do not lie in their buckets.
     pub fn keep(&mut self, mut kept: Kept) {
+        std::mem::take(&mut kept.tables)
+            .into_iter()
+            .for_each(|(bucket, total)| self.buckets.put(bucket, total));
         kept.gradients.sort_by_key(|(piece, _)| *piece);
         self.kept = kept;
     }

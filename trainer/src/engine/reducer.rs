@@ -50,7 +50,7 @@ impl Reducer {
         Ok((Self { done, thread: Some(thread) }, ready))
     }
 
-    /// Blocks until `jobs` jobs are done. Gives what is kept of divided sums, which is nothing of others.
+    /// Blocks until `jobs` jobs are done. Gives what is kept of divided sums, and sums that do not lie in their buckets.
     pub fn wait(&self, jobs: usize) -> Result<Kept, TrainError> {
         let mut kept = Kept::default();
         for _ in 0..jobs {
@@ -69,16 +69,19 @@ fn sum(sums: &mut Sums, job: Ready) -> Result<Kept, TrainError> {
     let _span = trace_span!(target: "communication", "sum", bucket = job.bucket).entered();
     let values = &job.sum;
     let beside = sums.begin(&job.made?)?;
-    match (&job.shard, &job.table) {
-        (Some(shard), table) => shard.reduce(sums, values, table)?,
+    let total = match (&job.shard, &job.table) {
+        (Some(shard), table) => shard.reduce(sums, values, table).map(|()| None)?,
         (None, Some((width, rows))) => reduce_rows(sums, values, *width, rows, Sums::all_reduce)?,
-        (None, None) => sums.all_reduce(values)?,
-    }
+        (None, None) => sums.all_reduce(values).map(|()| None)?,
+    };
     sums.settle()?;
     let norms = job.shard.as_ref().map(|shard| shard.norms(values));
     // What is kept is made where the others use it: memory of a card belongs to the stream that it was taken on.
     drop(beside);
-    Ok(job.shard.zip(norms).map_or_else(Kept::default, |(shard, norms)| shard.keep(values, norms)))
+    let mut kept =
+        job.shard.zip(norms).map_or_else(Kept::default, |(shard, norms)| shard.keep(values, norms));
+    kept.tables.extend(total.map(|total| (job.bucket, total)));
+    Ok(kept)
 }
 
 /// Gathers weights of which each rank has updated its own.

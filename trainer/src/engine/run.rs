@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use segue_collectives::consensus::{any_rank, any_rank_of};
 use segue_collectives::{Communicator, deadline};
-use segue_configs::Config;
+use segue_configs::{CheckpointConfig, Config};
 use segue_dataloader::Prefetcher;
 use segue_faults as faults;
 use serde_json::{Value, json};
@@ -166,7 +166,9 @@ impl<'a, F: Family> Run<'a, F> {
         engine.scale_rates(&state);
         let saved = resumed.as_ref().map(|_| (state.step, state.evaluated));
         let keeper = Keeper::start(saved, comm)?;
-        let mut staging = Staging::default();
+        let CheckpointConfig { every, minutes, .. } = config.checkpoint;
+        // Where none is due but at the end, the run waits for it as it is.
+        let mut staging = if every == 0 && minutes == 0.0 { Staging::sharing() } else { Staging::default() };
         // So that the first checkpoint finds memory in use, as those after it do.
         drop(snapshot(&family, &engine, &state, comm.rank(), &mut staging));
         on_event(Event::Started(Started {
@@ -333,6 +335,9 @@ impl<'a, F: Family> Run<'a, F> {
             stay: stay(self.config, &self.state),
         };
         self.keeper.submit(publication, contents, on_event)?;
+        if self.staging.shares() {
+            self.keeper.settle();
+        }
         self.stall += began.elapsed();
         Ok(())
     }
@@ -421,7 +426,7 @@ impl<'a, F: Family> Run<'a, F> {
         let mut written = Ok(());
         if self.comm.rank() == 0 {
             let began = Instant::now();
-            let mut contents = model_folder(&self.family, &self.engine, &mut Staging::default());
+            let mut contents = model_folder(&self.family, &self.engine, &mut Staging::sharing());
             contents.files = self.family.beside_best(measures, self.state.step);
             let folder = Path::new(&self.config.run.dir).join(BEST);
             written = checkpoint::replace(&folder, |dir| contents.write(dir));

@@ -75,7 +75,12 @@ fn to_stored<'a>(
         })
     };
     let shape = tensor.shape.iter().map(|&n| n as usize).collect();
-    SafetensorsTensor { name: &tensor.name, dtype: ElementType::F32, shape, values: Box::new(values) }
+    SafetensorsTensor {
+        name: &tensor.name,
+        dtype: ElementType::F32,
+        shape,
+        values: Box::new(std::iter::once_with(values)),
+    }
 }
 
 /// The bytes of a tensor, from those who have them.

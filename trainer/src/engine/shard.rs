@@ -182,13 +182,15 @@ pub struct BucketShard {
     whole: Vec<(usize, usize, Vec<i64>)>,
 }
 
-/// What a rank keeps of sums that ranks have divided.
+/// What a rank keeps of sums that ranks have divided, or that lie in no bucket.
 #[derive(Default)]
 pub struct Kept {
     /// Sums of gradients of its pieces, by the piece's number, flat.
     pub gradients: Vec<(usize, Tensor)>,
     /// Norms of whole gradients.
     pub norms: Norms,
+    /// Sums of tables whose rows were counted, by bucket.
+    pub tables: Vec<(usize, Tensor)>,
 }
 
 /// Norms of gradients, by parameter.
@@ -209,7 +211,7 @@ impl BucketShard {
             false => sums.tree_all_reduce(values),
         };
         match table {
-            Some((width, rows)) => reduce_rows(sums, values, *width, rows, reduce),
+            Some((width, rows)) => reduce_rows(sums, values, *width, rows, reduce).map(|_| ()),
             None => reduce(sums, values),
         }
     }
@@ -223,6 +225,7 @@ impl BucketShard {
                 .map(|(number, values)| (*number, narrow(sums, values.start, values.len()).copy()))
                 .collect(),
             norms,
+            tables: Vec::new(),
         }
     }
 
@@ -241,6 +244,7 @@ impl Kept {
     pub fn extend(&mut self, other: Self) {
         self.gradients.extend(other.gradients);
         self.norms.extend(other.norms);
+        self.tables.extend(other.tables);
     }
 
     /// Collective. Norms of the gradients of all `parameters` parameters, in their order, from the ranks that have taken them.

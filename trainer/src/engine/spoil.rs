@@ -23,6 +23,9 @@ pub fn spoil_in_callback(name: &str, tensor: impl FnOnce() -> Tensor) {
 fn apply(how: Spoil, tensor: &Tensor) {
     tch::no_grad(|| {
         let values = tensor.detach().view(-1);
+        if values.numel() == 0 {
+            return;
+        }
         let mut value = values.narrow(0, values.size()[0] / 2, 1);
         match how {
             Spoil::Nan => _ = value.fill_(f64::NAN),

@@ -17,14 +17,25 @@ pub struct Staging {
     lease: Lease,
     /// Buffers that the copy under way has taken.
     taken: usize,
+    shares: bool,
 }
 
 impl Staging {
+    /// One that copies nothing that lies in the host's memory, for state that nobody changes before it is written.
+    pub fn sharing() -> Self {
+        Self { shares: true, ..Self::default() }
+    }
+
+    /// Whether what it gives is the state itself.
+    pub fn shares(&self) -> bool {
+        self.shares
+    }
+
     /// Begins a copy, which goes where the one before lay unless that is still held.
     pub fn begin(&mut self) -> Lease {
         if Arc::strong_count(&self.lease) > 1 {
             // Memory goes with who holds it.
-            *self = Self::default();
+            *self = Self { shares: self.shares, ..Self::default() };
         }
         self.taken = 0;
         self.lease.clone()
@@ -33,6 +44,9 @@ impl Staging {
     /// A copy of `tensor` without its graph. Copies of the same tensors in the same order find their place again.
     pub fn copy(&mut self, tensor: &Tensor) -> Tensor {
         let tensor = tensor.detach();
+        if self.shares && tensor.device() == Device::Cpu {
+            return tensor;
+        }
         let place = self.taken;
         self.taken += 1;
         let fits = |buffer: &&mut Tensor| buffer.size() == tensor.size() && buffer.kind() == tensor.kind();
@@ -82,6 +96,14 @@ mod tests {
         let third = staging.copy(&Tensor::from_slice(&[5f32, 6.0]));
         assert_eq!((third.data_ptr(), values(&first)), (second.data_ptr(), vec![1.0, 2.0]));
         assert_eq!(values(&third), [5.0, 6.0]);
+    }
+
+    #[test]
+    fn state_that_is_shared_is_not_copied() {
+        let (mut staging, state) = (Staging::sharing(), Tensor::from_slice(&[1f32, 2.0]));
+        let _lease = staging.begin();
+        assert_eq!(staging.copy(&state).data_ptr(), state.data_ptr());
+        assert!(staging.shares() && staging.buffers.is_empty());
     }
 
     #[test]

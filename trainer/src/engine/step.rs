@@ -21,7 +21,7 @@ use super::repeat::Made;
 use super::replicas::agreed_norm;
 use super::spoil::spoil;
 use super::sums::Sums;
-use crate::libtorch::{Autocast, backward_into};
+use crate::libtorch::{Autocast, backward_into, stored_values};
 use crate::noise::Noise;
 use crate::optim::averaging::{CandidateLoss, Choice, StandIn};
 use crate::optim::{LossScaler, NoiseEstimate, Scaled};
@@ -146,7 +146,7 @@ impl<'a, L: Learner> Engine<'a, L> {
             }
         }
         let communication_exposed = waiting.elapsed();
-        spoil("gradient", || self.networks[turn.networks[0]].gradients().swap_remove(0));
+        spoil("gradient", || stored_values(&self.networks[turn.networks[0]].gradients()[0]));
         let (loss, targets) = (sums[0], sums[1]);
         let loss = finite(step, "the loss", loss / targets)?;
         let factor = self.loss_scale.factor();

@@ -262,6 +262,11 @@ pub fn adam(
     })
 }
 
+/// The values that a tensor stores: all of them, or of a sparse one those that it lists.
+pub fn stored_values(tensor: &Tensor) -> Tensor {
+    if tensor.is_sparse() { tensor.internal_values() } else { tensor.shallow_clone() }
+}
+
 /// One fused step of all `weights` in place, against `grads` and `weight_decay` times the weights. Gradients are divided by `grad_divisor`
 /// (f32 scalar) first, if any, which changes them.
 pub fn sgd(

@@ -1,5 +1,7 @@
 use tch::{Device, Kind, Tensor};
 
+use crate::libtorch::stored_values;
+
 /// Keeps the factor finite where the norm is 0, as the reference does.
 const EPSILON: f64 = 1e-6;
 
@@ -14,10 +16,11 @@ pub fn joint_norm(norms: &[f64]) -> f64 {
     norms.iter().map(|norm| norm.powi(2)).sum::<f64>().sqrt()
 }
 
-/// Norm of each gradient.
+/// Norm of each gradient; of a sparse one that of the rows it lists.
 pub fn norms(grads: &[Tensor]) -> Vec<f64> {
+    let grads: Vec<Tensor> = grads.iter().map(stored_values).collect();
     let on_cpu = grads.iter().all(|grad| grad.device() == Device::Cpu);
-    if on_cpu { norms_one_by_one(grads) } else { norms_at_once(grads) }
+    if on_cpu { norms_one_by_one(&grads) } else { norms_at_once(&grads) }
 }
 
 fn norms_one_by_one(grads: &[Tensor]) -> Vec<f64> {

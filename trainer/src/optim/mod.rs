@@ -19,7 +19,7 @@ pub use clip::{clip_factor, global_norm, joint_norm, norms};
 pub use lamb::Lamb;
 pub use loss_scale::{LossScale, LossScaler, Scaled};
 pub use noise_scale::{NoiseEstimate, NoiseScale};
-pub use optimizer::{Counts, Optimizer, Update, build};
+pub use optimizer::{Counts, Optimizer, Update, build, updates_rows};
 pub use piece::Piece;
 pub use schedule::learning_rate;
 pub use sgd::Sgd;

@@ -14,7 +14,8 @@ use crate::{Parameters, TrainError};
 /// Gradients, and how they are applied.
 #[derive(Clone, Copy)]
 pub struct Update<'a> {
-    /// Sums of gradients over the batch, one for each piece that the optimizer updates and of its shape.
+    /// Sums of gradients over the batch, one for each piece that the optimizer updates and of its shape. Those of whole tables may be sparse, with
+    /// rows in rising order, where [`updates_rows`] says so.
     pub grads: &'a [Tensor],
     /// The sums are divided by it: the weight of the batch over the clipping factor.
     pub divisor: f64,
@@ -67,6 +68,12 @@ pub fn build(config: &OptimConfig, parameters: &Parameters, pieces: Vec<Piece>) 
         OptimKind::Sgd => Box::new(Sgd::of_pieces(config, parameters, pieces)),
         OptimKind::Lamb => Box::new(Lamb::new(config, parameters)),
     }
+}
+
+/// Whether an update leaves rows that have no gradient as they are, and depends on none of them: gradients of tables may be sparse then. Rules
+/// with moments move rows without a gradient too, decay does, and clipping takes a norm whose rounding is the whole table's.
+pub fn updates_rows(config: &OptimConfig) -> bool {
+    config.kind == OptimKind::Sgd && config.weight_decay == 0.0 && config.l2 == 0.0 && config.clip == 0.0
 }
 
 /// How often an optimizer has updated its parameters. Bias correction counts updates, not steps of the run: other

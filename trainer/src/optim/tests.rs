@@ -53,6 +53,62 @@ fn m10_rules_of_recurrent_models_give_their_published_numbers() {
     }
 }
 
+/// Rows in sparse gradients, of tables of odd sizes, with divisors and rates that round.
+#[test]
+fn a_sparse_gradient_updates_its_rows_to_the_bits_of_a_dense_one() {
+    let config = OptimConfig { kind: OptimKind::Sgd, weight_decay: 0.0, clip: 0.0, ..Default::default() };
+    assert!(updates_rows(&config));
+    for width in [1, 3, 7, 50] {
+        let table = || {
+            let spec = ParameterSpec {
+                name: "table".into(),
+                shape: vec![61, width],
+                init: Init::Normal { mean: 0.0, std: 1.0 },
+            };
+            Parameters::initialise(vec![spec], 4, Kind::Float)
+        };
+        for rows in [&[0i64, 5, 6, 33, 60][..], &[17], &[]] {
+            let [whole, by_rows] = [table(), table()];
+            let numbers = Tensor::from_slice(rows).view([1, -1]);
+            let count = rows.len() as i64 * width;
+            let values = (Tensor::arange(count, (Kind::Float, Device::Cpu)) * 0.37).cos();
+            let values = values.view([rows.len() as i64, width]);
+            let sparse = Tensor::sparse_coo_tensor_indices_size(
+                &numbers,
+                &values,
+                [61, width],
+                (Kind::Float, Device::Cpu),
+                true,
+            );
+            let dense = sparse.to_dense(None, false);
+            for (parameters, grad) in [(&whole, dense), (&by_rows, sparse)] {
+                let mut rule = build(&config, parameters, Piece::all(parameters));
+                let update = Update { grads: &[grad], divisor: 3.0, lr: 0.1, reached: None };
+                rule.update(parameters, &update).unwrap();
+            }
+            let bits = |p: &Parameters| p.tensors()[0].detach().view_dtype(Kind::Int);
+            assert_eq!(bits(&whole), bits(&by_rows), "width {width}, rows {rows:?}");
+            assert_eq!(bits(&whole) == bits(&table()), rows.is_empty());
+        }
+    }
+}
+
+/// Rules that move what has no gradient, or take a norm of the whole.
+#[test]
+fn rows_are_updated_alone_by_plain_descent_only() {
+    let plain = OptimConfig { kind: OptimKind::Sgd, weight_decay: 0.0, clip: 0.0, ..Default::default() };
+    for config in [
+        OptimConfig { weight_decay: 0.1, ..plain.clone() },
+        OptimConfig { l2: 0.1, ..plain.clone() },
+        OptimConfig { clip: 1.0, ..plain.clone() },
+    ] {
+        assert!(!updates_rows(&config), "{config:?}");
+    }
+    for kind in EVERY_PIECEWISE.into_iter().chain([OptimKind::Lamb]) {
+        assert_eq!(updates_rows(&OptimConfig { kind, ..plain.clone() }), kind == OptimKind::Sgd, "{kind:?}");
+    }
+}
+
 /// RMSProp's first mean is the gradient, whatever the configuration says of Adam's.
 #[test]
 fn m10_rmsprop_has_no_mean_of_gradients() {

@@ -23,7 +23,7 @@ pub struct EmbeddingsArgs {
     /// Model folders, checkpoints or runs of language models.
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<PathBuf>,
-    /// Names of the models in charts and tables [default: their paths].
+    /// Names of the models in charts and tables, one for each in the order of the models [default: their paths].
     #[arg(long, num_args = 1.., value_name = "TEXT")]
     labels: Vec<String>,
     /// Number of words, evenly spread, whose distance from the convex hull of all others is told: where it is 0, no state without a bias gives a word
@@ -48,8 +48,10 @@ struct Table {
 /// Tells how vectors of words lie, and draws it where asked.
 pub fn run(args: &EmbeddingsArgs, out: &Output) -> Result<Value, Failure> {
     if !args.labels.is_empty() && args.labels.len() != args.models.len() {
-        let message =
-            "the numbers of --labels and models differ\nhint: give a label to every model, or to none";
+        let (labels, models) = (args.labels.len(), args.models.len());
+        let message = format!(
+            "{labels} --labels for {models} models\nhint: they name models, in their order: give one to every model, or to none"
+        );
         return Err(Failure::new(USAGE, message));
     }
     let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;

@@ -1,10 +1,12 @@
 //! One run of a sweep: training and evaluations, each recorded when it is done.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_cluster::pool::Runner;
+use segue_configs::Config;
 use segue_configs::sweep::{Evaluation, Sweep};
 use segue_trainer::families;
 use serde_json::{Value, json};
@@ -30,6 +32,9 @@ pub struct Job {
     pub log: PathBuf,
     record: PathBuf,
     arguments: Vec<String>,
+    config: Config,
+    /// The fingerprint of the data that `record` is named by.
+    data: String,
 }
 
 /// How a job ended: the number of evaluations, or why it did not.
@@ -37,7 +42,7 @@ pub type Outcome = Result<usize, Unfinished>;
 
 /// Every run of a sweep. Seeds change slowest, so that a sweep cut short has whole columns.
 pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
-    let mut fingerprints = BTreeMap::new();
+    let mut fingerprints: BTreeMap<String, String> = BTreeMap::new();
     let mut jobs = Vec::new();
     for &seed in &sweep.seeds {
         for (cell, description) in sweep.cells.iter().enumerate() {
@@ -46,11 +51,11 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             if !description.evaluations.is_empty() {
                 families::language(&config.model)?;
             }
-            if !fingerprints.contains_key(&config.data.corpus) {
-                fingerprints.insert(config.data.corpus.clone(), fingerprint(&config, "sweep")?);
-            }
-            let corpus = &fingerprints[&config.data.corpus];
-            let key = key(&essence(&config, corpus));
+            let data = match fingerprints.entry(read_by(&config)) {
+                Entry::Occupied(known) => known.get().clone(),
+                Entry::Vacant(place) => place.insert(fingerprint(&config, ORIGIN)?).clone(),
+            };
+            let key = key(&essence(&config, &data));
             let name = format!("{}-s{seed}-{key}", description.slug());
             let run = output.join("runs").join(&name);
             let arguments = training(&sweep.recipe, sweep.overrides_of(description, seed), &run)?;
@@ -64,10 +69,22 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
                 record: output.join("results").join(format!("{key}.json")),
                 run,
                 arguments,
+                config,
+                data,
             });
         }
     }
     Ok(jobs)
+}
+
+/// What else than the command may name a corpus.
+const ORIGIN: &str = "sweep";
+
+/// What the fingerprint of a configuration's data depends on, beside the data: families may read other files of one folder, or another part of them,
+/// by keys of their own.
+fn read_by(config: &Config) -> String {
+    let json = config.to_json();
+    json!([json["data"], json["model"]]).to_string()
 }
 
 impl Job {
@@ -114,6 +131,10 @@ impl Job {
         let mut record = self.read();
         if !record["train"].is_object() {
             let result = command(runner, &self.arguments, &self.log).await?;
+            if fingerprint(&self.config, ORIGIN)? != self.data {
+                let why = "its data has changed since the sweep began\nhint: start the sweep again".into();
+                return Err(Unfinished::Failed { code: 65, why });
+            }
             record = json!({
                 "cell": self.label, "seed": self.seed, "run": self.run, "train": result, "evaluations": {},
             });

@@ -46,8 +46,8 @@ pub struct Material {
     pub labelled: Vec<(u32, u32)>,
     /// By node: whether contexts are of it; `None` where they are of all.
     covered: Option<Vec<bool>>,
-    /// By node: its number among the nodes that contexts are of.
-    contexts: Vec<u32>,
+    /// By node: its number among the nodes that contexts are of; `None` where they are of all, and it is the node's.
+    contexts: Option<Vec<u32>>,
     /// How labels spread, where they do.
     spread: Spread,
     /// Both directions of every edge between nodes that training sees, where penalties are paid for them.
@@ -76,12 +76,16 @@ impl Material {
         let seen = || data.seen.iter().zip(&data.has_features).map(|(seen, known)| *seen && *known).collect();
         let covered: Option<Vec<bool>> = own.variant.is_inductive().then(seen);
         let visible = |node: usize| covered.as_ref().is_none_or(|covered| covered[node]);
-        let mut contexts = vec![NONE; data.nodes()];
-        let mut count = 0;
-        for (_, number) in contexts.iter_mut().enumerate().filter(|(node, _)| visible(*node)) {
-            *number = count;
-            count += 1;
-        }
+        let number_of = |covered: &Vec<bool>| {
+            let numbers = covered.iter().scan(0, |count, covered| {
+                let number = if *covered { *count } else { NONE };
+                *count += u32::from(*covered);
+                Some(number)
+            });
+            numbers.collect::<Vec<u32>>()
+        };
+        let contexts = covered.as_ref().map(number_of);
+        let count = (0..data.nodes()).filter(|node| visible(*node)).count();
         let edges = if own.variant.has_penalty() {
             let both = |(i, j, a): (u32, u32, f32)| [(i, j, a), (j, i, a)];
             let seen = |edge: &(u32, u32, f32)| visible(edge.0 as usize) && visible(edge.1 as usize);
@@ -98,13 +102,18 @@ impl Material {
             ("model.nodes", &mut own.nodes, data.nodes()),
             ("model.features", &mut own.features, data.features.columns),
             ("model.classes", &mut own.classes, data.classes),
-            ("model.context_nodes", &mut own.context_nodes, count as usize),
+            ("model.context_nodes", &mut own.context_nodes, count),
         ] {
             fit(key, own, found)?;
         }
         let spread =
             if own.variant.spreads() { Spread::of(&data, &labelled, own) } else { Spread::default() };
         Ok(Self { data, labelled, covered, contexts, spread, edges })
+    }
+
+    /// The number of a node among those that contexts are of.
+    fn context_of(&self, node: u32) -> u32 {
+        self.contexts.as_ref().map_or(node, |contexts| contexts[node as usize])
     }
 
     /// Nodes as `network` takes them.
@@ -265,8 +274,7 @@ impl PartReader {
     fn pairs(&self, drawn: Vec<Pair>) -> Part {
         // Labelled nodes whose features nobody knows are not among them.
         let known = |pair: &Pair| {
-            let context = self.material.contexts[pair.context as usize];
-            let anchor = self.material.contexts[pair.node as usize];
+            let [context, anchor] = [pair.context, pair.node].map(|node| self.material.context_of(node));
             (context != NONE && anchor != NONE)
                 .then_some(((pair.node, context), if pair.positive { 1.0 } else { -1.0 }))
         };

@@ -70,6 +70,10 @@ impl Classifier {
         self.material.nodes(&self.network, numbers)
     }
 
+    fn numbers(&self, numbers: &[u32]) -> Tensor {
+        self.material.numbers(numbers).to_device(self.network.parameters.options().1)
+    }
+
     fn like(&self, values: &[f32]) -> Tensor {
         let (kind, device) = self.network.parameters.options();
         Tensor::from_slice(values).to_device(device).to_kind(kind)
@@ -77,7 +81,7 @@ impl Classifier {
 
     fn supervised(&self, labelled: &[(u32, u32)]) -> Loss<()> {
         let (numbers, classes): (Vec<u32>, Vec<u32>) = labelled.iter().copied().unzip();
-        let labels = self.material.numbers(&classes).to_device(self.network.parameters.options().1);
+        let labels = self.numbers(&classes);
         let (own, of_layers) = self.network.supervised(&self.nodes(&numbers), &labels);
         Loss::of(own, labelled.len() as f64, Some(of_layers), ())
     }
@@ -86,7 +90,7 @@ impl Classifier {
     fn contexts(&self, pairs: &[(u32, u32)], signs: &[f32]) -> Loss<()> {
         let (weight, bias) = self.network.contexts();
         if pairs.is_empty() {
-            return self.weighed(weight.narrow(0, 0, 1).sum(None::<Kind>) * 0.0, 0);
+            return self.weighed(self.network.context_rows(&self.numbers(&[])).sum(None::<Kind>), 0);
         }
         let counted = PairCounts::of(pairs);
         let numbers: Vec<u32> = counted.anchors.iter().map(|number| *number as u32).collect();
@@ -98,10 +102,9 @@ impl Classifier {
                 let place = |anchor: u32| numbers.partition_point(|number| *number < anchor) as u32;
                 let places: Vec<u32> = pairs.iter().map(|pair| place(pair.0)).collect();
                 let contexts: Vec<u32> = pairs.iter().map(|pair| pair.1).collect();
-                let rows = |table: &Tensor, rows: &[u32]| {
-                    table.index_select(0, &self.material.numbers(rows).to_device(table.device()))
-                };
-                negative_contexts(&rows(&anchors, &places), &rows(&weight, &contexts), &self.like(signs))
+                let anchors = anchors.index_select(0, &self.numbers(&places));
+                let contexts = self.network.context_rows(&self.numbers(&contexts));
+                negative_contexts(&anchors, &contexts, &self.like(signs))
             }
         };
         self.weighed(sum, pairs.len())

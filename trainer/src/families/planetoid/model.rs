@@ -1,7 +1,7 @@
 //! The networks, in the order of Yang 2019, §3.3.3.
 
 use segue_configs::Config;
-use tch::{Kind, Reduction, Tensor};
+use tch::{Device, Kind, Reduction, Tensor};
 
 use super::config::{Contexts, Hidden, PlanetoidConfig, Variant};
 use super::features::Bags;
@@ -148,7 +148,13 @@ impl Network {
     }
 
     fn embedding_rows(&self, numbers: &Tensor) -> Tensor {
-        self.parameters.get("embedding.weight").index_select(0, numbers)
+        self.rows("embedding.weight", numbers)
+    }
+
+    /// Rows of a table, of which no others get a gradient: `[numbers, d_embed]`. On the CPU that is a list of them, as in a large graph a step touches few.
+    fn rows(&self, table: &str, numbers: &Tensor) -> Tensor {
+        let sparse = self.parameters.options().1 == Device::Cpu;
+        Tensor::embedding(&self.parameters.get(table), numbers, -1, false, sparse)
     }
 
     /// e as contexts are predicted from it: `[nodes, d_embed]`.
@@ -162,6 +168,11 @@ impl Network {
     /// w and b of all contexts, `[context_nodes, d_embed]` and `[context_nodes]`; no b where contexts are told from drawn ones.
     pub fn contexts(&self) -> (Tensor, Option<Tensor>) {
         (self.parameters.get(CONTEXT_WEIGHT), self.parameters.find(CONTEXT_BIAS))
+    }
+
+    /// w of some contexts: `[numbers, d_embed]`.
+    pub fn context_rows(&self, numbers: &Tensor) -> Tensor {
+        self.rows(CONTEXT_WEIGHT, numbers)
     }
 
     /// Scores of the classes of nodes, eq. 3.13 and 3.14.
