@@ -233,6 +233,35 @@ fn killed_at_drawn_places_runs_with_averages_and_resets_end_with_the_same_bytes(
     }
 }
 
+/// Rows S13 and S27: a run that descends, averages and fine-tunes, over ranks and stops; and what its stages came to.
+#[test]
+fn s13_s27_a_run_in_stages_has_the_same_bytes_and_tells_the_score_of_each() {
+    let place = Workplace::new();
+    let options = [
+        "train.steps=60",
+        "optim.lr=1",
+        "eval.every=2",
+        "average.start=4",
+        "average.patience=1",
+        "average.fine_tuning=1",
+    ];
+    same_over_ranks_and_stops(&place, "stages", [13, 31], &options);
+    let run = place.text("stages-one");
+    let record = succeed(alone(&["inspect", "run", "--json", &run]));
+    let stages = record["stages"][0].as_array().expect("stages");
+    let names: Vec<&str> = stages.iter().filter_map(|stage| stage["name"].as_str()).collect();
+    assert_eq!(names, ["averaging", "fine_tuning"], "{record}");
+    let corpus = place.text("corpus");
+    for (stage, folder) in stages.iter().zip(["stage-1", "best"]) {
+        let model = format!("{run}/{folder}");
+        let found = succeed(alone(&["eval", "--json", "--model", &model, "--corpus", &corpus]));
+        let [found, told] = [&found["evaluation"]["loss"], &stage["loss"]].map(|loss| loss.as_f64().unwrap());
+        // As runs evaluate: in other groups of lanes, whose sums round differently.
+        assert!((found - told).abs() < 1e-5, "{folder}: {found} instead of {told}");
+    }
+    assert!(stages[1]["loss"].as_f64() <= stages[0]["loss"].as_f64(), "{stages:?}");
+}
+
 /// Text of known entropy is learnt to within 0.02 nats a symbol, by every cell with all that belongs to it.
 #[test]
 fn m18_the_whole_stack_reaches_the_entropy_of_a_chain() {

@@ -170,3 +170,45 @@ fn sweeps_with_mistakes_do_not_start() {
     fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["data.corpus=nowhere"]), 66, &["nowhere"]);
     assert!(!place.path("out").exists());
 }
+
+/// Row S26: the grid of margins with the run that has none, on one corpus; the run without an adversary has the bits of a margin of 0, whatever
+/// else the adversary is told.
+#[test]
+fn s26_a_margin_of_nothing_is_the_run_without_an_adversary_and_the_grid_has_a_table() {
+    let place = Workplace::new();
+    let path = place.path("margins.toml");
+    let margins = ["0.0", "0.001", "0.005", "0.01", "0.05"];
+    let cell = |margin: &&str| {
+        let set = "adversarial.gradient = \"full\"";
+        format!("[[cell]]\nlabel = \"{margin}\"\nset.adversarial.scale = {margin}\nset.{set}\n")
+    };
+    let text = format!(
+        "name = \"Margins\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\nseeds = [1]\n[set]\ntrain.steps = 20\n\
+         data.corpus = \"{}\"\n[evaluate]\nby = \"run\"\n[[cell]]\nlabel = \"without\"\n{}",
+        place.text("corpus"),
+        margins.iter().map(cell).collect::<String>()
+    );
+    fs::write(&path, text).unwrap();
+    let result = succeed(sweep(&place, &path.display().to_string(), "out", &[]));
+    let record = |label: &str| {
+        let records = fs::read_dir(place.path("out/results")).unwrap();
+        let mut records = records.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+        let record = records.find_map(|text| {
+            let record: Value = serde_json::from_str(&text).unwrap();
+            (record["cell"] == label).then_some(record)
+        });
+        record.unwrap()
+    };
+    let model = |label: &str| {
+        let run = record(label)["run"].as_str().unwrap().to_string();
+        fs::read(format!("{run}/checkpoints/latest/model.safetensors")).unwrap()
+    };
+    let losses = |label: &str| record(label)["train"]["loss"].as_f64().unwrap();
+    assert!(model("without") == model("0.0") && losses("without") == losses("0.0"));
+    for margin in &margins[1..] {
+        assert!(model(margin) != model("without"), "{margin}");
+    }
+    assert_eq!(result["summary"]["rows"].as_array().unwrap().len(), 6);
+    let table = read(&place, "out/table.md");
+    assert!(margins.iter().all(|margin| table.contains(&format!("| {margin} |"))), "{table}");
+}

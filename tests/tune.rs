@@ -56,13 +56,29 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
         (&4.into(), &0.into(), &0.into())
     );
 
+    // The best settings make a recipe, for runs longer than trials.
+    let (recipe, best) = (place.text("whole/best.toml"), &whole["summary"]["best"]);
+    let corpus = format!("data.corpus={}", place.text("corpus"));
+    let long = place.text("long");
+    let run = format!("run.dir={long}");
+    succeed(alone(&["pretrain", "--json", "--config", &recipe, &corpus, &run, "train.steps=21"]));
+    let written: Value = serde_json::from_str(&read(&place, "long/config.json")).unwrap();
+    for (key, value) in best["settings"].as_object().unwrap() {
+        let found = written.pointer(&format!("/{}", key.replace('.', "/"))).unwrap();
+        let expected: f64 = value.as_str().unwrap().parse().unwrap();
+        assert_eq!(found.as_f64(), Some(expected), "{key}");
+    }
+    assert_eq!(written["eval"]["every"], 0, "the recipe's own");
+
     assert_eq!(interrupt(tune(&place, &path, "killed", &[]), "trial 1: ", libc::SIGKILL), None);
+    assert!(read(&place, "killed/best.toml").contains("trial "), "known as soon as a trial has ended");
     let before = read(&place, "killed/journal.jsonl");
     assert!(before.lines().count() < read(&place, "whole/journal.jsonl").lines().count());
     succeed(tune(&place, &path, "killed", &[]));
     assert_eq!(interrupt(tune(&place, &path, "stopped", &[]), "trial 0: ", libc::SIGTERM), Some(75));
     succeed(tune(&place, &path, "stopped", &[]));
-    for name in ["journal.jsonl", "report.md", "results.json", "trials.svg", "neighbourhood.svg"] {
+    for name in ["journal.jsonl", "best.toml", "report.md", "results.json", "trials.svg", "neighbourhood.svg"]
+    {
         let expected = read(&place, &format!("whole/{name}"));
         assert_eq!(read(&place, &format!("killed/{name}")), expected, "{name}");
         assert_eq!(read(&place, &format!("stopped/{name}")), expected, "{name}");

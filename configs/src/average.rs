@@ -61,6 +61,14 @@ pub struct AverageConfig {
     /// 0 for never. Other kinds need 0.
     #[schemars(transform = Range::at_least(0))]
     pub patience: u64,
+    /// `tail` with `patience`: rounds of fine-tuning. An average that has stagnated, by the rule of `patience` over its own
+    /// losses, ends a stage: the run goes back to the average of its best evaluation, trains that, and averages from the
+    /// second step on (Merity et al. 2018). After so many rounds the run ends. 0: it never goes back, and goes on to its last step.
+    #[schemars(transform = Range::at_least(0))]
+    pub fine_tuning: u64,
+    /// With `fine_tuning`: what the learning rate is multiplied by in its rounds.
+    #[schemars(transform = Range::above(0.0))]
+    pub fine_tuning_rate: f64,
     /// `exponential`: weight of the average so far in the next one.
     #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub beta: f64,
@@ -81,6 +89,8 @@ impl Default for AverageConfig {
             kind: AverageKind::Tail,
             start: 0,
             patience: 0,
+            fine_tuning: 0,
+            fine_tuning_rate: 1.0,
             beta: 0.999,
             warmup: false,
             variant: TwoTailedVariant::Extended,
@@ -112,6 +122,12 @@ impl Config {
         let given = [
             ("average.start", a.start.to_string(), a.start != default.start, AverageKind::Tail),
             ("average.patience", a.patience.to_string(), a.patience != default.patience, AverageKind::Tail),
+            (
+                "average.fine_tuning",
+                a.fine_tuning.to_string(),
+                a.fine_tuning != default.fine_tuning,
+                AverageKind::Tail,
+            ),
             ("average.beta", a.beta.to_string(), a.beta != default.beta, AverageKind::Exponential),
             ("average.warmup", a.warmup.to_string(), a.warmup != default.warmup, AverageKind::Exponential),
             (
@@ -132,6 +148,14 @@ impl Config {
                 let why = format!("needs average.kind = {}", json!(kind));
                 return Err(out_of_range(key, value, &why));
             }
+        }
+        if a.fine_tuning > 0 && (a.patience == 0 || self.eval.every == 0) {
+            let why = "stages end by losses; needs average.patience and eval.every of at least 1";
+            return Err(out_of_range("average.fine_tuning", a.fine_tuning, why));
+        }
+        if a.fine_tuning == 0 && a.fine_tuning_rate != default.fine_tuning_rate {
+            let why = "needs average.fine_tuning of at least 1";
+            return Err(out_of_range("average.fine_tuning_rate", a.fine_tuning_rate, why));
         }
         if a.kind == AverageKind::TwoTailed && self.eval.every == 0 {
             let why = "average.kind = \"two_tailed\" decides at evaluations; must be at least 1";
@@ -172,6 +196,10 @@ mod tests {
             (&["average.kind=polyak", "average.warmup=true"], "average.warmup"),
             (&["average.variant=core"], "needs average.kind = \"two_tailed\""),
             (&["average.kind=exponential", "average.stagnation=2"], "average.stagnation"),
+            (&["average.fine_tuning=1", "eval.every=5"], "average.patience"),
+            (&["average.fine_tuning=1", "average.patience=5"], "eval.every"),
+            (&["average.fine_tuning_rate=2"], "average.fine_tuning"),
+            (&["average.kind=polyak", "average.fine_tuning=1"], "needs average.kind = \"tail\""),
             (&["average.beta=1"], "[0, 1)"),
             (&["average.beta=nan"], "average.beta"),
             (&["average.beta=-0.5"], "[0, 1)"),
@@ -185,6 +213,12 @@ mod tests {
             &["average.kind=two_tailed", "eval.every=10", "average.variant=monotone"][..],
             &["average.kind=exponential", "average.beta=0", "average.warmup=true"],
             &["average.kind=polyak"],
+            &[
+                "average.patience=5",
+                "eval.every=10",
+                "average.fine_tuning=4",
+                "average.fine_tuning_rate=1.25",
+            ],
         ] {
             load_with(overrides).unwrap();
         }

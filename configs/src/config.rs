@@ -134,6 +134,11 @@ impl Config {
         if self.schedule.steps == 0 { self.train.steps } else { self.schedule.steps }
     }
 
+    /// Whether a run that is evaluated by a loss keeps its best model in a folder of its own.
+    pub fn keeps_best(&self) -> bool {
+        self.checkpoint.best || self.eval.patience > 0 || self.average.fine_tuning > 0
+    }
+
     /// Checks every range, and what sections say of each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let t = &self.train;

@@ -158,7 +158,7 @@ fn load_over(
     layers.finish()
 }
 
-fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
+pub(crate) fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
     let text =
         std::fs::read_to_string(path).map_err(|source| ConfigError::Missing { path: path.into(), source })?;
     toml::from_str(&text)
@@ -166,7 +166,7 @@ fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
 }
 
 /// `a.b=value` as the nested object `{a: {b: value}}`. A value that is not TOML is a string.
-fn parse_override(text: &str) -> Result<Value, ConfigError> {
+pub(crate) fn parse_override(text: &str) -> Result<Value, ConfigError> {
     let malformed = || ConfigError::NotAnOverride { text: text.into() };
     let (key, value) = text.split_once('=').ok_or_else(malformed)?;
     if key.is_empty() || key.split('.').any(str::is_empty) {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use segue_configs::study::Study;
 use segue_configs::sweep::{Cell, Sweep};
 use segue_trainer::families::MODELS;
+use segue_trainer::families::lstm::LstmConfig;
 use segue_trainer::families::transfo_xl::TransfoXlConfig;
 use serde_json::Value;
 
@@ -218,4 +219,35 @@ fn t24_table_2_6_has_its_rows() {
     };
     let recurrence: Vec<bool> = sweep.cells.iter().map(recurrent).collect();
     assert_eq!(recurrence, [true, true, true, false, false, false, false, false, false, true]);
+}
+
+/// Row M19; Melis 2023, tables 2.1 to 2.3, 4.1 and 4.2: rows, widths and counts of parameters. Counts are those of specification 7.4, which has
+/// them from the size rule; 0 where settings or vocabularies that they follow from are not published.
+#[test]
+fn m19_tables_of_recurrent_models_have_their_rows_and_exact_sizes() {
+    let expected: [(&str, &[usize]); 5] = [
+        ("melis-table-2.1.toml", &[23_998_976, 23_987_393, 34_997_757, 34_991_825]),
+        ("melis-table-2.2.toml", &[0, 0, 0, 0, 0, 0, 95_958_506, 95_943_270, 47_994_278, 47_982_446]),
+        ("melis-table-2.3.toml", &[23_987_393, 0, 23_987_393, 23_998_976, 0]),
+        ("melis-table-4.1.toml", &[0, 23_989_349, 0, 0]),
+        ("melis-table-4.2.toml", &[0, 0, 0, 0, 0, 47_980_054, 0, 0, 0, 0]),
+    ];
+    for (name, counts) in expected {
+        let path = each_toml("sweeps").into_iter().find(|p| p.ends_with(name)).unwrap();
+        let sweep = Sweep::load(&MODELS, &path, &[]).unwrap();
+        assert_eq!(sweep.cells.len(), counts.len(), "{name}");
+        for (cell, count) in sweep.cells.iter().zip(counts) {
+            let mut config = sweep.config_of(cell, 1).unwrap();
+            assert_eq!(config.published.parameters, *count as u64, "{name}: {}", cell.label);
+            // Of characters, the corpus' own.
+            let known = config.model.vocab_size();
+            let words = if known == 0 { 50 } else { known };
+            config.model.fit_vocabulary(words, None).unwrap();
+            let found = segue_trainer::families::cost(&config, 1).unwrap().parameters as usize;
+            let budget = config.model.get::<LstmConfig>().unwrap().parameters;
+            assert!(*count == 0 || found == *count, "{name}, {}: {found}", cell.label);
+            // The widest that fits: a width more is another 30,000 to 120,000.
+            assert!(found <= budget && found + 130_000 > budget, "{name}, {}: {found}", cell.label);
+        }
+    }
 }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::merge::assignments;
+use crate::merge::{assignments, parse_override, read_recipe};
 use crate::model::{KnownModels, Models};
 use crate::range::{self, Range};
 use crate::reference::Section;
@@ -166,12 +166,40 @@ impl Study {
         Ok(self.models.0.load(Some(&self.recipe), &self.overrides_at(point))?.config)
     }
 
+    /// The recipe with the settings at `point` in their places, as the text of a recipe: for a run of its own, which `[set]` and the
+    /// command line of the study say nothing of. What is published of the recipe is not of these settings, and is left out.
+    pub fn recipe_at(&self, point: &[f64]) -> Result<String, ConfigError> {
+        let mut recipe = read_recipe(&self.recipe)?;
+        if let Some(sections) = recipe.as_object_mut() {
+            sections.remove("published");
+        }
+        for (key, value) in self.space.settings(point) {
+            lay_over(&mut recipe, parse_override(&format!("{key}={value}"))?);
+        }
+        let wrong = |e: toml::ser::Error| ConfigError::Syntax {
+            origin: self.recipe.display().to_string(),
+            message: e.to_string(),
+        };
+        toml::to_string(&recipe).map_err(wrong)
+    }
+
     /// What proposals depend on besides the base configuration: another value is another study.
     pub fn rules(&self) -> Value {
         json!({
             "parameters": self.space, "search": self.search, "seed": self.seed, "startup": self.startup,
             "stop": self.stop,
         })
+    }
+}
+
+/// Puts the values of `over` in their places in `under`.
+fn lay_over(under: &mut Value, over: Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            over.into_iter()
+                .for_each(|(key, value)| lay_over(under.entry(key).or_insert(Value::Null), value));
+        }
+        (under, over) => *under = over,
     }
 }
 

@@ -13,7 +13,7 @@ pub enum EvaluatedBy {
     /// `segue eval`, at every attention length.
     #[default]
     Lengths,
-    /// The last evaluation that the run makes of its own objective. Needs no other key.
+    /// The last evaluation that the run makes of its own objective; of a run that fine-tunes, the best. Needs no other key.
     Run,
 }
 

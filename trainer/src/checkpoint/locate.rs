@@ -9,6 +9,8 @@ use crate::TrainError;
 
 /// Folder of the best model, in the folder of a run that keeps it.
 pub const BEST: &str = "best";
+/// With a number behind it: folder of the model that a stage of a run came to.
+pub const STAGE: &str = "stage-";
 /// The folder of a run's checkpoints.
 pub const CHECKPOINTS: &str = "checkpoints";
 

@@ -18,13 +18,13 @@ pub use contents::{
     AVERAGES, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TRAINING_WEIGHTS, WEIGHTS, file_of,
 };
 pub(crate) use files::{read_error, write_error, write_json};
-pub use locate::{BEST, CHECKPOINTS, locate};
+pub use locate::{BEST, CHECKPOINTS, STAGE, locate};
 pub use manifest::{FileRecord, FileRecords, MANIFEST, Manifest};
 pub use publish::{
     Check, Draft, Found, Stay, find, find_and_set_aside, find_due, find_step, list, replace, tidy_up,
 };
 pub(crate) use publish::{check_alone, publish_with_manifest, refusal};
-pub use state::{BestSoFar, Guard, LossSum, TrainState};
+pub use state::{BestSoFar, FineTuning, Guard, LossSum, TrainState};
 pub(crate) use state::{differences, without};
 pub use tensors::{TensorFile, publish_tensors, read_tensors, write_tensors};
 pub(crate) use tensors::{bytes_of, map_tensors, write_stored};

@@ -7,7 +7,7 @@ use segue_configs::CheckpointConfig;
 use segue_publish::{FreshFolder, clean_up, replace_link};
 
 use super::files::{read_error, write_error};
-use super::locate::{BEST, CHECKPOINTS};
+use super::locate::{BEST, CHECKPOINTS, STAGE};
 use super::manifest::{FileRecords, MANIFEST, Manifest};
 use crate::TrainError;
 
@@ -26,7 +26,7 @@ pub(crate) fn publish_with_manifest(
 /// Ends what a killed job may not have come to in the run folder `run`: checkpoints that are not to stay go, and so does what is left
 /// of a best model. The next checkpoint would see to it, but a run that is done writes none.
 pub fn tidy_up(run: &Path, stay: Stay) -> Result<(), TrainError> {
-    clean_up(run, |name| name == BEST)?;
+    clean_up(run, |name| name == BEST || name.starts_with(STAGE))?;
     remove_old(&run.join(CHECKPOINTS), stay)
 }
 

@@ -95,7 +95,29 @@ impl BestSoFar {
     }
 }
 
-/// The best evaluation of a run that goes back to it where it diverges.
+/// The stage of a run that fine-tunes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FineTuning {
+    /// Rounds begun; 0 until the first.
+    pub round: u64,
+    /// The step that this round began after.
+    pub after: u64,
+    /// Whether the last stage has ended, and with it the run.
+    pub over: bool,
+}
+
+impl FineTuning {
+    /// The step after which a round's averages begin: like the published optimizer's, they leave the first iterate out.
+    pub fn averages_after(&self) -> Option<u64> {
+        (self.round > 0).then_some(self.after + 1)
+    }
+
+    fn has_not_begun(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// The best evaluation of a run that goes back to it, where it diverges or to fine-tune.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Guard {
     /// Its loss; none before the first.
@@ -151,9 +173,12 @@ pub struct TrainState {
     /// Times that a loss or a gradient was not finite and the run went on.
     #[serde(default)]
     pub recoveries: u64,
-    /// What the run goes back to where it diverges, if it does.
+    /// What the run goes back to, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<Guard>,
+    /// The stage of a run that fine-tunes.
+    #[serde(default, skip_serializing_if = "FineTuning::has_not_begun")]
+    pub fine_tuning: FineTuning,
     /// Keys that were changed on the way, as `recovery.allow_change` allows, a line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
@@ -208,6 +233,7 @@ impl TrainState {
             left_out: Vec::new(),
             recoveries: 0,
             guard: None,
+            fine_tuning: FineTuning::default(),
             changed: Vec::new(),
             lanes,
             corpus: data.into(),
@@ -224,7 +250,7 @@ impl TrainState {
         self.attempt = stored.attempt + 1;
         self.task = stored.task.clone();
         (self.left_out, self.recoveries) = (stored.left_out.clone(), stored.recoveries);
-        (self.guard, self.seconds) = (stored.guard.clone(), stored.seconds);
+        self.seconds = stored.seconds;
         let told = changed.iter().map(|line| format!("after step {}: {line}", stored.step));
         self.changed = stored.changed.iter().cloned().chain(told).collect();
         self.go_back_to(stored);
@@ -242,6 +268,8 @@ impl TrainState {
         self.noise = stored.noise;
         self.loss_scale = stored.loss_scale;
         self.learner = stored.learner;
+        // Of what has been found since, the checkpoints are no part of the run any more.
+        (self.guard, self.fine_tuning) = (stored.guard, stored.fine_tuning);
         self.lanes = stored.lanes;
     }
 

@@ -338,10 +338,12 @@ pub(crate) mod tests {
         for entry in std::fs::read_dir(recipes()).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            let config = recipe(&name, &[]);
+            let mut config = recipe(&name, &[]);
             if config.model.vocab_size() == 0 {
                 continue;
             }
+            // Widths within a budget follow from it.
+            config.model.fit_vocabulary(0, None).unwrap();
             let cost = cost(&config, 1).unwrap_or_else(|e| panic!("{name}: {e}"));
             let published = &config.published;
             if published.parameters > 0 {

@@ -1,4 +1,5 @@
-//! The way back of a run that diverges: to its best evaluation, at a lower learning rate (Melis 2023, §4.4).
+//! The way back of a run to its best evaluation: of one that diverges, at a lower learning rate (Melis 2023, §4.4), and of one that
+//! fine-tunes (see `stages`).
 
 use std::path::Path;
 
@@ -14,9 +15,13 @@ use crate::TrainError;
 use crate::checkpoint::{Check, Guard, TrainState, find_step};
 
 impl<L: Learner> Engine<'_, L> {
-    /// Lowers learning rates by what the run has gone through.
+    /// Scales learning rates by what the run has gone through.
     pub(super) fn scale_rates(&mut self, state: &TrainState) {
-        let rate = state.guard.as_ref().map_or(1.0, |guard| guard.rate);
+        let lowered = state.guard.as_ref().map_or(1.0, |guard| guard.rate);
+        let rate = match state.fine_tuning.round {
+            0 => lowered,
+            _ => lowered * self.config.average.fine_tuning_rate,
+        };
         self.networks.iter_mut().for_each(|network| network.rate = rate);
     }
 }
@@ -37,13 +42,17 @@ impl<F: Family> Run<'_, F> {
         self.checkpoint(on_event)
     }
 
-    /// Takes note of an evaluation, and goes back to the best one where the run has diverged since. A collective call.
+    /// Takes note of an evaluation, whose checkpoint stays where it is the best, and goes back to the best one where the run has diverged
+    /// since. A collective call.
     pub(super) fn guard(
         &mut self,
         measures: &Measures,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<(), TrainError> {
-        let Some(guard) = self.state.guard.clone().filter(|_| self.restores_best()) else { return Ok(()) };
+        if !self.restores_best() && !self.fine_tunes() {
+            return Ok(());
+        }
+        let guard = self.state.guard.clone().unwrap_or(Guard { best: None, step: 0, rate: 1.0 });
         let every = self.config.eval.every;
         // The one at the end counts for nothing else: a run made longer would remember it.
         if every > 0 && !self.state.step.is_multiple_of(every) {
@@ -52,7 +61,7 @@ impl<F: Family> Run<'_, F> {
         let [loss] = self.of_first_rank([measures.loss()])?;
         let (step, best) = (self.state.step, guard.best);
         let recovery = &self.config.recovery;
-        if recovery.diverged(loss, best) {
+        if self.restores_best() && recovery.diverged(loss, best) {
             let error = TrainError::Diverged { step, loss, best };
             if self.state.recoveries >= recovery.at_most {
                 // No checkpoint: the same command has to come here again.
@@ -63,7 +72,7 @@ impl<F: Family> Run<'_, F> {
             on_event(Event::Warning { what: error.to_string() });
             return self.restore_best(on_event);
         }
-        if best.is_none_or(|best| loss < best) {
+        if loss.is_finite() && best.is_none_or(|best| loss < best) {
             self.state.guard = Some(Guard { best: Some(loss), step, ..guard });
             // One of this step may know nothing of its evaluation.
             self.keeper.forget();
@@ -75,18 +84,10 @@ impl<F: Family> Run<'_, F> {
     /// Goes on from weights and optimizer of the best evaluation, at a lower rate, where the data stands. A collective call.
     pub(super) fn restore_best(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let Some(mut guard) = self.state.guard.clone() else { return Ok(()) };
-        self.keeper.wait(on_event)?;
-        let find = |folder: &Path, check: Check| find_step(folder, guard.step, check);
-        let found = newest_checkpoint(&self.checkpoints(), self.comm, &self.engine.layout, find)?;
-        let Some((path, _)) = found else {
-            // The disk was full when it was to be written, say.
-            let what =
-                format!("the checkpoint of step {} is not there: training goes on as it is", guard.step);
-            on_event(Event::Warning { what });
+        if !self.load_best(guard.step, on_event)? {
             return Ok(());
-        };
-        self.restore_own(&path)?;
-        self.engine.begin_averages();
+        }
+        self.engine.begin_averages(&self.state.fine_tuning);
         self.engine.begin_carries();
         guard.rate *= self.config.recovery.rate_factor;
         let what = format!(
@@ -97,5 +98,25 @@ impl<F: Family> Run<'_, F> {
         self.state.guard = Some(guard);
         self.engine.scale_rates(&self.state);
         Ok(())
+    }
+
+    /// Fills the engine with the checkpoint of the best evaluation, which is that of step `best`; false, with a warning, where it is not there.
+    /// A collective call.
+    pub(super) fn load_best(
+        &mut self,
+        best: u64,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<bool, TrainError> {
+        self.keeper.wait(on_event)?;
+        let find = |folder: &Path, check: Check| find_step(folder, best, check);
+        let found = newest_checkpoint(&self.checkpoints(), self.comm, &self.engine.layout, find)?;
+        let Some((path, _)) = found else {
+            // The disk was full when it was to be written, say.
+            let what = format!("the checkpoint of step {best} is not there: training goes on as it is");
+            on_event(Event::Warning { what });
+            return Ok(false);
+        };
+        self.restore_own(&path)?;
+        Ok(true)
     }
 }

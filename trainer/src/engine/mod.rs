@@ -25,6 +25,7 @@ mod shard;
 mod share;
 mod snapshot;
 mod spoil;
+mod stages;
 mod staging;
 mod step;
 mod sums;

@@ -87,10 +87,11 @@ impl Network {
         self.kept = kept;
     }
 
-    /// Lets averages begin with the weights as they are now.
-    pub fn begin_averages(&mut self, parameters: &Parameters) {
-        let Config { average, eval, .. } = &self.config;
-        self.averaging = averaging::build(average, eval.every, parameters);
+    /// Lets averages begin with the weights as they are now; those that a step begins after `start`, or where the configuration says.
+    pub fn begin_averages(&mut self, parameters: &Parameters, start: Option<u64>) {
+        let mut average = self.config.average.clone();
+        average.start = start.unwrap_or(average.start);
+        self.averaging = averaging::build(&average, self.config.eval.every, parameters);
     }
 
     /// Learning rate of step `step`.

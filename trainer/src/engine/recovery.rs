@@ -62,9 +62,9 @@ impl<F: Family> Run<'_, F> {
         let find = |folder: &Path, check: Check| find_due(folder, self.config.checkpoint.every, check);
         let found = newest_checkpoint(&self.checkpoints(), self.comm, &self.engine.layout, find)?;
         let Some((path, _)) = found else { return Ok(false) };
-        self.engine.begin_averages();
         let stored = self.restore_own(&path)?;
         self.state.go_back_to(stored);
+        self.engine.scale_rates(&self.state);
         self.cursors = own_cursors(&self.state, &self.engine, Some(&path))?;
         // What was read ahead is of steps that are not made again.
         self.sources.clear();

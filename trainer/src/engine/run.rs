@@ -26,6 +26,7 @@ use super::staging::Staging;
 use super::step::{Chosen, Engine, StepReport};
 use crate::TrainError;
 use crate::checkpoint::{self, BEST, CHECKPOINTS, Stay, TrainState, find_and_set_aside, tidy_up};
+use crate::optim::averaging::AveragingEvent;
 
 /// Trains as `config` says: resumes from the newest whole checkpoint of the run folder, and always leaves a checkpoint
 /// of its last step. `stop` is asked at every step; where any rank says yes, all stop with a checkpoint. A collective
@@ -151,7 +152,7 @@ impl<'a, F: Family> Run<'a, F> {
                 if !config.train.init_from.is_empty() {
                     fresh = family.begin(&engine.learner, Path::new(&config.train.init_from))?;
                 }
-                engine.begin_averages();
+                engine.begin_averages(&state.fine_tuning);
             }
         }
         // Every rank has read it for itself.
@@ -371,11 +372,16 @@ impl<'a, F: Family> Run<'a, F> {
         };
         let Some(chosen) = found else { return Ok(false) };
         self.state.evaluated = step;
-        let measures = reported(chosen);
+        let ends = chosen.choice.events.contains(&AveragingEvent::Stagnated);
+        let mut measures = reported(chosen);
         let best = self.keep_best(&measures, on_event)?;
         self.guard(&measures, on_event)?;
+        self.mark_stage(&mut measures, ends);
         self.evaluation = Some(measures.row.clone());
         on_event(Event::Evaluated { step, measures, best });
+        if ends {
+            self.end_stage(on_event)?;
+        }
         Ok(false)
     }
 
@@ -397,7 +403,8 @@ impl<'a, F: Family> Run<'a, F> {
         let mut so_far = self.state.task.clone();
         let mut best = so_far.observe(step, lead, Some(tie), is_better);
         if best {
-            best = self.write_best(measures, on_event)?;
+            let files = self.family.beside_best(measures, step);
+            best = self.write_model(BEST, files, on_event)?;
         }
         // The best model is the one that lies there.
         match best {
@@ -417,25 +424,27 @@ impl<'a, F: Family> Run<'a, F> {
         Ok(std::array::from_fn(number))
     }
 
-    /// Writes the model as the best one; false, on all ranks, where the disk would not have it. A collective call.
-    fn write_best(
+    /// Writes the model, and `files` beside it, in the place of the folder `name` of the run; false, on all ranks, where the disk would not
+    /// have it. A collective call.
+    pub(super) fn write_model(
         &mut self,
-        measures: &Measures,
+        name: &str,
+        files: Vec<(String, Vec<u8>)>,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<bool, TrainError> {
         let mut written = Ok(());
         if self.comm.rank() == 0 {
             let began = Instant::now();
             let mut contents = model_folder(&self.family, &self.engine, &mut Staging::sharing());
-            contents.files = self.family.beside_best(measures, self.state.step);
-            let folder = Path::new(&self.config.run.dir).join(BEST);
+            contents.files = files;
+            let folder = Path::new(&self.config.run.dir).join(name);
             written = checkpoint::replace(&folder, |dir| contents.write(dir));
             self.stall += began.elapsed();
         }
         let failed = any_rank(self.comm, written.is_err())?;
         match written {
             Err(error) if error.is_of_storage() => {
-                let what = format!("{error}; the best model so far stays the one before");
+                let what = format!("{error}; `{name}` stays as it was before");
                 on_event(Event::Warning { what });
             }
             written => written?,
@@ -445,7 +454,7 @@ impl<'a, F: Family> Run<'a, F> {
 
     fn out_of_patience(&self) -> bool {
         let KeepBest { patience } = self.family.keeps_best().unwrap_or(KeepBest { patience: 0 });
-        patience > 0 && self.state.task.since_best >= patience
+        self.state.fine_tuning.over || patience > 0 && self.state.task.since_best >= patience
     }
 
     /// Completes the cursors of all lanes of the job by those of the other ranks.

@@ -152,6 +152,7 @@ pub fn restore<F: Family>(
 ) -> Result<(TrainState, Vec<String>), TrainError> {
     let (state, changed) =
         TrainState::read(path, config, &family.fingerprint(), family.data_key(), engine.device())?;
+    engine.begin_averages(&state.fine_tuning);
     for n in 0..engine.networks.len() {
         restore_network(path, &state, family, engine, n)?;
     }

@@ -19,8 +19,10 @@ use super::network::{Network, Updated, finite};
 use super::reducer::Reducer;
 use super::repeat::Made;
 use super::replicas::agreed_norm;
+use super::snapshot::fill;
 use super::spoil::spoil;
 use super::sums::Sums;
+use crate::checkpoint::FineTuning;
 use crate::libtorch::{Autocast, backward_into, stored_values};
 use crate::noise::Noise;
 use crate::optim::averaging::{CandidateLoss, Choice, StandIn};
@@ -62,7 +64,7 @@ pub struct Chosen {
 
 /// Training of one learner on one rank, with what its lanes carry.
 pub struct Engine<'a, L: Learner> {
-    config: &'a Config,
+    pub(super) config: &'a Config,
     comm: &'a dyn Communicator,
     /// This rank's share of the global batch.
     pub layout: Layout,
@@ -413,10 +415,18 @@ impl<'a, L: Learner> Engine<'a, L> {
         tensors.map(|tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64).sum()
     }
 
-    /// Lets averages begin with the weights as they are now.
-    pub fn begin_averages(&mut self) {
+    /// Lets averages begin with the weights as they are now, in the stage of the run that `stage` says.
+    pub fn begin_averages(&mut self, stage: &FineTuning) {
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            network.begin_averages(parameters);
+            network.begin_averages(parameters, stage.averages_after());
+        }
+    }
+
+    /// Lets training go on from the averages, where there are any.
+    pub(super) fn take_averages(&self) {
+        for (network, (_, parameters)) in self.networks.iter().zip(self.learner.networks()) {
+            let averages = network.averaging.chosen().unwrap_or_default();
+            fill(parameters.tensors().iter().zip(averages.iter().map(Tensor::shallow_clone)));
         }
     }
 

@@ -22,7 +22,7 @@ fn file(dir: &Path, step: u64, name: &str) -> Vec<u8> {
 }
 
 /// Weights that training goes on from, the optimizer's tables and its counts.
-fn trained(dir: &Path, step: u64) -> (Vec<u8>, Vec<u8>, String) {
+pub fn trained(dir: &Path, step: u64) -> (Vec<u8>, Vec<u8>, String) {
     let averaged = dir.join(format!("checkpoints/step-{step:08}/training_weights.safetensors")).is_file();
     let weights = if averaged { "training_weights.safetensors" } else { "model.safetensors" };
     let weights = segue_trainer::checkpoint::read_tensors(

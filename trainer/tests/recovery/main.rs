@@ -2,6 +2,7 @@
 
 mod guard;
 mod overflow;
+mod stages;
 mod walk;
 
 use std::cell::{Cell, RefCell};

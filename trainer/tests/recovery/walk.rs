@@ -176,7 +176,12 @@ pub fn walk(
 pub fn end(dir: &Path, overrides: &[&str], poisoned: &[u64], ranks: usize) -> BTreeMap<String, Vec<u8>> {
     let config = config(dir, overrides);
     simulated::run(ranks, |comm| walk(&config, poisoned, comm, &|| false, &mut |_| {}).unwrap());
-    let last = dir.join(format!("checkpoints/step-{STEPS:08}"));
+    tensors(dir, STEPS)
+}
+
+/// The tensor files of the checkpoint of step `step`, which has averages.
+pub fn tensors(dir: &Path, step: u64) -> BTreeMap<String, Vec<u8>> {
+    let last = dir.join(format!("checkpoints/step-{step:08}"));
     let entries = std::fs::read_dir(last).unwrap().map(|entry| entry.unwrap());
     let files = entries.map(|e| (e.file_name().into_string().unwrap(), std::fs::read(e.path()).unwrap()));
     let tensors: BTreeMap<_, _> = files.filter(|(name, _)| name.ends_with(".safetensors")).collect();

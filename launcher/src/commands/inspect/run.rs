@@ -20,7 +20,7 @@ const PERPLEXITY: &str = "ppl";
     segue inspect run runs/wikitext2\n  \
     segue inspect run runs/a runs/b --labels 'with memory' without --output curves\n\n\
     Reads metrics.jsonl, of a run that still goes on too. Where an average of the weights is kept, the weight sets that were \
-    compared have a line each.")]
+    compared have a line each. Of a run that fine-tunes in stages, what each stage came to is told too.")]
 pub struct RunArgs {
     /// Run folders.
     #[arg(required = true, value_name = "DIR")]
@@ -65,6 +65,10 @@ pub fn run(args: &RunArgs, out: &Output) -> Result<Value, Failure> {
     let evaluations: Vec<Curve> =
         rows.iter().flat_map(|(label, rows)| evaluations(named.then_some(label), rows, &measure)).collect();
     print(&evaluations, &measure, out);
+    let stages: Vec<Vec<Value>> = rows.iter().map(|(_, rows)| stages(rows, &measure)).collect();
+    for ((label, _), stages) in rows.iter().zip(&stages) {
+        stages.iter().for_each(|stage| out.line(&described(stage, named.then_some(label), &measure)));
+    }
     let as_json = |curves: &[Curve]| -> Vec<Value> {
         curves.iter().map(|curve| json!({ "label": curve.label, "points": curve.points })).collect()
     };
@@ -73,6 +77,7 @@ pub fn run(args: &RunArgs, out: &Output) -> Result<Value, Failure> {
         "measure": measure,
         "training": as_json(&training),
         "evaluations": as_json(&evaluations),
+        "stages": stages,
     });
     if let Some(folder) = folder {
         folder.write_json("run.json", &result)?;
@@ -152,6 +157,35 @@ fn evaluations(run: Option<&String>, rows: &[Value], measure: &str) -> Vec<Curve
     curves
 }
 
+/// The stages of a run that have ended, each with the best evaluation until then.
+fn stages(rows: &[Value], measure: &str) -> Vec<Value> {
+    let ends = of_kind(rows, "eval").filter(|(_, row)| row["stage"]["ended"] == true);
+    let stage = |(step, row): (u64, &Value)| {
+        let stage = &row["stage"];
+        let best = of_kind(rows, "eval").find(|(at, _)| Some(*at) == stage["best_step"].as_u64());
+        json!({
+            "name": stage["name"],
+            "round": stage["round"],
+            "ended_after": step,
+            "best_step": stage["best_step"],
+            "loss": stage["best"],
+            measure: best.map(|(_, row)| &row[measure]),
+        })
+    };
+    ends.map(stage).collect()
+}
+
+fn described(stage: &Value, run: Option<&String>, measure: &str) -> String {
+    let number = stage["round"].as_u64().unwrap_or(0) + 1;
+    let run = run.map_or(String::new(), |run| format!("{run}: "));
+    let name = stage["name"].as_str().unwrap_or_default().replace('_', "-");
+    let value = stage[measure].as_f64().unwrap_or(f64::NAN);
+    format!(
+        "{run}stage {number} ({name}) ended after step {}: {measure} {value:.4} after step {}",
+        stage["ended_after"], stage["best_step"]
+    )
+}
+
 fn print(curves: &[Curve], measure: &str, out: &Output) {
     let mut steps: Vec<u64> =
         curves.iter().flat_map(|curve| curve.points.iter().map(|(step, _)| *step)).collect();
@@ -207,6 +241,21 @@ mod tests {
         let perplexities = &evaluations(Some(&"a".into()), &rows(), "ppl")[2];
         assert_eq!((perplexities.label.as_str(), perplexities.points[0].1), ("a: trained", 2f64.exp()));
         assert_eq!(losses("x", &rows()).points, [(5, 3.0)]);
+    }
+
+    #[test]
+    fn s27_a_stage_came_to_its_best_evaluation() {
+        let mut rows = rows();
+        rows.push(json!({ "kind": "eval", "step": 15, "loss": 1.8, "ppl": 6.0, "stage":
+            { "name": "averaging", "round": 0, "ended": true, "best": 1.5, "best_step": 10 } }));
+        let found = stages(&rows, "ppl");
+        assert_eq!(
+            found,
+            [json!({ "name": "averaging", "round": 0, "ended_after": 15, "best_step": 10,
+                                   "loss": 1.5, "ppl": 4.5 })]
+        );
+        let told = described(&found[0], None, "ppl");
+        assert_eq!(told, "stage 1 (averaging) ended after step 15: ppl 4.5000 after step 10");
     }
 
     #[test]

@@ -103,10 +103,13 @@ impl Job {
         self.evaluations.iter().map(one).collect()
     }
 
-    /// Perplexity of the run's own last evaluation, or its accuracy.
+    /// Perplexity of the run's own last evaluation, or its accuracy. A run that fine-tunes ends where nothing better came: its best evaluation
+    /// counts.
     fn value_of_run(record: &Value) -> Option<f64> {
         let found = &record["train"]["evaluation"];
-        found["ppl"].as_f64().or_else(|| found["accuracy"].as_f64())
+        let last = found["ppl"].as_f64();
+        let best = last.and_then(|_| Some(found["stage"]["best"].as_f64()?.exp()));
+        best.or(last).or_else(|| found["accuracy"].as_f64())
     }
 
     /// Numbers of the run's own last evaluation, by name, where no other evaluation is made of it.
@@ -189,6 +192,14 @@ fn collect_numbers(suffix: &str, evaluation: &Value, found: &mut BTreeMap<String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_fine_tunes_counts_by_its_best_evaluation() {
+        let value = |evaluation: Value| Job::value_of_run(&json!({ "train": { "evaluation": evaluation } }));
+        assert_eq!(value(json!({ "ppl": 50.0 })), Some(50.0));
+        assert_eq!(value(json!({ "ppl": 50.0, "stage": { "best": 3.0 } })), Some(3f64.exp()));
+        assert_eq!(value(json!({ "accuracy": 0.5, "stage": { "best": 3.0 } })), Some(0.5));
+    }
 
     #[test]
     fn measures_of_an_evaluation_are_those_with_and_without_a_memory() {

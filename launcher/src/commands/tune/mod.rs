@@ -18,6 +18,7 @@ use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
 use crate::output::{Output, Unit};
 use crate::run_folder::lock;
 
+mod best;
 mod report;
 mod trial;
 
@@ -30,7 +31,7 @@ const JOURNAL: &str = "journal.jsonl";
     segue tune configs/studies/lstm-small.toml --jobs 2 data.corpus=corpora/mine\n\n\
     The same command goes on where a study was interrupted, as if nothing had happened. A larger\n\
     number of trials in the file adds to those there are. SIGTERM or Ctrl-C stop it after checkpoints,\n\
-    with exit code 75.")]
+    with exit code 75. best.toml in the study's folder is the recipe with the best settings so far.")]
 pub struct TuneArgs {
     /// Study, a TOML file.
     study: PathBuf,
@@ -72,6 +73,7 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     unfinished.extend(make_reruns(&trials, args.jobs, &preemption, out)?);
     let journal = journal.borrow();
     let report = Report::new(&study, &corpus, &journal);
+    best::write(&study, &journal, &output)?;
     for (file, text) in report.files() {
         write_whole(&output.join(file), &text)?;
     }

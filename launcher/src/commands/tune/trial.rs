@@ -11,6 +11,7 @@ use segue_tuner::{Asked, Journal, MedianRule, Rerun, Search, State, Told};
 use serde_json::Value;
 
 use super::super::child::{Unfinished, command, essence, key, training};
+use super::best;
 use crate::failure::{Failure, NOT_A_NUMBER};
 
 /// How a job ended: what to say of it, or why it did not.
@@ -89,6 +90,10 @@ impl Trials<'_> {
             _ => "no loss: it is not a number".into(),
         };
         self.journal.borrow_mut().tell(told).map_err(Failure::from)?;
+        let journal = self.journal.borrow();
+        if journal.best().is_some_and(|best| best.asked.trial == asked.trial) {
+            best::write(self.study, &journal, self.output)?;
+        }
         Ok(words)
     }
 

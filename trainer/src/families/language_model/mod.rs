@@ -202,8 +202,7 @@ impl Family for Pretraining<'_> {
 
     fn keeps_best(&self) -> Option<KeepBest> {
         let patience = self.config.eval.patience;
-        (self.valid.is_some() && (self.config.checkpoint.best || patience > 0))
-            .then_some(KeepBest { patience })
+        (self.valid.is_some() && self.config.keeps_best()).then_some(KeepBest { patience })
     }
 
     fn evaluate(

@@ -208,7 +208,7 @@ impl Family for ReverseCopy<'_> {
 
     fn keeps_best(&self) -> Option<KeepBest> {
         let patience = self.config.eval.patience;
-        (self.config.checkpoint.best || patience > 0).then_some(KeepBest { patience })
+        self.config.keeps_best().then_some(KeepBest { patience })
     }
 
     fn folder(&self, _: &Copier) -> Folder {

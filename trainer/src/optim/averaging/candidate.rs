@@ -116,6 +116,8 @@ impl Choice {
 pub enum AveragingEvent {
     /// The mean begins with the next step.
     Began,
+    /// The mean brings nothing more, by the rule that it began by: a stage of the run ends.
+    Stagnated,
     /// The short average is as good as the long one, and takes its place.
     Switched,
     /// The long average has stagnated: the short one takes its place, better or not.

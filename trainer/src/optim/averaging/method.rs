@@ -41,7 +41,9 @@ pub trait Averaging {
 pub fn build(config: &AverageConfig, period: u64, parameters: &Parameters) -> Box<dyn Averaging> {
     match config.kind {
         AverageKind::Tail if config.start == 0 && config.patience == 0 => Box::new(NoAveraging),
-        AverageKind::Tail => Box::new(Tail::new(config.start, config.patience, period)),
+        AverageKind::Tail => {
+            Box::new(Tail::new(config.start, config.patience, period).in_stages(config.fine_tuning > 0))
+        }
         AverageKind::Exponential => Box::new(Exponential::new(config.beta, config.warmup, parameters)),
         AverageKind::Polyak => Box::new(Exponential::polyak(parameters)),
         AverageKind::TwoTailed => Box::new(TwoTailed::new(config.variant, config.stagnation, period)),

@@ -17,9 +17,11 @@ pub struct Tail {
     patience: u64,
     /// Steps between the evaluations that count. One more at a run's end does not: a run made longer would remember it.
     period: u64,
+    /// Whether the mean stagnates in its turn, by the same rule.
+    in_stages: bool,
     begun: bool,
     mean: Mean,
-    /// Validation losses until the mean begins.
+    /// Validation losses until the mean begins; in stages, then those of the mean.
     losses: Vec<f64>,
 }
 
@@ -36,12 +38,25 @@ impl Tail {
     /// A mean that begins after step `start`, or when a validation loss is above the best of those that lie more than
     /// `patience` evaluations back. 0 turns either off. Evaluations are `period` steps apart.
     pub fn new(start: u64, patience: u64, period: u64) -> Self {
-        Self { start, patience, period, begun: false, mean: Mean::default(), losses: Vec::new() }
+        let (mean, losses) = (Mean::default(), Vec::new());
+        Self { start, patience, period, in_stages: false, begun: false, mean, losses }
+    }
+
+    /// The same, of which a run is told when it has begun and brings nothing more.
+    pub fn in_stages(self, in_stages: bool) -> Self {
+        Self { in_stages, ..self }
+    }
+
+    fn begin(&mut self) {
+        if self.in_stages && !self.begun {
+            self.losses.clear();
+        }
+        self.begun = true;
     }
 
     /// Whether the trigger fires at this loss. A loss that is not a number never fires it, and is never the best.
     fn stalls(&mut self, loss: f64) -> bool {
-        if self.patience == 0 || self.begun {
+        if self.patience == 0 || self.begun && !self.in_stages {
             return false;
         }
         let old = self.losses.len().saturating_sub(self.patience as usize);
@@ -53,7 +68,9 @@ impl Tail {
 
 impl Averaging for Tail {
     fn fold(&mut self, step: u64, parameters: &Parameters) {
-        self.begun |= self.start > 0 && step > self.start;
+        if self.start > 0 && step > self.start {
+            self.begin();
+        }
         if self.begun {
             self.mean.fold(parameters);
         }
@@ -70,8 +87,8 @@ impl Averaging for Tail {
         assert_eq!(losses.len(), 1, "one loss for each candidate");
         let mut choice = Choice::plain(&self.candidates(), losses, 0);
         if step.is_multiple_of(self.period) && self.stalls(losses[0].decide) {
-            self.begun = true;
-            choice.events.push(AveragingEvent::Began);
+            choice.events.push(if self.begun { AveragingEvent::Stagnated } else { AveragingEvent::Began });
+            self.begin();
         }
         choice
     }

@@ -1,0 +1,25 @@
+//! `best.toml`: the recipe of a study with the settings of its best trial.
+
+use std::path::Path;
+
+use segue_configs::study::Study;
+use segue_tuner::Journal;
+
+use super::write_whole;
+use crate::failure::Failure;
+
+/// Its name in the study's folder.
+pub const BEST: &str = "best.toml";
+
+/// Writes it in the place of an earlier one; nothing where no trial has a loss.
+pub fn write(study: &Study, journal: &Journal, output: &Path) -> Result<(), Failure> {
+    let Some(best) = journal.best() else { return Ok(()) };
+    let head = format!(
+        "# {}: trial {}, {:.4} nats. The settings of {} with those of the trial, for a run of its own.\n\n",
+        study.name,
+        best.asked.trial,
+        best.loss().unwrap_or(f64::NAN),
+        study.recipe.display()
+    );
+    write_whole(&output.join(BEST), &(head + &study.recipe_at(&best.asked.point)?))
+}

@@ -1,0 +1,159 @@
+//! Runs that fine-tune in stages.
+
+use std::cell::Cell;
+use std::path::Path;
+
+use segue_collectives::Communicator;
+use segue_collectives::local::Local;
+use segue_collectives::simulated;
+use segue_trainer::checkpoint::read_tensors;
+use segue_trainer::engine::{Event, Outcome, train};
+use serde_json::{Value, json};
+
+use super::walk::{LANES, STEPS, Walk, config, folder, scale, state, tensors};
+
+/// The loss of each step. By the rule of one evaluation the mean begins after step 4. It stagnates at 7, where 6 is the best; the first round
+/// at 11, where 9 is; and the second at 15, where 12 is, whose weights are no mean yet.
+const LOSSES: [f64; 15] = [3.0, 2.0, 2.5, 2.4, 1.5, 1.45, 1.8, 1.6, 1.3, 1.4, 1.35, 1.2, 1.25, 1.3, 1.28];
+const KEYS: [&str; 6] = [
+    "average.start=0",
+    "average.patience=1",
+    "average.fine_tuning=2",
+    "average.fine_tuning_rate=1.25",
+    "eval.every=1",
+    "checkpoint.every=1",
+];
+/// The step that the run ends after.
+const END: u64 = LOSSES.len() as u64;
+
+/// Goes on from step `made`, as `more` keys say.
+fn go(
+    dir: &Path,
+    made: u64,
+    more: &[&str],
+    comm: &dyn Communicator,
+    on_event: &mut dyn FnMut(Event),
+) -> Outcome {
+    let evaluated = Cell::new(made as usize);
+    let lead = |_| {
+        evaluated.set(evaluated.get() + 1);
+        LOSSES[evaluated.get() - 1]
+    };
+    let config = config(dir, &[&KEYS[..], more].concat());
+    train(&config, Walk { poisoned: &[], lead: &lead }, scale(), comm, &|| false, on_event).unwrap()
+}
+
+/// The one number of a file.
+fn number(dir: &Path, file: &str) -> f32 {
+    read_tensors(&dir.join(file)).unwrap().tensors["w"].double_value(&[0]) as f32
+}
+
+fn model(dir: &Path, step: u64) -> f32 {
+    number(dir, &format!("checkpoints/step-{step:08}/model.safetensors"))
+}
+
+fn trained(dir: &Path, step: u64) -> f32 {
+    let averaged = format!("checkpoints/step-{step:08}/training_weights.safetensors");
+    if dir.join(&averaged).is_file() { number(dir, &averaged) } else { model(dir, step) }
+}
+
+#[test]
+fn s13_a_stage_ends_where_its_average_stagnates_and_the_best_average_is_fine_tuned() {
+    let run = folder();
+    let (mut rates, mut rows) = (vec![0.0; STEPS as usize + 1], Vec::<Value>::new());
+    let outcome = go(run.path(), 0, &[], &Local, &mut |event| match event {
+        Event::Step { report, .. } => rates[report.step as usize] = report.lr,
+        Event::Evaluated { measures, .. } => rows.push(measures.row),
+        _ => {}
+    });
+    assert!(outcome.stopped_early && outcome.step == END, "{outcome:?}");
+    let dir = run.path();
+    // The mean of steps 5 and 6 by hand, which the first round begins from; that of step 9 alone, which leaves step 8 out; that of 9 and 10.
+    let mean = |a: f32, b: f32| a + (b - a) / 2.0;
+    assert_eq!(model(dir, 6), mean(trained(dir, 5), trained(dir, 6)));
+    assert_ne!(model(dir, 6), trained(dir, 6));
+    assert_eq!((trained(dir, 7), model(dir, 7)), (model(dir, 6), model(dir, 6)));
+    assert_eq!((model(dir, 8), model(dir, 9)), (trained(dir, 8), trained(dir, 9)));
+    assert_eq!(model(dir, 10), mean(trained(dir, 9), trained(dir, 10)));
+    assert_eq!(trained(dir, 11), model(dir, 9));
+    // What a stage came to stays, whatever becomes of its checkpoint.
+    let stage = |n: u64| number(dir, &format!("stage-{n}/model.safetensors"));
+    assert_eq!((stage(1), stage(2)), (model(dir, 6), model(dir, 9)));
+    assert!(!dir.join("stage-3").exists());
+    // Lanes are where the data stands, and carry nothing.
+    let at = state(dir, 7);
+    assert!(at["lanes"].as_array().unwrap().iter().all(|cursor| *cursor == 7));
+    for lane in 0..LANES {
+        let carry = dir.join(format!("checkpoints/step-00000007/carry-{lane:05}.safetensors"));
+        assert!(read_tensors(&carry).unwrap().tensors["sum"].double_value(&[0]) == 0.0);
+    }
+    assert_eq!(at["fine_tuning"], json!({ "round": 1, "after": 7, "over": false }));
+    assert_eq!(state(dir, END)["fine_tuning"], json!({ "round": 2, "after": 11, "over": true }));
+    assert!(rates[1..=7].iter().all(|lr| *lr == 0.1) && rates[8..=15].iter().all(|lr| *lr == 0.1 * 1.25));
+    // Row S27: each evaluation says which stage it is of, and the last of a stage what that came to.
+    let named = |row: &Value| (row["stage"]["name"].clone(), row["stage"]["round"].clone());
+    for (steps, name, round) in [
+        (1..=4, "descent", 0),
+        (5..=7, "averaging", 0),
+        (8..=11, "fine_tuning", 1),
+        (12..=15, "fine_tuning", 2),
+    ] {
+        for step in steps {
+            assert_eq!(named(&rows[step - 1]), (json!(name), json!(round)), "step {step}");
+        }
+    }
+    let ends: Vec<Value> = rows
+        .iter()
+        .filter(|row| row["stage"]["ended"] == true)
+        .map(|row| row["stage"]["best"].clone())
+        .collect();
+    assert_eq!(ends, [json!(1.45), json!(1.3), json!(1.2)]);
+}
+
+#[test]
+fn s13_ranks_and_stops_change_no_byte_of_a_run_in_stages() {
+    let run = folder();
+    go(run.path(), 0, &[], &Local, &mut |_| {});
+    let (expected, ended) = (tensors(run.path(), END), state(run.path(), END));
+    let same = |dir: &Path, what: &str| {
+        assert!(tensors(dir, END) == expected, "{what}");
+        for key in ["average", "fine_tuning", "guard"] {
+            assert_eq!(state(dir, END)[key], ended[key], "{what}");
+        }
+    };
+    for (ranks, shard) in [(2, "none"), (4, "none"), (4, "optimizer")] {
+        let run = folder();
+        let shard = format!("train.shard={shard}");
+        simulated::run(ranks, |comm| go(run.path(), 0, &[&shard], comm, &mut |_| {}));
+        same(run.path(), &format!("{ranks} ranks, {shard}"));
+    }
+    // As few checkpoints as there may be: the best one has to stay.
+    let few = ["checkpoint.keep=2", "checkpoint.every=4"];
+    for at in 1..=END {
+        let run = folder();
+        let stop = format!("train.stop_at={at}");
+        simulated::run(2, |comm| go(run.path(), 0, &[&few[..], &[&stop]].concat(), comm, &mut |_| {}));
+        let outcome = go(run.path(), at, &few, &Local, &mut |_| {});
+        assert!(outcome.stopped_early && outcome.step == END, "{at}: {outcome:?}");
+        same(run.path(), &format!("stopped after {at}"));
+    }
+}
+
+#[test]
+fn s13_without_the_best_checkpoint_a_round_begins_from_the_average_there_is() {
+    let (intact, run) = (folder(), folder());
+    go(intact.path(), 0, &["train.stop_at=11"], &Local, &mut |_| {});
+    go(run.path(), 0, &["train.stop_at=10"], &Local, &mut |_| {});
+    std::fs::remove_dir_all(run.path().join("checkpoints/step-00000009")).unwrap();
+    let mut warned = false;
+    go(run.path(), 10, &["train.stop_at=11"], &Local, &mut |event| {
+        if let Event::Warning { what } = event {
+            warned |= what.contains("step 9 is not there");
+        }
+    });
+    assert!(warned && state(run.path(), 11)["fine_tuning"]["round"] == 2);
+    assert_eq!(trained(intact.path(), 11), model(intact.path(), 9));
+    // The mean of steps 9 to 11, which is another one.
+    assert_ne!(trained(run.path(), 11), trained(intact.path(), 11));
+    assert!(trained(run.path(), 11).is_finite() && trained(run.path(), 11) == model(run.path(), 11));
+}
