@@ -245,7 +245,7 @@ fn s13_s27_a_run_in_stages_has_the_same_bytes_and_tells_the_score_of_each() {
         "average.patience=1",
         "average.fine_tuning=1",
     ];
-    same_over_ranks_and_stops(&place, "stages", [13, 31], &options);
+    same_over_ranks_and_stops(&place, "stages", [7, 13], &options);
     let run = place.text("stages-one");
     let record = succeed(alone(&["inspect", "run", "--json", &run]));
     let stages = record["stages"][0].as_array().expect("stages");
