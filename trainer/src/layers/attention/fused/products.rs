@@ -11,16 +11,7 @@ pub fn in_tiles(width: usize) -> bool {
     width >= DEPTH_OF_TILES && tiles_are_available()
 }
 
-/// Vectors of one head, `[count, width]`, `stride` values apart.
-#[derive(Clone, Copy)]
-pub struct Vectors<'a> {
-    pub values: &'a [f32],
-    pub count: usize,
-    pub width: usize,
-    pub stride: usize,
-}
-
-/// Some rows of values, `[rows, columns]`, `stride` values apart.
+/// Rows of values, `[rows, columns]`, `stride` values apart: vectors of a head, or scores of queries.
 #[derive(Clone, Copy)]
 pub struct Matrix<'a> {
     pub values: &'a [f32],
@@ -71,11 +62,11 @@ pub struct Across {
 }
 
 impl Across {
-    pub fn lay(&mut self, vectors: Vectors<'_>) {
-        let Vectors { values, count, width, stride } = vectors;
+    pub fn lay(&mut self, vectors: Matrix<'_>) {
+        let Matrix { values, rows: count, columns: width, stride } = vectors;
         (self.sizes, self.tiled) = ([count, width], in_tiles(width));
         if self.tiled {
-            self.panels.lay_right(Side::rows(values, [count, width], stride));
+            self.panels.lay_right(vectors.side());
         } else {
             self.turned.resize(width * count, 0.0);
             transpose(values, stride, [count, width], &mut self.turned, count);
@@ -102,17 +93,17 @@ impl Across {
 /// Vectors as they are added up: `[rows, count]` times these gives `[rows, width]`.
 #[derive(Default)]
 pub struct Along<'a> {
-    vectors: Option<Vectors<'a>>,
+    vectors: Option<Matrix<'a>>,
     tiled: bool,
     panels: Panels,
 }
 
 impl<'a> Along<'a> {
-    pub fn lay(&mut self, vectors: Vectors<'a>) {
-        self.tiled = in_tiles(vectors.width);
+    pub fn lay(&mut self, vectors: Matrix<'a>) {
+        assert!(vectors.fits(), "vectors that are not there");
+        self.tiled = in_tiles(vectors.columns);
         if self.tiled {
-            let sizes = [vectors.count, vectors.width];
-            self.panels.lay_right(Side::columns(vectors.values, sizes, vectors.stride));
+            self.panels.lay_right(vectors.side_turned());
         }
         self.vectors = Some(vectors);
     }
@@ -125,7 +116,7 @@ impl<'a> Along<'a> {
     /// All rows of `to` must be there, which nobody else reads or writes meanwhile.
     pub unsafe fn product(&self, a: Matrix<'_>, first: usize, to: Rows<*mut f32>, space: &mut Space) {
         let Some(vectors) = self.vectors else { unreachable!("vectors are laid out before") };
-        let Vectors { values, count, width, stride } = vectors;
+        let Matrix { values, rows: count, columns: width, stride } = vectors;
         assert!(a.fits() && first + a.columns <= count);
         // SAFETY: `a` fits, and there are so many vectors; the rest is the caller's.
         unsafe {

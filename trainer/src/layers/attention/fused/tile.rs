@@ -1,6 +1,6 @@
 //! A few queries of one head of one lane: what they read, and the way back.
 
-use super::products::{Across, Along, Matrix, Space, Vectors, add_turned, aligned, in_tiles};
+use super::products::{Across, Along, Matrix, Space, add_turned, aligned, in_tiles};
 use super::weights::{weigh, weigh_back};
 use super::{SharedGradients, Sizes};
 use crate::layers::attention::COLUMNS;
@@ -57,10 +57,11 @@ pub struct Tile<'a> {
     pub keys: usize,
     /// The last position that any of them stands at.
     pub last: usize,
-    /// First row of the table of distances, so many before the first that is needed.
-    pub lead: usize,
+    /// First row of the table of distances that products read.
     pub first: usize,
-    /// Rows of it.
+    /// Rows from there to the first that is needed: products in the processor's tiles begin at whole ones.
+    pub lead: usize,
+    /// Rows of the table that products read.
     pub columns: usize,
 }
 
@@ -88,7 +89,7 @@ impl View<'_> {
                 let lead = needed - first;
                 let columns = (lead + keys + last - nearest).next_multiple_of(COLUMNS);
                 let columns = columns.min(self.sizes.distances - first);
-                Tile { block, head, lane, start, rows, keys, last, lead, first, columns }
+                Tile { block, head, lane, start, rows, keys, last, first, lead, columns }
             })
         })
     }
@@ -157,16 +158,21 @@ impl View<'_> {
     }
 
     /// Keys or values of a head of a lane.
-    pub fn contents<'v>(&self, of: &'v [f32], head: usize, lane: usize) -> Vectors<'v> {
+    pub fn contents<'v>(&self, of: &'v [f32], head: usize, lane: usize) -> Matrix<'v> {
         let Sizes { width, keys, .. } = self.sizes;
         let values = &of[self.sizes.place(lane, keys, 0, head)..];
-        Vectors { values, count: keys, width, stride: self.sizes.stride() }
+        Matrix { values, rows: keys, columns: width, stride: self.sizes.stride() }
     }
 
     /// The table of distances of a head.
-    pub fn distances(&self, head: usize) -> Vectors<'_> {
+    pub fn distances(&self, head: usize) -> Matrix<'_> {
         let Sizes { width, distances, .. } = self.sizes;
-        Vectors { values: &self.r[head * width..], count: distances, width, stride: self.sizes.stride() }
+        Matrix {
+            values: &self.r[head * width..],
+            rows: distances,
+            columns: width,
+            stride: self.sizes.stride(),
+        }
     }
 
     pub fn read(&self, tile: &Tile, scratch: &mut Scratch, to: Shared, kept: Shared) {
