@@ -3,12 +3,15 @@
 import json
 import os
 import pathlib
+import signal
 import statistics
 import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROUNDS = 8
+# A job of gloo or of mpirun can wait for ever for a rank that never came; no run of a race takes as long as this.
+RUN_LIMIT_S = 600
 # What Segue asks of the C library's allocator (keep_freed_memory): freed memory is kept, not given back and faulted in anew.
 KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1), "MALLOC_TOP_PAD_": str(1 << 28)}
 
@@ -42,12 +45,23 @@ def mpirun(ranks):
 
 
 def last_json(command, **environment):
-    """Runs `command` and returns the JSON object on its last line of stdout that holds one."""
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment}, cwd=ROOT)
-    for line in reversed(done.stdout.splitlines()):
+    """Runs `command` and returns the JSON object on its last line of stdout that holds one.
+
+    Ends the program where there is none, or where the command takes longer than RUN_LIMIT_S.
+    """
+    shown = " ".join(map(str, command))
+    # A session of its own, so that the ranks end with what started them.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True,
+                          env={**os.environ, **environment}) as running:
+        try:
+            out, err = running.communicate(timeout=RUN_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(running.pid, signal.SIGKILL)
+            sys.exit(f"{shown}\nhas not ended within {RUN_LIMIT_S} s")
+    for line in reversed(out.splitlines()):
         if line.startswith("{"):
             return json.loads(line)
-    sys.exit(f"{' '.join(map(str, command))}\nexit code {done.returncode}, no JSON line\n{done.stderr[-4000:]}")
+    sys.exit(f"{shown}\nexit code {running.returncode}, no JSON line\n{err[-4000:]}")
 
 
 def in_turn(ours, theirs, key, unit, rounds=ROUNDS):

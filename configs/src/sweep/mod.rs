@@ -44,6 +44,9 @@ struct SweepFile {
     /// Values of `train.seed`, each once.
     #[serde(default = "default_seeds")]
     seeds: Vec<u64>,
+    /// Other keys that take the value of each seed, such as `model.split_seed` for means over splits that are drawn.
+    #[serde(default)]
+    seeded: Vec<String>,
     /// Also write the lowest losses of evaluations so far, over steps and over forward passes: `curves.csv`, `by-step.svg` and `by-pass.svg`.
     #[serde(default)]
     curves: bool,
@@ -185,6 +188,8 @@ pub struct Sweep {
     pub output: PathBuf,
     /// Seeds that every cell is trained with.
     pub seeds: Vec<u64>,
+    /// Keys that take the value of a run's seed, `train.seed` among them.
+    pub seeded: Vec<String>,
     /// The cells, in the order of the table.
     pub cells: Vec<Cell>,
     /// Orders to check.
@@ -208,9 +213,8 @@ impl Sweep {
 
     /// The overrides of one run.
     pub fn overrides_of(&self, cell: &Cell, seed: u64) -> Vec<String> {
-        let mut all = cell.overrides.clone();
-        all.push(format!("train.seed={seed}"));
-        all
+        let seeds = self.seeded.iter().map(|key| format!("{key}={seed}"));
+        cell.overrides.iter().cloned().chain(seeds).collect()
     }
 
     /// The configuration of one run.
@@ -254,8 +258,17 @@ impl SweepFile {
                 }
             }
         }
-        let Self { name, recipe, output, seeds, expectations, curves, .. } = self;
-        Ok(Sweep { name, recipe, output, seeds, cells, expectations, curves, models: KnownModels(models) })
+        let Self { name, recipe, output, seeds, mut seeded, expectations, curves, .. } = self;
+        seeded.insert(0, "train.seed".into());
+        check_unique("seeded", seeded.iter().cloned()).map_err(wrong)?;
+        let models = KnownModels(models);
+        let sweep = Sweep { name, recipe, output, seeds, seeded, cells, expectations, curves, models };
+        for cell in &sweep.cells {
+            for seed in &sweep.seeds {
+                sweep.config_of(cell, *seed).map_err(|e| in_cell(&cell.label, e))?;
+            }
+        }
+        Ok(sweep)
     }
 
     /// Each cell with each value of each axis; the last axis changes fastest.
@@ -308,10 +321,14 @@ mod tests {
         lengths = [32, 8]\n[evaluate.window]\nsegment = 4\ninit = 12\n";
 
     fn sweep(text: &str, overrides: &[&str]) -> Result<Sweep, ConfigError> {
+        sweep_of(&format!("{HEAD}{text}"), overrides)
+    }
+
+    fn sweep_of(text: &str, overrides: &[&str]) -> Result<Sweep, ConfigError> {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("r.toml"), "[train]\nlanes = 8\n").unwrap();
         let path = dir.path().join("sweep.toml");
-        std::fs::write(&path, format!("{HEAD}{text}")).unwrap();
+        std::fs::write(&path, text).unwrap();
         let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
         Sweep::load(&MODELS, &path, &overrides)
     }
@@ -335,6 +352,18 @@ mod tests {
             assert_eq!(cell.overrides.last().unwrap(), "train.steps=9");
         }
         assert_eq!(sweep.overrides_of(&sweep.cells[0], 2).last().unwrap(), "train.seed=2");
+    }
+
+    #[test]
+    fn other_keys_take_the_value_of_the_seed_where_they_are_named() {
+        let cells = "[[cell]]\nlabel = \"a\"\n";
+        let seeded = |keys: &str| sweep_of(&format!("seeded = {keys}\n{HEAD}{cells}"), &[]);
+        let sweep = seeded("[\"train.steps\"]").unwrap();
+        assert_eq!(sweep.overrides_of(&sweep.cells[0], 2), ["train.seed=2", "train.steps=2"]);
+        for (keys, word) in [("[\"train.seed\"]", "twice"), ("[\"train.sede\"]", "train.sede")] {
+            let message = seeded(keys).unwrap_err().to_string();
+            assert!(message.contains(word), "{message}");
+        }
     }
 
     #[test]

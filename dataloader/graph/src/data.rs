@@ -173,14 +173,18 @@ impl NodeData {
     /// Checks what the nodes of the split promise: that they are there, in one part alone, and have a label and, inductively, features.
     pub(crate) fn check(&self) -> Result<(), BadMember> {
         let nodes = self.nodes();
-        let mut part = vec![None; nodes];
-        for (split, members) in [("train", &self.train), ("test", &self.test)] {
+        let parts = [("train", &self.train), ("test", &self.test)];
+        // One byte a node: the place of its part above. A large graph has many.
+        let mut part: Vec<Option<bool>> = vec![None; nodes];
+        for (is_test, (split, members)) in [false, true].into_iter().zip(parts) {
             for (place, node) in members.iter().enumerate() {
                 let bad = |why: String| Err(BadMember { split, place, why });
                 match part.get_mut(*node as usize) {
                     None => return bad(format!("node {node} of a graph with {nodes} nodes")),
-                    Some(Some(other)) => return bad(format!("node {node} is in {other} and in {split}")),
-                    Some(none) => *none = Some(split),
+                    Some(Some(other)) => {
+                        return bad(format!("node {node} is in {} and in {split}", parts[usize::from(*other)].0));
+                    }
+                    Some(none) => *none = Some(is_test),
                 }
                 if self.labels.get(*node as usize).is_none_or(Option::is_none) {
                     return bad(format!("node {node} has no label"));

@@ -11,7 +11,12 @@ pub struct SparseRows {
 impl SparseRows {
     /// No rows of `columns` columns.
     pub fn new(columns: usize) -> SparseRows {
-        SparseRows { columns, offsets: vec![0], indices: Vec::new(), values: Vec::new() }
+        SparseRows::zeros(0, columns)
+    }
+
+    /// `rows` rows of `columns` columns, all zeros.
+    pub fn zeros(rows: usize, columns: usize) -> SparseRows {
+        SparseRows { columns, offsets: vec![0; rows + 1], indices: Vec::new(), values: Vec::new() }
     }
 
     /// Adds a row of columns and their values.
@@ -24,8 +29,8 @@ impl SparseRows {
         for (column, value) in row {
             let why = if column as usize >= self.columns {
                 Some(format!("column {column} of {}", self.columns))
-            } else if self.indices[start..].last().is_some_and(|last| *last >= column) {
-                Some(format!("column {column} does not come after the one before it"))
+            } else if let Some(last) = self.indices[start..].last().filter(|last| **last >= column) {
+                Some(format!("column {column} does not come after {last}"))
             } else if !value.is_finite() {
                 Some(format!("column {column} is {value}"))
             } else {
@@ -118,7 +123,7 @@ mod tests {
         rows.push([(0, 1.0), (2, 0.5)]).unwrap();
         for (bad, why) in [
             (vec![(0, 1.0), (3, 1.0)], "column 3 of 3"),
-            (vec![(1, 1.0), (1, 1.0)], "column 1 does not come after the one before it"),
+            (vec![(1, 1.0), (1, 1.0)], "column 1 does not come after 1"),
             (vec![(1, f32::INFINITY)], "column 1 is inf"),
         ] {
             assert_eq!(rows.push(bad).unwrap_err(), why);
@@ -128,5 +133,8 @@ mod tests {
         assert_eq!(rows.row(0), (&[0, 2][..], &[1.0, 0.5][..]));
         assert_eq!((rows.row(1), rows.row(2)), ((&[][..], &[][..]), (&[][..], &[][..])));
         assert_eq!(rows.select(&[1, 0]).row(1), rows.row(0));
+        let mut zeros = SparseRows::new(3);
+        (0..2).for_each(|_| zeros.push_zero());
+        assert_eq!(SparseRows::zeros(2, 3), zeros);
     }
 }

@@ -325,10 +325,11 @@ pub(crate) fn as_f32_mut(tensor: &mut Tensor) -> &mut [f32] {
 const KEPT_BLOCK_BYTES: libc::c_int = 1 << 30;
 
 /// Makes the C allocator keep the memory of tensors for the next step. On a step of 2 × 8 lanes of 128
-/// tokens, width 256, it saves 5 %.
+/// tokens, width 256, it saves 5 %. What was freed before goes back: pieces that files were read into are of no use to tensors.
 pub fn keep_freed_memory() {
-    // SAFETY: plain settings of the C library; a value it refuses leaves it as it was.
+    // SAFETY: plain calls of the C library; a value it refuses leaves it as it was.
     unsafe {
+        libc::malloc_trim(0);
         libc::mallopt(libc::M_MMAP_THRESHOLD, KEPT_BLOCK_BYTES);
         libc::mallopt(libc::M_TRIM_THRESHOLD, libc::c_int::MAX);
         libc::mallopt(libc::M_TOP_PAD, KEPT_BLOCK_BYTES / 4);

@@ -231,34 +231,33 @@ pub(crate) fn read_index(path: &Path, nodes: usize) -> Result<Vec<u32>, DataErro
 /// file no node has features.
 fn read_features(folder: &Path, nodes: usize, columns: usize) -> Result<(SparseRows, Vec<bool>), DataError> {
     let files = ["features.svm", "features.partial.svm"].map(|name| folder.join(name));
-    let mut rows: Vec<Option<Vec<(u32, f32)>>> = vec![None; nodes];
     let Some(path) = files.iter().find(|path| path.is_file()) else {
-        return Ok(collect_rows(columns, rows));
+        return Ok((SparseRows::zeros(nodes, columns), vec![false; nodes]));
     };
+    // By node the place of its row among those of the file: of a large graph few nodes may have one.
+    let mut place_of = vec![NO_ROW; nodes];
+    let mut rows = SparseRows::new(if columns > 0 { columns } else { usize::MAX });
     let mut wide = columns;
     each_line(path, |_, line| {
         let mut words = words(line);
         let node: u32 = number(words.next(), "node")?;
         let row = words.map(feature).collect::<Result<Vec<_>, _>>()?;
-        if let Some(pair) = row.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
-            return Err(format!("column {} does not come after {}", pair[1].0, pair[0].0));
+        match place_of.get_mut(node as usize) {
+            None => return Err(format!("node {node} of a graph with {nodes} nodes")),
+            Some(place) if *place == NO_ROW => *place = rows.len() as u32,
+            Some(_) => return Err(format!("node {node} has a row already")),
         }
-        let highest = row.last().map_or(0, |(column, _)| *column as usize + 1);
-        if columns > 0 && highest > columns {
-            return Err(format!("column {} of {columns}", highest - 1));
-        }
-        wide = wide.max(highest);
-        match rows.get_mut(node as usize) {
-            None => Err(format!("node {node} of a graph with {nodes} nodes")),
-            Some(Some(_)) => Err(format!("node {node} has a row already")),
-            Some(none) => {
-                *none = Some(row);
-                Ok(())
-            }
-        }
+        wide = wide.max(row.last().map_or(0, |(column, _)| *column as usize + 1));
+        rows.push(row)
     })?;
-    Ok(collect_rows(wide, rows))
+    let has = place_of.iter().map(|place| *place != NO_ROW).collect();
+    let mut features = rows.select(&place_of);
+    features.columns = wide;
+    Ok((features, has))
 }
+
+/// Stands for the row of a node that has none; a file has a row a node at most.
+const NO_ROW: u32 = u32::MAX;
 
 /// A feature, `column:value`.
 fn feature(word: &str) -> Result<(u32, f32), String> {
@@ -268,16 +267,4 @@ fn feature(word: &str) -> Result<(u32, f32), String> {
         true => Ok((number(Some(column), "column")?, value)),
         false => Err(format!("a value of {value}")),
     }
-}
-
-/// Rows that were checked, as a table, and which nodes have one.
-fn collect_rows(columns: usize, rows: Vec<Option<Vec<(u32, f32)>>>) -> (SparseRows, Vec<bool>) {
-    let has = rows.iter().map(Option::is_some).collect();
-    let mut features = SparseRows::new(columns);
-    for row in rows {
-        if row.is_none_or(|row| features.push(row).is_err()) {
-            features.push_zero();
-        }
-    }
-    (features, has)
 }

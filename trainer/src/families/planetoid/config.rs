@@ -141,6 +141,9 @@ pub struct PlanetoidConfig {
     pub d_hidden: usize,
     /// Train each softmax layer as a classifier of its own too, by its own cross-entropy.
     pub layer_losses: bool,
+    /// Move the embeddings of labelled nodes in supervised steps too, as the public program does unless told otherwise. Those of other nodes stay
+    /// where contexts have put them, so that long training tells the two apart.
+    pub update_embedding: bool,
     /// Width of the embedding.
     #[schemars(transform = size())]
     pub d_embed: usize,
@@ -235,6 +238,7 @@ impl Default for PlanetoidConfig {
             hidden: Hidden::Softmax,
             d_hidden: 0,
             layer_losses: true,
+            update_embedding: true,
             d_embed: 50,
             embed_std: 0.01,
             contexts: Contexts::Softmax,
@@ -296,6 +300,10 @@ impl PlanetoidConfig {
         if self.hidden == Hidden::Relu && self.layer_losses {
             let why = "rectified units are no distribution over classes\nhint: add model.layer_losses=false";
             return Err(out_of_range("model.layer_losses", true, why));
+        }
+        if !self.update_embedding && !matches!(self.variant, Variant::Transductive | Variant::Graph) {
+            let why = "needs model.variant = \"transductive\" or \"graph\"";
+            return Err(out_of_range("model.update_embedding", false, why));
         }
         if !negative && self.negatives > 0 {
             return Err(out_of_range(
@@ -376,6 +384,10 @@ mod tests {
             (PlanetoidConfig { hidden: Hidden::Relu, ..good.clone() }, "model.layer_losses"),
             (PlanetoidConfig { negatives: 5, ..good.clone() }, "model.negatives"),
             (PlanetoidConfig { r1: 0.5, ..good.clone() }, "model.r1"),
+            (
+                PlanetoidConfig { update_embedding: false, variant: Variant::Inductive, ..good.clone() },
+                "model.update_embedding",
+            ),
             (PlanetoidConfig { alpha: 0.5, ..good.clone() }, "model.alpha"),
             (PlanetoidConfig { split_test: 10, ..good.clone() }, "model.split_test"),
             (

@@ -108,8 +108,8 @@ impl Network {
         let variant = self.config.variant;
         let of_contexts = |name: &str| name.starts_with("contexts.") || name == CONTEXT_EMBEDDING_BIAS;
         let of_embedding = |name: &str| name.starts_with("embedding.") && name != CONTEXT_EMBEDDING_BIAS;
-        let embeds = variant == Variant::GraphEmbedding;
-        let supervised = |name: &str| !(of_contexts(name) || embeds && of_embedding(name));
+        let keeps = !self.moves_embedding();
+        let supervised = |name: &str| !(of_contexts(name) || keeps && of_embedding(name));
         let contexts = |name: &str| match variant {
             Variant::Manireg => true,
             Variant::Semiemb => of_embedding(name),
@@ -120,6 +120,17 @@ impl Network {
         let mask =
             |of: &dyn Fn(&str) -> bool| self.parameters.specs().iter().map(|spec| of(&spec.name)).collect();
         [mask(&supervised), mask(&contexts)]
+    }
+
+    /// Whether supervised steps change the embedding.
+    fn moves_embedding(&self) -> bool {
+        self.config.update_embedding && self.config.variant != Variant::GraphEmbedding
+    }
+
+    /// e as classes are predicted from it: `[nodes, d_embed]`.
+    fn of_classes(&self, nodes: &Nodes) -> Tensor {
+        let embedding = self.embedding(nodes);
+        if self.moves_embedding() { embedding } else { embedding.detach() }
     }
 
     /// `x W + b` for sparse rows x.
@@ -186,15 +197,12 @@ impl Network {
                 let classes = self.of_features(self.features(nodes), "output", "output.bias");
                 Scores { classes, layers: Vec::new() }
             }
-            Variant::Graph => {
-                Scores { classes: self.dense(&self.embedding(nodes), "output"), layers: Vec::new() }
-            }
-            Variant::GraphEmbedding => {
-                Scores { classes: self.dense(&self.embedding(nodes).detach(), "output"), layers: Vec::new() }
+            Variant::Graph | Variant::GraphEmbedding => {
+                Scores { classes: self.dense(&self.of_classes(nodes), "output"), layers: Vec::new() }
             }
             Variant::Transductive | Variant::Inductive | Variant::Semiemb => {
                 let of_x = self.of_features(self.features(nodes), "hidden.features", "hidden.features.bias");
-                let of_e = self.dense(&self.embedding(nodes), "hidden.embedding");
+                let of_e = self.dense(&self.of_classes(nodes), "hidden.embedding");
                 let layers = match config.hidden {
                     Hidden::Softmax => [&of_x, &of_e].map(|scores| scores.softmax(-1, None::<Kind>)),
                     Hidden::Relu => [&of_x, &of_e].map(Tensor::relu),
@@ -331,16 +339,19 @@ mod tests {
 
     #[test]
     fn p09_steps_of_contexts_and_supervised_ones_share_the_embedding_alone() {
-        for (variant, expected) in [
-            (Variant::Transductive, vec!["embedding.weight"]),
-            (Variant::Graph, vec!["embedding.weight"]),
-            (Variant::Inductive, vec!["embedding.weight"]),
-            (Variant::GraphEmbedding, vec![]),
-            (Variant::Semiemb, vec!["embedding.weight", "embedding.bias"]),
-            (Variant::Manireg, vec!["output.weight", "output.bias"]),
+        for (variant, update_embedding, expected) in [
+            (Variant::Transductive, true, vec!["embedding.weight"]),
+            (Variant::Transductive, false, vec![]),
+            (Variant::Graph, true, vec!["embedding.weight"]),
+            (Variant::Graph, false, vec![]),
+            (Variant::Inductive, true, vec!["embedding.weight"]),
+            (Variant::GraphEmbedding, true, vec![]),
+            (Variant::Semiemb, true, vec!["embedding.weight", "embedding.bias"]),
+            (Variant::Manireg, true, vec!["output.weight", "output.bias"]),
         ] {
             let config = PlanetoidConfig {
                 variant,
+                update_embedding,
                 nodes: 5,
                 features: 3,
                 classes: 2,
