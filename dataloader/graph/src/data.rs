@@ -182,7 +182,10 @@ impl NodeData {
                 match part.get_mut(*node as usize) {
                     None => return bad(format!("node {node} of a graph with {nodes} nodes")),
                     Some(Some(other)) => {
-                        return bad(format!("node {node} is in {} and in {split}", parts[usize::from(*other)].0));
+                        return bad(format!(
+                            "node {node} is in {} and in {split}",
+                            parts[usize::from(*other)].0
+                        ));
                     }
                     Some(none) => *none = Some(is_test),
                 }
