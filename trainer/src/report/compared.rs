@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 /// Measures that are fractions of one; tables have them in percent.
-const FRACTIONS: [&str; 2] = ["accuracy", "string_accuracy"];
+const FRACTIONS: [&str; 3] = ["accuracy", "string_accuracy", "recall_at_k"];
 /// Per cent of one.
 const PERCENT: f64 = 100.0;
 

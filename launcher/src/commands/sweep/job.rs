@@ -173,16 +173,20 @@ impl Job {
 }
 
 /// Measures of an evaluation that the table shows.
-const MEASURES: [&str; 4] = ["loss", "ppl", "accuracy", "string_accuracy"];
+const MEASURES: [&str; 5] = ["loss", "ppl", "accuracy", "string_accuracy", "recall_at_k"];
 /// The same evaluation without the memory.
 const WITHOUT_MEMORY: &str = "without_memory";
 
-/// Measures of an evaluation; those without a memory have that in their names.
+/// Measures of an evaluation; those without a memory have that in their names. The best accuracy of any step is shown where the run tells it,
+/// as published figures may be such.
 fn collect_numbers(suffix: &str, evaluation: &Value, found: &mut BTreeMap<String, f64>) {
     for name in MEASURES {
         if let Some(value) = evaluation[name].as_f64() {
             found.insert(format!("{name}{suffix}"), value);
         }
+    }
+    if let Some(best) = evaluation["best"]["accuracy"].as_f64() {
+        found.insert(format!("accuracy at best{suffix}"), best);
     }
     if evaluation[WITHOUT_MEMORY].is_object() {
         collect_numbers(" without memory", &evaluation[WITHOUT_MEMORY], found);
@@ -205,7 +209,7 @@ mod tests {
     fn measures_of_an_evaluation_are_those_with_and_without_a_memory() {
         let evaluation = json!({
             "loss": 3.0, "ppl": 20.0, "accuracy": 0.25, "targets": 17, "seconds": 2.0,
-            "without_memory": { "loss": 4.0, "ppl": 50.0, "accuracy": null },
+            "best": { "accuracy": 0.5, "step": 2 }, "without_memory": { "loss": 4.0, "ppl": 50.0, "accuracy": null },
         });
         let mut found = BTreeMap::new();
         collect_numbers("", &evaluation, &mut found);
@@ -213,6 +217,7 @@ mod tests {
             ("loss", 3.0),
             ("ppl", 20.0),
             ("accuracy", 0.25),
+            ("accuracy at best", 0.5),
             ("loss without memory", 4.0),
             ("ppl without memory", 50.0),
         ];
