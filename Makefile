@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test test-slurm test-dist test-gpu-kit dist gpu-kit soak kills faults simulate sanitize bench reference lint clean
+.PHONY: help setup build demo test test-slurm test-dist test-gpu-kit dist gpu-kit soak kills accuracies faults simulate sanitize bench reference lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -48,6 +48,9 @@ soak: build ## Let runs suffer everything that can happen in weeks, for SEGUE_SO
 
 kills: build ## Kill one run SEGUE_KILLS (2000) times at random moments, and compare it with one that nothing happened to
 	cargo test --workspace --test kills $(CARGO_FLAGS) -- --ignored --nocapture
+
+accuracies: build ## Train each method of Planetoid on Cora and Citeseer with three seeds, and check means and order: minutes
+	cargo test --workspace --test planetoid $(CARGO_FLAGS) -- --ignored --nocapture three_seeds
 
 faults: build ## Let jobs under segue launch suffer every fault at every point: half an hour
 	cargo test --workspace --test launch $(CARGO_FLAGS) -- --ignored --nocapture all_faults

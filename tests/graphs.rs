@@ -1,6 +1,7 @@
 //! Data sets of graphs, seen through the real binary.
 
 use std::fs;
+use std::path::PathBuf;
 
 use segue_tests::{ROOT, alone, ended_with, finish, stderr, succeed};
 
@@ -44,22 +45,56 @@ fn p19_triples_become_a_data_set_with_a_split() {
         .collect();
     fs::write(&path, triples).unwrap();
     let path = path.display().to_string();
-    let command = ["data", "graph", &path, "--triples", "--rate", "0.1", "--seed", "3", "--json"];
+    let names = place.path().join("names.tsv");
+    let names = names.to_str().unwrap();
+    let command =
+        ["data", "graph", &path, "--triples", "--rate", "0.1", "--seed", "3", "--names", names, "--json"];
     let read = succeed(alone(&command));
+    let names = fs::read_to_string(names).unwrap();
+    let lines: Vec<&str> = names.lines().collect();
+    assert_eq!(lines[..2], ["node\tname\tclass\tcategory", "0\te0\t0\teven"]);
+    assert_eq!((lines.len(), lines[42]), (43, "41\tconcept:near 2\t\t"));
     assert_eq!((&read["classes"], &read["train"], &read["test"]), (&2.into(), &4.into(), &36.into()));
     // Two edges a triple, to the two nodes of the relation.
     assert_eq!((&read["graph"]["nodes"], &read["graph"]["edges"]), (&42.into(), &80.into()));
     assert_eq!(read["weighted"], false);
 }
 
-#[test]
-fn bad_lists_end_with_their_file_and_line() {
+/// A place with a data set as text in its folder `text`.
+fn text() -> (tempfile::TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let text = place.path().join("text");
     fs::create_dir(&text).unwrap();
     for entry in fs::read_dir(format!("{ROOT}/tests/fixtures/planetoid/text/ind")).unwrap().flatten() {
         fs::copy(entry.path(), text.join(entry.file_name())).unwrap();
     }
+    (place, text)
+}
+
+#[test]
+fn bad_data_ends_a_run_before_it_begins_with_file_and_line() {
+    let recipe = format!("{ROOT}/configs/recipes/planetoid-cora.toml");
+    for (file, content, expected) in [
+        ("test.index", "7\n99\n", "test.index, line 2: node 99 of a graph with 8 nodes"),
+        ("test.index", "7\n0\n", "test.index, line 2: node 0 is in train and in test"),
+        ("labels.txt", "0\n\n1\n", "labels.txt, line 3: an empty line before this one"),
+        ("features.svm", "0 0:1\n", "train.index, line 2: node 1 has no features, which are learnt from"),
+    ] {
+        let (place, text) = text();
+        fs::write(text.join(file), content).unwrap();
+        let run = place.path().join("run");
+        let [corpus, dir] = [("data.corpus", &text), ("run.dir", &run)]
+            .map(|(key, path)| format!("{key}={}", path.display()));
+        let refused = finish(alone(&["pretrain", "--config", &recipe, &corpus, &dir]));
+        let told = stderr(&refused);
+        assert!(ended_with(&refused, 65) && told.contains(expected), "{told}");
+        assert!(!run.exists());
+    }
+}
+
+#[test]
+fn bad_lists_end_with_their_file_and_line() {
+    let (_place, text) = text();
     fs::write(text.join("graph.adj"), "0 1\n1\n").unwrap();
     let text = text.display().to_string();
     let refused = finish(alone(&["data", "graph", &text]));

@@ -40,6 +40,8 @@ impl Setting {
 pub struct OpenOptions {
     /// What is done about neighbour lists that are not symmetric.
     pub asymmetry: Asymmetry,
+    /// Whether nodes to train and to test on need features: what learns from them cannot do without. Inductively they do in any case.
+    pub features_needed: bool,
 }
 
 /// A graph whose nodes are to be classified.
@@ -65,6 +67,8 @@ pub struct NodeData {
     pub seen: Vec<bool>,
     /// What training may read.
     pub setting: Setting,
+    /// Whether nodes to train and to test on need features.
+    pub features_needed: bool,
 }
 
 impl NodeData {
@@ -143,6 +147,7 @@ impl NodeData {
             test: places(&self.test),
             seen: order.iter().map(|node| self.seen[*node as usize]).collect(),
             setting: self.setting,
+            features_needed: self.features_needed,
         }
     }
 
@@ -170,38 +175,46 @@ impl NodeData {
         hasher.finalize().to_hex().to_string()
     }
 
-    /// Checks what the nodes of the split promise: that they are there, in one part alone, and have a label and, inductively, features.
+    /// Whether a node can be in a split as far as its features go.
+    pub(crate) fn usable(&self, node: u32) -> bool {
+        let needed = self.features_needed || self.setting == Setting::Inductive;
+        !needed || self.has_features.get(node as usize) == Some(&true)
+    }
+
+    /// Checks what the nodes of the split promise: that they are there, in one part alone, and have a label and features where these are needed.
     pub(crate) fn check(&self) -> Result<(), BadMember> {
         let nodes = self.nodes();
         let parts = [("train", &self.train), ("test", &self.test)];
-        // One byte a node: the place of its part above. A large graph has many.
-        let mut part: Vec<Option<bool>> = vec![None; nodes];
-        for (is_test, (split, members)) in [false, true].into_iter().zip(parts) {
+        // A byte a node: of a large graph there are many.
+        let mut part_of = vec![Part::Neither; nodes];
+        for (part, (split, members)) in [Part::Train, Part::Test].into_iter().zip(parts) {
             for (place, node) in members.iter().enumerate() {
                 let bad = |why: String| Err(BadMember { split, place, why });
-                match part.get_mut(*node as usize) {
+                match part_of.get_mut(*node as usize) {
                     None => return bad(format!("node {node} of a graph with {nodes} nodes")),
-                    Some(Some(other)) => {
-                        return bad(format!(
-                            "node {node} is in {} and in {split}",
-                            parts[usize::from(*other)].0
-                        ));
-                    }
-                    Some(none) => *none = Some(is_test),
+                    Some(free @ Part::Neither) => *free = part,
+                    Some(Part::Train) => return bad(format!("node {node} is in train and in {split}")),
+                    Some(Part::Test) => return bad(format!("node {node} is in test and in {split}")),
                 }
                 if self.labels.get(*node as usize).is_none_or(Option::is_none) {
                     return bad(format!("node {node} has no label"));
                 }
-                if self.setting == Setting::Inductive && self.has_features.get(*node as usize) != Some(&true)
-                {
-                    return bad(format!(
-                        "node {node} has no features, which the inductive setting learns from"
-                    ));
+                if !self.usable(*node) {
+                    let hint = "name nodes with features, or choose a model that reads the graph alone";
+                    return bad(format!("node {node} has no features, which are learnt from\nhint: {hint}"));
                 }
             }
         }
         Ok(())
     }
+}
+
+/// The part of a split that a node is in.
+#[derive(Clone, Copy)]
+enum Part {
+    Neither,
+    Train,
+    Test,
 }
 
 /// A node that cannot be in a split.

@@ -7,8 +7,15 @@ use std::str::FromStr;
 
 use segue_data_error::DataError;
 
-/// Hands each line that is not empty to `take`, with its number from 1 and without its end. A reason that `take` gives becomes an
-/// error with that number.
+/// [`each_line`] without the empty ones.
+pub(crate) fn each_record(
+    path: &Path,
+    mut take: impl FnMut(u64, &str) -> Result<(), String>,
+) -> Result<(), DataError> {
+    each_line(path, |number, line| if line.is_empty() { Ok(()) } else { take(number, line) })
+}
+
+/// Hands each line to `take`, with its number from 1 and without its end. A reason that `take` gives becomes an error with that number.
 pub(crate) fn each_line(
     path: &Path,
     mut take: impl FnMut(u64, &str) -> Result<(), String>,
@@ -26,11 +33,22 @@ pub(crate) fn each_line(
         let text = std::str::from_utf8(&line)
             .map_err(|e| DataError::NotUtf8 { path: path.into(), offset: offset + e.valid_up_to() as u64 })?;
         offset += taken as u64;
-        let text = text.trim_end();
-        if !text.is_empty() {
-            take(number, text).map_err(|why| DataError::line(path, number, why))?;
-        }
+        take(number, text.trim_end()).map_err(|why| DataError::line(path, number, why))?;
     }
+}
+
+/// The number of the line of record `place`, from 0, of a file that [`each_record`] has read.
+pub(crate) fn line_of(path: &Path, place: usize) -> u64 {
+    let (mut records, mut found) = (0, place as u64 + 1);
+    // The file has been read once: what it refuses now leaves the number as if there were no empty lines.
+    let _ = each_record(path, |line, _| {
+        if records == place {
+            found = line;
+        }
+        records += 1;
+        Ok(())
+    });
+    found
 }
 
 /// A word of a line as a number.

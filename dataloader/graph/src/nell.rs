@@ -5,7 +5,7 @@ use std::path::Path;
 use ahash::AHashMap;
 use segue_data_error::DataError;
 
-use crate::lines::each_line;
+use crate::lines::each_record;
 use crate::{Graph, NodeData, Setting, SparseRows};
 
 /// Relations that are left out of the graph; the first one names categories, which are the classes.
@@ -37,7 +37,7 @@ impl EntityGraph {
     /// A line without three names, with its number.
     pub fn read(path: &Path) -> Result<EntityGraph, DataError> {
         let mut builder = Builder::default();
-        each_line(path, |number, line| {
+        each_record(path, |number, line| {
             let mut columns = line.split('\t').map(str::trim);
             let triple = [columns.next(), columns.next(), columns.next()].map(Option::unwrap_or_default);
             if number == 1 && triple.map(str::to_lowercase) == ["entity", "relation", "value"] {
@@ -81,6 +81,7 @@ impl EntityGraph {
             test: Vec::new(),
             seen: vec![false; nodes],
             setting: Setting::Transductive,
+            features_needed: false,
         }
     }
 }

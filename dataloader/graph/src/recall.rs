@@ -19,7 +19,7 @@ impl Recall {
         Recall { recall: found as f64 / all, ceiling: hits(ranking).min(k) as f64 / all }
     }
 
-    /// The means over several splits; `None` of none.
+    /// The means over several classes or splits; `None` of none.
     pub fn mean(recalls: &[Recall]) -> Option<Recall> {
         let mean = |of: fn(&Recall) -> f64| recalls.iter().map(of).sum::<f64>() / recalls.len() as f64;
         (!recalls.is_empty())

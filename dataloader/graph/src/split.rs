@@ -8,18 +8,24 @@ use segue_random::{Draws, Purpose};
 use crate::text::read_index;
 use crate::{NodeData, Setting};
 
-/// Nodes to train and to test on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeSplit {
-    /// Nodes that are trained on with their label.
-    pub train: Vec<u32>,
-    /// Nodes that are tested on.
-    pub test: Vec<u32>,
+/// Folders of splits, in the order of their names as numbers.
+fn given_splits(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let entries = std::fs::read_dir(folder).map_err(|e| DataError::read(folder, e))?;
+    let mut places: Vec<PathBuf> = Vec::new();
+    for entry in entries {
+        let place = entry.map_err(|e| DataError::read(folder, e))?.path();
+        if place.join("train.index").is_file() {
+            places.push(place);
+        }
+    }
+    let name = |place: &PathBuf| place.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    places.sort_by_cached_key(|place| (name(place).parse::<u64>().unwrap_or(u64::MAX), name(place)));
+    Ok(places)
 }
 
 impl NodeData {
     /// A split drawn at random (Yang 2019, §3.3.4): `per_class` nodes of each class to train on with their labels, `test` of the
-    /// other nodes with labels to test on, the rest without labels. Inductively both have features.
+    /// other nodes with labels to test on, the rest without labels. Both have features where these are needed.
     ///
     /// # Errors
     ///
@@ -56,32 +62,20 @@ impl NodeData {
         Ok(NodeData { seen, ..split })
     }
 
-    /// Splits that are given: each folder in `folder`, in the order of their names as numbers, with `train.index` and `test.index`.
-    /// [`NodeData::with_split`] takes each.
+    /// The same data with split `number`, from 1, of those that are given: of the folders in `folder`, in the order of their names as numbers,
+    /// each with `train.index` and `test.index`.
     ///
     /// # Errors
     ///
-    /// No folder, a folder without these files, a line that names no node.
-    pub fn given_splits(&self, folder: &Path) -> Result<Vec<NodeSplit>, DataError> {
-        let entries = std::fs::read_dir(folder).map_err(|e| DataError::read(folder, e))?;
-        let mut places: Vec<PathBuf> = Vec::new();
-        for entry in entries {
-            let place = entry.map_err(|e| DataError::read(folder, e))?.path();
-            if place.join("train.index").is_file() {
-                places.push(place);
-            }
-        }
-        if places.is_empty() {
-            let why = "splits, folders with train.index and test.index".into();
-            return Err(DataError::Missing { path: folder.join("0/train.index"), why });
-        }
-        let name = |place: &PathBuf| place.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        places.sort_by_cached_key(|place| (name(place).parse::<u64>().unwrap_or(u64::MAX), name(place)));
-        let read = |place: &PathBuf, file: &str| read_index(&place.join(file), self.nodes());
-        let split = |place: &PathBuf| {
-            Ok(NodeSplit { train: read(place, "train.index")?, test: read(place, "test.index")? })
-        };
-        places.iter().map(split).collect()
+    /// No such folder, a folder without these files, a line that names no node or one that cannot be in a split.
+    pub fn with_given_split(&self, folder: &Path, number: usize) -> Result<NodeData, DataError> {
+        let place = given_splits(folder)?.into_iter().nth(number.wrapping_sub(1)).ok_or_else(|| {
+            let why = "a split\nhint: splits are folders with train.index and test.index, numbered from 1 in the order of their names";
+            DataError::Missing { path: folder.join(number.to_string()).join("train.index"), why: why.into() }
+        })?;
+        let read = |file: &str| read_index(&place.join(file), self.nodes());
+        self.with_split(read("train.index")?, read("test.index")?)
+            .map_err(|why| DataError::foreign(&place, why.to_string()))
     }
 
     /// The same data without the labels of classes that have fewer than `least` nodes; the others are numbered anew, in order
@@ -107,11 +101,10 @@ impl NodeData {
         NodeData { classes: classes as usize, train, test, seen, labels, ..self.clone() }
     }
 
-    /// Nodes with a label, and inductively features, with their class.
+    /// Nodes with a label, and features where these are needed, with their class.
     fn eligible(&self) -> Vec<(u32, u32)> {
-        let usable = |node: u32| self.setting == Setting::Transductive || self.has_features[node as usize];
         let labelled = (0u32..).zip(&self.labels).filter_map(|(node, label)| Some((node, (*label)?)));
-        labelled.filter(|(node, _)| usable(*node)).collect()
+        labelled.filter(|(node, _)| self.usable(*node)).collect()
     }
 
     /// A split with `counts[c]` nodes of class `c` to train on. `test`: number of test nodes; `None`: all others that have labels.
@@ -131,15 +124,23 @@ impl NodeData {
         }
         if let Some(class) = lacking.iter().position(|count| *count > 0) {
             let (found, wanted) = (counts[class] - lacking[class], counts[class]);
-            let why = format!("class {class} has {found} nodes to train on, {wanted} are asked for");
-            return Err(DataError::Usage(why));
+            return Err(self.too_few(&format!("of class {class} to train on"), found, wanted));
         }
         let test = test.unwrap_or(rest.len());
         if rest.len() < test {
-            return Err(DataError::Usage(format!("{} nodes to test on, {test} are asked for", rest.len())));
+            return Err(self.too_few("to test on", rest.len(), test));
         }
         rest.truncate(test);
         train.sort_by_key(|(class, _)| *class);
         self.with_split(train.into_iter().map(|(_, node)| node).collect(), rest)
+    }
+
+    fn too_few(&self, what: &str, found: usize, wanted: usize) -> DataError {
+        let with =
+            if self.eligible().len() < self.labels.iter().flatten().count() { " and features" } else { "" };
+        DataError::Usage(format!(
+            "the graph `{}` has {found} nodes with labels{with} {what}, {wanted} are asked for\nhint: ask for fewer",
+            self.name
+        ))
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use segue_graph::{Asymmetry, Graph, NodeData, NodeSplit, OpenOptions, Setting};
+use segue_graph::{Asymmetry, Graph, NodeData, OpenOptions, Setting, SparseRows};
 use tempfile::TempDir;
 
 fn fixture(name: &str) -> PathBuf {
@@ -100,21 +100,59 @@ fn bad_text_is_refused_with_file_and_line() {
     assert_eq!(refused(&[("test.index", "7\n0\n")]), "test.index, line 2: node 0 is in train and in test");
     assert_eq!(refused(&[("test.index", "5\n")]), "test.index, line 1: node 5 has no label");
     let bare = refused(&[("features.svm", "0 0:1\n")]);
-    assert_eq!(bare, "train.index, line 2: node 1 has no features, which the inductive setting learns from");
+    assert_eq!(bare, "train.index, line 2: node 1 has no features, which are learnt from");
+    // An empty line would move every label behind it; elsewhere it counts as a line and holds nothing.
+    let moved = refused(&[("labels.txt", "0\n\n1\n")]);
+    assert_eq!(moved, "labels.txt, line 3: an empty line before this one");
+    assert_eq!(refused(&[("test.index", "7\n\n0\n")]), "test.index, line 3: node 0 is in train and in test");
     assert!(
         refused(&[("sizes.txt", "nodes 4\n")])
             .ends_with("8 nodes in labels.txt and the graph, 4 in sizes.txt")
     );
     let far = refused(&[("sizes.txt", "classes 4000000000\n")]);
     assert!(far.starts_with("labels.txt cannot be read: class 3999999999 in a file of"), "{far}");
+    let wide = refused(&[("sizes.txt", "columns 4000000000\n")]);
+    assert_eq!(wide, "sizes.txt cannot be read: column 3999999999 in a file of 61 bytes");
+    let wide = refused(&[("sizes.txt", ""), ("features.svm", "0 0:1 4000000000:1\n")]);
+    assert_eq!(wide, "features.svm, line 1: column 4000000000 in a file of 19 bytes");
     let far = refused(&[("sizes.txt", "nodes 4000000000\n")]);
     assert!(far.contains("node 3999999999 in a file of"), "{far}");
+}
+
+/// Transductively features may be missing, unless the model reads them: then splits keep to the nodes that have some.
+#[test]
+fn nodes_of_a_split_have_features_where_these_are_needed() {
+    let folder = text_with(&[("features.svm", "0 0:1\n1 1:1\n2 2:1\n3 3:1\n7 1:1\n4 0:1\n")]);
+    let open = |features_needed| {
+        let options = OpenOptions { features_needed, ..Default::default() };
+        NodeData::open_with(folder.path(), Setting::Transductive, options)
+    };
+    let data = open(false).unwrap();
+    assert!(data.test.iter().any(|node| !data.has_features[*node as usize]));
+    let error = open(true).unwrap_err();
+    assert_eq!(error.exit_code(), 65);
+    assert!(
+        error.to_string().ends_with("test.index, line 3: node 6 has no features, which are learnt from"),
+        "{error}"
+    );
+    assert!(error.hint().unwrap().contains("reads the graph alone"));
+    let data = NodeData { features_needed: true, ..data };
+    let has = |node: &u32| data.has_features[*node as usize];
+    for seed in 1..9 {
+        let split = data.split(1, 2, seed).unwrap();
+        assert!(split.train.iter().chain(&split.test).all(has));
+    }
+    let error = data.split(1, 90, 1).unwrap_err();
+    assert!(
+        error.to_string().contains("nodes with labels and features to test on, 90 are asked for"),
+        "{error}"
+    );
 }
 
 #[test]
 fn lists_that_are_not_symmetric_are_mended_where_that_is_asked_for() {
     let folder = text_with(&[("graph.adj", "0 1 1\n1 0\n7 6\n")]);
-    let options = OpenOptions { asymmetry: Asymmetry::Mend };
+    let options = OpenOptions { asymmetry: Asymmetry::Mend, ..Default::default() };
     let data = NodeData::open_with(folder.path(), Setting::Inductive, options).unwrap();
     assert_eq!((data.graph.neighbours(1), data.graph.neighbours(6)), (&[0, 0][..], &[7][..]));
     let error = NodeData::open(folder.path(), Setting::Inductive).unwrap_err();
@@ -149,13 +187,35 @@ fn p18_splits_that_are_given_come_in_the_order_of_their_numbers() {
         fs::write(folder.path().join(name).join("train.index"), train).unwrap();
         fs::write(folder.path().join(name).join("test.index"), test).unwrap();
     }
-    let splits = data.given_splits(folder.path()).unwrap();
-    let expected = [(vec![0, 1], vec![4, 6]), (vec![3], vec![2])];
-    assert_eq!(splits, expected.map(|(train, test)| NodeSplit { train, test }));
-    let split = data.with_split(splits[1].train.clone(), splits[1].test.clone()).unwrap();
-    assert_eq!(split.labelled(), [(3, 2)]);
-    let empty = tempfile::tempdir().unwrap();
-    assert_eq!(data.given_splits(empty.path()).unwrap_err().exit_code(), 66);
+    for (number, train, test) in [(1, vec![0, 1], vec![4, 6]), (2, vec![3], vec![2])] {
+        let split = data.with_given_split(folder.path(), number).unwrap();
+        assert_eq!((split.train, split.test), (train, test));
+    }
+    for number in [0, 3] {
+        assert_eq!(data.with_given_split(folder.path(), number).unwrap_err().exit_code(), 66);
+    }
+    fs::write(folder.path().join("9/train.index"), "0\n4\n").unwrap();
+    let error = data.with_given_split(folder.path(), 1).unwrap_err();
+    assert!(error.to_string().contains("node 4 is in train and in test"), "{error}");
+    assert_eq!(error.exit_code(), 65);
+}
+
+#[test]
+fn p09_rows_of_features_are_read_with_and_without_a_number_before_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("rows");
+    fs::write(&path, "7 0:1 3:0.5\n\n2:-1e-3\n9\n\n").unwrap();
+    let rows = SparseRows::read(&path, 4).unwrap();
+    assert_eq!(rows.len(), 5);
+    assert_eq!((rows.row(0), rows.row(2)), ((&[0, 3][..], &[1.0, 0.5][..]), (&[2][..], &[-1e-3][..])));
+    for empty in [1, 3, 4] {
+        assert!(rows.row(empty).0.is_empty());
+    }
+    for (text, why) in [("0:1\n1:x", "line 2"), ("4:1", "line 1"), ("1 2", "`2`"), ("3:1 1:1", "line 1")] {
+        fs::write(&path, text).unwrap();
+        let message = SparseRows::read(&path, 4).unwrap_err().to_string();
+        assert!(message.contains(why), "{message}");
+    }
 }
 
 /// A copy of pickles, with one changed.
@@ -213,13 +273,37 @@ fn bad_pickles_are_refused_with_file_and_place() {
         "{lists}"
     );
     let far = refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00]J\xff\xff\xff\x7fau.".to_vec());
-    assert_eq!(far, "graph cannot be read: node 2147483647, expected less than 67108864");
+    assert_eq!(far, "graph cannot be read: node 2147483647 in a file of 16 bytes");
     let negative = refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00]J\xff\xff\xff\xffau.".to_vec());
     assert!(negative.contains("the list of node 0: a value of kind Int(-1) for a node"), "{negative}");
     let few = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n".to_vec());
     assert_eq!(few, "test.index cannot be read: 2 nodes for the 3 rows of tx");
     let low = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n2\n".to_vec());
     assert_eq!(low, "test.index, line 3: node 2 is one of the 4 of allx");
+}
+
+/// Without `allx` the rows of `tx` would be taken for the nodes right behind `x`.
+#[test]
+fn an_inductive_set_without_all_its_files_is_refused() {
+    for setting in [Setting::Inductive, Setting::Transductive] {
+        let (_folder, prefix) = pickles_with("x", |_| ());
+        fs::remove_file(format!("{}.allx", prefix.display())).unwrap();
+        let error = NodeData::open(&prefix, setting).unwrap_err();
+        assert_eq!(error.exit_code(), 66);
+        assert!(error.to_string().contains("ind.python2-protocol2.allx"), "{error}");
+    }
+}
+
+#[test]
+fn pickles_are_not_written_over_others_nor_without_what_they_have_no_room_for() {
+    let (_folder, prefix) = pickles_with("x", |_| ());
+    let data = open(&prefix, Setting::Inductive);
+    assert_eq!(data.write_pickles(&prefix).unwrap_err().exit_code(), 73);
+    // Node 3 has features and is in no part of the split.
+    let data = open(&fixture("text/ind"), Setting::Transductive);
+    let error = data.in_published_order().write_pickles(&prefix.with_file_name("trans.other")).unwrap_err();
+    assert!(error.to_string().contains("is in no part of the split"), "{error}");
+    assert!(error.hint().unwrap().contains("--setting inductive"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use segue_graph::{Asymmetry, EntityGraph, GraphForm, NodeData, OpenOptions, Setting};
 use serde_json::{Value, json};
 
+use super::child::write_whole;
 use crate::failure::{Failure, USAGE};
 use crate::output::Output;
 
@@ -18,7 +19,7 @@ const LEAST_ENTITIES: usize = 10;
     segue data graph data/ind.cora --setting inductive\n  \
     segue data graph data/ind.cora --setting inductive --text cora/ind\n  \
     segue data graph cora/ind --per-class 20 --test 1000 --seed 7 --text cora-7\n  \
-    segue data graph nell.tsv --triples --rate 0.01 --mapped nell\n\n\
+    segue data graph nell.tsv --triples --rate 0.01 --mapped nell --names nell-names.tsv\n\n\
     Pickles are read, not executed. Lists of neighbours that are not symmetric end with exit code 65, file and line, \
     unless --symmetrise.")]
 pub struct GraphArgs {
@@ -31,21 +32,24 @@ pub struct GraphArgs {
     /// Read triples: each relation becomes two nodes, and classes of fewer than 10 entities are dropped.
     #[arg(long)]
     triples: bool,
+    /// With --triples, write a table of the nodes: number, name, number and name of the class, separated by tabs.
+    #[arg(long, value_name = "FILE", requires = "triples")]
+    names: Option<PathBuf>,
     /// Add what is missing where a node lists a neighbour that does not list it.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "triples")]
     symmetrise: bool,
     /// Number of nodes of each class to train on: draws a new split.
-    #[arg(long, value_name = "N", requires = "test")]
+    #[arg(long, value_name = "N", requires = "test", group = "new_split")]
     per_class: Option<usize>,
     /// Number of nodes to test on in a new split.
     #[arg(long, value_name = "N", requires = "per_class")]
     test: Option<usize>,
     /// Fraction of each class to train on, at least one node: draws a new split that tests on all others.
-    #[arg(long, value_name = "X", conflicts_with = "per_class")]
+    #[arg(long, value_name = "X", conflicts_with = "per_class", group = "new_split")]
     rate: Option<f64>,
-    /// Seed of a new split.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
+    /// Seed of a new split [default: 0].
+    #[arg(long, value_name = "N", requires = "new_split")]
+    seed: Option<u64>,
     /// Write a folder of text.
     #[arg(long, value_name = "DIR")]
     text: Option<PathBuf>,
@@ -78,6 +82,11 @@ impl From<SettingArg> for Setting {
 /// Reads a data set, writes it in the forms that are asked for, and counts it.
 pub fn run(args: &GraphArgs, out: &Output) -> Result<Value, Failure> {
     let data = read(args)?;
+    // Pickles first: they have no room for everything, and refuse before anything is written.
+    if let Some(prefix) = &args.pickles {
+        data.in_published_order().write_pickles(prefix)?;
+        out.line(&format!("pickles {}.*", prefix.display()));
+    }
     if let Some(folder) = &args.text {
         data.write_text(folder, GraphForm::Text)?;
         out.line(&format!("text in {}", folder.display()));
@@ -85,10 +94,6 @@ pub fn run(args: &GraphArgs, out: &Output) -> Result<Value, Failure> {
     if let Some(folder) = &args.mapped {
         data.write_text(folder, GraphForm::Mapped)?;
         out.line(&format!("text with a mapped graph in {}", folder.display()));
-    }
-    if let Some(prefix) = &args.pickles {
-        data.in_published_order().write_pickles(prefix)?;
-        out.line(&format!("pickles {}.*", prefix.display()));
     }
     Ok(describe(&data, out))
 }
@@ -101,16 +106,41 @@ fn read(args: &GraphArgs) -> Result<NodeData, Failure> {
             return Err(Failure::new(USAGE, message));
         }
         let name = args.input.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        EntityGraph::read(&args.input)?.into_data(&name).drop_small_classes(LEAST_ENTITIES)
+        let graph = EntityGraph::read(&args.input)?;
+        let names = args.names.as_ref().map(|path| (path, names(&graph)));
+        let data = graph.into_data(&name).drop_small_classes(LEAST_ENTITIES);
+        if let Some((path, names)) = names {
+            write_whole(path, &table(&names, &data))?;
+        }
+        data
     } else {
         let asymmetry = if args.symmetrise { Asymmetry::Mend } else { Asymmetry::Refuse };
-        NodeData::open_with(&args.input, setting, OpenOptions { asymmetry })?
+        NodeData::open_with(&args.input, setting, OpenOptions { asymmetry, ..Default::default() })?
     };
+    let seed = args.seed.unwrap_or(0);
     Ok(match (args.per_class.zip(args.test), args.rate) {
-        (Some((per_class, test)), _) => data.split(per_class, test, args.seed)?,
-        (None, Some(rate)) => data.split_by_rate(rate, args.seed)?,
+        (Some((per_class, test)), _) => data.split(per_class, test, seed)?,
+        (None, Some(rate)) => data.split_by_rate(rate, seed)?,
         (None, None) => data,
     })
+}
+
+/// Name and category of each node; the two nodes of a relation are told apart by a number.
+fn names(graph: &EntityGraph) -> Vec<(String, String)> {
+    let of_relations = graph.relations.iter().flat_map(|name| [1, 2].map(|end| format!("{name} {end}")));
+    let category =
+        |label: &Option<u32>| label.map_or(String::new(), |label| graph.categories[label as usize].clone());
+    graph.entities.iter().cloned().chain(of_relations).zip(graph.labels.iter().map(category)).collect()
+}
+
+/// A line for each node; a class that is too small to be one has no number.
+fn table(names: &[(String, String)], data: &NodeData) -> String {
+    let mut text = "node\tname\tclass\tcategory\n".to_string();
+    for (node, ((name, category), label)) in names.iter().zip(&data.labels).enumerate() {
+        let class = label.map_or(String::new(), |class| class.to_string());
+        text.push_str(&format!("{node}\t{name}\t{class}\t{category}\n"));
+    }
+    text
 }
 
 /// Human words for a data set, and the result object.

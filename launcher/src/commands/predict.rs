@@ -1,9 +1,10 @@
 //! `segue predict`: classes of the nodes of a graph, and maps of their embeddings.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use segue_trainer::families::planetoid::{Material, Prediction, Predictor, read_rows, write_embeddings};
+use segue_graph::{SparseRows, read_index};
+use segue_trainer::families::planetoid::{Material, Prediction, Predictor, write_embeddings};
 use segue_trainer::metrics::{accuracy, mean_silhouette};
 use segue_trainer::report::{ScatterChart, TsneOptions, tsne};
 use serde_json::{Value, json};
@@ -32,7 +33,8 @@ pub struct PredictArgs {
     /// File with numbers of nodes, one a line [default: the test nodes].
     #[arg(long)]
     nodes: Option<PathBuf>,
-    /// File with features of unseen nodes, a row of `column:value` a line, for models that read features alone.
+    /// File with features of unseen nodes, a row of `column:value` a line, for models that read features alone. Nodes of the result are numbered
+    /// by the lines, from 0; a number before the first column is left out.
     #[arg(long, conflicts_with_all = ["nodes", "data", "embeddings", "picture"])]
     features: Option<PathBuf>,
     /// CSV file to write: node, class, probability of each class [default: to stdout].
@@ -41,7 +43,7 @@ pub struct PredictArgs {
     /// safetensors file to write: `nodes`, `[nodes]`, and their `embeddings`, `[nodes, d_embed]`.
     #[arg(long)]
     embeddings: Option<PathBuf>,
-    /// SVG file to draw: embeddings in the plane by t-SNE, in the colours of known classes.
+    /// SVG file to draw: embeddings in the plane by t-SNE, in the colours of known classes, or where none is known of the predicted one.
     #[arg(long)]
     picture: Option<PathBuf>,
 }
@@ -52,11 +54,11 @@ pub fn run(args: &PredictArgs, json: bool, out: &Output) -> Result<Value, Failur
     let predictor = Predictor::open(&args.model)?;
     let mut result = json!({ "model": predictor.path });
     let predictions = match &args.features {
-        Some(path) => predictor.predict_rows(&read_rows(path, predictor.config().features)?)?,
+        Some(path) => predictor.predict_rows(&SparseRows::read(path, predictor.config().features)?)?,
         None => {
             let material = predictor.material(args.data.as_deref())?;
             let nodes = match &args.nodes {
-                Some(path) => numbers(path)?,
+                Some(path) => read_index(path, material.data.nodes())?,
                 None => material.data.test.clone(),
             };
             let predictions = predictor.predict(&material, &nodes)?;
@@ -103,7 +105,6 @@ fn show(
     out: &Output,
 ) -> Result<(), Failure> {
     let known = |found: &Prediction| material.data.labels.get(found.node as usize).copied().flatten();
-    let classes: Vec<u32> = predictions.iter().map(|found| known(found).unwrap_or(found.class)).collect();
     if let Some(path) = &args.embeddings {
         let nodes: Vec<u32> = predictions.iter().map(|found| found.node).collect();
         write_embeddings(path, &nodes, embeddings)?;
@@ -116,16 +117,24 @@ fn show(
         );
         return Err(Failure::new(USAGE, message));
     }
-    let silhouette = mean_silhouette(embeddings, &classes);
-    out.line(&format!("mean silhouette of the classes {silhouette:.4}"));
-    result["silhouette"] = json!(silhouette);
+    let of_known =
+        predictions.iter().zip(embeddings).filter_map(|(found, row)| Some((row.clone(), known(found)?)));
+    let (rows, classes): (Vec<Vec<f32>>, Vec<u32>) = of_known.unzip();
+    if !rows.is_empty() {
+        let silhouette = mean_silhouette(&rows, &classes);
+        out.line(&format!(
+            "mean silhouette of the {} nodes whose class is known {silhouette:.4}",
+            rows.len()
+        ));
+        result["silhouette"] = json!(silhouette);
+    }
     let title = format!("{}: {} nodes", material.data.name, embeddings.len());
     let groups = (0..material.data.classes).map(|class| format!("class {class}")).collect();
     let places = tsne(embeddings, &TsneOptions::default());
-    let chart = places
-        .into_iter()
-        .zip(&classes)
-        .fold(ScatterChart::new(title, groups), |chart, (at, class)| chart.with(at, *class as usize));
+    let chart =
+        places.into_iter().zip(predictions).fold(ScatterChart::new(title, groups), |chart, (at, found)| {
+            chart.with(at, known(found).unwrap_or(found.class) as usize)
+        });
     write_whole(path, &chart.svg())
 }
 
@@ -137,21 +146,4 @@ fn csv(predictions: &[Prediction], classes: usize) -> String {
         text.push_str(&format!("{},{},{}\n", found.node, found.class, probabilities.join(",")));
     }
     text
-}
-
-/// Numbers of nodes, one a line; empty lines are left out.
-fn numbers(path: &Path) -> Result<Vec<u32>, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::new(66, format!("cannot read {}: {e}\nhint: check --nodes", path.display())))?;
-    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
-    lines
-        .map(|(number, line): (usize, &str)| {
-            line.trim().parse().map_err(|_| {
-                Failure::new(
-                    65,
-                    format!("{}, line {number}: `{line}` is not the number of a node", path.display()),
-                )
-            })
-        })
-        .collect()
 }

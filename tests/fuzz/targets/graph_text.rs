@@ -16,7 +16,7 @@ fuzz_target!(|bytes: &[u8]| {
     if bytes.first() == Some(&b'#') {
         std::fs::rename(folder.path().join("graph.adj"), folder.path().join("edges.txt")).unwrap();
     }
-    let options = OpenOptions { asymmetry: Asymmetry::Mend };
+    let options = OpenOptions { asymmetry: Asymmetry::Mend, ..Default::default() };
     if let Ok(data) = NodeData::open_with(folder.path(), Setting::Inductive, options) {
         assert_eq!(data.graph.counts().nodes, data.nodes());
         assert!(data.train.iter().chain(&data.test).all(|node| (*node as usize) < data.nodes()));

@@ -4,6 +4,8 @@ use segue_data_error::DataError;
 use segue_foreign::{ElementType, Pickle, RawTensor, SharedBytes, View};
 
 use super::part;
+use crate::limit::Limit;
+use crate::lines::line_of;
 use crate::text::read_index;
 use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
 
@@ -17,7 +19,7 @@ struct Table {
 /// Reads the pickles of a prefix.
 pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
     let name = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let published = part(prefix, "allx").is_file();
+    let published = has_all(prefix, &name)?;
     let train = read_table(prefix, "x", "y")?;
     let tested = read_table(prefix, "tx", "ty")?;
     let trained = train.labels.len() as u32;
@@ -25,7 +27,8 @@ pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Res
     let (first, test) = if published {
         let all = read_table(prefix, "allx", "ally")?;
         check_beginning(prefix, &train, &all)?;
-        let test: Vec<u32> = read_test(&part(prefix, "test.index"), all.labels.len(), tested.labels.len())?;
+        let most = Limit::of(&part(prefix, "graph")).most();
+        let test = read_test(&part(prefix, "test.index"), all.labels.len(), tested.labels.len(), most)?;
         (all, test)
     } else {
         (train, (trained..trained + tested.labels.len() as u32).collect())
@@ -52,12 +55,30 @@ pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Res
         has_features: rows.2,
         test,
         setting,
+        features_needed: options.features_needed,
     };
     data.check().map_err(|bad| {
         let labels = part(prefix, if bad.split == "test" { "ty" } else { "y" });
         DataError::foreign(&labels, format!("row {}: {}", bad.place, bad.why))
     })?;
     Ok(data)
+}
+
+/// Whether there is `allx`, the nodes with features that are not tested on. Without it, test nodes come right behind those of `x`; a set of
+/// which it is missing would then have the wrong nodes, and is refused.
+fn has_all(prefix: &Path, name: &str) -> Result<bool, DataError> {
+    let path = part(prefix, "allx");
+    if path.is_file() {
+        return Ok(true);
+    }
+    let beside = ["ally", "test.index"].map(|name| part(prefix, name)).into_iter().any(|path| path.is_file());
+    match beside || name.starts_with("ind.") {
+        true => Err(DataError::Missing {
+            path,
+            why: "an inductive set, of which it has all nodes to train on".into(),
+        }),
+        false => Ok(false),
+    }
 }
 
 /// Features, labels and whether there are any, by node.
@@ -96,23 +117,21 @@ fn check_beginning(prefix: &Path, train: &Table, all: &Table) -> Result<(), Data
     Err(DataError::foreign(&part(prefix, "allx"), why))
 }
 
-/// Reads the nodes of the rows of `tx`, which come after those of `allx`.
-fn read_test(path: &Path, first: usize, rows: usize) -> Result<Vec<u32>, DataError> {
-    let test = read_index(path, MOST_NODES)?;
+/// Reads the nodes of the rows of `tx`, which come after those of `allx`; a graph has `most` nodes at most.
+fn read_test(path: &Path, first: usize, rows: usize, most: u64) -> Result<Vec<u32>, DataError> {
+    let test = read_index(path, most as usize)?;
     if test.len() != rows {
         return Err(DataError::foreign(path, format!("{} nodes for the {rows} rows of tx", test.len())));
     }
     match test.iter().position(|node| (*node as usize) < first) {
         Some(at) => {
             let why = format!("node {} is one of the {first} of allx", test[at]);
-            Err(DataError::line(path, at as u64 + 1, why))
+            Err(DataError::line(path, line_of(path, at), why))
         }
         None => Ok(test),
     }
 }
 
-/// Nodes that pickles may speak of; rows are made for all of them.
-const MOST_NODES: usize = 1 << 26;
 /// Classes that labels may have without a row that shows them.
 const MOST_CLASSES: usize = 1 << 16;
 
@@ -128,16 +147,15 @@ fn read_graph(path: &Path, at_least: usize, options: OpenOptions) -> Result<Grap
     let bad = |why: String| DataError::foreign(path, why);
     let root = pickle.root();
     let pairs = root.pairs().ok_or_else(|| bad(format!("{}, expected a dict", root.described())))?;
+    let limit = Limit::of(path);
     let mut found = Vec::with_capacity(pairs.len());
     let mut nodes = at_least;
     for (key, list) in pairs {
         let node = key.size().ok_or_else(|| bad(format!("{} for a node", key.described())))?;
         let list = neighbours(list).map_err(|why| bad(format!("the list of node {node}: {why}")))?;
         let highest = list.iter().copied().max().map_or(node, |other| node.max(other as usize));
-        if highest >= MOST_NODES {
-            return Err(bad(format!("node {highest}, expected less than {MOST_NODES}")));
-        }
-        nodes = nodes.max(highest + 1);
+        let highest = u32::try_from(highest).unwrap_or(u32::MAX);
+        nodes = nodes.max(limit.count("node", highest).map_err(bad)?);
         found.push((node, list));
     }
     let mut lists: Vec<Option<Vec<u32>>> = vec![None; nodes];
@@ -163,7 +181,10 @@ fn neighbours(list: View<'_>) -> Result<Vec<u32>, String> {
 /// Reads a sparse matrix of features and the one-hot labels of its rows.
 fn read_table(prefix: &Path, features: &str, labels: &str) -> Result<Table, DataError> {
     let (features, labels) = (part(prefix, features), part(prefix, labels));
-    let rows = sparse_rows(load(&features)?.root()).map_err(|why| DataError::foreign(&features, why))?;
+    let bad = |why| DataError::foreign(&features, why);
+    let rows = sparse_rows(load(&features)?.root()).map_err(bad)?;
+    let last = u32::try_from(rows.columns.saturating_sub(1)).unwrap_or(u32::MAX);
+    Limit::of_columns(&features).count("column", last).map_err(bad)?;
     let (classes, found) = one_hot(load(&labels)?.root()).map_err(|why| DataError::foreign(&labels, why))?;
     if found.len() != rows.len() {
         let why = format!("{} rows of labels for {} rows of features", found.len(), rows.len());

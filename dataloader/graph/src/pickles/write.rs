@@ -7,16 +7,26 @@ use super::emit::Emitter;
 use super::part;
 use crate::{NodeData, Setting};
 
+/// Files of a prefix.
+const PARTS: [&str; 8] = ["x", "y", "tx", "ty", "allx", "ally", "test.index", "graph"];
+
 impl NodeData {
     /// Writes the pickles of a prefix such as `PLACE/ind.NAME`, in the form of the setting. Nodes have to be numbered as that form has
     /// them, which [`NodeData::in_published_order`] sees to.
     ///
     /// # Errors
     ///
-    /// Nodes in another order, weights or numbers that the form has no room for, and what the system refused.
+    /// Nodes in another order, weights or numbers that the form has no room for, files that are there, and what the system refused.
     pub fn write_pickles(&self, prefix: &Path) -> Result<(), DataError> {
         let (rows, test) = (self.first_rows(), self.test.len());
         self.check_order(rows).map_err(DataError::Usage)?;
+        // Files of two sets under one prefix would read as one.
+        if let Some(path) = PARTS.map(|name| part(prefix, name)).into_iter().find(|path| path.exists()) {
+            return Err(DataError::Output {
+                path,
+                why: "it is there\nhint: choose another prefix, or remove its files".into(),
+            });
+        }
         let write = |name: &str, content: Vec<u8>| write_file(&part(prefix, name), &content);
         let table = |features: &str, labels: &str, nodes: &[u32]| -> Result<(), DataError> {
             write(features, self.pickled_features(nodes)?)?;
@@ -30,19 +40,26 @@ impl NodeData {
             self.test.iter().for_each(|node| lines.push_str(&format!("{node}\n")));
             write("test.index", lines.into_bytes())?;
         }
+        // Last: without it nothing is read of a set whose writer died.
         let mut graph = Emitter::new();
         graph.lists((0..self.nodes() as u32).map(|node| self.graph.neighbours(node)));
         Ok(write("graph", graph.finish())?)
     }
 
-    /// The same data with nodes numbered as the published files have them: those that are trained on first, then others with features
-    /// that are not tested on, then test nodes in their order, then the rest. Numbers stay where they fit already.
+    /// The same data with nodes numbered as the published files have them: those that are trained on first, then inductively others with
+    /// features that are not tested on, then test nodes in their order, then the rest. Numbers stay where they fit already.
     pub fn in_published_order(&self) -> NodeData {
         if self.check_order(self.first_rows()).is_ok() {
             return self.clone();
         }
         let mut place = vec![3u8; self.nodes()];
-        self.has_features.iter().enumerate().filter(|(_, has)| **has).for_each(|(node, _)| place[node] = 1);
+        if self.setting == Setting::Inductive {
+            self.has_features
+                .iter()
+                .zip(&mut place)
+                .filter(|(has, _)| **has)
+                .for_each(|(_, place)| *place = 1);
+        }
         self.train.iter().for_each(|node| place[*node as usize] = 0);
         self.test.iter().for_each(|node| place[*node as usize] = 2);
         let others =
@@ -81,14 +98,20 @@ impl NodeData {
         };
         let mut tested = vec![false; self.nodes()];
         self.test.iter().for_each(|node| tested[*node as usize] = true);
-        let rest =
-            (rows..self.nodes()).all(|node| tested[node] || (!known(node) && self.labels[node].is_none()));
-        match rises(&self.train, 0) && test && rest && (0..rows).all(known) {
-            true => Ok(()),
-            false => Err(format!(
-                "nodes are not in the order of the files of {}.NAME, or some without features are trained on",
-                self.setting.prefix()
+        // Nodes behind the first rows that the matrices have no row for.
+        let lost = (rows..self.nodes())
+            .find(|node| !tested[*node] && (known(*node) || self.labels[*node].is_some()));
+        let form = format!("files of {}.NAME", self.setting.prefix());
+        match (rises(&self.train, 0) && test, (0..rows).find(|node| !known(*node)), lost) {
+            (false, ..) => Err(format!("nodes are not in the order of the {form}")),
+            (_, Some(node), _) => Err(format!(
+                "node {node} has no features, and the {form} have some of all before the test nodes"
             )),
+            (.., Some(node)) => Err(format!(
+                "node {node} is in no part of the split, and the {form} have no room for its features and label\nhint: add --setting \
+                 inductive, or write --text"
+            )),
+            _ => Ok(()),
         }
     }
 

@@ -3,5 +3,6 @@
 mod read;
 mod write;
 
-pub(crate) use read::{read, read_index};
+pub(crate) use read::read;
+pub use read::read_index;
 pub use write::GraphForm;

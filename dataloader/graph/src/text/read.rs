@@ -3,7 +3,8 @@ use std::path::Path;
 use segue_data_error::DataError;
 
 use crate::graph::check_edge;
-use crate::lines::{each_line, number, words};
+use crate::limit::Limit;
+use crate::lines::{each_line, each_record, line_of, number, words};
 use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
 
 /// Sizes that the other files may leave open.
@@ -47,10 +48,11 @@ pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Res
         train,
         test,
         setting,
+        features_needed: options.features_needed,
     };
     data.check().map_err(|bad| {
         let path = folder.join(format!("{}.index", bad.split));
-        DataError::line(&path, bad.place as u64 + 1, bad.why)
+        DataError::line(&path, line_of(&path, bad.place), bad.why)
     })?;
     Ok(data)
 }
@@ -73,7 +75,7 @@ fn read_sizes(path: &Path) -> Result<Sizes, DataError> {
     if !path.is_file() {
         return Ok(sizes);
     }
-    each_line(path, |_, line| {
+    each_record(path, |_, line| {
         let mut words = words(line);
         let (key, value) = (words.next().unwrap_or_default(), number::<u32>(words.next(), "size")?);
         let size = match key {
@@ -94,7 +96,11 @@ fn read_labels(path: &Path, classes: usize) -> Result<Vec<Option<u32>>, DataErro
     let announced = |highest: u32| limit.count("class", highest).map_err(|why| DataError::foreign(path, why));
     u32::try_from(classes).map_or(Ok(0), |classes| announced(classes.saturating_sub(1)))?;
     let mut labels = Vec::new();
-    each_line(path, |_, line| {
+    each_record(path, |at, line| {
+        // The place of a line is the number of its node.
+        if at != labels.len() as u64 + 1 {
+            return Err("an empty line before this one\nhint: a node without a class has -1".into());
+        }
         let label: i64 = number(Some(line.trim()), "class")?;
         labels.push(match u32::try_from(label) {
             Ok(label) if classes > 0 && label as usize >= classes => {
@@ -107,30 +113,6 @@ fn read_labels(path: &Path, classes: usize) -> Result<Vec<Option<u32>>, DataErro
         Ok(())
     })?;
     Ok(labels)
-}
-
-/// Nodes or classes that a file may speak of for each of its bytes, and besides: tables are made for all up to the highest.
-const COUNT_PER_BYTE: u64 = 1;
-const COUNT_BESIDES: u64 = 1 << 16;
-
-/// How many nodes or classes a file may speak of, in proportion to its length.
-struct Limit {
-    bytes: u64,
-}
-
-impl Limit {
-    fn of(path: &Path) -> Limit {
-        Limit { bytes: std::fs::metadata(path).map_or(0, |found| found.len()) }
-    }
-
-    /// The number of things that the one called `highest` asks for.
-    fn count(&self, what: &str, highest: u32) -> Result<usize, String> {
-        let most = self.bytes.saturating_mul(COUNT_PER_BYTE).saturating_add(COUNT_BESIDES);
-        match u64::from(highest) < most {
-            true => Ok(highest as usize + 1),
-            false => Err(format!("{what} {highest} in a file of {} bytes", self.bytes)),
-        }
-    }
 }
 
 /// Reads the graph of a folder: the lists of `graph.adj`, the file `graph.bin`, or the edges of `edges.txt`.
@@ -161,7 +143,7 @@ fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Grap
     let limit = Limit::of(path);
     let mut lists: Vec<Vec<u32>> = vec![Vec::new(); at_least];
     let mut line_of: Vec<u64> = vec![0; at_least];
-    each_line(path, |at, line| {
+    each_record(path, |at, line| {
         let mut words = words(line);
         let node: u32 = number(words.next(), "node")?;
         let list = words.map(|word| number(Some(word), "node")).collect::<Result<Vec<u32>, _>>()?;
@@ -191,7 +173,7 @@ impl Graph {
         let limit = Limit::of(path);
         let mut edges = Vec::new();
         let mut nodes = at_least;
-        each_line(path, |_, line| {
+        each_record(path, |_, line| {
             if line.starts_with(['#', '%']) {
                 return Ok(());
             }
@@ -210,11 +192,15 @@ impl Graph {
     }
 }
 
-/// Reads the nodes of a split, one a line.
-pub(crate) fn read_index(path: &Path, nodes: usize) -> Result<Vec<u32>, DataError> {
+/// Reads nodes of a graph with so many, one a line, each once.
+///
+/// # Errors
+///
+/// A file that is missing, or a line that names no node, or one again, with its number.
+pub fn read_index(path: &Path, nodes: usize) -> Result<Vec<u32>, DataError> {
     let mut index = Vec::new();
     let mut taken = vec![false; nodes];
-    each_line(path, |_, line| {
+    each_record(path, |_, line| {
         let node: u32 = number(Some(line.trim()), "node")?;
         match taken.get_mut(node as usize) {
             None => return Err(format!("node {node} of a graph with {nodes} nodes")),
@@ -231,14 +217,18 @@ pub(crate) fn read_index(path: &Path, nodes: usize) -> Result<Vec<u32>, DataErro
 /// file no node has features.
 fn read_features(folder: &Path, nodes: usize, columns: usize) -> Result<(SparseRows, Vec<bool>), DataError> {
     let files = ["features.svm", "features.partial.svm"].map(|name| folder.join(name));
-    let Some(path) = files.iter().find(|path| path.is_file()) else {
+    let found = files.iter().find(|path| path.is_file());
+    let limit = Limit::of_columns(found.unwrap_or(&files[0]));
+    let announced = u32::try_from(columns.saturating_sub(1)).unwrap_or(u32::MAX);
+    limit.count("column", announced).map_err(|why| DataError::foreign(&folder.join("sizes.txt"), why))?;
+    let Some(path) = found else {
         return Ok((SparseRows::zeros(nodes, columns), vec![false; nodes]));
     };
     // By node the place of its row among those of the file: of a large graph few nodes may have one.
     let mut place_of = vec![NO_ROW; nodes];
     let mut rows = SparseRows::new(if columns > 0 { columns } else { usize::MAX });
     let mut wide = columns;
-    each_line(path, |_, line| {
+    each_record(path, |_, line| {
         let mut words = words(line);
         let node: u32 = number(words.next(), "node")?;
         let row = words.map(feature).collect::<Result<Vec<_>, _>>()?;
@@ -247,7 +237,7 @@ fn read_features(folder: &Path, nodes: usize, columns: usize) -> Result<(SparseR
             Some(place) if *place == NO_ROW => *place = rows.len() as u32,
             Some(_) => return Err(format!("node {node} has a row already")),
         }
-        wide = wide.max(row.last().map_or(0, |(column, _)| *column as usize + 1));
+        wide = wide.max(row.last().map_or(Ok(0), |(column, _)| limit.count("column", *column))?);
         rows.push(row)
     })?;
     let has = place_of.iter().map(|place| *place != NO_ROW).collect();
@@ -258,6 +248,24 @@ fn read_features(folder: &Path, nodes: usize, columns: usize) -> Result<(SparseR
 
 /// Stands for the row of a node that has none; a file has a row a node at most.
 const NO_ROW: u32 = u32::MAX;
+
+impl SparseRows {
+    /// Reads rows of `columns` features from a file with one a line, `column:value`, columns from 0 and rising; an empty line is a row of zeros.
+    /// What a line begins with before the first of them, such as a node's number, is left out.
+    ///
+    /// # Errors
+    ///
+    /// A file that is missing, or a line that is no row, with its number.
+    pub fn read(path: &Path, columns: usize) -> Result<SparseRows, DataError> {
+        let mut rows = SparseRows::new(columns);
+        each_line(path, |_, line| {
+            let mut words = words(line).peekable();
+            words.next_if(|first| !first.contains(':'));
+            rows.push(words.map(feature).collect::<Result<Vec<_>, _>>()?)
+        })?;
+        Ok(rows)
+    }
+}
 
 /// A feature, `column:value`.
 fn feature(word: &str) -> Result<(u32, f32), String> {

@@ -5,9 +5,9 @@ use std::path::Path;
 use schemars::JsonSchema;
 use segue_configs::model::{out_of_range, refused, size, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, ModelSection, OptimKind, ScheduleKind};
+use segue_configs::{Config, ConfigError, DeviceKind, ModelSection, OptimKind, ScheduleKind};
 use segue_data_error::DataError;
-use segue_graph::{NodeData, Setting};
+use segue_graph::{NodeData, OpenOptions, Setting};
 use serde::{Deserialize, Serialize};
 
 /// Steps and batches are counted in 64 bits.
@@ -162,7 +162,7 @@ pub struct PlanetoidConfig {
     #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
     pub r2: f64,
     /// Nodes of a walk. The text has 10; the public program walks 10 steps, over 11 nodes.
-    #[schemars(transform = Range::at_least(1).at_most(1 << 16))]
+    #[schemars(transform = Range::at_least(1).at_most(1 << 12))]
     pub walk_nodes: usize,
     /// Largest distance on a walk of the two nodes of a pair: 2 in the text, 3 in the public program.
     #[schemars(transform = Range::at_least(0).at_most(1 << 16))]
@@ -214,6 +214,10 @@ pub struct PlanetoidConfig {
     /// Test nodes, with a `split_seed`.
     #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
     pub split_test: usize,
+    /// Number of one of the splits that the data set brings, from 1: of the folders in its folder `splits`, in the order of their names as
+    /// numbers, each with `train.index` and `test.index`. 0 for the split of the files.
+    #[schemars(transform = Range::at_least(0).at_most(1 << 16))]
+    pub given_split: usize,
     /// Report the recall of each class among the so many test nodes of the highest probability; 0 for not.
     #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
     pub recall_at: usize,
@@ -264,6 +268,7 @@ impl Default for PlanetoidConfig {
             split_seed: 0,
             split_per_class: 20,
             split_test: 1000,
+            given_split: 0,
             recall_at: 0,
             nodes: 0,
             features: 0,
@@ -277,10 +282,15 @@ impl PlanetoidConfig {
     /// Opens the graph at `path` as this reads it.
     pub fn data(&self, path: &Path) -> Result<NodeData, DataError> {
         let setting = if self.variant.is_inductive() { Setting::Inductive } else { Setting::Transductive };
-        let data = NodeData::open(path, setting)?;
-        match self.split_seed {
-            0 => Ok(data),
-            seed => data.split(self.split_per_class, self.split_test, seed),
+        // Another split than that of the files has features where it needs them.
+        let own_split = self.split_seed == 0 && self.given_split == 0;
+        let needed = self.variant.reads_features();
+        let options = OpenOptions { features_needed: needed && own_split, ..Default::default() };
+        let data = NodeData { features_needed: needed, ..NodeData::open_with(path, setting, options)? };
+        match (self.given_split, self.split_seed) {
+            (0, 0) => Ok(data),
+            (0, seed) => data.split(self.split_per_class, self.split_test, seed),
+            (number, _) => data.with_given_split(&path.join("splits"), number),
         }
     }
 
@@ -327,6 +337,14 @@ impl PlanetoidConfig {
                 return Err(out_of_range(key, value, "needs a model.split_seed"));
             }
         }
+        if self.split_seed != 0 && self.given_split != 0 {
+            let why = "there is a model.split_seed too\nhint: a split is drawn or given, set one to 0";
+            return Err(out_of_range("model.given_split", self.given_split, why));
+        }
+        if !self.self_pairs && (self.window == 0 || self.walk_nodes == 1) {
+            let why = "a walk has no other pair\nhint: raise model.window or model.walk_nodes";
+            return Err(out_of_range("model.self_pairs", false, why));
+        }
         let has_others = self.variant.has_contexts() || self.variant.has_penalty();
         let in_a_round = self.supervised_steps + if has_others { self.context_steps } else { 0.0 };
         if in_a_round < LEAST_STEPS {
@@ -350,6 +368,13 @@ impl ModelSection for PlanetoidConfig {
         config.check_trained(&[])?;
         if config.train.batch_warmup > 0 {
             return Err(refused(config, "train.batch_warmup", "the batches of this model do not grow"));
+        }
+        if config.train.device == DeviceKind::Cuda {
+            return Err(refused(
+                config,
+                "train.device",
+                "this model trains on the processor\nhint: leave train.device out",
+            ));
         }
         // Labels that spread are put in place by steps of length 1.
         let plain = config.optim.kind == OptimKind::Sgd && config.optim.lr == 1.0;
@@ -390,6 +415,9 @@ mod tests {
             ),
             (PlanetoidConfig { alpha: 0.5, ..good.clone() }, "model.alpha"),
             (PlanetoidConfig { split_test: 10, ..good.clone() }, "model.split_test"),
+            (PlanetoidConfig { split_seed: 3, given_split: 1, ..good.clone() }, "model.given_split"),
+            (PlanetoidConfig { walk_nodes: 4097, ..good.clone() }, "model.walk_nodes"),
+            (PlanetoidConfig { window: 0, self_pairs: false, ..good.clone() }, "model.self_pairs"),
             (
                 PlanetoidConfig {
                     supervised_steps: 0.0,

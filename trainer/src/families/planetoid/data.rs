@@ -61,18 +61,17 @@ impl Material {
             let what = "data.corpus is not set\nhint: add data.corpus=FOLDER of a graph to the command or the recipe";
             return Err(TrainError::Layout(what.into()));
         }
-        Self::of(own.data(Path::new(&config.data.corpus))?, own)
+        let material = Self::of(own.data(Path::new(&config.data.corpus))?, own)?;
+        if material.labelled.is_empty() {
+            let what = format!("the graph `{}` has no labelled nodes to train on", material.data.name);
+            return Err(TrainError::Layout(what));
+        }
+        Ok(material)
     }
 
-    /// The same of data that is open.
+    /// The same of data that is open, which needs no labels where nothing is trained.
     pub fn of(data: NodeData, own: &mut PlanetoidConfig) -> Result<Self, TrainError> {
         let labelled = data.labelled();
-        if labelled.is_empty() {
-            return Err(TrainError::Layout(format!(
-                "the graph `{}` has no labelled nodes to train on",
-                data.name
-            )));
-        }
         let seen = || data.seen.iter().zip(&data.has_features).map(|(seen, known)| *seen && *known).collect();
         let covered: Option<Vec<bool>> = own.variant.is_inductive().then(seen);
         let visible = |node: usize| covered.as_ref().is_none_or(|covered| covered[node]);
@@ -120,15 +119,9 @@ impl Material {
     pub fn nodes(&self, network: &Network, numbers: &[u32]) -> Nodes {
         let features = network.config.variant.reads_features();
         Nodes {
-            numbers: self.numbers(numbers).to_device(network.parameters.options().1),
+            numbers: self::numbers(numbers),
             features: features.then(|| Bags::of(&self.data.features, numbers)),
         }
-    }
-
-    /// Numbers of nodes or classes as a tensor: i64.
-    pub fn numbers(&self, numbers: &[u32]) -> Tensor {
-        let numbers: Vec<i64> = numbers.iter().map(|number| i64::from(*number)).collect();
-        Tensor::from_slice(&numbers)
     }
 
     /// Share of each class among labelled nodes: `[classes]`, f32.
@@ -149,9 +142,15 @@ impl Material {
         };
         let classes = self.data.classes;
         let known = Tensor::from_slice(&known[nodes.start * classes..nodes.end * classes]);
-        let known = known.view([nodes.len() as i64, -1]).to_device(labels.device()).to_kind(labels.kind());
+        let known = known.view([nodes.len() as i64, -1]).to_kind(labels.kind());
         Bags::new(nodes.map(row)).times(labels) + known
     }
+}
+
+/// Numbers of nodes or classes as a tensor: i64.
+pub fn numbers(numbers: &[u32]) -> Tensor {
+    let numbers: Vec<i64> = numbers.iter().map(|number| i64::from(*number)).collect();
+    Tensor::from_slice(&numbers)
 }
 
 /// How labels spread: what each node gets of its neighbours, and of what it is known to be.

@@ -44,7 +44,7 @@ pub fn rows(table: &Tensor) -> Result<Vec<Vec<f32>>, TrainError> {
 
 /// Predicts the classes of nodes of the graph.
 pub fn predict(network: &Network, material: &Material, nodes: &[u32]) -> Result<Vec<Prediction>, TrainError> {
-    let prior = material.prior().to_device(network.parameters.options().1);
+    let prior = material.prior();
     let mut predictions = Vec::with_capacity(nodes.len());
     for group in nodes.chunks(GROUP) {
         let probabilities = network.probabilities(&material.nodes(network, group), &prior);
@@ -61,14 +61,16 @@ pub fn measure(data: &NodeData, predictions: &[Prediction], recall_at: usize) ->
         predictions.iter().filter_map(|prediction| Some((label(prediction.node)?, prediction))).collect();
     let gold: Vec<u32> = known.iter().map(|(class, _)| *class).collect();
     let predicted: Vec<u32> = known.iter().map(|(_, prediction)| prediction.class).collect();
+    let of_classes = || (0..data.classes as u32).map(|class| recall_of(class, &known, recall_at)).collect();
+    let recalls: Option<Vec<Recall>> = (recall_at > 0).then(of_classes);
     let class = |class: u32| {
         let scores = binary_scores(&gold, &predicted, class);
         let count = gold.iter().filter(|gold| **gold == class).count();
         let mut row = json!({
             "class": class, "nodes": count, "precision": scores.precision, "recall": scores.recall, "f1": scores.f1,
         });
-        if recall_at > 0 {
-            row["recall_at_k"] = json!(recall_of(class, &known, recall_at));
+        if let Some(recalls) = &recalls {
+            row["recall_at_k"] = json!(recalls[class as usize].recall);
         }
         row
     };
@@ -79,22 +81,21 @@ pub fn measure(data: &NodeData, predictions: &[Prediction], recall_at: usize) ->
         "nodes": gold.len(),
         "classes": (0..data.classes as u32).map(class).collect::<Vec<_>>(),
     });
-    if recall_at > 0 {
-        let recalls: Vec<f64> =
-            (0..data.classes as u32).map(|class| recall_of(class, &known, recall_at)).collect();
+    if let Some(Recall { recall, ceiling }) = recalls.as_deref().and_then(Recall::mean) {
         row["k"] = json!(recall_at);
-        row["recall_at_k"] = json!(recalls.iter().sum::<f64>() / recalls.len().max(1) as f64);
+        row["recall_at_k"] = json!(recall);
+        row["ceiling_at_k"] = json!(ceiling);
     }
     (accuracy, row)
 }
 
 /// Recall of a class among the `k` nodes of its highest probability.
-fn recall_of(class: u32, known: &[(u32, &Prediction)], k: usize) -> f64 {
+fn recall_of(class: u32, known: &[(u32, &Prediction)], k: usize) -> Recall {
     let probability = |found: &Prediction| found.probabilities.get(class as usize).copied().unwrap_or(0.0);
     let ranking = rank_nodes(known.iter().map(|(_, found)| (found.node, probability(found))));
     let relevant: Vec<u32> =
         known.iter().filter(|(gold, _)| *gold == class).map(|(_, found)| found.node).collect();
-    Recall::at(k, &ranking, &relevant).recall
+    Recall::at(k, &ranking, &relevant)
 }
 
 /// The measures of an evaluation, with the best accuracy so far.
@@ -109,8 +110,11 @@ pub fn measures(classifier: &mut Classifier, accuracy: f64, mut row: Value) -> M
     )];
     if let Some(recall) = row["recall_at_k"].as_f64() {
         scalars.push(("valid/recall_at_k".into(), recall));
-        lines
-            .push(format!("mean recall {recall:.4} among the {} nodes of the highest probability", row["k"]));
+        lines.push(format!(
+            "mean recall {recall:.4} among the {} nodes of the highest probability, at most {:.4}",
+            row["k"],
+            row["ceiling_at_k"].as_f64().unwrap_or(1.0)
+        ));
     }
     Measures { lead: accuracy, better: Better::Higher, tie: None, row, scalars, lines }
 }
@@ -129,9 +133,9 @@ mod tests {
             .collect();
         assert_eq!(predictions.iter().map(|p| p.class).collect::<Vec<_>>(), [0, 0, 1, 1]);
         let known: Vec<(u32, &Prediction)> = [1, 1, 0, 1].into_iter().zip(&predictions).collect();
-        let recalls: Vec<f64> = [1, 2, 3, 4, 9].iter().map(|k| recall_of(1, &known, *k)).collect();
+        let recalls: Vec<f64> = [1, 2, 3, 4, 9].iter().map(|k| recall_of(1, &known, *k).recall).collect();
         let third = 1.0 / 3.0;
         assert_eq!(recalls, [third, third, 2.0 * third, 1.0, 1.0]);
-        assert_eq!(recall_of(2, &known, 2), 0.0);
+        assert_eq!(recall_of(2, &known, 2).recall, 0.0);
     }
 }

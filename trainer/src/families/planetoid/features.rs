@@ -39,24 +39,16 @@ impl Bags {
 
     /// X W for `table` W, `[columns, width]`: `[rows, width]`. Only W gets a gradient.
     pub fn times(&self, table: &Tensor) -> Tensor {
-        let (kind, device) = (table.kind(), table.device());
-        let move_to = |tensor: &Tensor| tensor.to_device(device);
-        let values = self.values.to_device(device).to_kind(kind);
+        let kind = table.kind();
+        let values = self.values.to_kind(kind);
         if self.begins.numel() == 0 || values.numel() == 0 {
-            // libtorch has no sums of nothing at all. Zero times the table keeps it in the graph.
-            let shape = [self.begins.size()[0], table.size()[1]];
-            return Tensor::zeros(shape, (kind, device)) + table.narrow(0, 0, 1) * 0.0;
+            // libtorch has no sums of nothing at all. Zero times a row of the table, where it has one, keeps it in the graph.
+            let (columns, width) = (table.size()[0], table.size()[1]);
+            let nothing = table.narrow(0, 0, columns.min(1)).sum_dim_intlist(0, true, kind) * 0.0; // [1, width]
+            return nothing.expand([self.begins.size()[0], width], false);
         }
-        let (sums, ..) = Tensor::embedding_bag(
-            table,
-            &move_to(&self.columns),
-            &move_to(&self.begins),
-            false,
-            SUM,
-            false,
-            Some(values),
-            false,
-        );
+        let (sums, ..) =
+            Tensor::embedding_bag(table, &self.columns, &self.begins, false, SUM, false, Some(values), false);
         sums
     }
 }
@@ -110,6 +102,17 @@ mod tests {
         for (sparse, dense) in [(&both[0].0, &both[1].0), (&both[0].1, &both[1].1)] {
             assert!((sparse - dense).abs().max().double_value(&[]) < 1e-14);
         }
+    }
+
+    /// As of a graph whose nodes have no features: the layer of features has a bias alone.
+    #[test]
+    fn p06_a_table_of_no_columns_gives_zeros() {
+        let leaf = Tensor::ones([0, 3], (Kind::Float, Device::Cpu)).set_requires_grad(true);
+        let mut rows = SparseRows::new(0);
+        (0..2).for_each(|_| rows.push_zero());
+        let product = Bags::of(&rows, &[0, 1]).times(&leaf);
+        assert_eq!((product.size(), product.abs().sum(None::<Kind>).double_value(&[])), (vec![2, 3], 0.0));
+        Tensor::run_backward(&[product.sum(None::<Kind>)], &[&leaf], false, false);
     }
 
     #[test]

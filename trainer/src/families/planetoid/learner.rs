@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
-use super::data::{Material, Part};
+use super::data::{Material, Part, numbers};
 use super::losses::{PairCounts, disagreement, negative_contexts, softmax_contexts};
 use super::model::{Network, Nodes};
 use super::turns::{Task, Turns};
@@ -70,19 +70,13 @@ impl Classifier {
         self.material.nodes(&self.network, numbers)
     }
 
-    fn numbers(&self, numbers: &[u32]) -> Tensor {
-        self.material.numbers(numbers).to_device(self.network.parameters.options().1)
-    }
-
     fn like(&self, values: &[f32]) -> Tensor {
-        let (kind, device) = self.network.parameters.options();
-        Tensor::from_slice(values).to_device(device).to_kind(kind)
+        Tensor::from_slice(values).to_kind(self.network.parameters.options().0)
     }
 
     fn supervised(&self, labelled: &[(u32, u32)]) -> Loss<()> {
-        let (numbers, classes): (Vec<u32>, Vec<u32>) = labelled.iter().copied().unzip();
-        let labels = self.numbers(&classes);
-        let (own, of_layers) = self.network.supervised(&self.nodes(&numbers), &labels);
+        let (nodes, classes): (Vec<u32>, Vec<u32>) = labelled.iter().copied().unzip();
+        let (own, of_layers) = self.network.supervised(&self.nodes(&nodes), &numbers(&classes));
         Loss::of(own, labelled.len() as f64, Some(of_layers), ())
     }
 
@@ -90,20 +84,20 @@ impl Classifier {
     fn contexts(&self, pairs: &[(u32, u32)], signs: &[f32]) -> Loss<()> {
         let (weight, bias) = self.network.contexts();
         if pairs.is_empty() {
-            return self.weighed(self.network.context_rows(&self.numbers(&[])).sum(None::<Kind>), 0);
+            return self.weighed(self.network.context_rows(&numbers(&[])).sum(None::<Kind>), 0);
         }
         let counted = PairCounts::of(pairs);
-        let numbers: Vec<u32> = counted.anchors.iter().map(|number| *number as u32).collect();
-        let anchors = self.network.anchors(&self.nodes(&numbers)); // [anchors, d_embed]
+        let own: Vec<u32> = counted.anchors.iter().map(|number| *number as u32).collect();
+        let anchors = self.network.anchors(&self.nodes(&own)); // [anchors, d_embed]
         let kernels = self.network.parameters.kernels();
         let sum = match bias {
             Some(bias) => softmax_contexts(kernels, &anchors, &weight, &bias, &counted),
             None => {
-                let place = |anchor: u32| numbers.partition_point(|number| *number < anchor) as u32;
+                let place = |anchor: u32| own.partition_point(|number| *number < anchor) as u32;
                 let places: Vec<u32> = pairs.iter().map(|pair| place(pair.0)).collect();
                 let contexts: Vec<u32> = pairs.iter().map(|pair| pair.1).collect();
-                let anchors = anchors.index_select(0, &self.numbers(&places));
-                let contexts = self.network.context_rows(&self.numbers(&contexts));
+                let anchors = anchors.index_select(0, &numbers(&places));
+                let contexts = self.network.context_rows(&numbers(&contexts));
                 negative_contexts(&anchors, &contexts, &self.like(signs))
             }
         };
@@ -126,7 +120,7 @@ impl Classifier {
     fn penalty(&self, edges: &[(u32, u32, f32)]) -> Loss<()> {
         let ends = |end: &dyn Fn(&(u32, u32, f32)) -> u32| -> Vec<u32> { edges.iter().map(end).collect() };
         let [from, to] = [ends(&|edge| edge.0), ends(&|edge| edge.1)]
-            .map(|numbers| self.network.agreeing(&self.nodes(&numbers)));
+            .map(|nodes| self.network.agreeing(&self.nodes(&nodes)));
         let weights: Vec<f32> = edges.iter().map(|edge| edge.2).collect();
         let sum = disagreement(&from, &to, &self.like(&weights));
         let objectives = vec![&sum * self.network.config.lambda];

@@ -52,11 +52,9 @@ pub fn softmax_contexts(
     bias: &Tensor,
     pairs: &PairCounts,
 ) -> Tensor {
-    let like =
-        |values: &[f32]| Tensor::from_slice(values).to_device(anchors.device()).to_kind(anchors.kind());
-    let numbers = |values: &[i64]| Tensor::from_slice(values).to_device(anchors.device());
+    let like = |values: &[f32]| Tensor::from_slice(values).to_kind(anchors.kind());
     let words = Words { weight: weight.shallow_clone(), bias: Some(bias.shallow_clone()) };
-    let of_first = nll(kernels, anchors, &[words], &numbers(&pairs.firsts), None); // [anchors]
+    let of_first = nll(kernels, anchors, &[words], &Tensor::from_slice(&pairs.firsts), None); // [anchors]
     let places: Vec<i64> = pairs.entries.iter().map(|entry| entry.0).collect();
     let contexts: Vec<i64> = pairs.entries.iter().map(|entry| entry.1).collect();
     let beside = |((place, context), count): (&(i64, i64), &f32)| {
@@ -65,8 +63,8 @@ pub fn softmax_contexts(
         taken - count
     };
     let beside: Vec<f32> = pairs.entries.iter().zip(&pairs.counts).map(beside).collect();
-    let contexts = numbers(&contexts);
-    let products = anchors.index_select(0, &numbers(&places)) * weight.index_select(0, &contexts);
+    let contexts = Tensor::from_slice(&contexts);
+    let products = anchors.index_select(0, &Tensor::from_slice(&places)) * weight.index_select(0, &contexts);
     let scores = products.sum_dim_intlist(1, false, None::<Kind>) + bias.index_select(0, &contexts); // [entries]
     (of_first * like(&pairs.totals)).sum(None::<Kind>) + (scores * like(&beside)).sum(None::<Kind>)
 }
@@ -84,6 +82,7 @@ pub fn disagreement(from: &Tensor, to: &Tensor, weights: &Tensor) -> Tensor {
 
 #[cfg(test)]
 mod tests {
+    use segue_graph::{ContextOptions, Contexts, Graph, Pair};
     use tch::Device;
 
     use super::super::toy;
@@ -214,23 +213,28 @@ mod tests {
     }
 
     /// Where the loss is lowest, the score of a pair is `ln[r1 p⁺ / ((1 − r1) p⁻)]`, where p⁺ > 0: the toy with embeddings as wide as it has
-    /// nodes.
+    /// nodes, trained on pairs as they are drawn.
     #[test]
     fn p04_scores_of_the_toy_approach_the_shifted_pmi() {
         let r1 = 5.0 / 6.0;
+        let graph = Graph::from_edges(5, toy::EDGES.map(|(a, b)| (a, b, 1.0)).to_vec()).unwrap();
+        let options = ContextOptions { graph: 1.0, ..ContextOptions::paper() };
+        let pairs = Contexts::new(&graph, &[], None, options, 7).unwrap().graph_pairs(0..12_000);
+        let numbers = |of: fn(&Pair) -> u32| {
+            Tensor::from_slice(&pairs.iter().map(|pair| i64::from(of(pair))).collect::<Vec<_>>())
+        };
+        let (nodes, contexts) = (numbers(|pair| pair.node), numbers(|pair| pair.context));
+        let signs: Vec<f64> = pairs.iter().map(|pair| if pair.positive { 1.0 } else { -1.0 }).collect();
+        let signs = Tensor::from_slice(&signs);
         let start = |seed: u64| {
             let stream = segue_random::Stream::new(seed, segue_random::Purpose::Weights, &[]);
             let values: Vec<f64> = (0..25).map(|i| 0.3 * stream.normal(i)).collect();
             Tensor::from_slice(&values).view([5, 5]).set_requires_grad(true)
         };
         let (e, w) = (start(1), start(2));
-        let positive = Tensor::from_slice(toy::POSITIVE.as_flattened()).view([5, 5]);
-        let negative = positive.sum_dim_intlist(1, true, None::<Kind>).expand([5, 5], false) / 5.0;
-        for _ in 0..2000 {
-            let scores = e.matmul(&w.tr());
-            let loss = -(scores.log_sigmoid() * &positive * r1
-                + (-&scores).log_sigmoid() * &negative * (1.0 - r1))
-                .sum(None::<Kind>);
+        for _ in 0..1500 {
+            let rows = [(&e, &nodes), (&w, &contexts)].map(|(table, numbers)| table.index_select(0, numbers));
+            let loss = negative_contexts(&rows[0], &rows[1], &signs) / pairs.len() as f64;
             let gradients = Tensor::run_backward(&[loss], &[&e, &w], false, false);
             tch::no_grad(|| {
                 for (leaf, gradient) in [&e, &w].iter().zip(gradients) {
@@ -239,13 +243,19 @@ mod tests {
             });
         }
         let scores = e.matmul(&w.tr()).detach();
-        for i in 0..5 {
-            for c in (0..5).filter(|&c| toy::POSITIVE[i][c] > 0.0) {
-                let p = negative.double_value(&[i as i64, c as i64]);
-                let pmi = (r1 * toy::POSITIVE[i][c] / ((1.0 - r1) * p)).ln();
-                let score = scores.double_value(&[i as i64, c as i64]);
-                // Pairs that never come draw all scores on for ever, ever more slowly: 0.004 are left by now.
-                assert!((score - pmi).abs() < 0.01, "({i}, {c}): {score:.3}, not {pmi:.3}");
+        let drawn = |i: u32, c: u32, positive: bool| {
+            pairs.iter().filter(|pair| **pair == Pair { node: i, context: c, positive }).count() as f64
+        };
+        for i in 0..5u32 {
+            let marginal = toy::POSITIVE[i as usize].iter().sum::<f64>() / 5.0;
+            for c in (0..5u32).filter(|&c| toy::POSITIVE[i as usize][c as usize] > 0.0) {
+                let score = scores.double_value(&[i64::from(i), i64::from(c)]);
+                let of_draws = (drawn(i, c, true) / drawn(i, c, false)).ln();
+                let pmi = (r1 * toy::POSITIVE[i as usize][c as usize] / ((1.0 - r1) * marginal)).ln();
+                // Pairs that never come draw all scores on for ever, ever more slowly.
+                assert!((score - of_draws).abs() < 0.02, "({i}, {c}): {score:.3}, not {of_draws:.3}");
+                // Of the rarest pair some 50 are drawn.
+                assert!((score - pmi).abs() < 0.5, "({i}, {c}): {score:.3}, not {pmi:.3}");
             }
         }
     }

@@ -25,7 +25,7 @@ pub use features::Bags;
 pub use learner::Classifier;
 pub use losses::{PairCounts, disagreement, negative_contexts, softmax_contexts};
 pub use model::{Network, Nodes, Scores};
-pub use predict::{Predictor, read_rows, write_embeddings};
+pub use predict::{Predictor, write_embeddings};
 pub use turns::{Task, Turns};
 
 use super::{Entry, Job};

@@ -1,7 +1,7 @@
 //! The networks, in the order of Yang 2019, §3.3.3.
 
 use segue_configs::Config;
-use tch::{Device, Kind, Reduction, Tensor};
+use tch::{Kind, Reduction, Tensor};
 
 use super::config::{Contexts, Hidden, PlanetoidConfig, Variant};
 use super::features::Bags;
@@ -162,9 +162,9 @@ impl Network {
         self.rows("embedding.weight", numbers)
     }
 
-    /// Rows of a table, of which no others get a gradient: `[numbers, d_embed]`. On the CPU that is a list of them, as in a large graph a step touches few.
+    /// Rows of a table, of which no others get a gradient: `[numbers, d_embed]`. That is a list of them, as in a large graph a step touches few.
     fn rows(&self, table: &str, numbers: &Tensor) -> Tensor {
-        let sparse = self.parameters.options().1 == Device::Cpu;
+        let sparse = true;
         Tensor::embedding(&self.parameters.get(table), numbers, -1, false, sparse)
     }
 

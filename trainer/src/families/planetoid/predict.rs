@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use segue_data_error::DataError;
 use segue_graph::SparseRows;
 use serde_json::Value;
 use tch::{Kind, Tensor};
@@ -22,8 +21,8 @@ pub struct Predictor {
     /// The folder with its weights.
     pub path: PathBuf,
     network: Network,
-    /// The data set of its training, where a checkpoint tells.
-    trained_on: Option<PathBuf>,
+    /// The data set of its training, where a checkpoint tells, and its fingerprint.
+    trained_on: Option<(PathBuf, String)>,
 }
 
 impl Predictor {
@@ -44,7 +43,9 @@ impl Predictor {
         let parameters = Parameters::from_tensors(specs, weights, Kind::Float);
         let state = fs::read_to_string(folder.join(STATE)).unwrap_or_default();
         let state: Value = serde_json::from_str(&state).unwrap_or_default();
-        let trained_on = state.pointer("/config/data/corpus").and_then(Value::as_str).map(PathBuf::from);
+        let text = |pointer: &str| state.pointer(pointer).and_then(Value::as_str);
+        let trained_on = text("/config/data/corpus").zip(text("/corpus"));
+        let trained_on = trained_on.map(|(path, fingerprint)| (path.into(), fingerprint.into()));
         Ok(Self { network: Network::with(config.clone(), parameters), path: folder, trained_on })
     }
 
@@ -53,22 +54,35 @@ impl Predictor {
         &self.network.config
     }
 
-    /// Opens the graph at `data`, or else that of the training.
+    /// Opens the graph at `data`, or else that of the training. A model that reads features alone takes any graph with the same columns;
+    /// every other one has learnt its nodes, and takes the graph of its training alone.
     pub fn material(&self, data: Option<&Path>) -> Result<Material, TrainError> {
-        let Some(path) = data.or(self.trained_on.as_deref()) else {
+        let own = self.trained_on.as_ref().map(|(path, _)| path.as_path());
+        let Some(path) = data.or(own) else {
             let what = "the model folder does not say which graph it was trained on\nhint: add --data FOLDER";
             return Err(TrainError::Layout(what.into()));
         };
         let mut config = self.network.config.clone();
-        Material::of(config.data(path)?, &mut config)
+        let any_graph = config.variant.is_inductive();
+        if any_graph {
+            (config.nodes, config.context_nodes) = (0, 0);
+        }
+        let material = Material::of(config.data(path)?, &mut config)?;
+        match &self.trained_on {
+            Some((place, trained)) if !any_graph && *trained != material.data.fingerprint() => {
+                Err(TrainError::Layout(format!(
+                    "the graph at {} is not the one that the model was trained on, whose nodes it has learnt\nhint: name that of {}, or \
+                     train an inductive model, model.variant=inductive",
+                    path.display(),
+                    place.display()
+                )))
+            }
+            _ => Ok(material),
+        }
     }
 
     /// Predicts the classes of nodes of the graph.
     pub fn predict(&self, material: &Material, nodes: &[u32]) -> Result<Vec<Prediction>, TrainError> {
-        let count = material.data.nodes();
-        if let Some(node) = nodes.iter().find(|node| **node as usize >= count) {
-            return Err(TrainError::Layout(format!("node {node} of a graph with {count} nodes")));
-        }
         evaluate::predict(&self.network, material, nodes)
     }
 
@@ -119,50 +133,4 @@ pub fn write_embeddings(path: &Path, nodes: &[u32], embeddings: &[Vec<f32>]) -> 
     let width = embeddings.first().map_or(0, Vec::len) as i64;
     let table = Tensor::from_slice(&embeddings.concat()).view([embeddings.len() as i64, width]);
     publish_tensors(path, &[("nodes".into(), Tensor::from_slice(&numbers)), ("embeddings".into(), table)])
-}
-
-/// Rows of features from a file with a row a line: `column:value`, columns from 0 and rising, with spaces between; an empty line is a row of
-/// zeros. What a line begins with before the first of them, such as a node's number, is left out.
-pub fn read_rows(path: &Path, columns: usize) -> Result<SparseRows, DataError> {
-    let text = fs::read_to_string(path).map_err(|source| DataError::Read { path: path.into(), source })?;
-    let mut rows = SparseRows::new(columns);
-    for (number, line) in (1..).zip(text.lines()) {
-        let bad = |why: String| DataError::BadLine { path: path.into(), line: number, why };
-        let row = entries(line).map_err(bad)?;
-        rows.push(row).map_err(|why| DataError::BadLine { path: path.into(), line: number, why })?;
-    }
-    Ok(rows)
-}
-
-fn entries(line: &str) -> Result<Vec<(u32, f32)>, String> {
-    let mut words = line.split_whitespace().peekable();
-    words.next_if(|first| !first.contains(':'));
-    let entry = |word: &str| {
-        let (column, value) = word.split_once(':')?;
-        Some((column.parse().ok()?, value.parse().ok()?))
-    };
-    words.map(|word| entry(word).ok_or_else(|| format!("`{word}` is not `column:value`"))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_of_features_are_read_with_and_without_a_number_before_them() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("rows");
-        fs::write(&path, "7 0:1 3:0.5\n\n2:-1e-3\n9\n").unwrap();
-        let rows = read_rows(&path, 4).unwrap();
-        let row = |number| (rows.row(number).0.to_vec(), rows.row(number).1.to_vec());
-        assert_eq!(rows.len(), 4);
-        assert_eq!((row(0), row(2)), ((vec![0, 3], vec![1.0, 0.5]), (vec![2], vec![-1e-3])));
-        assert_eq!((row(1), row(3)), ((vec![], vec![]), (vec![], vec![])));
-        for (text, why) in [("0:1\n1:x", "line 2"), ("4:1", "line 1"), ("1 2", "`2`"), ("3:1 1:1", "line 1")]
-        {
-            fs::write(&path, text).unwrap();
-            let message = read_rows(&path, 4).unwrap_err().to_string();
-            assert!(message.contains(why), "{message}");
-        }
-    }
 }
