@@ -19,7 +19,9 @@ mod split;
 mod store;
 mod text;
 
-pub use contexts::{ContextOptions, Contexts, LabelPairs, Pair, PairLaw, PairsPerWalk, Starts, walk};
+pub use contexts::{
+    ContextOptions, Contexts, Covered, LabelPairs, Pair, PairLaw, PairsPerWalk, Starts, walk,
+};
 pub use counts::GraphCounts;
 pub use data::{NodeData, OpenOptions, Setting};
 pub use graph::Graph;

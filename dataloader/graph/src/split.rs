@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use segue_data_error::DataError;
 use segue_random::{Draws, Purpose};
 
+use crate::NodeData;
 use crate::text::read_index;
-use crate::{NodeData, Setting};
 
 /// Folders of splits, in the order of their names as numbers.
 fn given_splits(folder: &Path) -> Result<Vec<PathBuf>, DataError> {

@@ -1,6 +1,8 @@
 //! Rows P2 and P3: walks and contexts, against numbers that a program of Python's standard library printed.
 
-use segue_graph::{ContextOptions, Contexts, Graph, LabelPairs, Pair, PairLaw, PairsPerWalk, Starts, walk};
+use segue_graph::{
+    ContextOptions, Contexts, Covered, Graph, LabelPairs, Pair, PairLaw, PairsPerWalk, Starts, walk,
+};
 use segue_random::{Draws, Purpose};
 
 /// Nodes of the example: a triangle 0, 1, 2 with the tail 2, 3, 4; node 4 has no label.
@@ -208,7 +210,8 @@ fn p03_the_law_is_that_of_every_walk_counted_out() {
                 }
             }
         }
-        let sampler = Contexts::new(&graph, &LABELS, covered, options, 3).unwrap();
+        let covers = covered.map(|flags| Covered::new(flags.iter().copied()));
+        let sampler = Contexts::new(&graph, &LABELS, covers.as_ref(), options, 3).unwrap();
         close(&sampler.graph_law().positive, &expected, 1e-12);
         let drawn = sampler.graph_pairs(0..50_000);
         let share = drawn.len() as f64 / 50_000.0;

@@ -31,7 +31,7 @@ impl Contexts<'_> {
         let (graph, options, _, covered) = self.parts();
         let nodes = graph.nodes();
         let near = near_law(graph, options);
-        let covers = |node: usize| covered.is_none_or(|covered| covered[node]);
+        let covers = |node: usize| covered.is_none_or(|covered| covered.number(node as u32).is_some());
         let candidates = (0..nodes).filter(|node| covers(*node)).count();
         let mut law =
             PairLaw { nodes, positive: vec![0.0; nodes * nodes], negative: vec![0.0; nodes * nodes] };

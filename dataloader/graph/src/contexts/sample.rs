@@ -3,6 +3,7 @@ use std::ops::Range;
 use segue_data_error::DataError;
 use segue_random::{Draws, Permutation, Purpose};
 
+use super::covered::Covered;
 use super::labels::{LabelPair, Labelled};
 use super::options::{ContextOptions, PairsPerWalk, Starts};
 use crate::Graph;
@@ -49,15 +50,13 @@ pub struct Contexts<'a> {
     options: ContextOptions,
     places: Vec<(usize, usize)>,
     labelled: Labelled,
-    covered: Option<&'a [bool]>,
-    /// Nodes that a negative context is drawn from; `None`: all.
-    candidates: Option<Vec<u32>>,
+    /// `None`: all nodes.
+    covered: Option<&'a Covered>,
     seed: u64,
 }
 
 impl<'a> Contexts<'a> {
-    /// A sampler over a graph and labels, `(node, class)`. `covered` are the nodes that pairs may hold, by node: inductively those whose
-    /// features training may read. Walks pass through the others, and graph pairs that touch one are left out.
+    /// A sampler over a graph and labels, `(node, class)`. `covered` are the nodes that pairs may hold, `None` for all. Walks pass through the others, and graph pairs that touch one are left out.
     ///
     /// # Errors
     ///
@@ -65,7 +64,7 @@ impl<'a> Contexts<'a> {
     pub fn new(
         graph: &'a Graph,
         labelled: &[(u32, u32)],
-        covered: Option<&'a [bool]>,
+        covered: Option<&'a Covered>,
         options: ContextOptions,
         seed: u64,
     ) -> Result<Contexts<'a>, DataError> {
@@ -74,13 +73,11 @@ impl<'a> Contexts<'a> {
         if let Some((node, _)) = labelled.iter().find(|(node, _)| *node as usize >= nodes) {
             return Err(DataError::Usage(format!("a label of node {node} of a graph with {nodes} nodes")));
         }
-        if let Some(covered) = covered.filter(|covered| covered.len() != nodes) {
-            return Err(DataError::Usage(format!("{} flags for a graph with {nodes} nodes", covered.len())));
+        if let Some(covered) = covered.filter(|covered| covered.of() != nodes) {
+            return Err(DataError::Usage(format!("{} flags for a graph with {nodes} nodes", covered.of())));
         }
-        let candidates =
-            covered.map(|covered| (0..nodes as u32).filter(|node| covered[*node as usize]).collect());
         let labelled = Labelled::new(labelled);
-        Ok(Contexts { graph, places: options.places(), options, labelled, covered, candidates, seed })
+        Ok(Contexts { graph, places: options.places(), options, labelled, covered, seed })
     }
 
     /// What pairs are drawn.
@@ -190,18 +187,18 @@ impl<'a> Contexts<'a> {
     }
 
     fn covers(&self, node: u32) -> bool {
-        self.covered.is_none_or(|covered| covered[node as usize])
+        self.covered.is_none_or(|covered| covered.number(node).is_some())
     }
 
     /// A context of a negative pair: uniform over nodes, whatever its edges.
     fn candidate(&self, draws: &mut Draws) -> u32 {
-        match &self.candidates {
+        match self.covered {
             None => draws.below(self.graph.nodes() as u64) as u32,
-            Some(candidates) => candidates[draws.below(candidates.len() as u64) as usize],
+            Some(covered) => covered.nodes()[draws.below(covered.nodes().len() as u64) as usize],
         }
     }
 
-    pub(super) fn parts(&self) -> (&Graph, &ContextOptions, &Labelled, Option<&[bool]>) {
+    pub(super) fn parts(&self) -> (&Graph, &ContextOptions, &Labelled, Option<&Covered>) {
         (self.graph, &self.options, &self.labelled, self.covered)
     }
 }

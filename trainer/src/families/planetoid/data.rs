@@ -7,7 +7,7 @@ use std::sync::Arc;
 use segue_configs::{Config, ConfigError};
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
-use segue_graph::{ContextOptions, Contexts, NodeData, Pair};
+use segue_graph::{ContextOptions, Contexts, Covered, NodeData, Pair};
 use segue_random::{Draws, Permutation, Purpose};
 use tch::Tensor;
 
@@ -16,9 +16,6 @@ use super::features::Bags;
 use super::model::{Network, Nodes};
 use super::turns::Task;
 use crate::TrainError;
-
-/// Stands for a node that no context is of.
-const NONE: u32 = u32::MAX;
 
 /// What one micro-step trains on.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,10 +41,8 @@ pub struct Material {
     pub data: NodeData,
     /// Labelled nodes with their classes.
     pub labelled: Vec<(u32, u32)>,
-    /// By node: whether contexts are of it; `None` where they are of all.
-    covered: Option<Vec<bool>>,
-    /// By node: its number among the nodes that contexts are of; `None` where they are of all, and it is the node's.
-    contexts: Option<Vec<u32>>,
+    /// The nodes that contexts are of; `None` where they are of all.
+    covered: Option<Covered>,
     /// How labels spread, where they do.
     spread: Spread,
     /// Both directions of every edge between nodes that training sees, where penalties are paid for them.
@@ -72,22 +67,14 @@ impl Material {
     /// The same of data that is open, which needs no labels where nothing is trained.
     pub fn of(data: NodeData, own: &mut PlanetoidConfig) -> Result<Self, TrainError> {
         let labelled = data.labelled();
-        let seen = || data.seen.iter().zip(&data.has_features).map(|(seen, known)| *seen && *known).collect();
-        let covered: Option<Vec<bool>> = own.variant.is_inductive().then(seen);
-        let visible = |node: usize| covered.as_ref().is_none_or(|covered| covered[node]);
-        let number_of = |covered: &Vec<bool>| {
-            let numbers = covered.iter().scan(0, |count, covered| {
-                let number = if *covered { *count } else { NONE };
-                *count += u32::from(*covered);
-                Some(number)
-            });
-            numbers.collect::<Vec<u32>>()
-        };
-        let contexts = covered.as_ref().map(number_of);
-        let count = (0..data.nodes()).filter(|node| visible(*node)).count();
+        let seen =
+            || Covered::new(data.seen.iter().zip(&data.has_features).map(|(seen, known)| *seen && *known));
+        let covered = own.variant.is_inductive().then(seen);
+        let visible = |node: u32| covered.as_ref().is_none_or(|covered| covered.number(node).is_some());
+        let count = covered.as_ref().map_or(data.nodes(), |covered| covered.nodes().len());
         let edges = if own.variant.has_penalty() {
             let both = |(i, j, a): (u32, u32, f32)| [(i, j, a), (j, i, a)];
-            let seen = |edge: &(u32, u32, f32)| visible(edge.0 as usize) && visible(edge.1 as usize);
+            let seen = |edge: &(u32, u32, f32)| visible(edge.0) && visible(edge.1);
             data.graph.edges().filter(|edge| edge.0 != edge.1 && seen(edge)).flat_map(both).collect()
         } else {
             Vec::new()
@@ -107,12 +94,12 @@ impl Material {
         }
         let spread =
             if own.variant.spreads() { Spread::of(&data, &labelled, own) } else { Spread::default() };
-        Ok(Self { data, labelled, covered, contexts, spread, edges })
+        Ok(Self { data, labelled, covered, spread, edges })
     }
 
-    /// The number of a node among those that contexts are of.
-    fn context_of(&self, node: u32) -> u32 {
-        self.contexts.as_ref().map_or(node, |contexts| contexts[node as usize])
+    /// The number of a node among those that contexts are of, if it is one.
+    fn context_of(&self, node: u32) -> Option<u32> {
+        self.covered.as_ref().map_or(Some(node), |covered| covered.number(node))
     }
 
     /// Nodes as `network` takes them.
@@ -233,7 +220,7 @@ impl Reader for PartReader {
 impl PartReader {
     fn sampler(&self) -> Result<Contexts<'_>, DataError> {
         let Material { data, labelled, covered, .. } = self.material.as_ref();
-        Contexts::new(&data.graph, labelled, covered.as_deref(), options(&self.config), self.seed)
+        Contexts::new(&data.graph, labelled, covered.as_ref(), options(&self.config), self.seed)
     }
 
     fn part(&self, nth: u64, micro_step: usize, sampler: Option<&Contexts>) -> Part {
@@ -273,9 +260,9 @@ impl PartReader {
     fn pairs(&self, drawn: Vec<Pair>) -> Part {
         // Labelled nodes whose features nobody knows are not among them.
         let known = |pair: &Pair| {
-            let [context, anchor] = [pair.context, pair.node].map(|node| self.material.context_of(node));
-            (context != NONE && anchor != NONE)
-                .then_some(((pair.node, context), if pair.positive { 1.0 } else { -1.0 }))
+            self.material.context_of(pair.node)?;
+            let context = self.material.context_of(pair.context)?;
+            Some(((pair.node, context), if pair.positive { 1.0 } else { -1.0 }))
         };
         let (pairs, signs) = drawn.iter().filter_map(known).unzip();
         Part::Pairs { pairs, signs }
