@@ -1,5 +1,5 @@
 //! Conversion of recurrent language models of PyTorch programs: what PyTorch computes with the same weights, the way back, the account, and
-//! what is refused. `tests/peers/make_recurrent_checkpoints.py` made the files and the numbers.
+//! what is refused. `tests/peers/make_recurrent_checkpoints.py` made the files and the numbers, `make_awd_cases.py` those of programs' own classes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -91,35 +91,78 @@ const CASES: [Case; 11] = [
     ),
 ];
 
+/// Files that two programs' own classes were saved in, and what these classes compute.
+const PROGRAMS: [Case; 3] = [
+    (
+        "awd_lstm_lm/program",
+        RecurrentLayout::AwdLstm,
+        &[
+            ("d_embed", "6"),
+            ("d_model", "10"),
+            ("d_last", "6"),
+            ("n_layer", "3"),
+            ("tie_word_embeddings", "true"),
+            ("weight_dropout", "0.5"),
+            ("locked_dropout", "true"),
+        ],
+    ),
+    ("awd_lstm_lm/program_split", RecurrentLayout::AwdLstm, &[("cutoffs", "[9]"), ("n_layer", "2")]),
+    (
+        "mos/program",
+        RecurrentLayout::Mos,
+        &[("mixture", "3"), ("d_model", "5"), ("d_last", "6"), ("projection_dropout", "0.3")],
+    ),
+];
+
+/// Every file that is converted.
+fn all() -> impl Iterator<Item = Case> {
+    CASES.into_iter().chain(PROGRAMS)
+}
+
 fn file(name: &str) -> PathBuf {
     fixture(&format!("{name}.pt"))
 }
 
-/// Losses, log-probabilities and states of three linked segments to 1e-5, gradients to 1e-4.
-#[test]
-fn s14_s15_s16_converted_models_compute_what_pytorch_computes() {
-    for (name, layout, facts) in CASES {
-        let (_dir, target, made) = converted(&file(name));
-        let groups =
-            parity(&target, &fixture(&format!("{name}.cases.safetensors")), segue_trainer::Compute::CPU);
-        let groups = groups.unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert_eq!(groups.len(), 12, "{name}: losses, probabilities, states and gradients of three segments");
-        for group in &groups {
-            assert!(group.holds(), "{name}: {group:?}");
+/// Converts a file and compares with its numbers over so many linked segments: losses, log-probabilities and states to 1e-5, gradients of all
+/// parameters to 1e-4.
+fn computes_what_its_numbers_say((name, layout, facts): Case, segments: usize) {
+    let (_dir, target, made) = converted(&file(name));
+    let groups = parity(&target, &fixture(&format!("{name}.cases.safetensors")), segue_trainer::Compute::CPU);
+    let groups = groups.unwrap_or_else(|e| panic!("{name}: {e}"));
+    assert_eq!(
+        groups.len(),
+        4 * segments,
+        "{name}: losses, probabilities, states and gradients of each segment"
+    );
+    for group in &groups {
+        assert!(group.holds(), "{name}: {group:?}");
+        if group.name.ends_with("gradients") {
+            assert_eq!(group.tensors, made.report.parameters.len(), "{name}: {group:?}");
         }
-        let worst = groups.iter().map(|group| group.error).fold(0.0, f64::max);
-        println!("{name}: largest relative error {worst:.1e}");
-        assert_eq!(made.report.source_kind, layout.name());
-        let config = made.config.to_json();
-        for (key, value) in facts {
-            assert_eq!(config[key], serde_json::from_str::<Value>(value).unwrap(), "{name}: {key}");
-        }
+    }
+    let worst = groups.iter().map(|group| group.error).fold(0.0, f64::max);
+    println!("{name}: largest relative error {worst:.1e}");
+    assert_eq!(made.report.source_kind, layout.name());
+    let config = made.config.to_json();
+    for (key, value) in facts {
+        assert_eq!(config[key], serde_json::from_str::<Value>(value).unwrap(), "{name}: {key}");
     }
 }
 
 #[test]
+fn s14_s15_s16_converted_models_compute_what_pytorch_computes() {
+    CASES.into_iter().for_each(|case| computes_what_its_numbers_say(case, 3));
+}
+
+/// The numbers are those of salesforce/awd-lstm-lm and zihangdai/mos as they are published, not of a second writing of their equations.
+#[test]
+fn parity_holds_with_the_published_code_of_awd_lstm_and_of_its_mixture() {
+    PROGRAMS.into_iter().for_each(|case| computes_what_its_numbers_say(case, 2));
+}
+
+#[test]
 fn every_tensor_and_every_parameter_is_accounted_for() {
-    for (name, ..) in CASES {
+    for (name, ..) in all() {
         let (_dir, target, made) = converted(&file(name));
         assert_eq!(made.report.variables.len(), inspect(&file(name)).unwrap().variables.len(), "{name}");
         for variable in &made.report.variables {
@@ -168,7 +211,7 @@ fn tensors(path: &Path) -> BTreeMap<String, NamedTensor> {
 
 #[test]
 fn there_and_back_changes_no_bit() {
-    for (name, layout, _) in CASES {
+    for (name, layout, _) in all() {
         let (dir, folder, _) = converted(&file(name));
         let back = dir.path().join("back");
         convert(&folder, &back, &options(Target::Recurrent(layout), &[]), |_, _| {})
@@ -194,7 +237,7 @@ fn there_and_back_changes_no_bit() {
 #[test]
 fn a_text_is_scored_alike_before_and_after() {
     let vocabulary = Some(fixture("corpus.pt"));
-    for (name, layout, _) in CASES {
+    for (name, layout, _) in all() {
         let dir = tempfile::tempdir().unwrap();
         let made = dir.path().join("made");
         let text = "aer w7é w14é nobody w21é ".repeat(40);
