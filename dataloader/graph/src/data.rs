@@ -2,6 +2,7 @@ use std::path::Path;
 
 use segue_data_error::DataError;
 
+use crate::lines::line_of;
 use crate::{Asymmetry, Graph, SparseRows, pickles, text};
 
 /// Nodes whose flags or labels are copied for a hash at once: beside a large graph there is little memory left.
@@ -225,4 +226,12 @@ pub(crate) struct BadMember {
     pub place: usize,
     /// What is wrong.
     pub why: String,
+}
+
+impl BadMember {
+    /// The error of the file of its part in `folder`.
+    pub fn in_file(self, folder: &Path) -> DataError {
+        let path = folder.join(format!("{}.index", self.split));
+        DataError::line(&path, line_of(&path, self.place), self.why)
+    }
 }

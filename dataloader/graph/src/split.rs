@@ -6,6 +6,7 @@ use segue_data_error::DataError;
 use segue_random::{Draws, Purpose};
 
 use crate::NodeData;
+use crate::data::BadMember;
 use crate::text::read_index;
 
 /// Folders of splits, in the order of their names as numbers.
@@ -56,8 +57,13 @@ impl NodeData {
     ///
     /// Nodes that are not there, have no label or are named twice.
     pub fn with_split(&self, train: Vec<u32>, test: Vec<u32>) -> Result<NodeData, DataError> {
+        let refused = |bad: BadMember| DataError::Usage(format!("to {} on: {}", bad.split, bad.why));
+        self.resplit(train, test).map_err(refused)
+    }
+
+    fn resplit(&self, train: Vec<u32>, test: Vec<u32>) -> Result<NodeData, BadMember> {
         let split = NodeData { train, test, seen: Vec::new(), ..self.clone() };
-        split.check().map_err(|bad| DataError::Usage(format!("to {} on: {}", bad.split, bad.why)))?;
+        split.check()?;
         let seen = self.setting.seen(&self.has_features, &split.test);
         Ok(NodeData { seen, ..split })
     }
@@ -74,8 +80,8 @@ impl NodeData {
             DataError::Missing { path: folder.join(number.to_string()).join("train.index"), why: why.into() }
         })?;
         let read = |file: &str| read_index(&place.join(file), self.nodes());
-        self.with_split(read("train.index")?, read("test.index")?)
-            .map_err(|why| DataError::foreign(&place, why.to_string()))
+        let (train, test) = (read("train.index")?, read("test.index")?);
+        self.resplit(train, test).map_err(|bad| bad.in_file(&place))
     }
 
     /// The same data without the labels of classes that have fewer than `least` nodes; the others are numbered anew, in order

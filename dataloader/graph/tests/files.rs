@@ -112,7 +112,7 @@ fn bad_text_is_refused_with_file_and_line() {
     let far = refused(&[("sizes.txt", "classes 4000000000\n")]);
     assert!(far.starts_with("labels.txt cannot be read: class 3999999999 in a file of"), "{far}");
     let wide = refused(&[("sizes.txt", "columns 4000000000\n")]);
-    assert_eq!(wide, "sizes.txt cannot be read: column 3999999999 in a file of 61 bytes");
+    assert_eq!(wide, "features.svm cannot be read: column 3999999999 in a file of 62 bytes");
     let wide = refused(&[("sizes.txt", ""), ("features.svm", "0 0:1 4000000000:1\n")]);
     assert_eq!(wide, "features.svm, line 1: column 4000000000 in a file of 19 bytes");
     let far = refused(&[("sizes.txt", "nodes 4000000000\n")]);
@@ -196,7 +196,7 @@ fn p18_splits_that_are_given_come_in_the_order_of_their_numbers() {
     }
     fs::write(folder.path().join("9/train.index"), "0\n4\n").unwrap();
     let error = data.with_given_split(folder.path(), 1).unwrap_err();
-    assert!(error.to_string().contains("node 4 is in train and in test"), "{error}");
+    assert!(error.to_string().ends_with("9/test.index, line 1: node 4 is in train and in test"), "{error}");
     assert_eq!(error.exit_code(), 65);
 }
 
@@ -273,7 +273,7 @@ fn bad_pickles_are_refused_with_file_and_place() {
         "{lists}"
     );
     let far = refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00]J\xff\xff\xff\x7fau.".to_vec());
-    assert_eq!(far, "graph cannot be read: node 2147483647 in a file of 16 bytes");
+    assert_eq!(far, "graph cannot be read: node 2147483647 in a file of 15 bytes");
     let negative = refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00]J\xff\xff\xff\xffau.".to_vec());
     assert!(negative.contains("the list of node 0: a value of kind Int(-1) for a node"), "{negative}");
     let few = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n".to_vec());
@@ -299,11 +299,14 @@ fn pickles_are_not_written_over_others_nor_without_what_they_have_no_room_for() 
     let (_folder, prefix) = pickles_with("x", |_| ());
     let data = open(&prefix, Setting::Inductive);
     assert_eq!(data.write_pickles(&prefix).unwrap_err().exit_code(), 73);
-    // Node 3 has features and is in no part of the split.
+    // Node 2 has features and is in no part of the split.
     let data = open(&fixture("text/ind"), Setting::Transductive);
     let error = data.in_published_order().write_pickles(&prefix.with_file_name("trans.other")).unwrap_err();
     assert!(error.to_string().contains("is in no part of the split"), "{error}");
     assert!(error.hint().unwrap().contains("--setting inductive"));
+    let data = open(&fixture("text/trans"), Setting::Transductive);
+    let error = data.in_published_order().write_pickles(&prefix.with_file_name("ind.other")).unwrap_err();
+    assert!(error.to_string().contains("ind.other stands for an inductive set"), "{error}");
 }
 
 #[test]

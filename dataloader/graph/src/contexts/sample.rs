@@ -56,7 +56,8 @@ pub struct Contexts<'a> {
 }
 
 impl<'a> Contexts<'a> {
-    /// A sampler over a graph and labels, `(node, class)`. `covered` are the nodes that pairs may hold, `None` for all. Walks pass through the others, and graph pairs that touch one are left out.
+    /// A sampler over a graph and labels, `(node, class)`. `covered` are the nodes that pairs may hold, `None` for all. Walks pass
+    /// through the others, and graph pairs that touch one are left out.
     ///
     /// # Errors
     ///

@@ -75,7 +75,7 @@ fn has_all(prefix: &Path, name: &str) -> Result<bool, DataError> {
     match beside || name.starts_with("ind.") {
         true => Err(DataError::Missing {
             path,
-            why: "an inductive set, of which it has all nodes to train on".into(),
+            why: "the features of all nodes of an inductive set that are not tested on".into(),
         }),
         false => Ok(false),
     }

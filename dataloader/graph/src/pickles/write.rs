@@ -20,12 +20,22 @@ impl NodeData {
     pub fn write_pickles(&self, prefix: &Path) -> Result<(), DataError> {
         let (rows, test) = (self.first_rows(), self.test.len());
         self.check_order(rows).map_err(DataError::Usage)?;
+        let name = prefix.file_name().unwrap_or_default().to_string_lossy();
+        if self.setting == Setting::Transductive && name.starts_with("ind.") {
+            let hint = "add --setting inductive, or name the prefix trans.NAME";
+            return Err(DataError::Usage(format!(
+                "{name} stands for an inductive set, and this is not one\nhint: {hint}"
+            )));
+        }
         // Files of two sets under one prefix would read as one.
         if let Some(path) = PARTS.map(|name| part(prefix, name)).into_iter().find(|path| path.exists()) {
             return Err(DataError::Output {
                 path,
                 why: "it is there\nhint: choose another prefix, or remove its files".into(),
             });
+        }
+        if let Some(folder) = prefix.parent() {
+            std::fs::create_dir_all(folder).map_err(|e| DataError::write(folder, e))?;
         }
         let write = |name: &str, content: Vec<u8>| write_file(&part(prefix, name), &content);
         let table = |features: &str, labels: &str, nodes: &[u32]| -> Result<(), DataError> {
@@ -104,11 +114,11 @@ impl NodeData {
         let form = format!("files of {}.NAME", self.setting.prefix());
         match (rises(&self.train, 0) && test, (0..rows).find(|node| !known(*node)), lost) {
             (false, ..) => Err(format!("nodes are not in the order of the {form}")),
-            (_, Some(node), _) => Err(format!(
-                "node {node} has no features, and the {form} have some of all before the test nodes"
+            (_, Some(_), _) => Err(format!(
+                "a node before the test nodes has no features, and the {form} have some of all these"
             )),
-            (.., Some(node)) => Err(format!(
-                "node {node} is in no part of the split, and the {form} have no room for its features and label\nhint: add --setting \
+            (.., Some(_)) => Err(format!(
+                "a node with features or a label is in no part of the split, and the {form} have no room for it\nhint: add --setting \
                  inductive, or write --text"
             )),
             _ => Ok(()),

@@ -4,7 +4,7 @@ use segue_data_error::DataError;
 
 use crate::graph::check_edge;
 use crate::limit::Limit;
-use crate::lines::{each_line, each_record, line_of, number, words};
+use crate::lines::{each_line, each_record, number, words};
 use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
 
 /// Sizes that the other files may leave open.
@@ -50,10 +50,7 @@ pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Res
         setting,
         features_needed: options.features_needed,
     };
-    data.check().map_err(|bad| {
-        let path = folder.join(format!("{}.index", bad.split));
-        DataError::line(&path, line_of(&path, bad.place), bad.why)
-    })?;
+    data.check().map_err(|bad| bad.in_file(folder))?;
     Ok(data)
 }
 
@@ -218,12 +215,14 @@ pub fn read_index(path: &Path, nodes: usize) -> Result<Vec<u32>, DataError> {
 fn read_features(folder: &Path, nodes: usize, columns: usize) -> Result<(SparseRows, Vec<bool>), DataError> {
     let files = ["features.svm", "features.partial.svm"].map(|name| folder.join(name));
     let found = files.iter().find(|path| path.is_file());
-    let limit = Limit::of_columns(found.unwrap_or(&files[0]));
+    let sizes = folder.join("sizes.txt");
+    let path = found.unwrap_or(&sizes);
+    let limit = Limit::of_columns(path);
     let announced = u32::try_from(columns.saturating_sub(1)).unwrap_or(u32::MAX);
-    limit.count("column", announced).map_err(|why| DataError::foreign(&folder.join("sizes.txt"), why))?;
-    let Some(path) = found else {
+    limit.count("column", announced).map_err(|why| DataError::foreign(path, why))?;
+    if found.is_none() {
         return Ok((SparseRows::zeros(nodes, columns), vec![false; nodes]));
-    };
+    }
     // By node the place of its row among those of the file: of a large graph few nodes may have one.
     let mut place_of = vec![NO_ROW; nodes];
     let mut rows = SparseRows::new(if columns > 0 { columns } else { usize::MAX });

@@ -214,8 +214,8 @@ pub struct PlanetoidConfig {
     /// Test nodes, with a `split_seed`.
     #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
     pub split_test: usize,
-    /// Number of one of the splits that the data set brings, from 1: of the folders in its folder `splits`, in the order of their names as
-    /// numbers, each with `train.index` and `test.index`. 0 for the split of the files.
+    /// Number of one of the splits that the data set brings, from 1: of the folders in its folder `splits`, or that beside its pickles, in the
+    /// order of their names as numbers, each with `train.index` and `test.index`. 0 for the split of the files.
     #[schemars(transform = Range::at_least(0).at_most(1 << 16))]
     pub given_split: usize,
     /// Report the recall of each class among the so many test nodes of the highest probability; 0 for not.
@@ -290,7 +290,10 @@ impl PlanetoidConfig {
         match (self.given_split, self.split_seed) {
             (0, 0) => Ok(data),
             (0, seed) => data.split(self.split_per_class, self.split_test, seed),
-            (number, _) => data.with_given_split(&path.join("splits"), number),
+            (number, _) => {
+                let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+                data.with_given_split(&folder.join("splits"), number)
+            }
         }
     }
 

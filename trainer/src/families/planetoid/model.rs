@@ -52,6 +52,11 @@ fn spec(name: &str, shape: &[usize], init: Init) -> ParameterSpec {
     ParameterSpec { name: name.into(), shape: shape.iter().map(|n| *n as i64).collect(), init }
 }
 
+/// No number stands for no row.
+const NO_PADDING: i64 = -1;
+/// A gradient is a list of rows: in a large graph a step touches few.
+const AS_LIST: bool = true;
+
 impl Network {
     /// With fresh weights.
     pub fn new(config: &Config, own: &PlanetoidConfig) -> Self {
@@ -162,10 +167,9 @@ impl Network {
         self.rows("embedding.weight", numbers)
     }
 
-    /// Rows of a table, of which no others get a gradient: `[numbers, d_embed]`. That is a list of them, as in a large graph a step touches few.
+    /// Rows of a table, of which no others get a gradient: `[numbers, d_embed]`.
     fn rows(&self, table: &str, numbers: &Tensor) -> Tensor {
-        let sparse = true;
-        Tensor::embedding(&self.parameters.get(table), numbers, -1, false, sparse)
+        Tensor::embedding(&self.parameters.get(table), numbers, NO_PADDING, false, AS_LIST)
     }
 
     /// e as contexts are predicted from it: `[nodes, d_embed]`.

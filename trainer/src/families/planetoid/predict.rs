@@ -54,8 +54,8 @@ impl Predictor {
         &self.network.config
     }
 
-    /// Opens the graph at `data`, or else that of the training. A model that reads features alone takes any graph with the same columns;
-    /// every other one has learnt its nodes, and takes the graph of its training alone.
+    /// Opens the graph at `data`, or else that of the training. A model that reads features alone takes any graph with the same columns, without
+    /// a label too; every other one has learnt its nodes, and takes the graph of its training alone.
     pub fn material(&self, data: Option<&Path>) -> Result<Material, TrainError> {
         let own = self.trained_on.as_ref().map(|(path, _)| path.as_path());
         let Some(path) = data.or(own) else {
@@ -64,15 +64,31 @@ impl Predictor {
         };
         let mut config = self.network.config.clone();
         let any_graph = config.variant.is_inductive();
-        if any_graph {
+        if any_graph && Some(path) != own {
+            // What training made of its own graph: a split, penalties along its edges, its size.
+            (config.split_seed, config.given_split, config.lambda) = (0, 0, 0.0);
             (config.nodes, config.context_nodes) = (0, 0);
         }
-        let material = Material::of(config.data(path)?, &mut config)?;
+        let mut data = config.data(path)?;
+        if any_graph {
+            // A graph without `sizes.txt` has as many as it names.
+            data.classes = data.classes.max(config.classes);
+            data.features.columns = data.features.columns.max(config.features);
+        }
+        if data.features.columns != config.features {
+            let (found, path) = (data.features.columns, path.display());
+            let what = format!(
+                "the graph at {path} has features of {found} columns, and the model was trained on {}\nhint: give nodes the same features",
+                config.features
+            );
+            return Err(TrainError::Layout(what));
+        }
+        let material = Material::of(data, &mut config)?;
         match &self.trained_on {
             Some((place, trained)) if !any_graph && *trained != material.data.fingerprint() => {
                 Err(TrainError::Layout(format!(
-                    "the graph at {} is not the one that the model was trained on, whose nodes it has learnt\nhint: name that of {}, or \
-                     train an inductive model, model.variant=inductive",
+                    "the graph at {} is not the one that the model was trained on, whose nodes it has learnt\nhint: name that one, which was \
+                     at {}, or train an inductive model, model.variant=inductive",
                     path.display(),
                     place.display()
                 )))
@@ -83,6 +99,10 @@ impl Predictor {
 
     /// Predicts the classes of nodes of the graph.
     pub fn predict(&self, material: &Material, nodes: &[u32]) -> Result<Vec<Prediction>, TrainError> {
+        let count = material.data.nodes();
+        if let Some(node) = nodes.iter().find(|node| **node as usize >= count) {
+            return Err(TrainError::Layout(format!("node {node} of a graph with {count} nodes")));
+        }
         evaluate::predict(&self.network, material, nodes)
     }
 
