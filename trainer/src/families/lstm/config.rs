@@ -282,7 +282,8 @@ impl LstmConfig {
         parameters::specs(self).iter().map(ParameterSpec::numel).sum()
     }
 
-    /// Sets `d_model` to the largest whose model stays within `parameters`: both count and width rise together.
+    /// Sets `d_model` to the largest whose model stays within `parameters`. Count and width rise together, but for one width: states as wide as
+    /// embeddings of a width of their own need no projection, and have fewer values than those around them.
     fn fit_budget(&mut self) -> Result<(), ConfigError> {
         let count = |d_model: usize| Self { d_model, ..self.clone() }.count();
         if count(1) > self.parameters {
@@ -290,7 +291,10 @@ impl LstmConfig {
                 format!("is too little for {} words: the narrowest model has {}", self.vocab_size, count(1));
             return Err(out_of_range("model.parameters", self.parameters, &why));
         }
-        self.d_model = widest(self.parameters, count);
+        let plain = [self.d_embed, self.d_last]
+            .into_iter()
+            .filter(|width| *width > 0 && count(*width) <= self.parameters);
+        self.d_model = plain.chain([widest(self.parameters, count)]).max().unwrap_or(1);
         Ok(())
     }
 }

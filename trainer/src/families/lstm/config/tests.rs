@@ -42,6 +42,17 @@ fn m07_budgets_give_the_sizes_of_the_published_models() {
     assert_eq!(narrow.count(), 1147);
 }
 
+/// Between 370 and 400 the projection to the embeddings is too much; at 400 there is none.
+#[test]
+fn m07_a_width_without_a_projection_is_found() {
+    let config = LstmConfig { d_embed: 400, n_layer: 1, ..LstmConfig::default() };
+    for (budget, narrowest, widest) in [(5_300_000, 400, 400), (5_290_000, 1, 399)] {
+        let (found, embedding, count) = sized(10_000, budget, config.clone());
+        assert!((narrowest..=widest).contains(&found) && embedding == 400, "{found}");
+        assert!(count <= budget);
+    }
+}
+
 /// Keys that nothing would look at are told.
 #[test]
 fn what_a_model_has_no_place_for_is_refused() {
