@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::model::out_of_range;
 use crate::range::Range;
-use crate::{Config, ConfigError};
+use crate::{Config, ConfigError, NonFinite};
 
 /// The average of the weights that evaluations and `model.safetensors` are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
@@ -153,6 +153,11 @@ impl Config {
             let why = "stages end by losses; needs average.patience and eval.every of at least 1";
             return Err(out_of_range("average.fine_tuning", a.fine_tuning, why));
         }
+        if a.fine_tuning > 0 && self.recovery.non_finite == NonFinite::RestoreBest {
+            let why = "a stage begins with the means of the one before, which the way back to the best evaluation would lose\nhint: choose \
+                       another recovery.non_finite";
+            return Err(out_of_range("average.fine_tuning", a.fine_tuning, why));
+        }
         if a.fine_tuning == 0 && a.fine_tuning_rate != default.fine_tuning_rate {
             let why = "needs average.fine_tuning of at least 1";
             return Err(out_of_range("average.fine_tuning_rate", a.fine_tuning_rate, why));
@@ -199,6 +204,15 @@ mod tests {
             (&["average.fine_tuning=1", "eval.every=5"], "average.patience"),
             (&["average.fine_tuning=1", "average.patience=5"], "eval.every"),
             (&["average.fine_tuning_rate=2"], "average.fine_tuning"),
+            (
+                &[
+                    "average.fine_tuning=1",
+                    "average.patience=5",
+                    "eval.every=5",
+                    "recovery.non_finite=restore_best",
+                ],
+                "recovery.non_finite",
+            ),
             (&["average.kind=polyak", "average.fine_tuning=1"], "needs average.kind = \"tail\""),
             (&["average.beta=1"], "[0, 1)"),
             (&["average.beta=nan"], "average.beta"),

@@ -94,8 +94,15 @@ impl Config {
         if self.objective.loss_over == LossOver::Lanes {
             return refuse("objective.loss_over", "lanes");
         }
-        if t.drop_state > 0.0 {
-            return refuse("train.drop_state", &t.drop_state.to_string());
+        // Penalties are means over the positions of a micro-step, of which a short line leaves some empty.
+        for (key, value) in [
+            ("train.drop_state", t.drop_state),
+            ("objective.activation_penalty", self.objective.activation_penalty),
+            ("objective.slowness_penalty", self.objective.slowness_penalty),
+        ] {
+            if value > 0.0 {
+                return refuse(key, &value.to_string());
+            }
         }
         Ok(())
     }
@@ -126,6 +133,7 @@ mod tests {
             (&["train.drop_state=1.1"], "train.drop_state"),
             (&["data.order=episodes", "train.loss=half"], "train.loss"),
             (&["data.order=episodes", "train.varlen=true"], "train.varlen"),
+            (&["data.order=episodes", "objective.slowness_penalty=1"], "objective.slowness_penalty"),
             (&["data.order=episodes", "train.segment_half=0.05"], "train.segment_half"),
         ] {
             let message = load(keys).unwrap_err();

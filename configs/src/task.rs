@@ -4,8 +4,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::model::refused;
 use crate::range::{self, Range};
-use crate::{Config, ConfigError};
+use crate::{Config, ConfigError, DeviceKind};
 
 /// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -150,6 +151,25 @@ pub fn finetuning_defaults() -> serde_json::Value {
 
 impl Config {
     pub(crate) fn check_task(&self) -> Result<(), ConfigError> {
-        range::check("task", &self.task)
+        range::check("task", &self.task)?;
+        if self.train.device == DeviceKind::Cuda {
+            let why = "fine-tuning computes on the processor\nhint: leave train.device out";
+            return Err(refused(self, "train.device", why));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::MODELS;
+
+    #[test]
+    fn a_card_is_refused_where_the_processor_computes() {
+        let load =
+            |device: &str| MODELS.load(None, &["task.name=sst2".into(), format!("train.device={device}")]);
+        assert!(load("auto").is_ok() && load("cpu").is_ok());
+        let message = load("cuda").err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(message.contains("`train.device` = cuda"), "{message}");
     }
 }
