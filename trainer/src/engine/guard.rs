@@ -87,7 +87,7 @@ impl<F: Family> Run<'_, F> {
         if !self.load_best(guard.step, on_event)? {
             return Ok(());
         }
-        self.engine.begin_averages(&self.state.fine_tuning);
+        self.engine.begin_averages_anew(&self.state.fine_tuning);
         self.engine.begin_carries();
         guard.rate *= self.config.recovery.rate_factor;
         let what = format!(

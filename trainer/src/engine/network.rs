@@ -7,7 +7,7 @@ use super::reducer::Job;
 use super::shard::{Kept, Shards};
 use crate::libtorch::GradHooks;
 use crate::libtorch::stream::Event;
-use crate::optim::averaging::{self, Averaging};
+use crate::optim::averaging::{self, Averaging, NoAveraging};
 use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, joint_norm, learning_rate};
 use crate::{Parameters, TrainError};
 use segue_collectives::Communicator;
@@ -89,9 +89,20 @@ impl Network {
 
     /// Lets averages begin with the weights as they are now; those that a step begins after `start`, or where the configuration says.
     pub fn begin_averages(&mut self, parameters: &Parameters, start: Option<u64>) {
+        self.averaging = self.fresh_averages(parameters, start);
+    }
+
+    /// The same where the weights have gone back to earlier ones: what was reported best stays.
+    pub fn begin_averages_anew(&mut self, parameters: &Parameters, start: Option<u64>) {
+        let fresh = self.fresh_averages(parameters, start);
+        let before = std::mem::replace(&mut self.averaging, Box::new(NoAveraging));
+        self.averaging = before.begin_anew(fresh);
+    }
+
+    fn fresh_averages(&self, parameters: &Parameters, start: Option<u64>) -> Box<dyn Averaging> {
         let mut average = self.config.average.clone();
         average.start = start.unwrap_or(average.start);
-        self.averaging = averaging::build(&average, self.config.eval.every, parameters);
+        averaging::build(&average, self.config.eval.every, parameters)
     }
 
     /// Learning rate of step `step`.

@@ -422,6 +422,13 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
     }
 
+    /// [`Engine::begin_averages`] where the weights have gone back to earlier ones: what was reported best stays.
+    pub fn begin_averages_anew(&mut self, stage: &FineTuning) {
+        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
+            network.begin_averages_anew(parameters, stage.averages_after());
+        }
+    }
+
     /// Lets training go on from the averages, where there are any.
     pub(super) fn take_averages(&self) {
         for (network, (_, parameters)) in self.networks.iter().zip(self.learner.networks()) {

@@ -67,6 +67,20 @@ fn m11_a_run_goes_on_from_its_best_evaluation_at_a_lower_rate() {
     }
 }
 
+/// The best reported average is the model of the run before and after the way back, though averages begin anew.
+#[test]
+fn m11_a11_the_best_average_outlives_the_way_back() {
+    let run = folder();
+    let part =
+        config(run.path(), &keys(&["average.kind=two_tailed", "train.stop_at=7", "checkpoint.keep=2"]));
+    walk(&part, &[7], &Local, &|| false, &mut |_| {}).unwrap();
+    let averages = |step: u64| state(run.path(), step)["average"].clone();
+    assert_eq!(averages(7)["best"]["step"], 5, "{}", state(run.path(), 7));
+    assert_eq!(averages(7)["long"]["count"], 0);
+    let model = |step| file(run.path(), step, "model.safetensors");
+    assert!(model(7) == model(5) && model(7) != file(run.path(), 7, "training_weights.safetensors"));
+}
+
 #[test]
 fn m11_ranks_and_stops_change_no_byte_of_a_run_that_went_back() {
     let expected = end(folder().path(), &keys(&[]), &[7, 13], 1);

@@ -25,6 +25,12 @@ pub trait Averaging {
     /// The weights to store as the model, in the order of the parameters; `None` for the trained ones.
     fn chosen(&self) -> Option<&[Tensor]>;
 
+    /// What takes over where the trained weights have gone back to earlier ones: `fresh`, or this without its averages. What was reported best
+    /// stays: it is the model of the run.
+    fn begin_anew(self: Box<Self>, fresh: Box<dyn Averaging>) -> Box<dyn Averaging> {
+        fresh
+    }
+
     /// What a checkpoint holds besides tensors.
     fn state(&self) -> Value;
 

@@ -272,6 +272,13 @@ impl Averaging for TwoTailed {
         self.best.map(|_| self.best_weights.tables())
     }
 
+    fn begin_anew(mut self: Box<Self>, _: Box<dyn Averaging>) -> Box<dyn Averaging> {
+        self.short.clear();
+        self.long.clear();
+        self.bar = f64::INFINITY;
+        self
+    }
+
     fn state(&self) -> Value {
         let tracked = |t: &Tracked| TrackedState { count: t.mean.count(), record: t.record };
         json!(State {
