@@ -186,8 +186,9 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
         "train.micro_batch=16",
         "train.segment=6",
         "optim.lr=0.005",
-        "schedule.kind=constant",
+        "schedule.kind=linear",
         "schedule.warmup=20",
+        "train.steps=600",
     ];
     let config = segue_trainer::families::MODELS.load(None, &overrides.map(String::from)).unwrap().config;
     let mut engine = Engine::new(
@@ -196,7 +197,7 @@ fn t23_perplexity_falls_at_the_true_lag_and_no_further() {
         &Local,
     )
     .unwrap();
-    for step in 1..=400 {
+    for step in 1..=600 {
         // Each lane begins at another place of the cycle.
         let rows: Vec<i64> = (0..16).flat_map(|lane| ids(&stream, lane * 37 + step, 7)).collect();
         let rows = Tensor::from_slice(&rows).view([16, 7]);
