@@ -211,7 +211,7 @@ mod tests {
                     "eval.every=5",
                     "recovery.non_finite=restore_best",
                 ],
-                "recovery.non_finite",
+                "the way back",
             ),
             (&["average.kind=polyak", "average.fine_tuning=1"], "needs average.kind = \"tail\""),
             (&["average.beta=1"], "[0, 1)"),
