@@ -27,7 +27,7 @@ pub(crate) use function::assert_differentiable_once;
 pub use function::{Called, KERNEL_ADVICE, function, functions};
 pub use graph::{Since, gradients, identity, leaves};
 pub use pointwise::{Pointwise, pointwise};
-pub(crate) use product::{RIGHT_COLUMNS, plain_linear, turned_product};
+pub(crate) use product::{RIGHT_COLUMNS, plain_linear, transposed_product, turned_product};
 pub use product::{Rows, Shared, linear, small_product};
 pub use repeated::Repeated;
 pub(crate) use strips::Strips;

@@ -138,7 +138,7 @@ pub(crate) const RIGHT_COLUMNS: usize = 64;
 const GROUP: usize = 4 * TURNED_COLUMNS;
 
 /// `left`, `[n, a]`, transposed times `right`, `[n, b]`, both f32 on the CPU: `[a, b]`.
-pub(super) fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
+pub(crate) fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
     let (a, b) = (left.size()[1], right.size()[1]);
     if tiles::suit([a as usize, b as usize, left.size()[0] as usize]) {
         return in_tiles(&left.contiguous().tr(), &right.contiguous());

@@ -10,6 +10,7 @@ use crate::Kernels;
 use crate::layers::Activation;
 use crate::layers::activation::activate;
 use crate::layers::attention::chunked::{self, Chunks};
+use crate::layers::attention::projections::{Projection, project};
 use crate::layers::attention::{drop_causal_weights, fused, relative_shift, weights_of};
 use crate::layers::norm::{NORM_MEAN, Norm};
 use crate::noise::{Noise, dropout};
@@ -206,15 +207,15 @@ impl Layer {
         let (batch, query) = (hidden.size()[0], hidden.size()[1]);
         let (heads, width) = (self.config.n_head as i64, self.config.head_width() as i64);
         let (key, all) = (mem.size()[1] + query, heads * width);
-        let context = self.normed_first(&Tensor::cat(&[mem, hidden], 1)); // [batch, key, d_model]
-        let own = context.narrow(1, key - query, query);
+        let (mem, own) = (self.normed_first(mem), self.normed_first(hidden));
+        let weights = self.qkv.chunk(3, 0);
+        let map = |i: usize| Projection { weight: &weights[i], of_memory: i > 0 };
+        let [q, k, v] = project(self.kernels, &mem, &own, [map(0), map(1), map(2)]);
         // Heads before lanes, so that one product serves the position term of all lanes of a head.
         let split = |x: Tensor, length: i64| x.view([batch, length, heads, width]);
         let by_head =
             |x: Tensor, length: i64| x.permute([2, 0, 1, 3]).reshape([heads * batch, length, width]);
-        let q = split(self.linear(&own, &self.qkv.narrow(0, 0, all), None), query);
-        let k = split(self.linear(&context, &self.qkv.narrow(0, all, all), None), key);
-        let v = split(self.linear(&context, &self.qkv.narrow(0, 2 * all, all), None), key);
+        let (q, k, v) = (split(q, query), split(k, key), split(v, key));
         // The scale goes to the queries, where there is least to multiply.
         let scale = 1.0 / (width as f64).sqrt();
         if let Some(biases) = self.encoding.biases()

@@ -10,6 +10,7 @@ use super::model::BIASES;
 use super::plan::{Group, Plan, Targets};
 use crate::Kernels;
 use crate::layers::activation::activate;
+use crate::layers::attention::projections::{Projection, project};
 use crate::layers::attention::{chunked, drop_weights, even_columns, fused, weights_of};
 use crate::layers::norm::{NORM_MEAN, Norm};
 use crate::layers::recompute::States;
@@ -139,8 +140,9 @@ impl Layer {
         noise: Option<&Noise>,
     ) -> Streams {
         let Streams { content: h, predictions: g } = streams;
-        let keys = if mem.size()[1] == 0 { h.shallow_clone() } else { Tensor::cat(&[mem, &h], 1) };
-        let projected = LazyCell::new(|| (self.project(&keys, &self.k), self.project(&keys, &self.v)));
+        let keys =
+            LazyCell::new(|| if mem.size()[1] == 0 { h.shallow_clone() } else { Tensor::cat(&[mem, &h], 1) });
+        let projected = LazyCell::new(|| self.keys_and_values(mem, &h));
         let (mut for_h, mut for_g) = (Vec::new(), Vec::new());
         for group in &plan.groups {
             let own = |x: &Tensor| x.narrow(0, group.start, group.lanes);
@@ -177,8 +179,24 @@ impl Layer {
     /// `[batch, length, heads, width]` of `[batch, length, d_model]`.
     fn project(&self, x: &Tensor, weight: &Tensor) -> Tensor {
         let size = x.size();
-        let weight = weight.view([self.d_model, self.heads * self.width]).tr();
-        self.kernels.linear(x, &weight, None).view([size[0], size[1], self.heads, self.width])
+        self.kernels.linear(x, &self.matrix(weight), None).view([size[0], size[1], self.heads, self.width])
+    }
+
+    /// Keys and values of memory and segment, `[batch, mem + segment, heads, width]` each.
+    fn keys_and_values(&self, mem: &Tensor, h: &Tensor) -> (Tensor, Tensor) {
+        let weights = [&self.k, &self.v].map(|weight| self.matrix(weight));
+        let map = |i: usize| Projection { weight: &weights[i], of_memory: true };
+        let [k, v] = project(self.kernels, mem, h, [map(0), map(1)]);
+        let by_head = |x: Tensor| {
+            let size = x.size();
+            x.view([size[0], size[1], self.heads, self.width])
+        };
+        (by_head(k), by_head(v))
+    }
+
+    /// `[heads * width, d_model]` of `[d_model, heads, width]`.
+    fn matrix(&self, weight: &Tensor) -> Tensor {
+        weight.view([self.d_model, self.heads * self.width]).tr()
     }
 
     /// W_r R of a group's distances, `[distance, heads, width]`.

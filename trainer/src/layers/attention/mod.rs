@@ -3,6 +3,7 @@
 
 pub(crate) mod chunked;
 pub(crate) mod fused;
+pub(crate) mod projections;
 
 use std::cell::RefCell;
 
