@@ -148,16 +148,28 @@ fn t24_killed_sweep_ends_with_the_same_results() {
 #[test]
 fn t24_failing_cell_is_named_and_the_others_go_on() {
     let place = Workplace::new();
-    let path = write_sweep(&place, 5, "[[cell]]\nlabel = \"too long\"\nset.train.segment = 50000\n");
+    let failing = "[[cell]]\nlabel = \"too long\"\nset.train.segment = 50000\n\
+                   [[cell]]\nlabel = \"no data\"\nset.data.corpus = \"nowhere\"\n";
+    let path = write_sweep(&place, 5, failing);
     let output = finish(sweep(&place, &path, "out", &[]));
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("too long, seed 1: failed with exit code 65: error: a lane has"), "{said}");
     assert!(said.contains("logs/too-long-s1-"), "{said}");
+    // Data that cannot be read are known before anything trains, and stop their cell alone.
+    assert!(
+        said.contains("no data, seed 1: failed with exit code 66: ") && said.contains("nowhere"),
+        "{said}"
+    );
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(result["failed"].as_array().unwrap().len(), 2);
+    assert_eq!(result["failed"].as_array().unwrap().len(), 4);
     let table = read(&place, "out/table.md");
-    assert!(table.contains("| too long | 0 | – |") && table.contains("| no recurrence | 2 | "), "{table}");
+    assert!(
+        table.contains("| too long | 0 | – |")
+            && table.contains("| no data | 0 | – |")
+            && table.contains("| no recurrence | 2 | "),
+        "{table}"
+    );
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub const NOT_A_NUMBER: u8 = 80;
 /// segue: error: unknown key `train.lane` in override `train.lane=4`
 /// hint: did you mean `train.lanes`?
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Failure {
     /// Exit code, one of those in `docs/reference.md`.
     pub code: u8,

@@ -33,16 +33,17 @@ pub struct Job {
     record: PathBuf,
     arguments: Vec<String>,
     config: Config,
-    /// The fingerprint of the data that `record` is named by.
-    data: String,
+    /// The fingerprint of the data that `record` is named by, or why they cannot be read.
+    data: Result<String, Failure>,
 }
 
 /// How a job ended: the number of evaluations, or why it did not.
 pub type Outcome = Result<usize, Unfinished>;
 
-/// Every run of a sweep. Seeds change slowest, so that a sweep cut short has whole columns.
+/// Every run of a sweep. Seeds change slowest, so that a sweep cut short has whole columns. A cell whose data cannot be read fails when
+/// its turn comes, like one whose training does; an error here where that befalls all of them.
 pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
-    let mut fingerprints: BTreeMap<String, String> = BTreeMap::new();
+    let mut fingerprints: BTreeMap<String, Result<String, Failure>> = BTreeMap::new();
     let mut jobs = Vec::new();
     for &seed in &sweep.seeds {
         for (cell, description) in sweep.cells.iter().enumerate() {
@@ -53,9 +54,9 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             }
             let data = match fingerprints.entry(read_by(&config)) {
                 Entry::Occupied(known) => known.get().clone(),
-                Entry::Vacant(place) => place.insert(fingerprint(&config, ORIGIN)?).clone(),
+                Entry::Vacant(place) => place.insert(fingerprint(&config, ORIGIN)).clone(),
             };
-            let key = key(&essence(&config, &data));
+            let key = key(&essence(&config, data.as_deref().unwrap_or_default()));
             let name = format!("{}-s{seed}-{key}", description.slug());
             let run = output.join("runs").join(&name);
             let arguments = training(&sweep.recipe, sweep.overrides_of(description, seed), &run)?;
@@ -74,7 +75,10 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             });
         }
     }
-    Ok(jobs)
+    match jobs.iter().find_map(|job| job.data.as_ref().err()) {
+        Some(failure) if jobs.iter().all(|job| job.data.is_err()) => Err(failure.clone()),
+        _ => Ok(jobs),
+    }
 }
 
 /// What else than the command may name a corpus.
@@ -131,10 +135,11 @@ impl Job {
 
     /// Does what is not recorded yet.
     pub async fn work(&self, runner: &Runner<'_, Outcome>) -> Outcome {
+        let data = self.data.clone()?;
         let mut record = self.read();
         if !record["train"].is_object() {
             let result = command(runner, &self.arguments, &self.log).await?;
-            if fingerprint(&self.config, ORIGIN)? != self.data {
+            if fingerprint(&self.config, ORIGIN)? != data {
                 let why = "its data has changed since the sweep began\nhint: start the sweep again".into();
                 return Err(Unfinished::Failed { code: 65, why });
             }
