@@ -282,6 +282,71 @@ fn bad_pickles_are_refused_with_file_and_place() {
     assert_eq!(low, "test.index, line 3: node 2 is one of the 4 of allx");
 }
 
+/// An array as Python 2 writes it by protocol 0, without the end of the pickle.
+fn old_array(code: &str, order: char, shape: &[usize], bytes: &[u8]) -> String {
+    let shape: String = shape.iter().map(|size| format!("I{size}\n")).collect();
+    let bytes: String = bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    format!(
+        "cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n({shape}tcnumpy\ndtype\n(S'{code}'\nI0\nI1\ntR\
+         (I3\nS'{order}'\nNNNI-1\nI-1\nI0\ntbI00\nS'{bytes}'\ntb"
+    )
+}
+
+/// The labels of the two rows of `x`, in types that NumPy's users choose for them.
+#[test]
+fn p01_labels_may_be_of_any_type_that_holds_0_and_1() {
+    let expected = open(&fixture("ind.python2-protocol2"), Setting::Inductive).fingerprint();
+    let ones = [0u8, 0, 1, 1, 0, 0];
+    let wide = |width: usize, at: usize| -> Vec<u8> {
+        ones.iter().flat_map(|one| (0..width).map(move |byte| if byte == at { *one } else { 0 })).collect()
+    };
+    let doubles: Vec<u8> = ones.iter().flat_map(|one| f64::from(*one).to_be_bytes()).collect();
+    for (code, order, bytes) in [
+        ("b1", '|', ones.to_vec()),
+        ("u1", '|', ones.to_vec()),
+        ("i1", '|', ones.to_vec()),
+        ("i2", '<', wide(2, 0)),
+        ("i4", '>', wide(4, 3)),
+        ("i8", '>', wide(8, 7)),
+        ("f8", '>', doubles),
+    ] {
+        let labels = old_array(code, order, &[2, 3], &bytes) + ".";
+        let (_folder, prefix) = pickles_with("y", |file| *file = labels.into_bytes());
+        let read = open(&prefix, Setting::Inductive);
+        assert_eq!(read.fingerprint(), expected, "{code}{order}");
+    }
+    let halves = old_array("f2", '<', &[2, 3], &wide(2, 0)) + ".";
+    let refused = refused_pickle("y", |file| *file = halves.into_bytes());
+    assert_eq!(refused, "y cannot be read: unsupported element type f16");
+}
+
+/// What a dense matrix of each type has where a column is given twice: the sum, and of truth values that there is one.
+#[test]
+fn p01_columns_that_are_repeated_add_up_as_their_type_has_it() {
+    let integers = |numbers: &[i32]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
+    let [starts, columns] = [&[0, 2, 3, 6][..], &[3, 3, 0, 2, 1, 2]]
+        .map(|numbers| old_array("i4", '<', &[numbers.len()], &integers(numbers)));
+    // Their sum is past the middle between two numbers of single precision, where each alone is below it.
+    let (one, least) = (1.0 + 1.5 * 2f64.powi(-25), 2f64.powi(-25));
+    let doubles = [one, least, 0.1, one, 0.1, least].map(f64::to_le_bytes).concat();
+    for (code, data, once, twice) in [
+        ("b1", vec![1; 6], 1.0, 1.0),
+        ("i1", vec![0xFF; 6], -1.0, -2.0),
+        ("f8", doubles, 0.1, 1.0 + f32::EPSILON),
+    ] {
+        let data = old_array(code, '<', &[6], &data);
+        let matrix = format!(
+            "ccopy_reg\n_reconstructor\n(cscipy.sparse.csr\ncsr_matrix\nc__builtin__\nobject\nNtR(dS'_shape'\n(I3\nI4\ntsS'indptr'\n{starts}s\
+             S'indices'\n{columns}sS'data'\n{data}sb."
+        );
+        let (_folder, prefix) = pickles_with("tx", |file| *file = matrix.into_bytes());
+        let features = open(&prefix, Setting::Inductive).features;
+        assert_eq!(features.row(7), (&[3][..], &[twice][..]), "{code}");
+        assert_eq!(features.row(4), (&[0][..], &[once][..]), "{code}");
+        assert_eq!(features.row(6), (&[1, 2][..], &[once, twice][..]), "{code}");
+    }
+}
+
 /// Without `allx` the rows of `tx` would be taken for the nodes right behind `x`.
 #[test]
 fn an_inductive_set_without_all_its_files_is_refused() {

@@ -193,20 +193,20 @@ fn read_table(prefix: &Path, features: &str, labels: &str) -> Result<Table, Data
     Ok(Table { features: rows, labels: found, classes })
 }
 
-/// Rows of a sparse matrix; columns are sorted, repeated ones summed, zeros left out, as a dense matrix would have them.
+/// Rows of a sparse matrix; columns are sorted, repeated ones summed as their type has it, zeros left out, as a dense matrix would have them.
 fn sparse_rows(root: View<'_>) -> Result<SparseRows, String> {
     let matrix = root.sparse_matrix()?;
     let [rows, columns] = matrix.shape;
     u32::try_from(columns).map_err(|_| format!("{columns} columns"))?;
     let starts = integers(&matrix.indptr)?;
-    let (indices, data) = (integers(&matrix.indices)?, floats(&matrix.data)?);
+    let (indices, data) = (integers(&matrix.indices)?, numbers(&matrix.data)?);
     let most = indices.len().min(data.len()) as i64;
     if starts.len() != rows.saturating_add(1) || starts[0] != 0 || !starts.is_sorted() || starts[rows] > most
     {
         return Err(format!("`indptr` does not divide {most} values into {rows} rows"));
     }
     let mut table = SparseRows::new(columns);
-    let mut row: Vec<(u32, f32)> = Vec::new();
+    let mut row: Vec<(u32, f64)> = Vec::new();
     for ends in starts.windows(2) {
         row.clear();
         for at in ends[0] as usize..ends[1] as usize {
@@ -216,13 +216,25 @@ fn sparse_rows(root: View<'_>) -> Result<SparseRows, String> {
         row.sort_by_key(|(column, _)| *column);
         row.dedup_by(|later, kept| {
             let same = later.0 == kept.0;
-            kept.1 += if same { later.1 } else { 0.0 };
+            if same {
+                kept.1 = sum(matrix.data.dtype(), kept.1, later.1);
+            }
             same
         });
-        let entries = row.iter().copied().filter(|(_, value)| *value != 0.0);
+        let single = row.iter().map(|(column, value)| (*column, *value as f32));
+        let entries = single.filter(|(_, value)| *value != 0.0);
         table.push(entries).map_err(|why| format!("row {}: {why}", table.len()))?;
     }
     Ok(table)
+}
+
+/// A sum as elements of a type have it: of truth values whether one is true, in single precision rounded to that. Wider ones are rounded later.
+fn sum(of: ElementType, one: f64, other: f64) -> f64 {
+    match of {
+        ElementType::Bool => one.max(other),
+        ElementType::F32 => f64::from((one + other) as f32),
+        _ => one + other,
+    }
 }
 
 /// Classes of one-hot rows, `[rows, classes]`; a row of zeros has none. Gives the number of classes too.
@@ -231,7 +243,7 @@ fn one_hot(root: View<'_>) -> Result<(usize, Vec<Option<u32>>), String> {
     let &[rows, classes] = array.shape() else {
         return Err(format!("an array of shape {:?}, expected rows and classes", array.shape()));
     };
-    let values = floats(&array)?;
+    let values = numbers(&array)?;
     if classes > MOST_CLASSES.max(values.len()) {
         return Err(format!("an array of {rows} rows and {classes} classes"));
     }
@@ -251,25 +263,33 @@ fn one_hot(root: View<'_>) -> Result<(usize, Vec<Option<u32>>), String> {
 
 fn integers(array: &RawTensor) -> Result<Vec<i64>, String> {
     let bytes = array.to_bytes();
-    match array.dtype() {
-        ElementType::I32 => {
-            Ok(bytes.as_chunks().0.iter().map(|word| i64::from(i32::from_le_bytes(*word))).collect())
+    Ok(match array.dtype() {
+        ElementType::U8 | ElementType::Bool => bytes.iter().map(|byte| i64::from(*byte)).collect(),
+        ElementType::I8 => {
+            bytes.as_chunks().0.iter().map(|word| i64::from(i8::from_le_bytes(*word))).collect()
         }
-        ElementType::I64 => Ok(bytes.as_chunks().0.iter().map(|word| i64::from_le_bytes(*word)).collect()),
-        other => Err(format!("elements of type {other}, expected i32 or i64")),
-    }
+        ElementType::I16 => {
+            bytes.as_chunks().0.iter().map(|word| i64::from(i16::from_le_bytes(*word))).collect()
+        }
+        ElementType::I32 => {
+            bytes.as_chunks().0.iter().map(|word| i64::from(i32::from_le_bytes(*word))).collect()
+        }
+        ElementType::I64 => bytes.as_chunks().0.iter().map(|word| i64::from_le_bytes(*word)).collect(),
+        other => return Err(format!("elements of type {other}, expected integers")),
+    })
 }
 
-/// Numbers in single precision.
-fn floats(array: &RawTensor) -> Result<Vec<f32>, String> {
+/// Numbers in double precision.
+fn numbers(array: &RawTensor) -> Result<Vec<f64>, String> {
     let bytes = array.to_bytes();
     Ok(match array.dtype() {
-        ElementType::F32 => bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect(),
-        ElementType::F64 => bytes.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word) as f32).collect(),
-        ElementType::I32 | ElementType::I64 => {
-            integers(array)?.into_iter().map(|value| value as f32).collect()
+        ElementType::F32 => {
+            bytes.as_chunks().0.iter().map(|word| f64::from(f32::from_le_bytes(*word))).collect()
         }
-        ElementType::U8 | ElementType::Bool => bytes.iter().map(|byte| f32::from(*byte)).collect(),
-        other => return Err(format!("unsupported element type {other}")),
+        ElementType::F64 => bytes.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word)).collect(),
+        half @ (ElementType::F16 | ElementType::Bf16) => {
+            return Err(format!("unsupported element type {half}"));
+        }
+        _ => integers(array)?.into_iter().map(|value| value as f64).collect(),
     })
 }
