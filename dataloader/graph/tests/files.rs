@@ -278,6 +278,8 @@ fn bad_pickles_are_refused_with_file_and_place() {
     assert!(negative.contains("the list of node 0: a value of kind Int(-1) for a node"), "{negative}");
     let few = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n".to_vec());
     assert_eq!(few, "test.index cannot be read: 2 nodes for the 3 rows of tx");
+    let far = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n4000000\n".to_vec());
+    assert_eq!(far, "test.index, line 3: node 4000000 of a graph in a file of 143 bytes");
     let low = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n2\n".to_vec());
     assert_eq!(low, "test.index, line 3: node 2 is one of the 4 of allx");
 }

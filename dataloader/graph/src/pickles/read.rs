@@ -6,7 +6,7 @@ use segue_foreign::{ElementType, Pickle, RawTensor, SharedBytes, View};
 use super::part;
 use crate::limit::Limit;
 use crate::lines::line_of;
-use crate::text::read_index;
+use crate::text::read_distinct;
 use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
 
 /// Rows of features and the classes of these rows.
@@ -27,8 +27,7 @@ pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Res
     let (first, test) = if published {
         let all = read_table(prefix, "allx", "ally")?;
         check_beginning(prefix, &train, &all)?;
-        let most = Limit::of(&part(prefix, "graph")).most();
-        let test = read_test(&part(prefix, "test.index"), all.labels.len(), tested.labels.len(), most)?;
+        let test = read_test(prefix, all.labels.len(), tested.labels.len())?;
         (all, test)
     } else {
         (train, (trained..trained + tested.labels.len() as u32).collect())
@@ -117,9 +116,12 @@ fn check_beginning(prefix: &Path, train: &Table, all: &Table) -> Result<(), Data
     Err(DataError::foreign(&part(prefix, "allx"), why))
 }
 
-/// Reads the nodes of the rows of `tx`, which come after those of `allx`; a graph has `most` nodes at most.
-fn read_test(path: &Path, first: usize, rows: usize, most: u64) -> Result<Vec<u32>, DataError> {
-    let test = read_index(path, most as usize)?;
+/// Reads the nodes of the `rows` rows of `tx`, which come after the `first` of `allx`. How many the graph has, its file says later.
+fn read_test(prefix: &Path, first: usize, rows: usize) -> Result<Vec<u32>, DataError> {
+    let path = &part(prefix, "test.index");
+    let graph = Limit::of(&part(prefix, "graph"));
+    let beyond = |node| format!("node {node} of a graph in a file of {} bytes", graph.bytes);
+    let test = read_distinct(path, graph.most() as usize, beyond)?;
     if test.len() != rows {
         return Err(DataError::foreign(path, format!("{} nodes for the {rows} rows of tx", test.len())));
     }
