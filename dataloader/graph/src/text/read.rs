@@ -18,7 +18,7 @@ struct Sizes {
 /// Reads the folder of a data set.
 pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
     let sizes = read_sizes(&folder.join("sizes.txt"))?;
-    let mut labels = read_labels(&folder.join("labels.txt"), sizes.classes)?;
+    let mut labels = read_labels(&folder.join("labels.txt"), &sizes)?;
     let graph = read_graph(folder, sizes.nodes.max(labels.len()), options)?;
     let nodes = graph.nodes();
     if sizes.nodes > 0 && nodes != sizes.nodes {
@@ -87,12 +87,13 @@ fn read_sizes(path: &Path) -> Result<Sizes, DataError> {
     Ok(sizes)
 }
 
-/// Reads `labels.txt`: line `i` is the class of node `i`, -1 where it has none. `classes` 0: any number of them.
-fn read_labels(path: &Path, classes: usize) -> Result<Vec<Option<u32>>, DataError> {
-    let limit = Limit::of(path);
+/// Reads `labels.txt`: line `i` is the class of node `i`, -1 where it has none. With sizes of 0 there are any number of classes and nodes.
+fn read_labels(path: &Path, sizes: &Sizes) -> Result<Vec<Option<u32>>, DataError> {
+    let (limit, classes) = (Limit::of(path), sizes.classes);
     let announced = |highest: u32| limit.count("class", highest).map_err(|why| DataError::foreign(path, why));
     u32::try_from(classes).map_or(Ok(0), |classes| announced(classes.saturating_sub(1)))?;
-    let mut labels = Vec::new();
+    // Room for all nodes at once, if the file can have so many lines: a table that doubles takes up to twice the memory of a large graph.
+    let mut labels = Vec::with_capacity(sizes.nodes.min(limit.most() as usize));
     each_record(path, |at, line| {
         // The place of a line is the number of its node.
         if at != labels.len() as u64 + 1 {
