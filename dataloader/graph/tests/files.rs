@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use segue_graph::{Asymmetry, Graph, NodeData, OpenOptions, Setting, SparseRows};
+use segue_graph::{Asymmetry, Graph, NodeData, OpenOptions, Setting, SparseRows, Split};
 use tempfile::TempDir;
 
 fn fixture(name: &str) -> PathBuf {
@@ -123,30 +123,47 @@ fn bad_text_is_refused_with_file_and_line() {
 #[test]
 fn nodes_of_a_split_have_features_where_these_are_needed() {
     let folder = text_with(&[("features.svm", "0 0:1\n1 1:1\n2 2:1\n3 3:1\n7 1:1\n4 0:1\n")]);
-    let open = |features_needed| {
-        let options = OpenOptions { features_needed, ..Default::default() };
+    let open = |split, features_needed| {
+        let options = OpenOptions { split, features_needed, ..Default::default() };
         NodeData::open_with(folder.path(), Setting::Transductive, options)
     };
-    let data = open(false).unwrap();
+    let data = open(Split::Files, false).unwrap();
     assert!(data.test.iter().any(|node| !data.has_features[*node as usize]));
-    let error = open(true).unwrap_err();
+    let error = open(Split::Files, true).unwrap_err();
     assert_eq!(error.exit_code(), 65);
     assert!(
         error.to_string().ends_with("test.index, line 3: node 6 has no features, which are learnt from"),
         "{error}"
     );
     assert!(error.hint().unwrap().contains("reads the graph alone"));
-    let data = NodeData { features_needed: true, ..data };
-    let has = |node: &u32| data.has_features[*node as usize];
+    let drawn = |test, seed| open(Split::Drawn { per_class: 1, test, seed }, true);
     for seed in 1..9 {
-        let split = data.split(1, 2, seed).unwrap();
+        let split = drawn(2, seed).unwrap();
+        let has = |node: &u32| split.has_features[*node as usize];
         assert!(split.train.iter().chain(&split.test).all(has));
     }
-    let error = data.split(1, 90, 1).unwrap_err();
+    let error = drawn(90, 1).unwrap_err();
     assert!(
         error.to_string().contains("nodes with labels and features to test on, 90 are asked for"),
         "{error}"
     );
+}
+
+/// Of a drawn or given split alone more is asked than that its nodes are there.
+#[test]
+fn a_split_of_the_files_that_is_not_used_may_be_none() {
+    let folder = text_with(&[("test.index", "7\n0\n")]);
+    let open = |split| {
+        let options = OpenOptions { split, ..Default::default() };
+        NodeData::open_with(folder.path(), Setting::Inductive, options)
+    };
+    let error = open(Split::Files).unwrap_err();
+    assert!(error.to_string().ends_with("node 0 is in train and in test"), "{error}");
+    let drawn = open(Split::Drawn { per_class: 1, test: 2, seed: 1 }).unwrap();
+    assert_eq!((drawn.train.len(), drawn.test.len()), (3, 2));
+    // Training sees what the split that is used leaves it.
+    assert!(drawn.test.iter().all(|node| !drawn.seen[*node as usize]));
+    assert!(drawn.train.iter().all(|node| drawn.seen[*node as usize]));
 }
 
 #[test]
@@ -180,22 +197,26 @@ fn p18_a_coordinate_list_is_a_graph_with_weights() {
 
 #[test]
 fn p18_splits_that_are_given_come_in_the_order_of_their_numbers() {
-    let data = open(&fixture("text/ind"), Setting::Transductive);
-    let folder = tempfile::tempdir().unwrap();
+    let folder = text_with(&[]);
+    let splits = folder.path().join("splits");
     for (name, train, test) in [("10", "3\n", "2\n"), ("9", "0\n1\n", "4\n6\n")] {
-        fs::create_dir(folder.path().join(name)).unwrap();
-        fs::write(folder.path().join(name).join("train.index"), train).unwrap();
-        fs::write(folder.path().join(name).join("test.index"), test).unwrap();
+        fs::create_dir_all(splits.join(name)).unwrap();
+        fs::write(splits.join(name).join("train.index"), train).unwrap();
+        fs::write(splits.join(name).join("test.index"), test).unwrap();
     }
+    let open = |number| {
+        let options = OpenOptions { split: Split::Given(number), ..Default::default() };
+        NodeData::open_with(folder.path(), Setting::Transductive, options)
+    };
     for (number, train, test) in [(1, vec![0, 1], vec![4, 6]), (2, vec![3], vec![2])] {
-        let split = data.with_given_split(folder.path(), number).unwrap();
+        let split = open(number).unwrap();
         assert_eq!((split.train, split.test), (train, test));
     }
     for number in [0, 3] {
-        assert_eq!(data.with_given_split(folder.path(), number).unwrap_err().exit_code(), 66);
+        assert_eq!(open(number).unwrap_err().exit_code(), 66);
     }
-    fs::write(folder.path().join("9/train.index"), "0\n4\n").unwrap();
-    let error = data.with_given_split(folder.path(), 1).unwrap_err();
+    fs::write(splits.join("9/train.index"), "0\n4\n").unwrap();
+    let error = open(1).unwrap_err();
     assert!(error.to_string().ends_with("9/test.index, line 1: node 4 is in train and in test"), "{error}");
     assert_eq!(error.exit_code(), 65);
 }

@@ -6,8 +6,9 @@ use segue_foreign::{ElementType, Pickle, RawTensor, SharedBytes, View};
 use super::part;
 use crate::limit::Limit;
 use crate::lines::line_of;
+use crate::split::BadMember;
 use crate::text::read_distinct;
-use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
+use crate::{Asymmetry, Graph, NodeData, Setting, SparseRows};
 
 /// Rows of features and the classes of these rows.
 struct Table {
@@ -16,8 +17,8 @@ struct Table {
     classes: usize,
 }
 
-/// Reads the pickles of a prefix.
-pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
+/// Reads the pickles of a prefix; whether their nodes can be in the split they make is not looked at.
+pub(crate) fn read(prefix: &Path, setting: Setting, asymmetry: Asymmetry) -> Result<NodeData, DataError> {
     let name = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let published = has_all(prefix, &name)?;
     let train = read_table(prefix, "x", "y")?;
@@ -41,9 +42,9 @@ pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Res
         return Err(DataError::foreign(&part(prefix, "tx"), why));
     }
     let least = test.iter().max().map_or(0, |node| *node as usize + 1).max(first.labels.len());
-    let graph = read_graph(&part(prefix, "graph"), least, options)?;
+    let graph = read_graph(&part(prefix, "graph"), least, asymmetry)?;
     let rows = place_rows(graph.nodes(), &first, &tested, &test);
-    let data = NodeData {
+    Ok(NodeData {
         name: ["ind.", "trans."].iter().find_map(|form| name.strip_prefix(form)).unwrap_or(&name).to_string(),
         classes: first.classes,
         graph,
@@ -54,13 +55,13 @@ pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Res
         has_features: rows.2,
         test,
         setting,
-        features_needed: options.features_needed,
-    };
-    data.check().map_err(|bad| {
-        let labels = part(prefix, if bad.split == "test" { "ty" } else { "y" });
-        DataError::foreign(&labels, format!("row {}: {}", bad.place, bad.why))
-    })?;
-    Ok(data)
+    })
+}
+
+/// The error of a node that cannot be in the split that the pickles of a prefix make.
+pub(crate) fn refusal(prefix: &Path, bad: BadMember) -> DataError {
+    let labels = part(prefix, if bad.split == "test" { "ty" } else { "y" });
+    DataError::foreign(&labels, format!("row {}: {}", bad.place, bad.why))
 }
 
 /// Whether there is `allx`, the nodes with features that are not tested on. Without it, test nodes come right behind those of `x`; a set of
@@ -144,7 +145,7 @@ fn load(path: &Path) -> Result<Pickle, DataError> {
 }
 
 /// Reads the neighbour lists: a dict of lists by node.
-fn read_graph(path: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+fn read_graph(path: &Path, at_least: usize, asymmetry: Asymmetry) -> Result<Graph, DataError> {
     let pickle = load(path)?;
     let bad = |why: String| DataError::foreign(path, why);
     let root = pickle.root();
@@ -167,7 +168,7 @@ fn read_graph(path: &Path, at_least: usize, options: OpenOptions) -> Result<Grap
         }
     }
     let lists = lists.into_iter().map(Option::unwrap_or_default).collect();
-    Graph::from_lists(lists, options.asymmetry)
+    Graph::from_lists(lists, asymmetry)
         .map_err(|found| bad(format!("the list of node {}: {}", found.node, found.why)))
 }
 

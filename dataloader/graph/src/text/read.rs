@@ -5,7 +5,7 @@ use segue_data_error::DataError;
 use crate::graph::check_edge;
 use crate::limit::Limit;
 use crate::lines::{each_line, each_record, number, words};
-use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
+use crate::{Asymmetry, Graph, NodeData, Setting, SparseRows};
 
 /// Sizes that the other files may leave open.
 #[derive(Default)]
@@ -15,11 +15,11 @@ struct Sizes {
     classes: usize,
 }
 
-/// Reads the folder of a data set.
-pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
+/// Reads the folder of a data set; whether its nodes can be in the split it names is not looked at.
+pub(crate) fn read(folder: &Path, setting: Setting, asymmetry: Asymmetry) -> Result<NodeData, DataError> {
     let sizes = read_sizes(&folder.join("sizes.txt"))?;
     let mut labels = read_labels(&folder.join("labels.txt"), &sizes)?;
-    let graph = read_graph(folder, sizes.nodes.max(labels.len()), options)?;
+    let graph = read_graph(folder, sizes.nodes.max(labels.len()), asymmetry)?;
     let nodes = graph.nodes();
     if sizes.nodes > 0 && nodes != sizes.nodes {
         let why = format!("{nodes} nodes in labels.txt and the graph, {} in sizes.txt", sizes.nodes);
@@ -37,7 +37,7 @@ pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Res
         read_index(&all, nodes)?.iter().chain(&test).for_each(|node| known[*node as usize] = true);
         has_features.iter_mut().zip(known).for_each(|(has, known)| *has &= known);
     }
-    let data = NodeData {
+    Ok(NodeData {
         name: name_of(folder, setting),
         classes: sizes.classes.max(highest),
         seen: setting.seen(&has_features, &test),
@@ -48,10 +48,7 @@ pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Res
         train,
         test,
         setting,
-        features_needed: options.features_needed,
-    };
-    data.check().map_err(|bad| bad.in_file(folder))?;
-    Ok(data)
+    })
 }
 
 /// The folder's name, or that of the folder around it where this one is called like a setting.
@@ -114,14 +111,14 @@ fn read_labels(path: &Path, sizes: &Sizes) -> Result<Vec<Option<u32>>, DataError
 }
 
 /// Reads the graph of a folder: the lists of `graph.adj`, the file `graph.bin`, or the edges of `edges.txt`.
-fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+fn read_graph(folder: &Path, at_least: usize, asymmetry: Asymmetry) -> Result<Graph, DataError> {
     let (lists, edges) = (folder.join("graph.adj"), folder.join("edges.txt"));
     if let Some(path) = [&lists, &edges].into_iter().find(|path| path.is_file()) {
         let highest = u32::try_from(at_least.saturating_sub(1)).unwrap_or(u32::MAX);
         Limit::of(path).count("node", highest).map_err(|why| DataError::foreign(path, why))?;
     }
     if lists.is_file() {
-        return read_lists(&lists, at_least, options);
+        return read_lists(&lists, at_least, asymmetry);
     }
     let mapped = folder.join("graph.bin");
     if mapped.is_file() {
@@ -137,7 +134,7 @@ fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Gr
 }
 
 /// Reads neighbour lists: `node neighbour neighbour ..`, a line for each node that has any.
-fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+fn read_lists(path: &Path, at_least: usize, asymmetry: Asymmetry) -> Result<Graph, DataError> {
     let limit = Limit::of(path);
     let mut lists: Vec<Vec<u32>> = vec![Vec::new(); at_least];
     let mut line_of: Vec<u64> = vec![0; at_least];
@@ -156,7 +153,7 @@ fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Grap
         lists[node as usize] = list;
         Ok(())
     })?;
-    Graph::from_lists(lists, options.asymmetry)
+    Graph::from_lists(lists, asymmetry)
         .map_err(|bad| DataError::line(path, line_of[bad.node as usize], bad.why))
 }
 
