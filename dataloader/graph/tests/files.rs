@@ -147,6 +147,13 @@ fn nodes_of_a_split_have_features_where_these_are_needed() {
         error.to_string().contains("nodes with labels and features to test on, 90 are asked for"),
         "{error}"
     );
+    let given = folder.path().join("splits/1");
+    fs::create_dir_all(&given).unwrap();
+    fs::write(given.join("train.index"), "0\n").unwrap();
+    fs::write(given.join("test.index"), "4\n6\n").unwrap();
+    assert_eq!(open(Split::Given(1), false).unwrap().test, [4, 6]);
+    let error = open(Split::Given(1), true).unwrap_err();
+    assert!(error.to_string().contains("splits/1/test.index, line 2: node 6 has no features"), "{error}");
 }
 
 /// Of a drawn or given split alone more is asked than that its nodes are there.
