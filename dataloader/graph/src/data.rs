@@ -1,9 +1,9 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
 
-use crate::lines::line_of;
-use crate::{Asymmetry, Graph, SparseRows, pickles, text};
+use crate::split::BadMember;
+use crate::{Asymmetry, Graph, SparseRows, Split, pickles, text};
 
 /// Nodes whose flags or labels are copied for a hash at once: beside a large graph there is little memory left.
 const HASHED_AT_ONCE: usize = 1 << 16;
@@ -41,8 +41,47 @@ impl Setting {
 pub struct OpenOptions {
     /// What is done about neighbour lists that are not symmetric.
     pub asymmetry: Asymmetry,
-    /// Whether nodes to train and to test on need features: what learns from them cannot do without. Inductively they do in any case.
+    /// Which nodes are trained and tested on.
+    pub split: Split,
+    /// Whether these need features: what learns from them cannot do without. Inductively they do in any case.
     pub features_needed: bool,
+}
+
+/// Where a data set lies.
+enum Files {
+    /// The folder of its text.
+    Text(PathBuf),
+    /// The prefix of its pickles.
+    Pickles(PathBuf),
+}
+
+impl Files {
+    fn find(path: &Path, setting: Setting) -> Result<Files, DataError> {
+        if path.is_dir() {
+            let inner = path.join(setting.prefix());
+            return Ok(Files::Text(if inner.is_dir() { inner } else { path.into() }));
+        }
+        pickles::find(path, setting).map(Files::Pickles).ok_or_else(|| DataError::Missing {
+            path: path.into(),
+            why: "a data set\nhint: name a folder with graph.adj, or the prefix of pickles, as data/ind.cora"
+                .into(),
+        })
+    }
+
+    fn read(&self, setting: Setting, asymmetry: Asymmetry) -> Result<NodeData, DataError> {
+        match self {
+            Files::Text(folder) => text::read(folder, setting, asymmetry),
+            Files::Pickles(prefix) => pickles::read(prefix, setting, asymmetry),
+        }
+    }
+
+    /// The error of a node that cannot be in their split.
+    fn refusal(&self, bad: BadMember) -> DataError {
+        match self {
+            Files::Text(folder) => bad.in_file(folder),
+            Files::Pickles(prefix) => pickles::refusal(prefix, bad),
+        }
+    }
 }
 
 /// A graph whose nodes are to be classified.
@@ -68,8 +107,6 @@ pub struct NodeData {
     pub seen: Vec<bool>,
     /// What training may read.
     pub setting: Setting,
-    /// Whether nodes to train and to test on need features.
-    pub features_needed: bool,
 }
 
 impl NodeData {
@@ -89,17 +126,9 @@ impl NodeData {
     ///
     /// Those of [`NodeData::open`].
     pub fn open_with(path: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
-        let inner = path.join(setting.prefix());
-        if path.is_dir() {
-            return text::read(if inner.is_dir() { &inner } else { path }, setting, options);
-        }
-        match pickles::find(path, setting) {
-            Some(prefix) => pickles::read(&prefix, setting, options),
-            None => Err(DataError::Missing {
-                path: path.into(),
-                why: "a data set\nhint: name a folder with graph.adj, or the prefix of pickles, as data/ind.cora".into(),
-            }),
-        }
+        let files = Files::find(path, setting)?;
+        let data = files.read(setting, options.asymmetry)?;
+        data.choose(options, path, |bad| files.refusal(bad))
     }
 
     /// Number of nodes.
@@ -148,7 +177,6 @@ impl NodeData {
             test: places(&self.test),
             seen: order.iter().map(|node| self.seen[*node as usize]).collect(),
             setting: self.setting,
-            features_needed: self.features_needed,
         }
     }
 
@@ -174,64 +202,5 @@ impl NodeData {
             hasher.update(bytemuck::cast_slice(nodes));
         }
         hasher.finalize().to_hex().to_string()
-    }
-
-    /// Whether a node can be in a split as far as its features go.
-    pub(crate) fn usable(&self, node: u32) -> bool {
-        let needed = self.features_needed || self.setting == Setting::Inductive;
-        !needed || self.has_features.get(node as usize) == Some(&true)
-    }
-
-    /// Checks what the nodes of the split promise: that they are there, in one part alone, and have a label and features where these are needed.
-    pub(crate) fn check(&self) -> Result<(), BadMember> {
-        let nodes = self.nodes();
-        let parts = [("train", &self.train), ("test", &self.test)];
-        // A byte a node: of a large graph there are many.
-        let mut part_of = vec![Part::Neither; nodes];
-        for (part, (split, members)) in [Part::Train, Part::Test].into_iter().zip(parts) {
-            for (place, node) in members.iter().enumerate() {
-                let bad = |why: String| Err(BadMember { split, place, why });
-                match part_of.get_mut(*node as usize) {
-                    None => return bad(format!("node {node} of a graph with {nodes} nodes")),
-                    Some(free @ Part::Neither) => *free = part,
-                    Some(Part::Train) => return bad(format!("node {node} is in train and in {split}")),
-                    Some(Part::Test) => return bad(format!("node {node} is in test and in {split}")),
-                }
-                if self.labels.get(*node as usize).is_none_or(Option::is_none) {
-                    return bad(format!("node {node} has no label"));
-                }
-                if !self.usable(*node) {
-                    let hint = "name nodes with features, or choose a model that reads the graph alone";
-                    return bad(format!("node {node} has no features, which are learnt from\nhint: {hint}"));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The part of a split that a node is in.
-#[derive(Clone, Copy)]
-enum Part {
-    Neither,
-    Train,
-    Test,
-}
-
-/// A node that cannot be in a split.
-pub(crate) struct BadMember {
-    /// The part, `train` or `test`.
-    pub split: &'static str,
-    /// Its place there, from 0.
-    pub place: usize,
-    /// What is wrong.
-    pub why: String,
-}
-
-impl BadMember {
-    /// The error of the file of its part in `folder`.
-    pub fn in_file(self, folder: &Path) -> DataError {
-        let path = folder.join(format!("{}.index", self.split));
-        DataError::line(&path, line_of(&path, self.place), self.why)
     }
 }

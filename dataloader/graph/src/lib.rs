@@ -29,4 +29,5 @@ pub use lists::{Asymmetry, BadList};
 pub use nell::EntityGraph;
 pub use recall::{Recall, rank_nodes};
 pub use rows::SparseRows;
+pub use split::Split;
 pub use text::{GraphForm, read_index};

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-/// Nodes, classes or columns that a file may speak of for each of its bytes, and besides: tables are made for all up to the highest.
-const COUNT_PER_BYTE: u64 = 1;
+/// Nodes, classes or columns that a file may speak of besides one for each of its bytes: tables are made for all up to the highest.
 const BESIDES: u64 = 1 << 16;
 /// Columns besides: features may be hashed to more of them than a short file has bytes.
 const COLUMNS_BESIDES: u64 = 1 << 20;
 
 /// How many nodes, classes or columns a file may speak of, in proportion to its length.
 pub(crate) struct Limit {
-    bytes: u64,
+    /// Length of the file.
+    pub bytes: u64,
     besides: u64,
 }
 
@@ -27,7 +27,7 @@ impl Limit {
 
     /// The most there may be.
     pub fn most(&self) -> u64 {
-        self.bytes.saturating_mul(COUNT_PER_BYTE).saturating_add(self.besides)
+        self.bytes.saturating_add(self.besides)
     }
 
     /// The number of things that the one called `highest` asks for.

@@ -81,7 +81,6 @@ impl EntityGraph {
             test: Vec::new(),
             seen: vec![false; nodes],
             setting: Setting::Transductive,
-            features_needed: false,
         }
     }
 }
@@ -217,7 +216,7 @@ mod tests {
         assert_eq!(data.classes, 2);
         assert_eq!(data.labels.iter().flatten().count(), 48);
         for (rate, counts) in [(0.1, [3, 1]), (0.01, [1, 1]), (0.001, [1, 1]), (0.5, [19, 5])] {
-            let split = data.split_by_rate(rate, 3).unwrap();
+            let split = data.clone().split_by_rate(rate, 3).unwrap();
             let mut found = [0; 2];
             split.labelled().iter().for_each(|(_, class)| found[*class as usize] += 1);
             assert_eq!(found, counts, "{rate}");

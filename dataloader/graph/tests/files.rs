@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use segue_graph::{Asymmetry, Graph, NodeData, OpenOptions, Setting, SparseRows};
+use segue_graph::{Asymmetry, Graph, NodeData, OpenOptions, Setting, SparseRows, Split};
 use tempfile::TempDir;
 
 fn fixture(name: &str) -> PathBuf {
@@ -123,30 +123,54 @@ fn bad_text_is_refused_with_file_and_line() {
 #[test]
 fn nodes_of_a_split_have_features_where_these_are_needed() {
     let folder = text_with(&[("features.svm", "0 0:1\n1 1:1\n2 2:1\n3 3:1\n7 1:1\n4 0:1\n")]);
-    let open = |features_needed| {
-        let options = OpenOptions { features_needed, ..Default::default() };
+    let open = |split, features_needed| {
+        let options = OpenOptions { split, features_needed, ..Default::default() };
         NodeData::open_with(folder.path(), Setting::Transductive, options)
     };
-    let data = open(false).unwrap();
+    let data = open(Split::Files, false).unwrap();
     assert!(data.test.iter().any(|node| !data.has_features[*node as usize]));
-    let error = open(true).unwrap_err();
+    let error = open(Split::Files, true).unwrap_err();
     assert_eq!(error.exit_code(), 65);
     assert!(
         error.to_string().ends_with("test.index, line 3: node 6 has no features, which are learnt from"),
         "{error}"
     );
     assert!(error.hint().unwrap().contains("reads the graph alone"));
-    let data = NodeData { features_needed: true, ..data };
-    let has = |node: &u32| data.has_features[*node as usize];
+    let drawn = |test, seed| open(Split::Drawn { per_class: 1, test, seed }, true);
     for seed in 1..9 {
-        let split = data.split(1, 2, seed).unwrap();
+        let split = drawn(2, seed).unwrap();
+        let has = |node: &u32| split.has_features[*node as usize];
         assert!(split.train.iter().chain(&split.test).all(has));
     }
-    let error = data.split(1, 90, 1).unwrap_err();
+    let error = drawn(90, 1).unwrap_err();
     assert!(
         error.to_string().contains("nodes with labels and features to test on, 90 are asked for"),
         "{error}"
     );
+    let given = folder.path().join("splits/1");
+    fs::create_dir_all(&given).unwrap();
+    fs::write(given.join("train.index"), "0\n").unwrap();
+    fs::write(given.join("test.index"), "4\n6\n").unwrap();
+    assert_eq!(open(Split::Given(1), false).unwrap().test, [4, 6]);
+    let error = open(Split::Given(1), true).unwrap_err();
+    assert!(error.to_string().contains("splits/1/test.index, line 2: node 6 has no features"), "{error}");
+}
+
+/// Of a drawn or given split alone more is asked than that its nodes are there.
+#[test]
+fn a_split_of_the_files_that_is_not_used_may_be_none() {
+    let folder = text_with(&[("test.index", "7\n0\n")]);
+    let open = |split| {
+        let options = OpenOptions { split, ..Default::default() };
+        NodeData::open_with(folder.path(), Setting::Inductive, options)
+    };
+    let error = open(Split::Files).unwrap_err();
+    assert!(error.to_string().ends_with("node 0 is in train and in test"), "{error}");
+    let drawn = open(Split::Drawn { per_class: 1, test: 2, seed: 1 }).unwrap();
+    assert_eq!((drawn.train.len(), drawn.test.len()), (3, 2));
+    // Training sees what the split that is used leaves it.
+    assert!(drawn.test.iter().all(|node| !drawn.seen[*node as usize]));
+    assert!(drawn.train.iter().all(|node| drawn.seen[*node as usize]));
 }
 
 #[test]
@@ -180,22 +204,26 @@ fn p18_a_coordinate_list_is_a_graph_with_weights() {
 
 #[test]
 fn p18_splits_that_are_given_come_in_the_order_of_their_numbers() {
-    let data = open(&fixture("text/ind"), Setting::Transductive);
-    let folder = tempfile::tempdir().unwrap();
+    let folder = text_with(&[]);
+    let splits = folder.path().join("splits");
     for (name, train, test) in [("10", "3\n", "2\n"), ("9", "0\n1\n", "4\n6\n")] {
-        fs::create_dir(folder.path().join(name)).unwrap();
-        fs::write(folder.path().join(name).join("train.index"), train).unwrap();
-        fs::write(folder.path().join(name).join("test.index"), test).unwrap();
+        fs::create_dir_all(splits.join(name)).unwrap();
+        fs::write(splits.join(name).join("train.index"), train).unwrap();
+        fs::write(splits.join(name).join("test.index"), test).unwrap();
     }
+    let open = |number| {
+        let options = OpenOptions { split: Split::Given(number), ..Default::default() };
+        NodeData::open_with(folder.path(), Setting::Transductive, options)
+    };
     for (number, train, test) in [(1, vec![0, 1], vec![4, 6]), (2, vec![3], vec![2])] {
-        let split = data.with_given_split(folder.path(), number).unwrap();
+        let split = open(number).unwrap();
         assert_eq!((split.train, split.test), (train, test));
     }
     for number in [0, 3] {
-        assert_eq!(data.with_given_split(folder.path(), number).unwrap_err().exit_code(), 66);
+        assert_eq!(open(number).unwrap_err().exit_code(), 66);
     }
-    fs::write(folder.path().join("9/train.index"), "0\n4\n").unwrap();
-    let error = data.with_given_split(folder.path(), 1).unwrap_err();
+    fs::write(splits.join("9/train.index"), "0\n4\n").unwrap();
+    let error = open(1).unwrap_err();
     assert!(error.to_string().ends_with("9/test.index, line 1: node 4 is in train and in test"), "{error}");
     assert_eq!(error.exit_code(), 65);
 }
@@ -278,8 +306,75 @@ fn bad_pickles_are_refused_with_file_and_place() {
     assert!(negative.contains("the list of node 0: a value of kind Int(-1) for a node"), "{negative}");
     let few = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n".to_vec());
     assert_eq!(few, "test.index cannot be read: 2 nodes for the 3 rows of tx");
+    let far = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n4000000\n".to_vec());
+    assert_eq!(far, "test.index, line 3: node 4000000 of a graph in a file of 143 bytes");
     let low = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n2\n".to_vec());
     assert_eq!(low, "test.index, line 3: node 2 is one of the 4 of allx");
+}
+
+/// An array as Python 2 writes it by protocol 0, without the end of the pickle.
+fn old_array(code: &str, order: char, shape: &[usize], bytes: &[u8]) -> String {
+    let shape: String = shape.iter().map(|size| format!("I{size}\n")).collect();
+    let bytes: String = bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+    format!(
+        "cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n({shape}tcnumpy\ndtype\n(S'{code}'\nI0\nI1\ntR\
+         (I3\nS'{order}'\nNNNI-1\nI-1\nI0\ntbI00\nS'{bytes}'\ntb"
+    )
+}
+
+/// The labels of the two rows of `x`, in types that NumPy's users choose for them.
+#[test]
+fn p01_labels_may_be_of_any_type_that_holds_0_and_1() {
+    let expected = open(&fixture("ind.python2-protocol2"), Setting::Inductive).fingerprint();
+    let ones = [0u8, 0, 1, 1, 0, 0];
+    let wide = |width: usize, at: usize| -> Vec<u8> {
+        ones.iter().flat_map(|one| (0..width).map(move |byte| if byte == at { *one } else { 0 })).collect()
+    };
+    let doubles: Vec<u8> = ones.iter().flat_map(|one| f64::from(*one).to_be_bytes()).collect();
+    for (code, order, bytes) in [
+        ("b1", '|', ones.to_vec()),
+        ("u1", '|', ones.to_vec()),
+        ("i1", '|', ones.to_vec()),
+        ("i2", '<', wide(2, 0)),
+        ("i4", '>', wide(4, 3)),
+        ("i8", '>', wide(8, 7)),
+        ("f8", '>', doubles),
+    ] {
+        let labels = old_array(code, order, &[2, 3], &bytes) + ".";
+        let (_folder, prefix) = pickles_with("y", |file| *file = labels.into_bytes());
+        let read = open(&prefix, Setting::Inductive);
+        assert_eq!(read.fingerprint(), expected, "{code}{order}");
+    }
+    let halves = old_array("f2", '<', &[2, 3], &wide(2, 0)) + ".";
+    let refused = refused_pickle("y", |file| *file = halves.into_bytes());
+    assert_eq!(refused, "y cannot be read: unsupported element type f16");
+}
+
+/// What a dense matrix of each type has where a column is given twice: the sum, and of truth values that there is one.
+#[test]
+fn p01_columns_that_are_repeated_add_up_as_their_type_has_it() {
+    let integers = |numbers: &[i32]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
+    let [starts, columns] = [&[0, 2, 3, 6][..], &[3, 3, 0, 2, 1, 2]]
+        .map(|numbers| old_array("i4", '<', &[numbers.len()], &integers(numbers)));
+    // Their sum is past the middle between two numbers of single precision, where each alone is below it.
+    let (one, least) = (1.0 + 1.5 * 2f64.powi(-25), 2f64.powi(-25));
+    let doubles = [one, least, 0.1, one, 0.1, least].map(f64::to_le_bytes).concat();
+    for (code, data, once, twice) in [
+        ("b1", vec![1; 6], 1.0, 1.0),
+        ("i1", vec![0xFF; 6], -1.0, -2.0),
+        ("f8", doubles, 0.1, 1.0 + f32::EPSILON),
+    ] {
+        let data = old_array(code, '<', &[6], &data);
+        let matrix = format!(
+            "ccopy_reg\n_reconstructor\n(cscipy.sparse.csr\ncsr_matrix\nc__builtin__\nobject\nNtR(dS'_shape'\n(I3\nI4\ntsS'indptr'\n{starts}s\
+             S'indices'\n{columns}sS'data'\n{data}sb."
+        );
+        let (_folder, prefix) = pickles_with("tx", |file| *file = matrix.into_bytes());
+        let features = open(&prefix, Setting::Inductive).features;
+        assert_eq!(features.row(7), (&[3][..], &[twice][..]), "{code}");
+        assert_eq!(features.row(4), (&[0][..], &[once][..]), "{code}");
+        assert_eq!(features.row(6), (&[1, 2][..], &[once, twice][..]), "{code}");
+    }
 }
 
 /// Without `allx` the rows of `tx` would be taken for the nodes right behind `x`.

@@ -138,9 +138,11 @@ fn p07_p17_classes_lie_further_apart_with_labels_than_without() {
             "model.pretrain_label=0",
             "model.pretrain_contexts=140",
             "train.steps=1640",
+            // Plain steps of a sum diverge for some seeds, and then any accuracy may come of them.
+            "optim.clip=200",
         ],
-        0.15,
-        0.70,
+        0.63,
+        0.68,
         "GraphEmb on Cora",
     );
     println!("mean silhouettes {with_labels:.4} and {without:.4}");

@@ -1,7 +1,7 @@
 //! Arrays of NumPy and sparse matrices of SciPy, as their pickles of Python 2 and 3 spell them. Nothing is called: a call of a known
 //! name with arguments of a known shape is read as what it would have made.
 
-use super::view::{Kind, View};
+use super::view::{Kind, Value, View};
 use crate::{ElementType, RawTensor, SharedBytes};
 
 /// A sparse matrix of SciPy in compressed rows. What its arrays promise each other is for the reader to check.
@@ -28,6 +28,40 @@ impl<'a> View<'a> {
                 Some(bytes.ok()?.into())
             }
             ("__builtin__" | "builtins", "bytes") if args.len() == 0 => Some(Vec::new().into()),
+            _ => None,
+        }
+    }
+
+    /// The code of a type of elements, and whether their bytes begin with the highest: of `dtype(code, align, copy)` with the state
+    /// `(version, byte order, ..)`.
+    pub(super) fn element_code(self) -> Option<(&'a str, bool)> {
+        let code = self.args()?.elements()?.next()?.text()?;
+        let order = self.state().and_then(View::elements).and_then(|mut state| state.nth(1)?.text());
+        Some((code, order == Some(">")))
+    }
+
+    /// `numpy.core.multiarray.scalar(dtype, bytes)`.
+    pub(super) fn numpy_scalar(self) -> Option<Value> {
+        let (module, name) = self.class()?;
+        if !module.starts_with("numpy") || name != "scalar" {
+            return None;
+        }
+        let args: Vec<_> = self.args()?.elements()?.take(2).collect();
+        let (code, big_endian) = args.first()?.element_code()?;
+        let mut bytes = args.get(1)?.bytes()?.to_vec();
+        if big_endian {
+            bytes.reverse();
+        }
+        let wide = |signed: bool| {
+            let mut word = [if signed && bytes.last()? & 0x80 != 0 { 0xFF } else { 0 }; 8];
+            word.get_mut(..bytes.len())?.copy_from_slice(&bytes);
+            Some(Value::Int(i64::from_le_bytes(word)))
+        };
+        match code {
+            "i1" | "i2" | "i4" | "i8" => wide(true),
+            "u1" | "u2" | "u4" | "b1" => wide(false),
+            "f4" => Some(Value::Float(f64::from(f32::from_le_bytes(bytes[..].try_into().ok()?)))),
+            "f8" => Some(Value::Float(f64::from_le_bytes(bytes[..].try_into().ok()?))),
             _ => None,
         }
     }
@@ -62,7 +96,9 @@ impl<'a> View<'a> {
         let shape: Option<Vec<usize>> = shape.elements().and_then(|sizes| sizes.map(View::size).collect());
         let shape = shape.ok_or("an array without a shape")?;
         let bytes = bytes.bytes().ok_or("an array whose elements are not bytes")?;
-        let dtype = element_type(dtype)?;
+        let (code, big_endian) = dtype.element_code().ok_or("an array without a type")?;
+        let dtype = element_type(code)?;
+        let bytes = if big_endian { reversed(&bytes, dtype.bytes()).into() } else { bytes };
         // The whole table is there, whatever order it is in.
         RawTensor::contiguous(dtype, shape.clone(), bytes.clone())?;
         let mut strides = vec![1usize; shape.len()];
@@ -109,11 +145,14 @@ impl<'a> View<'a> {
     }
 }
 
-/// The type of the elements of an array: `dtype(code, align, copy)` with the state `(version, byte order, ..)`.
-fn element_type(dtype: View<'_>) -> Result<ElementType, String> {
-    let code = dtype.args().and_then(View::elements).and_then(|mut args| args.next()?.text());
-    let order = dtype.state().and_then(View::elements).and_then(|mut state| state.nth(1)?.text());
-    let dtype = match code.ok_or("an array without a type")? {
+/// The bytes of each element, back to front.
+fn reversed(bytes: &[u8], width: usize) -> Vec<u8> {
+    bytes.chunks(width).flat_map(|element| element.iter().rev()).copied().collect()
+}
+
+/// The type that NumPy calls `code`.
+fn element_type(code: &str) -> Result<ElementType, String> {
+    Ok(match code {
         "f4" => ElementType::F32,
         "f8" => ElementType::F64,
         "f2" => ElementType::F16,
@@ -124,9 +163,57 @@ fn element_type(dtype: View<'_>) -> Result<ElementType, String> {
         "u1" => ElementType::U8,
         "b1" => ElementType::Bool,
         other => return Err(format!("unsupported element type `{other}`")),
-    };
-    match order {
-        Some(">") => Err("elements of big-endian byte order".into()),
-        _ => Ok(dtype),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Pickle;
+
+    /// An array as Python 2 writes it, protocol 0.
+    fn array(code: &str, order: char, shape: &str, bytes: &str) -> Vec<u8> {
+        format!(
+            "cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n({shape}tcnumpy\ndtype\n\
+             (S'{code}'\nI0\nI1\ntR(I3\nS'{order}'\nNNNI-1\nI-1\nI0\ntbI00\nS'{bytes}'\ntb."
+        )
+        .into_bytes()
+    }
+
+    /// Both orders of 1, 256 and -2, and of one byte each, which has none.
+    #[test]
+    fn arrays_of_either_byte_order_hold_the_same() {
+        let read = |code, order, shape, bytes| {
+            let pickle = Pickle::parse(&array(code, order, shape, bytes).into()).unwrap();
+            pickle.root().array().unwrap().to_bytes()
+        };
+        let expected = [1i32, 256, -2].map(i32::to_le_bytes).concat();
+        let big = r"\x00\x00\x00\x01\x00\x00\x01\x00\xff\xff\xff\xfe";
+        let little = r"\x01\x00\x00\x00\x00\x01\x00\x00\xfe\xff\xff\xff";
+        assert_eq!(read("i4", '>', "I3\n", big), expected);
+        assert_eq!(read("i4", '<', "I3\n", little), expected);
+        assert_eq!(read("b1", '|', "L2L\nI1\n", r"\x01\x00"), [1, 0]);
+        let half = array("f8", '>', "I1\n", r"?\xe0\x00\x00\x00\x00\x00");
+        let error = Pickle::parse(&half.into()).unwrap().root().array().unwrap_err();
+        assert!(error.contains("7 bytes for a tensor of f64"), "{error}");
+    }
+
+    #[test]
+    fn scalars_of_either_byte_order_are_one_number() {
+        let read = |code: &str, order: char, bytes: &str| {
+            let text = format!(
+                "cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(S'{code}'\nI0\nI1\ntR(I3\nS'{order}'\nNNNI-1\nI-1\nI0\ntbS'{bytes}'\ntR."
+            );
+            let pickle = Pickle::parse(&text.into_bytes().into()).unwrap();
+            (pickle.root().int(), pickle.root().float())
+        };
+        for (code, order, bytes, int, float) in [
+            ("i8", '<', r"\x02\x01\x00\x00\x00\x00\x00\x00", Some(258), 258.0),
+            ("i8", '>', r"\x00\x00\x00\x00\x00\x00\x01\x02", Some(258), 258.0),
+            ("i2", '>', r"\xff\xfe", Some(-2), -2.0),
+            ("f4", '>', r"?\x80\x00\x00", None, 1.0),
+            ("f8", '<', r"\x00\x00\x00\x00\x00\x00\xe0?", None, 0.5),
+        ] {
+            assert_eq!(read(code, order, bytes), (int, Some(float)), "{code}{order}");
+        }
     }
 }

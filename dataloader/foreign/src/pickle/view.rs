@@ -237,29 +237,6 @@ impl<'a> View<'a> {
         }
     }
 
-    /// `numpy.core.multiarray.scalar(dtype, bytes)`.
-    fn numpy_scalar(self) -> Option<Value> {
-        let (module, name) = self.class()?;
-        if !module.starts_with("numpy") || name != "scalar" {
-            return None;
-        }
-        let args: Vec<_> = self.args()?.elements()?.take(2).collect();
-        let code = args.first()?.args()?.elements()?.next()?.text()?;
-        let bytes = args.get(1)?.bytes()?;
-        let wide = |signed: bool| {
-            let mut word = [if signed && bytes.last()? & 0x80 != 0 { 0xFF } else { 0 }; 8];
-            word.get_mut(..bytes.len())?.copy_from_slice(&bytes);
-            Some(Value::Int(i64::from_le_bytes(word)))
-        };
-        match code {
-            "i1" | "i2" | "i4" | "i8" => wide(true),
-            "u1" | "u2" | "u4" | "b1" => wide(false),
-            "f4" => Some(Value::Float(f64::from(f32::from_le_bytes(bytes[..].try_into().ok()?)))),
-            "f8" => Some(Value::Float(f64::from_le_bytes(bytes[..].try_into().ok()?))),
-            _ => None,
-        }
-    }
-
     /// Members of a list, tuple, set or of an object made from one, such as `torch.Size`.
     pub fn elements(self) -> Option<impl ExactSizeIterator<Item = View<'a>>> {
         let values = match self.node()? {

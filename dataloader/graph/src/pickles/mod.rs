@@ -8,7 +8,7 @@ mod write;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-pub(crate) use read::read;
+pub(crate) use read::{read, refusal};
 
 use crate::Setting;
 

@@ -6,8 +6,9 @@ use segue_foreign::{ElementType, Pickle, RawTensor, SharedBytes, View};
 use super::part;
 use crate::limit::Limit;
 use crate::lines::line_of;
-use crate::text::read_index;
-use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
+use crate::split::BadMember;
+use crate::text::read_distinct;
+use crate::{Asymmetry, Graph, NodeData, Setting, SparseRows};
 
 /// Rows of features and the classes of these rows.
 struct Table {
@@ -16,8 +17,8 @@ struct Table {
     classes: usize,
 }
 
-/// Reads the pickles of a prefix.
-pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
+/// Reads the pickles of a prefix; whether their nodes can be in the split they make is not looked at.
+pub(crate) fn read(prefix: &Path, setting: Setting, asymmetry: Asymmetry) -> Result<NodeData, DataError> {
     let name = prefix.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let published = has_all(prefix, &name)?;
     let train = read_table(prefix, "x", "y")?;
@@ -27,8 +28,7 @@ pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Res
     let (first, test) = if published {
         let all = read_table(prefix, "allx", "ally")?;
         check_beginning(prefix, &train, &all)?;
-        let most = Limit::of(&part(prefix, "graph")).most();
-        let test = read_test(&part(prefix, "test.index"), all.labels.len(), tested.labels.len(), most)?;
+        let test = read_test(prefix, all.labels.len(), tested.labels.len())?;
         (all, test)
     } else {
         (train, (trained..trained + tested.labels.len() as u32).collect())
@@ -42,9 +42,9 @@ pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Res
         return Err(DataError::foreign(&part(prefix, "tx"), why));
     }
     let least = test.iter().max().map_or(0, |node| *node as usize + 1).max(first.labels.len());
-    let graph = read_graph(&part(prefix, "graph"), least, options)?;
+    let graph = read_graph(&part(prefix, "graph"), least, asymmetry)?;
     let rows = place_rows(graph.nodes(), &first, &tested, &test);
-    let data = NodeData {
+    Ok(NodeData {
         name: ["ind.", "trans."].iter().find_map(|form| name.strip_prefix(form)).unwrap_or(&name).to_string(),
         classes: first.classes,
         graph,
@@ -55,13 +55,13 @@ pub(crate) fn read(prefix: &Path, setting: Setting, options: OpenOptions) -> Res
         has_features: rows.2,
         test,
         setting,
-        features_needed: options.features_needed,
-    };
-    data.check().map_err(|bad| {
-        let labels = part(prefix, if bad.split == "test" { "ty" } else { "y" });
-        DataError::foreign(&labels, format!("row {}: {}", bad.place, bad.why))
-    })?;
-    Ok(data)
+    })
+}
+
+/// The error of a node that cannot be in the split that the pickles of a prefix make.
+pub(crate) fn refusal(prefix: &Path, bad: BadMember) -> DataError {
+    let labels = part(prefix, if bad.split == "test" { "ty" } else { "y" });
+    DataError::foreign(&labels, format!("row {}: {}", bad.place, bad.why))
 }
 
 /// Whether there is `allx`, the nodes with features that are not tested on. Without it, test nodes come right behind those of `x`; a set of
@@ -117,9 +117,12 @@ fn check_beginning(prefix: &Path, train: &Table, all: &Table) -> Result<(), Data
     Err(DataError::foreign(&part(prefix, "allx"), why))
 }
 
-/// Reads the nodes of the rows of `tx`, which come after those of `allx`; a graph has `most` nodes at most.
-fn read_test(path: &Path, first: usize, rows: usize, most: u64) -> Result<Vec<u32>, DataError> {
-    let test = read_index(path, most as usize)?;
+/// Reads the nodes of the `rows` rows of `tx`, which come after the `first` of `allx`. How many the graph has, its file says later.
+fn read_test(prefix: &Path, first: usize, rows: usize) -> Result<Vec<u32>, DataError> {
+    let path = &part(prefix, "test.index");
+    let graph = Limit::of(&part(prefix, "graph"));
+    let beyond = |node| format!("node {node} of a graph in a file of {} bytes", graph.bytes);
+    let test = read_distinct(path, graph.most() as usize, beyond)?;
     if test.len() != rows {
         return Err(DataError::foreign(path, format!("{} nodes for the {rows} rows of tx", test.len())));
     }
@@ -142,7 +145,7 @@ fn load(path: &Path) -> Result<Pickle, DataError> {
 }
 
 /// Reads the neighbour lists: a dict of lists by node.
-fn read_graph(path: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+fn read_graph(path: &Path, at_least: usize, asymmetry: Asymmetry) -> Result<Graph, DataError> {
     let pickle = load(path)?;
     let bad = |why: String| DataError::foreign(path, why);
     let root = pickle.root();
@@ -165,7 +168,7 @@ fn read_graph(path: &Path, at_least: usize, options: OpenOptions) -> Result<Grap
         }
     }
     let lists = lists.into_iter().map(Option::unwrap_or_default).collect();
-    Graph::from_lists(lists, options.asymmetry)
+    Graph::from_lists(lists, asymmetry)
         .map_err(|found| bad(format!("the list of node {}: {}", found.node, found.why)))
 }
 
@@ -193,20 +196,20 @@ fn read_table(prefix: &Path, features: &str, labels: &str) -> Result<Table, Data
     Ok(Table { features: rows, labels: found, classes })
 }
 
-/// Rows of a sparse matrix; columns are sorted, repeated ones summed, zeros left out, as a dense matrix would have them.
+/// Rows of a sparse matrix; columns are sorted, repeated ones summed as their type has it, zeros left out, as a dense matrix would have them.
 fn sparse_rows(root: View<'_>) -> Result<SparseRows, String> {
     let matrix = root.sparse_matrix()?;
     let [rows, columns] = matrix.shape;
     u32::try_from(columns).map_err(|_| format!("{columns} columns"))?;
     let starts = integers(&matrix.indptr)?;
-    let (indices, data) = (integers(&matrix.indices)?, floats(&matrix.data)?);
+    let (indices, data) = (integers(&matrix.indices)?, numbers(&matrix.data)?);
     let most = indices.len().min(data.len()) as i64;
     if starts.len() != rows.saturating_add(1) || starts[0] != 0 || !starts.is_sorted() || starts[rows] > most
     {
         return Err(format!("`indptr` does not divide {most} values into {rows} rows"));
     }
     let mut table = SparseRows::new(columns);
-    let mut row: Vec<(u32, f32)> = Vec::new();
+    let mut row: Vec<(u32, f64)> = Vec::new();
     for ends in starts.windows(2) {
         row.clear();
         for at in ends[0] as usize..ends[1] as usize {
@@ -216,13 +219,25 @@ fn sparse_rows(root: View<'_>) -> Result<SparseRows, String> {
         row.sort_by_key(|(column, _)| *column);
         row.dedup_by(|later, kept| {
             let same = later.0 == kept.0;
-            kept.1 += if same { later.1 } else { 0.0 };
+            if same {
+                kept.1 = sum(matrix.data.dtype(), kept.1, later.1);
+            }
             same
         });
-        let entries = row.iter().copied().filter(|(_, value)| *value != 0.0);
+        let single = row.iter().map(|(column, value)| (*column, *value as f32));
+        let entries = single.filter(|(_, value)| *value != 0.0);
         table.push(entries).map_err(|why| format!("row {}: {why}", table.len()))?;
     }
     Ok(table)
+}
+
+/// A sum as elements of a type have it: of truth values whether one is true, in single precision rounded to that. Wider ones are rounded later.
+fn sum(of: ElementType, one: f64, other: f64) -> f64 {
+    match of {
+        ElementType::Bool => one.max(other),
+        ElementType::F32 => f64::from((one + other) as f32),
+        _ => one + other,
+    }
 }
 
 /// Classes of one-hot rows, `[rows, classes]`; a row of zeros has none. Gives the number of classes too.
@@ -231,7 +246,7 @@ fn one_hot(root: View<'_>) -> Result<(usize, Vec<Option<u32>>), String> {
     let &[rows, classes] = array.shape() else {
         return Err(format!("an array of shape {:?}, expected rows and classes", array.shape()));
     };
-    let values = floats(&array)?;
+    let values = numbers(&array)?;
     if classes > MOST_CLASSES.max(values.len()) {
         return Err(format!("an array of {rows} rows and {classes} classes"));
     }
@@ -251,25 +266,33 @@ fn one_hot(root: View<'_>) -> Result<(usize, Vec<Option<u32>>), String> {
 
 fn integers(array: &RawTensor) -> Result<Vec<i64>, String> {
     let bytes = array.to_bytes();
-    match array.dtype() {
-        ElementType::I32 => {
-            Ok(bytes.as_chunks().0.iter().map(|word| i64::from(i32::from_le_bytes(*word))).collect())
+    Ok(match array.dtype() {
+        ElementType::U8 | ElementType::Bool => bytes.iter().map(|byte| i64::from(*byte)).collect(),
+        ElementType::I8 => {
+            bytes.as_chunks().0.iter().map(|word| i64::from(i8::from_le_bytes(*word))).collect()
         }
-        ElementType::I64 => Ok(bytes.as_chunks().0.iter().map(|word| i64::from_le_bytes(*word)).collect()),
-        other => Err(format!("elements of type {other}, expected i32 or i64")),
-    }
+        ElementType::I16 => {
+            bytes.as_chunks().0.iter().map(|word| i64::from(i16::from_le_bytes(*word))).collect()
+        }
+        ElementType::I32 => {
+            bytes.as_chunks().0.iter().map(|word| i64::from(i32::from_le_bytes(*word))).collect()
+        }
+        ElementType::I64 => bytes.as_chunks().0.iter().map(|word| i64::from_le_bytes(*word)).collect(),
+        other => return Err(format!("elements of type {other}, expected integers")),
+    })
 }
 
-/// Numbers in single precision.
-fn floats(array: &RawTensor) -> Result<Vec<f32>, String> {
+/// Numbers in double precision.
+fn numbers(array: &RawTensor) -> Result<Vec<f64>, String> {
     let bytes = array.to_bytes();
     Ok(match array.dtype() {
-        ElementType::F32 => bytes.as_chunks().0.iter().map(|word| f32::from_le_bytes(*word)).collect(),
-        ElementType::F64 => bytes.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word) as f32).collect(),
-        ElementType::I32 | ElementType::I64 => {
-            integers(array)?.into_iter().map(|value| value as f32).collect()
+        ElementType::F32 => {
+            bytes.as_chunks().0.iter().map(|word| f64::from(f32::from_le_bytes(*word))).collect()
         }
-        ElementType::U8 | ElementType::Bool => bytes.iter().map(|byte| f32::from(*byte)).collect(),
-        other => return Err(format!("unsupported element type {other}")),
+        ElementType::F64 => bytes.as_chunks().0.iter().map(|word| f64::from_le_bytes(*word)).collect(),
+        half @ (ElementType::F16 | ElementType::Bf16) => {
+            return Err(format!("unsupported element type {half}"));
+        }
+        _ => integers(array)?.into_iter().map(|value| value as f64).collect(),
     })
 }

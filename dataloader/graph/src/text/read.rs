@@ -5,7 +5,7 @@ use segue_data_error::DataError;
 use crate::graph::check_edge;
 use crate::limit::Limit;
 use crate::lines::{each_line, each_record, number, words};
-use crate::{Graph, NodeData, OpenOptions, Setting, SparseRows};
+use crate::{Asymmetry, Graph, NodeData, Setting, SparseRows};
 
 /// Sizes that the other files may leave open.
 #[derive(Default)]
@@ -15,11 +15,11 @@ struct Sizes {
     classes: usize,
 }
 
-/// Reads the folder of a data set.
-pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Result<NodeData, DataError> {
+/// Reads the folder of a data set; whether its nodes can be in the split it names is not looked at.
+pub(crate) fn read(folder: &Path, setting: Setting, asymmetry: Asymmetry) -> Result<NodeData, DataError> {
     let sizes = read_sizes(&folder.join("sizes.txt"))?;
-    let mut labels = read_labels(&folder.join("labels.txt"), sizes.classes)?;
-    let graph = read_graph(folder, sizes.nodes.max(labels.len()), options)?;
+    let mut labels = read_labels(&folder.join("labels.txt"), &sizes)?;
+    let graph = read_graph(folder, sizes.nodes.max(labels.len()), asymmetry)?;
     let nodes = graph.nodes();
     if sizes.nodes > 0 && nodes != sizes.nodes {
         let why = format!("{nodes} nodes in labels.txt and the graph, {} in sizes.txt", sizes.nodes);
@@ -37,7 +37,7 @@ pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Res
         read_index(&all, nodes)?.iter().chain(&test).for_each(|node| known[*node as usize] = true);
         has_features.iter_mut().zip(known).for_each(|(has, known)| *has &= known);
     }
-    let data = NodeData {
+    Ok(NodeData {
         name: name_of(folder, setting),
         classes: sizes.classes.max(highest),
         seen: setting.seen(&has_features, &test),
@@ -48,10 +48,7 @@ pub(crate) fn read(folder: &Path, setting: Setting, options: OpenOptions) -> Res
         train,
         test,
         setting,
-        features_needed: options.features_needed,
-    };
-    data.check().map_err(|bad| bad.in_file(folder))?;
-    Ok(data)
+    })
 }
 
 /// The folder's name, or that of the folder around it where this one is called like a setting.
@@ -87,12 +84,13 @@ fn read_sizes(path: &Path) -> Result<Sizes, DataError> {
     Ok(sizes)
 }
 
-/// Reads `labels.txt`: line `i` is the class of node `i`, -1 where it has none. `classes` 0: any number of them.
-fn read_labels(path: &Path, classes: usize) -> Result<Vec<Option<u32>>, DataError> {
-    let limit = Limit::of(path);
+/// Reads `labels.txt`: line `i` is the class of node `i`, -1 where it has none. With sizes of 0 there are any number of classes and nodes.
+fn read_labels(path: &Path, sizes: &Sizes) -> Result<Vec<Option<u32>>, DataError> {
+    let (limit, classes) = (Limit::of(path), sizes.classes);
     let announced = |highest: u32| limit.count("class", highest).map_err(|why| DataError::foreign(path, why));
     u32::try_from(classes).map_or(Ok(0), |classes| announced(classes.saturating_sub(1)))?;
-    let mut labels = Vec::new();
+    // Room for all nodes at once, if the file can have so many lines: a table that doubles takes up to twice the memory of a large graph.
+    let mut labels = Vec::with_capacity(sizes.nodes.min(limit.most() as usize));
     each_record(path, |at, line| {
         // The place of a line is the number of its node.
         if at != labels.len() as u64 + 1 {
@@ -113,14 +111,14 @@ fn read_labels(path: &Path, classes: usize) -> Result<Vec<Option<u32>>, DataErro
 }
 
 /// Reads the graph of a folder: the lists of `graph.adj`, the file `graph.bin`, or the edges of `edges.txt`.
-fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+fn read_graph(folder: &Path, at_least: usize, asymmetry: Asymmetry) -> Result<Graph, DataError> {
     let (lists, edges) = (folder.join("graph.adj"), folder.join("edges.txt"));
     if let Some(path) = [&lists, &edges].into_iter().find(|path| path.is_file()) {
         let highest = u32::try_from(at_least.saturating_sub(1)).unwrap_or(u32::MAX);
         Limit::of(path).count("node", highest).map_err(|why| DataError::foreign(path, why))?;
     }
     if lists.is_file() {
-        return read_lists(&lists, at_least, options);
+        return read_lists(&lists, at_least, asymmetry);
     }
     let mapped = folder.join("graph.bin");
     if mapped.is_file() {
@@ -136,7 +134,7 @@ fn read_graph(folder: &Path, at_least: usize, options: OpenOptions) -> Result<Gr
 }
 
 /// Reads neighbour lists: `node neighbour neighbour ..`, a line for each node that has any.
-fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Graph, DataError> {
+fn read_lists(path: &Path, at_least: usize, asymmetry: Asymmetry) -> Result<Graph, DataError> {
     let limit = Limit::of(path);
     let mut lists: Vec<Vec<u32>> = vec![Vec::new(); at_least];
     let mut line_of: Vec<u64> = vec![0; at_least];
@@ -155,7 +153,7 @@ fn read_lists(path: &Path, at_least: usize, options: OpenOptions) -> Result<Grap
         lists[node as usize] = list;
         Ok(())
     })?;
-    Graph::from_lists(lists, options.asymmetry)
+    Graph::from_lists(lists, asymmetry)
         .map_err(|bad| DataError::line(path, line_of[bad.node as usize], bad.why))
 }
 
@@ -195,12 +193,21 @@ impl Graph {
 ///
 /// A file that is missing, or a line that names no node, or one again, with its number.
 pub fn read_index(path: &Path, nodes: usize) -> Result<Vec<u32>, DataError> {
+    read_distinct(path, nodes, |node| format!("node {node} of a graph with {nodes} nodes"))
+}
+
+/// Reads nodes below `end`, one a line, each once; `beyond` says what is wrong with any other.
+pub(crate) fn read_distinct(
+    path: &Path,
+    end: usize,
+    beyond: impl Fn(u32) -> String,
+) -> Result<Vec<u32>, DataError> {
     let mut index = Vec::new();
-    let mut taken = vec![false; nodes];
+    let mut taken = vec![false; end];
     each_record(path, |_, line| {
         let node: u32 = number(Some(line.trim()), "node")?;
         match taken.get_mut(node as usize) {
-            None => return Err(format!("node {node} of a graph with {nodes} nodes")),
+            None => return Err(beyond(node)),
             Some(true) => return Err(format!("node {node} is named twice")),
             Some(taken) => *taken = true,
         }

@@ -7,7 +7,7 @@ use segue_configs::model::{out_of_range, refused, size, width};
 use segue_configs::range::{self, Range};
 use segue_configs::{Config, ConfigError, DeviceKind, ModelSection, OptimKind, ScheduleKind};
 use segue_data_error::DataError;
-use segue_graph::{NodeData, OpenOptions, Setting};
+use segue_graph::{NodeData, OpenOptions, Setting, Split};
 use serde::{Deserialize, Serialize};
 
 /// Steps and batches are counted in 64 bits.
@@ -282,19 +282,14 @@ impl PlanetoidConfig {
     /// Opens the graph at `path` as this reads it.
     pub fn data(&self, path: &Path) -> Result<NodeData, DataError> {
         let setting = if self.variant.is_inductive() { Setting::Inductive } else { Setting::Transductive };
-        // Another split than that of the files has features where it needs them.
-        let own_split = self.split_seed == 0 && self.given_split == 0;
-        let needed = self.variant.reads_features();
-        let options = OpenOptions { features_needed: needed && own_split, ..Default::default() };
-        let data = NodeData { features_needed: needed, ..NodeData::open_with(path, setting, options)? };
-        match (self.given_split, self.split_seed) {
-            (0, 0) => Ok(data),
-            (0, seed) => data.split(self.split_per_class, self.split_test, seed),
-            (number, _) => {
-                let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
-                data.with_given_split(&folder.join("splits"), number)
-            }
-        }
+        let split = match (self.given_split, self.split_seed) {
+            (0, 0) => Split::Files,
+            (0, seed) => Split::Drawn { per_class: self.split_per_class, test: self.split_test, seed },
+            (number, _) => Split::Given(number),
+        };
+        let options =
+            OpenOptions { split, features_needed: self.variant.reads_features(), ..Default::default() };
+        NodeData::open_with(path, setting, options)
     }
 
     /// Width of the layers before the last.

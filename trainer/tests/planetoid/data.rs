@@ -1,0 +1,170 @@
+//! The data of a run: what cannot be learnt from, graphs other than that of the training, and splits that are drawn or given.
+
+use std::fs;
+use std::path::Path;
+
+use segue_collectives::local::Local;
+use segue_trainer::families;
+use segue_trainer::families::planetoid::Predictor;
+
+use super::{
+    CLASSES, COLUMNS, LABELLED, NODES, SHORT, TESTED, as_it_is, config, evaluation, train, weights,
+    write_graph,
+};
+
+/// Means over no edges would be no numbers.
+#[test]
+fn p13_penalties_without_an_edge_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), as_it_is);
+    // Nodes of one class apart: the last labelled one and the first tested one, of which training sees the first alone.
+    fs::write(data.join("edges.txt"), format!("{} {}\n", LABELLED - 1, NODES - TESTED)).unwrap();
+    for variant in ["model.variant=manireg", "model.variant=semiemb"] {
+        let overrides = [&SHORT[..], &[variant, "model.context_steps=1"]].concat();
+        let mut config = config(place.path(), &data, &overrides);
+        let error = (families::of(&config.model).open)(&mut config).err().unwrap();
+        assert!(error.to_string().contains("joins no two nodes"), "{error}");
+    }
+}
+
+/// Disjoint nodes, as many of each class as were asked for, and another split for another seed.
+#[test]
+fn p20_splits_that_are_drawn_change_what_is_learnt() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), as_it_is);
+    let of = |seed: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let split = [seed, "model.split_per_class=5", "model.split_test=40", "model.variant=features"];
+        let found = evaluation(folder.path(), &data, &[&SHORT[..], &split].concat());
+        let predictor = Predictor::open(folder.path()).unwrap();
+        let material = predictor.material(None).unwrap();
+        assert_eq!(
+            (material.labelled.len(), material.data.test.len(), found["nodes"].clone()),
+            (15, 40, 40.into())
+        );
+        assert!(material.labelled.iter().all(|(node, _)| !material.data.test.contains(node)));
+        for class in 0..CLASSES as u32 {
+            assert_eq!(material.labelled.iter().filter(|(_, own)| *own == class).count(), 5);
+        }
+        (material.labelled.clone(), weights(folder.path(), "output.weight"))
+    };
+    let (one, two) = (of("model.split_seed=1"), of("model.split_seed=2"));
+    assert!(one.0 != two.0 && one.1 != two.1);
+}
+
+#[test]
+fn data_that_cannot_be_learnt_from_is_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), as_it_is);
+    let open = |overrides: &[&str]| {
+        let mut config = config(&place.path().join("run"), &data, overrides);
+        (families::of(&config.model).open)(&mut config).err().unwrap()
+    };
+    let error = open(&["model.nodes=91"]);
+    assert!(error.to_string().contains("model.nodes"), "{error}");
+    let error = open(&["data.corpus="]);
+    assert!(error.to_string().contains("data.corpus"), "{error}");
+    // Node 20 is in no part of the split, and 61 is one of the test nodes.
+    let features = fs::read_to_string(data.join("features.svm")).unwrap();
+    let without = |node: &str| -> String {
+        features
+            .lines()
+            .filter(|line| line.split(' ').next() != Some(node))
+            .map(|line| format!("{line}\n"))
+            .collect()
+    };
+    fs::write(data.join("features.svm"), without("61")).unwrap();
+    for variant in ["model.variant=transductive", "model.variant=features"] {
+        let error = open(&[variant]);
+        assert!(error.to_string().contains("test.index, line 2: node 61 has no features"), "{error}");
+        assert_eq!(error.exit_code(), 65);
+    }
+    fs::write(data.join("features.svm"), without("20")).unwrap();
+    for accepted in ["model.variant=graph", "model.variant=transductive"] {
+        let mut config = config(&place.path().join("run"), &data, &[accepted]);
+        assert!((families::of(&config.model).open)(&mut config).is_ok(), "{accepted}");
+    }
+    fs::write(data.join("train.index"), "").unwrap();
+    let error = open(&[]);
+    assert!(error.to_string().contains("no labelled nodes"), "{error}");
+}
+
+/// Embeddings are of the nodes they were trained for, in their order; weights of features do for any graph.
+#[test]
+fn p09_a_model_with_embeddings_takes_the_graph_of_its_training_alone() {
+    let [first, second] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let data = write_graph(first.path(), as_it_is);
+    let other = write_graph(second.path(), |node, label, _| *label = if node == 50 { -1 } else { *label });
+    for (variant, expected) in [("transductive", false), ("graph", false), ("inductive", true)] {
+        let run = tempfile::tempdir().unwrap();
+        let variant = format!("model.variant={variant}");
+        train(&config(run.path(), &data, &[&SHORT[..], &[&variant]].concat()), &Local, false);
+        let predictor = Predictor::open(run.path()).unwrap();
+        assert!(predictor.material(Some(&data)).is_ok());
+        let found = predictor.material(Some(&other));
+        assert_eq!(found.is_ok(), expected, "{variant}");
+        if let Some(error) = found.err() {
+            assert!(error.to_string().contains("not the one that the model was trained on"), "{error}");
+            assert!(error.hint().unwrap().contains(&data.display().to_string()));
+        }
+    }
+    // Another graph may have other nodes, and no labels at all.
+    let [small, wide] = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    for place in [&small, &wide] {
+        let features = "0 0:1\n1 1:1\n2 9:1\n";
+        for (file, text) in [("edges.txt", "0 1\n1 2\n"), ("features.svm", features)] {
+            fs::write(place.path().join(file), text).unwrap();
+        }
+        for file in ["labels.txt", "train.index", "test.index"] {
+            fs::write(place.path().join(file), "").unwrap();
+        }
+    }
+    let split = ["model.split_seed=4", "model.split_per_class=4", "model.split_test=30"];
+    for variant in ["model.variant=inductive", "model.variant=manireg", "model.variant=features"] {
+        let run = tempfile::tempdir().unwrap();
+        train(&config(run.path(), &data, &[&SHORT[..], &split, &[variant]].concat()), &Local, false);
+        let predictor = Predictor::open(run.path()).unwrap();
+        let material = predictor.material(Some(small.path())).unwrap();
+        assert_eq!(predictor.predict(&material, &[2, 0]).unwrap().len(), 2, "{variant}");
+        fs::write(wide.path().join("features.svm"), format!("0 {COLUMNS}:1\n1 1:1\n2 9:1\n")).unwrap();
+        let error = predictor.material(Some(wide.path())).err().unwrap();
+        assert!(error.to_string().contains("25 columns, and the model was trained on 24"), "{error}");
+        // On its own graph, the nodes of the split that was drawn.
+        let test = |data: Option<&Path>| predictor.material(data).unwrap().data.test;
+        assert!(test(Some(&data)) == test(None) && test(None).len() == 30);
+    }
+}
+
+/// DIEL's protocol: splits that are given, and the recall of each class among the nodes of the highest probability.
+#[test]
+fn p18_recall_is_measured_over_splits_that_are_given() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), as_it_is);
+    for (number, train, test) in [(1, 0..9, 30..60), (2, 3..12, 60..66)] {
+        let folder = data.join(format!("splits/{number}"));
+        fs::create_dir_all(&folder).unwrap();
+        let lines = |nodes: std::ops::Range<usize>| nodes.map(|node| format!("{node}\n")).collect::<String>();
+        fs::write(folder.join("train.index"), lines(train)).unwrap();
+        fs::write(folder.join("test.index"), lines(test)).unwrap();
+    }
+    let found = ["1", "2"].map(|number| {
+        let run = tempfile::tempdir().unwrap();
+        let given = format!("model.given_split={number}");
+        evaluation(run.path(), &data, &[&SHORT[..], &[&given, "model.recall_at=4"]].concat())
+    });
+    assert_eq!(found.each_ref().map(|row| row["nodes"].as_u64()), [Some(30), Some(6)]);
+    // Of ten nodes of a class four are ranked first at most, of two both.
+    for (row, ceiling) in found.iter().zip([0.4, 1.0]) {
+        assert!((row["ceiling_at_k"].as_f64().unwrap() - ceiling).abs() < 1e-12);
+    }
+    for row in &found {
+        let recall = row["recall_at_k"].as_f64().unwrap();
+        assert!(
+            (0.0..=1.0).contains(&recall) && recall <= row["ceiling_at_k"].as_f64().unwrap() + 1e-12,
+            "{row}"
+        );
+    }
+    let mut config = config(&place.path().join("run"), &data, &["model.given_split=3"]);
+    let error = (families::of(&config.model).open)(&mut config).err().unwrap();
+    assert!(error.to_string().contains("splits/3/train.index"), "{error}");
+}
