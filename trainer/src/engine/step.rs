@@ -87,9 +87,8 @@ impl<'a, L: Learner> Engine<'a, L> {
         let (reducer, ready) = if comm.world_size() == 1 {
             (None, None)
         } else {
-            let device =
-                learner.networks().first().map_or(Device::Cpu, |(_, parameters)| parameters.options().1);
-            let sums = Sums::choose(config.train.collectives, device, comm.duplicate()?, config.train.exact)?;
+            let (kind, device) = (config.train.collectives, device_of(&learner));
+            let sums = Sums::choose(kind, device, comm.duplicate()?, config.train.exact)?;
             let (reducer, ready) = Reducer::start(sums)?;
             (Some(reducer), Some(ready))
         };
@@ -113,7 +112,7 @@ impl<'a, L: Learner> Engine<'a, L> {
 
     /// Where it computes.
     pub fn device(&self) -> Device {
-        self.learner.networks().first().map_or(Device::Cpu, |(_, parameters)| parameters.options().1)
+        device_of(&self.learner)
     }
 
     /// Makes update number `step` (from 1) of the run from this rank's batch.
@@ -476,6 +475,11 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
         Ok(())
     }
+}
+
+/// Where a learner computes.
+fn device_of(learner: &impl Learner) -> Device {
+    learner.networks().first().map_or(Device::Cpu, |(_, parameters)| parameters.options().1)
 }
 
 /// What backward begins with.
