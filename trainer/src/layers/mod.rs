@@ -30,8 +30,8 @@ pub use words::WordVectors;
 
 use crate::cards::Source;
 
-/// All kernels for cards.
-pub fn card_sources() -> [&'static Source; 4] {
+/// All kernels of layers for cards, and of the noise in them.
+pub(crate) fn card_sources() -> [&'static Source; 4] {
     [
         &crate::noise::MASKS,
         &norm::card::NORMS,
