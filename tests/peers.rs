@@ -6,8 +6,8 @@ use std::process::Command;
 use segue_tests::{
     ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peer_python, reference_models, stderr, succeed,
 };
+use segue_trainer::card_sources;
 use segue_trainer::cards::{Compiler, Source};
-use segue_trainer::layers::card_sources;
 
 #[test]
 fn parity_holds_on_the_reference_files_and_fails_on_other_weights() {
@@ -355,11 +355,12 @@ fn compiler() -> Option<Compiler> {
 #[test]
 fn kernels_for_cards_compile_for_cards_of_several_kinds() {
     let Some(compiler) = compiler() else { return };
-    for (source, kernel) in card_sources().into_iter().zip([
+    for (source, kernel) in card_sources().zip([
         "dropout_factors",
         "norm_back_bf16",
         "activation_back_f16",
         "attention_back_bf16",
+        "lamb_make",
     ]) {
         let has = |code: &[u8], word: &str| code.windows(word.len()).any(|bytes| bytes == word.as_bytes());
         let compiled = |capability| {

@@ -185,3 +185,71 @@ fn only_one_crate_renames_files() {
         assert!(!code.contains("fs::rename("), "{path} renames a file: segue_publish does it durably");
     }
 }
+
+/// Where models and the engine name the processor, on how many lines, and why: elsewhere tensors lie where the model's parameters do.
+const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
+    ("engine/digest.rs", 1, "hashes bytes in the host's memory"),
+    ("engine/snapshot.rs", 1, "tables of a file are read by the host"),
+    ("engine/staging.rs", 3, "what is written to files waits in the host's memory"),
+    ("engine/step.rs", 1, "a learner without parameters computes nothing"),
+    ("engine/sums.rs", 4, "MPI adds up in the host's memory"),
+    ("evaluation/embeddings/mod.rs", 1, "distances are sorted on the host"),
+    ("evaluation/gates.rs", 1, "moments are added up on the host, in double precision"),
+    ("evaluation/walk.rs", 1, "losses are added up on the host, in double precision"),
+    ("families/language_model/evaluate.rs", 1, "losses are added up on the host, in double precision"),
+    (
+        "families/language_model/folder.rs",
+        2,
+        "a folder's tables are read by the host; who computes elsewhere says so",
+    ),
+    (
+        "families/moment_game/data.rs",
+        1,
+        "the law of the data, against which a run is measured, is the host's",
+    ),
+    ("families/transfo_xl/adaptive.rs", 1, "a table that a folder of Hugging Face's has beside the weights"),
+    ("families/transfo_xl/layer.rs", 1, "asks whether tiles are made, which are the processor's"),
+    ("families/transfo_xl/model.rs", 1, "a table that a folder of Hugging Face's has beside the weights"),
+    (
+        "families/xlnet/model.rs",
+        1,
+        "asks whether gradients of rows are sparse, which they are on the processor",
+    ),
+    ("families/xlnet/on_cards.rs", 2, "a test, which emulates a card"),
+    ("layers/attention/fused/mod.rs", 2, "tiles are the processor's"),
+    ("layers/ids.rs", 1, "numbers for the host to count"),
+    ("layers/memory.rs", 1, "a memory without layers lies nowhere"),
+    ("layers/norm.rs", 2, "rows of slices, which the processor works on"),
+    ("noise/continuous.rs", 1, "draws of the host, which who needs them moves"),
+    ("noise/dropout.rs", 1, "asks whether the processor's loop makes the mask"),
+    ("optim/clip.rs", 1, "asks whether the processor adds up squares"),
+];
+
+/// Ways to name the processor as the place of a tensor.
+const PROCESSOR: [&str; 5] = ["Device::Cpu", "FLOAT_CPU", "DOUBLE_CPU", "INT64_CPU", "Compute::CPU"];
+
+/// A tensor that is made on the processor where its model computes on a card stops the run there, and nothing on a host without one tells.
+#[test]
+fn models_and_engine_make_tensors_where_their_parameters_lie() {
+    let mut found = BTreeMap::new();
+    for folder in ["engine", "evaluation", "families", "generate", "layers", "noise", "optim"] {
+        for (path, code) in sources(&format!("trainer/src/{folder}")) {
+            let named = code.lines().filter(|line| PROCESSOR.iter().any(|word| line.contains(word))).count();
+            if named > 0 {
+                found.insert(path["trainer/src/".len()..].to_string(), named);
+            }
+        }
+    }
+    let allowed: BTreeMap<String, usize> =
+        NAMES_THE_PROCESSOR.iter().map(|(path, lines, _)| (path.to_string(), *lines)).collect();
+    let differ = found.keys().chain(allowed.keys()).filter(|path| found.get(*path) != allowed.get(*path));
+    let differ: BTreeSet<String> = differ
+        .map(|path| format!("{path}: {:?} lines, expected {:?}", found.get(path), allowed.get(path)))
+        .collect();
+    assert!(
+        differ.is_empty(),
+        "the processor is named where a model's device may be meant; take `options()` of its parameters, or say in \
+         NAMES_THE_PROCESSOR why not: {differ:#?}"
+    );
+    assert!(NAMES_THE_PROCESSOR.iter().all(|(_, _, why)| !why.is_empty()));
+}

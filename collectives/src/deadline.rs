@@ -14,6 +14,10 @@ use crate::stderr::print_line;
 /// Exit code of a job that waited longer than its deadline.
 pub const EXIT_CODE: i32 = 82;
 
+/// What to do about a wait that was too long.
+pub(crate) const ADVICE: &str = "look at the hosts of the other ranks and at the network between them, then start the job again: it resumes \
+     from the last checkpoint. A longer wait is allowed by train.deadline";
+
 /// How long the launcher may take to end the job, before this process ends by itself.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -35,7 +39,7 @@ pub(crate) fn watch(abort: impl Fn(i32) + Send + Sync + 'static) {
                 // First, for whoever reads what is printed may hang too.
                 end_soon();
                 print_line(&message);
-                LAST.get().into_iter().for_each(|work| work());
+                finish();
                 abort(EXIT_CODE);
             }
         };
@@ -47,6 +51,16 @@ pub(crate) fn watch(abort: impl Fn(i32) + Send + Sync + 'static) {
 /// How long a rank may wait in one call; zero for as long as it takes.
 pub fn set(deadline: Duration) {
     DEADLINE.store(deadline.as_millis() as u64, Ordering::Relaxed);
+}
+
+/// How long a rank may wait in one call; `None` for as long as it takes.
+pub fn limit() -> Option<Duration> {
+    Some(Duration::from_millis(DEADLINE.load(Ordering::Relaxed))).filter(|deadline| !deadline.is_zero())
+}
+
+/// Does what is done before a job ends that has waited too long.
+pub(crate) fn finish() {
+    LAST.get().into_iter().for_each(|work| work());
 }
 
 /// Tells which step is being made.
@@ -71,8 +85,8 @@ fn pause() -> Duration {
 
 /// What to say of a call that has waited too long.
 fn overdue() -> Option<String> {
-    let deadline = Duration::from_millis(DEADLINE.load(Ordering::Relaxed));
-    let wait = longest_wait().filter(|wait| !deadline.is_zero() && wait.ago > deadline)?;
+    let deadline = limit()?;
+    let wait = longest_wait().filter(|wait| wait.ago > deadline)?;
     let (rank, call) = (wait.call.rank, wait.call.name);
     let peer = wait.call.peer.map_or("other ranks".into(), |peer| format!("rank {peer}"));
     let step = match step() {
@@ -80,9 +94,7 @@ fn overdue() -> Option<String> {
         step => format!("in step {step}"),
     };
     Some(format!(
-        "segue: error on rank {rank}: {call} has waited {} s for {peer}, {step}\nhint: look at the hosts of the other ranks \
-         and at the network between them, then start the job again: it resumes from the last checkpoint. A longer wait is \
-         allowed by train.deadline",
+        "segue: error on rank {rank}: {call} has waited {} s for {peer}, {step}\nhint: {ADVICE}",
         deadline.as_secs()
     ))
 }

@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::deadline;
+
 /// A collective call that did not come through. Every variant names the rank that saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CollectiveError {
@@ -49,6 +51,17 @@ pub enum CollectiveError {
         call: &'static str,
         /// What the library says.
         message: String,
+    },
+
+    /// Other ranks have given no answer for as long as the job's deadline allows.
+    #[error("rank {rank}: {call} has waited {seconds} s for other ranks")]
+    Overdue {
+        /// The rank that has waited.
+        rank: usize,
+        /// The call that it gave up.
+        call: &'static str,
+        /// For how long it has waited.
+        seconds: u64,
     },
 
     /// Sums over cards were asked for, and NCCL cannot be used.
@@ -106,12 +119,21 @@ pub enum CollectiveError {
 
 impl CollectiveError {
     /// The process exit code for this error: 69 a peer or the service is gone, 78 the configuration
-    /// asks for the impossible, 70 a bug.
+    /// asks for the impossible, 70 a bug, 82 the deadline is over.
     pub fn exit_code(&self) -> i32 {
         match self {
             Self::PeerGone { .. } | Self::Mpi { .. } | Self::Nccl { .. } | Self::MpiUnavailable { .. } => 69,
             Self::UnevenMicroSteps { .. } | Self::NcclUnavailable { .. } => 78,
             Self::LengthMismatch { .. } | Self::NoSuchPeer { .. } => 70,
+            Self::Overdue { .. } => deadline::EXIT_CODE,
+        }
+    }
+
+    /// What the library says where it has refused or failed a call, else the whole message.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Mpi { message, .. } | Self::Nccl { message, .. } => message.clone(),
+            other => other.to_string(),
         }
     }
 
@@ -126,6 +148,7 @@ impl CollectiveError {
                  lets NCCL say more"
                     .to_owned(),
             ),
+            Self::Overdue { .. } => Some(deadline::ADVICE.to_owned()),
             Self::NcclUnavailable { .. } => Some(
                 "set train.collectives=auto to add up in the memory of hosts where it cannot, or look at the line NCCL of `segue doctor`"
                     .to_owned(),

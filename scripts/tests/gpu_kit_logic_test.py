@@ -5,6 +5,7 @@
 """
 
 import hashlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -84,6 +85,50 @@ class StandInForMpi(Scratch):
         _, source = self.build()
         self.assertIn("char world[777]", source)
         self.assertNotIn("other", source)
+
+
+class Starts(Scratch):
+    """The file that unpacks the kit, under its three names, over an archive whose programs say what they are given."""
+
+    def setUp(self):
+        super().setUp()
+        inside = self.folder / "segue-gpu-kit"
+        inside.mkdir()
+        for name in ("gpu-test", "gpu-bench", "segue"):
+            (inside / name).write_text(f"import sys\nprint({name!r}, *sys.argv[1:])\nsys.exit(3)\n")
+        subprocess.run(["tar", "-cJf", "segue-gpu-kit.tar.xz", "segue-gpu-kit"], cwd=self.folder, check=True)
+        for name in ("start", "gpu-test", "gpu-bench"):
+            shutil.copy(GPU / "start", self.folder / name)
+
+    def say(self, *words, python=sys.executable):
+        done = subprocess.run([self.folder / words[0], *words[1:]], env={**os.environ, "PYTHON": python},
+                              capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_programs_are_called_by_their_names_or_behind_start(self):
+        for words in (("gpu-test", "--out", "a b"), ("start", "gpu-test", "--out", "a b")):
+            self.assertEqual(self.say(*words), (3, "gpu-test --out a b\n", ""))
+        self.assertEqual(self.say("gpu-bench"), (3, "gpu-bench\n", ""))
+        self.assertEqual(self.say("start", "segue", "gpu-test"), (3, "segue gpu-test\n", ""))
+
+    def test_what_is_wrong_names_the_file_that_was_called(self):
+        self.assertEqual(self.say("start", "segues"),
+                         (64, "", "segue: error: usage: start gpu-test|gpu-bench|segue [OPTIONS]\n"))
+        for words in (("gpu-bench",), ("start", "gpu-bench")):
+            code, _, error = self.say(*words, python="/no/python")
+            self.assertEqual((code, error.splitlines()[1]), (
+                69, f"hint: name the interpreter that has torch: PYTHON=/path/to/python ./{' '.join(words)}"))
+
+
+class Packed(Scratch):
+    def test_the_oldest_glibc_is_that_of_the_newest_symbol(self):
+        spec = importlib.util.spec_from_file_location("facts", GPU / "pack/facts.py")
+        facts = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(facts)
+        # memcpy has had this version since glibc 2.14, and nothing in this program a newer one.
+        binary = compiled(self.folder, "binary.so", "#include <string.h>\nvoid *f(void *a, const void *b, size_t n) "
+                          "{ return memcpy(a, b, n); }\n", "-shared", "-fPIC", "-O0")
+        self.assertEqual(facts.oldest_glibc(binary), "2.14")
 
 
 class DeviceTests(Scratch):
@@ -252,7 +297,7 @@ class WholeKit(Scratch):
         for name in ("transfo-xl", "xlnet"):
             shutil.copytree(ROOT / "tests/fixtures/parity" / name, self.kit / "cases" / name)
         build = {"commit": "abc", "version": "1.2.3", "libtorch": "2.11.0",
-                 "kit": {"libc10_sha256": hashlib.sha256(b"c10").hexdigest(), "torch_commit": "77"}}
+                 "kit": {"libc10_sha256": hashlib.sha256(b"c10").hexdigest(), "torch_commit": "77", "glibc": "2.17"}}
         (self.kit / "BUILD.json").write_text(json.dumps(build))
 
     def make_host(self):
@@ -325,6 +370,16 @@ class WholeKit(Scratch):
         code, found, _ = self.cases("host")
         self.assertEqual((code, found["host"][0]), (1, "fail"))
         self.assertIn("torch is 2.12.0, expected 2.11.0", found["host"][1])
+
+    def test_a_host_that_is_too_old_is_told_so(self):
+        place = self.kit / "BUILD.json"
+        build = json.loads(place.read_text())
+        build["kit"]["glibc"] = "2.999"
+        place.write_text(json.dumps(build))
+        for program in ("gpu-test", "gpu-bench"):
+            code, said, found = self.run_program(program)
+            self.assertEqual((code, found), (69, None), said)
+            self.assertRegex(said, r"segue: error: this host has glibc [\d.]+, and the kit was built for 2\.999 or newer\nhint: ")
 
     def test_without_a_driver_cases_of_the_card_are_passed_over(self):
         (self.host / "libcuda.so.1").write_bytes(b"")

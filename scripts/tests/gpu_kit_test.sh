@@ -111,7 +111,7 @@ PYTHON
 }
 
 the_half_without_a_card_passes() {
-    check "gpu-test --cpu" start gpu-test --cpu --out "$SANDBOX/cpu"
+    check "gpu-test --cpu" "$SANDBOX/kit/gpu-test" --cpu --out "$SANDBOX/cpu"
     statuses "$SANDBOX/cpu" >"$SANDBOX/statuses"
     check "the stand-in for MPI" grep -q '^host pass .*no MPI library: one rank' "$SANDBOX/statuses"
     for case in parity-transfo-xl parity-xlnet resume; do

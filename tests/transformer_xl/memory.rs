@@ -71,7 +71,7 @@ fn t06_context_that_comes_again_is_not_remembered_twice() {
         let context = ext_len.min(start);
         let chunk = ids.narrow(1, start - context, context + segment);
         let overlap = ext_len.min(context + segment);
-        let piece = Segment { ids: &chunk, documents: None, overlap };
+        let piece = Segment { overlap, ..Segment::from(&chunk) };
         let output = tch::no_grad(|| model.forward(piece, &memory, None));
         let own = output.hidden.narrow(1, context, segment);
         assert!(difference(&own, &whole.narrow(1, start, segment)) < 1e-14, "segment at {start}");
@@ -98,7 +98,7 @@ fn t06_masked_documents_do_not_see_each_other() {
             let length = (chunk as i64).min(13 - start);
             let documents = marks.narrow(1, start, length);
             let ids = ids.narrow(1, start, length);
-            let piece = Segment { ids: &ids, documents: Some(&documents), overlap: 0 };
+            let piece = Segment { documents: Some(&documents), ..Segment::from(&ids) };
             let output = tch::no_grad(|| model.forward(piece, &memory, None));
             hidden.push(output.hidden);
             memory = output.memory;

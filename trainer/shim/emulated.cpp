@@ -125,6 +125,7 @@ float __uint_as_float(unsigned bits) {
 #include "../src/layers/activation.cu"
 #include "../src/layers/norm.cu"
 #include "../src/layers/attention/chunked/rows.cu"
+#include "../src/optim/lamb.cu"
 
 template <typename... A, size_t... I>
 void unpacked(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
@@ -147,6 +148,7 @@ struct Kernel {
 const Kernel kernels[] = {
     ONE(dropout_factors),    OF_EACH_KIND(activation), OF_EACH_KIND(activation_back), OF_EACH_KIND(norm),
     OF_EACH_KIND(norm_back), ONE(norm_sums),           OF_EACH_KIND(attention),       OF_EACH_KIND(attention_back),
+    ONE(lamb_make),          ONE(lamb_take),
 };
 
 }  // namespace

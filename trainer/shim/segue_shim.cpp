@@ -7,6 +7,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUBlas.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -260,6 +261,16 @@ bool segue_event_query(c10::Event *event, bool *passed, char *message, size_t ca
 }
 
 void segue_event_free(c10::Event *event) { delete event; }
+
+// The most bytes that tensors on a device have taken at once, as the allocator that is registered for it counts them.
+bool segue_peak_bytes(int64_t type, int64_t index, int64_t *bytes, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    const auto device = device_of(type, index);
+    auto *const allocator = dynamic_cast<c10::DeviceAllocator *>(c10::GetAllocator(device.type()));
+    TORCH_CHECK(allocator, "the allocator for ", device.type(), " does not count what it gives");
+    *bytes = allocator->getDeviceStats(device.index()).allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
+  });
+}
 
 // x [.., in] times weight [out, in] transposed, plus bias [out] where it is not null, without a graph; f32
 // on the CPU. The caller owns what is written to *y.

@@ -38,6 +38,15 @@ impl Compute {
         self
     }
 
+    /// The most bytes that tensors on its card have taken at once so far; `None` on the processor.
+    ///
+    /// # Errors
+    ///
+    /// [`TrainError`] where libtorch does not tell.
+    pub fn peak_bytes(self) -> Result<Option<u64>, TrainError> {
+        crate::libtorch::stream::peak_bytes(self.device)
+    }
+
     /// Where tensors are made.
     pub fn device(self) -> Device {
         self.device

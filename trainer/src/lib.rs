@@ -26,3 +26,8 @@ pub use compute::Compute;
 pub use error::TrainError;
 pub use kernels::Kernels;
 pub use parameters::{Init, Options, ParameterSpec, Parameters};
+
+/// All kernels for cards.
+pub fn card_sources() -> impl Iterator<Item = &'static cards::Source> {
+    layers::card_sources().into_iter().chain([&optim::LAMB])
+}

@@ -117,7 +117,7 @@ fn of_transformer_xl(config: &TransfoXlConfig, parameters: &Parameters) -> Vec<T
     let (first, second) = (words(9, 3), words(9, 50));
     let documents = Tensor::arange(9, (Kind::Int64, HERE)).floor_divide_scalar(4).unsqueeze(0);
     let documents = documents.repeat([LANES, 1]);
-    let segment = |ids| Segment { ids, documents: Some(&documents), overlap: 0 };
+    let segment = |ids| Segment { documents: Some(&documents), ..Segment::from(ids) };
     let noise = Noise::new(11);
     let one = model.forward(segment(&first), &model.memory_start(LANES), Some(&noise));
     let two = model.forward(segment(&second), &one.memory, Some(&noise));

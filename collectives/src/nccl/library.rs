@@ -1,6 +1,6 @@
 //! NCCL's library, found and loaded at run time.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -30,11 +30,27 @@ pub(super) const SUM: c_int = 0;
 #[repr(C)]
 pub(super) struct UniqueId(pub [u8; 128]);
 
-/// The functions that are called here, as `nccl.h` of 2.28 declares them; all are in every version from 2.7 on.
+/// `ncclConfig_t` as `nccl.h` of 2.14 has it. Later versions have more behind, which they take from their own defaults where this size and this
+/// version are given.
+#[repr(C)]
+pub(super) struct Config {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    blocking: c_int,
+}
+
+impl Config {
+    /// No call of the communicator waits for another rank.
+    pub const WITHOUT_WAITING: Self =
+        Self { size: size_of::<Self>(), magic: 0xcafe_beef, version: 21400, blocking: 0 };
+}
+
+/// The functions that are called here, as `nccl.h` of 2.28 declares them; all are in every version from 2.14 on.
 pub(super) struct Functions {
     pub get_version: unsafe extern "C" fn(*mut c_int) -> Code,
     pub get_unique_id: unsafe extern "C" fn(*mut UniqueId) -> Code,
-    pub comm_init_rank: unsafe extern "C" fn(*mut Comm, c_int, UniqueId, c_int) -> Code,
+    pub comm_init_rank_config: unsafe extern "C" fn(*mut Comm, c_int, UniqueId, c_int, *const Config) -> Code,
     pub comm_abort: unsafe extern "C" fn(Comm) -> Code,
     pub comm_get_async_error: unsafe extern "C" fn(Comm, *mut Code) -> Code,
     pub get_error_string: unsafe extern "C" fn(Code) -> *const c_char,
@@ -80,7 +96,9 @@ impl fmt::Display for NoLibrary {
                 let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
                 write!(f, "NCCL is not there, looked for as {} ({why})", places.join(", "))
             }
-            Self::Other { place, why } => write!(f, "{} is not NCCL: {why}", place.display()),
+            Self::Other { place, why } => {
+                write!(f, "{} is not NCCL of 2.14 or newer: {why}", place.display())
+            }
         }
     }
 }
@@ -153,7 +171,7 @@ fn functions(handle: &Handle) -> Result<Functions, libloading::Error> {
         Ok(Functions {
             get_version: *handle.get(b"ncclGetVersion\0")?,
             get_unique_id: *handle.get(b"ncclGetUniqueId\0")?,
-            comm_init_rank: *handle.get(b"ncclCommInitRank\0")?,
+            comm_init_rank_config: *handle.get(b"ncclCommInitRankConfig\0")?,
             comm_abort: *handle.get(b"ncclCommAbort\0")?,
             comm_get_async_error: *handle.get(b"ncclCommGetAsyncError\0")?,
             get_error_string: *handle.get(b"ncclGetErrorString\0")?,
@@ -209,6 +227,20 @@ pub fn card_identity(card: usize) -> Result<[u8; 16], String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 8 bytes, three numbers of 4, and 4 to fill up, as a C compiler lays out the struct of 2.14.
+    #[test]
+    fn the_configuration_is_laid_out_as_the_header_has_it() {
+        let Config { size, magic, version, blocking } = Config::WITHOUT_WAITING;
+        assert_eq!((size, magic, version, blocking), (24, 3_405_692_655, 2 * 10_000 + 14 * 100, 0));
+        let offsets = [
+            std::mem::offset_of!(Config, size),
+            std::mem::offset_of!(Config, magic),
+            std::mem::offset_of!(Config, version),
+            std::mem::offset_of!(Config, blocking),
+        ];
+        assert_eq!(offsets, [0, 8, 12, 16]);
+    }
 
     #[test]
     fn a_library_that_is_not_there_or_another_one_is_named() {

@@ -2,13 +2,14 @@
 //!
 //! The library is loaded when it is asked for, so that the program runs on hosts without it. A [`Nccl`] comes out of a
 //! [`Communicator`] of the host, which hands out the id. It passes on memory of cards and knows no tensors: who has them
-//! says where they lie, and on which stream. All calls return at once; [`CardLink::wait`] looks for their end, and for what NCCL
-//! has found out of its peers meanwhile.
+//! says where they lie, and on which stream. No function of NCCL waits for another rank: each is asked for its end again and again, so that a
+//! rank whose peer is gone learns of it, or gives up when the job's [`deadline`](crate::deadline) is over. [`CardLink::wait`] looks for the end
+//! of what was queued, and for what NCCL has found out of its peers meanwhile.
 //!
 //! The invariants that all `unsafe` blocks here lean on:
 //!
 //! 1. Functions are those of the library of that name, as its header declares them ([`library`]).
-//! 2. `comm` came from `ncclCommInitRank` and is given back by `drop` alone.
+//! 2. `comm` came from `ncclCommInitRankConfig`, or is null, and is given back by `drop` alone.
 //! 3. Memory and streams are the caller's word.
 
 pub mod library;
@@ -17,10 +18,13 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
-use library::{Code, Comm, FLOAT, IN_PROGRESS, Library, SUCCESS, SUM, UniqueId};
+use library::{Code, Comm, Config, FLOAT, IN_PROGRESS, Library, SUCCESS, SUM, UniqueId};
 
 use crate::calls::Waiting;
-use crate::{CollectiveError, Communicator};
+use crate::{CollectiveError, Communicator, deadline};
+
+/// The call in which ranks meet.
+const INIT: &str = "ncclCommInitRankConfig";
 
 /// How long a wait yields before it pauses, and the pause between two looks.
 const YIELDING: Duration = Duration::from_micros(500);
@@ -70,6 +74,8 @@ pub struct Nccl {
     comm: Comm,
     rank: usize,
     world_size: usize,
+    /// How long a call may go on without an answer of the other ranks.
+    patience: Option<Duration>,
 }
 
 // SAFETY: NCCL lets any thread use a communicator, one at a time; there is no way to share one here.
@@ -79,6 +85,15 @@ impl Nccl {
     /// Collective. Joins the ranks of `host` with the cards that their threads have chosen. The inner error is the same on all ranks: why the first
     /// of them that failed cannot.
     pub fn open(library: &Library, host: &dyn Communicator) -> Result<Result<Self, String>, CollectiveError> {
+        Self::open_within(deadline::limit(), library, host)
+    }
+
+    /// The same, where a call is given up that has waited for `patience`; for ever where that is `None`.
+    fn open_within(
+        patience: Option<Duration>,
+        library: &Library,
+        host: &dyn Communicator,
+    ) -> Result<Result<Self, String>, CollectiveError> {
         let (rank, world_size) = (host.rank(), host.world_size());
         // The id, and whether there is one.
         let mut handed = [0; 129];
@@ -97,21 +112,38 @@ impl Nccl {
         }
         let mut id = UniqueId([0; 128]);
         id.0.copy_from_slice(&handed[1..]);
-        let (mut comm, waiting) = (null_mut(), Waiting::begin(rank, "ncclCommInitRank", None, 0));
-        let init = library.functions.comm_init_rank;
-        // SAFETY: invariant 1; writes the communicator.
-        let code = unsafe { init(&mut comm, world_size as c_int, id, rank as c_int) };
+        let mut nccl = Self { library: library.clone(), comm: null_mut(), rank, world_size, patience };
+        // A call that fails at once is heard of before anybody waits for the others.
+        let code = nccl.begin(id);
+        let begun = if code == IN_PROGRESS { Ok(()) } else { library.check(code) };
+        if let Some(why) = first_failure(host, &begun)? {
+            return Ok(Err(why));
+        }
+        let waiting = Waiting::begin(rank, INIT, None, 0);
+        let settled = nccl.settled(code, INIT, None);
         drop(waiting);
-        let joined = library.check(code).map(|()| Self { library: library.clone(), comm, rank, world_size });
-        let said = joined.as_ref().err().map_or("", String::as_str);
-        // One whose call failed must not leave the others with a communicator that nobody answers on. Where it failed before the others have met
-        // it, these wait in that call until NCCL or the deadline ends it.
-        let all = host.all_gather(said.as_bytes())?;
-        let failed = all.iter().position(|said| !said.is_empty());
-        Ok(match failed {
-            Some(rank) => Err(format!("rank {rank}: {}", String::from_utf8_lossy(&all[rank]))),
+        let joined = match settled {
+            Ok(()) => Ok(nccl),
+            // The others may be where no word of this rank reaches them. Each has the same deadline.
+            Err(error @ CollectiveError::Overdue { .. }) => return Err(error),
+            // Given back before anybody is told: those that still wait for this rank see that it has gone.
+            Err(error) => {
+                drop(nccl);
+                Err(error.message())
+            }
+        };
+        // One whose call failed must not leave the others with a communicator that nobody answers on.
+        Ok(match first_failure(host, &joined)? {
+            Some(why) => Err(why),
             None => joined,
         })
+    }
+
+    /// Begins to join the others.
+    fn begin(&mut self, id: UniqueId) -> Code {
+        let (init, config) = (self.library.functions.comm_init_rank_config, Config::WITHOUT_WAITING);
+        // SAFETY: invariant 1; writes the communicator, and reads the configuration.
+        unsafe { init(&mut self.comm, self.world_size as c_int, id, self.rank as c_int, &config) }
     }
 
     fn check(&self, code: Code, call: &'static str, peer: Option<usize>) -> Result<(), CollectiveError> {
@@ -119,13 +151,39 @@ impl Nccl {
         self.library.check(code).map_err(failed)
     }
 
-    /// What NCCL has found out since, such as a peer that is gone.
-    fn check_peers(&self) -> Result<(), CollectiveError> {
+    /// Waits until `call`, which has given `code`, is through: it may have work in another thread yet. Whoever calls it is [`Waiting`].
+    fn settled(&self, code: Code, call: &'static str, peer: Option<usize>) -> Result<(), CollectiveError> {
+        if code != IN_PROGRESS {
+            return self.check(code, call, peer);
+        }
+        let start = Instant::now();
+        loop {
+            match self.state()? {
+                IN_PROGRESS => {}
+                code => return self.check(code, call, peer),
+            }
+            if let Some(patience) = self.patience.filter(|patience| start.elapsed() >= *patience) {
+                deadline::finish();
+                return Err(CollectiveError::Overdue { rank: self.rank, call, seconds: patience.as_secs() });
+            }
+            pause(start);
+        }
+    }
+
+    /// What NCCL says of the communicator: that a call goes on, that all is well, or what has gone wrong, such as a peer that is gone.
+    fn state(&self) -> Result<Code, CollectiveError> {
         let mut found = SUCCESS;
         // SAFETY: invariants 1 and 2; writes a code.
         let code = unsafe { (self.library.functions.comm_get_async_error)(self.comm, &mut found) };
-        self.check(code, "ncclCommGetAsyncError", None)?;
-        if found == IN_PROGRESS { Ok(()) } else { self.check(found, "a sum over cards", None) }
+        self.check(code, "ncclCommGetAsyncError", None).map(|()| found)
+    }
+
+    /// What NCCL has found out since, such as a peer that is gone.
+    fn check_peers(&self) -> Result<(), CollectiveError> {
+        match self.state()? {
+            IN_PROGRESS => Ok(()),
+            found => self.check(found, "a sum over cards", None),
+        }
     }
 
     /// What `stretches` ask for, between the calls that make a group of it.
@@ -136,13 +194,13 @@ impl Nccl {
             if *sent > 0 {
                 // SAFETY: invariants 1 to 3.
                 let code = unsafe { (functions.send)(send.cast(), *sent, FLOAT, to, self.comm, stream.0) };
-                self.check(code, "ncclSend", Some(*peer))?;
+                self.check(in_group(code), "ncclSend", Some(*peer))?;
             }
             if *received > 0 {
                 // SAFETY: invariants 1 to 3.
                 let code =
                     unsafe { (functions.recv)(recv.cast(), *received, FLOAT, to, self.comm, stream.0) };
-                self.check(code, "ncclRecv", Some(*peer))?;
+                self.check(in_group(code), "ncclRecv", Some(*peer))?;
             }
         }
         Ok(())
@@ -166,10 +224,11 @@ impl CardLink for Nccl {
         self.check(unsafe { (functions.group_start)() }, "ncclGroupStart", None)?;
         // SAFETY: invariant 3.
         let queued = unsafe { self.queue(stretches, stream) };
-        // A group that was begun is ended in any case: all that this thread calls later would fall into it.
+        // A group that was begun is ended in any case: all that this thread calls later would fall into it. What it holds is on the stream, and
+        // other calls may come, when it is through.
         // SAFETY: invariant 1.
-        let ended = self.check(unsafe { (functions.group_end)() }, "ncclGroupEnd", None);
-        queued.and(ended)
+        let code = unsafe { (functions.group_end)() };
+        queued.and_then(|()| self.settled(code, "ncclGroupEnd", None))
     }
 
     unsafe fn all_reduce(
@@ -182,7 +241,7 @@ impl CardLink for Nccl {
         let all_reduce = self.library.functions.all_reduce;
         // SAFETY: invariants 1 to 3; in place, as the header allows.
         let code = unsafe { all_reduce(values.cast(), values.cast(), len, FLOAT, SUM, self.comm, stream.0) };
-        self.check(code, "ncclAllReduce", None)
+        self.settled(code, "ncclAllReduce", None)
     }
 
     fn wait(&self, done: &mut dyn FnMut() -> Result<bool, String>) -> Result<(), CollectiveError> {
@@ -199,11 +258,7 @@ impl CardLink for Nccl {
                 return Ok(());
             }
             self.check_peers()?;
-            if start.elapsed() < YIELDING {
-                std::thread::yield_now();
-            } else {
-                std::thread::sleep(PAUSE);
-            }
+            pause(start);
         }
     }
 }
@@ -212,8 +267,36 @@ impl Drop for Nccl {
     fn drop(&mut self) {
         // Not `ncclCommDestroy`, which may wait for ranks that never come. Nothing is lost: either the job ends with an error, or each rank has waited
         // for its last sum, and the ranks have agreed on something since.
-        // SAFETY: invariants 1 and 2.
-        unsafe { (self.library.functions.comm_abort)(self.comm) };
+        if !self.comm.is_null() {
+            let _waiting = Waiting::begin(self.rank, "ncclCommAbort", None, 0);
+            // SAFETY: invariants 1 and 2.
+            unsafe { (self.library.functions.comm_abort)(self.comm) };
+        }
+    }
+}
+
+/// Collective. Why the first rank that failed did, the same on all; `None` where none has.
+fn first_failure<T>(
+    host: &dyn Communicator,
+    own: &Result<T, String>,
+) -> Result<Option<String>, CollectiveError> {
+    let said = own.as_ref().err().map_or("", String::as_str);
+    let all = host.all_gather(said.as_bytes())?;
+    let failed = all.iter().position(|said| !said.is_empty());
+    Ok(failed.map(|rank| format!("rank {rank}: {}", String::from_utf8_lossy(&all[rank]))))
+}
+
+/// The code of a call inside of a group, which ends with the group.
+fn in_group(code: Code) -> Code {
+    if code == IN_PROGRESS { SUCCESS } else { code }
+}
+
+/// Between two looks of a wait that began then.
+fn pause(start: Instant) {
+    if start.elapsed() < YIELDING {
+        std::thread::yield_now();
+    } else {
+        std::thread::sleep(PAUSE);
     }
 }
 

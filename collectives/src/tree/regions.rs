@@ -36,7 +36,7 @@ pub struct Message {
 /// A rank's values, room beside them, and messages between ranks that pass on stretches of them.
 ///
 /// Calls are made in the same order on all ranks. Each takes effect behind the one before it, perhaps after it has returned: what comes of
-/// them is there after [`finish`](Regions::finish). After an error the values are undefined.
+/// them is there after [`finish`](Regions::finish), or when whoever has the places has waited for it. After an error the values are undefined.
 pub trait Regions {
     /// This rank, from 0 to `world_size() - 1`.
     fn rank(&self) -> usize;
@@ -65,7 +65,7 @@ pub trait Regions {
     /// `to = from`. The two do not overlap.
     fn copy(&mut self, to: &Place, from: &Place) -> Result<(), CollectiveError>;
 
-    /// Waits until all calls have taken effect.
+    /// Waits until all calls have taken effect, where whoever has the places does not do so before it looks at them.
     fn finish(&mut self) -> Result<(), CollectiveError>;
 }
 

@@ -215,7 +215,7 @@ def two_ranks(bench):
     """Two ranks, which share the card where there is one, end with the bytes of one."""
     mpirun = shutil.which("mpirun")
     if bench.segue.has_own_mpi or mpirun is None:
-        raise Skip("the host has no Open MPI (`mpirun` and libmpi.so.40), and the kit brings none yet")
+        raise Skip("the host has no Open MPI (`mpirun` and libmpi.so.40, Debian's openmpi-bin), and the kit's stand-in for it runs one rank")
     bench.segue.run(*bench.tiny("one", *run_settings()))
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
 

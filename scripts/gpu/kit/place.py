@@ -11,6 +11,7 @@ import re
 import subprocess
 
 PATIENCE = 60  # seconds for the loader
+NEWER_HOST = "run the kit on a host as new as Ubuntu 22.04 or Debian 12, or build one there: make gpu-kit"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +52,19 @@ def installed_version():
         return None
 
 
+def host_glibc():
+    """The version of this host's C library, as `2.36`; None where it is no glibc."""
+    try:
+        name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
+    except (ValueError, OSError):
+        return None
+    return version if name == "glibc" else None
+
+
+def numbers(version):
+    return [int(part) for part in re.findall(r"\d+", version)]
+
+
 class Kit:
     """The unpacked archive."""
 
@@ -89,6 +103,13 @@ class Kit:
     def has_own_mpi(self, variables):
         """Whether the binary runs on the stand-in, that is with one rank."""
         return str(self.root / "stub") in variables["LD_LIBRARY_PATH"].split(":")
+
+    def why_not_here(self):
+        """Why no binary of the kit starts on this host, in one line; None where that is not known."""
+        needed, found = self.build["kit"].get("glibc"), host_glibc()
+        if needed and found and numbers(found) < numbers(needed):
+            return f"this host has glibc {found}, and the kit was built for {needed} or newer"
+        return None
 
     def doubts(self, torch):
         """Where this torch is not the one that the binary was built for: one line each."""

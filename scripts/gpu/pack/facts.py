@@ -11,11 +11,19 @@ import hashlib
 import json
 import pathlib
 import re
+import subprocess
 import sys
 
 
 def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def oldest_glibc(binary):
+    """The oldest glibc, as `2.35`, that has all that a binary asks of it."""
+    asked = subprocess.run(["readelf", "-W", "--version-info", binary], check=True, capture_output=True, text=True).stdout
+    versions = [tuple(map(int, version.split("."))) for version in re.findall(r"\bGLIBC_([\d.]+)", asked)]
+    return ".".join(map(str, max(versions)))
 
 
 def commit_of_torch(version_py, release):
@@ -35,6 +43,7 @@ def main():
     build["kit"] = {
         # The library with the C++ interface that the binary calls: its hash says whether a torch is of the same build.
         "libc10_sha256": sha256(libtorch / "lib/libc10.so"),
+        "glibc": oldest_glibc(stage / "libexec/segue"),
         "torch_commit": commit_of_torch(rest[0] if rest else None, build["libtorch"]),
         "files": {str(path.relative_to(stage)): sha256(path)
                   for path in sorted(stage.rglob("*")) if path.is_file() and path != place},

@@ -1,5 +1,7 @@
 //! NVIDIA's driver: modules of kernels, and their start in libtorch's context and on its stream.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
 use std::ptr;
@@ -49,6 +51,8 @@ unsafe impl Send for Card {}
 pub struct Module {
     card: Card,
     module: *mut c_void,
+    /// Its kernels by name, as far as they were started.
+    functions: RefCell<HashMap<String, *mut c_void>>,
 }
 
 // SAFETY: modules are looked up by any thread, one at a time: their owner is behind a lock.
@@ -103,7 +107,7 @@ impl Card {
         // A text ends with 0; what is executed knows its own length.
         // SAFETY: the compiler's output for this card.
         self.current(|| unsafe { (self.driver.load)(&mut module, code.as_ptr().cast()) })?;
-        Ok(Module { card: self.clone(), module })
+        Ok(Module { card: self.clone(), module, functions: RefCell::default() })
     }
 
     /// Calls `f` with the context current, as it was before on this thread or not.
@@ -125,6 +129,20 @@ impl Module {
         &self.card
     }
 
+    /// What the driver calls a kernel: it is asked for each once, as a module stays as it was loaded.
+    fn function(&self, kernel: &str) -> Result<*mut c_void, String> {
+        if let Some(known) = self.functions.borrow().get(kernel) {
+            return Ok(*known);
+        }
+        let name = CString::new(kernel).map_err(|error| error.to_string())?;
+        let mut function = ptr::null_mut();
+        // SAFETY: a loaded module and a name that ends with 0.
+        self.card
+            .current(|| unsafe { (self.card.driver.function)(&mut function, self.module, name.as_ptr()) })?;
+        self.functions.borrow_mut().insert(kernel.to_string(), function);
+        Ok(function)
+    }
+
     /// Puts a kernel on libtorch's stream of this thread.
     ///
     /// # Safety
@@ -138,12 +156,10 @@ impl Module {
         threads: u32,
         arguments: &mut [*mut c_void],
     ) -> Result<(), String> {
-        let (driver, name) = (self.card.driver, CString::new(kernel).map_err(|error| error.to_string())?);
+        let (driver, function) = (self.card.driver, self.function(kernel)?);
         let stream = Stream::current(Device::Cuda(self.card.index)).and_then(|stream| stream.native());
         let stream = stream.map_err(|error| error.to_string())?;
-        let mut function = ptr::null_mut();
-        // SAFETY: a loaded module and a name that ends with 0; then what the caller promises.
-        self.card.current(|| unsafe { (driver.function)(&mut function, self.module, name.as_ptr()) })?;
+        // SAFETY: a kernel of a loaded module; then what the caller promises.
         self.card.current(|| unsafe {
             let [x, y] = grid;
             (driver.launch)(
@@ -160,5 +176,108 @@ impl Module {
                 ptr::null_mut(),
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+    unsafe extern "C" fn known(to: *mut *mut c_void, module: *mut c_void, name: *const c_char) -> c_int {
+        ASKED.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the driver's word: a place to write to, and a name that ends with 0.
+        let length = unsafe { CStr::from_ptr(name) }.to_bytes().len();
+        if length == 0 {
+            return 500; // CUDA_ERROR_NOT_FOUND
+        }
+        // SAFETY: as above.
+        unsafe { *to = module.wrapping_byte_add(length) };
+        0
+    }
+
+    unsafe extern "C" fn current(_: *mut c_void) -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn before(_: *mut *mut c_void) -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn card(_: *mut c_int, _: c_int) -> c_int {
+        unreachable!("no card is looked for")
+    }
+
+    unsafe extern "C" fn name(_: *mut c_char, _: c_int, _: c_int) -> c_int {
+        unreachable!("no card is looked for")
+    }
+
+    unsafe extern "C" fn attribute(_: *mut c_int, _: c_int, _: c_int) -> c_int {
+        unreachable!("no card is looked for")
+    }
+
+    unsafe extern "C" fn retain(_: *mut *mut c_void, _: c_int) -> c_int {
+        unreachable!("no card is looked for")
+    }
+
+    unsafe extern "C" fn load(_: *mut *mut c_void, _: *const c_void) -> c_int {
+        unreachable!("nothing is loaded")
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    unsafe extern "C" fn launch(
+        _: *mut c_void,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: *mut c_void,
+        _: *mut *mut c_void,
+        _: *mut *mut c_void,
+    ) -> c_int {
+        unreachable!("nothing is started")
+    }
+
+    unsafe extern "C" fn error_text(_: c_int, _: *mut *const c_char) -> c_int {
+        1
+    }
+
+    #[test]
+    fn a_kernel_is_looked_up_once() {
+        let (function, push, pop) = (known, current, before);
+        let driver = Box::leak(Box::new(Driver {
+            card,
+            name,
+            attribute,
+            retain,
+            push,
+            pop,
+            load,
+            function,
+            launch,
+            error_text,
+        }));
+        let context = ptr::null_mut();
+        let card = Card { driver, index: 0, context, name: "a stub".into(), capability: 90 };
+        let module = Module { card, module: 0x1000 as *mut c_void, functions: RefCell::default() };
+        for _ in 0..3 {
+            assert_eq!(module.function("norm").unwrap() as usize, 0x1004);
+            assert_eq!(module.function("masks").unwrap() as usize, 0x1005);
+        }
+        assert_eq!(ASKED.load(Ordering::SeqCst), 2);
+        // What was not found is asked for again.
+        for asked in 3..5 {
+            let why = module.function("").unwrap_err();
+            assert_eq!(
+                (why.as_str(), ASKED.load(Ordering::SeqCst)),
+                ("the driver's error 500: it says no more", asked)
+            );
+        }
     }
 }

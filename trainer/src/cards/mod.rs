@@ -11,5 +11,5 @@ mod library;
 mod source;
 
 pub use compiler::Compiler;
-pub(crate) use source::params;
 pub use source::{Kernels, Source, kind_name};
+pub(crate) use source::{THREADS, params};

@@ -32,6 +32,8 @@ pub struct Ready {
     pub sum: Tensor,
     /// Of a bucket that is one table: its width, and the rows that are not zero. The same buckets are tables on all ranks.
     pub table: Option<(usize, Rows)>,
+    /// Whether sums of tables are of the rows alone that gradients list, which the configuration says: the same on all ranks.
+    pub by_rows: bool,
     /// Where gradients are divided: what each rank gets. The bucket has let go of the sum then.
     pub shard: Option<Arc<BucketShard>>,
     /// A mark behind what makes the sum, where a card makes it in its own time.
@@ -325,6 +327,7 @@ impl State {
                 bucket: self.next_to_send,
                 sum: sum.shallow_clone(),
                 table: bucket.width.map(|width| (width, bucket.rows.clone())),
+                by_rows: bucket.counts_rows,
                 shard: bucket.shard.clone(),
                 made: Event::now(sum.device()),
             };

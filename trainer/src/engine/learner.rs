@@ -1,6 +1,6 @@
 //! What a step needs to know of what it trains.
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::Parameters;
 use crate::noise::Noise;
@@ -49,9 +49,9 @@ impl<C> Loss<C> {
         Self { objectives: vec![objective], reported: sum, weight, carry, statistics: Vec::new() }
     }
 
-    /// The loss of a micro-step without a single example: nothing for any network of the turn.
-    pub fn nothing(networks: usize, carry: C) -> Self {
-        let zero = || Tensor::zeros([], (tch::Kind::Float, tch::Device::Cpu));
+    /// The loss of a micro-step without a single example: nothing for any network of the turn, which compute on `device`.
+    pub fn nothing(networks: usize, device: Device, carry: C) -> Self {
+        let zero = || Tensor::zeros([], (tch::Kind::Float, device));
         let objectives = (0..networks).map(|_| zero()).collect();
         Self { objectives, reported: zero(), weight: 0.0, carry, statistics: Vec::new() }
     }

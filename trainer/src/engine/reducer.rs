@@ -69,7 +69,9 @@ fn sum(sums: &mut Sums, job: Ready) -> Result<Kept, TrainError> {
     let _span = trace_span!(target: "communication", "sum", bucket = job.bucket).entered();
     let values = &job.sum;
     let beside = sums.begin(&job.made?)?;
-    let total = match (&job.shard, &job.table) {
+    // Models on cards list no rows: their gradients are whole tables, for which a word of the hosts' would keep cards waiting.
+    let table = job.table.filter(|_| job.by_rows || !sums.is_from_card_to_card());
+    let total = match (&job.shard, &table) {
         (Some(shard), table) => shard.reduce(sums, values, table).map(|()| None)?,
         (None, Some((width, rows))) => reduce_rows(sums, values, *width, rows, Sums::all_reduce)?,
         (None, None) => sums.all_reduce(values).map(|()| None)?,
@@ -99,5 +101,33 @@ impl Drop for Reducer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_collectives::{Communicator, simulated};
+    use tch::Device;
+
+    use super::super::rows::Rows;
+    use super::*;
+
+    /// Ranks that disagree on whether a bucket is a table still add it up: no rank has told another of its rows.
+    #[test]
+    fn tables_go_from_card_to_card_without_a_word_of_the_hosts() {
+        let found = simulated::run(2, |comm| {
+            let rank = comm.rank();
+            let (reducer, jobs) = Reducer::start(Sums::of_cards(comm, true)).unwrap();
+            let values = Tensor::from_slice(&[1.0 + rank as f32, 10.0]);
+            let table = (rank == 0).then_some((1, Rows::Some(vec![0, 1])));
+            let made = Event::now(Device::Cpu);
+            let sum = values.shallow_clone();
+            let job = Ready { bucket: 0, sum, table, by_rows: false, shard: None, made };
+            assert!(jobs.send(Job::Sum(job)).is_ok());
+            assert!(reducer.wait(1).unwrap().tables.is_empty());
+            drop(jobs);
+            Vec::<f32>::try_from(&values).unwrap()
+        });
+        assert_eq!(found, [[3.0, 20.0]; 2]);
     }
 }

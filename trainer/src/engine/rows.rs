@@ -6,6 +6,7 @@ use tch::{Kind, Tensor, no_grad};
 use super::buckets::ALIGNMENT;
 use super::row_counter::sparse;
 use super::sums::Sums;
+use crate::libtorch::stream::put;
 
 /// Which rows of a table have a gradient on this rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +65,7 @@ pub fn reduce_rows(
         return reduce(sums, values).map(|()| None);
     }
     let numbers: Vec<i64> = touched.into_iter().map(i64::from).collect();
-    let numbers = Tensor::from_slice(&numbers).to_device(values.device());
+    let numbers = put(Tensor::from_slice(&numbers), values.device());
     if values.is_sparse() {
         let found = at_rows(values, &numbers);
         reduce(sums, &found.view([-1]))?;

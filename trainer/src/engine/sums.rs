@@ -15,7 +15,8 @@ use crate::TrainError;
 use crate::libtorch::stream::{Entered, Event, Stream};
 use crate::libtorch::{as_f32_mut, device};
 
-/// Sums over ranks of flat f32 tensors that lie where the rank computes. All its calls are collective, and none returns before they are over.
+/// Sums over ranks of flat f32 tensors that lie where the rank computes. All its calls are collective. From card to card they are queued behind each
+/// other and over when [`settle`](Self::settle) returns, else before they return.
 pub struct Sums {
     comm: Box<dyn Communicator>,
     exact: bool,
@@ -92,6 +93,11 @@ impl Sums {
     /// What ranks say to each other.
     pub fn comm(&self) -> &dyn Communicator {
         self.comm.as_ref()
+    }
+
+    /// Whether ranks exchange what lies on their cards; the same on all.
+    pub fn is_from_card_to_card(&self) -> bool {
+        matches!(self.way, Way::Cards(..))
     }
 
     /// Where what ranks exchange has to lie: the host's memory, or this rank's card.
@@ -271,9 +277,9 @@ impl OnCard<'_> {
 
     /// The sums over ranks in whatever order the library likes.
     fn all_reduce_any_order(&mut self) -> Result<(), CollectiveError> {
-        // SAFETY: the values are contiguous, and stay until `finish`, as they are borrowed.
-        unsafe { self.link.all_reduce(self.values.data_ptr().cast(), self.values.numel(), self.stream)? };
-        self.finish()
+        // SAFETY: the values are contiguous. They stay until the stream is through: who has them settles first, and memory of this stream that is
+        // given back before goes to work behind this.
+        unsafe { self.link.all_reduce(self.values.data_ptr().cast(), self.values.numel(), self.stream) }
     }
 }
 
@@ -307,8 +313,8 @@ impl Regions for OnCard<'_> {
             }
         };
         let stretches: Vec<Stretch> = messages.iter().map(stretch).collect();
-        // SAFETY: views of `values` and of `room`, which are contiguous; both stay until `finish`, as they are borrowed. That they do not overlap
-        // is the contract of messages.
+        // SAFETY: views of `values` and of `room`, which are contiguous; both stay as in `all_reduce_any_order`. That they do not overlap is the
+        // contract of messages.
         unsafe { self.link.exchange(&stretches, self.stream) }
     }
 
@@ -323,8 +329,8 @@ impl Regions for OnCard<'_> {
     }
 
     fn finish(&mut self) -> Result<(), CollectiveError> {
-        let event = Event::now(self.values.device()).map_err(|error| failed(self.rank, &error))?;
-        self.link.wait(&mut || passed(&event))
+        // The stream keeps the order, and whoever wants the end settles.
+        Ok(())
     }
 }
 

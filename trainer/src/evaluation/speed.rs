@@ -13,7 +13,7 @@ use std::time::Instant;
 use segue_data_error::DataError;
 use segue_random::{Purpose, Stream};
 use serde::Serialize;
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::fit::{LineFit, fit_line};
 use super::windows::{banded_losses, looking, recurrent_losses};
@@ -201,7 +201,7 @@ fn score(model: &dyn NextToken, inputs: &Tensor, targets: &Tensor, memory: &Memo
 
 /// `count` ids of the model's vocabulary.
 fn random_ids(model: &dyn NextToken, count: usize) -> Vec<i64> {
-    let one = Tensor::zeros([1, 1], (Kind::Int64, Device::Cpu));
+    let one = Tensor::zeros([1, 1], (Kind::Int64, model.parameters().options().1));
     let vocabulary = model.next_log_probs(&one, &model.memory_start(1)).0.size()[2] as u64;
     let stream = Stream::new(0, Purpose::Bench, &[]);
     (0..count as u64).map(|i| (stream.bits(i) % vocabulary) as i64).collect()

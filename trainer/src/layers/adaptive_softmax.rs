@@ -2,30 +2,31 @@
 //! cluster in one of their own. Tail i takes head entry `cutoffs[0] + i`, the order of Hugging Face and of the TensorFlow reference of
 //! Transformer-XL; its PyTorch reference counts tails from the other end.
 
-use tch::{Device, Kind, Tensor};
+use tch::Tensor;
 
 use super::adversarial::{self, Adversary, Nll};
 use super::cross_entropy::Words;
+use super::ids::Ids;
 use crate::Kernels;
 use crate::libtorch::precise;
+use crate::libtorch::stream::put;
 
-/// Where `ids`, `[n]`, lie in each cluster, rising: `[count]` each. One wait for a card, however many clusters there are.
-pub fn places_by_cluster(ids: &Tensor, ends: &[i64]) -> Vec<Tensor> {
-    let inner = Tensor::from_slice(&ends[1..ends.len() - 1]).to_device(ids.device());
-    // An id that an end is equal to belongs to the cluster that begins there.
-    let clusters = ids.unsqueeze(1).ge_tensor(&inner).sum_dim_intlist(1, false, Kind::Int64);
-    let numbers = Tensor::arange(ends.len() as i64 - 1, (Kind::Int64, ids.device()));
-    let counts = clusters.unsqueeze(1).eq_tensor(&numbers).sum_dim_intlist(0, false, Kind::Int64);
-    // Stable: ids of one cluster stay in their order.
-    let order = clusters.argsort_stable(true, 0, false);
-    let counts = counts.to_device(Device::Cpu);
+/// Where `ids`, `[n]`, lie in each cluster, rising: `[count]` each. Nothing waits for a card where the host has the ids.
+pub fn places_by_cluster(ids: &Ids, ends: &[i64]) -> Vec<Tensor> {
+    let inner = &ends[1..ends.len() - 1];
+    let mut places = vec![Vec::new(); ends.len() - 1];
+    for (place, id) in (0..).zip(ids.numbers()) {
+        // An id that an end is equal to belongs to the cluster that begins there.
+        places[inner.partition_point(|end| *end <= id)].push(place);
+    }
+    let all = put(Tensor::from_slice::<i64>(&places.concat()), ids.here().device());
     let mut start = 0;
-    let places = (0..ends.len() as i64 - 1).map(|i| {
-        let count = counts.int64_value(&[i]);
+    let of_cluster = places.iter().map(|places| {
+        let count = places.len() as i64;
         start += count;
-        order.narrow(0, start - count, count)
+        all.narrow(0, start - count, count)
     });
-    places.collect()
+    of_cluster.collect()
 }
 
 /// Words that share a softmax.
@@ -124,8 +125,9 @@ impl AdaptiveSoftmax {
 
     /// −ln P(target), in nats. `hidden`: `[n, d_model]`, `targets`: `[n]`; returns `[n]`, in order. An adversary moves words where their
     /// row stands: in the head, or in their tail.
-    pub fn nll(&self, hidden: &Tensor, targets: &Tensor, adversary: Option<&Adversary>) -> Nll {
-        let hidden = &self.sharpened(hidden);
+    pub fn nll(&self, hidden: &Tensor, targets: impl Into<Ids>, adversary: Option<&Adversary>) -> Nll {
+        let (hidden, ids) = (&self.sharpened(hidden), targets.into());
+        let targets = ids.here();
         let head = self.cluster(0);
         let shortlist = self.ends[1];
         // Targets beyond the shortlist stand for their tail's head entry.
@@ -138,7 +140,7 @@ impl AdaptiveSoftmax {
         if self.clusters.len() == 1 {
             return nll;
         }
-        for (i, at) in places_by_cluster(targets, &self.ends).iter().enumerate().skip(1) {
+        for (i, at) in places_by_cluster(&ids, &self.ends).iter().enumerate().skip(1) {
             if at.size()[0] > 0 {
                 let rows = targets.index_select(0, at) - self.ends[i];
                 let tail = self.cluster(i);
@@ -171,17 +173,24 @@ impl AdaptiveSoftmax {
 
 #[cfg(test)]
 mod tests {
+    use tch::Kind;
+
     use super::*;
 
     #[test]
     fn places_by_cluster_are_those_of_a_look_at_each_cluster() {
         let ends = [0, 4, 4, 9, 20];
         let ids = Tensor::from_slice(&[19i64, 3, 4, 0, 8, 9, 3, 5, 4, 0]);
-        let places = places_by_cluster(&ids, &ends);
+        let places = places_by_cluster(&Ids::from(&ids), &ends);
         for (i, at) in places.iter().enumerate() {
             let expected = ids.ge(ends[i]).logical_and(&ids.lt(ends[i + 1])).nonzero().squeeze_dim(1);
             assert_eq!(*at, expected, "cluster {i}");
         }
         assert_eq!(places.iter().map(|at| at.size()[0]).collect::<Vec<_>>(), [4, 0, 4, 2]);
+        // Those of the host are read, and no others.
+        let elsewhere = Tensor::zeros([10], (Kind::Int64, ids.device()));
+        assert_eq!(places_by_cluster(&Ids::new(&elsewhere, Some(&ids)), &ends), places);
+        let none = places_by_cluster(&Ids::from(&ids.narrow(0, 0, 0)), &ends);
+        assert_eq!(none.iter().map(|at| at.size()[0]).collect::<Vec<_>>(), [0; 4]);
     }
 }

@@ -2,6 +2,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::Options;
 use crate::engine::Carry;
+use crate::libtorch::stream::put;
 
 /// Name of the table of marks among those of a carry.
 const MARKS: &str = "documents";
@@ -80,7 +81,7 @@ impl Carry for Memory {
             return;
         };
         let chosen: Vec<i64> = (0..).zip(lanes).filter(|(_, forgets)| **forgets).map(|(i, _)| i).collect();
-        let chosen = Tensor::from_slice(&chosen).to_device(device);
+        let chosen = put(Tensor::from_slice(&chosen), device);
         let marks = fresh.documents.filter(|marks| marks.numel() > 0);
         let mark = marks.map_or(NO_DOCUMENT, |marks| marks.int64_value(&[0, 0]));
         // A row for each entry: a lane, or a part of its positions.

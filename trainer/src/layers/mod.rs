@@ -7,6 +7,7 @@ pub(crate) mod attention;
 mod cosine;
 pub(crate) mod cross_entropy;
 mod heads;
+mod ids;
 mod memory;
 pub(crate) mod norm;
 pub(crate) mod recompute;
@@ -23,13 +24,14 @@ pub use heads::{
     Beam, HeadConfig, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead, by_choice,
     classification_losses, kernel_features, pair_losses, squared_errors,
 };
+pub use ids::Ids;
 pub use memory::{Memory, NO_DOCUMENT};
 pub use words::WordVectors;
 
 use crate::cards::Source;
 
-/// All kernels for cards.
-pub fn card_sources() -> [&'static Source; 4] {
+/// All kernels of layers for cards, and of the noise in them.
+pub(crate) fn card_sources() -> [&'static Source; 4] {
     [
         &crate::noise::MASKS,
         &norm::card::NORMS,

@@ -78,6 +78,13 @@ unsafe extern "C" {
         capacity: usize,
     ) -> bool;
     fn segue_event_free(event: *mut CppEvent);
+    fn segue_peak_bytes(
+        kind: i64,
+        index: i64,
+        bytes: *mut i64,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
 }
 
 /// `c10::DeviceType::CUDA`.
@@ -212,6 +219,15 @@ pub fn pinned(tensor: &Tensor, device: Device) -> Result<Tensor, TrainError> {
     Ok(tensor.f_pin_memory(device)?)
 }
 
+/// The most bytes that tensors on `device` have taken at once so far; `None` for a processor, where nobody counts them.
+pub fn peak_bytes(device: Device) -> Result<Option<u64>, TrainError> {
+    let Some((kind, index)) = card(device) else { return Ok(None) };
+    let mut bytes = 0;
+    // SAFETY: writes a number or a message.
+    checked(|message, capacity| unsafe { segue_peak_bytes(kind, index, &mut bytes, message, capacity) })?;
+    Ok(Some(bytes as u64))
+}
+
 /// A mark behind what a thread has queued.
 #[derive(Debug)]
 pub struct Event(Option<NonNull<CppEvent>>);
@@ -265,6 +281,7 @@ mod tests {
         let (before, there) = (values.data_ptr(), put(values, Device::Cpu));
         assert_eq!(there.data_ptr(), before, "nothing is copied");
         assert!(event.has_passed().unwrap() && stream.native().unwrap().is_null());
+        assert_eq!(peak_bytes(Device::Cpu).unwrap(), None);
     }
 
     /// libtorch's part for cards is not in this process: that is an error, not its end.
@@ -276,5 +293,6 @@ mod tests {
         let message = |error: TrainError| error.to_string().to_lowercase();
         assert!(message(Stream::beside(Device::Cuda(0)).unwrap_err()).contains("cuda"));
         assert!(message(Event::now(Device::Cuda(0)).unwrap_err()).contains("cuda"));
+        assert!(message(peak_bytes(Device::Cuda(0)).unwrap_err()).contains("cuda"));
     }
 }

@@ -1,3 +1,5 @@
+pub(super) mod card;
+
 use std::sync::{Mutex, PoisonError};
 
 use segue_configs::OptimConfig;
@@ -86,9 +88,10 @@ impl Optimizer for Lamb {
                 let step = self.step(&part, i);
                 let mut tensors =
                     [&parameters.tensors()[i], &update.grads[i], &means[i], &squares[i]].map(Tensor::detach);
-                match tensors.iter().all(is_f32_slice) {
-                    true => update_values(&mut tensors, step),
-                    false => no_grad(|| update_tensors(&mut tensors, step)),
+                match card::kernels(&tensors) {
+                    Some(kernels) => card::update(kernels, &tensors, step),
+                    None if tensors.iter().all(is_f32_slice) => update_values(&mut tensors, step),
+                    None => no_grad(|| update_tensors(&mut tensors, step)),
                 }
             }
         }
@@ -231,6 +234,7 @@ mod tests {
 
     use super::*;
     use crate::Init;
+    use crate::cards::emulated::{self, Order};
 
     /// `tests/peers/make_lamb_cases.py`: the equations in numpy.
     const CASES: &str = include_str!("../../tests/data/lamb.json");
@@ -297,6 +301,24 @@ mod tests {
         }
     }
 
+    /// By kernels of cards, thread by thread.
+    #[test]
+    fn kernels_of_cards_make_the_updates_of_the_equations_in_numpy() {
+        let cases: Value = serde_json::from_str(CASES).unwrap();
+        for case in cases.as_array().unwrap() {
+            let [forwards, backwards] = [Order::Forwards, Order::Backwards]
+                .map(|order| emulated::during(order, || updated(case, Kind::Float)));
+            assert_eq!(forwards, backwards, "{}: the order of threads shows", case["name"]);
+            for (name, found) in forwards {
+                for (found, expected) in found.iter().zip(numbers(&case["end"][&name])) {
+                    // As of the loops.
+                    let off = (found - expected).abs() / expected.abs().max(1.0);
+                    assert!(off < 1e-6, "{}, {name}: {found}, expected {expected}", case["name"]);
+                }
+            }
+        }
+    }
+
     /// One step by hand: r = 0.05 / (0.00025^½ + ε), which is 3.16 however large the gradient, and so the step is
     /// as long as the weight, 2, times the rate.
     #[test]
@@ -309,27 +331,43 @@ mod tests {
         assert!((updated(&case, Kind::Float)[0].1[0] - 1.8).abs() < 1e-6);
     }
 
+    /// The weights after three updates of so many values.
+    fn after_three_updates(count: i64, kind: Kind) -> Tensor {
+        let values = |shift: f64| {
+            (Tensor::arange(count, (Kind::Double, Device::Cpu)) * 0.7 + shift).sin().to_kind(kind)
+        };
+        let spec = ParameterSpec { name: "w".into(), shape: vec![count], init: Init::Zeros };
+        let parameters = Parameters::from_tensors(vec![spec], vec![values(0.3)], kind);
+        let config = OptimConfig { weight_decay: 0.1, ..Default::default() };
+        let mut lamb = Lamb::new(&config, &parameters);
+        for step in 0..3 {
+            let grads = [values(f64::from(step))];
+            lamb.update(&parameters, &Update { grads: &grads, divisor: 3.0, lr: 0.1, reached: None })
+                .unwrap();
+        }
+        parameters.tensors()[0].detach().to_kind(Kind::Double)
+    }
+
+    fn largest_difference(a: &Tensor, b: &Tensor) -> f64 {
+        (a - b).abs().max().double_value(&[])
+    }
+
     /// More values than one part has, and a rest.
     #[test]
     fn loops_over_parts_are_the_tensors_update() {
-        let count = (2 * threads::PART + 37) as i64;
-        let values = |shift: f64, kind| {
-            (Tensor::arange(count, (Kind::Double, Device::Cpu)) * 0.7 + shift).sin().to_kind(kind)
-        };
-        let run = |kind| {
-            let spec = ParameterSpec { name: "w".into(), shape: vec![count], init: Init::Zeros };
-            let parameters = Parameters::from_tensors(vec![spec], vec![values(0.3, kind)], kind);
-            let config = OptimConfig { weight_decay: 0.1, ..Default::default() };
-            let mut lamb = Lamb::new(&config, &parameters);
-            for step in 0..3 {
-                let grads = [values(f64::from(step), kind)];
-                lamb.update(&parameters, &Update { grads: &grads, divisor: 3.0, lr: 0.1, reached: None })
-                    .unwrap();
-            }
-            parameters.tensors()[0].detach().to_kind(Kind::Double)
-        };
-        let off = (run(Kind::Float) - run(Kind::Double)).abs().max().double_value(&[]);
+        let run = |kind| after_three_updates((2 * threads::PART + 37) as i64, kind);
+        let off = largest_difference(&run(Kind::Float), &run(Kind::Double));
         assert!(off < 2e-6, "{off}");
+    }
+
+    /// A few values of one block; blocks with a rest; and more values than blocks have threads, so that a thread has several.
+    #[test]
+    fn kernels_of_cards_make_the_tensors_update() {
+        for count in [5, 1000, 2048 * 256 + 300] {
+            let on_card = emulated::during(Order::Forwards, || after_three_updates(count, Kind::Float));
+            let off = largest_difference(&on_card, &after_three_updates(count, Kind::Double));
+            assert!(off < 2e-6, "{count} values: {off}");
+        }
     }
 
     #[test]

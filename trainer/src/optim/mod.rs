@@ -17,6 +17,7 @@ mod tests;
 pub use adam::Adam;
 pub use clip::{clip_factor, global_norm, joint_norm, norms};
 pub use lamb::Lamb;
+pub(crate) use lamb::card::LAMB;
 pub use loss_scale::{LossScale, LossScaler, Scaled};
 pub use noise_scale::{NoiseEstimate, NoiseScale};
 pub use optimizer::{Counts, Optimizer, Update, build, updates_rows};

@@ -5,9 +5,8 @@ mod models;
 mod ranks;
 
 use segue_configs::DeviceKind;
-use segue_trainer::Compute;
-use segue_trainer::layers::card_sources;
 use segue_trainer::noise::{Noise, dropout, locked_dropout};
+use segue_trainer::{Compute, card_sources};
 use tch::{Device, Kind, Tensor};
 
 /// What is held against the CPU.

@@ -54,7 +54,7 @@ fn transformer_xl_gives(config: &TransfoXlConfig, parameters: &Parameters) -> Ve
     let (first, second) = (words(9, 3, at), words(9, 50, at));
     let documents =
         Tensor::arange(9, (Kind::Int64, at)).floor_divide_scalar(4).unsqueeze(0).repeat([LANES, 1]);
-    let segment = |ids| Segment { ids, documents: Some(&documents), overlap: 0 };
+    let segment = |ids| Segment { documents: Some(&documents), ..Segment::from(ids) };
     let noise = Noise::new(11);
     let one = model.forward(segment(&first), &model.memory_start(LANES), Some(&noise));
     let two = model.forward(segment(&second), &one.memory, Some(&noise));

@@ -159,7 +159,7 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     Ok(json!({
         "tokens_per_s": tokens_per_s, "step_s": step_s, "communication_exposed_s": exposed_s,
         "step_p95_s": slowest, "params": parameters, "world": comm.world_size(), "buckets": engine.bucket_count(),
-        "peak_rss_mb": peak_rss_mb(), "peak_above_state_mb": peak_rss_mb() - at_rest_mb,
+        "peak_rss_mb": peak_rss_mb(), "peak_above_state_mb": peak_rss_mb() - at_rest_mb, "peak_bytes": compute.peak_bytes()?,
         "first_loss": losses.first(), "loss": losses.last(),
     }))
 }

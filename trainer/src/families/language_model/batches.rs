@@ -163,6 +163,7 @@ pub fn micro_batches(tokens: &Tokens, micro_batch: usize) -> Vec<Batch> {
                 documents: tokens.documents.as_ref().map(|documents| cut.rows(documents, width)),
                 counts: tokens.counts.as_ref().map(|counts| cut.own(counts, 1).to_vec()),
                 overlap: tokens.overlap as i64,
+                of_host: None,
             }
         })
         .collect()

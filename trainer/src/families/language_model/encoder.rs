@@ -1,6 +1,6 @@
 //! A pre-trained model as heads see it.
 
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use crate::layers::Memory;
 use crate::noise::Noise;
@@ -36,7 +36,7 @@ pub trait Encoder {
 
 /// The memory of rows that have none, of a model of this many layers.
 pub fn no_memory(layers: usize, rows: &Rows, d_model: usize) -> Memory {
-    Memory::zeros(layers, rows.offsets.len() as i64, 0, d_model as i64, (Kind::Float, Device::Cpu))
+    Memory::zeros(layers, rows.offsets.len() as i64, 0, d_model as i64, (Kind::Float, rows.ids.device()))
 }
 
 /// Every row of `[rows, length, ..]` rotated to the left by its own number of positions. A model that looks to the

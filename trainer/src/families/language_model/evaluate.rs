@@ -209,6 +209,7 @@ fn tensors(batch: &EvalBatch, lanes: usize, segment: usize) -> Batch {
         documents: batch.documents.as_ref().map(|d| Tensor::from_slice(d).view([lanes, width])),
         counts: None,
         overlap: batch.overlap as i64,
+        of_host: None,
     }
 }
 

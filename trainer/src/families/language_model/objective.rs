@@ -6,8 +6,8 @@ use tch::{Device, Kind, Tensor};
 
 use crate::Parameters;
 use crate::engine::{self, Learner, Turn};
-use crate::layers::Memory;
 use crate::layers::adversarial::Nll;
+use crate::layers::{Ids, Memory};
 use crate::libtorch::stream::put;
 use crate::noise::Noise;
 
@@ -27,12 +27,14 @@ pub struct Batch {
     pub counts: Option<Vec<usize>>,
     /// Last inputs that come again as context of the next segment.
     pub overlap: i64,
+    /// Inputs and targets in the host's memory, where the batch has gone from there to a card.
+    pub of_host: Option<[Tensor; 2]>,
 }
 
 impl Batch {
     /// A plain segment and its targets, `[micro_batch, segment]` both.
     pub fn new(inputs: Tensor, targets: Tensor) -> Self {
-        Self { inputs, targets, pairs: None, documents: None, counts: None, overlap: 0 }
+        Self { inputs, targets, pairs: None, documents: None, counts: None, overlap: 0, of_host: None }
     }
 
     /// −ln P of its targets, `[micro_batch, segment]`, with nothing for those that are not real, and the number of those that are.
@@ -43,15 +45,21 @@ impl Batch {
         };
         let (segment, device) = (self.targets.size()[1], nll.trained.device());
         let of_lane: Vec<i64> = counts.iter().map(|&count| count as i64).collect();
-        let of_lane = Tensor::from_slice(&of_lane).view([-1, 1]).to_device(device);
+        let of_lane = put(Tensor::from_slice(&of_lane).view([-1, 1]), device);
         let real = Tensor::arange(segment, (Kind::Int64, device)).lt_tensor(&of_lane);
         let masked = nll.map(|nll| nll * real.to_kind(nll.kind()));
         (masked, counts.iter().sum::<usize>() as f64)
     }
 
+    /// Its targets, as ids that the host may know.
+    pub fn ids_of_targets(&self) -> Ids {
+        Ids::new(&self.targets, self.of_host.as_ref().map(|[_, targets]| targets))
+    }
+
     /// The same on `device`.
     pub fn to(self, device: Device) -> Self {
         let moved = |tensor: Tensor| put(tensor, device);
+        let of_host = self.stays_behind(device);
         let pairs = self.pairs.map(|pairs| Pairs {
             segments: moved(pairs.segments),
             ranks: moved(pairs.ranks),
@@ -62,7 +70,13 @@ impl Batch {
         });
         let (inputs, targets, documents) =
             (moved(self.inputs), moved(self.targets), self.documents.map(moved));
-        Self { inputs, targets, pairs, documents, counts: self.counts, overlap: self.overlap }
+        Self { inputs, targets, pairs, documents, counts: self.counts, overlap: self.overlap, of_host }
+    }
+
+    /// What the host keeps of a batch that goes to `device`.
+    fn stays_behind(&self, device: Device) -> Option<[Tensor; 2]> {
+        let goes = device.is_cuda() && !self.inputs.device().is_cuda();
+        goes.then(|| [&self.inputs, &self.targets].map(Tensor::shallow_clone))
     }
 
     /// Its tensors for a file: `PREFIX.input_ids`, `PREFIX.targets` and, of sequences of pairs, the fields of [`Pairs`].
@@ -199,5 +213,22 @@ impl Learner for Box<dyn Objective> {
     ) -> engine::Loss<Memory> {
         let loss = self.as_ref().loss(&batch[micro_step], memory, Some(noise));
         engine::Loss::of(loss.sum, loss.weight, loss.auxiliary, loss.memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A card is not needed: only where the batch goes counts.
+    #[test]
+    fn the_host_keeps_the_ids_of_what_goes_to_a_card() {
+        let ids = |first: i64| Tensor::from_slice(&[first, first + 1]).view([1, 2]);
+        let mut batch = Batch::new(ids(3), ids(4));
+        assert!(batch.stays_behind(Device::Cpu).is_none());
+        batch.of_host = batch.stays_behind(Device::Cuda(0));
+        batch.targets = ids(0);
+        assert_eq!(batch.ids_of_targets().numbers(), [4, 5]);
+        assert_eq!(batch.of_host.unwrap()[0], ids(3));
     }
 }

@@ -2,7 +2,7 @@
 
 use segue_configs::{Config, DataOrder};
 use segue_random::{Purpose, Stream};
-use tch::{Device, Kind, Tensor};
+use tch::{Kind, Tensor};
 
 use super::objective::{Batch, Pairs};
 
@@ -54,25 +54,25 @@ fn random_pairs(config: &Config, numbers: Tensor) -> Pairs {
     let half = config.model.reuse_len().unwrap_or(0) as i64;
     let targets = config.targets_per_lane() as i64;
     let (mut ranks, mut positions) = (Vec::new(), Vec::new());
+    let whole = (Kind::Int64, numbers.device());
     for (start, end, count) in [(0, half, targets - targets / 2), (half, segment, targets / 2)] {
         let plain = if start == 0 { 0 } else { half + 1 };
         // The smallest numbers are the targets, in the order of their size.
         let order = numbers.narrow(1, start, end - start).argsort(1, false);
         let chosen = order.narrow(1, 0, count);
-        let rank =
-            (Tensor::arange(count, (Kind::Int64, Device::Cpu)) + plain + 1).expand([lanes, count], false);
-        let all = Tensor::full([lanes, end - start], plain, (Kind::Int64, Device::Cpu));
+        let rank = (Tensor::arange(count, whole) + plain + 1).expand([lanes, count], false);
+        let all = Tensor::full([lanes, end - start], plain, whole);
         ranks.push(all.scatter(1, &chosen, &rank));
         positions.push(chosen.sort(1, false).0 + start);
     }
-    let arange = Tensor::arange(segment, (Kind::Int64, Device::Cpu));
+    let arange = Tensor::arange(segment, whole);
     Pairs {
         // B is the last quarter.
         segments: arange.ge(segment * 3 / 4).to_kind(Kind::Int64).expand([lanes, segment], false),
         ranks: Tensor::cat(&ranks, 1),
         positions: Tensor::cat(&positions, 1),
-        weights: Tensor::ones([lanes, targets], (Kind::Float, Device::Cpu)),
-        follows: Tensor::ones([lanes], (Kind::Int64, Device::Cpu)),
+        weights: Tensor::ones([lanes, targets], (Kind::Float, numbers.device())),
+        follows: Tensor::ones([lanes], whole),
         reversed: if config.pairs.bidirectional { lanes / 2 } else { 0 },
     }
 }

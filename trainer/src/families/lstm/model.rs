@@ -8,7 +8,8 @@ use super::parameters::{CLUSTERS, CLUSTERS_BIAS, EMBEDDING, OUTPUT, OUTPUT_BIAS,
 use crate::layers::adversarial::{self, Nll};
 use crate::layers::cross_entropy::Words;
 use crate::layers::recurrent::{Layer, State};
-use crate::layers::{AdaptiveSoftmax, Adversary, Cluster, Context, Memory, NO_DOCUMENT};
+use crate::layers::{AdaptiveSoftmax, Adversary, Cluster, Context, Ids, Memory, NO_DOCUMENT};
+use crate::libtorch::stream::put;
 use crate::libtorch::widened;
 use crate::noise::{Noise, dropout, locked_dropout, row_dropout};
 use crate::{Kernels, Parameters};
@@ -223,7 +224,7 @@ impl Model {
     pub(super) fn disturbed(&self, embedded: &Tensor, noise: Option<&Noise>) -> Tensor {
         match noise.filter(|_| self.input_noise > 0.0) {
             Some(noise) => {
-                let drawn = noise.normal(&embedded.size()).to_device(embedded.device()) * self.input_noise;
+                let drawn = put(noise.normal(&embedded.size()), embedded.device()) * self.input_noise;
                 embedded + drawn.to_kind(embedded.kind())
             }
             None => embedded.shallow_clone(),
@@ -267,23 +268,29 @@ impl Model {
     pub fn trained_nll(
         &self,
         hidden: &Tensor,
-        targets: &Tensor,
+        targets: impl Into<Ids>,
         noise: Option<&Noise>,
         adversary: Option<&Adversary>,
     ) -> Nll {
+        let known = targets.into();
+        let targets = known.here();
         let (lanes, rows) = (targets.size()[0], hidden.size()[0]);
         let samples = rows / lanes;
-        let flat_targets = if samples > 1 { repeated(targets, samples) } else { targets.shallow_clone() };
-        let flat_targets = flat_targets.reshape([-1]);
+        let flat = |ids: &Tensor| match samples > 1 {
+            true => repeated(ids, samples).reshape([-1]),
+            false => ids.reshape([-1]),
+        };
+        let flat_ids = known.map(flat);
+        let flat_targets = flat_ids.here();
         let nll = match (&self.mixture, adversary) {
             (Some(mixture), None) => {
                 let log_probs = self.mixed(mixture, hidden, noise);
                 Nll::of(-log_probs.gather(1, &flat_targets.unsqueeze(1), false).squeeze_dim(1))
             }
             (Some(mixture), Some(adversary)) => {
-                self.mixed_against(mixture, hidden, &flat_targets, noise, adversary)
+                self.mixed_against(mixture, hidden, flat_targets, noise, adversary)
             }
-            (None, _) => self.softmax.nll(&self.projected(hidden, noise), &flat_targets, adversary),
+            (None, _) => self.softmax.nll(&self.projected(hidden, noise), flat_ids, adversary),
         };
         if samples > 1 {
             let each = [lanes, samples, targets.size()[1]];

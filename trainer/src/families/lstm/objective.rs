@@ -58,7 +58,8 @@ impl LanguageModel {
     ) -> (Nll, Output) {
         let out = self.model.forward(&batch.inputs, memory, noise);
         let last = |x: &Tensor| x.narrow(1, x.size()[1] - count, count);
-        let nll = self.model.trained_nll(&last(&out.hidden), &last(&batch.targets), noise, adversary);
+        let nll =
+            self.model.trained_nll(&last(&out.hidden), batch.ids_of_targets().map(last), noise, adversary);
         (nll, out)
     }
 

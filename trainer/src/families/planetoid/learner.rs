@@ -5,7 +5,7 @@ use std::sync::Arc;
 use segue_configs::Config;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::data::{Material, Part, numbers};
 use super::losses::{PairCounts, disagreement, negative_contexts, softmax_contexts};
@@ -64,6 +64,11 @@ impl Classifier {
         let best = self.seen.best.filter(|best| best.accuracy >= accuracy).unwrap_or(found);
         self.seen.best = Some(best);
         best
+    }
+
+    /// Where it computes.
+    fn device(&self) -> Device {
+        self.network.parameters.options().1
     }
 
     fn nodes(&self, numbers: &[u32]) -> Nodes {
@@ -162,10 +167,10 @@ impl Learner for Classifier {
 
     fn loss(&self, _: &Turn, batch: &Vec<Part>, micro_step: usize, (): &(), _: &Noise) -> Loss<()> {
         match &batch[micro_step] {
-            Part::Labelled(labelled) if labelled.is_empty() => Loss::nothing(1, ()),
+            Part::Labelled(labelled) if labelled.is_empty() => Loss::nothing(1, self.device(), ()),
             Part::Labelled(labelled) => self.supervised(labelled),
             Part::Pairs { pairs, signs } => self.contexts(pairs, signs),
-            Part::Edges(edges) if edges.is_empty() => Loss::nothing(1, ()),
+            Part::Edges(edges) if edges.is_empty() => Loss::nothing(1, self.device(), ()),
             Part::Edges(edges) => self.penalty(edges),
             Part::Nodes(nodes) => self.spread(nodes.clone()),
         }

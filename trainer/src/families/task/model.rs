@@ -297,7 +297,7 @@ fn outside(rows: &Rows, examples: &[&Example]) -> Tensor {
 
 /// Where each row has its `<cls>`: at the end.
 fn cls(rows: &Rows) -> Tensor {
-    Tensor::full([rows.offsets.len() as i64], rows.length - 1, (Number::Int64, tch::Device::Cpu))
+    Tensor::full([rows.offsets.len() as i64], rows.length - 1, (Number::Int64, rows.ids.device()))
 }
 
 fn span_losses(

@@ -160,7 +160,7 @@ impl Learner for TaskLearner<'_> {
         let own = batch.iter().skip(micro_step * self.micro_batch).take(self.micro_batch);
         let members: Vec<&Example> = own.map(|&number| &examples[number]).collect();
         if members.is_empty() {
-            return Loss::nothing(1, ());
+            return Loss::nothing(1, self.model.parameters.options().1, ());
         }
         self.model.loss(turn.source, &members, Some(noise))
     }

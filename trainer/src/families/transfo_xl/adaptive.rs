@@ -6,7 +6,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::Kernels;
 use crate::layers::cross_entropy::Words;
-use crate::layers::{AdaptiveSoftmax, Cluster, places_by_cluster};
+use crate::layers::{AdaptiveSoftmax, Cluster, Ids, places_by_cluster};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 const EMBEDDING: &str = "transformer.word_emb";
@@ -168,7 +168,9 @@ impl AdaptiveEmbedding {
     }
 
     /// `ids`: `[batch, segment]`; returns `[batch, segment, d_model]`, scaled by √d_model.
-    pub fn forward(&self, ids: &Tensor) -> Tensor {
+    pub fn forward(&self, ids: impl Into<Ids>) -> Tensor {
+        let known = ids.into();
+        let ids = known.here();
         let size = ids.size();
         let scale = (self.d_model as f64).sqrt();
         if let [table] = &self.tables[..] {
@@ -177,7 +179,7 @@ impl AdaptiveEmbedding {
         let flat = ids.reshape([-1]);
         let kind = self.tables[0].kind();
         let mut out = Tensor::zeros([flat.size()[0], self.d_model], (kind, ids.device()));
-        let places = places_by_cluster(&flat, &self.ends);
+        let places = places_by_cluster(&known, &self.ends);
         for ((i, table), at) in self.tables.iter().enumerate().zip(&places) {
             if at.size()[0] > 0 {
                 let rows = flat.index_select(0, at) - self.ends[i];

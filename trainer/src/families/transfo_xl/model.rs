@@ -11,7 +11,7 @@ use super::layer::{Layer, Visible};
 use crate::layers::adversarial::Nll;
 use crate::layers::attention::{attention_mask, hide, inverse_frequencies, unseen_documents};
 use crate::layers::recompute::{Kept, Recompute};
-use crate::layers::{AdaptiveSoftmax, Adversary, Context, Memory, NO_DOCUMENT};
+use crate::layers::{AdaptiveSoftmax, Adversary, Context, Ids, Memory, NO_DOCUMENT};
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 use crate::{Kernels, Options};
@@ -36,6 +36,8 @@ pub(super) fn with_same_length(context: Context, keys: SameLengthKeys) -> Contex
 pub struct Segment<'a> {
     /// Token ids, `[batch, segment]`.
     pub ids: &'a Tensor,
+    /// The same in the host's memory, where they have come from there.
+    pub ids_of_host: Option<&'a Tensor>,
     /// The document of each, `[batch, segment]`, where documents must not see each other.
     pub documents: Option<&'a Tensor>,
     /// Last positions that come again as context of the next segment: the memory leaves them out.
@@ -44,7 +46,7 @@ pub struct Segment<'a> {
 
 impl<'a> From<&'a Tensor> for Segment<'a> {
     fn from(ids: &'a Tensor) -> Self {
-        Self { ids, documents: None, overlap: 0 }
+        Self { ids, ids_of_host: None, documents: None, overlap: 0 }
     }
 }
 
@@ -204,7 +206,8 @@ impl TransfoXl {
         let positions = Kept::new(positions);
         let visible = Kept::new(Visible::new(self.mask(segment, memory, documents), self.kernels));
         let recompute = Recompute::new(self.recompute, self.layers.len());
-        let mut hidden = drop(self.embedding.forward(segment.ids));
+        let ids = Ids::new(segment.ids, segment.ids_of_host);
+        let mut hidden = drop(self.embedding.forward(ids));
         let mut inputs = Vec::with_capacity(self.layers.len());
         for (layer, mem) in self.layers.iter().zip(&memory.layers) {
             inputs.push(hidden.shallow_clone());
@@ -256,10 +259,15 @@ impl TransfoXl {
     }
 
     /// The same as it is trained against an adversary.
-    pub fn trained_nll(&self, hidden: &Tensor, targets: &Tensor, adversary: Option<&Adversary>) -> Nll {
-        let flat = hidden.reshape([-1, self.config.d_model as i64]);
-        let nll = self.softmax.nll(&flat, &targets.reshape([-1]), adversary);
-        nll.map(|nll| nll.view(targets.size().as_slice()))
+    pub fn trained_nll(
+        &self,
+        hidden: &Tensor,
+        targets: impl Into<Ids>,
+        adversary: Option<&Adversary>,
+    ) -> Nll {
+        let (flat, targets) = (hidden.reshape([-1, self.config.d_model as i64]), targets.into());
+        let nll = self.softmax.nll(&flat, targets.map(|ids| ids.reshape([-1])), adversary);
+        nll.map(|nll| nll.view(targets.here().size().as_slice()))
     }
 
     /// Log-probabilities of every next token: `[batch, segment, vocab_size]`.
@@ -282,7 +290,7 @@ mod tests {
         let mut model = TransfoXl::new(config, &parameters);
         model.keeps_marks = documents.is_some();
         let ids = Tensor::arange(2 * 70, (Kind::Int64, Device::Cpu)).view([2, 70]).remainder(11);
-        let segment = Segment { ids: &ids, documents, overlap: 0 };
+        let segment = Segment { documents, ..Segment::from(&ids) };
         let first = model.forward(segment, &model.memory_start(2), Some(&noise));
         let second = model.forward(segment, &first.memory, Some(&noise));
         let nll = model.nll(&first.hidden, &ids) + model.nll(&second.hidden, &ids);

@@ -44,13 +44,16 @@ impl LanguageModel {
     ) -> (Nll, Memory) {
         let out = self.model.forward(segment(batch), memory, noise);
         let last = |x: &Tensor| x.narrow(1, x.size()[1] - count, count);
-        (self.model.trained_nll(&last(&out.hidden), &last(&batch.targets), adversary), out.memory)
+        let targets = batch.ids_of_targets().map(last);
+        (self.model.trained_nll(&last(&out.hidden), targets, adversary), out.memory)
     }
 }
 
 /// What the model reads of a batch.
 fn segment(batch: &Batch) -> Segment<'_> {
-    Segment { ids: &batch.inputs, documents: batch.documents.as_ref(), overlap: batch.overlap }
+    let (documents, overlap) = (batch.documents.as_ref(), batch.overlap);
+    let ids_of_host = batch.of_host.as_ref().map(|[inputs, _]| inputs);
+    Segment { ids: &batch.inputs, ids_of_host, documents, overlap }
 }
 
 impl Objective for LanguageModel {

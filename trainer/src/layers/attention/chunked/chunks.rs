@@ -2,6 +2,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::super::fused::Block;
 use super::rows::Chunk;
+use crate::libtorch::stream::put;
 
 /// Which keys all queries see, and how their weights are numbered.
 pub struct Chunks {
@@ -45,7 +46,7 @@ impl Chunks {
             }
             before += block.rows * block.keys;
         }
-        let numbering = Tensor::from_slice(&numbers).view([-1, 4]).to_device(device);
+        let numbering = put(Tensor::from_slice(&numbers).view([-1, 4]), device);
         let mask = mask.map(|mask| mask.to_kind(float(mask.kind())));
         Self { mask, numbering, keys, bytes: Self::BYTES }
     }
