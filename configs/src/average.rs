@@ -12,7 +12,7 @@ use crate::{Config, ConfigError, NonFinite};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum AverageKind {
-    /// Mean from `start` on, or from AWD-LSTM's non-monotonic trigger `patience` on (Merity et al. 2018); none where both
+    /// Mean from `start` on, or from where `trigger` finds by `patience` that losses have stopped falling; none where both
     /// are 0.
     #[default]
     Tail,
@@ -22,6 +22,18 @@ pub enum AverageKind {
     Polyak,
     /// Mean of a tail whose length adapts to the validation loss (Melis 2022).
     TwoTailed,
+}
+
+/// How losses tell that training has stopped getting better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum AverageTrigger {
+    /// A loss is above the best of those that lie more than `patience` evaluations back: AWD-LSTM's rule (Merity et al. 2018,
+    /// algorithm 1), for which a loss as good as the best is good enough.
+    #[default]
+    NonMonotonic,
+    /// The best loss is `patience` evaluations old: no later one was below it (Melis 2023, §2.2.2).
+    SinceBest,
 }
 
 /// The rules by which two-tailed averaging decides.
@@ -57,13 +69,15 @@ pub struct AverageConfig {
     /// `tail`: begin after this step; 0 for never. Other kinds need 0.
     #[schemars(transform = Range::at_least(0))]
     pub start: u64,
-    /// `tail`: begin when the validation loss is above the best of those that lie more than this many evaluations back;
-    /// 0 for never. Other kinds need 0.
+    /// `tail`: begin when the validation loss has not improved over this many evaluations, by the rule of `trigger`; 0 for
+    /// never. Other kinds need 0.
     #[schemars(transform = Range::at_least(0))]
     pub patience: u64,
-    /// `tail` with `patience`: rounds of fine-tuning. An average that has stagnated, by the rule of `patience` over its own
-    /// losses, ends a stage: the run goes back to the average of its best evaluation, trains that, and averages from the
-    /// second step on (Merity et al. 2018). After so many rounds the run ends. 0: it never goes back, and goes on to its last step.
+    /// `tail` with `patience`: the rule that begins the mean.
+    pub trigger: AverageTrigger,
+    /// `tail` with `patience`: rounds of fine-tuning. An average that has stagnated, by the same rule over its own losses, ends
+    /// a stage: the run goes back to the average of its best evaluation, trains that, and averages from the second step on
+    /// (Merity et al. 2018). After so many rounds the run ends. 0: it never goes back, and goes on to its last step.
     #[schemars(transform = Range::at_least(0))]
     pub fine_tuning: u64,
     /// With `fine_tuning`: what the learning rate is multiplied by in its rounds.
@@ -89,6 +103,7 @@ impl Default for AverageConfig {
             kind: AverageKind::Tail,
             start: 0,
             patience: 0,
+            trigger: AverageTrigger::NonMonotonic,
             fine_tuning: 0,
             fine_tuning_rate: 1.0,
             beta: 0.999,

@@ -32,7 +32,7 @@ mod testing;
 mod unique;
 
 pub use adversarial::{AdversarialConfig, MarginGradient, MarginKind};
-pub use average::{AverageConfig, AverageKind, TwoTailedVariant};
+pub use average::{AverageConfig, AverageKind, AverageTrigger, TwoTailedVariant};
 pub use config::Config;
 pub use error::ConfigError;
 pub use machine::{

@@ -5,6 +5,7 @@ use tch::Tensor;
 
 use super::candidate::TRAINED;
 use super::mean::Mean;
+use super::record::Record;
 use super::saved::named;
 use super::{Averaging, AveragingError, AveragingEvent, Best, Candidate, CandidateLoss, Choice, Saved};
 use crate::Parameters;
@@ -51,27 +52,6 @@ impl Tracked {
     /// Whether its weights, which gave this loss, are no numbers.
     fn is_broken(&self, loss: f64) -> bool {
         loss.is_infinite() && self.mean.count() > 0 && !self.mean.is_finite()
-    }
-}
-
-/// How the losses of an average have gone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-struct Record {
-    /// The lowest; `None` before a finite one.
-    best: Option<f64>,
-    /// Evaluations since.
-    bad: u64,
-}
-
-impl Record {
-    /// Takes note of a loss; true where the lowest is `patience` evaluations old or older.
-    fn stagnates(&mut self, loss: f64, patience: u64) -> bool {
-        if loss < self.best.unwrap_or(f64::INFINITY) {
-            *self = Self { best: Some(loss), bad: 0 };
-        } else {
-            self.bad += 1;
-        }
-        self.bad >= patience
     }
 }
 
@@ -169,8 +149,10 @@ impl TwoTailed {
             events.push(AveragingEvent::Dropped);
             return long;
         }
-        let short_stagnates = self.short.record.stagnates(short.loss, self.stagnation);
-        let long_stagnates = self.long.record.stagnates(long.loss, self.stagnation);
+        self.short.record.note(short.loss);
+        self.long.record.note(long.loss);
+        let short_stagnates = self.short.record.stagnates(self.stagnation);
+        let long_stagnates = self.long.record.stagnates(self.stagnation);
         let allowed = self.variant != TwoTailedVariant::Monotone || short.loss <= self.bar;
         let cause = if short.loss <= long.loss && allowed {
             Some(AveragingEvent::Switched)

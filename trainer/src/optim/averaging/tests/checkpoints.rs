@@ -26,6 +26,7 @@ fn configs() -> Vec<AverageConfig> {
         of(AverageKind::Tail),
         AverageConfig { start: 5, ..Default::default() },
         AverageConfig { patience: 1, ..Default::default() },
+        AverageConfig { patience: 2, trigger: AverageTrigger::SinceBest, ..Default::default() },
         of(AverageKind::Polyak),
         of(AverageKind::Exponential),
         AverageConfig { beta: 0.8, warmup: true, ..of(AverageKind::Exponential) },
