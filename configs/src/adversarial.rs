@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::refused;
 use crate::range::{self, Range};
-use crate::{Config, ConfigError, DataOrder, LossOver};
+use crate::{Config, ConfigError, DataOrder, Idle, LossOver};
 
 /// How far the vector of a word may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -80,6 +80,19 @@ impl Config {
             Some((_, key)) => Err(refused(self, key, "this model is not trained that way")),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn idle_adversarial(&self) -> Vec<Idle> {
+        let keys = ["kind", "gradient", "gate", "clusters"];
+        let why = "needs adversarial.scale above 0";
+        Idle::all(self.adversarial.scale == 0.0, "adversarial", &keys, &["adversarial.scale"], why)
+    }
+
+    /// Of a model without `clusters` of words: the key that moves their vectors.
+    pub fn idle_clusters(&self, clusters: usize) -> Vec<Idle> {
+        let idle = self.adversarial.scale > 0.0 && clusters == 0;
+        let why = "needs model.cutoffs, which make clusters of words";
+        Idle::all(idle, "adversarial", &["clusters"], &["model.cutoffs"], why)
     }
 
     pub(crate) fn check_adversarial(&self) -> Result<(), ConfigError> {

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::model::out_of_range;
 use crate::range::Range;
-use crate::{Config, ConfigError, NonFinite};
+use crate::{Config, ConfigError, Idle, NonFinite};
 
 /// The average of the weights that evaluations and `model.safetensors` are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
@@ -132,6 +132,12 @@ impl AverageConfig {
 }
 
 impl Config {
+    pub(crate) fn idle_average(&self) -> Vec<Idle> {
+        let by = ["average.patience", "average.kind"];
+        let why = "needs average.patience of at least 1";
+        Idle::all(self.average.patience == 0, "average", &["trigger"], &by, why)
+    }
+
     pub(crate) fn check_average(&self) -> Result<(), ConfigError> {
         let (a, default) = (&self.average, AverageConfig::default());
         let given = [

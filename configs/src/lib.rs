@@ -10,6 +10,7 @@ pub mod advice;
 mod average;
 mod config;
 mod error;
+mod idle;
 mod large_batch;
 mod machine;
 mod merge;
@@ -35,6 +36,7 @@ pub use adversarial::{AdversarialConfig, MarginGradient, MarginKind};
 pub use average::{AverageConfig, AverageKind, AverageTrigger, TwoTailedVariant};
 pub use config::Config;
 pub use error::ConfigError;
+pub use idle::Idle;
 pub use machine::{
     Achieved, Bandwidth, ByPrecision, Latency, Machine, MachineKind, Observed, ObservedModel, Series,
 };

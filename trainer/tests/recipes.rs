@@ -47,6 +47,32 @@ fn every_recipe_sweep_and_study_loads() {
     }
 }
 
+/// A recipe's mogrifier is taken away by its rounds alone, as the comments of `reverse-copy.toml` have it, and what a study finds best is a recipe
+/// that loads.
+#[test]
+fn a_feature_of_a_recipe_is_taken_away_by_one_key() {
+    for name in
+        ["reverse-copy.toml", "mogrifier-penn-treebank.toml", "rewired-penn-treebank.toml", "lstm-small.toml"]
+    {
+        let path = each_toml("recipes").into_iter().find(|p| p.ends_with(name)).unwrap();
+        let keys = ["model.mogrifier_rounds=0"].map(str::to_string);
+        MODELS.load(Some(&path), &keys).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+    let path = each_toml("studies").into_iter().find(|p| p.ends_with("lstm-small.toml")).unwrap();
+    let study = Study::load(&MODELS, &path, &[]).unwrap();
+    let rounds = study.space.parameters().iter().position(|p| p.key == "model.mogrifier_rounds").unwrap();
+    let mut point = vec![0.5; study.space.parameters().len()];
+    for (place, ranked) in [(0.0, false), (1.0, true)] {
+        point[rounds] = place;
+        let text = study.recipe_at(&point).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let best = dir.path().join("best.toml");
+        std::fs::write(&best, &text).unwrap();
+        MODELS.load(Some(&best), &[]).unwrap_or_else(|e| panic!("{e} in {text}"));
+        assert_eq!(text.contains("mogrifier_rank"), ranked, "{text}");
+    }
+}
+
 /// What both files of NVIDIA's example leave to the defaults of its `train.py` and `lamb.py`.
 const NVIDIA_DEFAULTS: [(&str, &str); 22] = [
     ("optim.beta1", "0.9"),
