@@ -11,7 +11,7 @@ pub(super) fn saved(state: Value) -> Saved {
 }
 
 /// What a checkpoint holds now.
-fn stored(averaging: &dyn Averaging, live: &Parameters) -> Saved {
+pub(super) fn stored(averaging: &dyn Averaging, live: &Parameters) -> Saved {
     let copies = |tensors: &[Tensor]| tensors.iter().map(Tensor::copy).collect();
     Saved {
         state: averaging.state(),
