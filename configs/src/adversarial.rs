@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::refused;
 use crate::range::{self, Range};
-use crate::{Config, ConfigError, DataOrder, Idle, LossOver};
+use crate::{Config, ConfigError, DataOrder, DecidingLoss, Idle, LossOver};
 
 /// How far the vector of a word may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -75,6 +75,7 @@ impl Config {
             (objective.input_noise > 0.0, "objective.input_noise"),
             (self.data.order == DataOrder::Episodes, "data.order"),
             (self.train.drop_state > 0.0, "train.drop_state"),
+            (self.average.decide_by != DecidingLoss::Validation, "average.decide_by"),
         ];
         match set.into_iter().find(|(set, key)| *set && !supported.contains(key)) {
             Some((_, key)) => Err(refused(self, key, "this model is not trained that way")),

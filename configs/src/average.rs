@@ -50,6 +50,18 @@ pub enum TwoTailedVariant {
     Extended,
 }
 
+/// The losses that two-tailed averaging decides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum DecidingLoss {
+    /// Those of the validation split.
+    #[default]
+    Validation,
+    /// Those of the beginning of the training split, of as many tokens as the validation split has (Melis 2022, §3.6). What is
+    /// reported, and which weights are the best, the validation split says all the same.
+    Training,
+}
+
 /// `[average]`: an average of the weights over steps, kept beside training. Once it has begun, evaluations and
 /// `model.safetensors` are of it; training goes on from the weights themselves, which are in
 /// `training_weights.safetensors` beside it. Of `start` and `patience` both may be set: what comes first begins the mean.
@@ -91,6 +103,9 @@ pub struct AverageConfig {
     pub warmup: bool,
     /// `two_tailed`: the rules by which it decides.
     pub variant: TwoTailedVariant,
+    /// `two_tailed`: the losses that decide. With `training` each set of weights is evaluated twice; it is for language models that
+    /// read a corpus from left to right.
+    pub decide_by: DecidingLoss,
     /// `two_tailed`, `extended`: evaluations in a row without a new best loss after which an average stagnates and is
     /// dropped.
     #[schemars(transform = Range::at_least(1))]
@@ -109,6 +124,7 @@ impl Default for AverageConfig {
             beta: 0.999,
             warmup: false,
             variant: TwoTailedVariant::Extended,
+            decide_by: DecidingLoss::Validation,
             stagnation: 3,
         }
     }
@@ -155,6 +171,12 @@ impl Config {
                 "average.variant",
                 json!(a.variant).to_string(),
                 a.variant != default.variant,
+                AverageKind::TwoTailed,
+            ),
+            (
+                "average.decide_by",
+                "training".into(),
+                a.decide_by != default.decide_by,
                 AverageKind::TwoTailed,
             ),
             (
@@ -222,6 +244,7 @@ mod tests {
             (&["average.kind=polyak", "average.warmup=true"], "average.warmup"),
             (&["average.variant=core"], "needs average.kind = \"two_tailed\""),
             (&["average.kind=exponential", "average.stagnation=2"], "average.stagnation"),
+            (&["average.decide_by=training"], "needs average.kind = \"two_tailed\""),
             (&["average.fine_tuning=1", "eval.every=5"], "average.patience"),
             (&["average.fine_tuning=1", "average.patience=5"], "eval.every"),
             (&["average.fine_tuning_rate=2"], "average.fine_tuning"),

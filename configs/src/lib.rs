@@ -33,7 +33,7 @@ mod testing;
 mod unique;
 
 pub use adversarial::{AdversarialConfig, MarginGradient, MarginKind};
-pub use average::{AverageConfig, AverageKind, AverageTrigger, TwoTailedVariant};
+pub use average::{AverageConfig, AverageKind, AverageTrigger, DecidingLoss, TwoTailedVariant};
 pub use config::Config;
 pub use error::ConfigError;
 pub use idle::Idle;

@@ -374,6 +374,7 @@ impl ModelSection for LstmConfig {
                     "objective.input_noise",
                     "data.order",
                     "train.drop_state",
+                    "average.decide_by",
                 ])?;
                 config.check_text()
             }
