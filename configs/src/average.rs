@@ -87,6 +87,10 @@ pub struct AverageConfig {
     pub patience: u64,
     /// `tail` with `patience`: the rule that begins the mean.
     pub trigger: AverageTrigger,
+    /// `tail`: the mean takes in the weights of steps that are multiples of this alone, such as the last of each epoch: stochastic
+    /// weight averaging (Izmailov et al. 2018).
+    #[schemars(transform = Range::at_least(1))]
+    pub every: u64,
     /// `tail` with `patience`: rounds of fine-tuning. An average that has stagnated, by the same rule over its own losses, ends
     /// a stage: the run goes back to the average of its best evaluation, trains that, and averages from the second step on
     /// (Merity et al. 2018). After so many rounds the run ends. 0: it never goes back, and goes on to its last step.
@@ -119,6 +123,7 @@ impl Default for AverageConfig {
             start: 0,
             patience: 0,
             trigger: AverageTrigger::NonMonotonic,
+            every: 1,
             fine_tuning: 0,
             fine_tuning_rate: 1.0,
             beta: 0.999,
@@ -149,9 +154,13 @@ impl AverageConfig {
 
 impl Config {
     pub(crate) fn idle_average(&self) -> Vec<Idle> {
-        let by = ["average.patience", "average.kind"];
+        let by = ["average.patience", "average.kind", "average.start"];
+        let AverageConfig { patience, start, .. } = self.average;
         let why = "needs average.patience of at least 1";
-        Idle::all(self.average.patience == 0, "average", &["trigger"], &by, why)
+        let mut idle = Idle::all(patience == 0, "average", &["trigger"], &by[..2], why);
+        let why = "needs average.start or average.patience of at least 1";
+        idle.extend(Idle::all(patience == 0 && start == 0, "average", &["every"], &by, why));
+        idle
     }
 
     pub(crate) fn check_average(&self) -> Result<(), ConfigError> {
@@ -159,6 +168,7 @@ impl Config {
         let given = [
             ("average.start", a.start.to_string(), a.start != default.start, AverageKind::Tail),
             ("average.patience", a.patience.to_string(), a.patience != default.patience, AverageKind::Tail),
+            ("average.every", a.every.to_string(), a.every != default.every, AverageKind::Tail),
             (
                 "average.fine_tuning",
                 a.fine_tuning.to_string(),
@@ -239,6 +249,8 @@ mod tests {
         for (overrides, named) in [
             (&["average.kind=ema"][..], "two_tailed"),
             (&["average.kind=polyak", "average.start=3"], "average.start"),
+            (&["average.kind=polyak", "average.every=3"], "average.every"),
+            (&["average.start=3", "average.every=0"], "average.every"),
             (&["average.kind=exponential", "average.patience=3"], "average.patience"),
             (&["average.beta=0.9"], "needs average.kind = \"exponential\""),
             (&["average.kind=polyak", "average.warmup=true"], "average.warmup"),

@@ -82,6 +82,10 @@ mod tests {
                 &["average.trigger=since_best"],
                 "`average.trigger` = since_best is invalid: needs average.patience of at least 1",
             ),
+            (
+                &["average.every=5"],
+                "`average.every` = 5 is invalid: needs average.start or average.patience of at least 1",
+            ),
         ] {
             let found = load("", keys).unwrap_err();
             assert!(found.contains(message), "{keys:?}: {found}");

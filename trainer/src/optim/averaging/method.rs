@@ -49,7 +49,7 @@ pub fn build(config: &AverageConfig, period: u64, parameters: &Parameters) -> Bo
         AverageKind::Tail if config.start == 0 && config.patience == 0 => Box::new(NoAveraging),
         AverageKind::Tail => {
             let tail = Tail::new(config.start, config.patience, period).begun_by(config.trigger);
-            Box::new(tail.in_stages(config.fine_tuning > 0))
+            Box::new(tail.of_every(config.every).in_stages(config.fine_tuning > 0))
         }
         AverageKind::Exponential => Box::new(Exponential::new(config.beta, config.warmup, parameters)),
         AverageKind::Polyak => Box::new(Exponential::polyak(parameters)),

@@ -17,6 +17,8 @@ pub struct Tail {
     /// Evaluations without a better loss that the trigger waits for; 0 for no trigger.
     patience: u64,
     trigger: AverageTrigger,
+    /// The weights of steps that are multiples of it are in the mean.
+    every: u64,
     /// Steps between the evaluations that count. One more at a run's end does not: a run made longer would remember it.
     period: u64,
     /// Whether the mean stagnates in its turn, by the same rule.
@@ -41,7 +43,12 @@ impl Tail {
     /// Evaluations are `period` steps apart.
     pub fn new(start: u64, patience: u64, period: u64) -> Self {
         let (trigger, mean, losses) = (AverageTrigger::NonMonotonic, Mean::default(), Vec::new());
-        Self { start, patience, trigger, period, in_stages: false, begun: false, mean, losses }
+        Self { start, patience, trigger, every: 1, period, in_stages: false, begun: false, mean, losses }
+    }
+
+    /// The same of the weights of steps that are multiples of `every` alone.
+    pub fn of_every(self, every: u64) -> Self {
+        Self { every: every.max(1), ..self }
     }
 
     /// The same with another trigger.
@@ -82,7 +89,7 @@ impl Averaging for Tail {
         if self.start > 0 && step > self.start {
             self.begin();
         }
-        if self.begun {
+        if self.begun && step.is_multiple_of(self.every) {
             self.mean.fold(parameters);
         }
     }

@@ -27,6 +27,7 @@ fn configs() -> Vec<AverageConfig> {
         AverageConfig { start: 5, ..Default::default() },
         AverageConfig { patience: 1, ..Default::default() },
         AverageConfig { patience: 2, trigger: AverageTrigger::SinceBest, ..Default::default() },
+        AverageConfig { start: 5, every: 4, ..Default::default() },
         of(AverageKind::Polyak),
         of(AverageKind::Exponential),
         AverageConfig { beta: 0.8, warmup: true, ..of(AverageKind::Exponential) },
