@@ -279,9 +279,9 @@ fn m18_the_whole_stack_reaches_the_entropy_of_a_chain() {
         args.push(format!("data.corpus={corpus}"));
         args.push(format!("model.cell={cell}"));
         args.push(format!("model.mogrifier_rounds={rounds}"));
+        args.extend((rounds > 0).then(|| "model.mogrifier_rank=4".into()));
         let settings = [
             "model.model_type=lstm",
-            "model.mogrifier_rank=4",
             "model.d_model=32",
             "model.n_layer=2",
             "model.wiring=residual",

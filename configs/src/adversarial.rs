@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::refused;
 use crate::range::{self, Range};
-use crate::{Config, ConfigError, DataOrder, LossOver};
+use crate::{Config, ConfigError, DataOrder, DecidingLoss, Idle, LossOver};
 
 /// How far the vector of a word may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -75,11 +75,25 @@ impl Config {
             (objective.input_noise > 0.0, "objective.input_noise"),
             (self.data.order == DataOrder::Episodes, "data.order"),
             (self.train.drop_state > 0.0, "train.drop_state"),
+            (self.average.decide_by != DecidingLoss::Validation, "average.decide_by"),
         ];
         match set.into_iter().find(|(set, key)| *set && !supported.contains(key)) {
             Some((_, key)) => Err(refused(self, key, "this model is not trained that way")),
             None => Ok(()),
         }
+    }
+
+    pub(crate) fn idle_adversarial(&self) -> Vec<Idle> {
+        let keys = ["kind", "gradient", "gate", "clusters"];
+        let why = "needs adversarial.scale above 0";
+        Idle::all(self.adversarial.scale == 0.0, "adversarial", &keys, &["adversarial.scale"], why)
+    }
+
+    /// Of a model without `clusters` of words: the key that moves their vectors.
+    pub fn idle_clusters(&self, clusters: usize) -> Vec<Idle> {
+        let idle = self.adversarial.scale > 0.0 && clusters == 0;
+        let why = "needs model.cutoffs, which make clusters of words";
+        Idle::all(idle, "adversarial", &["clusters"], &["model.cutoffs"], why)
     }
 
     pub(crate) fn check_adversarial(&self) -> Result<(), ConfigError> {

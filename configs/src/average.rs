@@ -6,13 +6,13 @@ use serde_json::json;
 
 use crate::model::out_of_range;
 use crate::range::Range;
-use crate::{Config, ConfigError, NonFinite};
+use crate::{Config, ConfigError, Idle, NonFinite};
 
 /// The average of the weights that evaluations and `model.safetensors` are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum AverageKind {
-    /// Mean from `start` on, or from AWD-LSTM's non-monotonic trigger `patience` on (Merity et al. 2018); none where both
+    /// Mean from `start` on, or from where `trigger` finds by `patience` that losses have stopped falling; none where both
     /// are 0.
     #[default]
     Tail,
@@ -22,6 +22,18 @@ pub enum AverageKind {
     Polyak,
     /// Mean of a tail whose length adapts to the validation loss (Melis 2022).
     TwoTailed,
+}
+
+/// How losses tell that training has stopped getting better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum AverageTrigger {
+    /// A loss is above the best of those that lie more than `patience` evaluations back: AWD-LSTM's rule (Merity et al. 2018,
+    /// algorithm 1), for which a loss as good as the best is good enough.
+    #[default]
+    NonMonotonic,
+    /// The best loss is `patience` evaluations old: no later one was below it (Melis 2023, §2.2.2).
+    SinceBest,
 }
 
 /// The rules by which two-tailed averaging decides.
@@ -36,6 +48,18 @@ pub enum TwoTailedVariant {
     /// Algorithm 2: averages that stagnate are dropped too, and the trained weights win where they are as good.
     #[default]
     Extended,
+}
+
+/// The losses that two-tailed averaging decides by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum DecidingLoss {
+    /// Those of the validation split.
+    #[default]
+    Validation,
+    /// Those of the beginning of the training split, of as many tokens as the validation split has (Melis 2022, §3.6). What is
+    /// reported, and which weights are the best, the validation split says all the same.
+    Training,
 }
 
 /// `[average]`: an average of the weights over steps, kept beside training. Once it has begun, evaluations and
@@ -57,13 +81,19 @@ pub struct AverageConfig {
     /// `tail`: begin after this step; 0 for never. Other kinds need 0.
     #[schemars(transform = Range::at_least(0))]
     pub start: u64,
-    /// `tail`: begin when the validation loss is above the best of those that lie more than this many evaluations back;
-    /// 0 for never. Other kinds need 0.
+    /// `tail`: begin when the validation loss has not improved over this many evaluations, by the rule of `trigger`; 0 for
+    /// never. Other kinds need 0.
     #[schemars(transform = Range::at_least(0))]
     pub patience: u64,
-    /// `tail` with `patience`: rounds of fine-tuning. An average that has stagnated, by the rule of `patience` over its own
-    /// losses, ends a stage: the run goes back to the average of its best evaluation, trains that, and averages from the
-    /// second step on (Merity et al. 2018). After so many rounds the run ends. 0: it never goes back, and goes on to its last step.
+    /// `tail` with `patience`: the rule that begins the mean.
+    pub trigger: AverageTrigger,
+    /// `tail`: the mean takes in the weights of steps that are multiples of this alone, such as the last of each epoch: stochastic
+    /// weight averaging (Izmailov et al. 2018).
+    #[schemars(transform = Range::at_least(1))]
+    pub every: u64,
+    /// `tail` with `patience`: rounds of fine-tuning. An average that has stagnated, by the same rule over its own losses, ends
+    /// a stage: the run goes back to the average of its best evaluation, trains that, and averages from the second step on
+    /// (Merity et al. 2018). After so many rounds the run ends. 0: it never goes back, and goes on to its last step.
     #[schemars(transform = Range::at_least(0))]
     pub fine_tuning: u64,
     /// With `fine_tuning`: what the learning rate is multiplied by in its rounds.
@@ -77,6 +107,9 @@ pub struct AverageConfig {
     pub warmup: bool,
     /// `two_tailed`: the rules by which it decides.
     pub variant: TwoTailedVariant,
+    /// `two_tailed`: the losses that decide. With `training` each set of weights is evaluated twice; it is for language models that
+    /// read a corpus from left to right.
+    pub decide_by: DecidingLoss,
     /// `two_tailed`, `extended`: evaluations in a row without a new best loss after which an average stagnates and is
     /// dropped.
     #[schemars(transform = Range::at_least(1))]
@@ -89,11 +122,14 @@ impl Default for AverageConfig {
             kind: AverageKind::Tail,
             start: 0,
             patience: 0,
+            trigger: AverageTrigger::NonMonotonic,
+            every: 1,
             fine_tuning: 0,
             fine_tuning_rate: 1.0,
             beta: 0.999,
             warmup: false,
             variant: TwoTailedVariant::Extended,
+            decide_by: DecidingLoss::Validation,
             stagnation: 3,
         }
     }
@@ -117,11 +153,22 @@ impl AverageConfig {
 }
 
 impl Config {
+    pub(crate) fn idle_average(&self) -> Vec<Idle> {
+        let by = ["average.patience", "average.kind", "average.start"];
+        let AverageConfig { patience, start, .. } = self.average;
+        let why = "needs average.patience of at least 1";
+        let mut idle = Idle::all(patience == 0, "average", &["trigger"], &by[..2], why);
+        let why = "needs average.start or average.patience of at least 1";
+        idle.extend(Idle::all(patience == 0 && start == 0, "average", &["every"], &by, why));
+        idle
+    }
+
     pub(crate) fn check_average(&self) -> Result<(), ConfigError> {
         let (a, default) = (&self.average, AverageConfig::default());
         let given = [
             ("average.start", a.start.to_string(), a.start != default.start, AverageKind::Tail),
             ("average.patience", a.patience.to_string(), a.patience != default.patience, AverageKind::Tail),
+            ("average.every", a.every.to_string(), a.every != default.every, AverageKind::Tail),
             (
                 "average.fine_tuning",
                 a.fine_tuning.to_string(),
@@ -134,6 +181,12 @@ impl Config {
                 "average.variant",
                 json!(a.variant).to_string(),
                 a.variant != default.variant,
+                AverageKind::TwoTailed,
+            ),
+            (
+                "average.decide_by",
+                "training".into(),
+                a.decide_by != default.decide_by,
                 AverageKind::TwoTailed,
             ),
             (
@@ -196,11 +249,14 @@ mod tests {
         for (overrides, named) in [
             (&["average.kind=ema"][..], "two_tailed"),
             (&["average.kind=polyak", "average.start=3"], "average.start"),
+            (&["average.kind=polyak", "average.every=3"], "average.every"),
+            (&["average.start=3", "average.every=0"], "average.every"),
             (&["average.kind=exponential", "average.patience=3"], "average.patience"),
             (&["average.beta=0.9"], "needs average.kind = \"exponential\""),
             (&["average.kind=polyak", "average.warmup=true"], "average.warmup"),
             (&["average.variant=core"], "needs average.kind = \"two_tailed\""),
             (&["average.kind=exponential", "average.stagnation=2"], "average.stagnation"),
+            (&["average.decide_by=training"], "needs average.kind = \"two_tailed\""),
             (&["average.fine_tuning=1", "eval.every=5"], "average.patience"),
             (&["average.fine_tuning=1", "average.patience=5"], "eval.every"),
             (&["average.fine_tuning_rate=2"], "average.fine_tuning"),

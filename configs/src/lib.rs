@@ -10,6 +10,7 @@ pub mod advice;
 mod average;
 mod config;
 mod error;
+mod idle;
 mod large_batch;
 mod machine;
 mod merge;
@@ -32,9 +33,10 @@ mod testing;
 mod unique;
 
 pub use adversarial::{AdversarialConfig, MarginGradient, MarginKind};
-pub use average::{AverageConfig, AverageKind, TwoTailedVariant};
+pub use average::{AverageConfig, AverageKind, AverageTrigger, DecidingLoss, TwoTailedVariant};
 pub use config::Config;
 pub use error::ConfigError;
+pub use idle::Idle;
 pub use machine::{
     Achieved, Bandwidth, ByPrecision, Latency, Machine, MachineKind, Observed, ObservedModel, Series,
 };

@@ -1,6 +1,6 @@
 //! Merges defaults, recipe and overrides into one configuration that records the origin of each value.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::model::Models;
 use crate::range;
-use crate::{Config, ConfigError, OptimConfig, ScheduleConfig};
+use crate::{Config, ConfigError, Idle, OptimConfig, ScheduleConfig};
 
 /// Origin of a value that nobody set.
 const DEFAULT: &str = "default";
@@ -152,7 +152,7 @@ fn load_over(
     for (nth, (value, origin, raw)) in written.iter().enumerate() {
         layers.merge(value, origin, *raw)?;
         if nth >= defaults {
-            layers.given.extend(flatten(value).into_iter().map(|(key, _)| key));
+            layers.give(value);
         }
     }
     layers.finish()
@@ -192,8 +192,10 @@ struct Layers {
     /// The defaults, of the type of model that the configuration names.
     defaults: Config,
     origins: BTreeMap<String, String>,
-    /// Keys that a recipe or an override sets.
-    given: BTreeSet<String>,
+    /// Keys that a recipe or an override sets, each with the number of the last that does.
+    given: BTreeMap<String, usize>,
+    /// How many have been merged.
+    givers: usize,
 }
 
 /// Sections that a network may have to itself, as `[SECTION.NETWORK]`.
@@ -214,7 +216,8 @@ impl Layers {
             }
         };
         let defaults = Config::default_with(models, model);
-        Ok(Self { merged: defaults.to_json(), defaults, origins: BTreeMap::new(), given: BTreeSet::new() })
+        let merged = defaults.to_json();
+        Ok(Self { merged, defaults, origins: BTreeMap::new(), given: BTreeMap::new(), givers: 0 })
     }
 
     /// Networks that may have sections of their own.
@@ -235,8 +238,14 @@ impl Layers {
         let raw = text.split_once('=').map(|(_, value)| value);
         let value = parse_override(text)?;
         self.merge(&value, &format!("override `{text}`"), raw)?;
-        self.given.extend(flatten(&value).into_iter().map(|(key, _)| key));
+        self.give(&value);
         Ok(())
+    }
+
+    /// Takes note of what a recipe or an override sets.
+    fn give(&mut self, value: &Value) {
+        self.givers += 1;
+        self.given.extend(flatten(value).into_iter().map(|(key, _)| (key, self.givers)));
     }
 
     /// What is given outright wins over what a default would reckon; two keys that are both given must not disagree.
@@ -246,10 +255,10 @@ impl Layers {
             let Some(slot) = slot.filter(|value| value.as_f64().is_some_and(|share| share > 0.0)) else {
                 continue;
             };
-            if !self.given.contains(outright) {
+            if !self.given.contains_key(outright) {
                 continue;
             }
-            if self.given.contains(relative) {
+            if self.given.contains_key(relative) {
                 let why = format!(
                     "{outright} would be reckoned from it, and is given too ({}; {})\nhint: leave one of them out, or \
                      set {relative}=0",
@@ -350,8 +359,28 @@ impl Layers {
             range::check(&format!("schedule.{network}"), &own.schedule)?;
         }
         config.check()?;
+        self.refuse_idle(&config)?;
         config.model.fit_positions(config.train.ext_len + config.train.longest_segment());
         Ok(Loaded { config, origins: self.origins })
+    }
+
+    /// Refuses a key that was given and that nothing looks at, unless a later setting has taken its use away.
+    fn refuse_idle(&self, config: &Config) -> Result<(), ConfigError> {
+        let (now, defaults) = (config.to_json(), self.defaults.to_json());
+        for Idle { key, by, why } in config.idle() {
+            let Some(giver) = self.given.get(&key) else { continue };
+            let taken_away = by.iter().filter_map(|other| self.given.get(other)).any(|later| later > giver);
+            let general = self.of_all_networks(&key);
+            let default = defaults.pointer(&pointer(general.as_ref().unwrap_or(&key)));
+            let value = now.pointer(&pointer(&key));
+            if taken_away || value == default {
+                continue;
+            }
+            let value = value.cloned().unwrap_or_default();
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            return Err(ConfigError::OutOfRange { key, value, why: why.into() });
+        }
+        Ok(())
     }
 
     fn section<T: DeserializeOwned>(&self, name: &str, value: &Value) -> Result<T, ConfigError> {

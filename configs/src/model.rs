@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::range::{Range, schema_of};
-use crate::{Config, ConfigError};
+use crate::{Config, ConfigError, Idle};
 
 /// Bounds that keep products of sizes far inside 64 bits, whatever a file says.
 const MAX_WIDTH: usize = 1 << 24;
@@ -63,6 +63,13 @@ pub trait ModelSection:
 
     /// Checks what a run that trains the model asks of the other sections.
     fn check_run(&self, config: &Config) -> Result<(), ConfigError>;
+
+    /// Keys that the model leaves without effect as they are, whether they are given or not: its own, and those of a run `config`
+    /// that trains it.
+    fn idle(&self, config: &Config) -> Vec<Idle> {
+        let _ = config;
+        Vec::new()
+    }
 
     /// Sets other sections' defaults.
     fn run_defaults(config: &mut Config) {
@@ -118,6 +125,7 @@ trait Section: Debug + Send + Sync {
     fn fit_positions(&mut self, segment: usize);
     fn check(&self) -> Result<(), ConfigError>;
     fn check_run(&self, config: &Config) -> Result<(), ConfigError>;
+    fn idle(&self, config: &Config) -> Vec<Idle>;
     fn to_json(&self) -> Value;
     fn copied(&self) -> Box<dyn Section>;
     fn equals(&self, other: &dyn Section) -> bool;
@@ -149,6 +157,9 @@ impl<T: ModelSection> Section for T {
     }
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         ModelSection::check_run(self, config)
+    }
+    fn idle(&self, config: &Config) -> Vec<Idle> {
+        ModelSection::idle(self, config)
     }
     fn to_json(&self) -> Value {
         serde_json::to_value(self).unwrap_or_default()
@@ -253,6 +264,11 @@ impl ModelConfig {
     /// Checks every range that does not need the vocabulary.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         self.0.check()
+    }
+
+    /// Keys without effect.
+    pub(crate) fn idle(&self, config: &Config) -> Vec<Idle> {
+        self.0.idle(config)
     }
 
     /// Checks what a run asks of the other sections.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::out_of_range;
 use crate::range::Range;
-use crate::{Config, ConfigError, Shard};
+use crate::{Config, ConfigError, Idle, Shard};
 
 /// The update rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +38,7 @@ pub struct OptimConfig {
     /// Peak learning rate, which the schedule scales.
     #[schemars(transform = Range::above(0.0))]
     pub lr: f64,
-    /// Decay of the mean of gradients; 0 with `rmsprop`, whatever it says.
+    /// Decay of the mean of gradients. `sgd` keeps none, and `rmsprop` has 0.
     #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub beta1: f64,
     /// Decay of the mean of squares.
@@ -120,6 +120,26 @@ impl OptimConfig {
         if self.kind == OptimKind::Sgd { 0 } else { 2 }
     }
 
+    /// Keys that nothing looks at, each with the one that would change it, and why.
+    fn overlooked(&self) -> Vec<[&'static str; 3]> {
+        let means: &[&str] = match self.kind {
+            OptimKind::Sgd => &["beta1", "beta2", "eps", "bias_correction"],
+            OptimKind::Rmsprop if self.beta1 != 0.0 => &["beta1"],
+            _ => &[],
+        };
+        let lengths: &[&str] = if self.kind == OptimKind::Lamb { &[] } else { &["no_trust", "trust_limit"] };
+        let by_rule = means
+            .iter()
+            .chain(lengths)
+            .map(|key| [*key, "kind", "the rule of optim.kind does not look at it"]);
+        let decay = (self.layer_decay == 1.0).then_some([
+            "layer_decay_of",
+            "layer_decay",
+            "needs optim.layer_decay below 1",
+        ]);
+        by_rule.chain(decay).collect()
+    }
+
     /// Refuses what the rule would not look at, or cannot do without.
     fn check(&self, config: &Config) -> Result<(), ConfigError> {
         let (is_radam, default) = (self.kind == OptimKind::Radam, Self::default());
@@ -148,6 +168,29 @@ impl OptimConfig {
 }
 
 impl Config {
+    /// What is said of all networks has an effect where one of them looks at it.
+    pub(crate) fn idle_optim(&self) -> Vec<Idle> {
+        let networks: Vec<(&str, Vec<[&str; 3]>)> =
+            self.networks_of("optim").map(|name| (name, self.of_network(name).optim.overlooked())).collect();
+        let by_none = |key: &str| {
+            networks.iter().all(|(_, overlooked)| overlooked.iter().any(|[other, ..]| *other == key))
+        };
+        let of_all = self.optim.overlooked().into_iter().filter(|[key, ..]| by_none(key));
+        let of_all = of_all.map(|[key, by, why]| {
+            let by =
+                networks.iter().map(|(name, _)| format!("optim.{name}.{by}")).chain([format!("optim.{by}")]);
+            Idle { key: format!("optim.{key}"), by: by.collect(), why }
+        });
+        let own = networks.iter().flat_map(|(name, overlooked)| {
+            overlooked.iter().map(move |[key, by, why]| Idle {
+                key: format!("optim.{name}.{key}"),
+                by: vec![format!("optim.{name}.{by}"), format!("optim.{by}")],
+                why,
+            })
+        });
+        of_all.chain(own).collect()
+    }
+
     pub(crate) fn check_optim(&self) -> Result<(), ConfigError> {
         self.optim.check(self)?;
         self.networks_of("optim").try_for_each(|network| self.of_network(network).optim.check(self))

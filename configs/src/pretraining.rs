@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::out_of_range;
 use crate::range::{self, Range};
-use crate::{Config, ConfigError, DataOrder};
+use crate::{Config, ConfigError, DataOrder, Idle};
 
 /// What a model is trained to do (Yang 2019, §2.2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -186,6 +186,12 @@ impl Default for PairsConfig {
 pub const PAIR_SPECIALS: usize = 3;
 
 impl Config {
+    pub(crate) fn idle_objective(&self) -> Vec<Idle> {
+        let why = "needs objective.input_noise above 0";
+        let idle = self.objective.input_noise == 0.0;
+        Idle::all(idle, "objective", &["input_noise_fall"], &["objective.input_noise"], why)
+    }
+
     /// Targets of a lane in a step.
     pub fn targets_per_lane(&self) -> usize {
         match self.data.order {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use segue_configs::AverageTrigger::{NonMonotonic, SinceBest};
 use segue_configs::study::Study;
 use segue_configs::sweep::{Cell, Sweep};
 use segue_trainer::families::MODELS;
@@ -43,6 +44,32 @@ fn every_recipe_sweep_and_study_loads() {
     assert!(!studies.is_empty());
     for path in studies {
         Study::load(&MODELS, &path, &[]).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    }
+}
+
+/// A recipe's mogrifier is taken away by its rounds alone, as the comments of `reverse-copy.toml` have it, and what a study finds best is a recipe
+/// that loads.
+#[test]
+fn a_feature_of_a_recipe_is_taken_away_by_one_key() {
+    for name in
+        ["reverse-copy.toml", "mogrifier-penn-treebank.toml", "rewired-penn-treebank.toml", "lstm-small.toml"]
+    {
+        let path = each_toml("recipes").into_iter().find(|p| p.ends_with(name)).unwrap();
+        let keys = ["model.mogrifier_rounds=0"].map(str::to_string);
+        MODELS.load(Some(&path), &keys).unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+    let path = each_toml("studies").into_iter().find(|p| p.ends_with("lstm-small.toml")).unwrap();
+    let study = Study::load(&MODELS, &path, &[]).unwrap();
+    let rounds = study.space.parameters().iter().position(|p| p.key == "model.mogrifier_rounds").unwrap();
+    let mut point = vec![0.5; study.space.parameters().len()];
+    for (place, ranked) in [(0.0, false), (1.0, true)] {
+        point[rounds] = place;
+        let text = study.recipe_at(&point).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let best = dir.path().join("best.toml");
+        std::fs::write(&best, &text).unwrap();
+        MODELS.load(Some(&best), &[]).unwrap_or_else(|e| panic!("{e} in {text}"));
+        assert_eq!(text.contains("mogrifier_rank"), ranked, "{text}");
     }
 }
 
@@ -219,6 +246,44 @@ fn t24_table_2_6_has_its_rows() {
     };
     let recurrence: Vec<bool> = sweep.cells.iter().map(recurrent).collect();
     assert_eq!(recurrence, [true, true, true, false, false, false, false, false, false, true]);
+}
+
+/// Melis 2023, §2.2.2, and Merity et al. 2018: the rule, the patience in evaluations, and the latest turn, which is after 80 % of the steps.
+#[test]
+fn m13_s13_averages_begin_by_the_rule_of_the_paper() {
+    let of = |config: &segue_configs::Config| {
+        let average = &config.average;
+        let latest = average.start / config.eval.every;
+        if latest > 0 {
+            assert_eq!(10 * average.start, 8 * config.train.steps);
+        }
+        (average.trigger, average.patience, latest)
+    };
+    let recipe = |name: &str| {
+        let path = each_toml("recipes").into_iter().find(|p| p.ends_with(name)).unwrap();
+        of(&MODELS.load(Some(&path), &[]).unwrap().config)
+    };
+    assert_eq!(recipe("mogrifier-penn-treebank.toml"), (SinceBest, 50, 800));
+    assert_eq!(recipe("reverse-copy.toml"), (SinceBest, 10, 80));
+    for name in [
+        "awd-penn-treebank.toml",
+        "awd-wikitext2.toml",
+        "awd-mos-penn-treebank.toml",
+        "awd-qrnn-penn-treebank.toml",
+    ] {
+        assert_eq!(recipe(name), (NonMonotonic, 5, 0), "{name}");
+    }
+    let (characters, bytes) = ((SinceBest, 25, 400), (SinceBest, 10, 80));
+    for (name, expected) in [
+        ("melis-table-2.1.toml", vec![(SinceBest, 50, 800); 4]),
+        ("melis-table-2.2.toml", [[characters; 6].to_vec(), [bytes; 4].to_vec()].concat()),
+        ("melis-table-2.3.toml", vec![(SinceBest, 50, 480); 5]),
+    ] {
+        let path = each_toml("sweeps").into_iter().find(|p| p.ends_with(name)).unwrap();
+        let sweep = Sweep::load(&MODELS, &path, &[]).unwrap();
+        let found: Vec<_> = sweep.cells.iter().map(|cell| of(&sweep.config_of(cell, 1).unwrap())).collect();
+        assert_eq!(found, expected, "{name}");
+    }
 }
 
 /// Row M19; Melis 2023, tables 2.1 to 2.3, 4.1 and 4.2: rows, widths and counts of parameters. Counts are those of specification 7.4, which has

@@ -176,6 +176,9 @@ impl Study {
         for (key, value) in self.space.settings(point) {
             lay_over(&mut recipe, parse_override(&format!("{key}={value}"))?);
         }
+        let config = self.models.0.from_json(&recipe, &self.recipe.display().to_string())?;
+        // In one file with what makes it useless, a key of the recipe would be refused.
+        config.idle().iter().for_each(|idle| take_out(&mut recipe, &idle.key));
         let wrong = |e: toml::ser::Error| ConfigError::Syntax {
             origin: self.recipe.display().to_string(),
             message: e.to_string(),
@@ -200,6 +203,15 @@ fn lay_over(under: &mut Value, over: Value) {
                 .for_each(|(key, value)| lay_over(under.entry(key).or_insert(Value::Null), value));
         }
         (under, over) => *under = over,
+    }
+}
+
+/// Takes a key out, where it is there.
+fn take_out(recipe: &mut Value, key: &str) {
+    let Some((section, name)) = key.rsplit_once('.') else { return };
+    let section = recipe.pointer_mut(&format!("/{}", section.replace('.', "/")));
+    if let Some(Value::Object(fields)) = section {
+        fields.remove(name);
     }
 }
 

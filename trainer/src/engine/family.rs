@@ -16,6 +16,7 @@ use super::learner::Learner;
 use super::share::Watch;
 use super::snapshot::fill;
 use crate::checkpoint::{WEIGHTS, file_of, locate, read_tensors};
+use crate::optim::averaging::CandidateLoss;
 use crate::{Parameters, TrainError};
 
 /// What a rank trains on in one step, made of what a reader gave.
@@ -64,6 +65,8 @@ pub struct Measures {
     pub lead: f64,
     /// Which of two values of it is the better one.
     pub better: Better,
+    /// The loss that averages decide by, where that is another than the leading measure's.
+    pub decide: Option<f64>,
     /// Of two evaluations with the same leading measure the one where this is lower is the better one.
     pub tie: Option<f64>,
     /// All of it: an object, for `metrics.jsonl` and the command's result.
@@ -81,6 +84,11 @@ impl Measures {
             Better::Lower => self.lead,
             Better::Higher => -self.lead,
         }
+    }
+
+    /// What averages are told of the weights that were measured.
+    pub fn of_candidate(&self) -> CandidateLoss {
+        CandidateLoss { decide: self.decide.unwrap_or(self.loss()), report: self.loss() }
     }
 }
 

@@ -495,6 +495,8 @@ fn checkpoints_of(config: &Config) -> PathBuf {
 fn reported(chosen: Chosen) -> Measures {
     let Chosen { mut candidates, choice } = chosen;
     let losses: Vec<(&str, f64)> = candidates.iter().map(|(name, found)| (*name, found.lead)).collect();
+    let decided: Vec<(&str, f64)> =
+        candidates.iter().filter_map(|(name, found)| Some((*name, found.decide?))).collect();
     let (name, mut measures) = candidates.swap_remove(choice.candidate);
     if choice.best.as_ref().is_some_and(|best| best.since > 0) {
         // Weights from before are kept as the model: these win no tie.
@@ -506,10 +508,13 @@ fn reported(chosen: Chosen) -> Measures {
     measures.row["average"] = json!({
         "weights": name,
         "length": choice.length,
-        "losses": losses.iter().map(|(name, loss)| (name.to_string(), json!(loss))).collect::<Value>(),
+        "losses": by_name(&losses),
         "events": choice.events,
         "best": choice.best,
     });
+    if !decided.is_empty() {
+        measures.row["average"]["decided_by"] = by_name(&decided);
+    }
     let told: Vec<String> = losses.iter().map(|(name, loss)| format!("{name} {loss:.4}")).collect();
     if losses.len() > 1 {
         measures.lines.push(format!("weights: {name} of {} steps ({})", choice.length, told.join(", ")));
@@ -517,6 +522,10 @@ fn reported(chosen: Chosen) -> Measures {
         measures.scalars.push(("average/length".into(), choice.length as f64));
     }
     measures
+}
+
+fn by_name(losses: &[(&str, f64)]) -> Value {
+    losses.iter().map(|(name, loss)| (name.to_string(), json!(loss))).collect()
 }
 
 fn to_json(cursor: &impl serde::Serialize) -> Value {

@@ -391,7 +391,7 @@ impl<'a, L: Learner> Engine<'a, L> {
                 None => return Ok(None),
             }
         }
-        let losses = self.decisive(candidates.iter().map(|(_, found)| found.loss()))?;
+        let losses = self.decisive(candidates.iter().map(|(_, found)| found.of_candidate()))?;
         let mut first: Option<Choice> = None;
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
             let choice = network.averaging.observe(step, &losses, parameters);
@@ -401,13 +401,18 @@ impl<'a, L: Learner> Engine<'a, L> {
     }
 
     /// The losses that averages decide by: rank 0's, so that no rank decides otherwise over a rounding.
-    fn decisive(&self, losses: impl Iterator<Item = f64>) -> Result<Vec<CandidateLoss>, TrainError> {
-        let mut bytes: Vec<u8> = losses.flat_map(f64::to_le_bytes).collect();
+    fn decisive(
+        &self,
+        losses: impl Iterator<Item = CandidateLoss>,
+    ) -> Result<Vec<CandidateLoss>, TrainError> {
+        let pair = |CandidateLoss { decide, report }| [decide, report];
+        let mut bytes: Vec<u8> = losses.flat_map(pair).flat_map(f64::to_le_bytes).collect();
         if self.comm.world_size() > 1 {
             self.comm.broadcast(0, &mut bytes)?;
         }
         let loss = |b: &[u8]| f64::from_le_bytes(std::array::from_fn(|i| b[i]));
-        Ok(bytes.chunks_exact(8).map(|b| loss(b).into()).collect())
+        let of = |b: &[u8]| CandidateLoss { decide: loss(&b[..8]), report: loss(&b[8..]) };
+        Ok(bytes.chunks_exact(16).map(of).collect())
     }
 
     /// Bytes of optimizer state that this rank holds.

@@ -1,5 +1,6 @@
-//! Protocols of evaluation on small recurrent models, against naive second ways.
+//! Protocols of evaluation on small recurrent models, against naive second ways; and averages of their weights.
 
+mod averages;
 mod dynamic;
 mod gates;
 mod monte_carlo;

@@ -132,7 +132,15 @@ impl Family for Walk<'_> {
         assert_eq!(share.sum(&parts)?, [6.0]);
         let lead = (self.lead)(scale.0.tensors()[0].double_value(&[0]));
         let (row, lines) = (json!({ "lead": lead }), Vec::new());
-        Ok(Some(Measures { lead, better: Better::Lower, tie: None, row, scalars: Vec::new(), lines }))
+        Ok(Some(Measures {
+            lead,
+            better: Better::Lower,
+            decide: None,
+            tie: None,
+            row,
+            scalars: Vec::new(),
+            lines,
+        }))
     }
 
     fn folder(&self, _: &Scale) -> Folder {

@@ -64,12 +64,14 @@ fn stream_lanes(config: &Config, corpus: &Corpus) -> Result<Box<dyn Lanes>, Trai
     Ok(Box::new(lanes))
 }
 
-/// The validation split of a run's corpora.
+/// The validation split of a run's corpora, or the beginning of its training split, read alike.
 pub enum Validation {
     /// Read from its first token to its last.
     Stream {
         /// Its tokens.
         stream: TokenStream,
+        /// How many of them are read.
+        tokens: u64,
         /// Its documents, and what their ends do to memory, where that matters.
         documents: Option<(Documents, DocumentEnd)>,
     },
@@ -77,6 +79,8 @@ pub enum Validation {
     Lines {
         /// Its tokens.
         stream: TokenStream,
+        /// How many of them are read.
+        tokens: u64,
         /// Where its lines begin.
         starts: Vec<u64>,
         /// What ends a line.
@@ -93,23 +97,37 @@ impl Validation {
         if config.data.order.in_pairs() {
             return Ok(Some(Self::Pairs(Box::new(PairValidation::open(config, corpus, Split::Valid)?))));
         }
+        Self::of_text(config, corpus, Split::Valid, u64::MAX).map(Some)
+    }
+
+    /// As many tokens of the training split as the validation split has, from its beginning, for averages that decide by them; `None` where
+    /// there is no validation split. Of an [`Evaluation`] of them the loss alone has a meaning, as bytes and characters are those of the split.
+    pub fn of_training(config: &Config, sources: &Sources) -> Result<Option<Self>, TrainError> {
+        let (Some(valid), Some(train)) = (sources.valid(), sources.of_split(Split::Train)) else {
+            return Ok(None);
+        };
+        Self::of_text(config, train, Split::Train, valid.tokens(Split::Valid)?.len()).map(Some)
+    }
+
+    /// At most `most` tokens of a split that is read from left to right.
+    fn of_text(config: &Config, corpus: &Corpus, split: Split, most: u64) -> Result<Self, TrainError> {
+        let stream = corpus.tokens(split)?;
+        let tokens = stream.len().min(most);
         if matches!(config.data.order, DataOrder::Lines | DataOrder::Episodes) {
-            let lines = corpus.sentences(Split::Valid)?;
+            let lines = corpus.sentences(split)?;
             let starts = (0..lines.len()).filter_map(|line| lines.get(line).transpose());
-            return Ok(Some(Self::Lines {
-                stream: corpus.tokens(Split::Valid)?,
-                starts: starts.collect::<Result<_, _>>()?,
-                eos: end_of_line(config, corpus)?,
-            }));
+            let starts = starts.take_while(|start| start.as_ref().map_or(true, |start| *start < tokens));
+            let starts = starts.collect::<Result<_, _>>()?;
+            return Ok(Self::Lines { stream, tokens, starts, eos: end_of_line(config, corpus)? });
         }
         let policy = config.train.at_document_end;
         let documents = match policy {
             DocumentEnd::Carry => None,
             DocumentEnd::Reset | DocumentEnd::Mask => {
-                Some((Documents::new(corpus.documents(Split::Valid)?), policy))
+                Some((Documents::new(corpus.documents(split)?), policy))
             }
         };
-        Ok(Some(Self::Stream { stream: corpus.tokens(Split::Valid)?, documents }))
+        Ok(Self::Stream { stream, tokens, documents })
     }
 
     /// Evaluates as `[eval]` says. A collective call.
@@ -121,10 +139,10 @@ impl Validation {
         watch: &mut Watch,
     ) -> Result<Evaluation, TrainError> {
         let (eval, train) = (&config.eval, &config.train);
-        let (stream, documents) = match self {
+        let (stream, tokens, documents) = match self {
             Self::Pairs(pairs) => return pairs.evaluate(objective, eval, comm, watch),
-            Self::Stream { stream, documents } => (stream, documents.as_ref()),
-            Self::Lines { stream, .. } => (stream, None),
+            Self::Stream { stream, tokens, documents } => (stream, *tokens, documents.as_ref()),
+            Self::Lines { stream, tokens, .. } => (stream, *tokens, None),
         };
         let options = EvalOptions {
             lanes: eval.lanes,
@@ -133,7 +151,7 @@ impl Validation {
             ext_len: eval.ext_len,
             documents: documents.map(|(documents, policy)| (documents, *policy)),
         };
-        let mut pieces = EvalLanes::new(stream.len(), options.lanes, options.segment)?;
+        let mut pieces = EvalLanes::new(tokens, options.lanes, options.segment)?;
         if let Self::Lines { starts, eos, .. } = self {
             pieces = match config.data.order {
                 DataOrder::Episodes => pieces.in_episodes(starts, *eos),

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, DataOrder, DocumentEnd};
+use segue_configs::{Config, DataOrder, DecidingLoss, DocumentEnd};
 use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader};
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde_json::json;
@@ -112,6 +112,8 @@ struct Pretraining<'a> {
     config: &'a Config,
     sources: &'a Sources,
     valid: Option<Validation>,
+    /// What averages decide by, where that is another text.
+    deciding: Option<Validation>,
     tokenizer: Arc<Tokenizer>,
     compute: Compute,
 }
@@ -122,6 +124,10 @@ impl<'a> Pretraining<'a> {
             config,
             sources,
             valid: Validation::open(config, sources)?,
+            deciding: match config.average.decide_by {
+                DecidingLoss::Validation => None,
+                DecidingLoss::Training => Validation::of_training(config, sources)?,
+            },
             tokenizer: Arc::new(sources.tokenizer().clone()),
             compute,
         })
@@ -213,7 +219,11 @@ impl Family for Pretraining<'_> {
     ) -> Result<Option<Measures>, TrainError> {
         let Some(valid) = &self.valid else { return Ok(None) };
         let evaluation = valid.evaluate(objective.as_mut(), self.config, comm, watch)?;
-        Ok(Some(measures(&evaluation)))
+        let mut found = measures(&evaluation);
+        if let Some(deciding) = &self.deciding {
+            found.decide = Some(deciding.evaluate(objective.as_mut(), self.config, comm, watch)?.loss);
+        }
+        Ok(Some(found))
     }
 
     fn folder(&self, _: &Box<dyn Objective>) -> Folder {
@@ -242,6 +252,7 @@ fn measures(evaluation: &Evaluation) -> Measures {
     Measures {
         lead: evaluation.loss,
         better: Better::Lower,
+        decide: None,
         tie: None,
         row: json!(evaluation),
         scalars: values.into_iter().map(named).collect(),

@@ -5,7 +5,7 @@ mod checks;
 use schemars::JsonSchema;
 use segue_configs::model::{out_of_range, rate, refused, size, vocabulary, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, DataOrder, DocumentEnd, ModelSection, ObjectiveKind};
+use segue_configs::{Config, ConfigError, DataOrder, DocumentEnd, Idle, ModelSection, ObjectiveKind};
 use serde::{Deserialize, Serialize};
 
 use super::parameters;
@@ -374,10 +374,18 @@ impl ModelSection for LstmConfig {
                     "objective.input_noise",
                     "data.order",
                     "train.drop_state",
+                    "average.decide_by",
                 ])?;
                 config.check_text()
             }
         }
+    }
+
+    fn idle(&self, config: &Config) -> Vec<Idle> {
+        let mut idle = self.idle_of_cells();
+        idle.extend(self.idle_masks());
+        idle.extend(config.idle_clusters(self.cutoffs.len()));
+        idle
     }
 
     fn vocab_size(&self) -> usize {

@@ -132,6 +132,7 @@ impl Family for MomentGame<'_> {
         Ok(Some(Measures {
             lead: distance,
             better: Better::Lower,
+            decide: None,
             tie: None,
             row: values.iter().map(|(name, value)| (name.to_string(), json!(value))).collect(),
             scalars: values.iter().map(|(name, value)| (format!("valid/{name}"), *value)).collect(),

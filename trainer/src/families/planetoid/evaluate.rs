@@ -116,7 +116,7 @@ pub fn measures(classifier: &mut Classifier, accuracy: f64, mut row: Value) -> M
             row["ceiling_at_k"].as_f64().unwrap_or(1.0)
         ));
     }
-    Measures { lead: accuracy, better: Better::Higher, tie: None, row, scalars, lines }
+    Measures { lead: accuracy, better: Better::Higher, decide: None, tie: None, row, scalars, lines }
 }
 
 #[cfg(test)]

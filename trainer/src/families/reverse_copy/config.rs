@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use segue_configs::model::{out_of_range, refused, size};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, LossKind, ModelSection};
+use segue_configs::{Config, ConfigError, Idle, LossKind, ModelSection};
 use serde::{Deserialize, Serialize};
 
 use super::model;
@@ -178,6 +178,10 @@ impl ModelSection for ReverseCopyConfig {
             Some((_, key, why)) => Err(refused(config, key, why)),
             None => config.check_trained(&["objective.loss_over"]),
         }
+    }
+
+    fn idle(&self, _: &Config) -> Vec<Idle> {
+        self.layer().idle_of_cells()
     }
 }
 

@@ -199,6 +199,7 @@ impl Family for ReverseCopy<'_> {
         Ok(Some(Measures {
             lead: loss,
             better: Better::Lower,
+            decide: None,
             tie: None,
             row,
             scalars: scalars.map(|(name, value)| (format!("valid/{name}"), value)).into(),

@@ -320,6 +320,7 @@ fn measures(scores: &[SplitScores], metric: &str) -> Measures {
     Measures {
         lead,
         better: Better::Higher,
+        decide: None,
         tie: mean(scores.iter().map(|split| split.loss)),
         row: json!({ "value": lead, "scores": scores }),
         scalars: scores.iter().flat_map(of_split).collect(),

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use segue_configs::model::{check_heads, out_of_range, rate, refused, size, vocabulary, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, MemoryStart, ModelSection, ObjectiveKind};
+use segue_configs::{Config, ConfigError, Idle, MemoryStart, ModelSection, ObjectiveKind};
 
 /// Distribution of freshly drawn weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -293,8 +293,12 @@ impl ModelSection for TransfoXlConfig {
         if config.data.order.in_pairs() {
             return Err(refused(config, "data.order", "needs model.model_type = \"xlnet\""));
         }
-        config.check_trained(&["adversarial.scale"])?;
+        config.check_trained(&["adversarial.scale", "average.decide_by"])?;
         config.check_text()
+    }
+
+    fn idle(&self, config: &Config) -> Vec<Idle> {
+        config.idle_clusters(self.cutoffs.len())
     }
 
     fn vocab_size(&self) -> usize {

@@ -48,7 +48,8 @@ pub fn build(config: &AverageConfig, period: u64, parameters: &Parameters) -> Bo
     match config.kind {
         AverageKind::Tail if config.start == 0 && config.patience == 0 => Box::new(NoAveraging),
         AverageKind::Tail => {
-            Box::new(Tail::new(config.start, config.patience, period).in_stages(config.fine_tuning > 0))
+            let tail = Tail::new(config.start, config.patience, period).begun_by(config.trigger);
+            Box::new(tail.of_every(config.every).in_stages(config.fine_tuning > 0))
         }
         AverageKind::Exponential => Box::new(Exponential::new(config.beta, config.warmup, parameters)),
         AverageKind::Polyak => Box::new(Exponential::polyak(parameters)),

@@ -1,20 +1,24 @@
+use segue_configs::AverageTrigger;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tch::Tensor;
 
 use super::mean::Mean;
+use super::record::Record;
 use super::{Averaging, AveragingError, AveragingEvent, Candidate, CandidateLoss, Choice, Saved};
 use crate::Parameters;
 
 const NAME: &str = "tail";
 
-/// The mean of the weights from some step on: one that is set, or the one at which AWD-LSTM's non-monotonic trigger fires
-/// (Merity et al. 2018, algorithm 1), whichever comes first.
+/// The mean of the weights from some step on: one that is set, or the one at which a trigger fires, whichever comes first.
 pub struct Tail {
     /// Begins after this step; 0 for never.
     start: u64,
-    /// Evaluations that the trigger leaves out of its comparison; 0 for no trigger.
+    /// Evaluations without a better loss that the trigger waits for; 0 for no trigger.
     patience: u64,
+    trigger: AverageTrigger,
+    /// The weights of steps that are multiples of it are in the mean.
+    every: u64,
     /// Steps between the evaluations that count. One more at a run's end does not: a run made longer would remember it.
     period: u64,
     /// Whether the mean stagnates in its turn, by the same rule.
@@ -35,11 +39,21 @@ struct State {
 }
 
 impl Tail {
-    /// A mean that begins after step `start`, or when a validation loss is above the best of those that lie more than
-    /// `patience` evaluations back. 0 turns either off. Evaluations are `period` steps apart.
+    /// A mean that begins after step `start`, or when AWD-LSTM's trigger fires at a validation loss. 0 turns either off.
+    /// Evaluations are `period` steps apart.
     pub fn new(start: u64, patience: u64, period: u64) -> Self {
-        let (mean, losses) = (Mean::default(), Vec::new());
-        Self { start, patience, period, in_stages: false, begun: false, mean, losses }
+        let (trigger, mean, losses) = (AverageTrigger::NonMonotonic, Mean::default(), Vec::new());
+        Self { start, patience, trigger, every: 1, period, in_stages: false, begun: false, mean, losses }
+    }
+
+    /// The same of the weights of steps that are multiples of `every` alone.
+    pub fn of_every(self, every: u64) -> Self {
+        Self { every: every.max(1), ..self }
+    }
+
+    /// The same with another trigger.
+    pub fn begun_by(self, trigger: AverageTrigger) -> Self {
+        Self { trigger, ..self }
     }
 
     /// The same, of which a run is told when it has begun and brings nothing more.
@@ -54,15 +68,19 @@ impl Tail {
         self.begun = true;
     }
 
-    /// Whether the trigger fires at this loss. A loss that is not a number never fires it, and is never the best.
+    /// Whether the trigger fires at this loss. One that is not a number is never the best, nor above it.
     fn stalls(&mut self, loss: f64) -> bool {
         if self.patience == 0 || self.begun && !self.in_stages {
             return false;
         }
-        let old = self.losses.len().saturating_sub(self.patience as usize);
-        let stalls = self.losses[..old].iter().any(|before| loss > *before);
         self.losses.push(loss);
-        stalls
+        match self.trigger {
+            AverageTrigger::NonMonotonic => {
+                let old = (self.losses.len() - 1).saturating_sub(self.patience as usize);
+                self.losses[..old].iter().any(|before| loss > *before)
+            }
+            AverageTrigger::SinceBest => Record::of(&self.losses).stagnates(self.patience),
+        }
     }
 }
 
@@ -71,7 +89,7 @@ impl Averaging for Tail {
         if self.start > 0 && step > self.start {
             self.begin();
         }
-        if self.begun {
+        if self.begun && step.is_multiple_of(self.every) {
             self.mean.fold(parameters);
         }
     }

@@ -5,6 +5,7 @@ use tch::Tensor;
 
 use super::candidate::TRAINED;
 use super::mean::Mean;
+use super::record::Record;
 use super::saved::named;
 use super::{Averaging, AveragingError, AveragingEvent, Best, Candidate, CandidateLoss, Choice, Saved};
 use crate::Parameters;
@@ -12,13 +13,16 @@ use crate::Parameters;
 /// Names of the two averages, among candidates and tables.
 const SHORT: &str = "short";
 const LONG: &str = "long";
+/// Name of the best weights among the tables, where they are not the model.
+const BEST: &str = "best";
 
 /// Two-tailed averaging (Melis 2022, arXiv:2209.12581, algorithms 1 and 2): two means of the last weights, of lengths
 /// S ≤ L. When the short one is as good as the long one it becomes the long one, and a new short one begins, so that the
 /// length of the long one follows the best length within a factor of about two.
 ///
 /// Decisions fall at multiples of the period only, so that lengths are multiples of it too. At other steps, such as the
-/// last of a run, the candidates are compared and nothing else changes.
+/// last of a run, the candidates are compared and nothing else changes: the best of them may be the model, but only until
+/// training goes on, so that a run made longer knows no more than one that was long from the start.
 pub struct TwoTailed {
     variant: TwoTailedVariant,
     stagnation: u64,
@@ -28,11 +32,29 @@ pub struct TwoTailed {
     long: Tracked,
     /// Loss of the short average at the last switch; infinite before the first.
     bar: f64,
-    /// The last step observed.
+    /// The last step that decisions were made after.
     observed: u64,
-    /// The best reported weights, which are stored as the model.
+    /// The best weights reported with a decision.
     best: Option<Best>,
     best_weights: Mean,
+    /// What was reported since without one, and is better.
+    passing: Option<Passing>,
+}
+
+/// A candidate that is the model until training goes on. It is not copied: without a decision no average changes.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Passing {
+    weights: Weights,
+    best: Best,
+}
+
+/// Weights that may be reported.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Weights {
+    Trained,
+    Short,
+    Long,
 }
 
 /// An average with the record of its losses, which goes with it when the short one becomes the long one.
@@ -54,27 +76,6 @@ impl Tracked {
     }
 }
 
-/// How the losses of an average have gone.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-struct Record {
-    /// The lowest; `None` before a finite one.
-    best: Option<f64>,
-    /// Evaluations since.
-    bad: u64,
-}
-
-impl Record {
-    /// Takes note of a loss; true where the lowest is `patience` evaluations old or older.
-    fn stagnates(&mut self, loss: f64, patience: u64) -> bool {
-        if loss < self.best.unwrap_or(f64::INFINITY) {
-            *self = Self { best: Some(loss), bad: 0 };
-        } else {
-            self.bad += 1;
-        }
-        self.bad >= patience
-    }
-}
-
 /// What a checkpoint says besides the averages.
 #[derive(Serialize, Deserialize)]
 struct State {
@@ -84,6 +85,8 @@ struct State {
     long: TrackedState,
     bar: Option<f64>,
     best: Option<Best>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    passing: Option<Passing>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -111,6 +114,16 @@ struct Found {
     loss: f64,
 }
 
+impl Weights {
+    fn of(name: &str) -> Self {
+        match name {
+            SHORT => Self::Short,
+            LONG => Self::Long,
+            _ => Self::Trained,
+        }
+    }
+}
+
 impl TwoTailed {
     /// Averages without weights, to be evaluated every `period` steps. An average stagnates after `stagnation`
     /// evaluations in a row without a new best loss.
@@ -125,6 +138,7 @@ impl TwoTailed {
             observed: 0,
             best: None,
             best_weights: Mean::default(),
+            passing: None,
         }
     }
 
@@ -135,7 +149,7 @@ impl TwoTailed {
 
     /// The best evaluation so far.
     pub fn best(&self) -> Option<Best> {
-        self.best
+        self.passing.map_or(self.best, |passing| Some(passing.best))
     }
 
     fn is_extended(&self) -> bool {
@@ -169,8 +183,10 @@ impl TwoTailed {
             events.push(AveragingEvent::Dropped);
             return long;
         }
-        let short_stagnates = self.short.record.stagnates(short.loss, self.stagnation);
-        let long_stagnates = self.long.record.stagnates(long.loss, self.stagnation);
+        self.short.record.note(short.loss);
+        self.long.record.note(long.loss);
+        let short_stagnates = self.short.record.stagnates(self.stagnation);
+        let long_stagnates = self.long.record.stagnates(self.stagnation);
         let allowed = self.variant != TwoTailedVariant::Monotone || short.loss <= self.bar;
         let cause = if short.loss <= long.loss && allowed {
             Some(AveragingEvent::Switched)
@@ -212,27 +228,36 @@ impl TwoTailed {
         trained
     }
 
-    /// Keeps the reported weights where they are the best so far.
-    fn keep_best(&mut self, step: u64, reported: Found, loss: f64, parameters: &Parameters) {
-        if loss.is_finite() && self.best.is_none_or(|best| loss < best.loss) {
-            self.best = Some(Best { loss, step, length: reported.length, since: 0 });
+    /// Keeps weights that a decision reports, where they are the best so far.
+    fn keep_best(&mut self, best: Best, name: &str, parameters: &Parameters) {
+        if self.is_best(best.loss) {
+            self.best = Some(best);
             // What was the short average may be the long one by now.
-            let weights = match reported.name {
+            let weights = match name {
                 TRAINED => parameters.tensors(),
-                _ if self.short.mean.count() == reported.length => self.short.mean.tables(),
+                _ if self.short.mean.count() == best.length => self.short.mean.tables(),
                 _ => self.long.mean.tables(),
             };
-            self.best_weights.set(weights, reported.length);
-        } else if let Some(best) = &mut self.best
-            && step > self.observed
-        {
+            self.best_weights.set(weights, best.length);
+        } else if let Some(best) = &mut self.best {
             best.since += 1;
         }
+    }
+
+    fn is_best(&self, loss: f64) -> bool {
+        loss.is_finite() && self.best.is_none_or(|best| loss < best.loss)
+    }
+
+    /// The best evaluation as one of step `step` tells it.
+    fn best_at(&self, step: u64) -> Option<Best> {
+        let decided = |best: Best| Best { since: best.since + u64::from(step > self.observed), ..best };
+        self.passing.map_or(self.best.map(decided), |passing| Some(passing.best))
     }
 }
 
 impl Averaging for TwoTailed {
     fn fold(&mut self, _: u64, parameters: &Parameters) {
+        self.passing = None;
         self.short.mean.fold(parameters);
         self.long.mean.fold(parameters);
     }
@@ -260,19 +285,31 @@ impl Averaging for TwoTailed {
         let decides = step > self.observed && step.is_multiple_of(self.period);
         let mut events = Vec::new();
         let reported = self.report(seen, decides, &mut events);
-        let loss = losses[reported.place].report;
-        self.keep_best(step, reported, loss, parameters);
-        self.observed = self.observed.max(step);
         let Found { place, name, length, .. } = reported;
-        Choice { candidate: place, name, length, loss, events, best: self.best }
+        let loss = losses[place].report;
+        let found = Best { loss, step, length, since: 0 };
+        self.passing = None;
+        if decides {
+            self.observed = step;
+            self.keep_best(found, name, parameters);
+        } else if self.is_best(loss) {
+            self.passing = Some(Passing { weights: Weights::of(name), best: found });
+        }
+        Choice { candidate: place, name, length, loss, events, best: self.best_at(step) }
     }
 
     /// The best reported so far, which need not be what was reported last.
     fn chosen(&self) -> Option<&[Tensor]> {
-        self.best.map(|_| self.best_weights.tables())
+        match self.passing.map(|passing| passing.weights) {
+            Some(Weights::Trained) => None,
+            Some(Weights::Short) => Some(self.short.mean.tables()),
+            Some(Weights::Long) => Some(self.long.mean.tables()),
+            None => self.best.map(|_| self.best_weights.tables()),
+        }
     }
 
     fn begin_anew(mut self: Box<Self>, _: Box<dyn Averaging>) -> Box<dyn Averaging> {
+        self.passing = None;
         self.short.clear();
         self.long.clear();
         self.bar = f64::INFINITY;
@@ -288,14 +325,16 @@ impl Averaging for TwoTailed {
             long: tracked(&self.long),
             bar: self.bar.is_finite().then_some(self.bar),
             best: self.best,
+            passing: self.passing,
         })
     }
 
-    /// `short.NAME` and `long.NAME`, of averages that are not empty.
+    /// `short.NAME` and `long.NAME`, of averages that are not empty, and `best.NAME` where another is the model for now.
     fn tables(&self, parameters: &Parameters) -> Vec<(String, Tensor)> {
-        let tails = [(SHORT, &self.short), (LONG, &self.long)];
-        let filled = tails.into_iter().filter(|(_, tail)| tail.mean.count() > 0);
-        filled.flat_map(|(name, tail)| named(name, tail.mean.tables(), parameters)).collect()
+        let best = self.passing.and(self.best).map(|_| (BEST, &self.best_weights));
+        let tails = [(SHORT, &self.short.mean), (LONG, &self.long.mean)];
+        let filled = tails.into_iter().filter(|(_, tail)| tail.count() > 0);
+        filled.chain(best).flat_map(|(name, mean)| named(name, mean.tables(), parameters)).collect()
     }
 
     fn restore(&mut self, mut saved: Saved, parameters: &Parameters) -> Result<(), AveragingError> {
@@ -314,9 +353,21 @@ impl Averaging for TwoTailed {
         }
         self.best_weights.clear();
         if let Some(best) = state.best {
-            self.best_weights.restore(saved.chosen, best.length, parameters)?;
+            let weights = match state.passing {
+                Some(_) => saved.take(BEST, parameters)?,
+                None => saved.chosen,
+            };
+            self.best_weights.restore(weights, best.length, parameters)?;
         }
-        self.best = state.best;
+        let held = |passing: Passing| match passing.weights {
+            Weights::Trained => true,
+            Weights::Short => self.short.mean.count() > 0,
+            Weights::Long => self.long.mean.count() > 0,
+        };
+        if !state.passing.is_none_or(held) {
+            return Err(AveragingError::State("its model is an average without weights".into()));
+        }
+        (self.best, self.passing) = (state.best, state.passing);
         self.bar = state.bar.unwrap_or(f64::INFINITY);
         self.observed = state.observed;
         Ok(())

@@ -1,7 +1,7 @@
 //! What a model has no place for.
 
-use segue_configs::ConfigError;
 use segue_configs::model::out_of_range;
+use segue_configs::{ConfigError, Idle};
 
 use super::{CellKind, DEFAULT_WINDOW, ForgetBias, InitKind, LstmConfig, Wiring};
 use crate::layers::recurrent::InputGate;
@@ -123,6 +123,32 @@ impl LstmConfig {
                 "has a place where states are projected, or softmaxes mixed",
             ),
         ])
+    }
+}
+
+impl LstmConfig {
+    /// Keys of cells and their gates that nothing looks at.
+    pub(crate) fn idle_of_cells(&self) -> Vec<Idle> {
+        let mogrifier = ["mogrifier_rank", "mogrifier_bias", "mogrifier_zigzag"];
+        let (rounds, why) = (["model.mogrifier_rounds"], "needs model.mogrifier_rounds of at least 1");
+        let mut idle = Idle::all(self.mogrifier_rounds == 0, "model", &mogrifier, &rounds, why);
+        let (never, why) = (self.forget_bias != ForgetBias::Chrono, "needs model.forget_bias = \"chrono\"");
+        idle.extend(Idle::all(never, "model", &["t_max"], &["model.forget_bias"], why));
+        idle
+    }
+
+    /// Masks that would be locked, were there any.
+    pub(super) fn idle_masks(&self) -> Vec<Idle> {
+        let rates = [
+            ("model.input_dropout", self.input_dropout),
+            ("model.inter_layer_dropout", self.inter_layer_dropout),
+            ("model.cell_output_dropout", self.cell_output_dropout),
+            ("model.output_dropout", self.output_dropout),
+            ("model.projection_dropout", self.projection_dropout),
+        ];
+        let none = rates.iter().all(|(_, rate)| *rate <= 0.0);
+        let why = "needs masks that it locks: model.input_dropout or another of these rates above 0";
+        Idle::all(none, "model", &["locked_dropout"], &rates.map(|(key, _)| key), why)
     }
 }
 

@@ -171,3 +171,46 @@ fn s09_s16_what_other_layers_have_no_place_for_is_refused() {
     assert!(LstmConfig { projection_dropout: 0.1, ..awd(4, 8, 5) }.check().is_ok());
     assert!(LstmConfig { forget_bias: ForgetBias::Chrono, window: 3, ..qrnn() }.check().is_ok());
 }
+
+/// Keys of the model that nothing looks at are refused where they are given, and only there: what a later setting takes away may stay.
+#[test]
+fn keys_without_effect_are_refused_by_name() {
+    let load = |keys: &[&str]| {
+        let keys: Vec<String> =
+            ["model.model_type=lstm"].iter().chain(keys).map(|key| key.to_string()).collect();
+        crate::families::MODELS.load(None, &keys).map(|_| ()).map_err(|e| e.to_string())
+    };
+    for (keys, message) in [
+        (&["model.t_max=50"][..], "`model.t_max` = 50.0 is invalid: needs model.forget_bias = \"chrono\""),
+        (
+            &["model.mogrifier_rank=8"],
+            "`model.mogrifier_rank` = 8 is invalid: needs model.mogrifier_rounds of at least 1",
+        ),
+        (&["model.mogrifier_bias=false"], "`model.mogrifier_bias` = false"),
+        (&["model.mogrifier_rounds=0", "model.mogrifier_zigzag=false"], "`model.mogrifier_zigzag` = false"),
+        (&["model.locked_dropout=true"], "`model.locked_dropout` = true is invalid: needs masks"),
+        (&["model.locked_dropout=true", "model.state_dropout=0.1"], "`model.locked_dropout` = true"),
+        (
+            &["adversarial.scale=0.1", "adversarial.clusters=true"],
+            "`adversarial.clusters` = true is invalid: needs model.cutoffs",
+        ),
+        (&["adversarial.clusters=true"], "needs adversarial.scale above 0"),
+    ] {
+        let found = load(keys).unwrap_err();
+        assert!(found.contains(message), "{keys:?}: {found}");
+    }
+    for keys in [
+        &["model.forget_bias=chrono", "model.t_max=50"][..],
+        &["model.t_max=50", "model.forget_bias=one"],
+        &["model.mogrifier_rounds=2", "model.mogrifier_rank=8", "model.mogrifier_bias=false"],
+        // A recipe's mogrifier, which the command line takes away.
+        &["model.mogrifier_rank=8", "model.mogrifier_rounds=0"],
+        &["model.locked_dropout=true", "model.output_dropout=0.1"],
+        &["adversarial.scale=0.1", "adversarial.clusters=true", "model.cutoffs=[10]"],
+    ] {
+        load(keys).unwrap_or_else(|e| panic!("{keys:?}: {e}"));
+    }
+    let copy = ["model.model_type=reverse-copy", "model.mogrifier_rank=8"].map(str::to_string);
+    let found = crate::families::MODELS.load(None, &copy).unwrap_err().to_string();
+    assert!(found.contains("model.mogrifier_rounds"), "{found}");
+}

@@ -87,6 +87,17 @@ fn a08_non_monotonic_trigger_fires_at_the_seventh_evaluation() {
     assert_eq!(values(tail.chosen().unwrap()), [8.0]);
 }
 
+/// Stochastic weight averaging (Izmailov et al. 2018): the mean of the weights at the ends of epochs, here of three steps each, after a first
+/// phase of two steps.
+#[test]
+fn a08_stochastic_weight_averaging_takes_in_the_ends_of_epochs() {
+    let live = parameters(&SEQUENCE[..1], Kind::Double);
+    let mut tail = build(&AverageConfig { start: 2, every: 3, ..Default::default() }, 1, &live);
+    // θ_3, and from θ_6 on the mean of both.
+    assert_close(&reported(&mut *tail, &live), &[3.0, 1.0, 2.0, 0.0, 0.0, 0.0, 3.0, 3.0]);
+    assert_eq!(tail.state()["count"], 2);
+}
+
 #[test]
 fn a08_tails_are_means_of_stored_weights() {
     let live = parameters(&[0.0], Kind::Double);

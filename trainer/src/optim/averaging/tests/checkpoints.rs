@@ -11,7 +11,7 @@ pub(super) fn saved(state: Value) -> Saved {
 }
 
 /// What a checkpoint holds now.
-fn stored(averaging: &dyn Averaging, live: &Parameters) -> Saved {
+pub(super) fn stored(averaging: &dyn Averaging, live: &Parameters) -> Saved {
     let copies = |tensors: &[Tensor]| tensors.iter().map(Tensor::copy).collect();
     Saved {
         state: averaging.state(),
@@ -26,6 +26,8 @@ fn configs() -> Vec<AverageConfig> {
         of(AverageKind::Tail),
         AverageConfig { start: 5, ..Default::default() },
         AverageConfig { patience: 1, ..Default::default() },
+        AverageConfig { patience: 2, trigger: AverageTrigger::SinceBest, ..Default::default() },
+        AverageConfig { start: 5, every: 4, ..Default::default() },
         of(AverageKind::Polyak),
         of(AverageKind::Exponential),
         AverageConfig { beta: 0.8, warmup: true, ..of(AverageKind::Exponential) },

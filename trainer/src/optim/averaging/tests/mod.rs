@@ -10,9 +10,10 @@ mod logistic;
 mod oracle;
 mod precision;
 mod streams;
+mod trigger;
 mod two_basins;
 
-use segue_configs::{AverageConfig, AverageKind, TwoTailedVariant};
+use segue_configs::{AverageConfig, AverageKind, AverageTrigger, TwoTailedVariant};
 use segue_random::{Purpose, Stream};
 use tch::{Kind, Tensor};
 

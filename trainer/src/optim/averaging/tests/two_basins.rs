@@ -246,6 +246,52 @@ fn a05_an_evaluation_out_of_turn_leaves_the_averages_alone() {
     assert_eq!(rows, undisturbed.into_iter().map(|(row, _)| row).collect::<Vec<_>>());
 }
 
+/// What an averaging holds besides its weights, and all of its weights.
+fn held(
+    averaging: &TwoTailed,
+    live: &Parameters,
+) -> (serde_json::Value, Vec<(String, Vec<f64>)>, Option<Vec<f64>>) {
+    let tables = averaging.tables(live).into_iter().map(|(name, table)| (name, values(&[table])));
+    (averaging.state(), tables.collect(), averaging.chosen().map(values))
+}
+
+/// A run may end after any step, with an evaluation that finds its weights better than all before, and be made longer: what it found there is
+/// its model until training goes on, and then it is what it would have been.
+#[test]
+fn a05_a_run_made_longer_knows_nothing_of_where_it_ended_before() {
+    for (variant, through_a_checkpoint) in
+        [(Extended, false), (Extended, true), (Core, true), (Monotone, false)]
+    {
+        let (mut undisturbed, mut walk) = (Walk::new(variant), Walk::new(variant));
+        for (step, weights) in (1..).zip(iterates()) {
+            undisturbed.step(step, &weights);
+            walk.step(step, &weights);
+            assert_eq!(
+                held(&walk.averaging, &walk.live),
+                held(&undisturbed.averaging, &undisturbed.live),
+                "{variant:?}, step {step}"
+            );
+            let lower = -100.0 - step as f64;
+            let losses = ["trained", "short", "long"].map(|name| (name, lower));
+            let choice = tell(&mut walk.averaging, step, &losses, &walk.live);
+            let best = choice.best.unwrap();
+            assert_eq!((best.step, best.loss, best.since), (step, lower, 0));
+            assert_eq!(walk.averaging.best(), Some(best));
+            // The model is what was found best, not what was best before.
+            let model = values(walk.averaging.chosen().unwrap_or(walk.live.tensors()));
+            let candidates = walk.averaging.candidates();
+            assert_eq!(model, values(candidates[choice.candidate].weights.unwrap_or(walk.live.tensors())));
+            if through_a_checkpoint {
+                let (averaging, live) = (&walk.averaging, &walk.live);
+                let mut resumed = two_tailed(variant, PERIOD);
+                resumed.restore(checkpoints::stored(averaging, live), live).unwrap();
+                assert_eq!(held(&resumed, live), held(averaging, live));
+                walk.averaging = resumed;
+            }
+        }
+    }
+}
+
 #[test]
 fn a12_extensions_find_the_second_basin_sooner() {
     let first_below = |variant| {

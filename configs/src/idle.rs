@@ -1,0 +1,147 @@
+//! Keys that nothing looks at. A recipe or an override that gives one is refused, so that nobody waits for an effect that cannot come.
+//!
+//! Two things are no reason: a key that is given its default, and one whose use a later setting has taken away. So a recipe with a mogrifier
+//! and the rank of its gates runs without it where the command line, or the cell of a sweep, says `model.mogrifier_rounds=0` and no more. What
+//! a checkpoint holds is never refused: it was taken once, and its bytes are what they are.
+
+use crate::Config;
+
+/// A key without effect in a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Idle {
+    /// Its dotted name.
+    pub key: String,
+    /// Keys that can give it an effect, and take it away.
+    pub by: Vec<String>,
+    /// What it lacks.
+    pub why: &'static str,
+}
+
+impl Idle {
+    /// The key `key` of a section, whose effect hangs on the keys `by`. `why` says what it lacks.
+    pub fn new(key: &str, by: &[&str], why: &'static str) -> Self {
+        Self { key: key.into(), by: by.iter().map(|key| key.to_string()).collect(), why }
+    }
+
+    /// The same of each of several keys of a section, where `idle` holds.
+    pub fn all(idle: bool, section: &str, keys: &[&str], by: &[&str], why: &'static str) -> Vec<Self> {
+        let keys = keys.iter().filter(|_| idle);
+        keys.map(|key| Self::new(&format!("{section}.{key}"), by, why)).collect()
+    }
+}
+
+impl Config {
+    /// Keys that nothing looks at as things are, whether they are given or not.
+    pub(crate) fn idle(&self) -> Vec<Idle> {
+        [self.idle_adversarial(), self.idle_objective(), self.idle_optim(), self.idle_average()]
+            .into_iter()
+            .flatten()
+            .chain(self.model.idle(self))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::MODELS;
+
+    fn load(recipe: &str, overrides: &[&str]) -> Result<(), String> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.toml");
+        std::fs::write(&path, recipe).unwrap();
+        let overrides: Vec<String> = overrides.iter().map(|key| key.to_string()).collect();
+        MODELS.load(Some(&path), &overrides).map(|_| ()).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn keys_without_effect_are_refused_by_name() {
+        for (keys, message) in [
+            (
+                &["adversarial.kind=fixed"][..],
+                "`adversarial.kind` = fixed is invalid: needs adversarial.scale above 0",
+            ),
+            (&["adversarial.gradient=full"], "`adversarial.gradient` = full is invalid"),
+            (&["adversarial.gate=true"], "`adversarial.gate` = true is invalid"),
+            (&["adversarial.clusters=true"], "`adversarial.clusters` = true is invalid"),
+            (
+                &["objective.input_noise_fall=constant"],
+                "`objective.input_noise_fall` = constant is invalid: needs objective.input_noise above 0",
+            ),
+            (
+                &["optim.kind=sgd", "optim.beta1=0.5"],
+                "`optim.beta1` = 0.5 is invalid: the rule of optim.kind does not look at it",
+            ),
+            (&["optim.kind=sgd", "optim.beta2=0.99"], "`optim.beta2` = 0.99"),
+            (&["optim.kind=sgd", "optim.eps=1e-6"], "`optim.eps` = "),
+            (&["optim.kind=sgd", "optim.bias_correction=false"], "`optim.bias_correction` = false"),
+            (&["optim.kind=rmsprop", "optim.beta1=0.5"], "`optim.beta1` = 0.5"),
+            (&["optim.trust_limit=10"], "`optim.trust_limit` = 10"),
+            (&["optim.kind=radam", "optim.no_trust=[]"], "`optim.no_trust` = []"),
+            (&["optim.layer_decay_of=gradient"], "needs optim.layer_decay below 1"),
+            (
+                &["average.trigger=since_best"],
+                "`average.trigger` = since_best is invalid: needs average.patience of at least 1",
+            ),
+            (
+                &["average.every=5"],
+                "`average.every` = 5 is invalid: needs average.start or average.patience of at least 1",
+            ),
+        ] {
+            let found = load("", keys).unwrap_err();
+            assert!(found.contains(message), "{keys:?}: {found}");
+        }
+    }
+
+    #[test]
+    fn keys_with_an_effect_or_at_their_defaults_are_taken() {
+        for keys in [
+            &[
+                "optim.kind=rmsprop",
+                "optim.beta1=0",
+                "optim.beta2=0.99",
+                "optim.eps=1e-6",
+                "optim.bias_correction=false",
+            ][..],
+            &["optim.kind=lamb", "optim.trust_limit=10", "optim.no_trust=[]", "optim.beta1=0.5"],
+            &["optim.layer_decay=0.5", "optim.layer_decay_of=gradient"],
+            &["average.trigger=since_best", "average.patience=3", "eval.every=5"],
+            &["optim.kind=sgd", "optim.beta1=0.9", "optim.eps=1e-8"],
+            &["adversarial.gate=false", "objective.input_noise_fall=linear", "average.trigger=non_monotonic"],
+        ] {
+            load("", keys).unwrap_or_else(|e| panic!("{keys:?}: {e}"));
+        }
+    }
+
+    /// What is set later wins, and may leave a key of before without effect; in one file, or before it, nothing has taken it away.
+    #[test]
+    fn a_later_setting_may_take_the_use_of_a_key_away() {
+        let with = "[optim]\nbeta1 = 0.5\n";
+        load(with, &["optim.kind=sgd"]).unwrap();
+        load("", &["optim.beta1=0.5", "optim.kind=sgd"]).unwrap();
+        assert!(load("[optim]\nkind = \"sgd\"\nbeta1 = 0.5\n", &[]).unwrap_err().contains("optim.beta1"));
+        assert!(load("[optim]\nkind = \"sgd\"\n", &["optim.beta1=0.5"]).unwrap_err().contains("optim.beta1"));
+        assert!(load("", &["optim.kind=sgd", "optim.beta1=0.5"]).is_err());
+        load("[adversarial]\ngate = true\nscale = 0.1\n", &["adversarial.scale=0"]).unwrap();
+    }
+
+    #[test]
+    fn of_several_networks_each_rule_counts() {
+        let paired = |keys: &[&str]| load("[model]\nmodel_type = \"paired\"\n", keys);
+        paired(&["optim.kind=sgd", "optim.beta1=0.5", "optim.writer.kind=adam"]).unwrap();
+        paired(&["optim.writer.beta1=0.5", "optim.writer.kind=sgd"]).unwrap();
+        let message = paired(&["optim.kind=sgd", "optim.writer.beta1=0.5"]).unwrap_err();
+        assert!(message.contains("`optim.writer.beta1` = 0.5"), "{message}");
+        let message = paired(&["optim.writer.kind=sgd", "optim.writer.beta2=0.5"]).unwrap_err();
+        assert!(message.contains("`optim.writer.beta2` = 0.5"), "{message}");
+        assert!(paired(&["optim.kind=sgd", "optim.writer.kind=sgd", "optim.beta1=0.5"]).is_err());
+    }
+
+    /// A run of before there was this rule goes on.
+    #[test]
+    fn what_a_checkpoint_holds_is_not_refused() {
+        let mut stored = MODELS.load(None, &["optim.kind=sgd".into()]).unwrap().config.to_json();
+        stored["optim"]["beta1"] = 0.5.into();
+        stored["adversarial"]["gate"] = true.into();
+        assert_eq!(MODELS.from_json(&stored, "the checkpoint").unwrap().to_json(), stored);
+    }
+}
