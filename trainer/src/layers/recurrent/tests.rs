@@ -3,6 +3,7 @@
 
 use tch::{Device, Kind, Tensor};
 
+mod proofs;
 mod variants;
 
 use super::*;
