@@ -43,8 +43,19 @@ const STACK: [&str; 14] = [
 #[test]
 fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
     let place = Workplace::new();
-    let variants: [(&str, &[&str]); 10] = [
+    let variants: [(&str, &[&str]); 11] = [
         ("rewired", &[]),
+        // Row M3: what stands in the place of a mogrifier.
+        (
+            "factors",
+            &[
+                "model.cell=mlstm",
+                "model.mogrifier_rounds=0",
+                "model.scale_vectors=true",
+                "model.gate_rank=3",
+                "model.gate_norm=layer",
+            ],
+        ),
         (
             "mixed",
             &[

@@ -293,7 +293,7 @@ fn m19_tables_of_recurrent_models_have_their_rows_and_exact_sizes() {
     let expected: [(&str, &[usize]); 5] = [
         ("melis-table-2.1.toml", &[23_998_976, 23_987_393, 34_997_757, 34_991_825]),
         ("melis-table-2.2.toml", &[0, 0, 0, 0, 0, 0, 95_958_506, 95_943_270, 47_994_278, 47_982_446]),
-        ("melis-table-2.3.toml", &[23_987_393, 0, 23_987_393, 23_998_976, 0]),
+        ("melis-table-2.3.toml", &[23_987_393, 0, 23_987_393, 23_998_976, 0, 0, 0, 0, 0, 0]),
         ("melis-table-4.1.toml", &[0, 23_989_349, 0, 0]),
         ("melis-table-4.2.toml", &[0, 0, 0, 0, 0, 47_980_054, 0, 0, 0, 0]),
     ];
@@ -313,6 +313,24 @@ fn m19_tables_of_recurrent_models_have_their_rows_and_exact_sizes() {
             assert!(*count == 0 || found == *count, "{name}, {}: {found}", cell.label);
             // The widest that fits: a width more is another 30,000 to 120,000.
             assert!(found <= budget && found + 130_000 > budget, "{name}, {}: {found}", cell.label);
+        }
+    }
+}
+
+/// Row M19, in small: every row of the miniature and every length of segments has the same budget, and a step of each reads the same text.
+#[test]
+fn m19_small_sweeps_have_rows_of_equal_size_and_text() {
+    for (name, rows) in [("recurrent-ablation.toml", 8), ("recurrent-windows.toml", 10)] {
+        let path = each_toml("sweeps").into_iter().find(|p| p.ends_with(name)).unwrap();
+        let sweep = Sweep::load(&MODELS, &path, &[]).unwrap();
+        assert_eq!(sweep.cells.len(), rows, "{name}");
+        for cell in &sweep.cells {
+            let mut config = sweep.config_of(cell, 1).unwrap();
+            // As many as enwik8 has different bytes.
+            config.model.fit_vocabulary(205, None).unwrap();
+            let found = segue_trainer::families::cost(&config, 1).unwrap().parameters;
+            assert!((490_000..=500_000).contains(&found), "{name}, {}: {found}", cell.label);
+            assert_eq!(config.train.lanes * config.train.segment, 1120, "{name}, {}", cell.label);
         }
     }
 }

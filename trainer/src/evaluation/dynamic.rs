@@ -7,11 +7,13 @@ use segue_data_error::DataError;
 use segue_dataloader::{EvalLanes, TokenStream};
 use tch::{Kind, Tensor};
 
+use super::monte_carlo::{AfterPasses, Passes, sums_of_passes};
 use super::statistics::GradientStatistics;
 use crate::TrainError;
 use crate::engine::{Share, Watch};
 use crate::families::language_model::{Evaluation, NextToken};
 use crate::layers::Memory;
+use crate::noise::Noise;
 
 /// How a gradient becomes a change of the weights. θ_g are the trained weights.
 #[derive(Debug)]
@@ -68,25 +70,29 @@ impl DynamicOptions {
 
 /// Loss of one segment, its gradients, and the next memory.
 pub(super) struct Scored {
+    /// −ln P of the real targets, `[lanes, targets]`.
+    pub losses: Tensor,
     pub nats: f64,
     pub grads: Vec<Option<Tensor>>,
     pub memory: Memory,
 }
 
-/// Scores a segment of each lane, `[lanes, segment]` both. `real`: targets from the left that are no padding.
+/// Scores a segment of each lane, `[lanes, segment]` both, with dropout where there is noise. `real`: targets from the left that are no padding.
 pub(super) fn score_and_differentiate(
     model: &dyn NextToken,
     (inputs, targets): (&Tensor, &Tensor),
     real: usize,
     gradient: GradientOf,
     memory: &Memory,
+    noise: Option<&Noise>,
 ) -> Result<Scored, TrainError> {
-    let (nll, memory) = model.nll(inputs, targets, memory);
+    let (nll, memory) = model.nll_with(inputs, targets, memory, noise);
     let losses = nll.narrow(1, 0, real as i64);
     gradient.objective(&losses).f_backward()?;
     let grads = model.parameters().tensors().iter().map(crate::libtorch::take_grad).collect();
-    let nats = losses.detach().to_kind(Kind::Double).sum(None::<Kind>).double_value(&[]);
-    Ok(Scored { nats, grads, memory })
+    let losses = losses.detach();
+    let nats = losses.to_kind(Kind::Double).sum(None::<Kind>).double_value(&[]);
+    Ok(Scored { losses, nats, grads, memory })
 }
 
 /// Scores a split in one lane while it adapts, memory carried along. Afterwards the weights are the trained
@@ -99,6 +105,25 @@ pub fn dynamic_evaluation(
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Evaluation, TrainError> {
     let cut = EvalLanes::new(stream.len(), 1, options.segment)?;
+    let mut done = 0;
+    let nats = adapt_along(model, stream, (rule, options), None, &mut |_| {
+        done += 1;
+        progress(done, cut.steps());
+        Ok(())
+    })?;
+    Ok(Evaluation::new(nats, cut.total_targets(), stream))
+}
+
+/// Scores a split in one lane while it adapts, with masks of dropout by the number of the segment where there are any: the sum over targets. Calls
+/// `scored` after each segment with −ln P of its targets, `[1, targets]`. Afterwards the weights are the trained ones again.
+fn adapt_along(
+    model: &dyn NextToken,
+    stream: &TokenStream,
+    (rule, options): (&Rule, DynamicOptions),
+    masks: Option<&dyn Fn(u64) -> Noise>,
+    scored: &mut dyn FnMut(&Tensor) -> Result<(), TrainError>,
+) -> Result<f64, TrainError> {
+    let cut = EvalLanes::new(stream.len(), 1, options.segment)?;
     let weights = model.parameters().tensors();
     let trained: Vec<Tensor> = weights.iter().map(|w| w.detach().copy()).collect();
     let mut memory = model.memory_start(1);
@@ -109,8 +134,9 @@ pub fn dynamic_evaluation(
             let real = batch.counts[0];
             let row = |ids: &[i64]| Tensor::from_slice(ids).unsqueeze(0);
             let ids = (&row(&batch.inputs), &row(&batch.targets));
-            let scored = score_and_differentiate(model, ids, real, options.gradient, &memory)?;
-            nats += scored.nats;
+            let noise = masks.map(|masks| masks(step));
+            let found = score_and_differentiate(model, ids, real, options.gradient, &memory, noise.as_ref())?;
+            nats += found.nats;
             if !nats.is_finite() {
                 let why = format!(
                     "the loss of segment {} is not finite at lr {}: the weights diverged; lower --lr",
@@ -119,9 +145,9 @@ pub fn dynamic_evaluation(
                 );
                 return Err(DataError::Usage(why).into());
             }
-            memory = scored.memory;
-            adapt(weights, &trained, &scored.grads, rule, options);
-            progress(step + 1, cut.steps());
+            memory = found.memory;
+            adapt(weights, &trained, &found.grads, rule, options);
+            scored(&found.losses)?;
         }
         Ok(())
     };
@@ -132,7 +158,32 @@ pub fn dynamic_evaluation(
         }
     });
     walked?;
-    Ok(Evaluation::new(nats, cut.total_targets(), stream))
+    Ok(nats)
+}
+
+/// The same with dropout, many times: what the first 1, 2, 5, .. passes predict together, in the arithmetic mean of the probabilities of each target
+/// (Melis 2023, §2.2.2 and the MC rows of tables 2.1 and 2.2). A pass has a memory of its own and begins with the trained weights; it is scored
+/// with its masks, and learns from the same gradient. Those masks are the masks of [`monte_carlo`](super::monte_carlo), whose arithmetic mean in one
+/// lane this is with a learning rate of 0, bit for bit. Ranks take turns with passes. A collective call.
+pub fn dynamic_passes(
+    model: &dyn NextToken,
+    stream: &TokenStream,
+    (rule, options): (&Rule, DynamicOptions),
+    passes: Passes,
+    comm: &dyn Communicator,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Vec<AfterPasses>, TrainError> {
+    let cut = EvalLanes::new(stream.len(), 1, options.segment)?;
+    let sums = sums_of_passes(passes, cut.steps(), comm, progress, |pass, done| {
+        let mut losses = Vec::with_capacity(cut.total_targets() as usize);
+        let masks = |step| passes.masks(pass, 0, step);
+        adapt_along(model, stream, (rule, options), Some(&masks), &mut |scored| {
+            losses.extend(Vec::<f64>::try_from(scored.to_kind(Kind::Double).view([-1]))?);
+            done()
+        })?;
+        Ok(losses)
+    })?;
+    Ok(passes.after(sums, cut.total_targets()))
 }
 
 /// What becomes of several rules and constants on a split, in their order: the evaluation of each, or why it has none: weights that

@@ -23,7 +23,7 @@ mod walk;
 mod windows;
 
 pub use coverage::{Coverage, Covered, Factorised, MAX_ORDERS};
-pub use dynamic::{DynamicOptions, GradientOf, Rule, dynamic_evaluation, dynamic_trials};
+pub use dynamic::{DynamicOptions, GradientOf, Rule, dynamic_evaluation, dynamic_passes, dynamic_trials};
 pub use embeddings::{
     Density, Embeddings, density, hull_distance, hull_distances, nearest_distances,
     normalised_singular_values,
@@ -31,7 +31,7 @@ pub use embeddings::{
 pub use fit::{LineFit, fit_line};
 pub use gates::{GateMoments, LayerGates, Moments, gate_moments};
 pub use loss_cache::{LossCache, weights_fingerprint};
-pub use monte_carlo::{AfterPasses, Mean, MonteCarloOptions, monte_carlo};
+pub use monte_carlo::{AfterPasses, Mean, MonteCarloOptions, Passes, monte_carlo};
 pub use positions::{drawn_positions, spread_positions};
 pub use recl::{DEFAULT_THRESHOLD, LossGroup, Recl, contexts_between};
 pub use recovery::{Recovery, recovery};

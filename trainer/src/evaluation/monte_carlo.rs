@@ -29,14 +29,10 @@ pub enum Mean {
 pub struct MonteCarloOptions {
     /// How the split is read. Masks of a state hold for a segment, as in training.
     pub walk: Walk,
-    /// S, how often.
-    pub passes: u64,
+    /// How often, and with which masks.
+    pub passes: Passes,
     /// What is taken of their distributions.
     pub mean: Mean,
-    /// What all rates of dropout are multiplied by, in [0, 1].
-    pub rates: f64,
-    /// Seed of the masks.
-    pub seed: u64,
 }
 
 /// What so many passes give.
@@ -103,15 +99,60 @@ fn nll_of_mean(mean: &Tensor, targets: &Tensor) -> Tensor {
     -log_probs.gather(-1, &targets.unsqueeze(-1), false).squeeze_dim(-1)
 }
 
-impl MonteCarloOptions {
-    fn masks(&self, pass: u64, group: usize, step: u64) -> Noise {
+/// Passes with dropout.
+#[derive(Debug, Clone, Copy)]
+pub struct Passes {
+    /// S, how many.
+    pub count: u64,
+    /// What all rates of dropout are multiplied by, in [0, 1].
+    pub rates: f64,
+    /// Seed of the masks.
+    pub seed: u64,
+}
+
+impl Passes {
+    /// The masks of a segment of a group of lanes in a pass.
+    pub(super) fn masks(&self, pass: u64, group: usize, step: u64) -> Noise {
         let seed = derive(self.seed, Purpose::MonteCarlo, &[pass, group as u64, step]);
         Noise::new(seed).with_rates(self.rates)
     }
 
     /// Numbers of passes that are reported, rising.
     fn points(&self) -> Vec<u64> {
-        (1..=self.passes).filter(|&passes| reported(passes, self.passes)).collect()
+        (1..=self.count).filter(|&passes| reported(passes, self.count)).collect()
+    }
+
+    /// What so many sums over targets say, one of each number of passes that is reported.
+    pub(super) fn after(&self, sums: Vec<f64>, targets: u64) -> Vec<AfterPasses> {
+        let point = |(passes, sum): (u64, f64)| {
+            let loss = sum / targets as f64;
+            AfterPasses { passes, loss, ppl: loss.exp() }
+        };
+        self.points().into_iter().zip(sums).map(point).collect()
+    }
+}
+
+/// The arithmetic mean of passes for each target, and its sums over targets after the numbers of passes that are reported.
+pub(super) struct MeanOfTargets {
+    running: Running,
+    passes: u64,
+    /// Of −ln of the mean.
+    pub sums: Vec<f64>,
+}
+
+impl MeanOfTargets {
+    /// Of so many passes.
+    pub fn new(passes: Passes) -> Self {
+        Self { running: Running::new(Mean::Arithmetic), passes: passes.count, sums: Vec::new() }
+    }
+
+    /// Takes a pass in: −ln P of each target.
+    pub fn add(&mut self, losses: &[f64]) {
+        self.running.add(&-Tensor::from_slice(losses));
+        if reported(self.running.count, self.passes) {
+            let mean = self.running.mean();
+            self.sums.extend(mean.map(|mean| -mean.sum(Kind::Double).double_value(&[])));
+        }
     }
 }
 
@@ -128,12 +169,7 @@ pub fn monte_carlo(
         Mean::Arithmetic => of_targets(model, stream, options, comm, progress)?,
         Mean::Geometric | Mean::Power(_) => of_words(model, stream, options, comm, progress)?,
     };
-    let targets = options.walk.cut(stream)?.total_targets() as f64;
-    let point = |(passes, sum): (u64, f64)| {
-        let loss = sum / targets;
-        AfterPasses { passes, loss, ppl: loss.exp() }
-    };
-    Ok(options.points().into_iter().zip(sums).map(point).collect())
+    Ok(options.passes.after(sums, options.walk.cut(stream)?.total_targets()))
 }
 
 /// Sums over targets of −ln of the arithmetic mean, which needs no other word than the target: ranks take turns with whole passes.
@@ -144,26 +180,35 @@ fn of_targets(
     comm: &dyn Communicator,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Vec<f64>, TrainError> {
-    let (walk, ranks) = (&options.walk, comm.world_size() as u64);
+    let (walk, passes) = (&options.walk, options.passes);
     let units = walk.groups() as u64 * walk.cut(stream)?.steps();
-    let whole = options.passes.div_ceil(ranks) * units;
-    let (mut running, mut sums) = (Running::new(Mean::Arithmetic), Vec::new());
-    for (round, first) in (0..).zip((0..options.passes).step_by(ranks as usize)) {
-        let share = Share::new(comm, (options.passes - first).min(ranks) as usize);
+    sums_of_passes(passes, units, comm, progress, |pass, done| {
+        let masks = |group, step| passes.masks(pass, group, step);
+        let group = |group| group_losses(model, stream, walk, group, Some(&masks), done);
+        Ok((0..walk.groups()).map(group).collect::<Result<Vec<_>, _>>()?.concat())
+    })
+}
+
+/// Sums over targets of −ln of the arithmetic mean of passes, of which `each` gives −ln P of every target in `units` of work. Ranks take turns with
+/// them.
+pub(super) fn sums_of_passes(
+    passes: Passes,
+    units: u64,
+    comm: &dyn Communicator,
+    progress: &mut dyn FnMut(u64, u64),
+    mut each: impl FnMut(u64, &mut dyn FnMut() -> Result<(), TrainError>) -> Result<Vec<f64>, TrainError>,
+) -> Result<Vec<f64>, TrainError> {
+    let ranks = comm.world_size() as u64;
+    let whole = passes.count.div_ceil(ranks) * units;
+    let mut mean = MeanOfTargets::new(passes);
+    for (round, first) in (0..).zip((0..passes.count).step_by(ranks as usize)) {
+        let share = Share::new(comm, (passes.count - first).min(ranks) as usize);
         let mut report = |done, _| progress(round * units + done, whole);
-        let own = share.each(units, &mut Watch::new(&mut report), |part, done| {
-            let masks = |group, step| options.masks(first + part as u64, group, step);
-            let group = |group| group_losses(model, stream, walk, group, Some(&masks), done);
-            Ok((0..walk.groups()).map(group).collect::<Result<Vec<_>, _>>()?.concat())
-        })?;
-        for losses in share.numbers(&own)? {
-            running.add(&-Tensor::from_slice(&losses));
-            if reported(running.count, options.passes) {
-                sums.extend(running.mean().map(|mean| -mean.sum(Kind::Double).double_value(&[])));
-            }
-        }
+        let mut watch = Watch::new(&mut report);
+        let own = share.each(units, &mut watch, |part, done| each(first + part as u64, done))?;
+        share.numbers(&own)?.iter().for_each(|losses| mean.add(losses));
     }
-    Ok(sums)
+    Ok(mean.sums)
 }
 
 /// The same of means that have to be normalised over all words: ranks take turns with groups of lanes.
@@ -178,7 +223,7 @@ fn of_words(
     let share = Share::new(comm, walk.groups());
     let own = share.each(walk.cut(stream)?.steps(), &mut Watch::new(progress), |group, done| {
         let mut memory = model.memory_start(walk.lanes_of(group).len() as i64);
-        let mut sums = vec![0.0; options.points().len()];
+        let mut sums = vec![0.0; options.passes.points().len()];
         for piece in walk.pieces(stream, group, model.parameters().options().1)? {
             let piece = piece?;
             let found = piece_sums(model, &piece, options, group, &memory);
@@ -188,7 +233,7 @@ fn of_words(
         }
         Ok(sums)
     })?;
-    let mut sums = vec![0.0; options.points().len()];
+    let mut sums = vec![0.0; options.passes.points().len()];
     for part in share.numbers(&own)? {
         sums.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
     }
@@ -205,10 +250,10 @@ fn piece_sums(
 ) -> Vec<f64> {
     let mut running = Running::new(options.mean);
     let mut sums = Vec::new();
-    for pass in 0..options.passes {
-        let masks = options.masks(pass, group, piece.step);
+    for pass in 0..options.passes.count {
+        let masks = options.passes.masks(pass, group, piece.step);
         running.add(&model.next_log_probs_with(&piece.inputs, memory, Some(&masks)).0);
-        if reported(running.count, options.passes) {
+        if reported(running.count, options.passes.count) {
             let nll = running.mean().map(|mean| nll_of_mean(&mean, &piece.targets));
             let sum = |nll: Tensor| piece.real(&nll).iter().flatten().sum::<f64>();
             sums.extend(nll.map(sum));

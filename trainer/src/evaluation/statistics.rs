@@ -141,7 +141,7 @@ fn batch_gradients(
     let ids = Tensor::from_slice(&ids).view([-1, width as i64]);
     let memory = read(model, &ids.narrow(1, 0, context), segment);
     let segments = (&ids.narrow(1, context, segment), &ids.narrow(1, context + 1, segment));
-    let scored = score_and_differentiate(model, segments, options.segment, options.gradient, &memory)?;
+    let scored = score_and_differentiate(model, segments, options.segment, options.gradient, &memory, None)?;
     Ok(scored.grads.iter().map(|grad| grad.as_ref().map(|grad| grad * grad)).collect())
 }
 

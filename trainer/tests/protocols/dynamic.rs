@@ -2,13 +2,14 @@ use segue_collectives::local::Local;
 use segue_dataloader::TokenStream;
 use segue_trainer::engine::Watch;
 use segue_trainer::evaluation::{
-    DynamicOptions, GradientOf, MeanOver, Rule, StatisticsOptions, dynamic_evaluation, dynamic_trials,
-    gradient_statistics, token_losses,
+    DynamicOptions, GradientOf, Mean, MeanOver, MonteCarloOptions, Passes, Rule, StatisticsOptions,
+    dynamic_evaluation, dynamic_passes, dynamic_trials, gradient_statistics, monte_carlo, token_losses,
 };
 use segue_trainer::families::language_model::NextToken;
 use segue_trainer::families::lstm::{LanguageModel, LstmConfig};
 use tch::{Kind, Tensor};
 
+use super::monte_carlo::dropping;
 use super::source::{fresh, on_ranks, small, stream, symbols, text, train, walk};
 
 const STATISTICS: StatisticsOptions = StatisticsOptions {
@@ -161,4 +162,48 @@ fn m15_ranks_share_batches_and_points_and_give_the_same_bits() {
         (roots, trials.iter().map(|t| t.as_ref().map_or(0, |e| e.nats.to_bits())).collect::<Vec<_>>())
     });
     assert!(roots.iter().flatten().any(|root| *root > 0.0) && points[..4].iter().all(|bits| *bits != 0));
+}
+
+const PASSES: Passes = Passes { count: 3, rates: 0.8, seed: 7 };
+
+/// Without adaptation it is Monte-Carlo dropout, and without dropout dynamic evaluation.
+#[test]
+fn m14_m15_passes_that_adapt_are_both_protocols() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = stream(&folder, "text", &text(&symbols(203, 1), |_| false));
+    let model = fresh(&dropping(), Kind::Float);
+    let rule = statistics(&model, &text, &StatisticsOptions { batches: 5, ..STATISTICS });
+    let before = weights(&model);
+    let of = |options, passes| {
+        dynamic_passes(&model, &text, (&rule, options), passes, &Local, &mut |_, _| {}).unwrap()
+    };
+    let fixed = of(DynamicOptions { lr: 0.0, ..DYNAMIC }, PASSES);
+    let options = MonteCarloOptions { walk: walk(1, 1, 10), passes: PASSES, mean: Mean::Arithmetic };
+    assert_eq!(fixed, monte_carlo(&model, &text, &options, &Local, &mut |_, _| {}).unwrap());
+    let adapted = dynamic_evaluation(&model, &text, &rule, DYNAMIC, |_, _| {}).unwrap().loss;
+    for point in of(DYNAMIC, Passes { rates: 0.0, ..PASSES }) {
+        assert!((point.loss - adapted).abs() < 1e-9, "{point:?}, {adapted}");
+    }
+    // Each pass begins with the trained weights: the first of three is the only one of one.
+    let (three, one) = (of(DYNAMIC, PASSES), of(DYNAMIC, Passes { count: 1, ..PASSES }));
+    assert_eq!(three[0], one[0]);
+    assert!((three[0].loss - fixed[0].loss).abs() > 1e-4, "nothing adapts");
+    assert_eq!(weights(&model), before);
+}
+
+#[test]
+fn m14_m15_passes_that_adapt_have_the_same_bits_on_any_number_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = text(&symbols(120, 1), |_| false);
+    let name = std::sync::atomic::AtomicUsize::new(0);
+    let found = on_ranks(|comm| {
+        let number = name.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let text = stream(&folder, &number.to_string(), &text);
+        let model = fresh(&dropping(), Kind::Float);
+        let of = (&Rule::Sgd, DynamicOptions { lr: 0.01, decay: 0.0, ..DYNAMIC });
+        let passes = Passes { count: 5, ..PASSES };
+        let found = dynamic_passes(&model, &text, of, passes, comm, &mut |_, _| {}).unwrap();
+        found.iter().map(|point| point.loss.to_bits()).collect::<Vec<_>>()
+    });
+    assert_eq!(found.len(), 3);
 }

@@ -2,7 +2,7 @@ use segue_collectives::local::Local;
 use segue_dataloader::TokenStream;
 use segue_random::{Purpose, derive};
 use segue_trainer::engine::Watch;
-use segue_trainer::evaluation::{AfterPasses, Mean, MonteCarloOptions, monte_carlo, token_losses};
+use segue_trainer::evaluation::{AfterPasses, Mean, MonteCarloOptions, Passes, monte_carlo, token_losses};
 use segue_trainer::families::language_model::NextToken;
 use segue_trainer::families::lstm::{LanguageModel, LstmConfig};
 use segue_trainer::noise::Noise;
@@ -10,7 +10,7 @@ use tch::{Kind, Tensor};
 
 use super::source::{fresh, on_ranks, small, stream, symbols, text, train, walk};
 
-fn dropping() -> LstmConfig {
+pub fn dropping() -> LstmConfig {
     LstmConfig {
         d_model: 16,
         input_dropout: 0.3,
@@ -23,7 +23,7 @@ fn dropping() -> LstmConfig {
 }
 
 fn options(mean: Mean, passes: u64) -> MonteCarloOptions {
-    MonteCarloOptions { walk: walk(2, 1, 12), passes, mean, rates: 1.0, seed: 7 }
+    MonteCarloOptions { walk: walk(2, 1, 12), passes: Passes { count: passes, rates: 1.0, seed: 7 }, mean }
 }
 
 fn passes(model: &LanguageModel, text: &TokenStream, options: &MonteCarloOptions) -> Vec<AfterPasses> {
@@ -44,7 +44,8 @@ fn m14_rates_of_nothing_are_the_evaluation_without_dropout() {
         let model = fresh(&config, Kind::Double);
         let expected = losses(&model, &text).iter().sum::<f64>() / (text.len() - 1) as f64;
         for mean in [Mean::Arithmetic, Mean::Geometric, Mean::Power(0.5)] {
-            let none = MonteCarloOptions { rates: 0.0, ..options(mean, 3) };
+            let mut none = options(mean, 3);
+            none.passes.rates = 0.0;
             for point in passes(&model, &text, &none) {
                 assert!((point.loss - expected).abs() < 1e-12, "{mean:?}: {point:?}, {expected}");
             }
@@ -60,7 +61,8 @@ fn m14_the_arithmetic_mean_is_that_of_passes_with_states_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let text = stream(&folder, "text", &text(&symbols(61, 1), |_| false));
     let model = fresh(&dropping(), Kind::Double);
-    let options = MonteCarloOptions { walk: walk(1, 1, 20), rates: 0.8, ..options(Mean::Arithmetic, 3) };
+    let mut options = MonteCarloOptions { walk: walk(1, 1, 20), ..options(Mean::Arithmetic, 3) };
+    options.passes.rates = 0.8;
     let mut ids = vec![0; text.len() as usize];
     text.read(0, &mut ids).unwrap();
     let targets = ids.len() - 1;

@@ -6,7 +6,8 @@ use segue_collectives::Communicator;
 use segue_dataloader::{Split, TokenStream};
 use segue_trainer::engine::Watch;
 use segue_trainer::evaluation::{
-    DynamicOptions, Rule, StatisticsOptions, dynamic_trials, gradient_statistics,
+    AfterPasses, DynamicOptions, Passes, Rule, StatisticsOptions, dynamic_passes, dynamic_trials,
+    gradient_statistics,
 };
 use segue_trainer::families::language_model::Evaluation;
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use self::grid::Grid;
 use self::options::{GradientName, MeanName, RuleName};
 use super::subject::{Subject, SubjectArgs};
 use super::walk::TemperatureArgs;
-use super::{AttentionArgs, SplitName};
+use super::{AttentionArgs, SplitName, monte_carlo};
 use crate::commands::at_least_one;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
@@ -29,9 +30,10 @@ const CONTEXT: u64 = 128;
     segue eval dynamic --model runs/wikitext2 --split test --rule sgd --lr 0.05\n  \
     segue eval dynamic --model runs/wikitext2 --split test --rule rms --tune\n  \
     segue eval dynamic --model runs/lstm --split test --segment 5 --mean tensors --statistics-lanes 100 \\\n    \
-    --grid lr=3e-5,5e-5,1e-4 decay=1e-3,2e-3,5e-3\n\n\
-    The weights on disk stay as they are. Works under mpirun too: ranks share the statistics' batches and the points of a \
-    grid, and the result has the same bits at any number of ranks.")]
+    --grid lr=3e-5,5e-5,1e-4 decay=1e-3,2e-3,5e-3\n  \
+    segue eval dynamic --model runs/lstm --split test --passes 200 --rates 0.8\n\n\
+    The weights on disk stay as they are. Works under mpirun too: ranks share the statistics' batches, the points of a \
+    grid and the passes with dropout, and the result has the same bits at any number of ranks.")]
 pub struct DynamicArgs {
     #[command(flatten)]
     subject: SubjectArgs,
@@ -83,11 +85,21 @@ pub struct DynamicArgs {
     /// Search all combinations of these values on the valid split first: any of `lr=..`, `decay=..` and `epsilon=..`.
     #[arg(long, num_args = 1.., value_name = "KEY=X,..")]
     grid: Vec<String>,
+    /// Also evaluate with this many passes with dropout, in the arithmetic mean of what they predict; each adapts by itself. 0 for none.
+    #[arg(long, default_value_t = 0)]
+    passes: u64,
+    /// Factor of all rates of dropout in these passes, in [0, 1].
+    #[arg(long, default_value_t = 1.0, requires = "passes")]
+    rates: f64,
+    /// Seed of their masks.
+    #[arg(long, default_value_t = 1, requires = "passes")]
+    seed: u64,
 }
 
 /// Evaluates while the model adapts; prints the result beside that of the fixed model.
 pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let (mut options, grid) = (options::options(&args)?, Grid::of(&args)?);
+    monte_carlo::check_rates(args.rates)?;
     let mut subject = args.subject.open(out)?;
     subject.model.look(&args.attention.of(&subject.folder.config)?);
     subject.model.set_inverse_temperature(args.temperature.temperature);
@@ -109,6 +121,8 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     let (before, after) = job.before_and_after(options)?;
     out.line(&format!("fixed:   {}", before.describe()));
     out.line(&format!("dynamic: {}", after.describe()));
+    let passes = job.with_dropout(options)?;
+    monte_carlo::describe(&passes, "dynamic, ", out);
     let point = |o: &DynamicOptions| json!({ "lr": o.lr, "decay": o.decay, "epsilon": o.epsilon });
     let trial = |(options, trial): &Trial| {
         let mut row = point(options);
@@ -127,6 +141,7 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
         "segment": options.segment,
         "fixed": before,
         "dynamic": after,
+        "passes": passes,
         "trials": trials.iter().filter_map(trial).collect::<Vec<_>>(),
         "diverged": diverged.collect::<Vec<_>>(),
     }))
@@ -176,19 +191,35 @@ impl Job<'_> {
         Ok((next()?, next()?))
     }
 
+    /// The split of the command in passes with dropout that adapt, where there are any.
+    fn with_dropout(&self, options: DynamicOptions) -> Result<Vec<AfterPasses>, Failure> {
+        let &DynamicArgs { passes: count, rates, seed, .. } = self.args;
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let (model, stream) = (self.subject.model.as_ref(), &self.subject.stream);
+        let bar = self.out.progress(0, Unit::Steps, "passes");
+        let mut report = |done, whole| bar.set_of(done, whole);
+        let (of, passes) = ((&self.rule, self.scaled(options)), Passes { count, rates, seed });
+        Ok(dynamic_passes(model, stream, of, passes, self.comm, &mut report)?)
+    }
+
+    /// The constants as the evaluation takes them.
+    fn scaled(&self, options: DynamicOptions) -> DynamicOptions {
+        let tensors = self.subject.model.parameters().tensors().len();
+        match self.args.older_scaling {
+            true => options.from_older_scaling(tensors, self.args.statistics_batches),
+            false => options,
+        }
+    }
+
     fn evaluate(
         &self,
         stream: &TokenStream,
         trials: &[(&Rule, DynamicOptions)],
         label: &str,
     ) -> Result<Vec<Result<Evaluation, String>>, Failure> {
-        let tensors = self.subject.model.parameters().tensors().len();
-        let batches = self.args.statistics_batches;
-        let scaled = |options: DynamicOptions| match self.args.older_scaling {
-            true => options.from_older_scaling(tensors, batches),
-            false => options,
-        };
-        let trials: Vec<_> = trials.iter().map(|(rule, options)| (*rule, scaled(*options))).collect();
+        let trials: Vec<_> = trials.iter().map(|(rule, options)| (*rule, self.scaled(*options))).collect();
         let bar = self.out.progress(0, Unit::Steps, label);
         let mut report = |done, whole| bar.set_of(done, whole);
         let mut watch = Watch::new(&mut report);

@@ -1,7 +1,7 @@
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
 use segue_trainer::engine::Watch;
-use segue_trainer::evaluation::{Mean, MonteCarloOptions, monte_carlo, token_losses};
+use segue_trainer::evaluation::{AfterPasses, Mean, MonteCarloOptions, Passes, monte_carlo, token_losses};
 use segue_trainer::families::language_model::Evaluation;
 use serde_json::{Value, json};
 
@@ -68,18 +68,32 @@ pub fn run(args: MonteCarloArgs, comm: &dyn Communicator, out: &Output) -> Resul
     drop(bar);
     let fixed = Evaluation::of_losses(&losses, stream);
     out.line(&format!("without dropout: {}", fixed.describe()));
-    let options = MonteCarloOptions { walk, passes: args.passes, mean, rates: args.rates, seed: args.seed };
+    let passes = Passes { count: args.passes, rates: args.rates, seed: args.seed };
+    let options = MonteCarloOptions { walk, passes, mean };
     let bar = out.progress(0, Unit::Steps, "passes");
     let found = monte_carlo(model, stream, &options, comm, &mut |done, whole| bar.set_of(done, whole))?;
     drop(bar);
-    for point in &found {
-        let (passes, loss, ppl) = (point.passes, point.loss, point.ppl);
-        out.line(&format!("{passes} passes: loss {loss:.4}, perplexity {ppl:.3}"));
-    }
+    describe(&found, "", out);
     Ok(json!({
         "model": subject.folder.path, "mean": name(args.mean), "rates": args.rates, "seed": args.seed, "fixed": fixed,
         "passes": found,
     }))
+}
+
+/// Prints what more and more passes give, each line with `what` before it.
+pub(super) fn describe(found: &[AfterPasses], what: &str, out: &Output) {
+    for AfterPasses { passes, loss, ppl } in found {
+        out.line(&format!("{what}{passes} passes: loss {loss:.4}, perplexity {ppl:.3}"));
+    }
+}
+
+/// Refuses what is no factor of rates.
+pub(super) fn check_rates(rates: f64) -> Result<(), Failure> {
+    if !(0.0..=1.0).contains(&rates) {
+        let message = format!("--rates {rates} does not lie in [0, 1]");
+        return Err(Failure::new(USAGE, message + "\nhint: 0.6, 0.7, 0.8 and 0.9 are usual"));
+    }
+    Ok(())
 }
 
 fn name(mean: MeanName) -> &'static str {
@@ -91,10 +105,7 @@ fn name(mean: MeanName) -> &'static str {
 }
 
 fn mean(args: &MonteCarloArgs) -> Result<Mean, Failure> {
-    if !(0.0..=1.0).contains(&args.rates) {
-        let message = format!("--rates {} does not lie in [0, 1]", args.rates);
-        return Err(Failure::new(USAGE, message + "\nhint: 0.6, 0.7, 0.8 and 0.9 are usual"));
-    }
+    check_rates(args.rates)?;
     match args.mean {
         MeanName::Arithmetic => Ok(Mean::Arithmetic),
         MeanName::Geometric => Ok(Mean::Geometric),

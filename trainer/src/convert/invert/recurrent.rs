@@ -10,7 +10,7 @@ use super::variable;
 use crate::convert::gates;
 use crate::convert::rules::{Operation, Rule, fill};
 use crate::convert::sources::{Cell, Matrices, RecurrentLayout, Table};
-use crate::families::lstm::{CellKind, LstmConfig, Wiring};
+use crate::families::lstm::{CellKind, GateNormKind, LstmConfig, Wiring};
 use crate::layers::recurrent::InputGate;
 
 /// Where the program's last cluster ends, whatever the number of words.
@@ -164,6 +164,9 @@ fn expressible(layout: RecurrentLayout, config: &LstmConfig) -> Result<(), Strin
     let word = layout == RecurrentLayout::WordLanguageModel;
     let wrong = [
         (config.mogrifier_rounds > 0, "it has no mogrifier (model.mogrifier_rounds)"),
+        (config.scale_vectors, "nothing scales input and state (model.scale_vectors)"),
+        (config.gate_rank > 0, "matrices of its gates are whole (model.gate_rank)"),
+        (config.gate_norm != GateNormKind::None, "its gates have no norm (model.gate_norm)"),
         (
             config.wiring != Wiring::Stack && config.n_layer > 1,
             "its layers are a stack, of which the last predicts words (model.wiring)",

@@ -36,6 +36,16 @@ pub enum CellKind {
     Qrnn,
 }
 
+/// What the sums of a gate go through before its bias.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum GateNormKind {
+    /// Nothing.
+    None,
+    /// A layer norm over the places of the gate, with a gain for each (Ba et al. 2016; Melis 2023, §2.3.4).
+    Layer,
+}
+
 /// How layers are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -104,6 +114,13 @@ pub struct LstmConfig {
     pub two_biases: bool,
     /// How much of a candidate a cell takes in.
     pub input_gate: InputGate,
+    /// Rank of each gate's two matrices, of an LSTM and of that in an mLSTM, each a product of two then; 0 for whole ones (Melis 2023, §2.3.4).
+    #[schemars(transform = Range::at_least(0).at_most(MOST_RANK))]
+    pub gate_rank: usize,
+    /// What the sums of a gate go through before its bias, of an LSTM and of that in an mLSTM.
+    pub gate_norm: GateNormKind,
+    /// Learnt vectors scale input and state before a step, the same at every position, in the place of a mogrifier (Melis 2023, §2.3.4).
+    pub scale_vectors: bool,
     /// Gates that input and state open for each other before a step; 0 for none.
     #[schemars(transform = Range::at_least(0).at_most(64))]
     pub mogrifier_rounds: usize,
@@ -178,6 +195,9 @@ impl Default for LstmConfig {
             window: DEFAULT_WINDOW,
             two_biases: false,
             input_gate: InputGate::Capped,
+            gate_rank: 0,
+            gate_norm: GateNormKind::None,
+            scale_vectors: false,
             mogrifier_rounds: 0,
             mogrifier_rank: 0,
             mogrifier_bias: true,
@@ -331,6 +351,7 @@ impl ModelSection for LstmConfig {
             return Err(out_of_range("model.state_dropout", self.state_dropout, why));
         }
         self.check_layers()?;
+        self.check_variants()?;
         self.check_used()
     }
 

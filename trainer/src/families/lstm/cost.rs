@@ -1,6 +1,6 @@
 use segue_configs::{Config, LossKind};
 
-use super::config::{CellKind, LstmConfig};
+use super::config::{CellKind, GateNormKind, LstmConfig};
 use super::parameters;
 use crate::cost::{Bounds, LOGIT_PASSES, MicroStep, PER_MULTIPLY_ADD, Parts, STATE_PASSES};
 
@@ -15,6 +15,13 @@ const OPERATIONS_OF_A_POOL: f64 = 30.0;
 /// The same of a round of a mogrifier: a gate and what it scales; a product or two, a sigmoid and two multiplications, with backward.
 const KEPT_OF_A_ROUND: u64 = 2;
 const OPERATIONS_OF_A_ROUND: f64 = 15.0;
+/// The same of a norm of gates: for each gate the sum and what it is normed to; a norm, a gain and a bias, with backward.
+const KEPT_OF_A_NORM: u64 = 2 * 4;
+const OPERATIONS_OF_A_NORM: f64 = 9.0;
+/// The same of vectors that scale: what they scale; a multiplication, with backward.
+const OPERATIONS_OF_SCALES: f64 = 3.0;
+/// Matrices of gates that may be products of factors.
+const FACTORISED: [&str; 2] = ["weight_x", "weight_h"];
 /// Copies of a weight that is dropped: its mask, and what is left of it.
 const COPIES_OF_A_DROPPED: u64 = 2;
 /// Weights that are dropped, of the state and, of a QRNN, of the inputs.
@@ -36,8 +43,10 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
     // Every matrix meets every position once, but the tables: the input's is looked up, the output's meets the targets alone.
     let pools = model.cell == CellKind::Qrnn;
     let of_layer = |name: &str| name.starts_with("layers.");
+    // Of factors the products are made first, once for all positions.
+    let whole = LstmConfig { gate_rank: 0, ..model.clone() };
     let matrices = |wanted: &dyn Fn(&str) -> bool| {
-        let specs = parameters::specs(model);
+        let specs = parameters::specs(&whole);
         let chosen = specs.iter().filter(|spec| spec.shape.len() == 2 && wanted(&spec.name));
         chosen.map(|spec| spec.numel() as u64).sum::<u64>()
     };
@@ -47,7 +56,11 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
     let sizes = || ends.windows(2).map(|ends| (ends[1] - ends[0]) as u64);
     let first = sizes().next().unwrap_or(words) + model.cutoffs.len() as u64;
     let scores = experts * (first + sizes().skip(1).max().unwrap_or(0));
-    let products = PER_MULTIPLY_ADD * lanes * segment * matrices(&of_layer);
+    let made = match model.gate_rank {
+        0 => 0,
+        _ => matrices(&|name| FACTORISED.iter().any(|weight| name.ends_with(weight))),
+    };
+    let products = PER_MULTIPLY_ADD * (lanes * segment * matrices(&of_layer) + model.gate_rank as u64 * made);
     let softmax = PER_MULTIPLY_ADD * lanes * targets * (head + scores * model.output_width() as u64);
     let least = products
         + PER_MULTIPLY_ADD * lanes * targets * (head + experts * first * model.output_width() as u64);
@@ -60,8 +73,12 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
         false => 0,
     };
     let logits = lanes * targets * scores;
-    let activations = (kept + masks + logits) as f64;
-    let steps = (OPERATIONS_OF_A_STEP + rounds as f64 * OPERATIONS_OF_A_ROUND) * (segment * layers) as f64;
+    let copies = masks + made;
+    let activations = (kept + copies + logits) as f64;
+    let normed = if model.gate_norm == GateNormKind::None { 0.0 } else { OPERATIONS_OF_A_NORM };
+    let scaled = if model.scale_vectors { OPERATIONS_OF_SCALES } else { 0.0 };
+    let of_a_step = OPERATIONS_OF_A_STEP + rounds as f64 * OPERATIONS_OF_A_ROUND + normed + scaled;
+    let steps = of_a_step * (segment * layers) as f64;
     let carried: usize = each_layer().flat_map(|layer| model.carried_widths(layer)).sum();
     let inputs: u64 = each_layer().map(|layer| model.input_width(layer) as u64).sum();
     MicroStep {
@@ -79,7 +96,7 @@ pub fn micro_step(config: &Config, model: &LstmConfig) -> MicroStep {
             logits_moved: LOGIT_PASSES * logits as f64,
             layers: layers as f64,
             layer_inputs: (lanes * segment * inputs) as f64,
-            layer_activations: (kept + masks) as f64,
+            layer_activations: (kept + copies) as f64,
             logits: logits as f64,
             operations: if pools { OPERATIONS_OF_A_POOL * layers as f64 } else { steps },
             ..Parts::default()
@@ -94,7 +111,11 @@ fn kept_of(model: &LstmConfig, layer: usize) -> u64 {
         CellKind::Qrnn => {
             KEPT_OF_A_POOL * n + (model.input_width(layer) * (1 + model.window_of(layer))) as u64
         }
-        _ => (KEPT_OF_A_LAYER + model.mogrifier_rounds as u64 * KEPT_OF_A_ROUND) * n,
+        _ => {
+            let normed = if model.gate_norm == GateNormKind::None { 0 } else { KEPT_OF_A_NORM };
+            let scaled = if model.scale_vectors { model.input_width(layer) as u64 + n } else { 0 };
+            (KEPT_OF_A_LAYER + model.mogrifier_rounds as u64 * KEPT_OF_A_ROUND + normed) * n + scaled
+        }
     }
 }
 
@@ -133,6 +154,19 @@ mod tests {
         let dropped = of(&["model.weight_dropout=0.5"]);
         let more = dropped.activations.most - lstm.activations.most;
         assert_eq!(more, 2.0 * (32.0 * 8.0 + 32.0 * 8.0 + 12.0 * 3.0));
+    }
+
+    /// Factors are multiplied once, and then are the matrices of the model without them.
+    #[test]
+    fn m03_variants_cost_what_they_compute() {
+        let (plain, ranked) = (of(&[]), of(&["model.gate_rank=2"]));
+        let whole = 32 * (3 + 8) + 32 * (8 + 8) + 12 * (8 + 3);
+        assert_eq!(ranked.parts.products, plain.parts.products + f64::from(2 * 2 * whole));
+        assert_eq!(ranked.activations.most - plain.activations.most, f64::from(whole));
+        // Ten positions; of each gate's places a sum and a norm, of input and state what is scaled.
+        let more = |keys: &[&str]| of(keys).activations.most - plain.activations.most;
+        assert_eq!(more(&["model.gate_norm=layer"]), f64::from(10 * 8 * (8 + 8 + 3)));
+        assert_eq!(more(&["model.scale_vectors=true"]), f64::from(10 * ((3 + 8) + (8 + 8) + (8 + 3))));
     }
 
     #[test]

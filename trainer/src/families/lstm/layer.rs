@@ -5,7 +5,9 @@ use tch::Tensor;
 use super::config::{CellKind, LstmConfig};
 use super::parameters::prefix;
 use crate::Parameters;
-use crate::layers::recurrent::{Cell, Elman, Gru, Layer, Lstm, Multiplicative, Qrnn, Recurrent, Rewired};
+use crate::layers::recurrent::{
+    Cell, Elman, GateNorm, Gru, Layer, Lstm, Matrix, Multiplicative, Qrnn, Recurrent, Rewired, Scales,
+};
 
 /// What becomes of a weight before a layer computes with it.
 pub type Drop<'a> = &'a dyn Fn(Tensor) -> Tensor;
@@ -31,7 +33,8 @@ pub fn layer_below(
         return Box::new(qrnn(config, (number, prefix), parameters, drop));
     }
     let cell = cell(config, prefix, parameters, drop);
-    Box::new(Recurrent::new(cell, config.mogrifier().build(prefix, parameters)))
+    let layer = Recurrent::new(cell, config.mogrifier().build(prefix, parameters));
+    Box::new(layer.with_scales(Scales::build(prefix, parameters)))
 }
 
 fn qrnn(config: &LstmConfig, (number, prefix): (usize, &str), parameters: &Parameters, drop: Drop) -> Qrnn {
@@ -48,35 +51,58 @@ fn qrnn(config: &LstmConfig, (number, prefix): (usize, &str), parameters: &Param
 /// The cell of the layer whose names begin with `prefix`, whose weights of the state go through `drop`; not that of a QRNN.
 pub fn cell(config: &LstmConfig, prefix: &str, parameters: &Parameters, drop: Drop) -> Box<dyn Cell> {
     let get = |name: &str| parameters.get(&format!("{prefix}{name}"));
+    let find = |name: &str| parameters.find(&format!("{prefix}{name}"));
     let dropped = |name: &str| drop(get(name));
     let (kernels, gate) = (parameters.kernels(), config.input_gate);
-    let (weight_x, weight_h, bias) = (get("weight_x"), dropped("weight_h"), get("bias"));
+    // Nothing is dropped of factors.
+    let factors = |name: &str| {
+        let (left, right) = (find(&format!("{name}_left"))?, find(&format!("{name}_right"))?);
+        Some(Matrix::Factors { left, right })
+    };
     let bias_h = || config.two_biases.then(|| [get("bias_fh"), get("bias_h")]);
     let of_state = || config.two_biases.then(|| get("bias_h"));
-    let lstm = |weight_x, weight_h, bias| {
-        let (bias_f, bias_h) = (get("bias_f"), bias_h());
-        Lstm { gate, weight_x, weight_h, bias_f, bias, bias_h, kernels }
+    let lstm = || Lstm {
+        gate,
+        weight_x: factors("weight_x").unwrap_or_else(|| Matrix::Whole(get("weight_x"))),
+        weight_h: factors("weight_h").unwrap_or_else(|| Matrix::Whole(dropped("weight_h"))),
+        bias_f: get("bias_f"),
+        bias: get("bias"),
+        bias_h: bias_h(),
+        norm: find("layer_norm.weight").map(|gains| GateNorm { gains }),
+        kernels,
     };
+    let plain = || (get("weight_x"), dropped("weight_h"), get("bias"));
     match config.cell {
-        CellKind::Lstm => Box::new(lstm(weight_x, weight_h, bias)),
+        CellKind::Lstm => Box::new(lstm()),
         CellKind::Mlstm => Box::new(Multiplicative {
-            inner: lstm(weight_x, weight_h, bias),
+            inner: lstm(),
             weight_mx: get("weight_mx"),
             weight_mh: dropped("weight_mh"),
         }),
-        CellKind::Rewired => Box::new(Rewired {
-            gate,
-            weight_x,
-            weight_h,
-            weight_fu: dropped("weight_fu"),
-            weight_oc: dropped("weight_oc"),
-            bias,
-            bias_f: get("bias_f"),
-            bias_o: get("bias_o"),
-            kernels,
-        }),
-        CellKind::Gru => Box::new(Gru { weight_x, weight_h, bias, bias_h: of_state(), kernels }),
-        CellKind::Elman => Box::new(Elman { weight_x, weight_h, bias, bias_h: of_state(), kernels }),
+        CellKind::Rewired => {
+            let (weight_x, weight_h, bias) = plain();
+            let (weight_fu, weight_oc) = (dropped("weight_fu"), dropped("weight_oc"));
+            let (bias_f, bias_o) = (get("bias_f"), get("bias_o"));
+            Box::new(Rewired {
+                gate,
+                weight_x,
+                weight_h,
+                weight_fu,
+                weight_oc,
+                bias,
+                bias_f,
+                bias_o,
+                kernels,
+            })
+        }
+        CellKind::Gru => {
+            let (weight_x, weight_h, bias) = plain();
+            Box::new(Gru { weight_x, weight_h, bias, bias_h: of_state(), kernels })
+        }
+        CellKind::Elman => {
+            let (weight_x, weight_h, bias) = plain();
+            Box::new(Elman { weight_x, weight_h, bias, bias_h: of_state(), kernels })
+        }
         CellKind::Qrnn => unreachable!("a quasi-recurrent layer has no cell"),
     }
 }

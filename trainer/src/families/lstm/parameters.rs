@@ -1,7 +1,8 @@
 //! Parameters of the model: names, shapes, and how they start.
 
-use super::config::{CellKind, ForgetBias, InitKind, LstmConfig};
-use crate::layers::recurrent::InputGate;
+use super::config::{CellKind, ForgetBias, GateNormKind, InitKind, LstmConfig};
+use crate::layers::norm::NORM_MEAN;
+use crate::layers::recurrent::{InputGate, Scales, factor_law};
 use crate::{Init, ParameterSpec};
 
 /// Name of the input embeddings.
@@ -82,13 +83,27 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
 pub fn layer_specs(config: &LstmConfig, number: usize, prefix: &str) -> Vec<ParameterSpec> {
     let (m, n) = (config.input_width(number) as i64, config.state_width(number) as i64);
     let mut specs = config.mogrifier().specs(prefix, m, n, |fan_in| law(config, fan_in, n));
+    if config.scale_vectors {
+        specs.extend(Scales::specs(prefix, m, n));
+    }
     specs.extend(cell_specs(config, prefix, m * config.window_of(number) as i64, n));
     specs
 }
 
+/// A parameter below a layer's prefix: name, shape, start.
+type Part = (&'static str, Vec<i64>, Init);
+
+/// What the `[n, fan_in]` matrices of so many gates are products of, each of its own two: left ones `[gates · n, rank]`, right ones
+/// `[gates · rank, fan_in]`.
+fn factors([left, right]: [&'static str; 2], [gates, n, fan_in]: [i64; 3], rank: i64) -> Vec<Part> {
+    let init = factor_law(fan_in, rank);
+    vec![(left, vec![gates * n, rank], init), (right, vec![gates * rank, fan_in], init)]
+}
+
 /// Names of a cell's parameters, their shapes and starts, where it reads `m` values of the input: gates of one matrix lie one below the
 /// other. With `two_biases`, `bias_fh` and `bias_h` are the biases of the state beside those of the input, `bias_f` and `bias`, of the same
-/// gates in the same order: forget gate; candidate, output gate, input gate.
+/// gates in the same order: forget gate; candidate, output gate, input gate. With a `gate_rank`, each of an LSTM's matrices is two factors
+/// ([`factors`]); with a `gate_norm`, `layer_norm.weight` has a gain for each row of its gates.
 fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<ParameterSpec> {
     // A quasi-recurrent layer is linear in its input before it pools, and starts like a linear layer.
     let of_uniform = if config.cell == CellKind::Qrnn { m } else { n };
@@ -100,12 +115,18 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
     };
     // A tied input gate is no gate of its own.
     let gates = if config.input_gate == InputGate::Tied { 3 } else { 4 };
-    let gated = [
-        ("weight_x", vec![gates * n, m], x),
-        ("weight_h", vec![gates * n, n], h),
-        ("bias_f", vec![n], forget),
-        ("bias", vec![(gates - 1) * n], bias),
-    ];
+    let matrices = match config.gate_rank as i64 {
+        0 => vec![("weight_x", vec![gates * n, m], x), ("weight_h", vec![gates * n, n], h)],
+        rank => {
+            let of = |names, fan_in| factors(names, [gates, n, fan_in], rank);
+            [of(["weight_x_left", "weight_x_right"], m), of(["weight_h_left", "weight_h_right"], n)].concat()
+        }
+    };
+    let gain = Init::Normal { mean: NORM_MEAN, std: 0.0 };
+    let norm =
+        (config.gate_norm == GateNormKind::Layer).then(|| ("layer_norm.weight", vec![gates * n], gain));
+    let biases = [("bias_f", vec![n], forget), ("bias", vec![(gates - 1) * n], bias)];
+    let gated: Vec<_> = matrices.into_iter().chain(norm).chain(biases).collect();
     let second = if config.init == InitKind::Truncated { Init::Zeros } else { bias };
     let of_state = [("bias_fh", vec![n], second), ("bias_h", vec![(gates - 1) * n], second)];
     let plain = |rows: i64| {
@@ -116,7 +137,7 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
     };
     let parts = match config.cell {
         CellKind::Lstm if config.two_biases => gated.into_iter().chain(of_state).collect(),
-        CellKind::Lstm => gated.to_vec(),
+        CellKind::Lstm => gated,
         CellKind::Mlstm => {
             let factors = [("weight_mx", vec![n, m], x), ("weight_mh", vec![n, n], h)];
             gated.into_iter().chain(factors).collect()
@@ -136,7 +157,6 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
             vec![("weight_x", vec![3 * n, m], x), ("bias_f", vec![n], forget), ("bias", vec![2 * n], bias)]
         }
     };
-    let named =
-        |(name, shape, init): (&str, _, _)| ParameterSpec { name: format!("{prefix}{name}"), shape, init };
+    let named = |(name, shape, init): Part| ParameterSpec { name: format!("{prefix}{name}"), shape, init };
     parts.into_iter().map(named).collect()
 }

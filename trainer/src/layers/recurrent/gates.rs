@@ -426,4 +426,32 @@ mod tests {
         assert_eq!(state.hidden.isfinite().all().int64_value(&[]), 1);
         assert_eq!(state.cell.isfinite().all().int64_value(&[]), 1);
     }
+
+    /// What one step hands back is bounded however far scores lie out: a gradient that is beyond all bounds is a product over many steps.
+    #[test]
+    fn m01_m02_slopes_stay_within_their_bounds_whatever_the_scores() {
+        const SCORES: [f32; 9] = [-1e30, -100.0, -20.0, -3.0, 0.0, 3.0, 20.0, 100.0, 1e30];
+        for score in SCORES {
+            let [of_score, of_x] = Scaled.slopes([score, -0.8], [1.0]);
+            assert!(
+                of_score.abs() <= 0.8 / 2.0 && (0.0..=2.0).contains(&of_x),
+                "{score}: {of_score}, {of_x}"
+            );
+        }
+        let within = |found: &[f32], most: &[f32]| found.iter().zip(most).all(|(x, most)| x.abs() <= *most);
+        for f in SCORES {
+            for j in SCORES {
+                for o in SCORES {
+                    for i in SCORES {
+                        let found = LstmCell(Capped).slopes([f, j, o, i, -1.0], [1.0, 1.0]);
+                        // c has at most 1 of itself and 1 of h; its parts have that times what they meet, c' and j of at most 1.
+                        assert!(
+                            within(&found, &[2.0 * 2.0 / 4.0, 2.0, 1.0 / 4.0, 2.0 / 4.0, 2.0]),
+                            "{found:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
 }

@@ -3,30 +3,44 @@
 use tch::Tensor;
 
 use super::gates::{self, InputGate};
-use super::{Cell, Map, State, Unrolled, Uses, product, read};
+use super::{Cell, Map, Matrix, State, Unrolled, Uses, product, read};
 use crate::Kernels;
 
+/// Against a variance of 0, as PyTorch's layers of that name have it.
+const EPSILON: f64 = 1e-5;
+
 /// f, i, j, o = σ, σ, tanh, σ(W^x x + W^h h' + b); c = f ⊙ c' + i ⊙ j; h = o ⊙ tanh(c) (Hochreiter and Schmidhuber 1997; Melis 2023, eq. 2.1).
+///
+/// Variants of §2.3.4 there: each gate's W^x and W^h a product L R of low rank ([`Matrix::Factors`]); or the sums of each gate normalised over
+/// its n places before its bias, g ⊙ (s − mean s) / √(var s + ε) + b with s = W^x x + W^h h' (Ba et al. 2016; [`GateNorm`]).
 pub struct Lstm {
     /// What it takes in.
     pub gate: InputGate,
     /// Of the input: `[4 n, m]`, the rows of f, then those of j, o and, unless it is tied, i.
-    pub weight_x: Tensor,
+    pub weight_x: Matrix,
     /// Of the state: `[4 n, n]`.
-    pub weight_h: Tensor,
+    pub weight_h: Matrix,
     /// Of f, which starts by a law of its own: `[n]`.
     pub bias_f: Tensor,
     /// Of j, o and i: `[3 n]`.
     pub bias: Tensor,
     /// The same two again, where the state has biases of its own beside those of the input, as PyTorch keeps them; they are added up.
     pub bias_h: Option<[Tensor; 2]>,
+    /// Of the layer norm of each gate's sums, where there is one.
+    pub norm: Option<GateNorm>,
     /// What its products are computed with.
     pub kernels: Kernels,
 }
 
+/// The layer norm of gates.
+pub struct GateNorm {
+    /// g of each gate, in the order of the rows: `[4 n]`.
+    pub gains: Tensor,
+}
+
 impl Cell for Lstm {
     fn read(&self, input: &Tensor) -> Tensor {
-        product(self.kernels, input, &self.weight_x, Some(&self.biases()))
+        product(self.kernels, input, &self.weight_x.whole(), self.biases_of_input().as_ref())
     }
 
     fn unroll(&self, uses: Uses) -> Box<dyn Unrolled> {
@@ -43,12 +57,25 @@ impl Lstm {
         }
     }
 
+    /// What the product of an input takes along: a norm comes before biases.
+    fn biases_of_input(&self) -> Option<Tensor> {
+        self.norm.is_none().then(|| self.biases())
+    }
+
+    /// The map of the input, where inputs are read one by one.
+    fn from_input(&self, uses: Uses) -> Option<Map> {
+        let map = || self.weight_x.map(self.kernels, self.biases_of_input().as_ref(), uses.reads);
+        (uses.reads > 0).then(map)
+    }
+
     fn unrolled(&self, uses: Uses) -> UnrolledLstm {
+        let norm = |norm: &GateNorm| Normed { gains: norm.gains.shallow_clone(), biases: self.biases() };
         UnrolledLstm {
             gate: self.gate,
             kernels: self.kernels,
-            from_input: uses.reads(self.kernels, &self.weight_x, Some(&self.biases())),
-            from_state: Map::new(self.kernels, &self.weight_h, None, uses.steps),
+            from_input: self.from_input(uses),
+            from_state: self.weight_h.map(self.kernels, None, uses.steps),
+            norm: self.norm.as_ref().map(norm),
         }
     }
 }
@@ -58,17 +85,38 @@ struct UnrolledLstm {
     kernels: Kernels,
     from_input: Option<Map>,
     from_state: Map,
+    norm: Option<Normed>,
+}
+
+/// What sums of gates go through: gains and biases, `[gates · n]` each.
+struct Normed {
+    gains: Tensor,
+    biases: Tensor,
+}
+
+impl Normed {
+    /// `sums` and what becomes of them: `[lanes, gates · n]`.
+    fn scores(&self, sums: &Tensor, n: i64) -> Tensor {
+        let gates = sums.view([-1, sums.size()[1] / n, n]);
+        let normed = gates.layer_norm([n], None::<&Tensor>, None::<&Tensor>, EPSILON, true);
+        normed.view_as(sums) * &self.gains + &self.biases
+    }
 }
 
 impl UnrolledLstm {
-    fn scores(&self, input: &Tensor, hidden: &Tensor) -> Tensor {
-        self.from_state.apply(hidden, Some(&read(&self.from_input, input)))
+    /// Of f, j, o and i, `[lanes, gates · n]`, before their squashing.
+    fn scores(&self, input: &Tensor, hidden: &Tensor, n: i64) -> Tensor {
+        let sums = self.from_state.apply(hidden, Some(&read(&self.from_input, input)));
+        match &self.norm {
+            Some(norm) => norm.scores(&sums, n),
+            None => sums,
+        }
     }
 }
 
 impl Unrolled for UnrolledLstm {
     fn step(&self, input: &Tensor, hidden: &Tensor, cell: &Tensor, _: Option<&Tensor>) -> State {
-        gates::lstm(self.kernels, self.gate, &self.scores(input, hidden), cell)
+        gates::lstm(self.kernels, self.gate, &self.scores(input, hidden, cell.size()[1]), cell)
     }
 
     fn gates(
@@ -78,7 +126,8 @@ impl Unrolled for UnrolledLstm {
         cell: &Tensor,
         _: Option<&Tensor>,
     ) -> Option<[Tensor; 3]> {
-        Some(gates::opened(self.gate, &self.scores(input, hidden), cell.size()[1]))
+        let n = cell.size()[1];
+        Some(gates::opened(self.gate, &self.scores(input, hidden, n), n))
     }
 }
 
@@ -103,7 +152,7 @@ impl Cell for Multiplicative {
         Box::new(UnrolledMultiplicative {
             // Of each position, its input comes in two parts: the LSTM's, and the factor.
             inner: self.inner.unrolled(Uses { reads: 0, ..uses }),
-            from_input: uses.reads(kernels, &self.inner.weight_x, Some(&self.inner.biases())),
+            from_input: self.inner.from_input(uses),
             factor_of_input: uses.reads(kernels, &self.weight_mx, None),
             factor_of_state: Map::new(kernels, &self.weight_mh, None, uses.steps),
         })

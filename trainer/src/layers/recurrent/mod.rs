@@ -5,22 +5,26 @@
 mod gates;
 mod lstm;
 mod map;
+mod matrix;
 mod mogrifier;
 mod other;
 mod penalties;
 mod pool;
 mod qrnn;
+mod scales;
 
 use tch::Tensor;
 
 pub use gates::InputGate;
-pub use lstm::{Lstm, Multiplicative, Rewired};
+pub use lstm::{GateNorm, Lstm, Multiplicative, Rewired};
 pub use map::Uses;
 use map::{Map, product, read};
+pub use matrix::{Matrix, factor_law};
 pub use mogrifier::{Mogrifier, MogrifierShape};
 pub use other::{Elman, Gru};
 pub use penalties::{activation_penalty, slowness_penalty};
 pub use qrnn::Qrnn;
+pub use scales::Scales;
 
 /// What a layer carries from step to step: `[lanes, n]` each.
 pub struct State {
@@ -83,12 +87,27 @@ pub trait Layer {
 pub struct Recurrent {
     cell: Box<dyn Cell>,
     mogrifier: Option<Mogrifier>,
+    scales: Option<Scales>,
 }
 
 impl Recurrent {
     /// A layer of `cell`, whose input and state meet in `mogrifier` before each step.
     pub fn new(cell: Box<dyn Cell>, mogrifier: Option<Mogrifier>) -> Self {
-        Self { cell, mogrifier }
+        Self { cell, mogrifier, scales: None }
+    }
+
+    /// The same whose input and state are scaled before that.
+    pub fn with_scales(self, scales: Option<Scales>) -> Self {
+        Self { scales, ..self }
+    }
+
+    /// What multiplies h' on its way to gates: its mask, its scale or both; `[lanes, n]` or `[n]`.
+    fn seen_through(&self, mask: Option<&Tensor>) -> Option<Tensor> {
+        match (&self.scales, mask) {
+            (Some(scales), Some(mask)) => Some(mask * &scales.state),
+            (Some(scales), None) => Some(scales.state.shallow_clone()),
+            (None, mask) => mask.map(Tensor::shallow_clone),
+        }
     }
 }
 
@@ -115,6 +134,8 @@ impl Recurrent {
         mut seen: Option<&mut Vec<[Tensor; 3]>>,
     ) -> (Tensor, State) {
         let steps = inputs.size()[0] as usize;
+        let scaled = self.scales.as_ref().map(|scales| inputs * &scales.input);
+        let inputs = scaled.as_ref().unwrap_or(inputs);
         // A mogrifier changes each input on its way to the cell: none can be read ahead.
         let (each, reads) = match self.mogrifier {
             Some(_) => (inputs.unbind(0), steps),
@@ -122,10 +143,12 @@ impl Recurrent {
         };
         let cell = self.cell.unroll(Uses { reads, steps });
         let mogrifier = self.mogrifier.as_ref().map(|mogrifier| mogrifier.unroll(steps));
+        let factor = self.seen_through(mask);
         let mut state = start;
         let mut outputs = Vec::with_capacity(steps);
         for input in each {
-            let hidden = mask.map_or_else(|| state.hidden.shallow_clone(), |mask| &state.hidden * mask);
+            let hidden =
+                factor.as_ref().map_or_else(|| state.hidden.shallow_clone(), |factor| &state.hidden * factor);
             let (hidden, input) = match &mogrifier {
                 None => (hidden, input),
                 Some(mogrifier) => mogrifier.mogrify(hidden, input),

@@ -2,6 +2,7 @@
 
 use tch::Tensor;
 
+use super::matrix::factor_law;
 use super::{Map, gates};
 use crate::{Init, Kernels, ParameterSpec, Parameters};
 
@@ -51,8 +52,7 @@ impl MogrifierShape {
             match self.rank as i64 {
                 0 => add("weight", &[out, fan_in], weight(fan_in)),
                 rank => {
-                    let std = ((fan_in * rank) as f64).powf(-0.25);
-                    let init = Init::TruncatedNormal { mean: 0.0, std };
+                    let init = factor_law(fan_in, rank);
                     add("left", &[out, rank], init);
                     add("right", &[rank, fan_in], init);
                 }

@@ -3,7 +3,7 @@
 use segue_configs::model::out_of_range;
 use segue_configs::{ConfigError, Idle};
 
-use super::{CellKind, DEFAULT_WINDOW, ForgetBias, InitKind, LstmConfig, Wiring};
+use super::{CellKind, DEFAULT_WINDOW, ForgetBias, GateNormKind, InitKind, LstmConfig, Wiring};
 use crate::layers::recurrent::InputGate;
 
 impl LstmConfig {
@@ -77,6 +77,47 @@ impl LstmConfig {
                 "model.forget_bias",
                 "chrono".into(),
                 "has a place without model.init = \"uniform\" alone",
+            ),
+        ])
+    }
+
+    /// Refuses variants of gates where there are no such gates.
+    pub(super) fn check_variants(&self) -> Result<(), ConfigError> {
+        let of_an_lstm = matches!(self.cell, CellKind::Lstm | CellKind::Mlstm);
+        let needs_an_lstm = "needs model.cell = \"lstm\" or \"mlstm\"";
+        let scaled = "true".to_string();
+        refuse_first([
+            (self.gate_rank > 0 && !of_an_lstm, "model.gate_rank", self.gate_rank.to_string(), needs_an_lstm),
+            (
+                self.gate_rank > 0 && self.weight_dropout > 0.0,
+                "model.weight_dropout",
+                self.weight_dropout.to_string(),
+                "drops values of whole matrices, and model.gate_rank has none",
+            ),
+            (
+                self.gate_norm != GateNormKind::None && !of_an_lstm,
+                "model.gate_norm",
+                "layer".into(),
+                needs_an_lstm,
+            ),
+            (
+                self.scale_vectors && self.mogrifier_rounds > 0,
+                "model.scale_vectors",
+                scaled.clone(),
+                "stands in the place of a mogrifier\nhint: set model.mogrifier_rounds to 0",
+            ),
+            (
+                self.scale_vectors && self.cell == CellKind::Gru,
+                "model.scale_vectors",
+                scaled.clone(),
+                // It hands h' on: a scale would act once more at every step.
+                "has no place with model.cell = \"gru\", which carries no state beside its output",
+            ),
+            (
+                self.scale_vectors && self.cell == CellKind::Qrnn,
+                "model.scale_vectors",
+                scaled,
+                "a quasi-recurrent layer has no gate that sees its state",
             ),
         ])
     }

@@ -74,6 +74,73 @@ fn what_a_model_has_no_place_for_is_refused() {
     assert!(plain().check().is_ok() && residual().check().is_ok() && gru().check().is_ok());
 }
 
+/// What each variant of an LSTM of widths m and n has more or less, by hand, and that budgets count it.
+#[test]
+fn m03_variants_have_their_parameters() {
+    let config = || LstmConfig { vocab_size: 11, d_model: 8, d_embed: 5, n_layer: 2, ..Default::default() };
+    // Two layers, of m = 5 and of m = 8, with n = 8; gates of 4 n.
+    let plain = 4 * 8 * (5 + 8 + 1) + 4 * 8 * (8 + 8 + 1);
+    assert_eq!(config().count() - plain, 11 * 5 + 8 * 5 + 11);
+    let more = |variant: LstmConfig| variant.count() as i64 - config().count() as i64;
+    assert_eq!(more(LstmConfig { scale_vectors: true, ..config() }), (5 + 8) + (8 + 8));
+    assert_eq!(more(LstmConfig { gate_norm: GateNormKind::Layer, ..config() }), 2 * 4 * 8);
+    let tied = LstmConfig { input_gate: InputGate::Tied, ..config() };
+    let normed = LstmConfig { gate_norm: GateNormKind::Layer, ..tied.clone() };
+    assert_eq!(normed.count() - tied.count(), 2 * 3 * 8);
+    for rank in [1, 4, 20] {
+        // L of [n, k] and R of [k, m] for the input, of [k, n] for the state.
+        let factors = |m: i64| 4 * rank * (8 + m) + 4 * rank * (8 + 8);
+        let whole = 4 * 8 * (5 + 8) + 4 * 8 * (8 + 8);
+        let ranked = LstmConfig { gate_rank: rank as usize, ..config() };
+        assert_eq!(more(ranked.clone()), factors(5) + factors(8) - whole);
+        let mlstm = |gate_rank| LstmConfig { cell: CellKind::Mlstm, gate_rank, ..config() };
+        assert_eq!(mlstm(rank as usize).count() as i64 - mlstm(0).count() as i64, more(ranked));
+    }
+    // 10,001 words, two layers: 10,001 n + 10,001 of words, then gates, gains and scales as above with m = n.
+    let sized = |variant: LstmConfig| sized(10_001, 24_000_000, variant);
+    let of = |n: usize, each: usize| (n, n, 10_001 * n + 10_001 + 2 * each);
+    let norm = LstmConfig { gate_norm: GateNormKind::Layer, ..Default::default() };
+    assert_eq!(sized(norm), of(950, 4 * (950 * 950 * 2 + 950) + 4 * 950));
+    let scaled = LstmConfig { scale_vectors: true, ..Default::default() };
+    assert_eq!(sized(scaled), of(950, 4 * (950 * 950 * 2 + 950) + 2 * 950));
+    let ranked = LstmConfig { gate_rank: 84, ..Default::default() };
+    let of_ranked = |n| of(n, 4 * 84 * 4 * n + 4 * n);
+    assert_eq!(sized(ranked), of_ranked(1889));
+    assert!(of_ranked(1890).2 > 24_000_000);
+}
+
+#[test]
+fn m03_variants_of_other_cells_are_refused() {
+    let refused = |config: LstmConfig, key: &str| {
+        let message = config.check().unwrap_err().to_string();
+        assert!(message.contains(&format!("`{key}`")), "{message}");
+    };
+    let of = |cell| LstmConfig { cell, ..Default::default() };
+    for cell in [CellKind::Rewired, CellKind::Gru, CellKind::Elman, CellKind::Qrnn] {
+        refused(LstmConfig { gate_rank: 2, ..of(cell) }, "model.gate_rank");
+        refused(LstmConfig { gate_norm: GateNormKind::Layer, ..of(cell) }, "model.gate_norm");
+    }
+    refused(LstmConfig { gate_rank: 2, weight_dropout: 0.1, ..of(CellKind::Lstm) }, "model.weight_dropout");
+    let scaled = |cell| LstmConfig { scale_vectors: true, ..of(cell) };
+    refused(scaled(CellKind::Gru), "model.scale_vectors");
+    refused(scaled(CellKind::Qrnn), "model.scale_vectors");
+    refused(LstmConfig { mogrifier_rounds: 1, ..scaled(CellKind::Lstm) }, "model.scale_vectors");
+    for cell in [CellKind::Lstm, CellKind::Mlstm] {
+        let all = LstmConfig { gate_rank: 2, gate_norm: GateNormKind::Layer, ..scaled(cell) };
+        assert!(all.check().is_ok());
+    }
+}
+
+/// Melis 2023, §4.1: 7 n² + 4 n of a rewired cell whose input is as wide as its state, 8 n² + 4 n of an LSTM.
+#[test]
+fn m04_a_rewired_cell_is_smaller_than_an_lstm() {
+    let count = |cell| {
+        let config = LstmConfig { d_model: 13, cell, ..Default::default() };
+        parameters::layer_specs(&config, 1, "").iter().map(ParameterSpec::numel).sum::<usize>()
+    };
+    assert_eq!((count(CellKind::Rewired), count(CellKind::Lstm)), (7 * 169 + 4 * 13, 8 * 169 + 4 * 13));
+}
+
 #[test]
 fn m07_a_budget_that_no_width_meets_is_refused() {
     let mut config = LstmConfig { parameters: 10, ..Default::default() };

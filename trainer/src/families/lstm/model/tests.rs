@@ -2,6 +2,7 @@ use super::super::config::CellKind;
 use super::super::layer::cell;
 use super::super::parameters::{prefix, specs};
 mod awd;
+mod cells;
 
 use super::*;
 use crate::layers::recurrent::Uses;
@@ -99,8 +100,10 @@ fn m06_a_mixture_of_softmaxes_gives_the_reference_numbers() {
 /// A segment read at once, or in pieces with the state between them.
 #[test]
 fn m08_a_carried_state_makes_pieces_a_whole() {
-    for cell in [CellKind::Lstm, CellKind::Mlstm, CellKind::Rewired, CellKind::Gru, CellKind::Elman] {
-        let model = model(&LstmConfig { cell, mogrifier_rounds: 2, ..small() });
+    let mogrified = |cell| LstmConfig { cell, mogrifier_rounds: 2, ..small() };
+    let kinds = [CellKind::Lstm, CellKind::Mlstm, CellKind::Rewired, CellKind::Gru, CellKind::Elman];
+    for config in kinds.map(mogrified).into_iter().chain(cells::variants()) {
+        let model = model(&config);
         let ids = ids(2, 50);
         let whole = model.forward(&ids, &model.memory_start(2), None);
         let (mut memory, mut pieces) = (model.memory_start(2), Vec::new());
@@ -109,9 +112,9 @@ fn m08_a_carried_state_makes_pieces_a_whole() {
             memory = out.memory;
             pieces.push(out.hidden);
         }
-        assert!(difference(&Tensor::cat(&pieces, 1), &whole.hidden) < 1e-12, "{cell:?}");
+        assert!(difference(&Tensor::cat(&pieces, 1), &whole.hidden) < 1e-12, "{config:?}");
         for (piece, whole) in memory.layers.iter().zip(&whole.memory.layers) {
-            assert!(difference(piece, whole) < 1e-12, "{cell:?}");
+            assert!(difference(piece, whole) < 1e-12, "{config:?}");
         }
     }
 }

@@ -27,11 +27,12 @@ fn of_pytorch([weight_x, weight_h, bias_x, bias_h]: [&Tensor; 4], kernels: Kerne
     let [bias_f, bias] = parted(bias_x);
     Lstm {
         gate: InputGate::Plain,
-        weight_x: turned(weight_x),
-        weight_h: turned(weight_h),
+        weight_x: Matrix::Whole(turned(weight_x)),
+        weight_h: Matrix::Whole(turned(weight_h)),
         bias_f,
         bias,
         bias_h: Some(parted(bias_h)),
+        norm: None,
         kernels,
     }
 }
