@@ -251,7 +251,7 @@ impl StudyFile {
 }
 
 impl Study {
-    /// Tries both ends of each range, the others in their middle.
+    /// Tries both ends of each range where it applies, the others in their middle.
     fn check_ends(&self) -> Result<(), ConfigError> {
         for (i, parameter) in self.space.parameters().iter().enumerate() {
             for place in [0.0, 1.0] {

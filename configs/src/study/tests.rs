@@ -101,6 +101,29 @@ fn any_space() -> impl Strategy<Value = Space> {
     (1usize..6).prop_flat_map(|count| {
         let conditions = proptest::collection::vec(proptest::option::of((any::<usize>(), 1u32..2000)), count);
         let parameters: Vec<_> = (0..count).map(any_parameter).collect();
+/// In the middle of 0 to 6 rounds, 3, a rank from 5 rounds on does not apply: its ends are tried at 6. A third depends on the second.
+#[test]
+fn m16_ends_are_tried_where_a_parameter_applies() {
+    let when = |key: &str, at_least: f64| Some(Condition { key: key.into(), at_least });
+    let rounds = Parameter { key: "rounds".into(), ..parameter(Scale::Integer, 0.0, 6.0) };
+    let rank =
+        Parameter { key: "rank".into(), when: when("rounds", 5.0), ..parameter(Scale::Integer, 1.0, 9.0) };
+    let third =
+        Parameter { key: "third".into(), when: when("rank", 5.0), ..parameter(Scale::Linear, 0.0, 1.0) };
+    let space = Space::new(vec![rounds, rank, third]).unwrap();
+    let at = |moved, place| space.values(&space.middle_but(moved, place));
+    assert_eq!(at(0, 0.0), [Some(0.0), None, None]);
+    assert_eq!(at(1, 0.0), [Some(6.0), Some(1.0), None]);
+    assert_eq!(at(2, 1.0), [Some(6.0), Some(5.0), Some(1.0)]);
+    // So a mistake at such an end is found.
+    let text = format!(
+        "{HEAD}{RATE}[[parameter]]\nkey = \"model.d_inner\"\nlow = 0\nhigh = 4\nscale = \"integer\"\n\
+         when = {{ key = \"optim.lr\", at_least = 3.9e-3 }}\n"
+    );
+    let error = study(&text, &[]).unwrap_err();
+    assert!(error.to_string().contains("parameter `model.d_inner`"), "{error}");
+}
+
         (parameters, conditions).prop_map(|(mut parameters, conditions)| {
             for (i, condition) in conditions.into_iter().enumerate().skip(1) {
                 parameters[i].when = condition.map(|(other, limit)| Condition {
