@@ -7,13 +7,16 @@ use std::process::{Command, Stdio};
 use segue_tests::{ROOT, Workplace, alone, fail, finish, stderr, succeed};
 use serde_json::Value;
 
+const STOP: &str = "[stop]\nturn = 10\nleast = 2\n";
+
 /// A study of a tiny recurrent model: two random trials, two proposed ones, a rerun. `more` stands before the parameters.
 fn write_study(place: &Workplace, more: &str) -> String {
     let path = place.path("study.toml");
+    let reruns = if more.contains("reruns") { "" } else { "reruns = 1\n" };
     let text = format!(
-        "name = \"Toy\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\ntrials = 4\nstartup = 2\nreruns = 1\n{more}\n\
+        "name = \"Toy\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\ntrials = 4\nstartup = 2\n{reruns}{more}\n\
          [set]\ntrain.steps = 20\neval.every = 10\ncheckpoint.every = 5\ndata.corpus = \"{}\"\n\
-         [stop]\nturn = 10\nleast = 2\n\
+         {STOP}\
          [[parameter]]\nkey = \"optim.lr\"\nlow = 1e-4\nhigh = 1e-2\nscale = \"log\"\n\
          [[parameter]]\nkey = \"model.mogrifier_rounds\"\nlow = 0\nhigh = 3\nscale = \"integer\"\n\
          [[parameter]]\nkey = \"model.mogrifier_rank\"\nlow = -4\nhigh = 8\nscale = \"integer\"\nfloor = 0\n\
@@ -55,20 +58,6 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
         (&whole["summary"]["trials"], &whole["open"], &whole["exit_code"]),
         (&4.into(), &0.into(), &0.into())
     );
-
-    // The best settings make a recipe, for runs longer than trials.
-    let (recipe, best) = (place.text("whole/best.toml"), &whole["summary"]["best"]);
-    let corpus = format!("data.corpus={}", place.text("corpus"));
-    let long = place.text("long");
-    let run = format!("run.dir={long}");
-    succeed(alone(&["pretrain", "--json", "--config", &recipe, &corpus, &run, "train.steps=21"]));
-    let written: Value = serde_json::from_str(&read(&place, "long/config.json")).unwrap();
-    for (key, value) in best["settings"].as_object().unwrap() {
-        let found = written.pointer(&format!("/{}", key.replace('.', "/"))).unwrap();
-        let expected: f64 = value.as_str().unwrap().parse().unwrap();
-        assert_eq!(found.as_f64(), Some(expected), "{key}");
-    }
-    assert_eq!(written["eval"]["every"], 0, "the recipe's own");
 
     assert_eq!(interrupt(tune(&place, &path, "killed", &[]), "trial 1: ", libc::SIGKILL), None);
     assert!(read(&place, "killed/best.toml").contains("trial "), "known as soon as a trial has ended");
@@ -159,6 +148,46 @@ fn a_study_with_a_failed_trial_among_good_ones_ends_as_failed() {
     fs::remove_file(place.path("out/runs").join(&names[2])).unwrap();
     succeed(tune(&place, &path, "out", &short));
     assert_eq!(read(&place, "out/results.json"), read(&place, "whole/results.json"));
+}
+
+/// The merged configuration of a command, without the folder of the run.
+fn merged(args: &[&str]) -> Value {
+    let mut config = succeed(alone(&[&["pretrain", "--json", "--print-config"], args].concat()));
+    config["run"] = Value::Null;
+    config
+}
+
+/// Recipe, `[set]`, command line and settings: all of it is in `best.toml`.
+#[test]
+fn m16_the_best_recipe_is_the_configuration_of_the_best_trial() {
+    let place = Workplace::new();
+    let path = write_study(&place, "reruns = 0\nsearch = \"random\"");
+    fs::write(&path, read(&place, "study.toml").replace(STOP, "").replace("trials = 4", "trials = 2"))
+        .unwrap();
+    let line = ["train.steps=10", "model.n_layer=1", "log.mlflow_experiment=7", "optim.clip=0.5"];
+    let result = succeed(tune(&place, &path, "out", &line));
+    let corpus = format!("data.corpus={}", place.text("corpus"));
+    let recipe = format!("{ROOT}/configs/recipes/tiny-lstm.toml");
+    let settings = result["summary"]["best"]["settings"].as_object().unwrap();
+    let settings: Vec<String> =
+        settings.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap())).collect();
+    let mut all =
+        vec!["--config", &recipe, "eval.every=10", "checkpoint.every=5", &corpus, "checkpoint.best=true"];
+    all.extend(line);
+    all.extend(settings.iter().map(String::as_str));
+    let best = place.text("out/best.toml");
+    let expected = merged(&all);
+    assert_eq!(merged(&["--config", &best]), expected);
+    assert_eq!(expected["log"]["mlflow_experiment"], "7");
+    // And that is what the trial was trained with.
+    let run = result["summary"]["best"]["run"].as_str().unwrap();
+    let trained: Value = serde_json::from_str(&read(&place, &format!("out/{run}/config.json"))).unwrap();
+    for section in ["train", "optim", "eval", "checkpoint", "log"] {
+        assert_eq!(trained[section], expected[section], "{section}");
+    }
+    let long = place.text("long");
+    let run = format!("run.dir={long}");
+    succeed(alone(&["pretrain", "--json", "--config", &best, &run, "train.steps=11"]));
 }
 
 #[test]

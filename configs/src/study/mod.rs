@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::merge::{assignments, parse_override, read_recipe};
+use crate::merge::{Loaded, assignments, flatten, pointer};
 use crate::model::{KnownModels, Models};
 use crate::range::{self, Range};
 use crate::reference::Section;
@@ -166,21 +166,40 @@ impl Study {
         Ok(self.models.0.load(Some(&self.recipe), &self.overrides_at(point))?.config)
     }
 
-    /// The recipe with the settings at `point` in their places, as the text of a recipe: for a run of its own, which `[set]` and the
-    /// command line of the study say nothing of. What is published of the recipe is not of these settings, and is left out.
+    /// The configuration of the trial at `point` as the text of a recipe, with all that recipe, `[set]` and command line set, for a run of its own:
+    /// it names no `run.dir`. What is published of the recipe is not of these settings, and is left out too.
     pub fn recipe_at(&self, point: &[f64]) -> Result<String, ConfigError> {
-        let mut recipe = read_recipe(&self.recipe)?;
-        if let Some(sections) = recipe.as_object_mut() {
-            sections.remove("published");
+        let Loaded { config, origins } = self.models.0.load(Some(&self.recipe), &self.overrides_at(point))?;
+        let (values, mut recipe) = (config.to_json(), Map::new());
+        let own = |key: &&String| !["run", "published"].contains(&key.split('.').next().unwrap_or(key));
+        for key in origins.keys().filter(own) {
+            // TOML has no null: a key that is not set is left out.
+            if let Some(value) = values.pointer(&pointer(key)).filter(|value| !value.is_null()) {
+                put(&mut recipe, key, value.clone());
+            }
         }
-        for (key, value) in self.space.settings(point) {
-            lay_over(&mut recipe, parse_override(&format!("{key}={value}"))?);
-        }
-        let wrong = |e: toml::ser::Error| ConfigError::Syntax {
-            origin: self.recipe.display().to_string(),
-            message: e.to_string(),
-        };
-        toml::to_string(&recipe).map_err(wrong)
+        let wrong = |message: String| ConfigError::Syntax { origin: "the best recipe".into(), message };
+        let text = toml::to_string(&recipe).map_err(|e| wrong(e.to_string()))?;
+        self.check_recipe(&text, &config, &wrong)?;
+        Ok(text)
+    }
+
+    /// Reads a recipe back, which is to give `config`.
+    fn check_recipe(
+        &self,
+        text: &str,
+        config: &Config,
+        wrong: &dyn Fn(String) -> ConfigError,
+    ) -> Result<(), ConfigError> {
+        let written: Value = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
+        let mut read = self.models.0.from_json(&written, "the best recipe")?;
+        (read.run, read.published) = (config.run.clone(), config.published.clone());
+        let (read, meant) = (read.to_json(), config.to_json());
+        let other =
+            flatten(&meant).into_iter().find(|(key, value)| read.pointer(&pointer(key)) != Some(value));
+        other.map_or(Ok(()), |(key, value)| {
+            Err(wrong(format!("`{key}` is {value} in the trial, and another value in its recipe")))
+        })
     }
 
     /// What proposals depend on besides the base configuration: another value is another study.
@@ -192,14 +211,14 @@ impl Study {
     }
 }
 
-/// Puts the values of `over` in their places in `under`.
-fn lay_over(under: &mut Value, over: Value) {
-    match (under, over) {
-        (Value::Object(under), Value::Object(over)) => {
-            over.into_iter()
-                .for_each(|(key, value)| lay_over(under.entry(key).or_insert(Value::Null), value));
+/// Puts a value in its place.
+fn put(tables: &mut Map<String, Value>, key: &str, value: Value) {
+    match key.split_once('.') {
+        None => _ = tables.insert(key.into(), value),
+        Some((table, rest)) => {
+            let inner = tables.entry(table).or_insert_with(|| Map::new().into());
+            inner.as_object_mut().into_iter().for_each(|inner| put(inner, rest, value.clone()));
         }
-        (under, over) => *under = over,
     }
 }
 
@@ -214,7 +233,12 @@ impl StudyFile {
         let space = Space::new(self.parameters).map_err(wrong)?;
         let mut all = assignments(&self.set);
         all.extend(overrides.iter().cloned());
-        let base = models.load(Some(&self.recipe), &all)?.config;
+        // The best model of a trial is what it is judged by: it stays, unless recipe, `[set]` or command line say no.
+        let kept = json!({ "checkpoint": { "best": true } });
+        let base = models.load_over(vec![(kept, "the study".into())], Some(&self.recipe), &all)?.config;
+        if base.checkpoint.best {
+            all.insert(0, "checkpoint.best=true".into());
+        }
         if let Some(stop) = &self.stop {
             range::check("stop", stop)?;
             if base.eval.every == 0 || !stop.turn.is_multiple_of(base.eval.every) {

@@ -68,6 +68,9 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     let _lock = lock(&output)?;
     make_folders(&output, &["runs", "logs"])?;
     let journal = RefCell::new(open()?);
+    if !study.base.checkpoint.best {
+        out.line("checkpoint.best is false: no trial keeps the model of its best evaluation, by which it is judged");
+    }
     let trials = Trials { study: &study, output: &output, corpus: &corpus, journal: &journal };
     let mut unfinished = make_trials(&trials, args.jobs, &preemption, out)?;
     unfinished.extend(make_reruns(&trials, args.jobs, &preemption, out)?);

@@ -139,8 +139,7 @@ impl Trials<'_> {
         }
     }
 
-    /// Trains at `point`, in the run folder `name`: the last step and the losses of evaluations, or none where they are no numbers. The best
-    /// model stays: it is what a trial is judged by.
+    /// Trains at `point`, in the run folder `name`: the last step and the losses of evaluations, or none where they are no numbers.
     async fn pretrain(
         &self,
         point: &[f64],
@@ -151,7 +150,6 @@ impl Trials<'_> {
         let (run, log) =
             (self.output.join("runs").join(name), self.output.join("logs").join(format!("{name}.log")));
         let mut overrides = self.study.overrides_at(point);
-        overrides.push("checkpoint.best=true".into());
         overrides.extend(more);
         let arguments = training(&self.study.recipe, overrides, &run)?;
         losses_of(command(runner, &arguments, &log).await, &run)
