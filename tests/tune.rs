@@ -190,6 +190,39 @@ fn m16_the_best_recipe_is_the_configuration_of_the_best_trial() {
     succeed(alone(&["pretrain", "--json", "--config", &best, &run, "train.steps=11"]));
 }
 
+/// It needs no corpus, and its evaluations have a loss. Who wants no best model gets none.
+#[test]
+fn m16_any_family_with_a_validation_loss_is_tuned() {
+    let place = Workplace::new();
+    let path = place.path("copy.toml");
+    let study = |recipe: &str| {
+        let text = format!(
+            "name = \"Copy\"\nrecipe = \"{ROOT}/configs/recipes/{recipe}.toml\"\ntrials = 2\nreruns = 0\n\
+             [set]\ntrain.steps = 4\neval.every = 2\ntrain.lanes = 4\ntrain.micro_batch = 4\n\
+             [[parameter]]\nkey = \"optim.lr\"\nlow = 1e-4\nhigh = 1e-2\nscale = \"log\"\n"
+        );
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let small = ["model.parameters=0", "model.d_model=8", "model.length=3", "checkpoint.best=false"];
+    let output = finish(tune(&place, &study("reverse-copy-small"), "copy", &small));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("checkpoint.best is false"), "{}", stderr(&output));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = place.path("copy").join(result["summary"]["best"]["run"].as_str().unwrap());
+    assert!(run.join("checkpoints").exists() && !run.join("best").exists());
+    fail(tune(&place, &study("moment-game"), "game", &[]), 78, &["moment-game", "no validation loss"]);
+
+    // A corpus without a validation split is refused before anything is trained.
+    let (train, bare) = (place.text("train.txt"), place.text("bare"));
+    let build = ["data", "build", "--train", &train, "--output", &bare, "--preset", "documents"];
+    succeed(alone(&[&build[..], &["--tokenizer-kind", "byte"]].concat()));
+    let path = write_study(&place, "");
+    let bare = format!("data.corpus={bare}");
+    fail(tune(&place, &path, "bare-study", &[&bare]), 78, &["no validation split", "data.valid"]);
+    assert!(!place.path("bare-study").exists());
+}
+
 #[test]
 fn studies_with_mistakes_do_not_start() {
     let place = Workplace::new();

@@ -55,8 +55,6 @@ type Unended = (String, Unfinished);
 /// Makes trials, then reruns of the best, and writes the report.
 pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     let study = Study::load(&families::MODELS, &args.study, &args.overrides)?;
-    // A study compares losses of language models.
-    families::language(&study.base.model)?;
     let output = args.output.unwrap_or_else(|| study.output.clone());
     let corpus = fingerprint(&study.base, "study")?;
     let name = key(&json!({ "base": essence(&study.base, &corpus), "rules": study.rules() }));
@@ -64,6 +62,8 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     if args.list {
         return Ok(list(&open()?, out));
     }
+    let mut base = study.base.clone();
+    (families::of(&base.model).open)(&mut base)?.check_validation(&base)?;
     let preemption = Preemption::install()?;
     let _lock = lock(&output)?;
     make_folders(&output, &["runs", "logs"])?;

@@ -112,6 +112,19 @@ impl Validation {
         Ok(Some(Self::Stream { stream: corpus.tokens(Split::Valid)?, documents }))
     }
 
+    /// Checks that there is enough of it for `[eval]`.
+    pub fn check(&self, config: &Config) -> Result<(), TrainError> {
+        match self {
+            Self::Stream { stream, .. } | Self::Lines { stream, .. } => Self::cut(stream, config).map(drop),
+            Self::Pairs(_) => Ok(()),
+        }
+    }
+
+    /// The pieces that lanes read.
+    fn cut(stream: &TokenStream, config: &Config) -> Result<EvalLanes, TrainError> {
+        Ok(EvalLanes::new(stream.len(), config.eval.lanes, eval_segment(config))?)
+    }
+
     /// Evaluates as `[eval]` says. A collective call.
     pub fn evaluate(
         &self,
@@ -129,11 +142,11 @@ impl Validation {
         let options = EvalOptions {
             lanes: eval.lanes,
             group: eval.lanes_per_group(train),
-            segment: if eval.segment == 0 { train.segment } else { eval.segment },
+            segment: eval_segment(config),
             ext_len: eval.ext_len,
             documents: documents.map(|(documents, policy)| (documents, *policy)),
         };
-        let mut pieces = EvalLanes::new(stream.len(), options.lanes, options.segment)?;
+        let mut pieces = Self::cut(stream, config)?;
         if let Self::Lines { starts, eos, .. } = self {
             pieces = match config.data.order {
                 DataOrder::Episodes => pieces.in_episodes(starts, *eos),
@@ -146,6 +159,11 @@ impl Validation {
         objective.look(None);
         result
     }
+}
+
+/// Tokens of a lane in one forward pass of an evaluation.
+fn eval_segment(config: &Config) -> usize {
+    if config.eval.segment == 0 { config.train.segment } else { config.eval.segment }
 }
 
 /// Cuts a step of this rank's lanes into micro-batches of `micro_batch` lanes.
