@@ -36,6 +36,10 @@ fn read(place: &Workplace, name: &str) -> String {
     fs::read_to_string(place.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
+fn loss_of(line: &Value) -> f64 {
+    line["loss"].as_f64().unwrap()
+}
+
 /// Starts a study, waits until it says `words`, and sends it a signal.
 fn interrupt(mut command: Command, words: &str, signal: i32) -> Option<i32> {
     let mut child =
@@ -52,7 +56,7 @@ fn interrupt(mut command: Command, words: &str, signal: i32) -> Option<i32> {
 #[test]
 fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
     let place = Workplace::new();
-    let path = write_study(&place, "");
+    let path = write_study(&place, "reruns = 2");
     let whole = succeed(tune(&place, &path, "whole", &[]));
     assert_eq!(
         (&whole["summary"]["trials"], &whole["open"], &whole["exit_code"]),
@@ -63,6 +67,9 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
     assert!(read(&place, "killed/best.toml").contains("trial "), "known as soon as a trial has ended");
     let before = read(&place, "killed/journal.jsonl");
     assert!(before.lines().count() < read(&place, "whole/journal.jsonl").lines().count());
+    // Once more, between two reruns.
+    assert_eq!(interrupt(tune(&place, &path, "killed", &[]), "seed 2: ", libc::SIGKILL), None);
+    assert_eq!(read(&place, "killed/journal.jsonl").matches("\"event\":\"rerun\"").count(), 1);
     succeed(tune(&place, &path, "killed", &[]));
     assert_eq!(interrupt(tune(&place, &path, "stopped", &[]), "trial 0: ", libc::SIGTERM), Some(75));
     succeed(tune(&place, &path, "stopped", &[]));
@@ -77,7 +84,7 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
     let journal: Vec<Value> =
         read(&place, "whole/journal.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let told: Vec<&Value> = journal.iter().filter(|line| line["event"] == "tell").collect();
-    let lowest = told.iter().map(|line| line["loss"].as_f64().unwrap()).fold(f64::INFINITY, f64::min);
+    let lowest = told.iter().map(|line| loss_of(line)).fold(f64::INFINITY, f64::min);
     let best = &whole["summary"]["best"];
     assert_eq!(best["loss"].as_f64().unwrap(), lowest);
     assert!((1.0..256f64.ln()).contains(&lowest), "{lowest}");
@@ -87,8 +94,18 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
     assert_eq!(losses.fold(f64::INFINITY, f64::min), lowest);
     let proposed = journal.iter().filter(|line| line["by"] == "gaussian").count();
     assert_eq!((told.len(), proposed), (4, 2));
-    assert_eq!(whole["summary"]["reruns"]["count"], 1);
-    assert!(read(&place, "whole/report.md").contains("## Neighbourhood"));
+    let report = read(&place, "whole/report.md");
+    assert!(report.contains("## Neighbourhood") && report.contains("selection effect"), "{report}");
+    // Of two values the deviation is their distance over the root of two.
+    let reruns: Vec<f64> = journal.iter().filter(|line| line["event"] == "rerun").map(loss_of).collect();
+    let noise = &whole["summary"]["reruns"];
+    let (sd, effect) = (noise["sd"].as_f64().unwrap(), noise["selection_effect"].as_f64().unwrap());
+    assert_eq!((noise["count"].as_u64(), reruns.len()), (Some(2), 2));
+    assert!((sd - (reruns[0] - reruns[1]).abs() / 2f64.sqrt()).abs() < 1e-9, "{sd} of {reruns:?}");
+    assert!((effect - (lowest - (reruns[0] + reruns[1]) / 2.0)).abs() < 1e-9, "{effect} of {reruns:?}");
+    let seeds: Vec<&Value> =
+        journal.iter().filter(|line| line["event"] == "rerun").map(|line| &line["seed"]).collect();
+    assert_eq!(seeds, [2, 3], "those after the trials'");
 
     // Nothing is made twice; more trials are added to what is there; other parameters are another study.
     let again = succeed(tune(&place, &path, "whole", &[]));

@@ -6,7 +6,6 @@ use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
 use segue_configs::study::Study;
 use segue_trainer::families;
-use segue_trainer::report::Interval;
 use segue_tuner::{Journal, State};
 use serde_json::{Value, json};
 
@@ -19,6 +18,7 @@ use crate::output::{Output, Unit};
 use crate::run_folder::lock;
 
 mod best;
+mod noise;
 mod report;
 mod trial;
 
@@ -207,12 +207,6 @@ fn finish(
         "output": output, "summary": report.summary(), "failed": failures.collect::<Vec<_>>(), "open": open,
         "exit_code": code,
     })
-}
-
-/// The interval of the reruns of the best trial, where there are any with a loss.
-fn noise(journal: &Journal) -> Option<Interval> {
-    let best = journal.best()?.asked.trial;
-    Interval::of(&journal.reruns(best).iter().filter_map(|rerun| rerun.loss).collect::<Vec<_>>())
 }
 
 fn list(journal: &Journal, out: &Output) -> Value {

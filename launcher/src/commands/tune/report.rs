@@ -1,11 +1,11 @@
 //! What a study has found: the best settings, what is expected around them, and how much of a difference is noise.
 
 use segue_configs::study::Study;
-use segue_trainer::report::{Interval, LineChart, Point, Series};
+use segue_trainer::report::{LineChart, Point, Series};
 use segue_tuner::{Asked, GaussianProcess, Journal, Search, State, Trial};
 use serde_json::{Value, json};
 
-use super::noise;
+use super::noise::Noise;
 use super::trial::{run_name, trial_name};
 
 /// How far a neighbour lies from the best, as a fraction of the parameter's range (Melis 2023, app. 2.B).
@@ -21,7 +21,7 @@ pub struct Report<'a> {
     corpus: &'a str,
     journal: &'a Journal,
     process: Option<GaussianProcess>,
-    noise: Option<Interval>,
+    noise: Option<Noise>,
 }
 
 /// The settings of a trial as arguments.
@@ -34,7 +34,7 @@ impl<'a> Report<'a> {
     pub fn new(study: &'a Study, corpus: &'a str, journal: &'a Journal) -> Self {
         let Study { space, search, startup, seed, .. } = study;
         let search = Search { space, kind: *search, startup: *startup, seed: *seed };
-        Self { study, corpus, journal, process: search.fit(journal.trials()), noise: noise(journal) }
+        Self { study, corpus, journal, process: search.fit(journal.trials()), noise: Noise::of(journal) }
     }
 
     /// Names of files and their texts.
@@ -99,16 +99,7 @@ impl<'a> Report<'a> {
             self.run_of(best).unwrap_or_default(),
             in_words(&best.asked, "\n")
         );
-        if let Some(noise) = &self.noise {
-            let half = noise.half_width.map_or(String::new(), |half| format!(" ± {half:.4}"));
-            text.push_str(&format!(
-                "\n## Noise\n\nThe same settings with {} other seeds: {:.4}{half}, that is {:+.4} against the trial. A trial is the best \
-                 by luck too, so that its settings tend to do worse again; differences of the size of ± count for nothing.\n",
-                noise.count,
-                noise.mean,
-                noise.mean - loss
-            ));
-        }
+        text.extend(self.noise.map(|noise| noise.markdown()));
         text
     }
 
