@@ -1,84 +1,16 @@
 //! What has been asked and told, as JSON lines. The file is published whole at every line, so that one that is cut is damage.
 
-use std::collections::BTreeMap;
+mod lines;
+
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use segue_configs::study::SearchKind;
-use serde::{Deserialize, Serialize};
-
+use self::lines::Line;
+pub use self::lines::{Asked, Rerun, State, Told};
 use super::TunerError;
 
 const VERSION: u32 = 1;
-
-/// How a trial ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// It was trained to its end.
-    Done,
-    /// It was given up after a turn; its loss is the best up to there.
-    Stopped,
-    /// Its loss was not a number.
-    Infeasible,
-}
-
-/// A proposal.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
-    /// Its number, from 0.
-    pub trial: usize,
-    /// What proposed it.
-    pub by: SearchKind,
-    /// Its point in the unit cube.
-    pub point: Vec<f64>,
-    /// The settings there, by key.
-    pub settings: BTreeMap<String, String>,
-}
-
-/// The end of a trial.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Told {
-    /// Its number.
-    pub trial: usize,
-    /// How it ended.
-    pub state: State,
-    /// The lowest loss of its evaluations, in nats a target.
-    pub loss: Option<f64>,
-    /// The losses at the ends of its turns.
-    pub turns: Vec<f64>,
-}
-
-impl Told {
-    /// Of a trial with the lowest loss `loss`. One that is not a number makes it infeasible, whatever else it is.
-    pub fn new(trial: usize, state: State, loss: f64, turns: Vec<f64>) -> Self {
-        let finite = loss.is_finite() && state != State::Infeasible;
-        let turns = turns.into_iter().take_while(|loss| loss.is_finite()).collect();
-        let state = if finite { state } else { State::Infeasible };
-        Self { trial, state, loss: finite.then_some(loss), turns }
-    }
-}
-
-/// The best trial's settings with another seed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Rerun {
-    /// The trial.
-    pub trial: usize,
-    /// The seed of training.
-    pub seed: u64,
-    /// The lowest loss of its evaluations; none where that was not a number.
-    pub loss: Option<f64>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "lowercase")]
-enum Line {
-    Study { version: u32, study: String },
-    Ask(Asked),
-    Tell(Told),
-    Rerun(Rerun),
-}
 
 /// A proposal, and its end where it has one.
 #[derive(Debug, Clone, PartialEq)]
@@ -246,83 +178,4 @@ fn line(line: &Line) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asked(trial: usize) -> Asked {
-        let settings = BTreeMap::from([("optim.lr".to_string(), "0.1".to_string())]);
-        Asked { trial, by: SearchKind::Random, point: vec![0.1 + 0.2, 1.0 / 3.0], settings }
-    }
-
-    #[test]
-    fn m16_a_trial_without_a_loss_is_never_the_best() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut journal = Journal::open(&dir.path().join("j"), "s", 2).unwrap();
-        let losses = [f64::NAN, 3.0, f64::NEG_INFINITY, 2.5, f64::INFINITY, 2.5];
-        for (trial, loss) in losses.into_iter().enumerate() {
-            journal.ask(asked(trial)).unwrap();
-            assert_ne!(journal.best().map(|best| best.asked.trial), Some(trial), "pending");
-            journal.tell(Told::new(trial, State::Done, loss, vec![1.0, loss])).unwrap();
-            assert!(journal.best().is_none_or(|best| best.loss().unwrap().is_finite()));
-        }
-        assert_eq!(journal.best().unwrap().asked.trial, 3);
-        let states: Vec<State> = journal.trials().iter().map(|t| t.told.as_ref().unwrap().state).collect();
-        assert_eq!(states[0], State::Infeasible);
-        assert_eq!(states.iter().filter(|state| **state == State::Done).count(), 3);
-        // Of a state that says so, too.
-        assert_eq!(Told::new(0, State::Infeasible, 1.0, Vec::new()).loss, None);
-    }
-
-    #[test]
-    fn m16_a_journal_is_read_as_it_was_written() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal.jsonl");
-        let mut journal = Journal::open(&path, "s", 2).unwrap();
-        for trial in 0..3 {
-            journal.ask(asked(trial)).unwrap();
-            assert_eq!(Journal::open(&path, "s", 2).unwrap(), journal);
-        }
-        journal.tell(Told::new(1, State::Stopped, 0.1 + 0.7, vec![1.0 / 3.0, 0.7])).unwrap();
-        journal.rerun(Rerun { trial: 1, seed: 5, loss: None }).unwrap();
-        let again = Journal::open(&path, "s", 2).unwrap();
-        assert_eq!(again, journal);
-        assert_eq!((again.pending(), again.curves().len(), again.reruns(1).len()), (vec![0, 2], 1, 1));
-        assert!(matches!(Journal::open(&path, "other", 2), Err(TunerError::OtherStudy { .. })));
-        // A last line without its end is one, and stays apart from the next.
-        fs::write(&path, again.text.trim_end()).unwrap();
-        let mut again = Journal::open(&path, "s", 2).unwrap();
-        assert_eq!(again, journal);
-        again.tell(Told::new(0, State::Done, 1.0, Vec::new())).unwrap();
-        assert_eq!(Journal::open(&path, "s", 2).unwrap(), again);
-    }
-
-    #[test]
-    fn a_damaged_journal_is_refused_with_the_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("journal.jsonl");
-        let mut journal = Journal::open(&path, "s", 2).unwrap();
-        journal.ask(asked(0)).unwrap();
-        let good = fs::read_to_string(&path).unwrap();
-        let tell = |more: &str| format!("{good}{{\"event\":\"tell\",\"turns\":[],{more}}}\n");
-        for (text, number, words) in [
-            (good[..good.len() - 9].to_string(), 2, "EOF"),
-            (good.lines().nth(1).unwrap().to_string(), 1, "not the first"),
-            (format!("{good}{good}"), 3, "first line"),
-            (good.replace("\"trial\":0", "\"trial\":7"), 2, "expected trial 0"),
-            (good.replace("0.30000000000000004", "1.5"), 2, "in [0, 1]"),
-            (tell("\"trial\":3,\"state\":\"done\",\"loss\":1.0"), 3, "not pending"),
-            (tell("\"trial\":0,\"state\":\"done\",\"loss\":null"), 3, "neither"),
-            (tell("\"trial\":0,\"state\":\"infeasible\",\"loss\":1.0"), 3, "infeasible"),
-            (String::new(), 1, "missing"),
-            (good.replace("\"version\":1", "\"version\":2"), 1, "first line"),
-        ] {
-            fs::write(&path, &text).unwrap();
-            let error = Journal::open(&path, "s", 2).unwrap_err();
-            assert_eq!(error.exit_code(), 65);
-            let message = error.to_string();
-            assert!(message.contains(&format!("line {number} of")) && message.contains(words), "{message}");
-        }
-        fs::write(&path, [0xff]).unwrap();
-        assert_eq!(Journal::open(&path, "s", 2).unwrap_err().exit_code(), 65);
-    }
-}
+mod tests;

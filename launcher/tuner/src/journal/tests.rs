@@ -1,0 +1,82 @@
+use std::collections::BTreeMap;
+
+use segue_configs::study::SearchKind;
+
+use super::*;
+
+fn asked(trial: usize) -> Asked {
+    let settings = BTreeMap::from([("optim.lr".to_string(), "0.1".to_string())]);
+    Asked { trial, by: SearchKind::Random, point: vec![0.1 + 0.2, 1.0 / 3.0], settings }
+}
+
+#[test]
+fn m16_a_trial_without_a_loss_is_never_the_best() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(&dir.path().join("j"), "s", 2).unwrap();
+    let losses = [f64::NAN, 3.0, f64::NEG_INFINITY, 2.5, f64::INFINITY, 2.5];
+    for (trial, loss) in losses.into_iter().enumerate() {
+        journal.ask(asked(trial)).unwrap();
+        assert_ne!(journal.best().map(|best| best.asked.trial), Some(trial), "pending");
+        journal.tell(Told::new(trial, State::Done, loss, vec![1.0, loss])).unwrap();
+        assert!(journal.best().is_none_or(|best| best.loss().unwrap().is_finite()));
+    }
+    assert_eq!(journal.best().unwrap().asked.trial, 3);
+    let states: Vec<State> = journal.trials().iter().map(|t| t.told.as_ref().unwrap().state).collect();
+    assert_eq!(states[0], State::Infeasible);
+    assert_eq!(states.iter().filter(|state| **state == State::Done).count(), 3);
+    // Of a state that says so, too.
+    assert_eq!(Told::new(0, State::Infeasible, 1.0, Vec::new()).loss, None);
+}
+
+#[test]
+fn m16_a_journal_is_read_as_it_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.jsonl");
+    let mut journal = Journal::open(&path, "s", 2).unwrap();
+    for trial in 0..3 {
+        journal.ask(asked(trial)).unwrap();
+        assert_eq!(Journal::open(&path, "s", 2).unwrap(), journal);
+    }
+    journal.tell(Told::new(1, State::Stopped, 0.1 + 0.7, vec![1.0 / 3.0, 0.7])).unwrap();
+    journal.rerun(Rerun { trial: 1, seed: 5, loss: None }).unwrap();
+    let again = Journal::open(&path, "s", 2).unwrap();
+    assert_eq!(again, journal);
+    assert_eq!((again.pending(), again.curves().len(), again.reruns(1).len()), (vec![0, 2], 1, 1));
+    assert!(matches!(Journal::open(&path, "other", 2), Err(TunerError::OtherStudy { .. })));
+    // A last line without its end is one, and stays apart from the next.
+    fs::write(&path, again.text.trim_end()).unwrap();
+    let mut again = Journal::open(&path, "s", 2).unwrap();
+    assert_eq!(again, journal);
+    again.tell(Told::new(0, State::Done, 1.0, Vec::new())).unwrap();
+    assert_eq!(Journal::open(&path, "s", 2).unwrap(), again);
+}
+
+#[test]
+fn a_damaged_journal_is_refused_with_the_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("journal.jsonl");
+    let mut journal = Journal::open(&path, "s", 2).unwrap();
+    journal.ask(asked(0)).unwrap();
+    let good = fs::read_to_string(&path).unwrap();
+    let tell = |more: &str| format!("{good}{{\"event\":\"tell\",\"turns\":[],{more}}}\n");
+    for (text, number, words) in [
+        (good[..good.len() - 9].to_string(), 2, "EOF"),
+        (good.lines().nth(1).unwrap().to_string(), 1, "not the first"),
+        (format!("{good}{good}"), 3, "first line"),
+        (good.replace("\"trial\":0", "\"trial\":7"), 2, "expected trial 0"),
+        (good.replace("0.30000000000000004", "1.5"), 2, "in [0, 1]"),
+        (tell("\"trial\":3,\"state\":\"done\",\"loss\":1.0"), 3, "not pending"),
+        (tell("\"trial\":0,\"state\":\"done\",\"loss\":null"), 3, "neither"),
+        (tell("\"trial\":0,\"state\":\"infeasible\",\"loss\":1.0"), 3, "infeasible"),
+        (String::new(), 1, "missing"),
+        (good.replace("\"version\":1", "\"version\":2"), 1, "first line"),
+    ] {
+        fs::write(&path, &text).unwrap();
+        let error = Journal::open(&path, "s", 2).unwrap_err();
+        assert_eq!(error.exit_code(), 65);
+        let message = error.to_string();
+        assert!(message.contains(&format!("line {number} of")) && message.contains(words), "{message}");
+    }
+    fs::write(&path, [0xff]).unwrap();
+    assert_eq!(Journal::open(&path, "s", 2).unwrap_err().exit_code(), 65);
+}
