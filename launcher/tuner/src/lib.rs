@@ -19,6 +19,6 @@ mod stopping;
 
 pub use error::TunerError;
 pub use gaussian::{GaussianProcess, Prediction};
-pub use journal::{Asked, Journal, Rerun, State, Told, Trial};
+pub use journal::{Asked, Identity, Journal, Rerun, State, Told, Trial};
 pub use search::Search;
 pub use stopping::MedianRule;

@@ -6,13 +6,13 @@ use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
 use segue_configs::study::Study;
 use segue_trainer::families;
-use segue_tuner::{Journal, State};
+use segue_tuner::{Identity, Journal, State};
 use serde_json::{Value, json};
 
 use self::report::Report;
-use self::trial::{Outcome, Trials};
+use self::trial::{Outcome, Trials, content};
 use super::at_least_one;
-use super::child::{Unfinished, essence, fingerprint, key, make_folders, write_whole};
+use super::child::{Unfinished, fingerprint, key, make_folders, write_whole};
 use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
 use crate::output::{Output, Unit};
 use crate::run_folder::lock;
@@ -57,8 +57,8 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     let study = Study::load(&families::MODELS, &args.study, &args.overrides)?;
     let output = args.output.unwrap_or_else(|| study.output.clone());
     let corpus = fingerprint(&study.base, "study")?;
-    let name = key(&json!({ "base": essence(&study.base, &corpus), "rules": study.rules() }));
-    let open = || Journal::open(&output.join(JOURNAL), &name, study.space.parameters().len());
+    let identity = identity(&study, &corpus);
+    let open = || Journal::open(&output.join(JOURNAL), &identity, study.space.parameters().len());
     if args.list {
         return Ok(list(&open()?, out));
     }
@@ -83,6 +83,17 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     let stopped = preemption.requested() || unfinished.iter().any(|(_, why)| *why == Unfinished::Stopped);
     unfinished.retain(|(_, why)| *why != Unfinished::Stopped);
     Ok(finish(&report, (&study, &journal), &unfinished, stopped, &output, out))
+}
+
+/// All that proposals and their losses depend on.
+fn identity(study: &Study, corpus: &str) -> Identity {
+    let (base, rules) = (content(&study.base, corpus), study.rules());
+    let name = key(&json!({ "base": base, "rules": rules }));
+    let mut of = base;
+    if let (Some(all), Value::Object(rules)) = (of.as_object_mut(), rules) {
+        all.extend(rules);
+    }
+    Identity { name, of }
 }
 
 /// Goes on with trials that are open, and makes new ones up to the study's number.

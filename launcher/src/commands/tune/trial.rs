@@ -8,7 +8,7 @@ use segue_configs::Config;
 use segue_configs::study::Study;
 use segue_trainer::report::read_metrics;
 use segue_tuner::{Asked, Journal, MedianRule, Rerun, Search, State, Told};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::child::{Unfinished, command, essence, key, training};
 use super::best;
@@ -174,7 +174,14 @@ pub fn trial_name(number: usize) -> String {
 
 /// The name of a trial's folder, by what it computes: an older one with its number, of another study or another proposal, stays aside.
 pub fn run_name(config: &Config, corpus: &str, prefix: &str) -> String {
-    format!("{prefix}-{}", key(&essence(config, corpus)))
+    format!("{prefix}-{}", key(&content(config, corpus)))
+}
+
+/// What a trial computes, wherever its text lies: the fingerprint names all of it.
+pub fn content(config: &Config, corpus: &str) -> Value {
+    let mut json = essence(config, corpus);
+    (json["data"]["corpora"], json["data"]["valid"]) = (json!([]), json!(""));
+    json
 }
 
 /// The last step and the losses of a training that has ended; none where it ended as its loss was not a number.
@@ -196,6 +203,19 @@ fn losses_of(ended: Result<Value, Unfinished>, run: &Path) -> Result<Option<(u64
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The fingerprint of the text says what is read, not where it lies.
+    #[test]
+    fn a_study_that_is_moved_with_its_text_stays_the_same() {
+        let name = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|text| text.to_string()).collect();
+            let loaded = segue_trainer::families::MODELS.load(None, &overrides).unwrap();
+            run_name(&loaded.config, "text", "trial")
+        };
+        let here = name(&["data.corpus=a", "data.valid=b"]);
+        assert_eq!(here, name(&["data.corpus=c", "data.valid=d"]));
+        assert_ne!(here, name(&["data.corpus=a", "data.valid=b", "train.seed=5"]));
+    }
 
     #[test]
     fn m16_the_lowest_loss_counts_and_none_where_one_is_not_a_number() {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use segue_configs::study::SearchKind;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// How a trial ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,10 +65,24 @@ pub struct Rerun {
     pub loss: Option<f64>,
 }
 
+/// What makes a study that one: other values are another study.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Identity {
+    /// A hash of the values.
+    pub name: String,
+    /// The values.
+    pub of: Value,
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 pub(super) enum Line {
-    Study { version: u32, study: String },
+    Study {
+        version: u32,
+        study: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<Value>,
+    },
     Ask(Asked),
     Tell(Told),
     Rerun(Rerun),

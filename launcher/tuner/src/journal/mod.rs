@@ -1,13 +1,15 @@
 //! What has been asked and told, as JSON lines. The file is published whole at every line, so that one that is cut is damage.
 
+mod identity;
 mod lines;
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use self::identity::differences;
 use self::lines::Line;
-pub use self::lines::{Asked, Rerun, State, Told};
+pub use self::lines::{Asked, Identity, Rerun, State, Told};
 use super::TunerError;
 
 const VERSION: u32 = 1;
@@ -39,14 +41,15 @@ pub struct Journal {
 
 impl Journal {
     /// Opens the journal at `path` of a study with `coordinates` parameters; a file that is not there is an empty one, and is made with
-    /// the first line. `study` names all that proposals depend on: a journal with another name is refused.
-    pub fn open(path: &Path, study: &str, coordinates: usize) -> Result<Self, TunerError> {
+    /// the first line. `study` is all that proposals depend on: a journal of another is refused.
+    pub fn open(path: &Path, study: &Identity, coordinates: usize) -> Result<Self, TunerError> {
         let mut made =
             Self { path: path.into(), text: String::new(), trials: Vec::new(), reruns: Vec::new() };
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                let head = Line::Study { version: VERSION, study: study.into() };
+                let Identity { name, of } = study.clone();
+                let head = Line::Study { version: VERSION, study: name, of: Some(of) };
                 made.text = line(&head);
                 return Ok(made);
             }
@@ -60,9 +63,10 @@ impl Journal {
             let damaged = |why: String| TunerError::Damaged { path: path.into(), line: i + 1, why };
             let read: Line = serde_json::from_str(words).map_err(|e| damaged(e.to_string()))?;
             match read {
-                Line::Study { version: VERSION, study: other } if i == 0 => {
-                    if other != study {
-                        return Err(TunerError::OtherStudy { path: path.into() });
+                Line::Study { version: VERSION, study: other, of } if i == 0 => {
+                    if other != study.name {
+                        let differences = differences(of.as_ref(), &study.of);
+                        return Err(TunerError::OtherStudy { path: path.into(), differences });
                     }
                 }
                 Line::Study { .. } => return Err(damaged("another first line is needed".into())),

@@ -1,8 +1,14 @@
 use std::collections::BTreeMap;
 
 use segue_configs::study::SearchKind;
+use serde_json::json;
 
 use super::*;
+
+/// A study by a name alone.
+fn study(name: &str) -> Identity {
+    Identity { name: name.into(), of: json!({ "name": name }) }
+}
 
 fn asked(trial: usize) -> Asked {
     let settings = BTreeMap::from([("optim.lr".to_string(), "0.1".to_string())]);
@@ -12,7 +18,7 @@ fn asked(trial: usize) -> Asked {
 #[test]
 fn m16_a_trial_without_a_loss_is_never_the_best() {
     let dir = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(&dir.path().join("j"), "s", 2).unwrap();
+    let mut journal = Journal::open(&dir.path().join("j"), &study("s"), 2).unwrap();
     let losses = [f64::NAN, 3.0, f64::NEG_INFINITY, 2.5, f64::INFINITY, 2.5];
     for (trial, loss) in losses.into_iter().enumerate() {
         journal.ask(asked(trial)).unwrap();
@@ -32,30 +38,30 @@ fn m16_a_trial_without_a_loss_is_never_the_best() {
 fn m16_a_journal_is_read_as_it_was_written() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal.jsonl");
-    let mut journal = Journal::open(&path, "s", 2).unwrap();
+    let mut journal = Journal::open(&path, &study("s"), 2).unwrap();
     for trial in 0..3 {
         journal.ask(asked(trial)).unwrap();
-        assert_eq!(Journal::open(&path, "s", 2).unwrap(), journal);
+        assert_eq!(Journal::open(&path, &study("s"), 2).unwrap(), journal);
     }
     journal.tell(Told::new(1, State::Stopped, 0.1 + 0.7, vec![1.0 / 3.0, 0.7])).unwrap();
     journal.rerun(Rerun { trial: 1, seed: 5, loss: None }).unwrap();
-    let again = Journal::open(&path, "s", 2).unwrap();
+    let again = Journal::open(&path, &study("s"), 2).unwrap();
     assert_eq!(again, journal);
     assert_eq!((again.pending(), again.curves().len(), again.reruns(1).len()), (vec![0, 2], 1, 1));
-    assert!(matches!(Journal::open(&path, "other", 2), Err(TunerError::OtherStudy { .. })));
+    assert!(matches!(Journal::open(&path, &study("other"), 2), Err(TunerError::OtherStudy { .. })));
     // A last line without its end is one, and stays apart from the next.
     fs::write(&path, again.text.trim_end()).unwrap();
-    let mut again = Journal::open(&path, "s", 2).unwrap();
+    let mut again = Journal::open(&path, &study("s"), 2).unwrap();
     assert_eq!(again, journal);
     again.tell(Told::new(0, State::Done, 1.0, Vec::new())).unwrap();
-    assert_eq!(Journal::open(&path, "s", 2).unwrap(), again);
+    assert_eq!(Journal::open(&path, &study("s"), 2).unwrap(), again);
 }
 
 #[test]
 fn a_damaged_journal_is_refused_with_the_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal.jsonl");
-    let mut journal = Journal::open(&path, "s", 2).unwrap();
+    let mut journal = Journal::open(&path, &study("s"), 2).unwrap();
     journal.ask(asked(0)).unwrap();
     let good = fs::read_to_string(&path).unwrap();
     let tell = |more: &str| format!("{good}{{\"event\":\"tell\",\"turns\":[],{more}}}\n");
@@ -72,11 +78,25 @@ fn a_damaged_journal_is_refused_with_the_line() {
         (good.replace("\"version\":1", "\"version\":2"), 1, "first line"),
     ] {
         fs::write(&path, &text).unwrap();
-        let error = Journal::open(&path, "s", 2).unwrap_err();
+        let error = Journal::open(&path, &study("s"), 2).unwrap_err();
         assert_eq!(error.exit_code(), 65);
         let message = error.to_string();
         assert!(message.contains(&format!("line {number} of")) && message.contains(words), "{message}");
     }
     fs::write(&path, [0xff]).unwrap();
-    assert_eq!(Journal::open(&path, "s", 2).unwrap_err().exit_code(), 65);
+    assert_eq!(Journal::open(&path, &study("s"), 2).unwrap_err().exit_code(), 65);
+}
+
+#[test]
+fn a_journal_without_the_values_of_its_study_is_still_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("j");
+    fs::write(&path, "{\"event\":\"study\",\"study\":\"s\",\"version\":1}\n").unwrap();
+    assert!(Journal::open(&path, &study("s"), 2).unwrap().trials().is_empty());
+    let error = Journal::open(&path, &study("other"), 2).unwrap_err().to_string();
+    assert!(error.ends_with("is the journal of another study"), "{error}");
+    fs::remove_file(&path).unwrap();
+    Journal::open(&path, &study("s"), 2).unwrap().ask(asked(0)).unwrap();
+    let error = Journal::open(&path, &study("other"), 2).unwrap_err().to_string();
+    assert!(error.ends_with(r#"another study: `name` was "s" and is "other""#), "{error}");
 }
