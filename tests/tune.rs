@@ -134,37 +134,116 @@ fn m16_a_trial_whose_loss_is_not_a_number_is_infeasible_and_one_that_fails_is_na
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&result["summary"]["infeasible"], &result["summary"]["best"]), (&4.into(), &Value::Null));
     assert!(stderr(&output).contains("no trial has a loss yet"), "{}", stderr(&output));
-
-    let path = write_study(&place, "");
-    let output = finish(tune(&place, &path, "long", &["train.segment=50000"]));
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    let said = stderr(&output);
-    assert!(said.contains("trial 0: failed with exit code 65: error: a lane has"), "{said}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(result["failed"].as_array().unwrap().len(), 4);
 }
 
-/// A trial that fails is no reason to say that the study was stopped.
+/// What no trial can do anything about stops the study, and the same command stops again at once.
 #[test]
-fn a_study_with_a_failed_trial_among_good_ones_ends_as_failed() {
+fn m16_a_study_whose_first_trials_fail_alike_stops_with_their_error() {
     let place = Workplace::new();
-    let path = write_study(&place, "search = \"random\"");
-    let short = ["train.steps=2", "eval.every=1", "checkpoint.every=2"];
-    succeed(tune(&place, &path, "whole", &short));
-    let runs = fs::read_dir(place.path("whole/runs")).unwrap();
-    let mut names: Vec<String> = runs.map(|run| run.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    // A file stands where its folder is to be.
-    fs::create_dir_all(place.path("out/runs")).unwrap();
-    fs::write(place.path("out/runs").join(&names[2]), "").unwrap();
-    let output = finish(tune(&place, &path, "out", &short));
+    let path = write_study(&place, "retries = 0\ngive_up_after = 2");
+    let long = ["train.segment=50000"];
+    fail(
+        tune(&place, &path, "out", &long),
+        65,
+        &["first 2 trials", "a lane has", "--retry", "give_up_after"],
+    );
+    let journal = read(&place, "out/journal.jsonl");
+    let count = |event: &str, journal: &str| journal.matches(&format!("\"event\":\"{event}\"")).count();
+    assert_eq!(["ask", "fail", "tell"].map(|event| count(event, &journal)), [2, 2, 2]);
+    assert!(read(&place, "out/report.md").contains("| 0 | 65 | error: a lane has"));
+    fail(tune(&place, &path, "out", &long), 65, &["first 2 trials"]);
+    assert_eq!(read(&place, "out/journal.jsonl"), journal, "nothing is trained again");
+    let output = finish(tune(&place, &path, "out", &[&long[..], &["--retry"]].concat()));
+    assert_eq!(output.status.code(), Some(65), "{}", stderr(&output));
+    let again = read(&place, "out/journal.jsonl");
+    assert_eq!(["ask", "fail", "tell", "retry"].map(|event| count(event, &again)), [2, 4, 4, 2]);
+
+    let patient = read(&place, "study.toml").replace("give_up_after = 2", "give_up_after = 0");
+    fs::write(&path, patient).unwrap();
+    let output = finish(tune(&place, &path, "out", &long));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("trial 3: no loss: it failed with exit code 65: error: a lane has"), "{said}");
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(result["failed"].as_array().unwrap().len(), 1, "{result:#}");
-    assert_eq!((output.status.code(), &result["exit_code"]), (Some(1), &1.into()), "{}", stderr(&output));
-    assert!(result["summary"]["best"]["trial"].is_number());
-    fs::remove_file(place.path("out/runs").join(&names[2])).unwrap();
-    succeed(tune(&place, &path, "out", &short));
-    assert_eq!(read(&place, "out/results.json"), read(&place, "whole/results.json"));
+    assert_eq!((result["failed"].as_array().unwrap().len(), &result["open"]), (4, &0.into()));
+    let listed = succeed(tune(&place, &path, "out", &[&long[..], &["--list"]].concat()));
+    assert_eq!(listed["trials"][0]["cause"]["code"], 65);
+}
+
+/// The second try of it is the last, and the study goes on without it.
+#[test]
+fn m16_a_trial_that_always_fails_counts_as_one_without_a_loss() {
+    let place = Workplace::new();
+    let path = write_study(&place, "");
+    let short = &["train.steps=2", "eval.every=1", "checkpoint.every=2"];
+    fs::write(&path, read(&place, "study.toml").replace(STOP, "")).unwrap();
+    succeed(tune(&place, &path, "whole", short));
+    let name = name_of_run(&place, "whole", 1);
+    // A file stands where its folder is to be.
+    for output in ["failing", "killed"] {
+        fs::create_dir_all(place.path(output).join("runs")).unwrap();
+        fs::write(place.path(output).join("runs").join(&name), "").unwrap();
+    }
+    let result = succeed(tune(&place, &path, "failing", short));
+    assert_eq!((&result["exit_code"], &result["open"]), (&0.into(), &0.into()), "{result:#}");
+    assert_eq!((&result["failed"][0]["name"], &result["summary"]["failed"]), (&"trial 1".into(), &1.into()));
+    let journal = read(&place, "failing/journal.jsonl");
+    assert_eq!(journal.matches("\"event\":\"fail\"").count(), 2);
+    let told: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = told.iter().find(|line| line["event"] == "tell" && line["trial"] == 1).unwrap();
+    assert_eq!((&told["state"], &told["loss"]), (&"infeasible".into(), &Value::Null));
+    let (code, why) = (&result["failed"][0]["code"], told["cause"]["why"].as_str().unwrap());
+    assert!(told["cause"]["code"] == *code && why.contains("RUN"), "{told}");
+    let report = read(&place, "failing/report.md");
+    assert!(
+        report.contains("1 of them as they failed") && report.contains(&format!("| 1 | {code} | {why} |"))
+    );
+
+    // Killed after it, or stopped, the study proposes the same.
+    assert_eq!(interrupt(tune(&place, &path, "killed", short), "trial 1: no loss", libc::SIGKILL), None);
+    succeed(tune(&place, &path, "killed", short));
+    assert_eq!(read(&place, "killed/journal.jsonl"), journal);
+    assert_eq!(read(&place, "killed/report.md"), report);
+
+    // What stood in the way is gone: it has its loss, which is that of the study without a failure.
+    fs::remove_file(place.path("failing/runs").join(&name)).unwrap();
+    let mended = succeed(tune(&place, &path, "failing", &[&short[..], &["--retry"]].concat()));
+    assert_eq!((&mended["failed"], &mended["summary"]["failed"]), (&Value::Array(vec![]), &0.into()));
+    let of = |name: &str| {
+        succeed(tune(&place, &path, name, &[&short[..], &["--list"]].concat()))["trials"][1].clone()
+    };
+    assert_eq!(of("failing"), of("whole"));
+}
+
+/// 12 and 13 lanes, 1 and 2 a micro-step: all ends go with the middle of the others, 13 and 2 do not go together. The second point is there.
+#[test]
+fn m16_settings_that_make_no_configuration_have_no_loss() {
+    let place = Workplace::new();
+    let path = write_study(&place, "search = \"random\"\nreruns = 0");
+    let study = read(&place, "study.toml").replace(STOP, "").replace("trials = 4", "trials = 2");
+    let head = study.split("[[parameter]]").next().unwrap();
+    let whole = |key: &str, low: i32, high: i32, values: [i32; 2]| {
+        format!(
+            "[[parameter]]\nkey = \"{key}\"\nlow = {low}\nhigh = {high}\nscale = \"integer\"\nfloor = {}\nceiling = {}\n",
+            values[0], values[1]
+        )
+    };
+    let corner = whole("train.lanes", 0, 24, [12, 13]) + &whole("train.micro_batch", -9, 10, [1, 2]);
+    fs::write(&path, head.to_string() + &corner).unwrap();
+    let result = succeed(tune(&place, &path, "out", &["train.steps=1"]));
+    assert_eq!(result["summary"]["best"]["trial"], 0);
+    let failed = &result["failed"][0];
+    assert_eq!((&failed["name"], &failed["code"]), (&"trial 1".into(), &78.into()), "{result:#}");
+    let why = failed["why"].as_str().unwrap();
+    assert!(why.contains("`train.lanes` = 13") && read(&place, "out/report.md").contains(why), "{why}");
+    assert!(!read(&place, "out/journal.jsonl").contains("\"event\":\"fail\""), "it is not tried again");
+}
+
+/// The name of the run folder of a trial.
+fn name_of_run(place: &Workplace, output: &str, trial: usize) -> String {
+    let runs = fs::read_dir(place.path(output).join("runs")).unwrap();
+    let mut names = runs.map(|run| run.unwrap().file_name().into_string().unwrap());
+    names.find(|name| name.starts_with(&format!("trial-{trial:04}-")) && !name.contains("seed")).unwrap()
 }
 
 /// The merged configuration of a command, without the folder of the run.

@@ -57,6 +57,12 @@ struct StudyFile {
     /// Runs of the best settings with other seeds, after all trials: how much of a difference is noise.
     #[serde(default = "default_reruns")]
     reruns: usize,
+    /// Times that a training which ended with an error is tried again; then its trial counts as one without a loss.
+    #[serde(default = "default_retries")]
+    retries: usize,
+    /// The study stops where its first trials, so many or all, failed with the same error; 0 for never.
+    #[serde(default = "default_give_up_after")]
+    give_up_after: usize,
     /// Configuration keys for every trial.
     #[serde(default)]
     set: Map<String, Value>,
@@ -80,6 +86,14 @@ fn default_startup() -> usize {
 }
 
 fn default_reruns() -> usize {
+    3
+}
+
+fn default_retries() -> usize {
+    1
+}
+
+fn default_give_up_after() -> usize {
     3
 }
 
@@ -133,6 +147,10 @@ pub struct Study {
     pub startup: usize,
     /// Runs of the best settings with other seeds.
     pub reruns: usize,
+    /// Times that a training which failed is tried again.
+    pub retries: usize,
+    /// The study stops where its first trials, so many or all, failed with the same error; 0 for never.
+    pub give_up_after: usize,
     /// When a trial is given up.
     pub stop: Option<Stopping>,
     /// What is looked among.
@@ -252,7 +270,8 @@ impl StudyFile {
                 });
             }
         }
-        let Self { name, recipe, output, trials, seed, search, startup, reruns, stop, .. } = self;
+        let Self { name, recipe, output, trials, seed, search, startup, .. } = self;
+        let Self { reruns, retries, give_up_after, stop, .. } = self;
         let models = KnownModels(models);
         let study = Study {
             name,
@@ -263,6 +282,8 @@ impl StudyFile {
             search,
             startup,
             reruns,
+            retries,
+            give_up_after,
             stop,
             space,
             base,

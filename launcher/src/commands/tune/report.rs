@@ -2,7 +2,7 @@
 
 use segue_configs::study::Study;
 use segue_trainer::report::{LineChart, Point, Series};
-use segue_tuner::{Asked, GaussianProcess, Journal, Search, State, Trial};
+use segue_tuner::{Asked, Cause, GaussianProcess, Journal, Search, State, Trial};
 use serde_json::{Value, json};
 
 use super::noise::Noise;
@@ -27,6 +27,11 @@ pub struct Report<'a> {
 /// The settings of a trial as arguments.
 pub fn in_words(asked: &Asked, joint: &str) -> String {
     asked.settings.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(joint)
+}
+
+/// Foreign text as a cell of a table.
+fn in_cell(text: &str) -> String {
+    text.replace('|', "\\|")
 }
 
 impl<'a> Report<'a> {
@@ -58,7 +63,7 @@ impl<'a> Report<'a> {
         });
         json!({
             "name": self.study.name, "trials": self.count(|_| true), "infeasible": self.count(|s| s == State::Infeasible),
-            "stopped": self.count(|s| s == State::Stopped), "best": best, "reruns": self.noise,
+            "stopped": self.count(|s| s == State::Stopped), "failed": self.failed().count(), "best": best, "reruns": self.noise,
         })
     }
 
@@ -73,9 +78,18 @@ impl<'a> Report<'a> {
         told.filter(|told| of(told.state)).count()
     }
 
+    /// Trials that ended with an error.
+    fn failed(&self) -> impl Iterator<Item = (&Trial, &Cause)> {
+        self.journal.trials().iter().filter_map(|trial| Some((trial, trial.cause()?)))
+    }
+
     fn markdown(&self) -> String {
+        let failed = match self.failed().count() {
+            0 => String::new(),
+            count => format!(", {count} of them as they failed"),
+        };
         let mut text = format!(
-            "# {}\n\n{} trials, of which {} were given up early and {} have no loss. Losses are in nats a target, the lowest of \
+            "# {}\n\n{} trials, of which {} were given up early and {} have no loss{failed}. Losses are in nats a target, the lowest of \
              a run's evaluations.\n",
             self.study.name,
             self.count(|_| true),
@@ -87,7 +101,36 @@ impl<'a> Report<'a> {
             text.push_str(&self.neighbourhood(best));
         }
         text.push_str(&self.table());
+        text.push_str(&self.failures());
         text
+    }
+
+    /// Trials and reruns that ended with an error.
+    fn failures(&self) -> String {
+        let trials =
+            self.failed().map(|(trial, cause)| (trial, trial.asked.trial.to_string(), cause.clone()));
+        let of_reruns = self.journal.trials().iter().flat_map(|trial| {
+            let reruns = self.journal.reruns(trial.asked.trial);
+            reruns.into_iter().filter_map(move |rerun| {
+                Some((trial, format!("{}, seed {}", rerun.trial, rerun.seed), rerun.cause?))
+            })
+        });
+        let row = |(trial, name, cause): (&Trial, String, Cause)| {
+            format!(
+                "| {name} | {} | {} | {} |\n",
+                cause.code,
+                in_cell(&cause.why),
+                in_words(&trial.asked, ", ")
+            )
+        };
+        let rows: String = trials.chain(of_reruns).map(row).collect();
+        if rows.is_empty() {
+            return rows;
+        }
+        format!(
+            "\n## Failed\n\nThese have no loss, as often as they were tried. `--retry` tries them again.\n\n\
+             | trial | exit code | error | settings |\n|---|---|---|---|\n{rows}"
+        )
     }
 
     fn best_in_words(&self, best: &Trial) -> String {

@@ -14,7 +14,7 @@ pub enum State {
     Done,
     /// It was given up after a turn; its loss is the best up to there.
     Stopped,
-    /// Its loss was not a number.
+    /// It has no loss: that was not a number, or there is a [`Cause`].
     Infeasible,
 }
 
@@ -31,6 +31,23 @@ pub struct Asked {
     pub settings: BTreeMap<String, String>,
 }
 
+/// Why a training ended without a result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// Its exit code.
+    pub code: i32,
+    /// The error it said last.
+    pub why: String,
+}
+
+impl Cause {
+    /// Whether another one is the same error. Digits do not count: trials differ in their settings, steps and sizes.
+    pub fn is_like(&self, other: &Cause) -> bool {
+        let words = |why: &str| why.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+        self.code == other.code && words(&self.why) == words(&other.why)
+    }
+}
+
 /// The end of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {
@@ -42,6 +59,9 @@ pub struct Told {
     pub loss: Option<f64>,
     /// The losses at the ends of its turns.
     pub turns: Vec<f64>,
+    /// Why it is infeasible, where that is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
 }
 
 impl Told {
@@ -50,7 +70,12 @@ impl Told {
         let finite = loss.is_finite() && state != State::Infeasible;
         let turns = turns.into_iter().take_while(|loss| loss.is_finite()).collect();
         let state = if finite { state } else { State::Infeasible };
-        Self { trial, state, loss: finite.then_some(loss), turns }
+        Self { trial, state, loss: finite.then_some(loss), turns, cause: None }
+    }
+
+    /// Of a trial that ended with an error as often as it was tried.
+    pub fn failed(trial: usize, cause: Cause) -> Self {
+        Self { cause: Some(cause), ..Self::new(trial, State::Infeasible, f64::NAN, Vec::new()) }
     }
 }
 
@@ -63,6 +88,27 @@ pub struct Rerun {
     pub seed: u64,
     /// The lowest loss of its evaluations; none where that was not a number.
     pub loss: Option<f64>,
+    /// Why there is none, where that is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<Cause>,
+}
+
+/// A training of the study: a trial, or with a seed a rerun of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Training {
+    /// The trial.
+    pub trial: usize,
+    /// The seed of the rerun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+/// A training that ended with an error, and may be tried again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Fail {
+    #[serde(flatten)]
+    pub training: Training,
+    pub cause: Cause,
 }
 
 /// What makes a study that one: other values are another study.
@@ -86,4 +132,20 @@ pub(super) enum Line {
     Ask(Asked),
     Tell(Told),
     Rerun(Rerun),
+    Fail(Fail),
+    Retry(Training),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_alike_but_for_numbers() {
+        let cause = |code, why: &str| Cause { code, why: why.into() };
+        let one = cause(65, "a lane has 37 tokens");
+        assert!(one.is_like(&cause(65, "a lane has 4 tokens")));
+        assert!(!one.is_like(&cause(66, "a lane has 37 tokens")));
+        assert!(!one.is_like(&cause(65, "a lane has no tokens")));
+    }
 }

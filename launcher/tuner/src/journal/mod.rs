@@ -8,8 +8,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use self::identity::differences;
-use self::lines::Line;
-pub use self::lines::{Asked, Identity, Rerun, State, Told};
+pub use self::lines::{Asked, Cause, Identity, Rerun, State, Told, Training};
+use self::lines::{Fail, Line};
 use super::TunerError;
 
 const VERSION: u32 = 1;
@@ -28,6 +28,11 @@ impl Trial {
     pub fn loss(&self) -> Option<f64> {
         self.told.as_ref().and_then(|told| told.loss)
     }
+
+    /// Why it has none, where it ended with an error.
+    pub fn cause(&self) -> Option<&Cause> {
+        self.told.as_ref().and_then(|told| told.cause.as_ref())
+    }
 }
 
 /// The journal of a study.
@@ -37,14 +42,21 @@ pub struct Journal {
     text: String,
     trials: Vec<Trial>,
     reruns: Vec<Rerun>,
+    /// Those since a training was begun anew.
+    failures: Vec<Fail>,
 }
 
 impl Journal {
     /// Opens the journal at `path` of a study with `coordinates` parameters; a file that is not there is an empty one, and is made with
     /// the first line. `study` is all that proposals depend on: a journal of another is refused.
     pub fn open(path: &Path, study: &Identity, coordinates: usize) -> Result<Self, TunerError> {
-        let mut made =
-            Self { path: path.into(), text: String::new(), trials: Vec::new(), reruns: Vec::new() };
+        let mut made = Self {
+            path: path.into(),
+            text: String::new(),
+            trials: Vec::new(),
+            reruns: Vec::new(),
+            failures: Vec::new(),
+        };
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -110,6 +122,21 @@ impl Journal {
         self.reruns.iter().filter(|rerun| rerun.trial == trial).cloned().collect()
     }
 
+    /// What a training has failed with so far, since it was begun anew.
+    pub fn failures(&self, training: Training) -> Vec<Cause> {
+        let own = self.failures.iter().filter(|fail| fail.training == training);
+        own.map(|fail| fail.cause.clone()).collect()
+    }
+
+    /// The last trial, where all that have ended failed alike, and `first` of them at least: the error is not of their settings. Never with a
+    /// `first` of 0.
+    pub fn hopeless(&self, first: usize) -> Option<&Trial> {
+        let ended: Vec<&Trial> = self.trials.iter().filter(|trial| trial.told.is_some()).collect();
+        let (cause, last) = (ended.first()?.cause()?, ended.last()?);
+        let alike = ended.iter().all(|trial| trial.cause().is_some_and(|other| other.is_like(cause)));
+        (alike && first > 0 && ended.len() >= first).then_some(*last)
+    }
+
     /// Writes down a proposal, the next by number.
     pub fn ask(&mut self, asked: Asked) -> Result<(), TunerError> {
         self.add(Line::Ask(asked))
@@ -123,6 +150,22 @@ impl Journal {
     /// Writes down the end of a rerun.
     pub fn rerun(&mut self, rerun: Rerun) -> Result<(), TunerError> {
         self.add(Line::Rerun(rerun))
+    }
+
+    /// Writes down that a training ended with an error.
+    pub fn fail(&mut self, training: Training, cause: Cause) -> Result<(), TunerError> {
+        self.add(Line::Fail(Fail { training, cause }))
+    }
+
+    /// Begins all trainings anew that failed for good: they are pending again. How many those are.
+    pub fn retry(&mut self) -> Result<usize, TunerError> {
+        let trials = self.trials.iter().filter(|trial| trial.cause().is_some());
+        let mut failed: Vec<Training> =
+            trials.map(|trial| Training { trial: trial.asked.trial, seed: None }).collect();
+        let reruns = self.reruns.iter().filter(|rerun| rerun.cause.is_some());
+        failed.extend(reruns.map(|rerun| Training { trial: rerun.trial, seed: Some(rerun.seed) }));
+        failed.iter().try_for_each(|training| self.add(Line::Retry(*training)))?;
+        Ok(failed.len())
     }
 
     fn add(&mut self, added: Line) -> Result<(), TunerError> {
@@ -162,6 +205,9 @@ impl Journal {
                 if told.loss.is_some() == (told.state == State::Infeasible) {
                     return Err(format!("trial {number} has a loss and is infeasible, or neither"));
                 }
+                if told.loss.is_some() && told.cause.is_some() {
+                    return Err(format!("trial {number} has a loss, and a cause that it has none"));
+                }
                 let open = self.trials.get_mut(number).filter(|trial| trial.told.is_none());
                 open.ok_or(format!("trial {number} is not pending"))?.told = Some(told);
             }
@@ -171,8 +217,34 @@ impl Journal {
                 }
                 self.reruns.push(rerun);
             }
+            Line::Fail(fail) => {
+                let trial = self.trials.get(fail.training.trial);
+                if !trial.is_some_and(|trial| trial.told.is_some() == fail.training.seed.is_some()) {
+                    return Err(format!("nothing of trial {} is under way", fail.training.trial));
+                }
+                self.failures.push(fail);
+            }
+            Line::Retry(training) => self.begin_anew(training)?,
         }
         Ok(())
+    }
+
+    /// Forgets the end of a training that failed for good.
+    fn begin_anew(&mut self, training: Training) -> Result<(), String> {
+        let number = training.trial;
+        let forgotten = match training.seed {
+            None => {
+                let trial = self.trials.get_mut(number).filter(|trial| trial.cause().is_some());
+                trial.is_some_and(|trial| trial.told.take().is_some())
+            }
+            Some(seed) => {
+                let before = self.reruns.len();
+                self.reruns.retain(|r| (r.trial, r.seed) != (number, seed) || r.cause.is_none());
+                self.reruns.len() < before
+            }
+        };
+        self.failures.retain(|fail| fail.training != training);
+        if forgotten { Ok(()) } else { Err(format!("nothing of trial {number} has failed for good")) }
     }
 }
 
