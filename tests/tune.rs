@@ -7,13 +7,16 @@ use std::process::{Command, Stdio};
 use segue_tests::{ROOT, Workplace, alone, fail, finish, stderr, succeed};
 use serde_json::Value;
 
+const STOP: &str = "[stop]\nturn = 10\nleast = 2\n";
+
 /// A study of a tiny recurrent model: two random trials, two proposed ones, a rerun. `more` stands before the parameters.
 fn write_study(place: &Workplace, more: &str) -> String {
     let path = place.path("study.toml");
+    let reruns = if more.contains("reruns") { "" } else { "reruns = 1\n" };
     let text = format!(
-        "name = \"Toy\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\ntrials = 4\nstartup = 2\nreruns = 1\n{more}\n\
+        "name = \"Toy\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\ntrials = 4\nstartup = 2\n{reruns}{more}\n\
          [set]\ntrain.steps = 20\neval.every = 10\ncheckpoint.every = 5\ndata.corpus = \"{}\"\n\
-         [stop]\nturn = 10\nleast = 2\n\
+         {STOP}\
          [[parameter]]\nkey = \"optim.lr\"\nlow = 1e-4\nhigh = 1e-2\nscale = \"log\"\n\
          [[parameter]]\nkey = \"model.mogrifier_rounds\"\nlow = 0\nhigh = 3\nscale = \"integer\"\n\
          [[parameter]]\nkey = \"model.mogrifier_rank\"\nlow = -4\nhigh = 8\nscale = \"integer\"\nfloor = 0\n\
@@ -33,6 +36,10 @@ fn read(place: &Workplace, name: &str) -> String {
     fs::read_to_string(place.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
+fn loss_of(line: &Value) -> f64 {
+    line["loss"].as_f64().unwrap()
+}
+
 /// Starts a study, waits until it says `words`, and sends it a signal.
 fn interrupt(mut command: Command, words: &str, signal: i32) -> Option<i32> {
     let mut child =
@@ -49,31 +56,20 @@ fn interrupt(mut command: Command, words: &str, signal: i32) -> Option<i32> {
 #[test]
 fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
     let place = Workplace::new();
-    let path = write_study(&place, "");
+    let path = write_study(&place, "reruns = 2");
     let whole = succeed(tune(&place, &path, "whole", &[]));
     assert_eq!(
         (&whole["summary"]["trials"], &whole["open"], &whole["exit_code"]),
         (&4.into(), &0.into(), &0.into())
     );
 
-    // The best settings make a recipe, for runs longer than trials.
-    let (recipe, best) = (place.text("whole/best.toml"), &whole["summary"]["best"]);
-    let corpus = format!("data.corpus={}", place.text("corpus"));
-    let long = place.text("long");
-    let run = format!("run.dir={long}");
-    succeed(alone(&["pretrain", "--json", "--config", &recipe, &corpus, &run, "train.steps=21"]));
-    let written: Value = serde_json::from_str(&read(&place, "long/config.json")).unwrap();
-    for (key, value) in best["settings"].as_object().unwrap() {
-        let found = written.pointer(&format!("/{}", key.replace('.', "/"))).unwrap();
-        let expected: f64 = value.as_str().unwrap().parse().unwrap();
-        assert_eq!(found.as_f64(), Some(expected), "{key}");
-    }
-    assert_eq!(written["eval"]["every"], 0, "the recipe's own");
-
     assert_eq!(interrupt(tune(&place, &path, "killed", &[]), "trial 1: ", libc::SIGKILL), None);
     assert!(read(&place, "killed/best.toml").contains("trial "), "known as soon as a trial has ended");
     let before = read(&place, "killed/journal.jsonl");
     assert!(before.lines().count() < read(&place, "whole/journal.jsonl").lines().count());
+    // Once more, between two reruns.
+    assert_eq!(interrupt(tune(&place, &path, "killed", &[]), "seed 2: ", libc::SIGKILL), None);
+    assert_eq!(read(&place, "killed/journal.jsonl").matches("\"event\":\"rerun\"").count(), 1);
     succeed(tune(&place, &path, "killed", &[]));
     assert_eq!(interrupt(tune(&place, &path, "stopped", &[]), "trial 0: ", libc::SIGTERM), Some(75));
     succeed(tune(&place, &path, "stopped", &[]));
@@ -88,7 +84,7 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
     let journal: Vec<Value> =
         read(&place, "whole/journal.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let told: Vec<&Value> = journal.iter().filter(|line| line["event"] == "tell").collect();
-    let lowest = told.iter().map(|line| line["loss"].as_f64().unwrap()).fold(f64::INFINITY, f64::min);
+    let lowest = told.iter().map(|line| loss_of(line)).fold(f64::INFINITY, f64::min);
     let best = &whole["summary"]["best"];
     assert_eq!(best["loss"].as_f64().unwrap(), lowest);
     assert!((1.0..256f64.ln()).contains(&lowest), "{lowest}");
@@ -98,8 +94,18 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
     assert_eq!(losses.fold(f64::INFINITY, f64::min), lowest);
     let proposed = journal.iter().filter(|line| line["by"] == "gaussian").count();
     assert_eq!((told.len(), proposed), (4, 2));
-    assert_eq!(whole["summary"]["reruns"]["count"], 1);
-    assert!(read(&place, "whole/report.md").contains("## Neighbourhood"));
+    let report = read(&place, "whole/report.md");
+    assert!(report.contains("## Neighbourhood") && report.contains("selection effect"), "{report}");
+    // Of two values the deviation is their distance over the root of two.
+    let reruns: Vec<f64> = journal.iter().filter(|line| line["event"] == "rerun").map(loss_of).collect();
+    let noise = &whole["summary"]["reruns"];
+    let (sd, effect) = (noise["sd"].as_f64().unwrap(), noise["selection_effect"].as_f64().unwrap());
+    assert_eq!((noise["count"].as_u64(), reruns.len()), (Some(2), 2));
+    assert!((sd - (reruns[0] - reruns[1]).abs() / 2f64.sqrt()).abs() < 1e-9, "{sd} of {reruns:?}");
+    assert!((effect - (lowest - (reruns[0] + reruns[1]) / 2.0)).abs() < 1e-9, "{effect} of {reruns:?}");
+    let seeds: Vec<&Value> =
+        journal.iter().filter(|line| line["event"] == "rerun").map(|line| &line["seed"]).collect();
+    assert_eq!(seeds, [2, 3], "those after the trials'");
 
     // Nothing is made twice; more trials are added to what is there; other parameters are another study.
     let again = succeed(tune(&place, &path, "whole", &[]));
@@ -128,37 +134,189 @@ fn m16_a_trial_whose_loss_is_not_a_number_is_infeasible_and_one_that_fails_is_na
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&result["summary"]["infeasible"], &result["summary"]["best"]), (&4.into(), &Value::Null));
     assert!(stderr(&output).contains("no trial has a loss yet"), "{}", stderr(&output));
-
-    let path = write_study(&place, "");
-    let output = finish(tune(&place, &path, "long", &["train.segment=50000"]));
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    let said = stderr(&output);
-    assert!(said.contains("trial 0: failed with exit code 65: error: a lane has"), "{said}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(result["failed"].as_array().unwrap().len(), 4);
 }
 
-/// A trial that fails is no reason to say that the study was stopped.
+/// What no trial can do anything about stops the study, and the same command stops again at once.
 #[test]
-fn a_study_with_a_failed_trial_among_good_ones_ends_as_failed() {
+fn m16_a_study_whose_first_trials_fail_alike_stops_with_their_error() {
     let place = Workplace::new();
-    let path = write_study(&place, "search = \"random\"");
-    let short = ["train.steps=2", "eval.every=1", "checkpoint.every=2"];
-    succeed(tune(&place, &path, "whole", &short));
-    let runs = fs::read_dir(place.path("whole/runs")).unwrap();
-    let mut names: Vec<String> = runs.map(|run| run.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    // A file stands where its folder is to be.
-    fs::create_dir_all(place.path("out/runs")).unwrap();
-    fs::write(place.path("out/runs").join(&names[2]), "").unwrap();
-    let output = finish(tune(&place, &path, "out", &short));
+    let path = write_study(&place, "retries = 0\ngive_up_after = 2");
+    let long = ["train.segment=50000"];
+    fail(
+        tune(&place, &path, "out", &long),
+        65,
+        &["first 2 trials", "a lane has", "--retry", "give_up_after"],
+    );
+    let journal = read(&place, "out/journal.jsonl");
+    let count = |event: &str, journal: &str| journal.matches(&format!("\"event\":\"{event}\"")).count();
+    assert_eq!(["ask", "fail", "tell"].map(|event| count(event, &journal)), [2, 2, 2]);
+    assert!(read(&place, "out/report.md").contains("| 0 | 65 | error: a lane has"));
+    fail(tune(&place, &path, "out", &long), 65, &["first 2 trials"]);
+    assert_eq!(read(&place, "out/journal.jsonl"), journal, "nothing is trained again");
+    let output = finish(tune(&place, &path, "out", &[&long[..], &["--retry"]].concat()));
+    assert_eq!(output.status.code(), Some(65), "{}", stderr(&output));
+    let again = read(&place, "out/journal.jsonl");
+    assert_eq!(["ask", "fail", "tell", "retry"].map(|event| count(event, &again)), [2, 4, 4, 2]);
+
+    let patient = read(&place, "study.toml").replace("give_up_after = 2", "give_up_after = 0");
+    fs::write(&path, patient).unwrap();
+    let output = finish(tune(&place, &path, "out", &long));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let said = stderr(&output);
+    assert!(said.contains("trial 3: no loss: it failed with exit code 65: error: a lane has"), "{said}");
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(result["failed"].as_array().unwrap().len(), 1, "{result:#}");
-    assert_eq!((output.status.code(), &result["exit_code"]), (Some(1), &1.into()), "{}", stderr(&output));
-    assert!(result["summary"]["best"]["trial"].is_number());
-    fs::remove_file(place.path("out/runs").join(&names[2])).unwrap();
-    succeed(tune(&place, &path, "out", &short));
-    assert_eq!(read(&place, "out/results.json"), read(&place, "whole/results.json"));
+    assert_eq!((result["failed"].as_array().unwrap().len(), &result["open"]), (4, &0.into()));
+    let listed = succeed(tune(&place, &path, "out", &[&long[..], &["--list"]].concat()));
+    assert_eq!(listed["trials"][0]["cause"]["code"], 65);
+}
+
+/// The second try of it is the last, and the study goes on without it.
+#[test]
+fn m16_a_trial_that_always_fails_counts_as_one_without_a_loss() {
+    let place = Workplace::new();
+    let path = write_study(&place, "");
+    let short = &["train.steps=2", "eval.every=1", "checkpoint.every=2"];
+    fs::write(&path, read(&place, "study.toml").replace(STOP, "")).unwrap();
+    succeed(tune(&place, &path, "whole", short));
+    let name = name_of_run(&place, "whole", 1);
+    // A file stands where its folder is to be.
+    for output in ["failing", "killed"] {
+        fs::create_dir_all(place.path(output).join("runs")).unwrap();
+        fs::write(place.path(output).join("runs").join(&name), "").unwrap();
+    }
+    let result = succeed(tune(&place, &path, "failing", short));
+    assert_eq!((&result["exit_code"], &result["open"]), (&0.into(), &0.into()), "{result:#}");
+    assert_eq!((&result["failed"][0]["name"], &result["summary"]["failed"]), (&"trial 1".into(), &1.into()));
+    let journal = read(&place, "failing/journal.jsonl");
+    assert_eq!(journal.matches("\"event\":\"fail\"").count(), 2);
+    let told: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told = told.iter().find(|line| line["event"] == "tell" && line["trial"] == 1).unwrap();
+    assert_eq!((&told["state"], &told["loss"]), (&"infeasible".into(), &Value::Null));
+    let (code, why) = (&result["failed"][0]["code"], told["cause"]["why"].as_str().unwrap());
+    assert!(told["cause"]["code"] == *code && why.contains("RUN"), "{told}");
+    let report = read(&place, "failing/report.md");
+    assert!(
+        report.contains("1 of them as they failed") && report.contains(&format!("| 1 | {code} | {why} |"))
+    );
+
+    // Killed after it, or stopped, the study proposes the same.
+    assert_eq!(interrupt(tune(&place, &path, "killed", short), "trial 1: no loss", libc::SIGKILL), None);
+    succeed(tune(&place, &path, "killed", short));
+    assert_eq!(read(&place, "killed/journal.jsonl"), journal);
+    assert_eq!(read(&place, "killed/report.md"), report);
+
+    // What stood in the way is gone: it has its loss, which is that of the study without a failure.
+    fs::remove_file(place.path("failing/runs").join(&name)).unwrap();
+    let mended = succeed(tune(&place, &path, "failing", &[&short[..], &["--retry"]].concat()));
+    assert_eq!((&mended["failed"], &mended["summary"]["failed"]), (&Value::Array(vec![]), &0.into()));
+    let of = |name: &str| {
+        succeed(tune(&place, &path, name, &[&short[..], &["--list"]].concat()))["trials"][1].clone()
+    };
+    assert_eq!(of("failing"), of("whole"));
+}
+
+/// 12 and 13 lanes, 1 and 2 a micro-step: all ends go with the middle of the others, 13 and 2 do not go together. The second point is there.
+#[test]
+fn m16_settings_that_make_no_configuration_have_no_loss() {
+    let place = Workplace::new();
+    let path = write_study(&place, "search = \"random\"\nreruns = 0");
+    let study = read(&place, "study.toml").replace(STOP, "").replace("trials = 4", "trials = 2");
+    let head = study.split("[[parameter]]").next().unwrap();
+    let whole = |key: &str, low: i32, high: i32, values: [i32; 2]| {
+        format!(
+            "[[parameter]]\nkey = \"{key}\"\nlow = {low}\nhigh = {high}\nscale = \"integer\"\nfloor = {}\nceiling = {}\n",
+            values[0], values[1]
+        )
+    };
+    let corner = whole("train.lanes", 0, 24, [12, 13]) + &whole("train.micro_batch", -9, 10, [1, 2]);
+    fs::write(&path, head.to_string() + &corner).unwrap();
+    let result = succeed(tune(&place, &path, "out", &["train.steps=1"]));
+    assert_eq!(result["summary"]["best"]["trial"], 0);
+    let failed = &result["failed"][0];
+    assert_eq!((&failed["name"], &failed["code"]), (&"trial 1".into(), &78.into()), "{result:#}");
+    let why = failed["why"].as_str().unwrap();
+    assert!(why.contains("`train.lanes` = 13") && read(&place, "out/report.md").contains(why), "{why}");
+    assert!(!read(&place, "out/journal.jsonl").contains("\"event\":\"fail\""), "it is not tried again");
+}
+
+/// The name of the run folder of a trial.
+fn name_of_run(place: &Workplace, output: &str, trial: usize) -> String {
+    let runs = fs::read_dir(place.path(output).join("runs")).unwrap();
+    let mut names = runs.map(|run| run.unwrap().file_name().into_string().unwrap());
+    names.find(|name| name.starts_with(&format!("trial-{trial:04}-")) && !name.contains("seed")).unwrap()
+}
+
+/// The merged configuration of a command, without the folder of the run.
+fn merged(args: &[&str]) -> Value {
+    let mut config = succeed(alone(&[&["pretrain", "--json", "--print-config"], args].concat()));
+    config["run"] = Value::Null;
+    config
+}
+
+/// Recipe, `[set]`, command line and settings: all of it is in `best.toml`.
+#[test]
+fn m16_the_best_recipe_is_the_configuration_of_the_best_trial() {
+    let place = Workplace::new();
+    let path = write_study(&place, "reruns = 0\nsearch = \"random\"");
+    fs::write(&path, read(&place, "study.toml").replace(STOP, "").replace("trials = 4", "trials = 2"))
+        .unwrap();
+    let line = ["train.steps=10", "model.n_layer=1", "log.mlflow_experiment=7", "optim.clip=0.5"];
+    let result = succeed(tune(&place, &path, "out", &line));
+    let corpus = format!("data.corpus={}", place.text("corpus"));
+    let recipe = format!("{ROOT}/configs/recipes/tiny-lstm.toml");
+    let settings = result["summary"]["best"]["settings"].as_object().unwrap();
+    let settings: Vec<String> =
+        settings.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap())).collect();
+    let mut all =
+        vec!["--config", &recipe, "eval.every=10", "checkpoint.every=5", &corpus, "checkpoint.best=true"];
+    all.extend(line);
+    all.extend(settings.iter().map(String::as_str));
+    let best = place.text("out/best.toml");
+    let expected = merged(&all);
+    assert_eq!(merged(&["--config", &best]), expected);
+    assert_eq!(expected["log"]["mlflow_experiment"], "7");
+    // And that is what the trial was trained with.
+    let run = result["summary"]["best"]["run"].as_str().unwrap();
+    let trained: Value = serde_json::from_str(&read(&place, &format!("out/{run}/config.json"))).unwrap();
+    for section in ["train", "optim", "eval", "checkpoint", "log"] {
+        assert_eq!(trained[section], expected[section], "{section}");
+    }
+    let long = place.text("long");
+    let run = format!("run.dir={long}");
+    succeed(alone(&["pretrain", "--json", "--config", &best, &run, "train.steps=11"]));
+}
+
+/// It needs no corpus, and its evaluations have a loss. Who wants no best model gets none.
+#[test]
+fn m16_any_family_with_a_validation_loss_is_tuned() {
+    let place = Workplace::new();
+    let path = place.path("copy.toml");
+    let study = |recipe: &str| {
+        let text = format!(
+            "name = \"Copy\"\nrecipe = \"{ROOT}/configs/recipes/{recipe}.toml\"\ntrials = 2\nreruns = 0\n\
+             [set]\ntrain.steps = 4\neval.every = 2\ntrain.lanes = 4\ntrain.micro_batch = 4\n\
+             [[parameter]]\nkey = \"optim.lr\"\nlow = 1e-4\nhigh = 1e-2\nscale = \"log\"\n"
+        );
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let small = ["model.parameters=0", "model.d_model=8", "model.length=3", "checkpoint.best=false"];
+    let output = finish(tune(&place, &study("reverse-copy-small"), "copy", &small));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("checkpoint.best is false"), "{}", stderr(&output));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = place.path("copy").join(result["summary"]["best"]["run"].as_str().unwrap());
+    assert!(run.join("checkpoints").exists() && !run.join("best").exists());
+    fail(tune(&place, &study("moment-game"), "game", &[]), 78, &["moment-game", "no validation loss"]);
+
+    // A corpus without a validation split is refused before anything is trained.
+    let (train, bare) = (place.text("train.txt"), place.text("bare"));
+    let build = ["data", "build", "--train", &train, "--output", &bare, "--preset", "documents"];
+    succeed(alone(&[&build[..], &["--tokenizer-kind", "byte"]].concat()));
+    let path = write_study(&place, "");
+    let bare = format!("data.corpus={bare}");
+    fail(tune(&place, &path, "bare-study", &[&bare]), 78, &["no validation split", "data.valid"]);
+    assert!(!place.path("bare-study").exists());
 }
 
 #[test]

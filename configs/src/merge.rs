@@ -158,7 +158,7 @@ fn load_over(
     layers.finish()
 }
 
-pub(crate) fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
+fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
     let text =
         std::fs::read_to_string(path).map_err(|source| ConfigError::Missing { path: path.into(), source })?;
     toml::from_str(&text)
@@ -166,7 +166,7 @@ pub(crate) fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
 }
 
 /// `a.b=value` as the nested object `{a: {b: value}}`. A value that is not TOML is a string.
-pub(crate) fn parse_override(text: &str) -> Result<Value, ConfigError> {
+fn parse_override(text: &str) -> Result<Value, ConfigError> {
     let malformed = || ConfigError::NotAnOverride { text: text.into() };
     let (key, value) = text.split_once('=').ok_or_else(malformed)?;
     if key.is_empty() || key.split('.').any(str::is_empty) {
@@ -179,7 +179,8 @@ pub(crate) fn parse_override(text: &str) -> Result<Value, ConfigError> {
     Ok(key.rsplit('.').fold(parsed, |inner, part| Value::Object(Map::from_iter([(part.to_string(), inner)]))))
 }
 
-fn pointer(key: &str) -> String {
+/// The key as a JSON pointer.
+pub(crate) fn pointer(key: &str) -> String {
     format!("/{}", key.replace('.', "/"))
 }
 

@@ -4,13 +4,14 @@
 
 mod space;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::merge::{assignments, parse_override, read_recipe};
+use crate::merge::{Loaded, assignments, flatten, pointer};
 use crate::model::{KnownModels, Models};
 use crate::range::{self, Range};
 use crate::reference::Section;
@@ -57,6 +58,12 @@ struct StudyFile {
     /// Runs of the best settings with other seeds, after all trials: how much of a difference is noise.
     #[serde(default = "default_reruns")]
     reruns: usize,
+    /// Times that a training which ended with an error is tried again; then its trial counts as one without a loss.
+    #[serde(default = "default_retries")]
+    retries: usize,
+    /// The study stops where its first trials, so many or all, failed with the same error; 0 for never.
+    #[serde(default = "default_give_up_after")]
+    give_up_after: usize,
     /// Configuration keys for every trial.
     #[serde(default)]
     set: Map<String, Value>,
@@ -80,6 +87,14 @@ fn default_startup() -> usize {
 }
 
 fn default_reruns() -> usize {
+    3
+}
+
+fn default_retries() -> usize {
+    1
+}
+
+fn default_give_up_after() -> usize {
     3
 }
 
@@ -133,6 +148,10 @@ pub struct Study {
     pub startup: usize,
     /// Runs of the best settings with other seeds.
     pub reruns: usize,
+    /// Times that a training which failed is tried again.
+    pub retries: usize,
+    /// The study stops where its first trials, so many or all, failed with the same error; 0 for never.
+    pub give_up_after: usize,
     /// When a trial is given up.
     pub stop: Option<Stopping>,
     /// What is looked among.
@@ -166,24 +185,46 @@ impl Study {
         Ok(self.models.0.load(Some(&self.recipe), &self.overrides_at(point))?.config)
     }
 
-    /// The recipe with the settings at `point` in their places, as the text of a recipe: for a run of its own, which `[set]` and the
-    /// command line of the study say nothing of. What is published of the recipe is not of these settings, and is left out.
+    /// The configuration of the trial at `point` as the text of a recipe, with all that recipe, `[set]` and command line set, for a run of its own:
+    /// it names no `run.dir`. What is published of the recipe is not of these settings, and is left out too.
     pub fn recipe_at(&self, point: &[f64]) -> Result<String, ConfigError> {
-        let mut recipe = read_recipe(&self.recipe)?;
-        if let Some(sections) = recipe.as_object_mut() {
-            sections.remove("published");
-        }
-        for (key, value) in self.space.settings(point) {
-            lay_over(&mut recipe, parse_override(&format!("{key}={value}"))?);
-        }
-        let config = self.models.0.from_json(&recipe, &self.recipe.display().to_string())?;
-        // In one file with what makes it useless, a key of the recipe would be refused.
-        config.idle().iter().for_each(|idle| take_out(&mut recipe, &idle.key));
-        let wrong = |e: toml::ser::Error| ConfigError::Syntax {
-            origin: self.recipe.display().to_string(),
-            message: e.to_string(),
+        let Loaded { config, origins } = self.models.0.load(Some(&self.recipe), &self.overrides_at(point))?;
+        let (values, mut recipe) = (config.to_json(), Map::new());
+        // In one file with what makes it useless, a key would be refused.
+        let idle: BTreeSet<String> = config.idle().into_iter().map(|idle| idle.key).collect();
+        let own = |key: &&String| {
+            !["run", "published"].contains(&key.split('.').next().unwrap_or(key)) && !idle.contains(*key)
         };
-        toml::to_string(&recipe).map_err(wrong)
+        for key in origins.keys().filter(own) {
+            // TOML has no null: a key that is not set is left out.
+            if let Some(value) = values.pointer(&pointer(key)).filter(|value| !value.is_null()) {
+                put(&mut recipe, key, value.clone());
+            }
+        }
+        let wrong = |message: String| ConfigError::Syntax { origin: "the best recipe".into(), message };
+        let text = toml::to_string(&recipe).map_err(|e| wrong(e.to_string()))?;
+        self.check_recipe(&text, &config, &idle, &wrong)?;
+        Ok(text)
+    }
+
+    /// Reads a recipe back, which is to give `config` but for the keys that nothing looks at.
+    fn check_recipe(
+        &self,
+        text: &str,
+        config: &Config,
+        idle: &BTreeSet<String>,
+        wrong: &dyn Fn(String) -> ConfigError,
+    ) -> Result<(), ConfigError> {
+        let written: Value = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
+        let mut read = self.models.0.from_json(&written, "the best recipe")?;
+        (read.run, read.published) = (config.run.clone(), config.published.clone());
+        let (read, meant) = (read.to_json(), config.to_json());
+        let other = flatten(&meant)
+            .into_iter()
+            .find(|(key, value)| !idle.contains(key) && read.pointer(&pointer(key)) != Some(value));
+        other.map_or(Ok(()), |(key, value)| {
+            Err(wrong(format!("`{key}` is {value} in the trial, and another value in its recipe")))
+        })
     }
 
     /// What proposals depend on besides the base configuration: another value is another study.
@@ -195,23 +236,14 @@ impl Study {
     }
 }
 
-/// Puts the values of `over` in their places in `under`.
-fn lay_over(under: &mut Value, over: Value) {
-    match (under, over) {
-        (Value::Object(under), Value::Object(over)) => {
-            over.into_iter()
-                .for_each(|(key, value)| lay_over(under.entry(key).or_insert(Value::Null), value));
+/// Puts a value in its place.
+fn put(tables: &mut Map<String, Value>, key: &str, value: Value) {
+    match key.split_once('.') {
+        None => _ = tables.insert(key.into(), value),
+        Some((table, rest)) => {
+            let inner = tables.entry(table).or_insert_with(|| Map::new().into());
+            inner.as_object_mut().into_iter().for_each(|inner| put(inner, rest, value.clone()));
         }
-        (under, over) => *under = over,
-    }
-}
-
-/// Takes a key out, where it is there.
-fn take_out(recipe: &mut Value, key: &str) {
-    let Some((section, name)) = key.rsplit_once('.') else { return };
-    let section = recipe.pointer_mut(&format!("/{}", section.replace('.', "/")));
-    if let Some(Value::Object(fields)) = section {
-        fields.remove(name);
     }
 }
 
@@ -226,7 +258,12 @@ impl StudyFile {
         let space = Space::new(self.parameters).map_err(wrong)?;
         let mut all = assignments(&self.set);
         all.extend(overrides.iter().cloned());
-        let base = models.load(Some(&self.recipe), &all)?.config;
+        // The best model of a trial is what it is judged by: it stays, unless recipe, `[set]` or command line say no.
+        let kept = json!({ "checkpoint": { "best": true } });
+        let base = models.load_over(vec![(kept, "the study".into())], Some(&self.recipe), &all)?.config;
+        if base.checkpoint.best {
+            all.insert(0, "checkpoint.best=true".into());
+        }
         if let Some(stop) = &self.stop {
             range::check("stop", stop)?;
             if base.eval.every == 0 || !stop.turn.is_multiple_of(base.eval.every) {
@@ -240,7 +277,8 @@ impl StudyFile {
                 });
             }
         }
-        let Self { name, recipe, output, trials, seed, search, startup, reruns, stop, .. } = self;
+        let Self { name, recipe, output, trials, seed, search, startup, .. } = self;
+        let Self { reruns, retries, give_up_after, stop, .. } = self;
         let models = KnownModels(models);
         let study = Study {
             name,
@@ -251,6 +289,8 @@ impl StudyFile {
             search,
             startup,
             reruns,
+            retries,
+            give_up_after,
             stop,
             space,
             base,
@@ -263,7 +303,7 @@ impl StudyFile {
 }
 
 impl Study {
-    /// Tries both ends of each range, the others in their middle.
+    /// Tries both ends of each range where it applies, the others in their middle.
     fn check_ends(&self) -> Result<(), ConfigError> {
         for (i, parameter) in self.space.parameters().iter().enumerate() {
             for place in [0.0, 1.0] {

@@ -181,8 +181,24 @@ impl Space {
         known.filter_map(|(p, value)| Some((p.key.clone(), p.text(value?)))).collect()
     }
 
-    /// The point in the middle of all ranges, with parameter `moved` at `place`.
+    /// The point in the middle of all ranges, with parameter `moved` at `place`. Where that does not apply in the middle of those it depends on, these
+    /// lie at their upper ends.
     pub(super) fn middle_but(&self, moved: usize, place: f64) -> Vec<f64> {
-        (0..self.0.len()).map(|i| if i == moved { place } else { NOWHERE }).collect()
+        let mut point: Vec<f64> =
+            (0..self.0.len()).map(|i| if i == moved { place } else { NOWHERE }).collect();
+        let mut inner = moved;
+        while let Some((parent, when)) = self.condition_of(inner) {
+            if self.0[parent].value(point[parent]) < when.at_least {
+                point[parent] = 1.0;
+            }
+            inner = parent;
+        }
+        point
+    }
+
+    /// The parameter that another one depends on, which stands further up, and how.
+    fn condition_of(&self, of: usize) -> Option<(usize, &Condition)> {
+        let when = self.0[of].when.as_ref()?;
+        Some((self.0[..of].iter().position(|parameter| parameter.key == when.key)?, when))
     }
 }

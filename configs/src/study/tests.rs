@@ -4,14 +4,19 @@ use super::*;
 use crate::testing::MODELS;
 
 const HEAD: &str = "name = \"t\"\nrecipe = \"r.toml\"\ntrials = 4\n";
+const RECIPE: &str =
+    "[train]\nlanes = 8\n[eval]\nevery = 10\n[run]\ndir = \"x\"\n[published]\nsource = \"a book\"\n";
 const RATE: &str = "[[parameter]]\nkey = \"optim.lr\"\nlow = 1e-3\nhigh = 4e-3\nscale = \"log\"\n";
 
 fn study(text: &str, overrides: &[&str]) -> Result<Study, ConfigError> {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("r.toml"), "[train]\nlanes = 8\n[eval]\nevery = 10\n").unwrap();
-    let path = dir.path().join("study.toml");
-    std::fs::write(&path, text).unwrap();
     // The recipe is looked at only while the study is loaded.
+    study_in(tempfile::tempdir().unwrap().path(), text, overrides)
+}
+
+fn study_in(dir: &Path, text: &str, overrides: &[&str]) -> Result<Study, ConfigError> {
+    std::fs::write(dir.join("r.toml"), RECIPE).unwrap();
+    let path = dir.join("study.toml");
+    std::fs::write(&path, text).unwrap();
     let overrides: Vec<String> = overrides.iter().map(|s| s.to_string()).collect();
     Study::load(&MODELS, &path, &overrides)
 }
@@ -25,9 +30,49 @@ fn settings_come_after_the_command_line() {
     let study = study(&format!("{HEAD}[set]\ntrain.steps = 7\n{RATE}"), &["train.steps=9"]).unwrap();
     assert_eq!((study.base.train.steps, study.startup, study.reruns), (9, 10, 3));
     let all = study.overrides_at(&[0.0]);
-    assert_eq!(all[..2], ["train.steps=7", "train.steps=9"]);
-    let rate: f64 = all[2].strip_prefix("optim.lr=").unwrap().parse().unwrap();
+    assert_eq!(all[..3], ["checkpoint.best=true", "train.steps=7", "train.steps=9"]);
+    let rate: f64 = all[3].strip_prefix("optim.lr=").unwrap().parse().unwrap();
     assert!((rate - 1e-3).abs() < 1e-15);
+}
+
+/// What `[set]` and command line say stands in it, texts that look like numbers among them, and where the run and its name are does not.
+#[test]
+fn m16_the_recipe_of_a_trial_gives_its_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let set = "[set]\ntrain.steps = 7\ndata.corpus = \"2024\"\nmodel.d_inner = 24\nmodel.cutoffs = [3, 5]\n";
+    let cases = ["model.d_inner=32", "log.mlflow_experiment=1e3", "optim.eps=1e-7", "checkpoint.keep=2"];
+    let study = study_in(dir.path(), &format!("{HEAD}{set}{RATE}"), &cases).unwrap();
+    let point = [0.3];
+    let text = study.recipe_at(&point).unwrap();
+    let path = dir.path().join("best.toml");
+    std::fs::write(&path, &text).unwrap();
+    let read = MODELS.load(Some(&path), &[]).unwrap().config;
+    let meant = study.config_at(&point).unwrap();
+    assert_eq!((read.run.dir.as_str(), read.published.source.as_str()), ("", ""));
+    assert_eq!((read.data.corpus.as_str(), read.log.mlflow_experiment.as_str()), ("2024", "1e3"));
+    assert!(read.checkpoint.best && read.train.steps == 7 && read.train.lanes == 8);
+    let without = |config: &Config| {
+        let mut json = config.to_json();
+        ["run", "published"].iter().for_each(|section| json[*section] = Value::Null);
+        json
+    };
+    assert_eq!(without(&read), without(&meant));
+    assert_ne!(without(&read), without(&study.config_at(&[0.4]).unwrap()), "the settings count");
+    // What nobody set is not written.
+    assert!(!text.contains("d_head") && !text.contains("beta"), "{text}");
+}
+
+#[test]
+fn the_best_model_is_kept_unless_somebody_says_no() {
+    let kept = |overrides: &[&str]| {
+        let study = study(&format!("{HEAD}{RATE}"), overrides).unwrap();
+        let says = study.overrides_at(&[0.5]).iter().any(|text| text == "checkpoint.best=true");
+        (study.base.checkpoint.best, says)
+    };
+    assert_eq!(kept(&[]), (true, true));
+    assert_eq!(kept(&["checkpoint.best=false"]), (false, false));
+    let set = study(&format!("{HEAD}[set]\ncheckpoint.best = false\n{RATE}"), &[]).unwrap();
+    assert!(!set.base.checkpoint.best);
 }
 
 /// A ratio from 1 on counts as 1, and a rank of 0 or less as 0 (Melis 2023, app. 2.A).
@@ -54,6 +99,29 @@ fn m16_a_parameter_applies_where_its_condition_holds() {
     assert_eq!(space.values(&[0.2, 0.999]), [Some(1.0), Some(100.0)]);
     assert_eq!(space.settings(&[0.1, 0.9]), [("rounds".to_string(), "0".to_string())]);
     assert_eq!(space.canonical(&[0.1, 0.9]), space.canonical(&[0.1, 0.2]));
+}
+
+/// In the middle of 0 to 6 rounds, 3, a rank from 5 rounds on does not apply: its ends are tried at 6. A third depends on the second.
+#[test]
+fn m16_ends_are_tried_where_a_parameter_applies() {
+    let when = |key: &str, at_least: f64| Some(Condition { key: key.into(), at_least });
+    let rounds = Parameter { key: "rounds".into(), ..parameter(Scale::Integer, 0.0, 6.0) };
+    let rank =
+        Parameter { key: "rank".into(), when: when("rounds", 5.0), ..parameter(Scale::Integer, 1.0, 9.0) };
+    let third =
+        Parameter { key: "third".into(), when: when("rank", 5.0), ..parameter(Scale::Linear, 0.0, 1.0) };
+    let space = Space::new(vec![rounds, rank, third]).unwrap();
+    let at = |moved, place| space.values(&space.middle_but(moved, place));
+    assert_eq!(at(0, 0.0), [Some(0.0), None, None]);
+    assert_eq!(at(1, 0.0), [Some(6.0), Some(1.0), None]);
+    assert_eq!(at(2, 1.0), [Some(6.0), Some(5.0), Some(1.0)]);
+    // So a mistake at such an end is found.
+    let text = format!(
+        "{HEAD}{RATE}[[parameter]]\nkey = \"model.d_inner\"\nlow = 0\nhigh = 4\nscale = \"integer\"\n\
+         when = {{ key = \"optim.lr\", at_least = 3.9e-3 }}\n"
+    );
+    let error = study(&text, &[]).unwrap_err();
+    assert!(error.to_string().contains("parameter `model.d_inner`"), "{error}");
 }
 
 #[test]

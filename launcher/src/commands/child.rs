@@ -31,16 +31,25 @@ pub enum Unfinished {
     Failed {
         /// Its exit code.
         code: i32,
-        /// What it said last, and where its log is.
+        /// What it said last.
         why: String,
+        /// Its log; none of an error of this process.
+        log: Option<PathBuf>,
     },
+}
+
+/// An error, and where its log is.
+pub fn with_log(why: &str, log: Option<&Path>) -> String {
+    why.to_string() + &log.map_or(String::new(), |log| format!(" (log: {})", log.display()))
 }
 
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Unfinished::Stopped => write!(f, "stopped"),
-            Unfinished::Failed { code, why } => write!(f, "failed with exit code {code}: {why}"),
+            Unfinished::Failed { code, why, log } => {
+                write!(f, "failed with exit code {code}: {}", with_log(why, log.as_deref()))
+            }
         }
     }
 }
@@ -48,7 +57,7 @@ impl fmt::Display for Unfinished {
 /// A failure of this process, as that of the job it befell.
 impl From<Failure> for Unfinished {
     fn from(failure: Failure) -> Self {
-        Self::Failed { code: i32::from(failure.code), why: failure.message }
+        Self::Failed { code: i32::from(failure.code), why: failure.message, log: None }
     }
 }
 
@@ -58,8 +67,7 @@ pub async fn command<R>(
     arguments: &[String],
     log: &Path,
 ) -> Result<Value, Unfinished> {
-    let failed =
-        |code: i32, why: &str| Unfinished::Failed { code, why: format!("{why} (log: {})", log.display()) };
+    let failed = |code: i32, why: &str| Unfinished::Failed { code, why: why.into(), log: Some(log.into()) };
     let broken = |e: std::io::Error| failed(70, &format!("cannot start it: {e}"));
     let mut command = Command::new(std::env::current_exe().map_err(broken)?);
     command.args(arguments);

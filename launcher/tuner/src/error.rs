@@ -29,11 +29,17 @@ pub enum TunerError {
         why: String,
     },
     /// It is that of other parameters, another recipe or another corpus.
-    #[error("{path} is the journal of another study")]
+    #[error("{path} is the journal of another study{}", because(.differences))]
     OtherStudy {
         /// The journal.
         path: PathBuf,
+        /// The values in which it differs; empty where they are not known.
+        differences: String,
     },
+}
+
+fn because(differences: &str) -> String {
+    if differences.is_empty() { String::new() } else { format!(": {differences}") }
 }
 
 impl TunerError {

@@ -35,10 +35,12 @@ impl Hyper {
         (1.0 + scaled + scaled * scaled / 3.0) * (-scaled).exp()
     }
 
-    /// The correlations of measurements at these points.
-    pub fn factor(&self, points: &[Vec<f64>]) -> Option<Cholesky> {
-        let own = 1.0 + self.noise + JITTER;
-        let entry = |i: usize, j: usize| if i == j { own } else { self.correlation(&points[i], &points[j]) };
+    /// The correlations of measurements at these points. `doubts` are variances of single measurements past the noise of all, as shares of that
+    /// of the signal; those that are not there are 0.
+    pub fn factor(&self, points: &[Vec<f64>], doubts: &[f64]) -> Option<Cholesky> {
+        let own = |i: usize| 1.0 + self.noise + JITTER + doubts.get(i).copied().unwrap_or(0.0);
+        let entry =
+            |i: usize, j: usize| if i == j { own(i) } else { self.correlation(&points[i], &points[j]) };
         Cholesky::new(points.len(), entry)
     }
 }
@@ -61,6 +63,11 @@ impl GaussianProcess {
     /// Fits values at points of the unit cube. `seed` chooses where the search for length scales begins. `None` without at least
     /// two values that differ.
     pub fn fit(points: &[Vec<f64>], values: &[f64], seed: u64) -> Option<Self> {
+        Self::fit_doubtful(points, values, &[], seed)
+    }
+
+    /// The same where some values are estimates: `doubts` are their variances, 0 of one that was measured or that is not in the list.
+    pub fn fit_doubtful(points: &[Vec<f64>], values: &[f64], doubts: &[f64], seed: u64) -> Option<Self> {
         let count = values.len() as f64;
         let middle = values.iter().sum::<f64>() / count;
         let scale = (values.iter().map(|value| (value - middle).powi(2)).sum::<f64>() / count).sqrt();
@@ -68,8 +75,10 @@ impl GaussianProcess {
             return None;
         }
         let scaled: Vec<f64> = values.iter().map(|value| (value - middle) / scale).collect();
-        let hyper = hyper::fit(points, &scaled, seed);
-        let factor = hyper.factor(points)?;
+        // The signal's variance is about that of all values.
+        let doubts: Vec<f64> = doubts.iter().map(|doubt| doubt / (scale * scale)).collect();
+        let hyper = hyper::fit(points, &scaled, &doubts, seed);
+        let factor = hyper.factor(points, &doubts)?;
         let weights = factor.solve(&scaled);
         let signal = (dot(&scaled, &weights) / count).sqrt();
         Some(Self { hyper, points: points.to_vec(), factor, weights, signal, middle, scale })
@@ -121,7 +130,7 @@ mod tests {
     fn a_prediction_is_that_of_the_textbook() {
         let hyper = Hyper { lengths: vec![0.5], noise: 0.25 };
         let points = vec![vec![0.0]];
-        let factor = hyper.factor(&points).unwrap();
+        let factor = hyper.factor(&points, &[]).unwrap();
         let weights = factor.solve(&[1.0]);
         let k = hyper.correlation(&[0.0], &[0.3]);
         let made = GaussianProcess { hyper, points, factor, weights, signal: 1.0, middle: 0.0, scale: 1.0 };
@@ -129,6 +138,26 @@ mod tests {
         assert!(
             (found.mean - k / 1.25).abs() < 1e-8 && (found.sd - (1.0 - k * k / 1.25).sqrt()).abs() < 1e-8
         );
+    }
+
+    /// With a correlation of almost 1 to the one point, and a doubt of 3: the mean is k / (1 + 3), by hand.
+    #[test]
+    fn a_doubtful_value_counts_for_less() {
+        let hyper = Hyper { lengths: vec![0.5], noise: 0.0 };
+        let points = vec![vec![0.0]];
+        let weights = hyper.factor(&points, &[3.0]).unwrap().solve(&[1.0]);
+        assert!((weights[0] - 0.25).abs() < 1e-8);
+        // One wild value among others: believed, the curve goes through it; doubted, past it.
+        let (points, mut values) = line(9, |x| x);
+        values[4] = 3.0;
+        let mut doubts = vec![0.0; 9];
+        let at = |doubts: &[f64]| {
+            GaussianProcess::fit_doubtful(&points, &values, doubts, 1).unwrap().predict(&[0.5]).mean
+        };
+        let believed = at(&doubts);
+        assert_eq!(believed, GaussianProcess::fit(&points, &values, 1).unwrap().predict(&[0.5]).mean);
+        doubts[4] = 100.0;
+        assert!(believed > 2.0 && (at(&doubts) - 0.5).abs() < 0.2, "{believed}, {}", at(&doubts));
     }
 
     #[test]

@@ -21,12 +21,13 @@ const STARTS: usize = 8;
 /// First and last step of the search, in deviations.
 const STEP: (f64, f64) = (0.8, 0.05);
 
-/// The best shape that a compass search finds: it moves a coordinate at a time, and halves its step where none helps.
-pub(crate) fn fit(points: &[Vec<f64>], scaled: &[f64], seed: u64) -> Hyper {
+/// The best shape that a compass search finds: it moves a coordinate at a time, and halves its step where none helps. `doubts` as in
+/// [`Hyper::factor`].
+pub(crate) fn fit(points: &[Vec<f64>], scaled: &[f64], doubts: &[f64], seed: u64) -> Hyper {
     let coordinates = points.first().map_or(0, Vec::len);
     let density = |at: &[f64]| -> f64 {
         let prior = at.iter().map(|z| 0.5 * z * z).sum::<f64>();
-        log_likelihood(&shape(at), points, scaled) - prior
+        log_likelihood(&shape(at), points, scaled, doubts) - prior
     };
     let mut draws = Draws::new(seed, Purpose::Tuning, &[USE]);
     let mut best = vec![0.0; coordinates + 1];
@@ -69,8 +70,8 @@ fn shape(at: &[f64]) -> Hyper {
 }
 
 /// Up to a constant: −n/2 ln(yᵀ R⁻¹ y / n) − ½ ln |R|.
-fn log_likelihood(hyper: &Hyper, points: &[Vec<f64>], scaled: &[f64]) -> f64 {
-    let Some(factor) = hyper.factor(points) else { return f64::NEG_INFINITY };
+fn log_likelihood(hyper: &Hyper, points: &[Vec<f64>], scaled: &[f64], doubts: &[f64]) -> f64 {
+    let Some(factor) = hyper.factor(points, doubts) else { return f64::NEG_INFINITY };
     let half = factor.solve_lower(scaled);
     let (count, fit) = (scaled.len() as f64, dot(&half, &half));
     -0.5 * (count * (fit / count).ln() + factor.log_determinant())
@@ -87,7 +88,7 @@ mod tests {
         let points = vec![vec![0.2], vec![0.5]];
         let (c, v) = (hyper.correlation(&points[0], &points[1]), 1.1);
         let expected = -0.5 * (2.0 * (1.0 / (v - c)).ln() + (v * v - c * c).ln());
-        assert!((log_likelihood(&hyper, &points, &[1.0, -1.0]) - expected).abs() < 1e-8);
+        assert!((log_likelihood(&hyper, &points, &[1.0, -1.0], &[]) - expected).abs() < 1e-8);
     }
 
     #[test]
@@ -96,7 +97,7 @@ mod tests {
         let mut draws = draws;
         let points: Vec<Vec<f64>> = (0..30).map(|_| vec![draws.uniform(), draws.uniform()]).collect();
         let values: Vec<f64> = points.iter().map(|p| (6.0 * p[0]).sin()).collect();
-        let found = fit(&points, &values, 1);
+        let found = fit(&points, &values, &[], 1);
         assert!(found.lengths[1] > 4.0 * found.lengths[0], "{found:?}");
     }
 }

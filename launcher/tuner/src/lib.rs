@@ -5,7 +5,7 @@
 //! study that was killed goes on as if nothing had happened. [`MedianRule`] says which trials to give up.
 //!
 //! Points lie in the unit cube; [`Space`](segue_configs::study::Space) says what they mean. Losses are lower where better, and a
-//! trial whose loss is not a number has none: it counts as infeasible.
+//! trial whose loss is not a number has none: it counts as infeasible, and so does one that ended with an error each time it was tried.
 
 mod acquire;
 mod cholesky;
@@ -13,11 +13,12 @@ mod error;
 mod gaussian;
 mod hyper;
 mod journal;
+mod outlook;
 mod search;
 mod stopping;
 
 pub use error::TunerError;
 pub use gaussian::{GaussianProcess, Prediction};
-pub use journal::{Asked, Journal, Rerun, State, Told, Trial};
+pub use journal::{Asked, Cause, Identity, Journal, Rerun, State, Told, Training, Trial};
 pub use search::Search;
 pub use stopping::MedianRule;

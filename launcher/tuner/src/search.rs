@@ -4,6 +4,7 @@ use segue_random::{Draws, Purpose};
 use super::acquire::Known;
 use super::gaussian::GaussianProcess;
 use super::journal::{Asked, Trial};
+use super::outlook::{Outlook, outlook};
 
 /// Counters of the draws of this module, see [`Purpose::Tuning`].
 const RANDOM: u64 = 0;
@@ -40,15 +41,18 @@ impl Search<'_> {
         Asked { trial, by, point, settings }
     }
 
-    /// A process fitted to the trials that have a loss. `None` where these are too few, or all alike.
+    /// A process fitted to the trials that have a loss; those that were given up count with what they would have come to. `None` where
+    /// these are too few, or all alike.
     pub fn fit(&self, trials: &[Trial]) -> Option<GaussianProcess> {
-        let (points, losses) = self.measured(trials);
-        GaussianProcess::fit(&points, &tamed(&losses), self.seed)
+        let (points, outlooks) = self.measured(trials);
+        let losses: Vec<f64> = outlooks.iter().map(|outlook| outlook.loss).collect();
+        let doubts: Vec<f64> = outlooks.iter().map(|outlook| outlook.doubt).collect();
+        GaussianProcess::fit_doubtful(&points, &tamed(&losses), &doubts, self.seed)
     }
 
-    fn measured(&self, trials: &[Trial]) -> (Vec<Vec<f64>>, Vec<f64>) {
-        let with_loss = trials.iter().filter_map(|trial| Some((trial, trial.loss()?)));
-        with_loss.map(|(trial, loss)| (self.space.canonical(&trial.asked.point), loss)).unzip()
+    fn measured(&self, trials: &[Trial]) -> (Vec<Vec<f64>>, Vec<Outlook>) {
+        let with_loss = trials.iter().filter_map(|trial| Some((trial, outlook(trial, trials)?)));
+        with_loss.map(|(trial, outlook)| (self.space.canonical(&trial.asked.point), outlook)).unzip()
     }
 
     fn modelled(&self, trials: &[Trial]) -> Option<Vec<f64>> {

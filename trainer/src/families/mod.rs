@@ -55,6 +55,15 @@ pub trait Job {
         Ok(())
     }
 
+    /// Checks, before anything is trained, that evaluations will find a validation loss: what a search for settings goes by.
+    fn check_validation(&self, config: &Config) -> Result<(), TrainError> {
+        Err(TrainError::Layout(format!(
+            "model.model_type is `{}`, whose evaluations have no validation loss, as this needs\nhint: compare such runs with \
+             `segue sweep`",
+            config.model.model_type()
+        )))
+    }
+
     /// Names the data, where the configuration does not say all of it.
     fn data(&self) -> String {
         String::new()

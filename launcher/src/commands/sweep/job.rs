@@ -141,7 +141,7 @@ impl Job {
             let result = command(runner, &self.arguments, &self.log).await?;
             if fingerprint(&self.config, ORIGIN)? != data {
                 let why = "its data has changed since the sweep began\nhint: start the sweep again".into();
-                return Err(Unfinished::Failed { code: 65, why });
+                return Err(Unfinished::Failed { code: 65, why, log: None });
             }
             record = json!({
                 "cell": self.label, "seed": self.seed, "run": self.run, "train": result, "evaluations": {},
@@ -150,7 +150,7 @@ impl Job {
         }
         if Self::value_of_run(&record).is_none() && self.evaluations.is_empty() {
             let why = "its evaluation has no `ppl` and no `accuracy`, by which a sweep compares".into();
-            return Err(Unfinished::Failed { code: 78, why });
+            return Err(Unfinished::Failed { code: 78, why, log: None });
         }
         for evaluation in &self.evaluations {
             if record["evaluations"][evaluation.name()].is_object() {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use self::job::{Job, Outcome};
 use super::at_least_one;
-use super::child::{Unfinished, make_folders, write_whole};
+use super::child::{Unfinished, make_folders, with_log, write_whole};
 use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
 use crate::output::{Output, Unit};
 use crate::run_folder::lock;
@@ -161,8 +161,8 @@ fn finish(
         .iter()
         .zip(outcomes)
         .filter_map(|(job, outcome)| match outcome {
-            Some(Err(Unfinished::Failed { code, why })) => Some(json!({
-                "cell": job.label, "seed": job.seed, "code": code, "why": why, "log": job.log,
+            Some(Err(Unfinished::Failed { code, why, log })) => Some(json!({
+                "cell": job.label, "seed": job.seed, "code": code, "why": with_log(why, log.as_deref()), "log": job.log,
             })),
             _ => None,
         })

@@ -1,4 +1,4 @@
-//! `best.toml`: the recipe of a study with the settings of its best trial.
+//! `best.toml`: the configuration of a study's best trial as a recipe.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ pub const BEST: &str = "best.toml";
 pub fn write(study: &Study, journal: &Journal, output: &Path) -> Result<(), Failure> {
     let Some(best) = journal.best() else { return Ok(()) };
     let head = format!(
-        "# {}: trial {}, {:.4} nats. The settings of {} with those of the trial, for a run of its own.\n\n",
+        "# {}: trial {}, {:.4} nats. All that this trial of {} was trained with, for a run of its own: run.dir is yet to be set.\n\n",
         study.name,
         best.asked.trial,
         best.loss().unwrap_or(f64::NAN),

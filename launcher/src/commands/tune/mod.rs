@@ -6,19 +6,19 @@ use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
 use segue_configs::study::Study;
 use segue_trainer::families;
-use segue_trainer::report::Interval;
-use segue_tuner::{Journal, State};
+use segue_tuner::{Identity, Journal, State, Training, Trial};
 use serde_json::{Value, json};
 
 use self::report::Report;
-use self::trial::{Outcome, Trials};
+use self::trial::{Outcome, Trials, content};
 use super::at_least_one;
-use super::child::{Unfinished, essence, fingerprint, key, make_folders, write_whole};
+use super::child::{Unfinished, fingerprint, key, make_folders, with_log, write_whole};
 use crate::failure::{CHECK_FAILED, Failure, PREEMPTED};
 use crate::output::{Output, Unit};
 use crate::run_folder::lock;
 
 mod best;
+mod noise;
 mod report;
 mod trial;
 
@@ -31,7 +31,8 @@ const JOURNAL: &str = "journal.jsonl";
     segue tune configs/studies/lstm-small.toml --jobs 2 data.corpus=corpora/mine\n\n\
     The same command goes on where a study was interrupted, as if nothing had happened. A larger\n\
     number of trials in the file adds to those there are. SIGTERM or Ctrl-C stop it after checkpoints,\n\
-    with exit code 75. best.toml in the study's folder is the recipe with the best settings so far.")]
+    with exit code 75. A training that fails is tried again, and then counts as one without a loss.\n\
+    best.toml in the study's folder is the recipe of the best trial so far.")]
 pub struct TuneArgs {
     /// Study, a TOML file.
     study: PathBuf,
@@ -44,6 +45,9 @@ pub struct TuneArgs {
     /// List the trials so far and exit.
     #[arg(long)]
     list: bool,
+    /// Try trials and reruns that failed again.
+    #[arg(long, conflicts_with = "list")]
+    retry: bool,
     /// Overrides of every trial, by dotted name.
     #[arg(value_name = "KEY=VALUE")]
     overrides: Vec<String>,
@@ -55,19 +59,26 @@ type Unended = (String, Unfinished);
 /// Makes trials, then reruns of the best, and writes the report.
 pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     let study = Study::load(&families::MODELS, &args.study, &args.overrides)?;
-    // A study compares losses of language models.
-    families::language(&study.base.model)?;
     let output = args.output.unwrap_or_else(|| study.output.clone());
     let corpus = fingerprint(&study.base, "study")?;
-    let name = key(&json!({ "base": essence(&study.base, &corpus), "rules": study.rules() }));
-    let open = || Journal::open(&output.join(JOURNAL), &name, study.space.parameters().len());
+    let identity = identity(&study, &corpus);
+    let open = || Journal::open(&output.join(JOURNAL), &identity, study.space.parameters().len());
     if args.list {
         return Ok(list(&open()?, out));
     }
+    let mut base = study.base.clone();
+    (families::of(&base.model).open)(&mut base)?.check_validation(&base)?;
     let preemption = Preemption::install()?;
     let _lock = lock(&output)?;
     make_folders(&output, &["runs", "logs"])?;
-    let journal = RefCell::new(open()?);
+    let mut journal = open()?;
+    if args.retry {
+        out.line(&format!("{} runs that failed are tried again", journal.retry()?));
+    }
+    if !study.base.checkpoint.best {
+        out.line("checkpoint.best is false: no trial keeps the model of its best evaluation, by which it is judged");
+    }
+    let journal = RefCell::new(journal);
     let trials = Trials { study: &study, output: &output, corpus: &corpus, journal: &journal };
     let mut unfinished = make_trials(&trials, args.jobs, &preemption, out)?;
     unfinished.extend(make_reruns(&trials, args.jobs, &preemption, out)?);
@@ -77,9 +88,23 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     for (file, text) in report.files() {
         write_whole(&output.join(file), &text)?;
     }
+    if let Some(failure) = trials.hopeless() {
+        return Err(failure);
+    }
     let stopped = preemption.requested() || unfinished.iter().any(|(_, why)| *why == Unfinished::Stopped);
     unfinished.retain(|(_, why)| *why != Unfinished::Stopped);
     Ok(finish(&report, (&study, &journal), &unfinished, stopped, &output, out))
+}
+
+/// All that proposals and their losses depend on.
+fn identity(study: &Study, corpus: &str) -> Identity {
+    let (base, rules) = (content(&study.base, corpus), study.rules());
+    let name = key(&json!({ "base": base, "rules": rules }));
+    let mut of = base;
+    if let (Some(all), Value::Object(rules)) = (of.as_object_mut(), rules) {
+        all.extend(rules);
+    }
+    Identity { name, of }
 }
 
 /// Goes on with trials that are open, and makes new ones up to the study's number.
@@ -95,10 +120,11 @@ fn make_trials(
     };
     let wanted = open.len() + trials.study.trials.saturating_sub(begun);
     let number = |i: usize| open.get(i).copied().unwrap_or(begun + i - open.len().min(i));
-    let name = |i: usize| format!("trial {}", number(i));
+    let name = |i: usize| name_of(Training { trial: number(i), seed: None });
     let work = async |i: usize, runner: &Runner<'_, Outcome>| trials.work(open.get(i).copied(), runner).await;
     let done = (begun - open.len()) as u64;
-    work_off((wanted, done, "tune"), &name, work, jobs, preemption, out)
+    let stop = || preemption.requested() || trials.hopeless().is_some();
+    work_off((wanted, done, "tune"), &name, work, jobs, &stop, out)
 }
 
 /// Trains the best settings with other seeds, once all trials have ended.
@@ -117,10 +143,10 @@ fn make_reruns(
         let made: Vec<u64> = journal.reruns(best).iter().map(|rerun| rerun.seed).collect();
         (best, seeds(trials.study).filter(|seed| !made.contains(seed)).collect::<Vec<u64>>())
     };
-    let name = |i: usize| format!("trial {best}, seed {}", seeds[i]);
+    let name = |i: usize| name_of(Training { trial: best, seed: Some(seeds[i]) });
     let work = async |i: usize, runner: &Runner<'_, Outcome>| trials.rerun(best, seeds[i], runner).await;
     let done = (trials.study.reruns - seeds.len()) as u64;
-    work_off((seeds.len(), done, "reruns"), &name, work, jobs, preemption, out)
+    work_off((seeds.len(), done, "reruns"), &name, work, jobs, &|| preemption.requested(), out)
 }
 
 /// Seeds of reruns: those that follow the one of the trials.
@@ -136,7 +162,7 @@ fn work_off(
     name: &dyn Fn(usize) -> String,
     work: impl AsyncFn(usize, &Runner<'_, Outcome>) -> Outcome,
     jobs: usize,
-    preemption: &Preemption,
+    stop: &dyn Fn() -> bool,
     out: &Output,
 ) -> Result<Vec<Unended>, Failure> {
     let bar = out.progress(done + count as u64, Unit::Steps, label);
@@ -157,7 +183,7 @@ fn work_off(
             }
         }
     };
-    run_all(count, jobs, &|| preemption.requested(), work, &mut hear)?;
+    run_all(count, jobs, stop, work, &mut hear)?;
     Ok(unended)
 }
 
@@ -174,7 +200,7 @@ fn finish(
     let reruns = best.map_or(0, |best| journal.reruns(best.asked.trial).len());
     let missing_reruns = best.map_or(0, |_| study.reruns.saturating_sub(reruns));
     let open = study.trials.saturating_sub(told) + missing_reruns;
-    // What failed is open too, and tried again by the same command.
+    // What this process could not go on with is open too, and tried again by the same command.
     let stopped = stopped && open > failed.len();
     let code = match (failed.is_empty(), best) {
         _ if stopped => PREEMPTED,
@@ -192,43 +218,65 @@ fn finish(
     if stopped {
         out.line(&format!("stopped with {open} runs left; run the same command to resume"));
     }
-    if !failed.is_empty() {
-        out.line(&format!("{} runs failed; the log of each is named above", failed.len()));
+    let failures = failures(journal, failed);
+    if !failures.is_empty() {
+        out.line(&format!(
+            "{} runs failed; report.md names them, and --retry tries them again",
+            failures.len()
+        ));
     }
     out.line(&format!("report and charts are in {}", output.display()));
-    let failures = failed.iter().map(|(name, why)| match why {
-        Unfinished::Failed { code, why } => json!({ "name": name, "code": code, "why": why }),
-        Unfinished::Stopped => Value::Null,
-    });
-    json!({
-        "output": output, "summary": report.summary(), "failed": failures.collect::<Vec<_>>(), "open": open,
-        "exit_code": code,
-    })
+    json!({ "output": output, "summary": report.summary(), "failed": failures, "open": open, "exit_code": code })
 }
 
-/// The interval of the reruns of the best trial, where there are any with a loss.
-fn noise(journal: &Journal) -> Option<Interval> {
-    let best = journal.best()?.asked.trial;
-    Interval::of(&journal.reruns(best).iter().filter_map(|rerun| rerun.loss).collect::<Vec<_>>())
+/// Runs that ended with an error for good, and those that this process could not go on with.
+fn failures(journal: &Journal, unfinished: &[Unended]) -> Vec<Value> {
+    let of_trials = journal.trials().iter().filter_map(|trial| {
+        Some((Training { trial: trial.asked.trial, seed: None }, trial.cause()?.clone()))
+    });
+    let of_reruns =
+        journal.trials().iter().flat_map(|trial| journal.reruns(trial.asked.trial)).filter_map(|rerun| {
+            Some((Training { trial: rerun.trial, seed: Some(rerun.seed) }, rerun.cause?))
+        });
+    let known = of_trials
+        .chain(of_reruns)
+        .map(|(of, cause)| json!({ "name": name_of(of), "code": cause.code, "why": cause.why }));
+    let others = unfinished.iter().filter_map(|(name, why)| match why {
+        Unfinished::Failed { code, why, log } => {
+            Some(json!({ "name": name, "code": code, "why": with_log(why, log.as_deref()) }))
+        }
+        Unfinished::Stopped => None,
+    });
+    known.chain(others).collect()
+}
+
+/// A training in words.
+fn name_of(training: Training) -> String {
+    let seed = training.seed.map_or(String::new(), |seed| format!(", seed {seed}"));
+    format!("trial {}{seed}", training.trial)
 }
 
 fn list(journal: &Journal, out: &Output) -> Value {
-    let state = |state: Option<State>| match state {
+    let rows = journal.trials().iter().map(|trial| {
+        let (asked, state) = (&trial.asked, state_of(trial));
+        let settings = report::in_words(asked, " ");
+        let loss = trial.loss().map_or(String::new(), |loss| format!(" {loss:.4} nats,"));
+        let cause = trial.cause().map_or(String::new(), |cause| format!(" exit code {}, {},", cause.code, cause.why));
+        out.line(&format!("trial {}: {state},{loss}{cause} {settings}", asked.trial));
+        json!({
+            "trial": asked.trial, "by": asked.by, "state": state, "loss": trial.loss(), "cause": trial.cause(),
+            "settings": asked.settings,
+        })
+    });
+    json!({ "trials": rows.collect::<Vec<_>>() })
+}
+
+/// In a word.
+fn state_of(trial: &Trial) -> &'static str {
+    match trial.told.as_ref().map(|told| told.state) {
         Some(State::Done) => "done",
         Some(State::Stopped) => "stopped",
         Some(State::Infeasible) => "infeasible",
         None => "open",
-    };
-    let rows: Vec<Value> = journal
-        .trials()
-        .iter()
-        .map(|trial| {
-            let (asked, state) = (&trial.asked, state(trial.told.as_ref().map(|told| told.state)));
-            let settings = report::in_words(asked, " ");
-            let loss = trial.loss().map_or(String::new(), |loss| format!(" {loss:.4} nats,"));
-            out.line(&format!("trial {}: {state},{loss} {settings}", asked.trial));
-            json!({ "trial": asked.trial, "by": asked.by, "state": state, "loss": trial.loss(), "settings": asked.settings })
-        })
-        .collect();
-    json!({ "trials": rows })
+    }
 }

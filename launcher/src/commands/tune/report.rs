@@ -1,11 +1,11 @@
 //! What a study has found: the best settings, what is expected around them, and how much of a difference is noise.
 
 use segue_configs::study::Study;
-use segue_trainer::report::{Interval, LineChart, Point, Series};
-use segue_tuner::{Asked, GaussianProcess, Journal, Search, State, Trial};
+use segue_trainer::report::{LineChart, Point, Series};
+use segue_tuner::{Asked, Cause, GaussianProcess, Journal, Search, State, Trial};
 use serde_json::{Value, json};
 
-use super::noise;
+use super::noise::Noise;
 use super::trial::{run_name, trial_name};
 
 /// How far a neighbour lies from the best, as a fraction of the parameter's range (Melis 2023, app. 2.B).
@@ -21,7 +21,7 @@ pub struct Report<'a> {
     corpus: &'a str,
     journal: &'a Journal,
     process: Option<GaussianProcess>,
-    noise: Option<Interval>,
+    noise: Option<Noise>,
 }
 
 /// The settings of a trial as arguments.
@@ -29,12 +29,17 @@ pub fn in_words(asked: &Asked, joint: &str) -> String {
     asked.settings.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(joint)
 }
 
+/// Foreign text as a cell of a table.
+fn in_cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
 impl<'a> Report<'a> {
     /// Fits what the neighbourhood is told from.
     pub fn new(study: &'a Study, corpus: &'a str, journal: &'a Journal) -> Self {
         let Study { space, search, startup, seed, .. } = study;
         let search = Search { space, kind: *search, startup: *startup, seed: *seed };
-        Self { study, corpus, journal, process: search.fit(journal.trials()), noise: noise(journal) }
+        Self { study, corpus, journal, process: search.fit(journal.trials()), noise: Noise::of(journal) }
     }
 
     /// Names of files and their texts.
@@ -58,7 +63,7 @@ impl<'a> Report<'a> {
         });
         json!({
             "name": self.study.name, "trials": self.count(|_| true), "infeasible": self.count(|s| s == State::Infeasible),
-            "stopped": self.count(|s| s == State::Stopped), "best": best, "reruns": self.noise,
+            "stopped": self.count(|s| s == State::Stopped), "failed": self.failed().count(), "best": best, "reruns": self.noise,
         })
     }
 
@@ -73,9 +78,18 @@ impl<'a> Report<'a> {
         told.filter(|told| of(told.state)).count()
     }
 
+    /// Trials that ended with an error.
+    fn failed(&self) -> impl Iterator<Item = (&Trial, &Cause)> {
+        self.journal.trials().iter().filter_map(|trial| Some((trial, trial.cause()?)))
+    }
+
     fn markdown(&self) -> String {
+        let failed = match self.failed().count() {
+            0 => String::new(),
+            count => format!(", {count} of them as they failed"),
+        };
         let mut text = format!(
-            "# {}\n\n{} trials, of which {} were given up early and {} have no loss. Losses are in nats a target, the lowest of \
+            "# {}\n\n{} trials, of which {} were given up early and {} have no loss{failed}. Losses are in nats a target, the lowest of \
              a run's evaluations.\n",
             self.study.name,
             self.count(|_| true),
@@ -87,7 +101,36 @@ impl<'a> Report<'a> {
             text.push_str(&self.neighbourhood(best));
         }
         text.push_str(&self.table());
+        text.push_str(&self.failures());
         text
+    }
+
+    /// Trials and reruns that ended with an error.
+    fn failures(&self) -> String {
+        let trials =
+            self.failed().map(|(trial, cause)| (trial, trial.asked.trial.to_string(), cause.clone()));
+        let of_reruns = self.journal.trials().iter().flat_map(|trial| {
+            let reruns = self.journal.reruns(trial.asked.trial);
+            reruns.into_iter().filter_map(move |rerun| {
+                Some((trial, format!("{}, seed {}", rerun.trial, rerun.seed), rerun.cause?))
+            })
+        });
+        let row = |(trial, name, cause): (&Trial, String, Cause)| {
+            format!(
+                "| {name} | {} | {} | {} |\n",
+                cause.code,
+                in_cell(&cause.why),
+                in_words(&trial.asked, ", ")
+            )
+        };
+        let rows: String = trials.chain(of_reruns).map(row).collect();
+        if rows.is_empty() {
+            return rows;
+        }
+        format!(
+            "\n## Failed\n\nThese have no loss, as often as they were tried. `--retry` tries them again.\n\n\
+             | trial | exit code | error | settings |\n|---|---|---|---|\n{rows}"
+        )
     }
 
     fn best_in_words(&self, best: &Trial) -> String {
@@ -99,16 +142,7 @@ impl<'a> Report<'a> {
             self.run_of(best).unwrap_or_default(),
             in_words(&best.asked, "\n")
         );
-        if let Some(noise) = &self.noise {
-            let half = noise.half_width.map_or(String::new(), |half| format!(" ± {half:.4}"));
-            text.push_str(&format!(
-                "\n## Noise\n\nThe same settings with {} other seeds: {:.4}{half}, that is {:+.4} against the trial. A trial is the best \
-                 by luck too, so that its settings tend to do worse again; differences of the size of ± count for nothing.\n",
-                noise.count,
-                noise.mean,
-                noise.mean - loss
-            ));
-        }
+        text.extend(self.noise.map(|noise| noise.markdown()));
         text
     }
 

@@ -1,18 +1,21 @@
 //! One trial of a study, or one rerun of its best: training by turns, and the loss it comes to.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use segue_cluster::pool::Runner;
 use segue_configs::Config;
 use segue_configs::study::Study;
 use segue_trainer::report::read_metrics;
-use segue_tuner::{Asked, Journal, MedianRule, Rerun, Search, State, Told};
-use serde_json::Value;
+use segue_tuner::{Asked, Cause, Journal, MedianRule, Rerun, Search, State, Told, Training};
+use serde_json::{Value, json};
 
-use super::super::child::{Unfinished, command, essence, key, training};
+use super::super::child::{Unfinished, command, essence, key, training, with_log};
 use super::best;
 use crate::failure::{Failure, NOT_A_NUMBER};
+
+/// Exit code of a configuration that is refused: another attempt reads it no better.
+const REFUSED: i32 = 78;
 
 /// How a job ended: what to say of it, or why it did not.
 pub type Outcome = Result<String, Unfinished>;
@@ -72,22 +75,23 @@ impl Trials<'_> {
     /// Makes trial `open` go on, or without one proposes the next and makes it.
     pub async fn work(&self, open: Option<usize>, runner: &Runner<'_, Outcome>) -> Outcome {
         let asked = self.asked(open)?;
-        let config = match self.study.config_at(&asked.point) {
-            Ok(config) => config,
-            // The ends of each range were tried, but not all that may come together.
-            Err(error) => {
-                let told = Told::new(asked.trial, State::Infeasible, f64::NAN, Vec::new());
-                self.journal.borrow_mut().tell(told).map_err(Failure::from)?;
-                return Ok(format!("no loss: {error}"));
+        let (told, log) = match self.study.config_at(&asked.point) {
+            Ok(config) => {
+                let name = run_name(&config, self.corpus, &trial_name(asked.trial));
+                (self.make(&asked, &config, &name, runner).await?, Some(self.log(&name)))
             }
+            // The ends of each range were tried, but not all that may come together.
+            Err(error) if i32::from(error.exit_code()) == REFUSED => {
+                (Told::failed(asked.trial, Cause { code: REFUSED, why: error.to_string() }), None)
+            }
+            Err(error) => return Err(Failure::from(error).into()),
         };
-        let told = self.train(&asked, &config, runner).await?;
         let words = match (told.state, told.loss) {
             (State::Done, Some(loss)) => format!("{loss:.4} nats"),
             (State::Stopped, Some(loss)) => {
                 format!("given up after {} turns at {loss:.4} nats", told.turns.len())
             }
-            _ => "no loss: it is not a number".into(),
+            _ => no_loss(told.cause.as_ref(), log.as_deref()),
         };
         self.journal.borrow_mut().tell(told).map_err(Failure::from)?;
         let journal = self.journal.borrow();
@@ -95,6 +99,72 @@ impl Trials<'_> {
             best::write(self.study, &journal, self.output)?;
         }
         Ok(words)
+    }
+
+    /// Trains a trial in the run folder `name`, as often as it fails and the study says.
+    async fn make(
+        &self,
+        asked: &Asked,
+        config: &Config,
+        name: &str,
+        runner: &Runner<'_, Outcome>,
+    ) -> Result<Told, Unfinished> {
+        let trained = Training { trial: asked.trial, seed: None };
+        let train = async || self.train(asked, config, name, runner).await;
+        let told = self.insist(trained, name, train).await?;
+        Ok(told.unwrap_or_else(|cause| Told::failed(asked.trial, cause)))
+    }
+
+    /// Trains by `train`, and again where that fails. Each failure is written down, so that a kill forgets none. The last one, where there were more than the
+    /// study tries again, or where another attempt would come to the same.
+    async fn insist<T>(
+        &self,
+        trained: Training,
+        name: &str,
+        train: impl AsyncFn() -> Result<T, Unfinished>,
+    ) -> Result<Result<T, Cause>, Unfinished> {
+        loop {
+            let failures = self.journal.borrow().failures(trained);
+            let last =
+                failures.last().filter(|last| failures.len() > self.study.retries || last.code == REFUSED);
+            if let Some(last) = last {
+                return Ok(Err(last.clone()));
+            }
+            match train().await {
+                Ok(made) => return Ok(Ok(made)),
+                Err(Unfinished::Failed { code, why, .. }) => {
+                    // Errors of two trials, and of one in two places, are to compare.
+                    let why = why.replace(&self.run(name).display().to_string(), "RUN");
+                    self.journal.borrow_mut().fail(trained, Cause { code, why }).map_err(Failure::from)?;
+                }
+                Err(stopped) => return Err(stopped),
+            }
+        }
+    }
+
+    /// Why the study stops, where its first trials all failed with one error.
+    pub fn hopeless(&self) -> Option<Failure> {
+        let journal = self.journal.borrow();
+        let last = journal.hopeless(self.study.give_up_after.min(self.study.trials))?;
+        let (cause, count) =
+            (last.cause()?, journal.trials().iter().filter(|trial| trial.told.is_some()).count());
+        let message = format!(
+            "the first {count} trials all failed with the same error, trial {} with exit code {}: {}\nhint: look into {}, mend the \
+             cause and add --retry; with give_up_after = 0 the study goes on without these trials",
+            last.asked.trial,
+            cause.code,
+            cause.why.trim_start_matches("error: "),
+            self.output.join("logs").display()
+        );
+        Some(Failure::new(u8::try_from(cause.code).unwrap_or(70), message))
+    }
+
+    fn run(&self, name: &str) -> PathBuf {
+        self.output.join("runs").join(name)
+    }
+
+    fn log(&self, name: &str) -> PathBuf {
+        self.output.join("logs").join(format!("{name}.log"))
     }
 
     fn asked(&self, open: Option<usize>) -> Result<Asked, Failure> {
@@ -112,9 +182,9 @@ impl Trials<'_> {
         &self,
         asked: &Asked,
         config: &Config,
+        name: &str,
         runner: &Runner<'_, Outcome>,
     ) -> Result<Told, Unfinished> {
-        let name = run_name(config, self.corpus, &trial_name(asked.trial));
         let train = &config.train;
         let end = if train.stop_at == 0 { train.steps } else { train.steps.min(train.stop_at) };
         let mut begun = 0;
@@ -123,7 +193,7 @@ impl Trials<'_> {
             let stop = self.study.stop.as_ref().filter(|stop| begun * stop.turn < end);
             let until = stop.map(|stop| begun * stop.turn);
             let overrides = until.map(|step| format!("train.stop_at={step}"));
-            let ended = self.pretrain(&asked.point, overrides, &name, runner).await?;
+            let ended = self.pretrain(&asked.point, overrides, name, runner).await?;
             let Some((step, losses)) = ended else {
                 return Ok(Told::new(asked.trial, State::Infeasible, f64::NAN, Vec::new()));
             };
@@ -139,8 +209,7 @@ impl Trials<'_> {
         }
     }
 
-    /// Trains at `point`, in the run folder `name`: the last step and the losses of evaluations, or none where they are no numbers. The best
-    /// model stays: it is what a trial is judged by.
+    /// Trains at `point`, in the run folder `name`: the last step and the losses of evaluations, or none where they are no numbers.
     async fn pretrain(
         &self,
         point: &[f64],
@@ -148,10 +217,8 @@ impl Trials<'_> {
         name: &str,
         runner: &Runner<'_, Outcome>,
     ) -> Result<Option<(u64, Losses)>, Unfinished> {
-        let (run, log) =
-            (self.output.join("runs").join(name), self.output.join("logs").join(format!("{name}.log")));
+        let (run, log) = (self.run(name), self.log(name));
         let mut overrides = self.study.overrides_at(point);
-        overrides.push("checkpoint.best=true".into());
         overrides.extend(more);
         let arguments = training(&self.study.recipe, overrides, &run)?;
         losses_of(command(runner, &arguments, &log).await, &run)
@@ -162,10 +229,27 @@ impl Trials<'_> {
         let point = self.journal.borrow().trials()[trial].asked.point.clone();
         let config = self.study.config_at(&point).map_err(Failure::from)?;
         let name = run_name(&config, self.corpus, &format!("{}-seed-{seed}", trial_name(trial)));
-        let losses = self.pretrain(&point, Some(format!("train.seed={seed}")), &name, runner).await?;
+        let other = || Some(format!("train.seed={seed}"));
+        let train = async || self.pretrain(&point, other(), &name, runner).await;
+        let made = self.insist(Training { trial, seed: Some(seed) }, &name, train).await?;
+        let (losses, cause) = made.map_or_else(|cause| (None, Some(cause)), |losses| (losses, None));
         let loss = losses.map(|(_, losses)| losses.best()).filter(|loss| loss.is_finite());
-        self.journal.borrow_mut().rerun(Rerun { trial, seed, loss }).map_err(Failure::from)?;
-        Ok(loss.map_or("no loss: it is not a number".into(), |loss| format!("{loss:.4} nats")))
+        let words = loss.map_or_else(
+            || no_loss(cause.as_ref(), Some(&self.log(&name))),
+            |loss| format!("{loss:.4} nats"),
+        );
+        self.journal.borrow_mut().rerun(Rerun { trial, seed, loss, cause }).map_err(Failure::from)?;
+        Ok(words)
+    }
+}
+
+/// What to say of a training without a loss.
+fn no_loss(cause: Option<&Cause>, log: Option<&Path>) -> String {
+    match cause {
+        Some(Cause { code, why }) => {
+            format!("no loss: it failed with exit code {code}: {}", with_log(why, log))
+        }
+        None => "no loss: it is not a number".into(),
     }
 }
 
@@ -176,7 +260,14 @@ pub fn trial_name(number: usize) -> String {
 
 /// The name of a trial's folder, by what it computes: an older one with its number, of another study or another proposal, stays aside.
 pub fn run_name(config: &Config, corpus: &str, prefix: &str) -> String {
-    format!("{prefix}-{}", key(&essence(config, corpus)))
+    format!("{prefix}-{}", key(&content(config, corpus)))
+}
+
+/// What a trial computes, wherever its text lies: the fingerprint names all of it.
+pub fn content(config: &Config, corpus: &str) -> Value {
+    let mut json = essence(config, corpus);
+    (json["data"]["corpora"], json["data"]["valid"]) = (json!([]), json!(""));
+    json
 }
 
 /// The last step and the losses of a training that has ended; none where it ended as its loss was not a number.
@@ -198,6 +289,19 @@ fn losses_of(ended: Result<Value, Unfinished>, run: &Path) -> Result<Option<(u64
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The fingerprint of the text says what is read, not where it lies.
+    #[test]
+    fn a_study_that_is_moved_with_its_text_stays_the_same() {
+        let name = |overrides: &[&str]| {
+            let overrides: Vec<String> = overrides.iter().map(|text| text.to_string()).collect();
+            let loaded = segue_trainer::families::MODELS.load(None, &overrides).unwrap();
+            run_name(&loaded.config, "text", "trial")
+        };
+        let here = name(&["data.corpus=a", "data.valid=b"]);
+        assert_eq!(here, name(&["data.corpus=c", "data.valid=d"]));
+        assert_ne!(here, name(&["data.corpus=a", "data.valid=b", "train.seed=5"]));
+    }
 
     #[test]
     fn m16_the_lowest_loss_counts_and_none_where_one_is_not_a_number() {

@@ -3,7 +3,11 @@ use std::f64::consts::PI;
 use segue_configs::study::{Condition, Parameter, Scale};
 
 use super::*;
-use crate::{Journal, State, Told};
+use crate::{Identity, Journal, State, Told};
+
+fn study() -> Identity {
+    Identity { name: "s".into(), of: serde_json::Value::Null }
+}
 
 fn parameter(key: &str, scale: Scale, low: f64, high: f64) -> Parameter {
     Parameter { key: key.into(), low, high, scale, floor: None, ceiling: None, when: None }
@@ -113,7 +117,7 @@ fn m16_trials_without_a_loss_are_never_proposed_as_best() {
     let space = plane();
     let search = Search { space: &space, kind: SearchKind::Gaussian, startup: 8, seed: 3 };
     let dir = tempfile::tempdir().unwrap();
-    let mut journal = Journal::open(&dir.path().join("j"), "s", 2).unwrap();
+    let mut journal = Journal::open(&dir.path().join("j"), &study(), 2).unwrap();
     for number in 0..48 {
         let asked = search.next(journal.trials());
         let x = asked.point[0];
@@ -135,11 +139,11 @@ fn m16_a_study_that_was_killed_proposes_the_same() {
     for kind in [SearchKind::Random, SearchKind::Gaussian] {
         let search = Search { space: &space, kind, startup: 4, seed: 11 };
         let _ = std::fs::remove_file(&path);
-        let mut journal = Journal::open(&path, "s", 2).unwrap();
+        let mut journal = Journal::open(&path, &study(), 2).unwrap();
         for number in 0..14_usize {
             // Two are under way at a time.
             let asked = search.next(journal.trials());
-            let read = Journal::open(&path, "s", 2).unwrap();
+            let read = Journal::open(&path, &study(), 2).unwrap();
             assert_eq!(search.next(read.trials()), asked, "{kind:?}");
             journal.ask(asked).unwrap();
             if let Some(ended) = number.checked_sub(1) {

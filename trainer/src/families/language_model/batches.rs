@@ -130,6 +130,19 @@ impl Validation {
         Ok(Self::Stream { stream, tokens, documents })
     }
 
+    /// Checks that there is enough of it for `[eval]`.
+    pub fn check(&self, config: &Config) -> Result<(), TrainError> {
+        match self {
+            Self::Stream { tokens, .. } | Self::Lines { tokens, .. } => Self::cut(*tokens, config).map(drop),
+            Self::Pairs(_) => Ok(()),
+        }
+    }
+
+    /// The pieces of so many tokens that lanes read.
+    fn cut(tokens: u64, config: &Config) -> Result<EvalLanes, TrainError> {
+        Ok(EvalLanes::new(tokens, config.eval.lanes, eval_segment(config))?)
+    }
+
     /// Evaluates as `[eval]` says. A collective call.
     pub fn evaluate(
         &self,
@@ -147,11 +160,11 @@ impl Validation {
         let options = EvalOptions {
             lanes: eval.lanes,
             group: eval.lanes_per_group(train),
-            segment: if eval.segment == 0 { train.segment } else { eval.segment },
+            segment: eval_segment(config),
             ext_len: eval.ext_len,
             documents: documents.map(|(documents, policy)| (documents, *policy)),
         };
-        let mut pieces = EvalLanes::new(tokens, options.lanes, options.segment)?;
+        let mut pieces = Self::cut(tokens, config)?;
         if let Self::Lines { starts, eos, .. } = self {
             pieces = match config.data.order {
                 DataOrder::Episodes => pieces.in_episodes(starts, *eos),
@@ -164,6 +177,11 @@ impl Validation {
         objective.look(None);
         result
     }
+}
+
+/// Tokens of a lane in one forward pass of an evaluation.
+fn eval_segment(config: &Config) -> usize {
+    if config.eval.segment == 0 { config.train.segment } else { config.eval.segment }
 }
 
 /// Cuts a step of this rank's lanes into micro-batches of `micro_batch` lanes.

@@ -87,6 +87,16 @@ impl Job for Sources {
         self.check_headers()
     }
 
+    fn check_validation(&self, config: &Config) -> Result<(), TrainError> {
+        let missing = || {
+            let key = if config.data.corpus.is_empty() { "data.corpora" } else { "data.corpus" };
+            TrainError::Layout(format!(
+                "{key} has no validation split\nhint: build it with --valid or --split, or set data.valid to a corpus with one"
+            ))
+        };
+        Validation::open(config, self)?.ok_or_else(missing)?.check(config)
+    }
+
     fn train(
         &self,
         config: &Config,
