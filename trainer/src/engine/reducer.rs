@@ -34,14 +34,29 @@ impl Reducer {
         let (ready, jobs) = channel::<Job>();
         let (report, done) = channel();
         let work = move || {
-            for job in jobs {
-                let result = match job {
-                    Job::Sum(ready) => sum(&mut sums, ready),
-                    Job::Gather(shards, weights, made) => gather(&mut sums, &shards, &weights, &made),
-                };
-                let failed = result.is_err();
-                if report.send(result).is_err() || failed {
+            // What cards are at: the job after it is queued behind it before anybody waits for its end.
+            let mut before: Option<Queued> = None;
+            loop {
+                let job = if before.is_some() { jobs.try_recv().ok() } else { jobs.recv().ok() };
+                if job.is_none() && before.is_none() {
                     return;
+                }
+                let next = job.map(|job| queue(&mut sums, job));
+                let ended = before.take().map(|queued| queued.settle(&sums));
+                let next = match next {
+                    Some(Ok(queued)) if sums.is_from_card_to_card() => {
+                        before = Some(queued);
+                        None
+                    }
+                    Some(Ok(queued)) => Some(queued.settle(&sums)),
+                    Some(Err(error)) => Some(Err(error)),
+                    None => None,
+                };
+                for result in ended.into_iter().chain(next) {
+                    let failed = result.is_err();
+                    if report.send(result).is_err() || failed {
+                        return;
+                    }
                 }
             }
         };
@@ -63,8 +78,36 @@ impl Reducer {
     }
 }
 
+/// A job that may not be over yet.
+struct Queued {
+    kept: Kept,
+    /// A mark behind it, and what it works on until then, which is nobody else's.
+    under_way: Option<(Event, Tensor)>,
+}
+
+impl Queued {
+    fn over(kept: Kept) -> Self {
+        Self { kept, under_way: None }
+    }
+
+    /// Waits for its end.
+    fn settle(self, sums: &Sums) -> Result<Kept, TrainError> {
+        if let Some((mark, _)) = &self.under_way {
+            sums.wait(mark)?;
+        }
+        Ok(self.kept)
+    }
+}
+
+fn queue(sums: &mut Sums, job: Job) -> Result<Queued, TrainError> {
+    match job {
+        Job::Sum(ready) => sum(sums, ready),
+        Job::Gather(shards, weights, made) => gather(sums, &shards, &weights, &made).map(Queued::over),
+    }
+}
+
 /// Sums a bucket over ranks. Its owner does not touch the sum before this thread reports it.
-fn sum(sums: &mut Sums, job: Ready) -> Result<Kept, TrainError> {
+fn sum(sums: &mut Sums, job: Ready) -> Result<Queued, TrainError> {
     faults::point("reduce.bucket");
     let _span = trace_span!(target: "communication", "sum", bucket = job.bucket).entered();
     let values = &job.sum;
@@ -76,14 +119,16 @@ fn sum(sums: &mut Sums, job: Ready) -> Result<Kept, TrainError> {
         (None, Some((width, rows))) => reduce_rows(sums, values, *width, rows, Sums::all_reduce)?,
         (None, None) => sums.all_reduce(values).map(|()| None)?,
     };
-    sums.settle()?;
-    let norms = job.shard.as_ref().map(|shard| shard.norms(values));
+    let mark = sums.mark()?;
+    let Some(shard) = job.shard else {
+        let tables = total.into_iter().map(|total| (job.bucket, total)).collect();
+        return Ok(Queued { kept: Kept { tables, ..Kept::default() }, under_way: Some((mark, job.sum)) });
+    };
+    sums.wait(&mark)?;
+    let norms = shard.norms(values);
     // What is kept is made where the others use it: memory of a card belongs to the stream that it was taken on.
     drop(beside);
-    let mut kept =
-        job.shard.zip(norms).map_or_else(Kept::default, |(shard, norms)| shard.keep(values, norms));
-    kept.tables.extend(total.map(|total| (job.bucket, total)));
-    Ok(kept)
+    Ok(Queued::over(shard.keep(values, norms)))
 }
 
 /// Gathers weights of which each rank has updated its own.
@@ -91,7 +136,7 @@ fn gather(sums: &mut Sums, shards: &Shards, weights: &[Tensor], made: &Event) ->
     let _span = trace_span!(target: "communication", "gather weights").entered();
     let _beside = sums.begin(made)?;
     shards.gather(weights, sums)?;
-    sums.settle()?;
+    sums.wait(&sums.mark()?)?;
     Ok(Kept::default())
 }
 
@@ -106,7 +151,10 @@ impl Drop for Reducer {
 
 #[cfg(test)]
 mod tests {
-    use segue_collectives::{Communicator, simulated};
+    use std::sync::mpsc;
+
+    use segue_collectives::nccl::{CardLink, CardStream, Stretch};
+    use segue_collectives::{CollectiveError, Communicator, simulated};
     use tch::Device;
 
     use super::super::rows::Rows;
@@ -129,5 +177,48 @@ mod tests {
             Vec::<f32>::try_from(&values).unwrap()
         });
         assert_eq!(found, [[3.0, 20.0]; 2]);
+    }
+    /// A link that tells what is asked of it, and begins when it is told to.
+    struct Told {
+        begins: mpsc::Receiver<()>,
+        says: mpsc::Sender<String>,
+    }
+
+    impl CardLink for Told {
+        unsafe fn exchange(&self, _: &[Stretch], _: CardStream) -> Result<(), CollectiveError> {
+            unreachable!("a rank is alone")
+        }
+
+        unsafe fn all_reduce(&self, _: *mut f32, len: usize, _: CardStream) -> Result<(), CollectiveError> {
+            // Only the first waits: all jobs are there then.
+            let _ = self.begins.recv();
+            self.says.send(format!("queue {len}")).unwrap();
+            Ok(())
+        }
+
+        fn wait(&self, _: &mut dyn FnMut() -> Result<bool, String>) -> Result<(), CollectiveError> {
+            self.says.send("wait".into()).unwrap();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn cards_have_the_next_sum_before_anybody_waits_for_the_one_before() {
+        simulated::run(1, |comm| {
+            let ((begin, begins), (says, said)) = (mpsc::channel(), mpsc::channel());
+            let sums = Sums::over_link(comm, Box::new(Told { begins, says }));
+            let (reducer, jobs) = Reducer::start(sums).unwrap();
+            for bucket in 0..3 {
+                let sum = Tensor::zeros([bucket as i64 + 1], (tch::Kind::Float, Device::Cpu));
+                let made = Event::now(Device::Cpu);
+                let job = Ready { bucket, sum, table: None, by_rows: false, shard: None, made };
+                assert!(jobs.send(Job::Sum(job)).is_ok());
+            }
+            drop(begin);
+            reducer.wait(3).unwrap();
+            drop((jobs, reducer));
+            let said: Vec<String> = said.iter().collect();
+            assert_eq!(said, ["queue 1", "queue 2", "wait", "queue 3", "wait", "wait"]);
+        });
     }
 }

@@ -24,6 +24,7 @@ use super::share::Watch;
 use super::snapshot::{model_folder, replicated, restore, snapshot};
 use super::staging::Staging;
 use super::step::{Chosen, Engine, StepReport};
+use super::sums::without_effect;
 use crate::TrainError;
 use crate::checkpoint::{self, BEST, CHECKPOINTS, Stay, TrainState, find_and_set_aside, tidy_up};
 use crate::optim::averaging::AveragingEvent;
@@ -136,6 +137,9 @@ impl<'a, F: Family> Run<'a, F> {
         }
         let parameters = learner.networks().iter().map(|(_, parameters)| parameters.count()).sum();
         let mut engine = Engine::new(config, learner, comm)?;
+        if let Some(what) = without_effect(config.train.collectives, comm.world_size()) {
+            on_event(Event::Warning { what: what.into() });
+        }
         let lanes = family.cursors().iter().map(to_json).collect();
         let mut state =
             TrainState::start(config, &family.fingerprint(), lanes, comm.world_size(), engine.device());

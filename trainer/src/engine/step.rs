@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use segue_collectives::Communicator;
 use segue_collectives::tree::tree_sum;
-use segue_configs::{CollectivesKind, Config};
+use segue_configs::Config;
 use segue_faults as faults;
 use segue_random::{Purpose, derive};
 use tch::{Device, Kind, Tensor};
@@ -85,9 +85,6 @@ impl<'a, L: Learner> Engine<'a, L> {
     pub fn new(config: &'a Config, learner: L, comm: &'a dyn Communicator) -> Result<Self, TrainError> {
         let layout = Layout::new(&config.train, comm)?;
         let (reducer, ready) = if comm.world_size() == 1 {
-            if let Some(why) = without_effect(config.train.collectives, comm.world_size()) {
-                tracing::warn!("{why}");
-            }
             (None, None)
         } else {
             let (kind, device) = (config.train.collectives, device_of(&learner));
@@ -490,12 +487,6 @@ fn device_of(learner: &impl Learner) -> Device {
     learner.networks().first().map_or(Device::Cpu, |(_, parameters)| parameters.options().1)
 }
 
-/// Why `kind` changes nothing about how so many ranks add up; `None` where it is heeded.
-fn without_effect(kind: CollectivesKind, ranks: usize) -> Option<&'static str> {
-    let alone = kind == CollectivesKind::Nccl && ranks == 1;
-    alone.then_some("train.collectives = \"nccl\" has no effect: one rank has nobody to add up with, and NCCL is not loaded")
-}
-
 /// What backward begins with.
 fn scaled(objective: &Tensor, factor: f64) -> Tensor {
     if factor == 1.0 { objective.shallow_clone() } else { objective * factor }
@@ -517,19 +508,4 @@ fn read(made: Vec<(Tensor, Vec<f64>)>) -> Result<Vec<Vec<f64>>, TrainError> {
     let losses: Vec<&Tensor> = made.iter().map(|(loss, _)| loss).collect();
     let losses = Vec::<f64>::try_from(Tensor::stack(&losses, 0).to_kind(Kind::Double))?;
     Ok(losses.into_iter().zip(made).map(|(loss, (_, known))| [vec![loss], known].concat()).collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rank_alone_is_told_that_it_asks_for_nccl_in_vain() {
-        assert!(without_effect(CollectivesKind::Nccl, 1).is_some_and(|why| why.contains("has no effect")));
-        for (kind, ranks) in
-            [(CollectivesKind::Nccl, 2), (CollectivesKind::Auto, 1), (CollectivesKind::Host, 1)]
-        {
-            assert_eq!(without_effect(kind, ranks), None, "{kind:?} with {ranks}");
-        }
-    }
 }

@@ -16,7 +16,7 @@ use crate::libtorch::stream::{Entered, Event, Stream};
 use crate::libtorch::{as_f32_mut, device};
 
 /// Sums over ranks of flat f32 tensors that lie where the rank computes. All its calls are collective. From card to card they are queued behind each
-/// other and over when [`settle`](Self::settle) returns, else before they return.
+/// other and over when [`wait`](Self::wait) returns for a mark behind them, else before they return.
 pub struct Sums {
     comm: Box<dyn Communicator>,
     exact: bool,
@@ -115,17 +115,21 @@ impl Sums {
         Ok(entered)
     }
 
-    /// Waits until all that this thread has queued is over. What is there then is there for all streams.
-    pub fn settle(&self) -> Result<(), TrainError> {
-        let event = Event::now(self.device)?;
+    /// A mark behind all that this thread has queued.
+    pub fn mark(&self) -> Result<Event, TrainError> {
+        Event::now(self.device)
+    }
+
+    /// Waits until all before `mark` is over. What is there then is there for all streams.
+    pub fn wait(&self, mark: &Event) -> Result<(), TrainError> {
         match &self.way {
             Way::Host(_) => {
-                while !event.has_passed()? {
+                while !mark.has_passed()? {
                     std::thread::yield_now();
                 }
                 Ok(())
             }
-            Way::Cards(link, _) => Ok(link.wait(&mut || passed(&event))?),
+            Way::Cards(link, _) => Ok(link.wait(&mut || passed(mark))?),
         }
     }
 
@@ -244,6 +248,12 @@ fn why_apart(all: &[Vec<u8>]) -> Option<Apart> {
     Some(Apart::Because(format!("ranks {other} and {rank} share a card, which NCCL does not take")))
 }
 
+/// Why `kind` changes nothing about how so many ranks add up; `None` where it is heeded.
+pub fn without_effect(kind: CollectivesKind, ranks: usize) -> Option<&'static str> {
+    let alone = kind == CollectivesKind::Nccl && ranks == 1;
+    alone.then_some("train.collectives = \"nccl\" has no effect: one rank has nobody to add up with, and NCCL is not loaded")
+}
+
 fn passed(event: &Event) -> Result<bool, String> {
     event.has_passed().map_err(|error| error.to_string())
 }
@@ -277,7 +287,7 @@ impl OnCard<'_> {
 
     /// The sums over ranks in whatever order the library likes.
     fn all_reduce_any_order(&mut self) -> Result<(), CollectiveError> {
-        // SAFETY: the values are contiguous. They stay until the stream is through: who has them settles first, and memory of this stream that is
+        // SAFETY: the values are contiguous. They stay until the stream is through: who has them waits for it first, and memory of this stream that is
         // given back before goes to work behind this.
         unsafe { self.link.all_reduce(self.values.data_ptr().cast(), self.values.numel(), self.stream) }
     }
@@ -329,7 +339,7 @@ impl Regions for OnCard<'_> {
     }
 
     fn finish(&mut self) -> Result<(), CollectiveError> {
-        // The stream keeps the order, and whoever wants the end settles.
+        // The stream keeps the order, and whoever wants the end waits for a mark.
         Ok(())
     }
 }

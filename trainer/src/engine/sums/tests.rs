@@ -10,11 +10,13 @@ impl Sums {
 
     /// The same by the way of cards, over a link that copies memory of the host.
     pub fn of_cards(comm: &Simulated, exact: bool) -> Self {
-        let way = Way::Cards(
-            Box::new(Copied(comm.duplicate().unwrap())),
-            Tensor::zeros([0], (Kind::Float, Device::Cpu)),
-        );
-        Self { way, ..Self::simulated(comm, exact) }
+        Self { exact, ..Self::over_link(comm, Box::new(Copied(comm.duplicate().unwrap()))) }
+    }
+
+    /// By the way of cards over a link that adds up in whatever order.
+    pub fn over_link(comm: &Simulated, link: Box<dyn CardLink>) -> Self {
+        let way = Way::Cards(link, Tensor::zeros([0], (Kind::Float, Device::Cpu)));
+        Self { way, ..Self::simulated(comm, false) }
     }
 }
 
@@ -121,4 +123,13 @@ fn ranks_on_processors_add_up_on_hosts_unless_nccl_is_asked_for() {
         );
         assert!(error.hint().unwrap().starts_with("set train.collectives=auto"));
     });
+}
+
+#[test]
+fn a_rank_alone_is_told_that_it_asks_for_nccl_in_vain() {
+    assert!(without_effect(CollectivesKind::Nccl, 1).is_some_and(|why| why.contains("has no effect")));
+    for (kind, ranks) in [(CollectivesKind::Nccl, 2), (CollectivesKind::Auto, 1), (CollectivesKind::Host, 1)]
+    {
+        assert_eq!(without_effect(kind, ranks), None, "{kind:?} with {ranks}");
+    }
 }
