@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use segue_collectives::Communicator;
 use segue_configs::Config;
+use segue_trainer::checkpoint::LossSum;
 use segue_trainer::engine::{Event, Labels, LossAs, Measures, Outcome, Started, StepReport};
 use segue_trainer::optim::NoiseScale;
 use serde_json::{Value, json};
@@ -107,7 +108,7 @@ impl<'a> Reporter<'a> {
                 if let Some(bar) = &self.bar {
                     bar.set(report.step);
                 }
-                due.map_or(Ok(()), |sum| self.interval(&report, tokens, sum.nats / sum.targets, noise))
+                due.map_or(Ok(()), |sum| self.interval(&report, tokens, sum, noise))
             }
             Event::Evaluating { done, total } => {
                 if let Some(bar) = &self.bar {
@@ -186,9 +187,10 @@ impl<'a> Reporter<'a> {
         &mut self,
         report: &StepReport,
         tokens: u64,
-        loss: f64,
+        sum: LossSum,
         noise: Option<NoiseScale>,
     ) -> Result<(), Failure> {
+        let loss = sum.nats / sum.targets;
         let Some(labels) = self.labels.clone() else { return Ok(()) };
         let recent = std::mem::take(&mut self.recent);
         let seconds = recent.elapsed.as_secs_f64();
@@ -234,6 +236,10 @@ impl<'a> Reporter<'a> {
         if let Some((name, value)) = also {
             row[name] = json!(value);
             scalars.push((format!("train/{name}"), value));
+        }
+        if let Some(nats) = sum.adversarial {
+            row["adversarial_loss"] = json!(nats / sum.targets);
+            scalars.push(("train/adversarial_loss".into(), nats / sum.targets));
         }
         if let Some(name) = source {
             row[*kind] = json!(name);

@@ -50,6 +50,9 @@ const FREE_KEYS: [&str; 23] = [
 pub struct LossSum {
     /// Σ −log P, in nats.
     pub nats: f64,
+    /// The same as an adversary makes it, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adversarial: Option<f64>,
     /// Targets it is a sum of.
     pub targets: f64,
 }

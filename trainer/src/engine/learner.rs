@@ -117,6 +117,12 @@ pub trait Learner {
         noise: &Noise,
     ) -> Loss<Self::Carry>;
 
+    /// Of the sums of [`Loss::statistics`] over a batch, that of the loss an adversary makes of what is reported, in nats; `None` where there is none.
+    fn against(&self, statistics: &[f64]) -> Option<f64> {
+        let _ = statistics;
+        None
+    }
+
     /// Told after an update, on every rank alike: the sums of [`Loss::statistics`] over the whole batch, and its weight.
     fn updated(&mut self, turn: &Turn, statistics: &[f64], weight: f64) {
         let _ = (turn, statistics, weight);

@@ -38,6 +38,8 @@ pub struct StepReport {
     pub source: usize,
     /// Mean loss over the global batch, in nats a target.
     pub loss: f64,
+    /// The same as an adversary makes it, where there is one: what is trained of it.
+    pub adversarial_loss: Option<f64>,
     /// Targets of the global batch.
     pub targets: f64,
     /// Learning rate of the first network that was updated.
@@ -163,6 +165,7 @@ impl<'a, L: Learner> Engine<'a, L> {
             step,
             source,
             loss,
+            adversarial_loss: self.learner.against(&statistics).map(|sum| sum / targets),
             targets,
             lr: 0.0,
             grad_norm: norms[0],

@@ -120,6 +120,8 @@ pub struct Loss {
     pub sum: Tensor,
     /// Targets it is a sum of.
     pub weight: f64,
+    /// The same sum as an adversary makes it, who moves words in training, where there is one; scalar, without a graph.
+    pub against: Option<Tensor>,
     /// What is trained for beside it, divided like it and not reported; scalar, with its graph.
     pub auxiliary: Option<Tensor>,
     /// What the lanes carry to their next segment.
@@ -131,12 +133,13 @@ impl Loss {
     pub fn of((nll, weight): (&Nll, f64), times: f64, beside: Option<Tensor>, memory: Memory) -> Self {
         let trained = nll.trained.sum(None::<Kind>);
         if nll.plain.is_none() && times == 1.0 {
-            return Self { sum: trained, weight, auxiliary: beside, memory };
+            return Self { sum: trained, weight, against: None, auxiliary: beside, memory };
         }
         let sum = nll.reported().detach().sum(None::<Kind>);
+        let against = nll.plain.is_some().then(|| trained.detach());
         let rest = trained * times - &sum;
         let auxiliary = Some(beside.map_or_else(|| rest.shallow_clone(), |beside| &rest + beside));
-        Self { sum, weight, auxiliary, memory }
+        Self { sum, weight, against, auxiliary, memory }
     }
 }
 
@@ -212,7 +215,13 @@ impl Learner for Box<dyn Objective> {
         noise: &Noise,
     ) -> engine::Loss<Memory> {
         let loss = self.as_ref().loss(&batch[micro_step], memory, Some(noise));
-        engine::Loss::of(loss.sum, loss.weight, loss.auxiliary, loss.memory)
+        let statistics = loss.against.iter().map(|sum| sum.double_value(&[])).collect();
+        let loss = engine::Loss::of(loss.sum, loss.weight, loss.auxiliary, loss.memory);
+        engine::Loss { statistics, ..loss }
+    }
+
+    fn against(&self, statistics: &[f64]) -> Option<f64> {
+        statistics.first().copied()
     }
 }
 

@@ -96,7 +96,7 @@ impl Objective for Pretraining {
             (Some(head), Some(content), Some(pairs)) => Some(head.loss(content, pairs, noise)),
             _ => None,
         };
-        Loss { sum, weight, auxiliary, memory: states.memory }
+        Loss { sum, weight, against: None, auxiliary, memory: states.memory }
     }
 
     fn look(&mut self, eval: Option<&EvalConfig>) {

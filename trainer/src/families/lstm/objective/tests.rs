@@ -194,6 +194,34 @@ fn s15_each_softmax_of_a_mixture_has_a_margin_of_its_own() {
     close(found.reported(), &[1.997502324], 1e-9);
 }
 
+/// In every batch what the adversary makes of the loss is above it, and of nothing there is none; several samples and a split softmax have theirs
+/// too.
+#[test]
+fn s27_an_adversary_raises_the_loss_of_every_batch() {
+    let split = LstmConfig { cutoffs: vec![5], ..small() };
+    let mixed = LstmConfig { mixture: 2, ..small() };
+    for config in [small(), split, mixed] {
+        let several = ObjectiveConfig { samples: 2, loss_over: LossOver::Lanes, ..Default::default() };
+        for objective in [ObjectiveConfig::default(), several] {
+            let mut model = trained(&config, objective);
+            for segment in 1..9 {
+                let sums = |model: &LanguageModel| {
+                    let (loss, _) = differentiated(model, &batch(2, segment), None);
+                    (loss.sum.double_value(&[]), loss.against.map(|sum| sum.double_value(&[])))
+                };
+                model.adversary = None;
+                let (plain, none) = sums(&model);
+                assert!(none.is_none());
+                model.adversary = Adversary::of(&AdversarialConfig { scale: 0.3, ..Default::default() });
+                let (reported, against) = sums(&model);
+                assert!((reported - plain).abs() < 1e-9, "{reported} instead of {plain}");
+                assert!(against.is_some_and(|against| against > plain), "{against:?} above {plain}");
+            }
+        }
+    }
+    assert!(Adversary::of(&AdversarialConfig { scale: 0.0, ..Default::default() }).is_none());
+}
+
 /// Trained against an adversary, a model reports the loss of its words as they are, and is evaluated by it.
 #[test]
 fn s01_what_is_reported_and_evaluated_knows_no_adversary() {
