@@ -218,8 +218,9 @@ impl Journal {
                 self.reruns.push(rerun);
             }
             Line::Fail(fail) => {
-                let trial = self.trials.get(fail.training.trial);
-                if !trial.is_some_and(|trial| trial.told.is_some() == fail.training.seed.is_some()) {
+                // A trial has no end then, and what is made again has one.
+                let under_way = |trial: &Trial| trial.told.is_some() == fail.training.seed.is_some();
+                if !self.trials.get(fail.training.trial).is_some_and(under_way) {
                     return Err(format!("nothing of trial {} is under way", fail.training.trial));
                 }
                 self.failures.push(fail);
