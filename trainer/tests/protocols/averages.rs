@@ -1,17 +1,133 @@
-//! Averages of the weights of a small language model.
+//! Averages of the weights of a small language model. At a constant rate: the two-tailed one, whose length nobody sets, beside all tails and
+//! exponential averages of a grid (Melis 2022, §3.6).
 
 use std::fs;
 
 use segue_collectives::local::Local;
+use segue_configs::{OptimConfig, OptimKind, TwoTailedVariant};
 use segue_dataloader::{BuildOptions, Preset, Split, TokenizerChoice, build};
 use segue_tokenizer::{TokenizerKind, TrainOptions};
 use segue_trainer::engine::{Event, Watch};
-use segue_trainer::families::language_model::{self, Batch, Objective, Sources, Validation};
+use segue_trainer::families::language_model::{self, Batch, NextToken, Objective, Sources, Validation};
+use segue_trainer::families::lstm::LanguageModel;
 use segue_trainer::families::{Job, MODELS};
-use segue_trainer::{Compute, libtorch};
+use segue_trainer::optim::averaging::{Averaging, CandidateLoss, Exponential, Tail, TwoTailed};
+use segue_trainer::{Compute, Parameters, libtorch};
 use tch::{Kind, Tensor};
 
-use super::source::{symbols, text};
+use super::source::{fresh, small, stream, symbols, text, train_by};
+
+const STEPS: u64 = 2000;
+const PERIOD: u64 = 50;
+/// After a tenth of the steps.
+const EARLY: u64 = STEPS / 10;
+const RATE: f64 = 0.008;
+/// Evaluations at the end whose mean the trained weights are judged by.
+const LAST: usize = 10;
+const STARTS: [u64; 9] = [200, 400, 700, 1000, 1200, 1400, 1600, 1800, 1900];
+const DECAYS: [f64; 7] = [0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999];
+
+/// Text that no model has seen, as one batch of 80 lanes.
+fn validation(length: usize) -> Batch {
+    let ids: Vec<i64> = text(&symbols(length, 8), |_| false).into_iter().map(i64::from).collect();
+    let lanes = Tensor::from_slice(&ids).view([80, -1]);
+    let segment = lanes.size()[1] - 1;
+    Batch::new(lanes.narrow(1, 0, segment), lanes.narrow(1, 1, segment))
+}
+
+/// Nats a symbol.
+fn loss(model: &LanguageModel, valid: &Batch) -> f64 {
+    let memory = NextToken::memory_start(model, valid.inputs.size()[0]);
+    model.score(valid, &memory).nll.mean(Kind::Double).double_value(&[])
+}
+
+/// The same of each weight set that an averaging offers.
+fn losses(
+    model: &LanguageModel,
+    parameters: &Parameters,
+    valid: &Batch,
+    averaging: &dyn Averaging,
+) -> Vec<f64> {
+    let of = |candidate: &segue_trainer::optim::averaging::Candidate| {
+        let _stand_in = candidate.stand_in(parameters);
+        loss(model, valid)
+    };
+    averaging.candidates().iter().map(of).collect()
+}
+
+fn least(losses: &[f64]) -> (usize, f64) {
+    let place = (0..losses.len()).min_by(|a, b| losses[*a].total_cmp(&losses[*b])).unwrap();
+    (place, losses[place])
+}
+
+/// What a run comes to, in nats a symbol.
+struct Found {
+    /// The two-tailed average, after a tenth of the steps and at the end.
+    two_tailed: [f64; 2],
+    /// The trained weights, after a tenth of the steps and as the mean of the last evaluations: a single one is chance.
+    trained: [f64; 2],
+    /// All tails, at the end.
+    tails: Vec<f64>,
+    /// All exponential averages, after a tenth of the steps and at the end.
+    exponential: [Vec<f64>; 2],
+}
+
+/// Trains by rectified Adam without a first moment, as the thesis' chapter 4 does, at a constant rate.
+fn compare() -> Found {
+    let folder = tempfile::tempdir().unwrap();
+    let train = stream(&folder, "train", &text(&symbols(80_000, 7), |_| false));
+    let valid = validation(8_000);
+    let model = fresh(&small(), Kind::Float);
+    let parameters = NextToken::parameters(&model);
+    let mut two_tailed = TwoTailed::new(TwoTailedVariant::Extended, 3, PERIOD);
+    let mut tails: Vec<Tail> = STARTS.iter().map(|start| Tail::new(*start, 0, PERIOD)).collect();
+    let mut exponential: Vec<Exponential> =
+        DECAYS.iter().map(|decay| Exponential::new(*decay, false, parameters)).collect();
+    let of_all = |averages: &[Exponential]| -> Vec<f64> {
+        averages.iter().map(|average| losses(&model, parameters, &valid, average)[0]).collect()
+    };
+    let (mut reported, mut raw, mut early) = (Vec::new(), Vec::new(), Vec::new());
+    let rule = OptimConfig { kind: OptimKind::Radam, beta1: 0.0, lr: RATE, ..Default::default() };
+    train_by(&rule, 1, &model, &train, STEPS, |step| {
+        two_tailed.fold(step, parameters);
+        tails.iter_mut().for_each(|tail| tail.fold(step, parameters));
+        exponential.iter_mut().for_each(|average| average.fold(step, parameters));
+        if step.is_multiple_of(PERIOD) {
+            let found: Vec<CandidateLoss> =
+                losses(&model, parameters, &valid, &two_tailed).into_iter().map(Into::into).collect();
+            reported.push(two_tailed.observe(step, &found, parameters).loss);
+            raw.push(loss(&model, &valid));
+        }
+        if step == EARLY {
+            early = of_all(&exponential);
+        }
+    });
+    let tenth = (EARLY / PERIOD) as usize - 1;
+    let last = &raw[raw.len() - LAST..];
+    Found {
+        two_tailed: [reported[tenth], reported[reported.len() - 1]],
+        trained: [raw[tenth], last.iter().sum::<f64>() / LAST as f64],
+        tails: tails.iter().map(|tail| losses(&model, parameters, &valid, tail)[0]).collect(),
+        exponential: [early, of_all(&exponential)],
+    }
+}
+
+/// At the end as good as the best of either grid, which had to be tried, and better than the trained weights; early on no worse than these, as
+/// tails that begin late have not begun, and better than the exponential average that ends best, which still remembers the start. Trained
+/// weights are found 0.036 nats behind, where 0.03 are to be; asked for is less, as another processor rounds to other weights in so many steps.
+#[test]
+fn a14_the_two_tailed_average_is_as_good_as_the_best_of_a_grid_and_so_at_any_time() {
+    let Found { two_tailed: [early, end], trained: [early_raw, raw], tails, exponential } = compare();
+    let ((start, tail), (decay, average)) = (least(&tails), least(&exponential[1]));
+    println!(
+        "nats a symbol: two-tailed {end:.4}, trained {raw:.4}, best tail {tail:.4} (from {}), best exponential {average:.4} ({}); \
+         after {EARLY} steps two-tailed {early:.4}, trained {early_raw:.4}, exponential {:.4}",
+        STARTS[start], DECAYS[decay], exponential[0][decay]
+    );
+    assert!(end <= tail.min(average) + 0.01, "{end}, {tail}, {average}");
+    assert!(end <= raw - 0.02, "{end}, {raw}");
+    assert!(early <= early_raw && early < exponential[0][decay], "{early}, {early_raw}");
+}
 
 /// Row A9: the text that decides is as many tokens of the training split as there are to validate on, from its beginning, with the loss of a
 /// naive pass over them; a run tells it of each set of weights.

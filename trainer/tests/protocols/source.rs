@@ -70,29 +70,41 @@ pub fn fresh(config: &LstmConfig, kind: Kind) -> LanguageModel {
 
 /// Trains on lanes of a text that begin at even distances, without dropout, by Adam.
 pub fn train(model: &LanguageModel, text: &TokenStream, steps: u64, lr: f64) {
-    const LANES: u64 = 16;
+    train_by(&OptimConfig { lr, ..Default::default() }, 16, model, text, steps, |_| {});
+}
+
+/// The same by any rule of Adam's kind on any number of lanes; `made` hears of every step, from 1.
+pub fn train_by(
+    rule: &OptimConfig,
+    lanes: u64,
+    model: &LanguageModel,
+    text: &TokenStream,
+    steps: u64,
+    mut made: impl FnMut(u64),
+) {
     const SEGMENT: u64 = 35;
     let parameters = NextToken::parameters(model);
-    let mut optimizer = Adam::new(&OptimConfig::default(), parameters);
-    let lane = (text.len() - 1) / LANES;
+    let mut optimizer = Adam::new(rule, parameters);
+    let lane = (text.len() - 1) / lanes;
     let per_lane = lane / SEGMENT;
-    let mut memory = NextToken::memory_start(model, LANES as i64);
+    let mut memory = NextToken::memory_start(model, lanes as i64);
     for step in 0..steps {
         let mut ids = Vec::new();
-        for i in 0..LANES {
+        for i in 0..lanes {
             let mut row = vec![0; SEGMENT as usize + 1];
             text.read(i * lane + step % per_lane * SEGMENT, &mut row).unwrap();
             ids.extend(row);
         }
-        let ids = Tensor::from_slice(&ids).view([LANES as i64, -1]);
+        let ids = Tensor::from_slice(&ids).view([lanes as i64, -1]);
         let batch = Batch::new(ids.narrow(1, 0, SEGMENT as i64), ids.narrow(1, 1, SEGMENT as i64));
         let loss = model.loss(&batch, &memory, None::<&Noise>);
         loss.sum.backward();
         memory = loss.memory;
         let grads: Vec<Tensor> = parameters.tensors().iter().map(Tensor::grad).collect();
-        let update = Update { grads: &grads, divisor: loss.weight, lr, reached: None };
+        let update = Update { grads: &grads, divisor: loss.weight, lr: rule.lr, reached: None };
         optimizer.update(parameters, &update).unwrap();
         parameters.tensors().iter().for_each(|tensor| tensor.shallow_clone().zero_grad());
+        made(step + 1);
     }
 }
 

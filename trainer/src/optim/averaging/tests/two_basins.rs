@@ -246,13 +246,11 @@ fn a05_an_evaluation_out_of_turn_leaves_the_averages_alone() {
     assert_eq!(rows, undisturbed.into_iter().map(|(row, _)| row).collect::<Vec<_>>());
 }
 
-/// What an averaging holds besides its weights, and all of its weights.
-fn held(
-    averaging: &TwoTailed,
-    live: &Parameters,
-) -> (serde_json::Value, Vec<(String, Vec<f64>)>, Option<Vec<f64>>) {
+/// What an averaging holds besides its weights, and all of its weights by name.
+fn held(averaging: &TwoTailed, live: &Parameters) -> (serde_json::Value, Vec<(String, Vec<f64>)>) {
     let tables = averaging.tables(live).into_iter().map(|(name, table)| (name, values(&[table])));
-    (averaging.state(), tables.collect(), averaging.chosen().map(values))
+    let chosen = averaging.chosen().map(|weights| ("chosen".to_string(), values(weights)));
+    (averaging.state(), tables.chain(chosen).collect())
 }
 
 /// A run may end after any step, with an evaluation that finds its weights better than all before, and be made longer: what it found there is
