@@ -206,6 +206,12 @@ impl Config {
             let why = "stages end by losses; needs average.patience and eval.every of at least 1";
             return Err(out_of_range("average.fine_tuning", a.fine_tuning, why));
         }
+        let (start, steps, every) = (a.start, self.train.steps, a.every.max(1));
+        if start > 0 && a.patience == 0 && start < steps && steps / every * every <= start {
+            let why =
+                format!("no multiple of it lies between average.start = {start} and train.steps = {steps}");
+            return Err(out_of_range("average.every", a.every, &why));
+        }
         if a.fine_tuning > 0 && self.recovery.non_finite == NonFinite::RestoreBest {
             let why = "a stage begins with the means of the one before, which the way back to the best evaluation would lose\nhint: choose \
                        another recovery.non_finite";

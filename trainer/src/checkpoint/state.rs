@@ -57,6 +57,19 @@ pub struct LossSum {
     pub targets: f64,
 }
 
+impl LossSum {
+    /// Adds the losses of a target of a step of so many. What an adversary makes of it is left out where it was left out of steps before, as in
+    /// checkpoints that did not hold it.
+    pub fn add(&mut self, loss: f64, adversarial: Option<f64>, targets: f64) {
+        let known = self.targets == 0.0 || self.adversarial.is_some();
+        if let Some(adversarial) = adversarial.filter(|_| known) {
+            *self.adversarial.get_or_insert_default() += adversarial * targets;
+        }
+        self.nats += loss * targets;
+        self.targets += targets;
+    }
+}
+
 /// The state of an average of weights that has not begun, which is what a checkpoint without one means.
 fn no_average() -> Value {
     json!({ "count": null, "losses": [] })

@@ -277,11 +277,7 @@ impl<'a, F: Family> Run<'a, F> {
         let step = report.step;
         self.loss = Some(report.loss);
         self.state.tokens += report.targets as u64;
-        self.state.unreported.nats += report.loss * report.targets;
-        self.state.unreported.targets += report.targets;
-        if let Some(loss) = report.adversarial_loss {
-            *self.state.unreported.adversarial.get_or_insert_default() += loss * report.targets;
-        }
+        self.state.unreported.add(report.loss, report.adversarial_loss, report.targets);
         let due = step.is_multiple_of(self.config.log.every) || step == self.config.train.steps;
         if let Some(estimate) = report.noise {
             self.state.noise.entry(report.network.to_string()).or_default().fold(estimate);

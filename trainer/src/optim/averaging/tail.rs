@@ -70,7 +70,9 @@ impl Tail {
 
     /// Whether the trigger fires at this loss. One that is not a number is never the best, nor above it.
     fn stalls(&mut self, loss: f64) -> bool {
-        if self.patience == 0 || self.begun && !self.in_stages {
+        // An average that has begun and holds nothing yet has no losses of its own.
+        let empty = self.begun && self.mean.count() == 0;
+        if self.patience == 0 || empty || self.begun && !self.in_stages {
             return false;
         }
         self.losses.push(loss);
