@@ -61,7 +61,7 @@ struct StudyFile {
     /// Times that a training which ended with an error is tried again; then its trial counts as one without a loss.
     #[serde(default = "default_retries")]
     retries: usize,
-    /// The study stops where its first trials, so many or all, failed with the same error; 0 for never.
+    /// The study stops where so many trials in a row, or all, failed with the same error; 0 for never.
     #[serde(default = "default_give_up_after")]
     give_up_after: usize,
     /// Configuration keys for every trial.

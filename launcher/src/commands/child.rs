@@ -68,10 +68,12 @@ pub async fn command<R>(
     log: &Path,
 ) -> Result<Value, Unfinished> {
     let failed = |code: i32, why: &str| Unfinished::Failed { code, why: why.into(), log: Some(log.into()) };
-    let broken = |e: std::io::Error| failed(70, &format!("cannot start it: {e}"));
+    let broken =
+        |e: std::io::Error| Unfinished::Failed { code: 70, why: format!("cannot start it: {e}"), log: None };
     let mut command = Command::new(std::env::current_exe().map_err(broken)?);
     command.args(arguments);
     let file = append(log).map_err(broken)?;
+    let before = file.metadata().map_err(broken)?.len();
     let ended = runner.run(command, file).await.map_err(broken)?;
     match ended {
         None => Err(Unfinished::Stopped),
@@ -82,14 +84,14 @@ pub async fn command<R>(
         Some(Ended { code, .. }) if code == i32::from(PREEMPTED) || ENDED_BY_REQUEST.contains(&code) => {
             Err(Unfinished::Stopped)
         }
-        Some(Ended { code, .. }) => Err(failed(code, &last_error(log))),
+        Some(Ended { code, .. }) => Err(failed(code, &last_error(log, before))),
     }
 }
 
-/// The last line of the log that tells of an error.
-fn last_error(log: &Path) -> String {
+/// The last line of the log, from byte `start` on, that tells of an error.
+fn last_error(log: &Path, start: u64) -> String {
     let log = fs::read(log).unwrap_or_default();
-    let log = String::from_utf8_lossy(&log);
+    let log = String::from_utf8_lossy(log.get(start as usize..).unwrap_or_default());
     let messages = log.lines().map(|line| line.strip_prefix("segue: ").unwrap_or(line));
     messages.rev().find(|line| line.starts_with("error")).unwrap_or("no error message").to_string()
 }

@@ -62,6 +62,11 @@ impl TunerError {
             TunerError::Damaged { .. } => {
                 Some("remove that line and those below it; their trials are made again".into())
             }
+            TunerError::OtherStudy { differences, .. } if differences.is_empty() => Some(
+                "give back the parameters, recipe and corpus it began with, or choose another --output; one begun by an earlier version, whose \
+                 configuration had other keys, can only go on with that"
+                    .into(),
+            ),
             TunerError::OtherStudy { .. } => Some(
                 "give back the parameters, recipe and corpus it began with, or choose another --output"
                     .into(),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::super::child::{Unfinished, command, essence, key, training, with_log};
 use super::best;
-use crate::failure::{Failure, NOT_A_NUMBER};
+use crate::failure::{CHECK_FAILED, Failure, NOT_A_NUMBER};
 
 /// Exit code of a configuration that is refused: another attempt reads it no better.
 const REFUSED: i32 = 78;
@@ -132,6 +132,8 @@ impl Trials<'_> {
             }
             match train().await {
                 Ok(made) => return Ok(Ok(made)),
+                // An error of this process is none of the training's, which stays open.
+                Err(own @ Unfinished::Failed { log: None, .. }) => return Err(own),
                 Err(Unfinished::Failed { code, why, .. }) => {
                     // Errors of two trials, and of one in two places, are to compare.
                     let why = why.replace(&self.run(name).display().to_string(), "RUN");
@@ -142,21 +144,22 @@ impl Trials<'_> {
         }
     }
 
-    /// Why the study stops, where its first trials all failed with one error.
+    /// Why the study stops, where its last trials all failed with one error.
     pub fn hopeless(&self) -> Option<Failure> {
-        let journal = self.journal.borrow();
-        let last = journal.hopeless(self.study.give_up_after.min(self.study.trials))?;
-        let (cause, count) =
-            (last.cause()?, journal.trials().iter().filter(|trial| trial.told.is_some()).count());
+        let (journal, count) = (self.journal.borrow(), self.study.give_up_after.min(self.study.trials));
+        let last = journal.hopeless(count)?;
+        let cause = last.cause()?;
         let message = format!(
-            "the first {count} trials all failed with the same error, trial {} with exit code {}: {}\nhint: look into {}, mend the \
+            "{count} trials in a row failed with the same error, trial {} with exit code {}: {}\nhint: look into {}, mend the \
              cause and add --retry; with give_up_after = 0 the study goes on without these trials",
             last.asked.trial,
             cause.code,
             cause.why.trim_start_matches("error: "),
             self.output.join("logs").display()
         );
-        Some(Failure::new(u8::try_from(cause.code).unwrap_or(70), message))
+        // A code of 128 and more tells of a signal, which this process did not get.
+        let code = u8::try_from(cause.code).ok().filter(|code| *code < 128);
+        Some(Failure::new(code.unwrap_or(CHECK_FAILED), message))
     }
 
     fn run(&self, name: &str) -> PathBuf {

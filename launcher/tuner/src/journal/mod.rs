@@ -128,13 +128,18 @@ impl Journal {
         own.map(|fail| fail.cause.clone()).collect()
     }
 
-    /// The last trial, where all that have ended failed alike, and `first` of them at least: the error is not of their settings. Never with a
-    /// `first` of 0.
-    pub fn hopeless(&self, first: usize) -> Option<&Trial> {
-        let ended: Vec<&Trial> = self.trials.iter().filter(|trial| trial.told.is_some()).collect();
-        let (cause, last) = (ended.first()?.cause()?, ended.last()?);
-        let alike = ended.iter().all(|trial| trial.cause().is_some_and(|other| other.is_like(cause)));
-        (alike && first > 0 && ended.len() >= first).then_some(*last)
+    /// The last trial that was trained, where it and those before it, `count` in all, failed alike: the error is not of their settings. Trials
+    /// whose settings make no configuration do not count: those are of their settings alone. Never with a `count` of 0.
+    pub fn hopeless(&self, count: usize) -> Option<&Trial> {
+        let refused = |trial: &Trial| {
+            let training = Training { trial: trial.asked.trial, seed: None };
+            trial.cause().is_some() && self.failures(training).is_empty()
+        };
+        let trained = self.trials.iter().rev().filter(|trial| trial.told.is_some() && !refused(trial));
+        let last: Vec<&Trial> = trained.take(count).collect();
+        let cause = last.first()?.cause()?;
+        let alike = last.iter().all(|trial| trial.cause().is_some_and(|other| other.is_like(cause)));
+        (alike && last.len() == count).then_some(last[0])
     }
 
     /// Writes down a proposal, the next by number.
@@ -157,12 +162,13 @@ impl Journal {
         self.add(Line::Fail(Fail { training, cause }))
     }
 
-    /// Begins all trainings anew that failed for good: they are pending again. How many those are.
+    /// Begins all trials anew that failed for good, and such reruns of the best: they are pending again. How many those are.
     pub fn retry(&mut self) -> Result<usize, TunerError> {
         let trials = self.trials.iter().filter(|trial| trial.cause().is_some());
         let mut failed: Vec<Training> =
             trials.map(|trial| Training { trial: trial.asked.trial, seed: None }).collect();
-        let reruns = self.reruns.iter().filter(|rerun| rerun.cause.is_some());
+        let best = self.best().map(|best| best.asked.trial);
+        let reruns = self.reruns.iter().filter(|rerun| rerun.cause.is_some() && Some(rerun.trial) == best);
         failed.extend(reruns.map(|rerun| Training { trial: rerun.trial, seed: Some(rerun.seed) }));
         failed.iter().try_for_each(|training| self.add(Line::Retry(*training)))?;
         Ok(failed.len())

@@ -136,7 +136,7 @@ fn m16_failures_are_counted_over_kills_until_a_training_is_begun_anew() {
 }
 
 #[test]
-fn m16_a_study_is_hopeless_where_its_first_trials_all_fail_alike() {
+fn m16_a_study_is_hopeless_where_one_trial_after_another_fails_alike() {
     let dir = tempfile::tempdir().unwrap();
     let ended = |ends: &[Option<&str>]| {
         let path = dir.path().join("j");
@@ -145,7 +145,13 @@ fn m16_a_study_is_hopeless_where_its_first_trials_all_fail_alike() {
         for (trial, end) in ends.iter().enumerate() {
             journal.ask(asked(trial)).unwrap();
             let told = match end {
-                Some(why) => Told::failed(trial, cause(why)),
+                Some(why) => {
+                    // Settings that are refused have no training that failed.
+                    if *why != "refused" {
+                        journal.fail(Training { trial, seed: None }, cause(why)).unwrap();
+                    }
+                    Told::failed(trial, cause(why))
+                }
                 None => Told::new(trial, State::Done, 1.0, Vec::new()),
             };
             journal.tell(told).unwrap();
@@ -160,6 +166,11 @@ fn m16_a_study_is_hopeless_where_its_first_trials_all_fail_alike() {
     assert_eq!(last(&[a, a, a], 0), None);
     assert_eq!(last(&[a, b, a], 3), None);
     assert_eq!(last(&[a, None, a, a], 3), None);
+    // The cause may come in the middle of a study.
+    assert_eq!(last(&[None, b, a, a, a], 3), Some(4));
+    let refused = Some("refused");
+    assert_eq!(last(&[refused, refused, refused], 3), None);
+    assert_eq!(last(&[a, refused, a, refused, a, refused], 3), Some(4));
     assert_eq!(last(&[], 1), None);
 }
 
