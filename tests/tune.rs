@@ -145,13 +145,13 @@ fn m16_a_study_whose_first_trials_fail_alike_stops_with_their_error() {
     fail(
         tune(&place, &path, "out", &long),
         65,
-        &["first 2 trials", "a lane has", "--retry", "give_up_after"],
+        &["2 trials in a row", "a lane has", "--retry", "give_up_after"],
     );
     let journal = read(&place, "out/journal.jsonl");
     let count = |event: &str, journal: &str| journal.matches(&format!("\"event\":\"{event}\"")).count();
     assert_eq!(["ask", "fail", "tell"].map(|event| count(event, &journal)), [2, 2, 2]);
     assert!(read(&place, "out/report.md").contains("| 0 | 65 | error: a lane has"));
-    fail(tune(&place, &path, "out", &long), 65, &["first 2 trials"]);
+    fail(tune(&place, &path, "out", &long), 65, &["2 trials in a row"]);
     assert_eq!(read(&place, "out/journal.jsonl"), journal, "nothing is trained again");
     let output = finish(tune(&place, &path, "out", &[&long[..], &["--retry"]].concat()));
     assert_eq!(output.status.code(), Some(65), "{}", stderr(&output));

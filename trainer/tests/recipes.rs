@@ -277,7 +277,7 @@ fn m13_s13_averages_begin_by_the_rule_of_the_paper() {
     for (name, expected) in [
         ("melis-table-2.1.toml", vec![(SinceBest, 50, 800); 4]),
         ("melis-table-2.2.toml", [[characters; 6].to_vec(), [bytes; 4].to_vec()].concat()),
-        ("melis-table-2.3.toml", vec![(SinceBest, 50, 480); 5]),
+        ("melis-table-2.3.toml", vec![(SinceBest, 50, 480); 10]),
     ] {
         let path = each_toml("sweeps").into_iter().find(|p| p.ends_with(name)).unwrap();
         let sweep = Sweep::load(&MODELS, &path, &[]).unwrap();

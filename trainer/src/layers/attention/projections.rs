@@ -75,9 +75,11 @@ mod tests {
     use super::*;
     use tch::{Device, Kind};
 
+    /// The same values in each precision: those of single precision.
     fn wave(shape: &[i64], speed: f64, kind: Kind) -> Tensor {
         let count = shape.iter().product::<i64>();
-        (Tensor::arange(count, (kind, Device::Cpu)) * speed).sin().view(shape)
+        let exact = (Tensor::arange(count, (Kind::Double, Device::Cpu)) * speed).sin();
+        exact.to_kind(Kind::Float).to_kind(kind).view(shape)
     }
 
     /// Values and gradients of memory, segment and weights. The second map reads memory; a third is not used for anything where not `all`.
