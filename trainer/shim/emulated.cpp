@@ -25,6 +25,8 @@ thread_local Place threadIdx, blockIdx, blockDim, gridDim;
 // The threads of a block as contexts of one thread. A context begins with a call of the system; from then on it is changed by jumps, which
 // need none.
 struct Block {
+  static constexpr unsigned SHARE = 6;
+
   struct Thread {
     ucontext_t start;
     jmp_buf place;
@@ -34,12 +36,13 @@ struct Block {
 
   std::vector<Thread> threads;
   std::vector<float> exchanged;
+  std::vector<unsigned> shares;
   std::function<void()> body;
   jmp_buf scheduler;
   unsigned current = 0;
 
   explicit Block(unsigned count, std::function<void()> body)
-      : threads(count), exchanged(count), body(std::move(body)) {}
+      : threads(count), exchanged(count), shares(count * SHARE), body(std::move(body)) {}
 
   // Lets the others get as far.
   void wait() {
@@ -104,6 +107,17 @@ float __shfl_xor_sync(unsigned, float x, int distance) {
   return other;
 }
 
+void __syncwarp() { running->wait(); }
+
+// What each thread of this one's warp has of a product's sides, until `warp_shared`.
+const unsigned (*warp_shares(const unsigned (&own)[Block::SHARE]))[Block::SHARE] {
+  std::memcpy(&running->shares[running->current * Block::SHARE], own, sizeof own);
+  running->wait();
+  return reinterpret_cast<const unsigned(*)[Block::SHARE]>(&running->shares[running->current / 32 * 32 * Block::SHARE]);
+}
+
+void warp_shared() { running->wait(); }
+
 unsigned __float_as_uint(float x) {
   unsigned bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -125,12 +139,18 @@ float __uint_as_float(unsigned bits) {
 #include "../src/layers/activation.cu"
 #include "../src/layers/norm.cu"
 #include "../src/layers/attention/chunked/rows.cu"
+#include "../src/layers/attention/flash/flash.cu"
 #include "../src/optim/lamb.cu"
 
 template <typename... A, size_t... I>
 void unpacked(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
   kernel(*static_cast<std::remove_reference_t<A> *>(arguments[I])...);
 }
+
+FLASH(bf16, 64)
+FLASH(f16, 64)
+FLASH(bf16, 128)
+FLASH(f16, 128)
 
 // With arguments as the driver takes them: a pointer to each.
 template <typename... A>
@@ -145,10 +165,14 @@ struct Kernel {
 
 #define ONE(name) {#name, [](void **arguments) { call(name, arguments); }}
 #define OF_EACH_KIND(name) ONE(name##_f32), ONE(name##_bf16), ONE(name##_f16)
+#define OF_FLASH(width, kind)                                            \
+  ONE(flash_##width##_##kind), ONE(flash_placed_##width##_##kind),       \
+      ONE(flash_back_##width##_##kind), ONE(flash_placed_back_##width##_##kind)
 const Kernel kernels[] = {
     ONE(dropout_factors),    OF_EACH_KIND(activation), OF_EACH_KIND(activation_back), OF_EACH_KIND(norm),
     OF_EACH_KIND(norm_back), ONE(norm_sums),           OF_EACH_KIND(attention),       OF_EACH_KIND(attention_back),
     ONE(lamb_make),          ONE(lamb_take),
+    OF_FLASH(64, bf16),      OF_FLASH(64, f16),       OF_FLASH(128, bf16),            OF_FLASH(128, f16),
 };
 
 }  // namespace

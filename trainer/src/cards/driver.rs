@@ -15,6 +15,10 @@ use crate::libtorch::stream::Stream;
 
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
+/// Of a kernel: bytes of shared memory that it may be started with.
+const MAX_SHARED: c_int = 8;
+/// What it may be started with by itself.
+const SHARED: u32 = 48 << 10;
 
 functions! {
     /// What is used of the driver. Each function gives 0, or the number of an error.
@@ -27,6 +31,7 @@ functions! {
         pop: b"cuCtxPopCurrent_v2\0" fn(*mut *mut c_void);
         load: b"cuModuleLoadData\0" fn(*mut *mut c_void, *const c_void);
         function: b"cuModuleGetFunction\0" fn(*mut *mut c_void, *mut c_void, *const c_char);
+        set: b"cuFuncSetAttribute\0" fn(*mut c_void, c_int, c_int);
         launch: b"cuLaunchKernel\0" fn(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void, *mut *mut c_void, *mut *mut c_void);
         error_text: b"cuGetErrorString\0" fn(c_int, *mut *const c_char);
     }
@@ -129,8 +134,9 @@ impl Module {
         &self.card
     }
 
-    /// What the driver calls a kernel: it is asked for each once, as a module stays as it was loaded.
-    fn function(&self, kernel: &str) -> Result<*mut c_void, String> {
+    /// What the driver calls a kernel that takes `shared` bytes of shared memory, always as many: it is asked for each once, as a module stays as
+    /// it was loaded.
+    fn function(&self, kernel: &str, shared: u32) -> Result<*mut c_void, String> {
         if let Some(known) = self.functions.borrow().get(kernel) {
             return Ok(*known);
         }
@@ -139,6 +145,12 @@ impl Module {
         // SAFETY: a loaded module and a name that ends with 0.
         self.card
             .current(|| unsafe { (self.card.driver.function)(&mut function, self.module, name.as_ptr()) })?;
+        if shared > SHARED {
+            // SAFETY: a kernel of a loaded module.
+            self.card.current(|| unsafe {
+                (self.card.driver.set)(function, MAX_SHARED, shared as c_int)
+            })?;
+        }
         self.functions.borrow_mut().insert(kernel.to_string(), function);
         Ok(function)
     }
@@ -154,9 +166,10 @@ impl Module {
         kernel: &str,
         grid: [u32; 2],
         threads: u32,
+        shared: u32,
         arguments: &mut [*mut c_void],
     ) -> Result<(), String> {
-        let (driver, function) = (self.card.driver, self.function(kernel)?);
+        let (driver, function) = (self.card.driver, self.function(kernel, shared)?);
         let stream = Stream::current(Device::Cuda(self.card.index)).and_then(|stream| stream.native());
         let stream = stream.map_err(|error| error.to_string())?;
         // SAFETY: a kernel of a loaded module; then what the caller promises.
@@ -170,7 +183,7 @@ impl Module {
                 threads,
                 1,
                 1,
-                0,
+                shared,
                 stream,
                 arguments.as_mut_ptr(),
                 ptr::null_mut(),
@@ -244,6 +257,10 @@ mod tests {
         unreachable!("nothing is started")
     }
 
+    unsafe extern "C" fn set(_: *mut c_void, _: c_int, _: c_int) -> c_int {
+        unreachable!("no kernel takes more than the least")
+    }
+
     unsafe extern "C" fn error_text(_: c_int, _: *mut *const c_char) -> c_int {
         1
     }
@@ -260,6 +277,7 @@ mod tests {
             pop,
             load,
             function,
+            set,
             launch,
             error_text,
         }));
@@ -267,13 +285,13 @@ mod tests {
         let card = Card { driver, index: 0, context, name: "a stub".into(), capability: 90 };
         let module = Module { card, module: 0x1000 as *mut c_void, functions: RefCell::default() };
         for _ in 0..3 {
-            assert_eq!(module.function("norm").unwrap() as usize, 0x1004);
-            assert_eq!(module.function("masks").unwrap() as usize, 0x1005);
+            assert_eq!(module.function("norm", 0).unwrap() as usize, 0x1004);
+            assert_eq!(module.function("masks", 0).unwrap() as usize, 0x1005);
         }
         assert_eq!(ASKED.load(Ordering::SeqCst), 2);
         // What was not found is asked for again.
         for asked in 3..5 {
-            let why = module.function("").unwrap_err();
+            let why = module.function("", 0).unwrap_err();
             assert_eq!(
                 (why.as_str(), ASKED.load(Ordering::SeqCst)),
                 ("the driver's error 500: it says no more", asked)

@@ -115,6 +115,27 @@ impl Kernels {
     ///
     /// Where it cannot be started: the source has no such kernel, or the card is lost.
     pub unsafe fn launch(self, kernel: &str, grid: [i64; 2], threads: u32, arguments: &mut [*mut c_void]) {
+        // SAFETY: the caller's.
+        unsafe { self.launch_sharing(kernel, grid, threads, 0, arguments) }
+    }
+
+    /// The same with `shared` bytes of memory that the threads of a block share, beside what the kernel declares.
+    ///
+    /// # Safety
+    ///
+    /// As [`Kernels::launch`]; the kernel uses no more of that memory.
+    ///
+    /// # Panics
+    ///
+    /// As [`Kernels::launch`], and where a card has less.
+    pub unsafe fn launch_sharing(
+        self,
+        kernel: &str,
+        grid: [i64; 2],
+        threads: u32,
+        shared: u32,
+        arguments: &mut [*mut c_void],
+    ) {
         let grid = grid.map(|blocks| u32::try_from(blocks).expect("as many blocks as a grid has"));
         // A grid of none is an error for a card.
         if grid.contains(&0) {
@@ -126,7 +147,7 @@ impl Kernels {
             Device::Cuda(index) => self.source.with(index, |module| {
                 let Some(module) = module else { unreachable!("kernels are there where a module is") };
                 // SAFETY: the caller's.
-                let launched = unsafe { module.launch(kernel, grid, threads, arguments) };
+                let launched = unsafe { module.launch(kernel, grid, threads, shared, arguments) };
                 launched.unwrap_or_else(|why| failed(&module.card().name, why));
             }),
             #[cfg(test)]

@@ -31,11 +31,13 @@ pub use words::WordVectors;
 use crate::cards::Source;
 
 /// All kernels of layers for cards, and of the noise in them.
-pub(crate) fn card_sources() -> [&'static Source; 4] {
+pub(crate) fn card_sources() -> impl Iterator<Item = &'static Source> {
     [
         &crate::noise::MASKS,
         &norm::card::NORMS,
         &activation::card::ACTIVATIONS,
         &attention::chunked::card::ATTENTION,
     ]
+    .into_iter()
+    .chain(&attention::flash::SOURCES)
 }

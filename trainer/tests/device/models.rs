@@ -1,13 +1,14 @@
 //! Whole models, forward and backward, with dropout, memory and all that masks are made of.
 
 use segue_collectives::local::Local;
-use segue_configs::MemoryStart;
+use segue_configs::{MemoryStart, Precision};
 use segue_trainer::engine::Engine;
 use segue_trainer::families::MODELS;
 use segue_trainer::families::language_model::{Frequencies, build, random_batch};
 use segue_trainer::families::lstm::{self, CellKind, InitKind, LstmConfig, Wiring};
 use segue_trainer::families::transfo_xl::{AttnType, Segment, TransfoXl, TransfoXlConfig};
 use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet, XlnetConfig};
+use segue_trainer::libtorch::Autocast;
 use segue_trainer::noise::Noise;
 use segue_trainer::{Compute, Kernels, Parameters};
 use tch::{Device, Kind, Tensor};
@@ -105,6 +106,34 @@ fn assert_alike(parameters: &Parameters, gives: impl Fn(&Parameters) -> Vec<(Str
     }
 }
 
+/// Off by what factors of 16 bits cost, and no more: attention in one pass too, whose kernels are for these alone.
+fn assert_near(parameters: &Parameters, gives: impl Fn(&Parameters) -> Vec<(String, Tensor)>) {
+    const LIMIT: f64 = 0.04;
+    let of_kind = |kind, device| copied(parameters, kind, device);
+    let expected = gives(&of_kind(Kind::Double, Device::Cpu).with_kernels(Kernels::Plain));
+    for (precision, limit) in [(Precision::Bf16, LIMIT), (Precision::Fp16, LIMIT / 4.0)] {
+        for recompute in [false, true] {
+            let own = of_kind(Kind::Float, device()).with_recompute(recompute);
+            // Backward goes on under what forward has recorded.
+            let found = Autocast::to(precision, device()).expect("casts").during(|| gives(&own));
+            for ((name, found), (_, expected)) in found.iter().zip(&expected) {
+                assert_close(&format!("{precision:?}, recomputed: {recompute}: {name}"), found, expected, limit);
+            }
+        }
+    }
+}
+
+#[test]
+fn models_in_16_bits_are_near_those_of_the_cpu() {
+    let (_, config) = transformer_xl();
+    let config = TransfoXlConfig { dropatt: 0.2, init_std: 0.1, ..config };
+    let parameters = Parameters::initialise(TransfoXl::specs(&config), SEED, Kind::Float);
+    assert_near(&parameters, |parameters| transformer_xl_gives(&config, parameters));
+    let config = XlnetConfig { dropatt: 0.2, initializer_range: 0.1, ..xlnet() };
+    let parameters = Parameters::initialise(Xlnet::specs(&config), SEED, Kind::Float);
+    assert_near(&parameters, |parameters| xlnet_gives(&config, parameters));
+}
+
 /// Where attention drops weights, the same ones.
 #[test]
 fn attention_drops_what_the_cpu_drops() {
@@ -166,9 +195,8 @@ fn xlnet_gives(config: &XlnetConfig, parameters: &Parameters) -> Vec<(String, Te
     found
 }
 
-#[test]
-fn xlnet_is_that_of_the_cpu() {
-    let config = XlnetConfig {
+fn xlnet() -> XlnetConfig {
+    XlnetConfig {
         vocab_size: WORDS as usize,
         d_model: 24,
         n_head: 3,
@@ -181,7 +209,12 @@ fn xlnet_is_that_of_the_cpu() {
         initializer_range: 0.3,
         memory_start: MemoryStart::Masked,
         ..Default::default()
-    };
+    }
+}
+
+#[test]
+fn xlnet_is_that_of_the_cpu() {
+    let config = xlnet();
     for config in [XlnetConfig { clamp_len: 4, ..config.clone() }, XlnetConfig { untie_r: false, ..config }] {
         let parameters = Parameters::initialise(Xlnet::specs(&config), SEED, Kind::Float);
         assert_alike(&parameters, |parameters| xlnet_gives(&config, parameters));

@@ -222,8 +222,11 @@ impl Layer {
             && let Some(r) = self.encoding.position_keys(positions)
             && (visible.chunks.is_some() || self.kernels.fuse(&q))
         {
-            // Places of keys that come after the query, which nobody sees.
-            let r = &r.constant_pad_nd([0, 0, 0, 0, 0, query]);
+            let r = &match visible.chunks {
+                Some(_) => r,
+                // Places of keys that come after the query, which nobody sees.
+                None => r.constant_pad_nd([0, 0, 0, 0, 0, query]),
+            };
             let (q, k, v) = (&q, &k, &v);
             let attention = fused::Attention { q, k, v, r, places: None, biases, segments: None, scale };
             let read = match &visible.chunks {

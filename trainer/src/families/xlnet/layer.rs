@@ -2,6 +2,7 @@
 //! and norm (Yang 2019, §2.2.2; every term in Yang et al. 2019, appendix).
 
 use std::cell::LazyCell;
+use std::slice;
 
 use super::{Activation, XlnetConfig};
 use tch::{Kind, Tensor};
@@ -163,11 +164,11 @@ impl Layer {
                 let few = !content && q.size()[1] <= self.width / FEW;
                 let read = match few {
                     true => self.read_few(group, targets, &q, &own(&keys), &r, noise),
-                    false if self.kernels.fuse(&q) => {
+                    false => {
                         let projected = [&q, &own_projected.0, &own_projected.1, &r];
-                        self.read_targets(group, targets, projected, noise)
+                        let read = self.read_targets(group, targets, projected, noise);
+                        read.unwrap_or_else(|| attention.predictions(&q, targets, noise))
                     }
-                    false => attention.predictions(&q, targets, noise),
                 };
                 for_g.push(seen(read, targets.mask.as_ref().and_then(|mask| mask.seeing.as_ref())));
             }
@@ -216,29 +217,32 @@ impl Layer {
         })
     }
 
-    /// The same of the query stream, `[lanes, targets, heads * width]`.
+    /// The same of the query stream, `[lanes, targets, heads * width]`; `None` where there is no such attention to places.
     fn read_targets(
         &self,
         group: &Group,
         targets: &Targets,
         projected: [&Tensor; 4],
         noise: Option<&Noise>,
-    ) -> Tensor {
+    ) -> Option<Tensor> {
         let places = fused::Places { of_queries: &targets.at, segment: group.segment };
         let ids = group.segments.as_ref().and_then(|codes| codes.ids_of_targets.as_ref());
-        self.attend(group, projected, (Some(places), ids), |attention| {
-            fused::attend(attention, std::slice::from_ref(&targets.block), self.dropatt, noise)
+        self.attend(group, projected, (Some(places), ids), |attention| match &targets.chunks {
+            Some(chunks) => chunked::attend_to_places(attention, chunks, self.dropatt, noise),
+            None => self.kernels.fuse(attention.q).then(|| {
+                fused::attend(attention, slice::from_ref(&targets.block), self.dropatt, noise)
+            }),
         })
     }
 
     /// Attention to keys of a group, by queries at some places and of some segments.
-    fn attend(
+    fn attend<T>(
         &self,
         group: &Group,
         [q, k, v, r]: [&Tensor; 4],
         (places, of_queries): (Option<fused::Places>, Option<&Tensor>),
-        with: impl Fn(&fused::Attention) -> Tensor,
-    ) -> Tensor {
+        with: impl Fn(&fused::Attention) -> T,
+    ) -> T {
         let [u, by_position, by_segment] = &self.biases;
         let other = self.seg_embed.get(1) - self.seg_embed.get(0);
         let segments = group.segments.as_ref().zip(of_queries).map(|(codes, of_queries)| fused::Segments {

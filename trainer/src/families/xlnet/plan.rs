@@ -4,6 +4,8 @@
 //! queries of each in blocks of rows: a block needs only the distances that its own rows span, and none of the
 //! keys that all of its rows must not see.
 
+use std::slice;
+
 use tch::{Kind, Tensor};
 
 use super::model::{Sequence, Visibility};
@@ -45,6 +47,8 @@ pub struct Targets {
     pub at: Tensor,
     /// All of them, for attention in tiles.
     pub block: Block,
+    /// The same for attention in chunks, where that is taken.
+    pub chunks: Option<Chunks>,
     /// Which keys each sees.
     pub mask: Option<Mask>,
     /// The table's row for each key, `[lanes, targets, key]`.
@@ -133,8 +137,7 @@ impl Scene<'_> {
         };
         let mask = self.hidden(start, lanes).map(|hidden| self.mask(&hidden));
         let blocks = self.blocks(mask.as_ref());
-        let whole = mask.as_ref().map(|mask| mask.added.shallow_clone());
-        let chunks = Kernels::Fused.chunk(&positions).then(|| Chunks::new(&blocks, whole, self.options.1));
+        let chunks = self.in_chunks(&blocks, mask.as_ref().map(|mask| &mask.added));
         Group {
             start,
             lanes,
@@ -146,6 +149,12 @@ impl Scene<'_> {
             targets: self.targets(start, lanes),
             segments: self.segments(start, lanes),
         }
+    }
+
+    /// Rows for attention in chunks, where that is taken.
+    fn in_chunks(&self, blocks: &[Block], mask: Option<&Tensor>) -> Option<Chunks> {
+        let chunk = Kernels::Fused.chunk(self.sequence.ids);
+        chunk.then(|| Chunks::new(blocks, mask.map(Tensor::shallow_clone), self.options.1))
     }
 
     fn segment(&self) -> i64 {
@@ -274,8 +283,10 @@ impl Scene<'_> {
         let column = Tensor::arange(self.keys(), (Kind::Int64, self.options.1)) + (self.segment() - 1);
         let mask = hidden.map(|hidden| self.mask(&hidden));
         let added = mask.as_ref().map(|mask| mask.added.shallow_clone());
+        let block = Block { start: 0, rows: at.size()[1], keys: self.keys(), mask: added };
         Some(Targets {
-            block: Block { start: 0, rows: at.size()[1], keys: self.keys(), mask: added },
+            chunks: self.in_chunks(slice::from_ref(&block), block.mask.as_ref()),
+            block,
             mask,
             distances: column.view([1, 1, -1]) - at.unsqueeze(2),
             at,

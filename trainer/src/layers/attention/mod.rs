@@ -2,6 +2,7 @@
 //! Yang 2019, §2.1.3, "Efficient Computation of the Attention with Relative Positional Embedding".
 
 pub(crate) mod chunked;
+pub(crate) mod flash;
 pub(crate) mod fused;
 pub(crate) mod projections;
 

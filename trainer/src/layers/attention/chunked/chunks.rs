@@ -8,6 +8,8 @@ use crate::libtorch::stream::put;
 pub struct Chunks {
     /// Added to scores, `[lanes or 1, query, key]`; `None` where all see all.
     mask: Option<Tensor>,
+    /// The same as a bit a key, `[lanes or 1, query, words of 32 bits]`, an even number of words.
+    seen: Option<Tensor>,
     /// Of each query, `[query, 4]` as integers of 32 bits, what [`Chunk::numbering`] says.
     numbering: Tensor,
     /// Leading keys that a query sees.
@@ -20,6 +22,7 @@ impl Clone for Chunks {
     fn clone(&self) -> Self {
         Self {
             mask: self.mask.as_ref().map(Tensor::shallow_clone),
+            seen: self.seen.as_ref().map(Tensor::shallow_clone),
             numbering: self.numbering.shallow_clone(),
             keys: self.keys.clone(),
             bytes: self.bytes,
@@ -48,7 +51,18 @@ impl Chunks {
         }
         let numbering = put(Tensor::from_slice(&numbers).view([-1, 4]), device);
         let mask = mask.map(|mask| mask.to_kind(float(mask.kind())));
-        Self { mask, numbering, keys, bytes: Self::BYTES }
+        let seen = mask.as_ref().map(bits);
+        Self { mask, seen, numbering, keys, bytes: Self::BYTES }
+    }
+
+    /// Keys that queries see beside what [`Chunks::numbering`] says, a bit a key; `None` where all are seen.
+    pub(in super::super) fn seen(&self) -> Option<&Tensor> {
+        self.seen.as_ref()
+    }
+
+    /// Of each query, `[query, 4]`, what [`Chunk::numbering`] says.
+    pub(in super::super) fn numbering(&self) -> &Tensor {
+        &self.numbering
     }
 
     /// The same in chunks of the fewest queries.
@@ -77,6 +91,18 @@ impl Chunks {
         let blocks = Block::causal_spans(mask.size()[1], mask.size()[2]);
         Self::new(&blocks, Some(mask.shallow_clone()), mask.device())
     }
+}
+
+/// Where an additive mask, `[lanes or 1, query, key]`, shows keys, in words of 32 bits, key 0 in the lowest bit of the first: `[.., words]`.
+fn bits(mask: &Tensor) -> Tensor {
+    const WORD: i64 = 32;
+    let [lanes, queries, keys] = mask.size()[..] else { unreachable!("[lanes or 1, query, key]") };
+    let words = (keys as u64).div_ceil(2 * WORD as u64) as i64 * 2;
+    let shown = mask.isfinite().constant_pad_nd([0, words * WORD - keys]);
+    let values = Tensor::from_slice(&std::array::from_fn::<i64, { WORD as usize }, _>(|bit| 1 << bit));
+    let words = shown.view([lanes, queries, words, WORD]) * put(values, mask.device());
+    // What does not fit into a number with a sign comes out with the same bits.
+    words.sum_dim_intlist([3i64].as_slice(), false, None::<Kind>).to_kind(Kind::Int)
 }
 
 /// The kind of numbers that a mask is added to.

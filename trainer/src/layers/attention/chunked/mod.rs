@@ -10,6 +10,7 @@ mod tests;
 
 use tch::{Kind, Tensor};
 
+use super::flash;
 use super::fused::Attention;
 use crate::libtorch::{Autocast, function};
 use crate::noise::{Drops, Noise};
@@ -20,6 +21,24 @@ use rows::{Chunk, Lanes, Products};
 /// What the queries read, `[lanes, query, heads * width]` in the kind of q, with dropout of weights at `rate` where there is noise. Which
 /// weights that takes, a seed says as it does in [`super::fused::attend`].
 pub fn attend(attention: &Attention, chunks: &Chunks, rate: f64, noise: Option<&Noise>) -> Tensor {
+    match flash::kernels(attention) {
+        Some(kernels) => flash::attend(kernels, attention, chunks, rate, noise),
+        None => in_chunks(attention, chunks, rate, noise),
+    }
+}
+
+/// [`attend`] of queries that stand anywhere; `None` where that is not done.
+pub fn attend_to_places(
+    attention: &Attention,
+    chunks: &Chunks,
+    rate: f64,
+    noise: Option<&Noise>,
+) -> Option<Tensor> {
+    flash::kernels(attention).map(|kernels| flash::attend(kernels, attention, chunks, rate, noise))
+}
+
+/// [`attend`] in chunks, of queries that are all positions in order.
+fn in_chunks(attention: &Attention, chunks: &Chunks, rate: f64, noise: Option<&Noise>) -> Tensor {
     let drops = noise.filter(|_| rate > 0.0).map(|noise| noise.drops(rate));
     let (read, problem) = Autocast::without(|| {
         tch::no_grad(|| {
@@ -63,6 +82,8 @@ struct Sizes {
     queries: i64,
     keys: i64,
     distances: i64,
+    /// Of these, those that were given.
+    own_distances: i64,
 }
 
 impl Problem {
@@ -71,11 +92,9 @@ impl Problem {
             unreachable!("[lanes, query, ..]")
         };
         assert!(attention.places.is_none(), "queries are all positions, in order");
-        let (keys, distances) = (attention.k.size()[1], attention.r.size()[0]);
-        assert!(
-            distances + 1 >= queries + keys,
-            "{distances} distances for {queries} queries and {keys} keys"
-        );
+        let keys = attention.k.size()[1];
+        let own_distances = attention.r.size()[0];
+        let distances = own_distances.max(queries + keys - 1);
         let kind = attention.q.kind();
         let sum_kind = if kind == Kind::Double { kind } else { Kind::Float };
         let by_head = |x: &Tensor| x.detach().to_kind(kind).permute([2, 0, 1, 3]).contiguous();
@@ -84,6 +103,9 @@ impl Problem {
         let vector = |vector: &Tensor| vector.detach().to_kind(sum_kind).view([heads, 1, 1, width]);
         let vectors: Vec<Tensor> = vectors.map(vector).collect();
         let q = by_head(attention.q);
+        // Places of keys that nobody sees.
+        let r = attention.r.detach().to_kind(kind);
+        let r = r.constant_pad_nd([0, 0, 0, 0, 0, distances - own_distances]);
         let scale = attention.scale;
         // s₋ − s₊ where segments differ, nothing where they agree: a softmax does not see what all keys have alike.
         let other = segments.map(|_| {
@@ -99,12 +121,12 @@ impl Problem {
             drops,
         };
         Self {
-            sizes: Sizes { lanes, heads, width, queries, keys, distances },
+            sizes: Sizes { lanes, heads, width, queries, keys, distances, own_distances },
             kinds: [kind, sum_kind],
             of_inputs: attention.inputs().iter().map(|input| input.kind()).collect(),
             k: by_head(attention.k).view([heads * lanes, keys, width]),
             v: by_head(attention.v).view([heads * lanes, keys, width]),
-            r: attention.r.detach().to_kind(kind).permute([1, 2, 0]).contiguous(),
+            r: r.permute([1, 2, 0]).contiguous(),
             statistics: Tensor::empty([heads * lanes, queries, 2], (sum_kind, q.device())),
             q,
             vectors,
@@ -191,7 +213,7 @@ impl Problem {
 
     /// Gradients of q, k, v, r, u, v and, where segments count, b and s; `grad`: `[lanes, query, heads * width]`.
     fn backward(&self, grad: &Tensor) -> Vec<Option<Tensor>> {
-        let Sizes { lanes, heads, width, queries, keys, distances } = self.sizes;
+        let Sizes { lanes, heads, width, queries, keys, distances, own_distances } = self.sizes;
         let options = (self.kinds[1], self.q.device());
         let [for_contents, for_positions] = [0, 1].map(|i| self.biased(&self.vectors[i]));
         let grad = self.of_rows(grad, queries);
@@ -239,7 +261,7 @@ impl Problem {
         }
         let by_position = |x: &Tensor, length| self.to_rows(x, length).view([lanes, length, heads, width]);
         let of_q = by_position(&of_q.view([heads * lanes, queries, width]), queries);
-        let found = [of_q, by_position(&of_k, keys), by_position(&of_v, keys), of_r.permute([1, 0, 2])];
+        let found = [of_q, by_position(&of_k, keys), by_position(&of_v, keys), of_r.narrow(1, 0, own_distances).permute([1, 0, 2])];
         let found = found.into_iter().chain(of_vectors).zip(&self.of_inputs);
         found.map(|(gradient, kind)| Some(gradient.to_kind(*kind))).collect()
     }

@@ -145,7 +145,7 @@ fn kernels_of_cards_round_to_short_numbers_as_tensors_do() {
         let case = case(37, 45, 8, true, false, 1);
         let chunks = chunks(&case);
         let found = || {
-            let found = case.by(kind, |attention| attend(attention, &chunks, 0.3, Some(&Noise::new(5))));
+            let found = case.by(kind, |attention| in_chunks(attention, &chunks, 0.3, Some(&Noise::new(5))));
             found.iter().map(|tensor| tensor.to_kind(Kind::Double)).collect::<Vec<_>>()
         };
         let by_kernels = emulated::during(Order::Forwards, found);

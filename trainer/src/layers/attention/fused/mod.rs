@@ -27,7 +27,7 @@ pub struct Attention<'a> {
     /// `[lanes, key, heads, width]`.
     pub v: &'a Tensor,
     /// Vectors of distances, `[distance, heads, width]`: that of position i to key j stands in row `segment - 1 - i + j`, where the
-    /// segment's last position is the last key's.
+    /// segment's last position is the last key's. In chunks, rows that are only for keys that no query sees may be left out.
     pub r: &'a Tensor,
     /// Where queries are not the segment's positions in order.
     pub places: Option<Places<'a>>,
