@@ -1,6 +1,6 @@
 use tch::{Device, Tensor};
 
-use crate::libtorch::{Autocast, is_f32_slice, linear};
+use crate::libtorch::{Autocast, is_f32_slice, linear, short_kind, short_linear};
 
 /// How layers compute linear maps, activations, norms of sums and attention.
 ///
@@ -36,7 +36,10 @@ impl Kernels {
     /// `x`, `[.., in]`, times `weight`, `[out, in]`, transposed, plus `bias`, `[out]`: `[.., out]`.
     pub fn linear(self, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         match self {
-            Self::Fused if !Autocast::is_on_cpu() => linear(x, weight, bias),
+            Self::Fused if !Autocast::is_on_cpu() => match short_kind(x) {
+                Some(kind) => short_linear(x, weight, bias, kind),
+                None => linear(x, weight, bias),
+            },
             Self::Fused | Self::Plain => x.linear(weight, bias),
         }
     }

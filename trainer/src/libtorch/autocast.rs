@@ -63,6 +63,16 @@ impl Autocast {
         Self::current().cpu.enabled
     }
 
+    /// What products on cards are cast to on this thread; `None` where they are not.
+    pub fn kind_on_cards() -> Option<Kind> {
+        let casts = Self::current().cuda;
+        match (casts.enabled, casts.kind) {
+            (true, 5) => Some(Kind::Half),
+            (true, 15) => Some(Kind::BFloat16),
+            _ => None,
+        }
+    }
+
     /// Runs `f` without casts, whatever this thread casts otherwise.
     pub fn without<T>(f: impl FnOnce() -> T) -> T {
         let state = Self::current();

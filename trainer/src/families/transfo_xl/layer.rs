@@ -210,7 +210,7 @@ impl Layer {
         let (mem, own) = (self.normed_first(mem), self.normed_first(hidden));
         let weights = self.qkv.chunk(3, 0);
         let map = |i: usize| Projection { weight: &weights[i], of_memory: i > 0 };
-        let [q, k, v] = project(self.kernels, &mem, &own, [map(0), map(1), map(2)]);
+        let [q, k, v] = project(self.kernels, &mem, &own, [map(0), map(1), map(2)], Some(&self.qkv));
         // Heads before lanes, so that one product serves the position term of all lanes of a head.
         let split = |x: Tensor, length: i64| x.view([batch, length, heads, width]);
         let by_head =

@@ -187,7 +187,7 @@ impl Layer {
     fn keys_and_values(&self, mem: &Tensor, h: &Tensor) -> (Tensor, Tensor) {
         let weights = [&self.k, &self.v].map(|weight| self.matrix(weight));
         let map = |i: usize| Projection { weight: &weights[i], of_memory: true };
-        let [k, v] = project(self.kernels, mem, h, [map(0), map(1)]);
+        let [k, v] = project(self.kernels, mem, h, [map(0), map(1)], None);
         let by_head = |x: Tensor| {
             let size = x.size();
             x.view([size[0], size[1], self.heads, self.width])

@@ -1,3 +1,6 @@
+use std::cell::RefCell;
+use std::iter::repeat_n;
+
 use tch::{Device, Kind, Tensor};
 
 use super::super::fused::Block;
@@ -39,17 +42,9 @@ impl Chunks {
     /// Queries that see what `blocks`, all of them in order, show, less what `mask`, `[lanes or 1, query, key]`, hides; the masks of the blocks
     /// themselves are not looked at.
     pub fn new(blocks: &[Block], mask: Option<Tensor>, device: Device) -> Self {
-        let (mut numbers, mut keys, mut before) = (Vec::new(), Vec::new(), 0);
-        for block in blocks {
-            for row in 0..block.rows {
-                numbers.extend(
-                    [before, block.rows * block.keys, row * block.keys, block.keys].map(|n| n as i32),
-                );
-                keys.push(block.keys);
-            }
-            before += block.rows * block.keys;
-        }
-        let numbering = put(Tensor::from_slice(&numbers).view([-1, 4]), device);
+        let spans: Vec<(i64, i64)> = blocks.iter().map(|block| (block.rows, block.keys)).collect();
+        let keys = spans.iter().flat_map(|(rows, keys)| repeat_n(*keys, *rows as usize)).collect();
+        let numbering = numbering_of(spans, device);
         let mask = mask.map(|mask| mask.to_kind(float(mask.kind())));
         let seen = mask.as_ref().map(bits);
         Self { mask, seen, numbering, keys, bytes: Self::BYTES }
@@ -91,6 +86,37 @@ impl Chunks {
         let blocks = Block::causal_spans(mask.size()[1], mask.size()[2]);
         Self::new(&blocks, Some(mask.shallow_clone()), mask.device())
     }
+}
+
+/// Rows and keys of each block of queries, and where what they come to is.
+type Spans = (Vec<(i64, i64)>, Device);
+
+/// Numberings that are kept: those of training and evaluation, of all queries and of those at some places.
+const KEPT: usize = 8;
+
+thread_local! {
+    /// Those of a segment are those of the one before, and cards wait for what is copied to them.
+    static NUMBERINGS: RefCell<Vec<(Spans, Tensor)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// [`Chunk::numbering`] of all queries.
+fn numbering_of(spans: Vec<(i64, i64)>, device: Device) -> Tensor {
+    let wanted = (spans, device);
+    NUMBERINGS.with_borrow_mut(|numberings| {
+        if let Some((_, numbering)) = numberings.iter().find(|(of, _)| *of == wanted) {
+            return numbering.shallow_clone();
+        }
+        let (mut numbers, mut before) = (Vec::new(), 0);
+        for &(rows, keys) in &wanted.0 {
+            let of_row = |row: i64| [before, rows * keys, row * keys, keys].map(|n| n as i32);
+            numbers.extend((0..rows).flat_map(of_row));
+            before += rows * keys;
+        }
+        let numbering = put(Tensor::from_slice(&numbers).view([-1, 4]), device);
+        numberings.truncate(KEPT - 1);
+        numberings.insert(0, (wanted, numbering.shallow_clone()));
+        numbering
+    })
 }
 
 /// Where an additive mask, `[lanes or 1, query, key]`, shows keys, in words of 32 bits, key 0 in the lowest bit of the first: `[.., words]`.

@@ -6,7 +6,7 @@ mod chunks;
 mod rows;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use tch::{Kind, Tensor};
 

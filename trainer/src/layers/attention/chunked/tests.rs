@@ -9,7 +9,7 @@ use crate::cards::emulated::{self, Order};
 const DOUBLE_LIMIT: f64 = 1e-12;
 
 /// The blocks of a case with their masks as one.
-fn chunks(case: &Case) -> Chunks {
+pub fn chunks(case: &Case) -> Chunks {
     let keys = case.blocks.last().expect("a block").keys;
     let mask = case.blocks[0].mask.is_some().then(|| {
         let masks = case.blocks.iter().map(|block| {

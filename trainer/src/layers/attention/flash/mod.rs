@@ -38,10 +38,23 @@ pub fn attend(
     rate: f64,
     noise: Option<&Noise>,
 ) -> Tensor {
+    attend_within(MOST_BYTES, kernels, attention, chunks, rate, noise)
+}
+
+/// [`attend`] with so many bytes for backward's products, about, and those of one head at least.
+fn attend_within(
+    most_bytes: i64,
+    kernels: Kernels,
+    attention: &Attention,
+    chunks: &Chunks,
+    rate: f64,
+    noise: Option<&Noise>,
+) -> Tensor {
     let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
     let (read, problem) = Autocast::without(|| {
         tch::no_grad(|| {
             let mut problem = Problem::new(kernels, attention, chunks.clone(), drops);
+            problem.heads_at_once = problem.sizes.heads_within(most_bytes);
             problem.read = problem.forward();
             (problem.read.shallow_clone(), problem)
         })
@@ -77,6 +90,8 @@ struct Problem {
     statistics: Tensor,
     /// What was read, `[lanes, query, heads * width]`.
     read: Tensor,
+    /// Heads of which backward has all weights at once.
+    heads_at_once: i64,
 }
 
 /// Of queries that stand anywhere: their scores by distance are a product of its own.
@@ -117,10 +132,10 @@ impl Sizes {
         aligned(self.distances)
     }
 
-    /// Heads whose weights are there at once.
-    fn heads_at_once(&self) -> i64 {
+    /// Heads whose weights and gradients of scores take so many bytes.
+    fn heads_within(&self, bytes: i64) -> i64 {
         let numbers = self.lanes * self.queries * (2 * self.keys_step() + self.position_step());
-        (MOST_BYTES / (2 * numbers).max(1)).clamp(1, self.heads)
+        (bytes / (2 * numbers).max(1)).clamp(1, self.heads)
     }
 }
 
@@ -166,6 +181,7 @@ impl Problem {
             chunks,
             statistics: Tensor::empty([heads, lanes, queries], (Kind::Float, q.device())),
             read: Tensor::new(),
+            heads_at_once: heads,
             q,
         }
     }
@@ -184,7 +200,7 @@ impl Problem {
         let grad = with_aligned_rows(grad.to_kind(self.kind).view([lanes, queries, heads, width]).contiguous());
         let of_q = Tensor::empty([lanes, queries, heads, width], (self.kind, self.q.device()));
         let mut parts: Vec<Vec<Tensor>> = Vec::new();
-        let at_once = self.sizes.heads_at_once();
+        let at_once = self.heads_at_once;
         for first in (0..heads).step_by(at_once as usize) {
             parts.push(self.backward_of(first, at_once.min(heads - first), &grad, &of_q));
         }

@@ -30,7 +30,7 @@ pub fn case(queries: i64, keys: i64, extra: i64, segments: bool, halves: bool, m
     case_of(WIDTHS[0], [queries, keys, extra], segments, halves, masked)
 }
 
-fn case_of(width: i64, [queries, keys, extra]: [i64; 3], segments: bool, halves: bool, masked: i64) -> Case {
+pub fn case_of(width: i64, [queries, keys, extra]: [i64; 3], segments: bool, halves: bool, masked: i64) -> Case {
     let own = |length| [LANES, length, HEADS, width];
     let mut inputs = vec![
         wave(&own(queries), 1.1),
@@ -61,7 +61,7 @@ fn case_of(width: i64, [queries, keys, extra]: [i64; 3], segments: bool, halves:
 }
 
 /// Queries that stand at some of `segment` positions, in no order and some of them twice, others in each lane.
-fn placed(width: i64, [queries, segment, keys]: [i64; 3], segments: bool, masked: i64) -> Case {
+pub fn placed(width: i64, [queries, segment, keys]: [i64; 3], segments: bool, masked: i64) -> Case {
     let mut case = case_of(width, [queries, keys, 0], segments, false, masked);
     case.inputs[3] = wave(&[segment + keys - 1, HEADS, width], 0.9);
     let at = ((wave(&[LANES, queries], 2.9) + 1.0) * (segment as f64 / 2.0)).clamp(0.0, (segment - 1) as f64);
