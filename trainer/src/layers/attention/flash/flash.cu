@@ -784,7 +784,9 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
 }
 
 // What card.rs asks for.
-constexpr int bytes_of_block(int width, int own) { return 7 * KEYS * width * 2 + 4 * (16 * SCORES_STEP + 32 + 2 * width) * 4 + own * 64 * width * 2; }
+constexpr DEVICE int bytes_of_block(int width, int own) {
+  return 7 * KEYS * width * 2 + 4 * (16 * SCORES_STEP + 32 + 2 * width) * 4 + own * 64 * width * 2;
+}
 
 #define FLASH(kind, width)                                                                                       \
   static_assert(sizeof(Shared<kind, width, 4, false>) == bytes_of_block(width, 2), "more or less shared memory");   \
