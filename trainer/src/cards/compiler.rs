@@ -63,7 +63,9 @@ impl Compiler {
         let newest = known.iter().copied().filter(|known| *known <= capability).max();
         let newest = newest.ok_or_else(|| format!("capability {capability} is none of {known:?}"))?;
         let kind = if newest == capability { "sm" } else { "compute" };
-        let options = [text(&format!("--gpu-architecture={kind}_{newest}"))?, text("--std=c++17")?];
+        // Some instructions are those of one capability alone.
+        let own = if kind == "sm" && newest == 90 { "a" } else { "" };
+        let options = [text(&format!("--gpu-architecture={kind}_{newest}{own}"))?, text("--std=c++17")?];
         let options = options.each_ref().map(|option| option.as_ptr());
         let mut program = ptr::null_mut();
         // SAFETY: two texts that end with 0, and no headers.

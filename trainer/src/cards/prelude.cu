@@ -102,11 +102,13 @@ DEVICE unsigned mixed(unsigned x) {
   return x ^ (x >> 16);
 }
 
-// What value i is multiplied by.
-DEVICE float factor(const Drops &drops, unsigned i) {
-  const unsigned hash = mixed(mixed((drops.first + i) ^ drops.keys[0]) ^ drops.keys[1]);
-  return hash < drops.threshold ? 0.0f : drops.kept;
+// Whether value i is kept.
+DEVICE bool keeps_value(const Drops &drops, unsigned i) {
+  return mixed(mixed((drops.first + i) ^ drops.keys[0]) ^ drops.keys[1]) >= drops.threshold;
 }
+
+// What value i is multiplied by.
+DEVICE float factor(const Drops &drops, unsigned i) { return keeps_value(drops, i) ? drops.kept : 0.0f; }
 
 // The first value of this thread, and how far it is to the next one, where all threads of a grid share `count` values.
 DEVICE long long first_value() { return static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; }

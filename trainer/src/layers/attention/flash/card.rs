@@ -23,9 +23,12 @@ pub static SOURCES: [Source; 4] =
     [source!("bf16", "64"), source!("f16", "64"), source!("bf16", "128"), source!("f16", "128")];
 
 /// Threads of a block: four warps of 16 queries each.
-const THREADS: u32 = 128;
+pub const THREADS: u32 = 128;
 const WARPS: u32 = 4;
-const KEYS: u32 = 64;
+/// Keys of a tile.
+pub const KEYS: u32 = 64;
+/// What tiles begin at multiples of, in bytes.
+const ALIGNMENT: u32 = 1024;
 
 /// Those for queries of `width` numbers of a head, where and as `q` is.
 pub fn kernels(q: &Tensor, width: i64) -> Option<cards::Kernels> {
@@ -60,6 +63,7 @@ struct Taken {
     seen: *const c_void,
     numbering: *const c_void,
     statistics: *const c_void,
+    kept: *const c_void,
     /// Of q, k and v: from one lane to the next, and from one row to the next.
     steps: [[i64; 2]; 3],
     r_row_step: i64,
@@ -136,6 +140,7 @@ impl Taken {
             seen: seen.map_or(ptr::null(), |seen| placed(seen, &[of, queries, words], Kind::Int)),
             numbering: placed(problem.chunks.numbering(), &[queries, 4], Kind::Int),
             statistics: placed(&problem.statistics, &[heads, lanes, queries], Kind::Float),
+            kept: problem.kept.as_ref().map_or(ptr::null(), |kept| kept.data_ptr().cast_const()),
             steps: [q_steps, k_steps, v_steps],
             r_row_step,
             of_queries_step: queries,
@@ -162,10 +167,11 @@ fn kernel(problem: &Problem, back: bool) -> (String, u32) {
     let placed = if problem.placed.is_some() { "_placed" } else { "" };
     let kind = kind_name(problem.kind).unwrap_or_default();
     let name = format!("flash{placed}{}_{width}_{kind}", if back { "_back" } else { "" });
-    // Tiles of keys, values and distances, of which three; then scores by distance, what is known of queries, sums, and queries.
+    // Tiles of keys, values and distances, of which three; then scores by distance, what is known of queries, sums and segments; and queries.
     let tile = KEYS * width * 2;
-    let known = WARPS * (16 * 84 + 2 * 16 + 2 * width) * 4;
-    (name, (2 + 2 + 3) * tile + known + if back { 3 } else { 2 } * 16 * WARPS * width * 2)
+    let known = WARPS * (16 * 84 + 2 * 16 + 2 * width) * 4 + 2 * KEYS * 4;
+    let own = if back { 3 } else { 2 } * 16 * WARPS * width * 2;
+    (name, (2 + 2 + 3) * tile + known.next_multiple_of(ALIGNMENT) + own + ALIGNMENT)
 }
 
 impl Problem {

@@ -21,6 +21,7 @@ struct Attention {
   const unsigned *seen;               // a bit a key, [lanes or 1, query, seen_row_step], or null where all are seen
   const int *numbering;               // [query, 4], as in chunks.rs
   float *statistics;                  // [all, query]: log2 of the sum of exponentials
+  unsigned *kept;                     // what dropout keeps, [all, blocks, tiles of keys, threads], or null: a bit a weight of a thread
   // Values from one lane to the next, and from one row to the next.
   long long q_lane_step, q_row_step, k_lane_step, k_row_step, v_lane_step, v_row_step, r_row_step;
   long long of_queries_step, of_keys_step, seen_lane_step, seen_row_step, position_step;
@@ -47,9 +48,19 @@ struct Gradients {
 #define SHARED(Type, name) static thread_local Type name
 #else
 #define UNROLL _Pragma("unroll")
+// Tiles begin where the pattern of their rows' order does: card.rs asks for that much more.
 #define SHARED(Type, name)            \
   extern __shared__ uint4 of_block[]; \
-  Type &name = *reinterpret_cast<Type *>(of_block)
+  Type &name = *reinterpret_cast<Type *>((reinterpret_cast<unsigned long long>(of_block) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)
+#endif
+
+constexpr int ALIGNMENT = 1024;
+
+// Products of 64 queries at once, whose right sides no thread has to load: Hopper's, for a card of just that capability.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+constexpr bool BY_GROUPS = true;
+#else
+constexpr bool BY_GROUPS = false;
 #endif
 
 // ---- products
@@ -201,6 +212,137 @@ DEVICE void load_columns(unsigned (&b)[4], const T *tile, int row, int column) {
 #endif
 }
 
+// ---- products of a group of four warps
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// Where a tile of rows of 128 bytes lies, as such products take it: eight rows are 1024 bytes, in the order that `place` has.
+DEVICE unsigned long long descriptor(const void *tile) {
+  return (shared_address(tile) >> 4 & 0x3fffull) | 1ull << 16 | 64ull << 32 | 1ull << 62;
+}
+
+DEVICE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+
+DEVICE void end_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+}
+
+#define SUMS(x)                                                                                                           \
+  "+f"(x[0][0]), "+f"(x[0][1]), "+f"(x[0][2]), "+f"(x[0][3]), "+f"(x[1][0]), "+f"(x[1][1]), "+f"(x[1][2]), "+f"(x[1][3]), \
+      "+f"(x[2][0]), "+f"(x[2][1]), "+f"(x[2][2]), "+f"(x[2][3]), "+f"(x[3][0]), "+f"(x[3][1]), "+f"(x[3][2]),            \
+      "+f"(x[3][3]), "+f"(x[4][0]), "+f"(x[4][1]), "+f"(x[4][2]), "+f"(x[4][3]), "+f"(x[5][0]), "+f"(x[5][1]),            \
+      "+f"(x[5][2]), "+f"(x[5][3]), "+f"(x[6][0]), "+f"(x[6][1]), "+f"(x[6][2]), "+f"(x[6][3]), "+f"(x[7][0]),            \
+      "+f"(x[7][1]), "+f"(x[7][2]), "+f"(x[7][3])
+#define OF_32                                                                                                          \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30," \
+  "%31}"
+
+template <class T>
+DEVICE void group_rows(float (&sums)[8][4], unsigned long long left, unsigned long long right, int add);
+template <class T>
+DEVICE void group_columns(float (&sums)[8][4], const unsigned (&a)[4], unsigned long long right);
+
+#define GROUPS(T, name)                                                                                                  \
+  template <>                                                                                                            \
+  DEVICE void group_rows<T>(float (&sums)[8][4], unsigned long long left, unsigned long long right, int add) {          \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32." name "." name       \
+                 " " OF_32 ", %32, %33, p, 1, 1, 0, 0;}"                                                                 \
+                 : SUMS(sums)                                                                                            \
+                 : "l"(left), "l"(right), "r"(add));                                                                     \
+  }                                                                                                                      \
+  template <>                                                                                                            \
+  DEVICE void group_columns<T>(float (&sums)[8][4], const unsigned (&a)[4], unsigned long long right) {                 \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32." name "." name " " OF_32                                   \
+                 ", {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"                                                                 \
+                 : SUMS(sums)                                                                                            \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(right));                                              \
+  }
+GROUPS(bf16, "bf16")
+GROUPS(f16, "f16")
+#undef GROUPS
+
+#else
+
+DEVICE void begin_products() {}
+DEVICE void end_products() {}
+
+#endif
+
+// Keeps the compiler from using sums before they are there.
+template <int N>
+DEVICE void settle(float (&sums)[N][4]) {
+  if (!BY_GROUPS) return;
+  UNROLL
+  for (int i = 0; i < N; ++i) {
+    UNROLL
+    for (int e = 0; e < 4; ++e) asm volatile("" : "+f"(sums[i][e])::"memory");
+  }
+}
+
+// sums [16, KEYS] of a warp = its rows of `own` [64, WIDTH] times `tile` [KEYS, WIDTH] transposed.
+template <class T, int WIDTH>
+DEVICE void by_rows(float (&sums)[KEYS / 8][4], const T *own, const T *tile) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if constexpr (WIDTH == 64) {
+    UNROLL
+    for (int k = 0; k < WIDTH / 16; ++k) group_rows<T>(sums, descriptor(own) + 2 * k, descriptor(tile) + 2 * k, k > 0);
+    return;
+  }
+#endif
+  const auto at = [](int row, int column) { return place<WIDTH>(row, column); };
+  const int first = threadIdx.x / 32 * 16;
+  UNROLL
+  for (int i = 0; i < KEYS / 8; ++i) {
+    UNROLL
+    for (int e = 0; e < 4; ++e) sums[i][e] = 0.0f;
+  }
+  UNROLL
+  for (int column = 0; column < WIDTH; column += 32) {
+    unsigned a[4], next[4], b[4];
+    load_left(a, own, at, first, column);
+    load_left(next, own, at, first, column + 16);
+    UNROLL
+    for (int i = 0; i < KEYS / 8; ++i) {
+      load_rows<T, WIDTH>(b, tile, 8 * i, column);
+      multiply<T>(sums[i], a, b[0], b[1]);
+      multiply<T>(sums[i], next, b[2], b[3]);
+    }
+  }
+}
+
+// sums [16, WIDTH] of a warp += a [16, KEYS] times `tile` [KEYS, WIDTH].
+template <class T, int WIDTH>
+DEVICE void by_columns(float (&sums)[WIDTH / 8][4], const unsigned (&a)[KEYS / 16][4], const T *tile) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if constexpr (WIDTH == 64) {
+    UNROLL
+    for (int k = 0; k < KEYS / 16; ++k) group_columns<T>(sums, a[k], descriptor(tile) + 128 * k);
+    return;
+  }
+#endif
+  UNROLL
+  for (int k = 0; k < KEYS / 16; ++k) {
+    UNROLL
+    for (int column = 0; column < WIDTH; column += 16) {
+      unsigned b[4];
+      load_columns<T, WIDTH>(b, tile, 16 * k, column);
+      multiply<T>(sums[column / 8], a[k], b[0], b[1]);
+      multiply<T>(sums[column / 8 + 1], a[k], b[2], b[3]);
+    }
+  }
+}
+
+// A warp's [16, KEYS] of sums as the left side of products.
+template <class T>
+DEVICE void as_left(unsigned (&a)[KEYS / 16][4], const float (&x)[KEYS / 8][4]) {
+  UNROLL
+  for (int k = 0; k < KEYS / 16; ++k) {
+    UNROLL
+    for (int i = 0; i < 4; ++i) a[k][i] = packed<T>(x[2 * k + i / 2][i % 2 * 2], x[2 * k + i / 2][i % 2 * 2 + 1]);
+  }
+}
+
 // ---- copies
 
 struct alignas(16) Eight {
@@ -216,10 +358,32 @@ DEVICE void fetch(void *to, const void *from, bool there) {
 #endif
 }
 
+// The same of four bytes.
+DEVICE void fetch_number(float *to, const float *from) {
+#ifdef SEGUE_EMULATED
+  *to = *from;
+#else
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from));
+#endif
+}
+
+// Two to the power of x.
+DEVICE float power(float x) {
+#ifdef SEGUE_EMULATED
+  return exp2f(x);
+#else
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#endif
+}
+
 // Waits until what this thread has begun to copy is there.
 DEVICE void fetched() {
 #ifndef SEGUE_EMULATED
   asm volatile("cp.async.wait_all;" ::: "memory");
+  // Products of groups read shared memory by a way of their own.
+  if (BY_GROUPS) asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
@@ -260,13 +424,14 @@ DEVICE Eight pack(const float (&from)[8]) {
 
 // Tiles of a block in shared memory, ahead by one where there is room.
 template <class T, int WIDTH, int WARPS>
-struct alignas(16) Tiles {
+struct alignas(ALIGNMENT) Tiles {
   static constexpr int SLABS = WARPS / 4 + 2;  // of KEYS distances: those of this tile, and the next one's
   T k[2][KEYS * WIDTH], v[2][KEYS * WIDTH], r[SLABS][KEYS * WIDTH];
   union Scratch {
     float scores[16 * SCORES_STEP];  // [16, SPAN]
     T gradients[16 * GRADIENTS_STEP];
   } scratch[WARPS];
+  float codes[2][KEYS];  // segments of the keys
   float other[16 * WARPS], mean[16 * WARPS];
   float sums[WARPS][2][WIDTH];
 };
@@ -275,6 +440,34 @@ template <class T, int WIDTH, int WARPS, bool BACK>
 struct Shared : Tiles<T, WIDTH, WARPS> {
   // Queries for contents and distances, and the gradient of what is read.
   T own[BACK ? 3 : 2][16 * WARPS * WIDTH];
+};
+
+// What a thread knows of one of its two queries.
+struct Query {
+  int i, visible;
+  unsigned number;  // of its first weight
+  const unsigned *seen;
+  float segment, other;
+
+  DEVICE Query(const Attention &of, int n, int i, float other) : i(i), other(other) {
+    const bool there = i < of.queries;
+    const int lane = n % of.lanes, row = there ? i : 0;
+    const int *numbering = of.numbering + 4 * row;
+    visible = there ? (numbering[3] < of.keys ? numbering[3] : of.keys) : 0;
+    number = static_cast<unsigned>(of.heads * of.lanes) * numbering[0] + static_cast<unsigned>(n) * numbering[1] + numbering[2];
+    seen = of.seen ? of.seen + lane * of.seen_lane_step + row * of.seen_row_step : nullptr;
+    segment = of.s ? of.of_queries[lane * of.of_queries_step + row] : 0.0f;
+  }
+
+  // Which keys of a tile it sees.
+  DEVICE void words_of(int tile, unsigned (&words)[2]) const {
+    UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int left = visible - tile * KEYS - 32 * i;
+      words[i] = left <= 0 ? 0u : left >= 32 ? 0xffffffffu : (1u << left) - 1u;
+      if (seen && left > 0) words[i] &= seen[2 * tile + i];
+    }
+  }
 };
 
 template <class T, int WIDTH, int WARPS, bool PLACED>
@@ -360,11 +553,32 @@ struct Rows {
     fetch_rows<T, WIDTH>(tiles.k[tile % 2], k, attention.k_row_step, tile * KEYS, attention.keys, attention.width);
     fetch_rows<T, WIDTH>(tiles.v[tile % 2], v, attention.v_row_step, tile * KEYS, attention.keys, attention.width);
     fetch_slab(tile + WARPS / 4);
+    const int j = tile * KEYS + threadIdx.x;
+    if (attention.s && threadIdx.x < KEYS && j < attention.keys) {
+      fetch_number(&tiles.codes[tile % 2][threadIdx.x], attention.of_keys + lane * attention.of_keys_step + j);
+    }
   }
 
   DEVICE void fetch_first() {
     for (int number = 0; number < WARPS / 4; ++number) fetch_slab(number);
     fetch_tile(0);
+  }
+
+  // What dropout keeps of a thread's weights of a tile: bit 4 i + e is that of `sums[i][e]`.
+  DEVICE unsigned keeps(const Drops &drops, const Query (&queries)[2], int tile) const {
+    unsigned kept = 0;
+    UNROLL
+    for (int bit = 0; bit < 32; ++bit) {
+      const int column = bit / 4 * 8 + threadIdx.x % 4 * 2 + bit % 2;
+      if (keeps_value(drops, queries[bit % 4 / 2].number + tile * KEYS + column)) kept |= 1u << bit;
+    }
+    return kept;
+  }
+
+  // Where they are.
+  DEVICE long long bits(int tile) const {
+    const int tiles = (attention.keys + KEYS - 1) / KEYS;
+    return ((static_cast<long long>(n) * gridDim.x + blockIdx.x) * tiles + tile) * blockDim.x + threadIdx.x;
   }
 
   // Rows of distances of a warp in the window of a tile, from number `i` on.
@@ -374,108 +588,105 @@ struct Rows {
   }
 };
 
-// What a thread knows of one of its two queries.
-struct Query {
-  int i, visible;
-  unsigned number;  // of its first weight
-  const unsigned *seen;
-  const float *of_keys;
-  float segment, other;
-
-  DEVICE Query(const Attention &of, int n, int i, float other) : i(i), other(other) {
-    const bool there = i < of.queries;
-    const int lane = n % of.lanes, row = there ? i : 0;
-    const int *numbering = of.numbering + 4 * row;
-    visible = there ? (numbering[3] < of.keys ? numbering[3] : of.keys) : 0;
-    number = static_cast<unsigned>(of.heads * of.lanes) * numbering[0] + static_cast<unsigned>(n) * numbering[1] + numbering[2];
-    seen = of.seen ? of.seen + lane * of.seen_lane_step + row * of.seen_row_step : nullptr;
-    of_keys = of.s ? of.of_keys + lane * of.of_keys_step : nullptr;
-    segment = of.s ? of.of_queries[lane * of.of_queries_step + row] : 0.0f;
+// Scores by distance of a warp's 16 queries, [16, SPAN].
+template <class T, int WIDTH, int WARPS, bool PLACED>
+DEVICE void distance_scores(float *to, Rows<T, WIDTH, WARPS, PLACED> &block, int tile, const T *positions) {
+  const int warp = block.warp, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2;
+  const auto at = [](int row, int column) { return place<WIDTH>(row, column); };
+  float sums[SPAN / 8][4] = {};
+  UNROLL
+  for (int column = 0; column < WIDTH; column += 32) {
+    unsigned a[4], next[4], b[4];
+    load_left(a, positions, at, 16 * warp, column);
+    load_left(next, positions, at, 16 * warp, column + 16);
+    UNROLL
+    for (int i = 0; i < SPAN / 8; ++i) {
+      load_rows<T, WIDTH>(b, block.distances(tile, 8 * i), 0, column);
+      multiply<T>(sums[i], a, b[0], b[1]);
+      multiply<T>(sums[i], next, b[2], b[3]);
+    }
   }
-
-  DEVICE bool sees(int j, const unsigned (&words)[2]) const {
-    return j < visible && (words[j % 64 / 32] >> j % 32 & 1u);
+  UNROLL
+  for (int i = 0; i < SPAN / 8; ++i) {
+    UNROLL
+    for (int e = 0; e < 4; ++e) to[(g + e / 2 * 8) * SCORES_STEP + 8 * i + t + e % 2] = sums[i][e];
   }
+}
 
-  DEVICE bool differs(int j) const { return of_keys && of_keys[j] != segment; }
-
-  DEVICE void words_of(int tile, unsigned (&words)[2]) const {
-    words[0] = seen ? seen[2 * tile] : 0xffffffffu;
-    words[1] = seen ? seen[2 * tile + 1] : 0xffffffffu;
-  }
-};
-
-// Scores of a warp's 16 queries for the keys of a tile, times log2(e); -infinity where a key is not seen. A thread has queries `g` and
+// Scores of a warp's 16 queries for the keys of a tile; -infinity where a key is not seen. A thread has queries `g` and
 // `g + 8` of them, and of each eight keys two.
 template <class T, int WIDTH, int WARPS, bool PLACED>
 DEVICE void score(float (&scores)[KEYS / 8][4], Rows<T, WIDTH, WARPS, PLACED> &block, const Query (&queries)[2], int tile,
                   const T *contents, const T *positions) {
   const Attention &of = block.attention;
   const int warp = block.warp, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2;
-  const auto at = [](int row, int column) { return place<WIDTH>(row, column); };
-  unsigned a[4], next[4], b[4];
   float *by_distance = block.tiles.scratch[warp].scores;
-  if (!PLACED) {
-    float sums[SPAN / 8][4] = {};
-    UNROLL
-    for (int column = 0; column < WIDTH; column += 32) {
-      load_left(a, positions, at, 16 * warp, column);
-      load_left(next, positions, at, 16 * warp, column + 16);
+  const T *keys = block.tiles.k[tile % 2];
+  if (BY_GROUPS && WIDTH == 64) {
+    // Distances between all queries of the block and the keys; a warp keeps those of its own.
+    float earlier[KEYS / 8][4], later[KEYS / 8][4];
+    begin_products();
+    if (!PLACED) {
+      by_rows<T, WIDTH>(earlier, positions, block.slab(tile));
+      by_rows<T, WIDTH>(later, positions, block.slab(tile + 1));
+    }
+    by_rows<T, WIDTH>(scores, contents, keys);
+    end_products();
+    settle(earlier);
+    settle(later);
+    settle(scores);
+    if (!PLACED) {
+      const int before = 6 - 2 * warp;
       UNROLL
-      for (int i = 0; i < SPAN / 8; ++i) {
-        load_rows<T, WIDTH>(b, block.distances(tile, 8 * i), 0, column);
-        multiply<T>(sums[i], a, b[0], b[1]);
-        multiply<T>(sums[i], next, b[2], b[3]);
+      for (int i = 0; i < 2 * KEYS / 8; ++i) {
+        if (i < before || i >= before + SPAN / 8) continue;
+        UNROLL
+        for (int e = 0; e < 4; ++e) {
+          const float score = i < KEYS / 8 ? earlier[i % (KEYS / 8)][e] : later[i % (KEYS / 8)][e];
+          by_distance[(g + e / 2 * 8) * SCORES_STEP + 8 * (i - before) + t + e % 2] = score;
+        }
       }
     }
-    UNROLL
-    for (int i = 0; i < SPAN / 8; ++i) {
-      UNROLL
-      for (int e = 0; e < 4; ++e) by_distance[(g + e / 2 * 8) * SCORES_STEP + 8 * i + t + e % 2] = sums[i][e];
-    }
-  }
-  UNROLL
-  for (int i = 0; i < KEYS / 8; ++i) {
-    UNROLL
-    for (int e = 0; e < 4; ++e) scores[i][e] = 0.0f;
-  }
-  UNROLL
-  for (int column = 0; column < WIDTH; column += 32) {
-    load_left(a, contents, at, 16 * warp, column);
-    load_left(next, contents, at, 16 * warp, column + 16);
-    UNROLL
-    for (int i = 0; i < KEYS / 8; ++i) {
-      load_rows<T, WIDTH>(b, block.tiles.k[tile % 2], 8 * i, column);
-      multiply<T>(scores[i], a, b[0], b[1]);
-      multiply<T>(scores[i], next, b[2], b[3]);
-    }
+  } else {
+    if (!PLACED) distance_scores(by_distance, block, tile, positions);
+    by_rows<T, WIDTH>(scores, contents, keys);
   }
   __syncwarp();  // all scores by distance are there
+  float codes[KEYS / 8][2];
+  if (of.s) {
+    UNROLL
+    for (int i = 0; i < KEYS / 8; ++i) {
+      codes[i][0] = block.tiles.codes[tile % 2][8 * i + t];
+      codes[i][1] = block.tiles.codes[tile % 2][8 * i + t + 1];
+    }
+  }
   UNROLL
   for (int half = 0; half < 2; ++half) {
     const Query &query = queries[half];
     const int row = g + 8 * half;
-    unsigned words[2] = {0, 0};
-    if (query.visible > tile * KEYS) query.words_of(tile, words);
+    unsigned words[2];
+    query.words_of(tile, words);
     const T *position = nullptr;
     if (PLACED && query.visible > 0) {
       const int stands = of.places[block.lane * of.queries + query.i];
       position = static_cast<const T *>(of.position) + (static_cast<long long>(block.n) * of.queries + query.i) * of.position_step +
-                 of.segment - 1 - stands;
+                 of.segment - 1 - stands + tile * KEYS;
     }
+    const bool all = (words[0] & words[1]) == 0xffffffffu;
     UNROLL
     for (int i = 0; i < KEYS / 8; ++i) {
       UNROLL
       for (int e = 0; e < 2; ++e) {
-        const int column = 8 * i + t + e, j = tile * KEYS + column;
+        const int column = 8 * i + t + e;
         float &score = scores[i][2 * half + e];
-        if (!query.sees(j, words)) {
-          score = __uint_as_float(0xff800000u);
-          continue;
+        const bool sees = words[i / 4] >> (column % 32) & 1u;
+        if (!PLACED) {
+          score += by_distance[row * SCORES_STEP + 15 - row + column];
+        } else if (sees) {
+          score += load(position[column]);
         }
-        score += PLACED ? load(position[j]) : by_distance[row * SCORES_STEP + 15 - row + column];
-        if (query.differs(j)) score += query.other;
-        score *= LOG2_E;
+        if (of.s && codes[i][e] != query.segment) score += query.other;
+        if (!all && !sees) score = __uint_as_float(0xff800000u);
       }
     }
   }
@@ -497,6 +708,7 @@ DEVICE void attend(const Attention &of, T *to, const Drops &drops) {
   const int warp = block.warp, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2;
   block.take_queries(memory.own[0], memory.own[1], nullptr, nullptr);
   block.fetch_first();
+  fetched();
   __syncthreads();
   const int first = block.first + 16 * warp + g;
   const Query queries[2] = {Query(of, block.n, first, memory.other[16 * warp + g]),
@@ -510,14 +722,20 @@ DEVICE void attend(const Attention &of, T *to, const Drops &drops) {
     if (tile + 1 < tiles) block.fetch_tile(tile + 1);
     float scores[KEYS / 8][4];
     score(scores, block, queries, tile, memory.own[0], memory.own[1]);
+    unsigned kept = 0xffffffffu;
+    if (drops.threshold) {
+      kept = block.keeps(drops, queries, tile);
+      of.kept[block.bits(tile)] = kept;
+    }
     UNROLL
     for (int half = 0; half < 2; ++half) {
       float most = top[half];
       UNROLL
       for (int i = 0; i < KEYS / 8; ++i) most = fmaxf(most, fmaxf(scores[i][2 * half], scores[i][2 * half + 1]));
       most = over_row(most, Max());
-      const float base = most == __uint_as_float(0xff800000u) ? 0.0f : most;  // nothing is seen yet
-      const float before = exp2f(top[half] - base);
+      // Nothing is seen yet where it is -infinity.
+      const float base = most == __uint_as_float(0xff800000u) ? 0.0f : most * LOG2_E;
+      const float before = power(top[half] * LOG2_E - base);
       top[half] = most;
       float all = 0.0f;
       UNROLL
@@ -525,9 +743,9 @@ DEVICE void attend(const Attention &of, T *to, const Drops &drops) {
         UNROLL
         for (int e = 0; e < 2; ++e) {
           float &value = scores[i][2 * half + e];
-          value = exp2f(value - base);
+          value = power(value * LOG2_E - base);
           all += value;
-          if (drops.threshold) value *= factor(drops, queries[half].number + tile * KEYS + 8 * i + t + e);
+          if (!(kept >> (4 * i + 2 * half + e) & 1u)) value = 0.0f;
         }
       }
       sum[half] = sum[half] * before + all;
@@ -537,19 +755,12 @@ DEVICE void attend(const Attention &of, T *to, const Drops &drops) {
         read[i][2 * half + 1] *= before;
       }
     }
-    UNROLL
-    for (int i = 0; i < KEYS / 16; ++i) {
-      const unsigned a[4] = {packed<T>(scores[2 * i][0], scores[2 * i][1]), packed<T>(scores[2 * i][2], scores[2 * i][3]),
-                             packed<T>(scores[2 * i + 1][0], scores[2 * i + 1][1]),
-                             packed<T>(scores[2 * i + 1][2], scores[2 * i + 1][3])};
-      UNROLL
-      for (int column = 0; column < WIDTH; column += 16) {
-        unsigned b[4];
-        load_columns<T, WIDTH>(b, block.tiles.v[tile % 2], 16 * i, column);
-        multiply<T>(read[column / 8], a, b[0], b[1]);
-        multiply<T>(read[column / 8 + 1], a, b[2], b[3]);
-      }
-    }
+    unsigned a[KEYS / 16][4];
+    as_left<T>(a, scores);
+    begin_products();
+    by_columns<T, WIDTH>(read, a, block.tiles.v[tile % 2]);
+    end_products();
+    settle(read);
   }
   UNROLL
   for (int half = 0; half < 2; ++half) {
@@ -557,9 +768,9 @@ DEVICE void attend(const Attention &of, T *to, const Drops &drops) {
     const int i = queries[half].i;
     if (i >= of.queries) continue;
     // Infinite where nothing is seen: weights made of it are 0.
-    const float inverse = all > 0.0f ? 1.0f / all : 0.0f;
+    const float inverse = all > 0.0f ? drops.kept / all : 0.0f;
     if (t == 0) {
-      of.statistics[static_cast<long long>(block.n) * of.queries + i] = all > 0.0f ? top[half] + log2f(all) : __uint_as_float(0x7f800000u);
+      of.statistics[static_cast<long long>(block.n) * of.queries + i] = all > 0.0f ? top[half] * LOG2_E + log2f(all) : __uint_as_float(0x7f800000u);
     }
     T *row = to + ((static_cast<long long>(block.lane) * of.queries + i) * of.heads + block.head) * of.width;
     UNROLL
@@ -617,6 +828,7 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
     if (column == 0) memory.mean[row] = mean;
   }
   block.fetch_first();
+  fetched();
   __syncthreads();
   const int own = 16 * warp + g, first = block.first + own;
   const Query queries[2] = {Query(of, block.n, first, memory.other[own]), Query(of, block.n, first + 8, memory.other[own + 8])};
@@ -635,20 +847,13 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
     fetched();
     __syncthreads();
     if (tile + 1 < tiles) block.fetch_tile(tile + 1);
-    float weights[KEYS / 8][4], grads[KEYS / 8][4] = {};
+    float weights[KEYS / 8][4], grads[KEYS / 8][4];
     score(weights, block, queries, tile, contents, positions);
-    UNROLL
-    for (int column = 0; column < WIDTH; column += 32) {
-      unsigned a[4], next[4], b[4];
-      load_left(a, of_read, at, 16 * warp, column);
-      load_left(next, of_read, at, 16 * warp, column + 16);
-      UNROLL
-      for (int i = 0; i < KEYS / 8; ++i) {
-        load_rows<T, WIDTH>(b, block.tiles.v[tile % 2], 8 * i, column);
-        multiply<T>(grads[i], a, b[0], b[1]);
-        multiply<T>(grads[i], next, b[2], b[3]);
-      }
-    }
+    begin_products();
+    by_rows<T, WIDTH>(grads, of_read, block.tiles.v[tile % 2]);
+    end_products();
+    settle(grads);
+    const unsigned kept = drops.threshold ? of.kept[block.bits(tile)] : 0xffffffffu;
     UNROLL
     for (int half = 0; half < 2; ++half) {
       const Query &query = queries[half];
@@ -660,13 +865,13 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
         const int j = tile * KEYS + 8 * i + t;
         UNROLL
         for (int e = 0; e < 2; ++e) {
-          const float weight = exp2f(weights[i][2 * half + e] - statistics[half]);
-          const float times = drops.threshold ? factor(drops, query.number + j + e) : 1.0f;
+          const float weight = power(weights[i][2 * half + e] * LOG2_E - statistics[half]);
+          const float times = kept >> (4 * i + 2 * half + e) & 1u ? drops.kept : 0.0f;
           float &grad = grads[i][2 * half + e];
           dropped[e] = weight * times;
           // The gradient of a softmax: w (g - sum of w g), with the weights as they were before dropout.
           grad = weight * (grad * times - mean[half]);
-          if (j + e < of.keys && query.differs(j + e)) elsewhere[half] += grad;
+          if (of.s && block.tiles.codes[tile % 2][8 * i + t + e] != query.segment) elsewhere[half] += grad;
         }
         if (there && j < to.keys_step) {
           const auto put = [&](void *where, float low, float high) {
@@ -705,30 +910,40 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
         if (column + j < of.position_step) of_positions[column + j] = scratch[in_scratch(row, 15 - row + j)];
       }
     }
-    UNROLL
-    for (int i = 0; i < KEYS / 16; ++i) {
-      const unsigned a[4] = {packed<T>(grads[2 * i][0], grads[2 * i][1]), packed<T>(grads[2 * i][2], grads[2 * i][3]),
-                             packed<T>(grads[2 * i + 1][0], grads[2 * i + 1][1]),
-                             packed<T>(grads[2 * i + 1][2], grads[2 * i + 1][3])};
+    unsigned a[KEYS / 16][4];
+    as_left<T>(a, grads);
+    if (BY_GROUPS && WIDTH == 64) {
+      begin_products();
+      by_columns<T, WIDTH>(by_content, a, block.tiles.k[tile % 2]);
+      end_products();
+      settle(by_content);
       UNROLL
-      for (int column = 0; column < WIDTH; column += 16) {
-        unsigned b[4];
-        load_columns<T, WIDTH>(b, block.tiles.k[tile % 2], 16 * i, column);
-        multiply<T>(by_content[column / 8], a, b[0], b[1]);
-        multiply<T>(by_content[column / 8 + 1], a, b[2], b[3]);
+      for (int half = 0; half < 2 && !PLACED; ++half) {
+        unsigned shifted[KEYS / 16][4];
+        UNROLL
+        for (int k = 0; k < KEYS / 16; ++k) {
+          // Of the block's distances a warp has five times sixteen, from 48 less sixteen for each warp before it on.
+          const int own = 4 * half + k - (3 - warp);
+          shifted[k][0] = shifted[k][1] = shifted[k][2] = shifted[k][3] = 0;
+          if (own >= 0 && own < SPAN / 16) load_left(shifted[k], static_cast<const T *>(scratch), in_scratch, 0, 16 * own);
+        }
+        begin_products();
+        by_columns<T, WIDTH>(by_position, shifted, block.slab(tile + half));
+        end_products();
+        settle(by_position);
       }
-    }
-    if (!PLACED) {
+    } else {
+      by_columns<T, WIDTH>(by_content, a, block.tiles.k[tile % 2]);
       UNROLL
-      for (int i = 0; i < SPAN / 16; ++i) {
-        unsigned a[4], b[4];
-        load_left(a, static_cast<const T *>(scratch), in_scratch, 0, 16 * i);
+      for (int i = 0; i < SPAN / 16 && !PLACED; ++i) {
+        unsigned own[4], b[4];
+        load_left(own, static_cast<const T *>(scratch), in_scratch, 0, 16 * i);
         const T *rows = block.distances(tile, 16 * i);
         UNROLL
         for (int column = 0; column < WIDTH; column += 16) {
           load_columns<T, WIDTH>(b, rows, 0, column);
-          multiply<T>(by_position[column / 8], a, b[0], b[1]);
-          multiply<T>(by_position[column / 8 + 1], a, b[2], b[3]);
+          multiply<T>(by_position[column / 8], own, b[0], b[1]);
+          multiply<T>(by_position[column / 8 + 1], own, b[2], b[3]);
         }
       }
     }
@@ -785,7 +1000,8 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
 
 // What card.rs asks for.
 constexpr DEVICE int bytes_of_block(int width, int own) {
-  return 7 * KEYS * width * 2 + 4 * (16 * SCORES_STEP + 32 + 2 * width) * 4 + own * 64 * width * 2;
+  const int known = 4 * (16 * SCORES_STEP + 32 + 2 * width) * 4 + 2 * KEYS * 4;
+  return 7 * KEYS * width * 2 + (known + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + own * 64 * width * 2;
 }
 
 #define FLASH(kind, width)                                                                                       \

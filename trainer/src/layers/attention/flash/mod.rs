@@ -50,7 +50,7 @@ fn attend_within(
     rate: f64,
     noise: Option<&Noise>,
 ) -> Tensor {
-    let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
+    let drops = noise.filter(|_| rate > 0.0).map(|noise| noise.drops(rate));
     let (read, problem) = Autocast::without(|| {
         tch::no_grad(|| {
             let mut problem = Problem::new(kernels, attention, chunks.clone(), drops);
@@ -85,6 +85,8 @@ struct Problem {
     placed: Option<Placed>,
     scale: f64,
     drops: Drops,
+    /// What dropout keeps, a bit a weight, as the kernels have it, `[heads, lanes, blocks, tiles of keys, threads]`.
+    kept: Option<Tensor>,
     chunks: Chunks,
     /// Of each query, `[heads, lanes, query]`: the logarithm to base 2 of the sum of exponentials.
     statistics: Tensor,
@@ -122,6 +124,11 @@ impl Sizes {
         (self.queries as u64).div_ceil(ROWS as u64) as i64
     }
 
+    /// Tiles of keys.
+    fn tiles(&self) -> i64 {
+        (self.keys as u64).div_ceil(u64::from(card::KEYS)) as i64
+    }
+
     /// Numbers of a row of weights.
     fn keys_step(&self) -> i64 {
         aligned(self.keys)
@@ -145,7 +152,7 @@ fn aligned(length: i64) -> i64 {
 }
 
 impl Problem {
-    fn new(kernels: Kernels, attention: &Attention, chunks: Chunks, drops: Drops) -> Self {
+    fn new(kernels: Kernels, attention: &Attention, chunks: Chunks, drops: Option<Drops>) -> Self {
         let [lanes, queries, heads, width] = attention.q.size()[..] else {
             unreachable!("[lanes, query, ..]")
         };
@@ -165,9 +172,11 @@ impl Problem {
             let scores = queries.bmm(&all);
             Placed { of_queries: places.of_queries.to_kind(Kind::Int).contiguous(), queries, scores }
         });
+        let sizes = Sizes { lanes, heads, width, queries, keys, distances, segment };
+        let bits = [heads, lanes, sizes.blocks(), sizes.tiles(), i64::from(card::THREADS)];
         Self {
             kernels,
-            sizes: Sizes { lanes, heads, width, queries, keys, distances, segment },
+            sizes,
             kind,
             of_inputs: attention.inputs().iter().map(|input| input.kind()).collect(),
             k: short(attention.k),
@@ -177,7 +186,8 @@ impl Problem {
             segments: attention.segments.as_ref().map(|s| [s.of_queries, s.of_keys].map(long)),
             placed,
             scale: attention.scale,
-            drops,
+            kept: drops.map(|_| Tensor::empty(bits, (Kind::Int, q.device()))),
+            drops: drops.unwrap_or(Drops::NONE),
             chunks,
             statistics: Tensor::empty([heads, lanes, queries], (Kind::Float, q.device())),
             read: Tensor::new(),
