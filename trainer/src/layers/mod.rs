@@ -31,11 +31,12 @@ pub use words::WordVectors;
 use crate::cards::Source;
 
 /// All kernels of layers for cards, and of the noise in them.
-pub(crate) fn card_sources() -> [&'static Source; 4] {
+pub(crate) fn card_sources() -> [&'static Source; 5] {
     [
         &crate::noise::MASKS,
         &norm::card::NORMS,
         &activation::card::ACTIVATIONS,
+        &cross_entropy::card::CROSS_ENTROPY,
         &attention::chunked::card::ATTENTION,
     ]
 }

@@ -63,6 +63,17 @@ impl Autocast {
         Self::current().cpu.enabled
     }
 
+    /// The type that operations of this thread on `device` are cast to, where they are.
+    pub fn kind_on(device: Device) -> Option<Kind> {
+        let state = Self::current();
+        let casts = if device == Device::Cpu { state.cpu } else { state.cuda };
+        match (casts.enabled, casts.kind) {
+            (true, 5) => Some(Kind::Half),
+            (true, 15) => Some(Kind::BFloat16),
+            _ => None,
+        }
+    }
+
     /// Runs `f` without casts, whatever this thread casts otherwise.
     pub fn without<T>(f: impl FnOnce() -> T) -> T {
         let state = Self::current();
