@@ -148,7 +148,7 @@ struct Kernel {
 #define OF_EACH_KIND(name) ONE(name##_f32), ONE(name##_bf16), ONE(name##_f16)
 const Kernel kernels[] = {
     ONE(dropout_factors),    OF_EACH_KIND(activation), OF_EACH_KIND(activation_back), OF_EACH_KIND(norm),
-    OF_EACH_KIND(norm_back), ONE(norm_sums),           OF_EACH_KIND(attention),       OF_EACH_KIND(attention_back),
+    OF_EACH_KIND(norm_back), OF_EACH_KIND(norm_sums),  OF_EACH_KIND(attention),       OF_EACH_KIND(attention_back),
     ONE(lamb_make),          ONE(lamb_take),           OF_EACH_KIND(cross_entropy),   OF_EACH_KIND(cross_entropy_back),
 };
 
