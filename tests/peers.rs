@@ -359,6 +359,7 @@ fn kernels_for_cards_compile_for_cards_of_several_kinds() {
         "dropout_factors",
         "norm_back_bf16",
         "activation_back_f16",
+        "cross_entropy_back_bf16",
         "attention_back_bf16",
         "lamb_make",
     ]) {

@@ -215,7 +215,7 @@ const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
         1,
         "asks whether gradients of rows are sparse, which they are on the processor",
     ),
-    ("families/xlnet/on_cards.rs", 2, "a test, which emulates a card"),
+    ("families/xlnet/on_cards.rs", 3, "a test, which emulates a card"),
     ("layers/attention/fused/mod.rs", 2, "tiles are the processor's"),
     ("layers/ids.rs", 1, "numbers for the host to count"),
     ("layers/memory.rs", 1, "a memory without layers lies nowhere"),

@@ -29,11 +29,12 @@ fn main() {
 
 /// Kernels for cards, compiled for the processor: tests alone use them, and no program that is linked without them has them in it.
 fn emulate() {
-    const SOURCES: [&str; 7] = [
+    const SOURCES: [&str; 8] = [
         "src/cards/prelude.cu",
         "src/noise/mask.cu",
         "src/layers/activation.cu",
         "src/layers/norm.cu",
+        "src/layers/cross_entropy.cu",
         "src/layers/attention/chunked/rows.cu",
         "src/layers/attention/flash/flash.cu",
         "src/optim/lamb.cu",

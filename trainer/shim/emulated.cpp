@@ -138,6 +138,7 @@ float __uint_as_float(unsigned bits) {
 #include "../src/noise/mask.cu"
 #include "../src/layers/activation.cu"
 #include "../src/layers/norm.cu"
+#include "../src/layers/cross_entropy.cu"
 #include "../src/layers/attention/chunked/rows.cu"
 #include "../src/layers/attention/flash/flash.cu"
 #include "../src/optim/lamb.cu"
@@ -170,8 +171,8 @@ struct Kernel {
       ONE(flash_back_##width##_##kind), ONE(flash_placed_back_##width##_##kind)
 const Kernel kernels[] = {
     ONE(dropout_factors),    OF_EACH_KIND(activation), OF_EACH_KIND(activation_back), OF_EACH_KIND(norm),
-    OF_EACH_KIND(norm_back), ONE(norm_sums),           OF_EACH_KIND(attention),       OF_EACH_KIND(attention_back),
-    ONE(lamb_make),          ONE(lamb_take),
+    OF_EACH_KIND(norm_back), OF_EACH_KIND(norm_sums),  OF_EACH_KIND(attention),       OF_EACH_KIND(attention_back),
+    ONE(lamb_make),          ONE(lamb_take),           OF_EACH_KIND(cross_entropy),   OF_EACH_KIND(cross_entropy_back),
     OF_FLASH(64, bf16),      OF_FLASH(64, f16),       OF_FLASH(128, bf16),            OF_FLASH(128, f16),
 };
 

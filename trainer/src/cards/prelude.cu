@@ -66,6 +66,22 @@ DEVICE void store(f16 *to, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to->bi
 
 #endif
 
+// Neighbours that are read and written at once, up to 16 bytes in one go. The first lies at a multiple of as many.
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Values {
+  T values[N];
+};
+
+template <int N, class T>
+DEVICE const Values<T, N> &values_at(const T *first) {
+  return *reinterpret_cast<const Values<T, N> *>(first);
+}
+
+template <int N, class T>
+DEVICE Values<T, N> &values_at(T *first) {
+  return *reinterpret_cast<Values<T, N> *>(first);
+}
+
 struct Sum {
   DEVICE float operator()(float a, float b) const { return a + b; }
 };

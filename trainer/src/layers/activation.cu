@@ -28,29 +28,63 @@ DEVICE Value activated(float x, int activation) {
   return activation == 0 ? relu(x) : activation == 1 ? gelu(x) : gelu_new(x);
 }
 
-template <class T>
-DEVICE void activate(const T *x, T *y, long long count, int activation, const Drops &drops) {
-  for (long long i = first_value(); i < count; i += next_value()) {
-    store(y + i, factor(drops, static_cast<unsigned>(i)) * activated(load(x[i]), activation).value);
+// A thread has N columns of `part` rows of `width` values, which a bias is added to first where it is not null.
+template <class T, int N>
+DEVICE void activate_columns(const T *__restrict__ x, const float *__restrict__ bias, T *__restrict__ y, int rows,
+                             int width, int part, int activation, const Drops &drops) {
+  const int first = N * (blockIdx.x * blockDim.x + threadIdx.x);
+  if (first >= width) return;
+  const int start = blockIdx.y * part, end = start + part < rows ? start + part : rows;
+  Values<float, N> added = {};
+  if (bias) added = values_at<N>(bias + first);
+  for (int row = start; row < end; ++row) {
+    const long long i = static_cast<long long>(row) * width + first;
+    Values<T, N> values = values_at<N>(x + i);
+    for (int k = 0; k < N; ++k) {
+      const float value = activated(load(values.values[k]) + added.values[k], activation).value;
+      store(values.values + k, factor(drops, static_cast<unsigned>(i + k)) * value);
+    }
+    values_at<N>(y + i) = values;
   }
 }
 
-// The slope is made again of x, and the mask of its number.
-template <class T>
-DEVICE void activate_back(const T *x, const T *grad, T *of_x, long long count, int activation, const Drops &drops) {
-  for (long long i = first_value(); i < count; i += next_value()) {
-    const float slope = factor(drops, static_cast<unsigned>(i)) * activated(load(x[i]), activation).slope;
-    store(of_x + i, load(grad[i]) * slope);
+// The slope is made again of x, and the mask of its number. Sums of columns, the gradient of the bias, are left in `sums`, [parts, width], where
+// that is not null.
+template <class T, int N>
+DEVICE void activate_columns_back(const T *__restrict__ x, const float *__restrict__ bias, const T *__restrict__ grad,
+                                  T *__restrict__ of_x, float *__restrict__ sums, int rows, int width, int part,
+                                  int activation, const Drops &drops) {
+  const int first = N * (blockIdx.x * blockDim.x + threadIdx.x);
+  if (first >= width) return;
+  const int start = blockIdx.y * part, end = start + part < rows ? start + part : rows;
+  Values<float, N> added = {}, totals = {};
+  if (bias) added = values_at<N>(bias + first);
+  for (int row = start; row < end; ++row) {
+    const long long i = static_cast<long long>(row) * width + first;
+    const Values<T, N> values = values_at<N>(x + i), grads = values_at<N>(grad + i);
+    Values<T, N> found;
+    for (int k = 0; k < N; ++k) {
+      const float slope = activated(load(values.values[k]) + added.values[k], activation).slope;
+      const float of_value = load(grads.values[k]) * (factor(drops, static_cast<unsigned>(i + k)) * slope);
+      totals.values[k] += of_value;
+      store(found.values + k, of_value);
+    }
+    values_at<N>(of_x + i) = found;
   }
+  if (sums) values_at<N>(sums + static_cast<long long>(blockIdx.y) * width + first) = totals;
 }
 
-#define OF_KIND(kind, T)                                                                                     \
-  KERNEL activation_##kind(const T *x, T *y, long long count, int activation, Drops drops) {                 \
-    activate(x, y, count, activation, drops);                                                                \
-  }                                                                                                          \
-  KERNEL activation_back_##kind(const T *x, const T *grad, T *of_x, long long count, int activation,         \
-                                Drops drops) {                                                               \
-    activate_back(x, grad, of_x, count, activation, drops);                                                  \
+// Of as many columns as a thread has: 8, or 1 where there is no such number of them.
+#define OF_KIND(kind, T)                                                                                           \
+  KERNEL activation_##kind(const T *x, const float *bias, T *y, int rows, int width, int part, int columns,        \
+                           int activation, Drops drops) {                                                          \
+    if (columns == 8) activate_columns<T, 8>(x, bias, y, rows, width, part, activation, drops);                    \
+    if (columns == 1) activate_columns<T, 1>(x, bias, y, rows, width, part, activation, drops);                    \
+  }                                                                                                                \
+  KERNEL activation_back_##kind(const T *x, const float *bias, const T *grad, T *of_x, float *sums, int rows,      \
+                                int width, int part, int columns, int activation, Drops drops) {                   \
+    if (columns == 8) activate_columns_back<T, 8>(x, bias, grad, of_x, sums, rows, width, part, activation, drops); \
+    if (columns == 1) activate_columns_back<T, 1>(x, bias, grad, of_x, sums, rows, width, part, activation, drops); \
   }
 OF_KIND(f32, float)
 OF_KIND(bf16, bf16)

@@ -28,6 +28,23 @@ pub enum Activation {
     GeluNew,
 }
 
+/// `activation` of what a linear map of this weight, `[out, in]`, and bias, `[out]`, makes of `x`, `[.., in]`, with dropout at `rate` where there is
+/// noise. On a card the bias is added, and its gradient summed up, where the activation is.
+pub fn activate_map(
+    kernels: Kernels,
+    x: &Tensor,
+    (weight, bias): &(Tensor, Tensor),
+    activation: Activation,
+    rate: f64,
+    noise: Option<&Noise>,
+) -> Tensor {
+    let Some(on_card) = card::kernels(kernels, x) else {
+        return activate(kernels, &kernels.linear(x, weight, Some(bias)), activation, rate, noise);
+    };
+    let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
+    card::activate(on_card, &kernels.linear(x, weight, None), Some(bias), activation, drops)
+}
+
 /// `activation` of each value of `x`, with dropout at `rate` where there is noise.
 pub fn activate(
     kernels: Kernels,
@@ -38,7 +55,7 @@ pub fn activate(
 ) -> Tensor {
     if let Some(kernels) = card::kernels(kernels, x) {
         let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
-        return card::activate(kernels, x, activation, drops);
+        return card::activate(kernels, x, None, activation, drops);
     }
     if !kernels.fuse(x) {
         return dropout(plain(x, activation), rate, noise);
@@ -222,6 +239,39 @@ mod tests {
             let dropped = on_card(&x, activation, 0.3, Some(&Noise::new(7)));
             let mask = dropout(x.ones_like(), 0.3, Some(&Noise::new(7)));
             assert_eq!(dropped, (y * &mask, slope * mask), "{activation:?}");
+        }
+    }
+
+    /// An activated map of x, and the gradients of x, weight and bias.
+    fn mapped(kind: Kind, width: i64, activation: Activation, kernels: Kernels) -> Vec<Tensor> {
+        let leaf = |shape: &[i64], speed: f64| {
+            let count = shape.iter().product::<i64>();
+            let wave = (Tensor::arange(count, (Kind::Double, Device::Cpu)) * speed).sin().view(shape) * 2.0;
+            wave.to_kind(Kind::Float).to_kind(kind).set_requires_grad(true)
+        };
+        let (x, map) = (leaf(&[3, 37, 6], 1.1), (leaf(&[width, 6], 1.3), leaf(&[width], 0.9)));
+        let y = activate_map(kernels, &x, &map, activation, 0.3, Some(&Noise::new(7)));
+        let scale = Tensor::linspace(0.1, 2.0, y.numel() as i64, (kind, Device::Cpu)).view_as(&y);
+        (&y * scale).sum(None::<Kind>).backward();
+        [y.detach(), x.grad(), map.0.grad(), map.1.grad()].into()
+    }
+
+    #[test]
+    fn maps_on_cards_have_the_gradients_of_double_precision() {
+        for activation in ALL {
+            for width in [1, 5, 24, 1032] {
+                let on_card = |order| {
+                    emulated::during(order, || mapped(Kind::Float, width, activation, Kernels::Fused))
+                };
+                let (ours, exact) =
+                    (on_card(Order::Forwards), mapped(Kind::Double, width, activation, Kernels::Plain));
+                for (i, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
+                    assert_eq!(ours.size(), exact.size());
+                    let error = ((ours - exact).abs().max() / (exact.abs().max() + 0.1)).double_value(&[]);
+                    assert!(error < 3e-6, "{activation:?} {width}: output or gradient {i} is off by {error}");
+                }
+                assert_eq!(ours, on_card(Order::Backwards), "the order of threads shows at {width}");
+            }
         }
     }
 

@@ -5,28 +5,54 @@
 use tch::Tensor;
 
 use super::adversarial::{self, Adversary, Nll};
-use super::cross_entropy::Words;
+use super::cross_entropy::{Words, card};
 use super::ids::Ids;
 use crate::Kernels;
 use crate::libtorch::precise;
 use crate::libtorch::stream::put;
 
-/// Where `ids`, `[n]`, lie in each cluster, rising: `[count]` each. Nothing waits for a card where the host has the ids.
-pub fn places_by_cluster(ids: &Ids, ends: &[i64]) -> Vec<Tensor> {
-    let inner = &ends[1..ends.len() - 1];
-    let mut places = vec![Vec::new(); ends.len() - 1];
-    for (place, id) in (0..).zip(ids.numbers()) {
-        // An id that an end is equal to belongs to the cluster that begins there.
-        places[inner.partition_point(|end| *end <= id)].push(place);
+/// Ids by the cluster that each is of. Nothing waits for a card where the host has the ids, and what a card needs goes there at once.
+pub struct ByCluster {
+    /// Where the ids of each cluster lie, rising: `[count]` each.
+    pub places: Vec<Tensor>,
+    /// What those ids are numbered in their cluster: `[count]` each.
+    pub numbers: Vec<Tensor>,
+    /// What stands for each id in the first softmax, `[n]`: itself, or the entry of its cluster.
+    pub entries: Tensor,
+    /// Where each id lies in the list of all places, cluster after cluster: `[n]`.
+    pub ranks: Tensor,
+    /// The places of all clusters, one after another: `[n]`.
+    pub order: Tensor,
+}
+
+impl ByCluster {
+    /// Of `ids`, `[n]`; a cluster goes from one of `ends` to the next.
+    pub fn new(ids: &Ids, ends: &[i64]) -> Self {
+        let inner = &ends[1..ends.len() - 1];
+        let mut clusters = vec![(Vec::new(), Vec::new()); ends.len() - 1];
+        let mut entries = Vec::new();
+        for (place, id) in (0..).zip(ids.numbers()) {
+            // An id that an end is equal to belongs to the cluster that begins there.
+            let cluster = inner.partition_point(|end| *end <= id);
+            let (places, numbers) = &mut clusters[cluster];
+            places.push(place);
+            numbers.push(id - ends[cluster]);
+            entries.push(if cluster == 0 { id } else { ends[1] + cluster as i64 - 1 });
+        }
+        let counts: Vec<i64> = clusters.iter().map(|(places, _)| places.len() as i64).collect();
+        let (places, numbers): (Vec<Vec<i64>>, Vec<Vec<i64>>) = clusters.into_iter().unzip();
+        let order = places.concat();
+        let mut ranks = vec![0; order.len()];
+        for (rank, place) in (0..).zip(&order) {
+            ranks[*place as usize] = rank;
+        }
+        let count = order.len() as i64;
+        let all = [order, numbers.concat(), entries, ranks].concat();
+        let all = put(Tensor::from_slice::<i64>(&all), ids.here().device()).view([4, count]);
+        let [order, numbers, entries, ranks] = [0, 1, 2, 3].map(|row| all.select(0, row));
+        let of_clusters = |x: &Tensor| x.split_with_sizes(&counts[..], 0);
+        Self { places: of_clusters(&order), numbers: of_clusters(&numbers), entries, ranks, order }
     }
-    let all = put(Tensor::from_slice::<i64>(&places.concat()), ids.here().device());
-    let mut start = 0;
-    let of_cluster = places.iter().map(|places| {
-        let count = places.len() as i64;
-        start += count;
-        all.narrow(0, start - count, count)
-    });
-    of_cluster.collect()
 }
 
 /// Words that share a softmax.
@@ -127,34 +153,36 @@ impl AdaptiveSoftmax {
     /// row stands: in the head, or in their tail.
     pub fn nll(&self, hidden: &Tensor, targets: impl Into<Ids>, adversary: Option<&Adversary>) -> Nll {
         let (hidden, ids) = (&self.sharpened(hidden), targets.into());
-        let targets = ids.here();
         let head = self.cluster(0);
-        let shortlist = self.ends[1];
-        // Targets beyond the shortlist stand for their tail's head entry.
-        let mut entries = targets.shallow_clone();
-        for i in 1..self.clusters.len() {
-            entries = entries.masked_fill(&self.holds(i, targets), shortlist + i as i64 - 1);
-        }
         let states = head.project(hidden);
-        let mut nll = adversarial::nll(head.kernels, &states, &self.entries(), &entries, adversary);
         if self.clusters.len() == 1 {
+            return adversarial::nll(head.kernels, &states, &self.entries(), ids.here(), adversary);
+        }
+        let by_cluster = ByCluster::new(&ids, &self.ends);
+        // Targets beyond the shortlist stand for their tail's head entry.
+        let nll = adversarial::nll(head.kernels, &states, &self.entries(), &by_cluster.entries, adversary);
+        let counts: Vec<i64> = by_cluster.places.iter().skip(1).map(|at| at.size()[0]).collect();
+        let beyond = counts.iter().sum();
+        if beyond == 0 {
             return nll;
         }
-        for (i, at) in places_by_cluster(&ids, &self.ends).iter().enumerate().skip(1) {
-            if at.size()[0] > 0 {
-                let rows = targets.index_select(0, at) - self.ends[i];
-                let tail = self.cluster(i);
-                let states = tail.project(&hidden.index_select(0, at));
-                let of_tail = adversarial::nll(tail.kernels, &states, &[tail.words()], &rows, adversary);
-                nll = nll.join(&of_tail, |nll, of_tail| nll.index_add(0, at, of_tail));
-            }
+        let at = by_cluster.order.narrow(0, nll.trained.size()[0] - beyond, beyond);
+        let hidden = match card::kernels(head.kernels, hidden, &[]) {
+            // At once, tail after tail: each would add a gradient of all rows, which a card is started for several times.
+            Some(_) => hidden.index_select(0, &at).split_with_sizes(&counts[..], 0),
+            None => by_cluster.places.iter().skip(1).map(|at| hidden.index_select(0, at)).collect(),
+        };
+        let of_tail = |(i, hidden): (usize, &Tensor)| {
+            let (tail, numbers) = (self.cluster(i), &by_cluster.numbers[i]);
+            adversarial::nll(tail.kernels, &tail.project(hidden), &[tail.words()], numbers, adversary)
+        };
+        let read = (1..).zip(&hidden).filter(|(_, hidden)| hidden.size()[0] > 0);
+        let of_tails =
+            read.map(of_tail).reduce(|all, tail| all.join(&tail, |all, tail| Tensor::cat(&[all, tail], 0)));
+        match of_tails {
+            Some(of_tails) => nll.join(&of_tails, |nll, of_tails| nll.index_add(0, &at, of_tails)),
+            None => nll,
         }
-        nll
-    }
-
-    /// Where `targets` lie in cluster `i`, original ids.
-    fn holds(&self, i: usize, targets: &Tensor) -> Tensor {
-        targets.ge(self.ends[i]).logical_and(&targets.lt(self.ends[i + 1]))
     }
 
     /// Log-probabilities of the whole vocabulary, `[n, vocab_size]`, for `hidden` of `[n, d_model]`.
@@ -178,19 +206,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_by_cluster_are_those_of_a_look_at_each_cluster() {
+    fn places_and_numbers_are_those_of_a_look_at_each_cluster() {
         let ends = [0, 4, 4, 9, 20];
         let ids = Tensor::from_slice(&[19i64, 3, 4, 0, 8, 9, 3, 5, 4, 0]);
-        let places = places_by_cluster(&Ids::from(&ids), &ends);
-        for (i, at) in places.iter().enumerate() {
-            let expected = ids.ge(ends[i]).logical_and(&ids.lt(ends[i + 1])).nonzero().squeeze_dim(1);
-            assert_eq!(*at, expected, "cluster {i}");
+        let found = ByCluster::new(&Ids::from(&ids), &ends);
+        let mut entries = ids.copy();
+        for (i, (at, numbers)) in found.places.iter().zip(&found.numbers).enumerate() {
+            let inside = ids.ge(ends[i]).logical_and(&ids.lt(ends[i + 1]));
+            assert_eq!(*at, inside.nonzero().squeeze_dim(1), "cluster {i}");
+            assert_eq!(*numbers, ids.index_select(0, at) - ends[i], "cluster {i}");
+            if i > 0 {
+                entries = entries.masked_fill(&inside, ends[1] + i as i64 - 1);
+            }
         }
-        assert_eq!(places.iter().map(|at| at.size()[0]).collect::<Vec<_>>(), [4, 0, 4, 2]);
+        assert_eq!(found.entries, entries);
+        assert_eq!(found.places.iter().map(|at| at.size()[0]).collect::<Vec<_>>(), [4, 0, 4, 2]);
+        assert_eq!(found.order, Tensor::cat(&found.places, 0));
+        assert_eq!(
+            found.order.index_select(0, &found.ranks),
+            Tensor::arange(10, (Kind::Int64, ids.device()))
+        );
         // Those of the host are read, and no others.
         let elsewhere = Tensor::zeros([10], (Kind::Int64, ids.device()));
-        assert_eq!(places_by_cluster(&Ids::new(&elsewhere, Some(&ids)), &ends), places);
-        let none = places_by_cluster(&Ids::from(&ids.narrow(0, 0, 0)), &ends);
-        assert_eq!(none.iter().map(|at| at.size()[0]).collect::<Vec<_>>(), [0; 4]);
+        assert_eq!(ByCluster::new(&Ids::new(&elsewhere, Some(&ids)), &ends).places, found.places);
+        let none = ByCluster::new(&Ids::from(&ids.narrow(0, 0, 0)), &ends);
+        assert_eq!(none.places.iter().map(|at| at.size()[0]).collect::<Vec<_>>(), [0; 4]);
     }
 }

@@ -5,6 +5,8 @@
 //! maximum and sum (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"); on the way back they
 //! become their own gradient in place, and go into the products as they are.
 
+pub(super) mod card;
+
 use std::ops::Range;
 
 use tch::{Reduction, Tensor};
@@ -72,6 +74,9 @@ pub fn nll(
     targets: &Tensor,
     margins: Option<&Tensor>,
 ) -> Tensor {
+    if let Some(kernels) = card::kernels(kernels, hidden, parts) {
+        return card::nll(kernels, hidden, parts, targets, margins, card::Limits::default());
+    }
     if !kernels.fuse(hidden) || !parts.iter().all(|part| kernels.fuse(&part.weight)) {
         let scores: Vec<Tensor> =
             parts.iter().map(|part| kernels.linear(hidden, &part.weight, part.bias.as_ref())).collect();
@@ -444,9 +449,12 @@ fn add_rows_plain(x: &[f32], stride: usize, to: &mut [f32]) {
 
 #[cfg(test)]
 mod tests {
+    use segue_configs::Precision;
     use tch::{Device, Kind};
 
     use super::*;
+    use crate::cards::emulated::{self, Order};
+    use crate::libtorch::Autocast;
 
     /// Hidden states and words of three parts, one of them without a bias; several blocks, and a rest in each.
     fn inputs(rows: i64, width: i64) -> (Vec<Tensor>, Tensor) {
@@ -496,6 +504,88 @@ mod tests {
                 assert!(error < 3e-6, "{rows} rows, output {i}: {error}");
             }
         }
+    }
+
+    #[test]
+    fn losses_and_gradients_on_cards_are_those_of_double_precision() {
+        for (rows, width, lowers) in [(1, 8, true), (70, 24, false), (70, 24, true), (130, 40, false)] {
+            let exact = with_gradients(Kernels::Plain, Kind::Double, rows, width, lowers);
+            let on_card = |order| {
+                emulated::during(order, || with_gradients(Kernels::Fused, Kind::Float, rows, width, lowers))
+            };
+            let ours = on_card(Order::Forwards);
+            assert_eq!(ours.len(), 7 + usize::from(lowers));
+            for (i, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
+                let scale = exact.abs().max().double_value(&[]);
+                let error = (ours - exact).abs().max().double_value(&[]) / scale;
+                assert!(error < 3e-6, "{rows} rows, output {i}: {error}");
+            }
+            assert_eq!(ours, on_card(Order::Backwards), "the order of threads shows");
+        }
+    }
+
+    /// Losses and gradients of states `[70, 24]` and `words` of one part, by scores of so many at once.
+    fn on_a_card(words: i64, kind: Kind, limits: card::Limits, biased: bool) -> Vec<Tensor> {
+        let (inputs, targets) = inputs(70, 24);
+        let leaf = |x: &Tensor| x.to_kind(kind).detach().copy().set_requires_grad(true);
+        let hidden = leaf(&inputs[0]);
+        let [weight, bias] = [&inputs[1], &inputs[2]].map(|x| leaf(&x.narrow(0, 0, words)));
+        let part = [Words { weight: weight.shallow_clone(), bias: biased.then(|| bias.shallow_clone()) }];
+        let targets = targets.remainder(words);
+        let nll = match emulated::is_on() {
+            true => {
+                let kernels = card::kernels(Kernels::Fused, &hidden, &part).expect("kernels are on");
+                card::nll(kernels, &hidden, &part, &targets, None, limits)
+            }
+            false => super::nll(Kernels::Plain, &hidden, &part, &targets, None),
+        };
+        (&nll * Tensor::linspace(0.1, 2.0, 70, (Kind::Float, Device::Cpu))).sum(None::<Kind>).backward();
+        let leaves = [hidden, weight, bias];
+        let grads = leaves.iter().map(Tensor::grad).filter(Tensor::defined);
+        std::iter::once(nll.detach()).chain(grads).collect()
+    }
+
+    #[test]
+    fn scores_of_cards_are_made_again_chunk_by_chunk() {
+        for (words, biased) in [(96, true), (101, true), (96, false)] {
+            let exact = on_a_card(words, Kind::Double, card::Limits::default(), biased);
+            // All at once and kept, all at once and made again, and chunks of seventeen rows.
+            for (chunk, kept) in [(1 << 20, 1 << 20), (1 << 20, 0), (17 * 104, 0)] {
+                let ours = emulated::during(Order::Forwards, || {
+                    on_a_card(words, Kind::Float, card::Limits { chunk, kept }, biased)
+                });
+                assert_eq!(ours.len(), if biased { 4 } else { 3 });
+                for (i, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
+                    let error = (ours - exact).abs().max() / exact.abs().max();
+                    assert!(error.double_value(&[]) < 3e-6, "{words} {chunk} {kept}, output {i}: {error}");
+                }
+            }
+        }
+    }
+
+    /// Products of short numbers, as a card's casts make them: an error is one of their rounding, which is within 2^-8.
+    #[test]
+    fn scores_of_cards_are_of_the_type_of_products() {
+        let casts = Autocast::to(Precision::Bf16, Device::Cpu).expect("casts to 16 bits");
+        let limits = card::Limits::default();
+        let exact = on_a_card(101, Kind::Double, limits, true);
+        let ours =
+            emulated::during(Order::Forwards, || casts.during(|| on_a_card(101, Kind::Float, limits, true)));
+        for (i, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
+            assert_eq!(ours.kind(), Kind::Float);
+            let error = (ours - exact).abs().max() / exact.abs().max();
+            let error = error.double_value(&[]);
+            assert!(1e-6 < error && error < 2e-2, "output {i}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_target_beyond_the_words_has_no_loss_on_a_card() {
+        let hidden = Tensor::ones([3, 1], (Kind::Float, Device::Cpu));
+        let part = [Words { weight: Tensor::ones([4, 1], (Kind::Float, Device::Cpu)), bias: None }];
+        let targets = Tensor::from_slice(&[-1i64, 3, 4]);
+        let found = emulated::during(Order::Forwards, || nll(Kernels::Fused, &hidden, &part, &targets, None));
+        assert_eq!(Vec::<bool>::try_from(&found.isnan()).unwrap(), [true, false, true]);
     }
 
     #[test]

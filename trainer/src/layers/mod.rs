@@ -16,7 +16,7 @@ mod words;
 
 pub use activation::Activation;
 pub use adaptive_softmax::AdaptiveSoftmax;
-pub(crate) use adaptive_softmax::{Cluster, places_by_cluster};
+pub(crate) use adaptive_softmax::{ByCluster, Cluster};
 pub use adversarial::Adversary;
 pub use attention::{Context, attention_mask, relative_shift, sinusoids, sinusoids_between};
 pub use cosine::mean_cosine;
@@ -36,6 +36,7 @@ pub(crate) fn card_sources() -> impl Iterator<Item = &'static Source> {
         &crate::noise::MASKS,
         &norm::card::NORMS,
         &activation::card::ACTIVATIONS,
+        &cross_entropy::card::CROSS_ENTROPY,
         &attention::chunked::card::ATTENTION,
     ]
     .into_iter()

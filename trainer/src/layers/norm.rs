@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
 
+use super::recompute::States;
 use crate::Kernels;
-use crate::libtorch::{Shared, as_f32, function, widened};
+use crate::cards;
+use crate::libtorch::{Autocast, Shared, as_f32, function, widened};
 use crate::noise::{Drops, Noise, dropout};
 use crate::parameters::Parameters;
 use crate::simd::{sum, sum_of_pairs, vectorised};
@@ -13,6 +15,61 @@ use crate::threads;
 
 /// Mean of initial LayerNorm weights.
 pub const NORM_MEAN: f64 = 1.0;
+
+/// Hidden states of a residual stream, `[.., width]`.
+pub struct Stream {
+    /// In single precision at least: what is added to.
+    pub whole: Tensor,
+    /// The same in the type of products, where a card makes them in another. Who reads it spares a pass over all values each way.
+    pub short: Option<Tensor>,
+}
+
+impl Stream {
+    /// Of states that layers with `kernels` read.
+    pub fn new(whole: Tensor, kernels: Kernels) -> Self {
+        let kind = Autocast::kind_on(whole.device()).filter(|kind| *kind != whole.kind());
+        let short = kind.filter(|_| kernels.chunk(&whole)).map(|kind| whole.to_kind(kind));
+        Self { whole, short }
+    }
+
+    /// The same states.
+    pub fn shallow_clone(&self) -> Self {
+        Self { whole: self.whole.shallow_clone(), short: self.short.as_ref().map(Tensor::shallow_clone) }
+    }
+
+    /// What products read.
+    pub fn read(&self) -> &Tensor {
+        self.short.as_ref().unwrap_or(&self.whole)
+    }
+
+    /// States that are read beside it, in the type that they are read in.
+    pub fn beside(&self, states: &Tensor) -> Tensor {
+        self.short.as_ref().map_or_else(|| states.shallow_clone(), |short| states.to_kind(short.kind()))
+    }
+
+    /// Another stream in the same types.
+    pub fn of_same_types(&self, whole: Tensor) -> Self {
+        let short = self.short.as_ref().map(|short| whole.to_kind(short.kind()));
+        Self { whole, short }
+    }
+}
+
+impl From<Tensor> for Stream {
+    fn from(whole: Tensor) -> Self {
+        Self { whole, short: None }
+    }
+}
+
+impl States for Stream {
+    fn into_tensors(self) -> Vec<Tensor> {
+        [self.whole].into_iter().chain(self.short).collect()
+    }
+
+    fn of_tensors(mut tensors: Vec<Tensor>) -> Self {
+        let whole = tensors.remove(0);
+        Self { whole, short: tensors.pop() }
+    }
+}
 
 /// LayerNorm over the last axis.
 pub struct Norm {
@@ -39,17 +96,50 @@ impl Norm {
         widened(x).layer_norm(self.weight.size(), Some(&self.weight), Some(&self.bias), self.epsilon, true)
     }
 
+    /// The norm of the residual stream plus what a linear map of this weight, `[out, in]`, and bias, `[out]`, makes of `x`, `[.., in]`, with dropout
+    /// at `rate` where there is noise. On a card the bias is added, and its gradient summed up, where the norm is.
+    pub fn of_mapped_sum(
+        &self,
+        x: &Tensor,
+        (weight, bias): (&Tensor, Option<&Tensor>),
+        residual: &Stream,
+        rate: f64,
+        noise: Option<&Noise>,
+    ) -> Stream {
+        let Some(on_card) = card::kernels(self.kernels, x, &self.weight) else {
+            let mapped = self.kernels.linear(x, weight, bias);
+            return Stream::from(self.of_sum(&mapped, &residual.whole, rate, noise));
+        };
+        let mapped = self.kernels.linear(x, weight, None);
+        let rounds = residual.short.as_ref().is_some_and(|short| short.kind() == mapped.kind());
+        self.on_card(
+            on_card,
+            card::Terms { x: &mapped, bias, residual: &residual.whole },
+            rate,
+            noise,
+            rounds,
+        )
+    }
+
+    fn on_card(
+        &self,
+        kernels: cards::Kernels,
+        terms: card::Terms,
+        rate: f64,
+        noise: Option<&Noise>,
+        rounds: bool,
+    ) -> Stream {
+        let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
+        let affine = [&self.weight, &self.bias];
+        let (whole, short) = card::of_sum(kernels, terms, affine, self.epsilon as f32, drops, rounds);
+        Stream { whole, short }
+    }
+
     /// The norm of `residual` plus `x` with dropout at `rate` where there is noise; both of one shape. In f32 on the CPU one
     /// pass over the values each way.
     pub fn of_sum(&self, x: &Tensor, residual: &Tensor, rate: f64, noise: Option<&Noise>) -> Tensor {
         if let Some(kernels) = card::kernels(self.kernels, x, &self.weight) {
-            let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
-            return card::of_sum(
-                kernels,
-                [x, residual, &self.weight, &self.bias],
-                self.epsilon as f32,
-                drops,
-            );
+            return self.on_card(kernels, card::Terms { x, bias: None, residual }, rate, noise, false).whole;
         }
         if !self.kernels.fuse(x) || !self.kernels.fuse(residual) {
             return self.forward(&(dropout(x.shallow_clone(), rate, noise) + residual));
@@ -226,6 +316,8 @@ vectorised! {
 
 #[cfg(test)]
 mod tests {
+    use segue_configs::Precision;
+
     use super::*;
     use crate::cards::emulated::{self, Order};
 
@@ -323,6 +415,85 @@ mod tests {
             assert_eq!((short.0.kind(), short.1.kind()), (Kind::Float, kind));
             assert_eq!(short, (long.0, long.1.to_kind(kind)));
         }
+    }
+
+    /// Which of what a norm gives counts: the norm, and what is rounded of it.
+    type Counts = [bool; 2];
+
+    /// The norm of a residual and a map of x, and the gradients of x, weight and bias of the map, the residual, and weight and bias of the norm.
+    fn mapped(kind: Kind, width: i64, rate: f64, biased: bool, counts: Counts) -> Vec<Tensor> {
+        let leaf = |x: Tensor| x.to_kind(kind).set_requires_grad(true);
+        let (x, residual) = (leaf(wave(&[3, 37, 6], 1.1)), leaf(wave(&[3, 37, width], 0.7) * 2.0));
+        let (weight, bias) = (leaf(wave(&[width, 6], 1.3)), leaf(wave(&[width], 0.9)));
+        let kernels = if kind == Kind::Float { Kernels::Fused } else { Kernels::Plain };
+        let (of_norm, moved) = (leaf(wave(&[width], 0.3) + 1.5), leaf(wave(&[width], 0.4)));
+        let share = Tensor::shallow_clone;
+        let norm = Norm { weight: share(&of_norm), bias: share(&moved), epsilon: 1e-6, kernels };
+        // In single precision what is rounded is the norm itself.
+        let stream = Stream { whole: share(&residual), short: Some(residual.detach()) };
+        let map = (&weight, biased.then_some(&bias));
+        let found = norm.of_mapped_sum(&x, map, &stream, rate, Some(&Noise::new(3)));
+        let rounded = found.short.unwrap_or_else(|| share(&found.whole));
+        assert_eq!(rounded.detach(), found.whole.detach());
+        let parts = [(&found.whole, 0.9), (&rounded, 0.2)].into_iter().zip(counts);
+        let parts = parts
+            .filter(|(_, counts)| *counts)
+            .map(|((y, speed), _)| (y * wave(&y.size(), speed).to_kind(kind)).sum(None::<Kind>));
+        parts.reduce(|a, b| a + b).unwrap().backward();
+        let leaves = [&x, &weight, &bias, &residual, &of_norm, &moved];
+        let grads = leaves.map(Tensor::grad).into_iter().filter(Tensor::defined);
+        std::iter::once(found.whole.detach()).chain(grads).collect()
+    }
+
+    #[test]
+    fn norms_of_maps_on_cards_and_their_gradients_are_those_of_double_precision() {
+        let all = [[true, true], [true, false], [false, true]];
+        for (width, rate, biased) in [(5, 0.3, true), (100, 0.0, true), (300, 0.3, true), (300, 0.3, false)] {
+            for counts in all {
+                let ours =
+                    |order| emulated::during(order, || mapped(Kind::Float, width, rate, biased, counts));
+                let exact = mapped(Kind::Double, width, rate, biased, counts);
+                let found = ours(Order::Forwards);
+                assert!(found.len() == exact.len() && found.len() == if biased { 7 } else { 6 });
+                for (i, (ours, exact)) in found.iter().zip(&exact).enumerate() {
+                    let error = ((ours - exact).abs().max() / (exact.abs().max() + 0.1)).double_value(&[]);
+                    assert!(
+                        error < 2e-6,
+                        "{width} {rate} {counts:?}: output or gradient {i} is off by {error}"
+                    );
+                }
+                assert_eq!(found, ours(Order::Backwards), "the order of threads shows at {width}");
+            }
+        }
+    }
+
+    /// With casts, states are rounded where they are normed, once.
+    #[test]
+    fn norms_on_cards_leave_what_products_read() {
+        let casts = Autocast::to(Precision::Bf16, Device::Cpu).unwrap();
+        let plain = |shape: &[i64], speed: f64| (wave(shape, speed) + 1.5).to_kind(Kind::Float);
+        let (weight, bias) = (plain(&[70, 6], 1.3), plain(&[70], 0.9));
+        let norm = Norm {
+            weight: plain(&[70], 0.3),
+            bias: plain(&[70], 0.4),
+            epsilon: 1e-6,
+            kernels: Kernels::Fused,
+        };
+        let x = plain(&[4, 6], 0.2).set_requires_grad(true);
+        let found = emulated::during(Order::Forwards, || {
+            casts.during(|| {
+                let stream = Stream::new(plain(&[4, 70], 0.7), Kernels::Fused);
+                assert_eq!(stream.read().kind(), Kind::BFloat16);
+                let found =
+                    norm.of_mapped_sum(&x, (&weight, Some(&bias)), &stream, 0.3, Some(&Noise::new(3)));
+                (found.read().to_kind(Kind::Float) * &found.whole).sum(None::<Kind>).backward();
+                found
+            })
+        });
+        let short = found.short.unwrap();
+        assert_eq!((short.kind(), found.whole.kind()), (Kind::BFloat16, Kind::Float));
+        assert_eq!(short, found.whole.to_kind(Kind::BFloat16));
+        assert!(x.grad().defined());
     }
 
     #[test]

@@ -63,9 +63,10 @@ impl Autocast {
         Self::current().cpu.enabled
     }
 
-    /// What products on cards are cast to on this thread; `None` where they are not.
-    pub fn kind_on_cards() -> Option<Kind> {
-        let casts = Self::current().cuda;
+    /// The type that operations of this thread on `device` are cast to, where they are.
+    pub fn kind_on(device: Device) -> Option<Kind> {
+        let state = Self::current();
+        let casts = if device == Device::Cpu { state.cpu } else { state.cuda };
         match (casts.enabled, casts.kind) {
             (true, 5) => Some(Kind::Half),
             (true, 15) => Some(Kind::BFloat16),

@@ -8,7 +8,7 @@ use super::{Autocast, function};
 /// The kind that products of `x` are cast to, where it lies on a card and they are.
 pub(crate) fn short_kind(x: &Tensor) -> Option<Kind> {
     match x.device() {
-        Device::Cuda(_) => Autocast::kind_on_cards(),
+        Device::Cuda(_) => Autocast::kind_on(x.device()),
         _ => None,
     }
 }

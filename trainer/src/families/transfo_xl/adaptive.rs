@@ -6,7 +6,8 @@ use tch::{Device, Kind, Tensor};
 
 use crate::Kernels;
 use crate::layers::cross_entropy::Words;
-use crate::layers::{AdaptiveSoftmax, Cluster, Ids, places_by_cluster};
+use crate::layers::{AdaptiveSoftmax, ByCluster, Cluster, Ids};
+use crate::libtorch::function;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 const EMBEDDING: &str = "transformer.word_emb";
@@ -177,19 +178,16 @@ impl AdaptiveEmbedding {
             return self.project(0, &Tensor::embedding(table, ids, -1, false, false)) * scale;
         }
         let flat = ids.reshape([-1]);
-        let kind = self.tables[0].kind();
-        let mut out = Tensor::zeros([flat.size()[0], self.d_model], (kind, ids.device()));
-        let places = places_by_cluster(&known, &self.ends);
-        for ((i, table), at) in self.tables.iter().enumerate().zip(&places) {
-            if at.size()[0] > 0 {
-                let rows = flat.index_select(0, at) - self.ends[i];
-                out = out.index_copy(
-                    0,
-                    at,
-                    &self.project(i, &Tensor::embedding(table, &rows, -1, false, false)),
-                );
-            }
-        }
+        let by_cluster = ByCluster::new(&known, &self.ends);
+        let read = self.tables.iter().enumerate().zip(by_cluster.places.iter().zip(&by_cluster.numbers));
+        let read = read.filter(|(_, (at, _))| at.size()[0] > 0).map(|((i, table), (at, numbers))| {
+            (at, self.project(i, &Tensor::embedding(table, numbers, -1, false, false)))
+        });
+        let none = || Tensor::zeros([flat.size()[0], self.d_model], (self.tables[0].kind(), ids.device()));
+        let out = match self.kernels.chunk(&self.tables[0]) && flat.numel() > 0 {
+            true => in_order(&read.map(|(_, vectors)| vectors).collect::<Vec<_>>(), &by_cluster),
+            false => read.fold(none(), |out, (at, vectors)| out.index_copy(0, at, &vectors)),
+        };
         out.view([size[0], size[1], self.d_model]) * scale
     }
 
@@ -200,6 +198,13 @@ impl AdaptiveEmbedding {
             None => embedded.shallow_clone(),
         }
     }
+}
+
+/// Rows of `clusters`, one after another, each where its id lies: `[n, width]`. One copy each way, where a card is started for two or three a cluster.
+fn in_order(clusters: &[Tensor], by_cluster: &ByCluster) -> Tensor {
+    let rows = Tensor::cat(clusters, 0);
+    let (order, y) = (by_cluster.order.shallow_clone(), rows.detach().index_select(0, &by_cluster.ranks));
+    function(c"rows in order", &[&rows], y, move |grad| vec![Some(grad.index_select(0, &order))])
 }
 
 /// The softmax over its parameters, which are taken by name.
@@ -218,4 +223,49 @@ pub fn softmax(config: &TransfoXlConfig, parameters: &Parameters) -> AdaptiveSof
     });
     let ends = config.cluster_ends().iter().map(|&end| end as i64).collect();
     AdaptiveSoftmax::new((0..layout.clusters()).map(cluster).collect(), tails, ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cards::emulated::{self, Order};
+
+    /// Losses of words in four clusters that their own vectors predict, one of them without a target, and all gradients.
+    fn found(kind: Kind, kernels: Kernels, div_val: usize) -> Vec<Tensor> {
+        let config = TransfoXlConfig {
+            vocab_size: 41,
+            d_model: 24,
+            d_embed: 24,
+            cutoffs: vec![8, 19, 30],
+            div_val,
+            ..Default::default()
+        };
+        let weight = Init::Normal { mean: 0.0, std: 0.3 };
+        let parameters = Parameters::initialise(specs(&config, weight), 3, kind).with_kernels(kernels);
+        let (embedding, softmax) =
+            (AdaptiveEmbedding::new(&config, &parameters), super::softmax(&config, &parameters));
+        let ids = Tensor::arange(3 * 20, (Kind::Int64, Device::Cpu)).view([3, 20]) * 7;
+        let hidden = embedding.forward(&ids.remainder(41));
+        let targets = (&ids * 3 + 5).remainder(41);
+        // The third cluster is no target's.
+        let targets = targets.where_self(&targets.lt(19).logical_or(&targets.ge(30)), &ids.zeros_like());
+        let nll = softmax.nll(&hidden.reshape([-1, 24]), &targets.reshape([-1]), None).trained;
+        (&nll * Tensor::linspace(0.1, 2.0, 60, (kind, Device::Cpu))).sum(None::<Kind>).backward();
+        let grads = parameters.tensors().iter().map(Tensor::grad).filter(Tensor::defined);
+        [hidden.detach(), nll.detach()].into_iter().chain(grads).collect()
+    }
+
+    #[test]
+    fn clusters_on_cards_are_those_of_double_precision() {
+        for div_val in [1, 2] {
+            let exact = found(Kind::Double, Kernels::Plain, div_val);
+            let on_card = |order| emulated::during(order, || found(Kind::Float, Kernels::Fused, div_val));
+            let ours = on_card(Order::Forwards);
+            assert!(ours.len() == exact.len() && ours.len() > 5);
+            for (i, (ours, exact)) in ours.iter().zip(&exact).enumerate() {
+                let error = ((ours - exact).abs().max() / (exact.abs().max() + 0.1)).double_value(&[]);
+                assert!(error < 1e-5, "{div_val}: tensor {i} is off by {error}");
+            }
+        }
+    }
 }

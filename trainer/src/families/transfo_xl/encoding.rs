@@ -4,6 +4,7 @@ use super::config::{AttnType, TransfoXlConfig};
 use tch::{Kind, Tensor};
 
 use crate::layers::{Context, sinusoids};
+use crate::libtorch::Autocast;
 use crate::noise::Noise;
 use crate::parameters::{Init, ParameterSpec, Parameters};
 use crate::{Kernels, Options};
@@ -32,7 +33,12 @@ impl Positions {
         // Beyond the table, and beyond the clamp, the farthest row stands for all.
         let rising = || Tensor::arange(key, (Kind::Int64, options.1)).clamp_max(last);
         match config.attn_type {
-            AttnType::Relative => Self { sinusoids: Some(falling()), rows: None },
+            // All layers read them in the type of products, which they are cast to once.
+            AttnType::Relative => {
+                let (falling, kind) = (falling(), Autocast::kind_on(options.1));
+                let sinusoids = kind.map_or_else(|| falling.shallow_clone(), |kind| falling.to_kind(kind));
+                Self { sinusoids: Some(sinusoids), rows: None }
+            }
             AttnType::Absolute => Self { sinusoids: Some(falling().flip([0])), rows: None },
             AttnType::Shaw => Self { sinusoids: None, rows: Some(rising().flip([0])) },
             AttnType::Learned => Self { sinusoids: None, rows: Some(rising()) },

@@ -8,11 +8,11 @@ use super::decode::Window;
 use super::encoding::{Encoding, Positions, drop_states};
 use crate::Kernels;
 use crate::layers::Activation;
-use crate::layers::activation::activate;
+use crate::layers::activation::activate_map;
 use crate::layers::attention::chunked::{self, Chunks};
 use crate::layers::attention::projections::{Projection, project};
 use crate::layers::attention::{drop_causal_weights, fused, relative_shift, weights_of};
-use crate::layers::norm::{NORM_MEAN, Norm};
+use crate::layers::norm::{NORM_MEAN, Norm, Stream};
 use crate::noise::{Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
@@ -95,40 +95,55 @@ impl Layer {
         }
     }
 
+    /// What layers read of states `[batch, query, d_model]`: each other's norms round them, where norms come last.
+    pub fn stream(config: &TransfoXlConfig, hidden: Tensor, kernels: Kernels) -> Stream {
+        if config.pre_lnorm || config.variational {
+            Stream::from(hidden)
+        } else {
+            Stream::new(hidden, kernels)
+        }
+    }
+
     /// `hidden`: `[batch, query, d_model]`, `mem`: `[batch, mem, d_model]`.
     pub fn forward(
         &self,
-        hidden: &Tensor,
+        hidden: Stream,
         mem: &Tensor,
         positions: &Positions,
         visible: &Visible,
         noise: Option<&Noise>,
-    ) -> Tensor {
+    ) -> Stream {
         let (hidden, mem) = match self.encoding.added(positions) {
             Some(added) => {
-                let (before, query) = (mem.size()[1], hidden.size()[1]);
-                (hidden + added.narrow(0, before, query), mem + added.narrow(0, 0, before))
+                let (before, query) = (mem.size()[1], hidden.whole.size()[1]);
+                let own = hidden.of_same_types(&hidden.whole + added.narrow(0, before, query));
+                (own, mem + added.narrow(0, 0, before))
             }
-            None => (hidden.shallow_clone(), mem.shallow_clone()),
+            None => (hidden, mem.shallow_clone()),
         };
-        let attended = self.attend(&hidden, &mem, positions, visible, noise);
-        self.feed_forward(&self.normed_sum(&self.attention_norm, &attended, &hidden, noise), noise)
+        let read = self.attend(hidden.read(), &hidden.beside(&mem), positions, visible, noise);
+        let attended = self.normed_sum(&self.attention_norm, &read, (&self.o, None), &hidden, noise);
+        self.feed_forward(&attended, noise)
     }
 
     /// The position-wise half of the layer, with residual and norm.
-    fn feed_forward(&self, hidden: &Tensor, noise: Option<&Noise>) -> Tensor {
+    fn feed_forward(&self, hidden: &Stream, noise: Option<&Noise>) -> Stream {
         let fed = if self.config.pre_lnorm {
-            self.feed_forward_norm.forward(hidden)
+            self.feed_forward_norm.forward(&hidden.whole)
         } else {
-            hidden.shallow_clone()
+            hidden.read().shallow_clone()
         };
-        let inner = self.linear(&fed, &self.inner.0, Some(&self.inner.1));
         let inner = match self.config.variational {
-            true => drop_states(&self.config, inner.relu(), noise),
-            false => activate(self.kernels, &inner, Activation::Relu, self.config.dropout, noise),
+            true => {
+                let inner = self.linear(&fed, &self.inner.0, Some(&self.inner.1));
+                drop_states(&self.config, inner.relu(), noise)
+            }
+            false => {
+                activate_map(self.kernels, &fed, &self.inner, Activation::Relu, self.config.dropout, noise)
+            }
         };
-        let fed = self.linear(&inner, &self.outer.0, Some(&self.outer.1));
-        self.normed_sum(&self.feed_forward_norm, &fed, hidden, noise)
+        let (weight, bias) = &self.outer;
+        self.normed_sum(&self.feed_forward_norm, &inner, (weight, Some(bias)), hidden, noise)
     }
 
     /// Keys of the distances that `positions` are for, `[heads, width, distances]`, the farthest first, where the layer has
@@ -147,12 +162,16 @@ impl Layer {
     /// States of one more position, `[lanes, d_model]` as `hidden` is; `window` takes it in. No graph, no dropout.
     pub(super) fn step(&self, hidden: &Tensor, window: &mut Window, position_keys: &Tensor) -> Tensor {
         tch::no_grad(|| {
-            let attended = self.attend_from(&hidden.unsqueeze(1), window, position_keys);
-            self.feed_forward(&self.normed_sum(&self.attention_norm, &attended, hidden, None), None)
+            let (read, hidden) = (
+                self.attend_from(&hidden.unsqueeze(1), window, position_keys),
+                Stream::from(hidden.shallow_clone()),
+            );
+            let attended = self.normed_sum(&self.attention_norm, &read, (&self.o, None), &hidden, None);
+            self.feed_forward(&attended, None).whole
         })
     }
 
-    /// Attention of one position, `[lanes, 1, d_model]`, over those of `window`: `[lanes, d_model]`.
+    /// What one position, `[lanes, 1, d_model]`, reads of those of `window`: `[lanes, heads * width]`.
     fn attend_from(&self, hidden: &Tensor, window: &mut Window, position_keys: &Tensor) -> Tensor {
         let [query, key, value] = self.projections(&self.normed_first(hidden)); // [heads * lanes, 1, width]
         let [keys, values] = window.push(&key, &value);
@@ -166,7 +185,7 @@ impl Layer {
         let by_distance = plus(v).bmm(&position_keys.narrow(2, distances - seen, seen)).view([rows, 1, seen]);
         let scores = by_distance.baddbmm(&plus(u).view([rows, 1, width]), &keys.transpose(1, 2), 1.0, 1.0);
         let read = weights_of(&scores).bmm(&values).view([heads, -1, width]);
-        self.linear(&read.transpose(0, 1).reshape([-1, heads * width]), &self.o, None)
+        read.transpose(0, 1).reshape([-1, heads * width])
     }
 
     /// Queries, keys and values of states `[lanes, positions, d_model]`: `[heads * lanes, positions, width]` each.
@@ -186,16 +205,24 @@ impl Layer {
         self.kernels.linear(x, weight, bias)
     }
 
-    /// `x` with dropout, added to the residual stream; normed there where norms come last.
-    fn normed_sum(&self, norm: &Norm, x: &Tensor, residual: &Tensor, noise: Option<&Noise>) -> Tensor {
+    /// What a linear map makes of `x`, with dropout, added to the residual stream; normed there where norms come last.
+    fn normed_sum(
+        &self,
+        norm: &Norm,
+        x: &Tensor,
+        map: (&Tensor, Option<&Tensor>),
+        residual: &Stream,
+        noise: Option<&Noise>,
+    ) -> Stream {
+        let sum = || &residual.whole + drop_states(&self.config, self.linear(x, map.0, map.1), noise);
         match (self.config.pre_lnorm, self.config.variational) {
-            (true, _) => residual + drop_states(&self.config, x.shallow_clone(), noise),
-            (false, true) => norm.forward(&(residual + drop_states(&self.config, x.shallow_clone(), noise))),
-            (false, false) => norm.of_sum(x, residual, self.config.dropout, noise),
+            (true, _) => Stream::from(sum()),
+            (false, true) => Stream::from(norm.forward(&sum())),
+            (false, false) => norm.of_mapped_sum(x, map, residual, self.config.dropout, noise),
         }
     }
 
-    /// Attention of the segment over memory and itself, `[batch, query, d_model]`.
+    /// What the segment reads of memory and itself, `[batch, query, heads * width]`.
     fn attend(
         &self,
         hidden: &Tensor,
@@ -229,11 +256,10 @@ impl Layer {
             };
             let (q, k, v) = (&q, &k, &v);
             let attention = fused::Attention { q, k, v, r, places: None, biases, segments: None, scale };
-            let read = match &visible.chunks {
+            return match &visible.chunks {
                 Some(chunks) => chunked::attend(&attention, chunks, self.config.dropatt, noise),
                 None => fused::attend(&attention, &visible.blocks, self.config.dropatt, noise),
             };
-            return self.linear(&read, &self.o, None);
         }
         let (k, v) = (by_head(k, key), by_head(v, key));
         let q_content = by_head(self.encoding.content_query(&q) * scale, query);
@@ -257,7 +283,7 @@ impl Layer {
             None => dropout(weights, self.config.dropatt, noise),
         };
         let read = weights.bmm(&v).view([heads, batch, query, width]).permute([1, 2, 0, 3]);
-        self.linear(&read.reshape([batch, query, all]), &self.o, None)
+        read.reshape([batch, query, all])
     }
 
     /// Scores of all queries at all distances, unshifted with the padding column in front:

@@ -207,18 +207,18 @@ impl TransfoXl {
         let visible = Kept::new(Visible::new(self.mask(segment, memory, documents), self.kernels));
         let recompute = Recompute::new(self.recompute, self.layers.len());
         let ids = Ids::new(segment.ids, segment.ids_of_host);
-        let mut hidden = drop(self.embedding.forward(ids));
+        let mut hidden = Layer::stream(&self.config, drop(self.embedding.forward(ids)), self.kernels);
         let mut inputs = Vec::with_capacity(self.layers.len());
         for (layer, mem) in self.layers.iter().zip(&memory.layers) {
-            inputs.push(hidden.shallow_clone());
+            inputs.push(hidden.whole.shallow_clone());
             // SG of Yang 2019, §2.1.3: no gradient leaves the segment.
             let (layer, mem) = (layer.clone(), mem.detach());
             let (positions, visible) = (positions.clone(), visible.clone());
             hidden = recompute.layer(hidden, noise, move |hidden, noise| {
-                layer.forward(&hidden, &mem, &positions, &visible, noise)
+                layer.forward(hidden, &mem, &positions, &visible, noise)
             });
         }
-        (hidden, inputs)
+        (hidden.whole, inputs)
     }
 
     /// The embedding of `ids`, `[batch, segment]`, and the states after each layer, `[batch, segment, d_model]` each.

@@ -10,10 +10,10 @@ use tch::{Kind, Tensor};
 use super::model::BIASES;
 use super::plan::{Group, Plan, Targets};
 use crate::Kernels;
-use crate::layers::activation::activate;
+use crate::layers::activation::activate_map;
 use crate::layers::attention::projections::{Projection, project};
 use crate::layers::attention::{chunked, drop_weights, even_columns, fused, weights_of};
-use crate::layers::norm::{NORM_MEAN, Norm};
+use crate::layers::norm::{NORM_MEAN, Norm, Stream};
 use crate::layers::recompute::States;
 use crate::noise::{Drops, Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
@@ -28,20 +28,36 @@ const FEW: i64 = 4;
 /// States of one layer.
 pub struct Streams {
     /// h, `[batch, segment, d_model]`.
-    pub content: Tensor,
+    pub content: Stream,
     /// g, `[batch, targets, d_model]`.
-    pub predictions: Option<Tensor>,
+    pub predictions: Option<Stream>,
 }
 
 impl States for Streams {
     fn into_tensors(self) -> Vec<Tensor> {
-        [self.content].into_iter().chain(self.predictions).collect()
+        let predictions = self.predictions.map(Stream::into_tensors).unwrap_or_default();
+        self.content.into_tensors().into_iter().chain(predictions).collect()
     }
 
-    fn of_tensors(mut tensors: Vec<Tensor>) -> Self {
-        let content = tensors.remove(0);
-        Self { content, predictions: tensors.pop() }
+    fn of_tensors(tensors: Vec<Tensor>) -> Self {
+        // Whole states of both streams are of one type, and what is rounded of them of another.
+        let kind = tensors[0].kind();
+        let of_predictions = tensors.iter().skip(1).position(|tensor| tensor.kind() == kind);
+        let mut content = tensors;
+        let predictions = of_predictions.map(|i| content.split_off(i + 1));
+        Self { content: Stream::of_tensors(content), predictions: predictions.map(Stream::of_tensors) }
     }
+}
+
+/// What a card makes for the lanes of all groups at once: a product, and a cast of its weight, serve all of them, and the gradients of groups
+/// are joined where a gradient of all lanes for each would be added up.
+struct AtOnce {
+    /// W_r R of each group, `[distance, heads, width]`.
+    r: Vec<Tensor>,
+    /// Queries of the content of each group, where it is wanted, `[lanes, segment, heads, width]`.
+    of_content: Vec<Tensor>,
+    /// The same of predictions, `[lanes, targets, heads, width]`.
+    of_predictions: Vec<Tensor>,
 }
 
 pub struct Layer {
@@ -141,18 +157,29 @@ impl Layer {
         noise: Option<&Noise>,
     ) -> Streams {
         let Streams { content: h, predictions: g } = streams;
-        let keys =
-            LazyCell::new(|| if mem.size()[1] == 0 { h.shallow_clone() } else { Tensor::cat(&[mem, &h], 1) });
-        let projected = LazyCell::new(|| self.keys_and_values(mem, &h));
+        let (own_h, mem) = (h.read(), &h.beside(mem));
+        let keys = LazyCell::new(|| {
+            if mem.size()[1] == 0 { own_h.shallow_clone() } else { Tensor::cat(&[mem, own_h], 1) }
+        });
+        let projected = LazyCell::new(|| self.keys_and_values(mem, own_h));
+        let at_once = self.at_once(plan, content.then_some(own_h), g.as_ref());
+        let at_once = at_once.as_ref();
+        let of_groups = LazyCell::new(|| [&projected.0, &projected.1].map(|x| plan.by_lanes(x)));
         let (mut for_h, mut for_g) = (Vec::new(), Vec::new());
-        for group in &plan.groups {
+        for (i, group) in plan.groups.iter().enumerate() {
             let own = |x: &Tensor| x.narrow(0, group.start, group.lanes);
-            let r = self.distances(group);
-            let own_projected = LazyCell::new(|| (own(&projected.0), own(&projected.1)));
+            let r = at_once.map_or_else(|| self.distances(group), |all| all.r[i].shallow_clone());
+            let own_projected = LazyCell::new(|| match at_once {
+                Some(_) => (of_groups[0][i].shallow_clone(), of_groups[1][i].shallow_clone()),
+                None => (own(&projected.0), own(&projected.1)),
+            });
             let attention =
                 LazyCell::new(|| Attention::new(self, group, &own_projected.0, &own_projected.1, &r));
             if content {
-                let q = self.project(&own(&h), &self.q);
+                let q = match at_once {
+                    Some(all) => all.of_content[i].shallow_clone(),
+                    None => self.project(&own(own_h), &self.q),
+                };
                 let read = match self.kernels.chunk(&q) || self.kernels.fuse(&q) {
                     true => self.read_content(group, [&q, &own_projected.0, &own_projected.1, &r], noise),
                     false => attention.content(&q, noise),
@@ -160,7 +187,10 @@ impl Layer {
                 for_h.push(seen(read, group.seeing.as_ref()));
             }
             if let (Some(g), Some(targets)) = (&g, &group.targets) {
-                let q = self.project(&own(g), &self.q);
+                let q = match at_once {
+                    Some(all) => all.of_predictions[i].shallow_clone(),
+                    None => self.project(&own(g.read()), &self.q),
+                };
                 let few = !content && q.size()[1] <= self.width / FEW;
                 let read = match few {
                     true => self.read_few(group, targets, &q, &own(&keys), &r, noise),
@@ -173,8 +203,19 @@ impl Layer {
                 for_g.push(seen(read, targets.mask.as_ref().and_then(|mask| mask.seeing.as_ref())));
             }
         }
-        let content = if content { self.finish(&h, &for_h, noise) } else { h };
+        let content = if content { self.finish(&h, &for_h, noise) } else { h.shallow_clone() };
         Streams { content, predictions: g.map(|g| self.finish(&g, &for_g, noise)) }
+    }
+
+    /// On a card; `h` where content is wanted.
+    fn at_once(&self, plan: &Plan, h: Option<&Tensor>, g: Option<&Stream>) -> Option<AtOnce> {
+        let positions = plan.positions.as_ref().filter(|x| self.kernels.chunk(x))?;
+        let queries = |states: &Tensor| plan.by_lanes(&self.project(states, &self.q));
+        Some(AtOnce {
+            r: plan.by_distances(&self.of_distances(positions)),
+            of_content: h.map(queries).unwrap_or_default(),
+            of_predictions: g.map(|g| queries(g.read())).unwrap_or_default(),
+        })
     }
 
     /// `[batch, length, heads, width]` of `[batch, length, d_model]`.
@@ -202,8 +243,13 @@ impl Layer {
 
     /// W_r R of a group's distances, `[distance, heads, width]`.
     fn distances(&self, group: &Group) -> Tensor {
+        self.of_distances(&group.positions)
+    }
+
+    /// The same of a table, `[distance, d_model]`.
+    fn of_distances(&self, positions: &Tensor) -> Tensor {
         let r = self.r.view([self.d_model, self.heads * self.width]);
-        group.positions.mm(&r).view([-1, self.heads, self.width])
+        positions.mm(&r).view([-1, self.heads, self.width])
     }
 
     /// What the content stream of a group reads, `[lanes, segment, heads * width]`, of q, k, v, `[lanes, .., heads, width]`, and r,
@@ -298,14 +344,17 @@ impl Layer {
 
     /// Output projection, residual, norm, feed-forward. `read`: what attention has read, by group,
     /// `[lanes, length, heads * width]` each.
-    fn finish(&self, stream: &Tensor, read: &[Tensor], noise: Option<&Noise>) -> Tensor {
+    fn finish(&self, stream: &Stream, read: &[Tensor], noise: Option<&Noise>) -> Stream {
         let o = self.o.view([self.d_model, self.heads * self.width]);
-        let attended = self.kernels.linear(&Tensor::cat(read, 0), &o, None);
-        let hidden = self.attention_norm.of_sum(&attended, stream, self.dropout, noise);
-        let inner = self.kernels.linear(&hidden, &self.inner.0, Some(&self.inner.1));
-        let inner = activate(self.kernels, &inner, self.activation, self.dropout, noise);
-        let fed = self.kernels.linear(&inner, &self.outer.0, Some(&self.outer.1));
-        self.feed_forward_norm.of_sum(&fed, &hidden, self.dropout, noise)
+        let read = match read {
+            [all] if self.kernels.chunk(all) => all.shallow_clone(),
+            _ => Tensor::cat(read, 0),
+        };
+        let hidden = self.attention_norm.of_mapped_sum(&read, (&o, None), stream, self.dropout, noise);
+        let inner =
+            activate_map(self.kernels, hidden.read(), &self.inner, self.activation, self.dropout, noise);
+        let outer = (&self.outer.0, Some(&self.outer.1));
+        self.feed_forward_norm.of_mapped_sum(&inner, outer, &hidden, self.dropout, noise)
     }
 }
 

@@ -114,7 +114,7 @@ impl NextToken for LeftToRight {
     fn layers(&self, ids: &Tensor, memory: &Memory) -> Vec<Tensor> {
         tch::no_grad(|| {
             let (streams, mut layers) = self.model.run(in_order(ids), memory, None);
-            layers.push(streams.content);
+            layers.push(streams.content.whole);
             layers
         })
     }

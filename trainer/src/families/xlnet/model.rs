@@ -9,6 +9,7 @@ use super::config::{AttentionDirection, XlnetConfig};
 use super::layer::{Layer, Streams};
 use super::plan::Plan;
 use crate::layers::cross_entropy::{self, Words};
+use crate::layers::norm::Stream;
 use crate::layers::recompute::{Kept, Recompute};
 use crate::layers::{Context, Memory, NO_DOCUMENT};
 use crate::noise::{Noise, dropout};
@@ -255,8 +256,8 @@ impl Xlnet {
         let memory = memory.extended(&inputs, marks.as_ref(), self.context.mem_len);
         let wanted = sequence.content || streams.predictions.is_none();
         States {
-            content: wanted.then(|| drop(streams.content)),
-            predictions: streams.predictions.map(drop),
+            content: wanted.then(|| drop(streams.content.whole)),
+            predictions: streams.predictions.map(|stream| drop(stream.whole)),
             memory,
         }
     }
@@ -284,15 +285,16 @@ impl Xlnet {
             noise,
         };
         let mut streams = Streams {
-            content: drop(self.word_vectors(sequence.ids)),
+            content: Stream::new(drop(self.word_vectors(sequence.ids)), self.kernels),
             predictions: sequence.targets.map(|targets| {
                 let size = targets.size();
-                drop(self.mask_embedding.expand([size[0], size[1], -1], false))
+                let vectors = drop(self.mask_embedding.expand([size[0], size[1], -1], false));
+                Stream::new(vectors, self.kernels)
             }),
         };
         let mut inputs = Vec::with_capacity(self.layers.len());
         for (i, (layer, mem)) in self.layers.iter().zip(&memory.layers).enumerate() {
-            inputs.push(streams.content.shallow_clone());
+            inputs.push(streams.content.whole.shallow_clone());
             // Nobody reads the last layer's content where only predictions count.
             let content = sequence.content || streams.predictions.is_none() || i + 1 < self.layers.len();
             // SG of Yang 2019, §2.1.3: no gradient leaves the segment.
@@ -315,18 +317,18 @@ impl Xlnet {
             recompute: Recompute::new(self.recompute, self.layers.len()),
             noise,
         };
-        let mut content = drop(self.word_vectors(sequence.ids));
+        let mut content = Stream::new(drop(self.word_vectors(sequence.ids)), self.kernels);
         let Some((last, lower)) = self.layers.split_last() else { unreachable!("there are layers") };
         let none = || memory.layers[0].shallow_clone();
         for layer in lower {
             content = pass.layer(layer, Streams { content, predictions: None }, none(), true).content;
         }
         let index = positions.unsqueeze(2).expand([-1, -1, width], false);
-        let own = content.gather(1, &index, false);
+        let own = Stream::new(content.whole.gather(1, &index, false), self.kernels);
         // A row that sees itself reads as a prediction would, only that it begins with its own content.
         let streams = pass.layer(last, Streams { content, predictions: Some(own) }, none(), false);
         let Some(states) = streams.predictions else { unreachable!("predictions were asked for") };
-        drop(states)
+        drop(states.whole)
     }
 
     /// The content stream's input of every layer, `[batch, segment, d_model]` each, without dropout or graph.

@@ -1,10 +1,11 @@
 //! The model by kernels for cards, which the processor makes believe it is.
 
-use segue_configs::MemoryStart;
+use segue_configs::{MemoryStart, Precision};
 use tch::{Device, Kind, Tensor};
 
 use super::{Sequence, Visibility, Xlnet, XlnetConfig};
 use crate::cards::emulated::{self, Order};
+use crate::libtorch::Autocast;
 use crate::noise::Noise;
 use crate::{Kernels, Parameters};
 
@@ -79,4 +80,27 @@ fn kernels_for_cards_give_what_tensors_give_and_drop_what_tiles_drop() {
     // Attention drops the same weights.
     let dropping = XlnetConfig { dropatt: 0.2, ..config };
     assert_alike(&on_card(&dropping), &found(&dropping, Kind::Double, Kernels::Plain), LIMIT);
+}
+
+/// Products of short numbers, whose rounding is within 2^-8 of each: an error of a term that is left out would be larger.
+#[test]
+fn with_casts_states_are_rounded_once_and_added_to_whole() {
+    let config = XlnetConfig {
+        vocab_size: 41,
+        d_model: 24,
+        n_head: 3,
+        d_inner: 32,
+        n_layer: 2,
+        mem_len: 10,
+        reuse_len: 6,
+        dropout: 0.1,
+        dropatt: 0.0,
+        initializer_range: 0.3,
+        memory_start: MemoryStart::Masked,
+        ..Default::default()
+    };
+    let casts = Autocast::to(Precision::Bf16, Device::Cpu).expect("casts to 16 bits");
+    let on_card =
+        emulated::during(Order::Forwards, || casts.during(|| found(&config, Kind::Float, Kernels::Fused)));
+    assert_alike(&on_card, &found(&config, Kind::Double, Kernels::Plain), 0.1);
 }

@@ -13,6 +13,7 @@ use crate::layers::attention::chunked::Chunks;
 use crate::layers::attention::fused::Block;
 use crate::layers::attention::{COLUMNS, Context, attention_mask, even_columns, sinusoids_between};
 use crate::layers::{Memory, NO_DOCUMENT};
+use crate::libtorch::Autocast;
 use crate::{Kernels, Options};
 
 /// Queries of one block: short enough to waste few distances, long enough for the matrix products.
@@ -82,6 +83,8 @@ pub struct Group {
 pub struct Plan {
     /// Forward lanes, then backward ones; at least one group.
     pub groups: Vec<Group>,
+    /// Positions of all groups, one after another, `[distance, d_model]`, on a card.
+    pub positions: Option<Tensor>,
 }
 
 impl Plan {
@@ -101,10 +104,31 @@ impl Plan {
         let groups = [(0, forward, false), (forward, sequence.reversed, true)];
         let lanes = groups.into_iter().filter(|(_, lanes, _)| *lanes > 0);
         let scene = Scene { sequence, memory, context, uni, options };
-        Self {
-            groups: lanes
-                .map(|(start, lanes, backwards)| scene.group(start, lanes, backwards, d_model, &drop))
-                .collect(),
+        let groups: Vec<Group> = lanes
+            .map(|(start, lanes, backwards)| scene.group(start, lanes, backwards, d_model, &drop))
+            .collect();
+        let joined = || match &groups[..] {
+            [only] => only.positions.shallow_clone(),
+            all => Tensor::cat(&all.iter().map(|group| &group.positions).collect::<Vec<_>>(), 0),
+        };
+        let positions = Kernels::Fused.chunk(&groups[0].positions).then(joined);
+        Self { groups, positions }
+    }
+
+    /// `x`, `[batch, ..]`, cut into the lanes of each group.
+    pub fn by_lanes(&self, x: &Tensor) -> Vec<Tensor> {
+        self.cut(x, |group| group.lanes)
+    }
+
+    /// `x`, `[distance, ..]`, cut into the distances of each group.
+    pub fn by_distances(&self, x: &Tensor) -> Vec<Tensor> {
+        self.cut(x, |group| group.positions.size()[0])
+    }
+
+    fn cut(&self, x: &Tensor, length: impl Fn(&Group) -> i64) -> Vec<Tensor> {
+        match &self.groups[..] {
+            [_] => vec![x.shallow_clone()],
+            groups => x.split_with_sizes(&groups.iter().map(length).collect::<Vec<i64>>()[..], 0),
         }
     }
 }
@@ -142,7 +166,11 @@ impl Scene<'_> {
             start,
             lanes,
             segment,
-            positions: drop(positions),
+            // All layers read them in the type of products, which they are cast to once.
+            positions: match Autocast::kind_on(self.options.1) {
+                Some(kind) => drop(positions).to_kind(kind),
+                None => drop(positions),
+            },
             blocks,
             chunks,
             seeing: mask.and_then(|mask| mask.seeing),
