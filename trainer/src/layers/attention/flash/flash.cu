@@ -223,9 +223,13 @@ DEVICE unsigned long long descriptor(const void *tile) {
 
 DEVICE void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-DEVICE void end_products() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+// Products begun so far are one lot.
+DEVICE void close_products() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Waits for all lots but the last `LEFT`.
+template <int LEFT>
+DEVICE void await_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
 }
 
 #define SUMS(x)                                                                                                           \
@@ -265,7 +269,9 @@ GROUPS(f16, "f16")
 #else
 
 DEVICE void begin_products() {}
-DEVICE void end_products() {}
+DEVICE void close_products() {}
+template <int LEFT>
+DEVICE void await_products() {}
 
 #endif
 
@@ -615,9 +621,10 @@ DEVICE void distance_scores(float *to, Rows<T, WIDTH, WARPS, PLACED> &block, int
 
 // Scores of a warp's 16 queries for the keys of a tile; -infinity where a key is not seen. A thread has queries `g` and
 // `g + 8` of them, and of each eight keys two.
-template <class T, int WIDTH, int WARPS, bool PLACED>
+// `beside` begins another product, which is there at the end.
+template <class T, int WIDTH, int WARPS, bool PLACED, class Beside>
 DEVICE void score(float (&scores)[KEYS / 8][4], Rows<T, WIDTH, WARPS, PLACED> &block, const Query (&queries)[2], int tile,
-                  const T *contents, const T *positions) {
+                  const T *contents, const T *positions, Beside beside) {
   const Attention &of = block.attention;
   const int warp = block.warp, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2;
   float *by_distance = block.tiles.scratch[warp].scores;
@@ -629,13 +636,15 @@ DEVICE void score(float (&scores)[KEYS / 8][4], Rows<T, WIDTH, WARPS, PLACED> &b
     if (!PLACED) {
       by_rows<T, WIDTH>(earlier, positions, block.slab(tile));
       by_rows<T, WIDTH>(later, positions, block.slab(tile + 1));
+      close_products();
     }
     by_rows<T, WIDTH>(scores, contents, keys);
-    end_products();
-    settle(earlier);
-    settle(later);
-    settle(scores);
+    beside();
+    close_products();
     if (!PLACED) {
+      await_products<1>();
+      settle(earlier);
+      settle(later);
       const int before = 6 - 2 * warp;
       UNROLL
       for (int i = 0; i < 2 * KEYS / 8; ++i) {
@@ -647,9 +656,12 @@ DEVICE void score(float (&scores)[KEYS / 8][4], Rows<T, WIDTH, WARPS, PLACED> &b
         }
       }
     }
+    await_products<0>();
+    settle(scores);
   } else {
     if (!PLACED) distance_scores(by_distance, block, tile, positions);
     by_rows<T, WIDTH>(scores, contents, keys);
+    beside();
   }
   __syncwarp();  // all scores by distance are there
   float codes[KEYS / 8][2];
@@ -721,7 +733,7 @@ DEVICE void attend(const Attention &of, T *to, const Drops &drops) {
     __syncthreads();
     if (tile + 1 < tiles) block.fetch_tile(tile + 1);
     float scores[KEYS / 8][4];
-    score(scores, block, queries, tile, memory.own[0], memory.own[1]);
+    score(scores, block, queries, tile, memory.own[0], memory.own[1], [] {});
     unsigned kept = 0xffffffffu;
     if (drops.threshold) {
       kept = block.keeps(drops, queries, tile);
@@ -759,7 +771,8 @@ DEVICE void attend(const Attention &of, T *to, const Drops &drops) {
     as_left<T>(a, scores);
     begin_products();
     by_columns<T, WIDTH>(read, a, block.tiles.v[tile % 2]);
-    end_products();
+    close_products();
+    await_products<0>();
     settle(read);
   }
   UNROLL
@@ -848,10 +861,8 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
     __syncthreads();
     if (tile + 1 < tiles) block.fetch_tile(tile + 1);
     float weights[KEYS / 8][4], grads[KEYS / 8][4];
-    score(weights, block, queries, tile, contents, positions);
-    begin_products();
-    by_rows<T, WIDTH>(grads, of_read, block.tiles.v[tile % 2]);
-    end_products();
+    score(weights, block, queries, tile, contents, positions,
+          [&] { by_rows<T, WIDTH>(grads, of_read, block.tiles.v[tile % 2]); });
     settle(grads);
     const unsigned kept = drops.threshold ? of.kept[block.bits(tile)] : 0xffffffffu;
     UNROLL
@@ -898,40 +909,29 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
       }
     }
     __syncwarp();
-    for (int row = 0; row < 16; ++row) {
-      const int i = block.first + 16 * warp + row;
-      if (i >= of.queries) break;
-      const int stands = PLACED ? of.places[block.lane * of.queries + i] : i;
-      // The column of the tile's first key.
-      const int column = of.segment - 1 - stands + tile * KEYS;
-      T *of_positions = static_cast<T *>(to.of_positions) + (static_cast<long long>(block.own) * of.queries + i) * of.position_step;
-      UNROLL
-      for (int j = thread; j < KEYS; j += 32) {
-        if (column + j < of.position_step) of_positions[column + j] = scratch[in_scratch(row, 15 - row + j)];
-      }
-    }
     unsigned a[KEYS / 16][4];
     as_left<T>(a, grads);
     if (BY_GROUPS && WIDTH == 64) {
       begin_products();
       by_columns<T, WIDTH>(by_content, a, block.tiles.k[tile % 2]);
-      end_products();
-      settle(by_content);
+      unsigned shifted[2][KEYS / 16][4];
       UNROLL
       for (int half = 0; half < 2 && !PLACED; ++half) {
-        unsigned shifted[KEYS / 16][4];
         UNROLL
         for (int k = 0; k < KEYS / 16; ++k) {
           // Of the block's distances a warp has five times sixteen, from 48 less sixteen for each warp before it on.
           const int own = 4 * half + k - (3 - warp);
-          shifted[k][0] = shifted[k][1] = shifted[k][2] = shifted[k][3] = 0;
-          if (own >= 0 && own < SPAN / 16) load_left(shifted[k], static_cast<const T *>(scratch), in_scratch, 0, 16 * own);
+          unsigned(&part)[4] = shifted[half][k];
+          part[0] = part[1] = part[2] = part[3] = 0;
+          if (own >= 0 && own < SPAN / 16) load_left(part, static_cast<const T *>(scratch), in_scratch, 0, 16 * own);
         }
-        begin_products();
-        by_columns<T, WIDTH>(by_position, shifted, block.slab(tile + half));
-        end_products();
-        settle(by_position);
       }
+      if (!PLACED) {
+        begin_products();
+        by_columns<T, WIDTH>(by_position, shifted[0], block.slab(tile));
+        by_columns<T, WIDTH>(by_position, shifted[1], block.slab(tile + 1));
+      }
+      close_products();
     } else {
       by_columns<T, WIDTH>(by_content, a, block.tiles.k[tile % 2]);
       UNROLL
@@ -947,6 +947,24 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
         }
       }
     }
+    // Of the block's rows, one place a step: those of a warp, one after the other.
+    UNROLL
+    for (int row = 0; row < 16; ++row) {
+      const int i = block.first + 16 * warp + row;
+      if (i >= of.queries) break;
+      const int stands = PLACED ? of.places[block.lane * of.queries + i] : i;
+      // The column of the tile's first key.
+      const int column = of.segment - 1 - stands + tile * KEYS;
+      T *of_positions = static_cast<T *>(to.of_positions) + (static_cast<long long>(block.own) * of.queries + i) * of.position_step;
+      UNROLL
+      for (int part = 0; part < KEYS; part += 32) {
+        const int j = part + thread;
+        if (column + j < of.position_step) of_positions[column + j] = scratch[in_scratch(row, 15 - row + j)];
+      }
+    }
+    await_products<0>();
+    settle(by_content);
+    settle(by_position);
     __syncwarp();  // the scratch may be written again
   }
   // Keys that no query of the block sees, and distances at which a query meets no key: products read them.
