@@ -52,6 +52,14 @@ std::vector<at::Tensor> gather(at::Tensor *const *tensors, size_t count) {
   return out;
 }
 
+// The fused updates go value by value on the processor, whatever shapes tensors have; those for cards want one shape. What is for one is for both.
+void want_one_shape(const std::vector<at::Tensor> &weights, const std::vector<at::Tensor> &others) {
+  for (size_t i = 0; i < weights.size(); ++i) {
+    TORCH_CHECK(weights[i].sizes() == others[i].sizes(), "an update of a tensor ", weights[i].sizes(), " by one ",
+                others[i].sizes());
+  }
+}
+
 template <typename F>
 bool guarded(char *message, size_t capacity, F &&body) {
   try {
@@ -407,6 +415,7 @@ bool segue_adam(size_t count, at::Tensor *const *weights, at::Tensor *const *gra
     c10::NoGradGuard no_grad;
     auto w = gather(weights, count), g = gather(grads, count), m = gather(means, count),
          v = gather(squares, count), s = gather(steps, count);
+    for (const auto *others : {&g, &m, &v}) want_one_shape(w, *others);
     const std::vector<at::Tensor> no_maxima;
     constexpr bool amsgrad = false, maximize = false;
     if (decoupled) {
@@ -426,6 +435,7 @@ bool segue_sgd(size_t count, at::Tensor *const *weights, at::Tensor *const *grad
   return guarded(message, capacity, [&] {
     c10::NoGradGuard no_grad;
     auto w = gather(weights, count), g = gather(grads, count);
+    want_one_shape(w, g);
     const std::vector<at::Tensor> no_buffers;
     constexpr double momentum = 0, dampening = 0;
     constexpr bool nesterov = false, maximize = false, is_first_step = true;
