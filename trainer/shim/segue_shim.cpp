@@ -244,6 +244,12 @@ bool segue_stream_keep(const StreamNumbers *stream, at::Tensor *tensor, char *me
   });
 }
 
+// A copy in memory that the accelerator of this process reads and writes by itself; owned by the caller. tch names the device, of which libtorch
+// warns in each call.
+bool segue_pinned(at::Tensor *tensor, at::Tensor **copy, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] { *copy = new at::Tensor(tensor->pin_memory()); });
+}
+
 // What the device's driver calls the stream.
 bool segue_stream_native(const StreamNumbers *stream, void **native, char *message, size_t capacity) {
   return guarded(message, capacity, [&] { *native = stream_of(*stream).native_handle(); });
