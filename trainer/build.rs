@@ -29,13 +29,14 @@ fn main() {
 
 /// Kernels for cards, compiled for the processor: tests alone use them, and no program that is linked without them has them in it.
 fn emulate() {
-    const SOURCES: [&str; 6] = [
+    const SOURCES: [&str; 7] = [
         "src/cards/prelude.cu",
         "src/noise/mask.cu",
         "src/layers/activation.cu",
         "src/layers/norm.cu",
         "src/layers/attention/chunked/rows.cu",
         "src/optim/lamb.cu",
+        "src/optim/norms.cu",
     ];
     for file in SOURCES.iter().chain(&["shim/emulated.cpp"]) {
         println!("cargo:rerun-if-changed={file}");

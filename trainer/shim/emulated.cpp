@@ -126,6 +126,7 @@ float __uint_as_float(unsigned bits) {
 #include "../src/layers/norm.cu"
 #include "../src/layers/attention/chunked/rows.cu"
 #include "../src/optim/lamb.cu"
+#include "../src/optim/norms.cu"
 
 template <typename... A, size_t... I>
 void unpacked(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
@@ -148,7 +149,8 @@ struct Kernel {
 const Kernel kernels[] = {
     ONE(dropout_factors),    OF_EACH_KIND(activation), OF_EACH_KIND(activation_back), OF_EACH_KIND(norm),
     OF_EACH_KIND(norm_back), ONE(norm_sums),           OF_EACH_KIND(attention),       OF_EACH_KIND(attention_back),
-    ONE(lamb_make),          ONE(lamb_take),
+    ONE(lamb_make),          ONE(lamb_rates),          ONE(lamb_take),               ONE(gradient_squares),
+    ONE(gradient_norms),
 };
 
 }  // namespace
