@@ -411,6 +411,26 @@ at::Tensor *segue_take_grad(at::Tensor *leaf) {
   return grad.defined() ? new at::Tensor(std::move(grad)) : nullptr;
 }
 
+// Whether this handle is the only one of the tensor, the tensor the only one of its storage, and the storage of its size.
+bool segue_is_alone(at::Tensor *tensor) {
+  return tensor->use_count() == 1 && tensor->has_storage() && tensor->storage().use_count() == 1 &&
+         tensor->storage().nbytes() == tensor->nbytes();
+}
+
+// Copies each of `count` values to its target (how = 0), adds it (1), or moves the target to it by `share` of the way (2).
+bool segue_put_each(size_t count, at::Tensor *const *targets, at::Tensor *const *values, int32_t how, double share,
+                    char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    c10::NoGradGuard no_grad;
+    const auto to = gather(targets, count), from = gather(values, count);
+    switch (how) {
+      case 0: return at::_foreach_copy_(to, from);
+      case 1: return at::_foreach_add_(to, from);
+      default: return at::_foreach_lerp_(to, from, share);
+    }
+  });
+}
+
 // One Adam (decoupled = false) or AdamW (true) update of `count` tensors. Gradients are divided by
 // *grad_divisor first. steps[i] is a scalar tensor holding the update's number, counted from 1.
 bool segue_adam(size_t count, at::Tensor *const *weights, at::Tensor *const *grads,
