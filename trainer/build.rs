@@ -29,7 +29,7 @@ fn main() {
 
 /// Kernels for cards, compiled for the processor: tests alone use them, and no program that is linked without them has them in it.
 fn emulate() {
-    const SOURCES: [&str; 8] = [
+    const SOURCES: [&str; 9] = [
         "src/cards/prelude.cu",
         "src/noise/mask.cu",
         "src/layers/activation.cu",
@@ -38,6 +38,7 @@ fn emulate() {
         "src/layers/attention/chunked/rows.cu",
         "src/layers/attention/flash/flash.cu",
         "src/optim/lamb.cu",
+        "src/optim/norms.cu",
     ];
     for file in SOURCES.iter().chain(&["shim/emulated.cpp"]) {
         println!("cargo:rerun-if-changed={file}");

@@ -142,6 +142,7 @@ float __uint_as_float(unsigned bits) {
 #include "../src/layers/attention/chunked/rows.cu"
 #include "../src/layers/attention/flash/flash.cu"
 #include "../src/optim/lamb.cu"
+#include "../src/optim/norms.cu"
 
 template <typename... A, size_t... I>
 void unpacked(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
@@ -172,8 +173,10 @@ struct Kernel {
 const Kernel kernels[] = {
     ONE(dropout_factors),    OF_EACH_KIND(activation), OF_EACH_KIND(activation_back), OF_EACH_KIND(norm),
     OF_EACH_KIND(norm_back), OF_EACH_KIND(norm_sums),  OF_EACH_KIND(attention),       OF_EACH_KIND(attention_back),
-    ONE(lamb_make),          ONE(lamb_take),           OF_EACH_KIND(cross_entropy),   OF_EACH_KIND(cross_entropy_back),
-    OF_FLASH(64, bf16),      OF_FLASH(64, f16),       OF_FLASH(128, bf16),            OF_FLASH(128, f16),
+    OF_EACH_KIND(cross_entropy), OF_EACH_KIND(cross_entropy_back),
+    ONE(lamb_make),          ONE(lamb_rates),          ONE(lamb_take),                ONE(gradient_squares),
+    ONE(gradient_norms),
+    OF_FLASH(64, bf16),      OF_FLASH(64, f16),        OF_FLASH(128, bf16),           OF_FLASH(128, f16),
 };
 
 }  // namespace

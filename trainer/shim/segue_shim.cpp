@@ -52,6 +52,14 @@ std::vector<at::Tensor> gather(at::Tensor *const *tensors, size_t count) {
   return out;
 }
 
+// The fused updates go value by value on the processor, whatever shapes tensors have; those for cards want one shape. What is for one is for both.
+void want_one_shape(const std::vector<at::Tensor> &weights, const std::vector<at::Tensor> &others) {
+  for (size_t i = 0; i < weights.size(); ++i) {
+    TORCH_CHECK(weights[i].sizes() == others[i].sizes(), "an update of a tensor ", weights[i].sizes(), " by one ",
+                others[i].sizes());
+  }
+}
+
 template <typename F>
 bool guarded(char *message, size_t capacity, F &&body) {
   try {
@@ -236,6 +244,12 @@ bool segue_stream_keep(const StreamNumbers *stream, at::Tensor *tensor, char *me
   });
 }
 
+// A copy in memory that the accelerator of this process reads and writes by itself; owned by the caller. tch names the device, of which libtorch
+// warns in each call.
+bool segue_pinned(at::Tensor *tensor, at::Tensor **copy, char *message, size_t capacity) {
+  return guarded(message, capacity, [&] { *copy = new at::Tensor(tensor->pin_memory()); });
+}
+
 // What the device's driver calls the stream.
 bool segue_stream_native(const StreamNumbers *stream, void **native, char *message, size_t capacity) {
   return guarded(message, capacity, [&] { *native = stream_of(*stream).native_handle(); });
@@ -397,6 +411,26 @@ at::Tensor *segue_take_grad(at::Tensor *leaf) {
   return grad.defined() ? new at::Tensor(std::move(grad)) : nullptr;
 }
 
+// Whether this handle is the only one of the tensor, the tensor the only one of its storage, and the storage of its size.
+bool segue_is_alone(at::Tensor *tensor) {
+  return tensor->use_count() == 1 && tensor->has_storage() && tensor->storage().use_count() == 1 &&
+         tensor->storage().nbytes() == tensor->nbytes();
+}
+
+// Copies each of `count` values to its target (how = 0), adds it (1), or moves the target to it by `share` of the way (2).
+bool segue_put_each(size_t count, at::Tensor *const *targets, at::Tensor *const *values, int32_t how, double share,
+                    char *message, size_t capacity) {
+  return guarded(message, capacity, [&] {
+    c10::NoGradGuard no_grad;
+    const auto to = gather(targets, count), from = gather(values, count);
+    switch (how) {
+      case 0: return at::_foreach_copy_(to, from);
+      case 1: return at::_foreach_add_(to, from);
+      default: return at::_foreach_lerp_(to, from, share);
+    }
+  });
+}
+
 // One Adam (decoupled = false) or AdamW (true) update of `count` tensors. Gradients are divided by
 // *grad_divisor first. steps[i] is a scalar tensor holding the update's number, counted from 1.
 bool segue_adam(size_t count, at::Tensor *const *weights, at::Tensor *const *grads,
@@ -407,6 +441,7 @@ bool segue_adam(size_t count, at::Tensor *const *weights, at::Tensor *const *gra
     c10::NoGradGuard no_grad;
     auto w = gather(weights, count), g = gather(grads, count), m = gather(means, count),
          v = gather(squares, count), s = gather(steps, count);
+    for (const auto *others : {&g, &m, &v}) want_one_shape(w, *others);
     const std::vector<at::Tensor> no_maxima;
     constexpr bool amsgrad = false, maximize = false;
     if (decoupled) {
@@ -426,6 +461,7 @@ bool segue_sgd(size_t count, at::Tensor *const *weights, at::Tensor *const *grad
   return guarded(message, capacity, [&] {
     c10::NoGradGuard no_grad;
     auto w = gather(weights, count), g = gather(grads, count);
+    want_one_shape(w, g);
     const std::vector<at::Tensor> no_buffers;
     constexpr double momentum = 0, dampening = 0;
     constexpr bool nesterov = false, maximize = false, is_first_step = true;

@@ -29,5 +29,5 @@ pub use parameters::{Init, Options, ParameterSpec, Parameters};
 
 /// All kernels for cards.
 pub fn card_sources() -> impl Iterator<Item = &'static cards::Source> {
-    layers::card_sources().chain([&optim::LAMB])
+    layers::card_sources().chain([&optim::LAMB, &optim::NORMS])
 }

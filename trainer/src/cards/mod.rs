@@ -9,7 +9,9 @@ mod driver;
 pub(crate) mod emulated;
 mod library;
 mod source;
+mod table;
 
 pub use compiler::Compiler;
 pub use source::{Kernels, Source, kind_name};
 pub(crate) use source::{THREADS, params};
+pub(crate) use table::Table;

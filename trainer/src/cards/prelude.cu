@@ -130,3 +130,23 @@ DEVICE float factor(const Drops &drops, unsigned i) { return keeps_value(drops, 
 DEVICE long long first_value() { return static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; }
 
 DEVICE long long next_value() { return static_cast<long long>(gridDim.x) * blockDim.x; }
+
+// Values of a tensor that one block takes, where the blocks of a grid share many tensors: cards/table.rs.
+enum : long long { CHUNK = 1 << 14 };
+
+// Whose chunk this block has: the last of `count` rows whose first chunk is not behind it.
+template <class Row>
+DEVICE const Row &row_of_block(const Row *rows, int count) {
+  int low = 0;
+  for (int high = count; high - low > 1;) {
+    const int middle = (low + high) / 2;
+    (rows[middle].first <= static_cast<long long>(blockIdx.x) ? low : high) = middle;
+  }
+  return rows[low];
+}
+
+// Number of a row's chunks.
+template <class Row>
+DEVICE long long chunks_of(const Row &row) {
+  return (row.count + CHUNK - 1) / CHUNK;
+}

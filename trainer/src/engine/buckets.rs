@@ -17,7 +17,7 @@ use super::rows::Rows;
 use super::shard::{BucketShard, Shards};
 use super::spoil::spoil_in_callback;
 use crate::libtorch::stream::Event;
-use crate::libtorch::{GradReady, stored_values, take_grad};
+use crate::libtorch::{GradReady, Onto, is_alone, put_each, stored_values, take_grad};
 use crate::{ParameterSpec, Parameters, TrainError};
 
 /// Parameters start at multiples of this many values (64 bytes), so that a vector kernel sees the
@@ -56,6 +56,12 @@ struct Bucket {
     counter: Option<RowCounter>,
     /// The step's sum where it lies in no level.
     total: Option<Tensor>,
+    /// Gradients of this micro-step, by member, that level 0 is given all at once when the last one is there: a card takes as long to begin with one
+    /// as with many.
+    waiting: Vec<(usize, Tensor)>,
+    /// Of a rank's only micro-step, where no other rank adds to it: the gradients themselves, by member, which are in no level then. Empty where
+    /// they are counted.
+    kept: Vec<Option<Tensor>>,
     counts_rows: bool,
     /// Which members this micro-step has given a gradient.
     seen: Vec<bool>,
@@ -167,12 +173,15 @@ impl GradientBuckets {
         for bucket in &mut state.buckets {
             bucket.seen.fill(false);
             bucket.complete = false;
+            bucket.waiting.clear();
             // Flat sums are not cleared: the first gradient of a step overwrites them. Only what is a list has
             // to be emptied.
             if index == 0 {
                 bucket.rows = Rows::Some(Vec::new());
                 bucket.counter = bucket.counts_rows.then(RowCounter::default);
                 bucket.total = None;
+                // Their memory is free for the next ones.
+                bucket.kept.clear();
             }
         }
     }
@@ -226,6 +235,7 @@ impl GradientBuckets {
                 }
             }
         }
+        state.buckets.iter_mut().for_each(Bucket::own);
         state.open = false;
     }
 
@@ -245,11 +255,8 @@ impl GradientBuckets {
         let state = self.lock();
         let view = |&(b, position): &(usize, usize)| {
             let bucket = &state.buckets[b];
-            bucket
-                .total
-                .as_ref()
-                .unwrap_or_else(|| &bucket.levels[bucket.result].views[position])
-                .shallow_clone()
+            let elsewhere = bucket.total.as_ref().or(bucket.kept.get(position).and_then(Option::as_ref));
+            elsewhere.unwrap_or_else(|| &bucket.levels[bucket.result].views[position]).shallow_clone()
         };
         self.places.iter().map(view).collect()
     }
@@ -265,26 +272,33 @@ impl GradientBuckets {
     }
 
     /// Adds one gradient to the counter; `None` counts as zero.
-    fn collect(&self, state: &mut State, b: usize, position: usize, grad: Option<&Tensor>) {
+    fn collect(&self, state: &mut State, b: usize, position: usize, grad: Option<Tensor>) {
         let (micro_step, most) = (state.micro_step, state.most_micro_steps);
+        let is_sum = state.micro_steps == 1 && state.ready.is_none();
         let bucket = &mut state.buckets[b];
         // A second call would count a gradient twice and leave the bucket complete before its time.
         if std::mem::replace(&mut bucket.seen[position], true) {
             return;
         }
         // What one micro-step gives a row is added up before it meets others, as every number of ranks does it.
-        let summed = grad.filter(|grad| grad.is_sparse()).map(Tensor::coalesce);
-        let grad = summed.as_ref().or(grad);
-        bucket.make_room(grad, &self.specs, most, self.device);
-        if let (Some(_), Some(grad)) = (bucket.width, grad) {
+        let grad = grad.map(|grad| if grad.is_sparse() { grad.coalesce() } else { grad });
+        if let (Some(_), Some(grad)) = (bucket.width, &grad) {
             bucket.rows.extend(rows(grad));
         }
-        if let (Some(norms), Some(grad)) = (&mut state.norms, grad) {
+        if let (Some(norms), Some(grad)) = (&mut state.norms, &grad) {
             norms[bucket.members[position]] = Some(no_grad(|| stored_values(grad).norm()));
         }
-        bucket.add(micro_step, position, grad);
+        let listed = bucket.counter.is_some() && grad.as_ref().is_none_or(Tensor::is_sparse);
+        match is_sum && !listed {
+            true => bucket.keep(position, grad, &self.specs, self.device),
+            false => {
+                bucket.make_room(grad.as_ref(), &self.specs, most, self.device);
+                bucket.add(micro_step, position, grad);
+            }
+        }
         if bucket.seen.iter().all(|&seen| seen) {
             bucket.complete = true;
+            bucket.land(micro_step);
             // Levels move as a whole: a bucket that carried a part of its members would need a counter for
             // each.
             bucket.carry(micro_step);
@@ -314,13 +328,14 @@ impl GradReady for GradientBuckets {
         if state.rehearsal {
             return;
         }
-        self.collect(&mut state, b, position, grad.as_ref());
+        self.collect(&mut state, b, position, grad);
     }
 }
 
 impl State {
     /// Hands over complete buckets in rising order, so that all ranks reduce in the same order.
     fn send_ready(&mut self) {
+        let Some(sender) = &self.ready else { return };
         while let Some(bucket) = self.buckets.get_mut(self.next_to_send).filter(|b| b.complete) {
             let sum = bucket.total.as_ref().unwrap_or_else(|| &bucket.levels[bucket.result].flat);
             let ready = Ready {
@@ -335,10 +350,8 @@ impl State {
                 bucket.levels.clear();
             }
             self.next_to_send += 1;
-            if let Some(sender) = &self.ready {
-                // A closed channel means the reducer has failed; the step learns it when it waits.
-                let _ = sender.send(Job::Sum(ready));
-            }
+            // A closed channel means the reducer has failed; the step learns it when it waits.
+            let _ = sender.send(Job::Sum(ready));
         }
     }
 }
@@ -371,6 +384,8 @@ impl Bucket {
             levels: Vec::new(),
             counter: None,
             total: None,
+            waiting: Vec::new(),
+            kept: Vec::new(),
             counts_rows: false,
             seen: vec![false; members.len()],
             members,
@@ -404,28 +419,74 @@ impl Bucket {
         }
     }
 
-    /// Adds to the leaf of micro-step `index` the gradient of a member; `None` counts as zero.
-    fn add(&mut self, index: usize, position: usize, grad: Option<&Tensor>) {
-        if let Some(counter) = &mut self.counter {
-            return counter.push(index, grad);
+    /// Takes the gradient of a member as its sum; `None` counts as zero.
+    fn keep(&mut self, position: usize, grad: Option<Tensor>, specs: &[ParameterSpec], device: Device) {
+        // What it has counted of this step, the first gradient of one table, is nothing.
+        self.counter = None;
+        let shape = specs[self.members[position]].shape.as_slice();
+        let zeros = || Tensor::zeros(shape, (Kind::Float, device));
+        let sum = match grad {
+            Some(grad) if grad.is_sparse() => no_grad(|| zeros().g_add_(&grad)),
+            // As a bucket's views lie: kernels see the same values in the same order.
+            Some(grad) if grad.kind() == Kind::Float && grad.is_contiguous() && grad.size() == shape => {
+                let strides = contiguous(shape);
+                // Those of axes of one value may be any, but kernels for cards compare them.
+                if grad.stride() == strides {
+                    grad
+                } else {
+                    no_grad(|| grad.as_strided(shape, strides, None))
+                }
+            }
+            Some(grad) => {
+                let mut copy = Tensor::empty(shape, (Kind::Float, device));
+                no_grad(|| copy.copy_(&grad));
+                copy
+            }
+            None => zeros(),
+        };
+        self.kept.resize_with(self.members.len(), || None);
+        self.kept[position] = Some(sum);
+    }
+
+    /// Copies what was kept and somebody else has too, now that backward has let go of it: an update writes to gradients. Two leaves of a sum have one
+    /// gradient, as an example.
+    fn own(&mut self) {
+        for sum in self.kept.iter_mut().flatten().filter(|sum| !is_alone(sum)) {
+            *sum = no_grad(|| sum.copy());
         }
-        // Even micro-steps begin a new leaf of the tree. Odd ones are added to the leaf before them at
-        // once, which is the lowest level of the tree and saves its copy.
+    }
+
+    /// Adds to the leaf of micro-step `index` the gradient of a member; `None` counts as zero. Dense ones are there after [`Self::land`].
+    fn add(&mut self, index: usize, position: usize, grad: Option<Tensor>) {
+        if let Some(counter) = &mut self.counter {
+            return counter.push(index, grad.as_ref());
+        }
         let target = &mut self.levels[0].views[position];
         no_grad(|| match (index.is_multiple_of(2), grad) {
-            (true, Some(grad)) if grad.is_sparse() => _ = target.zero_().g_add_(grad),
-            (true, Some(grad)) => target.copy_(grad),
+            (true, Some(grad)) if grad.is_sparse() => _ = target.zero_().g_add_(&grad),
+            (false, Some(grad)) if grad.is_sparse() => _ = target.g_add_(&grad),
+            (_, Some(grad)) => self.waiting.push((position, grad)),
             (true, None) => _ = target.zero_(),
-            (false, Some(grad)) => _ = target.g_add_(grad),
             // Adds +0 as any rank that holds zeros would: −0 becomes +0 on all of them.
             (false, None) => _ = target.g_add_scalar_(0.0),
         });
     }
 
+    /// Adds to the leaf of micro-step `index` what waits for that.
+    fn land(&mut self, index: usize) {
+        let (places, grads): (Vec<usize>, Vec<Tensor>) = self.waiting.drain(..).unzip();
+        let views = |place: usize| self.levels[0].views[place].shallow_clone();
+        let targets: Vec<Tensor> = places.into_iter().map(views).collect();
+        // Even micro-steps begin a new leaf of the tree. Odd ones are added to the leaf before them at
+        // once, which is the lowest level of the tree and saves its copy.
+        put_each(if index.is_multiple_of(2) { Onto::Overwrite } else { Onto::Add }, &targets, &grads)
+            .expect("gradients are of their parameters' shapes, and buckets lie where they do");
+    }
+
     /// Carries the sum in level 0 upwards after micro-step `index`. For an odd index level 0 already
     /// holds two micro-steps: the new gradient was added in place. A counter of rows has done so.
     fn carry(&mut self, index: usize) {
-        if self.counter.is_some() {
+        if self.counter.is_some() || !self.kept.is_empty() {
             return;
         }
         // Counting from `index` to `index + 1` turns its trailing ones into zeros and sets the bit above them.
@@ -445,6 +506,9 @@ impl Bucket {
     fn settle(&mut self, micro_steps: usize, specs: &[ParameterSpec], device: Device) {
         if let Some(counter) = self.counter.take() {
             self.total = Some(counter.total(&specs[self.members[0]].shape, device));
+            return;
+        }
+        if !self.kept.is_empty() {
             return;
         }
         // The bits that are set in the number of micro-steps. Smallest first is the order of the tree, in
@@ -467,6 +531,11 @@ fn rows(grad: &Tensor) -> Rows {
         Ok(numbers) => Rows::Some(numbers.into_iter().map(|number| number as u32).collect()),
         Err(_) => Rows::All,
     }
+}
+
+/// Values from one index of each axis to the next.
+fn contiguous(shape: &[i64]) -> Vec<i64> {
+    (1..=shape.len()).map(|after| shape[after..].iter().product()).collect()
 }
 
 /// Values that a parameter takes in a bucket.
@@ -525,7 +594,7 @@ mod tests {
                     let (b, position) = buckets.places[p];
                     // One parameter gets no gradient in one micro-step.
                     if (m, p) != (1, 0) {
-                        buckets.collect(&mut buckets.lock(), b, position, Some(&grad));
+                        buckets.collect(&mut buckets.lock(), b, position, Some(grad));
                     }
                 }
                 buckets.finish();
@@ -551,6 +620,54 @@ mod tests {
         }
     }
 
+    /// What two leaves share, a part of something larger, what lies in another order or is of another kind, and a leaf without a gradient.
+    #[test]
+    fn the_gradients_of_a_step_of_one_micro_step_are_its_own() {
+        let parameters = parameters(&[4, 4, 4, 4, 4, 4]);
+        let leaves = parameters.tensors();
+        let buckets = Arc::new(GradientBuckets::new(&parameters, 32, 1, None));
+        let leaf = leaves.iter().collect::<Vec<_>>();
+        let _hooks = crate::libtorch::GradHooks::install(&leaf, buckets.clone()).unwrap();
+        let factor = |i: i64| Tensor::from_slice(&[1.0f32, -2.0, 3.5, 0.25]) * i;
+        for step in 1..=3 {
+            buckets.begin(0);
+            // The first two have views of one gradient.
+            let shared = leaves[0].view([2, 2]) + leaves[1].view([2, 2]);
+            let parts = Tensor::cat(&[&leaves[2], &leaves[3]], 0) * Tensor::cat(&[factor(2), factor(3)], 0);
+            let loss = (shared.view([4]) * factor(step)).sum(None::<Kind>)
+                + parts.sum(None::<Kind>)
+                + (&leaves[4] * factor(5)).sum(None::<Kind>);
+            loss.backward();
+            buckets.finish();
+            let found = buckets.gradients();
+            let expected = [factor(step), factor(step), factor(2), factor(3), factor(5), factor(0)];
+            for (p, expected) in expected.iter().enumerate() {
+                assert_eq!(found[p], *expected, "parameter {p} in step {step}");
+                // As an update does: no other gradient may change with it.
+                let _ = no_grad(|| found[p].shallow_clone().fill_(f64::from(p as u32)));
+            }
+        }
+        assert!(
+            buckets.lock().buckets.iter().all(|bucket| bucket.levels.is_empty()),
+            "nothing was copied there"
+        );
+    }
+
+    #[test]
+    fn gradients_that_are_kept_lie_as_buckets_do() {
+        let spec = ParameterSpec { name: "column".into(), shape: vec![4, 1], init: Init::Zeros };
+        let parameters = Parameters::initialise(vec![spec], 1, Kind::Float);
+        let leaf = &parameters.tensors()[0];
+        let buckets = Arc::new(GradientBuckets::new(&parameters, 1, 1, None));
+        let _hooks = crate::libtorch::GradHooks::install(&[leaf], buckets.clone()).unwrap();
+        buckets.begin(0);
+        (leaf.tr() * Tensor::from_slice(&[1f32, 2.0, 3.0, 4.0])).sum(None::<Kind>).backward();
+        buckets.finish();
+        let found = buckets.gradients().swap_remove(0);
+        assert_eq!((found.size(), found.stride()), (vec![4, 1], vec![1, 1]));
+        assert_eq!(Vec::<f32>::try_from(found.view([-1])).unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    }
+
     #[test]
     fn buckets_leave_in_rising_order_after_the_last_micro_step() {
         let parameters = parameters(&[64, 64, 64]);
@@ -562,7 +679,7 @@ mod tests {
             for p in 0..3 {
                 let (b, position) = buckets.places[p];
                 let grad = Tensor::ones([64], (Kind::Float, Device::Cpu));
-                buckets.collect(&mut buckets.lock(), b, position, Some(&grad));
+                buckets.collect(&mut buckets.lock(), b, position, Some(grad));
             }
             let sent: Vec<usize> =
                 std::iter::from_fn(|| receiver.try_recv().ok()).map(|job| summed(job).bucket).collect();
@@ -607,7 +724,7 @@ mod tests {
                         let grad = of_lookup(if ids.is_empty() { &[3] } else { ids }, dense_at != Some(m));
                         let grad = if ids.is_empty() { grad * -0.0 } else { grad };
                         if m != 6 {
-                            buckets.collect(&mut buckets.lock(), 0, 0, Some(&grad));
+                            buckets.collect(&mut buckets.lock(), 0, 0, Some(grad));
                         }
                         buckets.finish();
                     }
@@ -636,7 +753,7 @@ mod tests {
                     for (buckets, is_sparse) in [(&sparse, dense_at != Some(m)), (&dense, false)] {
                         buckets.begin(m);
                         let grad = of_lookup(ids, is_sparse);
-                        buckets.collect(&mut buckets.lock(), 0, 0, Some(&grad));
+                        buckets.collect(&mut buckets.lock(), 0, 0, Some(grad));
                         buckets.finish();
                     }
                 }

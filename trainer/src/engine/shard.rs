@@ -101,7 +101,12 @@ impl Shards {
                     false => shard.wanted[rank].start..wanted.end,
                 };
                 if is_own {
-                    shard.own.push((number, values));
+                    let whole = piece.values.len() == specs[parameter].numel();
+                    let shape = match whole {
+                        true => specs[parameter].shape.clone(),
+                        false => vec![piece.values.len() as i64],
+                    };
+                    shard.own.push((number, values, shape));
                     if home {
                         shard.whole.push((parameter, offset, specs[parameter].shape.clone()));
                     }
@@ -176,8 +181,8 @@ fn narrow(tensor: &Tensor, start: usize, len: usize) -> Tensor {
 pub struct BucketShard {
     /// What each rank needs of the bucket's values: its own, and parameters as a whole that it takes the norm of.
     wanted: Vec<Range<usize>>,
-    /// This rank's pieces in the bucket, by number, and where they lie.
-    own: Vec<(usize, Range<usize>)>,
+    /// This rank's pieces in the bucket: number, place, and the shape that [`Piece::of`] gives.
+    own: Vec<(usize, Range<usize>, Vec<i64>)>,
     /// Parameters that this rank takes the norm of: number, place, shape.
     whole: Vec<(usize, usize, Vec<i64>)>,
 }
@@ -185,7 +190,7 @@ pub struct BucketShard {
 /// What a rank keeps of sums that ranks have divided, or that lie in no bucket.
 #[derive(Default)]
 pub struct Kept {
-    /// Sums of gradients of its pieces, by the piece's number, flat.
+    /// Sums of gradients of its pieces, by the piece's number, each of the shape that [`Piece::of`] gives.
     pub gradients: Vec<(usize, Tensor)>,
     /// Norms of whole gradients.
     pub norms: Norms,
@@ -218,15 +223,10 @@ impl BucketShard {
 
     /// What this rank keeps of the bucket's sums, which are not needed any more then.
     pub fn keep(&self, sums: &Tensor, norms: Norms) -> Kept {
-        Kept {
-            gradients: self
-                .own
-                .iter()
-                .map(|(number, values)| (*number, narrow(sums, values.start, values.len()).copy()))
-                .collect(),
-            norms,
-            tables: Vec::new(),
-        }
+        let gradient = |(number, values, shape): &(usize, Range<usize>, Vec<i64>)| {
+            (*number, narrow(sums, values.start, values.len()).copy().view(shape.as_slice()))
+        };
+        Kept { gradients: self.own.iter().map(gradient).collect(), norms, tables: Vec::new() }
     }
 
     /// Norms of the gradients in `sums` that this rank takes whole.
@@ -279,12 +279,16 @@ mod tests {
     use crate::Init;
 
     fn parameters(sizes: &[usize]) -> Parameters {
-        let spec = |(i, &n): (usize, &usize)| ParameterSpec {
+        of_shapes(sizes.iter().map(|&n| vec![n as i64]))
+    }
+
+    fn of_shapes(shapes: impl Iterator<Item = Vec<i64>>) -> Parameters {
+        let spec = |(i, shape): (usize, Vec<i64>)| ParameterSpec {
             name: format!("p{i}"),
-            shape: vec![n as i64],
+            shape,
             init: Init::Uniform { range: 1.0 },
         };
-        Parameters::initialise(sizes.iter().enumerate().map(spec).collect(), 1, Kind::Float)
+        Parameters::initialise(shapes.enumerate().map(spec).collect(), 1, Kind::Float)
     }
 
     proptest! {
@@ -353,10 +357,11 @@ mod tests {
     #[test]
     fn ranks_keep_the_sums_of_their_pieces_and_know_all_norms() {
         let sizes = [70, 16, 300, 5];
+        let shape = |parameter: usize| if parameter == 1 { [4, 4] } else { [sizes[parameter] as i64 / 5, 5] };
         for world_size in 2..=5 {
             let gradient = |rank: usize, parameter: usize| {
                 let i = Tensor::arange(sizes[parameter] as i64, (Kind::Float, Device::Cpu));
-                (i * 0.7 + rank as i64 * 3 + parameter as i64).sin()
+                (i * 0.7 + rank as i64 * 3 + parameter as i64).sin().view(shape(parameter))
             };
             let add = |a: Tensor, b: Tensor| a + b;
             let sum = |parameter: usize| {
@@ -365,7 +370,7 @@ mod tests {
             };
             let found = simulated::run(world_size, |comm| {
                 let expected: Vec<Tensor> = (0..sizes.len()).map(sum).collect();
-                let parameters = parameters(&sizes);
+                let parameters = of_shapes((0..sizes.len()).map(|i| shape(i).to_vec()));
                 let specs = parameters.specs();
                 let shards = Shards::new(Shard::Gradients, &parameters, comm.rank(), world_size);
                 let mut kept = Kept::default();
@@ -374,7 +379,7 @@ mod tests {
                     let sums = Tensor::zeros([room as i64], (Kind::Float, Device::Cpu));
                     let mut offset = 0;
                     for &i in members {
-                        narrow(&sums, offset, sizes[i]).copy_(&gradient(comm.rank(), i));
+                        narrow(&sums, offset, sizes[i]).copy_(&gradient(comm.rank(), i).view([-1]));
                         offset += padded(&specs[i]);
                     }
                     let shard = shards.of_bucket(members, specs);
@@ -382,7 +387,8 @@ mod tests {
                     kept.extend(shard.keep(&sums, shard.norms(&sums)));
                 }
                 kept.gradients.sort_by_key(|(number, _)| *number);
-                let values = |t: &Tensor| Vec::<f32>::try_from(t.view([-1])).unwrap();
+                // Shapes too: an optimizer's kernels for cards refuse a gradient of another one than the weights'.
+                let values = |t: &Tensor| (t.size(), Vec::<f32>::try_from(t.view([-1])).unwrap());
                 let own = kept.gradients.iter().map(|(_, sum)| values(sum)).collect::<Vec<_>>();
                 let wanted = shards.own().iter().map(|piece| values(&piece.of(&expected[piece.parameter])));
                 assert_eq!(own, wanted.collect::<Vec<_>>());

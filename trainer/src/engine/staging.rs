@@ -66,10 +66,10 @@ impl Staging {
 fn on_host(tensor: &Tensor) -> Tensor {
     match tensor.device() {
         Device::Cpu => tensor.copy(),
-        card => {
+        _ => {
             let copy = tensor.to_device(Device::Cpu);
             // Where there is no such memory left the copy stays where it is.
-            pinned(&copy, card).unwrap_or(copy)
+            pinned(&copy).unwrap_or(copy)
         }
     }
 }

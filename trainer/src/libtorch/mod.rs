@@ -76,6 +76,16 @@ unsafe extern "C" {
     fn segue_remove_grad_hook(leaf: *mut CppTensor);
     fn segue_library(text: *mut c_char, capacity: usize);
     fn segue_take_grad(leaf: *mut CppTensor) -> *mut CppTensor;
+    fn segue_is_alone(tensor: *mut CppTensor) -> bool;
+    fn segue_put_each(
+        count: usize,
+        targets: *const *mut CppTensor,
+        values: *const *mut CppTensor,
+        how: i32,
+        share: f64,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
     fn segue_backward_into(
         scalar: *mut CppTensor,
         leaves: *const *mut CppTensor,
@@ -198,6 +208,41 @@ pub fn take_grad(leaf: &Tensor) -> Option<Tensor> {
         let grad = segue_take_grad(cpp(leaf));
         (!grad.is_null()).then(|| Tensor::from_ptr(grad as *mut _))
     }
+}
+
+/// Whether nobody else holds a tensor's memory, and it holds nothing else.
+pub fn is_alone(tensor: &Tensor) -> bool {
+    // SAFETY: a live tensor, which the call only looks at.
+    unsafe { segue_is_alone(cpp(tensor)) }
+}
+
+/// What becomes of a tensor that values are put onto.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Onto {
+    /// It holds the values.
+    Overwrite,
+    /// It holds its sums with them.
+    Add,
+    /// It is nearer to them by this part of the way.
+    Towards(f64),
+}
+
+/// Puts each of `values` onto the target of the same place and shape, without a graph. On a card a few kernels do it for all.
+pub fn put_each(onto: Onto, targets: &[Tensor], values: &[Tensor]) -> Result<(), TrainError> {
+    assert_eq!(targets.len(), values.len());
+    if targets.is_empty() {
+        return Ok(());
+    }
+    let (count, to, from) = (targets.len(), pointers(targets), pointers(values));
+    let (how, share) = match onto {
+        Onto::Overwrite => (0, 0.0),
+        Onto::Add => (1, 0.0),
+        Onto::Towards(share) => (2, share),
+    };
+    // SAFETY: two arrays of `count` live tensors each; the shim keeps none of the pointers.
+    checked(|message, capacity| unsafe {
+        segue_put_each(count, to.as_ptr(), from.as_ptr(), how, share, message, capacity)
+    })
 }
 
 /// Backward from the scalar `objective` into the gradients of `leaves` alone: other leaves that it depends on get

@@ -52,6 +52,12 @@ unsafe extern "C" {
         message: *mut c_char,
         capacity: usize,
     ) -> bool;
+    fn segue_pinned(
+        tensor: *mut CppTensor,
+        copy: *mut *mut CppTensor,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> bool;
     fn segue_stream_native(
         stream: *const Numbers,
         native: *mut *mut c_void,
@@ -186,7 +192,7 @@ pub fn put(tensor: Tensor, device: Device) -> Tensor {
 }
 
 fn put_beside(tensor: &Tensor, device: Device) -> Result<Tensor, TrainError> {
-    let readable = pinned(tensor, device)?;
+    let readable = pinned(tensor)?;
     let entered = copying(device)?.enter()?;
     let there = readable.f_to_device_(device, tensor.kind(), true, false)?;
     let over = Event::now(device)?;
@@ -214,9 +220,13 @@ fn copying(device: Device) -> Result<Stream, TrainError> {
     Ok(stream)
 }
 
-/// A copy of `tensor` in memory of the host that the card `device` reads and writes by itself.
-pub fn pinned(tensor: &Tensor, device: Device) -> Result<Tensor, TrainError> {
-    Ok(tensor.f_pin_memory(device)?)
+/// A copy of `tensor` in memory of the host that cards read and write by themselves.
+pub fn pinned(tensor: &Tensor) -> Result<Tensor, TrainError> {
+    let mut copy = null_mut();
+    // SAFETY: the tensor is there; writes a tensor or a message.
+    checked(|message, capacity| unsafe { segue_pinned(cpp(tensor), &mut copy, message, capacity) })?;
+    // SAFETY: a tensor that nothing else owns, and `CppTensor` is the type behind tch's pointer.
+    Ok(unsafe { Tensor::from_ptr(copy as *mut _) })
 }
 
 /// The most bytes that tensors on `device` have taken at once so far; `None` for a processor, where nobody counts them.
@@ -293,6 +303,7 @@ mod tests {
         let message = |error: TrainError| error.to_string().to_lowercase();
         assert!(message(Stream::beside(Device::Cuda(0)).unwrap_err()).contains("cuda"));
         assert!(message(Event::now(Device::Cuda(0)).unwrap_err()).contains("cuda"));
+        assert!(pinned(&Tensor::from_slice(&[1f32])).is_err());
         assert!(message(peak_bytes(Device::Cuda(0)).unwrap_err()).contains("cuda"));
     }
 }

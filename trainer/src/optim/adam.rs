@@ -110,7 +110,19 @@ impl Optimizer for Adam {
                     eps,
                     decoupled: self.config.kind == OptimKind::Adamw,
                 };
-                let numbers: Vec<Tensor> = alike.iter().map(|&i| scalar(self.number(i))).collect();
+                // One tensor for each number that there is: mostly one.
+                let mut known: Vec<(f64, Tensor)> = Vec::new();
+                for &i in alike {
+                    let number = self.number(i);
+                    if known.iter().all(|(known, _)| *known != number) {
+                        known.push((number, scalar(number)));
+                    }
+                }
+                let of = |&i: &usize| {
+                    let number = self.number(i);
+                    known.iter().find(|(known, _)| *known == number).map(|(_, tensor)| tensor.shallow_clone())
+                };
+                let numbers: Vec<Tensor> = alike.iter().filter_map(of).collect();
                 let weights = self.state.weights(parameters, alike);
                 let [means, squares] = [0, 1].map(|table| pick(self.state.table(table), alike));
                 let divisor = scalar(part.divisor);

@@ -1,3 +1,5 @@
+pub(super) mod card;
+
 use tch::{Device, Kind, Tensor};
 
 use crate::libtorch::stored_values;
@@ -19,6 +21,9 @@ pub fn joint_norm(norms: &[f64]) -> f64 {
 /// Norm of each gradient; of a sparse one that of the rows it lists.
 pub fn norms(grads: &[Tensor]) -> Vec<f64> {
     let grads: Vec<Tensor> = grads.iter().map(stored_values).collect();
+    if let Some(norms) = card::norms(&grads) {
+        return norms;
+    }
     let on_cpu = grads.iter().all(|grad| grad.device() == Device::Cpu);
     if on_cpu { norms_one_by_one(&grads) } else { norms_at_once(&grads) }
 }
@@ -42,6 +47,29 @@ pub fn clip_factor(norm: f64, limit: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cards::emulated::{self, Order};
+
+    /// One of no values, one of a chunk and more, one that is not finite.
+    #[test]
+    fn norms_by_kernels_of_cards_are_those_of_the_tensors() {
+        let values = |count: i64| (Tensor::arange(count, (Kind::Float, Device::Cpu)) * 0.7).sin();
+        let grads = [values(5), values(0), values(2 * 16384 + 77), values(16384), values(300).view([3, 100])];
+        let [forwards, backwards] =
+            [Order::Forwards, Order::Backwards].map(|order| emulated::during(order, || norms(&grads)));
+        assert_eq!(forwards, backwards);
+        for (found, grad) in forwards.iter().zip(&grads) {
+            let expected = grad.to_kind(Kind::Double).norm().double_value(&[]);
+            assert!((found - expected).abs() <= 1e-6 * expected, "{found}, expected {expected}");
+        }
+        // Whatever lies beside it, as on ranks that have a part of the gradients.
+        assert_eq!(
+            emulated::during(Order::Forwards, || norms(&grads[2..3]))[0].to_bits(),
+            forwards[2].to_bits()
+        );
+        let wrong = [values(9), Tensor::from_slice(&[1.0, f32::NAN]), Tensor::from_slice(&[1e30f32])];
+        let found = emulated::during(Order::Forwards, || norms(&wrong));
+        assert!(found[0].is_finite() && found[1].is_nan() && found[2].is_infinite());
+    }
 
     #[test]
     fn norms_read_at_once_are_those_read_one_by_one() {

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use segue_configs::OptimConfig;
 use tch::{Tensor, no_grad};
 
+use self::card::Together;
 use super::optimizer::{Optimizer, Update};
 use super::piece::Piece;
 use super::state::{Alike, State};
@@ -83,17 +84,23 @@ impl Optimizer for Lamb {
     fn update(&mut self, parameters: &Parameters, update: &Update) -> Result<(), TrainError> {
         self.state.count(parameters, update);
         let [means, squares] = [0, 1].map(|table| self.state.table(table));
+        let mut together = Together::new(parameters.tensors().first());
         for part in self.state.parts(&self.config, update) {
             for &i in &part.members {
                 let step = self.step(&part, i);
-                let mut tensors =
-                    [&parameters.tensors()[i], &update.grads[i], &means[i], &squares[i]].map(Tensor::detach);
-                match card::kernels(&tensors) {
-                    Some(kernels) => card::update(kernels, &tensors, step),
-                    None if tensors.iter().all(is_f32_slice) => update_values(&mut tensors, step),
-                    None => no_grad(|| update_tensors(&mut tensors, step)),
+                let tensors = [&parameters.tensors()[i], &update.grads[i], &means[i], &squares[i]];
+                if together.as_mut().is_some_and(|together| together.take(&tensors, step)) {
+                    continue;
+                }
+                let mut tensors = tensors.map(Tensor::detach);
+                match tensors.iter().all(is_f32_slice) {
+                    true => update_values(&mut tensors, step),
+                    false => no_grad(|| update_tensors(&mut tensors, step)),
                 }
             }
+        }
+        if let Some(together) = together {
+            together.update();
         }
         Ok(())
     }
@@ -360,13 +367,45 @@ mod tests {
         assert!(off < 2e-6, "{off}");
     }
 
-    /// A few values of one block; blocks with a rest; and more values than blocks have threads, so that a thread has several.
+    /// A few values of one block; all threads with a rest; and several chunks, the last with a rest.
     #[test]
     fn kernels_of_cards_make_the_tensors_update() {
-        for count in [5, 1000, 2048 * 256 + 300] {
+        for count in [5, 4 * 256 + 3, 3 * 16384 + 301] {
             let on_card = emulated::during(Order::Forwards, || after_three_updates(count, Kind::Float));
             let off = largest_difference(&on_card, &after_three_updates(count, Kind::Double));
             assert!(off < 2e-6, "{count} values: {off}");
+        }
+    }
+
+    /// Chunks of several parameters lie side by side, with one of no values between them and at places that are no multiple of four values.
+    #[test]
+    fn parameters_that_are_updated_together_are_as_alone() {
+        let counts = [16384, 0, 7, 16385, 3 * 16384 + 2, 0];
+        let values = |i: usize, shift: f64| {
+            let all = Tensor::arange(counts[i] + 1, (Kind::Double, Device::Cpu)) * 0.7 + shift + i as f64;
+            all.sin().to_kind(Kind::Float).narrow(0, (i % 2) as i64, counts[i])
+        };
+        let updated = |of: &[usize]| {
+            let spec = |&i: &usize| ParameterSpec {
+                name: format!("p{i}"),
+                shape: vec![counts[i]],
+                init: Init::Zeros,
+            };
+            let specs = of.iter().map(spec).collect();
+            let parameters =
+                Parameters::from_tensors(specs, of.iter().map(|&i| values(i, 0.3)).collect(), Kind::Float);
+            let mut lamb = Lamb::new(&OptimConfig { weight_decay: 0.1, ..Default::default() }, &parameters);
+            let grads: Vec<Tensor> = of.iter().map(|&i| values(i, 1.0)).collect();
+            emulated::during(Order::Forwards, || {
+                lamb.update(&parameters, &Update { grads: &grads, divisor: 3.0, lr: 0.1, reached: None })
+            })
+            .unwrap();
+            parameters.tensors().iter().map(|t| t.detach().copy()).collect::<Vec<_>>()
+        };
+        let together = updated(&[0, 1, 2, 3, 4, 5]);
+        for (i, found) in together.into_iter().enumerate() {
+            assert_eq!(found, updated(&[i])[0], "parameter {i}");
+            assert!(counts[i] == 0 || found != values(i, 0.3));
         }
     }
 

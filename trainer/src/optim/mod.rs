@@ -15,6 +15,7 @@ mod state;
 mod tests;
 
 pub use adam::Adam;
+pub(crate) use clip::card::NORMS;
 pub use clip::{clip_factor, global_norm, joint_norm, norms};
 pub use lamb::Lamb;
 pub(crate) use lamb::card::LAMB;

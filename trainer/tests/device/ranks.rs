@@ -49,6 +49,7 @@ fn ranks_that_share_a_card_end_with_the_bytes_of_one() {
     for settings in [
         &rows[..],
         &["train.bucket_bytes=2048"],
+        &["optim.kind=lamb"],
         &["train.shard=optimizer"],
         &["train.shard=gradients", "train.bucket_bytes=2048"],
     ] {

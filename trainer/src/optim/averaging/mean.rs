@@ -2,7 +2,7 @@ use tch::Tensor;
 
 use super::AveragingError;
 use crate::Parameters;
-use crate::libtorch::precise;
+use crate::libtorch::{Onto, precise, put_each};
 
 /// A running average of weights: one table per parameter, on its device. Parameters in half precision have tables in
 /// single precision: increments of order 1 / count would vanish in bfloat16 after some 256 steps.
@@ -46,11 +46,10 @@ impl Mean {
             // Copied, not interpolated: what the tables hold may be of another average, or no number.
             self.copy(parameters.tensors());
         } else {
-            tch::no_grad(|| {
-                for (table, weight) in self.tables.iter_mut().zip(parameters.tensors()) {
-                    let _ = table.lerp_(&weight.to_kind(table.kind()), share);
-                }
-            });
+            let pairs = self.tables.iter().zip(parameters.tensors());
+            let weights: Vec<Tensor> = tch::no_grad(|| pairs.map(|(t, w)| w.to_kind(t.kind())).collect());
+            put_each(Onto::Towards(share), &self.tables, &weights)
+                .expect("tables are of their parameters' shapes, and lie where they do");
         }
         self.count += 1;
     }

@@ -1,63 +1,75 @@
-//! LAMB's update by kernels for cards: two a parameter, and nothing is read from there.
+//! LAMB's update by kernels for cards: three for all parameters together, and nothing is read from there.
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::Step;
-use crate::cards::{self, Source, THREADS, params};
+use crate::cards::{self, Source, THREADS, Table, params};
 
 pub static LAMB: Source = Source::new("optim/lamb", include_str!("../lamb.cu"));
 
-/// Blocks that share a parameter's values at most: their squares are added up again by each block of the second pass.
-const BLOCKS: i64 = 2048;
-
-/// Those for `[w, g, m, v]` of one parameter where they lie.
-pub(super) fn kernels(tensors: &[Tensor; 4]) -> Option<cards::Kernels> {
-    let [w, ..] = tensors;
-    let made_for = |x: &Tensor| {
-        x.kind() == Kind::Float && x.device() == w.device() && x.is_contiguous() && x.numel() == w.numel()
-    };
-    if tensors.iter().all(made_for) { LAMB.kernels(w) } else { None }
+/// Parameters that are updated together where they lie.
+pub(super) struct Together {
+    kernels: cards::Kernels,
+    device: Device,
+    table: Table,
 }
 
-/// `LambStep` of lamb.cu.
-#[repr(C)]
-struct LambStep {
-    divisor: f32,
-    betas: [f32; 2],
-    new: [f32; 2],
-    corrections: [f32; 2],
-    eps: f32,
-    decay: f32,
-}
+impl Together {
+    /// None yet of those that lie where `first` does; `None` where there are no kernels.
+    pub(super) fn new(first: Option<&Tensor>) -> Option<Self> {
+        let first = first?;
+        Some(Self { kernels: LAMB.kernels(first)?, device: first.device(), table: Table::default() })
+    }
 
-impl From<Step> for LambStep {
-    fn from(step: Step) -> Self {
-        let betas = [step.beta1, step.beta2];
-        Self {
-            divisor: step.divisor as f32,
-            betas: betas.map(|beta| beta as f32),
-            new: betas.map(|beta| (1.0 - beta) as f32),
-            corrections: step.corrections.map(|correction| (1.0 / correction) as f32),
-            eps: step.eps as f32,
-            decay: step.decay as f32,
+    /// Takes a parameter, `[w, g, m, v]`, unless kernels are not made for it.
+    pub(super) fn take(&mut self, tensors: &[&Tensor; 4], step: Step) -> bool {
+        let count = tensors[0].numel();
+        let made_for = |x: &&Tensor| {
+            x.kind() == Kind::Float && x.device() == self.device && x.is_contiguous() && x.numel() == count
+        };
+        let takes = tensors.iter().all(made_for);
+        if takes {
+            self.table.push(tensors, &constants(step));
+        }
+        takes
+    }
+
+    /// Updates what it has taken. Spoils gradients.
+    pub(super) fn update(self) {
+        let Self { kernels, device, table } = self;
+        if table.is_empty() {
+            return;
+        }
+        let (rows, chunks, float) = (table.rows(), table.chunks(), (Kind::Float, device));
+        let (squares, rates) = (Tensor::empty([chunks, 2], float), Tensor::empty([i64::from(rows)], float));
+        let table = table.put(device);
+        let [of_table, of_squares, of_rates] = [&table, &squares, &rates].map(Tensor::data_ptr);
+        // SAFETY: rows are `LambRow`s, of f32 values that `take` has looked at; two squares for each chunk and a rate for each row. Who updates
+        // parameters has their tensors alone.
+        unsafe {
+            kernels.launch("lamb_make", [chunks, 1], THREADS, params![of_table, rows, of_squares]);
+            kernels.launch("lamb_rates", [rows.into(), 1], THREADS, params![of_table, of_squares, of_rates]);
+            kernels.launch("lamb_take", [chunks, 1], THREADS, params![of_table, rows, of_rates]);
         }
     }
 }
 
-/// Updates `[w, g, m, v]` of one parameter. Spoils `g`.
-pub(super) fn update(kernels: cards::Kernels, [w, g, m, v]: &[Tensor; 4], step: Step) {
-    let count = w.numel() as i64;
-    let blocks = (count as u64).div_ceil(THREADS.into()).min(BLOCKS as u64) as i64;
-    let squares = Tensor::empty([blocks, 2], (Kind::Float, w.device()));
-    let [to_w, to_g, to_m, to_v, to_squares] = [w, g, m, v, &squares].map(Tensor::data_ptr);
-    let (rate, limit, eps, adapted) =
-        (step.lr as f32, step.limit as f32, step.eps as f32, i32::from(step.adapted));
-    let (parts, of_card) = (blocks as i32, LambStep::from(step));
-    // SAFETY: `count` values of f32 each, which `kernels` has looked at, and two for each block; who updates a parameter has its tensors alone.
-    unsafe {
-        let arguments = params![to_w, to_g, to_m, to_v, to_squares, count, of_card];
-        kernels.launch("lamb_make", [blocks, 1], THREADS, arguments);
-        let arguments = params![to_w, to_g, to_squares, parts, count, rate, limit, eps, adapted];
-        kernels.launch("lamb_take", [blocks, 1], THREADS, arguments);
-    }
+/// The constants of `LambRow` of lamb.cu, in its order.
+fn constants(step: Step) -> [f32; 12] {
+    let [first, second] = step.corrections;
+    [
+        step.divisor,
+        step.beta1,
+        step.beta2,
+        1.0 - step.beta1,
+        1.0 - step.beta2,
+        1.0 / first,
+        1.0 / second,
+        step.eps,
+        step.decay,
+        step.lr,
+        step.limit,
+        f64::from(u8::from(step.adapted)),
+    ]
+    .map(|x| x as f32)
 }
