@@ -165,6 +165,9 @@ impl Layer {
         let at_once = self.at_once(plan, content.then_some(own_h), g.as_ref());
         let at_once = at_once.as_ref();
         let of_groups = LazyCell::new(|| [&projected.0, &projected.1].map(|x| plan.by_lanes(x)));
+        // s₋ − s₊, once for all that attend: its gradient takes as many operations as it does.
+        let other = plan.has_segments().then(|| self.seg_embed.get(1) - self.seg_embed.get(0));
+        let other = other.as_ref();
         let (mut for_h, mut for_g) = (Vec::new(), Vec::new());
         for (i, group) in plan.groups.iter().enumerate() {
             let own = |x: &Tensor| x.narrow(0, group.start, group.lanes);
@@ -181,7 +184,10 @@ impl Layer {
                     None => self.project(&own(own_h), &self.q),
                 };
                 let read = match self.kernels.chunk(&q) || self.kernels.fuse(&q) {
-                    true => self.read_content(group, [&q, &own_projected.0, &own_projected.1, &r], noise),
+                    true => {
+                        let projected = [&q, &own_projected.0, &own_projected.1, &r];
+                        self.read_content(group, projected, other, noise)
+                    }
                     false => attention.content(&q, noise),
                 };
                 for_h.push(seen(read, group.seeing.as_ref()));
@@ -196,7 +202,7 @@ impl Layer {
                     true => self.read_few(group, targets, &q, &own(&keys), &r, noise),
                     false => {
                         let projected = [&q, &own_projected.0, &own_projected.1, &r];
-                        let read = self.read_targets(group, targets, projected, noise);
+                        let read = self.read_targets(group, targets, projected, (other, noise));
                         read.unwrap_or_else(|| attention.predictions(&q, targets, noise))
                     }
                 };
@@ -254,10 +260,16 @@ impl Layer {
 
     /// What the content stream of a group reads, `[lanes, segment, heads * width]`, of q, k, v, `[lanes, .., heads, width]`, and r,
     /// `[distance, heads, width]`, without scores of all pairs at once.
-    fn read_content(&self, group: &Group, projected: [&Tensor; 4], noise: Option<&Noise>) -> Tensor {
+    fn read_content(
+        &self,
+        group: &Group,
+        projected: [&Tensor; 4],
+        other: Option<&Tensor>,
+        noise: Option<&Noise>,
+    ) -> Tensor {
         let (segment, keys) = (projected[0].size()[1], projected[1].size()[1]);
         let ids = group.segments.as_ref().map(|codes| codes.ids.narrow(1, keys - segment, segment));
-        self.attend(group, projected, (None, ids.as_ref()), |attention| match &group.chunks {
+        self.attend(group, projected, (None, ids.as_ref()), other, |attention| match &group.chunks {
             Some(chunks) => chunked::attend(attention, chunks, self.dropatt, noise),
             None => fused::attend(attention, &group.blocks, self.dropatt, noise),
         })
@@ -269,11 +281,11 @@ impl Layer {
         group: &Group,
         targets: &Targets,
         projected: [&Tensor; 4],
-        noise: Option<&Noise>,
+        (other, noise): (Option<&Tensor>, Option<&Noise>),
     ) -> Option<Tensor> {
         let places = fused::Places { of_queries: &targets.at, segment: group.segment };
         let ids = group.segments.as_ref().and_then(|codes| codes.ids_of_targets.as_ref());
-        self.attend(group, projected, (Some(places), ids), |attention| match &targets.chunks {
+        self.attend(group, projected, (Some(places), ids), other, |attention| match &targets.chunks {
             Some(chunks) => chunked::attend_to_places(attention, chunks, self.dropatt, noise),
             None => self.kernels.fuse(attention.q).then(|| {
                 fused::attend(attention, slice::from_ref(&targets.block), self.dropatt, noise)
@@ -281,18 +293,19 @@ impl Layer {
         })
     }
 
-    /// Attention to keys of a group, by queries at some places and of some segments.
+    /// Attention to keys of a group, by queries at some places and of some segments; `other` is s₋ − s₊, where segments count.
     fn attend<T>(
         &self,
         group: &Group,
         [q, k, v, r]: [&Tensor; 4],
         (places, of_queries): (Option<fused::Places>, Option<&Tensor>),
+        other: Option<&Tensor>,
         with: impl Fn(&fused::Attention) -> T,
     ) -> T {
         let [u, by_position, by_segment] = &self.biases;
-        let other = self.seg_embed.get(1) - self.seg_embed.get(0);
-        let segments = group.segments.as_ref().zip(of_queries).map(|(codes, of_queries)| fused::Segments {
-            vectors: [by_segment, &other],
+        let segments = group.segments.as_ref().zip(of_queries).zip(other);
+        let segments = segments.map(|((codes, of_queries), other)| fused::Segments {
+            vectors: [by_segment, other],
             of_queries,
             of_keys: &codes.ids,
         });

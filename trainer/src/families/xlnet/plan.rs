@@ -131,6 +131,11 @@ impl Plan {
             groups => x.split_with_sizes(&groups.iter().map(length).collect::<Vec<i64>>()[..], 0),
         }
     }
+
+    /// Whether segments count.
+    pub fn has_segments(&self) -> bool {
+        self.groups.iter().any(|group| group.segments.is_some())
+    }
 }
 
 struct Scene<'a> {
