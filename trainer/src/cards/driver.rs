@@ -17,6 +17,8 @@ const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
 /// Of a kernel: bytes of shared memory that it may be started with.
 const MAX_SHARED: c_int = 8;
+/// Of a kernel: percent of a multiprocessor's memory for caches and sharing that is wanted for the latter.
+const SHARED_PART: c_int = 9;
 /// What it may be started with by itself.
 const SHARED: u32 = 48 << 10;
 
@@ -150,6 +152,9 @@ impl Module {
             self.card.current(|| unsafe {
                 (self.card.driver.set)(function, MAX_SHARED, shared as c_int)
             })?;
+            // Room for as many blocks as there are registers for: by itself a card may leave that for one alone.
+            // SAFETY: as above.
+            self.card.current(|| unsafe { (self.card.driver.set)(function, SHARED_PART, 100) })?;
         }
         self.functions.borrow_mut().insert(kernel.to_string(), function);
         Ok(function)

@@ -126,6 +126,19 @@ DEVICE bool keeps_value(const Drops &drops, unsigned i) {
 // What value i is multiplied by.
 DEVICE float factor(const Drops &drops, unsigned i) { return keeps_value(drops, i) ? drops.kept : 0.0f; }
 
+// What is dropped of rows, of which those from number `rows` on are of another place, and numbered anew.
+struct DropsOfRows {
+  Drops first, second;
+  int rows;
+
+  DEVICE const Drops &of(int row) const { return row < rows ? first : second; }
+
+  // The number of a row's first value.
+  DEVICE unsigned number(int row, int width) const {
+    return static_cast<unsigned>(row < rows ? row : row - rows) * static_cast<unsigned>(width);
+  }
+};
+
 // The first value of this thread, and how far it is to the next one, where all threads of a grid share `count` values.
 DEVICE long long first_value() { return static_cast<long long>(blockIdx.x) * blockDim.x + threadIdx.x; }
 

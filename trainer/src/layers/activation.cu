@@ -31,7 +31,7 @@ DEVICE Value activated(float x, int activation) {
 // A thread has N columns of `part` rows of `width` values, which a bias is added to first where it is not null.
 template <class T, int N>
 DEVICE void activate_columns(const T *__restrict__ x, const float *__restrict__ bias, T *__restrict__ y, int rows,
-                             int width, int part, int activation, const Drops &drops) {
+                             int width, int part, int activation, const DropsOfRows &drops) {
   const int first = N * (blockIdx.x * blockDim.x + threadIdx.x);
   if (first >= width) return;
   const int start = blockIdx.y * part, end = start + part < rows ? start + part : rows;
@@ -39,10 +39,12 @@ DEVICE void activate_columns(const T *__restrict__ x, const float *__restrict__ 
   if (bias) added = values_at<N>(bias + first);
   for (int row = start; row < end; ++row) {
     const long long i = static_cast<long long>(row) * width + first;
+    const Drops &own = drops.of(row);
+    const unsigned number = drops.number(row, width) + first;
     Values<T, N> values = values_at<N>(x + i);
     for (int k = 0; k < N; ++k) {
       const float value = activated(load(values.values[k]) + added.values[k], activation).value;
-      store(values.values + k, factor(drops, static_cast<unsigned>(i + k)) * value);
+      store(values.values + k, factor(own, number + k) * value);
     }
     values_at<N>(y + i) = values;
   }
@@ -53,7 +55,7 @@ DEVICE void activate_columns(const T *__restrict__ x, const float *__restrict__ 
 template <class T, int N>
 DEVICE void activate_columns_back(const T *__restrict__ x, const float *__restrict__ bias, const T *__restrict__ grad,
                                   T *__restrict__ of_x, float *__restrict__ sums, int rows, int width, int part,
-                                  int activation, const Drops &drops) {
+                                  int activation, const DropsOfRows &drops) {
   const int first = N * (blockIdx.x * blockDim.x + threadIdx.x);
   if (first >= width) return;
   const int start = blockIdx.y * part, end = start + part < rows ? start + part : rows;
@@ -61,11 +63,13 @@ DEVICE void activate_columns_back(const T *__restrict__ x, const float *__restri
   if (bias) added = values_at<N>(bias + first);
   for (int row = start; row < end; ++row) {
     const long long i = static_cast<long long>(row) * width + first;
+    const Drops &own = drops.of(row);
+    const unsigned number = drops.number(row, width) + first;
     const Values<T, N> values = values_at<N>(x + i), grads = values_at<N>(grad + i);
     Values<T, N> found;
     for (int k = 0; k < N; ++k) {
       const float slope = activated(load(values.values[k]) + added.values[k], activation).slope;
-      const float of_value = load(grads.values[k]) * (factor(drops, static_cast<unsigned>(i + k)) * slope);
+      const float of_value = load(grads.values[k]) * (factor(own, number + k) * slope);
       totals.values[k] += of_value;
       store(found.values + k, of_value);
     }
@@ -77,12 +81,12 @@ DEVICE void activate_columns_back(const T *__restrict__ x, const float *__restri
 // Of as many columns as a thread has: 8, or 1 where there is no such number of them.
 #define OF_KIND(kind, T)                                                                                           \
   KERNEL activation_##kind(const T *x, const float *bias, T *y, int rows, int width, int part, int columns,        \
-                           int activation, Drops drops) {                                                          \
+                           int activation, DropsOfRows drops) {                                                          \
     if (columns == 8) activate_columns<T, 8>(x, bias, y, rows, width, part, activation, drops);                    \
     if (columns == 1) activate_columns<T, 1>(x, bias, y, rows, width, part, activation, drops);                    \
   }                                                                                                                \
   KERNEL activation_back_##kind(const T *x, const float *bias, const T *grad, T *of_x, float *sums, int rows,      \
-                                int width, int part, int columns, int activation, Drops drops) {                   \
+                                int width, int part, int columns, int activation, DropsOfRows drops) {                   \
     if (columns == 8) activate_columns_back<T, 8>(x, bias, grad, of_x, sums, rows, width, part, activation, drops); \
     if (columns == 1) activate_columns_back<T, 1>(x, bias, grad, of_x, sums, rows, width, part, activation, drops); \
   }

@@ -11,7 +11,7 @@ use tch::Tensor;
 
 use crate::Kernels;
 use crate::libtorch::{Shared, as_f32, function};
-use crate::noise::{Drops, Noise, drop_factors, dropout};
+use crate::noise::{Drops, DropsOfRows, Noise, drop_factors, dropout};
 use crate::simd::{change_pairs, exp, vectorised};
 use crate::threads;
 
@@ -41,8 +41,25 @@ pub fn activate_map(
     let Some(on_card) = card::kernels(kernels, x) else {
         return activate(kernels, &kernels.linear(x, weight, Some(bias)), activation, rate, noise);
     };
-    let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
+    let drops = Noise::drops_of(noise, rate).into();
     card::activate(on_card, &kernels.linear(x, weight, None), Some(bias), activation, drops)
+}
+
+/// Whether [`activate_rows`] has kernels where `x` lies.
+pub fn takes_rows(kernels: Kernels, x: &Tensor) -> bool {
+    card::kernels(kernels, x).is_some()
+}
+
+/// [`activate_map`] with what has been drawn for rows of several places; `None` where there are no kernels for it.
+pub fn activate_rows(
+    kernels: Kernels,
+    x: &Tensor,
+    (weight, bias): &(Tensor, Tensor),
+    activation: Activation,
+    drops: DropsOfRows,
+) -> Option<Tensor> {
+    let on_card = card::kernels(kernels, x)?;
+    Some(card::activate(on_card, &kernels.linear(x, weight, None), Some(bias), activation, drops))
 }
 
 /// `activation` of each value of `x`, with dropout at `rate` where there is noise.
@@ -54,8 +71,7 @@ pub fn activate(
     noise: Option<&Noise>,
 ) -> Tensor {
     if let Some(kernels) = card::kernels(kernels, x) {
-        let drops = noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate));
-        return card::activate(kernels, x, None, activation, drops);
+        return card::activate(kernels, x, None, activation, Noise::drops_of(noise, rate).into());
     }
     if !kernels.fuse(x) {
         return dropout(plain(x, activation), rate, noise);

@@ -563,7 +563,8 @@ mod tests {
         }
     }
 
-    /// Products of short numbers, as a card's casts make them: an error is one of their rounding, which is within 2^-8.
+    /// Products of short numbers, as a card's casts make them: scores, up to 3.4, are rounded to within 2^-8 of themselves. Gradients of words are
+    /// differences, in which a fortieth shows, in libtorch's bf16 as well.
     #[test]
     fn scores_of_cards_are_of_the_type_of_products() {
         let casts = Autocast::to(Precision::Bf16, Device::Cpu).expect("casts to 16 bits");
@@ -575,7 +576,7 @@ mod tests {
             assert_eq!(ours.kind(), Kind::Float);
             let error = (ours - exact).abs().max() / exact.abs().max();
             let error = error.double_value(&[]);
-            assert!(1e-6 < error && error < 2e-2, "output {i}: {error}");
+            assert!(1e-6 < error && error < 5e-2, "output {i}: {error}");
         }
     }
 

@@ -4,12 +4,14 @@
 // that. `added` is the bias of x, or null.
 template <class T>
 DEVICE void norm(const T *x, const float *added, const float *residual, const float *weight, const float *bias, float *y,
-                 T *rounded, float *normed, float *scales, int width, float epsilon, const Drops &drops) {
+                 T *rounded, float *normed, float *scales, int width, float epsilon, const DropsOfRows &drops) {
   const long long row = blockIdx.x, first = row * width;
+  const Drops &own = drops.of(row);
+  const unsigned number = drops.number(row, width);
   float sum = 0.0f;
   for (int i = threadIdx.x; i < width; i += blockDim.x) {
     const float mapped = load(x[first + i]) + (added ? added[i] : 0.0f);
-    const float z = factor(drops, static_cast<unsigned>(first + i)) * mapped + residual[first + i];
+    const float z = factor(own, number + i) * mapped + residual[first + i];
     normed[first + i] = z;
     sum += z;
   }
@@ -38,8 +40,10 @@ DEVICE float both(const float *grad, const T *of_rounded, long long i) {
 // Gradients of x and the residual.
 template <class T>
 DEVICE void norm_back(const float *grad, const T *of_rounded, const float *normed, const float *scales,
-                      const float *weight, T *of_x, float *of_residual, int width, const Drops &drops) {
+                      const float *weight, T *of_x, float *of_residual, int width, const DropsOfRows &drops) {
   const long long row = blockIdx.x, first = row * width;
+  const Drops &own = drops.of(row);
+  const unsigned number = drops.number(row, width);
   float sum = 0.0f, slants = 0.0f;
   for (int i = threadIdx.x; i < width; i += blockDim.x) {
     const float of_z = both(grad, of_rounded, first + i) * weight[i];
@@ -51,7 +55,7 @@ DEVICE void norm_back(const float *grad, const T *of_rounded, const float *norme
     const float of_y = both(grad, of_rounded, first + i) * weight[i];
     const float of_z = scales[row] * (of_y - mean - normed[first + i] * slant);
     of_residual[first + i] = of_z;
-    store(of_x + first + i, factor(drops, static_cast<unsigned>(first + i)) * of_z);
+    store(of_x + first + i, factor(own, number + i) * of_z);
   }
 }
 
@@ -79,11 +83,11 @@ DEVICE void norm_sums(const float *grad, const T *of_rounded, const float *norme
 
 #define OF_KIND(kind, T)                                                                                            \
   KERNEL norm_##kind(const T *x, const float *added, const float *residual, const float *weight, const float *bias, \
-                     float *y, T *rounded, float *normed, float *scales, int width, float epsilon, Drops drops) {   \
+                     float *y, T *rounded, float *normed, float *scales, int width, float epsilon, DropsOfRows drops) {   \
     norm(x, added, residual, weight, bias, y, rounded, normed, scales, width, epsilon, drops);                      \
   }                                                                                                                 \
   KERNEL norm_back_##kind(const float *grad, const T *of_rounded, const float *normed, const float *scales,         \
-                          const float *weight, T *of_x, float *of_residual, int width, Drops drops) {               \
+                          const float *weight, T *of_x, float *of_residual, int width, DropsOfRows drops) {               \
     norm_back(grad, of_rounded, normed, scales, weight, of_x, of_residual, width, drops);                           \
   }                                                                                                                 \
   KERNEL norm_sums_##kind(const float *grad, const T *of_rounded, const float *normed, const T *of_x, float *sums,  \

@@ -12,6 +12,11 @@ impl Noise {
         Drops::new(self.hashes(), rate * self.rates)
     }
 
+    /// The same where a rate of 0, or no noise, drops nothing and has no place.
+    pub fn drops_of(noise: Option<&Self>, rate: f64) -> Drops {
+        noise.filter(|_| rate > 0.0).map_or(Drops::NONE, |noise| noise.drops(rate))
+    }
+
     /// A mask of this shape whose values are zero with probability `rate`, else `1 / (1 - rate)` in f32; where `x` is, and of its kind
     /// or, for 16 bits, of single precision.
     fn mask(&self, shape: &[i64], x: &Tensor, rate: f64) -> Tensor {
@@ -122,6 +127,30 @@ impl Drops {
     #[inline(always)]
     pub fn factor(&self, i: usize) -> f32 {
         if self.hashes.at(i) < self.threshold { 0.0 } else { self.kept }
+    }
+}
+
+/// What is dropped of rows of which the last may be of another place of the pass, as if each part were alone: `cards/prelude.cu`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct DropsOfRows {
+    first: Drops,
+    second: Drops,
+    /// Rows of the first place.
+    rows: i32,
+}
+
+impl DropsOfRows {
+    /// So many rows of one place, and then those of another.
+    pub fn parted(first: Drops, rows: i64, second: Drops) -> Self {
+        Self { first, second, rows: i32::try_from(rows).expect("as many rows as a card has blocks") }
+    }
+}
+
+impl From<Drops> for DropsOfRows {
+    /// All rows of one place.
+    fn from(drops: Drops) -> Self {
+        Self { first: drops, second: Drops::NONE, rows: i32::MAX }
     }
 }
 

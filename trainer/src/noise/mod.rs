@@ -10,7 +10,7 @@ mod tensors;
 
 use std::cell::Cell;
 
-pub use dropout::{Drops, dropout, locked_dropout, row_dropout};
+pub use dropout::{Drops, DropsOfRows, dropout, locked_dropout, row_dropout};
 pub(crate) use dropout::{MASKS, drop_factors};
 
 /// The noise of one forward pass. Each place that drops or draws something has a stream of its own, numbered in

@@ -10,12 +10,12 @@ use tch::{Kind, Tensor};
 use super::model::BIASES;
 use super::plan::{Group, Plan, Targets};
 use crate::Kernels;
-use crate::layers::activation::activate_map;
+use crate::layers::activation::{activate_map, activate_rows, takes_rows};
 use crate::layers::attention::projections::{Projection, project};
 use crate::layers::attention::{chunked, drop_weights, even_columns, fused, weights_of};
 use crate::layers::norm::{NORM_MEAN, Norm, Stream};
 use crate::layers::recompute::States;
-use crate::noise::{Drops, Noise, dropout};
+use crate::noise::{Drops, DropsOfRows, Noise, dropout};
 use crate::parameters::{Init, ParameterSpec, Parameters};
 
 /// Rows whose scores by distance are one product: each reckons the distances of all of them, of which it needs those to
@@ -209,6 +209,11 @@ impl Layer {
                 for_g.push(seen(read, targets.mask.as_ref().and_then(|mask| mask.seeing.as_ref())));
             }
         }
+        if let (true, Some(g)) = (content, &g)
+            && let Some([content, predictions]) = self.finish_both([(&h, &for_h[..]), (g, &for_g[..])], noise)
+        {
+            return Streams { content, predictions: Some(predictions) };
+        }
         let content = if content { self.finish(&h, &for_h, noise) } else { h.shallow_clone() };
         Streams { content, predictions: g.map(|g| self.finish(&g, &for_g, noise)) }
     }
@@ -353,6 +358,41 @@ impl Layer {
         let read = weights.bmm(keys).view([lanes, heads, rows, -1]).permute([1, 0, 2, 3]);
         let read = read.reshape([heads, lanes * rows, -1]).bmm(&w(&self.v));
         read.view([heads, lanes, rows, width]).permute([1, 2, 0, 3]).reshape([lanes, rows, heads * width])
+    }
+
+    /// [`Layer::finish`] of two streams on a card, where all of it goes row by row: one product each, one cast of its weight and one gradient of that
+    /// serve both. `None` where there are no kernels for it.
+    fn finish_both(&self, streams: [(&Stream, &[Tensor]); 2], noise: Option<&Noise>) -> Option<[Stream; 2]> {
+        let [(h, of_h), (g, of_g)] = streams;
+        let taken = self.attention_norm.takes_rows(&of_h[0])
+            && self.feed_forward_norm.takes_rows(&of_h[0])
+            && takes_rows(self.kernels, &of_h[0]);
+        if !taken {
+            return None;
+        }
+        let rows = |x: &Tensor| x.reshape([-1, x.size()[2]]);
+        let joined = |parts: &[&Tensor]| Tensor::cat(&parts.iter().map(|x| rows(x)).collect::<Vec<_>>(), 0);
+        let o = self.o.view([self.d_model, self.heads * self.width]);
+        let read = joined(&of_h.iter().chain(of_g).collect::<Vec<_>>());
+        // Of what is short only its type counts here: the norm leaves its own.
+        let residual =
+            Stream { whole: joined(&[&h.whole, &g.whole]), short: h.short.as_ref().map(Tensor::detach) };
+        let counts = [&h.whole, &g.whole].map(|x| x.size()[0] * x.size()[1]);
+        // In the order in which each stream would draw.
+        let draw = || [0; 3].map(|_| Noise::drops_of(noise, self.dropout));
+        let (first, second) = (draw(), draw());
+        let drops = |i: usize| DropsOfRows::parted(first[i], counts[0], second[i]);
+        let hidden = self.attention_norm.of_mapped_rows(&read, (&o, None), &residual, drops(0))?;
+        let inner = activate_rows(self.kernels, hidden.read(), &self.inner, self.activation, drops(1))?;
+        let outer = (&self.outer.0, Some(&self.outer.1));
+        let states = self.feed_forward_norm.of_mapped_rows(&inner, outer, &hidden, drops(2))?;
+        let cut = |x: &Tensor| x.split_with_sizes(&counts[..], 0);
+        let (whole, short) = (cut(&states.whole), states.short.as_ref().map(cut));
+        let part = |i: usize, size: Vec<i64>| Stream {
+            whole: whole[i].view(&size[..]),
+            short: short.as_ref().map(|short| short[i].view(&size[..])),
+        };
+        Some([part(0, h.whole.size()), part(1, g.whole.size())])
     }
 
     /// Output projection, residual, norm, feed-forward. `read`: what attention has read, by group,

@@ -8,7 +8,7 @@ use super::Activation;
 use crate::Kernels;
 use crate::cards::{self, Source, kind_name, params};
 use crate::libtorch::function;
-use crate::noise::Drops;
+use crate::noise::DropsOfRows;
 
 pub static ACTIVATIONS: Source = Source::new("layers/activation", include_str!("../activation.cu"));
 
@@ -33,7 +33,7 @@ pub fn activate(
     x: &Tensor,
     bias: Option<&Tensor>,
     activation: Activation,
-    drops: Drops,
+    drops: DropsOfRows,
 ) -> Tensor {
     let pass = Pass::new(kernels, x, bias, activation, drops);
     let y = pass.forward();
@@ -55,7 +55,7 @@ struct Pass {
     rows: i64,
     width: i64,
     activation: Activation,
-    drops: Drops,
+    drops: DropsOfRows,
 }
 
 impl Pass {
@@ -64,7 +64,7 @@ impl Pass {
         x: &Tensor,
         bias: Option<&Tensor>,
         activation: Activation,
-        drops: Drops,
+        drops: DropsOfRows,
     ) -> Self {
         let x = x.detach().contiguous();
         let width = x.size().last().copied().unwrap_or(1);

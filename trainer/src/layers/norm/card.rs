@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 use crate::Kernels;
 use crate::cards::{self, Source, kind_name, params};
 use crate::libtorch::{Called, KERNEL_ADVICE, functions};
-use crate::noise::Drops;
+use crate::noise::DropsOfRows;
 
 pub static NORMS: Source = Source::new("layers/norm", include_str!("../norm.cu"));
 
@@ -39,7 +39,7 @@ pub fn of_sum(
     terms: Terms,
     [weight, bias]: [&Tensor; 2],
     epsilon: f32,
-    drops: Drops,
+    drops: DropsOfRows,
     rounds: bool,
 ) -> (Tensor, Option<Tensor>) {
     let whole = |tensor: &Tensor| tensor.detach().to_kind(Kind::Float).contiguous();
@@ -77,7 +77,7 @@ struct NormedSum {
     kernels: cards::Kernels,
     weight: Tensor,
     kind: Kind,
-    drops: Drops,
+    drops: DropsOfRows,
     /// Whether `x` has a bias.
     adds: bool,
 }
