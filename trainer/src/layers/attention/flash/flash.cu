@@ -49,9 +49,11 @@ struct Gradients {
 #else
 #define UNROLL _Pragma("unroll")
 // Tiles begin where the pattern of their rows' order does: card.rs asks for that much more.
-#define SHARED(Type, name)            \
-  extern __shared__ uint4 of_block[]; \
-  Type &name = *reinterpret_cast<Type *>((reinterpret_cast<unsigned long long>(of_block) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT)
+// As an offset, so that the compiler sees that it is shared memory.
+#define SHARED(Type, name)                                                           \
+  extern __shared__ uint4 of_block[];                                                \
+  const unsigned place_of_block = static_cast<unsigned>(__cvta_generic_to_shared(of_block)); \
+  Type &name = *reinterpret_cast<Type *>(of_block + (ALIGNMENT - place_of_block % ALIGNMENT) % ALIGNMENT / sizeof(uint4))
 #endif
 
 constexpr int ALIGNMENT = 1024;
@@ -396,11 +398,17 @@ DEVICE void fetched() {
 // Begins to copy KEYS rows, from row `first` of `count` on, zeros where there are none.
 template <class T, int WIDTH>
 DEVICE void fetch_rows(T *tile, const T *from, long long step, int first, int count, int width) {
-  constexpr int PARTS = WIDTH / 8;
-  for (int i = threadIdx.x; i < KEYS * PARTS; i += blockDim.x) {
-    const int row = i / PARTS, column = i % PARTS * 8, at = first + row;
+  constexpr int PARTS = WIDTH / 8, AT_ONCE = 128 / PARTS;
+  const int row = threadIdx.x / PARTS, column = threadIdx.x % PARTS * 8;
+  const T *source = from + (first + row) * step + column;
+  // Rows at a distance of a multiple of 8 have one order.
+  T *to = tile + place<WIDTH>(row, column);
+  UNROLL
+  for (int i = 0; i < KEYS / AT_ONCE; ++i) {
+    const int at = first + row + i * AT_ONCE;
     const bool there = at >= 0 && at < count && column < width;
-    fetch(tile + place<WIDTH>(row, column), there ? from + at * step + column : from, there);
+    fetch(to + i * AT_ONCE * WIDTH, there ? source : from, there);
+    source += AT_ONCE * step;
   }
 }
 
@@ -664,41 +672,48 @@ DEVICE void score(float (&scores)[KEYS / 8][4], Rows<T, WIDTH, WARPS, PLACED> &b
     beside();
   }
   __syncwarp();  // all scores by distance are there
-  float codes[KEYS / 8][2];
-  if (of.s) {
-    UNROLL
-    for (int i = 0; i < KEYS / 8; ++i) {
-      codes[i][0] = block.tiles.codes[tile % 2][8 * i + t];
-      codes[i][1] = block.tiles.codes[tile % 2][8 * i + t + 1];
-    }
-  }
   UNROLL
   for (int half = 0; half < 2; ++half) {
     const Query &query = queries[half];
     const int row = g + 8 * half;
     unsigned words[2];
     query.words_of(tile, words);
-    const T *position = nullptr;
-    if (PLACED && query.visible > 0) {
+    if (!PLACED) {
+      const float *shifted = by_distance + row * SCORES_STEP + 15 - row + t;
+      UNROLL
+      for (int i = 0; i < KEYS / 8; ++i) {
+        scores[i][2 * half] += shifted[8 * i];
+        scores[i][2 * half + 1] += shifted[8 * i + 1];
+      }
+    } else if (query.visible > tile * KEYS) {
       const int stands = of.places[block.lane * of.queries + query.i];
-      position = static_cast<const T *>(of.position) + (static_cast<long long>(block.n) * of.queries + query.i) * of.position_step +
-                 of.segment - 1 - stands + tile * KEYS;
+      const T *position = static_cast<const T *>(of.position) +
+                          (static_cast<long long>(block.n) * of.queries + query.i) * of.position_step + of.segment - 1 - stands +
+                          tile * KEYS + t;
+      // Of keys behind the last there is none.
+      const int left = of.keys - tile * KEYS - t;
+      UNROLL
+      for (int i = 0; i < KEYS / 8; ++i) {
+        UNROLL
+        for (int e = 0; e < 2; ++e) scores[i][2 * half + e] += 8 * i + e < left ? load(position[8 * i + e]) : 0.0f;
+      }
     }
-    const bool all = (words[0] & words[1]) == 0xffffffffu;
+    if (of.s) {
+      const float *codes = block.tiles.codes[tile % 2] + t;
+      UNROLL
+      for (int i = 0; i < KEYS / 8; ++i) {
+        UNROLL
+        for (int e = 0; e < 2; ++e) scores[i][2 * half + e] += codes[8 * i + e] != query.segment ? query.other : 0.0f;
+      }
+    }
+    if ((words[0] & words[1]) == 0xffffffffu) continue;
+    // Bit 8 i + e of what is left is that of key 8 i + t + e.
+    const unsigned own[2] = {words[0] >> t, words[1] >> t};
     UNROLL
     for (int i = 0; i < KEYS / 8; ++i) {
       UNROLL
       for (int e = 0; e < 2; ++e) {
-        const int column = 8 * i + t + e;
-        float &score = scores[i][2 * half + e];
-        const bool sees = words[i / 4] >> (column % 32) & 1u;
-        if (!PLACED) {
-          score += by_distance[row * SCORES_STEP + 15 - row + column];
-        } else if (sees) {
-          score += load(position[column]);
-        }
-        if (of.s && codes[i][e] != query.segment) score += query.other;
-        if (!all && !sees) score = __uint_as_float(0xff800000u);
+        if (!(own[i / 4] >> (8 * (i % 4) + e) & 1u)) scores[i][2 * half + e] = __uint_as_float(0xff800000u);
       }
     }
   }
@@ -853,6 +868,18 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
     statistics[half] = i < of.queries ? of.statistics[static_cast<long long>(block.n) * of.queries + i] : __uint_as_float(0x7f800000u);
   }
   float by_content[WIDTH / 8][4] = {}, by_position[WIDTH / 8][4] = {};
+  // Where this thread's rows of weights and of gradients of scores begin, and its warp's rows of gradients of scores by distance.
+  T *weights_of_row[2], *contents_of_row[2];
+  UNROLL
+  for (int half = 0; half < 2; ++half) {
+    const int i = queries[half].i < of.queries ? queries[half].i : 0;
+    const long long row = (static_cast<long long>(block.own) * of.queries + i) * to.keys_step + t;
+    weights_of_row[half] = static_cast<T *>(to.weights) + row;
+    contents_of_row[half] = static_cast<T *>(to.of_contents) + row;
+  }
+  const int first_of_warp = block.first + 16 * warp, rows_of_warp = of.queries - first_of_warp;
+  T *const positions_of_warp =
+      static_cast<T *>(to.of_positions) + (static_cast<long long>(block.own) * of.queries + first_of_warp) * of.position_step;
   const int tiles = (block.end + KEYS - 1) / KEYS;
   T *scratch = memory.scratch[warp].gradients;
   const auto in_scratch = [](int row, int column) { return row * GRADIENTS_STEP + column; };
@@ -868,12 +895,12 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
     UNROLL
     for (int half = 0; half < 2; ++half) {
       const Query &query = queries[half];
-      const bool there = query.i < of.queries;
-      const long long row = (static_cast<long long>(block.own) * of.queries + query.i) * to.keys_step;
+      // Numbers of the row's part that there is room for.
+      const long long room = query.i < of.queries ? to.keys_step - tile * KEYS - t : 0;
+      T *of_weights = weights_of_row[half] + tile * KEYS, *of_contents = contents_of_row[half] + tile * KEYS;
       UNROLL
       for (int i = 0; i < KEYS / 8; ++i) {
         float dropped[2];
-        const int j = tile * KEYS + 8 * i + t;
         UNROLL
         for (int e = 0; e < 2; ++e) {
           const float weight = power(weights[i][2 * half + e] * LOG2_E - statistics[half]);
@@ -882,14 +909,20 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
           dropped[e] = weight * times;
           // The gradient of a softmax: w (g - sum of w g), with the weights as they were before dropout.
           grad = weight * (grad * times - mean[half]);
-          if (of.s && block.tiles.codes[tile % 2][8 * i + t + e] != query.segment) elsewhere[half] += grad;
         }
-        if (there && j < to.keys_step) {
-          const auto put = [&](void *where, float low, float high) {
-            *reinterpret_cast<unsigned *>(static_cast<T *>(where) + row + j) = packed<T>(low, high);
-          };
-          put(to.weights, dropped[0], dropped[1]);
-          put(to.of_contents, grads[i][2 * half], grads[i][2 * half + 1]);
+        const unsigned both = packed<T>(dropped[0], dropped[1]);
+        const unsigned gradients = packed<T>(grads[i][2 * half], grads[i][2 * half + 1]);
+        if (8 * i < room) {
+          *reinterpret_cast<unsigned *>(of_weights + 8 * i) = both;
+          *reinterpret_cast<unsigned *>(of_contents + 8 * i) = gradients;
+        }
+      }
+      if (of.s) {
+        const float *codes = block.tiles.codes[tile % 2] + t;
+        UNROLL
+        for (int i = 0; i < KEYS / 8; ++i) {
+          UNROLL
+          for (int e = 0; e < 2; ++e) elsewhere[half] += codes[8 * i + e] != query.segment ? grads[i][2 * half + e] : 0.0f;
         }
       }
     }
@@ -947,20 +980,18 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
         }
       }
     }
-    // Of the block's rows, one place a step: those of a warp, one after the other.
+    // The column of a row's first key of the tile is one less in each next row, where queries stand in order.
+    T *of_row = positions_of_warp;
+    const int last = of.segment - 1 + tile * KEYS;
     UNROLL
     for (int row = 0; row < 16; ++row) {
-      const int i = block.first + 16 * warp + row;
-      if (i >= of.queries) break;
-      const int stands = PLACED ? of.places[block.lane * of.queries + i] : i;
-      // The column of the tile's first key.
-      const int column = of.segment - 1 - stands + tile * KEYS;
-      T *of_positions = static_cast<T *>(to.of_positions) + (static_cast<long long>(block.own) * of.queries + i) * of.position_step;
-      UNROLL
-      for (int part = 0; part < KEYS; part += 32) {
-        const int j = part + thread;
-        if (column + j < of.position_step) of_positions[column + j] = scratch[in_scratch(row, 15 - row + j)];
-      }
+      if (row >= rows_of_warp) break;
+      const int stands = PLACED ? of.places[block.lane * of.queries + first_of_warp + row] : first_of_warp + row;
+      const int column = last - stands + thread;
+      const T *from = scratch + in_scratch(row, 15 - row) + thread;
+      if (column < of.position_step) of_row[column] = from[0];
+      if (column + 32 < of.position_step) of_row[column + 32] = from[32];
+      of_row += of.position_step;
     }
     await_products<0>();
     settle(by_content);
