@@ -355,14 +355,21 @@ fn compiler() -> Option<Compiler> {
 #[test]
 fn kernels_for_cards_compile_for_cards_of_several_kinds() {
     let Some(compiler) = compiler() else { return };
-    for (source, kernel) in card_sources().zip([
+    let kernels = [
         "dropout_factors",
         "norm_back_bf16",
         "activation_back_f16",
         "cross_entropy_back_bf16",
         "attention_back_bf16",
+        "flash_back_64_bf16",
+        "flash_back_64_f16",
+        "flash_back_128_bf16",
+        "flash_back_128_f16",
         "lamb_make",
-    ]) {
+        "gradient_norms",
+    ];
+    assert_eq!(card_sources().count(), kernels.len());
+    for (source, kernel) in card_sources().zip(kernels) {
         let has = |code: &[u8], word: &str| code.windows(word.len()).any(|bytes| bytes == word.as_bytes());
         let compiled = |capability| {
             let compiled = source.compiled(&compiler, capability);

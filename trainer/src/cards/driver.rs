@@ -15,6 +15,8 @@ use crate::libtorch::stream::Stream;
 
 const MAJOR: c_int = 75;
 const MINOR: c_int = 76;
+/// Of a card: bytes of shared memory that a block may ask for.
+const MOST_SHARED: c_int = 97;
 /// Of a kernel: bytes of shared memory that it may be started with.
 const MAX_SHARED: c_int = 8;
 /// Of a kernel: percent of a multiprocessor's memory for caches and sharing that is wanted for the latter.
@@ -49,6 +51,8 @@ pub struct Card {
     pub name: String,
     /// Compute capability, such as 90 for 9.0.
     pub capability: i32,
+    /// Bytes of shared memory that a block may have.
+    pub most_shared: u32,
 }
 
 // SAFETY: a context may be made current on any thread, and is never destroyed here.
@@ -94,18 +98,20 @@ impl Card {
     pub fn new(index: usize) -> Result<Self, String> {
         let driver = Driver::get()?;
         let (mut card, mut context, mut name) = (0, ptr::null_mut(), [0 as c_char; 128]);
-        let mut capability = [0; 2];
+        let (mut capability, mut most_shared) = ([0; 2], 0);
         // SAFETY: each writes where it is told to, the name with an end in as many bytes as are said.
         unsafe {
             driver.checked((driver.card)(&mut card, index as c_int))?;
             driver.checked((driver.name)(name.as_mut_ptr(), name.len() as c_int - 1, card))?;
             driver.checked((driver.attribute)(&mut capability[0], MAJOR, card))?;
             driver.checked((driver.attribute)(&mut capability[1], MINOR, card))?;
+            driver.checked((driver.attribute)(&mut most_shared, MOST_SHARED, card))?;
             driver.checked((driver.retain)(&mut context, card))?;
         }
         // SAFETY: ends with 0, the last byte at the latest.
         let name = unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned();
-        Ok(Self { driver, index, context, name, capability: capability[0] * 10 + capability[1] })
+        let capability = capability[0] * 10 + capability[1];
+        Ok(Self { driver, index, context, name, capability, most_shared: most_shared.max(0) as u32 })
     }
 
     /// Loads what was compiled for it.
@@ -149,9 +155,7 @@ impl Module {
             .current(|| unsafe { (self.card.driver.function)(&mut function, self.module, name.as_ptr()) })?;
         if shared > SHARED {
             // SAFETY: a kernel of a loaded module.
-            self.card.current(|| unsafe {
-                (self.card.driver.set)(function, MAX_SHARED, shared as c_int)
-            })?;
+            self.card.current(|| unsafe { (self.card.driver.set)(function, MAX_SHARED, shared as c_int) })?;
             // Room for as many blocks as there are registers for: by itself a card may leave that for one alone.
             // SAFETY: as above.
             self.card.current(|| unsafe { (self.card.driver.set)(function, SHARED_PART, 100) })?;
@@ -287,7 +291,7 @@ mod tests {
             error_text,
         }));
         let context = ptr::null_mut();
-        let card = Card { driver, index: 0, context, name: "a stub".into(), capability: 90 };
+        let card = Card { driver, index: 0, context, name: "a stub".into(), capability: 90, most_shared: 0 };
         let module = Module { card, module: 0x1000 as *mut c_void, functions: RefCell::default() };
         for _ in 0..3 {
             assert_eq!(module.function("norm", 0).unwrap() as usize, 0x1004);

@@ -104,6 +104,17 @@ impl Source {
 }
 
 impl Kernels {
+    /// Bytes of shared memory that a block may have.
+    pub fn most_shared(self) -> u32 {
+        match self.device {
+            Device::Cuda(index) => {
+                self.source.with(index, |module| module.map_or(0, |m| m.card().most_shared))
+            }
+            // What is made believe has room.
+            _ => u32::MAX,
+        }
+    }
+
     /// Starts a kernel with a grid of so many blocks of so many threads.
     ///
     /// # Safety

@@ -31,7 +31,8 @@ pub(crate) fn short_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, k
             let grad = grad.to_kind(kind);
             let rows = |x: &Tensor| x.reshape([-1, x.size()[x.dim() - 1]]);
             let of_x = wanted[0].then(|| grad.matmul(own_weight).to_kind(kinds[0]));
-            let of_weight = wanted[1].then(|| short_weight_gradient(&rows(&grad), &rows(own_x), own_weight, kinds[1]));
+            let of_weight =
+                wanted[1].then(|| short_weight_gradient(&rows(&grad), &rows(own_x), own_weight, kinds[1]));
             let of_bias = wanted.get(2).map(|wanted| {
                 wanted.then(|| rows(&grad).sum_dim_intlist([0i64].as_slice(), false, kinds[2]))
             });
@@ -67,7 +68,10 @@ mod tests {
     fn values_and_gradients_are_those_of_libtorch_but_for_roundings() {
         let wave = |shape: &[i64], speed: f64| {
             let count = shape.iter().product::<i64>();
-            (Tensor::arange(count, (Kind::Double, Device::Cpu)) * speed).sin().to_kind(Kind::BFloat16).view(shape)
+            (Tensor::arange(count, (Kind::Double, Device::Cpu)) * speed)
+                .sin()
+                .to_kind(Kind::BFloat16)
+                .view(shape)
         };
         for turned in [false, true] {
             let found = |kind: Kind| {
@@ -84,7 +88,8 @@ mod tests {
             };
             let (short, exact) = (found(Kind::Float), found(Kind::Double));
             for (i, (short, exact)) in short.iter().zip(&exact).enumerate() {
-                let error = (short - exact).abs().max().double_value(&[]) / exact.abs().max().double_value(&[]);
+                let error =
+                    (short - exact).abs().max().double_value(&[]) / exact.abs().max().double_value(&[]);
                 // What is rounded to 16 bits: the result, and the gradient of x.
                 assert!(error < if i < 2 { 4e-3 } else { 1e-2 }, "turned: {turned}, tensor {i}: {error}");
                 assert_eq!(short.size(), exact.size());

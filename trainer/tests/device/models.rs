@@ -117,7 +117,12 @@ fn assert_near(parameters: &Parameters, gives: impl Fn(&Parameters) -> Vec<(Stri
             // Backward goes on under what forward has recorded.
             let found = Autocast::to(precision, device()).expect("casts").during(|| gives(&own));
             for ((name, found), (_, expected)) in found.iter().zip(&expected) {
-                assert_close(&format!("{precision:?}, recomputed: {recompute}: {name}"), found, expected, limit);
+                assert_close(
+                    &format!("{precision:?}, recomputed: {recompute}: {name}"),
+                    found,
+                    expected,
+                    limit,
+                );
             }
         }
     }

@@ -291,10 +291,13 @@ impl Layer {
         let places = fused::Places { of_queries: &targets.at, segment: group.segment };
         let ids = group.segments.as_ref().and_then(|codes| codes.ids_of_targets.as_ref());
         self.attend(group, projected, (Some(places), ids), other, |attention| match &targets.chunks {
-            Some(chunks) => chunked::attend_to_places(attention, chunks, self.dropatt, noise),
-            None => self.kernels.fuse(attention.q).then(|| {
-                fused::attend(attention, slice::from_ref(&targets.block), self.dropatt, noise)
-            }),
+            Some(chunks) if self.kernels.chunk(attention.q) => {
+                chunked::attend_to_places(attention, chunks, self.dropatt, noise)
+            }
+            _ => self
+                .kernels
+                .fuse(attention.q)
+                .then(|| fused::attend(attention, slice::from_ref(&targets.block), self.dropatt, noise)),
         })
     }
 

@@ -4,7 +4,8 @@ use tch::{Kind, Tensor};
 
 use crate::Kernels;
 use crate::libtorch::{
-    Autocast, Called, KERNEL_ADVICE, functions, plain_linear, short_kind, short_weight_gradient, transposed_product,
+    Autocast, Called, KERNEL_ADVICE, functions, plain_linear, short_kind, short_weight_gradient,
+    transposed_product,
 };
 
 /// A linear map without bias.
@@ -86,12 +87,17 @@ pub(crate) fn project<const N: usize>(
             let of_weights = (0..N).map(of_weight);
             if is_whole {
                 let zeros = |i: usize| maps[i].weight.zeros_like().to_kind(kinds[2]);
-                let rows: Vec<Tensor> = of_weights.enumerate().map(|(i, of)| of.unwrap_or_else(|| zeros(i))).collect();
+                let rows: Vec<Tensor> =
+                    of_weights.enumerate().map(|(i, of)| of.unwrap_or_else(|| zeros(i))).collect();
                 found.push(wanted[2].then(|| Tensor::cat(&rows, 0)));
             } else {
                 found.extend(of_weights);
             }
-            found.into_iter().zip(&kinds).map(|(found, kind)| found.map(|found| found.to_kind(*kind))).collect()
+            found
+                .into_iter()
+                .zip(&kinds)
+                .map(|(found, kind)| found.map(|found| found.to_kind(*kind)))
+                .collect()
         })
     };
     let values: Vec<&Tensor> = projected.iter().collect();
@@ -159,7 +165,8 @@ mod tests {
         let weight = wave(&[12, 6], 1.3, kind).set_requires_grad(true);
         let parts = weight.chunk(3, 0);
         let map = |i: usize| Projection { weight: &parts[i], of_memory: i > 0 };
-        let projected = project(Kernels::Fused, &mem, &own, [map(0), map(1), map(2)], is_whole.then_some(&weight));
+        let projected =
+            project(Kernels::Fused, &mem, &own, [map(0), map(1), map(2)], is_whole.then_some(&weight));
         let used = if all { 3 } else { 2 };
         let weighed = projected.iter().take(used).zip([0.3, 0.9, 1.7]).map(|(y, speed)| {
             let scale = wave(&y.size(), speed, kind);

@@ -261,7 +261,12 @@ impl Problem {
         }
         let by_position = |x: &Tensor, length| self.to_rows(x, length).view([lanes, length, heads, width]);
         let of_q = by_position(&of_q.view([heads * lanes, queries, width]), queries);
-        let found = [of_q, by_position(&of_k, keys), by_position(&of_v, keys), of_r.narrow(1, 0, own_distances).permute([1, 0, 2])];
+        let found = [
+            of_q,
+            by_position(&of_k, keys),
+            by_position(&of_v, keys),
+            of_r.narrow(1, 0, own_distances).permute([1, 0, 2]),
+        ];
         let found = found.into_iter().chain(of_vectors).zip(&self.of_inputs);
         found.map(|(gradient, kind)| Some(gradient.to_kind(*kind))).collect()
     }

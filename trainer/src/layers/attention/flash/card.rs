@@ -42,7 +42,17 @@ pub fn kernels(q: &Tensor, width: i64) -> Option<cards::Kernels> {
         65..=128 => 2,
         _ => return None,
     };
-    SOURCES[by_kind + by_width].kernels(q)
+    let kernels = SOURCES[by_kind + by_width].kernels(q)?;
+    // Backward's blocks take the most; older and smaller cards have less.
+    (shared_bytes(width_of_kernel(width), true) + OWN_BYTES <= kernels.most_shared()).then_some(kernels)
+}
+
+/// Bytes of shared memory that kernels declare themselves: those of sums over a block.
+const OWN_BYTES: u32 = 128;
+
+/// Numbers of a head as kernels have room for them.
+fn width_of_kernel(width: i64) -> u32 {
+    if width <= 64 { 64 } else { 128 }
 }
 
 /// `Attention` of flash.cu.
@@ -124,6 +134,9 @@ impl Taken {
             None => (ptr::null(), ptr::null()),
         };
         let [r_row_step, ..] = problem.r.stride()[..] else { unreachable!("three axes") };
+        // In order, what comes after a query nobody sees; elsewhere all that a query may meet has a distance.
+        let met = if problem.placed.is_some() { segment - 1 + keys } else { keys };
+        assert!(distances >= met, "{distances} distances for {keys} keys and a segment of {segment}");
         Self {
             q,
             k,
@@ -161,17 +174,22 @@ impl Taken {
     }
 }
 
-/// The kernel's name, and bytes of shared memory of a block: `Shared` of flash.cu.
+/// The kernel's name, and bytes of shared memory of a block.
 fn kernel(problem: &Problem, back: bool) -> (String, u32) {
-    let width: u32 = if problem.sizes.width <= 64 { 64 } else { 128 };
+    let width = width_of_kernel(problem.sizes.width);
     let placed = if problem.placed.is_some() { "_placed" } else { "" };
     let kind = kind_name(problem.kind).unwrap_or_default();
     let name = format!("flash{placed}{}_{width}_{kind}", if back { "_back" } else { "" });
+    (name, shared_bytes(width, back))
+}
+
+/// Bytes of shared memory of a block: `Shared` of flash.cu.
+pub fn shared_bytes(width: u32, back: bool) -> u32 {
     // Tiles of keys, values and distances, of which three; then scores by distance, what is known of queries, sums and segments; and queries.
     let tile = KEYS * width * 2;
     let known = WARPS * (16 * 84 + 2 * 16 + 2 * width) * 4 + 2 * KEYS * 4;
     let own = if back { 3 } else { 2 } * 16 * WARPS * width * 2;
-    (name, (2 + 2 + 3) * tile + known.next_multiple_of(ALIGNMENT) + own + ALIGNMENT)
+    (2 + 2 + 3) * tile + known.next_multiple_of(ALIGNMENT) + own + ALIGNMENT
 }
 
 impl Problem {
@@ -192,7 +210,8 @@ impl Problem {
 pub fn forward(problem: &Problem, read: &Tensor) {
     let Sizes { lanes, heads, width, queries, .. } = problem.sizes;
     let taken = Taken::new(problem, 0);
-    let (to, drops): (_, Drops) = (placed(read, &[lanes, queries, heads * width], problem.kind), problem.drops);
+    let (to, drops): (_, Drops) =
+        (placed(read, &[lanes, queries, heads * width], problem.kind), problem.drops);
     // SAFETY: shapes and steps were looked at; what is written is nobody else's yet.
     unsafe { problem.launch(false, heads, params![taken, to, drops]) };
 }

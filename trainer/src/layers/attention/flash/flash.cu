@@ -784,6 +784,7 @@ DEVICE void attend(const Attention &of, T *to, const Drops &drops) {
     }
     unsigned a[KEYS / 16][4];
     as_left<T>(a, scores);
+    settle(read);
     begin_products();
     by_columns<T, WIDTH>(read, a, block.tiles.v[tile % 2]);
     close_products();
@@ -832,7 +833,6 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
   SHARED(Memory, memory);
   Rows<T, WIDTH, WARPS, PLACED> block(of, memory);
   const int warp = block.warp, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4 * 2, thread = threadIdx.x % 32;
-  const auto at = [](int row, int column) { return place<WIDTH>(row, column); };
   T *contents = memory.own[0], *positions = memory.own[1], *of_read = memory.own[2];
   block.take_queries(contents, positions, static_cast<T *>(to.contents), static_cast<T *>(to.positions));
   for (int i = threadIdx.x; i < ROWS * PARTS; i += blockDim.x) {
@@ -945,6 +945,8 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
     unsigned a[KEYS / 16][4];
     as_left<T>(a, grads);
     if (BY_GROUPS && WIDTH == 64) {
+      settle(by_content);
+      settle(by_position);
       begin_products();
       by_columns<T, WIDTH>(by_content, a, block.tiles.k[tile % 2]);
       unsigned shifted[2][KEYS / 16][4];
@@ -989,8 +991,8 @@ DEVICE void attend_back(const Attention &of, const Gradients &to, const Drops &d
       const int stands = PLACED ? of.places[block.lane * of.queries + first_of_warp + row] : first_of_warp + row;
       const int column = last - stands + thread;
       const T *from = scratch + in_scratch(row, 15 - row) + thread;
-      if (column < of.position_step) of_row[column] = from[0];
-      if (column + 32 < of.position_step) of_row[column + 32] = from[32];
+      if (column >= 0 && column < of.position_step) of_row[column] = from[0];
+      if (column >= -32 && column + 32 < of.position_step) of_row[column + 32] = from[32];
       of_row += of.position_step;
     }
     await_products<0>();

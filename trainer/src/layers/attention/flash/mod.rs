@@ -24,10 +24,14 @@ const ROWS: i64 = 64;
 /// Bytes of what backward writes for products at once, about; heads are taken one after the other where it would be more.
 const MOST_BYTES: i64 = 2 << 30;
 
+/// Heads times lanes of one grid, at most.
+const MOST_HEADS: i64 = 65535;
+
 /// Kernels for this attention; `None` where there are none.
 pub fn kernels(attention: &Attention) -> Option<Kernels> {
-    let width = attention.q.size()[3];
-    (width % ALIGNED == 0).then(|| card::kernels(attention.q, width)).flatten()
+    let [lanes, _, heads, width] = attention.q.size()[..] else { unreachable!("[lanes, query, ..]") };
+    let fits = width % ALIGNED == 0 && heads * lanes <= MOST_HEADS;
+    fits.then(|| card::kernels(attention.q, width)).flatten()
 }
 
 /// As [`super::chunked::attend`], of queries at any places.
@@ -55,8 +59,10 @@ fn attend_within(
         tch::no_grad(|| {
             let mut problem = Problem::new(kernels, attention, chunks.clone(), drops);
             problem.heads_at_once = problem.sizes.heads_within(most_bytes);
-            problem.read = problem.forward();
-            (problem.read.shallow_clone(), problem)
+            let read = problem.forward();
+            // Not the tensor that gets the graph, which keeps the problem: neither would ever be given back without a backward.
+            problem.read = read.detach();
+            (read, problem)
         })
     });
     function(c"attention", &attention.inputs(), read, move |grad| {
@@ -94,6 +100,13 @@ struct Problem {
     read: Tensor,
     /// Heads of which backward has all weights at once.
     heads_at_once: i64,
+}
+
+#[cfg(test)]
+impl Drop for Problem {
+    fn drop(&mut self) {
+        tests::GIVEN_BACK.set(tests::GIVEN_BACK.get() + 1);
+    }
 }
 
 /// Of queries that stand anywhere: their scores by distance are a product of its own.
@@ -207,7 +220,8 @@ impl Problem {
     /// Gradients of q, k, v, r, u, v and, where segments count, b and s; `grad`: `[lanes, query, heads * width]`.
     fn backward(&self, grad: Tensor) -> Vec<Option<Tensor>> {
         let Sizes { lanes, heads, width, queries, .. } = self.sizes;
-        let grad = with_aligned_rows(grad.to_kind(self.kind).view([lanes, queries, heads, width]).contiguous());
+        let grad =
+            with_aligned_rows(grad.to_kind(self.kind).view([lanes, queries, heads, width]).contiguous());
         let of_q = Tensor::empty([lanes, queries, heads, width], (self.kind, self.q.device()));
         let mut parts: Vec<Vec<Tensor>> = Vec::new();
         let at_once = self.heads_at_once;
@@ -255,7 +269,8 @@ impl Problem {
         if let ([u, _, b, s], Some(other)) = (&self.vectors[..], &made.of_other) {
             // The score's part is (q + b)·s: by the rule of products each side gets the other. The kernel has q + u in the place of q + b.
             let own = |vector: &Tensor| vector.narrow(0, first, heads);
-            let other = other.view([heads, -1]).sum_dim_intlist([1i64].as_slice(), true, None::<Kind>) * self.scale;
+            let other =
+                other.view([heads, -1]).sum_dim_intlist([1i64].as_slice(), true, None::<Kind>) * self.scale;
             found.push(&other * own(s));
             found.push(of_s + other * (own(b) - own(u)));
         }

@@ -30,7 +30,13 @@ pub fn case(queries: i64, keys: i64, extra: i64, segments: bool, halves: bool, m
     case_of(WIDTHS[0], [queries, keys, extra], segments, halves, masked)
 }
 
-pub fn case_of(width: i64, [queries, keys, extra]: [i64; 3], segments: bool, halves: bool, masked: i64) -> Case {
+pub fn case_of(
+    width: i64,
+    [queries, keys, extra]: [i64; 3],
+    segments: bool,
+    halves: bool,
+    masked: i64,
+) -> Case {
     let own = |length| [LANES, length, HEADS, width];
     let mut inputs = vec![
         wave(&own(queries), 1.1),
