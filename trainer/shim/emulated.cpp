@@ -118,6 +118,13 @@ const unsigned (*warp_shares(const unsigned (&own)[Block::SHARE]))[Block::SHARE]
 
 void warp_shared() { running->wait(); }
 
+// What the threads of a block share beside what a kernel declares: not in the memory of threads, which is part of their stacks.
+template <class T>
+T &memory_of_block() {
+  thread_local const std::unique_ptr<T> memory(new T);
+  return *memory;
+}
+
 unsigned __float_as_uint(float x) {
   unsigned bits;
   std::memcpy(&bits, &x, sizeof bits);

@@ -45,7 +45,7 @@ struct Gradients {
 
 #ifdef SEGUE_EMULATED
 #define UNROLL
-#define SHARED(Type, name) static thread_local Type name
+#define SHARED(Type, name) Type &name = memory_of_block<Type>()
 #else
 #define UNROLL _Pragma("unroll")
 // Tiles begin where the pattern of their rows' order does: card.rs asks for that much more.
