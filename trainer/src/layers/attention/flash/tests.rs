@@ -38,6 +38,19 @@ fn rounded(case: Case, kind: Kind) -> Case {
     }
 }
 
+/// What is read, and the gradient of values, are off by roundings of weights and of themselves. All else comes of gradients of scores, w (g - m),
+/// whose mean m is what was read, as it was rounded, times its gradient: where nearly all weight is on one key, little else is left. Half
+/// precision has an eighth of bfloat16's error, and the same code.
+#[track_caller]
+fn assert_near(found: &[Tensor], expected: &[Tensor], name: &str, epsilon: f64) {
+    const OF_VALUES: usize = 3;
+    for i in 0..found.len() {
+        let limit = if i == 0 || i == OF_VALUES { 8.0 } else { 64.0 } * epsilon;
+        assert_close(&found[i..=i], &expected[i..=i], &format!("{name}, {i}"), limit);
+    }
+    assert_eq!(found.len(), expected.len());
+}
+
 fn by_kernels(case: &Case, kind: Kind, most_bytes: i64, order: Order, noise: Option<&Noise>) -> Vec<Tensor> {
     let chunks = chunks(case);
     let found = emulated::during(order, || {
@@ -56,7 +69,7 @@ fn reads_and_gradients_are_those_of_tensors_but_for_roundings() {
         for (name, case) in cases() {
             let case = rounded(case, kind);
             let found = by_kernels(&case, kind, MOST_BYTES, Order::Forwards, None);
-            assert_close(&found, &case.plain(|_| None), &format!("{kind:?}, {name}"), 6.0 * epsilon);
+            assert_near(&found, &case.plain(|_| None), &format!("{kind:?}, {name}"), epsilon);
         }
     }
 }
@@ -80,7 +93,7 @@ fn dropout_takes_the_weights_that_the_tiles_take() {
             let tiles =
                 case.by(Kind::Float, |attention| fused::attend(attention, &case.blocks, 0.3, Some(&noise())));
             let found = by_kernels(&case, kind, MOST_BYTES, Order::Forwards, Some(&noise()));
-            assert_close(&found, &tiles, &format!("{kind:?}, {name}"), 6.0 * epsilon);
+            assert_near(&found, &tiles, &format!("{kind:?}, {name}"), epsilon);
         }
     }
 }
@@ -119,20 +132,22 @@ fn a_pass_without_backward_leaves_nothing_behind() {
 #[test]
 fn distances_that_nobody_meets_may_be_left_out() {
     let (queries, keys) = (70, 97);
-    let whole = rounded(case_of(40, [queries, keys, 0], false, false, 0), Kind::BFloat16);
     let mask = attention_mask(queries, keys - queries, None, (Kind::Float, Device::Cpu)).unsqueeze(0);
     let causal = Chunks::causal(&mask);
-    let mut expected = whole.by(Kind::Double, |attention| chunked::attend(attention, &causal, 0.0, None));
-    expected[4] = expected[4].narrow(0, 0, keys);
-    let mut short = rounded(case_of(40, [queries, keys, 0], false, false, 0), Kind::BFloat16);
-    short.inputs[3] = short.inputs[3].narrow(0, 0, keys);
-    let found = emulated::during(Order::Forwards, || {
-        short.by(Kind::BFloat16, |attention| {
-            attend(kernels(attention).expect("kernels"), attention, &causal, 0.0, None)
-        })
-    });
-    let found: Vec<Tensor> = found.iter().map(|tensor| tensor.to_kind(Kind::Double)).collect();
-    assert_close(&found, &expected, "causal", 6.0 / 256.0);
+    for (kind, epsilon) in KINDS {
+        let whole = rounded(case_of(40, [queries, keys, 0], false, false, 0), kind);
+        let mut expected = whole.by(Kind::Double, |attention| chunked::attend(attention, &causal, 0.0, None));
+        expected[4] = expected[4].narrow(0, 0, keys);
+        let mut short = whole;
+        short.inputs[3] = short.inputs[3].narrow(0, 0, keys);
+        let found = emulated::during(Order::Forwards, || {
+            short.by(kind, |attention| {
+                attend(kernels(attention).expect("kernels"), attention, &causal, 0.0, None)
+            })
+        });
+        let found: Vec<Tensor> = found.iter().map(|tensor| tensor.to_kind(Kind::Double)).collect();
+        assert_near(&found, &expected, "causal", epsilon);
+    }
 }
 
 #[test]
