@@ -232,7 +232,7 @@ impl Scored {
     /// Gradients of the hidden states, of the table, `[columns, width]`, and of the biases, `[columns]` in f32, for that of −ln P.
     fn backward(self, grad: &Tensor, mut read: Read, limits: Limits) -> [Tensor; 3] {
         let chunks = match read.scores {
-            Some(_) => vec![0..self.rows()],
+            Some(_) => std::iter::once(0..self.rows()).collect(),
             None => self.chunks(false, limits),
         };
         let (mut of_hidden, mut of_table) = (Vec::new(), None::<[Tensor; 2]>);

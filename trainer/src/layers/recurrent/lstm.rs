@@ -63,7 +63,7 @@ impl Lstm {
     }
 
     /// The map of the input, where inputs are read one by one.
-    fn from_input(&self, uses: Uses) -> Option<Map> {
+    fn map_of_input(&self, uses: Uses) -> Option<Map> {
         let map = || self.weight_x.map(self.kernels, self.biases_of_input().as_ref(), uses.reads);
         (uses.reads > 0).then(map)
     }
@@ -73,7 +73,7 @@ impl Lstm {
         UnrolledLstm {
             gate: self.gate,
             kernels: self.kernels,
-            from_input: self.from_input(uses),
+            from_input: self.map_of_input(uses),
             from_state: self.weight_h.map(self.kernels, None, uses.steps),
             norm: self.norm.as_ref().map(norm),
         }
@@ -152,7 +152,7 @@ impl Cell for Multiplicative {
         Box::new(UnrolledMultiplicative {
             // Of each position, its input comes in two parts: the LSTM's, and the factor.
             inner: self.inner.unrolled(Uses { reads: 0, ..uses }),
-            from_input: self.inner.from_input(uses),
+            from_input: self.inner.map_of_input(uses),
             factor_of_input: uses.reads(kernels, &self.weight_mx, None),
             factor_of_state: Map::new(kernels, &self.weight_mh, None, uses.steps),
         })
