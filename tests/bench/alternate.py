@@ -102,8 +102,14 @@ def in_turn(ours, theirs, key, unit, rounds=ROUNDS):
 def fastest(variants, run, key, tries=2):
     """The peer at its own best settings: the variant whose best of some tries is the fastest, by its name.
 
-    Tries take turns, so that a machine that drifts prefers none. A variant that fails is told and left out.
+    Tries take turns, so that a machine that drifts prefers none. A variant that fails is told and left out. SEGUE_PEER_SETTINGS names the variants
+    to try, with `;` between them, where a run before has tried them all on this machine; a single one is not tried.
     """
+    named = [name for name in os.environ.get("SEGUE_PEER_SETTINGS", "").split(";") if name in variants]
+    if len(named) == 1:
+        print(f"peer races with: {named[0]}, as SEGUE_PEER_SETTINGS says")
+        return named[0]
+    variants = named or variants
     seen = {}
     for name in [*variants] * tries:
         if seen.get(name) == 0:
