@@ -5,6 +5,9 @@ use std::ops::Range;
 use super::product::{Rows, small_product};
 use crate::simd::transpose;
 
+/// Strips that are filled side by side.
+const WRITTEN_AT_ONCE: usize = 8;
+
 /// A matrix in strips of some columns, each `[rows, columns of the strip]`, one after another.
 pub struct Strips {
     values: Vec<f32>,
@@ -16,25 +19,37 @@ pub struct Strips {
 impl Strips {
     /// Those of `matrix`, `[rows, columns]`, each `width` columns wide but for the last.
     pub fn of(matrix: &[f32], [rows, columns]: [usize; 2], width: usize) -> Self {
-        Self::filled([rows, columns], width, |columns_of, to| {
-            for (row, to) in to.chunks_exact_mut(columns_of.len()).enumerate() {
-                to.copy_from_slice(&matrix[row * columns..][columns_of.clone()]);
+        assert!(matrix.len() == rows * columns && width > 0);
+        let mut values = Vec::with_capacity(matrix.len());
+        let to = values.spare_capacity_mut().as_mut_ptr().cast::<f32>();
+        // Strip by strip would read each row's lines in many passes; row by row through all strips would write to more places than the processor
+        // follows.
+        for group in (0..columns).step_by(WRITTEN_AT_ONCE * width) {
+            let starts = (group..columns.min(group + WRITTEN_AT_ONCE * width)).step_by(width);
+            for row in 0..rows {
+                for first in starts.clone() {
+                    let from = &matrix[row * columns + first..][..width.min(columns - first)];
+                    // SAFETY: the strip begins behind `first` columns of all rows and has as many values a row as `from`, so that this ends before
+                    // `rows * columns`, which there is room for.
+                    unsafe {
+                        let to = to.add(first * rows + row * from.len());
+                        to.copy_from_nonoverlapping(from.as_ptr(), from.len());
+                    }
+                }
             }
-        })
+        }
+        // SAFETY: each column of each row was written to a place of its own.
+        unsafe { values.set_len(matrix.len()) };
+        Self { values, rows, columns, width }
     }
 
     /// Those of the transpose of `matrix`, `[columns, rows]`.
     pub fn transposed(matrix: &[f32], [columns, rows]: [usize; 2], width: usize) -> Self {
-        Self::filled([rows, columns], width, |columns_of, to| {
-            let own = columns_of.len();
-            transpose(&matrix[columns_of.start * rows..], rows, [own, rows], to, own);
-        })
-    }
-
-    fn filled([rows, columns]: [usize; 2], width: usize, fill: impl Fn(Range<usize>, &mut [f32])) -> Self {
         let mut values = vec![0.0; rows * columns];
         for (strip, to) in values.chunks_mut((rows * width).max(1)).enumerate() {
-            fill(strip * width..columns.min((strip + 1) * width), to);
+            let first = strip * width;
+            let own = width.min(columns - first);
+            transpose(&matrix[first * rows..], rows, [own, rows], to, own);
         }
         Self { values, rows, columns, width }
     }

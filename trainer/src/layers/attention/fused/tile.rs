@@ -6,7 +6,7 @@ use super::{SharedGradients, Sizes};
 use crate::layers::attention::COLUMNS;
 use crate::libtorch::{Rows, Shared};
 use crate::noise::Drops;
-use crate::simd::sum_of_pairs;
+use crate::simd::{sum_of_pairs, vectorised};
 
 /// Queries of one tile. Each reckons the distances of all of them, of which it needs those to its own keys: fewer waste less,
 /// more are better products.
@@ -149,12 +149,15 @@ impl View<'_> {
 
     /// (q + bias) · scale of a tile's queries, `[rows, width]`.
     fn biased(&self, tile: &Tile, bias: &[f32], to: &mut [f32]) {
-        let bias = self.of_head(tile, bias);
-        for (row, to) in to.chunks_exact_mut(self.sizes.width).take(tile.rows).enumerate() {
-            for ((to, q), bias) in to.iter_mut().zip(self.query(tile, row)).zip(bias) {
-                *to = (q + bias) * self.scale;
-            }
-        }
+        let Sizes { width, queries, .. } = self.sizes;
+        let q = &self.q[self.sizes.place(tile.lane, queries, tile.start, tile.head)..];
+        add_and_scale(
+            q,
+            self.sizes.stride(),
+            self.of_head(tile, bias),
+            self.scale,
+            &mut to[..tile.rows * width],
+        );
     }
 
     /// Keys or values of a head of a lane.
@@ -282,11 +285,7 @@ impl View<'_> {
             let q = own(to.q, self.sizes.place(tile.lane, queries, tile.start + row, tile.head));
             let (contents, positions) =
                 (&of_contents[row * width..][..width], &of_positions[row * width..][..width]);
-            for i in 0..width {
-                q[i] = (contents[i] + positions[i]) * self.scale;
-                u[i] += contents[i] * self.scale;
-                v[i] += positions[i] * self.scale;
-            }
+            query_back(contents, positions, self.scale, [&mut *q, &mut *u, &mut *v]);
             if let (Some([bias, other, ..]), Some(targets)) = (self.segments, to.segments) {
                 let [of_bias, of_other] = targets.map(|target| own(target, tile.head * width));
                 let (bias, other) = (self.of_head(tile, bias), self.of_head(tile, other));
@@ -300,6 +299,35 @@ impl View<'_> {
             }
         }
     }
+}
+
+/// (row + bias) · scale of rows that lie `stride` apart, one after the other.
+#[inline(always)]
+fn add_and_scale_plain(rows: &[f32], stride: usize, bias: &[f32], scale: f32, to: &mut [f32]) {
+    for (row, to) in to.chunks_exact_mut(bias.len()).enumerate() {
+        for ((to, value), bias) in to.iter_mut().zip(&rows[row * stride..]).zip(bias) {
+            *to = (value + bias) * scale;
+        }
+    }
+}
+
+vectorised! {
+    fn add_and_scale(rows: &[f32], stride: usize, bias: &[f32], scale: f32, to: &mut [f32]) = add_and_scale_plain;
+}
+
+/// Gradients of a query, which is written, and of the two vectors added to it, which are added to.
+#[inline(always)]
+fn query_back_plain(contents: &[f32], positions: &[f32], scale: f32, [q, u, v]: [&mut [f32]; 3]) {
+    let vectors = q.iter_mut().zip(u).zip(v);
+    for ((contents, positions), ((q, u), v)) in contents.iter().zip(positions).zip(vectors) {
+        *q = (contents + positions) * scale;
+        *u += contents * scale;
+        *v += positions * scale;
+    }
+}
+
+vectorised! {
+    fn query_back(contents: &[f32], positions: &[f32], scale: f32, to: [&mut [f32]; 3]) = query_back_plain;
 }
 
 /// What one thread works in.
