@@ -184,16 +184,11 @@ unsafe fn transpose_eights(
     to: *mut f32,
     to_stride: usize,
 ) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     for row in (0..rows).step_by(8) {
         for column in (0..columns).step_by(8) {
-            // SAFETY: the caller's; asking for memory ahead of time reads none.
+            // SAFETY: the caller's.
             unsafe {
                 let (from, to) = (from.add(row * from_stride + column), to.add(column * to_stride + row));
-                // The next eight rows: what reads ahead by itself follows a row, of which a part alone is wanted here.
-                for i in 8..16 {
-                    _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(i * from_stride).cast());
-                }
                 transpose_8_by_8(from, from_stride, to, to_stride);
             }
         }
