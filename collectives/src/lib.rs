@@ -12,7 +12,7 @@
 //! which is what makes a run's bits independent of the number of ranks; [`consensus`] lets all ranks
 //! take the same decision at the same step; [`GivingUp`] tells a rank that fails whether all do; [`panic_hook`] ends the
 //! whole job when one rank panics, [`deadline`] when one waits too long, and [`calls`] tells what it was in; [`bench`](mod@bench) times an all-reduce, [`Slowed`] over a link of
-//! another speed.
+//! another speed; [`Watched`] tells what was said.
 //!
 //! ```
 //! use segue_collectives::{simulated, tree::tree_all_reduce, Communicator};
@@ -40,9 +40,11 @@ pub mod simulated;
 mod slowed;
 mod stderr;
 pub mod tree;
+mod watched;
 
 pub use communicator::Communicator;
 pub use error::CollectiveError;
 pub use giving_up::GivingUp;
 pub use slowed::Slowed;
 pub use stderr::print_line;
+pub use watched::Watched;

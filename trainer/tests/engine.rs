@@ -1,13 +1,21 @@
 //! The step engine over simulated ranks in one process.
 
-use segue_collectives::Communicator;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
 use segue_collectives::simulated::{self, Faults};
+use segue_collectives::{Communicator, Watched};
 use segue_configs::Config;
 use segue_trainer::engine::{Better, Engine, Measures, StepReport};
 use segue_trainer::families::language_model::{self as objective, Batch};
 use segue_trainer::{TrainError, libtorch};
 use serde_json::json;
 use tch::Tensor;
+
+fn load(base: &[&str], overrides: &[&str]) -> Config {
+    let all: Vec<String> = base.iter().chain(overrides).map(|s| s.to_string()).collect();
+    segue_trainer::families::MODELS.load(None, &all).unwrap().config
+}
 
 fn config(overrides: &[&str]) -> Config {
     let base = [
@@ -25,8 +33,7 @@ fn config(overrides: &[&str]) -> Config {
         "optim.lr=0.01",
         "schedule.kind=constant",
     ];
-    let all: Vec<String> = base.iter().chain(overrides).map(|s| s.to_string()).collect();
-    segue_trainer::families::MODELS.load(None, &all).unwrap().config
+    load(&base, overrides)
 }
 
 fn batch(config: &Config, step: u64, micro_step: usize) -> Batch {
@@ -248,6 +255,55 @@ fn divided_state_gives_the_same_bits_at_any_number_of_ranks() {
 }
 
 /// Without the tree's order sums differ in roundings; what ranks divide makes no difference beyond that, and replicas stay alike.
+/// A margin is reckoned from what a rank has: ranks speak as often as without one, and train what one rank trains. With plain gradient
+/// descent, equal weights after a step are equal gradients of states and words.
+#[test]
+fn s25_a_margin_adds_no_call_between_ranks() {
+    let base = [
+        "model.model_type=lstm",
+        "model.vocab_size=50",
+        "model.d_model=16",
+        "model.n_layer=1",
+        "model.cell=lstm",
+        "train.lanes=8",
+        "train.micro_batch=1",
+        "train.segment=5",
+        "train.bucket_bytes=2048",
+        "optim.kind=sgd",
+        "optim.lr=0.5",
+        "schedule.kind=constant",
+    ];
+    // What is trained, and how often each call was made on a rank.
+    let watched = |config: &Config, ranks: usize| {
+        simulated::run(ranks, |comm| {
+            let calls = Arc::new(Mutex::new(BTreeMap::<_, usize>::new()));
+            let counts = calls.clone();
+            let count = move |call, _| *counts.lock().unwrap().entry(call).or_default() += 1;
+            let trained = train(config, &Watched::over(comm, count).unwrap(), 2).unwrap();
+            let calls = calls.lock().unwrap().clone();
+            (trained, calls)
+        })
+    };
+    let local = segue_collectives::local::Local;
+    for softmax in [&[][..], &["model.cutoffs=[30]"]] {
+        let plain = load(&base, softmax);
+        for gradient in ["scalar", "delta", "full"] {
+            let gradient = format!("adversarial.gradient={gradient}");
+            let moved = load(&base, &[softmax, &["adversarial.scale=0.05", &gradient]].concat());
+            let alone = train(&moved, &local, 2).unwrap();
+            assert!(alone != train(&plain, &local, 2).unwrap(), "{gradient}");
+            for ranks in [2, 4] {
+                let pairs = watched(&moved, ranks).into_iter().zip(watched(&plain, ranks));
+                for ((trained, calls), (_, without)) in pairs {
+                    assert!(trained == alone, "{ranks} ranks, {gradient}");
+                    assert_eq!(calls, without, "{ranks} ranks, {gradient}");
+                    assert!(calls["exchange"] > 0, "{calls:?}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn divided_state_needs_no_exactness() {
     let exact = train(&config(&[]), &segue_collectives::local::Local, 3).unwrap();

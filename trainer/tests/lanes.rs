@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use segue_collectives::local::Local;
-use segue_collectives::{CollectiveError, Communicator, simulated};
+use segue_collectives::{Communicator, Watched, simulated};
 use segue_configs::Config;
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
@@ -170,83 +170,6 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A rank's channels, with something done at whatever it receives.
-struct Watched {
-    inner: Box<dyn Communicator>,
-    received: Arc<dyn Fn(usize) + Send + Sync>,
-}
-
-impl Watched {
-    fn new(comm: &dyn Communicator, received: impl Fn(usize) + Send + Sync + 'static) -> Self {
-        Self { inner: comm.duplicate().unwrap(), received: Arc::new(received) }
-    }
-
-    fn others(&self, all: &[Vec<u8>]) {
-        let lengths = all.iter().map(Vec::len).sum::<usize>() - all[self.rank()].len();
-        (self.received)(lengths);
-    }
-}
-
-impl Communicator for Watched {
-    fn rank(&self) -> usize {
-        self.inner.rank()
-    }
-
-    fn world_size(&self) -> usize {
-        self.inner.world_size()
-    }
-
-    fn exchange(&self, peer: usize, send: &[u8], recv: &mut [u8]) -> Result<(), CollectiveError> {
-        self.inner.exchange(peer, send, recv)?;
-        (self.received)(recv.len());
-        Ok(())
-    }
-
-    fn send(&self, peer: usize, bytes: &[u8]) -> Result<(), CollectiveError> {
-        self.inner.send(peer, bytes)
-    }
-
-    fn recv(&self, peer: usize, bytes: &mut [u8]) -> Result<(), CollectiveError> {
-        self.inner.recv(peer, bytes)?;
-        (self.received)(bytes.len());
-        Ok(())
-    }
-
-    fn barrier(&self) -> Result<(), CollectiveError> {
-        self.inner.barrier()
-    }
-
-    fn broadcast(&self, root: usize, bytes: &mut [u8]) -> Result<(), CollectiveError> {
-        self.inner.broadcast(root, bytes)?;
-        (self.received)(if root == self.rank() { 0 } else { bytes.len() });
-        Ok(())
-    }
-
-    fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
-        let all = self.inner.all_gather(bytes)?;
-        self.others(&all);
-        Ok(all)
-    }
-
-    fn gather(&self, root: usize, bytes: &[u8]) -> Result<Option<Vec<Vec<u8>>>, CollectiveError> {
-        let all = self.inner.gather(root, bytes)?;
-        all.iter().for_each(|all| self.others(all));
-        Ok(all)
-    }
-
-    fn all_reduce_any_order(&self, values: &mut [f32]) -> Result<(), CollectiveError> {
-        self.inner.all_reduce_any_order(values)
-    }
-
-    fn duplicate(&self) -> Result<Box<dyn Communicator>, CollectiveError> {
-        Ok(Box::new(Watched { inner: self.inner.duplicate()?, received: self.received.clone() }))
-    }
-
-    fn abort(&self, code: i32) -> ! {
-        self.inner.abort(code)
-    }
-}
-
 /// What would have to go over rank 0 goes nowhere: all that a rank ever hears, at four checkpoints of 8 MiB and when it goes
 /// on from one, is less than the lanes of a single micro-step.
 #[test]
@@ -257,7 +180,9 @@ fn no_rank_receives_what_lanes_of_another_carry() {
         let received = simulated::run(4, |comm| {
             let count = Arc::new(AtomicU64::new(0));
             let counter = count.clone();
-            let comm = Watched::new(comm, move |bytes| _ = counter.fetch_add(bytes as u64, Ordering::SeqCst));
+            let comm =
+                Watched::over(comm, move |_, bytes| _ = counter.fetch_add(bytes as u64, Ordering::SeqCst))
+                    .unwrap();
             run(&config, &comm).unwrap();
             count.load(Ordering::SeqCst)
         });
@@ -341,11 +266,12 @@ fn a_checkpoint_that_one_rank_cannot_write_ends_no_run_and_the_next_is_whole() {
     let heard = simulated::run(2, |comm| {
         let (rank, part) = (comm.rank(), part.clone());
         // A folder where rank 1 is about to write its first file.
-        let comm = Watched::new(comm, move |_| {
+        let comm = Watched::over(comm, move |_, _| {
             if rank == 1 && part.is_dir() {
                 _ = fs::create_dir(part.join(carry_file(LANES / 2)));
             }
-        });
+        })
+        .unwrap();
         run(&config, &comm).unwrap()
     });
     for (rank, heard) in heard.iter().enumerate() {
