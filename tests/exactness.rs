@@ -291,7 +291,7 @@ fn a_run_divided_otherwise_after_stops_and_kills_ends_with_the_same_bytes() {
     succeed(mpirun(2, &part("none", "90")));
     for (number, shard) in ["optimizer", "gradients", "optimizer", "gradients"].into_iter().enumerate() {
         let moment = Duration::from_millis(700 + 130 * number as u64);
-        kill_rank(&mut spawn(&part(shard, "0")), number % 2, moment);
+        kill_rank(&mut spawn(mpirun(2, &part(shard, "0"))), number % 2, moment);
     }
     succeed(mpirun(4, &part("optimizer", "390")));
     succeed(alone(&part("gradients", "0")));

@@ -3,10 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use segue_tests::{Workplace, alone, ended_with, fail, finish, mpirun, stderr, succeed};
+use segue_tests::{Workplace, alone, ended_with, fail, finish, mpirun, stderr, succeed, two_at_a_time};
 
 const FAULTS: &str = "SEGUE_FAULTS";
 
@@ -30,20 +28,6 @@ fn visits(command: Command, faults: &str) -> BTreeMap<String, usize> {
         }
     }
     visits
-}
-
-/// Calls `each` with 0 to `count`, two at a time: alone, a process waits for its disk most of the time.
-fn two_at_a_time(count: usize, each: &(dyn Fn(usize) + Sync)) {
-    let next = AtomicUsize::new(0);
-    thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                while let Some(i) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < count) {
-                    each(i);
-                }
-            });
-        }
-    });
 }
 
 /// The last checkpoint is whole, but `latest` points at the one before, or one too many is there: a run without an evaluation writes its
@@ -193,34 +177,29 @@ fn killed_at_any_place_of_a_step_on_any_rank_a_run_ends_with_the_same_bytes() {
         "checkpoint.contribute",
         "checkpoint.publish",
     ];
-    for point in points {
-        for rank in [0, 1] {
-            let run = format!("{point}-{rank}");
-            let args = place.pretrain(&run, &SHORT);
-            // The second visit in its step, where a step has several: not the first thing that happens in it.
-            let hit = match point {
-                "step.forward" | "step.backward" => ":step=5:hit=2",
-                "reduce.bucket" => ":step=5",
-                _ => ":hit=2",
-            };
-            let killed = finish(with(mpirun(2, &args), &format!("kill@{point}:rank={rank}{hit}")));
-            // Rank 0 does not contribute to a checkpoint, rank 1 neither begins nor publishes one.
-            let visited = match point {
-                "checkpoint.contribute" => rank == 1,
-                "checkpoint.begin" | "checkpoint.publish" => rank == 0,
-                _ => true,
-            };
-            let code = if visited { 137 } else { 0 };
-            assert!(
-                ended_with(&killed, code),
-                "{point} on rank {rank}: {:?} {}",
-                killed.status,
-                stderr(&killed)
-            );
-            succeed(alone(&args));
-            place.assert_same("whole", &run);
-        }
-    }
+    let cases: Vec<(&str, usize)> = points.into_iter().flat_map(|point| [(point, 0), (point, 1)]).collect();
+    two_at_a_time(cases.len(), &|i| {
+        let (point, rank) = cases[i];
+        let run = format!("{point}-{rank}");
+        let args = place.pretrain(&run, &SHORT);
+        // The second visit in its step, where a step has several: not the first thing that happens in it.
+        let hit = match point {
+            "step.forward" | "step.backward" => ":step=5:hit=2",
+            "reduce.bucket" => ":step=5",
+            _ => ":hit=2",
+        };
+        let killed = finish(with(mpirun(2, &args), &format!("kill@{point}:rank={rank}{hit}")));
+        // Rank 0 does not contribute to a checkpoint, rank 1 neither begins nor publishes one.
+        let visited = match point {
+            "checkpoint.contribute" => rank == 1,
+            "checkpoint.begin" | "checkpoint.publish" => rank == 0,
+            _ => true,
+        };
+        let code = if visited { 137 } else { 0 };
+        assert!(ended_with(&killed, code), "{point} on rank {rank}: {:?} {}", killed.status, stderr(&killed));
+        succeed(alone(&args));
+        place.assert_same("whole", &run);
+    });
 }
 
 /// A job ends whichever way a rank does, with a code that says how.

@@ -4,9 +4,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use segue_tests::{Workplace, alone, children, fail, finish, stderr, succeed, wait_for};
+use segue_tests::{Workplace, alone, children, fail, finish, stderr, succeed, two_at_a_time, wait_for};
 use serde_json::Value;
 
 /// Six steps, with a checkpoint after every second.
@@ -300,15 +301,16 @@ fn matrix() -> Vec<Case> {
 
 /// Runs the cases of these numbers; all end with the bytes of a run that nothing happened to, or say first why they cannot and do so when they
 /// are launched again.
-fn suffer(place: &Workplace, cases: &[Case], numbers: impl Iterator<Item = usize>) {
+fn suffer(place: &Workplace, cases: &[Case], numbers: &[usize]) {
     let settings = [
         &SHORT[..],
         &["checkpoint.keep=2", "train.check_replicas_every=1", "train.lanes=16", "train.micro_batch=2"],
     ]
     .concat();
     succeed(alone(&place.pretrain("whole", &settings)));
-    let (mut restarts, mut total) = (0, 0);
-    for number in numbers {
+    let (restarts, total) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    two_at_a_time(numbers.len(), &|i| {
+        let number = numbers[i];
         let Case { fault, point, rank, world } = &cases[number];
         let (run, plan) = (format!("case-{number}"), format!("{fault}@{point}:rank={rank}:attempt=1"));
         let job = place.pretrain(&run, &settings);
@@ -334,14 +336,14 @@ fn suffer(place: &Workplace, cases: &[Case], numbers: impl Iterator<Item = usize
         // All ranks come by the points of a step, and what ends a rank there ends the attempt.
         let ends = ["kill", "segv", "panic", "exit=3", "stop"].contains(fault) && STEP.contains(point);
         assert!(!ends || restarted == 1, "{plan} of {world}: {restarted} restarts");
-        restarts += restarted;
-        total += 1;
+        restarts.fetch_add(restarted, Ordering::Relaxed);
         fs::remove_dir_all(place.path(&run)).expect("a run of ours");
+        let total = total.fetch_add(1, Ordering::Relaxed) + 1;
         if total % 20 == 0 {
-            println!("{total} cases, {restarts} restarts");
+            println!("{total} cases, {} restarts", restarts.load(Ordering::Relaxed));
         }
-    }
-    println!("{total} cases of {}, {restarts} restarts", cases.len());
+    });
+    println!("{total:?} cases of {}, {restarts:?} restarts", cases.len());
 }
 
 #[test]
@@ -350,7 +352,8 @@ fn a_slice_of_the_faults_there_are_leaves_no_trace() {
     // Neighbours differ in rank and world alone: a step that shares no factor with them meets all.
     let step = cases.len() / 40;
     let step = if step.is_multiple_of(2) { step + 1 } else { step };
-    suffer(&Workplace::new(), &cases, (0..40).map(|i| i * step % cases.len()));
+    let numbers: Vec<usize> = (0..40).map(|i| i * step % cases.len()).collect();
+    suffer(&Workplace::new(), &cases, &numbers);
 }
 
 #[test]
@@ -360,5 +363,6 @@ fn all_faults_at_all_points_leave_no_trace() {
     assert!(cases.len() >= 400);
     // To go on after a case that was mended.
     let first = std::env::var("SEGUE_FAULTS_FROM").ok().and_then(|number| number.parse().ok()).unwrap_or(0);
-    suffer(&Workplace::new(), &cases, first..cases.len());
+    let numbers: Vec<usize> = (first..cases.len()).collect();
+    suffer(&Workplace::new(), &cases, &numbers);
 }

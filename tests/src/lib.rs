@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -86,6 +87,29 @@ pub fn mpirun<S: AsRef<str>>(ranks: usize, args: &[S]) -> Command {
     let mut command = launcher();
     command.args(["-n", &ranks.to_string()]).arg(segue()).args(args.iter().map(AsRef::as_ref));
     command
+}
+
+/// As [`mpirun`], but where a rank has died the others are killed at once. Open MPI leaves them two seconds to end by themselves, which is most of what
+/// a killed job takes.
+pub fn mpirun_without_grace<S: AsRef<str>>(ranks: usize, args: &[S]) -> Command {
+    let mut command = launcher();
+    command.args(["--mca", "odls_base_sigkill_timeout", "0"]);
+    command.args(["-n", &ranks.to_string()]).arg(segue()).args(args.iter().map(AsRef::as_ref));
+    command
+}
+
+/// Calls `each` with 0 to `count`, two at a time: processes that are killed, and those that publish files, wait for most of their time.
+pub fn two_at_a_time(count: usize, each: &(dyn Fn(usize) + Sync)) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(i) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|i| *i < count) {
+                    each(i);
+                }
+            });
+        }
+    });
 }
 
 /// `mpirun` of one rank for each list of arguments, each behind the words of a program that starts it, such as `env`.
