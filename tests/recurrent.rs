@@ -4,9 +4,8 @@ use std::process::Command;
 
 use segue_random::{Draws, Purpose};
 use segue_tests::chain::{chain, entropy_rate};
-use segue_tests::{
-    Workplace, alone, ended_with, fail, finish, mpirun, mpirun_without_grace, stderr, succeed, text,
-};
+use segue_tests::kills::job_to_kill;
+use segue_tests::{Workplace, alone, ended_with, fail, finish, mpirun, stderr, succeed, text};
 use serde_json::Value;
 
 /// Trains on one rank, and on two, one and four with stops between, to the same bytes; what the first found.
@@ -228,9 +227,7 @@ fn killed_at_drawn_places_runs_with_averages_and_resets_end_with_the_same_bytes(
             while kills < KILLS / 2 {
                 let place = PLACES[draws.below(PLACES.len() as u64) as usize];
                 let kill = format!("kill@{place}:rank={}:hit={}", draws.below(2), 1 + draws.below(8));
-                let args = args(&run);
-                // Each third time the rank that is left may go on for a while.
-                let job = if kills % 3 == 0 { mpirun(2, &args) } else { mpirun_without_grace(2, &args) };
+                let job = job_to_kill(kills, &args(&run));
                 let killed = finish(suffering(job, &format!("{SPOILED};{kill}")));
                 if killed.status.success() {
                     break;

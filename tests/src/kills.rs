@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use crate::{children, end_where_stuck, mpirun, mpirun_without_grace, succeed};
+use crate::{children, end_where_stuck, mpirun, succeed};
 
 /// Runs jobs of two ranks, killing one rank or another at random moments, until `wanted` kills are done. `job`: the command of a run of
 /// that name; `assert_same`: panics unless two runs ended with the same bytes. The runs are `undisturbed` and `killed-0` and so on.
@@ -17,10 +17,8 @@ pub fn kill_often(wanted: usize, job: &dyn Fn(&str) -> Vec<String>, assert_same:
             draw = draw.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let moment = Duration::from_millis(100 + (draw >> 33) % 900);
             let victim = (draw >> 20) as usize % 2;
-            // Each third time the rank that is left may go on for a while, as it does where people use the program.
-            let command =
-                if kills % 3 == 0 { mpirun(2, &job(&run)) } else { mpirun_without_grace(2, &job(&run)) };
-            let killed = kills < wanted && kill_rank(&mut spawn(command), victim, moment);
+            let killed =
+                kills < wanted && kill_rank(&mut spawn(job_to_kill(kills, &job(&run))), victim, moment);
             kills += usize::from(killed);
             if !killed {
                 break;
@@ -32,6 +30,16 @@ pub fn kill_often(wanted: usize, job: &dyn Fn(&str) -> Vec<String>, assert_same:
         runs += 1;
     }
     println!("{kills} kills over {runs} runs");
+}
+
+/// A job of two ranks of which one is to be killed, after `kills` others. Each third time the rank that is left has the two seconds that Open MPI
+/// gives it to end by itself, as it has where people use the program; else it is killed at once, as these seconds are most of what a killed job takes.
+pub fn job_to_kill(kills: usize, args: &[String]) -> Command {
+    let mut command = mpirun(2, args);
+    if !kills.is_multiple_of(3) {
+        command.env("OMPI_MCA_odls_base_sigkill_timeout", "0");
+    }
+    command
 }
 
 /// Starts a job that says nothing.

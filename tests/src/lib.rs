@@ -89,15 +89,6 @@ pub fn mpirun<S: AsRef<str>>(ranks: usize, args: &[S]) -> Command {
     command
 }
 
-/// As [`mpirun`], but where a rank has died the others are killed at once. Open MPI leaves them two seconds to end by themselves, which is most of what
-/// a killed job takes.
-pub fn mpirun_without_grace<S: AsRef<str>>(ranks: usize, args: &[S]) -> Command {
-    let mut command = launcher();
-    command.args(["--mca", "odls_base_sigkill_timeout", "0"]);
-    command.args(["-n", &ranks.to_string()]).arg(segue()).args(args.iter().map(AsRef::as_ref));
-    command
-}
-
 /// Calls `each` with 0 to `count`, two at a time: processes that are killed, and those that publish files, wait for most of their time.
 pub fn two_at_a_time(count: usize, each: &(dyn Fn(usize) + Sync)) {
     let next = AtomicUsize::new(0);

@@ -254,7 +254,6 @@ fn divided_state_gives_the_same_bits_at_any_number_of_ranks() {
     }
 }
 
-/// Without the tree's order sums differ in roundings; what ranks divide makes no difference beyond that, and replicas stay alike.
 /// A margin is reckoned from what a rank has: ranks speak as often as without one, and train what one rank trains. With plain gradient
 /// descent, equal weights after a step are equal gradients of states and words.
 #[test]
@@ -304,6 +303,7 @@ fn s25_a_margin_adds_no_call_between_ranks() {
     }
 }
 
+/// Without the tree's order sums differ in roundings; what ranks divide makes no difference beyond that, and replicas stay alike.
 #[test]
 fn divided_state_needs_no_exactness() {
     let exact = train(&config(&[]), &segue_collectives::local::Local, 3).unwrap();
