@@ -247,6 +247,21 @@ fn a_flipped_bit_in_a_weight_ends_the_job_with_81_and_names_the_parameter() {
     place.assert_same("whole", "run");
 }
 
+/// A mean of weights follows from them, and is the model all the same.
+#[test]
+fn a_flipped_bit_in_an_average_ends_the_job_with_81_and_names_it() {
+    let place = Workplace::new();
+    for (number, kind) in [&["average.start=1"][..], &["average.kind=exponential"]].iter().enumerate() {
+        let averaged = [&SHORT[..], &["train.check_replicas_every=2"], kind].concat();
+        let args = place.pretrain(&format!("run-{number}"), &averaged);
+        fail(
+            with(mpirun(2, &args), "flip@average:rank=1:step=3"),
+            81,
+            &["average.transformer.word_emb", "step 4"],
+        );
+    }
+}
+
 /// A core that computes wrongly now and then, before anything is compared between ranks.
 #[test]
 fn a_micro_step_that_comes_out_otherwise_the_second_time_ends_the_job_with_81() {

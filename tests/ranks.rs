@@ -57,6 +57,7 @@ fn ranks_that_would_do_different_things_are_told_apart_before_the_first_step() {
         ("train.steps=4", "train.steps=8", "train.steps: 4 on rank 0, 8 on rank 1"),
         ("train.collectives=host", "train.collectives=auto", "train.collectives"),
         ("log.trace_steps=2", "log.trace_steps=0", "log.trace_steps: 2 on rank 0, 0 on rank 1"),
+        ("log.noise_scale_every=2", "log.noise_scale_every=0", "log.noise_scale_every"),
     ] {
         ends(
             mpirun_each(&[(&[], &run(then)), (&[], &run(now))]),
@@ -66,6 +67,16 @@ fn ranks_that_would_do_different_things_are_told_apart_before_the_first_step() {
     }
     let differs = mpirun_each(&[(&[], &run("log.every=1")), (&[], &run("log.every=2"))]);
     ends(differs, 0, &[]);
+    // Hosts may keep texts in folders of their own: not the folders are compared, but the texts.
+    let text = |name: &str, folder: &str| {
+        std::fs::write(place.path("valid.txt"), name.repeat(1000)).unwrap();
+        place.build(folder, &["--preset", "documents", "--tokenizer-kind", "byte"]);
+        run(&format!("data.valid={}", place.text(folder)))
+    };
+    let (here, there, other) =
+        (text("a text. ", "here"), text("a text. ", "there"), text("another. ", "other"));
+    ends(mpirun_each(&[(&[], &here), (&[], &other)]), 78, &["rank.evaluated_on", "on rank 1"]);
+    ends(mpirun_each(&[(&[], &here), (&[], &there)]), 0, &[]);
 }
 
 #[test]

@@ -43,6 +43,11 @@ impl Config {
                 document\nhint: use \"mask\"";
             return Err(out_of_range("train.ext_len", t.ext_len, why));
         }
+        let e = &self.eval;
+        if order == DataOrder::Lines && e.ext_len >= if e.segment == 0 { t.segment } else { e.segment } {
+            let why = "with data.order = \"lines\" it is shorter than a segment: nothing comes before a lane's first line";
+            return Err(out_of_range("eval.ext_len", e.ext_len, why));
+        }
         let jitter = self.data.line_jitter;
         if order != DataOrder::Lines && jitter != DataConfig::default().line_jitter {
             return Err(out_of_range("data.line_jitter", jitter, "needs data.order = \"lines\""));
@@ -123,6 +128,7 @@ mod tests {
         for (keys, named) in [
             (&["data.line_jitter=5"][..], "data.line_jitter"),
             (&["data.order=lines", "train.roll=true"], "train.roll"),
+            (&["data.order=lines", "eval.segment=8", "eval.ext_len=8"], "eval.ext_len"),
             (&["data.order=lines", "train.at_document_end=reset"], "train.at_document_end"),
             (&["data.order=sentences", "train.segment_rest=true"], "train.segment_rest"),
             (&["train.segment_most=80"], "train.segment_most"),

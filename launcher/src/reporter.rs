@@ -138,6 +138,7 @@ impl<'a> Reporter<'a> {
                 tracing::warn!(rank = self.rank, what, "warning");
                 Ok(())
             }
+            Event::Checkpointing => self.record.as_ref().map_or(Ok(()), Record::sync),
             Event::Checkpointed { path } => {
                 tracing::info!(rank = self.rank, path = %path.display(), "checkpointed");
                 Ok(())
@@ -278,6 +279,8 @@ impl<'a> Reporter<'a> {
         }
         merge(&mut row, &measures.row);
         record.row(&row)?;
+        // A checkpoint may be on its way already that knows of this evaluation.
+        record.sync()?;
         record.scalars(step, &measures.scalars)?;
         record.lost()
     }

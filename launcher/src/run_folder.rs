@@ -145,6 +145,11 @@ impl Record {
         Ok(())
     }
 
+    /// Lets the rows of `metrics.jsonl` outlast a power cut.
+    pub fn sync(&self) -> Result<(), Failure> {
+        Ok(self.metrics.sync()?)
+    }
+
     /// Why a sink takes no rows any more; each is told of once.
     pub fn lost(&mut self) -> Result<(), Failure> {
         Ok(self.lost.pop().map_or(Ok(()), Err)?)

@@ -14,7 +14,7 @@ pub enum Takes {
 use Takes::{Nothing, Refusals, Spoils};
 
 /// Every point by name, in the order in which a run comes by.
-pub const POINTS: [(&str, Takes); 31] = [
+pub const POINTS: [(&str, Takes); 32] = [
     // A step.
     ("step.begin", Nothing),
     ("step.forward", Nothing),
@@ -25,6 +25,7 @@ pub const POINTS: [(&str, Takes); 31] = [
     ("gradient", Spoils),
     ("step.update", Nothing),
     ("weights", Spoils),
+    ("average", Spoils),
     ("evaluation.part", Nothing),
     // A checkpoint: a copy on the main thread; on the writer's, rank 0 begins and publishes, the others contribute.
     ("checkpoint.stage", Nothing),

@@ -21,7 +21,7 @@ pub(crate) use files::{read_error, write_error, write_json};
 pub use locate::{BEST, CHECKPOINTS, STAGE, locate};
 pub use manifest::{FileRecord, FileRecords, MANIFEST, Manifest};
 pub use publish::{
-    Check, Draft, Found, Stay, find, find_and_set_aside, find_due, find_step, list, replace, tidy_up,
+    Check, Draft, Found, Stay, find, find_and_set_aside, find_due, find_up_to, list, replace, tidy_up,
 };
 pub(crate) use publish::{check_alone, publish_with_manifest, refusal};
 pub use state::{BestSoFar, FineTuning, Guard, LossSum, TrainState};

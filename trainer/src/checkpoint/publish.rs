@@ -59,7 +59,7 @@ pub struct Stay {
     /// Steps between the checkpoints that every run of this configuration has: the newest of these stays, for runs that
     /// go back.
     due: u64,
-    /// That of the best evaluation, which a run that diverges goes back to.
+    /// That of the best evaluation, which a run that diverges goes back to, or the newest before it where a full disk had no room for that one.
     best: Option<u64>,
 }
 
@@ -112,9 +112,12 @@ impl Draft {
 fn remove_old(folder: &Path, stay: Stay) -> Result<(), TrainError> {
     let all = list(folder)?;
     let is_of = |step: u64, every: u64| every > 0 && step.is_multiple_of(every);
-    let due = all.iter().rev().map(|(step, _)| *step).find(|step| is_of(*step, stay.due));
+    let newest =
+        |holds: &dyn Fn(u64) -> bool| all.iter().rev().map(|(step, _)| *step).find(|step| holds(*step));
+    let due = newest(&|step| is_of(step, stay.due));
+    let best = stay.best.and_then(|best| newest(&|step| step <= best));
     for (step, old) in all.into_iter().rev().skip(stay.newest) {
-        if Some(step) != due && Some(step) != stay.best && !is_of(step, stay.every) {
+        if Some(step) != due && Some(step) != best && !is_of(step, stay.every) {
             remove_folder(&old)?;
         }
     }
@@ -208,10 +211,14 @@ pub fn find_due(folder: &Path, every: u64, check: Check) -> Result<Found, TrainE
     Ok(Some((path, refused.into_iter().map(|(_, why)| why).collect())))
 }
 
-/// Like [`find`] of the checkpoint of step `step` alone; `None` where there is none.
-pub fn find_step(folder: &Path, step: u64, check: Check) -> Result<Found, TrainError> {
-    let own = list(folder)?.into_iter().filter(|(other, _)| *other == step);
-    let found = search(folder, own.collect(), check)?;
+/// Like [`find`] of the checkpoint of step `step` alone or, where there is none, of the newest before it; `None` where there is none either.
+pub fn find_up_to(folder: &Path, step: u64, check: Check) -> Result<Found, TrainError> {
+    let mut before = list(folder)?;
+    before.retain(|(other, _)| *other <= step);
+    if before.last().is_some_and(|(newest, _)| *newest == step) {
+        before.drain(..before.len() - 1);
+    }
+    let found = search(folder, before, check)?;
     Ok(found.map(|(path, _)| (path, Vec::new())))
 }
 

@@ -22,20 +22,25 @@ const PLACES: [&str; 8] = [
 ];
 
 /// Every rank must train the same thing on the same text, make the same calls, and compute alike: all that is in the
-/// configuration but places, the text, the program, and with `train.exact` the instructions of its kernels.
+/// configuration but places, the text, that of evaluations (`evaluated_on`), the program, and with `train.exact` the instructions of its kernels.
 pub(crate) fn check_agreement(
     config: &Config,
     state: &TrainState,
+    evaluated_on: &str,
     comm: &dyn Communicator,
 ) -> Result<(), TrainError> {
     if comm.world_size() == 1 {
         return Ok(());
     }
     let mut own = checkpoint::without(&config.to_json(), &PLACES);
-    // Ranks meet where a trace begins.
-    own["log"] = json!({ "trace_from": config.log.trace_from, "trace_steps": config.log.trace_steps });
+    // Ranks meet where a trace begins, and say more of a step where noise is measured.
+    own["log"] = json!({
+        "noise_scale_every": config.log.noise_scale_every,
+        "trace_from": config.log.trace_from,
+        "trace_steps": config.log.trace_steps,
+    });
     own["rank"] = json!({
-        "corpus": state.corpus, "program": program(), "libtorch": kernels(config.train.exact),
+        "corpus": state.corpus, "evaluated_on": evaluated_on, "program": program(), "libtorch": kernels(config.train.exact),
     });
     let all = comm.all_gather(own.to_string().as_bytes())?;
     let Some(rank) = all.iter().position(|other| *other != all[0]) else { return Ok(()) };

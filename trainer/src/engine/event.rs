@@ -77,6 +77,9 @@ pub enum Event {
         /// Whether it is the best so far, where the best model is kept.
         best: Option<bool>,
     },
+    /// A checkpoint is about to be written. What was told until now is of the steps before it, and is not told again by a run that goes on
+    /// from it.
+    Checkpointing,
     /// A checkpoint is on the disk (rank 0).
     Checkpointed {
         /// Its folder.

@@ -157,6 +157,11 @@ pub trait Family {
         String::new()
     }
 
+    /// Names the data of evaluations where it is other data, which all ranks have to share. A run may go on with another.
+    fn evaluated_on(&self) -> String {
+        String::new()
+    }
+
     /// The key of the configuration that names the data, for the message where it is other data.
     fn data_key(&self) -> &'static str {
         "data.corpus"

@@ -12,7 +12,7 @@ use super::run::Run;
 use super::search::newest_checkpoint;
 use super::step::Engine;
 use crate::TrainError;
-use crate::checkpoint::{Check, Guard, TrainState, find_step};
+use crate::checkpoint::{Check, Guard, TrainState, find_up_to};
 
 impl<L: Learner> Engine<'_, L> {
     /// Scales learning rates by what the run has gone through.
@@ -84,15 +84,13 @@ impl<F: Family> Run<'_, F> {
     /// Goes on from weights and optimizer of the best evaluation, at a lower rate, where the data stands. A collective call.
     pub(super) fn restore_best(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let Some(mut guard) = self.state.guard.clone() else { return Ok(()) };
-        if !self.load_best(guard.step, on_event)? {
-            return Ok(());
-        }
+        let Some(from) = self.load_best(guard.step, on_event)? else { return Ok(()) };
         self.engine.begin_averages_anew(&self.state.fine_tuning);
         self.engine.begin_carries();
         guard.rate *= self.config.recovery.rate_factor;
         let what = format!(
             "step {}: training goes on from the weights of step {}, at {} of the learning rate",
-            self.state.step, guard.step, guard.rate
+            self.state.step, from, guard.rate
         );
         on_event(Event::Warning { what });
         self.state.guard = Some(guard);
@@ -100,23 +98,30 @@ impl<F: Family> Run<'_, F> {
         Ok(())
     }
 
-    /// Fills the engine with the checkpoint of the best evaluation, which is that of step `best`; false, with a warning, where it is not there.
-    /// A collective call.
+    /// Fills the engine with the checkpoint of the best evaluation, which is that of step `best`. Where that is not there, with a warning, with
+    /// the newest before it. Gives its step; none where there is none. A collective call.
     pub(super) fn load_best(
         &mut self,
         best: u64,
         on_event: &mut dyn FnMut(Event),
-    ) -> Result<bool, TrainError> {
+    ) -> Result<Option<u64>, TrainError> {
         self.keeper.wait(on_event)?;
-        let find = |folder: &Path, check: Check| find_step(folder, best, check);
+        let find = |folder: &Path, check: Check| find_up_to(folder, best, check);
         let found = newest_checkpoint(&self.checkpoints(), self.comm, &self.engine.layout, find)?;
-        let Some((path, _)) = found else {
-            // The disk was full when it was to be written, say.
-            let what = format!("the checkpoint of step {best} is not there: training goes on as it is");
-            on_event(Event::Warning { what });
-            return Ok(false);
+        let from = match &found {
+            Some((path, _)) => Some(self.restore_own(path)?.step),
+            None => None,
         };
-        self.restore_own(&path)?;
-        Ok(true)
+        // The disk was full when it was to be written, say.
+        if from != Some(best) {
+            let instead = match from {
+                Some(step) => format!("that of step {step} stands in for it"),
+                None => "training goes on as it is".into(),
+            };
+            on_event(Event::Warning {
+                what: format!("the checkpoint of step {best} is not there: {instead}"),
+            });
+        }
+        Ok(from)
     }
 }

@@ -143,7 +143,7 @@ impl<'a, F: Family> Run<'a, F> {
         let lanes = family.cursors().iter().map(to_json).collect();
         let mut state =
             TrainState::start(config, &family.fingerprint(), lanes, comm.world_size(), engine.device());
-        check_agreement(config, &state, comm)?;
+        check_agreement(config, &state, &family.evaluated_on(), comm)?;
         let found = newest_checkpoint(&checkpoints_of(config), comm, &engine.layout, find_and_set_aside)?;
         let (mut resumed, mut refused, mut fresh, mut changed) = (None, Vec::new(), Vec::new(), Vec::new());
         match found {
@@ -338,6 +338,7 @@ impl<'a, F: Family> Run<'a, F> {
             step: self.state.step,
             stay: stay(self.config, &self.state),
         };
+        on_event(Event::Checkpointing);
         self.keeper.submit(publication, contents, on_event)?;
         if self.staging.shares() {
             self.keeper.settle();

@@ -109,13 +109,15 @@ fn scattered(network: &Network, parameters: &Parameters, staging: &mut Staging) 
     tensors
 }
 
-/// What all ranks hold alike, by name: of each network its weights, then what follows from them, tables of averages and of the optimizer
+/// What all ranks hold alike, by name: of each network its weights, then what follows from them, averages and tables of the optimizer
 /// unless ranks have divided these.
 pub fn replicated<L: Learner>(engine: &Engine<L>) -> Vec<(String, Tensor)> {
     let of_network = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
         let weights = parameters.specs().iter().zip(parameters.tensors());
         let weights = weights.map(|(spec, tensor)| (spec.name.clone(), tensor.shallow_clone()));
-        let averages = network.averaging.tables(parameters);
+        let chosen = network.averaging.chosen().unwrap_or_default().iter().zip(parameters.specs());
+        let chosen = chosen.map(|(tensor, spec)| (format!("average.{}", spec.name), tensor.shallow_clone()));
+        let averages = chosen.chain(network.averaging.tables(parameters));
         let optimizer = match network.shards().is_divided() {
             true => Vec::new(),
             false => optimizer_tables(network.optimizer.as_ref(), parameters),

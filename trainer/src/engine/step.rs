@@ -200,6 +200,9 @@ impl<'a, L: Learner> Engine<'a, L> {
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
             network.averaging.fold(step, parameters);
         }
+        if let Some([first, ..]) = self.networks[turn.networks[0]].averaging.chosen() {
+            spoil("average", || first.shallow_clone());
+        }
         if let Some(Updated { lr, grad_norm }) = updated {
             (report.lr, report.grad_norm) = (lr, grad_norm);
         }

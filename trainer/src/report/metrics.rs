@@ -14,6 +14,8 @@ const SUPERSEDED: &str = "metrics.superseded.jsonl";
 pub struct MetricsFile {
     path: PathBuf,
     file: File,
+    /// Bytes of whole lines in it.
+    whole: u64,
 }
 
 impl MetricsFile {
@@ -25,36 +27,59 @@ impl MetricsFile {
         fs::create_dir_all(run).map_err(write_error)?;
         if path.exists() {
             let (kept, superseded) = split_rows(&path, step, evaluated)?;
-            if !superseded.is_empty() {
+            // A last row may lack the end of its line alone.
+            if kept.len() as u64 != fs::metadata(&path).map_err(write_error)?.len() {
                 append(&run.join(SUPERSEDED), &superseded).map_err(write_error)?;
                 segue_publish::write_file(&path, kept.as_bytes()).map_err(|e| write_error(e.source))?;
             }
         }
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(write_error)?;
-        Ok(Self { path, file })
+        let whole = file.metadata().map_err(write_error)?.len();
+        Ok(Self { path, file, whole })
     }
 
-    /// Adds one row.
+    /// Adds one row, or nothing of it where the disk is full: the next one would stand on its line.
     pub fn append(&mut self, row: &Value) -> Result<(), TrainError> {
         let line = format!("{row}\n");
-        self.file
-            .write_all(line.as_bytes())
-            .map_err(|source| TrainError::Write { path: self.path.clone(), source })
+        match self.file.write_all(line.as_bytes()) {
+            Ok(()) => self.whole += line.len() as u64,
+            Err(source) => {
+                self.cut();
+                return Err(self.error(source));
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts off what stands behind the last whole line. What stays all the same is a torn line, which readers leave out.
+    fn cut(&mut self) {
+        _ = self.file.set_len(self.whole);
+    }
+
+    /// Lets the rows so far outlast a power cut.
+    pub fn sync(&self) -> Result<(), TrainError> {
+        self.file.sync_data().map_err(|source| self.error(source))
+    }
+
+    fn error(&self, source: std::io::Error) -> TrainError {
+        TrainError::Write { path: self.path.clone(), source }
     }
 }
 
-/// The rows of a run so far. A torn last line is left out.
+/// The rows of a run so far. A torn line is left out.
 pub fn read_metrics(run: &Path) -> Result<Vec<Value>, TrainError> {
     let path = run.join(FILE);
-    let text = fs::read_to_string(&path).map_err(|source| TrainError::Read { path, source })?;
-    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    let bytes = fs::read(&path).map_err(|source| TrainError::Read { path, source })?;
+    Ok(bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
 }
 
 fn split_rows(path: &Path, step: u64, evaluated: u64) -> Result<(String, String), TrainError> {
     let read_error = |source| TrainError::Read { path: path.into(), source };
     let (mut kept, mut superseded) = (String::new(), String::new());
-    for line in BufReader::new(File::open(path).map_err(read_error)?).lines() {
+    // A torn line may end within a character.
+    for line in BufReader::new(File::open(path).map_err(read_error)?).split(b'\n') {
         let line = line.map_err(read_error)?;
+        let line = String::from_utf8_lossy(&line);
         let row = serde_json::from_str::<Value>(&line).ok();
         let stays = |row: Value| {
             let last = if row["kind"] == "eval" { evaluated } else { step };
@@ -96,5 +121,34 @@ mod tests {
             .collect();
         assert_eq!(steps, [1, 2, 3, 2, 4]);
         assert_eq!(read(SUPERSEDED).lines().count(), 4);
+    }
+
+    /// Without the end of the last line, and within a character of it.
+    #[test]
+    fn a_row_that_follows_a_torn_one_stands_on_its_own_line() {
+        for (torn, kept) in [(&b"{\"step\": 2}"[..], 3), (b"{\"step\": 2, \"task\": \"\xc3", 2)] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut file = MetricsFile::open(dir.path(), 0, 0).unwrap();
+            file.append(&json!({"step": 1})).unwrap();
+            file.file.write_all(torn).unwrap();
+            let mut file = MetricsFile::open(dir.path(), 2, 0).unwrap();
+            file.append(&json!({"step": 3})).unwrap();
+            file.sync().unwrap();
+            let rows = read_metrics(dir.path()).unwrap();
+            assert_eq!((rows.len(), &rows[0]["step"], &rows[kept - 1]["step"]), (kept, &json!(1), &json!(3)));
+        }
+    }
+
+    #[test]
+    fn a_row_that_was_not_written_whole_is_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = MetricsFile::open(dir.path(), 0, 0).unwrap();
+        file.append(&json!({"step": 1})).unwrap();
+        file.file.write_all(b"{\"step\": 2, ").unwrap();
+        file.cut();
+        file.append(&json!({"step": 3})).unwrap();
+        let steps: Vec<Value> =
+            read_metrics(dir.path()).unwrap().into_iter().map(|row| row["step"].clone()).collect();
+        assert_eq!(steps, [1, 3]);
     }
 }

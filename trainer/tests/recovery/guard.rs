@@ -162,21 +162,31 @@ fn m11_a_validation_loss_far_from_the_best_is_a_divergence() {
     assert!(error.to_string().contains("15") && again.to_string().contains("15"), "{error}, {again}");
 }
 
+/// As on a disk that was full at that time. What stands in is kept as the best one would be.
 #[test]
-fn m11_without_the_best_checkpoint_a_run_goes_on_as_it_is() {
-    let run = folder();
-    let part = config(run.path(), &keys(&["train.stop_at=6"]));
-    walk(&part, &[], &Local, &|| false, &mut |_| {}).unwrap();
-    std::fs::remove_dir_all(run.path().join("checkpoints/step-00000005")).unwrap();
-    let warned = Cell::new(false);
-    let mut on_event = |event: Event| {
-        if let Event::Warning { what } = event {
-            warned.set(warned.get() || what.contains("step 5 is not there"));
+fn m11_without_the_best_checkpoint_a_run_goes_on_from_the_one_before_or_as_it_is() {
+    for (missing, from) in [(5..=5, 4), (0..=5, 6)] {
+        let (run, intact) = (folder(), folder());
+        for folder in [&run, &intact] {
+            let part =
+                config(folder.path(), &keys(&["train.stop_at=6", "checkpoint.every=1", "checkpoint.keep=9"]));
+            walk(&part, &[], &Local, &|| false, &mut |_| {}).unwrap();
         }
-    };
-    let part = config(run.path(), &keys(&["train.stop_at=7"]));
-    walk(&part, &[7], &Local, &|| false, &mut on_event).unwrap();
-    assert!(warned.get() && trained(run.path(), 7) == trained(run.path(), 6));
+        for step in missing {
+            _ = std::fs::remove_dir_all(run.path().join(format!("checkpoints/step-{step:08}")));
+        }
+        let warned = Cell::new(false);
+        let mut on_event = |event: Event| {
+            if let Event::Warning { what } = event {
+                warned.set(warned.get() || what.contains("step 5 is not there"));
+            }
+        };
+        // Few are kept: steps 6 and 7, as the newest, and what stands in.
+        let part = config(run.path(), &keys(&["train.stop_at=7", "checkpoint.every=1", "checkpoint.keep=2"]));
+        walk(&part, &[7], &Local, &|| false, &mut on_event).unwrap();
+        assert!(warned.get() && trained(run.path(), 7) == trained(intact.path(), from), "from {from}");
+        assert_eq!(run.path().join("checkpoints/step-00000004").exists(), from == 4);
+    }
 }
 
 #[test]

@@ -153,6 +153,10 @@ impl Family for Pretraining<'_> {
         self.sources.fingerprint().into()
     }
 
+    fn evaluated_on(&self) -> String {
+        self.sources.valid().map_or_else(String::new, |corpus| corpus.fingerprint().into())
+    }
+
     fn data_key(&self) -> &'static str {
         "data.corpus"
     }
