@@ -193,6 +193,27 @@ fn p10_tables_updated_by_rows_have_the_bytes_of_whole_updates() {
     }
 }
 
+/// Walks from nodes that have no neighbour meet nobody.
+#[test]
+fn steps_of_contexts_without_a_pair_leave_weights_finite() {
+    let (place, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let data = write_graph(place.path(), as_it_is);
+    fs::write(data.join("edges.txt"), "0 1\n").unwrap();
+    let mean =
+        ["model.variant=graph", "model.context_mean=true", "model.self_pairs=false", "model.starts=uniform"];
+    let few = ["train.lanes=1", "model.context_batch=1", "model.pretrain_contexts=9"];
+    for kind in ["sgd", "adam", "lamb"] {
+        let kind = format!("optim.kind={kind}");
+        let config =
+            config(run.path(), &data, &[&SHORT[..], &mean, &few, &[&kind, "optim.lr=0.01"]].concat());
+        train(&config, &Local, false);
+        for name in ["embedding.weight", "contexts.weight", "output.weight"] {
+            assert!(weights(run.path(), name).iter().all(|value| value.is_finite()), "{kind}: {name}");
+        }
+        fs::remove_dir_all(run.path()).unwrap();
+    }
+}
+
 #[test]
 fn p10_a_run_stopped_at_every_step_ends_with_the_same_bytes() {
     let place = tempfile::tempdir().unwrap();

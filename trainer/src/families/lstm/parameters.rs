@@ -39,7 +39,7 @@ fn law(config: &LstmConfig, fan_in: i64, n: i64) -> Init {
 /// What tables of words of width `e` start from.
 pub fn table_law(config: &LstmConfig, e: i64) -> Init {
     match config.init {
-        InitKind::Truncated => Init::TruncatedNormal { mean: 0.0, std: (e as f64).powf(-0.5) },
+        InitKind::Truncated => Init::TruncatedNormal { mean: 0.0, std: (BEFORE_CUT / e as f64).sqrt() },
         InitKind::Uniform => Init::Uniform { range: UNIFORM_TABLE },
     }
 }
@@ -139,7 +139,12 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
         CellKind::Lstm if config.two_biases => gated.into_iter().chain(of_state).collect(),
         CellKind::Lstm => gated,
         CellKind::Mlstm => {
-            let factors = [("weight_mx", vec![n, m], x), ("weight_mh", vec![n, n], h)];
+            // Inputs start with a variance of about 1/m: what they multiply the state by is then as large as 1, and the state is not lost.
+            let of_inputs = match config.init {
+                InitKind::Truncated => law(config, 1, n),
+                InitKind::Uniform => x,
+            };
+            let factors = [("weight_mx", vec![n, m], of_inputs), ("weight_mh", vec![n, n], h)];
             gated.into_iter().chain(factors).collect()
         }
         CellKind::Rewired => vec![

@@ -112,8 +112,8 @@ impl Classifier {
     /// A sum over so many pairs, to be lowered as it is or as their mean. What is reported is a mean over pairs in any case.
     fn weighed(&self, sum: Tensor, pairs: usize) -> Loss<()> {
         let lambda = self.network.config.lambda;
-        // A step without a pair is one that changes nothing, and no division by zero.
-        let count = if pairs == 0 { f64::MIN_POSITIVE } else { pairs as f64 };
+        // A step without a pair is one that changes nothing, and no division by zero: optimizers divide in single precision.
+        let count = if pairs == 0 { f64::from(f32::MIN_POSITIVE) } else { pairs as f64 };
         let (weight, reported) = match self.network.config.context_mean {
             true => (count, sum.shallow_clone()),
             false => (self.part, &sum * (self.part / count.max(1.0))),

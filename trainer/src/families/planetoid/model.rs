@@ -86,9 +86,16 @@ impl Network {
             if !variant.has_embedding() {
                 specs.push(zeros(CONTEXT_EMBEDDING_BIAS, d_embed));
             }
-            specs.push(glorot(CONTEXT_WEIGHT, [context_nodes, d_embed]));
-            if config.contexts == Contexts::Softmax {
-                specs.push(zeros(CONTEXT_BIAS, context_nodes));
+            // As in the public program: those of a softmax like a layer, those among negative ones like embeddings.
+            match config.contexts {
+                Contexts::Softmax => specs.extend([
+                    glorot(CONTEXT_WEIGHT, [context_nodes, d_embed]),
+                    zeros(CONTEXT_BIAS, context_nodes),
+                ]),
+                Contexts::Negative => {
+                    let init = Init::Normal { mean: 0.0, std: config.embed_std };
+                    specs.push(spec(CONTEXT_WEIGHT, &[context_nodes, d_embed], init));
+                }
             }
         }
         if variant.has_hidden() {

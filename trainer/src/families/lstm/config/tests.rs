@@ -201,6 +201,29 @@ fn s14_widths_that_differ_are_projected() {
     );
 }
 
+/// Tables of words vary as 1/e and sums as their terms, once what lies beyond two deviations is cut off; what an mLSTM multiplies its state by is as
+/// large as 1.
+#[test]
+fn m12_truncated_values_have_the_variances_of_their_table() {
+    let config = LstmConfig {
+        vocab_size: 11,
+        cell: CellKind::Mlstm,
+        parameters: 0,
+        d_model: 16,
+        ..Default::default()
+    };
+    let (e, m) = (config.embed_width() as f64, config.input_width(0) as f64);
+    let specs = parameters::specs(&config);
+    for (name, variance) in
+        [("embedding.weight", 1.0 / e), ("layers.0.weight_x", 1.0 / m), ("layers.0.weight_mx", 1.0)]
+    {
+        let spec = specs.iter().find(|spec| spec.name == name).unwrap();
+        let crate::Init::TruncatedNormal { mean, std } = spec.init else { panic!("{name}: {:?}", spec.init) };
+        // The variance of a normal distribution between two deviations is 0.774 of the whole one's.
+        assert!(mean == 0.0 && (0.774 * std * std / variance - 1.0).abs() < 0.01, "{name}: {std}");
+    }
+}
+
 /// Merity et al. 2018: words in ±0.1, layers in ±1/√n, biases of words 0.
 #[test]
 fn s14_uniform_values_start_within_their_bounds() {
