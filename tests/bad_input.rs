@@ -140,6 +140,63 @@ fn bad_command_line_is_64() {
     fail(alone(&["no-such-command"]), 64, &["no-such-command"]);
 }
 
+#[test]
+fn what_is_there_is_not_written_over() {
+    let place = Workplace::new();
+    let (text, words, run, mean) =
+        (place.text("train.txt"), place.text("words"), place.text("run"), place.text("mean"));
+    let train = ["tokenizer", "train", "--kind", "word", "--input", &text, "--output", &words];
+    succeed(alone(&train));
+    fail(alone(&train), 73, &["not empty", "a new folder"]);
+    succeed(alone(&place.pretrain("run", &["train.steps=4", "checkpoint.every=2"])));
+    let average = ["average", "--run", &run, "--last", "2", "--output", &mean];
+    succeed(alone(&average));
+    fail(alone(&average), 73, &["mean", "choose another output"]);
+}
+
+#[test]
+fn a_file_of_no_known_format_is_65_and_named() {
+    let place = Workplace::new();
+    let (text, output) = (place.text("train.txt"), place.text("out"));
+    fail(alone(&["convert", &text, &output]), 65, &["train.txt", "safetensors"]);
+    fail(alone(&["inspect", "checkpoint", &text]), 65, &["train.txt", "safetensors"]);
+}
+
+#[test]
+fn a_seed_that_is_named_twice_is_64() {
+    let place = Workplace::new();
+    let seeds = ["--seeds".to_string(), "3,1,3".to_string()];
+    fail(alone(&[place.finetune("run", &[]), seeds.to_vec()].concat()), 64, &["3 occurs twice"]);
+    assert!(!place.path("run").exists());
+}
+
+#[test]
+fn hosts_that_take_no_rank_are_78() {
+    let place = Workplace::new();
+    let job = place.pretrain("run", &[]);
+    let hosts = ["launch", "--hosts", "a:0"].map(String::from).to_vec();
+    fail(alone(&[hosts, job].concat()), 78, &["the hosts of --hosts", "node1:4"]);
+}
+
+/// A disk that is full where a text goes that a shell has sent there.
+#[test]
+fn a_text_that_finds_no_room_is_74() {
+    let place = Workplace::new();
+    for args in [
+        place
+            .pretrain("run", &["--print-config"])
+            .into_iter()
+            .filter(|arg| arg != "--json")
+            .collect::<Vec<_>>(),
+        ["batch", "slurm", "--print-template"].map(String::from).to_vec(),
+    ] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = alone(&args).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(74), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains("cannot write to stdout"), "{}", stderr(&output));
+    }
+}
+
 /// Ranks that do the same would write over each other.
 #[test]
 fn commands_that_ranks_do_not_share_are_refused_under_mpirun() {

@@ -75,7 +75,7 @@ fn every_protocol_runs_and_leaves_its_files() {
     fail(alone(&["eval"]), 64, &["--model"]);
     fail(alone(&["eval", "speed"]), 64, &["--model", "--config"]);
     fail(alone(&[&group[..], &["--labels", "one"]].concat()), 64, &["--labels"]);
-    fail(alone(&["average", &xl, "--output", &out("mean")]), 74, &["mean"]);
+    fail(alone(&["average", &xl, "--output", &out("mean")]), 73, &["mean"]);
     let other = ["eval", "recl", "--models", &xl, "--corpus", "nowhere", "--output"];
     fail(alone(&[&other[..], &[out("recl").as_str()]].concat()), 66, &["nowhere"]);
 }

@@ -180,6 +180,7 @@ fn sweeps_with_mistakes_do_not_start() {
     fail(sweep(&place, "nowhere.toml", "out", &[]), 66, &["nowhere.toml"]);
     fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["train.step=3"]), 78, &["train.steps"]);
     fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["data.corpus=nowhere"]), 66, &["nowhere"]);
+    fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["run.dir=own"]), 78, &["run.dir", "--output"]);
     assert!(!place.path("out").exists());
 }
 

@@ -80,6 +80,28 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
         assert_eq!(read(&place, &format!("stopped/{name}")), expected, "{name}");
     }
 
+    // Killed where a trial had ended and the study did not know yet.
+    for trial in [1, 3] {
+        let name = format!("unsaid-{trial}");
+        assert!(
+            Command::new("cp")
+                .arg("-r")
+                .args([place.path("whole"), place.path(&name)])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let journal = read(&place, "whole/journal.jsonl");
+        let told = |line: &&str| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            line["event"] == "tell" && line["trial"] == trial
+        };
+        let known: Vec<&str> = journal.lines().take_while(|line| !told(line)).collect();
+        fs::write(place.path(&name).join("journal.jsonl"), known.join("\n") + "\n").unwrap();
+        succeed(tune(&place, &path, &name, &[]));
+        assert_eq!(read(&place, &format!("{name}/journal.jsonl")), journal, "trial {trial}");
+    }
+
     // The best is the lowest loss of the journal, and that is what the run itself wrote down.
     let journal: Vec<Value> =
         read(&place, "whole/journal.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -326,6 +348,7 @@ fn studies_with_mistakes_do_not_start() {
     fail(tune(&place, &path, "out", &["train.step=3"]), 78, &["train.steps"]);
     fail(tune(&place, &path, "out", &["eval.every=7"]), 78, &["stop.turn", "eval.every"]);
     fail(tune(&place, &path, "out", &["data.corpus=nowhere"]), 66, &["nowhere"]);
+    fail(tune(&place, &path, "out", &["run.dir=own"]), 78, &["run.dir", "--output"]);
     fail(tune(&place, "nowhere.toml", "out", &[]), 66, &["nowhere.toml"]);
     fail(tune(&place, &path, "out", &["--jobs", "0"]), 64, &["--jobs", "at least 1"]);
     let wrong = read(&place, "study.toml").replace("optim.lr", "optim.rate");

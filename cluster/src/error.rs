@@ -60,7 +60,7 @@ pub enum ClusterError {
     },
 
     /// A list of hosts names none that takes a rank.
-    #[error("the hosts of {from:?} cannot be used: none of them takes a rank, or one has no name")]
+    #[error("the hosts of {from} cannot be used: none of them takes a rank, or one has no name")]
     NoHosts {
         /// Where the list is from.
         from: crate::launch::hosts::Source,

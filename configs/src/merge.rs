@@ -397,6 +397,17 @@ impl Layers {
     }
 }
 
+/// Refuses assignments of a folder to runs that have one each.
+pub(crate) fn check_folders(assignments: &[String]) -> Result<(), ConfigError> {
+    match assignments.iter().find_map(|text| text.strip_prefix("run.dir=")) {
+        None => Ok(()),
+        Some(folder) => {
+            let why = "each run has a folder of its own\nhint: give --output for all of them";
+            Err(ConfigError::OutOfRange { key: "run.dir".into(), value: folder.into(), why: why.into() })
+        }
+    }
+}
+
 /// A nested table as `key=value` texts.
 pub(crate) fn assignments(set: &Map<String, Value>) -> Vec<String> {
     let text = |value: &Value| match value {

@@ -178,6 +178,7 @@ fn write_advice(source: &std::io::Error) -> &'static str {
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
             "choose a run.dir that can be written"
         }
+        std::io::ErrorKind::AlreadyExists => "choose another output",
         _ => "check the file system, then run the same command again",
     }
 }
@@ -191,7 +192,9 @@ impl TrainError {
             TrainError::Collective(e) => e.exit_code() as u8,
             TrainError::Libtorch(_) | TrainError::Thread { .. } => 70,
             TrainError::Write { source, .. } => match source.kind() {
-                std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => 73,
+                std::io::ErrorKind::PermissionDenied
+                | std::io::ErrorKind::ReadOnlyFilesystem
+                | std::io::ErrorKind::AlreadyExists => 73,
                 _ => 74,
             },
             TrainError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => 66,

@@ -35,6 +35,18 @@ pub enum Source {
     Lsf,
 }
 
+impl std::fmt::Display for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Option => "--hosts",
+            Self::File => "the host file",
+            Self::Slurm => "SLURM_JOB_NODELIST",
+            Self::Pbs => "PBS_NODEFILE",
+            Self::Lsf => "LSB_MCPU_HOSTS",
+        })
+    }
+}
+
 /// Reads `--hosts`: `node1:4,node2:4`. A host without a number takes one rank, a host that is named again more.
 ///
 /// ```

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::merge::{Loaded, assignments, flatten, pointer};
+use crate::merge::{Loaded, assignments, check_folders, flatten, pointer};
 use crate::model::{KnownModels, Models};
 use crate::range::{self, Range};
 use crate::reference::Section;
@@ -258,6 +258,7 @@ impl StudyFile {
         let space = Space::new(self.parameters).map_err(wrong)?;
         let mut all = assignments(&self.set);
         all.extend(overrides.iter().cloned());
+        check_folders(&all)?;
         // The best model of a trial is what it is judged by: it stays, unless recipe, `[set]` or command line say no.
         let kept = json!({ "checkpoint": { "best": true } });
         let base = models.load_over(vec![(kept, "the study".into())], Some(&self.recipe), &all)?.config;

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::merge::{assignments, flatten};
+use crate::merge::{assignments, check_folders, flatten};
 use crate::model::{KnownModels, Models};
 use crate::range::Range;
 use crate::reference::Section;
@@ -243,6 +243,7 @@ impl SweepFile {
             let mut all = assignments(&self.set);
             all.extend(assignments(&set));
             all.extend(overrides.iter().cloned());
+            check_folders(&all).map_err(|e| in_cell(&label, e))?;
             let config = models.load(Some(&self.recipe), &all).map_err(|e| in_cell(&label, e))?.config;
             let (init, evaluations) =
                 self.evaluate.of(&config).map_err(|why| wrong(format!("cell `{label}`: {why}")))?;

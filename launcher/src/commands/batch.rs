@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use segue_cluster::batch::{Settings, System, script, seconds_of, submit};
 use serde_json::{Value, json};
 
-use super::at_least_one;
+use super::{at_least_one, print_text};
 use crate::failure::{Failure, USAGE, text_of};
 use crate::output::Output;
 
@@ -121,7 +121,7 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
     let system = System::from(args.system);
     if args.print_template {
         if !json {
-            print!("{}", system.template());
+            print_text(system.template().as_bytes())?;
         }
         return Ok(json!({ "template": system.template() }));
     }
@@ -138,7 +138,7 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
     let text = script(system, &template, &settings(&args)?, &words)?;
     let Some(path) = &args.output else {
         if !json {
-            print!("{text}");
+            print_text(text.as_bytes())?;
         }
         return Ok(json!({ "script": text }));
     };

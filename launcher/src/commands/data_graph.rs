@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use segue_graph::{Asymmetry, EntityGraph, GraphForm, NodeData, OpenOptions, Setting};
 use serde_json::{Value, json};
 
+use super::at_least_one;
 use super::child::write_whole;
 use crate::failure::{Failure, USAGE};
 use crate::output::Output;
@@ -39,7 +40,7 @@ pub struct GraphArgs {
     #[arg(long, conflicts_with = "triples")]
     symmetrise: bool,
     /// Number of nodes of each class to train on: draws a new split.
-    #[arg(long, value_name = "N", requires = "test", group = "new_split")]
+    #[arg(long, value_name = "N", requires = "test", group = "new_split", value_parser = at_least_one)]
     per_class: Option<usize>,
     /// Number of nodes to test on in a new split.
     #[arg(long, value_name = "N", requires = "per_class")]

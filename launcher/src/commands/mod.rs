@@ -110,6 +110,15 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Parses an option that measures something there may be none of.
+fn not_negative(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(value) if value >= 0.0 && f64::is_finite(value) => Ok(value),
+        Ok(_) => Err("must be a number from 0 on".into()),
+        Err(_) => Err("not a number".into()),
+    }
+}
+
 /// Parses an option that counts something there must be one of.
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {

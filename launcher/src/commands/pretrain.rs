@@ -11,7 +11,7 @@ use segue_trainer::engine::Outcome;
 use segue_trainer::families;
 use serde_json::{Value, json};
 
-use super::{at_least_one, dry_run};
+use super::{at_least_one, dry_run, print_text};
 use crate::failure::{Failure, PREEMPTED};
 use crate::output::Output;
 use crate::reporter::Reporter;
@@ -51,7 +51,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     let loaded = families::MODELS.load(args.config.as_deref(), &args.overrides)?;
     if args.print_config {
         if comm.rank() == 0 && !json {
-            print!("{}", loaded.render());
+            print_text(loaded.render().as_bytes())?;
         }
         return Ok(loaded.config.to_json());
     }

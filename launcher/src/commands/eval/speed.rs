@@ -8,7 +8,7 @@ use segue_trainer::families::language_model::{ModelFolder, NextToken, fresh_next
 use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 
-use crate::commands::at_least_one;
+use crate::commands::{at_least_one, not_negative};
 use crate::failure::{CHECK_FAILED, Failure, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
@@ -39,7 +39,7 @@ pub struct SpeedArgs {
     #[arg(long, default_value_t = 5, value_parser = at_least_one)]
     repeats: usize,
     /// Minimum duration of a repetition, in seconds.
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.5, value_parser = not_negative)]
     seconds: f64,
     /// Folder for `speed.json`, `speed.csv` and `speed.svg`.
     #[arg(long)]

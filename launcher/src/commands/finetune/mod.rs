@@ -17,6 +17,7 @@ use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::families::task::TaskFolder;
 use serde_json::{Value, json};
 
+use super::print_text;
 use crate::failure::{Failure, USAGE, text_of};
 use crate::output::Output;
 
@@ -85,14 +86,14 @@ pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output
     match &args.output {
         Some(output) if args.predict => {
             let model = TaskFolder::open(first)?;
-            match prepare(load(&args, first, &model.folder)?, &args, json, comm) {
+            match prepare(load(&args, first, &model.folder)?, &args, json, comm)? {
                 Break(printed) => Ok(printed),
                 Continue(config) => predict::run(&args, config, model, output, comm, out),
             }
         }
         _ => {
             let model = ModelFolder::open(first)?;
-            match prepare(load(&args, first, &model)?, &args, json, comm) {
+            match prepare(load(&args, first, &model)?, &args, json, comm)? {
                 Break(printed) => Ok(printed),
                 Continue(config) => train::run(&args, config, model, comm, out),
             }
@@ -106,18 +107,18 @@ fn prepare(
     args: &FinetuneArgs,
     json: bool,
     comm: &dyn Communicator,
-) -> ControlFlow<Value, Config> {
+) -> Result<ControlFlow<Value, Config>, Failure> {
     if args.print_config {
         if comm.rank() == 0 && !json {
-            print!("{}", loaded.render());
+            print_text(loaded.render().as_bytes())?;
         }
-        return Break(loaded.config.to_json());
+        return Ok(Break(loaded.config.to_json()));
     }
     let config = loaded.config;
     deadline::set(Duration::from_secs(config.train.deadline));
     segue_trainer::libtorch::set_threads(config.train.threads);
     segue_trainer::libtorch::keep_freed_memory();
-    Continue(config)
+    Ok(Continue(config))
 }
 
 /// Layers of the configuration: what fine-tuning takes for granted, or the run the model is from where it was

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::predict::answer_splits;
 use super::{FinetuneArgs, open_tasks};
-use crate::failure::{Failure, PREEMPTED};
+use crate::failure::{Failure, PREEMPTED, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::Output;
 use crate::reporter::Reporter;
@@ -31,6 +31,13 @@ pub fn run(
     if config.run.dir.is_empty() {
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
         return Err(Failure::new(78, message));
+    }
+    if let Some(twice) = args.seeds.iter().enumerate().find(|(i, seed)| args.seeds[..*i].contains(*seed)) {
+        // Its run would count twice, and seeds seem to agree.
+        return Err(Failure::new(
+            USAGE,
+            format!("--seeds: {} occurs twice\nhint: name each seed once", twice.1),
+        ));
     }
     let begins_as_named =
         args.models.first().is_some_and(|model| *model == Path::new(&config.train.init_from));

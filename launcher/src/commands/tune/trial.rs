@@ -203,9 +203,14 @@ impl Trials<'_> {
             let turns = self.study.stop.as_ref().map_or(Vec::new(), |stop| losses.turns(stop.turn));
             let best = losses.best();
             // One that ended before the turn did has its own reasons.
-            let Some(stop) = stop.filter(|_| until.is_some_and(|until| step >= until)) else {
+            let Some((stop, until)) = stop.zip(until).filter(|(_, until)| *until <= step && step < end)
+            else {
                 return Ok(Told::new(asked.trial, State::Done, best, turns));
             };
+            // Where a study goes on that was killed: this turn was over before, and the trial did not end with it.
+            if step > until {
+                continue;
+            }
             if best.is_nan() || MedianRule(stop).stops(&turns, &self.journal.borrow().curves()) {
                 return Ok(Told::new(asked.trial, State::Stopped, best, turns));
             }

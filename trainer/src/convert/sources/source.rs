@@ -173,7 +173,13 @@ fn open(path: &Path) -> Result<Source, TrainError> {
             return detect_torch(path);
         }
     }
-    tensorflow::open(path)
+    match tensorflow::open(path) {
+        Err(TrainError::Data(DataError::Missing { .. })) if path.is_file() => {
+            let what = "it is none of the files that are known: safetensors, pickles of PyTorch, checkpoints of TensorFlow";
+            Err(TrainError::Damaged { path: path.into(), what: what.into() })
+        }
+        opened => opened,
+    }
 }
 
 fn detect_folder(folder: &Path) -> Result<Source, TrainError> {
