@@ -105,7 +105,11 @@ def fastest(variants, run, key, tries=2):
     Tries take turns, so that a machine that drifts prefers none. A variant that fails is told and left out. SEGUE_PEER_SETTINGS names the variants
     to try, with `;` between them, where a run before has tried them all on this machine; a single one is not tried.
     """
-    named = [name for name in os.environ.get("SEGUE_PEER_SETTINGS", "").split(";") if name in variants]
+    asked = [name for name in os.environ.get("SEGUE_PEER_SETTINGS", "").split(";") if name]
+    named = [name for name in asked if name in variants]
+    for name in asked:
+        if name not in variants:
+            print(f"SEGUE_PEER_SETTINGS: this peer has no setting '{name}', but {', '.join(variants)}")
     if len(named) == 1:
         print(f"peer races with: {named[0]}, as SEGUE_PEER_SETTINGS says")
         return named[0]
