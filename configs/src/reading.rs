@@ -23,6 +23,11 @@ impl TrainConfig {
 }
 
 impl Config {
+    /// Tokens of a lane in one forward pass of an evaluation.
+    pub fn eval_segment(&self) -> usize {
+        if self.eval.segment == 0 { self.train.segment } else { self.eval.segment }
+    }
+
     /// Refuses keys that the order of reading leaves without effect, and orders that they cannot be combined with.
     pub(crate) fn check_reading(&self) -> Result<(), ConfigError> {
         let (t, order) = (&self.train, self.data.order);
@@ -43,10 +48,9 @@ impl Config {
                 document\nhint: use \"mask\"";
             return Err(out_of_range("train.ext_len", t.ext_len, why));
         }
-        let e = &self.eval;
-        if order == DataOrder::Lines && e.ext_len >= if e.segment == 0 { t.segment } else { e.segment } {
+        if order == DataOrder::Lines && self.eval.ext_len >= self.eval_segment() {
             let why = "with data.order = \"lines\" it is shorter than a segment: nothing comes before a lane's first line";
-            return Err(out_of_range("eval.ext_len", e.ext_len, why));
+            return Err(out_of_range("eval.ext_len", self.eval.ext_len, why));
         }
         let jitter = self.data.line_jitter;
         if order != DataOrder::Lines && jitter != DataConfig::default().line_jitter {

@@ -140,7 +140,7 @@ impl Validation {
 
     /// The pieces of so many tokens that lanes read.
     fn cut(tokens: u64, config: &Config) -> Result<EvalLanes, TrainError> {
-        Ok(EvalLanes::new(tokens, config.eval.lanes, eval_segment(config))?)
+        Ok(EvalLanes::new(tokens, config.eval.lanes, config.eval_segment())?)
     }
 
     /// Evaluates as `[eval]` says. A collective call.
@@ -160,7 +160,7 @@ impl Validation {
         let options = EvalOptions {
             lanes: eval.lanes,
             group: eval.lanes_per_group(train),
-            segment: eval_segment(config),
+            segment: config.eval_segment(),
             ext_len: eval.ext_len,
             documents: documents.map(|(documents, policy)| (documents, *policy)),
         };
@@ -177,11 +177,6 @@ impl Validation {
         objective.look(None);
         result
     }
-}
-
-/// Tokens of a lane in one forward pass of an evaluation.
-fn eval_segment(config: &Config) -> usize {
-    if config.eval.segment == 0 { config.train.segment } else { config.eval.segment }
 }
 
 /// Cuts a step of this rank's lanes into micro-batches of `micro_batch` lanes.
