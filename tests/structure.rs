@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -252,4 +253,25 @@ fn models_and_engine_make_tensors_where_their_parameters_lie() {
          NAMES_THE_PROCESSOR why not: {differ:#?}"
     );
     assert!(NAMES_THE_PROCESSOR.iter().all(|(_, _, why)| !why.is_empty()));
+}
+
+/// Crates that `cargo tree` finds behind these kinds of edges, and their features.
+fn crates(edges: &str) -> BTreeMap<String, String> {
+    let mut tree = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    tree.args("tree --workspace --locked --offline --prefix none --no-dedupe --format {p}	{f}".split(' '));
+    let output = tree.args(["--edges", edges]).current_dir(root()).output().expect("cargo starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().filter_map(|line| line.split_once('\t')).map(|(a, b)| (a.into(), b.into())).collect()
+}
+
+/// A crate of other features is another crate to cargo, and so is all that is built upon it: `make build` and `make test` would build most
+/// things twice.
+#[test]
+fn tests_are_built_upon_the_crates_of_the_program() {
+    let (program, tests) = (crates("normal,build"), crates("normal,build,dev"));
+    assert!(program.len() > 100, "{program:?}");
+    for (name, features) in program {
+        assert_eq!(tests[&name], features, "{name}: see getrandom in tests/Cargo.toml");
+    }
 }
