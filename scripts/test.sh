@@ -22,6 +22,10 @@ take_memory() {
 }
 [[ -n ${TMPDIR:-} ]] || take_memory
 
+# Once for all: nextest starts a process for each test, and each would ask cargo.
+cargo build --workspace "$@"
+export SEGUE_IS_BUILT=1
+
 if cargo nextest --version >/dev/null 2>&1; then
     cargo nextest run --workspace "$@"
 else

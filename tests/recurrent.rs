@@ -5,7 +5,7 @@ use std::process::Command;
 use segue_random::{Draws, Purpose};
 use segue_tests::chain::{chain, entropy_rate};
 use segue_tests::kills::job_to_kill;
-use segue_tests::{Workplace, alone, ended_with, fail, finish, mpirun, stderr, succeed, text};
+use segue_tests::{Workplace, alone, ended_with, fail, finish, mpirun, stderr, succeed, text, two_at_a_time};
 use serde_json::Value;
 
 /// Trains on one rank, and on two, one and four with stops between, to the same bytes; what the first found.
@@ -206,9 +206,11 @@ fn trainer_state(place: &Workplace, run: &str) -> Value {
 #[test]
 fn killed_at_drawn_places_runs_with_averages_and_resets_end_with_the_same_bytes() {
     let place = Workplace::new();
-    let mut draws = Draws::new(1, Purpose::Bench, &[2]);
-    let tail = ["average.start=12", "average.patience=2"];
-    for (name, average) in [("tail", &tail[..]), ("two-tailed", &["average.kind=two_tailed"])] {
+    let averages: [(&str, &[&str]); 2] =
+        [("tail", &["average.start=12", "average.patience=2"]), ("two-tailed", &["average.kind=two_tailed"])];
+    two_at_a_time(averages.len(), &|number| {
+        let (name, average) = averages[number];
+        let mut draws = Draws::new(1, Purpose::Bench, &[2, number as u64]);
         let args = |run: &str| place.pretrain_lstm(&format!("{name}-{run}"), &[&RESETS, average].concat());
         let suffering = |mut command: Command, faults: &str| {
             command.env("SEGUE_FAULTS", faults);
@@ -243,7 +245,7 @@ fn killed_at_drawn_places_runs_with_averages_and_resets_end_with_the_same_bytes(
                 break;
             }
         }
-    }
+    });
 }
 
 /// Rows S13 and S27: a run that descends, averages and fine-tunes, over ranks and stops; and what its stages came to.

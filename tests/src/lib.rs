@@ -39,7 +39,7 @@ pub fn reference_models(own: &str, shared: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The binary, built first where `cargo test` has not done so.
+/// The binary, built first but where `scripts/test.sh` has just done so.
 pub fn segue() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -47,6 +47,9 @@ pub fn segue() -> &'static Path {
         // target/PROFILE/deps/test-HASH
         let profile = test.ancestors().nth(2).expect("tests lie two folders down").to_path_buf();
         let binary = profile.join("segue");
+        if std::env::var_os("SEGUE_IS_BUILT").is_some() {
+            return binary;
+        }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut build = Command::new(cargo);
         // Of the whole workspace, as tests are: for a package alone, crates it shares with others would be built with fewer features again.
