@@ -97,6 +97,45 @@ fn bare_folder(place: &Workplace, run: &str, name: &str, change: impl Fn(&mut Va
     place.text(name)
 }
 
+/// A script that asks for a loss does not go on without one.
+#[test]
+fn the_loss_of_a_damaged_model_is_refused() {
+    let place = trained();
+    let model = bare_folder(&place, "xl", "damaged", |_| {});
+    let path = place.path("damaged/model.safetensors");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    // As a number of 32 bits: none.
+    bytes[header..].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+    let (corpus, output) = (place.text("corpus"), place.text("recl"));
+    let protocols: [&[&str]; 7] = [
+        &["--model", &model],
+        &["sliding", "--positions", "20", "--attention", "8", "--model", &model],
+        &["temperature", "--model", &model],
+        &["monte-carlo", "--passes", "2", "--model", &model],
+        &["recovery", "--models", &model],
+        &["dynamic", "--rule", "sgd", "--model", &model],
+        &[
+            "recl",
+            "--positions",
+            "20",
+            "--max",
+            "20",
+            "--delta",
+            "8",
+            "--output",
+            &output,
+            "--models",
+            &model,
+        ],
+    ];
+    for protocol in protocols {
+        let command = [&["eval"], protocol, &["--corpus", &corpus]].concat();
+        fail(alone(&command), 80, &["the loss of", "damaged", "NaN"]);
+    }
+}
+
 #[test]
 fn an_xlnet_is_evaluated_as_its_own_training_does_it() {
     let place = Workplace::new();

@@ -69,13 +69,14 @@ pub struct EvalBatch {
     pub context: usize,
     /// Last inputs of a lane that come again as context of the next step.
     pub overlap: usize,
-    /// Token ids, `[lanes, context + segment]`, [`PADDING_ID`] after a lane's last input.
+    /// Token ids, `[lanes, context + width]`, [`PADDING_ID`] after a lane's last input. The width is a segment, or the longest lane where that
+    /// is shorter.
     pub inputs: Vec<i64>,
-    /// The token after each input, `[lanes, segment]`, [`PADDING_ID`] after a lane's last target.
+    /// The token after each input, `[lanes, width]`, [`PADDING_ID`] after a lane's last target.
     pub targets: Vec<i64>,
     /// Per lane: how many targets, from the left, are real.
     pub counts: Vec<usize>,
-    /// The document that each input belongs to, `[lanes, context + segment]`, where it matters.
+    /// The document that each input belongs to, `[lanes, context + width]`, where it matters.
     pub documents: Option<Vec<i64>>,
     /// Per lane: the lane's memory must be fresh before this step.
     pub restarts: Vec<bool>,
@@ -168,9 +169,14 @@ impl EvalLanes {
         if let Cut::Lines { episodes: Some(spans), .. } = &self.cut {
             return spans.iter().map(Vec::len).max().unwrap_or(0) as u64;
         }
+        self.longest().div_ceil(self.segment as u64)
+    }
+
+    /// Targets of the longest lane.
+    fn longest(&self) -> u64 {
         let lengths =
             (0..self.lanes).map(|lane| self.targets(lane)).map(|targets| targets.end - targets.start);
-        lengths.max().unwrap_or(0).div_ceil(self.segment as u64)
+        lengths.max().unwrap_or(0)
     }
 
     /// Number of real targets of a lane in a step.
@@ -202,12 +208,13 @@ impl EvalLanes {
         }
         let done = step * self.segment as u64;
         let context = done.min(self.ext_len as u64) as usize;
-        let width = context + self.segment;
+        let targets = self.longest().min(self.segment as u64) as usize;
+        let width = context + targets;
         let mut batch = EvalBatch {
             context,
             overlap: width.min(self.ext_len),
             inputs: Vec::with_capacity(range.len() * width),
-            targets: Vec::with_capacity(range.len() * self.segment),
+            targets: Vec::with_capacity(range.len() * targets),
             counts: Vec::with_capacity(range.len()),
             documents: None,
             restarts: Vec::with_capacity(range.len()),
@@ -230,9 +237,9 @@ impl EvalLanes {
             batch.inputs.extend_from_slice(&tokens[..width]);
             batch.targets.extend_from_slice(&tokens[context + 1..]);
             // The token that closes a ragged segment is a target only.
-            if count < self.segment {
+            if count < targets {
                 let end = batch.inputs.len();
-                batch.inputs[end - self.segment + count] = PADDING_ID;
+                batch.inputs[end - targets + count] = PADDING_ID;
             }
             batch.counts.push(count);
             let mut restarts = begins;

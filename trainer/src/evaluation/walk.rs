@@ -26,9 +26,9 @@ pub struct Walk {
 
 /// A segment of a group of lanes.
 pub(super) struct Piece {
-    /// Ids, `[lanes, segment]`.
+    /// Ids, `[lanes, width]`, where the width is a segment, or the longest lane where that is shorter.
     pub inputs: Tensor,
-    /// The id after each, `[lanes, segment]`.
+    /// The id after each, `[lanes, width]`.
     pub targets: Tensor,
     /// Targets of each lane, from the left, that are no padding.
     pub counts: Vec<usize>,
@@ -67,8 +67,9 @@ impl Walk {
         group: usize,
         device: Device,
     ) -> Result<impl Iterator<Item = Result<Piece, TrainError>> + use<'a>, TrainError> {
-        let (cut, lanes, segment) = (self.cut(stream)?, self.lanes_of(group), self.segment as i64);
-        let rows = move |ids: &[i64]| Tensor::from_slice(ids).view([-1, segment]).to_device(device);
+        let (cut, lanes) = (self.cut(stream)?, self.lanes_of(group));
+        let count = lanes.len() as i64;
+        let rows = move |ids: &[i64]| Tensor::from_slice(ids).view([count, -1]).to_device(device);
         Ok((0..cut.steps()).map(move |step| {
             let batch = cut.batch(stream, lanes.clone(), step, None)?;
             let (inputs, targets) = (rows(&batch.inputs), rows(&batch.targets));
@@ -78,7 +79,7 @@ impl Walk {
 }
 
 impl Piece {
-    /// The values of each lane's real targets out of `[lanes, segment]`.
+    /// The values of each lane's real targets out of `[lanes, width]`.
     pub fn real(&self, values: &Tensor) -> Vec<Vec<f64>> {
         let values = values.detach().to_device(Device::Cpu).to_kind(Kind::Double);
         let lane = |(lane, &count): (i64, &usize)| {

@@ -183,12 +183,10 @@ impl Job<'_> {
         let fixed = DynamicOptions { lr: 0.0, decay: 0.0, ..options };
         let trials = [(&Rule::Sgd, fixed), (&self.rule, options)];
         let mut found = self.evaluate(&self.subject.stream, &trials, "dynamic")?.into_iter();
-        let mut next = || match found.next() {
-            Some(Ok(evaluation)) => Ok(evaluation),
-            Some(Err(why)) => Err(Failure::new(USAGE, why)),
-            None => unreachable!("each of two trials has an outcome"),
-        };
-        Ok((next()?, next()?))
+        let mut next = || found.next().unwrap_or_else(|| unreachable!("each of two trials has an outcome"));
+        // Weights that nothing moves do not diverge.
+        let before = next().map_err(|_| super::not_a_number(f64::NAN, &self.subject.folder.path))?;
+        Ok((before, next().map_err(|why| Failure::new(USAGE, why))?))
     }
 
     /// The split of the command in passes with dropout that adapt, where there are any.

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use self::subject::{Subject, TextArgs};
 use self::walk::TemperatureArgs;
 use super::at_least_one;
-use crate::failure::{Failure, USAGE};
+use crate::failure::{Failure, NOT_A_NUMBER, USAGE};
 use crate::output::{Output, Unit};
 
 /// Pieces of a plain stream.
@@ -256,6 +256,7 @@ fn run_stream(
     let result = evaluate(model.as_ref(), &stream, options, comm, &mut Watch::new(&mut progress))?;
     drop(bar);
     out.line(&result.describe());
+    check_loss(result.loss, &folder.path)?;
     let mut found = json!({ "model": folder.path, "evaluation": result });
     if args.by_rows {
         let rows = result.by_rows(lanes);
@@ -263,6 +264,17 @@ fn run_stream(
         found["by_rows"] = json!(rows);
     }
     Ok(found)
+}
+
+/// Refuses the loss of a damaged model: a script that reads no number back would go on with none.
+fn check_loss(loss: f64, model: &Path) -> Result<(), Failure> {
+    if loss.is_finite() { Ok(()) } else { Err(not_a_number(loss, model)) }
+}
+
+fn not_a_number(loss: f64, model: &Path) -> Failure {
+    let message =
+        format!("the loss of {} is {loss}: its weights are damaged, or have diverged", model.display());
+    Failure::new(NOT_A_NUMBER, message + "\nhint: open an earlier checkpoint")
 }
 
 /// The corpus that is named, or the one that a run was trained on.

@@ -68,12 +68,16 @@ pub fn run(args: MonteCarloArgs, comm: &dyn Communicator, out: &Output) -> Resul
     drop(bar);
     let fixed = Evaluation::of_losses(&losses, stream);
     out.line(&format!("without dropout: {}", fixed.describe()));
+    super::check_loss(fixed.loss, &subject.folder.path)?;
     let passes = Passes { count: args.passes, rates: args.rates, seed: args.seed };
     let options = MonteCarloOptions { walk, passes, mean };
     let bar = out.progress(0, Unit::Steps, "passes");
     let found = monte_carlo(model, stream, &options, comm, &mut |done, whole| bar.set_of(done, whole))?;
     drop(bar);
     describe(&found, "", out);
+    for after in &found {
+        super::check_loss(after.loss, &subject.folder.path)?;
+    }
     Ok(json!({
         "model": subject.folder.path, "mean": name(args.mean), "rates": args.rates, "seed": args.seed, "fixed": fixed,
         "passes": found,

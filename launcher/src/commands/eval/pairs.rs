@@ -85,6 +85,7 @@ pub fn run(
     let result = pairs.evaluate(objective.as_mut(), &config.eval, comm, &mut watch)?;
     drop(bar);
     out.line(&result.describe());
+    super::check_loss(result.loss, &folder.path)?;
     Ok(json!({ "model": folder.path, "objective": config.objective.kind, "evaluation": result }))
 }
 

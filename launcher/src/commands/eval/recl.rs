@@ -80,8 +80,8 @@ pub fn run(args: ReclArgs, out: &Output) -> Result<Value, Failure> {
     for (model, label) in args.models.iter().zip(&labels) {
         losses.push(losses_of(model, label, &contexts, &args, out)?);
     }
-    let group = LossGroup::new(contexts, losses)
-        .ok_or_else(|| Failure::new(65, "the losses of a model are not finite: its weights are damaged"))?;
+    let group =
+        LossGroup::new(contexts, losses).ok_or_else(|| Failure::new(70, "the table of losses has holes"))?;
     let analysis = Analysis { group, labels, shares: args.r.clone(), threshold: args.threshold };
     let result = analysis.result(&args);
     analysis.print(out);
@@ -156,6 +156,7 @@ fn losses_of(
             }
         };
         bar.set(done + count);
+        super::check_loss(losses.iter().sum(), &subject.folder.path)?;
         all.push(losses);
     }
     Ok(all)

@@ -53,6 +53,7 @@ fn row(named: &Path, args: &RecoveryArgs, comm: &dyn Communicator, out: &Output)
     let (model, stream) = (subject.model.as_ref(), &subject.stream);
     let losses = token_losses(model, stream, &walk, comm, &mut Watch::new(&mut progress))?;
     drop(bar);
+    super::check_loss(losses.iter().sum(), &subject.folder.path)?;
     let found = recovery(&losses, args.fraction).ok_or_else(|| {
         let message = format!("the split has {} tokens to predict, and recovery needs two", losses.len());
         Failure::new(USAGE, message + "\nhint: take a longer split")

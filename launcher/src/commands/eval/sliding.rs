@@ -52,5 +52,6 @@ pub fn run(args: SlidingArgs, out: &Output) -> Result<Value, Failure> {
         result.bits_per_token,
         result.seconds_per_token * 1e3
     ));
+    super::check_loss(result.loss, &subject.folder.path)?;
     Ok(json!({ "model": subject.folder.path, "sliding": result }))
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::AttentionArgs;
 use super::subject::{Subject, SubjectArgs};
 use super::walk::WalkArgs;
-use crate::failure::{Failure, USAGE};
+use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
 /// Arguments of `segue eval temperature`.
@@ -50,12 +50,10 @@ pub fn run(args: TemperatureSearchArgs, comm: &dyn Communicator, out: &Output) -
         ));
         Ok::<f64, Failure>(loss)
     })?;
-    let found = best(&tried).ok_or_else(|| {
-        Failure::new(
-            USAGE,
-            "no loss is a number: the model's weights are damaged\nhint: open another checkpoint",
-        )
-    })?;
+    let Some(found) = best(&tried) else {
+        let loss = tried.first().map_or(f64::NAN, |point| point.loss);
+        return Err(super::not_a_number(loss, &subject.folder.path));
+    };
     out.line(&format!("best on valid: temperature {:.2}", found.temperature));
     let stream = subject.corpus.tokens(args.subject.text.split.into())?;
     let mut evaluated = |temperature| -> Result<Evaluation, Failure> {

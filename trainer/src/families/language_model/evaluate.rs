@@ -189,7 +189,7 @@ pub(super) fn evaluate_pieces(
             if step > 0 && batch.restarts.contains(&true) {
                 memory.forget(&batch.restarts, objective.memory_start(range.len() as i64));
             }
-            let scores = objective.score(&tensors(&batch, range.len(), options.segment).to(device), &memory);
+            let scores = objective.score(&tensors(&batch, range.len()).to(device), &memory);
             nats += masked_sum(&scores.nll, &batch.counts);
             memory = scores.memory;
             done()?;
@@ -200,20 +200,20 @@ pub(super) fn evaluate_pieces(
     Ok(Evaluation::new(nats, cut.total_targets(), stream))
 }
 
-fn tensors(batch: &EvalBatch, lanes: usize, segment: usize) -> Batch {
-    let (lanes, segment, width) = (lanes as i64, segment as i64, (batch.context + segment) as i64);
+fn tensors(batch: &EvalBatch, lanes: usize) -> Batch {
+    let rows = |ids: &[i64]| Tensor::from_slice(ids).view([lanes as i64, -1]);
     Batch {
-        inputs: Tensor::from_slice(&batch.inputs).view([lanes, width]),
-        targets: Tensor::from_slice(&batch.targets).view([lanes, segment]),
+        inputs: rows(&batch.inputs),
+        targets: rows(&batch.targets),
         pairs: None,
-        documents: batch.documents.as_ref().map(|d| Tensor::from_slice(d).view([lanes, width])),
+        documents: batch.documents.as_ref().map(|marks| rows(marks)),
         counts: None,
         overlap: batch.overlap as i64,
         of_host: None,
     }
 }
 
-/// Sum of each lane's first `counts` losses, in double precision. `nll`: `[lanes, segment]`.
+/// Sum of each lane's first `counts` losses, in double precision. `nll`: `[lanes, width]`.
 fn masked_sum(nll: &Tensor, counts: &[usize]) -> f64 {
     let nll = nll.to_device(Device::Cpu).to_kind(Kind::Double);
     let lane = |(i, &count): (usize, &usize)| {
