@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use segue_tests::{Workplace, alone, fail, finish, mpirun, stderr, succeed};
+use segue_tests::{Workplace, alone, ended_with, fail, finish, mpirun, stderr, succeed};
 use serde_json::{Value, json};
 
 #[test]
@@ -99,6 +99,23 @@ fn advice_is_a_field_of_the_json_and_a_line_of_its_own() {
 fn wrong_type_is_78_and_names_key_and_origin() {
     let place = Workplace::new();
     fail(alone(&place.pretrain("run", &["train.steps=many"])), 78, &["train.steps", "override"]);
+    fail(alone(&place.pretrain("run", &["optim.lr=nan"])), 78, &["optim.lr", "nan"]);
+    fs::write(place.path("latin.toml"), b"# \xe9t\xe9\n").unwrap();
+    fail(alone(&["pretrain", "--config", &place.text("latin.toml")]), 78, &["latin.toml", "UTF-8"]);
+}
+
+/// Before the kernel looks for what to kill. What the host has is no part of the message that is kept.
+#[test]
+fn a_model_that_the_memory_of_the_host_cannot_hold_is_78() {
+    let place = Workplace::new();
+    let refused =
+        finish(mpirun(2, &place.pretrain("run", &["model.d_model=1000000", "model.d_inner=10000000"])));
+    let said = stderr(&refused);
+    assert!(ended_with(&refused, 78), "{said}");
+    assert!(
+        said.contains("GiB on each of 2 rank(s) here") && said.contains("hint: make the model smaller"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -138,6 +155,8 @@ fn two_jobs_in_one_run_folder_are_refused() {
 fn bad_command_line_is_64() {
     fail(alone(&["pretrain", "--no-such-option"]), 64, &["--no-such-option"]);
     fail(alone(&["no-such-command"]), 64, &["no-such-command"]);
+    fail(alone(&["eval", "--model", "m", "--clamp-len", "-7"]), 64, &["--clamp-len", "-1 for no limit"]);
+    fail(alone(&["batch", "slurm", "--array", "foo", "--", "segue"]), 64, &["--array", "1-8"]);
 }
 
 #[test]

@@ -181,6 +181,12 @@ fn sweeps_with_mistakes_do_not_start() {
     fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["train.step=3"]), 78, &["train.steps"]);
     fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["data.corpus=nowhere"]), 66, &["nowhere"]);
     fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["run.dir=own"]), 78, &["run.dir", "--output"]);
+    // The corpus has no such split.
+    let text = fs::read_to_string(&path)
+        .unwrap()
+        .replace("[evaluate.memory]", "[evaluate]\nsplit = \"test\"\n[evaluate.memory]");
+    fs::write(&path, text).unwrap();
+    fail(sweep(&place, &path, "out", &[]), 65, &["test"]);
     assert!(!place.path("out").exists());
 }
 

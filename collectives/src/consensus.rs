@@ -25,17 +25,17 @@ pub fn any_rank_of<const N: usize>(
     Ok(std::array::from_fn(|i| all.iter().any(|of_rank| of_rank.get(i) == Some(&1))))
 }
 
-/// Collective. Whether this rank is the first one of its host, which `host` names: for what has to be done once on each.
+/// Collective. The ranks on the host of this one, which `host` names, in their order. The first does what has to be done once on each host.
 ///
 /// ```
-/// use segue_collectives::{consensus::is_first_of_host, simulated, Communicator};
+/// use segue_collectives::{consensus::ranks_of_host, simulated, Communicator};
 /// let hosts = ["a", "b", "a", "b"];
-/// let first = simulated::run(4, |comm| is_first_of_host(comm, hosts[comm.rank()]).unwrap());
-/// assert_eq!(first, [true, true, false, false]);
+/// let ranks = simulated::run(4, |comm| ranks_of_host(comm, hosts[comm.rank()]).unwrap());
+/// assert_eq!(ranks, [[0, 2], [1, 3], [0, 2], [1, 3]]);
 /// ```
-pub fn is_first_of_host(comm: &dyn Communicator, host: &str) -> Result<bool, CollectiveError> {
+pub fn ranks_of_host(comm: &dyn Communicator, host: &str) -> Result<Vec<usize>, CollectiveError> {
     let hosts = comm.all_gather(host.as_bytes())?;
-    Ok(hosts.iter().position(|other| other == host.as_bytes()) == Some(comm.rank()))
+    Ok((0..hosts.len()).filter(|rank| hosts[*rank] == host.as_bytes()).collect())
 }
 
 #[cfg(test)]

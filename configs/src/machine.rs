@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::merge::read_text;
 use crate::range::{self, Range};
 use crate::{ConfigError, out_of_range};
 
@@ -161,8 +162,7 @@ impl Machine {
                 format!("no machine has this name\nhint: machines are {}, or a TOML file", names.join(", "));
             return Err(out_of_range("--machine", name, &why));
         }
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Missing { path: path.into(), source })?;
+        let text = read_text(path)?;
         Self::parse(&text, name)
     }
 

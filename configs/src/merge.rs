@@ -159,10 +159,18 @@ fn load_over(
 }
 
 fn read_recipe(path: &Path) -> Result<Value, ConfigError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| ConfigError::Missing { path: path.into(), source })?;
-    toml::from_str(&text)
+    toml::from_str(&read_text(path)?)
         .map_err(|e| ConfigError::Syntax { origin: path.display().to_string(), message: e.to_string() })
+}
+
+/// The text of a file of settings.
+pub(crate) fn read_text(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| match source.kind() {
+        std::io::ErrorKind::InvalidData => {
+            ConfigError::Syntax { origin: path.display().to_string(), message: "it is not UTF-8".into() }
+        }
+        _ => ConfigError::Missing { path: path.into(), source },
+    })
 }
 
 /// `a.b=value` as the nested object `{a: {b: value}}`. A value that is not TOML is a string.
@@ -175,6 +183,8 @@ fn parse_override(text: &str) -> Result<Value, ConfigError> {
     let parsed = toml::from_str::<Value>(&format!("x = {value}"))
         .ok()
         .and_then(|table| table.get("x").cloned())
+        // What no JSON has, such as `nan`.
+        .filter(|value| !value.is_null())
         .unwrap_or_else(|| Value::String(value.into()));
     Ok(key.rsplit('.').fold(parsed, |inner, part| Value::Object(Map::from_iter([(part.to_string(), inner)]))))
 }

@@ -5,6 +5,7 @@ mod failure;
 mod folder;
 mod hang;
 mod live_ranks;
+mod memory;
 mod output;
 mod pulse;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::merge::{Loaded, assignments, check_folders, flatten, pointer};
+use crate::merge::{Loaded, assignments, check_folders, flatten, pointer, read_text};
 use crate::model::{KnownModels, Models};
 use crate::range::{self, Range};
 use crate::reference::Section;
@@ -165,8 +165,7 @@ pub struct Study {
 impl Study {
     /// Reads a study. `overrides` apply to every trial. A relative recipe is looked for beside the file.
     pub fn load(models: &'static Models, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Missing { path: path.into(), source })?;
+        let text = read_text(path)?;
         let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
         let mut file: StudyFile = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
         file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);

@@ -67,6 +67,8 @@ pub struct Lengths {
 pub struct Evaluation {
     /// Attention length, in tokens.
     pub attention: usize,
+    /// The part of the corpus.
+    pub split: String,
     /// Options of `segue eval`.
     pub options: Vec<String>,
 }
@@ -99,6 +101,14 @@ impl Evaluate {
             format!("model.mem_len is {mem_len}, so [evaluate.{table}] has to say how it is evaluated")
         })?;
         range::check("evaluate", self).map_err(|e| e.to_string())?;
+        if !["valid", "test"].contains(&self.split.as_str()) {
+            return Err(format!("evaluate.split is `{}`, and splits are `valid` and `test`", self.split));
+        }
+        if mem_len > 0 && lengths.lengths.iter().chain(&lengths.init).any(|length| *length == 0) {
+            return Err(
+                "evaluate.memory has an attention length of 0, and every query is to see as many keys".into(),
+            );
+        }
         range::check(&format!("evaluate.{table}"), lengths).map_err(|e| e.to_string())?;
         Ok(lengths)
     }
@@ -120,7 +130,11 @@ impl Evaluate {
         };
         attention
             .into_iter()
-            .map(|length| Evaluation { attention: length, options: options(length) })
+            .map(|length| Evaluation {
+                attention: length,
+                split: self.split.clone(),
+                options: options(length),
+            })
             .collect()
     }
 }

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::merge::{assignments, check_folders, flatten};
+use crate::merge::{assignments, check_folders, flatten, read_text};
 use crate::model::{KnownModels, Models};
 use crate::range::Range;
 use crate::reference::Section;
@@ -203,8 +203,7 @@ impl Sweep {
     /// Reads a sweep and expands it. `overrides` apply to every cell, last. A relative recipe is
     /// looked for beside the file.
     pub fn load(models: &'static Models, path: &Path, overrides: &[String]) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Missing { path: path.into(), source })?;
+        let text = read_text(path)?;
         let wrong = |message: String| ConfigError::Syntax { origin: path.display().to_string(), message };
         let mut file: SweepFile = toml::from_str(&text).map_err(|e| wrong(e.to_string()))?;
         file.recipe = path.parent().unwrap_or(Path::new(".")).join(&file.recipe);
@@ -392,6 +391,14 @@ mod tests {
         ] {
             let error = sweep(&text, &[]).unwrap_err();
             let message = advice::joined(&error, error.hint());
+            assert!(message.contains(word), "{word}: {message}");
+        }
+        let of_head = |from: &str, to: &str| sweep_of(&(HEAD.replace(from, to) + &cell("a", "")), &[]);
+        for (from, to, word) in [
+            ("[evaluate.memory]", "[evaluate]\nsplit = \"exam\"\n[evaluate.memory]", "`exam`"),
+            ("lengths = [32, 8]", "lengths = [32, 0]", "attention length of 0"),
+        ] {
+            let message = of_head(from, to).unwrap_err().to_string();
             assert!(message.contains(word), "{word}: {message}");
         }
     }

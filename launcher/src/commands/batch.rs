@@ -55,7 +55,7 @@ pub struct BatchArgs {
     #[arg(long)]
     account: Option<String>,
     /// Numbers of an array of jobs, such as 1-8; `{index}` in COMMAND is the number of each.
-    #[arg(long, value_name = "RANGE")]
+    #[arg(long, value_name = "RANGE", value_parser = array)]
     array: Option<String>,
     /// Line of the script before the job, such as `module load openmpi`; may be given again.
     #[arg(long, value_name = "LINE")]
@@ -153,6 +153,15 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
 }
 
 /// The words of the job: this program as the supervisor of the command.
+/// Parses the numbers of an array: commas between numbers and ranges, a step after a colon, how many at a time after a percent sign.
+fn array(text: &str) -> Result<String, String> {
+    let known = |c: char| c.is_ascii_digit() || "-,:%".contains(c);
+    match text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(known) {
+        true => Ok(text.into()),
+        false => Err("must be numbers and ranges, such as 1-8 or 1,3,5-9".into()),
+    }
+}
+
 fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
     let program = std::env::current_exe()
         .map_err(|e| Failure::new(74, format!("cannot find this program's own file: {e}")))?;

@@ -91,9 +91,18 @@ pub async fn command<R>(
 /// The last line of the log, from byte `start` on, that tells of an error.
 fn last_error(log: &Path, start: u64) -> String {
     let log = fs::read(log).unwrap_or_default();
-    let log = String::from_utf8_lossy(log.get(start as usize..).unwrap_or_default());
+    error_of(&String::from_utf8_lossy(log.get(start as usize..).unwrap_or_default()))
+}
+
+/// The last error that a log tells of, or what a panic said, which stands on the line after the place of it.
+fn error_of(log: &str) -> String {
     let messages = log.lines().map(|line| line.strip_prefix("segue: ").unwrap_or(line));
-    messages.rev().find(|line| line.starts_with("error")).unwrap_or("no error message").to_string()
+    let panic = || {
+        let mut lines = log.lines().skip_while(|line| !line.contains(" panicked at "));
+        Some(format!("{} {}", lines.next()?, lines.next()?))
+    };
+    let error = messages.rev().find(|line| line.starts_with("error")).map(String::from);
+    error.or_else(panic).unwrap_or_else(|| "no error message".into())
 }
 
 fn append(path: &Path) -> std::io::Result<File> {
@@ -167,6 +176,15 @@ mod tests {
     fn key_of(keys: &[&str]) -> String {
         let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
         key(&essence(&segue_trainer::families::MODELS.load(None, &overrides).unwrap().config, "corpus"))
+    }
+
+    #[test]
+    fn the_last_error_of_a_log_or_what_a_panic_said_is_told() {
+        let panic = "note: 1\nthread 'main' (7) panicked at a.rs:1:2:\nno such place\nstack backtrace:\n";
+        let told = "thread 'main' (7) panicked at a.rs:1:2: no such place";
+        assert_eq!(error_of(panic), told);
+        assert_eq!(error_of(&format!("segue: error: one\n{panic}error: two\nhint: three")), "error: two");
+        assert_eq!(error_of("a line"), "no error message");
     }
 
     #[test]

@@ -119,6 +119,15 @@ fn not_negative(text: &str) -> Result<f64, String> {
     }
 }
 
+/// Parses an option that limits distances, or says that there is no limit.
+fn distance(text: &str) -> Result<i64, String> {
+    match text.parse() {
+        Ok(value @ (-1 | 1..)) => Ok(value),
+        Ok(_) => Err("must be at least 1, or -1 for no limit".into()),
+        Err(_) => Err("not a number".into()),
+    }
+}
+
 /// Parses an option that counts something there must be one of.
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {

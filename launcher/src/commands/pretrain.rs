@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use clap::Args;
 use segue_cluster::{JobEnvironment, Preemption, host_name};
-use segue_collectives::consensus::is_first_of_host;
+use segue_collectives::consensus::ranks_of_host;
 use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
 use segue_trainer::Compute;
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{at_least_one, dry_run, print_text};
 use crate::failure::{Failure, PREEMPTED};
+use crate::memory;
 use crate::output::Output;
 use crate::reporter::Reporter;
 use crate::run_folder::{lock, start_log};
@@ -76,7 +77,11 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
     // Hosts may have copies of their own.
-    if is_first_of_host(comm, &host_name())? {
+    let ranks = ranks_of_host(comm, &host_name())?;
+    if compute == Compute::CPU {
+        memory::check(&config, ranks.len(), comm.world_size())?;
+    }
+    if ranks.first() == Some(&comm.rank()) {
         job.check_data()?;
     }
     let _lock = match comm.rank() {

@@ -15,6 +15,7 @@ use segue_trainer::libtorch::device::{self, Cards, NoCard};
 use segue_trainer::libtorch::speed::multiplications;
 
 use super::{Finding, State};
+use crate::memory::{HostMemory, gib};
 
 /// What a rank opens at most, with room: shards, their indices, logs, connections to other ranks.
 const OPEN_FILES: u64 = 4096;
@@ -150,23 +151,11 @@ fn reckoned_peak() -> Option<f64> {
 }
 
 fn memory() -> Finding {
-    let bytes = |name: &str| {
-        let text = line_of("/proc/meminfo", name)?;
-        text.trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib << 10)
-    };
-    let limit =
-        fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse::<u64>().ok());
-    let (Some(total), Some(free)) = (bytes("MemTotal"), bytes("MemAvailable")) else {
+    let Some(HostMemory { total, free, limit, .. }) = HostMemory::read() else {
         return Finding::new("memory", State::Warning, "the kernel does not tell", "");
     };
-    let limited = limit
-        .filter(|limit| *limit < total)
-        .map_or(String::new(), |limit| format!("; this process may take {}", gib(limit)));
+    let limited = limit.map_or(String::new(), |limit| format!("; this process may take {}", gib(limit)));
     Finding::ok("memory", format!("{}, {} of it free{limited}", gib(total), gib(free)))
-}
-
-fn gib(bytes: u64) -> String {
-    format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
 }
 
 /// What a program says.

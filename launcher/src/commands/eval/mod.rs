@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use self::subject::{Subject, TextArgs};
 use self::walk::TemperatureArgs;
-use super::at_least_one;
+use super::{at_least_one, distance};
 use crate::failure::{Failure, NOT_A_NUMBER, USAGE};
 use crate::output::{Output, Unit};
 
@@ -89,7 +89,7 @@ struct AttentionArgs {
     #[arg(long)]
     mem_len: Option<usize>,
     /// Largest distance; greater ones are clamped to it, -1 for no limit [default: the model's].
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, allow_negative_numbers = true, value_parser = distance)]
     clamp_len: Option<i64>,
     /// Show every query the same number of keys [default: the model's].
     #[arg(long)]

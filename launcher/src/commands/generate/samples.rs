@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::SEGMENT;
 use super::sampling::SamplingArgs;
-use crate::commands::at_least_one;
 use crate::commands::eval::eval_config;
 use crate::commands::eval::subject::SubjectArgs;
+use crate::commands::{at_least_one, distance};
 use crate::failure::Failure;
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
@@ -39,7 +39,7 @@ pub struct SamplesArgs {
     #[arg(long)]
     mem_len: Option<usize>,
     /// Largest distance; greater ones are clamped to it, -1 for no limit [default: the model's].
-    #[arg(long, allow_negative_numbers = true)]
+    #[arg(long, allow_negative_numbers = true, value_parser = distance)]
     clamp_len: Option<i64>,
     /// Folder for `samples.json` and `samples.md` [default: stdout].
     #[arg(long)]

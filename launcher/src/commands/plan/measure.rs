@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::commands::doctor::{cores, line_of};
 use crate::failure::Failure;
+use crate::memory::HostMemory;
 use crate::output::{Output, Unit};
 
 /// Sides of matrices that are multiplied, and for how long each.
@@ -64,7 +65,9 @@ pub fn machine(comm: &dyn Communicator, out: &Output) -> Result<Machine, Failure
     machine.about = format!("{ranks} core(s) of {}, one rank each", processor());
     machine.kind = MachineKind::Cpu;
     machine.ranks = ranks;
-    machine.memory = memory().unwrap_or(machine.memory * machine.ranks as f64) / ranks as f64;
+    machine.memory =
+        HostMemory::read().map(|host| host.total as f64).unwrap_or(machine.memory * machine.ranks as f64)
+            / ranks as f64;
     machine.peak = ByPrecision { f32: flops, tf32: None, bf16: None, fp16: None };
     machine.bandwidth.memory = alone;
     machine.bandwidth.node_memory = Some(together);
@@ -149,12 +152,6 @@ fn written() -> Option<f64> {
 
 fn processor() -> String {
     line_of("/proc/cpuinfo", "model name").unwrap_or_else(|| "an unknown processor".into())
-}
-
-/// Bytes of the host's memory.
-fn memory() -> Option<f64> {
-    let line = line_of("/proc/meminfo", "MemTotal")?;
-    Some(line.strip_suffix(" kB")?.trim().parse::<f64>().ok()? * 1024.0)
 }
 
 /// The description as a file, with what was not measured marked.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use segue_cluster::pool::Runner;
 use segue_configs::Config;
 use segue_configs::sweep::{Evaluation, Sweep};
+use segue_dataloader::Corpus;
 use segue_trainer::families;
 use serde_json::{Value, json};
 
@@ -56,6 +57,10 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
                 Entry::Occupied(known) => known.get().clone(),
                 Entry::Vacant(place) => place.insert(fingerprint(&config, ORIGIN)).clone(),
             };
+            let data = data.and_then(|data| match description.evaluations.first() {
+                Some(evaluation) => has_split(&config, evaluation).map(|()| data),
+                None => Ok(data),
+            });
             let key = key(&essence(&config, data.as_deref().unwrap_or_default()));
             let name = format!("{}-s{seed}-{key}", description.slug());
             let run = output.join("runs").join(&name);
@@ -79,6 +84,16 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
         Some(failure) if jobs.iter().all(|job| job.data.is_err()) => Err(failure.clone()),
         _ => Ok(jobs),
     }
+}
+
+/// Refuses an evaluation on what the corpus does not have, before a training that leads to it.
+fn has_split(config: &Config, evaluation: &Evaluation) -> Result<(), Failure> {
+    let corpus = Path::new(&config.data.corpus);
+    // Of several corpora, or of lines of a file, an evaluation asks for one.
+    if !config.data.corpus.is_empty() {
+        Corpus::open_lazily(corpus)?.tokens(evaluation.split.parse()?)?;
+    }
+    Ok(())
 }
 
 /// What else than the command may name a corpus.
