@@ -6,7 +6,7 @@ use segue_trainer::families::transfo_xl::TransfoXlConfig;
 use segue_trainer::families::transfo_xl::{Segment, TransfoXl};
 use segue_trainer::families::xlnet::XlnetConfig;
 use segue_trainer::families::xlnet::{Sequence, Visibility, Xlnet};
-use segue_trainer::layers::{HeadConfig, Memory, SpanHead, SpanLabels};
+use segue_trainer::layers::{HeadConfig, JudgedFrom, Memory, SpanHead, SpanLabels};
 use segue_trainer::noise::Noise;
 use segue_trainer::{Kernels, ParameterSpec, Parameters, TrainError};
 use tch::{Device, Kind, Tensor};
@@ -97,7 +97,12 @@ fn span_head(parameters: &Parameters) -> Tensor {
     let content = wave(&[BATCH, SEGMENT, WIDTH], 0.7, parameters.tensors()[0].kind());
     let at = |i: i64| Tensor::full([BATCH], i, (Kind::Int64, Device::Cpu));
     let impossible = Tensor::from_slice(&[0.0, 1.0]);
-    let labels = SpanLabels { starts: &at(1), ends: &at(3), impossible: Some(&impossible) };
+    let labels = SpanLabels {
+        starts: &at(1),
+        ends: &at(3),
+        impossible: Some(&impossible),
+        judged_from: JudgedFrom::Expected,
+    };
     head.losses(&content, &at(4), None, labels, Some(&Noise::new(3))).sum(None::<Kind>)
 }
 

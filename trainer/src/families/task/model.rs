@@ -9,8 +9,8 @@ use crate::engine::Loss;
 use crate::families::language;
 use crate::families::language_model::{Encoder, LanguageFamily, Rows};
 use crate::layers::{
-    Beam, HeadConfig, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead, classification_losses,
-    kernel_features, pair_losses, squared_errors,
+    Beam, HeadConfig, JudgedFrom, KernelHead, SpanHead, SpanLabels, SummaryHead, TagHead,
+    classification_losses, kernel_features, pair_losses, squared_errors,
 };
 use crate::noise::Noise;
 use crate::{ParameterSpec, Parameters};
@@ -320,7 +320,12 @@ fn span_losses(
     }
     let (starts, ends) = (Tensor::from_slice(&starts), Tensor::from_slice(&ends));
     let impossible = Tensor::from_slice(&none);
-    let labels = SpanLabels { starts: &starts, ends: &ends, impossible: Some(&impossible) };
+    let labels = SpanLabels {
+        starts: &starts,
+        ends: &ends,
+        impossible: Some(&impossible),
+        judged_from: JudgedFrom::Expected,
+    };
     head.losses(states, &cls(rows), Some(&outside(rows, examples)), labels, noise)
 }
 

@@ -3,7 +3,8 @@ use tch::{Kind, Tensor};
 use super::Xlnet;
 use super::parity::{Input, no_memory};
 use crate::layers::{
-    Beam, HeadConfig, SpanHead, SpanLabels, SummaryHead, by_choice, classification_losses, squared_errors,
+    Beam, HeadConfig, JudgedFrom, SpanHead, SpanLabels, SummaryHead, by_choice, classification_losses,
+    squared_errors,
 };
 use crate::parity::{Cases, FORWARD_LIMIT, GRADIENT_LIMIT, gradients};
 use crate::{ParameterSpec, Parameters, TrainError};
@@ -82,7 +83,12 @@ fn span(model: &Xlnet, parameters: &Parameters, cases: &mut Cases) -> Result<(),
     let cls = given.unwrap_or_else(last);
     let outside = cases.take("span.p_mask");
     let content = content(model, &input);
-    let labels = SpanLabels { starts: &starts, ends: &ends, impossible: impossible.as_ref() };
+    let labels = SpanLabels {
+        starts: &starts,
+        ends: &ends,
+        impossible: impossible.as_ref(),
+        judged_from: JudgedFrom::Right,
+    };
     let loss = head.losses(&content, &cls, outside.as_ref(), labels, None).mean(None::<Kind>);
     loss.f_backward()?;
     finish(cases, prefix, &loss, &own, parameters);

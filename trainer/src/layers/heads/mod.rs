@@ -7,7 +7,7 @@ mod summary;
 mod tags;
 
 pub use kernels::{KernelHead, kernel_features, pair_losses};
-pub use span::{Beam, SpanHead, SpanLabels};
+pub use span::{Beam, JudgedFrom, SpanHead, SpanLabels};
 pub use summary::{SummaryHead, by_choice, classification_losses, squared_errors};
 pub use tags::TagHead;
 

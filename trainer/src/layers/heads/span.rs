@@ -31,6 +31,15 @@ pub struct SpanHead {
     kernels: Kernels,
 }
 
+/// The start that answerability is judged from in training; in prediction it is the expected one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum JudgedFrom {
+    /// The mean of all states, each weighted by the probability that the answer starts there (XLNet's `run_squad.py`).
+    Expected,
+    /// The state of the right start (Hugging Face's classes). Where there is no answer that is `<cls>`, which gives it away.
+    Right,
+}
+
 /// What is right for each sequence.
 #[derive(Clone, Copy)]
 pub struct SpanLabels<'a> {
@@ -40,6 +49,8 @@ pub struct SpanLabels<'a> {
     pub ends: &'a Tensor,
     /// 1 where there is no answer, else 0, `[batch]`; `None` where all questions have one.
     pub impossible: Option<&'a Tensor>,
+    /// The start that this is judged from.
+    pub judged_from: JudgedFrom,
 }
 
 /// The most probable spans of each sequence.
@@ -106,10 +117,14 @@ impl SpanHead {
         };
         let at_start = states_at(content, &labels.starts.unsqueeze(1)); // [batch, 1, d_model]
         let ends = self.end_scores(content, &at_start, outside).squeeze_dim(2);
-        let spans =
-            (nll(&self.start_scores(content, outside), labels.starts) + nll(&ends, labels.ends)) * SHARE;
+        let starts = self.start_scores(content, outside);
+        let spans = (nll(&starts, labels.starts) + nll(&ends, labels.ends)) * SHARE;
         let Some(impossible) = labels.impossible else { return spans };
-        let odds = self.unanswerable(content, &at_start.squeeze_dim(1), cls, noise);
+        let start = match labels.judged_from {
+            JudgedFrom::Expected => expected(content, &starts.softmax(-1, None::<Kind>)),
+            JudgedFrom::Right => at_start.squeeze_dim(1),
+        };
+        let odds = self.unanswerable(content, &start, cls, noise);
         let answerable = odds.binary_cross_entropy_with_logits::<&Tensor>(
             &impossible.to_kind(odds.kind()),
             None,
@@ -133,7 +148,7 @@ impl SpanHead {
         let (start_probabilities, starts) = all_starts.topk(n_starts, -1, true, true);
         let ends = self.end_scores(content, &states_at(content, &starts), outside);
         let (end_probabilities, ends) = ends.softmax(1, None::<Kind>).topk(n_ends, 1, true, true);
-        let mean_start = all_starts.unsqueeze(1).bmm(content).squeeze_dim(1);
+        let mean_start = expected(content, &all_starts);
         Beam {
             start_probabilities,
             starts,
@@ -168,6 +183,11 @@ impl SpanHead {
         let inner = dropout(inner, self.dropout, noise);
         widened(&self.kernels.linear(&inner, &self.answer_outer, None)).squeeze_dim(1)
     }
+}
+
+/// The mean of states under `probabilities` `[batch, segment]` of positions: `[batch, d_model]`.
+fn expected(content: &Tensor, probabilities: &Tensor) -> Tensor {
+    probabilities.to_kind(content.kind()).unsqueeze(1).bmm(content).squeeze_dim(1)
 }
 
 /// States at `positions` `[batch, n]`: `[batch, n, d_model]`.
@@ -208,7 +228,8 @@ mod tests {
         let mut rows = vec![Vec::new(); 3];
         for start in 0..LENGTH {
             for end in 0..LENGTH {
-                let labels = SpanLabels { starts: &at(start), ends: &at(end), impossible: None };
+                let (starts, ends) = (&at(start), &at(end));
+                let labels = SpanLabels { starts, ends, impossible: None, judged_from: JudgedFrom::Expected };
                 let losses = head.losses(content, &at(6), Some(outside), labels, None);
                 for (row, loss) in rows.iter_mut().zip(Vec::<f64>::try_from(losses).unwrap()) {
                     row.push(((-2.0 * loss).exp(), start, end));
@@ -242,23 +263,29 @@ mod tests {
         }
     }
 
+    /// Half of −log σ(±odds) on top of the loss of the span, with the odds that prediction has, whatever start is right.
     #[test]
-    fn x25_a_certain_start_gives_the_answerability_of_training() {
+    fn x25_answerability_is_trained_as_it_is_predicted() {
         let (head, content) = head();
         let cls = Tensor::from_slice(&[6i64; 3]);
-        // All positions but one are outside: the mean start is that position's state.
-        let outside = Tensor::from_slice(&[1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]).repeat([3, 1]);
-        let odds = head.beam(&content, &cls, Some(&outside), 1, 1).unanswerable;
-        let at = Tensor::from_slice(&[3i64; 3]);
-        let loss = |impossible: f64| {
-            let impossible = Tensor::full([3], impossible, (Kind::Double, tch::Device::Cpu));
-            let labels = SpanLabels { starts: &at, ends: &at, impossible: Some(&impossible) };
+        let outside = Tensor::from_slice(&[0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0]).repeat([3, 1]);
+        let odds =
+            Vec::<f64>::try_from(head.beam(&content, &cls, Some(&outside), 1, 1).unanswerable).unwrap();
+        let losses = |start: i64, impossible: Option<f64>, judged_from| {
+            let at = Tensor::from_slice(&[start; 3]);
+            let impossible =
+                impossible.map(|value| Tensor::full([3], value, (Kind::Double, tch::Device::Cpu)));
+            let labels = SpanLabels { starts: &at, ends: &at, impossible: impossible.as_ref(), judged_from };
             Vec::<f64>::try_from(head.losses(&content, &cls, Some(&outside), labels, None)).unwrap()
         };
-        // Start and end are certain, so what is left is half of −log σ(±odds).
-        for (i, odds) in Vec::<f64>::try_from(odds).unwrap().into_iter().enumerate() {
-            assert!((loss(1.0)[i] - 0.5 * (1.0 + (-odds).exp()).ln()).abs() < 1e-12);
-            assert!((loss(0.0)[i] - 0.5 * (1.0 + odds.exp()).ln()).abs() < 1e-12);
+        for start in [0, 3, 6] {
+            let judged = |impossible| losses(start, impossible, JudgedFrom::Expected);
+            for (i, odds) in odds.iter().enumerate() {
+                let span = judged(None)[i];
+                assert!((judged(Some(1.0))[i] - span - 0.5 * (1.0 + (-odds).exp()).ln()).abs() < 1e-12);
+                assert!((judged(Some(0.0))[i] - span - 0.5 * (1.0 + odds.exp()).ln()).abs() < 1e-12);
+            }
+            assert!(losses(start, Some(1.0), JudgedFrom::Right) != judged(Some(1.0)));
         }
     }
 }
