@@ -185,7 +185,7 @@ fn a_file_of_no_known_format_is_65_and_named() {
 fn a_seed_that_is_named_twice_is_64() {
     let place = Workplace::new();
     let seeds = ["--seeds".to_string(), "3,1,3".to_string()];
-    fail(alone(&[place.finetune("run", &[]), seeds.to_vec()].concat()), 64, &["3 occurs twice"]);
+    fail(alone(&[place.finetune("run", &[]), seeds.to_vec()].concat()), 64, &["`3` occurs twice"]);
     assert!(!place.path("run").exists());
 }
 

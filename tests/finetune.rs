@@ -384,6 +384,44 @@ fn what_is_missing_is_said_before_anything_starts() {
     fail(alone(&predict), 78, &["segue finetune"]);
 }
 
+/// Answers are averaged place by place, of examples that are read for the first model.
+#[test]
+fn models_that_answer_otherwise_are_refused() {
+    let place = Workplace::new();
+    for (run, labels) in [("own", "task.labels=[]"), ("turned", r#"task.labels=["1","0"]"#)] {
+        succeed(alone(&place.finetune(run, &["task.epochs=0.2", labels])));
+    }
+    let header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore";
+    write(&place, "stsb/dev.tsv", &format!("{header}\n0\tg\tf\ty\t0\ts\ts\tgood film\tbad film\t1.5\n"));
+    let [own, turned, data, stsb, output] =
+        ["own", "turned", "sst2", "stsb", "answers"].map(|name| place.text(name));
+    let answer = |task: &str, data: &str, models: &[&str]| {
+        let mut args =
+            ["finetune", "--predict", "--task", task, "--data", data, "--output", &output].to_vec();
+        models.iter().for_each(|model| args.extend(["--model", *model]));
+        alone(&args)
+    };
+    fail(answer("sst2", &data, &[&own, &turned]), 78, &["turned answers with `1, 0`", "`0, 1`"]);
+    fail(answer("stsb", &stsb, &[&own]), 78, &["classification", "regression"]);
+    fail(answer("sst2,stsb", &data, &[&own]), 78, &["answers one task"]);
+    assert!(!place.path("answers").exists());
+    succeed(answer("sst2", &data, &[&own, &own]));
+    // The length of sequences is that of the training, in whatever way the model is named.
+    let scores = || json_at(&place.path("answers/scores.json"));
+    let of_run = scores();
+    succeed(answer("sst2", &data, &[&format!("{own}/best")]));
+    assert_eq!(scores(), of_run);
+}
+
+/// Before anything is trained that nothing would be chosen of.
+#[test]
+fn what_a_run_cannot_be_judged_by_is_refused() {
+    let place = Workplace::new();
+    fail(alone(&place.finetune("run", &["task.metric=rmse"])), 78, &["task.metric", "accuracy"]);
+    fail(alone(&on_task(&place, "run", "sst2,sst2", ".", &[])), 78, &["task.name", "twice"]);
+    assert!(!place.path("run/checkpoints").exists());
+}
+
 /// A path goes into the configuration as text.
 #[test]
 fn a_path_that_is_no_text_is_refused_as_it_is() {

@@ -54,3 +54,4 @@ pub use sections::{
     LogConfig, LossKind, RateScale, RunConfig, ScheduleConfig, ScheduleKind, Shard, SinkKind, TrainConfig,
 };
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};
+pub use unique::check_unique;

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 /// Checks that there are names and that none occurs twice. `what` they are, in words.
-pub(crate) fn check_unique(what: &str, names: impl Iterator<Item = String>) -> Result<(), String> {
+pub fn check_unique(what: &str, names: impl Iterator<Item = String>) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for name in names {
         if !seen.insert(name.clone()) {

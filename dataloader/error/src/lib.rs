@@ -264,6 +264,15 @@ impl DataError {
         DataError::Write { path: path.into(), source }
     }
 
+    /// Refuses an output folder with files in it: what somebody works with may be among them.
+    pub fn refuse_files(folder: &Path) -> Result<(), Self> {
+        let refused = |why: String| DataError::Output { path: folder.into(), why };
+        if folder.exists() && folder.read_dir().map_err(|e| refused(e.to_string()))?.next().is_some() {
+            return Err(refused("it is not empty\nhint: choose an empty or a new folder".into()));
+        }
+        Ok(())
+    }
+
     /// An output folder that cannot be made.
     pub fn folder(path: &Path, source: std::io::Error) -> Self {
         DataError::Output { path: path.into(), why: format!("the folder cannot be made: {source}") }

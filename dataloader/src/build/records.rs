@@ -48,10 +48,7 @@ pub fn import_records(import: &RecordImport, observer: &dyn BuildObserver) -> Re
     let folder = RecordFolder::open(&import.folder)?;
     check_tokenizer(&folder, &import.tokenizer)?;
     let output = import.output.as_path();
-    if output.exists() && fs::read_dir(output).map_err(|e| refused(output, &e.to_string()))?.next().is_some()
-    {
-        return Err(refused(output, "it is not empty\nhint: choose an empty or a new folder"));
-    }
+    DataError::refuse_files(output)?;
     if output.file_name().is_none() {
         return Err(refused(output, "it names no folder"));
     }

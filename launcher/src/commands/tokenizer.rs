@@ -171,7 +171,7 @@ pub fn run(args: TokenizerArgs, out: &Output) -> Result<Value, Failure> {
     match args.action {
         Action::Train(args) => train(args, out),
         Action::Import(args) => {
-            check_output(&args.output)?;
+            DataError::refuse_files(&args.output)?;
             let tokenizer = match args.xlnet {
                 false => Tokenizer::import(&args.file)?,
                 true => {
@@ -186,7 +186,7 @@ pub fn run(args: TokenizerArgs, out: &Output) -> Result<Value, Failure> {
 }
 
 fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
-    check_output(&args.output)?;
+    DataError::refuse_files(&args.output)?;
     let progress = BuildProgress::new(out);
     let text = TrainingText {
         preset: args.preset,
@@ -198,16 +198,6 @@ fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
     let tokenizer = train_tokenizer(&text, &args.vocabulary.options(args.kind), args.workers, &progress)?;
     drop(progress);
     finish(&tokenizer, &args.output, out)
-}
-
-/// Refuses a folder with files in it: a tokenizer that models were trained with may be among them.
-fn check_output(output: &Path) -> Result<(), Failure> {
-    let taken = output.read_dir().is_ok_and(|mut entries| entries.next().is_some());
-    if !taken {
-        return Ok(());
-    }
-    let why = "it is not empty\nhint: choose an empty or a new folder".into();
-    Err(DataError::Output { path: output.into(), why }.into())
 }
 
 fn finish(tokenizer: &Tokenizer, output: &Path, out: &Output) -> Result<Value, Failure> {

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use super::records::GoldAnswer;
 use crate::json::{Lines, without_place};
 use crate::sieve::Sieve;
+use crate::table::without_bom;
 
 /// How many characters an answer may stand away from where the file says.
 const NEARBY: usize = 32;
@@ -104,6 +105,7 @@ pub(super) struct FileReader<'a> {
 impl FileReader<'_> {
     /// The paragraphs of a file that have questions that can be used.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<Vec<ReadParagraph>, DataError> {
+        let bytes = without_bom(bytes);
         let file: File = serde_json::from_slice(bytes).map_err(|e| {
             DataError::foreign(
                 self.path,

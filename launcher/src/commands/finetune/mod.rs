@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use segue_collectives::{Communicator, deadline};
-use segue_configs::{Config, Loaded};
+use segue_configs::{Config, Loaded, check_unique};
 use segue_tasks::{Kind, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
 use segue_trainer::checkpoint::CHECKPOINTS;
@@ -125,10 +125,10 @@ fn prepare(
 /// fine-tuned; the model of `folder`, which `first` names; recipe; arguments.
 fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loaded, Failure> {
     let mut base = vec![(segue_configs::finetuning_defaults(), "fine-tuning".to_string())];
-    if args.predict
-        && let Some((value, origin)) = config_of_run(first)
-    {
-        base.push((value, origin));
+    if args.predict {
+        base.extend(stored_length(folder));
+        // The best model of a run, and its checkpoints, lie below its record.
+        base.extend(first.ancestors().take(3).find_map(config_of_run));
     }
     let mut model = folder.config.to_json();
     model["model_type"] = json!(folder.config.model_type());
@@ -185,6 +185,15 @@ fn one_run(path: &Path, every_seed: bool) -> Result<PathBuf, Failure> {
     Err(Failure::new(78, message))
 }
 
+/// The longest sequence that a model folder says it was trained on.
+fn stored_length(folder: &ModelFolder) -> Option<(Value, String)> {
+    let file = folder.path.join("tokenizer_config.json");
+    let stored: Value = serde_json::from_str(&std::fs::read_to_string(&file).ok()?).ok()?;
+    // Packages write an enormous number where there is no limit.
+    let length = stored["model_max_length"].as_u64().filter(|length| (1..1 << 20).contains(length))?;
+    Some((json!({ "train": { "segment": length } }), file.display().to_string()))
+}
+
 /// The configuration that a run folder was fine-tuned with, but for its own places and its model.
 fn config_of_run(path: &Path) -> Option<(Value, String)> {
     let file = path.join("config.json");
@@ -204,7 +213,9 @@ fn open_tasks(
     out: &Output,
 ) -> Result<Vec<TaskData>, Failure> {
     let mut tasks = Vec::new();
-    for name in config.task.name.split(',').map(str::trim) {
+    let names = || config.task.name.split(',').map(str::trim);
+    check_unique("task.name", names().map(String::from)).map_err(|why| Failure::new(78, why))?;
+    for name in names() {
         let mut own = config.clone();
         own.task.name = name.into();
         let data = TaskData::open(&own, tokenizer, splits)?;

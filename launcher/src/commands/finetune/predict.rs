@@ -6,7 +6,8 @@ use segue_tasks::{Kind, Split, TaskData, TaskSplits};
 use segue_trainer::checkpoint::{CHECKPOINTS, list};
 use segue_trainer::engine::Watch;
 use segue_trainer::families::task::{
-    HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, decide, score, write_answered,
+    HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, beats, check_measured, decide, score,
+    write_answered,
 };
 use serde_json::{Value, json};
 
@@ -25,6 +26,10 @@ pub fn run(
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<Value, Failure> {
+    if config.task.name.contains(',') {
+        let message = format!("--predict answers one task, and these are {}", config.task.name);
+        return Err(Failure::new(78, message + "\nhint: name one by --task, and give a command to each"));
+    }
     let head = head_of(&folder, &config.task.name, &args.models[0])?;
     if config.task.labels.is_empty() {
         config.task.labels = head.labels.clone();
@@ -41,14 +46,28 @@ pub fn run(
     let tokenizer = folder.folder.tokenizer()?;
     let test = !args.all_checkpoints;
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: false, dev: true, test }, out)?;
-    let results = ResultFolder::create(output)?;
+    let first = Answering { head: head.clone(), tokenizer: tokenizer.fingerprint() };
+    if let Some(data) = tasks.iter().find(|data| data.kind != first.head.kind) {
+        let kinds = [first.head.kind, data.kind].map(|kind| format!("{kind:?}").to_lowercase());
+        let message = format!(
+            "the head of {} is one of {}, and {} asks for {}",
+            args.models[0].display(),
+            kinds[0],
+            data.name,
+            kinds[1]
+        );
+        return Err(Failure::new(78, message));
+    }
     if args.all_checkpoints {
-        return every_checkpoint(&args.models, &tasks, &config, &results, comm, out);
+        check_measured(&config.task, &tasks)?;
+        let results = ResultFolder::create(output)?;
+        return every_checkpoint(&args.models, &first, &tasks, &config, &results, comm, out);
     }
     let mut models = vec![folder.load(&config.task)?];
     for path in &args.models[1..] {
-        models.push(load(path, &config)?);
+        models.push(load(path, &first, &config)?);
     }
+    let results = ResultFolder::create(output)?;
     let scores = answer_splits(&models, &tasks, &config, &results, comm, out)?;
     if comm.rank() == 0 {
         results.write("scores.json", &format!("{:#}\n", json!(scores)))?;
@@ -56,9 +75,28 @@ pub fn run(
     Ok(json!({ "output": output, "models": args.models, "scores": scores }))
 }
 
-fn load(path: &Path, config: &Config) -> Result<TaskModel, Failure> {
+/// How the first of several models answers: examples are read for it, and answers are averaged place by place.
+struct Answering {
+    head: HeadSpec,
+    tokenizer: String,
+}
+
+/// One more model that answers as the `first` does.
+fn load(path: &Path, first: &Answering, config: &Config) -> Result<TaskModel, Failure> {
     let folder = TaskFolder::open(path)?;
-    head_of(&folder, &config.task.name, path)?;
+    let head = head_of(&folder, &config.task.name, path)?;
+    let refuse = |what: String| Err(Failure::new(78, format!("{} {what}", path.display())));
+    if head.kind != first.head.kind {
+        return refuse("has a head of another kind than the first model".into());
+    }
+    if head.labels != first.head.labels {
+        let hint = "hint: where only names differ, change id2label in its config.json";
+        let [own, asked] = [head, &first.head].map(|head| head.labels.join(", "));
+        return refuse(format!("answers with `{own}`, and the first model with `{asked}`\n{hint}"));
+    }
+    if folder.folder.tokenizer()?.fingerprint() != first.tokenizer {
+        return refuse("has another tokenizer than the first model, whose ids it would be given".into());
+    }
     Ok(folder.load(&config.task)?)
 }
 
@@ -138,9 +176,13 @@ fn answer_split(
     Ok(score(data, split, &scores, &decided))
 }
 
+/// A checkpoint's value of the metric, and its row of the table.
+type Scored<'a> = (f64, &'a Value);
+
 /// Scores each checkpoint of a run, or of those of several seeds.
 fn every_checkpoint(
     models: &[PathBuf],
+    first: &Answering,
     tasks: &[TaskData],
     config: &Config,
     results: &ResultFolder,
@@ -165,7 +207,7 @@ fn every_checkpoint(
             None => (String::new(), results.path().into()),
         };
         for (step, path) in list(&run.join(CHECKPOINTS))? {
-            let model = load(&path, config)?;
+            let model = load(&path, first, config)?;
             out.line(&format!("{name}step {step}:"));
             let folder = ResultFolder::create(&place.join(format!("step-{step:08}")))?;
             let scores = answer_splits(&[model], tasks, config, &folder, comm, out)?;
@@ -177,13 +219,21 @@ fn every_checkpoint(
             table.push((value, row));
         }
     }
-    let Some((_, best)) = table.iter().max_by(|a, b| a.0.total_cmp(&b.0)) else {
+    fn better<'a>(metric: &str, best: Scored<'a>, row: Scored<'a>) -> Scored<'a> {
+        if beats(metric, row.0, best.0) { row } else { best }
+    }
+    let rows = table.iter().map(|(value, row)| (*value, row));
+    let Some((value, best)) = rows.reduce(|best, row| better(&config.task.metric, best, row)) else {
         return Err(Failure::new(66, format!("{} has no checkpoints", run.display())));
     };
     let of_seed = best["seed"].as_u64().map_or(String::new(), |seed| format!(" of seed {seed}"));
-    out.line(&format!("the best step is {}{of_seed}", best["step"]));
+    let best_step = if value.is_finite() { best["step"].clone() } else { Value::Null };
+    out.line(&match best_step.is_null() {
+        true => "the metric of no checkpoint is a number, so that none is the best".to_string(),
+        false => format!("the best step is {best_step}{of_seed}"),
+    });
     let mut result = json!({
-        "run": run, "best_step": best["step"],
+        "run": run, "best_step": best_step,
         "checkpoints": table.iter().map(|(_, row)| row).collect::<Vec<_>>(),
     });
     if !of_seed.is_empty() {

@@ -2,12 +2,12 @@ use std::path::Path;
 
 use segue_cluster::Preemption;
 use segue_collectives::Communicator;
-use segue_configs::Config;
+use segue_configs::{Config, check_unique};
 use segue_tasks::{TaskData, TaskSplits};
 use segue_trainer::engine::Outcome;
 use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::families::task::{
-    Circumstances, SplitScores, Start, TaskFolder, finetune, resolve_schedule,
+    Circumstances, SplitScores, Start, TaskFolder, beats, finetune, resolve_schedule,
 };
 use segue_trainer::report::Interval;
 use serde_json::{Value, json};
@@ -32,12 +32,10 @@ pub fn run(
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
         return Err(Failure::new(78, message));
     }
-    if let Some(twice) = args.seeds.iter().enumerate().find(|(i, seed)| args.seeds[..*i].contains(*seed)) {
-        // Its run would count twice, and seeds seem to agree.
-        return Err(Failure::new(
-            USAGE,
-            format!("--seeds: {} occurs twice\nhint: name each seed once", twice.1),
-        ));
+    if !args.seeds.is_empty() {
+        // The run of one that is named twice would count twice, and seeds would seem to agree.
+        check_unique("--seeds", args.seeds.iter().map(u64::to_string))
+            .map_err(|why| Failure::new(USAGE, why))?;
     }
     let begins_as_named =
         args.models.first().is_some_and(|model| *model == Path::new(&config.train.init_from));
@@ -140,6 +138,11 @@ impl Job<'_> {
             folder.write("scores.json", &format!("{:#}\n", json!(trained.scores)))?;
         }
         warn_of_collapse(&trained.scores, self.out);
+        if trained.outcome.best.is_none() && !trained.scores.is_empty() {
+            self.out.line(
+                "warning: no evaluation gave a number to choose by, so that the last checkpoint answers",
+            );
+        }
         self.out.line(&format!("best step is {}; all files are in {}", best_step(&trained), run.display()));
         Ok(trained)
     }
@@ -178,16 +181,16 @@ fn compare(
             let of = |run: &Trained| run.scores[split_number].metric(&metric.name);
             let values: Vec<f64> = done.iter().filter_map(|(_, run)| of(run)).collect();
             let Some(interval) = Interval::of(&values) else { continue };
-            let best = done
-                .iter()
-                .max_by(|a, b| of(&a.1).unwrap_or(f64::MIN).total_cmp(&of(&b.1).unwrap_or(f64::MIN)));
-            let best = best.map(|(seed, run)| (*seed, of(run)));
+            let found = done.iter().filter_map(|(seed, run)| Some((*seed, of(run)?)));
+            let best = found
+                .reduce(|best, other| if beats(&metric.name, other.1, best.1) { other } else { best })
+                .filter(|(_, value)| value.is_finite());
             let name = format!("{} {} {}", split.task, split.split, metric.name);
             out.line(&format!("{name}: median {}", interval.text_with_median()));
             rows.push(json!({
                 "task": split.task, "split": split.split, "metric": metric.name, "values": values,
                 "median": interval.median, "mean": interval.mean, "half_width": interval.half_width,
-                "best_seed": best.map(|(seed, _)| seed), "best": best.and_then(|(_, value)| value),
+                "best_seed": best.map(|(seed, _)| seed), "best": best.map(|(_, value)| value),
             }));
         }
     }

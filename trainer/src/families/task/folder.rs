@@ -29,7 +29,8 @@ impl TaskFolder {
     pub fn open(path: &Path) -> Result<Self, TrainError> {
         let folder = ModelFolder::open(path)?;
         let config = read_json(&folder.path.join("config.json"))?;
-        let heads = heads_of(&config);
+        let other = |what| TrainError::OtherModel { path: folder.path.clone(), what };
+        let heads = heads_of(&config).map_err(other)?;
         match heads.is_empty() {
             false => Ok(Self { folder, heads }),
             true => Err(TrainError::OtherModel { path: folder.path, what: why_no_head(&config) }),
@@ -78,7 +79,8 @@ pub fn start_task_from(folder: &ModelFolder, model: &TaskModel) -> Result<Vec<St
     let mut file = read_tensors(&folder.path.join(WEIGHTS))?;
     let weights = take_weights(&mut file, model.config(), &encoder)?;
     fill(model.weights().map(|(_, tensor)| tensor).zip(weights));
-    let theirs = heads_of(&read_json(&folder.path.join("config.json"))?);
+    // A head of another kind is of no use.
+    let theirs = heads_of(&read_json(&folder.path.join("config.json"))?).unwrap_or_default();
     let mut fresh = Vec::new();
     for (spec, tensor) in model.weights().skip(encoder.len()) {
         match head_tensor(&file.tensors, &theirs, model.heads(), &spec.name) {

@@ -108,8 +108,8 @@ pub fn pipeline(
     }
 }
 
-/// The heads that a `config.json` speaks of: of this program, or of Hugging Face's classes.
-pub fn heads_of(config: &Value) -> Vec<HeadSpec> {
+/// The heads that a `config.json` speaks of: of this program, or of Hugging Face's classes; or why they answer otherwise than any here.
+pub fn heads_of(config: &Value) -> Result<Vec<HeadSpec>, String> {
     if let Some(heads) = config[HEADS].as_array() {
         let head = |head: &Value| {
             let (kind, ..) = KINDS.iter().find(|(_, name, _)| head["kind"] == *name)?;
@@ -122,7 +122,7 @@ pub fn heads_of(config: &Value) -> Vec<HeadSpec> {
                 summary: summary(&head["summary"]),
             })
         };
-        return heads.iter().filter_map(head).collect();
+        return Ok(heads.iter().filter_map(head).collect());
     }
     let class = &config["architectures"][0];
     let is_class = |head: &str| {
@@ -130,7 +130,8 @@ pub fn heads_of(config: &Value) -> Vec<HeadSpec> {
         families.any(|family| family.hugging_face_class(head).is_some_and(|name| *class == name))
     };
     let known = KINDS.iter().find(|(.., head)| !head.is_empty() && is_class(head));
-    let Some((kind, ..)) = known else { return Vec::new() };
+    let Some((kind, ..)) = known else { return Ok(Vec::new()) };
+    check_summary(*kind, config)?;
     let labels = labels(config);
     let kind = match kind {
         Kind::Classification if config["problem_type"] == "regression" || labels.len() == 1 => {
@@ -140,7 +141,30 @@ pub fn heads_of(config: &Value) -> Vec<HeadSpec> {
     };
     let labels = if matches!(kind, Kind::Classification | Kind::Tagging) { labels } else { Vec::new() };
     let task = config["finetuning_task"].as_str().unwrap_or_default().to_string();
-    vec![HeadSpec { task, kind, labels, summary: summary(&config["summary_type"]) }]
+    Ok(vec![HeadSpec { task, kind, labels, summary: summary(&config["summary_type"]) }])
+}
+
+/// Refuses a summary of sequences, or a loss, that Hugging Face's classes can be told to have and no head here has.
+fn check_summary(kind: Kind, config: &Value) -> Result<(), String> {
+    let known: &[(&str, &[&str])] = match kind {
+        Kind::Classification | Kind::Choice => &[
+            ("summary_type", &["last", "mean"]),
+            ("summary_activation", &["tanh"]),
+            ("summary_use_proj", &["true"]),
+            ("problem_type", &["regression", "single_label_classification"]),
+        ],
+        _ => &[],
+    };
+    for (key, values) in known {
+        let Some(value) = config.get(key) else { continue };
+        let text = value.as_str().map_or_else(|| value.to_string(), String::from);
+        // Says as much as if the key were not there.
+        let unset = value.is_null() && *key == "problem_type";
+        if !unset && !values.contains(&text.as_str()) {
+            return Err(format!("its head has {key} = {text}, and those here have {}", values.join(" or ")));
+        }
+    }
+    Ok(())
 }
 
 /// What `config.json` calls a summary; the last state where it says nothing.
@@ -172,6 +196,25 @@ mod tests {
     }
 
     #[test]
+    fn a_head_that_sums_up_or_is_trained_otherwise_is_refused() {
+        let model = crate::families::MODELS.default_of("xlnet").unwrap();
+        let mut config = hugging_face_config(&model, &[head("rte", Kind::Classification, &["a", "b"])]);
+        config.as_object_mut().unwrap().remove(HEADS);
+        config["problem_type"] = Value::Null;
+        assert_eq!(heads_of(&config).unwrap().len(), 1);
+        for (key, value) in [
+            ("summary_type", json!("first")),
+            ("summary_activation", Value::Null),
+            ("summary_use_proj", json!(false)),
+            ("problem_type", json!("multi_label_classification")),
+        ] {
+            let mut config = config.clone();
+            config[key] = value;
+            assert!(heads_of(&config).unwrap_err().contains(key), "{key}");
+        }
+    }
+
+    #[test]
     fn heads_survive_config_json_and_hugging_faces_keys_alone() {
         let model = crate::families::MODELS.default_of("xlnet").unwrap();
         let heads = [
@@ -182,12 +225,12 @@ mod tests {
             head("conll", Kind::Tagging, &["B-PER", "O"]),
             head("ranking", Kind::Ranking, &[]),
         ];
-        assert_eq!(heads_of(&hugging_face_config(&model, &heads)), heads);
+        assert_eq!(heads_of(&hugging_face_config(&model, &heads)).unwrap(), heads);
         for head in heads.into_iter().filter(|head| head.kind != Kind::Ranking) {
             let mut config = hugging_face_config(&model, std::slice::from_ref(&head));
             config.as_object_mut().unwrap().remove(HEADS);
-            assert_eq!(heads_of(&config), [head]);
+            assert_eq!(heads_of(&config).unwrap(), [head]);
         }
-        assert_eq!(heads_of(&crate::families::language_model::hugging_face_config(&model)), []);
+        assert_eq!(heads_of(&crate::families::language_model::hugging_face_config(&model)).unwrap(), []);
     }
 }

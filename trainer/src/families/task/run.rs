@@ -19,10 +19,10 @@ use super::folder::start_task_from;
 use super::hub::{hugging_face_config, pipeline};
 use super::mixture::Mixture;
 use super::model::{HeadSpec, TaskModel};
-use super::scoring::{SplitScores, decide, score};
+use super::scoring::{SplitScores, better, check_measured, decide, score};
 use crate::engine::{
-    Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, Learner, Loss, LossAs, Measures,
-    Outcome, Place, Prepared, Turn, Watch, fill, train,
+    Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, Learner, Loss, LossAs, Measures, Outcome,
+    Place, Prepared, Turn, Watch, fill, train,
 };
 use crate::families::language;
 use crate::families::language_model::{ModelFolder, as_stored, read_weights};
@@ -71,6 +71,7 @@ pub fn finetune(
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Outcome, TrainError> {
+    check_measured(&config.task, tasks)?;
     let learner = TaskLearner::new(config, tasks)?;
     let Start { folder, tokenizer } = start;
     let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
@@ -319,7 +320,7 @@ fn measures(scores: &[SplitScores], metric: &str) -> Measures {
     };
     Measures {
         lead,
-        better: Better::Higher,
+        better: better(metric),
         decide: None,
         tie: mean(scores.iter().map(|split| split.loss)),
         row: json!({ "value": lead, "scores": scores }),

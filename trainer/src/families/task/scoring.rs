@@ -2,17 +2,18 @@
 
 use std::path::Path;
 
-use segue_configs::TaskConfig;
+use segue_configs::{ConfigError, TaskConfig, out_of_range};
 use segue_tasks::squad::Questions;
 use segue_tasks::{
-    Answer, Kind, Placed, Rankings, Records, Row, Split, TaggedSentence, Target, TaskData, rank_answers,
-    rank_documents, write_predictions, write_run,
+    Answer, Example, Kind, Placed, Rankings, Records, Row, Split, TaggedSentence, Target, TaskData,
+    rank_answers, rank_documents, write_predictions, write_run,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::model::Scores;
 use super::squad::{DecodedQuestion, SpanBeam, decode, report, write_answers};
 use crate::TrainError;
+use crate::engine::Better;
 use crate::metrics::squad::Rules;
 use crate::metrics::{
     accuracy, binary_scores, entity_scores, err_at, macro_f1, matthews_correlation, mean_over_queries,
@@ -67,6 +68,57 @@ impl SplitScores {
     }
 }
 
+/// A metric of which less is better.
+const SQUARED_ERROR: &str = "mean_squared_error";
+/// One that says nothing of how good answers are.
+const THRESHOLD: &str = "best_f1_threshold";
+
+/// Which values of a metric are better; the first of a task where the name is empty.
+pub fn better(metric: &str) -> Better {
+    if metric == SQUARED_ERROR { Better::Lower } else { Better::Higher }
+}
+
+/// Whether the value `a` of a metric is better than `b`. What is no finite number is better than nothing.
+pub fn beats(metric: &str, a: f64, b: f64) -> bool {
+    let above = match better(metric) {
+        Better::Lower => a < b,
+        Better::Higher => a > b,
+    };
+    a.is_finite() && (above || !b.is_finite())
+}
+
+/// Refuses a metric for checkpoints to be chosen by that a split does not have, or that does not say how good its answers are.
+pub fn check_measured(task: &TaskConfig, tasks: &[TaskData]) -> Result<(), ConfigError> {
+    fn measures(split: &SplitScores) -> Vec<&str> {
+        let names = split.metrics.iter().map(|metric| metric.name.as_str());
+        names.filter(|name| *name != THRESHOLD).collect()
+    }
+    let splits = tasks.iter().flat_map(|data| data.dev.iter().map(move |split| (data, split)));
+    let metric = task.metric.as_str();
+    for split in splits.map(|(data, split)| unanswered(data, split, task)).filter(|split| split.count > 0) {
+        if !metric.is_empty() && !measures(&split).contains(&metric) {
+            let known = measures(&split).join(", ");
+            let why =
+                format!("{} {} is not measured by it\nhint: choose one of {known}", split.task, split.split);
+            return Err(out_of_range("task.metric", metric, &why));
+        }
+    }
+    Ok(())
+}
+
+/// The scores of a split of which nothing is answered: what it is measured by.
+fn unanswered(data: &TaskData, split: &Split, task: &TaskConfig) -> SplitScores {
+    let labels = data.labels.len().max(1);
+    let nothing = |example: &Example| match data.kind {
+        Kind::Span => Scores::new(),
+        Kind::Tagging => vec![0.0; labels * example.width()],
+        // As many as it has options, or labels.
+        _ => vec![0.0; labels.max(example.sequences.len())],
+    };
+    let scores: Vec<Scores> = split.examples.iter().map(nothing).collect();
+    score(data, split, &scores, &decide(data, split, &scores, task))
+}
+
 fn metric(name: &str, value: f64) -> Metric {
     Metric { name: name.into(), value }
 }
@@ -97,7 +149,7 @@ pub fn decide(data: &TaskData, split: &Split, scores: &[Scores], task: &TaskConf
         },
         Records::Sentences(sentences) => {
             let labels = data.labels.len();
-            let outside = data.labels.iter().position(|label| label == "O").unwrap_or(0) as u32;
+            let outside = data.labels.iter().position(|label| label == "O").unwrap_or(labels) as u32;
             let of = |(sentence, scores): (&TaggedSentence, &Scores)| {
                 let tag = |place: &Option<u32>| match place {
                     Some(place) => argmax(&scores[*place as usize * labels..][..labels]),
@@ -233,7 +285,7 @@ fn score_numbers(rows: &[Row], answers: &[Answer]) -> Judged {
     let metrics = vec![
         metric("pearson", pearson(&gold, &found)),
         metric("spearman", spearman(&gold, &found)),
-        metric("mean_squared_error", mean_square),
+        metric(SQUARED_ERROR, mean_square),
     ];
     (gold.len(), metrics, collapsed)
 }
@@ -249,7 +301,7 @@ fn score_questions(task: &str, questions: &Questions, decoded: &[DecodedQuestion
     if rules == Rules::V2 {
         metrics.push(metric("best_f1", report.best_f1));
         metrics.push(metric("best_exact", report.best_exact));
-        metrics.push(metric("best_f1_threshold", report.best_f1_thresh));
+        metrics.push(metric(THRESHOLD, report.best_f1_thresh));
         metrics.extend(report.has_answer_f1.map(|f1| metric("has_answer_f1", f1)));
     }
     metrics.push(metric("f1", report.f1));
@@ -303,7 +355,8 @@ fn score_classes(data: &TaskData, rows: &[Row], answers: &[Answer]) -> Judged {
     let gold: Vec<u32> = judged().map(|(_, gold, _)| gold).collect();
     let found: Vec<u32> = judged().map(|(.., found)| found).collect();
     let exact = accuracy(&gold, &found);
-    let f1 = || binary_scores(&gold, &found, 1).f1;
+    let positive = data.labels.iter().position(|label| label == "1").unwrap_or(1) as u32;
+    let f1 = || binary_scores(&gold, &found, positive).f1;
     let mut metrics = match data.name.as_str() {
         "cola" => vec![metric("matthews", matthews_correlation(&gold, &found)), metric("accuracy", exact)],
         "mrpc" | "qqp" => vec![metric("f1", f1()), metric("accuracy", exact)],
