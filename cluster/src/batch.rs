@@ -150,11 +150,18 @@ pub fn script(
     if let Some(word) = said.chain(optional.into_iter().flatten()).find(|word| word.contains(['\n', '\r'])) {
         return Err(unusable(format!("{word:?} has more than one line")));
     }
+    // Of a comment's words the system takes the first.
+    let words = [Some(&settings.name), settings.queue.as_ref(), settings.account.as_ref()];
+    if let Some(word) = words.into_iter().flatten().find(|word| word.contains(char::is_whitespace)) {
+        return Err(unusable(format!("{word:?} has a space, which ends a name in the script")));
+    }
+    // LSF counts minutes: the rest of one is a whole one.
+    let up = settings.limit.div_ceil(60);
     let (hours, minutes, seconds) = (settings.limit / 3600, settings.limit / 60 % 60, settings.limit % 60);
     let filled = Filled {
         settings,
         time: format!("{hours:02}:{minutes:02}:{seconds:02}"),
-        hours_and_minutes: format!("{hours}:{minutes:02}"),
+        hours_and_minutes: format!("{}:{:02}", up / 60, up % 60),
         command: command.join(" "),
         script: quoted(&settings.script.display().to_string())?,
     };

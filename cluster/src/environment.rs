@@ -261,6 +261,12 @@ pub fn host_name() -> String {
         .unwrap_or_default()
 }
 
+/// What tells this host from others: its name, which all containers of an image may share, and when it started.
+pub fn host_identity() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    format!("{} {}", host_name(), boot.trim())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,6 @@ pub mod pool;
 pub mod signals;
 pub mod stacks;
 
-pub use environment::{JobEnvironment, host_name};
+pub use environment::{JobEnvironment, host_identity, host_name};
 pub use error::ClusterError;
 pub use signals::Preemption;

@@ -1,6 +1,7 @@
 //! Memory of this host, and whether a training has room in it.
 
 use std::fs;
+use std::path::Path;
 
 use segue_configs::Config;
 use segue_trainer::families;
@@ -28,15 +29,37 @@ impl HostMemory {
             text.trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib << 10)
         };
         let total = bytes("MemTotal")?;
-        let limit = fs::read_to_string("/sys/fs/cgroup/memory.max");
-        let limit = limit.ok().and_then(|text| text.trim().parse().ok()).filter(|limit| *limit < total);
+        let limit = limit_of_group().filter(|limit| *limit < total);
         Some(Self { total, free: bytes("MemAvailable")?, swap: bytes("SwapTotal").unwrap_or(0), limit })
     }
 
-    /// More than this no process here can have.
-    fn most(&self) -> u64 {
-        self.limit.unwrap_or(self.total) + self.swap
+    /// Whether `ranks` processes have room for `held` bytes each. Each may be in a group of its own, whose limit counts no swap.
+    fn has_room(&self, held: u64, ranks: usize) -> bool {
+        held.saturating_mul(ranks as u64) <= self.total + self.swap
+            && self.limit.is_none_or(|limit| held <= limit + self.swap)
     }
+}
+
+/// The least of the limits of this process' control group and of those that it lies in. In a container its own is the root.
+fn limit_of_group() -> Option<u64> {
+    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    // One line a hierarchy, `NUMBER:CONTROLLERS:PATH`; the second version has one, without names.
+    let of = |line: &str| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/').to_string());
+        match controllers {
+            "" => Some(("/sys/fs/cgroup", path, "memory.max")),
+            "memory" => Some(("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes")),
+            _ => None,
+        }
+    };
+    let limits = groups.lines().filter_map(of).flat_map(|(root, path, file)| {
+        let below = Path::new(&path).ancestors().map(Path::to_owned).collect::<Vec<_>>();
+        below.into_iter().filter_map(move |group| {
+            fs::read_to_string(Path::new(root).join(group).join(file)).ok()?.trim().parse().ok()
+        })
+    });
+    limits.min()
 }
 
 /// Bytes for people.
@@ -49,13 +72,13 @@ pub fn gib(bytes: u64) -> String {
 pub fn check(config: &Config, ranks_here: usize, world_size: usize) -> Result<(), Failure> {
     let memory = families::cost(config, world_size)?.memory_per_rank;
     let held = memory.weights + memory.gradients + memory.optimizer + memory.average + memory.segment_memory;
-    match HostMemory::read().map(|host| host.most()) {
-        Some(most) if held.saturating_mul(ranks_here as u64) > most => {
+    match HostMemory::read() {
+        Some(host) if !host.has_room(held, ranks_here) => {
             let message = format!(
-                "weights, gradients, optimizer and memory take {} on each of {ranks_here} rank(s) here, and this host has {}\n\
+                "weights, gradients, optimizer and memory take {} on each of {ranks_here} rank(s) here, and there are {} for them\n\
                  hint: make the model smaller, or share it over more hosts by train.shard; `--dry-run` says what takes how much",
                 gib(held),
-                gib(most)
+                gib(host.limit.unwrap_or(host.total) + host.swap)
             );
             Err(Failure::new(78, message))
         }

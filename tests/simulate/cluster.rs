@@ -39,7 +39,7 @@ const LIMITS: Limits = Limits {
     grace: Duration::from_secs(60),
 };
 /// How long the run may be held by what an attempt has left behind, as for `segue launch`.
-const LET_GO_WITHIN: Duration = Duration::from_secs(300);
+const LET_GO_WITHIN: Duration = Duration::from_secs(4 * 3600);
 /// Sessions of a supervisor: whoever asks a job to stop starts it again.
 const SESSIONS: usize = 8;
 /// How a process that was killed is told of by its starter.

@@ -74,6 +74,9 @@ pub struct Attempt {
     pub out_of_sight: bool,
     /// It was asked to stop.
     pub stopping: bool,
+    /// All ranks were heard of.
+    #[serde(skip)]
+    pub begun: bool,
     /// The rank that failed first, as far as is known.
     pub first: Option<FirstFailure>,
     /// All ranks that were heard of.

@@ -88,6 +88,8 @@ impl Start {
             "--mpi=pmix",
             "--kill-on-bad-exit=1",
             "--cpu-bind=none",
+            // Where a job was submitted without its environment, steps would have none, and not find the supervisor.
+            "--export=ALL",
             &format!("--ntasks={}", self.ranks),
         ]);
         if !self.hosts.is_empty() {
@@ -140,7 +142,8 @@ mod tests {
         );
         assert_eq!(
             words(&start(Starter::Srun, &[("a", 3), ("b", 1)])),
-            "srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=none --ntasks=4 --nodelist=a,b --nodes=2 --tag /bin/segue pretrain a=b c"
+            "srun --mpi=pmix --kill-on-bad-exit=1 --cpu-bind=none --export=ALL --ntasks=4 --nodelist=a,b --nodes=2 --tag /bin/segue \
+             pretrain a=b c"
         );
         let set = start(Starter::Alone, &[]).command();
         let found: Vec<_> =

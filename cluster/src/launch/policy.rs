@@ -12,6 +12,8 @@ pub struct Ended {
     pub hung: bool,
     /// The supervisor was told to stop meanwhile.
     pub stopping: bool,
+    /// All ranks were heard of.
+    pub begun: bool,
     /// Step of the newest checkpoint after it.
     pub step: u64,
     /// The host of the rank that failed first, where that is known.
@@ -50,7 +52,7 @@ impl Default for Policy {
 pub enum Next {
     /// The job is done.
     Done,
-    /// It stopped with a checkpoint, as it was asked to.
+    /// It stopped as it was asked to: with a checkpoint, or before there was anything to keep.
     Stopped,
     /// It is started again after a wait.
     Restart(Duration),
@@ -77,7 +79,10 @@ impl fmt::Display for Next {
 /// Exit codes that another attempt meets again: the command line, the data, a missing input, an output that cannot be made, the
 /// configuration, a loss that is not a number.
 const FOR_GOOD: [i32; 6] = [64, 65, 66, 73, 78, 80];
-/// The exit code of a job that was asked to stop, and did with a checkpoint.
+/// Exit codes of ranks that did not come to their last checkpoint, and would not the next time: those of above, but one that may come of ranks
+/// that are still ending, and one of files that cannot be written.
+const FAILED: [i32; 6] = [64, 65, 66, 74, 78, 80];
+/// The exit code of a job that was asked to stop, and did.
 pub const STOPPED: i32 = 75;
 
 /// What has happened so far.
@@ -102,8 +107,12 @@ impl History {
         match ended.code {
             0 if !ended.hung => return Next::Done,
             STOPPED if !ended.hung => return Next::Stopped,
-            // What lies there is gone on from, though it may be older than the signal.
-            _ if ended.stopping && ended.step > 0 => return Next::Stopped,
+            // A job that is queued again after a full disk, say, comes to that again, and again.
+            code if ended.stopping && FAILED.contains(&code) && !ended.hung => {
+                return Next::GiveUp { code, why: "it was asked to stop, and failed".into() };
+            }
+            // What lies there is gone on from, though it may be older than the signal; and where no step was made, nothing is lost.
+            _ if ended.stopping && (ended.step > 0 || !ended.begun) => return Next::Stopped,
             code if ended.stopping => {
                 return Next::GiveUp {
                     code,
@@ -157,7 +166,7 @@ mod tests {
     use super::*;
 
     fn ended(code: i32, step: u64) -> Ended {
-        Ended { code, hung: false, stopping: false, step, host: None }
+        Ended { code, hung: false, stopping: false, begun: true, step, host: None }
     }
 
     #[test]
@@ -174,6 +183,11 @@ mod tests {
         }
         assert_eq!(next(Ended { stopping: true, ..ended(137, 9) }), Next::Stopped);
         assert!(matches!(next(Ended { stopping: true, ..ended(137, 0) }), Next::GiveUp { code: 137, .. }));
+        assert_eq!(next(Ended { stopping: true, begun: false, ..ended(143, 0) }), Next::Stopped);
+        for code in [74, 78, 80] {
+            let failed = Ended { stopping: true, ..ended(code, 9) };
+            assert!(matches!(next(failed), Next::GiveUp { code: told, .. } if told == code));
+        }
         assert_eq!(next(Ended { stopping: true, ..ended(0, 9) }), Next::Done);
         assert_eq!(next(Ended { hung: true, ..ended(137, 9) }), Next::Restart(policy.back_off));
     }

@@ -21,8 +21,10 @@ use crate::ClusterError;
 
 /// How often a wait between attempts asks whether to stop.
 const ASK_EVERY: Duration = Duration::from_millis(100);
-/// How long the run may be held by what an attempt has left behind.
-const LET_GO_WITHIN: Duration = Duration::from_secs(300);
+/// How long the run may be held by what an attempt has left behind. Some file servers keep the lock of a host that died until it is back.
+const LET_GO_WITHIN: Duration = Duration::from_secs(4 * 3600);
+/// After which time of that wait people are told of it.
+const TELL_AFTER: Duration = Duration::from_secs(20);
 /// Any port of another host: the system is asked which way leads there, and nothing is sent.
 const ANY_PORT: u16 = 9;
 
@@ -67,6 +69,8 @@ pub enum Event<'a> {
     Heard(&'a Heard),
     /// It has ended.
     Ended(&'a Report),
+    /// What it has left behind holds the run, and is waited for.
+    Held,
     /// There are no hosts for another one.
     NoHosts(&'a str),
 }
@@ -169,7 +173,7 @@ impl Supervisor<'_> {
                 }
                 Next::Restart(wait) => {
                     // Ranks that are out of sight may still write into the run.
-                    if self.wait(wait.max(report.end.lease_left)).await || self.wait_for_the_run().await {
+                    if self.wait(wait.max(report.end.lease_left)).await || self.wait_for_the_run(hear).await {
                         outcome.code = STOPPED;
                         return Ok(outcome);
                     }
@@ -192,9 +196,13 @@ impl Supervisor<'_> {
 
     /// Waits until no rank of the attempt before holds the run any more; true where the job is to stop meanwhile. A process that was killed
     /// may take long to end, and a file server to notice that a host is gone.
-    async fn wait_for_the_run(&self) -> bool {
-        let until = tokio::time::Instant::now() + LET_GO_WITHIN;
-        while !(self.job.is_free)() && tokio::time::Instant::now() < until {
+    async fn wait_for_the_run(&self, hear: &mut dyn FnMut(Event<'_>)) -> bool {
+        let (begun, mut told) = (tokio::time::Instant::now(), false);
+        while !(self.job.is_free)() && begun.elapsed() < LET_GO_WITHIN {
+            if !told && begun.elapsed() > TELL_AFTER {
+                hear(Event::Held);
+                told = true;
+            }
             if self.wait(ASK_EVERY).await {
                 return true;
             }

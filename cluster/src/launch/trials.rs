@@ -42,7 +42,8 @@ impl<'a> Trials<'a> {
         if end.out_of_sight {
             self.avoided.extend(host.clone().filter(|host| !self.avoided.contains(host)));
         }
-        let ended = Ended { code: end.code, hung: end.hung.is_some(), stopping: end.stopping, step, host };
+        let (hung, stopping, begun) = (end.hung.is_some(), end.stopping, end.begun);
+        let ended = Ended { code: end.code, hung, stopping, begun, step, host };
         self.history.after(&ended, self.policy)
     }
 }

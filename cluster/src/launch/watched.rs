@@ -122,6 +122,11 @@ impl<'a> Watched<'a> {
                 }
                 if self.asked.is_none() && stop() {
                     self.asked = Some(now());
+                    if !self.has_begun() {
+                        // Ranks that are being loaded would die of the other one, which nobody has told them of yet.
+                        self.ended = Some(now());
+                        return Some(Signal::TERM);
+                    }
                     return Some(Signal::USR1);
                 }
                 None
@@ -137,6 +142,11 @@ impl<'a> Watched<'a> {
     /// Whether ranks are to tell how they stand, for those who answer them.
     pub fn wants_to_know(&self) -> Arc<AtomicBool> {
         self.wants_to_know.clone()
+    }
+
+    /// Whether all ranks were heard of. Before, none can have made a step.
+    fn has_begun(&self) -> bool {
+        self.ranks.iter().all(Option::is_some)
     }
 
     /// Whether all ranks ended some time ago.
@@ -161,8 +171,8 @@ impl<'a> Watched<'a> {
         if self.ranks.iter().any(Option::is_none) {
             let limit = self.limits.start;
             self.step.1 = now();
-            self.out_of_sight = true;
-            return (since(self.begun) > limit).then(|| self.blame_the_absent(limit));
+            self.out_of_sight = since(self.begun) > limit;
+            return self.out_of_sight.then(|| self.blame_the_absent(limit));
         }
         let (step, at) = self.step;
         if self.limits.stall == Stall::Learnt {
@@ -308,7 +318,7 @@ impl<'a> Watched<'a> {
 
     /// How the attempt ended, whose starter ended with the code `starters`.
     pub fn attempt(mut self, starters: i32) -> Attempt {
-        let code = self.code(starters);
+        let (code, begun) = (self.code(starters), self.has_begun());
         let failed = ![0, STOPPED].contains(&code) || self.hung.is_some();
         let mut first = self.first.clone().filter(|_| failed);
         if let Some(first) = &mut first {
@@ -336,6 +346,7 @@ impl<'a> Watched<'a> {
         Attempt {
             code,
             out_of_sight: self.out_of_sight && self.hung.is_some(),
+            begun,
             hung: self.hung,
             stopping: self.asked.is_some(),
             first,

@@ -152,7 +152,6 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
     Ok(json!({ "script": text, "output": path, "jobs": jobs }))
 }
 
-/// The words of the job: this program as the supervisor of the command.
 /// Parses the numbers of an array: commas between numbers and ranges, a step after a colon, how many at a time after a percent sign.
 fn array(text: &str) -> Result<String, String> {
     let known = |c: char| c.is_ascii_digit() || "-,:%".contains(c);
@@ -162,6 +161,7 @@ fn array(text: &str) -> Result<String, String> {
     }
 }
 
+/// The words of the job: this program as the supervisor of the command.
 fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
     let program = std::env::current_exe()
         .map_err(|e| Failure::new(74, format!("cannot find this program's own file: {e}")))?;

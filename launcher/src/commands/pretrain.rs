@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use segue_cluster::{JobEnvironment, Preemption, host_name};
+use segue_cluster::{JobEnvironment, Preemption, host_identity};
 use segue_collectives::consensus::ranks_of_host;
 use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
@@ -77,7 +77,7 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
     // Hosts may have copies of their own.
-    let ranks = ranks_of_host(comm, &host_name())?;
+    let ranks = ranks_of_host(comm, &host_identity())?;
     if compute == Compute::CPU {
         memory::check(&config, ranks.len(), comm.world_size())?;
     }

@@ -27,7 +27,7 @@ pub(crate) fn publish_with_manifest(
 /// of a best model. The next checkpoint would see to it, but a run that is done writes none.
 pub fn tidy_up(run: &Path, stay: Stay) -> Result<(), TrainError> {
     clean_up(run, |name| name == BEST || name.starts_with(STAGE))?;
-    remove_old(&run.join(CHECKPOINTS), stay)
+    remove_old(&run.join(CHECKPOINTS), stay)?.map_or(Ok(()), Err)
 }
 
 /// Whether a hidden file may be what a killed writer has left of a checkpoint or of the link to one.
@@ -104,24 +104,30 @@ impl Draft {
         Manifest::write(self.fresh.path(), known)?;
         self.fresh.publish()?;
         point_latest(&self.folder, Path::new(&self.name))?;
-        remove_old(&self.folder, stay)?;
+        // A reader on a network file system keeps files of an old one there. What is new is whole all the same.
+        if let Some(error) = remove_old(&self.folder, stay)? {
+            tracing::warn!(%error, "an old checkpoint stays");
+        }
         Ok(self.folder.join(self.name))
     }
 }
 
-fn remove_old(folder: &Path, stay: Stay) -> Result<(), TrainError> {
+/// Removes what is not to stay. Gives the first that cannot be removed: others go all the same.
+fn remove_old(folder: &Path, stay: Stay) -> Result<Option<TrainError>, TrainError> {
     let all = list(folder)?;
     let is_of = |step: u64, every: u64| every > 0 && step.is_multiple_of(every);
     let newest =
         |holds: &dyn Fn(u64) -> bool| all.iter().rev().map(|(step, _)| *step).find(|step| holds(*step));
     let due = newest(&|step| is_of(step, stay.due));
     let best = stay.best.and_then(|best| newest(&|step| step <= best));
+    let mut kept = None;
     for (step, old) in all.into_iter().rev().skip(stay.newest) {
         if Some(step) != due && Some(step) != best && !is_of(step, stay.every) {
-            remove_folder(&old)?;
+            let error = remove_folder(&old).err();
+            kept = kept.or(error);
         }
     }
-    Ok(())
+    Ok(kept)
 }
 
 /// Fills a fresh folder and puts it in the place of the one at `path`, if there is one. It appears whole or not at all.

@@ -183,6 +183,8 @@ struct Run {
 
 /// Starts the job, and starts it again until it is done.
 pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure> {
+    // Before anything that takes its time.
+    let preemption = Preemption::install()?;
     let json = json || args.command.iter().any(|word| word == "--json");
     let name = args.command[0].to_string_lossy();
     if !TRAINING.contains(&name.as_ref()) {
@@ -194,6 +196,8 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         .map_err(|e| Failure::new(74, format!("cannot find this program's own file: {e}")))?;
     let wanted = match configuration(&program, &args.command)? {
         Ok(wanted) => wanted,
+        // It was ended with this process.
+        Err(_) if preemption.requested() => return Ok(json!({ "exit_code": STOPPED })),
         // It has said why.
         Err(code) => return Ok(json!({ "exit_code": code })),
     };
@@ -202,7 +206,6 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
         return Err(Failure::new(78, message));
     }
-    let preemption = Preemption::install()?;
     let begun = Instant::now();
     let limit = (args.stop_after > 0).then(|| Duration::from_secs(args.stop_after));
     let stop = || preemption.requested() || limit.is_some_and(|limit| begun.elapsed() > limit);
@@ -404,6 +407,9 @@ impl View<'_> {
             Event::Heard(Heard::Hung(why)) => self.out.line(&format!("launch: the attempt will be ended: {why}")),
             Event::Heard(_) => {}
             Event::Ended(report) => self.ended(report),
+            Event::Held => self.out.line(
+                "launch: a process still holds the run, which is waited for: one of the attempt before, a host that is gone, or another job",
+            ),
             Event::NoHosts(why) => self.out.line(&format!("launch: given up: {why}")),
         }
     }
