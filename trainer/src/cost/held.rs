@@ -1,6 +1,6 @@
 //! What a rank holds while it trains, by kind, and the largest micro-batch that fits.
 
-use segue_configs::{Config, Shard};
+use segue_configs::Config;
 use serde::Serialize;
 
 use super::{Choices, Cost, Work};
@@ -35,27 +35,17 @@ pub struct Held {
 impl Held {
     /// What each of `ranks` ranks holds. Fails where they cannot share the micro-steps.
     pub fn new(config: &Config, work: &Work, ranks: usize, choices: &Choices) -> Result<Self, TrainError> {
-        let cost = Cost::new(config, work, ranks)?;
+        // Who divides what is said in one place, for runs and plans.
+        let mut config = config.clone();
+        config.train.shard = choices.shard;
+        let cost = Cost::new(&config, work, ranks)?;
         let memory = cost.memory_per_rank;
-        let (parameters, own) = (cost.parameters as f64, 1.0 / ranks as f64);
-        let copies = if choices.products.is_half() { HALF_BYTES * parameters } else { 0.0 };
-        // A part of the sums, and a bucket that is not shared out yet.
-        let gradients = match choices.shard {
-            Shard::Gradients => {
-                let bucket = (config.train.bucket_bytes as f64).min(memory.gradients as f64);
-                (memory.gradients as f64 * own + bucket).min(memory.gradients as f64)
-            }
-            _ => memory.gradients as f64,
-        };
-        let moments = match choices.shard {
-            Shard::None => memory.optimizer as f64,
-            _ => memory.optimizer as f64 * own,
-        };
+        let copies = if choices.products.is_half() { HALF_BYTES * cost.parameters as f64 } else { 0.0 };
         let tokens = work.micro_step.tokens as f64 * cost.micro_steps_per_rank as f64;
         Ok(Self {
             weights: memory.weights as f64 + copies,
-            gradients,
-            moments,
+            gradients: memory.gradients as f64,
+            moments: memory.optimizer as f64,
             averages: memory.average as f64,
             activations: work.micro_step.parts.activations(choices.recompute) * choices.value_bytes,
             segment_memory: memory.segment_memory as f64,
@@ -108,7 +98,7 @@ mod tests {
     use super::super::tests::config;
     use super::*;
     use crate::families;
-    use segue_configs::Products;
+    use segue_configs::{Products, Shard};
 
     fn held(config: &Config, ranks: usize, choices: &Choices) -> Held {
         Held::new(config, &families::work(config).unwrap(), ranks, choices).unwrap()
@@ -116,20 +106,27 @@ mod tests {
 
     const KEYS: [&str; 3] = ["model.vocab_size=100", "train.lanes=32", "train.micro_batch=4"];
 
+    /// As a dry run of the recipe with that choice says, whatever the recipe at hand has. While micro-steps add up, gradients are whole.
     #[test]
-    fn sharded_state_is_an_nth_of_the_whole() {
-        let config = config(&KEYS);
-        let [none, optimizer, gradients] = [Shard::None, Shard::Optimizer, Shard::Gradients]
-            .map(|shard| held(&config, 4, &Choices { shard, ..Choices::default() }));
-        assert_eq!(optimizer.moments, none.moments / 4.0);
-        assert_eq!(optimizer.gradients, none.gradients);
-        assert_eq!(gradients.moments, none.moments / 4.0);
-        let bucket = config.train.bucket_bytes as f64;
-        assert_eq!(gradients.gradients, none.gradients / 4.0 + bucket);
-        assert_eq!(none.weights, gradients.weights);
-        // One rank shares with nobody.
-        let alone = |shard| held(&config, 1, &Choices { shard, ..Choices::default() });
-        assert_eq!(alone(Shard::None), alone(Shard::Gradients));
+    fn sharded_state_is_what_a_run_divides() {
+        let shards =
+            [(Shard::None, "none"), (Shard::Optimizer, "optimizer"), (Shard::Gradients, "gradients")];
+        for (ranks, divides) in [(8, true), (4, false), (1, false)] {
+            let [none, optimizer, gradients] = shards.map(|(shard, name)| {
+                let own = config(&[&KEYS[..], &[&format!("train.shard={name}")]].concat());
+                let dry = families::cost(&own, ranks).unwrap().memory_per_rank;
+                for (_, other) in shards {
+                    let recipe = config(&[&KEYS[..], &[&format!("train.shard={other}")]].concat());
+                    let held = held(&recipe, ranks, &Choices { shard, ..Choices::default() });
+                    assert_eq!((held.moments, held.gradients), (dry.optimizer as f64, dry.gradients as f64));
+                }
+                dry
+            });
+            assert_eq!(optimizer.optimizer, none.optimizer.div_ceil(ranks as u64));
+            assert_eq!(optimizer.gradients, none.gradients);
+            assert_eq!(gradients.optimizer, optimizer.optimizer);
+            assert_eq!(gradients.gradients < none.gradients, divides, "{ranks}");
+        }
     }
 
     #[test]

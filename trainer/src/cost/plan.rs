@@ -3,7 +3,7 @@
 use segue_configs::{Config, Machine};
 use serde::Serialize;
 
-use super::step_time::{Setting, copying, writing};
+use super::step_time::{Setting, copying, steps_between_checkpoints, writing};
 use super::{Choices, Cost, Failures, Held, Links, Recovery, StepTime, TRAINING_TO_FORWARD, Work};
 use crate::TrainError;
 
@@ -62,6 +62,10 @@ impl Plan {
             let hint = format!("choose a multiple of {}", machine.ranks);
             return Err(TrainError::Layout(format!("{why}\nhint: {hint}")));
         }
+        // What is chosen here is what the recipe would say.
+        let mut config = config.clone();
+        config.train.shard = choices.shard;
+        let config = &config;
         let cost = Cost::new(config, work, ranks)?;
         let parts = StepTime::new(&Setting { config, work, machine, links, choices: *choices }, &cost)?;
         let step_s = parts.total();
@@ -79,8 +83,7 @@ impl Plan {
         // Steps alone: the formulas add checkpoints.
         let bare = step_s - parts.checkpoint;
         let work_s = bare * cost.steps as f64;
-        let every = if config.checkpoint.every == 0 { cost.steps } else { config.checkpoint.every };
-        let as_configured = failures.recovery(work_s, bare * every.min(cost.steps) as f64);
+        let as_configured = failures.recovery(work_s, bare * steps_between_checkpoints(config, bare));
         let best = failures.best(work_s, bare);
         Ok(Self {
             nodes: links.nodes,
@@ -187,6 +190,16 @@ mod tests {
             assert!(better.step_s <= base.step_s, "{nth}");
             assert!(better.best.expected <= base.best.expected, "{nth}");
         }
+    }
+
+    #[test]
+    fn checkpoints_by_the_clock_count_as_those_of_the_step() {
+        let keys = |more: &[&str]| config(&[&KEYS[..], more].concat());
+        let steps = |more: &[&str]| steps_between_checkpoints(&keys(more), 2.0);
+        assert_eq!(steps(&["checkpoint.every=0"]), 100_000.0);
+        assert_eq!(steps(&["checkpoint.every=0", "checkpoint.minutes=10"]), 300.0);
+        assert_eq!(steps(&["checkpoint.every=200", "checkpoint.minutes=10"]), 200.0);
+        assert_eq!(steps(&["checkpoint.minutes=0.01"]), 1.0);
     }
 
     #[test]

@@ -152,6 +152,15 @@ impl Setting<'_> {
     }
 }
 
+/// Steps of `step_s` seconds from one checkpoint to the next, whichever of the two intervals of a recipe is over first; all where it has none.
+pub(super) fn steps_between_checkpoints(config: &Config, step_s: f64) -> f64 {
+    let all = config.train.steps as f64;
+    let by_count = if config.checkpoint.every == 0 { all } else { config.checkpoint.every as f64 };
+    let by_clock =
+        if config.checkpoint.minutes > 0.0 { 60.0 * config.checkpoint.minutes / step_s } else { all };
+    by_count.min(by_clock.max(1.0)).min(all)
+}
+
 impl StepTime {
     /// The step of a setting.
     pub fn new(setting: &Setting, cost: &Cost) -> Result<Self, TrainError> {
@@ -180,13 +189,10 @@ impl StepTime {
     /// A checkpoint is a copy of the state, which training waits for, and its writing, which it waits for where that takes longer
     /// than the steps to the next.
     fn checkpoint_share(&self, setting: &Setting, cost: &Cost) -> f64 {
-        let every = match setting.config.checkpoint.every {
-            0 => setting.config.train.steps,
-            every => every.min(setting.config.train.steps),
-        };
-        let interval = self.total() * every as f64;
+        let every = steps_between_checkpoints(setting.config, self.total());
+        let interval = self.total() * every;
         let late = (writing(setting.machine, cost) - interval).max(0.0);
-        (copying(setting.machine, cost) + late) / every as f64
+        (copying(setting.machine, cost) + late) / every
     }
 
     /// Every part of the step with its name, in the order of a table.
