@@ -128,6 +128,26 @@ fn distance(text: &str) -> Result<i64, String> {
     }
 }
 
+/// The longest text that a model is asked to see at once.
+const LONGEST: usize = 1 << 24;
+
+/// Parses an option that is a length of text, in tokens; there may be none of it.
+fn length(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(value @ ..=LONGEST) => Ok(value),
+        Ok(_) => Err(format!("must be at most {LONGEST}")),
+        Err(_) => Err("not a whole number".into()),
+    }
+}
+
+/// The same, and there must be some.
+fn some_length(text: &str) -> Result<usize, String> {
+    match length(text)? {
+        0 => Err("must be at least 1".into()),
+        tokens => Ok(tokens),
+    }
+}
+
 /// Parses an option that counts something there must be one of.
 fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {

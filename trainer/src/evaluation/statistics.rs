@@ -18,6 +18,8 @@ pub struct GradientStatistics {
     roots: Vec<Tensor>,
     /// What a weight's root is compared with.
     mean: f64,
+    /// Batches that gradients were gathered from: a short text has fewer than are wanted.
+    pub batches: u64,
 }
 
 /// What the mean root is a mean of.
@@ -59,7 +61,7 @@ impl GradientStatistics {
                 roots.iter().map(|r| total(r) / r.numel() as f64).sum::<f64>() / roots.len() as f64
             }
         };
-        Self { roots, mean }
+        Self { roots, mean, batches: 0 }
     }
 
     /// √MS_g of each parameter.
@@ -102,12 +104,12 @@ pub fn gradient_statistics(
         progress(done);
     }
     squares = squares.iter().map(|sum| (sum / starts.len() as f64).sqrt()).collect();
-    Ok(GradientStatistics::new(squares, options.mean))
+    Ok(GradientStatistics { batches: done, ..GradientStatistics::new(squares, options.mean) })
 }
 
 /// Where the segments of each batch begin with their contexts: those of a batch are spread over the text like the batches themselves.
 fn batch_starts(stream: &TokenStream, options: &StatisticsOptions) -> Result<Vec<Vec<u64>>, TrainError> {
-    let needed = options.context + options.segment as u64 + 1;
+    let needed = options.context.saturating_add(options.segment as u64).saturating_add(1);
     let wanted = options.batches.saturating_mul(options.lanes);
     let places = (stream.len() + 1).saturating_sub(needed);
     if places < options.lanes.max(1) || wanted == 0 || options.segment == 0 {

@@ -60,6 +60,13 @@ impl Walk {
         Ok(EvalLanes::new(stream.len().min(self.tokens), self.lanes, self.segment)?)
     }
 
+    /// How many tokens of a stream each lane predicts.
+    pub fn lengths(&self, stream: &TokenStream) -> Result<Vec<usize>, TrainError> {
+        let cut = self.cut(stream)?;
+        let length = |lane| cut.targets(lane).end - cut.targets(lane).start;
+        Ok((0..self.lanes).map(|lane| length(lane) as usize).collect())
+    }
+
     /// The segments of a group, one after another, on `device`.
     pub(super) fn pieces<'a>(
         &self,

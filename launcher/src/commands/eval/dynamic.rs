@@ -17,7 +17,7 @@ use self::options::{GradientName, MeanName, RuleName};
 use super::subject::{Subject, SubjectArgs};
 use super::walk::TemperatureArgs;
 use super::{AttentionArgs, SplitName, monte_carlo};
-use crate::commands::at_least_one;
+use crate::commands::some_length;
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
 
@@ -51,7 +51,7 @@ pub struct DynamicArgs {
     #[arg(long, default_value_t = 2e-5)]
     epsilon: f64,
     /// Tokens to score, then to learn from.
-    #[arg(long, default_value_t = 64, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 64, value_parser = some_length)]
     segment: usize,
     /// Loss whose gradient is taken, also in the statistics.
     #[arg(long, value_enum, default_value = "mean")]
@@ -139,6 +139,7 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
         "decay": options.decay,
         "epsilon": options.epsilon,
         "segment": options.segment,
+        "statistics_batches": job.statistics_batches(),
         "fixed": before,
         "dynamic": after,
         "passes": passes,
@@ -202,11 +203,19 @@ impl Job<'_> {
         Ok(dynamic_passes(model, stream, of, passes, self.comm, &mut report)?)
     }
 
+    /// Batches that gradients were gathered from, where they were.
+    fn statistics_batches(&self) -> Option<u64> {
+        match &self.rule {
+            Rule::Rms(statistics) => Some(statistics.batches),
+            Rule::Sgd => None,
+        }
+    }
+
     /// The constants as the evaluation takes them.
     fn scaled(&self, options: DynamicOptions) -> DynamicOptions {
         let tensors = self.subject.model.parameters().tensors().len();
         match self.args.older_scaling {
-            true => options.from_older_scaling(tensors, self.args.statistics_batches),
+            true => options.from_older_scaling(tensors, self.statistics_batches().unwrap_or(1)),
             false => options,
         }
     }

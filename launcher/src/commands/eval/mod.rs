@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 
 use self::subject::{Subject, TextArgs};
 use self::walk::TemperatureArgs;
-use super::{at_least_one, distance};
+use super::{at_least_one, distance, length, some_length};
 use crate::failure::{Failure, NOT_A_NUMBER, USAGE};
 use crate::output::{Output, Unit};
 
@@ -63,10 +63,10 @@ pub struct EvalArgs {
     #[arg(long, default_value_t = 4, value_parser = at_least_one)]
     group: usize,
     /// Tokens per lane and forward pass [default: 128].
-    #[arg(long, value_parser = at_least_one)]
+    #[arg(long, value_parser = some_length)]
     segment: Option<usize>,
     /// Tokens to re-read before each segment, as context.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = length)]
     ext_len: usize,
     /// Treatment of the memory at the end of a document, as `train.at_document_end`.
     #[arg(long, value_enum, default_value = "carry")]
@@ -86,7 +86,7 @@ pub struct EvalArgs {
 #[derive(Args)]
 struct AttentionArgs {
     /// Memory length, in positions [default: the model's].
-    #[arg(long)]
+    #[arg(long, value_parser = length)]
     mem_len: Option<usize>,
     /// Largest distance; greater ones are clamped to it, -1 for no limit [default: the model's].
     #[arg(long, allow_negative_numbers = true, value_parser = distance)]

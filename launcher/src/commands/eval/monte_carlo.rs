@@ -54,6 +54,9 @@ enum MeanName {
     Power,
 }
 
+/// Below, what powers differ by is lost in rounding.
+const LEAST_EXPONENT: f64 = 1e-6;
+
 /// Evaluates without dropout and with more and more passes of it.
 pub fn run(args: MonteCarloArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let mean = mean(&args)?;
@@ -113,12 +116,15 @@ fn mean(args: &MonteCarloArgs) -> Result<Mean, Failure> {
     match args.mean {
         MeanName::Arithmetic => Ok(Mean::Arithmetic),
         MeanName::Geometric => Ok(Mean::Geometric),
-        MeanName::Power if args.exponent.is_finite() && args.exponent != 0.0 => {
+        MeanName::Power if args.exponent.is_finite() && args.exponent.abs() >= LEAST_EXPONENT => {
             Ok(Mean::Power(args.exponent))
         }
         MeanName::Power => {
             let message = format!("--exponent {} is no exponent of a mean", args.exponent);
-            Err(Failure::new(USAGE, message + "\nhint: for an exponent of 0 say --mean geometric"))
+            Err(Failure::new(
+                USAGE,
+                message + "\nhint: for an exponent of 0, or nearly, say --mean geometric",
+            ))
         }
     }
 }

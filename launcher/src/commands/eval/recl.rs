@@ -9,7 +9,7 @@ use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 
 use super::subject::{Subject, TextArgs};
-use crate::commands::at_least_one;
+use crate::commands::{at_least_one, not_negative, some_length};
 use crate::failure::{Failure, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
@@ -50,19 +50,19 @@ pub struct ReclArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Shortest context [default: --delta].
-    #[arg(long, value_parser = at_least_one)]
+    #[arg(long, value_parser = some_length)]
     c0: Option<usize>,
     /// Step between contexts.
-    #[arg(long, default_value_t = 100, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 100, value_parser = some_length)]
     delta: usize,
     /// Longest context.
-    #[arg(long, default_value_t = 1000, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 1000, value_parser = some_length)]
     max: usize,
     /// Fractions of hardest positions, in (0, 1].
     #[arg(long, num_args = 1.., default_values_t = [0.1, 0.5, 1.0], value_name = "SHARE")]
     r: Vec<f64>,
     /// Smallest relative gain for which more context counts.
-    #[arg(long, default_value_t = DEFAULT_THRESHOLD)]
+    #[arg(long, default_value_t = DEFAULT_THRESHOLD, value_parser = not_negative)]
     threshold: f64,
     /// Folder for `recl.json`, `recl.csv`, `gains.csv`, `perplexity.csv`, `perplexity.svg`, `gains-rSHARE.svg`, and the
     /// losses.

@@ -54,9 +54,20 @@ fn row(named: &Path, args: &RecoveryArgs, comm: &dyn Communicator, out: &Output)
     let losses = token_losses(model, stream, &walk, comm, &mut Watch::new(&mut progress))?;
     drop(bar);
     super::check_loss(losses.iter().sum(), &subject.folder.path)?;
-    let found = recovery(&losses, args.fraction).ok_or_else(|| {
-        let message = format!("the split has {} tokens to predict, and recovery needs two", losses.len());
-        Failure::new(USAGE, message + "\nhint: take a longer split")
+    let mut rest = losses.as_slice();
+    let lanes: Vec<&[f64]> = walk
+        .lengths(stream)?
+        .into_iter()
+        .map(|length| {
+            let (lane, others) = rest.split_at(length.min(rest.len()));
+            rest = others;
+            lane
+        })
+        .collect();
+    let found = recovery(&lanes, args.fraction).ok_or_else(|| {
+        let message =
+            format!("the split has {} tokens to predict, and recovery needs two in a lane", losses.len());
+        Failure::new(USAGE, message + "\nhint: take a longer split, or fewer --lanes")
     })?;
     out.line(&format!(
         "{}: {:.4} nats after {} surprises, {:.4} overall: {:+.4}",

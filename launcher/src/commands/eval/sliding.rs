@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::subject::SubjectArgs;
 use super::walk::TemperatureArgs;
-use crate::commands::at_least_one;
+use crate::commands::{at_least_one, some_length};
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
@@ -20,7 +20,7 @@ pub struct SlidingArgs {
     #[command(flatten)]
     subject: SubjectArgs,
     /// Window length, in tokens.
-    #[arg(long, default_value_t = 128, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 128, value_parser = some_length)]
     attention: usize,
     /// Number of targets, spread evenly over those with a whole window before them; 0 for all tokens but the first,
     /// where the first ones have what there is.

@@ -8,7 +8,7 @@ use segue_trainer::families::language_model::{ModelFolder, NextToken, fresh_next
 use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 
-use crate::commands::{at_least_one, not_negative};
+use crate::commands::{at_least_one, not_negative, some_length};
 use crate::failure::{CHECK_FAILED, Failure, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
@@ -30,10 +30,10 @@ pub struct SpeedArgs {
     #[arg(long)]
     config: Option<PathBuf>,
     /// Attention lengths.
-    #[arg(long, value_delimiter = ',', default_value = "100,200,400,800", value_name = "N,..", value_parser = at_least_one)]
+    #[arg(long, value_delimiter = ',', default_value = "100,200,400,800", value_name = "N,..", value_parser = some_length)]
     lengths: Vec<usize>,
     /// Tokens per segment with state reuse [default: the attention length].
-    #[arg(long, value_parser = at_least_one)]
+    #[arg(long, value_parser = some_length)]
     segment: Option<usize>,
     /// Timed repetitions, after an untimed one; their median is reported.
     #[arg(long, default_value_t = 5, value_parser = at_least_one)]

@@ -45,7 +45,7 @@ pub fn run(args: TemperatureSearchArgs, comm: &dyn Communicator, out: &Output) -
         let losses = losses_at(&mut subject, &valid, temperature, &part, comm, out)?;
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
         out.line(&format!(
-            "valid: temperature {temperature:.2}: loss {loss:.4}, perplexity {:.3}",
+            "valid: inverse temperature {temperature:.2}: loss {loss:.4}, perplexity {:.3}",
             loss.exp()
         ));
         Ok::<f64, Failure>(loss)
@@ -54,12 +54,13 @@ pub fn run(args: TemperatureSearchArgs, comm: &dyn Communicator, out: &Output) -
         let loss = tried.first().map_or(f64::NAN, |point| point.loss);
         return Err(super::not_a_number(loss, &subject.folder.path));
     };
-    out.line(&format!("best on valid: temperature {:.2}", found.temperature));
+    out.line(&format!("best on valid: inverse temperature {:.2}", found.temperature));
     let stream = subject.corpus.tokens(args.subject.text.split.into())?;
     let mut evaluated = |temperature| -> Result<Evaluation, Failure> {
         let losses = losses_at(&mut subject, &stream, temperature, &walk, comm, out)?;
         let evaluation = Evaluation::of_losses(&losses, &stream);
-        out.line(&format!("temperature {temperature:.2}: {}", evaluation.describe()));
+        super::check_loss(evaluation.loss, &subject.folder.path)?;
+        out.line(&format!("inverse temperature {temperature:.2}: {}", evaluation.describe()));
         Ok(evaluation)
     };
     let (plain, sharpened) = (evaluated(1.0)?, evaluated(found.temperature)?);

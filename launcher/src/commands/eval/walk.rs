@@ -2,7 +2,7 @@ use clap::Args;
 use segue_trainer::evaluation::Walk;
 
 use super::subject::Subject;
-use crate::commands::{at_least_one, positive};
+use crate::commands::{at_least_one, positive, some_length};
 
 /// How a split is cut.
 #[derive(Args)]
@@ -14,7 +14,7 @@ pub struct WalkArgs {
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     group: usize,
     /// Tokens per lane and forward pass [default: those of the training].
-    #[arg(long, value_parser = at_least_one)]
+    #[arg(long, value_parser = some_length)]
     segment: Option<usize>,
 }
 

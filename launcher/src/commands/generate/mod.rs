@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use self::interactive::{LineEditor, Session};
 use self::sampling::SamplingArgs;
 use super::eval::eval_config;
-use super::{at_least_one, open_model};
+use super::{at_least_one, length, open_model};
 use crate::failure::{Failure, USAGE};
 use crate::output::{Output, Unit};
 
@@ -44,12 +44,12 @@ pub struct GenerateArgs {
     #[arg(long)]
     prompt: Option<String>,
     /// Number of tokens to generate; the text does not end by itself.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = length)]
     tokens: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Memory length, in positions [default: the model's; 512 for an XLNet without memory].
-    #[arg(long)]
+    #[arg(long, value_parser = length)]
     mem_len: Option<usize>,
     /// Number of libtorch threads.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
@@ -78,7 +78,7 @@ fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> R
     let tokenizer = folder.tokenizer()?;
     let sampling = args.sampling.sampling(&tokenizer)?;
     let mut model = load_next_token(&folder)?;
-    model.look(&eval_config(&folder.config, memory(&folder.config, args.mem_len), None, false)?);
+    model.look(&eval_config(&folder.config, memory(&folder.config, args.mem_len)?, None, false)?);
     if args.prompt.is_none() && std::io::stdin().is_terminal() {
         return converse(model.as_ref(), &tokenizer, sampling, args.tokens, quiet);
     }
@@ -86,9 +86,17 @@ fn run_prompt(folder: &Path, args: GenerateArgs, quiet: bool, out: &Output) -> R
     continue_prompt(&prompt, model.as_ref(), &tokenizer, sampling, args.tokens, quiet, out)
 }
 
-/// Positions of memory to write with; `None` for the model's.
-fn memory(model: &ModelConfig, given: Option<usize>) -> Option<usize> {
-    given.or_else(|| language(model).ok()?.usual_memory(model))
+/// Positions of memory to write with; `None` for the model's. Refuses a model without, where nothing is
+/// given: text is read and written a token at a time.
+fn memory(model: &ModelConfig, given: Option<usize>) -> Result<Option<usize>, Failure> {
+    let found = given.or(language(model)?.usual_memory(model));
+    if found.is_none() && model.mem_len() == 0 {
+        let message = "the model has no memory, and would go on from its last token alone";
+        let hint =
+            "hint: --mem-len N lets it see N tokens before: as many as the segment that it was trained on";
+        return Err(Failure::new(USAGE, format!("{message}\n{hint}")));
+    }
+    Ok(found)
 }
 
 /// Answers lines from the terminal until it is told to end.
@@ -129,7 +137,7 @@ fn continue_prompt(
     }
     let context: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
     let bar = out.progress(tokens as u64, Unit::Steps, "generate");
-    let mut written = Vec::with_capacity(tokens);
+    let mut written = Vec::new();
     for token in Generator::new(model, &context, SEGMENT, sampling).take(tokens) {
         // Rows of a padded vocabulary stand for no text.
         written.push(token as u32);

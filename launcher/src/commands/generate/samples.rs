@@ -10,7 +10,7 @@ use super::SEGMENT;
 use super::sampling::SamplingArgs;
 use crate::commands::eval::eval_config;
 use crate::commands::eval::subject::SubjectArgs;
-use crate::commands::{at_least_one, distance};
+use crate::commands::{distance, length, some_length};
 use crate::failure::Failure;
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
@@ -28,15 +28,15 @@ pub struct SamplesArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     samples: u64,
     /// Tokens of the random passage that a sample continues.
-    #[arg(long, default_value_t = 512, value_parser = at_least_one)]
+    #[arg(long, default_value_t = 512, value_parser = some_length)]
     seed_tokens: usize,
     /// Number of tokens to generate.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 500, value_parser = length)]
     tokens: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Memory length, in positions [default: the model's; 512 for an XLNet without memory].
-    #[arg(long)]
+    #[arg(long, value_parser = length)]
     mem_len: Option<usize>,
     /// Largest distance; greater ones are clamped to it, -1 for no limit [default: the model's].
     #[arg(long, allow_negative_numbers = true, value_parser = distance)]
@@ -59,7 +59,7 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
     let folder = args.output.as_deref().map(ResultFolder::create).transpose()?;
     let mut subject = args.subject.open(out)?;
     let model = &subject.folder.config;
-    let eval = eval_config(model, super::memory(model, args.mem_len), args.clamp_len, false)?;
+    let eval = eval_config(model, super::memory(model, args.mem_len)?, args.clamp_len, false)?;
     subject.model.look(&eval);
     let tokenizer = subject.corpus.tokenizer()?;
     let options = SampleOptions {
@@ -69,7 +69,7 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
         segment: SEGMENT,
         sampling: args.sampling.sampling(&tokenizer)?,
     };
-    let bar = out.progress(args.samples * args.tokens as u64, Unit::Steps, "generate");
+    let bar = out.progress(args.samples.saturating_mul(args.tokens as u64), Unit::Steps, "generate");
     let samples = draw_samples(subject.model.as_ref(), &subject.stream, &options, |done| bar.set(done))?;
     drop(bar);
     let texts: Vec<SampleText> = samples.iter().map(|sample| decoded(sample, &tokenizer)).collect();
