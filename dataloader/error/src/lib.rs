@@ -82,8 +82,8 @@ pub enum DataError {
         /// What is wrong.
         why: String,
     },
-    /// There is nothing to build from.
-    #[error("no text to build from: {}", advice::fact(.why))]
+    /// There is no text, or none of the form that is asked for.
+    #[error("no text to read: {}", advice::fact(.why))]
     EmptyInput {
         /// Which input is empty.
         why: String,
@@ -311,7 +311,12 @@ impl DataError {
 
 impl From<segue_publish::PublishError> for DataError {
     fn from(error: segue_publish::PublishError) -> Self {
-        DataError::Write { path: error.path, source: error.source }
+        match error.source.kind() {
+            std::io::ErrorKind::CrossesDevices => {
+                DataError::Output { path: error.path, why: error.source.to_string() }
+            }
+            _ => DataError::Write { path: error.path, source: error.source },
+        }
     }
 }
 
@@ -320,5 +325,23 @@ fn because(why: &str) -> String {
     match advice::fact(why) {
         "" => String::new(),
         fact => format!(": {fact}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_published_there_is_a_matter_of_the_output() {
+        let from =
+            |source: io::Error| DataError::from(segue_publish::PublishError { path: "out".into(), source });
+        let mount = io::Error::new(io::ErrorKind::CrossesDevices, "it is a mount point\nhint: name another");
+        let error = from(mount);
+        assert_eq!(error.to_string(), "out cannot take the output: it is a mount point");
+        assert_eq!((error.exit_code(), error.hint().unwrap().as_str()), (73, "name another"));
+        assert_eq!(from(io::ErrorKind::StorageFull.into()).exit_code(), 74);
     }
 }

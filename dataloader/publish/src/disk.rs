@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, RenameFlags, StatxAttributes, StatxFlags, renameat_with, statx};
 use rustix::io::Errno;
 
 use crate::PublishError;
@@ -62,6 +63,17 @@ pub(crate) fn hidden(path: &Path, ending: &str) -> io::Result<PathBuf> {
     hidden.push(name);
     hidden.push(ending);
     Ok(parent_of(path).join(hidden))
+}
+
+/// Whether something is mounted at `path`: nothing can be renamed to it.
+pub(crate) fn is_mount_point(path: &Path) -> bool {
+    let told = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty());
+    // Kernels before 5.8 do not tell. Another device than that of the folder around it does, where there are two.
+    told.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+        || match (path.symlink_metadata(), parent_of(path).metadata()) {
+            (Ok(found), Ok(around)) => found.dev() != around.dev(),
+            _ => false,
+        }
 }
 
 /// Makes a folder and those above it where they are missing, so that they last.
@@ -123,6 +135,17 @@ mod tests {
         replace_link(&link, Path::new("two")).unwrap();
         assert_eq!(fs::read_link(&link).unwrap(), Path::new("two"));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_mount_point_is_told_from_folders_links_and_what_is_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/proc", &link).unwrap();
+        assert!(is_mount_point(Path::new("/proc")));
+        for other in [dir.path(), &link, &dir.path().join("none"), Path::new("/proc/self")] {
+            assert!(!is_mount_point(other), "{}", other.display());
+        }
     }
 
     #[test]

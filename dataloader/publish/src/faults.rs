@@ -306,6 +306,31 @@ fn a_new_folder_takes_the_place_of_an_empty_one_and_of_no_other() {
 }
 
 #[test]
+fn a_new_folder_appears_where_a_link_leads() {
+    let dir = tempfile::tempdir().unwrap();
+    let (link, real) = (dir.path().join("link"), dir.path().join("disk/model"));
+    std::os::unix::fs::symlink("disk/model", &link).unwrap();
+    // Before the work is done, not after it.
+    assert_eq!(FreshFolder::create(&link).err().unwrap().source.kind(), io::ErrorKind::NotFound);
+    fs::create_dir_all(&real).unwrap();
+    let fresh = FreshFolder::create(&link).unwrap();
+    fill(fresh.path(), "new");
+    fresh.publish().unwrap();
+    assert!(link.is_symlink());
+    assert_eq!(tree(&real), full("new"));
+    assert!(hidden_names(dir.path()).is_empty() && hidden_names(&dir.path().join("disk")).is_empty());
+}
+
+#[test]
+fn a_mount_point_is_refused_before_anything_is_written() {
+    for begin in [FreshFolder::create, FreshFolder::replacing] {
+        let error = begin(Path::new("/proc")).err().unwrap();
+        assert_eq!(error.source.kind(), io::ErrorKind::CrossesDevices, "{error}");
+        assert!(!Path::new("/.proc.part").exists());
+    }
+}
+
+#[test]
 fn what_is_in_the_way_gives_way_whatever_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("model");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::PublishError;
 use crate::disk::{
-    NEW_LINK, cannot_exchange, exchange, hidden, make_folders, parent_of, remove, sync_folder,
+    NEW_LINK, cannot_exchange, exchange, hidden, is_mount_point, make_folders, parent_of, remove, sync_folder,
 };
 use crate::lock::{Claim, claim};
 
@@ -79,12 +79,13 @@ impl Step {
 }
 
 impl FreshFolder {
-    /// Begins a folder that is to appear as `target`, where nothing may be, or an empty folder. Folders above it are made
-    /// where they are missing; what killed writers of this folder have left is removed.
+    /// Begins a folder that is to appear as `target`, where nothing may be, or an empty folder, or a link to one. Folders
+    /// above it are made where they are missing; what killed writers of this folder have left is removed.
     ///
     /// # Errors
     ///
-    /// What the system refused; [`io::ErrorKind::ResourceBusy`] where another process is filling this folder.
+    /// What the system refused; [`io::ErrorKind::ResourceBusy`] where another process is filling this folder,
+    /// [`io::ErrorKind::CrossesDevices`] where it is a mount point, which cannot give way.
     pub fn create(target: &Path) -> Result<Self, PublishError> {
         Self::begin(target, false, Box::new(Step::fault))
     }
@@ -102,12 +103,22 @@ impl FreshFolder {
     }
 
     pub(crate) fn begin(target: &Path, replaces: bool, mut before: Before) -> Result<Self, PublishError> {
-        let part = hidden(target, PART).map_err(PublishError::at(target))?;
-        make_folders(parent_of(target))?;
+        // A link stays, and what it leads to gives way; where folders are replaced, the link itself does.
+        let target = match target.is_symlink() && !replaces {
+            true => target.canonicalize().map_err(PublishError::at(target))?,
+            false => target.into(),
+        };
+        let part = hidden(&target, PART).map_err(PublishError::at(&target))?;
+        if is_mount_point(&target) {
+            let why = "it is a mount point\nhint: name a folder inside it";
+            let source = io::Error::new(io::ErrorKind::CrossesDevices, why);
+            return Err(PublishError { path: target, source });
+        }
+        make_folders(parent_of(&target))?;
         let lock = make_part(&part, &mut before)?;
-        let fresh = Self { target: target.into(), part, replaces, _lock: lock, disposable: true, before };
+        let fresh = Self { target, part, replaces, _lock: lock, disposable: true, before };
         if replaces {
-            put_back(target)?;
+            put_back(&fresh.target)?;
         }
         Ok(fresh)
     }

@@ -1,12 +1,13 @@
-//! Who is still writing a part.
+//! Who is still writing.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Whether a part is taken.
-pub(crate) enum Claim {
+/// Whether what is being written is taken.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Claim {
     /// It is the caller's until the file is closed.
     Ours,
     /// Another writer is at work on it.
@@ -17,9 +18,13 @@ pub(crate) enum Claim {
     Unknown,
 }
 
-/// Tries to take the lock of the open part `file` at `path`. The lock goes when the file is closed, however the process
+/// Tries to take the lock of `file`, which was opened at `path`. The lock goes when the file is closed, however the process
 /// ends.
-pub(crate) fn claim(file: &File, path: &Path) -> io::Result<Claim> {
+///
+/// # Errors
+///
+/// What the system refused; that it has no locks is [`Claim::Unknown`].
+pub fn claim(file: &File, path: &Path) -> io::Result<Claim> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Ok(Claim::Taken),
@@ -32,5 +37,35 @@ pub(crate) fn claim(file: &File, path: &Path) -> io::Result<Claim> {
         Ok(_) => Ok(Claim::Gone),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Claim::Gone),
         Err(e) => Err(e),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Mode, OFlags, open};
+
+    use super::*;
+
+    #[test]
+    fn a_claim_holds_until_the_file_is_closed_and_only_for_what_has_the_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = File::create(&path).unwrap();
+        let claimed = |file: &File| claim(file, &path).unwrap();
+        assert_eq!(claimed(&first), Claim::Ours);
+        let second = File::create(&path).unwrap();
+        assert_eq!(claimed(&second), Claim::Taken);
+        drop(first);
+        assert_eq!(claimed(&second), Claim::Ours);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(claimed(&second), Claim::Gone);
+    }
+
+    #[test]
+    fn a_lock_that_the_system_does_not_have_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        // Such a descriptor has no locks, like files of some network file systems.
+        let descriptor = File::from(open(dir.path(), OFlags::PATH, Mode::empty()).unwrap());
+        assert_eq!(claim(&descriptor, dir.path()).unwrap(), Claim::Unknown);
     }
 }
