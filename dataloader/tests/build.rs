@@ -190,6 +190,76 @@ fn a_finished_corpus_is_not_overwritten() {
     assert!(error.to_string().contains("other files"), "{error}");
 }
 
+#[test]
+fn what_others_have_put_into_the_output_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("corpus");
+    let missing = several_shards(&folder.path().join("none.txt"), &output, TokenizerKind::Word);
+    let input = write_input(folder.path());
+    let options = several_shards(&input, &output, TokenizerKind::Word);
+    let put = || {
+        fs::create_dir_all(output.join("train")).unwrap();
+        fs::write(output.join("train/mine"), "x").unwrap();
+    };
+    let refuses = || {
+        let before = tree(&output);
+        let error = build(&options, &()).unwrap_err();
+        assert_eq!(error.exit_code(), 73);
+        assert!(error.to_string().contains("other files"), "{error}");
+        assert!(tree(&output) == before);
+    };
+    assert_eq!(build(&missing, &()).unwrap_err().exit_code(), 66);
+    assert_eq!(fs::read_dir(&output).unwrap().count(), 0);
+    put();
+    refuses();
+    // A folder of that name is not a build's, as long as there is no plan of one in it.
+    fs::create_dir(output.join(".build")).unwrap();
+    refuses();
+    fs::write(output.join(".build/plan.json"), "{}").unwrap();
+    refuses();
+    // An interrupted build goes on, and its scratch folder stays where the command is mistaken.
+    fs::remove_dir_all(&output).unwrap();
+    build(&options, &Stopper::after(2)).unwrap_err();
+    assert_eq!(build(&missing, &()).unwrap_err().exit_code(), 66);
+    let stopper = Stopper::after(u64::MAX);
+    build(&options, &stopper).unwrap();
+    assert!(stopper.notes().contains("resuming"), "{}", stopper.notes());
+}
+
+/// Network file systems keep files that are open in their folder, under other names.
+#[test]
+fn a_scratch_folder_that_cannot_go_costs_no_corpus() {
+    /// Puts a file into the scratch folder, and looks for open files there when it hears of it again.
+    struct Keeper<'a>(&'a Path, Mutex<Vec<String>>);
+    impl BuildObserver for Keeper<'_> {
+        fn stops_after(&self, _: u64) -> bool {
+            fs::write(self.0.join("kept"), "x").unwrap();
+            false
+        }
+
+        fn note(&self, message: &str) {
+            self.1.lock().unwrap().push(message.into());
+            let open =
+                fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+            let ours: Vec<_> = open.filter(|path| path.starts_with(self.0)).collect();
+            assert!(ours.is_empty(), "{ours:?}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let input = write_input(folder.path());
+    let options = several_shards(&input, &folder.path().join("corpus"), TokenizerKind::Word);
+    let scratch = options.output.join(".build");
+    let keeper = Keeper(&scratch, Mutex::default());
+    build(&options, &keeper).unwrap();
+    let notes = keeper.1.lock().unwrap().join("\n");
+    assert!(notes.contains("the corpus is finished") && notes.contains(".build"), "{notes}");
+    Corpus::open(&options.output).unwrap();
+    // What was kept is gone: the same command tidies up.
+    fs::remove_file(scratch.join("kept")).unwrap();
+    assert!(build(&options, &()).unwrap_err().to_string().contains("finished corpus"));
+    assert!(!scratch.exists());
+}
+
 /// Run by [`a_build_killed_at_any_moment_ends_with_the_same_bytes`] in processes of its own.
 #[test]
 fn build_in_a_process_of_its_own() {
@@ -278,6 +348,8 @@ fn bad_input_is_named_with_its_place() {
     let path = |name: &str| folder.path().join(name);
     fs::write(path("latin1.txt"), b"fine\ncaf\xe9\n").unwrap();
     fs::write(path("bad.jsonl"), "{\"text\": \"a b\"}\n{\"txt\": 1}\n").unwrap();
+    fs::write(path("latin1.jsonl"), b"{\"text\": \"a\"}\n{\"id\": 1, \"text\": \"caf\xe9\"}\n").unwrap();
+    fs::write(path("half.jsonl"), "{\"text\": \"a \\ud800 b\"}\n").unwrap();
     fs::write(path("cut.gz"), &gzip("some text ".repeat(1000).as_bytes())[..40]).unwrap();
     fs::write(path("empty.txt"), "").unwrap();
     let fails = |preset, name: &str, kind| {
@@ -297,6 +369,12 @@ fn bad_input_is_named_with_its_place() {
         &["latin1.txt", "byte 8", "UTF-8"],
     );
     check(fails(Preset::Jsonl, "bad.jsonl", TokenizerKind::Word), 65, &["bad.jsonl", "byte 16", "\"text\""]);
+    check(fails(Preset::Jsonl, "latin1.jsonl", TokenizerKind::Byte), 65, &["byte 36", "not UTF-8"]);
+    check(
+        fails(Preset::Jsonl, "half.jsonl", TokenizerKind::Word),
+        65,
+        &["half.jsonl", "byte 0", "surrogate"],
+    );
     check(fails(Preset::Documents, "cut.gz", TokenizerKind::Word), 65, &["cut.gz", "damaged or truncated"]);
     check(fails(Preset::Documents, "empty.txt", TokenizerKind::Word), 65, &["empty"]);
     check(fails(Preset::Documents, "empty.txt", TokenizerKind::Byte), 65, &["train", "holds no text"]);

@@ -8,7 +8,9 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use scratch::{options, tokens_of};
-use segue_dataloader::{BuildOptions, Corpus, CorpusInfo, Preset, Split, TokenizerChoice, build};
+use segue_dataloader::{
+    BuildOptions, Corpus, CorpusInfo, InvalidUtf8, Preset, Split, TokenizerChoice, build,
+};
 use segue_skip::shared_data;
 use segue_tokenizer::{TokenizerKind, TrainOptions};
 
@@ -206,6 +208,89 @@ fn json_lines_are_documents() {
     assert_eq!(documents(&output, Split::Train), [0, 6]);
     assert_eq!(sentences(&output, Split::Train), [0, 4, 6]);
     assert_eq!((info.splits[&Split::Train].bytes, info.splits[&Split::Train].chars), (7, 6));
+}
+
+#[test]
+fn records_may_begin_with_a_mark_and_hold_what_is_not_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let sources = folder.path().join("sources");
+    fs::create_dir(&sources).unwrap();
+    write(&sources, "1", "\u{FEFF}{\"text\": \"a\"}\n");
+    write(
+        &sources,
+        "2",
+        b"\xEF\xBB\xBF{\"text\": \"b\", \"name\": \"\xff\"}\n{\"text\": \"\xe9\xff\\ud800\\ud83d\\ude00\"}",
+    );
+    let output = folder.path().join("corpus");
+    let mut options = options(Preset::Jsonl, TokenizerKind::Char, &sources, &output);
+    let error = build(&options, &()).unwrap_err();
+    // Behind 3 bytes of the mark, 27 of the first line, and 10 of the second.
+    assert!(error.to_string().ends_with("2 is not UTF-8 at byte 40"), "{error}");
+    options.invalid_utf8 = InvalidUtf8::Replace;
+    let info = build(&options, &()).unwrap();
+    assert_eq!(names(&output, Split::Train).concat(), "a<eos>b<eos>\u{FFFD}\u{FFFD}\u{FFFD}\u{1F600}<eos>");
+    assert_eq!(info.splits[&Split::Train].replaced, 3);
+}
+
+#[test]
+fn a_byte_tokenizer_takes_lines_of_any_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = b" = Caf\xe9 = \nun caf\xe9 \xff\xfe\n\xe2\x82 fin\n".repeat(80_000);
+    assert!(text.len() > 2 << 20);
+    let input = write(folder.path(), "text", &text);
+    for preset in [Preset::WikiText, Preset::Ptb, Preset::PtbChar, Preset::Mwc, Preset::Sentences] {
+        for invalid_utf8 in [InvalidUtf8::Fail, InvalidUtf8::Replace] {
+            let output = folder.path().join(format!("{preset}-{invalid_utf8:?}"));
+            let options =
+                BuildOptions { invalid_utf8, ..options(preset, TokenizerKind::Byte, &input, &output) };
+            let info = build(&options, &()).unwrap();
+            let bytes: Vec<u8> = tokens_of(&output, Split::Train).iter().map(|id| *id as u8).collect();
+            assert!(bytes == text, "{preset}");
+            let train = &info.splits[&Split::Train];
+            assert_eq!((train.bytes, train.sentences, train.replaced), (text.len() as u64, 240_000, 0));
+        }
+    }
+}
+
+#[test]
+fn bytes_that_a_table_lacks_are_refused_in_lines_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = folder.path().join("first");
+    let input = write(folder.path(), "input", "tea ate eat tea ate eat tea");
+    build(&BuildOptions::new(Preset::Enwik8, vec![input], first.clone()), &()).unwrap();
+    let tokenizer = Corpus::open(&first).unwrap().tokenizer().unwrap();
+    let built = |text: &str| {
+        let lines = write(folder.path(), "lines", text);
+        let options = BuildOptions {
+            tokenizer: TokenizerChoice::Given(tokenizer.clone()),
+            ..BuildOptions::new(Preset::WikiText, vec![lines], folder.path().join("second"))
+        };
+        build(&options, &())
+    };
+    assert!(built("tea x").unwrap_err().to_string().contains("byte 0x78 has no code"));
+    assert_eq!(built("tea\neat").unwrap().splits[&Split::Train].tokens, 6);
+}
+
+/// Records are counted, not line breaks, which the last one of a file may lack.
+#[test]
+fn shares_of_records_do_not_depend_on_the_end_of_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let splits = ["", "\n"].map(|end| {
+        let sources = folder.path().join(format!("sources-{}", end.len()));
+        fs::create_dir(&sources).unwrap();
+        write(&sources, "000", "");
+        for number in 1..=100 {
+            write(&sources, &format!("{number:03}"), format!("{{\"text\": \"{number};\"}}{end}"));
+        }
+        let output = folder.path().join(format!("corpus-{}", end.len()));
+        let mut options = options(Preset::Jsonl, TokenizerKind::Byte, &sources, &output);
+        options.split = Some([0.8, 0.1, 0.1]);
+        build(&options, &()).unwrap();
+        Split::ALL.map(|split| tokens_of(&output, split))
+    });
+    assert_eq!(splits[0], splits[1]);
+    let records = splits[0].each_ref().map(|ids| ids.iter().filter(|id| **id == i64::from(b';')).count());
+    assert_eq!(records, [80, 10, 10]);
 }
 
 #[test]

@@ -112,14 +112,16 @@ impl<'a> ChunkEncoder<'a> {
         };
         match unit.text {
             Content::Line(line) => {
-                if unit.begins_sentence {
-                    sink.encoded.sentences.push(sink.position());
-                }
+                sink.begin_line(unit);
                 encoder.encode(line, &mut sink.ids).map_err(unfit)?;
-                if unit.ends {
-                    sink.ids.extend_from_slice(&self.line_end);
-                }
-                sink.pack_if_full();
+                self.end_line(unit, sink);
+                return Ok(());
+            }
+            Content::RawLine(line) => {
+                sink.begin_line(unit);
+                check_codes(encoder, line).map_err(unfit)?;
+                encoder.encode_bytes(line, &mut sink.ids);
+                self.end_line(unit, sink);
                 return Ok(());
             }
             Content::Sentence(text) => {
@@ -153,12 +155,7 @@ impl<'a> ChunkEncoder<'a> {
             }
             Content::Bytes(bytes) => {
                 sink.pack();
-                if let Some(at) = encoder.first_unknown_byte(bytes) {
-                    return Err(unfit(format!(
-                        "byte 0x{:02X} has no code\nhint: train the tokenizer on all splits",
-                        bytes[at]
-                    )));
-                }
+                check_codes(encoder, bytes).map_err(unfit)?;
                 for line in bytes.split_inclusive(|byte| *byte == b'\n') {
                     if !line.trim_ascii().is_empty() {
                         sink.line_starts.push(sink.ids.len() as u32);
@@ -173,6 +170,23 @@ impl<'a> ChunkEncoder<'a> {
         }
         sink.pack();
         Ok(())
+    }
+
+    fn end_line(&self, line: &Unit<'_>, sink: &mut Sink) {
+        if line.ends {
+            sink.ids.extend_from_slice(&self.line_end);
+        }
+        sink.pack_if_full();
+    }
+}
+
+/// Refuses bytes that a byte tokenizer has no code for.
+fn check_codes(encoder: &Encoder<'_>, bytes: &[u8]) -> Result<(), String> {
+    match encoder.first_unknown_byte(bytes) {
+        Some(at) => {
+            Err(format!("byte 0x{:02X} has no code\nhint: train the tokenizer on all splits", bytes[at]))
+        }
+        None => Ok(()),
     }
 }
 
@@ -208,6 +222,12 @@ impl Sink {
     /// Number of tokens so far.
     fn position(&self) -> u32 {
         (self.encoded.payload.len() / self.dtype.bytes() + self.ids.len()) as u32
+    }
+
+    fn begin_line(&mut self, line: &Unit<'_>) {
+        if line.begins_sentence {
+            self.encoded.sentences.push(self.position());
+        }
     }
 
     /// Turns line starts into sentences; call with everything before the unit packed.

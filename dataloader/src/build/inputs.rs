@@ -10,6 +10,9 @@ use crate::corpus::Split;
 use crate::input::{ChunkReader, Cut, Files, Position, STDIN, Source, align_to_line, measure, place_of};
 use crate::preset::Preset;
 
+/// Name of the copy of standard input in a build's own folder.
+pub(crate) const STDIN_FILE: &str = "stdin";
+
 /// A stretch of text: what a split is made from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Stretch {
@@ -81,7 +84,7 @@ fn resolve(inputs: &[PathBuf], options: &BuildOptions, scratch: &Path) -> Result
     let mut sources = Vec::new();
     for input in inputs {
         match input.as_os_str() == STDIN {
-            true => sources.push(files.spool_stdin(&scratch.join("stdin"))?),
+            true => sources.push(files.spool_stdin(&scratch.join(STDIN_FILE))?),
             false => sources.extend(files.collect(std::slice::from_ref(input))?),
         }
     }

@@ -9,7 +9,7 @@ use crate::corpus::{CorpusInfo, ShardInfo, Split, SplitInfo};
 use crate::input::Position;
 
 /// Name of the journal in a build's own folder.
-const JOURNAL_FILE: &str = "journal.jsonl";
+pub(crate) const JOURNAL_FILE: &str = "journal.jsonl";
 
 /// A finished step of a build: one line of the journal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

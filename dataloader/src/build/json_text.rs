@@ -13,6 +13,40 @@ pub(crate) fn text_of_record<'t>(line: &'t [u8], name: &str) -> serde_json::Resu
     text.ok_or_else(|| Error::custom(format_args!("missing field `{name}`")))
 }
 
+/// A line with U+FFFD for each sequence of bytes that is not UTF-8 and for each escape of half a surrogate pair, which
+/// Python's `json.dumps` writes; and the number of both.
+pub(crate) fn repaired(line: &[u8]) -> (String, u64) {
+    let mut text = String::from_utf8_lossy(line).into_owned();
+    let mut replaced = line.utf8_chunks().filter(|chunk| !chunk.invalid().is_empty()).count() as u64;
+    let mut at = 0;
+    while let Some(found) = text[at..].find('\\') {
+        at += found;
+        let next = text.get(at + ESCAPE..).unwrap_or_default();
+        at += match (escaped_unit(&text[at..]), escaped_unit(next)) {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => 2 * ESCAPE,
+            (Some(0xD800..=0xDFFF), _) => {
+                text.replace_range(at..at + ESCAPE, "\\ufffd");
+                replaced += 1;
+                ESCAPE
+            }
+            // A backslash that is escaped begins no escape.
+            _ if text[at + 1..].starts_with('\\') => 2,
+            _ => 1,
+        };
+    }
+    (text, replaced)
+}
+
+/// Bytes of an escape such as `\u00e9`.
+const ESCAPE: usize = 6;
+
+/// The UTF-16 unit of the escape that a text begins with.
+fn escaped_unit(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u32::from_str_radix(digits, 16).ok().filter(|_| is_hex)
+}
+
 /// Text that is borrowed from its line where it has no escapes.
 #[derive(Deserialize)]
 struct Text<'t>(#[serde(borrow)] Cow<'t, str>);
@@ -82,5 +116,21 @@ mod tests {
             let error = found(line, name).unwrap_err().to_string();
             assert!(error.contains(why), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_not_text_is_replaced_and_nothing_else() {
+        let check = |line: &[u8], expected: &str, count: u64| {
+            let shown = String::from_utf8_lossy(line);
+            assert_eq!(repaired(line), (expected.to_string(), count), "{shown}");
+        };
+        for text in [r#"{"a": "\ud83d\ude00 \u00e9 \\ud800 \n"}"#, r"\ud80 \u \u+d80 \ud8", "\\é\\"] {
+            check(text.as_bytes(), text, 0);
+        }
+        check(br"\ud800", r"\ufffd", 1);
+        check(br"\uDC00\ud83d\ud83d\ude00\\\udfff", r"\ufffd\ufffd\ud83d\ude00\\\ufffd", 3);
+        check(br"\ud83d\n\ud83d\u0041", r"\ufffd\n\ufffd\u0041", 2);
+        check(b"caf\xe9 \xe2\x82 \\ud800", "caf\u{FFFD} \u{FFFD} \\ufffd", 3);
+        check(b"\\\xe9\\ud800", "\\\u{FFFD}\\ufffd", 2);
     }
 }

@@ -16,7 +16,8 @@ pub const DEFAULT_TEXT_COLUMN: &str = "text";
 /// How far the shares of a split may be from adding up to one.
 const SHARE_TOLERANCE: f64 = 1e-6;
 
-/// What to do with input that is not UTF-8. Byte tokenizers take any input and never ask.
+/// What to do with input that is not UTF-8. Byte tokenizers take any bytes and do not ask, except of records and of running
+/// text, which is read before it is encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum InvalidUtf8 {

@@ -12,7 +12,7 @@ use crate::corpus::Split;
 use crate::preset::Preset;
 
 /// Version of the files in a build's own folder; another version's build is begun anew.
-const PLAN_VERSION: u32 = 1;
+const PLAN_VERSION: u32 = 2;
 /// Name of the plan in a build's own folder.
 pub(crate) const PLAN_FILE: &str = "plan.json";
 
@@ -72,6 +72,9 @@ impl Plan {
 
     /// What has changed since another plan, in the user's terms.
     pub(crate) fn difference(&self, old: &Plan) -> String {
+        if self.version != old.version {
+            return "the version of this program changed".into();
+        }
         for (split, stretch) in &self.splits {
             let Some(before) = old.splits.get(split) else {
                 return format!("the {split} split is new");

@@ -1,16 +1,16 @@
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rayon::ThreadPool;
-use rustix::fs::{FlockOperation, flock};
 use segue_data_error::DataError;
-use segue_publish::TEMPORARY_SUFFIX;
+use segue_publish::{Claim, TEMPORARY_SUFFIX};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 
 use super::encode::ChunkEncoder;
-use super::inputs::{Stretch, stretches};
-use super::journal::{Entry, Journal};
+use super::inputs::{STDIN_FILE, Stretch, stretches};
+use super::journal::{Entry, JOURNAL_FILE, Journal};
 use super::observer::{BuildObserver, Stage};
 use super::options::{BuildOptions, TokenizerChoice};
 use super::pipeline::{Next, in_order, worker_pool};
@@ -23,6 +23,9 @@ use crate::corpus::{
     TokenizerInfo,
 };
 use crate::preset::{Layout, Preset};
+
+/// Name of the lock in a build's own folder.
+const LOCK_FILE: &str = "lock";
 
 /// Builds a corpus and returns its `corpus.json`.
 ///
@@ -48,15 +51,27 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
     options.check()?;
     let output = options.output.as_path();
     let scratch = output.join(BUILD_FOLDER);
-    let _lock = claim(output, &scratch)?;
-    let plan = Plan::new(options, stretches(options, &scratch)?);
+    let lock = claim(output, &scratch, observer)?;
+    let splits = match stretches(options, &scratch) {
+        Ok(splits) => splits,
+        Err(error) => {
+            // Without a plan nothing is left to go on with.
+            if !scratch.join(PLAN_FILE).exists() {
+                let _ = remove_scratch(&scratch, lock);
+            }
+            return Err(error);
+        }
+    };
+    let plan = Plan::new(options, splits);
     let finished = output.join(CORPUS_FILE).exists();
     match Plan::read(&scratch) {
         // Killed between its last file and its cleaning up.
-        Some(old) if old == plan && finished => return clean_up(output, &scratch),
+        Some(old) if old == plan && finished => return clean_up(output, &scratch, lock, observer),
         Some(_) if finished => return Err(holds_a_corpus(output)),
         // Killed in the last moment of cleaning up.
-        None if finished => return clean_up(output, &scratch).and(Err(holds_a_corpus(output))),
+        None if finished => {
+            return clean_up(output, &scratch, lock, observer).and(Err(holds_a_corpus(output)));
+        }
         Some(old) if old == plan => {
             observer.note("resuming the interrupted build");
             sweep(output)?;
@@ -86,36 +101,56 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
         published.check(&info, matches!(options.tokenizer, TokenizerChoice::Preset))?;
     }
     info.write(output)?;
-    clean_up(output, &scratch)
+    drop(build);
+    clean_up(output, &scratch, lock, observer)
 }
 
-/// Takes the scratch folder away from a finished corpus, its plan last: until then the same call can do it again.
-fn clean_up(output: &Path, scratch: &Path) -> Result<CorpusInfo, DataError> {
-    let remove = || {
-        for entry in fs::read_dir(scratch)? {
-            let entry = entry?;
-            if entry.file_name() != PLAN_FILE {
-                fs::remove_file(entry.path())?;
-            }
-        }
-        fs::remove_dir_all(scratch)
-    };
-    remove().map_err(|e| DataError::write(scratch, e))?;
+/// Takes the scratch folder away from a finished corpus. The corpus is whole without it, too.
+fn clean_up(
+    output: &Path,
+    scratch: &Path,
+    lock: File,
+    observer: &dyn BuildObserver,
+) -> Result<CorpusInfo, DataError> {
+    if let Err(e) = remove_scratch(scratch, lock) {
+        let scratch = scratch.display();
+        observer.note(&format!("the corpus is finished, but {scratch} cannot be removed: {e}"));
+    }
     CorpusInfo::read(output)
+}
+
+/// Removes the scratch folder, its plan last of all files: until then the same call can do it again. The journal is closed,
+/// and the lock is before the folder goes: NFS keeps files that are open under other names.
+fn remove_scratch(scratch: &Path, lock: File) -> io::Result<()> {
+    remove_temporaries(scratch)?;
+    for file in [STDIN_FILE, JOURNAL_FILE, LOCK_FILE, PLAN_FILE] {
+        remove_file(&scratch.join(file))?;
+    }
+    drop(lock);
+    fs::remove_dir(scratch)
 }
 
 /// Removes files that were being written when an earlier build was killed. The caller holds the lock.
 fn sweep(output: &Path) -> Result<(), DataError> {
     let folders = Split::ALL.map(|split| output.join(split.name()));
-    for folder in folders.into_iter().chain([output.to_path_buf(), output.join(TOKENIZER_FOLDER)]) {
-        for path in fs::read_dir(&folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name.ends_with(TEMPORARY_SUFFIX) {
-                fs::remove_file(&path).map_err(|e| DataError::write(&path, e))?;
-            }
-        }
+    folders
+        .into_iter()
+        .chain([output.to_path_buf(), output.join(TOKENIZER_FOLDER)])
+        .try_for_each(|folder| remove_temporaries(&folder).map_err(|e| DataError::write(&folder, e)))
+}
+
+fn remove_temporaries(folder: &Path) -> io::Result<()> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_temporary =
+        |entry: &DirEntry| entry.file_name().as_encoded_bytes().ends_with(TEMPORARY_SUFFIX.as_bytes());
+    entries.filter(is_temporary).try_for_each(|entry| fs::remove_file(entry.path()))
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn holds_a_corpus(output: &Path) -> DataError {
@@ -124,40 +159,59 @@ fn holds_a_corpus(output: &Path) -> DataError {
 }
 
 /// Makes sure that the output folder may be built in, and that nobody else builds there while the lock is held.
-fn claim(output: &Path, scratch: &Path) -> Result<File, DataError> {
+fn claim(output: &Path, scratch: &Path, observer: &dyn BuildObserver) -> Result<File, DataError> {
     let refuse = |why: &str| Err(DataError::Output { path: output.into(), why: why.into() });
-    if output.join(CORPUS_FILE).exists() && !scratch.exists() {
+    let finished = output.join(CORPUS_FILE).exists();
+    if finished && !scratch.exists() {
         return Err(holds_a_corpus(output));
     }
-    if output.exists() && !scratch.exists() {
-        let mut entries = fs::read_dir(output)
-            .map_err(|e| DataError::Output { path: output.into(), why: e.to_string() })?;
-        if entries.next().is_some() {
-            return refuse("it holds other files\nhint: choose an empty or a new folder");
+    // In this order: a build writes its plan before anything else, and one may be at it.
+    if !finished && holds_files(output)? && Plan::read(scratch).is_none() {
+        return refuse("it holds other files\nhint: choose an empty or a new folder");
+    }
+    let path = scratch.join(LOCK_FILE);
+    loop {
+        fs::create_dir_all(scratch).map_err(|e| DataError::folder(scratch, e))?;
+        let failed = |e| DataError::write(&path, e);
+        let lock = File::create(&path).map_err(failed)?;
+        match segue_publish::claim(&lock, &path).map_err(failed)? {
+            Claim::Ours => return Ok(lock),
+            Claim::Taken => {
+                return refuse("another build is writing there\nhint: wait for it, or choose another folder");
+            }
+            // Another build has just taken its scratch folder away.
+            Claim::Gone => {}
+            Claim::Unknown => {
+                observer.note(
+                    "the file system of the output has no locks: make sure that no other build writes there",
+                );
+                return Ok(lock);
+            }
         }
     }
-    fs::create_dir_all(scratch).map_err(|e| DataError::folder(scratch, e))?;
-    let path = scratch.join("lock");
-    let lock = File::create(&path).map_err(|e| DataError::write(&path, e))?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(_) => refuse("another build is writing there\nhint: wait for it, or choose another folder"),
+}
+
+/// Whether a folder holds anything but a scratch folder.
+fn holds_files(output: &Path) -> Result<bool, DataError> {
+    match fs::read_dir(output) {
+        Ok(mut entries) => Ok(entries.any(|entry| entry.map_or(true, |e| e.file_name() != BUILD_FOLDER))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(DataError::Output { path: output.into(), why: e.to_string() }),
     }
 }
 
 /// Removes what an earlier build has left, except for its scratch folder's lock and standard input.
 fn clear(output: &Path, scratch: &Path) -> Result<(), DataError> {
+    sweep(output)?;
     let remove = |path: PathBuf| match fs::remove_dir_all(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(DataError::write(&path, e)),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(DataError::write(&path, e)),
         _ => Ok(()),
     };
     Split::ALL.into_iter().try_for_each(|split| remove(output.join(split.name())))?;
     remove(output.join(TOKENIZER_FOLDER))?;
-    for file in [PLAN_FILE, "journal.jsonl"] {
-        let path = scratch.join(file);
-        if path.exists() {
-            fs::remove_file(&path).map_err(|e| DataError::write(&path, e))?;
-        }
+    // The plan last, which says that the rest is a build's.
+    for path in [JOURNAL_FILE, PLAN_FILE].map(|file| scratch.join(file)) {
+        remove_file(&path).map_err(|e| DataError::write(&path, e))?;
     }
     Ok(())
 }

@@ -119,7 +119,7 @@ fn text_of<'a>(unit: &Unit<'a>) -> Cow<'a, str> {
     match unit.text {
         Content::Line(text) | Content::Sentence(text) | Content::Text(text) => Cow::Borrowed(text),
         Content::DocumentEnd => Cow::Borrowed(""),
-        Content::Bytes(bytes) => String::from_utf8_lossy(bytes),
+        Content::Bytes(bytes) | Content::RawLine(bytes) => String::from_utf8_lossy(bytes),
     }
 }
 

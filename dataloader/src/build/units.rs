@@ -2,7 +2,7 @@ use std::borrow::Cow;
 
 use segue_data_error::DataError;
 
-use super::json_text::text_of_record;
+use super::json_text::{repaired, text_of_record};
 use super::options::{DEFAULT_TEXT_COLUMN, InvalidUtf8};
 use super::running::for_each_sentence;
 use super::split::RecordFilter;
@@ -24,6 +24,8 @@ pub(crate) struct Unit<'a> {
 pub(crate) enum Content<'a> {
     /// One line without its end.
     Line(&'a str),
+    /// One line without its end, of bytes that need not be text.
+    RawLine(&'a [u8]),
     /// A sentence of running text, which no token ends.
     Sentence(&'a str),
     /// No text: a document of running text ends here.
@@ -76,9 +78,13 @@ pub(crate) fn for_each_unit(
         let context = Context { reading, part, source: &sources[part.begin.source.min(sources.len() - 1)] };
         match reading.layout {
             Layout::Bytes => context.stream(bytes, &mut size, each)?,
+            Layout::Lines { headings, blank_separates } if reading.raw => {
+                size.add(bytes);
+                context.lines(bytes, headings, blank_separates, each)?;
+            }
             Layout::Lines { headings, blank_separates } => {
                 let text = context.text(bytes, &mut size)?;
-                context.lines(&text, headings, blank_separates, each)?;
+                context.lines(text.as_bytes(), headings, blank_separates, each)?;
             }
             Layout::Running { documents, split_sentences } => {
                 let text = context.text(bytes, &mut size)?;
@@ -133,9 +139,10 @@ impl Context<'_> {
         })
     }
 
+    /// Cuts bytes into lines. Where they are not text, what is not UTF-8 counts as letters.
     fn lines(
         &self,
-        text: &str,
+        bytes: &[u8],
         headings: bool,
         blank_separates: bool,
         each: Each<'_>,
@@ -148,12 +155,13 @@ impl Context<'_> {
             false => begin.file_blank || self.part.starts_file,
         };
         let mut after_blank = begin.after_blank || self.part.starts_file;
-        let mut lines = text.split_inclusive('\n').peekable();
+        let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').peekable();
         while let Some(whole) = lines.next() {
-            let complete = whole.ends_with('\n');
-            let line = whole.strip_suffix('\n').map_or(whole, |line| line.strip_suffix('\r').unwrap_or(line));
+            let complete = whole.strip_suffix(b"\n");
+            let raw = complete.map_or(whole, |line| line.strip_suffix(b"\r").unwrap_or(line));
+            let line = String::from_utf8_lossy(raw);
             // A line that is cut goes on in the next chunk, unless the file ends with it.
-            let ends = complete || lines.peek().is_none() && self.part.ends_file;
+            let ends = complete.is_some() || lines.peek().is_none() && self.part.ends_file;
             let blank = line.trim().is_empty();
             let separates = blank_separates && blank && !continues;
             if separates {
@@ -161,11 +169,11 @@ impl Context<'_> {
                 continue;
             }
             // A title stands between blank lines; no title is the last line of a chunk, unless the file ends with it.
-            let stands_alone = after_blank && lines.peek().is_none_or(|next| next.trim().is_empty());
-            let is_title = headings && stands_alone && is_heading(line);
+            let stands_alone = after_blank && lines.peek().is_none_or(|next| is_blank(next));
+            let is_title = headings && stands_alone && is_heading(&line);
             let begins_document = !blank && !continues && (document_waits || is_title);
             each(Unit {
-                text: Content::Line(line),
+                text: if self.reading.raw { Content::RawLine(raw) } else { Content::Line(&line) },
                 begins_document,
                 begins_sentence: !blank && !continues,
                 ends,
@@ -178,8 +186,11 @@ impl Context<'_> {
     }
 
     fn records(&self, bytes: &[u8], size: &mut SourceSize, each: Each<'_>) -> Result<(), DataError> {
-        let column = self.source.text_column.as_deref().unwrap_or(DEFAULT_TEXT_COLUMN);
         let mut offset = self.part.begin.offset;
+        // A byte order mark, which JSON does not have and some programs write.
+        let marked = bytes.strip_prefix("\u{FEFF}".as_bytes()).filter(|_| offset == 0);
+        offset += marked.map_or(0, |rest| (bytes.len() - rest.len()) as u64);
+        let bytes = marked.unwrap_or(bytes);
         for (number, line) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let at = offset;
             offset += line.len() as u64;
@@ -188,15 +199,39 @@ impl Context<'_> {
             {
                 continue;
             }
-            let text = text_of_record(line, column).map_err(|e| DataError::BadInput {
-                path: self.source.path.clone(),
-                offset: at,
-                why: format!("this line is not a JSON object with a string under \"{column}\": {e}"),
-            })?;
+            let text = self.record(line, at, size)?;
             size.add(text.as_bytes());
             whole_document(&text, each)?;
         }
         Ok(())
+    }
+
+    /// The text of the record on a line that begins at `offset`.
+    fn record<'b>(
+        &self,
+        line: &'b [u8],
+        offset: u64,
+        size: &mut SourceSize,
+    ) -> Result<Cow<'b, str>, DataError> {
+        let column = self.source.text_column.as_deref().unwrap_or(DEFAULT_TEXT_COLUMN);
+        let error = match text_of_record(line, column) {
+            Ok(text) => return Ok(text),
+            Err(error) => error,
+        };
+        let path = self.source.path.clone();
+        let (line_of_text, replaced) = repaired(line);
+        let mut why = format!("this line is not a JSON object with a string under \"{column}\": {error}");
+        if let Ok(text) = text_of_record(line_of_text.as_bytes(), column) {
+            if self.reading.invalid_utf8 == InvalidUtf8::Replace {
+                size.replaced += replaced;
+                return Ok(Cow::Owned(text.into_owned()));
+            }
+            if let Err(e) = std::str::from_utf8(line) {
+                return Err(DataError::NotUtf8 { path, offset: offset + e.valid_up_to() as u64 });
+            }
+            why = "an escape on this line is half a surrogate pair\nhint: pass --invalid-utf8 replace".into();
+        }
+        Err(DataError::BadInput { path, offset, why })
     }
 
     fn document(&self, bytes: &[u8], size: &mut SourceSize, each: Each<'_>) -> Result<(), DataError> {
@@ -244,6 +279,11 @@ fn whole_document(text: &str, each: Each<'_>) -> Result<(), DataError> {
         rest = later;
     }
     Ok(())
+}
+
+/// Whether a line holds only white space.
+fn is_blank(line: &[u8]) -> bool {
+    String::from_utf8_lossy(line).trim().is_empty()
 }
 
 /// Whether a line is the title of a WikiText article: ` = Title = ` with a single equals sign on both sides.

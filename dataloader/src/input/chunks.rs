@@ -34,7 +34,7 @@ pub(crate) struct Position {
     pub(crate) source: usize,
     /// Offset in its unpacked text.
     pub(crate) offset: u64,
-    /// Line breaks before this place, over all sources.
+    /// Lines before this place, over all sources. The end of a source ends its last line.
     pub(crate) lines: u64,
     /// Whether this is the middle of a line that was cut.
     pub(crate) mid_line: bool,
@@ -203,7 +203,9 @@ impl<'a> ChunkReader<'a> {
 
     /// Moves `at` over a part.
     fn advance(&mut self, part: &[u8], ends_file: bool) {
-        let lines = self.at.lines + memchr::memchr_iter(b'\n', part).count() as u64;
+        let ends_line = ends_file && !part.is_empty() && !part.ends_with(b"\n");
+        let line_breaks = memchr::memchr_iter(b'\n', part).count() as u64;
+        let lines = self.at.lines + line_breaks + u64::from(ends_line);
         if ends_file {
             self.read_of_files_before += self.sources[self.at.source].file_bytes;
             self.read_of_file = Arc::new(AtomicU64::new(0));

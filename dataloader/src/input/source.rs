@@ -1,5 +1,6 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -143,7 +144,7 @@ pub(crate) struct Files<'a> {
 impl Files<'_> {
     /// The files that a list of inputs stands for. Patterns and lists of names are resolved. Folders are walked in the
     /// order of their names; hidden entries are left out, and so are files that do not end in one of the extensions,
-    /// where any are given.
+    /// where any are given. Links are followed, except back to a folder that they lie in.
     pub(crate) fn collect(&self, inputs: &[PathBuf]) -> Result<Vec<Source>, DataError> {
         let mut sources = Vec::new();
         for input in expand(inputs)? {
@@ -153,7 +154,7 @@ impl Files<'_> {
                 continue;
             }
             let before = sources.len();
-            self.walk(&input, &mut sources)?;
+            self.walk(&input, &mut Vec::new(), &mut sources)?;
             if sources.len() == before {
                 let filter = match self.extensions.is_empty() {
                     true => String::new(),
@@ -185,8 +186,20 @@ impl Files<'_> {
         }
     }
 
-    fn walk(&self, folder: &Path, sources: &mut Vec<Source>) -> Result<(), DataError> {
+    /// Adds the files of a folder. `above` are the folders that it lies in, by device and number.
+    fn walk(
+        &self,
+        folder: &Path,
+        above: &mut Vec<(u64, u64)>,
+        sources: &mut Vec<Source>,
+    ) -> Result<(), DataError> {
         let failed = |e| DataError::read(folder, e);
+        let found = fs::metadata(folder).map_err(failed)?;
+        let identity = (found.dev(), found.ino());
+        if above.contains(&identity) {
+            return Ok(());
+        }
+        above.push(identity);
         let mut entries =
             fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
         entries.sort_by_key(|entry| entry.file_name());
@@ -195,17 +208,14 @@ impl Files<'_> {
             if entry.file_name().as_encoded_bytes().starts_with(b".") {
                 continue;
             }
-            let kind = entry.file_type().map_err(|e| DataError::read(&path, e))?;
-            if kind.is_dir() {
-                self.walk(&path, sources)?;
-                continue;
-            }
-            // A link to a file is followed; a link to a folder is not, as it could lead in a circle.
             let metadata = fs::metadata(&path).map_err(|e| DataError::read(&path, e))?;
-            if metadata.is_file() && has_extension(&path, self.extensions) {
+            if metadata.is_dir() {
+                self.walk(&path, above, sources)?;
+            } else if metadata.is_file() && has_extension(&path, self.extensions) {
                 sources.push(self.source(&path, &metadata)?);
             }
         }
+        above.pop();
         Ok(())
     }
 }
@@ -267,5 +277,27 @@ mod tests {
         assert_eq!(error.exit_code(), 65);
         assert!(error.to_string().contains(".py"), "{error}");
         assert_eq!(collect(folder.path().join("none"), &[]).unwrap_err().exit_code(), 66);
+    }
+
+    #[test]
+    fn links_to_folders_are_followed_but_not_in_a_circle() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        fs::create_dir_all(path("disk/shared")).unwrap();
+        fs::create_dir_all(path("in/own")).unwrap();
+        for name in ["disk/shared/a.txt", "in/own/b.txt", "in/z.txt"] {
+            fs::write(path(name), name).unwrap();
+        }
+        let link = |to: &str, name: &str| std::os::unix::fs::symlink(path(to), path(name)).unwrap();
+        link("disk/shared", "in/1");
+        link("disk/shared", "in/2");
+        link("in", "in/own/up");
+        link("in/own", "disk/shared/across");
+        let sources = Files { extensions: &[], text_column: None }.collect(&[path("in")]).unwrap();
+        let names: Vec<_> =
+            sources.iter().map(|source| source.path.strip_prefix(path("in")).unwrap()).collect();
+        let expected =
+            ["1/a.txt", "1/across/b.txt", "2/a.txt", "2/across/b.txt", "own/b.txt", "z.txt"].map(Path::new);
+        assert_eq!(names, expected);
     }
 }

@@ -98,7 +98,7 @@ struct BuildArgs {
     /// Key or column of the text in records of the `jsonl` preset; a dot goes into a nested one, as in `meta.body`.
     #[arg(long, default_value = DEFAULT_TEXT_COLUMN, value_name = "NAME")]
     text_column: String,
-    /// Treatment of text that is not UTF-8; byte tokenizers take any input.
+    /// Treatment of text that is not UTF-8; a byte tokenizer takes any bytes, but for `jsonl` and the `xlnet` presets.
     #[arg(long, default_value = "fail")]
     invalid_utf8: OnInvalidUtf8,
     /// Split lines of the `xlnet` preset, as paragraphs, into sentences, where Unicode's annex 29 says.
