@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use segue_tests::{Workplace, alone, ended_with, fail, finish, mpirun, stderr, succeed, two_at_a_time};
+use segue_tests::{
+    Workplace, alone, ended_with, fail, files_of, finish, mpirun, stderr, succeed, two_at_a_time,
+};
 
 const FAULTS: &str = "SEGUE_FAULTS";
 
@@ -336,6 +338,27 @@ fn old_checkpoints_that_cannot_be_removed_stay_and_the_new_ones_count() {
     // They go when they can.
     succeed(alone(&args));
     assert_eq!(steps(), [false, false, true, true]);
+}
+
+/// Some of its files alone would be taken for another tokenizer.
+#[test]
+fn a_tokenizer_whose_import_was_killed_is_there_whole_or_not_at_all() {
+    let place = Workplace::new();
+    let list = place.text("words.txt");
+    std::fs::write(&list, "the\ncat\n").expect("a file");
+    let import = |name: &str| alone(&["tokenizer", "import", &list, "--output", &place.text(name)]);
+    let found = visits(import("whole"), "");
+    assert!(found.contains_key("file.rename") && found.contains_key("folder.rename"), "{found:?}");
+    let whole = files_of(&place.path("whole"));
+    for (point, hit) in found.iter().flat_map(|(point, count)| (1..=*count).map(move |hit| (point, hit))) {
+        let name = format!("{point}-{hit}");
+        let killed = finish(with(import(&name), &format!("kill@{point}:hit={hit}")));
+        assert_eq!(killed.status.code(), None, "{name}: {}", stderr(&killed));
+        if !place.path(&name).exists() {
+            succeed(import(&name));
+        }
+        assert!(files_of(&place.path(&name)) == whole, "{name}");
+    }
 }
 
 #[test]

@@ -74,6 +74,53 @@ fn options_that_a_kind_cannot_have_are_refused() {
     assert_eq!(refused(two_words), 64);
 }
 
+/// Before any text is read.
+#[test]
+fn special_tokens_that_are_there_already_are_refused() {
+    use TokenizerKind::{Bpe, Char, Unigram, Word};
+    let refused = |kind, tokens: &[&str]| {
+        let special_tokens = tokens.iter().map(|token| token.to_string()).collect();
+        let error = TrainOptions { special_tokens, ..TrainOptions::new(kind) }.check().unwrap_err();
+        assert_eq!(error.exit_code(), 64, "{error}");
+        error.to_string()
+    };
+    for kind in [Bpe, Char, Unigram, Word] {
+        assert_eq!(
+            refused(kind, &["<cls>", "<sep>", "<cls>"]),
+            "the special token `<cls>` occurs twice",
+            "{kind}"
+        );
+        assert!(refused(kind, &["<eos>"]).contains("one word other than <eos>"), "{kind}");
+    }
+    for kind in [Char, Word] {
+        assert!(refused(kind, &["<unk>"]).ends_with("one word other than <eos> and <unk>"), "{kind}");
+    }
+    // Byte-level kinds know everything, so that `<unk>` is a token like any other.
+    for kind in [Bpe, Unigram] {
+        let special_tokens = vec!["<unk>".to_string()];
+        TrainOptions { special_tokens, ..TrainOptions::new(kind) }.check().unwrap();
+    }
+}
+
+/// The reference counts Penn Treebank and WikiText-2 over all splits, one after the other, with Python's `Counter`.
+#[test]
+fn words_of_all_splits_have_the_ids_of_the_reference() {
+    let folder = tempfile::tempdir().unwrap();
+    let inputs =
+        [("train", "b a <unk>\na\n"), ("valid", "c b c\n"), ("test", "c d b\n")].map(|(name, text)| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        });
+    let words = |inputs: &[std::path::PathBuf]| {
+        let text = TrainingText::new(Preset::WikiText, inputs.to_vec());
+        let tokenizer = train_tokenizer(&text, &TrainOptions::new(TokenizerKind::Word), 2, &()).unwrap();
+        (0..tokenizer.vocab_size() as u32).filter_map(|id| tokenizer.token(id)).collect::<Vec<_>>()
+    };
+    assert_eq!(words(&inputs), ["<eos>", "b", "c", "a", "<unk>", "d"]);
+    assert_eq!(words(&inputs[..1]), ["<eos>", "a", "b", "<unk>"]);
+}
+
 #[test]
 fn speed_is_measured() {
     let text = sample_text(2000);

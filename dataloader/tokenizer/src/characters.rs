@@ -49,11 +49,7 @@ impl CharTokenizer {
     }
 
     pub(crate) fn encode(&self, text: &str, out: &mut Vec<u32>) {
-        let id = |c: char| self.ids.get(&c).copied().unwrap_or(self.unk);
-        match self.lower_case {
-            true => out.extend(text.chars().flat_map(char::to_lowercase).map(id)),
-            false => out.extend(text.chars().map(id)),
-        }
+        each_char(text, self.lower_case, |c| out.push(self.ids.get(&c).copied().unwrap_or(self.unk)));
     }
 
     /// The end of a sentence reads as a line break, an unknown character as U+FFFD.
@@ -68,6 +64,15 @@ impl CharTokenizer {
             }
         }
         text
+    }
+}
+
+/// Hands over the characters that are counted and encoded of a text. Each is lower-cased by itself: `str::to_lowercase` writes a sigma at the
+/// end of a word in another way.
+pub(crate) fn each_char(text: &str, lower_case: bool, each: impl FnMut(char)) {
+    match lower_case {
+        true => text.chars().flat_map(char::to_lowercase).for_each(each),
+        false => text.chars().for_each(each),
     }
 }
 

@@ -17,7 +17,7 @@ const PICKLED: [&[u8]; 2] = [b"\x80", b"PK\x03\x04"];
 /// What the TensorFlow programs write beside a prepared corpus.
 const CORPUS_INFO: &str = "corpus-info.json";
 const CORPUS_CACHE: &str = "cache.pkl";
-/// Names for unknown words and the end of a sentence: WikiText's, then those of Billion Word's list.
+/// Names for unknown words and the end of a sentence: WikiText's, then those of Billion Word's list. The first that a vocabulary has counts.
 const UNKNOWN: [&str; 2] = [UNK, "<UNK>"];
 const ENDS: [&str; 2] = [EOS, "<S>"];
 
@@ -29,7 +29,8 @@ impl Tokenizer {
     /// leads to the `cache.pkl` beside it.
     ///
     /// A vocabulary list has one word per line, in the order of the ids; what follows the word after white space (a
-    /// count) is ignored. `<unk>` and `<eos>` are appended where the list lacks them.
+    /// count) is ignored. `<UNK>` and `<S>` count as `<unk>` and `<eos>` where those are missing; `<unk>` and `<eos>` are
+    /// appended where the list has neither.
     pub fn import(path: &Path) -> Result<Tokenizer, DataError> {
         if path.file_name().is_some_and(|name| name == CORPUS_INFO) {
             return import_vocabulary(&path.with_file_name(CORPUS_CACHE));
@@ -54,11 +55,7 @@ impl Tokenizer {
                 let pieces = SentencePiece::from_bytes(content).map_err(bad)?;
                 Ok(Tokenizer::new(TokenizerKind::SentencePiece, Model::SentencePiece(Box::new(pieces))))
             }
-            _ => {
-                let words =
-                    WordTokenizer::new(vocabulary_list(&content).map_err(bad)?, false).map_err(bad)?;
-                Ok(Tokenizer::new(TokenizerKind::Word, Model::Words(words)))
-            }
+            _ => vocabulary_list(&content).and_then(|words| word_tokenizer(words, false)).map_err(bad),
         }
     }
 
@@ -82,12 +79,23 @@ fn vocabulary_list(content: &[u8]) -> Result<Vec<Box<str>>, String> {
     if words.is_empty() {
         return Err("it is empty".into());
     }
-    for special in [UNK, EOS] {
-        if !words.iter().any(|word| **word == *special) {
-            words.push(special.into());
+    for names in [UNKNOWN, ENDS] {
+        if first_of(names, &words).is_none() {
+            words.push(names[0].into());
         }
     }
     Ok(words)
+}
+
+/// The first of some names that is among the words.
+fn first_of(names: [&'static str; 2], words: &[Box<str>]) -> Option<&'static str> {
+    names.into_iter().find(|name| words.iter().any(|word| **word == **name))
+}
+
+fn word_tokenizer(words: Vec<Box<str>>, lower_case: bool) -> Result<Tokenizer, String> {
+    let [unk, eos] = [UNKNOWN, ENDS].map(|names| first_of(names, &words).unwrap_or(names[0]));
+    let words = WordTokenizer::with_specials(words, lower_case, unk, eos)?;
+    Ok(Tokenizer::new(TokenizerKind::Word, Model::Words(words)))
 }
 
 /// A tokenizer with exactly these ids. Character data comes as words, too: enwik8 as byte values in decimal, text8 as
@@ -106,11 +114,5 @@ pub(super) fn words_or_bytes(symbols: Vec<String>, lower_case: bool) -> Result<T
     {
         return Ok(Tokenizer::new(TokenizerKind::Byte, Model::Bytes(Box::new(tokenizer))));
     }
-    let named = |names: [&'static str; 2]| {
-        names.into_iter().find(|name| symbols.iter().any(|symbol| symbol == name)).unwrap_or(names[0])
-    };
-    let (unk, eos) = (named(UNKNOWN), named(ENDS));
-    let words = symbols.into_iter().map(String::into_boxed_str).collect();
-    let words = WordTokenizer::with_specials(words, lower_case, unk, eos)?;
-    Ok(Tokenizer::new(TokenizerKind::Word, Model::Words(words)))
+    word_tokenizer(symbols.into_iter().map(String::into_boxed_str).collect(), lower_case)
 }

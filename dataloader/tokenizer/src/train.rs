@@ -6,11 +6,11 @@ use segue_data_error::DataError;
 use serde::{Deserialize, Serialize};
 
 use super::bytes::ByteTokenizer;
-use super::characters::CharTokenizer;
+use super::characters::{CharTokenizer, each_char};
 use super::count::Counts;
 use super::interface::{EOS, Model, Tokenizer, TokenizerKind, UNK};
 use super::subword;
-use super::words::{WordTokenizer, split_words};
+use super::words::{WordTokenizer, is_space, split_words};
 
 /// Size of a sub-word vocabulary where none is asked for.
 const DEFAULT_SUBWORD_VOCABULARY: usize = 32_000;
@@ -86,12 +86,26 @@ impl TrainOptions {
                 }
             }
         }
-        let fault = |token: &String| token.is_empty() || token.contains(char::is_whitespace) || token == EOS;
-        if let Some(token) = self.special_tokens.iter().find(|token| fault(token)) {
-            return usage(format!(
-                "{token:?} cannot be a special token: it must be one word other than \
-                {EOS}"
-            ));
+        self.check_special_tokens()
+    }
+
+    fn check_special_tokens(&self) -> Result<(), DataError> {
+        // What stands in the vocabulary without being named.
+        let own: &[&str] = match self.kind {
+            TokenizerKind::Char | TokenizerKind::Word => &[EOS, UNK],
+            _ => &[EOS],
+        };
+        let fault = |token: &str| token.is_empty() || token.contains(is_space) || own.contains(&token);
+        for (place, token) in self.special_tokens.iter().enumerate() {
+            if fault(token) {
+                return Err(DataError::Usage(format!(
+                    "{token:?} cannot be a special token: it must be one word other than {}",
+                    own.join(" and ")
+                )));
+            }
+            if self.special_tokens[..place].contains(token) {
+                return Err(DataError::Usage(format!("the special token `{token}` occurs twice")));
+            }
         }
         Ok(())
     }
@@ -108,14 +122,14 @@ impl TrainOptions {
 /// Counts what a tokenizer is trained on in a text, as its kind cuts it: characters, words, or the words that sub-words are
 /// parts of. Counts of one text after the other add up.
 pub fn count_text(text: &str, options: &TrainOptions, counts: &mut Counts<CompactString>) {
-    let text = if options.lower_case { Cow::Owned(text.to_lowercase()) } else { Cow::Borrowed(text) };
+    let cased = || if options.lower_case { Cow::Owned(text.to_lowercase()) } else { Cow::Borrowed(text) };
     match options.kind {
         TokenizerKind::Char => {
             let mut buffer = [0; 4];
-            text.chars().for_each(|c| counts.add_borrowed(&*c.encode_utf8(&mut buffer)));
+            each_char(text, options.lower_case, |c| counts.add_borrowed(&*c.encode_utf8(&mut buffer)));
         }
-        TokenizerKind::Word => split_words(&text).for_each(|word| counts.add_borrowed(word)),
-        TokenizerKind::Bpe | TokenizerKind::Unigram => subword::count_words(&text, counts),
+        TokenizerKind::Word => split_words(&cased()).for_each(|word| counts.add_borrowed(word)),
+        TokenizerKind::Bpe | TokenizerKind::Unigram => subword::count_words(&cased(), counts),
         TokenizerKind::Byte | TokenizerKind::SentencePiece | TokenizerKind::Foreign => {}
     }
 }
@@ -192,7 +206,8 @@ pub fn train_on_bytes(counts: Counts<u8>) -> Result<Tokenizer, DataError> {
 /// equal counts in the order of first appearance. `<unk>` stands where its frequency puts it, which is how often it
 /// stands in the text and how often it will stand for what was left out; it is last where that is never.
 ///
-/// So on WikiText, whose text holds `<unk>`, the order is that of the Transformer-XL reference.
+/// Of the same text the order is that of the Transformer-XL reference, where the text holds `<unk>`. The reference counts the train split of
+/// WikiText-103, and all splits of WikiText-2 and Penn Treebank, one after the other.
 fn vocabulary(counts: Counts<CompactString>, options: &TrainOptions) -> Vec<CompactString> {
     let mut vocabulary = vec![CompactString::from(EOS)];
     vocabulary.extend(options.special_tokens.iter().map(|token| CompactString::from(token.as_str())));

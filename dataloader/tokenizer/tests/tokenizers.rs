@@ -145,6 +145,20 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A sigma at the end of a word has a lower-case form of its own, which characters that stand alone do not show.
+    #[test]
+    fn characters_know_all_that_they_were_trained_on(text in "[ΣσςİAa .\n]{1,20}|\\PC{1,30}") {
+        for lower_case in [false, true] {
+            let options = TrainOptions { lower_case, ..TrainOptions::new(TokenizerKind::Char) };
+            let tokenizer = train(&text, &options);
+            prop_assert!(!encode(&tokenizer, &text).contains(&tokenizer.unk_id().unwrap()), "{lower_case}");
+        }
+    }
+}
+
 #[test]
 fn imported_files_are_told_by_their_names() {
     let folder = tempfile::tempdir().unwrap();

@@ -56,6 +56,26 @@ fn specials_of_other_names_survive_saving() {
     assert_eq!((ids, loaded.eos_id(), loaded.vocab_size()), (vec![1, 2], Some(0), 3));
 }
 
+/// `1b_word_vocab.txt`, which the reference reads as a list: unknown words are `<UNK>`, and lines stand between two `<S>`.
+#[test]
+fn a_list_has_the_ids_of_a_pickle_of_its_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let (list, pickle) = (dir.path().join("1b_word_vocab.txt"), dir.path().join("vocab.pkl"));
+    std::fs::write(&list, "<S> 60613836\n<UNK> 0\nthe 36286288\ncat 3\n").unwrap();
+    std::fs::write(&pickle, "(dS'idx2sym'\n(lS'<S>'\naS'<UNK>'\naS'the'\naS'cat'\nas.").unwrap();
+    for path in [&list, &pickle] {
+        let tokenizer = Tokenizer::import(path).unwrap();
+        let mut ids = Vec::new();
+        tokenizer.encode("the dog", &mut ids);
+        assert_eq!((ids, tokenizer.vocab_size()), (vec![2, 1], 4), "{path:?}");
+        assert_eq!((tokenizer.eos_id(), tokenizer.unk_id()), (Some(0), Some(1)), "{path:?}");
+    }
+    // Where both names stand in a list, the usual one counts.
+    std::fs::write(&list, "<S>\n<UNK>\n<unk>\nthe\n<eos>\n").unwrap();
+    let both = Tokenizer::import(&list).unwrap();
+    assert_eq!((both.vocab_size(), both.eos_id(), both.unk_id()), (5, Some(4), Some(2)));
+}
+
 /// A corpus of the programs with recurrent models, as a dict: words by first appearance, or ids alone.
 #[test]
 fn a_dictionary_of_a_corpus_gives_its_ids() {

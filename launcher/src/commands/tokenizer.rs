@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use segue_data_error::DataError;
 use segue_dataloader::{DEFAULT_TEXT_COLUMN, InvalidUtf8, Preset, TrainingText, train_tokenizer};
+use segue_publish::FreshFolder;
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions, XlnetNormalization};
 use serde_json::{Value, json};
 
@@ -171,7 +172,7 @@ pub fn run(args: TokenizerArgs, out: &Output) -> Result<Value, Failure> {
     match args.action {
         Action::Train(args) => train(args, out),
         Action::Import(args) => {
-            DataError::refuse_files(&args.output)?;
+            let fresh = begin(&args.output)?;
             let tokenizer = match args.xlnet {
                 false => Tokenizer::import(&args.file)?,
                 true => {
@@ -180,13 +181,13 @@ pub fn run(args: TokenizerArgs, out: &Output) -> Result<Value, Failure> {
                     Tokenizer::import_xlnet(&args.file, normalization)?
                 }
             };
-            finish(&tokenizer, &args.output, out)
+            finish(&tokenizer, fresh, &args.output, out)
         }
     }
 }
 
 fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
-    DataError::refuse_files(&args.output)?;
+    let fresh = begin(&args.output)?;
     let progress = BuildProgress::new(out);
     let text = TrainingText {
         preset: args.preset,
@@ -197,11 +198,22 @@ fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
     };
     let tokenizer = train_tokenizer(&text, &args.vocabulary.options(args.kind), args.workers, &progress)?;
     drop(progress);
-    finish(&tokenizer, &args.output, out)
+    finish(&tokenizer, fresh, &args.output, out)
 }
 
-fn finish(tokenizer: &Tokenizer, output: &Path, out: &Output) -> Result<Value, Failure> {
-    tokenizer.save(output)?;
+/// Begins the output folder before any work is done. It appears whole or not at all: some of a tokenizer's files alone can pass for another one.
+fn begin(output: &Path) -> Result<FreshFolder, DataError> {
+    DataError::refuse_files(output)?;
+    if output.file_name().is_none() {
+        let why = "it names no folder\nhint: name a new folder".into();
+        return Err(DataError::Output { path: output.into(), why });
+    }
+    FreshFolder::create(output).map_err(|e| DataError::folder(output, e.source))
+}
+
+fn finish(tokenizer: &Tokenizer, fresh: FreshFolder, output: &Path, out: &Output) -> Result<Value, Failure> {
+    tokenizer.save(fresh.path())?;
+    fresh.publish().map_err(DataError::from)?;
     out.line(&format!(
         "{} tokenizer with {} ids in {}",
         tokenizer.kind(),
