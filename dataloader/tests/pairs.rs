@@ -99,10 +99,11 @@ fn piece(stream: usize, streams: usize, reversed: bool) -> (Vec<i64>, Vec<bool>)
     (tokens, flags)
 }
 
-/// Whether a byte-level piece begins a word.
+/// Whether a byte-level piece begins a word: the reference's punctuation does where it stands alone, which an apostrophe, `=` and `>` are not.
 fn begins_word(token: i64) -> bool {
     let piece = TEXT.tokenizer.token(token as u32).unwrap();
-    let alone = piece.chars().count() == 1 && piece.chars().all(|c| c.is_ascii_punctuation());
+    let alone =
+        piece.chars().count() == 1 && piece.chars().all(|c| c.is_ascii_punctuation() && !"'=>".contains(c));
     piece.starts_with('Ġ') || piece.starts_with('Ċ') || piece.starts_with('<') || alone
 }
 

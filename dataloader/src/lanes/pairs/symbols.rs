@@ -9,6 +9,9 @@ pub(crate) const CLS: &str = "<cls>";
 const MASK: &str = "<mask>";
 /// Ends a document; a sentence of its own.
 const EOD: &str = "<eod>";
+/// Begin a word where they stand alone: `_is_start_piece` of XLNet's `data_utils.py`, which leaves out `'`, `=` and `>`. `<` is a beginning
+/// wherever a token has it first.
+const PUNCTUATION: &[u8] = br##"!"#$%&"()*+,-./:;?@[\]^_`{|}~"##;
 
 /// What the vocabulary tells of its tokens, looked up once.
 #[derive(Clone, Debug)]
@@ -108,10 +111,10 @@ impl WordMarks {
         }
     }
 
-    /// Whether a token begins a word. As in the reference, `<` begins one (a special symbol), and so does a
-    /// punctuation mark that stands alone.
+    /// Whether a token begins a word. As in the reference, `<` begins one (a special symbol), and so does one of its
+    /// [`PUNCTUATION`] marks that stands alone.
     fn begin(self, token: &str) -> bool {
-        let alone = matches!(token.as_bytes(), [byte] if byte.is_ascii_punctuation());
+        let alone = matches!(token.as_bytes(), [byte] if PUNCTUATION.contains(byte));
         let marked = match self {
             WordMarks::Underline => token.starts_with('▁'),
             WordMarks::ByteLevel => token.starts_with(['Ġ', 'Ċ']),
@@ -140,5 +143,15 @@ mod tests {
         assert_eq!(begins(TokenizerKind::Foreign, &["play", "##ing"]), [1, 0]);
         assert_eq!(begins(TokenizerKind::Char, &["a", " ", "\n", ","]), [0, 1, 1, 1]);
         assert_eq!(begins(TokenizerKind::Word, &["a", "b"]), [1, 1]);
+    }
+
+    /// The reference's set has no apostrophe, `=` or `>`: `'` `s` goes on a word.
+    #[test]
+    fn x03_punctuation_that_stands_alone_begins_a_word_as_in_the_reference() {
+        for mark in (0..=127u8).map(char::from).filter(char::is_ascii_punctuation) {
+            let begins = WordMarks::Underline.begin(&mark.to_string());
+            assert_eq!(begins, !"'=>".contains(mark), "{mark}");
+        }
+        assert!(!WordMarks::Underline.begin(".."));
     }
 }
