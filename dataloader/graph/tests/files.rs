@@ -119,6 +119,21 @@ fn bad_text_is_refused_with_file_and_line() {
     assert!(far.contains("node 3999999999 in a file of"), "{far}");
 }
 
+/// Lists and edges name nodes as they come; a mapped graph has as many as it says.
+#[test]
+fn labels_of_nodes_that_a_mapped_graph_does_not_have_are_refused() {
+    let folder = text_with(&[("sizes.txt", "")]);
+    let (lists, labels) = (folder.path().join("graph.adj"), folder.path().join("labels.txt"));
+    open(folder.path(), Setting::Inductive).graph.write(&folder.path().join("graph.bin")).unwrap();
+    fs::remove_file(lists).unwrap();
+    assert_eq!(open(folder.path(), Setting::Inductive).nodes(), 8);
+    let more = fs::read_to_string(&labels).unwrap() + "0\n1\n";
+    fs::write(&labels, more).unwrap();
+    let error = NodeData::open(folder.path(), Setting::Inductive).unwrap_err();
+    assert_eq!(error.exit_code(), 65);
+    assert!(error.to_string().ends_with("labels.txt, line 9: node 8 of a graph with 8 nodes"), "{error}");
+}
+
 /// Transductively features may be missing, unless the model reads them: then splits keep to the nodes that have some.
 #[test]
 fn nodes_of_a_split_have_features_where_these_are_needed() {

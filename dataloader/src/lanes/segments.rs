@@ -27,7 +27,7 @@ pub struct Segments {
 pub enum Lengths {
     /// All steps have the same.
     Fixed,
-    /// As Transformer-XL's PyTorch program does with `varlen`: at most the whole length.
+    /// As Transformer-XL's PyTorch program does with `varlen`, but never longer than the whole length.
     Varlen {
         /// Of the draws.
         seed: u64,

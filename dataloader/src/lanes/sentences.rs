@@ -67,8 +67,8 @@ impl SentenceLanes {
         }
         Err(DataError::EmptyInput {
             why: format!(
-                "sentence {number} of the corpus does not end with the end-of-sequence token\nhint: build \
-                 the corpus with one sentence per line for this data.order"
+                "sentence {number} of the corpus does not end with <eos>\nhint: build the corpus with `segue data build --preset sentences` for \
+                 this data.order"
             ),
         })
     }

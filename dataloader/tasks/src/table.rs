@@ -174,17 +174,20 @@ fn cells(path: &Path, text: &[u8], format: Format, sieve: &mut Sieve) -> Result<
     Ok(rows)
 }
 
-/// Rows of a file of JSON objects, a line each. The columns are the keys of the first; what an object lacks is empty.
+/// Rows of a file of JSON objects, a line each. The columns are the keys of all of them, in the order in which they come first; what an object
+/// lacks is empty.
 fn objects(path: &Path, text: &[u8], sieve: &mut Sieve) -> Result<(Vec<String>, Vec<TableRow>), DataError> {
     let (mut header, mut rows): (Vec<String>, Vec<TableRow>) = (Vec::new(), Vec::new());
     for (line, text) in lines(path, text, sieve)? {
         let Some(mut object) = sieve.keep(object(path, line, text))? else { continue };
-        if rows.is_empty() {
-            header = object.keys().take(MOST_KEYS).cloned().collect();
+        let mut cells: Vec<String> = header.iter().map(|key| cell_of(object.remove(key))).collect();
+        for (key, value) in object.into_iter().take(MOST_KEYS - header.len()) {
+            header.push(key);
+            cells.push(cell_of(Some(value)));
         }
-        let cells = header.iter().map(|key| cell_of(object.remove(key))).collect();
         rows.push(TableRow { line, cells });
     }
+    rows.iter_mut().for_each(|row| row.cells.resize(header.len(), String::new()));
     Ok((header, rows))
 }
 
@@ -274,12 +277,17 @@ mod tests {
     }
 
     #[test]
-    fn json_objects_become_rows_of_the_first_ones_keys() {
-        let (table, _) =
-            parse("a.jsonl", b"{\"b\": 1.5, \"a\": \"x\"}\n{\"a\": \"y\", \"c\": null}\n", false);
-        let table = table.unwrap();
-        assert_eq!(table.header.clone().unwrap(), ["a", "b"]);
-        assert_eq!(rows(&table), [(1, vec!["x", "1.5"]), (2, vec!["y", ""])]);
+    fn json_objects_become_rows_of_the_keys_of_all() {
+        let text = b"{\"b\": 1.5, \"a\": \"x\"}\n{\"a\": \"y\", \"label\": \"no\"}\n{\"label\": null}\n";
+        let table = parse("a.jsonl", text, false).0.unwrap();
+        assert_eq!(table.header.clone().unwrap(), ["a", "b", "label"]);
+        assert_eq!(rows(&table), [(1, vec!["x", "1.5", ""]), (2, vec!["y", "", "no"]), (3, vec!["", "", ""])]);
+        let keys = |from: usize| {
+            let object: Map<String, Value> = (from..from + 200).map(|n| (format!("k{n}"), Value::Null)).collect();
+            format!("{}\n", Value::Object(object))
+        };
+        let many = parse("a.jsonl", format!("{}{}", keys(0), keys(100)).as_bytes(), false).0.unwrap();
+        assert_eq!(many.width, MOST_KEYS);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use segue_configs::Config;
+use segue_tokenizer::Tokenizer;
 use serde_json::json;
 use tch::{Device, Tensor};
 
@@ -154,6 +155,7 @@ pub fn restore<F: Family>(
 ) -> Result<(TrainState, Vec<String>), TrainError> {
     let (state, changed) =
         TrainState::read(path, config, &family.fingerprint(), family.data_key(), engine.device())?;
+    check_tokenizer(path, family.folder(&engine.learner).tokenizer.as_deref())?;
     engine.begin_averages(&state.fine_tuning);
     for n in 0..engine.networks.len() {
         restore_network(path, &state, family, engine, n)?;
@@ -167,6 +169,17 @@ pub fn restore<F: Family>(
             Err(TrainError::Damaged { path: path.join(STATE), what: "its learner is of another kind".into() })
         }
     }
+}
+
+/// Refuses to go on with another tokenizer than the one that lies in the checkpoint: numbers of tokens would mean other words.
+fn check_tokenizer(path: &Path, now: Option<&Tokenizer>) -> Result<(), TrainError> {
+    let Some(now) = now.map(Tokenizer::fingerprint) else { return Ok(()) };
+    let then = Tokenizer::load(path)?.fingerprint();
+    if then == now {
+        return Ok(());
+    }
+    let differences = format!("  tokenizer: fingerprint {then} then, {now} now\n");
+    Err(TrainError::OtherRun { path: path.into(), differences })
 }
 
 fn restore_network<F: Family>(

@@ -25,6 +25,10 @@ pub(crate) fn read(folder: &Path, setting: Setting, asymmetry: Asymmetry) -> Res
         let why = format!("{nodes} nodes in labels.txt and the graph, {} in sizes.txt", sizes.nodes);
         return Err(DataError::foreign(folder, why));
     }
+    if labels.len() > nodes {
+        let why = format!("node {nodes} of a graph with {nodes} nodes");
+        return Err(DataError::line(&folder.join("labels.txt"), nodes as u64 + 1, why));
+    }
     labels.resize(nodes, None);
     let highest = labels.iter().flatten().max().map_or(0, |label| *label as usize + 1);
     let (features, mut has_features) = read_features(folder, nodes, sizes.columns)?;
