@@ -273,17 +273,20 @@ fn tensorboard_reads_the_events() {
         );
         return;
     }
+    // Gone on with after a step that was reported.
+    succeed(alone(&place.pretrain("run", &["train.stop_at=20"])));
     succeed(alone(&place.pretrain("run", &[])));
     let folder = place.text("run/tensorboard");
     let mut command = Command::new(python);
     command.args([&format!("{ROOT}/tests/peers/read_tensorboard.py"), &folder]);
     let output = finish(command);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        output.status.success() && said.contains("train/loss") && said.contains("valid/loss"),
-        "{said}{}",
-        stderr(&output)
-    );
+    assert!(output.status.success() && said.contains("valid/loss"), "{said}{}", stderr(&output));
+    let told: Value = serde_json::from_str(&said).unwrap();
+    let steps: Vec<&Value> = told["train/loss"].as_array().unwrap().iter().map(|point| &point[0]).collect();
+    let rows = rows(&place, "run");
+    let of_rows = rows.iter().filter(|row| row["kind"] == "train").map(|row| &row["step"]);
+    assert_eq!(steps, of_rows.collect::<Vec<_>>());
 }
 
 /// `segue pretrain --dry-run` of a recipe.
@@ -397,6 +400,15 @@ fn pre_training_keeps_its_best_model_and_ends_when_nothing_better_comes() {
     assert!(std::fs::read(place.path("run/best/model.safetensors")).unwrap() == before);
     let told = fs::read_to_string(mlflow_run(&place.path("run/mlruns")).join("meta.yaml")).unwrap();
     assert!(told.contains("status: 3\n"), "it is done: {told}");
+    for command in ["watch", "runs"] {
+        let told = succeed(alone(&[command, "--json", &folder]));
+        assert_eq!(told["runs"][0]["state"], "done", "{command}: {told}");
+    }
+    // With more patience it goes on, and then it is not.
+    let more = place
+        .pretrain("run", &[&keys[..], &["eval.patience=5", &format!("train.stop_at={}", step + 1)]].concat());
+    succeed(alone(&more));
+    assert_eq!(succeed(alone(&["watch", "--json", &folder]))["runs"][0]["state"], "stopped");
 }
 
 #[test]

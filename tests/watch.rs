@@ -131,6 +131,20 @@ fn ranks_are_seen_while_a_launched_run_lives_and_after_it_in_its_reports() {
 }
 
 #[test]
+fn seeds_are_runs_of_their_own() {
+    let place = Workplace::new();
+    let mut args = place.finetune("seeds", &["task.epochs=1"]);
+    args.extend(["--seeds", "1,2"].map(String::from));
+    succeed(alone(&args));
+    let told = succeed(alone(&["watch", "--json", &place.text("seeds")]));
+    let runs = told["runs"].as_array().unwrap();
+    let found: Vec<_> = runs.iter().map(|run| (run["name"].as_str(), run["state"].as_str())).collect();
+    assert_eq!(found, ["seed-1", "seed-2"].map(|name| (Some(name), Some("done"))));
+    // Each was held while it was trained.
+    assert!(place.path("seeds/seed-2/lock").exists());
+}
+
+#[test]
 fn a_report_is_one_file_with_the_runs_in_it() {
     let place = Workplace::new();
     succeed(alone(&place.pretrain("run", &SHORT)));

@@ -19,11 +19,13 @@ pub struct AllReduceTimings {
 }
 
 impl AllReduceTimings {
-    /// The middle one of `timings`; zero where there are none.
+    /// The middle one of `timings`, of an even number of them the mean of the two there; zero where there are none.
     pub fn median(timings: &[Duration]) -> Duration {
         let mut sorted = timings.to_vec();
         sorted.sort_unstable();
-        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+        let Some(last) = sorted.len().checked_sub(1) else { return Duration::ZERO };
+        let middle = sorted.len() / 2;
+        (sorted[last - middle] + sorted[middle]) / 2
     }
 }
 
@@ -81,6 +83,8 @@ mod tests {
     fn the_median_is_the_middle_one() {
         let timings = [3, 1, 2].map(Duration::from_millis);
         assert_eq!(AllReduceTimings::median(&timings), Duration::from_millis(2));
+        let timings = [3, 1, 2, 8].map(Duration::from_millis);
+        assert_eq!(AllReduceTimings::median(&timings), Duration::from_micros(2500));
         assert_eq!(AllReduceTimings::median(&[]), Duration::ZERO);
     }
 }

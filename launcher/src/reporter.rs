@@ -84,7 +84,8 @@ impl<'a> Reporter<'a> {
 
     /// Takes note of how it ended, if it did not fail. Gives the first file that could not be written, if any.
     pub fn finish(mut self, outcome: Option<&Outcome>) -> Option<Failure> {
-        let done = outcome.is_some_and(|end| end.stopped_early || end.step >= self.config.train.steps);
+        let has_ended = |end: &Outcome| end.stopped_early || end.step >= self.config.train.steps;
+        let done = outcome.is_some_and(|end| has_ended(end) && !end.preempted);
         let finished = self.record.as_mut().map_or(Ok(()), |record| record.finish(done));
         // As above, a trace that is cut costs no run.
         let _ = self.trace.close();

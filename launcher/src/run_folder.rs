@@ -11,6 +11,7 @@ use segue_trainer::TrainError;
 use segue_trainer::report::{
     CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink,
 };
+use segue_watch::DONE_FILE;
 use serde_json::Value;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -79,8 +80,21 @@ pub fn lock(run: &Path) -> Result<File, Failure> {
     lock_in(run, run)
 }
 
+/// Refuses a folder with a `config.json` that is not a run's: the run's own would take the place of what says which model lies there.
+fn refuse_model(run: &Path) -> Result<(), Failure> {
+    let path = run.join("config.json");
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let config: Value = serde_json::from_str(&text).unwrap_or_default();
+    if text.trim().is_empty() || config["train"].is_object() {
+        return Ok(());
+    }
+    let message = format!("{} is no run's, and would be written over\nhint: choose another run.dir", path.display());
+    Err(Failure::new(73, message))
+}
+
 /// Takes the folder `folder` of the run for this process, alike: that of its supervisor is another one than its own.
 pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
+    refuse_model(run)?;
     let path = folder.join("lock");
     let open = || {
         fs::create_dir_all(folder)?;
@@ -106,8 +120,10 @@ pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
     }
 }
 
-/// `metrics.jsonl`, TensorBoard events, other sinks and `config.json` of a run.
+/// `metrics.jsonl`, TensorBoard events, other sinks, `config.json` and `done` of a run.
 pub struct Record {
+    /// Where the run says that it is done.
+    done: PathBuf,
     metrics: MetricsFile,
     events: Option<EventFile>,
     sinks: Vec<Box<dyn Sink>>,
@@ -120,6 +136,8 @@ impl Record {
     /// writes its configuration down.
     pub fn open(config: &Config, step: u64, evaluated: u64) -> Result<Self, Failure> {
         let run = Path::new(&config.run.dir);
+        let done = run.join(DONE_FILE);
+        remove(&done).map_err(|e| Failure::cannot_write(&done, &e, "run.dir"))?;
         let metrics = MetricsFile::open(run, step, evaluated)?;
         let events = match config.log.tensorboard {
             true => Some(EventFile::create(&run.join("tensorboard"), step)?),
@@ -129,7 +147,7 @@ impl Record {
         segue_publish::write_file(&run.join("config.json"), record.as_bytes())
             .map_err(|e| Failure::new(74, e.to_string()))?;
         let (sinks, lost) = open_sinks(config, GoesOn { step, evaluated });
-        Ok(Self { metrics, events, sinks, lost })
+        Ok(Self { done, metrics, events, sinks, lost })
     }
 
     /// Adds a row to `metrics.jsonl` and to the sinks. One of these that fails takes no further rows, and costs nothing else: see
@@ -164,6 +182,7 @@ impl Record {
     pub fn finish(&mut self, done: bool) -> Result<(), Failure> {
         if done {
             self.each_sink(|sink| sink.done());
+            segue_publish::write_file(&self.done, &[]).map_err(|e| Failure::new(74, e.to_string()))?;
         }
         self.lost()
     }
@@ -171,6 +190,14 @@ impl Record {
     /// Adds values to TensorBoard.
     pub fn scalars(&mut self, step: u64, values: &[(String, f64)]) -> Result<(), Failure> {
         Ok(self.events.as_mut().map_or(Ok(()), |file| file.scalars(step, values))?)
+    }
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 
@@ -207,6 +234,21 @@ fn open_sinks(config: &Config, goes_on: GoesOn) -> (Vec<Box<dyn Sink>>, Vec<Trai
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_that_goes_on_is_not_done() {
+        let dir = tempfile::tempdir().unwrap();
+        let overrides = [format!("run.dir={}", dir.path().display()), "log.tensorboard=false".into()];
+        let config = segue_trainer::families::MODELS.load(None, &overrides).unwrap().config;
+        let done = dir.path().join(DONE_FILE);
+        let mut record = Record::open(&config, 0, 0).unwrap();
+        record.finish(false).unwrap();
+        assert!(!done.exists());
+        record.finish(true).unwrap();
+        assert!(done.exists());
+        Record::open(&config, 4, 4).unwrap();
+        assert!(!done.exists());
+    }
 
     #[test]
     fn a_log_appears_with_its_first_line_and_is_appended_to() {

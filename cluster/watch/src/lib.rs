@@ -20,7 +20,7 @@ mod view;
 pub use error::WatchError;
 pub use flatten::numbers;
 pub use ranks::{LiveRanks, RANKS_FILE, RankState, WaitState};
-pub use run::{Run, is_held, open_runs};
+pub use run::{DONE_FILE, Run, is_held, open_runs};
 pub use tail::{News, Tail};
 pub use thin::thinned;
 pub use view::{AttemptView, RanksFrom, RanksView, RunState, RunView, SampleView, Series};

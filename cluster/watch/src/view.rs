@@ -15,9 +15,9 @@ pub type Series = Vec<(u64, f64)>;
 pub enum RunState {
     /// A process trains in it.
     Training,
-    /// All of its steps are made.
+    /// It has ended as asked: all of its steps are made, or it ended early by its own rules.
     Done,
-    /// Nobody trains in it, and steps are left.
+    /// Nobody trains in it, and there is more to do.
     #[default]
     Stopped,
 }
@@ -111,7 +111,7 @@ pub enum RanksFrom {
     Live,
     /// From its report of the last attempt.
     Report,
-    /// Not at all: `segue launch` did not start the run.
+    /// Not at all: no `segue launch` hears them, or has reported of them.
     #[default]
     Nobody,
 }

@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::Args;
-use segue_trainer::checkpoint::{CHECKPOINTS, list};
-use segue_trainer::report::read_metrics;
-use segue_watch::is_held;
+use segue_trainer::checkpoint::CHECKPOINTS;
+use segue_watch::{RunState, now, open_runs};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -30,13 +29,13 @@ struct Run {
     path: PathBuf,
     /// Model or task.
     kind: String,
-    state: &'static str,
+    state: RunState,
     /// Of the newest checkpoint.
     step: u64,
     steps: u64,
     loss: Option<f64>,
-    /// Attempts that `segue launch` has made.
-    attempts: usize,
+    /// As far as its rows and `segue launch` tell.
+    attempts: u64,
     /// Since its last report.
     idle: Option<Duration>,
 }
@@ -50,7 +49,7 @@ pub fn run(args: &RunsArgs, out: &Output) -> Result<Value, Failure> {
     }
     let mut runs = Vec::new();
     find(&args.folder, DEPTH, &mut runs);
-    let shown = |run: &Run| run.path.strip_prefix(&args.folder).unwrap_or(&run.path).display().to_string();
+    let shown = |run: &Run| name(&run.path, &args.folder).display().to_string();
     let width = runs.iter().map(|run| shown(run).chars().count()).max().unwrap_or(0).max(3);
     if runs.is_empty() {
         out.line(&format!("there is no run below {}", args.folder.display()));
@@ -67,16 +66,26 @@ pub fn run(args: &RunsArgs, out: &Output) -> Result<Value, Failure> {
         let (name, attempts) = (shown(run), run.attempts.max(1));
         out.line(&format!(
             "{name:width$}  {:12} {:8} {step:>15} {loss:>9} {attempts:>8}  {idle}",
-            run.kind, run.state
+            run.kind,
+            run.state.name()
         ));
     }
     let rows = runs.iter().map(|run| {
         json!({
-            "run": run.path, "model": run.kind, "state": run.state, "step": run.step, "steps": run.steps, "loss": run.loss,
+            "run": run.path, "model": run.kind, "state": run.state.name(), "step": run.step, "steps": run.steps, "loss": run.loss,
             "attempts": run.attempts.max(1), "idle_s": run.idle.map(|idle| idle.as_secs()),
         })
     });
     Ok(json!({ "folder": args.folder, "runs": rows.collect::<Vec<_>>() }))
+}
+
+/// What a run below `folder` goes by.
+fn name<'a>(run: &'a Path, folder: &Path) -> &'a Path {
+    match run.strip_prefix(folder) {
+        Ok(below) if below != Path::new("") => below,
+        // It is that folder.
+        _ => run.file_name().map_or(run, Path::new),
+    }
 }
 
 /// Adds the runs in `folder`, in the order of their names. What cannot be read is no run of ours.
@@ -99,34 +108,21 @@ fn find(folder: &Path, depth: usize, runs: &mut Vec<Run>) {
 
 /// The run in `folder`, if it is one.
 fn describe(folder: &Path) -> Option<Run> {
-    let metrics = folder.join("metrics.jsonl");
-    if !folder.join(CHECKPOINTS).is_dir() && !metrics.is_file() {
+    if !folder.join(CHECKPOINTS).is_dir() && !folder.join("metrics.jsonl").is_file() {
         return None;
     }
-    let config: Value = serde_json::from_str(&fs::read_to_string(folder.join("config.json")).ok()?).ok()?;
-    let steps = config["train"]["steps"].as_u64()?;
-    let task = config["task"]["name"].as_str().filter(|name| !name.is_empty());
-    let kind = task.or(config["model"]["model_type"].as_str()).unwrap_or("-").to_string();
-    let step = list(&folder.join(CHECKPOINTS)).ok().and_then(|all| Some(all.last()?.0)).unwrap_or(0);
-    let rows = read_metrics(folder).unwrap_or_default();
-    let loss = rows.iter().rev().find(|row| row["kind"] == "train").and_then(|row| row["loss"].as_f64());
-    let reports = fs::read_dir(folder.join("launch")).into_iter().flatten().flatten();
-    let is_report = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("attempt-");
-    let written = fs::metadata(&metrics).and_then(|metadata| metadata.modified()).ok();
-    let state = match (is_held(folder), step >= steps) {
-        (true, _) => "training",
-        (false, true) => "done",
-        (false, false) => "stopped",
-    };
-    Some(Run {
+    let mut run = open_runs(&[folder.to_path_buf()]).ok()?.pop()?;
+    let view = run.look();
+    let since = |at: f64| Duration::try_from_secs_f64(now() - at).unwrap_or_default();
+    (view.steps > 0).then(|| Run {
         path: folder.into(),
-        kind,
-        state,
-        step,
-        steps,
-        loss,
-        attempts: reports.filter(is_report).count(),
-        idle: written.and_then(|written| SystemTime::now().duration_since(written).ok()),
+        kind: if view.model.is_empty() { "-".into() } else { view.model.clone() },
+        state: view.state,
+        step: view.checkpoints.last().copied().unwrap_or(0),
+        steps: view.steps,
+        loss: view.last("train/loss"),
+        attempts: view.attempts_made(),
+        idle: view.updated.map(since),
     })
 }
 
@@ -142,6 +138,8 @@ fn ago(idle: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use segue_watch::DONE_FILE;
+
     use super::*;
 
     #[test]
@@ -155,27 +153,52 @@ mod tests {
             }
             let config = json!({ "train": { "steps": 10 }, "model": { "model_type": "xlnet" }, "task": { "name": "" } });
             fs::write(folder.join("config.json"), config.to_string()).unwrap();
-            fs::write(folder.join("metrics.jsonl"), "{\"kind\":\"train\",\"step\":4,\"loss\":2.5}\n")
-                .unwrap();
+            let row = json!({ "kind": "train", "step": 4, "attempt": 2, "loss": 2.5 });
+            fs::write(folder.join("metrics.jsonl"), format!("{row}\n")).unwrap();
             folder
         };
+        let report = |folder: &str, attempt: u64| {
+            let folder = dir.path().join(folder).join("launch");
+            fs::create_dir_all(&folder).unwrap();
+            let report = json!({ "attempt": attempt }).to_string();
+            fs::write(folder.join(format!("attempt-{attempt:04}.json")), report).unwrap();
+        };
         run("b/seed-1", Some(10));
+        (1..=3).for_each(|attempt| report("b", attempt));
         let training = run("a", Some(4));
+        report("a", 1);
         run("c", None);
+        fs::write(run("d", Some(4)).join(DONE_FILE), "").unwrap();
         fs::create_dir_all(dir.path().join(".hidden/checkpoints")).unwrap();
         fs::create_dir_all(dir.path().join("other/checkpoints")).unwrap();
         let lock = fs::File::create(training.join("lock")).unwrap();
         lock.try_lock().unwrap();
         let mut runs = Vec::new();
         find(dir.path(), DEPTH, &mut runs);
-        let found: Vec<_> = runs
-            .iter()
-            .map(|run| (run.path.strip_prefix(dir.path()).unwrap().to_str().unwrap(), run.state, run.step))
-            .collect();
-        assert_eq!(found, [("a", "training", 4), ("b/seed-1", "done", 10), ("c", "stopped", 0)]);
+        let name = |run: &Run| name(&run.path, dir.path()).display().to_string();
+        let found: Vec<_> =
+            runs.iter().map(|run| (name(run), run.state.name(), run.step, run.attempts)).collect();
+        // The second attempt of `a` has no report yet, and those of a seed are with the other seeds'.
+        let expected = [
+            ("a", "training", 4, 2),
+            ("b/seed-1", "done", 10, 3),
+            ("c", "stopped", 0, 2),
+            ("d", "done", 4, 2),
+        ];
+        assert_eq!(
+            found,
+            expected.map(|(name, state, step, attempts)| (name.to_string(), state, step, attempts))
+        );
         assert_eq!((runs[0].loss, runs[0].kind.as_str()), (Some(2.5), "xlnet"));
-        drop(lock);
-        assert!(!is_held(&training));
+        assert!(runs[0].idle.is_some());
+    }
+
+    #[test]
+    fn a_folder_that_is_a_run_goes_by_its_own_name() {
+        let folder = Path::new("runs/mine");
+        assert_eq!(name(folder, folder), Path::new("mine"));
+        assert_eq!(name(Path::new("."), Path::new(".")), Path::new("."));
+        assert_eq!(name(&folder.join("seed-1"), folder), Path::new("seed-1"));
     }
 
     #[test]

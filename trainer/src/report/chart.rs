@@ -105,10 +105,11 @@ impl LineChart {
         });
         let x = Scale::new(points().map(|p| p.x), TICKS, (LEFT, LEFT + PLOT_WIDTH));
         let y = Scale::new(heights, TICKS, (TOP + PLOT_HEIGHT, TOP));
-        let mut drawing = Drawing::new(LEFT + PLOT_WIDTH + self.legend_width(), TOP + PLOT_HEIGHT + BOTTOM);
+        let height = legend_end(self.series.len()).max(TOP + PLOT_HEIGHT + BOTTOM);
+        let mut drawing = Drawing::new(LEFT + PLOT_WIDTH + self.legend_width(), height);
         self.draw_axes(&mut drawing, &x, &y);
         for (i, series) in self.series.iter().enumerate() {
-            draw_series(&mut drawing, series, (colour(i), self.dots), &x, &y);
+            draw_series(&mut drawing, series, (i, self.dots), &x, &y);
         }
         self.draw_legend(&mut drawing);
         drawing.finish()
@@ -141,15 +142,16 @@ impl LineChart {
     }
 }
 
-fn draw_series(drawing: &mut Drawing, series: &Series, (colour, dots): (&str, bool), x: &Scale, y: &Scale) {
+fn draw_series(drawing: &mut Drawing, series: &Series, (i, dots): (usize, bool), x: &Scale, y: &Scale) {
+    let colour = colour(i);
     for stretch in series.points.split(|p| !p.is_finite()) {
         let line: Vec<(f64, f64)> = stretch.iter().map(|p| (x.at(p.x), y.at(p.y))).collect();
         if line.len() > 1 {
-            drawing.polyline(&line, colour);
+            drawing.polyline(&line, i);
         }
         for (point, at) in stretch.iter().zip(line) {
             if dots {
-                drawing.dot(at, DOT, colour);
+                drawing.dot(at, DOT, i);
             }
             if let Some((low, high)) =
                 point.interval.filter(|(low, high)| low.is_finite() && high.is_finite())
@@ -167,9 +169,14 @@ fn draw_series(drawing: &mut Drawing, series: &Series, (colour, dots): (&str, bo
 /// Entry `i` of the legend whose corner is `origin`.
 pub(super) fn draw_legend_entry(drawing: &mut Drawing, i: usize, origin: (f64, f64), label: &str) {
     let (left, height) = (origin.0 + 18.0, origin.1 + 12.0 + i as f64 * ROW);
-    drawing.line((left, height), (left + 22.0, height), colour(i), 2.0);
-    drawing.dot((left + 11.0, height), DOT, colour(i));
+    drawing.polyline(&[(left, height), (left + 22.0, height)], i);
+    drawing.dot((left + 11.0, height), DOT, i);
     drawing.text((left + 30.0, height), Anchor::Start, label);
+}
+
+/// The height that a chart needs for the entries of a legend that begins at its top.
+pub(super) fn legend_end(entries: usize) -> f64 {
+    TOP + entries as f64 * ROW
 }
 
 pub(super) fn draw_x_axis(drawing: &mut Drawing, x: &Scale, sides: (f64, f64), bottom: f64, label: &str) {
@@ -205,6 +212,31 @@ mod tests {
         assert_eq!(two.svg(), two.clone().svg());
         // Those of the legend are left.
         assert_eq!(count(&two.without_dots().svg(), "<circle"), 2);
+    }
+
+    /// What follows `before` in a line, up to a quotation mark.
+    fn attribute<'a>(line: &'a str, before: &str) -> &'a str {
+        line.split_once(before).map_or("", |(_, rest)| rest.split('"').next().unwrap())
+    }
+
+    #[test]
+    fn many_lines_have_a_legend_within_the_picture_and_look_different() {
+        let line = |i: u32| {
+            let points = [(0.0, f64::from(i)), (1.0, f64::from(i))].map(Point::from).to_vec();
+            Series::new(format!("line {i}"), points)
+        };
+        let chart = (0..20).fold(LineChart::new("t", "x", "y"), |chart, i| chart.with(line(i)));
+        let text = chart.svg();
+        let height: f64 = attribute(&text, "height=\"").parse().unwrap();
+        let texts = text.lines().filter(|line| line.starts_with("<text"));
+        let lowest = texts.map(|line| attribute(line, " y=\"").parse().unwrap()).fold(0.0, f64::max);
+        assert!(text.contains(">line 19<") && lowest + ROW / 2.0 <= height, "{lowest} of {height}");
+        let lines = text.lines().filter(|line| line.starts_with("<polyline"));
+        let looks: Vec<_> =
+            lines.map(|line| (attribute(line, "stroke=\""), attribute(line, "dasharray=\""))).collect();
+        // Each line and, in the order of the lines, its entry in the legend.
+        assert_eq!((looks.len(), &looks[..20]), (40, &looks[20..]));
+        assert_eq!(looks.into_iter().collect::<std::collections::BTreeSet<_>>().len(), 20);
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl IntervalChart {
             drawing.text((left - 12.0, height), Anchor::End, label);
             for (series, value) in values.iter().enumerate() {
                 let place = series as f64 - (values.len() as f64 - 1.0) / 2.0;
-                draw_value(&mut drawing, value.as_ref(), &x, height + SPREAD * place, colour(series));
+                draw_value(&mut drawing, value.as_ref(), &x, height + SPREAD * place, series);
             }
         }
         for (i, label) in self.series.iter().enumerate() {
@@ -62,14 +62,14 @@ fn ends(value: &Interval) -> [f64; 2] {
     [value.mean - half, value.mean + half]
 }
 
-fn draw_value(drawing: &mut Drawing, value: Option<&Interval>, x: &Scale, height: f64, colour: &str) {
+fn draw_value(drawing: &mut Drawing, value: Option<&Interval>, x: &Scale, height: f64, series: usize) {
     let Some(value) = value.filter(|value| ends(value).iter().all(|end| end.is_finite())) else { return };
-    let [low, high] = ends(value).map(|end| x.at(end));
+    let ([low, high], colour) = (ends(value).map(|end| x.at(end)), colour(series));
     drawing.line((low, height), (high, height), colour, 2.0);
     for end in [low, high] {
         drawing.line((end, height - CAP), (end, height + CAP), colour, 2.0);
     }
-    drawing.dot((x.at(value.mean), height), DOT, colour);
+    drawing.dot((x.at(value.mean), height), DOT, series);
 }
 
 #[cfg(test)]

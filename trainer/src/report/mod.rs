@@ -27,6 +27,6 @@ pub use metrics::{MetricsFile, read_metrics};
 pub use mlflow::{MlflowRun, MlflowStore};
 pub use scatter_chart::ScatterChart;
 pub use sink::{GoesOn, MetricRow, Sink};
-pub use statistics::{Interval, student_t_975};
+pub use statistics::{Interval, median, student_t_975};
 pub use tensorboard::EventFile;
 pub use tsne::{TsneOptions, tsne};

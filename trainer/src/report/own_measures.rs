@@ -34,7 +34,8 @@ pub fn markdown(summary: &Summary) -> String {
 fn introduction(compared: Compared) -> &'static str {
     match compared {
         Compared::Perplexity => {
-            "The last evaluation of each run, of its own objective: median over seeds, with mean and 95 % confidence interval.\n\
+            "The last evaluation of each run, of its own objective, or the best of a run that fine-tunes: median over seeds, with mean and 95 %\n\
+             confidence interval.\n\
              Losses of different objectives, shares of targets or kinds of spans cannot be compared with each other."
         }
         Compared::Accuracy => {

@@ -1,7 +1,7 @@
 //! Points of a plane in the colours of their groups, as SVG text.
 
-use super::chart::{TOP, draw_legend_entry};
-use super::svg::{Drawing, GRID, Scale, colour, text_width};
+use super::chart::{TOP, draw_legend_entry, legend_end};
+use super::svg::{Drawing, GRID, Scale, text_width};
 
 /// Pixels of the plane's sides.
 const SIDE: f64 = 560.0;
@@ -39,7 +39,8 @@ impl ScatterChart {
         let x = Scale::new(along(0), STEPS, (MARGIN, right));
         let y = Scale::new(along(1), STEPS, (bottom, TOP));
         let legend = 64.0 + self.groups.iter().map(|group| text_width(group)).fold(0.0, f64::max);
-        let mut drawing = Drawing::new(right + legend, bottom + MARGIN);
+        let height = legend_end(self.groups.len()).max(bottom + MARGIN);
+        let mut drawing = Drawing::new(right + legend, height);
         for (from, to) in [((MARGIN, TOP), (right, TOP)), ((MARGIN, bottom), (right, bottom))] {
             drawing.line(from, to, GRID, 1.0);
         }
@@ -47,7 +48,7 @@ impl ScatterChart {
             drawing.line((side, TOP), (side, bottom), GRID, 1.0);
         }
         for ([a, b], group) in self.points.iter().filter(|(at, _)| at.iter().all(|value| value.is_finite())) {
-            drawing.dot((x.at(*a), y.at(*b)), RADIUS, colour(*group));
+            drawing.dot((x.at(*a), y.at(*b)), RADIUS, *group);
         }
         for (group, label) in self.groups.iter().enumerate() {
             draw_legend_entry(&mut drawing, group, (right, TOP), label);
@@ -72,5 +73,16 @@ mod tests {
         assert_eq!(text.matches("<circle").count(), 4);
         assert!(text.contains("a &lt;1&gt;") && !text.contains("NaN"));
         assert_eq!(text, chart.svg());
+    }
+
+    #[test]
+    fn groups_of_one_colour_have_other_dots_and_all_of_them_a_place_in_the_legend() {
+        let groups: Vec<String> = (0..30).map(|group| format!("group {group}")).collect();
+        let text = ScatterChart::new("t", groups).with([0.0, 0.0], 0).with([1.0, 1.0], 7).svg();
+        let dots = |kind: &str| text.lines().filter(|line| line.starts_with(kind)).count();
+        // Of groups 0 to 6, of 28 and 29, which nothing tells from 0 and 1, and a point; of the others, and a point.
+        assert_eq!((dots("<circle"), dots("<polygon")), (7 + 2 + 1, 21 + 1));
+        // The entry of the last group is 12 pixels and 29 rows of 26 below the top of the plane, at 44.
+        assert!(text.contains(r#"y="810.0""#) && text.contains(r#"height="824""#), "{text}");
     }
 }

@@ -22,7 +22,7 @@ pub struct Interval {
     pub mean: f64,
     /// The interval is mean ± this; none where there is one value alone.
     pub half_width: Option<f64>,
-    /// The value in the middle; of an even number of values the mean of the two there.
+    /// Their [`median`].
     pub median: f64,
     /// Values it is of.
     pub count: usize,
@@ -68,15 +68,22 @@ impl Interval {
     }
 }
 
-/// Of at least one value.
-fn median(values: &[f64]) -> f64 {
+/// The value in the middle; of an even number of values the mean of the two there. Not a number where one of them is not, as for the mean,
+/// or where there are none.
+///
+/// ```
+/// use segue_trainer::report::median;
+/// assert_eq!(median(&[4.0, 1.0, 2.0]), 2.0);
+/// assert_eq!(median(&[4.0, 1.0, 2.0, 100.0]), 3.0);
+/// ```
+pub fn median(values: &[f64]) -> f64 {
+    if values.is_empty() || values.iter().any(|value| value.is_nan()) {
+        return f64::NAN;
+    }
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len().is_multiple_of(2) {
-        true => (sorted[middle - 1] + sorted[middle]) / 2.0,
-        false => sorted[middle],
-    }
+    let (middle, last) = (sorted.len() / 2, sorted.len() - 1);
+    (sorted[last - middle] + sorted[middle]) / 2.0
 }
 
 #[cfg(test)]
@@ -104,6 +111,13 @@ mod tests {
     fn one_wild_value_does_not_move_the_median() {
         assert_eq!(Interval::of(&[3.0, 100.0, 1.0, 2.0, 4.0]).unwrap().median, 3.0);
         assert_eq!(Interval::of(&[4.0, 1.0, 2.0, 100.0]).unwrap().median, 3.0);
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_the_greatest_of_all() {
+        let interval = Interval::of(&[0.8, f64::NAN, 0.9]).unwrap();
+        assert!(interval.median.is_nan() && interval.mean.is_nan());
+        assert!(median(&[]).is_nan());
     }
 
     #[test]

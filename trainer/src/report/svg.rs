@@ -10,6 +10,15 @@ const FONT_PIXELS: f64 = 12.0;
 const LETTER_PIXELS: f64 = 6.8;
 /// Colours that people with any colour vision tell apart (Okabe and Ito 2008), darkest first.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
+/// Dashes of lines that have one colour in common, in pixels; the first is drawn through.
+const DASHES: [&str; 4] = ["", "8 4", "2 3", "8 3 2 3"];
+/// Corners of their dots, in radii from the middle; a circle has none.
+const CORNERS: [&[(f64, f64)]; DASHES.len()] = [
+    &[],
+    &[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
+    &[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)],
+    &[(0.0, -1.2), (1.2, 1.0), (-1.2, 1.0)],
+];
 /// Colour of axes and text.
 pub(super) const INK: &str = "#333333";
 /// Colour of grid lines.
@@ -18,6 +27,11 @@ pub(super) const GRID: &str = "#e4e4e4";
 /// Colour of series `i`.
 pub(super) fn colour(i: usize) -> &'static str {
     COLOURS[i % COLOURS.len()]
+}
+
+/// Which dashes and dots series `i` has: other ones than those before it that have its colour, up to the 28th.
+fn variant(i: usize) -> usize {
+    i / COLOURS.len() % DASHES.len()
 }
 
 /// Where a text is held.
@@ -54,21 +68,32 @@ impl Drawing {
         ));
     }
 
-    /// A line through all points.
-    pub(super) fn polyline(&mut self, points: &[(f64, f64)], colour: &str) {
-        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    /// A line of series `i` through all points.
+    pub(super) fn polyline(&mut self, points: &[(f64, f64)], i: usize) {
+        let dashes = match DASHES[variant(i)] {
+            "" => String::new(),
+            dashes => format!(r#" stroke-dasharray="{dashes}""#),
+        };
         self.push(format_args!(
-            r#"<polyline points="{}" fill="none" stroke="{colour}" stroke-width="2" stroke-linejoin="round"/>"#,
-            points.join(" ")
+            r#"<polyline points="{}" fill="none" stroke="{}" stroke-width="2" stroke-linejoin="round"{dashes}/>"#,
+            coordinates(points),
+            colour(i)
         ));
     }
 
-    /// A filled dot.
-    pub(super) fn dot(&mut self, at: (f64, f64), radius: f64, colour: &str) {
-        self.push(format_args!(
-            r#"<circle cx="{:.1}" cy="{:.1}" r="{radius}" fill="{colour}"/>"#,
-            at.0, at.1
-        ));
+    /// A filled dot of series `i`.
+    pub(super) fn dot(&mut self, at: (f64, f64), radius: f64, i: usize) {
+        let ((x, y), colour) = (at, colour(i));
+        match CORNERS[variant(i)] {
+            [] => {
+                self.push(format_args!(r#"<circle cx="{x:.1}" cy="{y:.1}" r="{radius}" fill="{colour}"/>"#))
+            }
+            corners => {
+                let corners: Vec<_> =
+                    corners.iter().map(|(right, down)| (x + radius * right, y + radius * down)).collect();
+                self.push(format_args!(r#"<polygon points="{}" fill="{colour}"/>"#, coordinates(&corners)));
+            }
+        }
     }
 
     /// Filled rectangles of one colour: left, top, width and height of each.
@@ -124,6 +149,11 @@ impl Drawing {
              <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{body}</svg>\n"
         )
     }
+}
+
+/// Points as elements list them.
+fn coordinates(points: &[(f64, f64)]) -> String {
+    points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Text as XML holds it. Characters that XML cannot hold become U+FFFD.

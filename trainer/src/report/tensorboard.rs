@@ -9,7 +9,7 @@ use crate::TrainError;
 
 /// Rotation and offset that TFRecord adds to a CRC, so that a CRC of data with CRCs stays good.
 const MASK_DELTA: u32 = 0xa282_ead8;
-/// `SessionLog.SessionStatus.START`: events after this step, of earlier files, are void.
+/// `SessionLog.SessionStatus.START`: events of this step and of later ones are void in earlier files.
 const SESSION_START: u64 = 1;
 
 /// An event file that is being written.
@@ -32,7 +32,8 @@ impl EventFile {
         let file = create().map_err(|source| TrainError::Write { path: path.clone(), source })?;
         let mut events = Self { path, file };
         events.write(0, |event| bytes(event, 3, b"brain.Event:2"))?;
-        events.write(step, |event| message(event, 7, |log| varint_field(log, 1, SESSION_START)))?;
+        // What was reported of `step` itself is not reported again.
+        events.write(step + 1, |event| message(event, 7, |log| varint_field(log, 1, SESSION_START)))?;
         Ok(events)
     }
 
@@ -118,6 +119,17 @@ mod tests {
         let length = 24u64.to_le_bytes();
         assert_eq!(masked_crc(&length), [0xa3, 0x7f, 0x4b, 0x22]);
         assert_eq!(frame(b"x").len(), 8 + 4 + 1 + 4);
+    }
+
+    #[test]
+    fn a_file_voids_the_steps_after_the_one_it_goes_on_from() {
+        let dir = tempfile::tempdir().unwrap();
+        let events = EventFile::create(dir.path(), 20).unwrap();
+        let bytes = fs::read(&events.path).unwrap();
+        // By the .proto files of TensorFlow: `step` is field 2 of an event, `session_log` field 7, and in it `status` field 1, of which 1
+        // is START. Before them the time: a key, and eight bytes.
+        let begin: [u8; 6] = [2 << 3, 21, 7 << 3 | 2, 2, 1 << 3, 1];
+        assert_eq!(bytes[bytes.len() - 4 - begin.len()..bytes.len() - 4], begin);
     }
 
     #[test]

@@ -299,7 +299,7 @@ const attemptsOf = (run) => Math.max(run.attempt, run.attempts.length, run.ranks
 
 function ranksOf(run) {
   const { from, ranks, written } = run.ranks;
-  if (from === "nobody") return [make("p", { class: "faint" }, "Ranks are not known: `segue launch` did not start this run.")];
+  if (from === "nobody") return [make("p", { class: "faint" }, "Ranks are not known: no `segue launch` hears them.")];
   const furthest = Math.max(0, ...ranks.map((rank) => rank.step));
   const age = (rank) => rank.age_s + (from === "live" ? Math.max(0, now() - written) : 0);
   const lag = (rank) => furthest - rank.step;

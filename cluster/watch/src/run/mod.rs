@@ -11,10 +11,12 @@ use serde_json::Value;
 
 use crate::flatten::numbers;
 use crate::{
-    AttemptView, LiveRanks, RANKS_FILE, RankState, RanksFrom, RanksView, RunState, RunView, SampleView,
+    AttemptView, LiveRanks, RANKS_FILE, RankState, RanksFrom, RanksView, RunState, RunView, SampleView, now,
 };
 use crate::{Tail, WaitState, WatchError};
 
+/// An empty file in the folder of a run that has ended as asked, which may be before its last step; it goes when the run goes on.
+pub const DONE_FILE: &str = "done";
 /// Folders of runs of several seeds, in that of all of them.
 const SEEDS: &str = "seed-";
 /// Largest file other than `metrics.jsonl` that is read; those of `segue` are far smaller.
@@ -41,38 +43,45 @@ pub struct Run {
 ///
 /// A folder without a run.
 pub fn open_runs(folders: &[PathBuf]) -> Result<Vec<Run>, WatchError> {
-    let mut found: Vec<(PathBuf, PathBuf)> = Vec::new();
+    let mut found: Vec<PathBuf> = Vec::new();
     for folder in folders {
-        if is_run(folder) {
-            found.push((folder.clone(), folder.join("launch")));
-            continue;
-        }
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let is_seed = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with(SEEDS);
-        let mut seeds: Vec<PathBuf> =
-            entries.filter(is_seed).map(|entry| entry.path()).filter(|path| is_run(path)).collect();
-        seeds.sort();
-        if seeds.is_empty() {
+        let runs = if is_run(folder) { vec![folder.clone()] } else { seeds(folder) };
+        if runs.is_empty() {
             return Err(WatchError::NoRun { path: folder.clone() });
         }
-        found.extend(seeds.into_iter().map(|seed| (seed, folder.join("launch"))));
+        found.extend(runs);
     }
-    let names = names(&found.iter().map(|(folder, _)| folder.as_path()).collect::<Vec<_>>());
-    Ok(found.into_iter().zip(names).map(|((folder, launch), name)| Run::new(folder, launch, name)).collect())
+    let names = names(&found.iter().map(PathBuf::as_path).collect::<Vec<_>>());
+    Ok(found.into_iter().zip(names).map(|(folder, name)| Run::new(folder, name)).collect())
 }
 
-/// Whether a folder is that of a run, of one too that has only just begun.
+/// Whether a folder is that of a run, of one too that has only just begun. Seeds have a lock and a supervisor in common.
 fn is_run(folder: &Path) -> bool {
-    let is_one =
-        ["metrics.jsonl", "config.json", "checkpoints", "lock"].iter().any(|name| folder.join(name).exists());
-    let has_seeds = || {
-        fs::read_dir(folder)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .any(|e| e.file_name().to_string_lossy().starts_with(SEEDS))
-    };
-    is_one || (folder.join("launch").exists() && !has_seeds())
+    let has = |name: &&str| folder.join(name).exists();
+    ["metrics.jsonl", "config.json", "checkpoints"].iter().any(has)
+        || ["lock", "launch"].iter().any(has) && seeds(folder).is_empty()
+}
+
+/// The runs of several seeds in the folder of all of them.
+fn seeds(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut seeds: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| is_seed(path) && is_run(path)).collect();
+    seeds.sort();
+    seeds
+}
+
+fn is_seed(run: &Path) -> bool {
+    run.file_name().is_some_and(|name| name.to_string_lossy().starts_with(SEEDS))
+}
+
+/// Where the supervisor of a run writes.
+fn launch_of(run: &Path) -> PathBuf {
+    let own = run.join("launch");
+    match run.parent() {
+        Some(all) if is_seed(run) && !own.exists() => all.join("launch"),
+        _ => own,
+    }
 }
 
 /// What runs go by: the end of their paths that tells them apart.
@@ -93,7 +102,8 @@ fn names(folders: &[&Path]) -> Vec<String> {
 }
 
 impl Run {
-    fn new(folder: PathBuf, launch: PathBuf, name: String) -> Self {
+    fn new(folder: PathBuf, name: String) -> Self {
+        let launch = launch_of(&folder);
         Self {
             metrics: Tail::new(&folder.join("metrics.jsonl")),
             superseded: Tail::new(&folder.join("metrics.superseded.jsonl")),
@@ -127,13 +137,18 @@ impl Run {
         self.view.checkpoints = checkpoints(&self.folder);
         self.look_at_attempts();
         self.look_at_ranks();
-        self.view.state =
-            match (is_held(&self.folder), self.view.steps > 0 && self.view.step >= self.view.steps) {
-                (true, _) => RunState::Training,
-                (false, true) => RunState::Done,
-                (false, false) => RunState::Stopped,
-            };
+        self.view.state = match (is_held(&self.folder), self.is_done()) {
+            (true, _) => RunState::Training,
+            (false, true) => RunState::Done,
+            (false, false) => RunState::Stopped,
+        };
         &self.view
+    }
+
+    fn is_done(&self) -> bool {
+        let RunView { step, steps, checkpoints, .. } = &self.view;
+        let reached = checkpoints.last().max(Some(step));
+        self.folder.join(DONE_FILE).exists() || *steps > 0 && reached >= Some(steps)
     }
 
     fn look_at_metrics(&mut self) {
@@ -184,7 +199,7 @@ impl Run {
         self.view.attempts.sort_by_key(|attempt| attempt.attempt);
     }
 
-    /// Ranks as the supervisor hears them; where there is none, as it heard them last.
+    /// Ranks as the supervisor hears them; where there is none any more, as it heard them last.
     fn look_at_ranks(&mut self) {
         self.ranks.look(&mut self.view.problems);
         let reported = || {
@@ -195,7 +210,7 @@ impl Run {
                 .max_by_key(|r| r.attempt.attempt)?;
             Some(RanksView { from: RanksFrom::Report, seen: last.ranks() })
         };
-        self.view.ranks = match &self.ranks.value {
+        self.view.ranks = match self.ranks.value.as_ref().filter(|seen| seen.is_fresh(now())) {
             Some(seen) => RanksView { from: RanksFrom::Live, seen: seen.clone() },
             None => reported().unwrap_or_default(),
         };

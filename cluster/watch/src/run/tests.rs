@@ -56,6 +56,21 @@ fn a_run_is_followed_over_its_restart_to_its_end() {
 }
 
 #[test]
+fn a_run_that_ended_before_its_last_step_is_done_where_it_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = folder(dir.path(), "one");
+    append(&path.join("metrics.jsonl"), &[train(3, 1, 4.0)]);
+    let mut run = open_runs(std::slice::from_ref(&path)).unwrap().swap_remove(0);
+    assert_eq!(run.look().state, RunState::Stopped);
+    fs::write(path.join(DONE_FILE), "").unwrap();
+    assert_eq!(run.look().state, RunState::Done);
+    // One of another version says nothing, and its last step may have no row.
+    fs::remove_file(path.join(DONE_FILE)).unwrap();
+    fs::create_dir(path.join("checkpoints/step-00000006")).unwrap();
+    assert_eq!(run.look().state, RunState::Done);
+}
+
+#[test]
 fn ranks_are_those_of_the_supervisor_and_after_it_those_of_its_report() {
     let dir = tempfile::tempdir().unwrap();
     let path = folder(dir.path(), "one");
@@ -63,10 +78,16 @@ fn ranks_are_those_of_the_supervisor_and_after_it_those_of_its_report() {
     let mut run = open_runs(std::slice::from_ref(&path)).unwrap().swap_remove(0);
     assert_eq!(run.look().ranks, RanksView::default());
     let rank = RankState { rank: 1, host: "n1".into(), step: 4, resident: 9, ..RankState::default() };
-    let live = LiveRanks { attempt: 2, world_size: 2, written: 5.0, ranks: vec![rank] };
-    fs::write(path.join("launch/ranks.json"), serde_json::to_string(&live).unwrap()).unwrap();
-    assert_eq!(run.look().ranks, RanksView { from: RanksFrom::Live, seen: live });
-    fs::remove_file(path.join("launch/ranks.json")).unwrap();
+    let live = |written| LiveRanks { attempt: 2, world_size: 2, written, ranks: vec![rank.clone()] };
+    let write = |live: &LiveRanks| {
+        fs::write(path.join("launch/ranks.json"), serde_json::to_string(live).unwrap()).unwrap();
+    };
+    let seen = live(now().floor());
+    write(&seen);
+    assert_eq!(run.look().ranks, RanksView { from: RanksFrom::Live, seen });
+    // A supervisor that was killed leaves its file behind.
+    write(&live(5.0));
+    assert_eq!(run.look().ranks, RanksView::default());
     let waits = json!({ "call": "MPI_Allgather", "peer": null, "seconds": 3.5 });
     let report = json!({
         "attempt": 1, "began": 100, "seconds": 20.0, "world_size": 1, "from_step": 0, "to_step": 2, "code": 137, "hung": null,
@@ -90,10 +111,15 @@ fn a_folder_of_seeds_is_as_many_runs_and_names_tell_them_apart() {
     for name in ["a/seed-1", "a/seed-2", "b/seed-1"] {
         folder(dir.path(), name);
     }
+    // As `segue launch` leaves them with what it starts.
+    fs::create_dir(dir.path().join("a/launch")).unwrap();
+    File::create(dir.path().join("a/lock")).unwrap();
     let runs = open_runs(&[dir.path().join("a"), dir.path().join("b")]).unwrap();
     let names: Vec<&str> = runs.iter().map(|run| run.view().name.as_str()).collect();
     assert_eq!(names, ["a/seed-1", "a/seed-2", "b/seed-1"]);
     assert_eq!(runs[0].launch, dir.path().join("a/launch"));
+    let one = open_runs(&[dir.path().join("a/seed-2")]).unwrap();
+    assert_eq!(one[0].launch, dir.path().join("a/launch"));
     let error = open_runs(&[dir.path().join("none")]).unwrap_err();
     assert_eq!(error.exit_code(), 66);
 }

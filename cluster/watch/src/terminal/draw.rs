@@ -5,9 +5,9 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::Marker;
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table};
+use ratatui::widgets::{Axis, Block, Cell, Chart, Dataset, GraphType, Paragraph, Row, Table, TableState};
 
-use crate::{RanksFrom, RunView, thinned};
+use crate::{RankState, RanksFrom, RunView, thinned};
 
 /// Colours of runs, in their order.
 const COLOURS: [Color; 6] =
@@ -17,8 +17,8 @@ const POINTS: usize = 600;
 /// Width from which curves stand side by side, and height from which there are any.
 const SIDE_BY_SIDE: u16 = 90;
 const WITH_CURVES: u16 = 18;
-/// Rows of ranks or attempts at most.
-const MOST_ROWS: usize = 12;
+/// Lines that ranks leave to attempts, where there are as many.
+const ATTEMPTS: usize = 2;
 
 /// What is chosen of a view.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,19 +32,26 @@ pub struct Screen {
 /// Draws `runs` at the time `now`, in seconds since 1970.
 pub fn draw(frame: &mut Frame, runs: &[RunView], screen: &Screen, now: f64) {
     let area = frame.area();
-    let below = below(runs.get(screen.selected), now);
-    let table = (runs.len() as u16 + 1).min(area.height / 3);
-    let details = (below.len() as u16).min(area.height / 3);
+    let third = usize::from(area.height / 3);
+    let below = below(runs.get(screen.selected), third, now);
+    let table = (runs.len() + 1).min(third);
     let [title, head, curves, rest, keys] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(table),
+        Constraint::Length(table as u16),
         Constraint::Min(0),
-        Constraint::Length(details),
+        Constraint::Length(below.len() as u16),
         Constraint::Length(1),
     ])
     .areas(area);
-    frame.render_widget(Line::from("Segue").style(Modifier::BOLD), title);
-    frame.render_widget(summary(runs, screen, now), head);
+    let shown = table.saturating_sub(1);
+    let name = match shown < runs.len() {
+        true => format!("Segue, {shown} of {} runs", runs.len()),
+        false => "Segue".into(),
+    };
+    frame.render_widget(Line::from(name).style(Modifier::BOLD), title);
+    // A table that does not fit shows the rows up to the selected one.
+    let mut place = TableState::new().with_selected(screen.selected);
+    frame.render_stateful_widget(summary(runs, screen, now), head, &mut place);
     if area.height >= WITH_CURVES {
         draw_curves(frame, runs, screen, curves);
     }
@@ -146,13 +153,14 @@ impl Curves {
     }
 }
 
-/// What is told of one run alone: its ranks, and how its attempts ended.
-fn below(run: Option<&RunView>, now: f64) -> Vec<Line<'_>> {
+/// What is told of one run alone in so many lines: its ranks, and how its attempts ended.
+fn below(run: Option<&RunView>, room: usize, now: f64) -> Vec<Line<'_>> {
     let Some(run) = run else { return Vec::new() };
-    let mut lines: Vec<Line> =
-        run.problems.iter().map(|problem| Line::from(format!("cannot be read: {problem}"))).collect();
-    lines.extend(ranks(run, now).into_iter().map(Line::from));
-    let attempts = run.attempts.iter().rev().take(MOST_ROWS).map(|attempt| {
+    let mut lines: Vec<String> =
+        run.problems.iter().map(|problem| format!("cannot be read: {problem}")).collect();
+    let (head, ranks) = ranks(run, now);
+    lines.push(head);
+    let attempts = run.attempts.iter().rev().map(|attempt| {
         let (number, seconds) = (attempt.attempt, ago(attempt.seconds));
         format!(
             "attempt {number}: {seconds}, checkpoint {} to {}: {}",
@@ -161,29 +169,45 @@ fn below(run: Option<&RunView>, now: f64) -> Vec<Line<'_>> {
             attempt.why()
         )
     });
-    lines.extend(attempts.map(Line::from));
+    let free = room.saturating_sub(lines.len());
+    lines.extend(cut(ranks, free.saturating_sub(run.attempts.len().min(ATTEMPTS)), "ranks"));
+    let free = room.saturating_sub(lines.len());
+    lines.extend(cut(attempts.collect(), free, "attempts"));
+    lines.truncate(room);
+    lines.into_iter().map(Line::from).collect()
+}
+
+/// As many of `lines` as there is room for; where that is not all, the last one says how many more there are.
+fn cut(mut lines: Vec<String>, room: usize, what: &str) -> Vec<String> {
+    let more = lines.len().saturating_sub(room) + 1;
+    if lines.len() > room && room > 0 {
+        lines.truncate(room - 1);
+        lines.push(format!("… and {more} more {what}"));
+    }
+    lines.truncate(room);
     lines
 }
 
-fn ranks(run: &RunView, now: f64) -> Vec<String> {
+/// How ranks are known, and a line for each, those that are furthest behind first.
+fn ranks(run: &RunView, now: f64) -> (String, Vec<String>) {
     let seen = &run.ranks.seen;
     let since = match run.ranks.from {
         RanksFrom::Nobody => {
-            return vec!["ranks are not known: `segue launch` did not start this run".into()];
+            return ("ranks are not known: no `segue launch` hears them".into(), Vec::new());
         }
         RanksFrom::Live => (now - seen.written).max(0.0),
         RanksFrom::Report => 0.0,
     };
     let mut worst: Vec<_> = seen.ranks.iter().collect();
     worst.sort_by_key(|rank| (std::cmp::Reverse(seen.lag(rank)), rank.rank));
-    let mut lines = vec![format!(
+    let head = format!(
         "{} of {} ranks of attempt {}{}",
         seen.ranks.len(),
         seen.world_size,
         seen.attempt,
         if run.ranks.from == RanksFrom::Report { ", as it ended" } else { "" }
-    )];
-    lines.extend(worst.into_iter().take(MOST_ROWS).map(|rank| {
+    );
+    let line = |rank: &RankState| {
         let waits = match &rank.waits {
             _ if rank.left => "has ended".into(),
             Some(wait) => format!("waits in {} for {:.1} s", wait.call, wait.seconds),
@@ -194,8 +218,8 @@ fn ranks(run: &RunView, now: f64) -> Vec<String> {
             "rank {:<4} {:<12} step {} ({behind} behind)  {memory} MiB  heard {heard} ago  {waits}",
             rank.rank, rank.host, rank.step
         )
-    }));
-    lines
+    };
+    (head, worst.into_iter().map(line).collect())
 }
 
 /// A number in few columns.

@@ -22,7 +22,7 @@ pub struct PairsArgs {
     #[arg(long, default_value_t = 512)]
     segment: usize,
     /// Number of timed steps, of `train.lanes` sequences each.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     steps: u64,
     /// Configuration values, by dotted name, such as `pairs.spans=words`.
     #[arg(value_name = "KEY=VALUE")]

@@ -21,7 +21,7 @@ pub struct SizeArgs {
     #[arg(long, default_value_t = 0.1)]
     pub dropout: f64,
     /// Number of timed steps.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: u64,
     /// Number of untimed steps before them.
     #[arg(long, default_value_t = 2)]
@@ -41,5 +41,19 @@ impl SizeArgs {
             format!("model.d_inner={}", self.d_inner),
             format!("model.dropout={:?}", self.dropout),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_step_to_time() {
+        let parse = |steps| {
+            SizeArgs::augment_args(clap::Command::new("bench"))
+                .try_get_matches_from(["bench", "--steps", steps])
+        };
+        assert!(parse("1").is_ok() && parse("0").is_err());
     }
 }

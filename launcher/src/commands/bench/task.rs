@@ -8,10 +8,10 @@ use segue_trainer::Parameters;
 use segue_trainer::engine::{Engine, Learner, Loss, Turn};
 use segue_trainer::families::task::{HeadSpec, TaskModel};
 use segue_trainer::noise::Noise;
+use segue_trainer::report::median;
 use serde_json::{Value, json};
 
 use super::sizes::SizeArgs;
-use super::step::median;
 use crate::commands::at_least_one;
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
@@ -67,7 +67,7 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         bar.set(step);
     }
     drop(bar);
-    let step_s = median(&mut times);
+    let step_s = median(&times);
     let examples_per_s = (args.batch * comm.world_size()) as f64 / step_s;
     out.line(&format!("{examples_per_s:.1} examples/s, {step_s:.4} s a step"));
     Ok(json!({

@@ -63,6 +63,8 @@ pub fn run(
         config.train.seed = seed;
         config.run.dir = Path::new(&base).join(format!("seed-{seed}")).display().to_string();
         out.line(&format!("seed {seed}:"));
+        // Its own lock says which of the seeds is trained now.
+        let _lock = if comm.rank() == 0 { Some(lock(Path::new(&config.run.dir))?) } else { None };
         let run = job.train(&config)?;
         let preempted = run.outcome.preempted;
         runs.push((seed, run));

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use crate::layers::mean_cosine;
+use crate::report::median;
 
 pub use density::{Density, density};
 pub use hull::{hull_distance, hull_distances};
@@ -25,7 +26,7 @@ pub struct Embeddings {
     pub width: i64,
     /// Mean distance to the nearest other vector.
     pub nearest_mean: f64,
-    /// The middle of these distances.
+    /// The median of these distances.
     pub nearest_median: f64,
     /// The density of these distances.
     pub density: Density,
@@ -49,7 +50,7 @@ impl Embeddings {
             words: table.size()[0],
             width: table.size()[1],
             nearest_mean: mean(&nearest),
-            nearest_median: nearest.get(nearest.len() / 2).copied().unwrap_or(f64::NAN),
+            nearest_median: median(&nearest),
             density: density(&nearest),
             singular_mean: mean(&singular_values),
             singular_values,

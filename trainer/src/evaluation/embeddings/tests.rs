@@ -33,6 +33,13 @@ fn s05_nearest_distances_are_those_of_all_pairs() {
     }
 }
 
+#[test]
+fn the_median_of_an_even_number_of_distances_lies_between_the_middle_two() {
+    // To the nearest: 1, 1, 2 and 4.
+    let table = Tensor::from_slice(&[1.0, 2.0, 4.0, 8.0]).view([4, 1]);
+    assert_eq!(Embeddings::of(&table).nearest_median, 1.5);
+}
+
 /// More rows than a block has, among them one that comes again far from the first time.
 #[test]
 fn s05_nearest_distances_look_beyond_their_own_block() {

@@ -69,6 +69,45 @@ fn a_run_is_drawn_with_its_curves_ranks_and_attempts() {
 }
 
 #[test]
+fn ranks_leave_room_for_the_newest_attempts_and_say_how_many_are_not_shown() {
+    let mut many = run("tiny");
+    let rank = |rank| RankState { rank, step: 41, ..RankState::default() };
+    many.ranks.seen.world_size = 8;
+    many.ranks.seen.ranks = (0..8).map(rank).collect();
+    let ends_in = |run: &RunView, beginnings: &[&str]| {
+        let found = lines(std::slice::from_ref(run), Screen::default(), 100, 24);
+        let last = &found[found.len() - 1 - beginnings.len()..];
+        assert!(last.iter().zip(beginnings).all(|(line, begin)| line.starts_with(begin)), "{found:#?}");
+    };
+    ends_in(
+        &many,
+        &[
+            "8 of 8 ranks",
+            "rank 0",
+            "rank 1",
+            "rank 2",
+            "rank 3",
+            "rank 4",
+            "… and 3 more ranks",
+            "attempt 1:",
+        ],
+    );
+    many.attempts = (1..=5).map(|attempt| AttemptView { attempt, ..AttemptView::default() }).collect();
+    ends_in(&many, &["rank 3", "… and 4 more ranks", "attempt 5:", "… and 4 more attempts"]);
+}
+
+#[test]
+fn a_table_that_does_not_fit_shows_the_chosen_run() {
+    let runs: Vec<RunView> = (0..12).map(|i| run(&format!("run-{i}"))).collect();
+    for selected in [0, 11] {
+        let found = lines(&runs, Screen { selected, logarithmic: false }, 100, 24);
+        assert_eq!(found[0], "Segue, 7 of 12 runs");
+        let chosen = format!("> ■ run-{selected} ");
+        assert!(found.iter().any(|line| line.starts_with(&chosen)), "{found:#?}");
+    }
+}
+
+#[test]
 fn every_size_is_drawn_and_text_of_a_run_controls_no_terminal() {
     let runs = [run("a\u{1b}[2Jb\u{7}"), RunView::default()];
     for (width, height) in [(1, 1), (20, 5), (80, 24), (89, 18), (200, 60)] {
