@@ -1,7 +1,9 @@
 //! Sweeps of many small runs, by the real binary.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use segue_tests::{ROOT, Workplace, alone, fail, finish, stderr, succeed};
@@ -115,6 +117,74 @@ fn x30_runs_that_evaluate_themselves_are_compared_by_that() {
     assert!(table.contains("| published row | RACE |") && table.contains("| 4 | 66.66 |"), "{table}");
 }
 
+/// A sweep of one recurrent cell, whose run evaluates itself.
+fn write_own_sweep(place: &Workplace, label: &str) -> String {
+    let path = place.path("own.toml");
+    let text = format!(
+        "name = \"Own\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\nseeds = [1]\ncurves = true\n\
+         [set]\ntrain.steps = 4\neval.every = 2\ndata.corpus = \"{}\"\n[evaluate]\nby = \"run\"\n[[cell]]\nlabel = \"{label}\"\n",
+        place.text("corpus")
+    );
+    fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+/// The only entry of a folder.
+fn only(place: &Workplace, folder: &str) -> PathBuf {
+    let mut entries = fs::read_dir(place.path(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let first = entries.next().unwrap();
+    assert_eq!(entries.next(), None);
+    first
+}
+
+/// A run that keeps its best model, and has ended, evaluates nothing when it is started again: it has written down what it found.
+#[test]
+fn t24_a_record_that_is_lost_is_made_again_from_what_the_run_has_evaluated() {
+    let place = Workplace::new();
+    let path = write_own_sweep(&place, "LSTM");
+    let work = || {
+        succeed(sweep(&place, &path, "out", &["checkpoint.best=true"]));
+        ["results.json", "results.csv", "table.md", "curves.csv"]
+            .map(|name| read(&place, &format!("out/{name}")))
+    };
+    let whole = work();
+    let record = only(&place, "out/results");
+    for left in ["", "{ \"train\": { \"evaluation\": null } }"] {
+        fs::write(&record, left).unwrap();
+        assert_eq!(work(), whole, "{left}");
+    }
+}
+
+#[test]
+fn t24_a_cell_that_is_renamed_keeps_its_run() {
+    let place = Workplace::new();
+    succeed(sweep(&place, &write_own_sweep(&place, "first"), "out", &[]));
+    let (run, curves) = (only(&place, "out/runs"), read(&place, "out/curves.csv"));
+    let renamed = || sweep(&place, &write_own_sweep(&place, "second"), "out", &[]);
+    succeed(renamed());
+    assert_eq!(only(&place, "out/runs"), run);
+    assert!(curves.lines().count() > 1, "{curves}");
+    assert_eq!(read(&place, "out/curves.csv"), curves.replace("\"first\"", "\"second\""));
+    // Its record outlives it, its losses do not.
+    fs::remove_dir_all(&run).unwrap();
+    let output = finish(renamed());
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("second, seed 1: left out of the curves: "), "{said}");
+    assert_eq!(read(&place, "out/curves.csv").lines().count(), 1);
+}
+
+/// `segue eval` reads the best model of a run that keeps it.
+#[test]
+fn t24_cells_of_which_other_models_are_evaluated_have_records_of_their_own() {
+    let place = Workplace::new();
+    let best = "[[cell]]\nlabel = \"best\"\nset.checkpoint.best = true\n";
+    let listed = succeed(sweep(&place, &write_sweep(&place, 5, best), "out", &["--list"]));
+    let runs = listed["runs"].as_array().unwrap();
+    let keys: BTreeSet<_> = runs.iter().map(|row| row["run"].as_str().unwrap().rsplit('-').next()).collect();
+    assert_eq!((runs.len(), keys.len()), (6, 6), "{listed:#}");
+}
+
 /// Starts a sweep, waits until a run has written a checkpoint's first report, and sends it a signal.
 fn interrupt(mut command: Command, signal: i32) -> Option<i32> {
     let mut child =
@@ -177,6 +247,9 @@ fn sweeps_with_mistakes_do_not_start() {
     let place = Workplace::new();
     let path = write_sweep(&place, 5, "[[cell]]\nlabel = \"typo\"\nset.model.d_modle = 3\n");
     fail(sweep(&place, &path, "out", &[]), 78, &["typo", "d_modle", "model.d_model"]);
+    let same = "[[cell]]\nlabel = \"same\"\nset.log.every = 3\n";
+    let words = ["`recurrence` and `same`", "compute the same", "[log]"];
+    fail(sweep(&place, &write_sweep(&place, 5, same), "out", &[]), 78, &words);
     fail(sweep(&place, "nowhere.toml", "out", &[]), 66, &["nowhere.toml"]);
     fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["train.step=3"]), 78, &["train.steps"]);
     fail(sweep(&place, &write_sweep(&place, 5, ""), "out", &["data.corpus=nowhere"]), 66, &["nowhere"]);

@@ -158,6 +158,38 @@ fn m16_a_trial_whose_loss_is_not_a_number_is_infeasible_and_one_that_fails_is_na
     assert!(stderr(&output).contains("no trial has a loss yet"), "{}", stderr(&output));
 }
 
+/// Rates of no use and of some: the third trial, with one of no use, is above the median of the first two.
+#[test]
+fn m16_a_trial_above_the_median_is_given_up_also_where_its_study_was_killed() {
+    let place = Workplace::new();
+    let path = write_study(&place, "search = \"random\"\nreruns = 0");
+    let study = read(&place, "study.toml").replace("trials = 4", "trials = 3");
+    let head = study.split("[[parameter]]").next().unwrap();
+    let rates = "[[parameter]]\nkey = \"optim.lr\"\nlow = 1e-7\nhigh = 1e-1\nscale = \"log\"\n";
+    fs::write(&path, head.to_string() + rates).unwrap();
+    let longer = ["train.steps=30", "eval.every=5"];
+    let result = succeed(tune(&place, &path, "out", &longer));
+    assert_eq!(result["summary"]["stopped"], 1, "{result:#}");
+    let journal = read(&place, "out/journal.jsonl");
+    let told: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<&Value> = told.iter().filter(|line| line["event"] == "tell").collect();
+    let turns = |trial: usize| -> Vec<f64> { serde_json::from_value(told[trial]["turns"].clone()).unwrap() };
+    assert_eq!(
+        [0, 1, 2].map(|trial| turns(trial).len()),
+        [3, 3, 2],
+        "a turn of grace, and one to be compared by"
+    );
+    // Of two values the median is their mean.
+    let median = [0, 1].map(|trial| turns(trial)[..2].iter().sum::<f64>()).iter().sum::<f64>() / 4.0;
+    assert!(told[2]["state"] == "stopped" && loss_of(told[2]) > median, "{journal}");
+
+    // Killed where the trial had come so far and the study did not know yet.
+    let (known, _) = journal.trim_end().rsplit_once('\n').unwrap();
+    fs::write(place.path("out/journal.jsonl"), format!("{known}\n")).unwrap();
+    succeed(tune(&place, &path, "out", &longer));
+    assert_eq!(read(&place, "out/journal.jsonl"), journal);
+}
+
 /// What no trial can do anything about stops the study, and the same command stops again at once.
 #[test]
 fn m16_a_study_whose_first_trials_fail_alike_stops_with_their_error() {

@@ -106,7 +106,7 @@ pub struct Stopping {
     /// Steps of a turn, a multiple of `eval.every`.
     #[schemars(transform = Range::at_least(1))]
     pub turn: u64,
-    /// Turns that every trial has.
+    /// First turns after which no trial is given up.
     #[serde(default = "default_grace")]
     #[schemars(transform = Range::at_least(1))]
     pub grace: usize,

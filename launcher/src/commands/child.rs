@@ -10,6 +10,7 @@ use segue_configs::{Config, DataConfig, DataOrder};
 use segue_dataloader::Corpus;
 use segue_trainer::families;
 use segue_trainer::families::language_model::Sources;
+use segue_trainer::report::read_metrics;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, PREEMPTED, text_of};
@@ -152,6 +153,13 @@ pub fn essence(config: &Config, corpus: &str) -> Value {
 /// The hash of something, as names of files have it.
 pub fn key(of: &Value) -> String {
     blake3::hash(of.to_string().as_bytes()).to_hex()[..KEY_DIGITS].to_string()
+}
+
+/// The rows of a run's evaluations in its `metrics.jsonl`.
+pub fn evaluations_of(run: &Path) -> Result<Vec<Value>, Failure> {
+    let mut rows = read_metrics(run)?;
+    rows.retain(|row| row["kind"] == "eval");
+    Ok(rows)
 }
 
 /// Makes folders within `output`.

@@ -94,6 +94,15 @@ impl GaussianProcess {
         Prediction { mean, sd: self.scale * self.signal * variance.sqrt() }
     }
 
+    /// The standard deviation of the difference between two points (Rasmussen and Williams 2006, eq. 2.24): small where both go together, however
+    /// little is known of each.
+    pub fn sd_of_difference(&self, a: &[f64], b: &[f64]) -> f64 {
+        let apart = |p: &Vec<f64>| self.hyper.correlation(p, a) - self.hyper.correlation(p, b);
+        let known = self.factor.solve_lower(&self.points.iter().map(apart).collect::<Vec<_>>());
+        let variance = (2.0 - 2.0 * self.hyper.correlation(a, b) - dot(&known, &known)).max(0.0);
+        self.scale * self.signal * variance.sqrt()
+    }
+
     /// Takes in a point as if it had been measured, with the mean as its value: means stay, and deviations around it shrink.
     pub fn believe(&mut self, point: &[f64]) {
         let mut row: Vec<f64> = self.points.iter().map(|p| self.hyper.correlation(p, point)).collect();
@@ -138,6 +147,37 @@ mod tests {
         assert!(
             (found.mean - k / 1.25).abs() < 1e-8 && (found.sd - (1.0 - k * k / 1.25).sqrt()).abs() < 1e-8
         );
+    }
+
+    /// A second coordinate of no effect: what is far from the points is not known well, and yet does not change along it.
+    #[test]
+    fn a_difference_is_certain_where_two_points_go_together() {
+        let (places, values) = line(9, |x| (3.0 * x).sin());
+        let points: Vec<Vec<f64>> = places.iter().map(|place| vec![place[0], 0.5]).collect();
+        let hyper = Hyper { lengths: vec![0.5, 1e4], noise: 0.01 };
+        let factor = hyper.factor(&points, &[]).unwrap();
+        let weights = factor.solve(&values);
+        let process =
+            GaussianProcess { hyper, points, factor, weights, signal: 1.0, middle: 0.0, scale: 1.0 };
+        let (here, aside, along) = ([2.0, 0.4], [2.0, 0.6], [2.5, 0.4]);
+        let alone = process.predict(&aside).sd;
+        assert!(process.sd_of_difference(&here, &aside) < 1e-3 * alone);
+        assert_eq!(process.sd_of_difference(&here, &here), 0.0);
+        assert!(process.sd_of_difference(&here, &along) > 0.1 * alone);
+    }
+
+    /// One measurement with noise g: the variances are 1 − k² / (1 + g), the covariance k(a, b) − k(a) k(b) / (1 + g), by hand.
+    #[test]
+    fn a_difference_has_the_variances_of_both_without_twice_their_covariance() {
+        let hyper = Hyper { lengths: vec![0.5], noise: 0.25 };
+        let points = vec![vec![0.0]];
+        let factor = hyper.factor(&points, &[]).unwrap();
+        let weights = factor.solve(&[1.0]);
+        let [a, b] = [0.3, 0.9].map(|x| hyper.correlation(&[0.0], &[x]));
+        let both = hyper.correlation(&[0.3], &[0.9]);
+        let made = GaussianProcess { hyper, points, factor, weights, signal: 2.0, middle: 0.0, scale: 3.0 };
+        let variance = (1.0 - a * a / 1.25) + (1.0 - b * b / 1.25) - 2.0 * (both - a * b / 1.25);
+        assert!((made.sd_of_difference(&[0.3], &[0.9]) - 6.0 * variance.sqrt()).abs() < 1e-7);
     }
 
     /// With a correlation of almost 1 to the one point, and a doubt of 3: the mean is k / (1 + 3), by hand.

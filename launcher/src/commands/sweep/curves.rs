@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use segue_configs::sweep::Sweep;
-use segue_trainer::report::{LineChart, Point, Series, read_metrics};
+use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::Value;
 
-use super::super::child::write_whole;
+use super::super::child::{evaluations_of, write_whole};
 use super::job::Job;
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// The runs of a cell.
 struct Course {
@@ -32,26 +33,30 @@ impl Course {
     }
 }
 
-/// The lowest loss of the evaluations among `rows` up to each of their steps. Where an average of weights is kept, what is reported is
+/// The lowest loss of `evaluations`, rows of a run, up to each of their steps. Where an average of weights is kept, what is reported is
 /// the loss of that.
-fn best_so_far(rows: &[Value]) -> BTreeMap<u64, f64> {
-    let evaluations = rows.iter().filter(|row| row["kind"] == "eval");
+fn best_so_far(evaluations: &[Value]) -> BTreeMap<u64, f64> {
     let mut best = f64::INFINITY;
     let lower = |row: &Value| {
         best = best.min(row["loss"].as_f64()?);
         Some((row["step"].as_u64()?, best))
     };
-    evaluations.filter_map(lower).collect()
+    evaluations.iter().filter_map(lower).collect()
 }
 
-/// Writes `curves.csv`, `by-step.svg` and `by-pass.svg` of what is there.
-pub fn write(sweep: &Sweep, jobs: &[Job], output: &Path) -> Result<(), Failure> {
+/// Writes `curves.csv`, `by-step.svg` and `by-pass.svg` of what is there. Records outlive run folders: runs without one are left out.
+pub fn write(sweep: &Sweep, jobs: &[Job], output: &Path, out: &Output) -> Result<(), Failure> {
     let mut courses = Vec::new();
     for (number, cell) in sweep.cells.iter().enumerate() {
         let mut course = Course { label: cell.label.clone(), samples: 1, seeds: BTreeMap::new() };
         for job in jobs.iter().filter(|job| job.cell == number && job.values().is_some()) {
             course.samples = sweep.config_of(cell, job.seed)?.objective.samples as u64;
-            course.seeds.insert(job.seed, best_so_far(&read_metrics(&job.run)?));
+            match evaluations_of(&job.run) {
+                Ok(rows) => _ = course.seeds.insert(job.seed, best_so_far(&rows)),
+                Err(failure) => {
+                    out.line(&format!("{}: left out of the curves: {}", job.name(), failure.message));
+                }
+            }
         }
         courses.push(course);
     }
@@ -96,11 +101,7 @@ mod tests {
     use super::*;
 
     fn rows(losses: &[(u64, f64)]) -> Vec<Value> {
-        let row = |(step, loss): &(u64, f64)| json!({ "kind": "eval", "step": step, "loss": loss });
-        [json!({ "kind": "train", "step": 5, "loss": 0.5 })]
-            .into_iter()
-            .chain(losses.iter().map(row))
-            .collect()
+        losses.iter().map(|(step, loss)| json!({ "kind": "eval", "step": step, "loss": loss })).collect()
     }
 
     #[test]

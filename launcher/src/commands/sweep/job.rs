@@ -12,7 +12,9 @@ use segue_dataloader::Corpus;
 use segue_trainer::families;
 use serde_json::{Value, json};
 
-use super::super::child::{Unfinished, command, essence, fingerprint, key, training, write_whole};
+use super::super::child::{
+    Unfinished, command, essence, evaluations_of, fingerprint, key, training, write_whole,
+};
 use crate::failure::Failure;
 
 /// One cell with one seed.
@@ -61,9 +63,11 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
                 Some(evaluation) => has_split(&config, evaluation).map(|()| data),
                 None => Ok(data),
             });
-            let key = key(&essence(&config, data.as_deref().unwrap_or_default()));
-            let name = format!("{}-s{seed}-{key}", description.slug());
-            let run = output.join("runs").join(&name);
+            let key = key(&content(&config, data.as_deref().unwrap_or_default(), &description.evaluations));
+            let (runs, record) = (output.join("runs"), output.join("results").join(format!("{key}.json")));
+            let name = recorded_name(&record, &runs)
+                .unwrap_or_else(|| format!("{}-s{seed}-{key}", description.slug()));
+            let run = runs.join(&name);
             let arguments = training(&sweep.recipe, sweep.overrides_of(description, seed), &run)?;
             jobs.push(Job {
                 cell,
@@ -72,7 +76,7 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
                 evaluations: description.evaluations.clone(),
                 init: description.init,
                 log: output.join("logs").join(format!("{name}.log")),
-                record: output.join("results").join(format!("{key}.json")),
+                record,
                 run,
                 arguments,
                 config,
@@ -82,8 +86,48 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
     }
     match jobs.iter().find_map(|job| job.data.as_ref().err()) {
         Some(failure) if jobs.iter().all(|job| job.data.is_err()) => Err(failure.clone()),
-        _ => Ok(jobs),
+        _ => check_different(&jobs).map(|()| jobs),
     }
+}
+
+/// What a run and its evaluations compute. `segue eval` reads the best model of a run that keeps one; what a run says itself is the same with and
+/// without.
+fn content(config: &Config, data: &str, evaluations: &[Evaluation]) -> Value {
+    let mut content = essence(config, data);
+    if config.checkpoint.best && !evaluations.is_empty() {
+        content["checkpoint"] = json!({ "best": true });
+    }
+    content
+}
+
+/// The name of the run folder that a record is of, from what its cell was called when it was trained. `None` without a record, or where the folder
+/// is gone.
+fn recorded_name(record: &Path, runs: &Path) -> Option<String> {
+    let record = read(record);
+    let name = Path::new(record["run"].as_str()?).file_name()?.to_str()?;
+    runs.join(name).is_dir().then(|| name.to_string())
+}
+
+/// The record in a file, null where there is none that can be read: it is then made again.
+fn read(record: &Path) -> Value {
+    let text = fs::read_to_string(record).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// Refuses two cells that compute the same: they would have one record, and train two runs for it.
+fn check_different(jobs: &[Job]) -> Result<(), Failure> {
+    let mut known: BTreeMap<&Path, &Job> = BTreeMap::new();
+    for job in jobs.iter().filter(|job| job.data.is_ok()) {
+        if let Some(other) = known.insert(&job.record, job) {
+            let message = format!(
+                "the cells `{}` and `{}` compute the same\nhint: leave one of them out; what [run], [log], [checkpoint] and [published] \
+                 say makes no other cell",
+                other.label, job.label
+            );
+            return Err(Failure::new(78, message));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses an evaluation on what the corpus does not have, before a training that leads to it.
@@ -126,46 +170,36 @@ impl Job {
     /// counts.
     fn value_of_run(record: &Value) -> Option<f64> {
         let found = &record["train"]["evaluation"];
-        let last = found["ppl"].as_f64();
-        let best = last.and_then(|_| Some(found["stage"]["best"].as_f64()?.exp()));
-        best.or(last).or_else(|| found["accuracy"].as_f64())
+        let ppl = best_loss(found).map(f64::exp).or(found["ppl"].as_f64());
+        ppl.or_else(|| found["accuracy"].as_f64())
     }
 
-    /// Numbers of the run's own last evaluation, by name, where no other evaluation is made of it.
+    /// Numbers of the evaluation that the run is compared by, by name, where it is one of its own.
     pub fn measures(&self) -> BTreeMap<String, f64> {
-        let mut found = BTreeMap::new();
-        if self.evaluations.is_empty() {
-            let record = self.read();
-            collect_numbers("", &record["train"]["evaluation"], &mut found);
+        match self.evaluations.is_empty() {
+            true => measures_of(&self.read()["train"]["evaluation"]),
+            false => BTreeMap::new(),
         }
-        found
+    }
+
+    /// Whether a record has the training, and its value where no other evaluation is made of it.
+    fn is_trained(&self, record: &Value) -> bool {
+        record["train"].is_object() && (!self.evaluations.is_empty() || Self::value_of_run(record).is_some())
     }
 
     /// Commands that are recorded.
     pub fn commands_done(&self) -> u64 {
         let record = self.read();
         let evaluations = self.evaluations.iter().filter(|e| record["evaluations"][e.name()].is_object());
-        u64::from(record["train"].is_object()) + evaluations.count() as u64
+        u64::from(self.is_trained(&record)) + evaluations.count() as u64
     }
 
     /// Does what is not recorded yet.
     pub async fn work(&self, runner: &Runner<'_, Outcome>) -> Outcome {
         let data = self.data.clone()?;
         let mut record = self.read();
-        if !record["train"].is_object() {
-            let result = command(runner, &self.arguments, &self.log).await?;
-            if fingerprint(&self.config, ORIGIN)? != data {
-                let why = "its data has changed since the sweep began\nhint: start the sweep again".into();
-                return Err(Unfinished::Failed { code: 65, why, log: None });
-            }
-            record = json!({
-                "cell": self.label, "seed": self.seed, "run": self.run, "train": result, "evaluations": {},
-            });
-            self.write(&record)?;
-        }
-        if Self::value_of_run(&record).is_none() && self.evaluations.is_empty() {
-            let why = "its evaluation has no `ppl` and no `accuracy`, by which a sweep compares".into();
-            return Err(Unfinished::Failed { code: 78, why, log: None });
+        if !self.is_trained(&record) {
+            record = self.train(&data, runner).await?;
         }
         for evaluation in &self.evaluations {
             if record["evaluations"][evaluation.name()].is_object() {
@@ -181,10 +215,30 @@ impl Job {
         Ok(self.evaluations.len())
     }
 
-    /// The record, null where there is none that can be read: it is then made again.
+    /// Trains on the data with the fingerprint `data`, and records it.
+    async fn train(&self, data: &str, runner: &Runner<'_, Outcome>) -> Result<Value, Unfinished> {
+        let mut result = command(runner, &self.arguments, &self.log).await?;
+        if fingerprint(&self.config, ORIGIN)? != data {
+            let why = "its data has changed since the sweep began\nhint: start the sweep again".into();
+            return Err(Unfinished::Failed { code: 65, why, log: None });
+        }
+        if result["evaluation"].is_null() {
+            // A run that keeps its best model, and had ended before, does not evaluate again.
+            result["evaluation"] = evaluations_of(&self.run)?.pop().unwrap_or_default();
+        }
+        let record = json!({
+            "cell": self.label, "seed": self.seed, "run": self.run, "train": result, "evaluations": {},
+        });
+        if !self.is_trained(&record) {
+            let why = "its evaluation has no `ppl` and no `accuracy`, by which a sweep compares".into();
+            return Err(Unfinished::Failed { code: 78, why, log: None });
+        }
+        self.write(&record)?;
+        Ok(record)
+    }
+
     fn read(&self) -> Value {
-        let text = fs::read_to_string(&self.record).unwrap_or_default();
-        serde_json::from_str(&text).unwrap_or_default()
+        read(&self.record)
     }
 
     fn write(&self, record: &Value) -> Result<(), Failure> {
@@ -196,6 +250,22 @@ impl Job {
 const MEASURES: [&str; 5] = ["loss", "ppl", "accuracy", "string_accuracy", "recall_at_k"];
 /// The same evaluation without the memory.
 const WITHOUT_MEMORY: &str = "without_memory";
+
+/// The loss of the best evaluation of a run that fine-tunes, where its evaluations have perplexities.
+fn best_loss(evaluation: &Value) -> Option<f64> {
+    evaluation["ppl"].as_f64()?;
+    evaluation["stage"]["best"].as_f64()
+}
+
+/// Measures of the evaluation that a run is compared by; of the best of a run that fine-tunes, its loss alone is known.
+fn measures_of(evaluation: &Value) -> BTreeMap<String, f64> {
+    if let Some(loss) = best_loss(evaluation) {
+        return [("loss".into(), loss), ("ppl".into(), loss.exp())].into();
+    }
+    let mut found = BTreeMap::new();
+    collect_numbers("", evaluation, &mut found);
+    found
+}
 
 /// Measures of an evaluation; those without a memory have that in their names. The best accuracy of any step is shown where the run tells it,
 /// as published figures may be such.
@@ -223,6 +293,30 @@ mod tests {
         assert_eq!(value(json!({ "ppl": 50.0 })), Some(50.0));
         assert_eq!(value(json!({ "ppl": 50.0, "stage": { "best": 3.0 } })), Some(3f64.exp()));
         assert_eq!(value(json!({ "accuracy": 0.5, "stage": { "best": 3.0 } })), Some(0.5));
+    }
+
+    /// The table shows what verdicts and charts go by.
+    #[test]
+    fn measures_of_a_run_that_fine_tunes_are_those_of_its_best_evaluation() {
+        let evaluation =
+            json!({ "loss": 4.0, "ppl": 50.0, "without_memory": { "ppl": 60.0 }, "stage": { "best": 3.0 } });
+        let expected = [("loss".to_string(), 3.0), ("ppl".to_string(), 3f64.exp())];
+        assert_eq!(measures_of(&evaluation), expected.into());
+        let percents = json!({ "loss": 4.0, "accuracy": 0.5, "stage": { "best": 3.0 } });
+        assert_eq!(measures_of(&percents)["loss"], 4.0);
+    }
+
+    /// `segue eval` reads the best model where there is one; records of runs that say themselves how they did keep their names.
+    #[test]
+    fn runs_that_keep_their_best_model_have_other_evaluations() {
+        let [plain, best] = [false, true].map(|best| {
+            let overrides = [format!("checkpoint.best={best}")];
+            families::MODELS.load(None, &overrides).unwrap().config
+        });
+        let evaluations = [Evaluation { attention: 8, split: "valid".into(), options: Vec::new() }];
+        assert_ne!(content(&best, "data", &evaluations), content(&plain, "data", &evaluations));
+        assert_eq!(content(&plain, "data", &evaluations), essence(&plain, "data"));
+        assert_eq!(content(&best, "data", &[]), essence(&plain, "data"));
     }
 
     #[test]

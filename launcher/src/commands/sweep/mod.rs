@@ -55,7 +55,7 @@ pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
     let summary = Summary::new(&sweep.name, &results(&sweep, &jobs)?, &sweep.expectations);
     write_reports(&summary, &jobs, &output)?;
     if sweep.curves {
-        curves::write(&sweep, &jobs, &output)?;
+        curves::write(&sweep, &jobs, &output, out)?;
     }
     Ok(finish(&summary, &jobs, &outcomes, &output, out))
 }
@@ -141,7 +141,7 @@ fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), F
 fn chart(summary: &Summary) -> IntervalChart {
     let own = summary.rows.iter().any(|row| !row.measures.is_empty());
     let series: &[&str] =
-        if own { &["last evaluation of the run"] } else { &["training length", "best length"] };
+        if own { &["the run's own evaluation"] } else { &["training length", "best length"] };
     let empty = IntervalChart::new(&summary.name, summary.compared.axis(), series);
     summary.rows.iter().fold(empty, |chart, row| {
         let values = if own { vec![row.init] } else { vec![row.init, row.best] };

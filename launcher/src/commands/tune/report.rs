@@ -165,8 +165,9 @@ impl<'a> Report<'a> {
                 if !(0.0..=1.0).contains(&there[i]) {
                     return "–".to_string();
                 }
-                let found = process.predict(&space.canonical(&there));
-                format!("{:+.4} ± {:.4}", found.mean - expected, found.sd)
+                let there = space.canonical(&there);
+                let change = process.predict(&there).mean - expected;
+                format!("{change:+.4} ± {:.4}", process.sd_of_difference(&there, &here))
             };
             text.push_str(&format!(
                 "| `{}` | {value} | {} | {} |\n",

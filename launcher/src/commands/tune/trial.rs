@@ -5,12 +5,11 @@ use std::path::{Path, PathBuf};
 
 use segue_cluster::pool::Runner;
 use segue_configs::Config;
-use segue_configs::study::Study;
-use segue_trainer::report::read_metrics;
+use segue_configs::study::{Stopping, Study};
 use segue_tuner::{Asked, Cause, Journal, MedianRule, Rerun, Search, State, Told, Training};
 use serde_json::{Value, json};
 
-use super::super::child::{Unfinished, command, essence, key, training, with_log};
+use super::super::child::{Unfinished, command, essence, evaluations_of, key, training, with_log};
 use super::best;
 use crate::failure::{CHECK_FAILED, Failure, NOT_A_NUMBER};
 
@@ -40,12 +39,11 @@ struct Losses {
 
 impl Losses {
     fn read(run: &Path) -> Result<Self, Failure> {
-        let rows = read_metrics(run)?;
-        let evaluations = rows.iter().filter(|row| row["kind"] == "eval");
+        let evaluations = evaluations_of(run)?;
         let loss = |row: &Value| {
             Some((row["step"].as_u64()?, row.get("loss").map(|loss| loss.as_f64().unwrap_or(f64::NAN))?))
         };
-        Ok(Self { rows: evaluations.filter_map(loss).collect() })
+        Ok(Self { rows: evaluations.iter().filter_map(loss).collect() })
     }
 
     /// The lowest; not a number where any is none, or where there is no evaluation.
@@ -62,6 +60,13 @@ impl Losses {
         let of_turn =
             |k: u64| self.rows.iter().rev().find(|(step, _)| *step <= k * turn).map(|(_, loss)| *loss);
         (1..=last).filter_map(of_turn).collect()
+    }
+
+    /// Whether a trial with these losses goes on no further: one is not a number, or even the lowest, be it within a turn, is above the median of
+    /// `others` ([`Journal::curves`]).
+    fn gives_up(&self, stop: &Stopping, others: &[Vec<f64>]) -> bool {
+        let best = self.best();
+        best.is_nan() || MedianRule(stop).stops(best, self.turns(stop.turn).len(), others)
     }
 }
 
@@ -211,7 +216,7 @@ impl Trials<'_> {
             if step > until {
                 continue;
             }
-            if best.is_nan() || MedianRule(stop).stops(&turns, &self.journal.borrow().curves()) {
+            if losses.gives_up(stop, &self.journal.borrow().curves()) {
                 return Ok(Told::new(asked.trial, State::Stopped, best, turns));
             }
         }
@@ -318,5 +323,16 @@ mod tests {
         assert_eq!((some.best(), some.turns(10), some.turns(20)), (2.0, vec![3.0, 2.0, 2.5], vec![2.0]));
         assert!(losses(&[(10, 1.0), (20, f64::NAN), (30, 2.0)]).best().is_nan());
         assert!(losses(&[]).best().is_nan());
+    }
+
+    #[test]
+    fn m16_the_best_loss_within_a_turn_keeps_a_trial_from_being_given_up() {
+        let (stop, others) = (Stopping { turn: 10, grace: 1, least: 1 }, [vec![5.0, 3.0]]);
+        let given_up = |within: f64| {
+            let rows = vec![(5, 9.0), (10, 9.0), (15, within), (20, 8.0)];
+            Losses { rows }.gives_up(&stop, &others)
+        };
+        assert!(given_up(4.1) && given_up(f64::NAN));
+        assert!(!given_up(4.0));
     }
 }
