@@ -13,6 +13,7 @@ import time
 
 # Rows of the square matrices, gigabytes that a copy reads and writes together, and how often each is done.
 SIZES = {"cuda": (8192, 8.0, 20), "cpu": (512, 0.064, 5)}
+MOST = 0.5  # of a card's free memory, what a copy takes at most
 WARMUP = 3
 FLOAT_BYTES = 4
 
@@ -45,6 +46,8 @@ def product(torch, device, size, repeats, precision):
 
 def copy(torch, device, gigabytes, repeats):
     """GB/s read and written by a copy."""
+    if device == "cuda":
+        gigabytes = min(gigabytes, MOST * torch.cuda.mem_get_info()[0] / 1e9)
     source = torch.zeros(int(gigabytes / 2 * 1e9) // FLOAT_BYTES, device=device)
     target = torch.empty_like(source)
     return gigabytes / seconds(torch, device, lambda: target.copy_(source), repeats)

@@ -26,12 +26,23 @@ sys.path.insert(0, str(GPU))
 sys.dont_write_bytecode = True
 
 from kit import card, contest, entrants, group, libtest, shapes  # noqa: E402
-from kit.place import Torch  # noqa: E402
+from kit.place import Torch, find_torch  # noqa: E402
 from kit.program import parse_config  # noqa: E402
 from kit.report import table  # noqa: E402
 
 # Answers of a driver with one card.
-DRIVER = "int cuInit(int flags) { return 0; }\nint cuDeviceGetCount(int *count) { *count = COUNT; return 0; }\n"
+DRIVER = """
+int cuInit(int flags) { return 0; }
+int cuDeviceGetCount(int *count) { *count = COUNT; return 0; }
+int cuDriverGetVersion(int *version) { *version = VERSION; return 0; }
+int cuDeviceGet(int *card, int number) { *card = number; return 0; }
+int cuDeviceGetUuid(char *own, int card) { for (int i = 0; i < 16; i++) own[i] = 16 * i + card; return 0; }
+"""
+# Prints what it is asked for in the place of a card's name.
+NVIDIA_SMI = """#!/bin/sh
+for word; do case $word in --id=*) id=${word#--id=};; esac; done
+echo "${id:-the first}, 9.0, 580.65.06, 81559 MiB"
+"""
 TORCH = """
 class cuda:
     is_available = staticmethod(lambda: True)
@@ -44,6 +55,11 @@ def compiled(folder, name, source, *flags):
     (folder / f"{name}.c").write_text(source)
     subprocess.run(["cc", "-o", folder / name, folder / f"{name}.c", *flags], check=True)
     return folder / name
+
+
+def compiled_driver(folder, count, version=13000):
+    """A driver with `count` cards, for CUDA of this version."""
+    compiled(folder, "libcuda.so.1", DRIVER.replace("COUNT", str(count)).replace("VERSION", str(version)), "-shared", "-fPIC")
 
 
 class Scratch(unittest.TestCase):
@@ -253,9 +269,9 @@ class Reports(unittest.TestCase):
 
 
 class Cards(Scratch):
-    def driver(self, count):
+    def driver(self, count, version=13000):
         """The environment of a host with a driver and `count` cards."""
-        compiled(self.folder, "libcuda.so.1", DRIVER.replace("COUNT", str(count)), "-shared", "-fPIC")
+        compiled_driver(self.folder, count, version)
         return unittest.mock.patch.dict(os.environ, LD_LIBRARY_PATH=str(self.folder))
 
     def test_what_is_missing_is_named(self):
@@ -267,6 +283,36 @@ class Cards(Scratch):
             (self.folder / "lib").mkdir()
             (self.folder / "lib/libtorch_cuda.so").touch()
             self.assertIsNone(card.why_none(torch))
+
+    def test_a_driver_that_is_too_old_is_named(self):
+        (self.folder / "lib").mkdir()
+        (self.folder / "lib/libtorch_cuda.so").touch()
+        for cuda, version, why in [
+            ("13.0", 12080, "the NVIDIA driver is for CUDA 12.8, and torch was built with CUDA 13.0"),
+            ("12.8", 12040, None), ("13.0", 13000, None), ("12.8", 13000, None), (None, 12080, None),
+        ]:
+            with self.driver(1, version):
+                self.assertEqual(card.why_none(Torch(self.folder, "2.11.0", None, cuda)), why)
+
+    def test_the_cuda_of_torch_is_read(self):
+        for line, cuda in [("cuda: Optional[str] = '13.0'", "13.0"), ("cuda = '12.8'", "12.8"), ("cuda: Optional[str] = None", None)]:
+            (self.folder / "torch").mkdir(exist_ok=True)
+            (self.folder / "torch/__init__.py").touch()
+            (self.folder / "torch/version.py").write_text(f"__version__ = '2.11.0'\ndebug = False\n{line}\ngit_version = '77'\n")
+            with unittest.mock.patch.object(sys, "path", [str(self.folder)]):
+                importlib.invalidate_caches()
+                self.assertEqual(find_torch(), Torch(self.folder / "torch", "2.11.0", "77", cuda))
+
+    def test_facts_are_those_of_the_card_that_is_seen(self):
+        (self.folder / "nvidia-smi").write_text(NVIDIA_SMI)
+        (self.folder / "nvidia-smi").chmod(0o755)
+        path = f"{self.folder}:{os.environ['PATH']}"
+        with self.driver(1), unittest.mock.patch.dict(os.environ, PATH=path):
+            found = card.facts()
+        self.assertEqual(found, {"gpu": "GPU-00102030-4050-6070-8090-a0b0c0d0e0f0", "cc": "9.0", "driver": "580.65.06",
+                                 "gpu_memory": "81559 MiB"})
+        with unittest.mock.patch.dict(os.environ, PATH=path, LD_LIBRARY_PATH=""):
+            self.assertEqual(card.facts()["gpu"], "the first")
 
     def test_a_datasheet_is_found_by_name(self):
         self.assertEqual(card.datasheet("NVIDIA H100 80GB HBM3", "tf32"), 495)
@@ -309,7 +355,7 @@ class WholeKit(Scratch):
         (self.host / "torch/version.py").write_text("__version__ = '2.11.0+cu130'\ngit_version = '77'\n")
         (self.host / "torch/lib/libc10.so").write_bytes(b"c10")
         (self.host / "torch/lib/libtorch_cuda.so").touch()
-        compiled(self.host, "libcuda.so.1", DRIVER.replace("COUNT", "1"), "-shared", "-fPIC")
+        compiled_driver(self.host, 1)
 
     def start(self, program, *words, fault=""):
         env = {**os.environ, "PYTHONPATH": str(self.host), "LD_LIBRARY_PATH": str(self.host), "SEGUE_STAND_IN": fault,

@@ -4,7 +4,7 @@ use segue_configs::DeviceKind;
 use tch::Device;
 
 use crate::TrainError;
-use crate::libtorch::device::{self, Cards};
+use crate::libtorch::device::{self, Cards, NoCard};
 
 /// The device that a rank computes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,19 +16,27 @@ impl Compute {
     /// The processor.
     pub const CPU: Self = Self { device: Device::Cpu };
 
-    /// What `kind` asks for: of several cards the one that the rank's number on its host gives. Comes before any other use of libtorch.
+    /// What `kind` asks for: of several cards the one that the rank's place among those of its host gives. Comes before any other use of libtorch.
     ///
     /// # Errors
     ///
     /// [`TrainError::NoCard`] where a card is asked for and none can be used.
-    pub fn choose(kind: DeviceKind, local_rank: usize) -> Result<Self, TrainError> {
+    pub fn choose(kind: DeviceKind, place_on_host: usize) -> Result<Self, TrainError> {
         if kind == DeviceKind::Cpu {
             return Ok(Self::CPU);
         }
         match (device::load(), kind) {
-            (Cards::Some(count), _) => Ok(Self { device: Device::Cuda(local_rank % count) }),
+            (Cards::Some(count), _) => Ok(Self { device: Device::Cuda(place_on_host % count) }),
             (Cards::None(why), DeviceKind::Cuda) => Err(TrainError::NoCard(why.clone())),
             (Cards::None(_), _) => Ok(Self::CPU),
+        }
+    }
+
+    /// Why there is no card for `kind`, which takes a processor then, although there is a driver: what somebody may want to mend.
+    pub fn without_card(kind: DeviceKind) -> Option<&'static NoCard> {
+        match (kind, device::loaded()) {
+            (DeviceKind::Auto, Some(Cards::None(why))) => worth_telling(why),
+            _ => None,
         }
     }
 
@@ -50,5 +58,24 @@ impl Compute {
     /// Where tensors are made.
     pub fn device(self) -> Device {
         self.device
+    }
+}
+
+/// Hosts without a driver have no card to miss.
+fn worth_telling(why: &NoCard) -> Option<&NoCard> {
+    (!matches!(why, NoCard::Driver(_))).then_some(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_is_missed_where_there_is_a_driver() {
+        for why in [NoCard::Hidden, NoCard::Library("cut off".into()), NoCard::Build("/lib".into())] {
+            assert_eq!(worth_telling(&why), Some(&why));
+        }
+        assert_eq!(worth_telling(&NoCard::Driver("no such file".into())), None);
+        assert_eq!(Compute::without_card(DeviceKind::Cpu), None);
     }
 }

@@ -31,3 +31,8 @@ pub use parameters::{Init, Options, ParameterSpec, Parameters};
 pub fn card_sources() -> impl Iterator<Item = &'static cards::Source> {
     layers::card_sources().chain([&optim::LAMB, &optim::NORMS])
 }
+
+/// Those that cards were to work with and have not.
+pub fn missing_kernels() -> Vec<cards::Missing> {
+    cards::Missing::of(card_sources())
+}

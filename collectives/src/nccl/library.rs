@@ -73,7 +73,7 @@ pub struct Library {
 /// Why NCCL cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoLibrary {
-    /// It is in none of these places; what the loader says of the last.
+    /// It is in none of these places; what the loader says of the last, or of the first where there is a file.
     Missing {
         /// Where it was looked for.
         places: Vec<PathBuf>,
@@ -106,16 +106,18 @@ impl fmt::Display for NoLibrary {
 impl Library {
     /// The first of `places` that is there: files, or [`FILE`] for the loader to find.
     pub fn load(places: &[PathBuf]) -> Result<Self, NoLibrary> {
-        let mut why = "no place was given".to_string();
+        let (mut damaged, mut why) = (None, "no place was given".to_string());
         for place in places {
+            let is_there = place.components().count() > 1 && place.exists();
             // SAFETY: NCCL's constructors touch nothing of ours; a file of that name that is something else could do anything, as any library of this
             // process could.
             match unsafe { Handle::open(Some(place), RTLD_NOW | RTLD_LOCAL) } {
                 Ok(handle) => return Self::of(handle, place),
+                Err(error) if is_there => _ = damaged.get_or_insert(error.to_string()),
                 Err(error) => why = error.to_string(),
             }
         }
-        Err(NoLibrary::Missing { places: places.to_vec(), why })
+        Err(NoLibrary::Missing { places: places.to_vec(), why: damaged.unwrap_or(why) })
     }
 
     fn of(handle: Handle, place: &Path) -> Result<Self, NoLibrary> {
@@ -250,5 +252,14 @@ mod tests {
         // The C library is there everywhere, and has no such functions.
         let error = Library::load(&["libc.so.6".into()]).err().unwrap();
         assert!(matches!(&error, NoLibrary::Other { why, .. } if why.contains("ncclGetVersion")), "{error}");
+    }
+
+    #[test]
+    fn of_a_library_that_is_there_it_is_told_why_it_does_not_load() {
+        // A text, which every Linux has.
+        let damaged = "/proc/version";
+        let error = Library::load(&[damaged.into(), "libsegue-has-no-such-library.so".into()]).err().unwrap();
+        let NoLibrary::Missing { why, .. } = error else { panic!("{error}") };
+        assert!(why.contains(damaged), "{why}");
     }
 }

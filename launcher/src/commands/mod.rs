@@ -101,6 +101,11 @@ fn print_text(text: &[u8]) -> Result<(), Failure> {
     }
 }
 
+/// The place of `rank` among those of its host, which chooses its card: a launcher need not say it.
+fn place_among(ranks_of_host: &[usize], rank: usize) -> usize {
+    ranks_of_host.iter().position(|other| *other == rank).unwrap_or(0)
+}
+
 /// Parses an option that measures something there must be some of.
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
@@ -154,5 +159,23 @@ fn at_least_one(text: &str) -> Result<usize, String> {
         Ok(0) => Err("must be at least 1".into()),
         Ok(count) => Ok(count),
         Err(_) => Err("not a whole number".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_collectives::consensus::ranks_of_host;
+    use segue_collectives::{Communicator, simulated};
+
+    use super::*;
+
+    /// Ranks dealt to two hosts in turn, as `mpirun --map-by node` does: of each host's two cards, each rank has one.
+    #[test]
+    fn a_rank_has_the_card_of_its_place_among_those_of_its_host() {
+        let hosts = ["a", "b", "a", "b"];
+        let places = simulated::run(4, |comm| {
+            place_among(&ranks_of_host(comm, hosts[comm.rank()]).unwrap(), comm.rank())
+        });
+        assert_eq!(places, [0, 0, 1, 1]);
     }
 }

@@ -1,17 +1,18 @@
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use segue_cluster::{JobEnvironment, Preemption, host_identity};
+use segue_cluster::{Preemption, host_identity};
 use segue_collectives::consensus::ranks_of_host;
 use segue_collectives::{Communicator, deadline};
 use segue_configs::Config;
-use segue_trainer::Compute;
-use segue_trainer::engine::Outcome;
+use segue_trainer::engine::{Event, Outcome};
 use segue_trainer::families;
+use segue_trainer::{Compute, missing_kernels};
 use serde_json::{Value, json};
 
-use super::{at_least_one, dry_run, print_text};
+use super::{at_least_one, dry_run, place_among, print_text};
 use crate::failure::{Failure, PREEMPTED};
 use crate::memory;
 use crate::output::Output;
@@ -69,15 +70,15 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         return Err(Failure::new(78, message));
     }
     deadline::set(Duration::from_secs(config.train.deadline));
-    let local_rank = JobEnvironment::detect()?.local_rank.unwrap_or(0);
-    let compute = Compute::choose(config.train.device, local_rank)?.allow_tf32(config.train.tf32);
+    // Hosts may have copies of their own.
+    let ranks = ranks_of_host(comm, &host_identity())?;
+    let place = place_among(&ranks, comm.rank());
+    let compute = Compute::choose(config.train.device, place)?.allow_tf32(config.train.tf32);
     let job = (families::of(&config.model).open)(&mut config)?;
     segue_trainer::libtorch::set_threads(config.train.threads);
     segue_trainer::libtorch::keep_freed_memory();
     let preemption = Preemption::install()?;
     let run = Path::new(&config.run.dir);
-    // Hosts may have copies of their own.
-    let ranks = ranks_of_host(comm, &host_identity())?;
     if compute == Compute::CPU {
         memory::check(&config, ranks.len(), comm.world_size())?;
     }
@@ -90,14 +91,30 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     };
     start_log(run, comm.rank(), config.log.trace_steps > 0)?;
     let mut reporter = Reporter::new(&config, comm, out);
-    let outcome =
-        job.train(&config, compute, comm, &|| preemption.requested(), &mut |event| reporter.report(event));
+    if let Some(why) = Compute::without_card(config.train.device) {
+        let what = format!("this computes on the processor: {why}");
+        reporter.report(Event::Warning { what });
+    }
+    let mut told = BTreeSet::new();
+    let outcome = job.train(&config, compute, comm, &|| preemption.requested(), &mut |event| {
+        reporter.report(event);
+        tell_missing_kernels(&mut told, &mut reporter);
+    });
     let problem = reporter.finish(outcome.as_ref().ok());
     let outcome = outcome?;
     if let Some(problem) = problem {
         return Err(problem);
     }
     Ok(summary(&config, &outcome, out))
+}
+
+/// Reports why a card goes without kernels of Segue's own, each reason once.
+fn tell_missing_kernels(told: &mut BTreeSet<String>, reporter: &mut Reporter) {
+    for missing in missing_kernels() {
+        if told.insert(missing.why.clone()) {
+            reporter.report(Event::Warning { what: missing.to_string() });
+        }
+    }
 }
 
 fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {

@@ -20,6 +20,7 @@ class Torch:
     folder: pathlib.Path
     version: str | None
     commit: str | None
+    cuda: str | None = None
 
     @property
     def libraries(self):
@@ -42,7 +43,9 @@ def find_torch():
         text = ""
     version = re.search(r"__version__ = '(.+?)'", text)
     commit = re.search(r"git_version = '(\w+)'", text)
-    return Torch(folder, version.group(1) if version else installed_version(), commit.group(1) if commit else None)
+    cuda = re.search(r"^cuda\b.*= '(\d[\d.]*)'", text, re.MULTILINE)
+    return Torch(folder, version.group(1) if version else installed_version(), commit.group(1) if commit else None,
+                 cuda.group(1) if cuda else None)
 
 
 def installed_version():

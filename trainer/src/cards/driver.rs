@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use tch::Device;
 
+use super::compiler::Compiler;
 use super::library::{functions, open};
 use crate::libtorch::device;
 use crate::libtorch::stream::Stream;
@@ -134,6 +135,12 @@ impl Card {
             driver.checked(result)
         }
     }
+}
+
+/// Name of card `index` of this process, which libtorch has used before, and whether it goes without kernels of our own.
+pub fn describe(index: usize) -> Result<String, String> {
+    let name = Card::new(index)?.name;
+    Ok(if Compiler::get().is_ok() { name } else { format!("{name}, without Segue's kernels") })
 }
 
 impl Module {

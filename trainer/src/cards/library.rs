@@ -6,8 +6,12 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 /// Loads the first of these files that is there, for the rest of the process; a bare name is looked for by the loader. Files beside it whose
 /// names begin with `first` are loaded before it: what it needs itself it may look for by name alone, and finds what is loaded.
+///
+/// # Errors
+///
+/// What is wrong with the first that is there, else with the last that the loader looked for.
 pub fn open(candidates: &[PathBuf], first: Option<&str>) -> Result<&'static Library, String> {
-    let mut why = String::from("no file to look for");
+    let (mut damaged, mut why) = (None, String::from("no file to look for"));
     for file in candidates {
         let bare = file.parent() == Some(Path::new(""));
         if !bare && !file.exists() {
@@ -21,10 +25,11 @@ pub fn open(candidates: &[PathBuf], first: Option<&str>) -> Result<&'static Libr
         }
         match load(file) {
             Ok(library) => return Ok(library),
-            Err(error) => why = error,
+            Err(error) if bare => why = error,
+            Err(error) => _ = damaged.get_or_insert(error),
         }
     }
-    Err(why)
+    Err(damaged.unwrap_or(why))
 }
 
 /// Files of a folder whose names begin so.
@@ -75,5 +80,14 @@ mod tests {
         let why = open(&files, Some("libnvrtc-builtins.so")).expect_err("neither is there");
         assert!(why.contains("libsegue-has-no-such-library.so"), "{why}");
         assert!(open(&files[..1], None).err().is_some_and(|why| why == "no file to look for"));
+    }
+
+    #[test]
+    fn of_a_library_that_is_there_it_is_told_why_it_does_not_load() {
+        let folder = tempfile::tempdir().unwrap();
+        let damaged = folder.path().join("libnvrtc.so.13");
+        std::fs::write(&damaged, "cut off").unwrap();
+        let why = open(&[damaged, "libsegue-has-no-such-library.so".into()], None).expect_err("it is a text");
+        assert!(why.contains("libnvrtc.so.13") && !why.contains("libsegue"), "{why}");
     }
 }

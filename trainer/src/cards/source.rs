@@ -19,8 +19,38 @@ pub const THREADS: u32 = 256;
 pub struct Source {
     name: &'static str,
     text: &'static str,
-    /// By the number of the card: what it has loaded, or none where it cannot.
-    loaded: Mutex<Option<HashMap<usize, Option<Module>>>>,
+    needs: Needs,
+    /// By the number of the card: what it has loaded, or why it has nothing.
+    loaded: Mutex<Option<HashMap<usize, Result<Module, String>>>>,
+}
+
+/// What a card must have for the kernels of a source.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs {
+    /// Compute capability, such as 80 for 8.0.
+    pub capability: i32,
+    /// Bytes of shared memory that a block takes.
+    pub shared: u32,
+}
+
+impl Needs {
+    const NOTHING: Self = Self { capability: 0, shared: 0 };
+
+    /// What a card lacks that has this.
+    fn lacking(self, card: Self) -> Result<(), String> {
+        let version = |capability: i32| format!("{}.{}", capability / 10, capability % 10);
+        if card.capability < self.capability {
+            return Err(format!(
+                "compute capability {}, needs {}",
+                version(card.capability),
+                version(self.capability)
+            ));
+        }
+        if card.shared < self.shared {
+            return Err(format!("{} bytes of shared memory for a block, needs {}", card.shared, self.shared));
+        }
+        Ok(())
+    }
 }
 
 /// Pointers to all arguments of a kernel, as the driver takes them.
@@ -49,7 +79,12 @@ pub struct Kernels {
 impl Source {
     /// `text` is CUDA that the prelude comes before; `name` stands in errors.
     pub const fn new(name: &'static str, text: &'static str) -> Self {
-        Self { name, text, loaded: Mutex::new(None) }
+        Self::needing(Needs::NOTHING, name, text)
+    }
+
+    /// The same for cards that have what it `needs`; others are not asked to compile it.
+    pub const fn needing(needs: Needs, name: &'static str, text: &'static str) -> Self {
+        Self { name, text, needs, loaded: Mutex::new(None) }
     }
 
     /// Its kernels for where `x` lies; `None` where there are none. The first call for a card compiles them.
@@ -62,6 +97,30 @@ impl Source {
             _ => false,
         };
         there.then_some(Kernels { source: self, device })
+    }
+
+    /// Whether the card where `x` lies has what the kernels need; false on a processor.
+    pub fn is_for(&self, x: &Tensor) -> bool {
+        match x.device() {
+            Device::Cuda(index) => Card::new(index).is_ok_and(|card| self.lacking(&card).is_ok()),
+            _ => false,
+        }
+    }
+
+    /// Whether a card has loaded its kernels.
+    pub fn is_loaded(&self) -> bool {
+        self.loaded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .flatten()
+            .any(|(_, module)| module.is_ok())
+    }
+
+    /// Why cards have no kernels of it where a tensor on them was worked on, a reason each.
+    pub fn failures(&self) -> Vec<String> {
+        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        loaded.iter().flatten().filter_map(|(_, module)| module.as_ref().err().cloned()).collect()
     }
 
     /// What stands in errors.
@@ -79,42 +138,24 @@ impl Source {
 
     fn with<T>(&self, index: usize, f: impl FnOnce(Option<&Module>) -> T) -> T {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let module = loaded.get_or_insert_default().entry(index).or_insert_with(|| match self.load(index) {
-            Ok(module) => Some(module),
-            Err(why) => {
-                let source = self.name;
-                tracing::warn!(
-                    source,
-                    card = index,
-                    why,
-                    "no kernels of our own: libtorch's operations are taken"
-                );
-                None
-            }
-        });
-        f(module.as_ref())
+        let module = loaded.get_or_insert_default().entry(index).or_insert_with(|| self.load(index));
+        f(module.as_ref().ok())
     }
 
     fn load(&self, index: usize) -> Result<Module, String> {
         let card = Card::new(index)?;
         let of_card = |why: String| format!("{}: {why}", card.name);
+        self.lacking(&card).map_err(of_card)?;
         let code = self.compiled(Compiler::get()?, card.capability).map_err(of_card)?;
         card.load(&code).map_err(of_card)
+    }
+
+    fn lacking(&self, card: &Card) -> Result<(), String> {
+        self.needs.lacking(Needs { capability: card.capability, shared: card.most_shared })
     }
 }
 
 impl Kernels {
-    /// Bytes of shared memory that a block may have.
-    pub fn most_shared(self) -> u32 {
-        match self.device {
-            Device::Cuda(index) => {
-                self.source.with(index, |module| module.map_or(0, |m| m.card().most_shared))
-            }
-            // What is made believe has room.
-            _ => u32::MAX,
-        }
-    }
-
     /// Starts a kernel with a grid of so many blocks of so many threads.
     ///
     /// # Safety
@@ -178,5 +219,35 @@ impl Kernels {
         let blocks = (count as u64).div_ceil(THREADS.into()) as i64;
         // SAFETY: the caller's.
         unsafe { self.launch(kernel, [blocks.min(MOST_BLOCKS), 1], THREADS, arguments) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No host has as many.
+    const CARD: usize = 9999;
+
+    #[test]
+    fn a_card_without_kernels_of_a_source_says_why() {
+        static SOURCE: Source = Source::new("nothing", "");
+        assert!(SOURCE.failures().is_empty());
+        assert!(SOURCE.with(CARD, |module| module.is_none()));
+        let why = SOURCE.failures();
+        assert!(why.len() == 1 && !why[0].is_empty() && !SOURCE.is_loaded(), "{why:?}");
+    }
+
+    /// A T4 has 7.5 and 64 KiB, an A100 8.0 and 163 KiB.
+    #[test]
+    fn what_a_card_lacks_is_told_before_it_compiles() {
+        let needs = Needs { capability: 80, shared: 107_000 };
+        let lacking = |capability, shared| needs.lacking(Needs { capability, shared });
+        assert_eq!(lacking(75, 65_536), Err("compute capability 7.5, needs 8.0".into()));
+        assert_eq!(
+            lacking(86, 101_376),
+            Err("101376 bytes of shared memory for a block, needs 107000".into())
+        );
+        assert_eq!((lacking(80, 166_912), lacking(120, 107_000)), (Ok(()), Ok(())));
     }
 }

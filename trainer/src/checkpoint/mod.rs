@@ -25,7 +25,7 @@ pub use publish::{
 };
 pub(crate) use publish::{check_alone, publish_with_manifest, refusal};
 pub use state::{BestSoFar, FineTuning, Guard, LossSum, TrainState};
-pub(crate) use state::{differences, without};
+pub(crate) use state::{differences, kind_of, without};
 pub use tensors::{TensorFile, publish_tensors, read_tensors, write_tensors};
 pub(crate) use tensors::{bytes_of, map_tensors, write_stored};
 pub use writer::{Job, Writer};

@@ -12,6 +12,7 @@ use tch::Device;
 use super::contents::STATE;
 use super::files::read_error;
 use crate::TrainError;
+use crate::cards;
 use crate::optim::{Counts, LossScale, NoiseScale};
 
 /// Version of `trainer_state.json` this program writes.
@@ -210,7 +211,7 @@ pub struct TrainState {
     pub segue: String,
     /// Ranks it ran on; any other number may go on.
     pub world_size: usize,
-    /// What it was computed on. Processors and cards round differently: with `train.exact` only the same may go on.
+    /// What it was computed on: `cpu`, or `cuda: NAME` of a card. Each rounds in its own way: with `train.exact` only the same may go on.
     #[serde(default = "on_processors", skip_serializing_if = "is_on_processors")]
     pub device: String,
 }
@@ -339,7 +340,7 @@ impl TrainState {
             differing.push_str(&format!("  {data_key}: fingerprint {} then, {data} now\n", state.corpus));
         }
         let now = name_of(device);
-        if config.train.exact && state.device != now {
+        if config.train.exact && !rounds_alike(&state.device, &now) {
             let what =
                 format!("  train.device: {} then, {now} now, and train.exact wants the same\n", state.device);
             differing.push_str(&what);
@@ -351,12 +352,26 @@ impl TrainState {
     }
 }
 
-/// The kind of a device.
+/// What cards are called whose names are not known, as in states that do not tell them, and what the others begin with.
+const CARD: &str = "cuda";
+
+/// A device as states and ranks call it.
 fn name_of(device: Device) -> String {
     match device {
-        Device::Cuda(_) => "cuda".into(),
+        Device::Cuda(index) => cards::describe(index).map_or(CARD.into(), |card| format!("{CARD}: {card}")),
         _ => on_processors(),
     }
+}
+
+/// Whether devices of these names give the same bits, as far as the names tell.
+fn rounds_alike(then: &str, now: &str) -> bool {
+    let both_cards = kind_of(then) == CARD && kind_of(now) == CARD;
+    then == now || (both_cards && [then, now].contains(&CARD))
+}
+
+/// The kind of a device of this name.
+pub(crate) fn kind_of(device: &str) -> &str {
+    device.split_once(':').map_or(device, |(kind, _)| kind)
 }
 
 /// The configuration with the lengths of schedules that follow `train.steps` spelled out: a run made longer must not
@@ -524,6 +539,45 @@ mod tests {
         assert_eq!(changes(&with_defaults(&then, &MODELS), &now), "");
         let half = resolved(&load(&["train.loss=half".into()]));
         assert!(changes(&with_defaults(&then, &MODELS), &half).contains("train.loss"));
+    }
+
+    #[test]
+    fn exact_runs_go_on_on_the_same_card() {
+        let (h100, a100) = ("cuda: NVIDIA H100 80GB HBM3", "cuda: NVIDIA A100-SXM4-80GB");
+        for (then, now, alike) in [
+            ("cpu", "cpu", true),
+            (h100, h100, true),
+            (h100, a100, false),
+            (h100, "cuda: NVIDIA H100 80GB HBM3, without Segue's kernels", false),
+            ("cpu", h100, false),
+            ("cuda", "cpu", false),
+            // States of before cards had names.
+            ("cuda", a100, true),
+        ] {
+            assert_eq!(rounds_alike(then, now), alike, "{then}, {now}");
+        }
+        assert_eq!((name_of(Device::Cpu).as_str(), kind_of(a100), kind_of("cpu")), ("cpu", "cuda", "cpu"));
+    }
+
+    #[test]
+    fn a_state_that_was_made_on_another_device_is_refused_where_every_bit_counts() {
+        let load = |o: &str| MODELS.load(None, &[o.to_string()]).unwrap().config;
+        let folder = tempfile::tempdir().unwrap();
+        for (exact, device, says) in [
+            (true, "cuda: NVIDIA A100", Some("train.device: cuda: NVIDIA A100 then, cpu now")),
+            (false, "cuda: NVIDIA A100", None),
+            (true, "cpu", None),
+        ] {
+            let config = load(&format!("train.exact={exact}"));
+            let mut state = TrainState::start(&config, "text", Vec::new(), 1, Device::Cpu);
+            state.device = device.into();
+            fs::write(folder.path().join(STATE), serde_json::to_vec(&state).unwrap()).unwrap();
+            let read = TrainState::read(folder.path(), &config, "text", "data.corpus", Device::Cpu);
+            match says {
+                None => assert!(read.is_ok(), "{device}"),
+                Some(says) => assert!(read.unwrap_err().to_string().contains(says)),
+            }
+        }
     }
 
     #[test]

@@ -80,22 +80,23 @@ impl Carry for Memory {
             *self = fresh;
             return;
         };
-        let chosen: Vec<i64> = (0..).zip(lanes).filter(|(_, forgets)| **forgets).map(|(i, _)| i).collect();
-        let chosen = put(Tensor::from_slice(&chosen), device);
-        let marks = fresh.documents.filter(|marks| marks.numel() > 0);
-        let mark = marks.map_or(NO_DOCUMENT, |marks| marks.int64_value(&[0, 0]));
+        let forgets = put(Tensor::from_slice(lanes).unsqueeze(1), device);
+        // Where it lies: a number on a card that the host reads waits for all that is queued there.
+        let mark = match fresh.documents.filter(|marks| marks.numel() > 0) {
+            Some(marks) => marks.get(0).get(0),
+            None => Tensor::full([1], NO_DOCUMENT, (Kind::Int64, device)),
+        };
         // A row for each entry: a lane, or a part of its positions.
-        let filled =
-            |table: &Tensor, value: f64| match table.size()[0] == lanes.len() as i64 || table.numel() == 0 {
-                true => table.index_fill(0, &chosen, value),
-                false => {
-                    let rows = table.reshape([lanes.len() as i64, -1]);
-                    rows.index_fill(0, &chosen, value).view_as(table)
-                }
-            };
-        *documents = filled(documents, mark as f64);
+        let filled = |table: &Tensor, value: &Tensor| match table.numel() {
+            0 => table.shallow_clone(),
+            _ => {
+                let rows = table.reshape([lanes.len() as i64, -1]);
+                value.where_self(&forgets, &rows).reshape_as(table)
+            }
+        };
+        *documents = filled(documents, &mark);
         for layer in &mut self.layers {
-            *layer = filled(layer, 0.0);
+            *layer = filled(layer, &Tensor::zeros([1], (layer.kind(), device)));
         }
     }
 }

@@ -58,10 +58,11 @@ impl fmt::Display for NoCard {
     }
 }
 
+static CARDS: OnceLock<Cards> = OnceLock::new();
+
 /// Brings CUDA into the process where there is a driver, and counts cards. A second call gives the answer of the first. The first comes
 /// before other threads use libtorch: its registries are read without a lock.
 pub fn load() -> &'static Cards {
-    static CARDS: OnceLock<Cards> = OnceLock::new();
     CARDS.get_or_init(|| match open(DRIVER).map_err(NoCard::Driver).and_then(|()| load_library()) {
         Ok(()) => match tch::Cuda::device_count() {
             count @ 1.. => Cards::Some(count as usize),
@@ -69,6 +70,11 @@ pub fn load() -> &'static Cards {
         },
         Err(why) => Cards::None(why),
     })
+}
+
+/// What [`load`] has found; `None` where nobody asked for a card.
+pub fn loaded() -> Option<&'static Cards> {
+    CARDS.get()
 }
 
 /// Sets whether products of f32 on cards may round their factors to TF32.

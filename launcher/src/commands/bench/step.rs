@@ -1,17 +1,22 @@
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use segue_cluster::host_identity;
+use segue_collectives::consensus::ranks_of_host;
 use segue_collectives::{Communicator, Slowed};
-use segue_configs::{Config, Products};
-use segue_trainer::Compute;
+use segue_configs::{CollectivesKind, Config, Products};
+use segue_trainer::cards::Source;
 use segue_trainer::engine::Engine;
 use segue_trainer::families::language_model::{Frequencies, build, random_batch};
+use segue_trainer::report::median;
+use segue_trainer::{Compute, card_sources, missing_kernels};
 use serde_json::{Value, json};
 
 use super::peak_rss_mb;
 use super::sizes::SizeArgs;
-use crate::commands::{DeviceArg, PrecisionArg, at_least_one, positive};
+use crate::commands::{DeviceArg, PrecisionArg, at_least_one, place_among, positive};
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
@@ -26,6 +31,8 @@ enum Model {
 
 /// Bytes of a bucket that holds all gradients, and is full when backward has ended.
 const WHOLE_MODEL: usize = 1 << 40;
+/// Batches that are drawn before any step is timed. Longer runs read them again.
+const BATCHES: u64 = 32;
 
 #[derive(Args)]
 pub struct StepArgs {
@@ -106,7 +113,11 @@ impl StepArgs {
 
 /// Times whole steps.
 pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
-    let compute = Compute::choose(args.device.into(), comm.rank())?;
+    let place = place_among(&ranks_of_host(comm, &host_identity())?, comm.rank());
+    let compute = Compute::choose(args.device.into(), place)?;
+    if let Some(why) = Compute::without_card(args.device.into()) {
+        out.line(&format!("warning: this computes on the processor: {why}"));
+    }
     let lanes = args.micro_batch * comm.world_size();
     let mut overrides = if args.config.is_none() { args.model_and_sizes() } else { Vec::new() };
     overrides.extend([
@@ -126,42 +137,74 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         let Products { precision, tf32 } = precision.into();
         (config.train.precision, config.train.tf32) = (precision, tf32);
     }
+    if args.link.is_some() {
+        add_up_on_hosts(&mut config)?;
+    }
     let compute = compute.allow_tf32(config.train.tf32);
     segue_trainer::libtorch::set_threads(args.sizes.threads);
     segue_trainer::libtorch::keep_freed_memory();
+    let words = if args.zipf { Frequencies::Zipf } else { Frequencies::Uniform };
+    let total = args.sizes.warmup + args.sizes.steps;
+    let draw = |step| vec![random_batch(&config, words, comm.rank(), step).to(compute.device())];
+    let batches: Vec<_> = (1..=total.min(BATCHES)).map(draw).collect();
     let at_rest_mb = peak_rss_mb() + state_mb(&config, comm.world_size())?;
     let objective = build(&config, compute)?;
     let parameters = objective.parameters().count();
     let slowed = args.link.map(|gb_per_s| Slowed::over(comm, gb_per_s * 1e9)).transpose()?;
     let mut engine = Engine::new(&config, objective, slowed.as_ref().map_or(comm, |slowed| slowed))?;
-    let words = if args.zipf { Frequencies::Zipf } else { Frequencies::Uniform };
-    let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");
+    let bar = out.progress(total, Unit::Steps, "bench");
     let (mut times, mut exposed, mut losses) = (Vec::new(), Vec::new(), Vec::new());
-    for step in 1..=args.sizes.warmup + args.sizes.steps {
-        let batch = random_batch(&config, words, comm.rank(), step).to(compute.device());
+    comm.barrier()?;
+    let mut began = Instant::now();
+    for step in 1..=total {
         comm.barrier()?;
-        let began = Instant::now();
-        let report = engine.step(step, &vec![batch])?;
+        let report = engine.step(step, &batches[((step - 1) % BATCHES) as usize])?;
+        // From one end to the next: a card is still at this step's update, which the next one waits for.
+        let ended = Instant::now();
         if step > args.sizes.warmup {
-            times.push(began.elapsed().as_secs_f64());
+            times.push((ended - began).as_secs_f64());
             exposed.push(report.communication_exposed.as_secs_f64());
         }
+        began = ended;
         losses.push(report.loss);
         bar.set(step);
     }
     drop(bar);
-    let (step_s, exposed_s) = (median(&mut times), median(&mut exposed));
+    let (step_s, exposed_s) = (median(&times), median(&exposed));
+    times.sort_by(f64::total_cmp);
     let slowest = times.get(times.len() * 95 / 100).copied();
     let tokens_per_s = (lanes * config.train.segment) as f64 / step_s;
     out.line(&format!(
         "{tokens_per_s:.0} tokens/s, {step_s:.4} s a step, of it {exposed_s:.4} s waiting for reductions"
     ));
+    missing_kernels().iter().for_each(|missing| out.line(&format!("warning: {missing}")));
     Ok(json!({
         "tokens_per_s": tokens_per_s, "step_s": step_s, "communication_exposed_s": exposed_s,
         "step_p95_s": slowest, "params": parameters, "world": comm.world_size(), "buckets": engine.bucket_count(),
         "peak_rss_mb": peak_rss_mb(), "peak_above_state_mb": peak_rss_mb() - at_rest_mb, "peak_bytes": compute.peak_bytes()?,
-        "first_loss": losses.first(), "loss": losses.last(),
+        "first_loss": losses.first(), "loss": losses.last(), "kernels": kernels(compute),
     }))
+}
+
+/// Lets ranks add up in the memory of hosts, where a link can be slowed.
+fn add_up_on_hosts(config: &mut Config) -> Result<(), Failure> {
+    if config.train.collectives == CollectivesKind::Nccl {
+        let message = "--link slows sums in the memory of hosts, and train.collectives is `nccl`\nhint: leave one of them out";
+        return Err(Failure::new(78, message));
+    }
+    config.train.collectives = CollectivesKind::Host;
+    Ok(())
+}
+
+/// Kernels of Segue's own that a card has compiled, and which it has not, with the reason; nothing of a processor.
+fn kernels(compute: Compute) -> Value {
+    if compute == Compute::CPU {
+        return Value::Null;
+    }
+    let compiled: Vec<&str> = card_sources().filter(|source| source.is_loaded()).map(Source::name).collect();
+    let missing = missing_kernels();
+    let missing = missing.iter().flat_map(|of| of.sources.iter().map(|source| (source, &of.why)));
+    json!({ "compiled": compiled, "missing": missing.collect::<BTreeMap<_, _>>() })
 }
 
 /// Weights, gradients, moments and memory of segments on each rank: what is there whether a step is under way or not.
@@ -170,8 +213,27 @@ fn state_mb(config: &Config, ranks: usize) -> Result<f64, Failure> {
     Ok((memory.total().least - memory.activations.least) / (1 << 20) as f64)
 }
 
-/// The value in the middle.
-pub fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slower_link_is_one_between_hosts() {
+        let config = |kind: &str| {
+            let overrides = [format!("train.collectives={kind}")];
+            segue_trainer::families::MODELS.load(None, &overrides).unwrap().config
+        };
+        for kind in ["auto", "host"] {
+            let mut config = config(kind);
+            add_up_on_hosts(&mut config).unwrap();
+            assert_eq!(config.train.collectives, CollectivesKind::Host);
+        }
+        let refused = add_up_on_hosts(&mut config("nccl")).unwrap_err();
+        assert!(refused.message.contains("--link"), "{}", refused.message);
+    }
+
+    #[test]
+    fn a_processor_has_no_kernels_to_name() {
+        assert_eq!(kernels(Compute::CPU), Value::Null);
+    }
 }

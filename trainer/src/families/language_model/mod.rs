@@ -34,7 +34,7 @@ pub(crate) use folder::{
     as_stored, hugging_face_config, is_of_a_head, read_weights, start_from, take_weights,
 };
 pub use next_token::{Decoder, FromMemory, NextToken};
-pub use objective::{Batch, Loss, Objective, Pairs, Scores};
+pub use objective::{Batch, Loss, Objective, OfHost, Pairs, Scores};
 pub use parity::parity_of_segments;
 pub use random::{Frequencies, random_batch};
 pub use sources::Sources;

@@ -27,8 +27,17 @@ pub struct Batch {
     pub counts: Option<Vec<usize>>,
     /// Last inputs that come again as context of the next segment.
     pub overlap: i64,
-    /// Inputs and targets in the host's memory, where the batch has gone from there to a card.
-    pub of_host: Option<[Tensor; 2]>,
+    /// What the host keeps of it, where the batch has gone from there to a card.
+    pub of_host: Option<OfHost>,
+}
+
+/// What the host knows of a batch on a card without waiting for that.
+#[derive(Debug)]
+pub struct OfHost {
+    /// Inputs and targets in the host's memory.
+    pub ids: [Tensor; 2],
+    /// Targets that count, with `pairs`.
+    pub weight: Option<f64>,
 }
 
 impl Batch {
@@ -53,7 +62,13 @@ impl Batch {
 
     /// Its targets, as ids that the host may know.
     pub fn ids_of_targets(&self) -> Ids {
-        Ids::new(&self.targets, self.of_host.as_ref().map(|[_, targets]| targets))
+        Ids::new(&self.targets, self.of_host.as_ref().map(|kept| &kept.ids[1]))
+    }
+
+    /// Sum of the weights of its targets, with `pairs`.
+    pub fn weight(&self) -> Option<f64> {
+        let sum = || self.pairs.as_ref().map(|pairs| pairs.weights.sum(Kind::Double).double_value(&[]));
+        self.of_host.as_ref().map_or_else(sum, |kept| kept.weight)
     }
 
     /// The same on `device`.
@@ -74,9 +89,10 @@ impl Batch {
     }
 
     /// What the host keeps of a batch that goes to `device`.
-    fn stays_behind(&self, device: Device) -> Option<[Tensor; 2]> {
+    fn stays_behind(&self, device: Device) -> Option<OfHost> {
         let goes = device.is_cuda() && !self.inputs.device().is_cuda();
-        goes.then(|| [&self.inputs, &self.targets].map(Tensor::shallow_clone))
+        let ids = || [&self.inputs, &self.targets].map(Tensor::shallow_clone);
+        goes.then(|| OfHost { ids: ids(), weight: self.weight() })
     }
 
     /// Its tensors for a file: `PREFIX.input_ids`, `PREFIX.targets` and, of sequences of pairs, the fields of [`Pairs`].
@@ -231,13 +247,25 @@ mod tests {
 
     /// A card is not needed: only where the batch goes counts.
     #[test]
-    fn the_host_keeps_the_ids_of_what_goes_to_a_card() {
+    fn the_host_keeps_ids_and_weight_of_what_goes_to_a_card() {
         let ids = |first: i64| Tensor::from_slice(&[first, first + 1]).view([1, 2]);
-        let mut batch = Batch::new(ids(3), ids(4));
+        let weights = |of_last: f32| Tensor::from_slice(&[1f32, of_last]).view([1, 2]);
+        let pairs = Pairs {
+            segments: ids(0),
+            ranks: ids(0),
+            positions: ids(0),
+            weights: weights(0.0),
+            follows: ids(0),
+            reversed: 0,
+        };
+        let mut batch = Batch { pairs: Some(pairs), ..Batch::new(ids(3), ids(4)) };
+        assert_eq!((batch.weight(), Batch::new(ids(3), ids(4)).weight()), (Some(1.0), None));
         assert!(batch.stays_behind(Device::Cpu).is_none());
         batch.of_host = batch.stays_behind(Device::Cuda(0));
+        // As if it took as long to read as on a card.
         batch.targets = ids(0);
-        assert_eq!(batch.ids_of_targets().numbers(), [4, 5]);
-        assert_eq!(batch.of_host.unwrap()[0], ids(3));
+        batch.pairs.as_mut().unwrap().weights = weights(1.0);
+        assert_eq!((batch.ids_of_targets().numbers(), batch.weight()), (vec![4, 5], Some(1.0)));
+        assert_eq!(batch.of_host.unwrap().ids[0], ids(3));
     }
 }

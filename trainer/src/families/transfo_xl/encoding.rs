@@ -1,7 +1,7 @@
 //! How positions enter a layer: the four encodings that Yang 2019 compares (§2.1.3, table 2.6).
 
 use super::config::{AttnType, TransfoXlConfig};
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use crate::layers::{Context, sinusoids};
 use crate::libtorch::Autocast;
@@ -14,8 +14,37 @@ pub struct Positions {
     /// Sinusoids, `[key, d_model]`: of falling distances for relative attention, of rising positions
     /// for absolute ones.
     sinusoids: Option<Tensor>,
-    /// Rows of the learned tables, `[key]`: by falling distance for Shaw's, by rising position for Al-Rfou's.
-    rows: Option<Tensor>,
+    /// Rows of the learned tables: by falling distance for Shaw's, by rising position for Al-Rfou's.
+    rows: Option<Rows>,
+}
+
+/// Rows of a learned table that stand for `key` distances or positions: each for its own, and `last` for all that are farther.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    key: i64,
+    last: i64,
+}
+
+impl Rows {
+    /// `[key, ..]` of `table`, `[max_klen, ..]`, nearest first.
+    ///
+    /// Parts of the table, where `index_select` would do: on a card its backward adds up what a row that comes several times gets by atomic
+    /// operations, in any order.
+    fn rising(self, table: &Tensor) -> Tensor {
+        let own = self.key.min(self.last + 1);
+        let rows = table.narrow(0, 0, own);
+        if own == self.key {
+            return rows;
+        }
+        let mut size = table.size();
+        size[0] = self.key - own;
+        Tensor::cat(&[rows, table.narrow(0, self.last, 1).expand(size, false)], 0)
+    }
+
+    /// The same, farthest first.
+    fn falling(self, table: &Tensor) -> Tensor {
+        self.rising(table).flip([0])
+    }
 }
 
 impl Positions {
@@ -29,9 +58,8 @@ impl Positions {
     ) -> Self {
         let falling = || drop(sinusoids(key, context.clamp_len, config.d_model as i64, options));
         let clamp = if context.clamp_len > 0 { context.clamp_len } else { i64::MAX };
-        let last = clamp.min(config.max_klen as i64 - 1);
         // Beyond the table, and beyond the clamp, the farthest row stands for all.
-        let rising = || Tensor::arange(key, (Kind::Int64, options.1)).clamp_max(last);
+        let rows = Rows { key, last: clamp.min(config.max_klen as i64 - 1) };
         match config.attn_type {
             // All layers read them in the type of products, which they are cast to once.
             AttnType::Relative => {
@@ -40,8 +68,7 @@ impl Positions {
                 Self { sinusoids: Some(sinusoids), rows: None }
             }
             AttnType::Absolute => Self { sinusoids: Some(falling().flip([0])), rows: None },
-            AttnType::Shaw => Self { sinusoids: None, rows: Some(rising().flip([0])) },
-            AttnType::Learned => Self { sinusoids: None, rows: Some(rising()) },
+            AttnType::Shaw | AttnType::Learned => Self { sinusoids: None, rows: Some(rows) },
         }
     }
 }
@@ -94,7 +121,10 @@ impl Encoding {
                 let mut out = vec![spec(attention("r_emb"), &[rows, heads, width])];
                 if config.shaw_extras {
                     out.push(spec(attention("r_w_bias"), &[heads, width]));
-                    out.push(spec(attention("r_bias"), &[rows, heads]));
+                    out.push(ParameterSpec {
+                        init: Init::Zeros,
+                        ..spec(attention("r_bias"), &[rows, heads])
+                    });
                 }
                 out
             }
@@ -132,7 +162,7 @@ impl Encoding {
     pub fn added(&self, positions: &Positions) -> Option<Tensor> {
         match self {
             Encoding::Absolute => positions.sinusoids.as_ref().map(Tensor::shallow_clone),
-            Encoding::Learned(table) => positions.rows.as_ref().map(|rows| table.index_select(0, rows)),
+            Encoding::Learned(table) => positions.rows.map(|rows| rows.rising(table)),
             _ => None,
         }
     }
@@ -175,7 +205,7 @@ impl Encoding {
                 let table = kernels.linear(positions.sinusoids.as_ref()?, r, None);
                 Some(table.view([-1, heads, width]))
             }
-            Encoding::Shaw { r_emb, .. } => Some(r_emb.index_select(0, positions.rows.as_ref()?)),
+            Encoding::Shaw { r_emb, .. } => Some(positions.rows?.falling(r_emb)),
             _ => None,
         }
     }
@@ -184,7 +214,7 @@ impl Encoding {
     pub fn distance_bias(&self, positions: &Positions) -> Option<Tensor> {
         match self {
             Encoding::Shaw { extras: Some((_, r_bias)), .. } => {
-                Some(r_bias.index_select(0, positions.rows.as_ref()?).transpose(0, 1))
+                Some(positions.rows?.falling(r_bias).transpose(0, 1))
             }
             _ => None,
         }
@@ -198,5 +228,34 @@ pub fn drop_states(config: &TransfoXlConfig, x: Tensor, noise: Option<&Noise>) -
         crate::noise::locked_dropout(x, positions, config.dropout, noise)
     } else {
         crate::noise::dropout(x, config.dropout, noise)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::{Device, Kind};
+
+    use super::*;
+
+    /// Whole numbers: their sums are the same in any order.
+    #[test]
+    fn rows_and_their_gradients_are_those_of_an_index() {
+        let whole = |count: i64| Tensor::arange(count, (Kind::Float, Device::Cpu));
+        for (key, last) in [(5, 6), (7, 6), (12, 6), (12, 3), (9, 0), (4, 3), (1, 0)] {
+            let leaf = || whole(14).view([7, 2]).set_requires_grad(true);
+            let (found, expected) = (leaf(), leaf());
+            let index = Tensor::arange(key, (Kind::Int64, Device::Cpu)).clamp_max(last);
+            let rows = Rows { key, last };
+            let grad = whole(2 * key).view([key, 2]);
+            for (own, index) in
+                [(rows.rising(&found), index.shallow_clone()), (rows.falling(&found), index.flip([0]))]
+            {
+                let selected = expected.index_select(0, &index);
+                assert_eq!(own, selected, "{rows:?}");
+                (own * &grad).sum(Kind::Float).backward();
+                (selected * &grad).sum(Kind::Float).backward();
+            }
+            assert_eq!(found.grad(), expected.grad(), "{rows:?}");
+        }
     }
 }

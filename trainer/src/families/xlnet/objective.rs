@@ -85,12 +85,10 @@ impl Objective for Pretraining {
     fn loss(&self, batch: &Batch, memory: &Memory, noise: Option<&Noise>) -> Loss {
         let states = self.states(batch, memory, noise);
         let nll = self.model.nll(&self.at_targets(&states, batch), &batch.targets);
-        let (sum, weight) = match &batch.pairs {
-            None => (nll.sum(None::<Kind>), nll.numel() as f64),
-            Some(pairs) => {
-                let weights = pairs.weights.to_kind(nll.kind());
-                ((nll * &weights).sum(None::<Kind>), weights.sum(Kind::Double).double_value(&[]))
-            }
+        let weight = batch.weight().unwrap_or_else(|| nll.numel() as f64);
+        let sum = match &batch.pairs {
+            None => nll.sum(None::<Kind>),
+            Some(pairs) => (&nll * pairs.weights.to_kind(nll.kind())).sum(None::<Kind>),
         };
         let auxiliary = match (&self.next_sentence, &states.content, &batch.pairs) {
             (Some(head), Some(content), Some(pairs)) => Some(head.loss(content, pairs, noise)),

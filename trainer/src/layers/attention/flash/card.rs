@@ -6,13 +6,14 @@ use std::ptr;
 use tch::{Kind, Tensor};
 
 use super::{Problem, Sizes};
-use crate::cards::{self, Source, kind_name, params};
+use crate::cards::{self, Needs, Source, kind_name, params};
 use crate::noise::Drops;
 
 /// A source for each width and kind, so that a run compiles those alone that it uses.
 macro_rules! source {
     ($kind:literal, $width:literal) => {
-        Source::new(
+        Source::needing(
+            needs($width),
             concat!("layers/attention/flash/flash-", $width, "-", $kind),
             concat!(include_str!("flash.cu"), "FLASH(", $kind, ", ", $width, ")\n"),
         )
@@ -20,7 +21,7 @@ macro_rules! source {
 }
 
 pub static SOURCES: [Source; 4] =
-    [source!("bf16", "64"), source!("f16", "64"), source!("bf16", "128"), source!("f16", "128")];
+    [source!("bf16", 64), source!("f16", 64), source!("bf16", 128), source!("f16", 128)];
 
 /// Threads of a block: four warps of 16 queries each.
 pub const THREADS: u32 = 128;
@@ -42,9 +43,12 @@ pub fn kernels(q: &Tensor, width: i64) -> Option<cards::Kernels> {
         65..=128 => 2,
         _ => return None,
     };
-    let kernels = SOURCES[by_kind + by_width].kernels(q)?;
-    // Backward's blocks take the most; older and smaller cards have less.
-    (shared_bytes(width_of_kernel(width), true) + OWN_BYTES <= kernels.most_shared()).then_some(kernels)
+    SOURCES[by_kind + by_width].kernels(q)
+}
+
+/// Products of bfloat16 and copies past the registers, which cards have from 8.0 on, and room for the blocks of backward, which take the most.
+const fn needs(width: u32) -> Needs {
+    Needs { capability: 80, shared: shared_bytes(width, true) + OWN_BYTES }
 }
 
 /// Bytes of shared memory that kernels declare themselves: those of sums over a block.
@@ -184,7 +188,7 @@ fn kernel(problem: &Problem, back: bool) -> (String, u32) {
 }
 
 /// Bytes of shared memory of a block: `Shared` of flash.cu.
-pub fn shared_bytes(width: u32, back: bool) -> u32 {
+pub const fn shared_bytes(width: u32, back: bool) -> u32 {
     // Tiles of keys, values and distances, of which three; then scores by distance, what is known of queries, sums and segments; and queries.
     let tile = KEYS * width * 2;
     let known = WARPS * (16 * 84 + 2 * 16 + 2 * width) * 4 + 2 * KEYS * 4;
