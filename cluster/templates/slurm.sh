@@ -22,7 +22,7 @@
 # One job for each of these numbers.
 #SBATCH --array={{ array }}
 {% endif %}
-# So many seconds before the time limit this shell gets SIGUSR1, and the ranks write a checkpoint.
+# This many seconds before the time limit this shell gets SIGUSR1, and the ranks write a checkpoint.
 #SBATCH --signal=B:USR1@{{ warning }}
 # After a node failed, and after a checkpoint at the time limit, the job is queued again and goes on.
 #SBATCH --requeue
@@ -32,7 +32,7 @@
 {% for line in setup %}
 {{ line }}
 {% endfor %}
-echo "segue: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, started for the $((${SLURM_RESTART_COUNT:-0} + 1)). time"
+echo "segue: job $SLURM_JOB_ID on $SLURM_JOB_NODELIST, start $((${SLURM_RESTART_COUNT:-0} + 1))"
 {{ command }} &
 job=$!
 cancelled=

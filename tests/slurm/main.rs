@@ -82,9 +82,9 @@ fn a_batch_job_that_is_signalled_is_queued_again_and_goes_on() {
         said(
             &place,
             &[
-                "started for the 1. time",
+                "start 1",
                 "stopped after step",
-                "started for the 2. time",
+                "start 2",
                 "step 900 of 900 is done",
             ],
         );
@@ -107,7 +107,7 @@ fn a_batch_job_is_warned_before_its_time_limit_and_goes_on() {
     let job = slurm.submit(&place, &options, &place.pretrain("run", &steps));
     assert_eq!(slurm.wait_for_end(&job, 5 * PATIENCE), ["COMPLETED"]);
     println!("warned, queued again and done: {} s", begun.elapsed().as_secs());
-    said(&place, &["stopped after step", "started for the 2. time", "step 250 of 250 is done"]);
+    said(&place, &["stopped after step", "start 2", "step 250 of 250 is done"]);
     place.assert_same("one", "run");
 }
 
@@ -154,7 +154,7 @@ fn jobs_of_an_array_are_runs_of_their_own() {
         place.assert_same(&format!("one-{seed}"), &format!("run-{seed}"));
     }
     let said = fs::read_to_string(place.path("job.out")).expect("the jobs' output");
-    assert_eq!(said.matches("started for the 2. time").count(), 1, "{said}");
+    assert_eq!(said.matches("start 2").count(), 1, "{said}");
 }
 
 /// A node that is lost takes its part of the job along; Slurm queues it again, and it goes on on the other one.
@@ -173,6 +173,6 @@ fn a_batch_job_goes_on_on_another_node_when_its_own_is_lost() {
     assert_eq!(slurm.wait_for_end(&job, 3 * PATIENCE), ["COMPLETED"]);
     println!("lost its node, queued again and done: {} s", begun.elapsed().as_secs());
     let other = if node == "n1" { "n2" } else { "n1" };
-    said(&place, &[&format!("on {other}, started for the 2. time")]);
+    said(&place, &[&format!("on {other}, start 2")]);
     place.assert_same("one", "run");
 }

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use segue_cluster::batch::{Settings, System, script, seconds_of, submit};
 use serde_json::{Value, json};
 
+use super::launch::LaunchArgs;
 use super::{at_least_one, print_text};
 use crate::failure::{Failure, USAGE, text_of};
 use crate::output::Output;
@@ -30,7 +31,7 @@ pub struct BatchArgs {
     /// Ranks on each host.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     ranks_per_node: usize,
-    /// Cores of each rank; `train.threads` should be as many.
+    /// Cores of each rank; from 2 on, the command gets as many `train.threads` where it names none.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     threads: usize,
     /// GPUs of each host.
@@ -134,6 +135,13 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
             .map_err(|e| Failure::new(66, format!("cannot read {}: {e}", path.display())))?,
         None => system.template().to_string(),
     };
+    let launched = launched(&args)?;
+    for recipe in recipes(launched.command()).filter(|path| !path.is_file()) {
+        out.line(&format!("warning: {} is not there", recipe.display()));
+    }
+    if system == System::Pbs && args.output.is_none() && !args.no_requeue {
+        out.line("the script submits itself anew as THIS_FILE: put its path there, or give --output");
+    }
     let words = words(&args, system)?;
     let text = script(system, &template, &settings(&args)?, &words)?;
     let Some(path) = &args.output else {
@@ -161,6 +169,36 @@ fn array(text: &str) -> Result<String, String> {
     }
 }
 
+/// `segue launch` as the script calls it.
+#[derive(Parser)]
+#[command(name = "segue launch", no_binary_name = true)]
+struct Launched {
+    #[command(flatten)]
+    args: LaunchArgs,
+}
+
+/// What is launched, checked now: in the queue a slip would cost hours.
+fn launched(args: &BatchArgs) -> Result<LaunchArgs, Failure> {
+    let Launched { args: launched } = Launched::try_parse_from(&args.command).map_err(|error| {
+        let message = error.to_string();
+        Failure::new(USAGE, message.strip_prefix("error: ").unwrap_or(&message).trim_end())
+    })?;
+    launched.check_command()?;
+    let tells_apart = |word: &OsString| word.to_string_lossy().contains("{index}");
+    if args.array.is_some() && !launched.command().iter().any(tells_apart) {
+        let message = "all jobs of the array would train in one run folder\nhint: put {index} into run.dir";
+        return Err(Failure::new(USAGE, message));
+    }
+    Ok(launched)
+}
+
+/// Recipes that a command names.
+fn recipes(command: &[OsString]) -> impl Iterator<Item = PathBuf> {
+    let following = command.windows(2).filter(|pair| pair[0] == "--config").map(|pair| PathBuf::from(&pair[1]));
+    let joined = |word: &OsString| word.to_str()?.strip_prefix("--config=").map(PathBuf::from);
+    following.chain(command.iter().filter_map(joined))
+}
+
 /// The words of the job: this program as the supervisor of the command.
 fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
     let program = std::env::current_exe()
@@ -174,6 +212,9 @@ fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
     }
     for word in &args.command {
         words.push(text_of(Path::new(word))?.to_string());
+    }
+    if args.threads > 1 && !words.iter().any(|word| word.starts_with("train.threads=")) {
+        words.push(format!("train.threads={}", args.threads));
     }
     Ok(words)
 }

@@ -105,6 +105,24 @@ pub struct LaunchArgs {
     command: Vec<OsString>,
 }
 
+impl LaunchArgs {
+    /// Refuses a command that does not train.
+    pub fn check_command(&self) -> Result<(), Failure> {
+        let name = self.command[0].to_string_lossy();
+        if TRAINING.contains(&name.as_ref()) {
+            return Ok(());
+        }
+        let message =
+            format!("`{name}` is no command to launch\nhint: launch one of {}", TRAINING.join(", "));
+        Err(Failure::new(USAGE, message))
+    }
+
+    /// The words of the command.
+    pub fn command(&self) -> &[OsString] {
+        &self.command
+    }
+}
+
 /// Programs that start ranks.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ProgramArg {
@@ -186,20 +204,15 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     // Before anything that takes its time.
     let preemption = Preemption::install()?;
     let json = json || args.command.iter().any(|word| word == "--json");
-    let name = args.command[0].to_string_lossy();
-    if !TRAINING.contains(&name.as_ref()) {
-        let message =
-            format!("`{name}` is no command to launch\nhint: launch one of {}", TRAINING.join(", "));
-        return Err(Failure::new(USAGE, message));
-    }
+    args.check_command()?;
     let program = std::env::current_exe()
         .map_err(|e| Failure::new(74, format!("cannot find this program's own file: {e}")))?;
     let wanted = match configuration(&program, &args.command)? {
         Ok(wanted) => wanted,
         // It was ended with this process.
         Err(_) if preemption.requested() => return Ok(json!({ "exit_code": STOPPED })),
-        // It has said why.
-        Err(code) => return Ok(json!({ "exit_code": code })),
+        // It has said why to people.
+        Err(failed) => return Ok(failed),
     };
     let run = wanted.run.dir.as_path();
     if run.as_os_str().is_empty() {
@@ -271,7 +284,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
 }
 
 /// The merged configuration of the job, which the command itself is asked for; or the exit code with which it refused.
-fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, i32>, Failure> {
+fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, Value>, Failure> {
     let failed = |what: String| Failure::new(70, format!("cannot read the configuration of the job: {what}"));
     let mut asked = Command::new(program);
     asked
@@ -281,7 +294,9 @@ fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, 
         .stderr(Stdio::inherit());
     let answer = asked.output().map_err(|e| failed(e.to_string()))?;
     if !answer.status.success() {
-        return Ok(Err(answer.status.code().unwrap_or(70)));
+        let mut failed: Value = serde_json::from_slice(&answer.stdout).unwrap_or_else(|_| json!({}));
+        failed["exit_code"] = json!(answer.status.code().unwrap_or(70));
+        return Ok(Err(failed));
     }
     serde_json::from_slice(&answer.stdout).map(Ok).map_err(|e| failed(e.to_string()))
 }
