@@ -159,6 +159,36 @@ fn bad_command_line_is_64() {
     fail(alone(&["batch", "slurm", "--array", "foo", "--", "segue"]), 64, &["--array", "1-8"]);
 }
 
+/// What waits in a queue for hours is looked at before.
+#[test]
+fn a_batch_job_is_checked_before_it_waits() {
+    let batch = |words: &[&str]| alone(&[&["--json", "batch"], words].concat());
+    fail(batch(&["slurm", "pretrian", "run.dir=x"]), 64, &["pretrian", "launch one of pretrain"]);
+    fail(batch(&["slurm", "--threads", "2", "--", "--restrts", "3", "pretrain"]), 64, &["--restrts"]);
+    fail(batch(&["slurm", "--array", "1-2", "pretrain", "run.dir=x"]), 64, &["one run folder", "{index}"]);
+    let script = |words: &[&str]| {
+        let result = succeed(batch(words));
+        result["script"].as_str().unwrap().to_string()
+    };
+    let threads = |words: &[&str]| script(words).matches("train.threads=").count();
+    assert_eq!(threads(&["slurm", "pretrain", "run.dir=x"]), 0);
+    assert!(script(&["slurm", "--threads", "8", "pretrain", "run.dir=x"]).contains("run.dir=x train.threads=8"));
+    assert_eq!(threads(&["slurm", "--threads", "8", "pretrain", "run.dir=x", "train.threads=4"]), 1);
+    let output = finish(batch(&["pbs", "pretrain", "--config", "none.toml", "run.dir=x"]));
+    for word in ["none.toml is not there", "THIS_FILE"] {
+        assert!(stderr(&output).contains(word), "{}", stderr(&output));
+    }
+}
+
+/// A program that starts jobs reads why one did not begin.
+#[test]
+fn a_launch_says_in_json_why_its_command_was_refused() {
+    let output = finish(alone(&["--json", "launch", "pretrain", "--config", "none.toml", "run.dir=x"]));
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &said["exit_code"]), (Some(66), &json!(66)));
+    assert!(said["error"].as_str().unwrap().contains("none.toml"), "{said}");
+}
+
 #[test]
 fn what_is_there_is_not_written_over() {
     let place = Workplace::new();
@@ -171,6 +201,30 @@ fn what_is_there_is_not_written_over() {
     let average = ["average", "--run", &run, "--last", "2", "--output", &mean];
     succeed(alone(&average));
     fail(alone(&average), 73, &["mean", "choose another output"]);
+}
+
+/// A rename cannot take the place of the folder that the command was given in.
+#[test]
+fn a_tokenizer_goes_into_a_folder_with_a_name() {
+    let place = Workplace::new();
+    fs::create_dir(place.path("empty")).unwrap();
+    let mut import = alone(&["tokenizer", "import", &place.text("train.txt"), "--output", "."]);
+    import.current_dir(place.path("empty"));
+    fail(import, 73, &["names no folder", "name a new folder"]);
+}
+
+/// Before the text is looked for, which is not there.
+#[test]
+fn special_tokens_that_a_vocabulary_has_already_are_64() {
+    let place = Workplace::new();
+    let (input, output) = (place.text("no.txt"), place.text("out"));
+    let train = |kind: &str, special: &str| {
+        let args = ["tokenizer", "train", "--kind", kind, "--special", special];
+        alone(&[&args[..], &["--input", &input, "--output", &output]].concat())
+    };
+    fail(train("bpe", "<cls>,<sep>,<cls>"), 64, &["`<cls>` occurs twice"]);
+    fail(train("word", "<unk>"), 64, &["<unk>", "one word other than <eos> and <unk>"]);
+    assert!(!place.path("out").exists());
 }
 
 #[test]

@@ -137,6 +137,15 @@ fn the_loss_of_a_damaged_model_is_refused() {
 }
 
 #[test]
+fn what_no_split_can_give_is_refused() {
+    let place = trained();
+    let run = place.text("xl");
+    fail(alone(&["eval", "--model", &run, "--lanes", "100000"]), 64, &["--lanes 100000", "tokens of the split"]);
+    let dynamic = ["eval", "dynamic", "--rule", "sgd", "--lr", "1e30", "--model", &run];
+    fail(alone(&dynamic), 80, &["diverged", "lower --lr"]);
+}
+
+#[test]
 fn an_xlnet_is_evaluated_as_its_own_training_does_it() {
     let place = Workplace::new();
     let trained = succeed(alone(&place.pretrain_xlnet("x", &["train.steps=10"])));
@@ -205,10 +214,54 @@ fn an_xlnet_trained_left_to_right_is_evaluated_on_the_stream() {
     let [own, found] = [&trained["evaluation"], &result["evaluation"]];
     assert_eq!(own["targets"], found["targets"]);
     assert!((number(&own["loss"]) - number(&found["loss"])).abs() < 1e-6, "{own} {found}");
+    // A folder without a run says no more than the direction, and what else it says does not count.
+    for (name, reuse_len) in [("silent", Value::Null), ("none", 0.into()), ("some", 5.into())] {
+        let folder = bare_folder(&place, "uni", name, |config| config["reuse_len"] = reuse_len.clone());
+        let corpus = place.text("pairs");
+        let eval = ["--json", "eval", "--model", &folder, "--corpus", &corpus, "--lanes", "4", "--segment", "32"];
+        assert_eq!(succeed(alone(&eval))["evaluation"], result["evaluation"], "{name}");
+    }
     fail(alone(&["eval", "--model", &run, "--ext-len", "4"]), 64, &["--ext-len"]);
+    fail(alone(&["eval", "--model", &run, "--lines"]), 64, &["--lines", "recurrent"]);
     fail(alone(&["eval", "--model", &run, "--objective", "denoising"]), 64, &["--objective"]);
     let text = ["--json", "generate", "--model", &run, "--prompt", "the memory", "--tokens", "12"];
     assert_eq!(succeed(alone(&text))["tokens"].as_array().unwrap().len(), 12);
+}
+
+/// What a run that reads episodes is judged by, of any split.
+#[test]
+fn lines_are_evaluated_as_a_run_of_episodes_validates() {
+    let place = Workplace::new();
+    place.build("lines", &["--preset", "sentences", "--tokenizer-kind", "word"]);
+    let corpus = format!("data.corpus={}", place.text("lines"));
+    let keys = [&corpus, "data.order=episodes", "train.segment=12", "train.steps=20", "eval.lanes=4"];
+    let trained = succeed(alone(&place.pretrain_lstm("run", &keys)));
+    let run = place.text("run");
+    let eval = ["--json", "eval", "--model", &run, "--lines"];
+    let by_lines = succeed(alone(&eval));
+    let [own, found] = [&trained["evaluation"], &by_lines["evaluation"]];
+    assert_eq!(own["targets"], found["targets"]);
+    assert!((number(&own["loss"]) - number(&found["loss"])).abs() < 1e-6, "{own} {found}");
+    let one = succeed(mpirun(2, &[&eval[..], &["--group", "2"]].concat()));
+    assert_eq!(one, succeed(alone(&[&eval[..], &["--group", "2"]].concat())));
+    let stream = succeed(alone(&eval[..4]))["evaluation"].clone();
+    assert!(stream["loss"] != found["loss"] && stream["targets"] != found["targets"]);
+    fail(alone(&["eval", "--model", &run, "--lines", "--by-rows"]), 64, &["--lines", "--by-rows"]);
+}
+
+/// The same tokens in another window are another text to it.
+#[test]
+fn absolute_positions_are_timed_without_comparing_losses() {
+    let shape = ["model.vocab_size=40", "model.d_model=16", "model.n_head=2", "model.n_layer=2", "model.d_inner=16"];
+    let time = |attn_type: &str| {
+        let attn_type = format!("model.attn_type={attn_type}");
+        let args = ["eval", "speed", "--json", "--lengths", "4", "--repeats", "1", "--seconds", "0.01"];
+        succeed(alone(&[&args[..], &shape, &[&attn_type, "model.max_klen=64"]].concat()))
+    };
+    for attn_type in ["absolute", "learned"] {
+        assert_eq!(time(attn_type)["agreement"], Value::Null);
+    }
+    assert_eq!(time("relative")["agreement"]["holds"], true);
 }
 
 #[test]

@@ -422,6 +422,58 @@ fn what_a_run_cannot_be_judged_by_is_refused() {
     assert!(!place.path("run/checkpoints").exists());
 }
 
+/// A run that goes on reads the same texts; the model that its command names may have another tokenizer by then.
+#[test]
+fn a_run_does_not_go_on_with_another_tokenizer() {
+    let place = Workplace::new();
+    let mut args = place.finetune("run", &["task.epochs=0.2"]);
+    succeed(alone(&args));
+    let other = place.path("other");
+    fs::create_dir(&other).unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(place.path("encoder/checkpoints/latest").join(file), other.join(file)).unwrap();
+    }
+    let mut tokenizer = json_at(&place.path("run/best/tokenizer.json"));
+    let vocabulary = tokenizer["model"]["vocab"].as_object_mut().unwrap();
+    let [q, z] = ["q", "z"].map(|letter| vocabulary[letter].clone());
+    (vocabulary["q"], vocabulary["z"]) = (z, q);
+    fs::write(other.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let model = args.iter().position(|arg| arg == "--model").unwrap() + 1;
+    args[model] = place.text("other");
+    let before = fs::read_link(place.path("run/checkpoints/latest")).unwrap();
+    fail(alone(&args), 78, &["tokenizer: fingerprint", "now"]);
+    assert_eq!(fs::read_link(place.path("run/checkpoints/latest")).unwrap(), before);
+}
+
+/// Sequences of a task are no sequences of pairs: how they were cut says nothing of how to read text.
+#[test]
+fn a_model_that_was_trained_on_a_task_still_predicts_text() {
+    let place = Workplace::new();
+    succeed(alone(&place.finetune("run", &["task.epochs=0.2", "train.segment=16"])));
+    let (run, corpus) = (place.text("run"), place.text("pairs"));
+    let eval = ["--json", "eval", "--model", &run, "--corpus", &corpus, "--lanes", "2", "train.segment=32"];
+    let sizes = ["model.reuse_len=16", "train.micro_batch=2"];
+    let found = succeed(alone(&[&eval[..], &sizes].concat()));
+    assert!(found["evaluation"]["loss"].as_f64().unwrap() > 0.0, "{found}");
+    fail(alone(&[&eval[..8], &["train.segment=16", "model.reuse_len=16"]].concat()), 78, &["must hold"]);
+}
+
+/// What lies in a folder stays: a mistyped run.dir may name that of a model.
+#[test]
+fn a_model_is_not_written_over_by_a_run() {
+    let place = Workplace::new();
+    let finetune = place.finetune("model", &[]);
+    let pretrain = place.pretrain("model", &["train.steps=1"]);
+    let launch = [&["launch".to_string(), "-n".into(), "1".into()], &pretrain[..]].concat();
+    let config = place.path("model/config.json");
+    write(&place, "model/config.json", r#"{"model_type": "xlnet"}"#);
+    for args in [finetune, pretrain, launch] {
+        fail(alone(&args), 73, &["model/config.json", "run.dir"]);
+    }
+    assert_eq!(fs::read_to_string(config).unwrap(), r#"{"model_type": "xlnet"}"#);
+    assert_eq!(fs::read_dir(place.path("model")).unwrap().count(), 1);
+}
+
 /// A path goes into the configuration as text.
 #[test]
 fn a_path_that_is_no_text_is_refused_as_it_is() {

@@ -403,7 +403,7 @@ impl Layers {
         // A wrong list element is named `key[2]`; its origin is the key's.
         let whole = key.split('[').next().unwrap_or(&key);
         let origin = self.origins.get(whole).cloned().unwrap_or_else(|| DEFAULT.into());
-        ConfigError::WrongType { key, origin, message: error.inner().to_string() }
+        ConfigError::WrongType { key, origin, message: in_words(&error.inner().to_string()) }
     }
 }
 
@@ -457,6 +457,20 @@ fn nearest(key: &str, known: &[String]) -> Option<String> {
         .filter(|(similarity, _)| *similarity >= SIMILAR)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate.clone())
+}
+
+/// A message about types with words in the place of Rust's names of them.
+fn in_words(message: &str) -> String {
+    let Some((found, expected)) = message.rsplit_once("expected ") else { return message.into() };
+    let expected = match expected {
+        "usize" | "u64" | "u32" | "u16" | "u8" => "a whole number from 0 on",
+        "isize" | "i64" | "i32" => "a whole number",
+        "f64" | "f32" => "a number",
+        "a boolean" => "true or false",
+        "a string" => "a text",
+        other => other,
+    };
+    format!("{found}expected {expected}")
 }
 
 #[cfg(test)]
@@ -572,5 +586,17 @@ mod tests {
         let path = std::env::temp_dir().join(format!("segue-config-{}.toml", std::process::id()));
         std::fs::write(&path, text).unwrap();
         path
+    }
+
+    #[test]
+    fn wrong_types_are_told_in_words() {
+        for (value, expected) in [
+            ("train.lanes=many", "invalid type: string \"many\", expected a whole number from 0 on"),
+            ("optim.lr=nan", "expected a number"),
+            ("train.exact=maybe", "expected true or false"),
+        ] {
+            let error = MODELS.load(None, &[value.into()]).unwrap_err().to_string();
+            assert!(error.ends_with(expected), "{error}");
+        }
     }
 }

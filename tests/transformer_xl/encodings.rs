@@ -21,6 +21,10 @@ fn both_ways(
     score: impl Fn(Pair) -> Tensor,
 ) -> (Tensor, Tensor) {
     let parameters = parameters(config);
+    // What starts at zero would hide what it does.
+    for spec in parameters.specs().iter().filter(|spec| spec.name.ends_with("r_bias")) {
+        tch::no_grad(|| parameters.get(&spec.name).copy_(&Tensor::randn(&spec.shape, (Kind::Double, Device::Cpu))));
+    }
     let mut model = TransfoXl::new(config, &parameters);
     model.context.clamp_len = config.clamp_len;
     let layers = vec![Tensor::arange(MEM * D, (Kind::Double, Device::Cpu)).sin().view([1, MEM, D])];
@@ -127,6 +131,18 @@ fn t03_shaws_table_equals_the_pairs_and_its_farthest_entry_pads_it() {
         let (found, expected) = both_ways(&config, nothing, |pair| shaw(pair, max_klen as i64, shaw_extras));
         assert!(difference(&found, &expected) < 1e-12, "{max_klen} rows, extras {shaw_extras}");
     }
+}
+
+/// The reference draws Shaw's table and u, and starts the biases of distances at zero.
+#[test]
+fn t03_biases_of_distances_start_at_zero() {
+    let config = TransfoXlConfig { shaw_extras: true, ..one_layer(AttnType::Shaw) };
+    let parameters = parameters(&config);
+    let largest = |name: &str| {
+        parameters.get(&format!("transformer.layers.0.dec_attn.{name}")).abs().max().double_value(&[])
+    };
+    assert_eq!(largest("r_bias"), 0.0);
+    assert!(largest("r_emb") > 0.1 && largest("r_w_bias") > 0.1);
 }
 
 #[test]

@@ -95,6 +95,14 @@ pub enum TrainError {
         /// The best one.
         best: Option<f64>,
     },
+    /// Weights that adapt to what they read have left all bounds.
+    #[error("the loss of segment {segment} is not finite at lr {lr}: the weights diverged")]
+    AdaptationDiverged {
+        /// The segment, from 1.
+        segment: u64,
+        /// The rate of adaptation.
+        lr: f64,
+    },
     /// A loss or gradient is NaN or infinite. The update was not made.
     #[error(
         "step {step}: {what} is {value}, so its update was not made; the last checkpoint is of the step before"
@@ -203,6 +211,7 @@ impl TrainError {
             TrainError::Damaged { .. } => 65,
             TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => 78,
             TrainError::Diverged { .. }
+            | TrainError::AdaptationDiverged { .. }
             | TrainError::NonFinite { .. }
             | TrainError::NoDistribution { .. } => 80,
             TrainError::GradientsDiffer { .. }
@@ -243,6 +252,7 @@ impl TrainError {
             TrainError::Diverged { .. } => Some(
                 "lower optim.lr with recovery.allow_change=[\"optim.lr\"], or raise recovery.at_most".into(),
             ),
+            TrainError::AdaptationDiverged { .. } => Some("lower --lr".into()),
             TrainError::NoDistribution { .. } => {
                 Some("lower optim.lr, lengthen schedule.warmup, or look at the data of this step".into())
             }
@@ -264,7 +274,11 @@ impl TrainError {
 
 impl From<PublishError> for TrainError {
     fn from(error: PublishError) -> Self {
-        TrainError::Write { path: error.path, source: error.source }
+        match error.source.kind() {
+            // No fault of the disk: the folder is a mount point.
+            std::io::ErrorKind::CrossesDevices => TrainError::Data(error.into()),
+            _ => TrainError::Write { path: error.path, source: error.source },
+        }
     }
 }
 

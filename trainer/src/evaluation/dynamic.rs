@@ -3,7 +3,6 @@
 //! and 4; for Transformer-XL Krause et al. 2019, "Dynamic evaluation of Transformer language models".
 
 use segue_collectives::Communicator;
-use segue_data_error::DataError;
 use segue_dataloader::{EvalLanes, TokenStream};
 use tch::{Kind, Tensor};
 
@@ -138,12 +137,7 @@ fn adapt_along(
             let found = score_and_differentiate(model, ids, real, options.gradient, &memory, noise.as_ref())?;
             nats += found.nats;
             if !nats.is_finite() {
-                let why = format!(
-                    "the loss of segment {} is not finite at lr {}: the weights diverged; lower --lr",
-                    step + 1,
-                    options.lr
-                );
-                return Err(DataError::Usage(why).into());
+                return Err(TrainError::AdaptationDiverged { segment: step + 1, lr: options.lr });
             }
             memory = found.memory;
             adapt(weights, &trained, &found.grads, rule, options);
@@ -208,7 +202,9 @@ pub fn dynamic_trials(
         stopped?;
         match found {
             Ok(evaluation) => Ok(evaluation.nats.to_le_bytes().to_vec()),
-            Err(TrainError::Data(DataError::Usage(why))) => Ok([&[0; 8], why.as_bytes()].concat()),
+            Err(why @ TrainError::AdaptationDiverged { .. }) => {
+                Ok([&[0; 8], why.to_string().as_bytes()].concat())
+            }
             Err(other) => Err(other),
         }
     })?;

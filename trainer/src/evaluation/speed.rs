@@ -88,8 +88,8 @@ pub struct SpeedReport {
     pub line: Option<LineFit>,
     /// ln ratio = intercept + slope · ln length: the slope is the exponent of a power law.
     pub power: Option<LineFit>,
-    /// Losses of both protocols.
-    pub agreement: Agreement,
+    /// Losses of both protocols; `None` of a model of absolute positions, to which the same tokens in another window are another text.
+    pub agreement: Option<Agreement>,
 }
 
 /// Compares the losses of both protocols on random tokens.
@@ -119,7 +119,7 @@ pub fn speed(
         let why = "attention lengths and repetitions must be at least 1".to_string();
         return Err(DataError::Usage(why).into());
     }
-    let agreement = agreement(model, CHECK_ATTENTION, CHECK_PREDICTIONS);
+    let agreement = model.is_relative().then(|| agreement(model, CHECK_ATTENTION, CHECK_PREDICTIONS));
     let whole = (options.lengths.len() * (options.repeats + 1)) as u64;
     let mut points = Vec::new();
     for (i, &attention) in options.lengths.iter().enumerate() {

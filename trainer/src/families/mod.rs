@@ -58,7 +58,7 @@ pub trait Job {
     /// Checks, before anything is trained, that evaluations will find a validation loss: what a search for settings goes by.
     fn check_validation(&self, config: &Config) -> Result<(), TrainError> {
         Err(TrainError::Layout(format!(
-            "model.model_type is `{}`, whose evaluations have no validation loss, as this needs\nhint: compare such runs with \
+            "model.model_type is `{}`, whose evaluations have no validation loss to compare by\nhint: compare such runs with \
              `segue sweep`",
             config.model.model_type()
         )))
@@ -99,7 +99,7 @@ pub fn language(model: &ModelConfig) -> Result<&'static dyn LanguageFamily, Trai
         let languages = FAMILIES.iter().filter(|family| family.language.is_some());
         let names: Vec<&str> = languages.map(|family| (family.section)().name).collect();
         TrainError::Layout(format!(
-            "model.model_type is `{}`, which is no language model, as this needs\nhint: language models are: {}",
+            "model.model_type is `{}`, and this command needs a language model\nhint: language models are: {}",
             model.model_type(),
             names.join(", ")
         ))

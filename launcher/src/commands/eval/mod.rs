@@ -3,6 +3,7 @@
 mod coverage;
 mod dynamic;
 mod gates;
+mod lines;
 mod monte_carlo;
 mod pairs;
 mod recl;
@@ -18,11 +19,11 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use segue_collectives::Communicator;
 use segue_configs::{DocumentEnd, EvalConfig, ModelConfig};
-use segue_dataloader::{Corpus, Documents, Split};
+use segue_dataloader::{Corpus, Documents, Split, TokenStream};
 use segue_trainer::engine::Watch;
 use segue_trainer::families::language;
 use segue_trainer::families::language_model::Objective;
-use segue_trainer::families::language_model::{EvalOptions, evaluate};
+use segue_trainer::families::language_model::{EvalOptions, Evaluation, evaluate};
 use segue_trainer::families::language_model::{ModelFolder, load_objective};
 use serde_json::{Value, json};
 
@@ -71,6 +72,10 @@ pub struct EvalArgs {
     /// Treatment of the memory at the end of a document, as `train.at_document_end`.
     #[arg(long, value_enum, default_value = "carry")]
     at_document_end: DocumentEndName,
+    /// Predict each line from a fresh state, its first token from an end of line, as a run with `data.order = "episodes"` validates. Recurrent
+    /// models alone.
+    #[arg(long, conflicts_with_all = ["ext_len", "at_document_end", "by_rows", "mem_len", "clamp_len", "same_length"])]
+    lines: bool,
     #[command(flatten)]
     temperature: TemperatureArgs,
     #[command(flatten)]
@@ -218,8 +223,13 @@ fn run_split(model: &Path, args: EvalArgs, comm: &dyn Communicator, out: &Output
         args.refuse_context()?;
     }
     let config = folder.training_config(model, &[])?;
+    let by_lines = args.lines.then(|| lines::config(&folder, &config, &args)).transpose()?;
     let load = |folder: &ModelFolder| load_objective(folder, &config);
-    run_stream(Subject::of(folder, model, &args.text, load)?, args, comm, out)
+    let subject = Subject::of(folder, model, &args.text, load)?;
+    match by_lines {
+        Some(config) => lines::run(subject, &config, &args, comm, out),
+        None => run_stream(subject, args, comm, out),
+    }
 }
 
 /// Evaluates a split from its first token to its last.
@@ -243,7 +253,7 @@ fn run_stream(
     if documents.is_some() {
         model.keep_marks();
     }
-    let lanes = args.lanes.unwrap_or(LANES);
+    let lanes = lanes(&args, &stream)?;
     let options = EvalOptions {
         lanes,
         group: args.group.min(lanes),
@@ -255,15 +265,32 @@ fn run_stream(
     let mut progress = |done, whole| bar.set_of(done, whole);
     let result = evaluate(model.as_ref(), &stream, options, comm, &mut Watch::new(&mut progress))?;
     drop(bar);
-    out.line(&result.describe());
-    check_loss(result.loss, &folder.path)?;
-    let mut found = json!({ "model": folder.path, "evaluation": result });
+    let mut found = told(&folder, &result, out)?;
     if args.by_rows {
         let rows = result.by_rows(lanes);
         out.line(&format!("by rows: loss {:.4}, perplexity {:.3}", rows.loss, rows.ppl));
         found["by_rows"] = json!(rows);
     }
     Ok(found)
+}
+
+/// The lanes that a split is cut into.
+fn lanes(args: &EvalArgs, stream: &TokenStream) -> Result<usize, Failure> {
+    let lanes = args.lanes.unwrap_or(LANES);
+    match args.lanes {
+        Some(lanes) if lanes as u64 > stream.len() => {
+            let message = format!("--lanes {lanes} is more than the {} tokens of the split", stream.len());
+            Err(Failure::new(USAGE, message))
+        }
+        _ => Ok(lanes),
+    }
+}
+
+/// Tells what was found of the model of `folder`.
+fn told(folder: &ModelFolder, result: &Evaluation, out: &Output) -> Result<Value, Failure> {
+    out.line(&result.describe());
+    check_loss(result.loss, &folder.path)?;
+    Ok(json!({ "model": folder.path, "evaluation": result }))
 }
 
 /// Refuses the loss of a damaged model: a script that reads no number back would go on with none.

@@ -97,7 +97,12 @@ impl Validation {
         if config.data.order.in_pairs() {
             return Ok(Some(Self::Pairs(Box::new(PairValidation::open(config, corpus, Split::Valid)?))));
         }
-        Self::of_text(config, corpus, Split::Valid, u64::MAX).map(Some)
+        Self::of_split(config, corpus, Split::Valid).map(Some)
+    }
+
+    /// A split of a corpus, read from left to right as `data.order` says.
+    pub fn of_split(config: &Config, corpus: &Corpus, split: Split) -> Result<Self, TrainError> {
+        Self::of_text(config, corpus, split, u64::MAX)
     }
 
     /// As many tokens of the training split as the validation split has, from its beginning, for averages that decide by them; `None` where

@@ -49,7 +49,7 @@ impl ModelFolder {
         let mut config = MODELS.from_hugging_face(&text, &file.display().to_string())?;
         let Some(family) = of(&config).language else {
             let what =
-                format!("it holds a {}, which is no language model, as this needs", config.model_type());
+                format!("it holds a {} model, and this command needs a language model", config.model_type());
             return Err(TrainError::OtherModel { path: folder, what });
         };
         let weights = folder.join(WEIGHTS);
@@ -78,15 +78,19 @@ impl ModelFolder {
         TrainError::OtherModel { path: self.path.clone(), what }
     }
 
-    /// How the model of this folder was trained, under `key=value` overrides. A run and its checkpoints tell; of a
-    /// folder from elsewhere only the model is known, and the rest has its defaults: where that model has
+    /// How the model of this folder was trained, under `key=value` overrides. A run and its checkpoints tell, but of a
+    /// task; of a folder from elsewhere only the model is known, and the rest has its defaults: where that model has
     /// no memory or reuses none of a sequence, those of pretraining are taken. `named`: the path it was
     /// opened by.
     pub fn training_config(&self, named: &Path, overrides: &[String]) -> Result<Config, TrainError> {
         let told = [(named.join("config.json"), ""), (self.path.join(STATE), "/config")];
+        // Fine-tuning says how examples were read, and not how text was.
+        let reads_text = |config: &&Value| {
+            config["train"].is_object() && config["task"]["name"].as_str().unwrap_or_default().is_empty()
+        };
         let of_run = told.into_iter().find_map(|(path, pointer)| {
             let value: Value = serde_json::from_str(&fs::read_to_string(&path).ok()?).ok()?;
-            let config = value.pointer(pointer).filter(|config| config["train"].is_object())?;
+            let config = value.pointer(pointer).filter(reads_text)?;
             Some((config.clone(), path))
         });
         let mut model = self.config.clone();

@@ -29,6 +29,11 @@ pub trait NextToken {
     /// where nothing was set.
     fn set_inverse_temperature(&mut self, factor: f64);
 
+    /// Whether what it predicts depends on distances between tokens, and not on their places in a window.
+    fn is_relative(&self) -> bool {
+        true
+    }
+
     /// −log P in nats of `targets`, `[batch, count]`, which come after the last `count` of `ids`,
     /// `[batch, segment]`, given all before them: `[batch, count]`, with its graph; and the memory after `ids`.
     fn nll(&self, ids: &Tensor, targets: &Tensor, memory: &Memory) -> (Tensor, Memory) {

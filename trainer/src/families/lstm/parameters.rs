@@ -49,8 +49,7 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
     let (words, e) = (config.vocab_size as i64, config.embed_width() as i64);
     let spec =
         |name: &str, shape: &[i64], init| ParameterSpec { name: name.into(), shape: shape.to_vec(), init };
-    let table = table_law(config, e);
-    let mut specs = vec![spec(EMBEDDING, &[words, e], table)];
+    let mut specs = vec![spec(EMBEDDING, &[words, e], table_law(config, e))];
     for layer in 0..config.n_layer {
         specs.extend(layer_specs(config, layer, &prefix(layer)));
     }
@@ -68,7 +67,7 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
         specs.push(spec("mixture.prior", &[experts, last], of_last));
     }
     if !config.tie_word_embeddings {
-        specs.push(spec(OUTPUT, &[words, scored], table));
+        specs.push(spec(OUTPUT, &[words, scored], table_law(config, scored)));
     }
     specs.push(spec(OUTPUT_BIAS, &[words], Init::Zeros));
     if !config.cutoffs.is_empty() {

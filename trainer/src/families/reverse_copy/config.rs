@@ -158,6 +158,10 @@ impl ModelSection for ReverseCopyConfig {
 
     fn check(&self) -> Result<(), ConfigError> {
         range::check("model", self)?;
+        if self.cell == CellKind::Qrnn {
+            let why = "carries words, and no state that one network could hand to the other";
+            return Err(out_of_range("model.cell", "qrnn", why));
+        }
         self.layer().check()?;
         let least = self.count(1);
         if self.parameters > 0 && least > self.parameters {
@@ -197,6 +201,13 @@ mod tests {
     /// A thousand tokens, with embeddings of `e` for states of `n`.
     fn published(e: usize, n: usize) -> ReverseCopyConfig {
         ReverseCopyConfig { tokens: 1000, input_embedding_ratio: e as f64 / n as f64, ..Default::default() }
+    }
+
+    #[test]
+    fn a_cell_without_a_state_to_hand_over_is_refused() {
+        let of = |cell| ReverseCopyConfig { cell, ..Default::default() }.check();
+        assert!(of(CellKind::Qrnn).unwrap_err().to_string().contains("model.cell"));
+        assert!(of(CellKind::Mlstm).is_ok());
     }
 
     /// Melis 2023, §2.3.3: the widths that were found best at N = 150 and 200, within 10 million parameters, and the counts

@@ -42,6 +42,11 @@ impl AttnType {
         (AttnType::Learned, "learned"),
     ];
 
+    /// Whether distances between tokens alone count.
+    pub fn is_relative(self) -> bool {
+        matches!(self, AttnType::Relative | AttnType::Shaw)
+    }
+
     /// Whether it has tables of a fixed number of rows.
     pub fn has_table(self) -> bool {
         matches!(self, AttnType::Shaw | AttnType::Learned)
@@ -140,7 +145,8 @@ pub struct TransfoXlConfig {
     pub tie_word_embeddings: bool,
     /// One pair of biases u, v for each layer instead of one for the model.
     pub untie_r: bool,
-    /// Dropout rate of embeddings, positions, sub-layer outputs and the final states.
+    /// Dropout rate of embeddings, positions, sub-layer outputs and the final states. Positions have masks of their own, those of memory too;
+    /// with `attn_type = "absolute"` the reference drops their sum with the words.
     #[schemars(transform = rate())]
     pub dropout: f64,
     /// Dropout rate of attention probabilities.

@@ -52,7 +52,7 @@ impl LanguageModel {
 /// What the model reads of a batch.
 fn segment(batch: &Batch) -> Segment<'_> {
     let (documents, overlap) = (batch.documents.as_ref(), batch.overlap);
-    let ids_of_host = batch.of_host.as_ref().map(|[inputs, _]| inputs);
+    let ids_of_host = batch.of_host.as_ref().map(|kept| &kept.ids[0]);
     Segment { ids: &batch.inputs, ids_of_host, documents, overlap }
 }
 
@@ -130,6 +130,10 @@ impl NextToken for LanguageModel {
 
     fn set_inverse_temperature(&mut self, factor: f64) {
         self.model.set_inverse_temperature(factor);
+    }
+
+    fn is_relative(&self) -> bool {
+        self.model.config().attn_type.is_relative()
     }
 
     fn nll_with(

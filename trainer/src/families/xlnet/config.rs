@@ -65,7 +65,8 @@ pub struct XlnetConfig {
     /// Distances beyond this, to either side, count as this; 0 or less for no limit.
     #[schemars(transform = Range::any())]
     pub clamp_len: i64,
-    /// Dropout rate of embeddings, positions, sub-layer outputs and the final states.
+    /// Dropout rate of embeddings, positions, sub-layer outputs and the final states. The lanes of a micro-batch share the mask of positions,
+    /// of which the reference has one for each lane.
     #[schemars(transform = rate())]
     pub dropout: f64,
     /// Dropout rate of attention probabilities.

@@ -123,19 +123,23 @@ impl LanguageFamily for XlnetFamily {
         }
     }
 
-    /// Where a model has no memory or reuses none of a sequence, it is taken to have had the reference's.
+    /// Where a model has no memory, or reuses none of a sequence of pairs, it is taken to have had the reference's.
     fn usual_training(&self, model: &mut ModelConfig) -> Value {
         let Some(config) = model.get_mut::<XlnetConfig>() else { return json!({}) };
         let default = XlnetConfig::default();
         if config.mem_len == 0 {
             config.mem_len = default.mem_len;
         }
-        if config.reuse_len == 0 {
-            config.reuse_len = default.reuse_len;
-        }
         match config.attn_type {
-            AttentionDirection::Bi => json!({}),
+            AttentionDirection::Bi => {
+                if config.reuse_len == 0 {
+                    config.reuse_len = default.reuse_len;
+                }
+                json!({})
+            }
+            // It remembers whole segments, whatever the folder says.
             AttentionDirection::Uni => {
+                config.reuse_len = 0;
                 json!({ "objective": { "kind": "lm" }, "data": { "order": "stream" } })
             }
         }

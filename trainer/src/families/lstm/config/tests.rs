@@ -304,3 +304,26 @@ fn keys_without_effect_are_refused_by_name() {
     let found = crate::families::MODELS.load(None, &copy).unwrap_err().to_string();
     assert!(found.contains("model.mogrifier_rounds"), "{found}");
 }
+
+/// Melis 2023, §3.4: a table has the variance of what it is summed over, which for scores is the state that they are read from.
+#[test]
+fn tables_start_from_the_width_that_they_are_read_with() {
+    use super::super::parameters::{EMBEDDING, OUTPUT, specs};
+    use crate::Init;
+    let config = LstmConfig {
+        vocab_size: 11,
+        d_model: 64,
+        input_embedding_ratio: 0.0625,
+        wiring: Wiring::Stack,
+        tie_word_embeddings: false,
+        ..Default::default()
+    };
+    let std = |name: &str| {
+        let spec = specs(&config).into_iter().find(|spec| spec.name == name).unwrap();
+        let Init::TruncatedNormal { std, .. } = spec.init else { panic!("{name}: {:?}", spec.init) };
+        (spec.shape[1], std)
+    };
+    let [(e, words), (state, scores)] = [EMBEDDING, OUTPUT].map(std);
+    assert_eq!((e, state), (4, 64));
+    assert!((words / scores - 4.0).abs() < 1e-12, "{words} {scores}");
+}
