@@ -393,7 +393,7 @@ fn a06_averages_of_all_ranks_follow_the_losses_of_the_first() {
                 loss += if comm.rank() == 0 { 0.0 } else { -f64::EPSILON };
                 Ok(Some(measures(loss)))
             };
-            let chosen = engine.evaluate(step, work).unwrap().unwrap();
+            let chosen = engine.evaluate(step, true, work).unwrap().unwrap();
             switched.push(chosen.choice.events);
         }
         (engine.networks[0].averaging.state(), format!("{switched:?}"))
@@ -423,7 +423,7 @@ fn a09_averages_decide_by_the_loss_that_is_given_for_it() {
                     let decides = if switches == (comm.rank() == 0) { nth } else { -nth };
                     Ok(Some(Measures { decide: Some(decides), ..measures(-nth) }))
                 };
-                last = engine.evaluate(step, work).unwrap().unwrap().choice.events;
+                last = engine.evaluate(step, true, work).unwrap().unwrap().choice.events;
             }
             format!("{last:?}")
         });

@@ -24,7 +24,7 @@ pub use publish::{
     Check, Draft, Found, Stay, find, find_and_set_aside, find_due, find_up_to, list, replace, tidy_up,
 };
 pub(crate) use publish::{check_alone, publish_with_manifest, refusal};
-pub use state::{BestSoFar, FineTuning, Guard, LossSum, TrainState};
+pub use state::{BestSoFar, FineTuning, Guard, LossSum, Rating, TrainState};
 pub(crate) use state::{differences, kind_of, without};
 pub use tensors::{TensorFile, publish_tensors, read_tensors, write_tensors};
 pub(crate) use tensors::{bytes_of, map_tensors, write_stored};

@@ -49,15 +49,10 @@ impl<F: Family> Run<'_, F> {
         measures: &Measures,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<(), TrainError> {
-        if !self.restores_best() && !self.fine_tunes() {
+        if !self.counts() || !self.restores_best() && !self.fine_tunes() {
             return Ok(());
         }
         let guard = self.state.guard.clone().unwrap_or(Guard { best: None, step: 0, rate: 1.0 });
-        let every = self.config.eval.every;
-        // The one at the end counts for nothing else: a run made longer would remember it.
-        if every > 0 && !self.state.step.is_multiple_of(every) {
-            return Ok(());
-        }
         let [loss] = self.of_first_rank([measures.loss()])?;
         let (step, best) = (self.state.step, guard.best);
         let recovery = &self.config.recovery;

@@ -26,7 +26,7 @@ use super::staging::Staging;
 use super::step::{Chosen, Engine, StepReport};
 use super::sums::without_effect;
 use crate::TrainError;
-use crate::checkpoint::{self, BEST, CHECKPOINTS, Stay, TrainState, find_and_set_aside, tidy_up};
+use crate::checkpoint::{self, BEST, CHECKPOINTS, Rating, Stay, TrainState, find_and_set_aside, tidy_up};
 use crate::optim::averaging::AveragingEvent;
 
 /// Trains as `config` says: resumes from the newest whole checkpoint of the run folder, and always leaves a checkpoint
@@ -88,7 +88,7 @@ pub fn train<F: Family>(
         preempted = run.evaluate(stop, on_event)?;
     }
     run.finish(on_event)?;
-    let best = run.state.task.best.map(|best| (run.state.task.best_step, best));
+    let best = run.state.task.kept().map(|best| (best.step, best.value));
     Ok(Outcome {
         step: run.state.step,
         loss: run.loss,
@@ -354,9 +354,15 @@ impl<'a, F: Family> Run<'a, F> {
 
     /// Whether the state's step is one to evaluate after, and that has not been done.
     fn evaluation_due(&self) -> bool {
-        let (step, every) = (self.state.step, self.config.eval.every);
-        let due = step == self.config.train.steps || self.over || every > 0 && step.is_multiple_of(every);
+        let step = self.state.step;
+        let due = step == self.config.train.steps || self.over || self.counts();
         due && step > 0 && self.state.evaluated != step
+    }
+
+    /// Whether an evaluation after the state's step decides anything. One more at a run's end does not: a run made longer would remember it.
+    pub(super) fn counts(&self) -> bool {
+        let every = self.config.eval.every;
+        every > 0 && self.state.step.is_multiple_of(every)
     }
 
     /// Evaluates, and keeps the model where it is the best so far. True where `stop` ended it before it was done.
@@ -366,11 +372,12 @@ impl<'a, F: Family> Run<'a, F> {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<bool, TrainError> {
         let _span = trace_span!(target: "compute", "evaluate").entered();
+        let (step, counts) = (self.state.step, self.counts());
         let Self { engine, family, comm, .. } = self;
-        let step = self.state.step;
         let mut progress = |done, total| on_event(Event::Evaluating { done, total });
         let mut watch = Watch::new(&mut progress).stopped_by(stop);
-        let found = match engine.evaluate(step, |learner| family.evaluate(learner, *comm, &mut watch)) {
+        let found = match engine.evaluate(step, counts, |learner| family.evaluate(learner, *comm, &mut watch))
+        {
             Err(TrainError::Stopped) => return Ok(true),
             found => found?,
         };
@@ -404,17 +411,18 @@ impl<'a, F: Family> Run<'a, F> {
             Better::Higher => a > b,
         };
         let [lead, tie] = self.of_first_rank([measures.lead, measures.tie.unwrap_or(f64::NAN)])?;
+        let found = Rating { value: lead, tie: Some(tie).filter(|tie| tie.is_finite()), step };
         let mut so_far = self.state.task.clone();
-        let mut best = so_far.observe(step, lead, Some(tie), is_better);
+        let best = so_far.observe(found, self.counts(), is_better);
         if best {
             let files = self.family.beside_best(measures, step);
-            best = self.write_model(BEST, files, on_event)?;
+            if !self.write_model(BEST, files, on_event)? {
+                // The best model is the one that lies there.
+                self.state.task.since_best = so_far.since_best;
+                return Ok(Some(false));
+            }
         }
-        // The best model is the one that lies there.
-        match best {
-            true => self.state.task = so_far,
-            false => self.state.task.since_best = so_far.since_best,
-        }
+        self.state.task = so_far;
         Ok(Some(best))
     }
 

@@ -377,6 +377,7 @@ impl<'a, L: Learner> Engine<'a, L> {
     pub fn evaluate(
         &mut self,
         step: u64,
+        counts: bool,
         mut work: impl FnMut(&mut L) -> Result<Option<Measures>, TrainError>,
     ) -> Result<Option<Chosen>, TrainError> {
         let mut candidates = Vec::new();
@@ -397,7 +398,10 @@ impl<'a, L: Learner> Engine<'a, L> {
         let losses = self.decisive(candidates.iter().map(|(_, found)| found.of_candidate()))?;
         let mut first: Option<Choice> = None;
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            let choice = network.averaging.observe(step, &losses, parameters);
+            let choice = match counts {
+                true => network.averaging.observe(step, &losses, parameters),
+                false => network.averaging.compare(step, &losses, parameters),
+            };
             first.get_or_insert(choice);
         }
         Ok(first.map(|choice| Chosen { candidates, choice }))

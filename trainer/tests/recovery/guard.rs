@@ -140,7 +140,14 @@ fn m11_a_validation_loss_far_from_the_best_is_a_divergence() {
             losses[evaluations.get() - 1]
         };
         let config = config(dir, &keys(more));
-        train(&config, Walk { poisoned: &[], lead: &lead }, scale(), &Local, &|| false, &mut |_| {})
+        train(
+            &config,
+            Walk { poisoned: &[], lead: &lead, keeps_best: None },
+            scale(),
+            &Local,
+            &|| false,
+            &mut |_| {},
+        )
     };
     for (more, diverges) in [
         (&["recovery.diverged_by=0.59"][..], true),

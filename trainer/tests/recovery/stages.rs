@@ -40,7 +40,8 @@ fn go(
         LOSSES[evaluated.get() - 1]
     };
     let config = config(dir, &[&KEYS[..], more].concat());
-    train(&config, Walk { poisoned: &[], lead: &lead }, scale(), comm, &|| false, on_event).unwrap()
+    train(&config, Walk { poisoned: &[], lead: &lead, keeps_best: None }, scale(), comm, &|| false, on_event)
+        .unwrap()
 }
 
 /// The one number of a file.

@@ -9,8 +9,8 @@ use segue_configs::Config;
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_trainer::engine::{
-    Better, Carry, Event, Family, FamilyReader, Folder, Labels, Layout, Learner, Loss, LossAs, Measures,
-    Outcome, Place, Prepared, Share, Turn, Watch, train,
+    Better, Carry, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, Learner, Loss, LossAs,
+    Measures, Outcome, Place, Prepared, Share, Turn, Watch, train,
 };
 use segue_trainer::families::MODELS;
 use segue_trainer::noise::Noise;
@@ -88,6 +88,7 @@ pub struct Walk<'a> {
     pub poisoned: &'a [u64],
     /// What the lead of an evaluation is.
     pub lead: &'a dyn Fn(f64) -> f64,
+    pub keeps_best: Option<KeepBest>,
 }
 
 impl Family for Walk<'_> {
@@ -143,6 +144,10 @@ impl Family for Walk<'_> {
         }))
     }
 
+    fn keeps_best(&self) -> Option<KeepBest> {
+        self.keeps_best
+    }
+
     fn folder(&self, _: &Scale) -> Folder {
         Folder { config: json!({}), tokenizer: None }
     }
@@ -177,7 +182,8 @@ pub fn walk(
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Outcome, TrainError> {
-    train(config, Walk { poisoned, lead: &|w| (w - 1.0).abs() }, scale(), comm, stop, on_event)
+    let family = Walk { poisoned, lead: &|w| (w - 1.0).abs(), keeps_best: None };
+    train(config, family, scale(), comm, stop, on_event)
 }
 
 /// Runs to the end on `ranks` ranks, and gives the tensor files of the last checkpoint.

@@ -22,6 +22,11 @@ pub trait Averaging {
     /// Panics where their number is another.
     fn observe(&mut self, step: u64, losses: &[CandidateLoss], parameters: &Parameters) -> Choice;
 
+    /// The same of an evaluation that decides nothing, such as one more at a run's end: a run made longer would remember it.
+    fn compare(&mut self, step: u64, losses: &[CandidateLoss], parameters: &Parameters) -> Choice {
+        self.observe(step, losses, parameters)
+    }
+
     /// The weights to store as the model, in the order of the parameters; `None` for the trained ones.
     fn chosen(&self) -> Option<&[Tensor]>;
 

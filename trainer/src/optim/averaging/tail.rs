@@ -103,14 +103,18 @@ impl Averaging for Tail {
         }
     }
 
-    fn observe(&mut self, step: u64, losses: &[CandidateLoss], _: &Parameters) -> Choice {
-        assert_eq!(losses.len(), 1, "one loss for each candidate");
-        let mut choice = Choice::plain(&self.candidates(), losses, 0);
+    fn observe(&mut self, step: u64, losses: &[CandidateLoss], parameters: &Parameters) -> Choice {
+        let mut choice = self.compare(step, losses, parameters);
         if step.is_multiple_of(self.period) && self.stalls(losses[0].decide) {
             choice.events.push(if self.begun { AveragingEvent::Stagnated } else { AveragingEvent::Began });
             self.begin();
         }
         choice
+    }
+
+    fn compare(&mut self, _: u64, losses: &[CandidateLoss], _: &Parameters) -> Choice {
+        assert_eq!(losses.len(), 1, "one loss for each candidate");
+        Choice::plain(&self.candidates(), losses, 0)
     }
 
     fn chosen(&self) -> Option<&[Tensor]> {

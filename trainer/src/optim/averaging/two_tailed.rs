@@ -228,6 +228,30 @@ impl TwoTailed {
         trained
     }
 
+    /// Chooses by the losses of all candidates. `decides` is false where averages must stay as they are.
+    fn choose(
+        &mut self,
+        step: u64,
+        losses: &[CandidateLoss],
+        parameters: &Parameters,
+        decides: bool,
+    ) -> Choice {
+        let seen = self.seen(losses);
+        let mut events = Vec::new();
+        let reported = self.report(seen, decides, &mut events);
+        let Found { place, name, length, .. } = reported;
+        let loss = losses[place].report;
+        let found = Best { loss, step, length, since: 0 };
+        self.passing = None;
+        if decides {
+            self.observed = step;
+            self.keep_best(found, name, parameters);
+        } else if self.is_best(loss) {
+            self.passing = Some(Passing { weights: Weights::of(name), best: found });
+        }
+        Choice { candidate: place, name, length, loss, events, best: self.best_at(step) }
+    }
+
     /// Keeps weights that a decision reports, where they are the best so far.
     fn keep_best(&mut self, best: Best, name: &str, parameters: &Parameters) {
         if self.is_best(best.loss) {
@@ -280,22 +304,13 @@ impl Averaging for TwoTailed {
     }
 
     fn observe(&mut self, step: u64, losses: &[CandidateLoss], parameters: &Parameters) -> Choice {
-        let seen = self.seen(losses);
         // A run that is started again after its last step evaluates that step once more.
         let decides = step > self.observed && step.is_multiple_of(self.period);
-        let mut events = Vec::new();
-        let reported = self.report(seen, decides, &mut events);
-        let Found { place, name, length, .. } = reported;
-        let loss = losses[place].report;
-        let found = Best { loss, step, length, since: 0 };
-        self.passing = None;
-        if decides {
-            self.observed = step;
-            self.keep_best(found, name, parameters);
-        } else if self.is_best(loss) {
-            self.passing = Some(Passing { weights: Weights::of(name), best: found });
-        }
-        Choice { candidate: place, name, length, loss, events, best: self.best_at(step) }
+        self.choose(step, losses, parameters, decides)
+    }
+
+    fn compare(&mut self, step: u64, losses: &[CandidateLoss], parameters: &Parameters) -> Choice {
+        self.choose(step, losses, parameters, false)
     }
 
     /// The best reported so far, which need not be what was reported last.
