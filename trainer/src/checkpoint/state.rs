@@ -141,6 +141,15 @@ impl BestSoFar {
         self.aside = if keep { None } else { self.aside };
         keep
     }
+
+    /// Stands where `stored` did. The model that is kept stays the best that was seen, of steps too that are no part of the run any more.
+    fn go_back_to(&mut self, stored: Self) {
+        let kept = self.kept();
+        *self = stored;
+        if kept != self.kept() {
+            self.aside = kept;
+        }
+    }
 }
 
 /// The stage of a run that fine-tunes.
@@ -304,12 +313,13 @@ impl TrainState {
         self.go_back_to(stored);
     }
 
-    /// Stands where `stored` did, in the same attempt, knowing what has gone wrong since and which model was the best.
+    /// Stands where `stored` did, in the same attempt, knowing what has gone wrong since and which model is kept.
     pub fn go_back_to(&mut self, stored: TrainState) {
         self.step = stored.step;
         self.tokens = stored.tokens;
         self.unreported = stored.unreported;
         self.evaluated = stored.evaluated;
+        self.task.go_back_to(stored.task);
         self.average = stored.average;
         self.averages = stored.averages;
         self.networks = stored.networks;
@@ -331,6 +341,16 @@ impl TrainState {
             Some([_, end]) if *end + 1 == first => *end = last,
             _ => self.left_out.push([first, last]),
         }
+    }
+
+    /// Whether step `step` is known to make no update.
+    pub fn leaves_out(&self, step: u64) -> bool {
+        self.left_out.iter().any(|[first, last]| (*first..=*last).contains(&step))
+    }
+
+    /// Whether none of the last `steps` steps made an update.
+    pub fn stood_still(&self, steps: u64) -> bool {
+        (self.step.saturating_sub(steps) + 1..=self.step).rev().all(|step| self.leaves_out(step))
     }
 
     /// Updates of a network so far.
@@ -627,6 +647,40 @@ mod tests {
                 None => assert!(read.is_ok(), "{device}"),
                 Some(says) => assert!(read.unwrap_err().to_string().contains(says)),
             }
+        }
+    }
+
+    #[test]
+    fn a_run_that_goes_back_is_measured_as_it_was_and_keeps_the_best_model_it_saw() {
+        let config = MODELS.load(None, &[]).unwrap().config;
+        let mut state = TrainState::start(&config, "text", Vec::new(), 1, Device::Cpu);
+        let see = |state: &mut TrainState, step, value| {
+            let found = Rating { value, tie: None, step };
+            state.task.observe(found, true, |a, b| a < b)
+        };
+        see(&mut state, 5, 3.0);
+        see(&mut state, 10, 4.0);
+        let stored = TrainState { step: 10, ..state.clone() };
+        see(&mut state, 15, 1.0);
+        state.go_back_to(stored.clone());
+        let kept = Rating { value: 1.0, tie: None, step: 15 };
+        assert_eq!(state.task, BestSoFar { aside: Some(kept), ..stored.task.clone() });
+        // Again, and started again.
+        state.go_back_to(stored.clone());
+        assert_eq!(state.task.kept(), Some(kept));
+        let mut other = TrainState::start(&config, "text", Vec::new(), 1, Device::Cpu);
+        other.go_on_from(state.clone(), &[]);
+        assert_eq!(other.task, state.task);
+    }
+
+    #[test]
+    fn a_run_stands_still_over_steps_that_are_left_out() {
+        let config = MODELS.load(None, &[]).unwrap().config;
+        let mut state = TrainState::start(&config, "text", Vec::new(), 1, Device::Cpu);
+        [[4, 4], [4, 6], [7, 9]].iter().for_each(|[first, last]| state.leave_out(*first, *last));
+        for (step, steps, stood) in [(9, 6, true), (9, 7, false), (6, 3, true), (10, 1, false), (3, 1, false)]
+        {
+            assert_eq!(TrainState { step, ..state.clone() }.stood_still(steps), stood, "{step}, {steps}");
         }
     }
 

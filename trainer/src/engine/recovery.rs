@@ -24,7 +24,7 @@ impl<F: Family> Run<'_, F> {
     /// Whether step `step` makes no update: somebody said so, or it was part of what went wrong.
     pub(super) fn leaves_out(&self, step: u64) -> bool {
         let asked = self.config.recovery.skipped().any(|steps| steps.contains(&step));
-        asked || self.state.left_out.iter().any(|[first, last]| (*first..=*last).contains(&step))
+        asked || self.state.leaves_out(step)
     }
 
     /// Decides after `error` of step `step`, on all ranks alike: the numbers that were not finite are those of all. A

@@ -360,9 +360,10 @@ impl<'a, F: Family> Run<'a, F> {
     }
 
     /// Whether an evaluation after the state's step decides anything. One more at a run's end does not: a run made longer would remember it.
+    /// Nor does one of weights that have not changed since the last one was due.
     pub(super) fn counts(&self) -> bool {
         let every = self.config.eval.every;
-        every > 0 && self.state.step.is_multiple_of(every)
+        every > 0 && self.state.step.is_multiple_of(every) && !self.state.stood_still(every)
     }
 
     /// Evaluates, and keeps the model where it is the best so far. True where `stop` ended it before it was done.

@@ -3,6 +3,7 @@
 mod guard;
 mod longer;
 mod overflow;
+mod patience;
 mod stages;
 mod walk;
 
