@@ -160,6 +160,9 @@ impl Config {
         let mut idle = Idle::all(patience == 0, "average", &["trigger"], &by[..2], why);
         let why = "needs average.start or average.patience of at least 1";
         idle.extend(Idle::all(patience == 0 && start == 0, "average", &["every"], &by, why));
+        let stagnates = self.average.variant == TwoTailedVariant::Extended;
+        let why = "needs average.variant = \"extended\"";
+        idle.extend(Idle::all(!stagnates, "average", &["stagnation"], &["average.variant"], why));
         idle
     }
 

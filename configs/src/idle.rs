@@ -30,14 +30,47 @@ impl Idle {
     }
 }
 
+/// A key of a section that a network does not look at, the keys that would change that, and what it lacks. A key without a dot is of the
+/// section itself.
+pub(crate) type Overlooked = (&'static str, &'static [&'static str], &'static str);
+
 impl Config {
     /// Keys that nothing looks at as things are, whether they are given or not.
     pub(crate) fn idle(&self) -> Vec<Idle> {
-        [self.idle_adversarial(), self.idle_objective(), self.idle_optim(), self.idle_average()]
-            .into_iter()
-            .flatten()
-            .chain(self.model.idle(self))
-            .collect()
+        let of_sections = [
+            self.idle_adversarial(),
+            self.idle_objective(),
+            self.idle_of_networks("optim", Self::overlooked_of_optim),
+            self.idle_of_networks("schedule", Self::overlooked_of_schedule),
+            self.idle_loss_scale(),
+            self.idle_average(),
+        ];
+        of_sections.into_iter().flatten().chain(self.model.idle(self)).collect()
+    }
+
+    /// Of a section that networks may have values of their own for: what is said of all has an effect where one of them looks at it.
+    fn idle_of_networks(&self, section: &str, overlooked: fn(&Self) -> Vec<Overlooked>) -> Vec<Idle> {
+        let full = |section: &str, key: &str| match key.contains('.') {
+            true => key.to_string(),
+            false => format!("{section}.{key}"),
+        };
+        let networks: Vec<(String, Vec<Overlooked>)> = self
+            .networks_of(section)
+            .map(|name| (format!("{section}.{name}"), overlooked(&self.of_network(name))))
+            .collect();
+        let by_none = |key: &str| networks.iter().all(|(_, of)| of.iter().any(|(other, ..)| *other == key));
+        let of_all = overlooked(self).into_iter().filter(|(key, ..)| by_none(key)).map(|(key, by, why)| {
+            let sections = networks.iter().map(|(own, _)| own.as_str()).chain([section]);
+            let by = sections.flat_map(|section| by.iter().map(move |by| full(section, by))).collect();
+            Idle { key: full(section, key), by, why }
+        });
+        let own = networks.iter().flat_map(|(own, of)| {
+            of.iter().map(move |(key, by, why)| {
+                let by = by.iter().flat_map(|by| [full(own, by), full(section, by)]).collect();
+                Idle { key: full(own, key), by, why }
+            })
+        });
+        of_all.chain(own).collect()
     }
 }
 
@@ -86,6 +119,37 @@ mod tests {
                 &["average.every=5"],
                 "`average.every` = 5 is invalid: needs average.start or average.patience of at least 1",
             ),
+            (
+                &["average.kind=two_tailed", "eval.every=5", "average.variant=core", "average.stagnation=2"],
+                "`average.stagnation` = 2 is invalid: needs average.variant = \"extended\"",
+            ),
+            (
+                &[
+                    "average.kind=two_tailed",
+                    "eval.every=5",
+                    "average.variant=monotone",
+                    "average.stagnation=2",
+                ],
+                "`average.stagnation` = 2",
+            ),
+            (
+                &["loss_scale.init=1024"],
+                "`loss_scale.init` = 1024.0 is invalid: needs train.precision = \"fp16\" or loss_scale.kind = \"dynamic\"",
+            ),
+            (
+                &["train.precision=fp16", "loss_scale.kind=none", "loss_scale.interval=5"],
+                "`loss_scale.interval` = 5",
+            ),
+            (
+                &["schedule.kind=constant", "schedule.decay_from=start"],
+                "`schedule.decay_from` = start is invalid: needs schedule.kind = \"cosine\" or \"linear\"",
+            ),
+            (&["schedule.kind=inverse_sqrt", "schedule.steps=10"], "`schedule.steps` = 10 is invalid"),
+            (
+                &["schedule.base_lanes=4"],
+                "`schedule.base_lanes` = 4 is invalid: needs schedule.scale = \"linear\" or \"sqrt\"",
+            ),
+            (&["optim.no_decay=[]"], "`optim.no_decay` = [] is invalid: needs optim.weight_decay above 0"),
         ] {
             let found = load("", keys).unwrap_err();
             assert!(found.contains(message), "{keys:?}: {found}");
@@ -106,6 +170,14 @@ mod tests {
             &["optim.layer_decay=0.5", "optim.layer_decay_of=gradient"],
             &["average.trigger=since_best", "average.patience=3", "eval.every=5"],
             &["optim.kind=sgd", "optim.beta1=0.9", "optim.eps=1e-8"],
+            &["optim.weight_decay=0.1", "optim.no_decay=[]"],
+            &["average.kind=two_tailed", "eval.every=5", "average.stagnation=2"],
+            &["train.precision=fp16", "loss_scale.init=1024"],
+            &["loss_scale.kind=dynamic", "loss_scale.interval=5"],
+            &["schedule.kind=linear", "schedule.decay_from=start", "schedule.steps=10"],
+            &["schedule.scale=sqrt", "schedule.base_lanes=4"],
+            // The noise of inputs falls as long.
+            &["schedule.kind=constant", "schedule.steps=10", "objective.input_noise=0.2"],
             &["adversarial.gate=false", "objective.input_noise_fall=linear", "average.trigger=non_monotonic"],
         ] {
             load("", keys).unwrap_or_else(|e| panic!("{keys:?}: {e}"));
@@ -122,6 +194,10 @@ mod tests {
         assert!(load("[optim]\nkind = \"sgd\"\n", &["optim.beta1=0.5"]).unwrap_err().contains("optim.beta1"));
         assert!(load("", &["optim.kind=sgd", "optim.beta1=0.5"]).is_err());
         load("[adversarial]\ngate = true\nscale = 0.1\n", &["adversarial.scale=0"]).unwrap();
+        load("[schedule]\nsteps = 10\n", &["schedule.kind=constant"]).unwrap();
+        let noisy = "[schedule]\nkind = \"constant\"\nsteps = 10\n[objective]\ninput_noise = 0.2\n";
+        load(noisy, &["objective.input_noise=0"]).unwrap();
+        load("[loss_scale]\ninit = 1024\n[train]\nprecision = \"fp16\"\n", &["train.precision=f32"]).unwrap();
     }
 
     #[test]
@@ -134,6 +210,10 @@ mod tests {
         let message = paired(&["optim.writer.kind=sgd", "optim.writer.beta2=0.5"]).unwrap_err();
         assert!(message.contains("`optim.writer.beta2` = 0.5"), "{message}");
         assert!(paired(&["optim.kind=sgd", "optim.writer.kind=sgd", "optim.beta1=0.5"]).is_err());
+        paired(&["schedule.kind=constant", "schedule.steps=9", "schedule.writer.kind=linear"]).unwrap();
+        paired(&["schedule.writer.steps=9", "schedule.writer.kind=constant"]).unwrap();
+        let message = paired(&["schedule.kind=constant", "schedule.writer.steps=9"]).unwrap_err();
+        assert!(message.contains("`schedule.writer.steps` = 9"), "{message}");
     }
 
     /// A run of before there was this rule goes on.

@@ -1,7 +1,8 @@
 //! What large batches ask for: a learning rate that follows the number of lanes, and a batch that begins small.
 
+use crate::idle::Overlooked;
 use crate::model::out_of_range;
-use crate::{Config, ConfigError, OptimConfig, OptimKind, RateScale, Shard, TrainConfig};
+use crate::{Config, ConfigError, OptimConfig, OptimKind, RateScale, ScheduleKind, Shard, TrainConfig};
 
 impl TrainConfig {
     /// Of so many micro-steps one takes part in step `step`, counted from 1; 1 where all do.
@@ -42,6 +43,24 @@ impl Config {
             RateScale::Linear => self.optim.lr * ratio,
             RateScale::Sqrt => self.optim.lr * ratio.sqrt(),
         }
+    }
+
+    pub(crate) fn overlooked_of_schedule(&self) -> Vec<Overlooked> {
+        let schedule = &self.schedule;
+        let decays = matches!(schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear);
+        let why = "needs schedule.kind = \"cosine\" or \"linear\"";
+        let all: [(bool, Overlooked); 3] = [
+            (decays, ("decay_from", &["kind"], why)),
+            (
+                decays || self.input_noise_falls(),
+                ("steps", &["kind", "objective.input_noise", "objective.input_noise_fall"], why),
+            ),
+            (
+                schedule.scale != RateScale::None,
+                ("base_lanes", &["scale"], "needs schedule.scale = \"linear\" or \"sqrt\""),
+            ),
+        ];
+        all.into_iter().filter_map(|(counts, key)| (!counts).then_some(key)).collect()
     }
 
     pub(crate) fn check_large_batch(&self) -> Result<(), ConfigError> {
@@ -142,7 +161,7 @@ mod tests {
         };
         assert!((rate(0.1, 8192, "linear", 256) - 3.2).abs() < 1e-12);
         assert!((rate(0.01, 512, "sqrt", 128) - 0.02).abs() < 1e-15);
-        assert_eq!(rate(0.01, 512, "none", 128), 0.01);
+        assert_eq!(load(&["optim.lr=0.01", "train.lanes=512"]).unwrap().peak_lr(), 0.01);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::idle::Overlooked;
 use crate::model::out_of_range;
 use crate::range::Range;
-use crate::{Config, ConfigError, Idle, Shard};
+use crate::{Config, ConfigError, Shard};
 
 /// The update rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -120,8 +121,8 @@ impl OptimConfig {
         if self.kind == OptimKind::Sgd { 0 } else { 2 }
     }
 
-    /// Keys that nothing looks at, each with the one that would change it, and why.
-    fn overlooked(&self) -> Vec<[&'static str; 3]> {
+    /// Keys that nothing looks at.
+    fn overlooked(&self) -> Vec<Overlooked> {
         let means: &[&str] = match self.kind {
             OptimKind::Sgd => &["beta1", "beta2", "eps", "bias_correction"],
             OptimKind::Rmsprop if self.beta1 != 0.0 => &["beta1"],
@@ -131,13 +132,15 @@ impl OptimConfig {
         let by_rule = means
             .iter()
             .chain(lengths)
-            .map(|key| [*key, "kind", "the rule of optim.kind does not look at it"]);
-        let decay = (self.layer_decay == 1.0).then_some([
-            "layer_decay_of",
-            "layer_decay",
-            "needs optim.layer_decay below 1",
-        ]);
-        by_rule.chain(decay).collect()
+            .map(|key| -> Overlooked { (key, &["kind"], "the rule of optim.kind does not look at it") });
+        let others: [(bool, Overlooked); 2] = [
+            (
+                self.layer_decay == 1.0,
+                ("layer_decay_of", &["layer_decay"], "needs optim.layer_decay below 1"),
+            ),
+            (self.weight_decay == 0.0, ("no_decay", &["weight_decay"], "needs optim.weight_decay above 0")),
+        ];
+        by_rule.chain(others.into_iter().filter_map(|(idle, key)| idle.then_some(key))).collect()
     }
 
     /// Refuses what the rule would not look at, or cannot do without.
@@ -168,27 +171,8 @@ impl OptimConfig {
 }
 
 impl Config {
-    /// What is said of all networks has an effect where one of them looks at it.
-    pub(crate) fn idle_optim(&self) -> Vec<Idle> {
-        let networks: Vec<(&str, Vec<[&str; 3]>)> =
-            self.networks_of("optim").map(|name| (name, self.of_network(name).optim.overlooked())).collect();
-        let by_none = |key: &str| {
-            networks.iter().all(|(_, overlooked)| overlooked.iter().any(|[other, ..]| *other == key))
-        };
-        let of_all = self.optim.overlooked().into_iter().filter(|[key, ..]| by_none(key));
-        let of_all = of_all.map(|[key, by, why]| {
-            let by =
-                networks.iter().map(|(name, _)| format!("optim.{name}.{by}")).chain([format!("optim.{by}")]);
-            Idle { key: format!("optim.{key}"), by: by.collect(), why }
-        });
-        let own = networks.iter().flat_map(|(name, overlooked)| {
-            overlooked.iter().map(move |[key, by, why]| Idle {
-                key: format!("optim.{name}.{key}"),
-                by: vec![format!("optim.{name}.{by}"), format!("optim.{by}")],
-                why,
-            })
-        });
-        of_all.chain(own).collect()
+    pub(crate) fn overlooked_of_optim(&self) -> Vec<Overlooked> {
+        self.optim.overlooked()
     }
 
     pub(crate) fn check_optim(&self) -> Result<(), ConfigError> {

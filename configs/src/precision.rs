@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::out_of_range;
 use crate::range::{self, Range};
-use crate::{ByPrecision, Config, ConfigError, TrainConfig};
+use crate::{ByPrecision, Config, ConfigError, Idle, TrainConfig};
 
 /// What the products of a forward and a backward pass are computed in. Weights, moments and sums of gradients are in single precision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
@@ -152,6 +152,13 @@ impl Config {
         f64::from(targets.ilog2()).exp2()
     }
 
+    pub(crate) fn idle_loss_scale(&self) -> Vec<Idle> {
+        let keys = ["init", "growth", "backoff", "interval", "floor"];
+        let by = ["train.precision", "loss_scale.kind"];
+        let why = "needs train.precision = \"fp16\" or loss_scale.kind = \"dynamic\"";
+        Idle::all(!self.scales_loss(), "loss_scale", &keys, &by, why)
+    }
+
     pub(crate) fn check_precision(&self) -> Result<(), ConfigError> {
         let scale = &self.loss_scale;
         range::check("loss_scale", scale)?;
@@ -206,7 +213,15 @@ mod tests {
             let told = format!("{error} {}", error.hint().unwrap_or_default());
             assert!(told.contains(key) && told.contains(why), "{key}={value}: {told}");
         }
-        assert!(load(&["loss_scale.init=0.25", "loss_scale.floor=0.125", "loss_scale.growth=1"]).is_ok());
+        assert!(
+            load(&[
+                "loss_scale.kind=dynamic",
+                "loss_scale.init=0.25",
+                "loss_scale.floor=0.125",
+                "loss_scale.growth=1"
+            ])
+            .is_ok()
+        );
     }
 
     #[test]

@@ -192,6 +192,12 @@ impl Config {
         Idle::all(idle, "objective", &["input_noise_fall"], &["objective.input_noise"], why)
     }
 
+    /// Whether noise on inputs falls over the steps of the schedule.
+    pub fn input_noise_falls(&self) -> bool {
+        let objective = &self.objective;
+        objective.input_noise > 0.0 && objective.input_noise_fall == NoiseFall::Linear
+    }
+
     /// Targets of a lane in a step.
     pub fn targets_per_lane(&self) -> usize {
         match self.data.order {

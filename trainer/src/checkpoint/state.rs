@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use segue_configs::{Config, Models, NoiseFall, ScheduleKind};
+use segue_configs::{Config, Models, ScheduleKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tch::Device;
@@ -431,9 +431,7 @@ fn resolved(config: &Config) -> Value {
     let mut json = config.to_json();
     let follows =
         |config: &Config| matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear);
-    let objective = &config.objective;
-    let noise_falls = objective.input_noise > 0.0 && objective.input_noise_fall == NoiseFall::Linear;
-    if follows(config) || noise_falls {
+    if follows(config) || config.input_noise_falls() {
         json["schedule"]["steps"] = json!(config.schedule_steps());
     }
     for network in config.networks_of("schedule") {
