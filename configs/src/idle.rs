@@ -44,6 +44,7 @@ impl Config {
             self.idle_of_networks("schedule", Self::overlooked_of_schedule),
             self.idle_loss_scale(),
             self.idle_average(),
+            self.idle_task(),
         ];
         of_sections.into_iter().flatten().chain(self.model.idle(self)).collect()
     }

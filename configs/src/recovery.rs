@@ -38,7 +38,7 @@ pub struct RecoveryConfig {
     /// With `restore_best`: what the learning rate is multiplied by each time, for the rest of the run.
     #[schemars(transform = Range::above(0.0).at_most(1.0))]
     pub rate_factor: f64,
-    /// With `restore_best`, but not for tasks: a validation loss of so much more than the best one counts as not finite; 0 for none does.
+    /// With `restore_best`, but not for tasks and `planetoid`: a validation loss of so much more than the best one counts as not finite; 0 for none does.
     /// Melis' runs over words: 0.5 nats.
     #[schemars(transform = Range::at_least(0.0))]
     pub diverged_by: f64,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::refused;
 use crate::range::{self, Range};
-use crate::{Config, ConfigError, DeviceKind};
+use crate::{Config, ConfigError, DeviceKind, Idle};
 
 /// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -150,6 +150,11 @@ pub fn finetuning_defaults() -> serde_json::Value {
 }
 
 impl Config {
+    pub(crate) fn idle_task(&self) -> Vec<Idle> {
+        let why = "fine-tuning has a patience of its own, task.patience";
+        Idle::all(!self.task.name.is_empty(), "eval", &["patience"], &["task.name"], why)
+    }
+
     pub(crate) fn check_task(&self) -> Result<(), ConfigError> {
         range::check("task", &self.task)?;
         if self.train.device == DeviceKind::Cuda {
@@ -171,5 +176,18 @@ mod tests {
         assert!(load("auto").is_ok() && load("cpu").is_ok());
         let message = load("cuda").err().map(|error| error.to_string()).unwrap_or_default();
         assert!(message.contains("`train.device` = cuda"), "{message}");
+    }
+
+    #[test]
+    fn the_patience_of_pre_training_is_refused() {
+        let load = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+            MODELS.load(None, &keys).err().map(|error| error.to_string())
+        };
+        let message = load(&["task.name=sst2", "eval.patience=3"]).unwrap_or_default();
+        assert!(message.contains("`eval.patience` = 3 is invalid") && message.contains("task.patience"));
+        for keys in [&["task.name=sst2", "task.patience=3"][..], &["eval.patience=3", "task.name=sst2"]] {
+            assert_eq!(load(keys), None);
+        }
     }
 }

@@ -109,6 +109,15 @@ fn the_average_reaches_the_optimum_as_closely_as_its_samples_allow() {
     assert_eq!(outcome.best.unwrap().1, best);
 }
 
+/// The first two steps are the critic's: the second finds the generator no better than the first.
+#[test]
+fn a_game_ends_when_nothing_better_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = ["train.steps=14", "eval.every=1", "average.start=0", "eval.patience=1"];
+    let outcome = play(&config(dir.path(), &keys), 2, &Local, false);
+    assert_eq!((outcome.step, outcome.stopped_early), (2, true));
+}
+
 #[test]
 fn checkpoints_have_the_same_bytes_at_1_2_and_4_ranks() {
     for (critic_steps, average) in [(0, AVERAGES[0]), (2, AVERAGES[0]), (2, AVERAGES[1])] {

@@ -260,7 +260,9 @@ impl StudyFile {
         check_folders(&all)?;
         // The best model of a trial is what it is judged by: it stays, unless recipe, `[set]` or command line say no.
         let kept = json!({ "checkpoint": { "best": true } });
-        let base = models.load_over(vec![(kept, "the study".into())], Some(&self.recipe), &all)?.config;
+        let mut base = models.load_over(vec![(kept, "the study".into())], Some(&self.recipe), &all)?.config;
+        // Some models keep none.
+        base.checkpoint.best &= !base.idle().iter().any(|idle| idle.key == "checkpoint.best");
         if base.checkpoint.best {
             all.insert(0, "checkpoint.best=true".into());
         }

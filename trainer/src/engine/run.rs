@@ -135,6 +135,11 @@ impl<'a, F: Family> Run<'a, F> {
                         or choose an average that needs none, such as average.kind=exponential";
             return Err(TrainError::Layout(what.into()));
         }
+        if (config.checkpoint.best || config.eval.patience > 0) && family.keeps_best().is_none() {
+            let what = "checkpoint.best and eval.patience choose by evaluations, and there is nothing to evaluate on\nhint: add a \
+                        validation set, or set checkpoint.best=false eval.patience=0";
+            return Err(TrainError::Layout(what.into()));
+        }
         let parameters = learner.networks().iter().map(|(_, parameters)| parameters.count()).sum();
         let mut engine = Engine::new(config, learner, comm)?;
         if let Some(what) = without_effect(config.train.collectives, comm.world_size()) {

@@ -8,7 +8,7 @@ use segue_configs::Config;
 use segue_trainer::engine::{Event, KeepBest, Outcome, train};
 use serde_json::json;
 
-use super::walk::{STEPS, Walk, config, folder, scale, state};
+use super::walk::{STEPS, Walk, config, folder, scale, state, walk};
 
 const EVERY_STEP: [&str; 4] = ["eval.every=1", "checkpoint.every=10", "average.start=0", "eval.patience=3"];
 
@@ -33,6 +33,17 @@ fn go(config: &Config, poisoned: &[u64], seen: &RefCell<Vec<f64>>) -> (Outcome, 
         }
     });
     (outcome.unwrap(), evaluated)
+}
+
+/// As of a language model without a validation split.
+#[test]
+fn a_best_model_is_not_asked_of_a_run_that_keeps_none() {
+    for key in ["eval.patience=3", "checkpoint.best=true"] {
+        let run = folder();
+        let error = walk(&config(run.path(), &[key]), &[], &Local, &|| false, &mut |_| {}).unwrap_err();
+        assert_eq!(error.exit_code(), 78, "{error}");
+        assert!(error.to_string().contains(key.split('=').next().unwrap()), "{error}");
+    }
 }
 
 #[test]

@@ -143,7 +143,7 @@ impl Family for MomentGame<'_> {
     }
 
     fn keeps_best(&self) -> Option<KeepBest> {
-        Some(KeepBest { patience: 0 })
+        Some(KeepBest { patience: self.config.eval.patience })
     }
 
     fn folder(&self, _: &Players) -> Folder {

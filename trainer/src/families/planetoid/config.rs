@@ -5,7 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use segue_configs::model::{out_of_range, refused, size, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, DeviceKind, ModelSection, OptimKind, ScheduleKind};
+use segue_configs::{Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, ScheduleKind};
 use segue_data_error::DataError;
 use segue_graph::{NodeData, OpenOptions, Setting, Split};
 use serde::{Deserialize, Serialize};
@@ -383,6 +383,19 @@ impl ModelSection for PlanetoidConfig {
         Ok(())
     }
 
+    /// Evaluations are of test nodes: their accuracy is told, and chooses nothing.
+    fn idle(&self, _: &Config) -> Vec<Idle> {
+        let chooses = "this model is evaluated on test nodes, which choose nothing";
+        let is_loss = "is for losses, and this model is judged by its accuracy";
+        [
+            Idle::new("eval.patience", &["model.model_type"], chooses),
+            Idle::new("checkpoint.best", &["model.model_type"], chooses),
+            Idle::new("recovery.diverged_by", &["model.model_type"], is_loss),
+            Idle::new("recovery.diverged_times", &["model.model_type"], is_loss),
+        ]
+        .into()
+    }
+
     /// Plain gradient descent at one rate, as the public program has it, and a batch that up to four ranks share.
     fn run_defaults(config: &mut Config) {
         config.optim.kind = OptimKind::Sgd;
@@ -396,7 +409,10 @@ impl ModelSection for PlanetoidConfig {
 
 #[cfg(test)]
 mod tests {
+    use segue_configs::study::Study;
+
     use super::*;
+    use crate::families::MODELS;
 
     #[test]
     fn keys_without_effect_are_refused() {
@@ -432,5 +448,54 @@ mod tests {
             let message = wrong.check().unwrap_err().to_string();
             assert!(message.contains(key), "{message}");
         }
+    }
+
+    #[test]
+    fn an_accuracy_on_test_nodes_chooses_nothing() {
+        let load = |keys: &[&str]| {
+            let keys: Vec<String> =
+                ["model.model_type=planetoid"].iter().chain(keys).map(|key| key.to_string()).collect();
+            MODELS.load(None, &keys).map(|loaded| loaded.config).map_err(|error| error.to_string())
+        };
+        for (keys, says) in [
+            (
+                &["eval.patience=3"][..],
+                "`eval.patience` = 3 is invalid: this model is evaluated on test nodes",
+            ),
+            (&["checkpoint.best=true"], "`checkpoint.best` = true is invalid"),
+            (
+                &["recovery.non_finite=restore_best", "recovery.diverged_times=1.2"],
+                "`recovery.diverged_times` = 1.2 is invalid: is for losses",
+            ),
+            (
+                &["recovery.non_finite=restore_best", "recovery.diverged_by=0.5"],
+                "`recovery.diverged_by` = 0.5",
+            ),
+        ] {
+            let message = load(keys).unwrap_err();
+            assert!(message.contains(says), "{keys:?}: {message}");
+        }
+        load(&["recovery.non_finite=restore_best", "checkpoint.best=false"]).unwrap();
+        // What a checkpoint holds was taken once.
+        let mut stored = load(&[]).unwrap().to_json();
+        stored["checkpoint"]["best"] = true.into();
+        MODELS.from_json(&stored, "the checkpoint").unwrap();
+    }
+
+    /// Studies keep the best models of their trials where there is such a thing.
+    #[test]
+    fn a_study_asks_for_no_best_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        file("recipe.toml", "[model]\nmodel_type = \"planetoid\"\n");
+        let text = "name = \"rates\"\nrecipe = \"recipe.toml\"\noutput = \"out\"\ntrials = 2\n\
+                    [[parameter]]\nkey = \"optim.lr\"\nlow = 0.1\nhigh = 0.2\n";
+        let study = Study::load(&MODELS, &file("study.toml", text), &[]).unwrap();
+        assert!(!study.base.checkpoint.best);
+        study.config_at(&[0.5]).unwrap();
     }
 }
