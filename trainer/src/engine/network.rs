@@ -11,7 +11,7 @@ use crate::optim::averaging::{self, Averaging, NoAveraging};
 use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, joint_norm, learning_rate};
 use crate::{Parameters, TrainError};
 use segue_collectives::Communicator;
-use segue_configs::{Config, Shard};
+use segue_configs::{AverageKind, Config, Shard};
 use segue_world::Sender;
 use tch::Tensor;
 
@@ -85,6 +85,11 @@ impl Network {
             .for_each(|(bucket, total)| self.buckets.put(bucket, total));
         kept.gradients.sort_by_key(|(piece, _)| *piece);
         self.kept = kept;
+    }
+
+    /// The kind of average that it keeps.
+    pub fn average_kind(&self) -> AverageKind {
+        self.config.average.kind
     }
 
     /// Lets averages begin with the weights as they are now; those that a step begins after `start`, or where the configuration says.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use segue_configs::Config;
+use segue_configs::{AverageKind, Config};
 use segue_tokenizer::Tokenizer;
+use serde::Deserialize;
 use serde_json::json;
 use tch::{Device, Tensor};
 
@@ -203,18 +204,12 @@ fn restore_network<F: Family>(
             std::mem::replace(&mut weights, training)
         }
     };
-    let averages = path.join(file_of(AVERAGES, n, name));
-    let tables = match averages.is_file() {
-        true => read_tensors(&averages)?.tensors.into_iter().collect(),
-        false => Default::default(),
-    };
-    let of_network = if n == 0 { Some(&state.average) } else { state.averages.get(name) };
-    let saved = Saved { state: of_network.cloned().unwrap_or_default(), chosen, tables };
-    network.averaging.restore(saved, parameters).map_err(|error| match error {
-        AveragingError::OtherPeriod { .. } => TrainError::Layout(error.to_string()),
-        _ => TrainError::Damaged { path: path.into(), what: error.to_string() },
-    })?;
     fill(parameters.tensors().iter().zip(weights));
+    match kind_of_average(state) == network.average_kind() {
+        true => restore_average(path, state, chosen, network, n, parameters)?,
+        // The keys of the run may change: an average of another kind begins with the weights as they are.
+        false => network.begin_averages(parameters, state.fine_tuning.averages_after()),
+    }
     // Its tables are the most of a checkpoint: one tensor of them at a time is in memory twice, and of that what this rank keeps.
     let stored = map_tensors(&path.join(file_of(OPTIMIZER, n, name)))?;
     for (table, tensors) in network.optimizer.tables() {
@@ -232,6 +227,33 @@ fn restore_network<F: Family>(
     }
     network.optimizer.restore(counts);
     Ok(())
+}
+
+/// The kind of average that a run kept; that of before there were several where its configuration does not say.
+fn kind_of_average(state: &TrainState) -> AverageKind {
+    AverageKind::deserialize(&state.config["average"]["kind"]).unwrap_or_default()
+}
+
+/// Fills the average of network `n`, of which `chosen` weights were stored as the model.
+fn restore_average(
+    path: &Path,
+    state: &TrainState,
+    chosen: Vec<Tensor>,
+    network: &mut Network,
+    n: usize,
+    parameters: &Parameters,
+) -> Result<(), TrainError> {
+    let averages = path.join(file_of(AVERAGES, n, network.name));
+    let tables = match averages.is_file() {
+        true => read_tensors(&averages)?.tensors.into_iter().collect(),
+        false => Default::default(),
+    };
+    let of_network = if n == 0 { Some(&state.average) } else { state.averages.get(network.name) };
+    let saved = Saved { state: of_network.cloned().unwrap_or_default(), chosen, tables };
+    network.averaging.restore(saved, parameters).map_err(|error| match error {
+        AveragingError::OtherPeriod { .. } => TrainError::Layout(error.to_string()),
+        _ => TrainError::Damaged { path: path.into(), what: error.to_string() },
+    })
 }
 
 /// State of an optimizer of whole parameters under the names a checkpoint stores: `TABLE.PARAMETER`. The tensors are the optimizer's own.

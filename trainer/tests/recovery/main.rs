@@ -224,3 +224,47 @@ fn keys_may_change_where_the_run_says_so_and_it_is_written_down() {
     // From there on it is the configuration of the run.
     walk(&config(run.path(), &["optim.lr=0.05"]), &[], &Local, &|| false, &mut |_| {}).unwrap();
 }
+
+/// What the average was of is left behind: one of another kind begins with the trained weights of that step.
+#[test]
+fn an_average_may_become_one_of_another_kind() {
+    let kinds: [&[&str]; 5] = [
+        &["average.start=0"],
+        &["average.start=3"],
+        &["average.start=0", "average.kind=exponential", "average.beta=0.5"],
+        &["average.start=0", "average.kind=polyak"],
+        &["average.start=0", "average.kind=two_tailed"],
+    ];
+    let with =
+        |dir: &Path, kind: &[&str], more: &[&str]| config(dir, &[kind, &["eval.every=5"], more].concat());
+    let numbers = |dir: &Path, step: u64, file: &str| {
+        let path = dir.join(format!("checkpoints/step-{step:08}/{file}.safetensors"));
+        let tensors = segue_trainer::checkpoint::read_tensors(&path).ok()?.tensors;
+        Some(tensors["w"].double_value(&[0]))
+    };
+    let trained = |dir: &Path, step: u64| {
+        numbers(dir, step, "training_weights").or_else(|| numbers(dir, step, "model")).unwrap()
+    };
+    let whole = folder();
+    walk(&with(whole.path(), kinds[1], &["checkpoint.every=1"]), &[], &Local, &|| false, &mut |_| {})
+        .unwrap();
+    for (before, then) in kinds.iter().enumerate() {
+        for (after, now) in kinds.iter().enumerate() {
+            let run = folder();
+            walk(&with(run.path(), then, &["train.stop_at=11"]), &[], &Local, &|| false, &mut |_| {})
+                .unwrap();
+            let allowed = r#"recovery.allow_change=["average"]"#;
+            walk(&with(run.path(), now, &[allowed]), &[], &Local, &|| false, &mut |_| {})
+                .unwrap_or_else(|error| panic!("{then:?}, {now:?}: {error}"));
+            // Training does not see averages.
+            assert_eq!(trained(run.path(), STEPS), trained(whole.path(), STEPS), "{then:?}, {now:?}");
+            if after == 3 && before != after {
+                assert_eq!(state(run.path(), STEPS)["average"]["count"], STEPS - 11 + 1, "{then:?}");
+                let steps = (11..=STEPS).map(|step| trained(whole.path(), step));
+                let mean = steps.sum::<f64>() / (STEPS - 11 + 1) as f64;
+                let found = numbers(run.path(), STEPS, "model").unwrap();
+                assert!((found - mean).abs() < 1e-6, "{then:?}: {found}, {mean}");
+            }
+        }
+    }
+}
