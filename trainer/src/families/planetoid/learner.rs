@@ -32,6 +32,14 @@ struct Seen {
     best: Option<Best>,
 }
 
+impl Seen {
+    /// What a run has seen that stands where `stored` did: of evaluations, all that it made since, too.
+    fn gone_back_to(self, stored: Self) -> Self {
+        let better = |best: &Best| stored.best.is_none_or(|then| best.accuracy > then.accuracy);
+        Self { best: self.best.filter(better).or(stored.best), ..stored }
+    }
+}
+
 /// A model and what it learns from.
 pub struct Classifier {
     /// The model.
@@ -181,12 +189,32 @@ impl Learner for Classifier {
     }
 
     fn restore(&mut self, state: &Value) -> bool {
-        match Seen::deserialize(state) {
-            Ok(seen) => {
-                self.seen = seen;
-                true
-            }
-            Err(_) => false,
+        let Ok(stored) = Seen::deserialize(state) else { return false };
+        self.seen = self.seen.gone_back_to(stored);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_goes_back_remembers_its_best_accuracy() {
+        let seen = |step, best: Option<(f64, u64)>| Seen {
+            step,
+            best: best.map(|(accuracy, step)| Best { accuracy, step }),
+        };
+        for (live, stored, best) in [
+            // As a run that is started again.
+            (None, Some((0.5, 4)), Some((0.5, 4))),
+            (None, None, None),
+            // The checkpoint of a best loss, say, was written before its evaluation, or before a better one.
+            (Some((0.7, 8)), None, Some((0.7, 8))),
+            (Some((0.7, 8)), Some((0.5, 4)), Some((0.7, 8))),
+            (Some((0.5, 8)), Some((0.5, 4)), Some((0.5, 4))),
+        ] {
+            assert_eq!(seen(9, live).gone_back_to(seen(6, stored)), seen(6, best), "{live:?}, {stored:?}");
         }
     }
 }
