@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use segue_configs::CheckpointConfig;
 use segue_publish::{FreshFolder, clean_up, replace_link};
+use serde_json::Value;
 
+use super::contents::STATE;
 use super::files::{read_error, write_error};
 use super::locate::{BEST, CHECKPOINTS, STAGE};
 use super::manifest::{FileRecords, MANIFEST, Manifest};
@@ -82,7 +84,7 @@ impl Draft {
     pub fn begin(folder: &Path, step: u64) -> Result<Self, TrainError> {
         // What killed writers of other steps have left: nobody may write those again.
         clean_up(folder, is_of_checkpoints)?;
-        let name = format!("step-{step:08}");
+        let name = name_of(step);
         // There already is one of this step only where it did not verify, or knows less.
         let fresh = FreshFolder::replacing(&folder.join(&name))?;
         Ok(Self { fresh, folder: folder.into(), name })
@@ -119,15 +121,28 @@ fn remove_old(folder: &Path, stay: Stay) -> Result<Option<TrainError>, TrainErro
     let newest =
         |holds: &dyn Fn(u64) -> bool| all.iter().rev().map(|(step, _)| *step).find(|step| holds(*step));
     let due = newest(&|step| is_of(step, stay.due));
-    let best = stay.best.and_then(|best| newest(&|step| step <= best));
+    // A run that goes back to the one that is due has the best of that time to go back to.
+    let best_then = due.filter(|_| stay.best.is_some()).and_then(|due| best_at(folder, due));
+    let best = [stay.best, best_then].map(|best| best.and_then(|best| newest(&|step| step <= best)));
     let mut kept = None;
     for (step, old) in all.into_iter().rev().skip(stay.newest) {
-        if Some(step) != due && Some(step) != best && !is_of(step, stay.every) {
+        if Some(step) != due && !best.contains(&Some(step)) && !is_of(step, stay.every) {
             let error = remove_folder(&old).err();
             kept = kept.or(error);
         }
     }
     Ok(kept)
+}
+
+/// The step of the best evaluation as the checkpoint of step `step` knows it; `None` where it knows none, or cannot be read.
+fn best_at(folder: &Path, step: u64) -> Option<u64> {
+    let state = fs::read(folder.join(name_of(step)).join(STATE)).ok()?;
+    serde_json::from_slice::<Value>(&state).ok()?["guard"]["step"].as_u64()
+}
+
+/// What the checkpoint of step `step` is called.
+fn name_of(step: u64) -> String {
+    format!("step-{step:08}")
 }
 
 /// Fills a fresh folder and puts it in the place of the one at `path`, if there is one. It appears whole or not at all.
@@ -333,6 +348,25 @@ mod tests {
         assert_eq!(steps(), [20]);
         assert_eq!(fs::read_link(dir.path().join(LATEST)).unwrap(), Path::new("step-00000020"));
         assert!(due(7).is_none() && due(0).is_none());
+    }
+
+    #[test]
+    fn the_best_of_a_checkpoint_that_a_run_may_go_back_to_stays_with_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for (step, best) in [(3, 3), (10, 3), (12, 12), (13, 12), (14, 14), (15, 14)] {
+            let stay = Stay { newest: 2, every: 0, due: 10, best: Some(best) };
+            let state = |path: &Path| {
+                write_bytes(&path.join(STATE), format!(r#"{{"guard": {{"step": {best}}}}}"#).as_bytes())
+            };
+            publish(dir.path(), &format!("step-{step:08}"), stay, state).unwrap();
+        }
+        let steps = || list(dir.path()).unwrap().into_iter().map(|(step, _)| step).collect::<Vec<u64>>();
+        assert_eq!(steps(), [3, 10, 14, 15]);
+        // Until the next one is due.
+        let state = |path: &Path| write_bytes(&path.join(STATE), br#"{"guard": {"step": 14}}"#);
+        publish(dir.path(), "step-00000020", Stay { newest: 2, every: 0, due: 10, best: Some(14) }, state)
+            .unwrap();
+        assert_eq!(steps(), [14, 15, 20]);
     }
 
     #[test]
