@@ -140,7 +140,11 @@ fn the_loss_of_a_damaged_model_is_refused() {
 fn what_no_split_can_give_is_refused() {
     let place = trained();
     let run = place.text("xl");
-    fail(alone(&["eval", "--model", &run, "--lanes", "100000"]), 64, &["--lanes 100000", "tokens of the split"]);
+    fail(
+        alone(&["eval", "--model", &run, "--lanes", "100000"]),
+        64,
+        &["--lanes 100000", "tokens of the split"],
+    );
     let dynamic = ["eval", "dynamic", "--rule", "sgd", "--lr", "1e30", "--model", &run];
     fail(alone(&dynamic), 80, &["diverged", "lower --lr"]);
 }
@@ -218,7 +222,8 @@ fn an_xlnet_trained_left_to_right_is_evaluated_on_the_stream() {
     for (name, reuse_len) in [("silent", Value::Null), ("none", 0.into()), ("some", 5.into())] {
         let folder = bare_folder(&place, "uni", name, |config| config["reuse_len"] = reuse_len.clone());
         let corpus = place.text("pairs");
-        let eval = ["--json", "eval", "--model", &folder, "--corpus", &corpus, "--lanes", "4", "--segment", "32"];
+        let eval =
+            ["--json", "eval", "--model", &folder, "--corpus", &corpus, "--lanes", "4", "--segment", "32"];
         assert_eq!(succeed(alone(&eval))["evaluation"], result["evaluation"], "{name}");
     }
     fail(alone(&["eval", "--model", &run, "--ext-len", "4"]), 64, &["--ext-len"]);
@@ -252,7 +257,8 @@ fn lines_are_evaluated_as_a_run_of_episodes_validates() {
 /// The same tokens in another window are another text to it.
 #[test]
 fn absolute_positions_are_timed_without_comparing_losses() {
-    let shape = ["model.vocab_size=40", "model.d_model=16", "model.n_head=2", "model.n_layer=2", "model.d_inner=16"];
+    let shape =
+        ["model.vocab_size=40", "model.d_model=16", "model.n_head=2", "model.n_layer=2", "model.d_inner=16"];
     let time = |attn_type: &str| {
         let attn_type = format!("model.attn_type={attn_type}");
         let args = ["eval", "speed", "--json", "--lengths", "4", "--repeats", "1", "--seconds", "0.01"];

@@ -163,6 +163,11 @@ impl Config {
         let stagnates = self.average.variant == TwoTailedVariant::Extended;
         let why = "needs average.variant = \"extended\"";
         idle.extend(Idle::all(!stagnates, "average", &["stagnation"], &["average.variant"], why));
+        // The one at the end of a run decides nothing.
+        let (never, why) = (self.eval.every == 0, "counts evaluations; needs eval.every of at least 1");
+        idle.extend(Idle::all(never, "average", &["patience"], &["eval.every"], why));
+        let never = never && self.task.name.is_empty();
+        idle.extend(Idle::all(never, "eval", &["patience"], &["eval.every", "task.name"], why));
         idle
     }
 
@@ -244,7 +249,7 @@ mod tests {
 
     #[test]
     fn recipes_of_before_mean_what_they_meant() {
-        let config = load_with(&["average.start=20", "average.patience=5"]).unwrap();
+        let config = load_with(&["average.start=20", "average.patience=5", "eval.every=10"]).unwrap();
         let expected = AverageConfig { start: 20, patience: 5, ..Default::default() };
         assert_eq!((&config.average, config.average.kind), (&expected, AverageKind::Tail));
         // A configuration stored without the new keys reads as one with their defaults.
@@ -307,7 +312,7 @@ mod tests {
     fn copies_are_counted() {
         let copies = |overrides: &[&str]| load_with(overrides).unwrap().average.copies();
         assert_eq!(
-            [copies(&[]), copies(&["average.patience=1"]), copies(&["average.kind=polyak"])],
+            [copies(&[]), copies(&["average.patience=1", "eval.every=1"]), copies(&["average.kind=polyak"])],
             [0, 1, 1]
         );
         assert_eq!(copies(&["average.kind=two_tailed", "eval.every=1"]), 3);

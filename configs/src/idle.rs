@@ -121,6 +121,11 @@ mod tests {
                 "`average.every` = 5 is invalid: needs average.start or average.patience of at least 1",
             ),
             (
+                &["average.patience=3"],
+                "`average.patience` = 3 is invalid: counts evaluations; needs eval.every of at least 1",
+            ),
+            (&["eval.patience=3"], "`eval.patience` = 3 is invalid: counts evaluations"),
+            (
                 &["average.kind=two_tailed", "eval.every=5", "average.variant=core", "average.stagnation=2"],
                 "`average.stagnation` = 2 is invalid: needs average.variant = \"extended\"",
             ),

@@ -79,15 +79,7 @@ fn a_batch_job_that_is_signalled_is_queued_again_and_goes_on() {
         let first = place.path(&format!("{run}/launch/attempt-0001.json"));
         wait_for("the first attempt's report", PATIENCE, || first.is_file());
         assert_eq!(slurm.wait_for_end(&job, 2 * PATIENCE), ["COMPLETED"], "{run}");
-        said(
-            &place,
-            &[
-                "start 1",
-                "stopped after step",
-                "start 2",
-                "step 900 of 900 is done",
-            ],
-        );
+        said(&place, &["start 1", "stopped after step", "start 2", "step 900 of 900 is done"]);
         place.assert_same("one", run);
         fs::remove_file(place.path("job.out")).expect("the job's output");
     }

@@ -23,7 +23,9 @@ fn both_ways(
     let parameters = parameters(config);
     // What starts at zero would hide what it does.
     for spec in parameters.specs().iter().filter(|spec| spec.name.ends_with("r_bias")) {
-        tch::no_grad(|| parameters.get(&spec.name).copy_(&Tensor::randn(&spec.shape, (Kind::Double, Device::Cpu))));
+        tch::no_grad(|| {
+            parameters.get(&spec.name).copy_(&Tensor::randn(&spec.shape, (Kind::Double, Device::Cpu)))
+        });
     }
     let mut model = TransfoXl::new(config, &parameters);
     model.context.clamp_len = config.clamp_len;

@@ -281,9 +281,13 @@ mod tests {
         let text = b"{\"b\": 1.5, \"a\": \"x\"}\n{\"a\": \"y\", \"label\": \"no\"}\n{\"label\": null}\n";
         let table = parse("a.jsonl", text, false).0.unwrap();
         assert_eq!(table.header.clone().unwrap(), ["a", "b", "label"]);
-        assert_eq!(rows(&table), [(1, vec!["x", "1.5", ""]), (2, vec!["y", "", "no"]), (3, vec!["", "", ""])]);
+        assert_eq!(
+            rows(&table),
+            [(1, vec!["x", "1.5", ""]), (2, vec!["y", "", "no"]), (3, vec!["", "", ""])]
+        );
         let keys = |from: usize| {
-            let object: Map<String, Value> = (from..from + 200).map(|n| (format!("k{n}"), Value::Null)).collect();
+            let object: Map<String, Value> =
+                (from..from + 200).map(|n| (format!("k{n}"), Value::Null)).collect();
             format!("{}\n", Value::Object(object))
         };
         let many = parse("a.jsonl", format!("{}{}", keys(0), keys(100)).as_bytes(), false).0.unwrap();

@@ -194,7 +194,8 @@ fn launched(args: &BatchArgs) -> Result<LaunchArgs, Failure> {
 
 /// Recipes that a command names.
 fn recipes(command: &[OsString]) -> impl Iterator<Item = PathBuf> {
-    let following = command.windows(2).filter(|pair| pair[0] == "--config").map(|pair| PathBuf::from(&pair[1]));
+    let following =
+        command.windows(2).filter(|pair| pair[0] == "--config").map(|pair| PathBuf::from(&pair[1]));
     let joined = |word: &OsString| word.to_str()?.strip_prefix("--config=").map(PathBuf::from);
     following.chain(command.iter().filter_map(joined))
 }

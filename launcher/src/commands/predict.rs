@@ -25,7 +25,7 @@ const MOST_POINTS: usize = 5000;
     segue predict runs/cora-inductive --features unseen.svm --json\n\n\
     The model is one that `segue pretrain` trained with model_type = \"planetoid\".")]
 pub struct PredictArgs {
-    /// Run folder (its newest valid checkpoint), or checkpoint.
+    /// Run folder (its best model, else its newest valid checkpoint), or checkpoint.
     model: PathBuf,
     /// Data set with the graph [default: that of the training].
     #[arg(long)]

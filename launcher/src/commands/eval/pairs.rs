@@ -113,7 +113,12 @@ fn corpus(config: &Config, named: Option<&Path>, split: Split, model: &Path) -> 
 
 fn refuse_stream_options(args: &EvalArgs) -> Result<(), Failure> {
     let carries = matches!(args.at_document_end, DocumentEndName::Carry);
-    if args.segment.is_some() || args.ext_len > 0 || !carries || args.attention.same_length || args.by_rows || args.lines
+    if args.segment.is_some()
+        || args.ext_len > 0
+        || !carries
+        || args.attention.same_length
+        || args.by_rows
+        || args.lines
     {
         return Err(usage(
             "--segment, --ext-len, --at-document-end, --same-length, --by-rows and --lines are options for plain streams, \

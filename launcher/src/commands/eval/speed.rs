@@ -81,7 +81,8 @@ pub fn run(args: SpeedArgs, out: &Output) -> Result<Value, Failure> {
         folder.write("speed.svg", &chart(&report).svg())?;
         out.line(&format!("written to {}", folder.path().display()));
     }
-    result["exit_code"] = json!(if report.agreement.is_none_or(|found| found.holds) { 0 } else { CHECK_FAILED });
+    result["exit_code"] =
+        json!(if report.agreement.is_none_or(|found| found.holds) { 0 } else { CHECK_FAILED });
     Ok(result)
 }
 
