@@ -78,7 +78,7 @@ fn t18_averaged_weights_are_the_running_mean() {
     }
     let last = weights(&engine);
     let mut mean: Vec<Tensor> = Vec::new();
-    let found = engine.evaluate(6, |objective| {
+    let found = engine.evaluate(6, true, |objective| {
         let tensors = objective.parameters().tensors();
         mean = tensors.iter().map(|t| t.detach().to_kind(Kind::Double)).collect();
         Ok(None)
