@@ -165,7 +165,9 @@ fn a_batch_job_is_checked_before_it_waits() {
     let batch = |words: &[&str]| alone(&[&["--json", "batch"], words].concat());
     fail(batch(&["slurm", "pretrian", "run.dir=x"]), 64, &["pretrian", "launch one of pretrain"]);
     fail(batch(&["slurm", "--threads", "2", "--", "--restrts", "3", "pretrain"]), 64, &["--restrts"]);
-    fail(batch(&["slurm", "--array", "1-2", "pretrain", "run.dir=x"]), 64, &["one run folder", "{index}"]);
+    let array = ["slurm", "--array", "1-2", "pretrain", "run.dir=x", "train.seed={index}"];
+    fail(batch(&array), 64, &["one run folder", "{index}"]);
+    succeed(batch(&["slurm", "--array", "1-2", "--", "--json", "pretrain", "run.dir=x-{index}"]));
     let script = |words: &[&str]| {
         let result = succeed(batch(words));
         result["script"].as_str().unwrap().to_string()

@@ -268,6 +268,7 @@ fn bytes_that_a_table_lacks_are_refused_in_lines_too() {
         build(&options, &())
     };
     assert!(built("tea x").unwrap_err().to_string().contains("byte 0x78 has no code"));
+    // As in the reference, a table may lack the line feed.
     assert_eq!(built("tea\neat").unwrap().splits[&Split::Train].tokens, 6);
 }
 

@@ -88,8 +88,10 @@ fn refuse_model(run: &Path) -> Result<(), Failure> {
     if text.trim().is_empty() || config["train"].is_object() {
         return Ok(());
     }
-    let message =
-        format!("{} is no run's, and would be written over\nhint: choose another run.dir", path.display());
+    let message = format!(
+        "{} belongs to no run, and would be overwritten\nhint: choose another run.dir",
+        path.display()
+    );
     Err(Failure::new(73, message))
 }
 

@@ -271,7 +271,7 @@ fn dynamic_evaluation_adapts_to_a_repeated_pattern_and_leaves_the_weights_alone(
     assert_eq!(bits(&model), before);
     let options = DynamicOptions { lr: 1e30, decay: 0.0, ..DYNAMIC };
     let error = dynamic_evaluation(&model, &stream, &Rule::Sgd, options, |_, _| {}).unwrap_err();
-    assert!(error.exit_code() == 64 && bits(&model) == before, "{error}");
+    assert!(error.exit_code() == 80 && bits(&model) == before, "{error}");
 }
 
 #[test]

@@ -4,8 +4,6 @@ use serde::{Deserialize, Serialize};
 
 /// The file's name in the folder of reports of a run.
 pub const RANKS_FILE: &str = "ranks.json";
-/// Seconds after which a file that is not written anew has no supervisor any more: file systems take their time, and clocks of hosts differ.
-const FRESH: f64 = 30.0;
 
 /// What the file holds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,11 +49,6 @@ pub struct WaitState {
 }
 
 impl LiveRanks {
-    /// Whether a supervisor is still there at the time `now`: one that was killed leaves the file behind.
-    pub fn is_fresh(&self, now: f64) -> bool {
-        now - self.written < FRESH
-    }
-
     /// Steps that `rank` is behind the one that is furthest.
     pub fn lag(&self, rank: &RankState) -> u64 {
         self.ranks.iter().map(|other| other.step).max().unwrap_or(0).saturating_sub(rank.step)

@@ -106,7 +106,7 @@ pub struct Stopping {
     /// Steps of a turn, a multiple of `eval.every`.
     #[schemars(transform = Range::at_least(1))]
     pub turn: u64,
-    /// First turns after which no trial is given up.
+    /// Number of first turns at whose ends no trial is given up.
     #[serde(default = "default_grace")]
     #[schemars(transform = Range::at_least(1))]
     pub grace: usize,

@@ -273,6 +273,19 @@ impl DataError {
         Ok(())
     }
 
+    /// Begins an output folder before any work is done: a new one, or an empty one in its place. It appears whole or not at all.
+    pub fn begin_folder(output: &Path) -> Result<segue_publish::FreshFolder, Self> {
+        Self::refuse_files(output)?;
+        if output.file_name().is_none() {
+            let why = "it names no folder\nhint: name a new folder".into();
+            return Err(DataError::Output { path: output.into(), why });
+        }
+        segue_publish::FreshFolder::create(output).map_err(|error| match error.source.kind() {
+            std::io::ErrorKind::CrossesDevices => error.into(),
+            _ => Self::folder(&error.path, error.source),
+        })
+    }
+
     /// An output folder that cannot be made.
     pub fn folder(path: &Path, source: std::io::Error) -> Self {
         DataError::Output { path: path.into(), why: format!("the folder cannot be made: {source}") }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 use segue_data_error::DataError;
 use segue_foreign::{RecordFolder, RecordSettings};
-use segue_publish::FreshFolder;
 use segue_tokenizer::Tokenizer;
 
 use super::observer::{BuildObserver, Stage};
@@ -48,19 +47,10 @@ pub fn import_records(import: &RecordImport, observer: &dyn BuildObserver) -> Re
     let folder = RecordFolder::open(&import.folder)?;
     check_tokenizer(&folder, &import.tokenizer)?;
     let output = import.output.as_path();
-    DataError::refuse_files(output)?;
-    if output.file_name().is_none() {
-        return Err(refused(output, "it names no folder"));
-    }
-    let fresh = FreshFolder::create(output)
-        .map_err(|e| refused(&e.path, &format!("the folder cannot be made: {}", e.source)))?;
+    let fresh = DataError::begin_folder(output)?;
     let info = write_corpus(import, &folder, fresh.path(), observer)?;
     fresh.publish()?;
     Ok(info)
-}
-
-fn refused(output: &Path, why: &str) -> DataError {
-    DataError::Output { path: output.into(), why: why.into() }
 }
 
 fn check_tokenizer(folder: &RecordFolder, tokenizer: &Tokenizer) -> Result<(), DataError> {

@@ -12,6 +12,9 @@ use super::{at_least_one, print_text};
 use crate::failure::{Failure, USAGE, text_of};
 use crate::output::Output;
 
+/// What stands in a command for the number of a job in its array.
+const INDEX: &str = "{index}";
+
 /// Arguments of `segue batch`.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -139,12 +142,13 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
     for recipe in recipes(launched.command()).filter(|path| !path.is_file()) {
         out.line(&format!("warning: {} is not there", recipe.display()));
     }
-    if system == System::Pbs && args.output.is_none() && !args.no_requeue {
-        out.line("the script submits itself anew as THIS_FILE: put its path there, or give --output");
-    }
     let words = words(&args, system)?;
     let text = script(system, &template, &settings(&args)?, &words)?;
     let Some(path) = &args.output else {
+        if template == system.template() && system == System::Pbs && !args.no_requeue && args.array.is_none()
+        {
+            out.line("the script submits itself anew as THIS_FILE: put its path there, or give --output");
+        }
         if !json {
             print_text(text.as_bytes())?;
         }
@@ -175,29 +179,40 @@ fn array(text: &str) -> Result<String, String> {
 struct Launched {
     #[command(flatten)]
     args: LaunchArgs,
+    /// Of every command.
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 /// What is launched, checked now: in the queue a slip would cost hours.
 fn launched(args: &BatchArgs) -> Result<LaunchArgs, Failure> {
-    let Launched { args: launched } = Launched::try_parse_from(&args.command).map_err(|error| {
+    let Launched { args: launched, .. } = Launched::try_parse_from(&args.command).map_err(|error| {
         let message = error.to_string();
         Failure::new(USAGE, message.strip_prefix("error: ").unwrap_or(&message).trim_end())
     })?;
     launched.check_command()?;
-    let tells_apart = |word: &OsString| word.to_string_lossy().contains("{index}");
-    if args.array.is_some() && !launched.command().iter().any(tells_apart) {
+    if args.array.is_some() && !have_folders_apart(launched.command()) {
         let message = "all jobs of the array would train in one run folder\nhint: put {index} into run.dir";
         return Err(Failure::new(USAGE, message));
     }
     Ok(launched)
 }
 
-/// Recipes that a command names.
+/// Whether each job of an array has a run folder of its own, by what the command says of it, or else by its recipe.
+fn have_folders_apart(command: &[OsString]) -> bool {
+    let words = || command.iter().map(|word| word.to_string_lossy());
+    match words().rfind(|word| word.starts_with("run.dir=")) {
+        Some(folder) => folder.contains(INDEX),
+        None => words().any(|word| word.contains(INDEX)),
+    }
+}
+
+/// Recipes that a command names, but for those that differ between the jobs of an array.
 fn recipes(command: &[OsString]) -> impl Iterator<Item = PathBuf> {
     let following =
         command.windows(2).filter(|pair| pair[0] == "--config").map(|pair| PathBuf::from(&pair[1]));
     let joined = |word: &OsString| word.to_str()?.strip_prefix("--config=").map(PathBuf::from);
-    following.chain(command.iter().filter_map(joined))
+    following.chain(command.iter().filter_map(joined)).filter(|path| !path.to_string_lossy().contains(INDEX))
 }
 
 /// The words of the job: this program as the supervisor of the command.

@@ -172,7 +172,7 @@ pub fn run(args: TokenizerArgs, out: &Output) -> Result<Value, Failure> {
     match args.action {
         Action::Train(args) => train(args, out),
         Action::Import(args) => {
-            let fresh = begin(&args.output)?;
+            let fresh = DataError::begin_folder(&args.output)?;
             let tokenizer = match args.xlnet {
                 false => Tokenizer::import(&args.file)?,
                 true => {
@@ -187,7 +187,7 @@ pub fn run(args: TokenizerArgs, out: &Output) -> Result<Value, Failure> {
 }
 
 fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
-    let fresh = begin(&args.output)?;
+    let fresh = DataError::begin_folder(&args.output)?;
     let progress = BuildProgress::new(out);
     let text = TrainingText {
         preset: args.preset,
@@ -199,16 +199,6 @@ fn train(args: TrainArgs, out: &Output) -> Result<Value, Failure> {
     let tokenizer = train_tokenizer(&text, &args.vocabulary.options(args.kind), args.workers, &progress)?;
     drop(progress);
     finish(&tokenizer, fresh, &args.output, out)
-}
-
-/// Begins the output folder before any work is done. It appears whole or not at all: some of a tokenizer's files alone can pass for another one.
-fn begin(output: &Path) -> Result<FreshFolder, DataError> {
-    DataError::refuse_files(output)?;
-    if output.file_name().is_none() {
-        let why = "it names no folder\nhint: name a new folder".into();
-        return Err(DataError::Output { path: output.into(), why });
-    }
-    FreshFolder::create(output).map_err(|e| DataError::folder(output, e.source))
 }
 
 fn finish(tokenizer: &Tokenizer, fresh: FreshFolder, output: &Path, out: &Output) -> Result<Value, Failure> {

@@ -135,9 +135,10 @@ impl<'a, F: Family> Run<'a, F> {
                         or choose an average that needs none, such as average.kind=exponential";
             return Err(TrainError::Layout(what.into()));
         }
-        if (config.checkpoint.best || config.eval.patience > 0) && family.keeps_best().is_none() {
-            let what = "checkpoint.best and eval.patience choose by evaluations, and there is nothing to evaluate on\nhint: add a \
-                        validation set, or set checkpoint.best=false eval.patience=0";
+        let patient = family.keeps_best().is_some_and(|kept| kept.patience > 0) || config.eval.patience > 0;
+        if (config.checkpoint.best || patient) && (family.keeps_best().is_none() || !family.evaluates()) {
+            let what = "checkpoint.best and patience (eval.patience, task.patience) choose by evaluations, and there is nothing to evaluate \
+                        on\nhint: add a validation set, or leave them out";
             return Err(TrainError::Layout(what.into()));
         }
         let parameters = learner.networks().iter().map(|(_, parameters)| parameters.count()).sum();

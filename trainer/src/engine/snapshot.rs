@@ -14,8 +14,8 @@ use super::network::Network;
 use super::staging::Staging;
 use super::step::Engine;
 use crate::checkpoint::{
-    AVERAGES, CarryFiles, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TRAINING_WEIGHTS,
-    TrainState, WEIGHTS, carry_file, file_of, map_tensors, read_tensors,
+    AVERAGES, CarryFiles, Contents, FineTuning, OPTIMIZER, STATE, Scattered, ScatteredTensor,
+    TRAINING_WEIGHTS, TrainState, WEIGHTS, carry_file, file_of, map_tensors, read_tensors,
 };
 use crate::optim::Optimizer;
 use crate::optim::averaging::{AveragingError, Saved};
@@ -154,8 +154,12 @@ pub fn restore<F: Family>(
     family: &F,
     engine: &mut Engine<F::Learner>,
 ) -> Result<(TrainState, Vec<String>), TrainError> {
-    let (state, changed) =
+    let (mut state, changed) =
         TrainState::read(path, config, &family.fingerprint(), family.data_key(), engine.device())?;
+    if kind_of_average(&state) != config.average.kind {
+        // Stages are those of the average that was kept.
+        state.fine_tuning = FineTuning::default();
+    }
     check_tokenizer(path, family.folder(&engine.learner).tokenizer.as_deref())?;
     engine.begin_averages(&state.fine_tuning);
     for n in 0..engine.networks.len() {

@@ -32,7 +32,8 @@ impl EventFile {
         let file = create().map_err(|source| TrainError::Write { path: path.clone(), source })?;
         let mut events = Self { path, file };
         events.write(0, |event| bytes(event, 3, b"brain.Event:2"))?;
-        // What was reported of `step` itself is not reported again.
+        // The loss of `step` itself is not reported again. Its evaluation may be, where its checkpoint was not written any more: with the same
+        // values.
         events.write(step + 1, |event| message(event, 7, |log| varint_field(log, 1, SESSION_START)))?;
         Ok(events)
     }

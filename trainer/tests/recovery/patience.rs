@@ -40,7 +40,8 @@ fn go(config: &Config, poisoned: &[u64], seen: &RefCell<Vec<f64>>) -> (Outcome, 
 fn a_best_model_is_not_asked_of_a_run_that_keeps_none() {
     for key in ["eval.patience=3", "checkpoint.best=true"] {
         let run = folder();
-        let error = walk(&config(run.path(), &[key]), &[], &Local, &|| false, &mut |_| {}).unwrap_err();
+        let error = walk(&config(run.path(), &[key, "eval.every=5"]), &[], &Local, &|| false, &mut |_| {})
+            .unwrap_err();
         assert_eq!(error.exit_code(), 78, "{error}");
         assert!(error.to_string().contains(key.split('=').next().unwrap()), "{error}");
     }
@@ -95,7 +96,7 @@ fn a_run_that_ends_in_steps_that_are_left_out_and_is_made_longer_equals_a_long_o
         config.train.steps = 15;
         assert_eq!(go(&config, &[], &seen).1, (1..=10).chain([15]).collect::<Vec<_>>());
         go(&keys(grown.path(), &more), &[], &seen);
-        for key in ["average", "evaluated"] {
+        for key in ["average", "evaluated", "task"] {
             let [long, grown] = [&long, &grown].map(|run| state(run.path(), STEPS)[key].clone());
             assert_eq!(long, grown, "{average}, {key}");
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -19,6 +19,8 @@ use crate::{Tail, WaitState, WatchError};
 pub const DONE_FILE: &str = "done";
 /// Folders of runs of several seeds, in that of all of them.
 const SEEDS: &str = "seed-";
+/// How long a file of ranks may stay as it is until its supervisor is taken for gone: it is written about once a second, and file systems take their time.
+const FRESH: Duration = Duration::from_secs(30);
 /// Largest file other than `metrics.jsonl` that is read; those of `segue` are far smaller.
 const LARGEST: u64 = 64 << 20;
 
@@ -34,6 +36,8 @@ pub struct Run {
     samples: Watched<Samples>,
     reports: BTreeMap<String, Watched<Report>>,
     ranks: Watched<LiveRanks>,
+    /// When ranks were written that are there, and since when they are seen; without the latter where they were old when they were first seen.
+    heard: Option<(f64, Option<Instant>)>,
     view: RunView,
 }
 
@@ -111,6 +115,7 @@ impl Run {
             samples: Watched::new(folder.join("samples/samples.json")),
             ranks: Watched::new(launch.join(RANKS_FILE)),
             reports: BTreeMap::new(),
+            heard: None,
             view: RunView { name, ..RunView::default() },
             folder,
             launch,
@@ -210,11 +215,24 @@ impl Run {
                 .max_by_key(|r| r.attempt.attempt)?;
             Some(RanksView { from: RanksFrom::Report, seen: last.ranks() })
         };
-        self.view.ranks = match self.ranks.value.as_ref().filter(|seen| seen.is_fresh(now())) {
+        let held = is_held(&self.launch);
+        let live = self.ranks.value.as_ref().filter(|seen| is_live(seen, &mut self.heard) || held);
+        self.view.ranks = match live {
             Some(seen) => RanksView { from: RanksFrom::Live, seen: seen.clone() },
             None => reported().unwrap_or_default(),
         };
     }
+}
+
+/// Whether a supervisor still writes `ranks`, for where its lock does not tell. Its clock may be another one than that of this host: it counts for the first look alone, and from then
+/// on how long they stay as they are.
+fn is_live(ranks: &LiveRanks, heard: &mut Option<(f64, Option<Instant>)>) -> bool {
+    let known = heard.filter(|(written, _)| *written == ranks.written);
+    let (_, since) = known.unwrap_or_else(|| {
+        let is_new = heard.is_some() || now() - ranks.written < FRESH.as_secs_f64();
+        *heard.insert((ranks.written, is_new.then(Instant::now)))
+    });
+    since.is_some_and(|since| since.elapsed() < FRESH)
 }
 
 /// Whether a job trains in the run folder, as far as its lock tells.

@@ -75,7 +75,8 @@ fn ranks_are_those_of_the_supervisor_and_after_it_those_of_its_report() {
     let dir = tempfile::tempdir().unwrap();
     let path = folder(dir.path(), "one");
     fs::create_dir(path.join("launch")).unwrap();
-    let mut run = open_runs(std::slice::from_ref(&path)).unwrap().swap_remove(0);
+    let open = || open_runs(std::slice::from_ref(&path)).unwrap().swap_remove(0);
+    let mut run = open();
     assert_eq!(run.look().ranks, RanksView::default());
     let rank = RankState { rank: 1, host: "n1".into(), step: 4, resident: 9, ..RankState::default() };
     let live = |written| LiveRanks { attempt: 2, world_size: 2, written, ranks: vec![rank.clone()] };
@@ -85,8 +86,11 @@ fn ranks_are_those_of_the_supervisor_and_after_it_those_of_its_report() {
     let seen = live(now().floor());
     write(&seen);
     assert_eq!(run.look().ranks, RanksView { from: RanksFrom::Live, seen });
-    // A supervisor that was killed leaves its file behind.
+    // By a clock of its own: what is new is live.
     write(&live(5.0));
+    assert_eq!(run.look().ranks, RanksView { from: RanksFrom::Live, seen: live(5.0) });
+    // A supervisor that was killed leaves its file behind.
+    let mut run = open();
     assert_eq!(run.look().ranks, RanksView::default());
     let waits = json!({ "call": "MPI_Allgather", "peer": null, "seconds": 3.5 });
     let report = json!({

@@ -18,7 +18,7 @@ use super::subject::{Subject, SubjectArgs};
 use super::walk::TemperatureArgs;
 use super::{AttentionArgs, SplitName, monte_carlo};
 use crate::commands::some_length;
-use crate::failure::{Failure, USAGE};
+use crate::failure::{Failure, NOT_A_NUMBER};
 use crate::output::{Output, Unit};
 
 /// Tokens that a recurrent model reads before a segment of the statistics, where the command does not say.
@@ -114,7 +114,7 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
         }
         None if grid.is_searched() => {
             let message = "the weights diverged at every point of the grid\nhint: lower --lr";
-            return Err(Failure::new(USAGE, message));
+            return Err(Failure::new(NOT_A_NUMBER, message));
         }
         None => {}
     }
@@ -187,7 +187,7 @@ impl Job<'_> {
         let mut next = || found.next().unwrap_or_else(|| unreachable!("each of two trials has an outcome"));
         // Weights that nothing moves do not diverge.
         let before = next().map_err(|_| super::not_a_number(f64::NAN, &self.subject.folder.path))?;
-        Ok((before, next().map_err(|why| Failure::new(USAGE, why))?))
+        Ok((before, next().map_err(|why| Failure::new(NOT_A_NUMBER, why + "\nhint: lower --lr"))?))
     }
 
     /// The split of the command in passes with dropout that adapt, where there are any.

@@ -72,8 +72,8 @@ pub struct EvalArgs {
     /// Treatment of the memory at the end of a document, as `train.at_document_end`.
     #[arg(long, value_enum, default_value = "carry")]
     at_document_end: DocumentEndName,
-    /// Predict each line from a fresh state, its first token from an end of line, as a run with `data.order = "episodes"` validates. Recurrent
-    /// models alone.
+    /// Predict each line from a fresh state, its first token from an end of line, as a run with `data.order = "episodes"` validates. Only for
+    /// recurrent models.
     #[arg(long, conflicts_with_all = ["ext_len", "at_document_end", "by_rows", "mem_len", "clamp_len", "same_length"])]
     lines: bool,
     #[command(flatten)]

@@ -459,7 +459,7 @@ mod tests {
         };
         for (keys, says) in [
             (
-                &["eval.patience=3"][..],
+                &["eval.patience=3", "eval.every=5"][..],
                 "`eval.patience` = 3 is invalid: this model is evaluated on test nodes",
             ),
             (&["checkpoint.best=true"], "`checkpoint.best` = true is invalid"),
