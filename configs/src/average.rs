@@ -114,6 +114,9 @@ pub struct AverageConfig {
     /// dropped.
     #[schemars(transform = Range::at_least(1))]
     pub stagnation: u64,
+    /// Evaluate the trained weights beside each average, and tell their loss; nothing is decided by it. An evaluation of a single average
+    /// takes twice as long.
+    pub beside_trained: bool,
 }
 
 impl Default for AverageConfig {
@@ -131,6 +134,7 @@ impl Default for AverageConfig {
             variant: TwoTailedVariant::Extended,
             decide_by: DecidingLoss::Validation,
             stagnation: 3,
+            beside_trained: false,
         }
     }
 }
@@ -160,6 +164,8 @@ impl Config {
         let mut idle = Idle::all(patience == 0, "average", &["trigger"], &by[..2], why);
         let why = "needs average.start or average.patience of at least 1";
         idle.extend(Idle::all(patience == 0 && start == 0, "average", &["every"], &by, why));
+        let why = "there is no average: needs average.start or average.patience of at least 1, or another average.kind";
+        idle.extend(Idle::all(self.average.copies() == 0, "average", &["beside_trained"], &by, why));
         let stagnates = self.average.variant == TwoTailedVariant::Extended;
         let why = "needs average.variant = \"extended\"";
         idle.extend(Idle::all(!stagnates, "average", &["stagnation"], &["average.variant"], why));

@@ -8,9 +8,9 @@ use segue_collectives::{Communicator, Watched};
 use segue_configs::Config;
 use segue_trainer::engine::{Better, Engine, Measures, StepReport};
 use segue_trainer::families::language_model::{self as objective, Batch};
-use segue_trainer::{TrainError, libtorch};
+use segue_trainer::{Parameters, TrainError, libtorch};
 use serde_json::json;
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 fn load(base: &[&str], overrides: &[&str]) -> Config {
     let all: Vec<String> = base.iter().chain(overrides).map(|s| s.to_string()).collect();
@@ -400,6 +400,30 @@ fn a06_averages_of_all_ranks_follow_the_losses_of_the_first() {
     });
     assert_eq!(states[0], states[1]);
     assert!(states[0].1.contains("Switched"), "{}", states[0].1);
+}
+
+/// Row S27: the curve of the trained weights beside that of an average, of which nothing in the run depends.
+#[test]
+fn s27_the_trained_weights_are_told_beside_an_average() {
+    libtorch::set_threads(1);
+    let states = [false, true].map(|beside| {
+        let beside = format!("average.beside_trained={beside}");
+        let config = config(&["average.kind=exponential", "average.beta=0.5", "eval.every=1", &beside]);
+        let objective = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
+        let mut engine = Engine::new(&config, objective, &segue_collectives::local::Local).unwrap();
+        let batches: Vec<Batch> = engine.layout.micro_steps.clone().map(|m| batch(&config, 1, m)).collect();
+        engine.step(1, &batches).unwrap();
+        let sum = |parameters: &Parameters| {
+            parameters.tensors().iter().map(|t| t.sum(Kind::Double).double_value(&[])).sum::<f64>()
+        };
+        let trained = sum(engine.learner.parameters());
+        let chosen = engine.evaluate(1, true, |learner| Ok(Some(measures(sum(learner.parameters())))));
+        let chosen = chosen.unwrap().unwrap();
+        assert_ne!(chosen.candidates[0].1.lead, trained);
+        assert_eq!(chosen.trained.map(|found| found.lead), config.average.beside_trained.then_some(trained));
+        (engine.networks[0].averaging.state(), chosen.choice)
+    });
+    assert_eq!(states[0], states[1]);
 }
 
 /// A family may give another loss to decide by: the short average takes the long one's place where that says so, whatever is reported.

@@ -20,7 +20,7 @@ const STATE_VERSION: u32 = 1;
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 23] = [
+const FREE_KEYS: [&str; 24] = [
     "/run",
     "/data/corpus",
     "/data/corpora",
@@ -30,6 +30,7 @@ const FREE_KEYS: [&str; 23] = [
     "/eval",
     "/checkpoint",
     "/recovery",
+    "/average/beside_trained",
     "/published",
     "/task/data",
     "/train/steps",

@@ -27,7 +27,7 @@ use super::step::{Chosen, Engine, StepReport};
 use super::sums::without_effect;
 use crate::TrainError;
 use crate::checkpoint::{self, BEST, CHECKPOINTS, Rating, Stay, TrainState, find_and_set_aside, tidy_up};
-use crate::optim::averaging::AveragingEvent;
+use crate::optim::averaging::{AveragingEvent, TRAINED};
 
 /// Trains as `config` says: resumes from the newest whole checkpoint of the run folder, and always leaves a checkpoint
 /// of its last step. `stop` is asked at every step; where any rank says yes, all stop with a checkpoint. A collective
@@ -512,8 +512,9 @@ fn checkpoints_of(config: &Config) -> PathBuf {
 
 /// What is reported of an evaluation: the chosen weight set, and beside it the losses of all where there were several.
 fn reported(chosen: Chosen) -> Measures {
-    let Chosen { mut candidates, choice } = chosen;
-    let losses: Vec<(&str, f64)> = candidates.iter().map(|(name, found)| (*name, found.lead)).collect();
+    let Chosen { mut candidates, choice, trained } = chosen;
+    let mut losses: Vec<(&str, f64)> = candidates.iter().map(|(name, found)| (*name, found.lead)).collect();
+    losses.extend(trained.map(|found| (TRAINED, found.lead)));
     let decided: Vec<(&str, f64)> =
         candidates.iter().filter_map(|(name, found)| Some((*name, found.decide?))).collect();
     let (name, mut measures) = candidates.swap_remove(choice.candidate);

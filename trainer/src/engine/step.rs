@@ -62,6 +62,8 @@ pub struct Chosen {
     pub candidates: Vec<(&'static str, Measures)>,
     /// Which of them is reported, and what it led to.
     pub choice: Choice,
+    /// What was found of the trained weights, where they are no candidate and `average.beside_trained` asks for them.
+    pub trained: Option<Measures>,
 }
 
 /// Training of one learner on one rank, with what its lanes carry.
@@ -395,6 +397,13 @@ impl<'a, L: Learner> Engine<'a, L> {
                 None => return Ok(None),
             }
         }
+        let averages_alone = self.networks.first().is_some_and(|network| {
+            network.averaging.candidates().iter().all(|candidate| candidate.weights.is_some())
+        });
+        let trained = match self.config.average.beside_trained && averages_alone {
+            true => work(&mut self.learner)?,
+            false => None,
+        };
         let losses = self.decisive(candidates.iter().map(|(_, found)| found.of_candidate()))?;
         let mut first: Option<Choice> = None;
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
@@ -404,7 +413,7 @@ impl<'a, L: Learner> Engine<'a, L> {
             };
             first.get_or_insert(choice);
         }
-        Ok(first.map(|choice| Chosen { candidates, choice }))
+        Ok(first.map(|choice| Chosen { candidates, choice, trained }))
     }
 
     /// The losses that averages decide by: rank 0's, so that no rank decides otherwise over a rounding.

@@ -4,7 +4,7 @@ use tch::Tensor;
 use crate::Parameters;
 
 /// The name of the weights that training goes on from.
-pub(super) const TRAINED: &str = "trained";
+pub(crate) const TRAINED: &str = "trained";
 
 /// Weights that an evaluation looks at.
 #[derive(Debug, Clone, Copy)]

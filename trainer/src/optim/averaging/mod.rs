@@ -23,6 +23,7 @@ mod tail;
 mod tests;
 mod two_tailed;
 
+pub(crate) use candidate::TRAINED;
 pub use candidate::{AveragingEvent, Best, Candidate, CandidateLoss, Choice, StandIn};
 pub use exponential::Exponential;
 pub use method::{Averaging, build};
