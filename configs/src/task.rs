@@ -157,9 +157,14 @@ impl Config {
 
     pub(crate) fn check_task(&self) -> Result<(), ConfigError> {
         range::check("task", &self.task)?;
+        self.check_on_processor("fine-tuning computes")
+    }
+
+    /// Refuses a card, on which `what` is not.
+    pub fn check_on_processor(&self, what: &str) -> Result<(), ConfigError> {
         if self.train.device == DeviceKind::Cuda {
-            let why = "fine-tuning computes on the processor\nhint: leave train.device out";
-            return Err(refused(self, "train.device", why));
+            let why = format!("{what} on the processor\nhint: leave train.device out");
+            return Err(refused(self, "train.device", &why));
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod failures;
 mod held;
 mod links;
 mod overlap;
+mod part;
 mod parts;
 mod plan;
 mod step_time;
@@ -28,6 +29,7 @@ pub use failures::{Failures, Recovery, daly, young};
 pub use held::{Held, largest_micro_batch};
 pub use links::{Algorithm, Links};
 pub use overlap::{Bucket, Overlap, buckets, hidden_behind};
+pub use part::{ParameterParts, Part};
 pub use parts::{
     DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, Parts, SCORE_PASSES, STATE_PASSES,
     TABLE_PASSES, share_of_words,
@@ -41,49 +43,6 @@ const VALUE_BYTES: u64 = 4;
 pub const PER_MULTIPLY_ADD: u64 = 2;
 /// Products of a training step to those of its forward pass.
 const TRAINING_TO_FORWARD: f64 = 3.0;
-
-/// Beginnings of the names of parameters that tokens are read with.
-const INPUTS: [&str; 3] = ["transformer.word_emb.", "transformer.word_embedding.", "transformer.mask_emb"];
-/// And of those that tokens are predicted with.
-const OUTPUTS: [&str; 2] = ["crit.", "lm_loss."];
-
-/// Parameters by part of the model. A tensor that serves twice counts once.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct ParameterParts {
-    /// Tables of the input.
-    pub embedding: u64,
-    /// Projections between the widths of clusters and the model, of input and output.
-    pub projections: u64,
-    /// Attention and feed-forward, with biases u, v and b, learned positions and codes of segments.
-    pub layers: u64,
-    /// Biases and cluster rows of the output, and its tables where they are not the input's.
-    pub softmax: u64,
-    /// What is trained beside the model: the head of the next-sentence loss.
-    pub head: u64,
-}
-
-impl ParameterParts {
-    /// Counts parameters.
-    pub fn of(specs: &[ParameterSpec]) -> Self {
-        let mut parts = Self::default();
-        for spec in specs {
-            let part = match spec.name.as_str() {
-                name if name.contains("_projs.") => &mut parts.projections,
-                name if INPUTS.iter().any(|input| name.starts_with(input)) => &mut parts.embedding,
-                name if OUTPUTS.iter().any(|output| name.starts_with(output)) => &mut parts.softmax,
-                name if name.starts_with("transformer.") => &mut parts.layers,
-                _ => &mut parts.head,
-            };
-            *part += spec.numel() as u64;
-        }
-        parts
-    }
-
-    /// All of them.
-    pub fn total(&self) -> u64 {
-        self.embedding + self.projections + self.layers + self.softmax + self.head
-    }
-}
 
 /// What depends on how frequent words are, between two bounds. Both are the same without an adaptive
 /// softmax.
@@ -197,9 +156,9 @@ pub struct Cost {
 impl Cost {
     /// Works out what a run costs on `ranks` ranks. Fails where the ranks cannot share the micro-steps, as training would.
     pub fn new(config: &Config, work: &Work, ranks: usize) -> Result<Self, TrainError> {
-        let Work { specs, micro_step } = work;
+        let Work { specs, parts, micro_step } = work;
         let micro_steps_per_rank = check_ranks(&config.train, ranks)?;
-        let parameters_by_part = ParameterParts::of(specs);
+        let parameters_by_part = ParameterParts::of(specs, parts);
         let forward = micro_step.forward.times(1.0 / micro_step.tokens as f64);
         let training =
             forward.times(TRAINING_TO_FORWARD).plus(micro_step.recomputed / micro_step.tokens as f64);
@@ -228,8 +187,18 @@ impl Cost {
 pub struct Work {
     /// Every parameter, in the order of the forward pass.
     pub specs: Vec<ParameterSpec>,
+    /// What each of them is for.
+    pub parts: Vec<Part>,
     /// One micro-step over them.
     pub micro_step: MicroStep,
+}
+
+impl Work {
+    /// `part` says of a parameter's name what it is for.
+    pub fn new(specs: Vec<ParameterSpec>, micro_step: MicroStep, part: impl Fn(&str) -> Part) -> Self {
+        let parts = specs.iter().map(|spec| part(&spec.name)).collect();
+        Self { specs, parts, micro_step }
+    }
 }
 
 /// What one micro-step costs, whatever the model.
@@ -248,6 +217,22 @@ pub struct MicroStep {
     pub activations: Bounds,
     /// The same by kind of kernel, for words as frequent as in text.
     pub parts: Parts,
+}
+
+impl MicroStep {
+    /// One without segment memory whose forward pass is products of `forward` operations, and keeps `activations` values.
+    pub fn of_products(tokens: u64, targets_per_lane: u64, forward: f64, activations: f64) -> Self {
+        let exactly = |value| Bounds { least: value, most: value };
+        Self {
+            tokens,
+            targets_per_lane,
+            memory_per_lane: 0,
+            forward: exactly(forward),
+            recomputed: 0.0,
+            activations: exactly(activations),
+            parts: Parts::of_products(forward, activations),
+        }
+    }
 }
 
 fn memory(config: &Config, micro_step: &MicroStep, parameters: u64, micro_steps: usize) -> RankMemory {
@@ -395,6 +380,29 @@ pub(crate) mod tests {
             [&keys[..], &["model.tie_word_embeddings=false", "model.proj_share_all_but_first=false"]];
         let more = cost(&config(&untied.concat()), 1).unwrap().parameters;
         assert_eq!(more, parts.total() + (16 + 12) + 8);
+    }
+
+    /// By hand: a layer has weights of inputs, of states, and biases of four gates.
+    #[test]
+    fn parameters_of_a_recurrent_model_are_told_by_part() {
+        let keys = [
+            "model.model_type=lstm",
+            "model.vocab_size=10",
+            "model.d_model=4",
+            "model.d_embed=3",
+            "model.n_layer=2",
+        ];
+        let parts = cost(&config(&keys), 1).unwrap().parameters_by_part;
+        assert_eq!((parts.embedding, parts.projections, parts.softmax, parts.head), (10 * 3, 4 * 3, 10, 0));
+        let gates = |inputs: u64| 4 * (4 * inputs + 4 * 4 + 4);
+        assert_eq!(parts.layers, gates(3) + gates(4));
+        // The last layer's gradient is there before the first one's, and the input's comes last.
+        let work = crate::families::work(&config(&keys)).unwrap();
+        let ready = |name: &str| {
+            let place = work.specs.iter().position(|spec| spec.name.starts_with(name)).unwrap();
+            work.parts[place].ready(0.5, 2.0)
+        };
+        assert_eq!(["output.", "layers.1.", "layers.0.", "embedding."].map(ready), [0.5, 0.75, 1.0, 1.0]);
     }
 
     /// docs/measurements.md: a step of `bench step` with 16 lanes is 109 GFLOP.

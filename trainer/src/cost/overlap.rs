@@ -1,5 +1,6 @@
 //! Which part of the sums over ranks backward hides.
 
+use super::part::Part;
 use crate::ParameterSpec;
 use crate::engine::group;
 
@@ -21,31 +22,23 @@ pub struct Overlap {
     pub exposed: f64,
 }
 
-/// The buckets of `bucket_bytes` that the engine cuts gradients into, in the order in which it hands them over.
-///
-/// Backward begins with the output layer, which takes the fraction `output` of it, then goes from the last of `layers` to the
-/// first; what all layers share and what reads the input is complete at its end. What is outside of the layers and their input, by its
-/// name, is complete with the output layer.
-pub fn buckets(specs: &[ParameterSpec], bucket_bytes: usize, output: f64, layers: f64) -> Vec<Bucket> {
-    let ready = |spec: &ParameterSpec| match layer_of(&spec.name) {
-        Some(layer) => output + (1.0 - output) * ((layers - layer as f64) / layers).clamp(0.0, 1.0),
-        None if !spec.name.starts_with("transformer.") => output,
-        None => 1.0,
-    };
+/// The buckets of `bucket_bytes` that the engine cuts gradients into, in the order in which it hands them over. `parts` says what each
+/// parameter is for, and [`Part::ready`] when its gradient is complete.
+pub fn buckets(
+    specs: &[ParameterSpec],
+    parts: &[Part],
+    bucket_bytes: usize,
+    output: f64,
+    layers: f64,
+) -> Vec<Bucket> {
     let mut so_far = 0.0f64;
     let bucket = |members: Vec<usize>| {
-        let last = members.iter().map(|&i| ready(&specs[i])).fold(0.0, f64::max);
+        let last = members.iter().map(|&i| parts[i].ready(output, layers)).fold(0.0, f64::max);
         // Handed over in order: one that is complete waits for those before it.
         so_far = so_far.max(last);
         Bucket { values: members.iter().map(|&i| specs[i].numel() as f64).sum(), ready: so_far }
     };
     group(specs, bucket_bytes).into_iter().map(bucket).collect()
-}
-
-/// The layer of a parameter, where its name has one: the first number between dots behind a word for layers.
-fn layer_of(name: &str) -> Option<usize> {
-    let (_, rest) = name.split_once(".layer")?;
-    rest.split('.').nth(1)?.parse().ok()
 }
 
 /// Sums the buckets one after the other beside a backward of `backward` seconds; `sum` says how long one takes by its values.
@@ -65,32 +58,27 @@ mod tests {
     use crate::Init;
     use proptest::prelude::*;
 
-    fn specs(sizes: &[(&str, i64)]) -> Vec<ParameterSpec> {
-        let spec = |&(name, size): &(&str, i64)| ParameterSpec {
-            name: name.into(),
+    fn buckets_of(sizes: &[(Part, i64)], output: f64, layers: f64) -> Vec<Bucket> {
+        let spec = |&(_, size): &(Part, i64)| ParameterSpec {
+            name: String::new(),
             shape: vec![size],
             init: Init::Zeros,
         };
-        sizes.iter().map(spec).collect()
+        let specs: Vec<ParameterSpec> = sizes.iter().map(spec).collect();
+        let parts: Vec<Part> = sizes.iter().map(|(part, _)| *part).collect();
+        // A value each of 4 bytes: 16 values fill a bucket.
+        buckets(&specs, &parts, 64, output, layers)
     }
 
     #[test]
     fn buckets_come_in_the_order_of_backward_and_wait_for_those_before_them() {
-        let specs = specs(&[
-            ("transformer.word_emb.weight", 64),
-            ("transformer.layers.0.a.weight", 16),
-            ("transformer.layers.1.a.weight", 16),
-        ]);
-        // A value each of 4 bytes: 16 values fill a bucket.
-        let made = buckets(&specs, 64, 0.2, 2.0);
+        let made = buckets_of(&[(Part::Embedding, 64), (Part::Layer(0), 16), (Part::Layer(1), 16)], 0.2, 2.0);
         let expected = [(16.0, 0.2 + 0.8 * 0.5), (16.0, 1.0), (64.0, 1.0)];
         assert_eq!(made, expected.map(|(values, ready)| Bucket { values, ready }));
         // What all layers share stands first here and last there: everything behind it waits.
-        let shared = [("transformer.layers.0.w", 16), ("transformer.r_w_bias", 16)];
-        let made = buckets(&self::specs(&shared), 64, 0.0, 1.0);
+        let made = buckets_of(&[(Part::Layer(0), 16), (Part::Shared, 16)], 0.0, 1.0);
         assert_eq!(made.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [1.0, 1.0]);
-        let output = [("transformer.layers.0.w", 16), ("lm_loss.bias", 16)];
-        let made = buckets(&self::specs(&output), 64, 0.3, 1.0);
+        let made = buckets_of(&[(Part::Layer(0), 16), (Part::Output, 16)], 0.3, 1.0);
         assert_eq!(made.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [0.3, 1.0]);
     }
 

@@ -12,7 +12,7 @@ use super::encoder::Encoder;
 use super::folder::ModelFolder;
 use super::next_token::NextToken;
 use super::objective::Objective;
-use crate::cost::MicroStep;
+use crate::cost::{MicroStep, Part};
 use crate::layers::{HeadConfig, WordVectors};
 use crate::parity::Cases;
 use crate::{ParameterSpec, Parameters, TrainError};
@@ -97,6 +97,9 @@ pub trait LanguageFamily: Sync {
         specs.retain(|spec| spec.name.starts_with(WORDS));
         specs
     }
+
+    /// What the trained parameter `name` is for.
+    fn part(&self, name: &str) -> Part;
 
     /// Names of the parameters whose rows score words, in the order of these.
     fn scoring_tables(&self, model: &ModelConfig) -> Vec<String>;

@@ -70,7 +70,8 @@ pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 /// What a run trains; see [`super::work`].
 pub fn work(config: &Config) -> Result<Work, TrainError> {
     let family = super::language(&config.model)?;
-    Ok(Work { specs: family.trained_specs(config), micro_step: family.micro_step(config) })
+    let (specs, micro_step) = (family.trained_specs(config), family.micro_step(config));
+    Ok(Work::new(specs, micro_step, |name| family.part(name)))
 }
 
 /// Runs the cases of a file through the model of `folder` and compares every tensor the file holds. Names of

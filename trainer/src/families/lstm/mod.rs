@@ -21,7 +21,7 @@ pub(crate) use parameters::{layer_specs, table_law};
 
 use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
-use crate::cost::MicroStep;
+use crate::cost::{MicroStep, Part};
 use crate::layers::{HeadConfig, WordVectors};
 use crate::parity::Cases;
 use crate::{Init, ParameterSpec, Parameters, TrainError};
@@ -89,6 +89,14 @@ impl LanguageFamily for Recurrent {
         let mut specs = self.specs(model);
         specs.retain(|spec| spec.name == parameters::EMBEDDING);
         specs
+    }
+
+    fn part(&self, name: &str) -> Part {
+        match name {
+            parameters::EMBEDDING => Part::Embedding,
+            parameters::PROJECTION => Part::OutputProjection,
+            name => Part::of_layer(name, "layers.").unwrap_or(Part::Output),
+        }
     }
 
     fn scoring_tables(&self, model: &ModelConfig) -> Vec<String> {

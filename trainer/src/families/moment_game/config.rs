@@ -48,8 +48,9 @@ impl ModelSection for MomentGameConfig {
         range::check("model", self)
     }
 
-    /// Any settings of the other sections go with it: it reads no text.
+    /// Any other settings of the other sections go with it: it reads no text.
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
+        config.check_on_processor("this model trains")?;
         config.check_trained(&[])
     }
 }
@@ -73,5 +74,11 @@ mod tests {
             let message = wrong.check().unwrap_err().to_string();
             assert!(message.contains(key), "{message}");
         }
+    }
+    #[test]
+    fn cards_are_refused() {
+        let keys = ["model.model_type=moment-game", "train.device=cuda"].map(String::from);
+        let message = crate::families::MODELS.load(None, &keys).err().unwrap().to_string();
+        assert!(message.contains("this model trains on the processor"), "{message}");
     }
 }

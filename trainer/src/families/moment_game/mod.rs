@@ -14,7 +14,7 @@ pub use data::VectorReader;
 pub use model::Players;
 
 use super::{Entry, Job};
-use crate::cost::{Bounds, MicroStep, PER_MULTIPLY_ADD, Parts, Work};
+use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Part, Work};
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
     Prepared, Watch,
@@ -60,16 +60,9 @@ fn work(config: &Config) -> Result<Work, TrainError> {
     let vectors = config.train.micro_batch as f64;
     let size = own(config).size as f64;
     let forward = vectors * PER_MULTIPLY_ADD as f64 * 3.0 * size * size;
-    let micro_step = MicroStep {
-        tokens: config.train.micro_batch as u64,
-        targets_per_lane: 1,
-        memory_per_lane: 0,
-        forward: Bounds { least: forward, most: forward },
-        recomputed: 0.0,
-        activations: Bounds { least: 4.0 * vectors * size, most: 4.0 * vectors * size },
-        parts: Parts::of_products(forward, 4.0 * vectors * size),
-    };
-    Ok(Work { specs: Players::specs(own(config)), micro_step })
+    let micro_step =
+        MicroStep::of_products(config.train.micro_batch as u64, 1, forward, 4.0 * vectors * size);
+    Ok(Work::new(Players::specs(own(config)), micro_step, |_| Part::Other))
 }
 
 /// A run of the game.

@@ -5,7 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use segue_configs::model::{out_of_range, refused, size, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, ScheduleKind};
+use segue_configs::{Config, ConfigError, Idle, ModelSection, OptimKind, ScheduleKind};
 use segue_data_error::DataError;
 use segue_graph::{NodeData, OpenOptions, Setting, Split};
 use serde::{Deserialize, Serialize};
@@ -367,13 +367,7 @@ impl ModelSection for PlanetoidConfig {
         if config.train.batch_warmup > 0 {
             return Err(refused(config, "train.batch_warmup", "the batches of this model do not grow"));
         }
-        if config.train.device == DeviceKind::Cuda {
-            return Err(refused(
-                config,
-                "train.device",
-                "this model trains on the processor\nhint: leave train.device out",
-            ));
-        }
+        config.check_on_processor("this model trains")?;
         // Labels that spread are put in place by steps of length 1.
         let plain = config.optim.kind == OptimKind::Sgd && config.optim.lr == 1.0;
         if self.variant.spreads() && !(plain && config.schedule.kind == ScheduleKind::Constant) {

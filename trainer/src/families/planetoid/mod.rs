@@ -29,7 +29,7 @@ pub use predict::{Predictor, write_embeddings};
 pub use turns::{Task, Turns};
 
 use super::{Entry, Job};
-use crate::cost::{Bounds, MicroStep, PER_MULTIPLY_ADD, Parts, Work};
+use crate::cost::{self, MicroStep, PER_MULTIPLY_ADD, Work};
 use crate::engine::{
     Event, Family, FamilyReader, Folder, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
@@ -89,17 +89,8 @@ fn work(config: &Config) -> Result<Work, TrainError> {
         Contexts::Negative => anchors,
     };
     let forward = scores * section.d_embed as f64 * PER_MULTIPLY_ADD as f64;
-    let bytes = 4.0 * scores;
-    let micro_step = MicroStep {
-        tokens: config.train.micro_batch as u64,
-        targets_per_lane: 1,
-        memory_per_lane: 0,
-        forward: Bounds { least: forward, most: forward },
-        recomputed: 0.0,
-        activations: Bounds { least: bytes, most: bytes },
-        parts: Parts::of_products(forward, bytes),
-    };
-    Ok(Work { specs: Network::specs(section), micro_step })
+    let micro_step = MicroStep::of_products(config.train.micro_batch as u64, 1, forward, 4.0 * scores);
+    Ok(Work::new(Network::specs(section), micro_step, |_| cost::Part::Other))
 }
 
 /// A run.

@@ -15,7 +15,7 @@ pub use data::{StringReader, Strings, Use};
 pub use model::{Copier, Score};
 
 use super::{Entry, Job};
-use crate::cost::{Bounds, MicroStep, PER_MULTIPLY_ADD, Parts, Work};
+use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Part, Work};
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
     Prepared, Share, Watch,
@@ -76,16 +76,10 @@ fn work(config: &Config) -> Result<Work, TrainError> {
     let forward = positions * (PER_MULTIPLY_ADD as usize * matrices.map(|s| s.numel()).sum::<usize>()) as f64;
     let of_layer = (KEPT_OF_A_LAYER + KEPT_OF_A_ROUND * copy.mogrifier_rounds) * copy.d_model;
     let activations = positions * (2 * of_layer + copy.vocabulary() as usize) as f64;
-    let micro_step = MicroStep {
-        tokens: (config.train.micro_batch * copy.targets()) as u64,
-        targets_per_lane: copy.targets() as u64,
-        memory_per_lane: 0,
-        forward: Bounds { least: forward, most: forward },
-        recomputed: 0.0,
-        activations: Bounds { least: activations, most: activations },
-        parts: Parts::of_products(forward, activations),
-    };
-    Ok(Work { specs, micro_step })
+    let targets = copy.targets() as u64;
+    let micro_step =
+        MicroStep::of_products(config.train.micro_batch as u64 * targets, targets, forward, activations);
+    Ok(Work::new(specs, micro_step, |_| Part::Other))
 }
 
 /// A run of the task.

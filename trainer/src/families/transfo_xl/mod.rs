@@ -23,7 +23,7 @@ pub use objective::LanguageModel;
 
 use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
-use crate::cost::MicroStep;
+use crate::cost::{MicroStep, Part};
 use crate::layers::{Adversary, HeadConfig, WordVectors};
 use crate::parity::Cases;
 use crate::{Init, ParameterSpec, Parameters, TrainError};
@@ -97,6 +97,16 @@ impl LanguageFamily for TransformerXl {
     fn words(&self, model: &ModelConfig, parameters: &Parameters) -> WordVectors {
         let embedding = AdaptiveEmbedding::new(own(model), parameters);
         WordVectors::new(move |ids| embedding.forward(ids))
+    }
+
+    fn part(&self, name: &str) -> Part {
+        match name {
+            name if name.starts_with("transformer.word_emb.emb_projs.") => Part::InputProjection,
+            name if name.starts_with("transformer.word_emb.") => Part::Embedding,
+            name if name.starts_with("crit.out_projs.") => Part::OutputProjection,
+            name if name.starts_with("crit.") => Part::Output,
+            name => Part::of_layer(name, "transformer.layers.").unwrap_or(Part::Shared),
+        }
     }
 
     fn scoring_tables(&self, model: &ModelConfig) -> Vec<String> {

@@ -30,7 +30,7 @@ pub use objective::Pretraining;
 
 use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
-use crate::cost::MicroStep;
+use crate::cost::{MicroStep, Part};
 use crate::layers::{HeadConfig, WordVectors};
 use crate::parity::Cases;
 use crate::{Init, ParameterSpec, Parameters, TrainError};
@@ -164,6 +164,17 @@ impl LanguageFamily for XlnetFamily {
 
     fn encoder_specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
         Xlnet::encoder_specs(own(model))
+    }
+
+    fn part(&self, name: &str) -> Part {
+        match name {
+            model::EMBEDDING | model::MASK_EMBEDDING => Part::Embedding,
+            name if name.starts_with("lm_loss.") => Part::Output,
+            name if name.starts_with("transformer.") => {
+                Part::of_layer(name, "transformer.layer.").unwrap_or(Part::Shared)
+            }
+            _ => Part::Head,
+        }
     }
 
     fn scoring_tables(&self, _: &ModelConfig) -> Vec<String> {
