@@ -20,6 +20,7 @@ use super::windows::{banded_losses, looking, recurrent_losses};
 use crate::TrainError;
 use crate::families::language_model::NextToken;
 use crate::layers::Memory;
+use crate::report::median;
 
 /// How much slower the vanilla protocol is on enwik8, by attention length: Yang 2019, table 2.10.
 pub const THESIS_RATIOS: [(usize, f64); 4] = [(800, 363.0), (1800, 773.0), (2800, 1409.0), (3800, 1874.0)];
@@ -148,7 +149,7 @@ fn measure(
         }
         progress(repeat as u64 + 1);
     }
-    let (vanilla, recurrent) = (median(vanilla), median(recurrent));
+    let (vanilla, recurrent) = (median(&vanilla), median(&recurrent));
     let thesis = THESIS_RATIOS.iter().find(|(length, _)| *length == attention).map(|(_, ratio)| *ratio);
     SpeedPoint { attention, segment, vanilla, recurrent, ratio: vanilla / recurrent, thesis }
 }
@@ -205,11 +206,4 @@ fn random_ids(model: &dyn NextToken, count: usize) -> Vec<i64> {
     let vocabulary = model.next_log_probs(&one, &model.memory_start(1)).0.size()[2] as u64;
     let stream = Stream::new(0, Purpose::Bench, &[]);
     (0..count as u64).map(|i| (stream.bits(i) % vocabulary) as i64).collect()
-}
-
-/// The middle value; the mean of the two middle ones where their number is even.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let half = values.len() / 2;
-    if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 }
 }

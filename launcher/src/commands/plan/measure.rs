@@ -9,6 +9,7 @@ use segue_collectives::bench::{AllReduceTimings, bench_all_reduce};
 use segue_configs::{ByPrecision, Machine, MachineKind};
 use segue_trainer::libtorch;
 use segue_trainer::libtorch::speed::multiplications;
+use segue_trainer::report::median;
 use serde_json::{Value, json};
 
 use crate::commands::doctor::{cores, line_of};
@@ -101,13 +102,15 @@ fn copies(comm: &dyn Communicator) -> Result<f64, Failure> {
 fn copy_rate(threads: usize) -> f64 {
     let copy = || {
         let (from, mut to) = (vec![1u8; COPIED_BYTES], vec![0u8; COPIED_BYTES]);
-        let seconds = (0..COPIES).map(|_| {
-            let begun = Instant::now();
-            to.copy_from_slice(std::hint::black_box(&from));
-            std::hint::black_box(&mut to);
-            begun.elapsed().as_secs_f64()
-        });
-        2.0 * COPIED_BYTES as f64 / median(seconds.collect())
+        let seconds: Vec<f64> = (0..COPIES)
+            .map(|_| {
+                let begun = Instant::now();
+                to.copy_from_slice(std::hint::black_box(&from));
+                std::hint::black_box(&mut to);
+                begun.elapsed().as_secs_f64()
+            })
+            .collect();
+        2.0 * COPIED_BYTES as f64 / median(&seconds)
     };
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(copy)).collect();
@@ -133,11 +136,6 @@ fn links(comm: &dyn Communicator) -> Result<(f64, f64), Failure> {
 fn sum(comm: &dyn Communicator, own: f64) -> Result<f64, Failure> {
     let all = comm.all_gather(&own.to_le_bytes())?;
     Ok(all.iter().map(|bytes| f64::from_le_bytes(std::array::from_fn(|i| bytes[i]))).sum())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Bytes a second that are written to the folder at hand, and flushed; none where that cannot be.
