@@ -92,6 +92,27 @@ fn modules_of_the_trainer_use_each_other_in_one_direction() {
     assert!(left.is_empty(), "these modules use each other in a circle: {left:#?}");
 }
 
+/// Modules named in a cell of a table, as `name/` or `name.rs`.
+fn named(cell: &str) -> BTreeSet<String> {
+    let quoted = cell.split('`').skip(1).step_by(2);
+    let name = |text: &str| text.strip_suffix('/').or(text.strip_suffix(".rs")).map(str::to_string);
+    quoted.filter_map(name).collect()
+}
+
+#[test]
+fn the_architecture_says_which_module_uses_which() {
+    let text = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let table = text.lines().skip_while(|line| *line != "| module | what is in it | uses |").skip(2);
+    let mut uses = uses();
+    for row in table.take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        let (own, told) = (named(cells[0]), named(cells[cells.len() - 1]));
+        let found: BTreeSet<String> = own.iter().flat_map(|module| uses.remove(module).unwrap()).collect();
+        assert_eq!(found.difference(&own).cloned().collect::<BTreeSet<_>>(), told, "{}", cells[0]);
+    }
+    assert!(uses.is_empty(), "not in docs/architecture.md: {uses:?}");
+}
+
 #[test]
 fn engine_and_checkpoints_know_no_family() {
     let uses = uses();
