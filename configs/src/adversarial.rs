@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::refused;
 use crate::range::{self, Range};
-use crate::{Config, ConfigError, DataOrder, DecidingLoss, Idle, LossOver};
+use crate::{Config, ConfigError, DataOrder, DecidingLoss, DeviceKind, Idle, LossOver};
 
 /// How far the vector of a word may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -81,6 +81,15 @@ impl Config {
             Some((_, key)) => Err(refused(self, key, "this model is not trained that way")),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a card. `what` says what is done on the processor alone, such as `this model trains`.
+    pub fn check_on_processor(&self, what: &str) -> Result<(), ConfigError> {
+        if self.train.device == DeviceKind::Cuda {
+            let why = format!("{what} on the processor\nhint: leave train.device out");
+            return Err(refused(self, "train.device", &why));
+        }
+        Ok(())
     }
 
     pub(crate) fn idle_adversarial(&self) -> Vec<Idle> {

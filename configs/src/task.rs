@@ -4,9 +4,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::refused;
 use crate::range::{self, Range};
-use crate::{Config, ConfigError, DeviceKind, Idle};
+use crate::{Config, ConfigError, Idle};
 
 /// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -158,15 +157,6 @@ impl Config {
     pub(crate) fn check_task(&self) -> Result<(), ConfigError> {
         range::check("task", &self.task)?;
         self.check_on_processor("fine-tuning computes")
-    }
-
-    /// Refuses a card, on which `what` is not.
-    pub fn check_on_processor(&self, what: &str) -> Result<(), ConfigError> {
-        if self.train.device == DeviceKind::Cuda {
-            let why = format!("{what} on the processor\nhint: leave train.device out");
-            return Err(refused(self, "train.device", &why));
-        }
-        Ok(())
     }
 }
 

@@ -13,9 +13,9 @@ mod failures;
 mod held;
 mod links;
 mod overlap;
-mod part;
 mod parts;
 mod plan;
+mod role;
 mod step_time;
 
 use segue_configs::{Config, Shard};
@@ -29,12 +29,12 @@ pub use failures::{Failures, Recovery, daly, young};
 pub use held::{Held, largest_micro_batch};
 pub use links::{Algorithm, Links};
 pub use overlap::{Bucket, Overlap, buckets, hidden_behind};
-pub use part::{ParameterParts, Part};
 pub use parts::{
     DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, Parts, SCORE_PASSES, STATE_PASSES,
     TABLE_PASSES, share_of_words,
 };
 pub use plan::Plan;
+pub use role::{ParameterParts, Role};
 pub use step_time::StepTime;
 
 /// Bytes of a value: training is in single precision.
@@ -156,9 +156,9 @@ pub struct Cost {
 impl Cost {
     /// Works out what a run costs on `ranks` ranks. Fails where the ranks cannot share the micro-steps, as training would.
     pub fn new(config: &Config, work: &Work, ranks: usize) -> Result<Self, TrainError> {
-        let Work { specs, parts, micro_step } = work;
+        let Work { specs, roles, micro_step } = work;
         let micro_steps_per_rank = check_ranks(&config.train, ranks)?;
-        let parameters_by_part = ParameterParts::of(specs, parts);
+        let parameters_by_part = ParameterParts::of(specs, roles);
         let forward = micro_step.forward.times(1.0 / micro_step.tokens as f64);
         let training =
             forward.times(TRAINING_TO_FORWARD).plus(micro_step.recomputed / micro_step.tokens as f64);
@@ -188,16 +188,16 @@ pub struct Work {
     /// Every parameter, in the order of the forward pass.
     pub specs: Vec<ParameterSpec>,
     /// What each of them is for.
-    pub parts: Vec<Part>,
+    pub roles: Vec<Role>,
     /// One micro-step over them.
     pub micro_step: MicroStep,
 }
 
 impl Work {
-    /// `part` says of a parameter's name what it is for.
-    pub fn new(specs: Vec<ParameterSpec>, micro_step: MicroStep, part: impl Fn(&str) -> Part) -> Self {
-        let parts = specs.iter().map(|spec| part(&spec.name)).collect();
-        Self { specs, parts, micro_step }
+    /// `role` says of a parameter's name what it is for.
+    pub fn new(specs: Vec<ParameterSpec>, micro_step: MicroStep, role: impl Fn(&str) -> Role) -> Self {
+        let roles = specs.iter().map(|spec| role(&spec.name)).collect();
+        Self { specs, roles, micro_step }
     }
 }
 
@@ -400,7 +400,7 @@ pub(crate) mod tests {
         let work = crate::families::work(&config(&keys)).unwrap();
         let ready = |name: &str| {
             let place = work.specs.iter().position(|spec| spec.name.starts_with(name)).unwrap();
-            work.parts[place].ready(0.5, 2.0)
+            work.roles[place].ready(0.5, 2.0)
         };
         assert_eq!(["output.", "layers.1.", "layers.0.", "embedding."].map(ready), [0.5, 0.75, 1.0, 1.0]);
     }

@@ -1,6 +1,6 @@
 //! Which part of the sums over ranks backward hides.
 
-use super::part::Part;
+use super::role::Role;
 use crate::ParameterSpec;
 use crate::engine::group;
 
@@ -22,18 +22,18 @@ pub struct Overlap {
     pub exposed: f64,
 }
 
-/// The buckets of `bucket_bytes` that the engine cuts gradients into, in the order in which it hands them over. `parts` says what each
-/// parameter is for, and [`Part::ready`] when its gradient is complete.
+/// The buckets of `bucket_bytes` that the engine cuts gradients into, in the order in which it hands them over. `roles` says what each
+/// parameter is for, and [`Role::ready`] when its gradient is complete.
 pub fn buckets(
     specs: &[ParameterSpec],
-    parts: &[Part],
+    roles: &[Role],
     bucket_bytes: usize,
     output: f64,
     layers: f64,
 ) -> Vec<Bucket> {
     let mut so_far = 0.0f64;
     let bucket = |members: Vec<usize>| {
-        let last = members.iter().map(|&i| parts[i].ready(output, layers)).fold(0.0, f64::max);
+        let last = members.iter().map(|&i| roles[i].ready(output, layers)).fold(0.0, f64::max);
         // Handed over in order: one that is complete waits for those before it.
         so_far = so_far.max(last);
         Bucket { values: members.iter().map(|&i| specs[i].numel() as f64).sum(), ready: so_far }
@@ -58,27 +58,27 @@ mod tests {
     use crate::Init;
     use proptest::prelude::*;
 
-    fn buckets_of(sizes: &[(Part, i64)], output: f64, layers: f64) -> Vec<Bucket> {
-        let spec = |&(_, size): &(Part, i64)| ParameterSpec {
+    fn buckets_of(sizes: &[(Role, i64)], output: f64, layers: f64) -> Vec<Bucket> {
+        let spec = |&(_, size): &(Role, i64)| ParameterSpec {
             name: String::new(),
             shape: vec![size],
             init: Init::Zeros,
         };
         let specs: Vec<ParameterSpec> = sizes.iter().map(spec).collect();
-        let parts: Vec<Part> = sizes.iter().map(|(part, _)| *part).collect();
+        let roles: Vec<Role> = sizes.iter().map(|(role, _)| *role).collect();
         // A value each of 4 bytes: 16 values fill a bucket.
-        buckets(&specs, &parts, 64, output, layers)
+        buckets(&specs, &roles, 64, output, layers)
     }
 
     #[test]
     fn buckets_come_in_the_order_of_backward_and_wait_for_those_before_them() {
-        let made = buckets_of(&[(Part::Embedding, 64), (Part::Layer(0), 16), (Part::Layer(1), 16)], 0.2, 2.0);
+        let made = buckets_of(&[(Role::Embedding, 64), (Role::Layer(0), 16), (Role::Layer(1), 16)], 0.2, 2.0);
         let expected = [(16.0, 0.2 + 0.8 * 0.5), (16.0, 1.0), (64.0, 1.0)];
         assert_eq!(made, expected.map(|(values, ready)| Bucket { values, ready }));
         // What all layers share stands first here and last there: everything behind it waits.
-        let made = buckets_of(&[(Part::Layer(0), 16), (Part::Shared, 16)], 0.0, 1.0);
+        let made = buckets_of(&[(Role::Layer(0), 16), (Role::Shared, 16)], 0.0, 1.0);
         assert_eq!(made.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [1.0, 1.0]);
-        let made = buckets_of(&[(Part::Layer(0), 16), (Part::Output, 16)], 0.3, 1.0);
+        let made = buckets_of(&[(Role::Layer(0), 16), (Role::Output, 16)], 0.3, 1.0);
         assert_eq!(made.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [0.3, 1.0]);
     }
 

@@ -126,8 +126,8 @@ impl Setting<'_> {
         let backward = share * micro_step.total();
         let output = (micro_step.softmax / micro_step.total()).min(1.0);
         let layers = self.work.micro_step.parts.layers;
-        let Work { specs, parts, .. } = self.work;
-        let buckets = buckets(specs, parts, self.config.train.bucket_bytes, output, layers);
+        let Work { specs, roles, .. } = self.work;
+        let buckets = buckets(specs, roles, self.config.train.bucket_bytes, output, layers);
         let bytes = |values: f64| values * self.choices.gradient_bytes;
         let whole = |values: f64| self.links.all_reduce(bytes(values), self.algorithm());
         let half = |values: f64| self.links.scatter(bytes(values), self.algorithm());

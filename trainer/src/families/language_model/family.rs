@@ -12,7 +12,7 @@ use super::encoder::Encoder;
 use super::folder::ModelFolder;
 use super::next_token::NextToken;
 use super::objective::Objective;
-use crate::cost::{MicroStep, Part};
+use crate::cost::{MicroStep, Role};
 use crate::layers::{HeadConfig, WordVectors};
 use crate::parity::Cases;
 use crate::{ParameterSpec, Parameters, TrainError};
@@ -99,7 +99,7 @@ pub trait LanguageFamily: Sync {
     }
 
     /// What the trained parameter `name` is for.
-    fn part(&self, name: &str) -> Part;
+    fn role(&self, name: &str) -> Role;
 
     /// Names of the parameters whose rows score words, in the order of these.
     fn scoring_tables(&self, model: &ModelConfig) -> Vec<String>;

@@ -71,7 +71,7 @@ pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
 pub fn work(config: &Config) -> Result<Work, TrainError> {
     let family = super::language(&config.model)?;
     let (specs, micro_step) = (family.trained_specs(config), family.micro_step(config));
-    Ok(Work::new(specs, micro_step, |name| family.part(name)))
+    Ok(Work::new(specs, micro_step, |name| family.role(name)))
 }
 
 /// Runs the cases of a file through the model of `folder` and compares every tensor the file holds. Names of

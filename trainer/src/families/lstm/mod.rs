@@ -21,7 +21,7 @@ pub(crate) use parameters::{layer_specs, table_law};
 
 use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
-use crate::cost::{MicroStep, Part};
+use crate::cost::{MicroStep, Role};
 use crate::layers::{HeadConfig, WordVectors};
 use crate::parity::Cases;
 use crate::{Init, ParameterSpec, Parameters, TrainError};
@@ -91,11 +91,11 @@ impl LanguageFamily for Recurrent {
         specs
     }
 
-    fn part(&self, name: &str) -> Part {
+    fn role(&self, name: &str) -> Role {
         match name {
-            parameters::EMBEDDING => Part::Embedding,
-            parameters::PROJECTION => Part::OutputProjection,
-            name => Part::of_layer(name, "layers.").unwrap_or(Part::Output),
+            parameters::EMBEDDING => Role::Embedding,
+            parameters::PROJECTION => Role::OutputProjection,
+            name => Role::of_layer(name, "layers.").unwrap_or(Role::Output),
         }
     }
 

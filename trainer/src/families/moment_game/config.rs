@@ -48,7 +48,7 @@ impl ModelSection for MomentGameConfig {
         range::check("model", self)
     }
 
-    /// Any other settings of the other sections go with it: it reads no text.
+    /// Any settings of the other sections go with it but a card: it reads no text.
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         config.check_on_processor("this model trains")?;
         config.check_trained(&[])
@@ -75,6 +75,7 @@ mod tests {
             assert!(message.contains(key), "{message}");
         }
     }
+
     #[test]
     fn cards_are_refused() {
         let keys = ["model.model_type=moment-game", "train.device=cuda"].map(String::from);

@@ -14,7 +14,7 @@ pub use data::VectorReader;
 pub use model::Players;
 
 use super::{Entry, Job};
-use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Part, Work};
+use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
     Prepared, Watch,
@@ -62,7 +62,7 @@ fn work(config: &Config) -> Result<Work, TrainError> {
     let forward = vectors * PER_MULTIPLY_ADD as f64 * 3.0 * size * size;
     let micro_step =
         MicroStep::of_products(config.train.micro_batch as u64, 1, forward, 4.0 * vectors * size);
-    Ok(Work::new(Players::specs(own(config)), micro_step, |_| Part::Other))
+    Ok(Work::new(Players::specs(own(config)), micro_step, |_| Role::Other))
 }
 
 /// A run of the game.

@@ -29,7 +29,7 @@ pub use predict::{Predictor, write_embeddings};
 pub use turns::{Task, Turns};
 
 use super::{Entry, Job};
-use crate::cost::{self, MicroStep, PER_MULTIPLY_ADD, Work};
+use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
     Event, Family, FamilyReader, Folder, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
@@ -90,7 +90,7 @@ fn work(config: &Config) -> Result<Work, TrainError> {
     };
     let forward = scores * section.d_embed as f64 * PER_MULTIPLY_ADD as f64;
     let micro_step = MicroStep::of_products(config.train.micro_batch as u64, 1, forward, 4.0 * scores);
-    Ok(Work::new(Network::specs(section), micro_step, |_| cost::Part::Other))
+    Ok(Work::new(Network::specs(section), micro_step, |_| Role::Other))
 }
 
 /// A run.

@@ -15,7 +15,7 @@ pub use data::{StringReader, Strings, Use};
 pub use model::{Copier, Score};
 
 use super::{Entry, Job};
-use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Part, Work};
+use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
     Prepared, Share, Watch,
@@ -79,7 +79,7 @@ fn work(config: &Config) -> Result<Work, TrainError> {
     let targets = copy.targets() as u64;
     let micro_step =
         MicroStep::of_products(config.train.micro_batch as u64 * targets, targets, forward, activations);
-    Ok(Work::new(specs, micro_step, |_| Part::Other))
+    Ok(Work::new(specs, micro_step, |_| Role::Other))
 }
 
 /// A run of the task.

@@ -23,7 +23,7 @@ pub use objective::LanguageModel;
 
 use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
-use crate::cost::{MicroStep, Part};
+use crate::cost::{MicroStep, Role};
 use crate::layers::{Adversary, HeadConfig, WordVectors};
 use crate::parity::Cases;
 use crate::{Init, ParameterSpec, Parameters, TrainError};
@@ -99,13 +99,13 @@ impl LanguageFamily for TransformerXl {
         WordVectors::new(move |ids| embedding.forward(ids))
     }
 
-    fn part(&self, name: &str) -> Part {
+    fn role(&self, name: &str) -> Role {
         match name {
-            name if name.starts_with("transformer.word_emb.emb_projs.") => Part::InputProjection,
-            name if name.starts_with("transformer.word_emb.") => Part::Embedding,
-            name if name.starts_with("crit.out_projs.") => Part::OutputProjection,
-            name if name.starts_with("crit.") => Part::Output,
-            name => Part::of_layer(name, "transformer.layers.").unwrap_or(Part::Shared),
+            name if name.starts_with("transformer.word_emb.emb_projs.") => Role::InputProjection,
+            name if name.starts_with("transformer.word_emb.") => Role::Embedding,
+            name if name.starts_with("crit.out_projs.") => Role::OutputProjection,
+            name if name.starts_with("crit.") => Role::Output,
+            name => Role::of_layer(name, "transformer.layers.").unwrap_or(Role::Shared),
         }
     }
 

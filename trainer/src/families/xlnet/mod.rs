@@ -30,7 +30,7 @@ pub use objective::Pretraining;
 
 use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
-use crate::cost::{MicroStep, Part};
+use crate::cost::{MicroStep, Role};
 use crate::layers::{HeadConfig, WordVectors};
 use crate::parity::Cases;
 use crate::{Init, ParameterSpec, Parameters, TrainError};
@@ -166,14 +166,14 @@ impl LanguageFamily for XlnetFamily {
         Xlnet::encoder_specs(own(model))
     }
 
-    fn part(&self, name: &str) -> Part {
+    fn role(&self, name: &str) -> Role {
         match name {
-            model::EMBEDDING | model::MASK_EMBEDDING => Part::Embedding,
-            name if name.starts_with("lm_loss.") => Part::Output,
+            model::EMBEDDING | model::MASK_EMBEDDING => Role::Embedding,
+            name if name.starts_with("lm_loss.") => Role::Output,
             name if name.starts_with("transformer.") => {
-                Part::of_layer(name, "transformer.layer.").unwrap_or(Part::Shared)
+                Role::of_layer(name, "transformer.layer.").unwrap_or(Role::Shared)
             }
-            _ => Part::Head,
+            _ => Role::Head,
         }
     }
 

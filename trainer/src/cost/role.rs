@@ -6,7 +6,7 @@ use crate::ParameterSpec;
 
 /// What a parameter is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum Role {
     /// A table that tokens are read with.
     Embedding,
     /// From the width of a cluster of words to that of the model.
@@ -25,7 +25,7 @@ pub enum Part {
     Other,
 }
 
-impl Part {
+impl Role {
     /// The layer of a parameter whose name is `stem`, a number, a dot, and more.
     pub fn of_layer(name: &str, stem: &str) -> Option<Self> {
         let (number, _) = name.strip_prefix(stem)?.split_once('.')?;
@@ -61,16 +61,16 @@ pub struct ParameterParts {
 }
 
 impl ParameterParts {
-    /// Counts parameters, of each of which `parts` says what it is for.
-    pub fn of(specs: &[ParameterSpec], parts: &[Part]) -> Self {
+    /// Counts parameters, of each of which `roles` says what it is for.
+    pub fn of(specs: &[ParameterSpec], roles: &[Role]) -> Self {
         let mut counts = Self::default();
-        for (spec, part) in specs.iter().zip(parts) {
-            let count = match part {
-                Part::Embedding => &mut counts.embedding,
-                Part::InputProjection | Part::OutputProjection => &mut counts.projections,
-                Part::Layer(_) | Part::Shared => &mut counts.layers,
-                Part::Output => &mut counts.softmax,
-                Part::Head | Part::Other => &mut counts.head,
+        for (spec, role) in specs.iter().zip(roles) {
+            let count = match role {
+                Role::Embedding => &mut counts.embedding,
+                Role::InputProjection | Role::OutputProjection => &mut counts.projections,
+                Role::Layer(_) | Role::Shared => &mut counts.layers,
+                Role::Output => &mut counts.softmax,
+                Role::Head | Role::Other => &mut counts.head,
             };
             *count += spec.numel() as u64;
         }
