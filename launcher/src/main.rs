@@ -29,7 +29,13 @@ use session::Session;
 
 /// Train language models that carry memory across segments, data-parallel and exact.
 #[derive(Parser)]
-#[command(name = "segue", version = env!("SEGUE_VERSION"), after_help = "Exit codes, file formats and a guide are in docs/.")]
+#[command(name = "segue", version = env!("SEGUE_VERSION"), after_help = "\
+    Exit codes, file formats and a guide are in docs/.\n\n\
+    Examples:\n  \
+    segue pretrain --config configs/recipes/tiny.toml run.dir=runs/tiny \\\n      \
+    data.corpus=corpora/mine\n  \
+    segue watch runs/tiny\n  \
+    segue help data build")]
 struct Cli {
     /// End with one JSON object on stdout, the result or the error.
     #[arg(long, global = true)]

@@ -12,8 +12,9 @@ use crate::output::Output;
 /// Arguments of `segue average`.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    segue average runs/mine/checkpoints/step-00001000 runs/mine/checkpoints/step-00001500 --output averaged\n  \
-    segue average --run runs/mine --last 3 --output averaged")]
+    segue average --run runs/mine --last 3 --output averaged\n  \
+    segue average runs/mine/checkpoints/step-00001000 \\\n      \
+    runs/mine/checkpoints/step-00001500 --output averaged")]
 pub struct AverageArgs {
     /// Checkpoints, or folders in Hugging Face's layout, of one model.
     #[arg(value_name = "DIR", required_unless_present = "run", conflicts_with = "run")]

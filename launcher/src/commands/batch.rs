@@ -17,14 +17,16 @@ const INDEX: &str = "{index}";
 
 /// Arguments of `segue batch`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
-    segue batch slurm --nodes 2 --ranks-per-node 4 --time 24:00:00 --output job.sh \\\n      \
-        pretrain --config my.toml run.dir=/shared/runs/one data.corpus=/shared/corpora/mine\n  \
-    segue batch slurm --array 1-8 --output seeds.sh --submit \\\n      \
-        pretrain --config my.toml run.dir=/shared/runs/seed-{index} train.seed={index}\n  \
-    segue batch pbs --chain 5 --no-requeue --output job.sh --submit pretrain --config my.toml\n\n\
-    The script calls `segue launch` for COMMAND. --print-template shows what it is made of, for a site to copy and\n\
-    change.")]
+#[command(after_help = "\
+    The script calls `segue launch` for COMMAND. --print-template shows what it is made of, for a site to \
+    copy and change.\n\n\
+    Examples:\n  \
+    segue batch slurm --nodes 2 --ranks-per-node 4 --time 24:00:00 \\\n      \
+    --output job.sh pretrain --config my.toml run.dir=/shared/runs/one\n  \
+    segue batch slurm --array 1-8 --output seeds.sh --submit pretrain \\\n      \
+    --config my.toml run.dir=/shared/runs/{index} train.seed={index}\n  \
+    segue batch pbs --chain 5 --no-requeue --output job.sh --submit \\\n      \
+    pretrain --config my.toml")]
 pub struct BatchArgs {
     /// Batch system that the script is for.
     system: SystemArg,

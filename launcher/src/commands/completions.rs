@@ -13,12 +13,13 @@ const PROGRAM: &str = "segue";
 
 /// Arguments of `segue completions`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(after_help = "\
+    Shells read these files when they start. zsh needs the folder in `fpath`; elvish and powershell take the \
+    script in their start-up files.\n\n\
+    Examples:\n  \
     segue completions bash > ~/.local/share/bash-completion/completions/segue\n  \
     segue completions zsh > ~/.zfunc/_segue\n  \
-    segue completions fish > ~/.config/fish/completions/segue.fish\n\n\
-    Shells read these files when they start. zsh needs the folder in `fpath`; elvish and powershell take the script in\n\
-    their start-up files.")]
+    segue completions fish > ~/.config/fish/completions/segue.fish")]
 pub struct CompletionsArgs {
     /// Shell that the script is for.
     shell: Shell,

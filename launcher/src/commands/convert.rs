@@ -18,20 +18,17 @@ const NAMES_SHOWN: usize = 4;
 
 /// Arguments of `segue convert`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(after_help = "\
+    SRC is told by what it holds: a folder of Hugging Face's (whole or in pieces) or of this program, \
+    model.pt of kimiyoung/transformer-xl, checkpoint_*.pt of NVIDIA, a TensorFlow checkpoint of \
+    Transformer-XL or XLNet, a module or state dict of pytorch/examples' word_language_model, \
+    salesforce/awd-lstm-lm or zihangdai/mos. Nothing in a pickle is run. conversion.json in DST says what \
+    became of every variable.\n\n\
+    Examples:\n  \
     segue convert transfo-xl-wt103 models/wt103\n  \
-    segue convert work_dir/model.pt models/mine --vocab data/cache.pt\n  \
-    segue convert tf_wt103/model/model.ckpt-0 models/wt103 model.mem_len=1600 model.clamp_len=1000\n  \
-    segue convert xlnet_cased_L-12_H-768_A-12 models/xlnet-base\n  \
-    segue convert --to tf runs/wikitext2 tf/wikitext2\n  \
     segue convert --to tf --head regression:sts-b runs/sts-b tf/sts-b\n  \
-    segue convert --task rte runs/glue models/rte\n  \
-    segue convert PTB.pt models/awd --vocab corpus.3ba0.data --check \"a text of known words\"\n  \
-    segue convert --to awd-lstm models/awd awd\n  \
-    segue convert --optimizer --check \"A text of any length.\" model_dir/model.ckpt-4000 models/mine\n\n\
-    SRC is told by what it holds: a folder of Hugging Face's (whole or in pieces) or of this program, model.pt of \
-    kimiyoung/transformer-xl, checkpoint_*.pt of NVIDIA, a TensorFlow checkpoint of Transformer-XL or XLNet, a module or state dict of \
-    pytorch/examples' word_language_model, salesforce/awd-lstm-lm or zihangdai/mos. Nothing in a pickle is run. conversion.json in DST says what became of every variable.")]
+    segue convert PTB.pt models/awd --vocab corpus.3ba0.data \\\n      \
+    --check \"a text of known words\"")]
 pub struct ConvertArgs {
     /// Checkpoint file or folder, told by what it holds.
     #[arg(value_name = "SRC")]

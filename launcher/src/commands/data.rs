@@ -20,6 +20,10 @@ const BAD_DATA: u8 = 65;
 
 /// Arguments of `segue data`.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue data build --preset documents --train src --split 0.9,0.05,0.05 \\\n      \
+    --tokenizer-kind bpe --output corpora/mine\n  \
+    segue data verify corpora/mine")]
 pub struct DataArgs {
     #[command(subcommand)]
     action: Action,
@@ -34,25 +38,29 @@ enum Action {
     /// Describe a graph whose nodes are classified, and write it in other forms.
     Graph(Box<GraphArgs>),
     /// Describe a corpus.
+    #[command(after_help = "Example:\n  segue data info corpora/wikitext-2")]
     Info(CorpusArgs),
     /// Verify every hash of a corpus.
+    #[command(after_help = "\
+        It ends with exit code 65 where a hash is wrong, and names the file and the offset of the first bad \
+        block.\n\n\
+        Example:\n  segue data verify corpora/wikitext-2")]
     Verify(CorpusArgs),
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
-    segue data build --preset wikitext --train wiki.train.tokens --valid wiki.valid.tokens \\\n    \
-    --test wiki.test.tokens --output corpora/wikitext-2\n  \
-    segue data build --preset documents --train src docs --extension rs,md --split 0.9,0.05,0.05 \\\n    \
-    --tokenizer-kind bpe --vocab-size 8000 --output corpora/code\n  \
-    zcat dump.jsonl.gz | segue data build --preset jsonl --train - \\\n    \
-    --tokenizer tokenizers/gpt2 --output corpora/dump\n  \
-    segue data build --preset jsonl --train 'fineweb/*.parquet' --text-column text --split 0.99,0.01,0 \\\n    \
-    --tokenizer tokenizers/gpt2 --output corpora/fineweb\n  \
-    segue data build --preset xlnet --train books/ --split-sentences --split 0.98,0.01,0.01 \\\n    \
-    --tokenizer tokenizers/xlnet --output corpora/books\n\n\
-    A build that was killed is taken up again by the same command, without redoing finished shards. The corpus does \
-    not depend on the number of workers or on interruptions. Memory: 64 MiB a worker, however large the input.")]
+#[command(after_help = "\
+    A build that was killed is taken up again by the same command, without redoing finished shards. The \
+    corpus does not depend on the number of workers or on interruptions. Memory: 64 MiB a worker, however \
+    large the input.\n\n\
+    Examples:\n  \
+    segue data build --preset wikitext --train wiki.train.tokens \\\n      \
+    --valid wiki.valid.tokens --test wiki.test.tokens --output corpora/wiki\n  \
+    segue data build --preset documents --train src docs --extension rs,md \\\n      \
+    --split 0.9,0.05,0.05 --tokenizer-kind bpe --vocab-size 8000 \\\n      \
+    --output corpora/code\n  \
+    segue data build --preset jsonl --train 'fineweb/*.parquet' \\\n      \
+    --split 0.99,0.01,0 --tokenizer tokenizers/gpt2 --output corpora/fineweb")]
 struct BuildArgs {
     /// Layout of the text: `wikitext`, `ptb`, `ptb-char`, `mwc`, `enwik8`, `text8`, `sentences`, `xlnet`, `wikitext-xlnet`,
     /// `jsonl` or `documents`.
@@ -117,10 +125,6 @@ struct BuildArgs {
 }
 
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  segue data info corpora/wikitext-2\n  segue data verify corpora/wikitext-2\n\n\
-    verify ends with exit code 65 where a hash is wrong, and names the file and the offset of the first bad block."
-)]
 struct CorpusArgs {
     /// Corpus folder.
     corpus: PathBuf,

@@ -16,13 +16,14 @@ const LEAST_ENTITIES: usize = 10;
 
 /// Arguments of `segue data graph`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
-    segue data graph data/ind.cora --setting inductive\n  \
+#[command(after_help = "\
+    Pickles are read, not executed. Lists of neighbours that are not symmetric end with exit code 65, file \
+    and line, unless --symmetrise.\n\n\
+    Examples:\n  \
     segue data graph data/ind.cora --setting inductive --text cora/ind\n  \
     segue data graph cora/ind --per-class 20 --test 1000 --seed 7 --text cora-7\n  \
-    segue data graph nell.tsv --triples --rate 0.01 --mapped nell --names nell-names.tsv\n\n\
-    Pickles are read, not executed. Lists of neighbours that are not symmetric end with exit code 65, file and line, \
-    unless --symmetrise.")]
+    segue data graph nell.tsv --triples --rate 0.01 --mapped nell \\\n      \
+    --names nell-names.tsv")]
 pub struct GraphArgs {
     /// Folder of text, or prefix of pickles: `PLACE/ind.NAME`, `PLACE/trans.NAME`, or `PLACE/NAME`, where the setting
     /// chooses. With --triples a file of entity, relation and value, separated by tabs.

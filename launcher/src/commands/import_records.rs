@@ -10,10 +10,12 @@ use crate::output::Output;
 
 /// Arguments of `segue data import-tfrecord`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  \
-    segue data import-tfrecord proc_data/example --tokenizer tokenizers/xlnet --output corpora/example\n\n\
-    The records do not say where sentences begin: in the corpus a document counts as one sentence. Every pass holds the \
-    same text, with other pairs and targets.")]
+#[command(after_help = "\
+    The records do not say where sentences begin: in the corpus a document counts as one sentence. Every \
+    pass holds the same text, with other pairs and targets.\n\n\
+    Example:\n  \
+    segue data import-tfrecord proc_data/example \\\n      \
+    --tokenizer tokenizers/xlnet --output corpora/example")]
 pub struct ImportRecordsArgs {
     /// What `data_utils.py` calls `save_dir`: the folder with `corpus_info.json` and `tfrecords`.
     folder: PathBuf,

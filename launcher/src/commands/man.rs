@@ -19,8 +19,7 @@ const SECTION: &str = "1";
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     segue man | man -l -\n  \
-    segue man --out ~/.local/share/man/man1\n  \
-    man segue-data-build")]
+    segue man --out ~/.local/share/man/man1")]
 pub struct ManArgs {
     /// Folder for the pages of all commands, made where it is not there [default: the page of `segue` on stdout].
     #[arg(long, value_name = "DIR")]

@@ -11,10 +11,11 @@ use crate::output::Output;
 
 /// Arguments of `segue parity`.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  segue parity --model fixtures/transfoxl_tiny --cases fixtures/transfoxl_tiny/cases.safetensors\n\n\
-    Exits with 0 only where every group holds, else with 1."
-)]
+#[command(after_help = "\
+    Exits with 0 only where every group holds, else with 1.\n\n\
+    Example:\n  \
+    segue parity --model fixtures/transfoxl_tiny \\\n      \
+    --cases fixtures/transfoxl_tiny/cases.safetensors")]
 pub struct ParityArgs {
     /// Folder with `config.json` and `model.safetensors` in Hugging Face's names.
     #[arg(long)]

@@ -19,11 +19,13 @@ const MOST_POINTS: usize = 5000;
 
 /// Arguments of `segue predict`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(after_help = "\
+    The model is one that `segue pretrain` trained with model_type = \"planetoid\".\n\n\
+    Examples:\n  \
     segue predict runs/cora --csv classes.csv\n  \
-    segue predict runs/cora --nodes nodes.txt --embeddings embeddings.safetensors --picture map.svg\n  \
-    segue predict runs/cora-inductive --features unseen.svm --json\n\n\
-    The model is one that `segue pretrain` trained with model_type = \"planetoid\".")]
+    segue predict runs/cora --nodes nodes.txt \\\n      \
+    --embeddings embeddings.safetensors --picture map.svg\n  \
+    segue predict runs/cora-inductive --features unseen.svm --json")]
 pub struct PredictArgs {
     /// Run folder (its best model, else its newest valid checkpoint), or checkpoint.
     model: PathBuf,

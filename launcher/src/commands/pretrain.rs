@@ -21,12 +21,14 @@ use crate::run_folder::{lock, start_log};
 
 /// Arguments of `segue pretrain`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
-    segue pretrain --config configs/recipes/tiny.toml run.dir=runs/tiny data.corpus=corpora/mine\n  \
+#[command(after_help = "\
+    The same command goes on where a killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a \
+    checkpoint, with exit code 75.\n\n\
+    Examples:\n  \
+    segue pretrain --config configs/recipes/tiny.toml run.dir=runs/tiny \\\n      \
+    data.corpus=corpora/mine\n  \
     mpirun -n 4 segue pretrain --config my.toml train.lanes=64 optim.lr=1e-3\n  \
-    segue pretrain --config configs/recipes/enwik8-base.toml --dry-run --ranks 2\n\n\
-    The same command goes on where a killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a\n\
-    checkpoint, with exit code 75.")]
+    segue pretrain --config configs/recipes/enwik8-base.toml --dry-run --ranks 2")]
 pub struct PretrainArgs {
     /// Recipe, a TOML file [default: every key at its default].
     #[arg(long)]

@@ -11,7 +11,8 @@ use crate::output::Output;
 
 /// Arguments of `segue report`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  segue report runs/one runs/other -o compared.html")]
+#[command(after_help = "Example:\n  \
+    segue report runs/one runs/other -o compared.html")]
 pub struct ReportArgs {
     /// Folders of runs, or of runs of several seeds.
     #[arg(required = true, value_name = "RUN")]

@@ -17,7 +17,8 @@ const DEPTH: usize = 6;
 
 /// Arguments of `segue runs`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  segue runs /shared/runs")]
+#[command(after_help = "Example:\n  \
+    segue runs /shared/runs")]
 pub struct RunsArgs {
     /// Folder to look below.
     #[arg(default_value = "runs", value_name = "DIR")]

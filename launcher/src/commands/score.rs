@@ -11,11 +11,12 @@ use crate::output::Output;
 
 /// Arguments of `segue score`.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  segue score --model runs/tiny --ids ids.safetensors --output log_probs.safetensors\n\n\
-    Reads `input_ids` [batch, segment] (i64); writes them and `log_probs` [batch, segment, vocabulary]: of the token \
-    after each, given those up to it. An XLNet reads from left to right."
-)]
+#[command(after_help = "\
+    Reads `input_ids` [batch, segment] (i64); writes them and `log_probs` [batch, segment, vocabulary]: of \
+    the token after each, given those up to it. An XLNet reads from left to right.\n\n\
+    Example:\n  \
+    segue score --model runs/tiny --ids ids.safetensors \\\n      \
+    --output log_probs.safetensors")]
 pub struct ScoreArgs {
     /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long)]

@@ -13,6 +13,10 @@ use crate::output::Output;
 
 /// Arguments of `segue tokenizer`.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue tokenizer train --kind word --input wiki.train.tokens \\\n      \
+    --output tokenizers/wikitext\n  \
+    segue tokenizer import tokenizer.json --output tokenizers/gpt2")]
 pub struct TokenizerArgs {
     #[command(subcommand)]
     action: Action,
@@ -27,11 +31,13 @@ enum Action {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
-    segue tokenizer train --kind word --input wiki.train.tokens --output tokenizers/wikitext\n  \
-    segue tokenizer train --kind bpe --vocab-size 16000 --input src docs --extension rs,md \\\n    \
-    --output tokenizers/code\n\n\
-    The tokenizer depends on the text and the options, not on the number of workers.")]
+#[command(after_help = "\
+    The tokenizer depends on the text and the options, not on the number of workers.\n\n\
+    Examples:\n  \
+    segue tokenizer train --kind word --input wiki.train.tokens \\\n      \
+    --output tokenizers/wikitext\n  \
+    segue tokenizer train --kind bpe --vocab-size 16000 --input src docs \\\n      \
+    --extension rs,md --output tokenizers/code")]
 struct TrainArgs {
     /// Kind of tokenizer to train.
     #[arg(long)]
@@ -144,14 +150,15 @@ impl From<OnInvalidUtf8> for InvalidUtf8 {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(after_help = "\
+    The name tells the format: *.json a Hugging Face tokenizer, *.model a SentencePiece unigram model, \
+    *.bin, *.pkl and *.pt what the Transformer-XL programs have pickled of their vocabulary (nothing in it \
+    is run), corpus-info.json the cache.pkl beside it, anything else a vocabulary list with one word per \
+    line.\n\n\
+    Examples:\n  \
     segue tokenizer import tokenizer.json --output tokenizers/gpt2\n  \
     segue tokenizer import spiece.model --xlnet --output tokenizers/xlnet\n  \
-    segue tokenizer import vocab.txt --output tokenizers/words\n  \
-    segue tokenizer import data/wikitext-103/cache.pt --output tokenizers/wt103\n\n\
-    The name tells the format: *.json a Hugging Face tokenizer, *.model a SentencePiece unigram model, *.bin, *.pkl and \
-    *.pt what the Transformer-XL programs have pickled of their vocabulary (nothing in it is run), corpus-info.json the \
-    cache.pkl beside it, anything else a vocabulary list with one word per line.")]
+    segue tokenizer import data/wikitext-103/cache.pt --output tokenizers/wt103")]
 struct ImportArgs {
     /// File to import.
     file: PathBuf,

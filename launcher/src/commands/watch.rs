@@ -18,12 +18,12 @@ const ADDRESS: &str = "127.0.0.1:6070";
 
 /// Arguments of `segue watch`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(after_help = "\
+    The server has /metrics for Prometheus and /runs.json for programs. Ctrl-C ends it.\n\n\
+    Examples:\n  \
     segue watch runs/one runs/other\n  \
-    segue watch --serve runs/one\n  \
     segue watch --serve=0.0.0.0:6070 --host-name node1 runs/one\n  \
-    segue watch --json runs/one | jq .runs[0].step\n\n\
-    The server has /metrics for Prometheus and /runs.json for programs. Ctrl-C ends it.")]
+    segue watch --json runs/one | jq .runs[0].step")]
 pub struct WatchArgs {
     /// Folders of runs, or of runs of several seeds.
     #[arg(required = true, value_name = "RUN")]

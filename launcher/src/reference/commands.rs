@@ -5,6 +5,7 @@ use std::any::TypeId;
 use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, Command};
 
+use super::examples::HEADS;
 use super::markdown::{head, row, sentence, text as markdown, wrapped};
 
 /// The start of the default in a doc comment, where clap does not know it.
@@ -26,7 +27,7 @@ fn name(command: &Command) -> String {
 
 /// Whether there is more to say of it than its sub-commands do.
 pub fn has_chapter(command: &Command) -> bool {
-    has_arguments(command) || (command.get_after_help().is_some() && command.get_name() != "segue")
+    has_arguments(command) || !command.has_subcommands()
 }
 
 fn has_arguments(command: &Command) -> bool {
@@ -157,12 +158,11 @@ fn values_in_words(values: &[PossibleValue]) -> String {
     }
 }
 
-/// Notes after the options. Indented lines are examples.
+/// Notes after the options, and examples: the indented lines.
 fn examples(notes: &str) -> String {
     let mut out = String::new();
     for part in notes.split("\n\n") {
-        let lines: Vec<&str> =
-            part.lines().filter(|line| !["Example:", "Examples:"].contains(line)).collect();
+        let lines: Vec<&str> = part.lines().filter(|line| !HEADS.contains(line)).collect();
         if lines.iter().all(|line| line.starts_with("  ")) {
             let code: Vec<&str> = lines.iter().map(|line| &line[2..]).collect();
             out.push_str(&format!("\n```\n{}\n```\n", code.join("\n")));

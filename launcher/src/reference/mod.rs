@@ -5,6 +5,7 @@
 //! `<!-- end of generated -->`, and is written anew by `make reference`.
 
 mod commands;
+mod examples;
 mod keys;
 mod markdown;
 

@@ -12,6 +12,8 @@ use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
 #[derive(Args)]
+#[command(after_help = "Example:\n  \
+    segue bench generate --lanes 16")]
 pub struct GenerateArgs {
     /// Number of layers.
     #[arg(long, default_value_t = 4, value_parser = at_least_one)]

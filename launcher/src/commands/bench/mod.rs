@@ -21,12 +21,9 @@ use crate::output::Output;
 
 /// Arguments of `segue bench`.
 #[derive(Args)]
-#[command(
-    after_help = "Examples:\n  mpirun -n 2 segue bench step --layers 6 --d-model 256 --micro-batch 8\n  \
-    mpirun -n 2 segue bench step --model xlnet --segment 512 --mem 384 --micro-batch 4\n  \
-    mpirun -n 2 segue bench task --length 128 --batch 16\n  segue bench generate --lanes 16\n  \
-    mpirun -n 2 segue bench allreduce --mib 64\n  mpirun -n 2 segue bench products\n  segue bench data --tokenizer DIR --input text.txt --workers 2"
-)]
+#[command(after_help = "Examples:\n  \
+    mpirun -n 2 segue bench step\n  \
+    segue bench data --tokenizer tokenizers/wikitext --input text.txt")]
 pub struct BenchArgs {
     #[command(subcommand)]
     what: What,
@@ -51,6 +48,8 @@ enum What {
 }
 
 #[derive(Args)]
+#[command(after_help = "Example:\n  \
+    mpirun -n 2 segue bench allreduce --mib 64")]
 struct AllreduceArgs {
     /// Size of the summed values, in MiB.
     #[arg(long, default_value_t = 64, value_parser = at_least_one)]
@@ -61,6 +60,9 @@ struct AllreduceArgs {
 }
 
 #[derive(Args)]
+#[command(after_help = "Example:\n  \
+    segue bench data --tokenizer tokenizers/wikitext --input text.txt \\\n      \
+    --workers 2")]
 struct DataArgs {
     /// Folder of the tokenizer.
     #[arg(long)]

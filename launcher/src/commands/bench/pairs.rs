@@ -11,9 +11,8 @@ use crate::output::{Output, Unit};
 
 /// Arguments of `segue bench pairs`.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  segue bench pairs --corpus corpora/wiki --corpus corpora/books --segment 512"
-)]
+#[command(after_help = "Example:\n  \
+    segue bench pairs --corpus corpora/wiki --corpus corpora/books --segment 512")]
 pub struct PairsArgs {
     /// Corpus folder; may be given several times, to blend.
     #[arg(long, required = true)]

@@ -17,6 +17,9 @@ const SHAPES: [Shape; 5] =
 const MOST_SIDE: usize = 1 << 16;
 
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    mpirun -n 2 segue bench products\n  \
+    segue bench products --threads 2 --shape 1400x650x2600")]
 pub struct ProductsArgs {
     /// Threads of a rank.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]

@@ -35,6 +35,11 @@ const WHOLE_MODEL: usize = 1 << 40;
 const BATCHES: u64 = 32;
 
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    mpirun -n 2 segue bench step --layers 6 --d-model 256 --micro-batch 8\n  \
+    mpirun -n 2 segue bench step --model xlnet --segment 512 --mem 384 \\\n      \
+    --micro-batch 4\n  \
+    segue bench step --config configs/recipes/enwik8-base.toml --threads 2")]
 pub struct StepArgs {
     /// Model to train.
     #[arg(long, value_enum, default_value = "transfo-xl")]

@@ -17,6 +17,8 @@ use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
 #[derive(Args)]
+#[command(after_help = "Example:\n  \
+    mpirun -n 2 segue bench task --length 128 --batch 16")]
 pub struct TaskArgs {
     #[command(flatten)]
     sizes: SizeArgs,

@@ -19,12 +19,14 @@ use crate::output::{Output, Unit};
 
 /// Arguments of `segue doctor`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(after_help = "\
+    With a rank on each host the hosts are compared: program, libtorch, kernels, folder, corpora, speed, \
+    links to the first. Exit code 1 where something that training needs is missing.\n\n\
+    Examples:\n  \
     segue doctor\n  \
     segue doctor --folder /shared/runs --json\n  \
-    mpirun --host node1:1,node2:1 --bind-to none segue doctor --folder /shared/runs --corpus /shared/corpora/mine\n\n\
-    With a rank on each host the hosts are compared: program, libtorch, kernels, folder, corpora, speed, links to the first.\n\
-    Exit code 1 where something that training needs is missing.")]
+    mpirun --host node1:1,node2:1 --bind-to none segue doctor \\\n      \
+    --folder /shared/runs --corpus /shared/corpora/mine")]
 pub struct DoctorArgs {
     /// Folder that runs will lie in: its disk is tried.
     #[arg(long, value_name = "DIR", default_value = ".")]

@@ -14,7 +14,8 @@ use crate::output::{Output, Unit};
 /// Arguments of `segue eval coverage`.
 #[derive(Args)]
 #[command(after_help = "Example:\n  \
-    segue eval coverage --corpus corpora/wiki --split valid --sequences 500 pairs.spans=single")]
+    segue eval coverage --corpus corpora/wiki --split valid --sequences 500 \\\n      \
+    pairs.spans=single")]
 pub struct CoverageArgs {
     /// Corpus folder.
     #[arg(long)]

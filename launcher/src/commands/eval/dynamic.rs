@@ -26,14 +26,14 @@ const CONTEXT: u64 = 128;
 
 /// Arguments of `segue eval dynamic`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
-    segue eval dynamic --model runs/wikitext2 --split test --rule sgd --lr 0.05\n  \
+#[command(after_help = "\
+    The weights on disk stay as they are. Works under mpirun too: ranks share the statistics' batches, the \
+    points of a grid and the passes with dropout, and the result has the same bits at any number of ranks.\n\n\
+    Examples:\n  \
     segue eval dynamic --model runs/wikitext2 --split test --rule rms --tune\n  \
-    segue eval dynamic --model runs/lstm --split test --segment 5 --mean tensors --statistics-lanes 100 \\\n    \
-    --grid lr=3e-5,5e-5,1e-4 decay=1e-3,2e-3,5e-3\n  \
-    segue eval dynamic --model runs/lstm --split test --passes 200 --rates 0.8\n\n\
-    The weights on disk stay as they are. Works under mpirun too: ranks share the statistics' batches, the points of a \
-    grid and the passes with dropout, and the result has the same bits at any number of ranks.")]
+    segue eval dynamic --model runs/lstm --split test --segment 5 \\\n      \
+    --mean tensors --grid lr=3e-5,5e-5,1e-4 decay=1e-3,2e-3,5e-3\n  \
+    segue eval dynamic --model runs/lstm --split test --passes 200 --rates 0.8")]
 pub struct DynamicArgs {
     #[command(flatten)]
     subject: SubjectArgs,

@@ -11,9 +11,10 @@ use crate::output::{Output, Unit};
 
 /// Arguments of `segue eval gates`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  \
-    segue eval gates --model runs/lstm --split test\n\n\
-    Works under mpirun too; the result has the same bits at any number of ranks.")]
+#[command(after_help = "\
+    Works under mpirun too; the result has the same bits at any number of ranks.\n\n\
+    Example:\n  \
+    segue eval gates --model runs/lstm --split test")]
 pub struct GatesArgs {
     #[command(flatten)]
     subject: SubjectArgs,

@@ -41,9 +41,13 @@ const SEGMENT: usize = 128;
 /// Arguments of `segue eval`.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  segue eval --model runs/wikitext2 --corpus corpora/wikitext2 --split test --lanes 1 --mem-len 400\n\n\
-    Works under mpirun too; the result has the same bits at any number of ranks. An XLNet is evaluated on sequences \
-    of pairs as its own training does it, one trained left to right like a Transformer-XL.",
+    after_help = "\
+    Works under mpirun too; the result has the same bits at any number of ranks. An XLNet is evaluated on \
+    sequences of pairs as its own training does it, one trained left to right like a Transformer-XL.\n\n\
+    Examples:\n  \
+    segue eval --model runs/wikitext2 --split test\n  \
+    segue eval --model runs/wikitext2 --corpus corpora/wikitext2 --split test \\\n      \
+    --lanes 1 --mem-len 400",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]

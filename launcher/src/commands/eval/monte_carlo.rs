@@ -13,11 +13,14 @@ use crate::output::{Output, Unit};
 
 /// Arguments of `segue eval monte-carlo`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
-    segue eval monte-carlo --model runs/lstm --split test --passes 200 --rates 0.8\n  \
-    mpirun -n 4 --bind-to none segue eval monte-carlo --model runs/lstm --mean geometric --lanes 4\n\n\
-    Works under mpirun too; the result has the same bits at any number of ranks. Of the arithmetic mean ranks share the \
-    passes, of the others the groups of lanes.")]
+#[command(after_help = "\
+    Works under mpirun too; the result has the same bits at any number of ranks. Of the arithmetic mean \
+    ranks share the passes, of the others the groups of lanes.\n\n\
+    Examples:\n  \
+    segue eval monte-carlo --model runs/lstm --split test --passes 200 \\\n      \
+    --rates 0.8\n  \
+    mpirun -n 4 --bind-to none segue eval monte-carlo --model runs/lstm \\\n      \
+    --mean geometric --lanes 4")]
 pub struct MonteCarloArgs {
     #[command(flatten)]
     subject: SubjectArgs,

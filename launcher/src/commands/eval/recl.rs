@@ -30,10 +30,11 @@ const TOKENS_PER_PASS: u64 = 4096;
 
 /// Arguments of `segue eval recl`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  \
-    segue eval recl --models runs/xl runs/no-memory --labels XL 'no memory' --corpus corpora/wikitext2 \\\n    \
-    --split test --delta 50 --max 500 --output recl\n\n\
-    The same command goes on where it was interrupted: losses are kept in OUTPUT/losses.")]
+#[command(after_help = "\
+    The same command goes on where it was interrupted: losses are kept in OUTPUT/losses.\n\n\
+    Example:\n  \
+    segue eval recl --models runs/xl runs/no-memory --labels XL 'no memory' \\\n      \
+    --corpus corpora/wikitext2 --split test --delta 50 --max 500 --output recl")]
 pub struct ReclArgs {
     /// Models of the group, all with the tokenizer of the corpus.
     #[arg(long, num_args = 1.., required = true, value_name = "DIR")]

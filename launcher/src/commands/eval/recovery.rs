@@ -13,9 +13,11 @@ use crate::output::{Output, Unit};
 
 /// Arguments of `segue eval recovery`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  \
-    segue eval recovery --models runs/lstm runs/mogrifier --corpus corpora/wikitext2 --split test --lanes 1\n\n\
-    Works under mpirun too; the result has the same bits at any number of ranks.")]
+#[command(after_help = "\
+    Works under mpirun too; the result has the same bits at any number of ranks.\n\n\
+    Example:\n  \
+    segue eval recovery --models runs/lstm runs/mogrifier \\\n      \
+    --corpus corpora/wikitext2 --split test --lanes 1")]
 pub struct RecoveryArgs {
     /// Models to compare, all with the tokenizer of the corpus.
     #[arg(long, num_args = 1.., required = true, value_name = "DIR")]

@@ -13,9 +13,9 @@ const TOKENS_PER_PASS: usize = 4096;
 
 /// Arguments of `segue eval sliding`.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  segue eval sliding --model runs/wikitext2 --split test --attention 128 --positions 1000"
-)]
+#[command(after_help = "Example:\n  \
+    segue eval sliding --model runs/wikitext2 --split test \\\n      \
+    --attention 128 --positions 1000")]
 pub struct SlidingArgs {
     #[command(flatten)]
     subject: SubjectArgs,

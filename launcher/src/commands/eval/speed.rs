@@ -18,10 +18,12 @@ const SEED: u64 = 1;
 
 /// Arguments of `segue eval speed`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(after_help = "\
+    Exits with 1 where both protocols do not give the same losses.\n\n\
+    Examples:\n  \
     segue eval speed --model runs/wikitext2 --output speed\n  \
-    segue eval speed model.n_layer=12 model.d_model=64 model.n_head=8 model.d_inner=256 model.vocab_size=204\n\n\
-    Exits with 1 where both protocols do not give the same losses.")]
+    segue eval speed model.n_layer=12 model.d_model=64 model.n_head=8 \\\n      \
+    model.d_inner=256 model.vocab_size=204")]
 pub struct SpeedArgs {
     /// Run folder (its best model, else its newest valid checkpoint), checkpoint, or folder in Hugging Face's layout.
     #[arg(long, conflicts_with_all = ["config", "overrides"])]

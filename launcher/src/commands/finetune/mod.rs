@@ -23,15 +23,17 @@ use crate::output::Output;
 
 /// Arguments of `segue finetune`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
-    segue finetune --task sst2 --model runs/xlnet --data glue/SST-2 run.dir=runs/sst2\n  \
-    mpirun -n 4 segue finetune --task mnli --model models/xlnet-base --data glue/MNLI \\\n      \
-        --config configs/recipes/finetune-mnli.toml --seeds 1,2,3 run.dir=runs/mnli\n  \
-    segue finetune --task mnli,sst2,qnli,qqp --model models/xlnet-base --data glue run.dir=runs/big-four\n  \
-    segue finetune --predict --task rte --model runs/rte/seed-1 --model runs/rte/seed-2 --data glue/RTE \\\n      \
-        --output answers/rte\n\n\
-    Tasks and the files they are read from are listed in docs/reference.md. The same command goes on where a\n\
-    killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a checkpoint, with exit code 75.")]
+#[command(after_help = "\
+    Tasks and the files they are read from are listed in docs/reference.md. The same command goes on where a \
+    killed run stopped. SIGUSR1, SIGTERM or Ctrl-C stop it after a checkpoint, with exit code 75.\n\n\
+    Examples:\n  \
+    segue finetune --task sst2 --model runs/xlnet --data glue/SST-2 \\\n      \
+    run.dir=runs/sst2\n  \
+    mpirun -n 4 segue finetune --task mnli --model models/xlnet-base \\\n      \
+    --data glue/MNLI --config configs/recipes/finetune-mnli.toml \\\n      \
+    --seeds 1,2,3 run.dir=runs/mnli\n  \
+    segue finetune --predict --task rte --model runs/rte/seed-1 \\\n      \
+    --model runs/rte/seed-2 --data glue/RTE --output answers/rte")]
 pub struct FinetuneArgs {
     /// Task, or several that share an encoder, separated by commas: `task.name`.
     #[arg(long)]

@@ -28,9 +28,12 @@ const SEGMENT: usize = 128;
 /// Arguments of `segue generate`.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  segue generate --model runs/demo/run --prompt 'fn main() {' --tokens 200 --top-k 40 --seed 7\n\n\
-    The same seed gives the same text. Without --prompt, the prompt is read from stdin; in a terminal, lines are \
-    read and continued one after another.",
+    after_help = "\
+    The same seed gives the same text. Without --prompt, the prompt is read from stdin; in a terminal, lines \
+    are read and continued one after another.\n\n\
+    Example:\n  \
+    segue generate --model runs/demo/run --prompt 'fn main() {' --tokens 200 \\\n      \
+    --top-k 40 --seed 7",
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true
 )]

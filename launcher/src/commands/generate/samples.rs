@@ -17,10 +17,11 @@ use crate::output::{Output, Unit};
 
 /// Arguments of `segue generate samples`.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  segue generate samples --model runs/wikitext2 --split test --samples 3 --tokens 500 --output samples\n\n\
-    The first samples are kept, none is discarded; more samples begin with the same ones."
-)]
+#[command(after_help = "\
+    The first samples are kept, none is discarded; more samples begin with the same ones.\n\n\
+    Example:\n  \
+    segue generate samples --model runs/wikitext2 --split test --samples 3 \\\n      \
+    --tokens 500 --output samples")]
 pub struct SamplesArgs {
     #[command(flatten)]
     subject: SubjectArgs,

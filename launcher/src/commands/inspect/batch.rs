@@ -19,7 +19,8 @@ const PRINTED_MASK: usize = 64;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     segue inspect batch --run runs/xlnet --step 1200 --lane 3 --svg mask.svg\n  \
-    segue inspect batch --config xlnet.toml data.corpus=corpora/wiki train.segment=64 model.reuse_len=32")]
+    segue inspect batch --config xlnet.toml data.corpus=corpora/wiki \\\n      \
+    train.segment=64 model.reuse_len=32")]
 pub struct BatchArgs {
     /// Run folder whose data and configuration to use.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["config", "overrides"])]

@@ -12,13 +12,14 @@ use crate::output::{Output, Unit};
 
 /// Arguments of `segue inspect batches`.
 #[derive(Args)]
-#[command(
-    after_help = "Example:\n  segue inspect batches --config xlnet.toml --steps 50 --output batches.safetensors \
-    data.corpus=corpora/wiki\n\n\
-    Tensors are named `step00001.micro00000.NAME`, steps from 1. NAME is input_ids [lanes, segment] and targets \
-    [lanes, targets], and for sequences of pairs segments and ranks [lanes, segment], positions and weights \
-    [lanes, targets], follows [lanes] and reversed [1], the number of lanes at the end that read backwards."
-)]
+#[command(after_help = "\
+    Tensors are named `step00001.micro00000.NAME`, steps from 1. NAME is input_ids [lanes, segment] and \
+    targets [lanes, targets], and for sequences of pairs segments and ranks [lanes, segment], positions and \
+    weights [lanes, targets], follows [lanes] and reversed [1], the number of lanes at the end that read \
+    backwards.\n\n\
+    Example:\n  \
+    segue inspect batches --config xlnet.toml --steps 50 \\\n      \
+    --output batches.safetensors data.corpus=corpora/wiki")]
 pub struct BatchesArgs {
     /// Recipe, a TOML file.
     #[arg(long)]

@@ -15,10 +15,13 @@ const HULL_ACCURACY: f64 = 1e-3;
 
 /// Arguments of `segue inspect embeddings`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(after_help = "\
+    The vectors that score words: of an adaptive softmax with tables of several widths, each table by \
+    itself.\n\n\
+    Examples:\n  \
     segue inspect embeddings runs/wikitext2\n  \
-    segue inspect embeddings runs/plain runs/adversarial --labels plain adversarial --output embeddings\n\n\
-    The vectors that score words: of an adaptive softmax with tables of several widths, each table by itself.")]
+    segue inspect embeddings runs/plain runs/adversarial \\\n      \
+    --labels plain adversarial --output embeddings")]
 pub struct EmbeddingsArgs {
     /// Model folders, checkpoints or runs of language models.
     #[arg(required = true, value_name = "MODEL")]

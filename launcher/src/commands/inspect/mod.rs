@@ -17,6 +17,9 @@ use crate::output::Output;
 
 /// Arguments of `segue inspect`.
 #[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    segue inspect run runs/wikitext2\n  \
+    segue inspect checkpoint runs/wikitext2")]
 pub struct InspectArgs {
     #[command(subcommand)]
     what: What,
@@ -39,7 +42,8 @@ enum What {
 }
 
 #[derive(Args)]
-#[command(after_help = "Example:\n  segue inspect checkpoint tf_wt103/model/model.ckpt-0")]
+#[command(after_help = "Example:\n  \
+    segue inspect checkpoint tf_wt103/model/model.ckpt-0")]
 struct CheckpointArgs {
     /// File or folder of the checkpoint.
     path: PathBuf,

@@ -16,11 +16,14 @@ const PERPLEXITY: &str = "ppl";
 
 /// Arguments of `segue inspect run`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
+#[command(after_help = "\
+    Reads metrics.jsonl, of a run that still goes on too. Where an average of the weights is kept, the \
+    weight sets that were compared have a line each. Of a run that fine-tunes in stages, what each stage \
+    came to is told too.\n\n\
+    Examples:\n  \
     segue inspect run runs/wikitext2\n  \
-    segue inspect run runs/a runs/b --labels 'with memory' without --output curves\n\n\
-    Reads metrics.jsonl, of a run that still goes on too. Where an average of the weights is kept, the weight sets that were \
-    compared have a line each. Of a run that fine-tunes in stages, what each stage came to is told too.")]
+    segue inspect run runs/a runs/b --labels 'with memory' without \\\n      \
+    --output curves")]
 pub struct RunArgs {
     /// Run folders.
     #[arg(required = true, value_name = "DIR")]

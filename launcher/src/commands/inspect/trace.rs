@@ -16,11 +16,13 @@ const MAIN: &str = "main";
 
 /// Arguments of `segue inspect trace`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  \
-    segue pretrain --config my.toml run.dir=runs/one log.trace_from=100 log.trace_steps=5\n  \
-    segue inspect trace runs/one --output trace.json\n\n\
-    Open the file in https://ui.perfetto.dev or chrome://tracing. Ranks are processes there, on one time line: clocks of hosts are \
-    compared when a trace begins.")]
+#[command(after_help = "\
+    Open the file in https://ui.perfetto.dev or chrome://tracing. Ranks are processes there, on one time \
+    line: clocks of hosts are compared when a trace begins.\n\n\
+    Examples:\n  \
+    segue pretrain --config my.toml run.dir=runs/one \\\n      \
+    log.trace_from=100 log.trace_steps=5\n  \
+    segue inspect trace runs/one --output trace.json")]
 pub struct TraceArgs {
     /// Run folder.
     #[arg(value_name = "RUN")]

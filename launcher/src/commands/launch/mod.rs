@@ -41,12 +41,16 @@ const TRAINING: [&str; 2] = ["pretrain", "finetune"];
 /// Arguments of `segue launch`.
 #[derive(Args)]
 #[command(args_override_self = true)]
-#[command(after_help = "Examples:\n  \
-    segue launch -n 2 pretrain --config configs/recipes/tiny.toml run.dir=runs/tiny data.corpus=corpora/mine\n  \
-    segue launch --hosts node1:4,node2:4 --min-ranks 4 pretrain --config my.toml run.dir=/shared/runs/one\n  \
-    segue launch finetune --task sst2 --model runs/xlnet --data glue/SST-2 run.dir=runs/sst2\n\n\
-    Inside a job of Slurm, PBS or LSF its hosts are taken. RUN/launch has a report of each attempt. SIGUSR1, SIGTERM\n\
-    or Ctrl-C stop the job after a checkpoint, with exit code 75.")]
+#[command(after_help = "\
+    Inside a job of Slurm, PBS or LSF its hosts are taken. RUN/launch has a report of each attempt. SIGUSR1, \
+    SIGTERM or Ctrl-C stop the job after a checkpoint, with exit code 75.\n\n\
+    Examples:\n  \
+    segue launch -n 2 pretrain --config configs/recipes/tiny.toml \\\n      \
+    run.dir=runs/tiny data.corpus=corpora/mine\n  \
+    segue launch --hosts node1:4,node2:4 --min-ranks 4 \\\n      \
+    pretrain --config my.toml run.dir=/shared/runs/one\n  \
+    segue launch finetune --task sst2 --model runs/xlnet --data glue/SST-2 \\\n      \
+    run.dir=runs/sst2")]
 pub struct LaunchArgs {
     /// Number of ranks [default: one for each slot of the hosts, 1 on this host alone].
     #[arg(short = 'n', long, value_parser = at_least_one)]

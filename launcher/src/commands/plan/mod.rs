@@ -25,13 +25,15 @@ const OF_MACHINE: &str = "machine";
 
 /// Arguments of `segue plan`.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  \
-    segue plan --config configs/recipes/nvidia-wt103-base.toml --machine dgx-a100 --precision bf16 --nodes 1,2\n  \
-    segue plan --config configs/recipes/xlnet-large-v2.toml --machine dgx-h100 --precision bf16 --nodes 1,2,4,8 \\\n    \
-    --lanes-per-rank 32 --memory --shard optimizer\n  \
-    mpirun -n 2 segue plan --measure mine.toml\n  \
-    segue plan --check\n\n\
-    Machines: dgx-1, dgx-2h, dgx-a100, dgx-h100, two-core-xeon; this-host measures the one at hand.")]
+#[command(after_help = "\
+    Machines: dgx-1, dgx-2h, dgx-a100, dgx-h100, two-core-xeon; this-host measures the one at hand.\n\n\
+    Examples:\n  \
+    segue plan --config configs/recipes/nvidia-wt103-base.toml \\\n      \
+    --machine dgx-a100 --precision bf16 --nodes 1,2\n  \
+    segue plan --config configs/recipes/xlnet-large-v2.toml --machine dgx-h100 \\\n      \
+    --precision bf16 --nodes 1,2,4,8 --lanes-per-rank 32 --memory \\\n      \
+    --shard optimizer\n  \
+    mpirun -n 2 segue plan --measure mine.toml")]
 pub struct PlanArgs {
     /// Recipe, a TOML file [default: every key at its default].
     #[arg(long)]

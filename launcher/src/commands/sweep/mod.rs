@@ -19,10 +19,12 @@ mod job;
 
 /// Arguments of `segue sweep`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  \
-    segue sweep configs/sweeps/ablation-wikitext2.toml --workers 2 data.corpus=corpora/wikitext2\n\n\
-    The same command goes on where a sweep was interrupted: runs that are done are not made again, others\n\
-    resume. SIGTERM or Ctrl-C stop it after checkpoints, with exit code 75.")]
+#[command(after_help = "\
+    The same command goes on where a sweep was interrupted: runs that are done are not made again, others \
+    resume. SIGTERM or Ctrl-C stop it after checkpoints, with exit code 75.\n\n\
+    Example:\n  \
+    segue sweep configs/sweeps/ablation-wikitext2.toml --workers 2 \\\n      \
+    data.corpus=corpora/wikitext2")]
 pub struct SweepArgs {
     /// Sweep, a TOML file.
     sweep: PathBuf,

@@ -27,12 +27,14 @@ const JOURNAL: &str = "journal.jsonl";
 
 /// Arguments of `segue tune`.
 #[derive(Args)]
-#[command(after_help = "Example:\n  \
-    segue tune configs/studies/lstm-small.toml --jobs 2 data.corpus=corpora/mine\n\n\
-    The same command goes on where a study was interrupted, as if nothing had happened. A larger\n\
-    number of trials in the file adds to those there are. SIGTERM or Ctrl-C stop it after checkpoints,\n\
-    with exit code 75. A training that fails is tried again, and then counts as one without a loss.\n\
-    best.toml in the study's folder is the recipe of the best trial so far.")]
+#[command(after_help = "\
+    The same command goes on where a study was interrupted, as if nothing had happened. A larger number of \
+    trials in the file adds to those there are. SIGTERM or Ctrl-C stop it after checkpoints, with exit code \
+    75. A training that fails is tried again, and then counts as one without a loss. best.toml in the \
+    study's folder is the recipe of the best trial so far.\n\n\
+    Example:\n  \
+    segue tune configs/studies/lstm-small.toml --jobs 2 \\\n      \
+    data.corpus=corpora/mine")]
 pub struct TuneArgs {
     /// Study, a TOML file.
     study: PathBuf,
