@@ -29,6 +29,84 @@ fn missing_files_are_66() {
     fail(alone(&["generate", "--model", &place.text("none"), "--prompt", "x"]), 66, &["none"]);
 }
 
+/// Whoever named it has no such file, whatever the system calls that.
+#[test]
+fn a_folder_in_the_place_of_a_file_is_66_and_so_the_other_way_round() {
+    let place = Workplace::new();
+    let (folder, file, out, run) =
+        (place.text("corpus"), place.text("train.txt"), place.text("out"), place.text("run"));
+    succeed(alone(&place.pretrain("run", &["train.steps=1"])));
+    for args in [
+        &["tokenizer", "import", &folder, "--output", &out][..],
+        &["batch", "slurm", "--template", &folder, "pretrain", "run.dir=x"],
+        &["score", "--model", &run, "--ids", &folder, "--output", &out],
+        &["parity", "--model", &run, "--cases", &folder],
+    ] {
+        fail(alone(args), 66, &["cannot read", "corpus", "Is a directory"]);
+    }
+    for what in ["run", "trace"] {
+        fail(alone(&["inspect", what, &file]), 66, &["cannot read", "train.txt", "Not a directory"]);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_text_is_65() {
+    let place = Workplace::new();
+    let (latin, tokenizer) = (place.text("latin"), place.text("corpus/tokenizer"));
+    fs::write(&latin, b"\xe9t\xe9\n").unwrap();
+    fail(alone(&["batch", "slurm", "--template", &latin, "pretrain", "run.dir=x"]), 65, &["latin", "UTF-8"]);
+    fail(alone(&["bench", "data", "--tokenizer", &tokenizer, "--input", &latin]), 65, &["latin", "UTF-8"]);
+}
+
+/// An option that has to be given is one of the command line, a setting one of the configuration.
+#[test]
+fn what_is_not_given_is_64_of_options_and_78_of_settings() {
+    let place = Workplace::new();
+    let out = place.text("out");
+    fail(alone(&["finetune", "--task", "sst2"]), 64, &["--model is not given"]);
+    fail(alone(&["eval"]), 64, &["--model"]);
+    fail(alone(&["inspect", "batches", "--output", &out]), 78, &["data.corpus is not set"]);
+    fail(alone(&["inspect", "batch"]), 78, &["data.corpus is not set"]);
+    fail(alone(&["eval", "speed", "model.n_layer=1"]), 78, &["vocabulary size is not set"]);
+}
+
+#[test]
+fn outputs_that_cannot_be_made_are_73() {
+    let place = Workplace::new();
+    let (corpus, inside, run) =
+        (format!("data.corpus={}", place.text("corpus")), place.text("train.txt/x"), place.text("run"));
+    succeed(alone(&place.pretrain("run", &["train.steps=1"])));
+    for args in [
+        &["average", "--run", &run, "--output", &inside][..],
+        &["convert", &run, &inside],
+        &["inspect", "batches", &corpus, "--output", &inside],
+        &["tokenizer", "train", "--kind", "word", "--input", &place.text("train.txt"), "--output", &inside],
+        &["batch", "slurm", "--output", &inside, "pretrain", "run.dir=x"],
+        &["man", "--out", &inside],
+    ] {
+        fail(alone(args), 73, &["train.txt"]);
+    }
+}
+
+/// Both are told by the same file that is written last.
+#[test]
+fn a_full_disk_is_74_and_a_read_only_one_73() {
+    let place = Workplace::new();
+    let (pages, script) = (place.text("pages"), place.text("job.sh"));
+    for (fault, code, advice) in
+        [("no-space", 74, "free some space, or choose another"), ("read-only", 73, "choose a writable")]
+    {
+        for args in [
+            &["man", "--out", &pages][..],
+            &["batch", "slurm", "--output", &script, "pretrain", "run.dir=x"],
+        ] {
+            let mut command = alone(args);
+            command.env("SEGUE_FAULTS", format!("{fault}@file.rename"));
+            fail(command, code, &["cannot write", advice]);
+        }
+    }
+}
+
 #[test]
 fn empty_corpus_is_65() {
     let place = Workplace::new();

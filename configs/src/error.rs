@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::advice;
+use crate::{advice, exit_code};
 
 /// What can be wrong with a configuration. The message says where and what to do.
 #[derive(Debug, Error)]
@@ -62,11 +62,11 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    /// The process exit code documented for this error: 66 for a missing file, else 78.
+    /// The process exit code documented for this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            ConfigError::Missing { .. } => 66,
-            _ => 78,
+            ConfigError::Missing { source, .. } => exit_code::of_read(source),
+            _ => exit_code::BAD_CONFIG,
         }
     }
 

@@ -10,6 +10,7 @@ pub mod advice;
 mod average;
 mod config;
 mod error;
+pub mod exit_code;
 mod idle;
 mod large_batch;
 mod machine;

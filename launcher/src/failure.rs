@@ -3,6 +3,7 @@ use std::path::Path;
 
 use segue_cluster::ClusterError;
 use segue_collectives::CollectiveError;
+use segue_configs::exit_code::{of_read, of_write};
 use segue_configs::{ConfigError, advice};
 use segue_data_error::DataError;
 use segue_trainer::TrainError;
@@ -10,15 +11,10 @@ use segue_tuner::TunerError;
 use segue_watch::WatchError;
 use serde_json::{Value, json};
 
-/// Bad command line.
-pub const USAGE: u8 = 64;
-/// A limit that a check was to hold does not.
-pub const CHECK_FAILED: u8 = 1;
-/// Stopped on request after a checkpoint; the same command goes on.
-pub const PREEMPTED: u8 = 75;
-
-/// The loss or the gradient norm of a training is not a number.
-pub const NOT_A_NUMBER: u8 = 80;
+pub use segue_configs::exit_code::{
+    BAD_CONFIG, BAD_DATA, BUG, CANNOT_CREATE, CHECK_FAILED, IO_FAILED, NO_INPUT, NOT_A_NUMBER, PREEMPTED,
+    UNAVAILABLE, USAGE,
+};
 
 /// Why a command ends without its result: what `main` prints, and the exit code.
 ///
@@ -52,16 +48,20 @@ impl Failure {
         Self { code, message: fact, hint }
     }
 
-    /// Failure to write `path`, which the user gives by `option`: 73 where it cannot be made there, 74 where writing fails.
+    /// Failure to read `path`.
+    pub fn cannot_read(path: &Path, error: &io::Error) -> Self {
+        Self::new(of_read(error), format!("cannot read {}: {error}", path.display()))
+    }
+
+    /// Failure to write `path`, which the user gives by `option`.
     pub fn cannot_write(path: &Path, error: &io::Error, option: &str) -> Self {
         use io::ErrorKind::*;
-        let (code, advice) = match error.kind() {
-            StorageFull | QuotaExceeded => (74, format!("free some space, or choose another {option}")),
-            AlreadyExists | IsADirectory | NotADirectory | NotFound | PermissionDenied
-            | ReadOnlyFilesystem => (73, format!("choose a writable {option}")),
-            _ => (74, "check the file system, then run the same command again".into()),
+        let advice = match error.kind() {
+            StorageFull | QuotaExceeded => format!("free some space, or choose another {option}"),
+            _ if of_write(error) == CANNOT_CREATE => format!("choose a writable {option}"),
+            _ => "check the file system, then run the same command again".into(),
         };
-        Self::new(code, format!("cannot write {}: {error}\nhint: {advice}", path.display()))
+        Self::new(of_write(error), format!("cannot write {}: {error}\nhint: {advice}", path.display()))
     }
 
     /// The lines for people. `rank`: the one that speaks, where it is not the first.
@@ -121,6 +121,8 @@ impl From<WatchError> for Failure {
 
 #[cfg(test)]
 mod tests {
+    use segue_configs::exit_code::RANKS_DIFFER;
+
     use super::*;
 
     #[test]
@@ -137,6 +139,30 @@ mod tests {
             let failure = Failure::cannot_write(Path::new("a/b"), &kind.into(), "--ids");
             assert_eq!((failure.code, failure.hint.as_deref()), (code, Some(hint)), "{}", failure.message);
             assert!(failure.message.starts_with("cannot write a/b: "));
+        }
+    }
+
+    /// What ends with a code that the table does not have tells nobody what to do.
+    #[test]
+    fn every_exit_code_stands_in_the_document() {
+        let path = Path::new(segue_tests::ROOT).join("docs/reference.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        let table = document.split("## Exit codes").nth(1).unwrap().split("## ").next().unwrap();
+        for code in [
+            BAD_CONFIG,
+            BAD_DATA,
+            BUG,
+            CANNOT_CREATE,
+            CHECK_FAILED,
+            IO_FAILED,
+            NO_INPUT,
+            NOT_A_NUMBER,
+            PREEMPTED,
+            UNAVAILABLE,
+            USAGE,
+            RANKS_DIFFER,
+        ] {
+            assert_eq!(table.matches(&format!("\n| {code} |")).count(), 1, "{code}");
         }
     }
 

@@ -19,7 +19,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use failure::{Failure, USAGE};
+use failure::{BAD_CONFIG, Failure, IO_FAILED, USAGE};
 use output::Output;
 use rustix::fs::Mode;
 use segue_cluster::Preemption;
@@ -186,7 +186,7 @@ fn arm_faults(command: &Command, rank: usize) -> Result<(), Failure> {
     }
     let variable = segue_faults::VARIABLE;
     let armed = segue_faults::arm(rank, pulse::attempt())
-        .map_err(|bad| Failure::new(78, format!("{variable}: {bad}")))?;
+        .map_err(|bad| Failure::new(BAD_CONFIG, format!("{variable}: {bad}")))?;
     if armed {
         print_line(&format!("segue: warning: {variable} is set: rank {rank} has faults on purpose"));
     }
@@ -197,7 +197,7 @@ fn arm_faults(command: &Command, rank: usize) -> Result<(), Failure> {
 fn finish(result: &Value, print: bool) -> u8 {
     let code = result.get("exit_code").and_then(Value::as_u64).unwrap_or(0);
     if print && writeln!(std::io::stdout(), "{result}").is_err() {
-        return 74;
+        return IO_FAILED;
     }
     code as u8
 }

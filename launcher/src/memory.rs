@@ -7,7 +7,7 @@ use segue_configs::Config;
 use segue_trainer::families;
 
 use crate::commands::doctor::line_of;
-use crate::failure::Failure;
+use crate::failure::{BAD_CONFIG, Failure};
 
 /// Bytes of this host's memory, as the kernel tells.
 pub struct HostMemory {
@@ -80,7 +80,7 @@ pub fn check(config: &Config, ranks_here: usize, world_size: usize) -> Result<()
                 gib(held),
                 gib(host.limit.unwrap_or(host.total) + host.swap)
             );
-            Err(Failure::new(78, message))
+            Err(Failure::new(BAD_CONFIG, message))
         }
         _ => Ok(()),
     }

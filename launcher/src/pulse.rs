@@ -7,7 +7,7 @@ use segue_cluster::host_name;
 use segue_cluster::launch::pulse::{self, Address, Beat, Hello, Pulse, VARIABLE, Wait};
 use segue_collectives::{calls, deadline, print_line};
 
-use crate::failure::Failure;
+use crate::failure::{BAD_CONFIG, Failure, UNAVAILABLE};
 use crate::hang;
 
 /// How long a rank that has lost its supervisor may take to say so.
@@ -38,7 +38,7 @@ pub fn start(rank: usize) -> Result<Option<Pulse>, Failure> {
     let Ok(text) = std::env::var(VARIABLE) else { return Ok(None) };
     let Some(address) = Address::parse(&text) else {
         let message = format!("{VARIABLE}={text:?} is not what `segue launch` sets\nhint: unset it");
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     };
     let process = std::process::id();
     let identity = pulse::identity(process).unwrap_or_default();
@@ -61,7 +61,7 @@ pub fn start(rank: usize) -> Result<Option<Pulse>, Failure> {
              hosts reach",
             address.at
         );
-        Failure::new(69, message)
+        Failure::new(UNAVAILABLE, message)
     })
 }
 

@@ -18,7 +18,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
-use crate::failure::Failure;
+use crate::failure::{CANNOT_CREATE, Failure};
 use crate::trace;
 
 /// Sends structured events of this rank to `RUN/logs/rank-00000.jsonl`. `RUST_LOG` chooses which; without it those of rank
@@ -92,7 +92,7 @@ fn refuse_model(run: &Path) -> Result<(), Failure> {
         "{} belongs to no run, and would be overwritten\nhint: choose another run.dir",
         path.display()
     );
-    Err(Failure::new(73, message))
+    Err(Failure::new(CANNOT_CREATE, message))
 }
 
 /// Takes the folder `folder` of the run for this process, alike: that of its supervisor is another one than its own.
@@ -116,7 +116,7 @@ pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
                 "another job is training in {}\nhint: wait for it, or choose another run.dir",
                 run.display()
             );
-            Err(Failure::new(73, message))
+            Err(Failure::new(CANNOT_CREATE, message))
         }
         // A file system without locks: go on as everyone else does there.
         Err(fs::TryLockError::Error(_)) => Ok(file),
@@ -147,8 +147,9 @@ impl Record {
             false => None,
         };
         let record = format!("{:#}\n", config.to_json());
-        segue_publish::write_file(&run.join("config.json"), record.as_bytes())
-            .map_err(|e| Failure::new(74, e.to_string()))?;
+        let path = run.join("config.json");
+        segue_publish::write_file(&path, record.as_bytes())
+            .map_err(|e| Failure::cannot_write(&path, &e.source, "run.dir"))?;
         let (sinks, lost) = open_sinks(config, GoesOn { step, evaluated });
         Ok(Self { done, metrics, events, sinks, lost })
     }
@@ -185,7 +186,8 @@ impl Record {
     pub fn finish(&mut self, done: bool) -> Result<(), Failure> {
         if done {
             self.each_sink(|sink| sink.done());
-            segue_publish::write_file(&self.done, &[]).map_err(|e| Failure::new(74, e.to_string()))?;
+            segue_publish::write_file(&self.done, &[])
+                .map_err(|e| Failure::cannot_write(&self.done, &e.source, "run.dir"))?;
         }
         self.lost()
     }

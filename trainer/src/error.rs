@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use segue_collectives::CollectiveError;
-use segue_configs::{ConfigError, advice};
+use segue_configs::{ConfigError, advice, exit_code};
 use segue_data_error::DataError;
 use segue_publish::PublishError;
 use thiserror::Error;
@@ -187,6 +187,9 @@ fn write_advice(source: &std::io::Error) -> &'static str {
             "choose a run.dir that can be written"
         }
         std::io::ErrorKind::AlreadyExists => "choose another output",
+        _ if exit_code::of_write(source) == exit_code::CANNOT_CREATE => {
+            "choose an output that can be written"
+        }
         _ => "check the file system, then run the same command again",
     }
 }
@@ -198,35 +201,36 @@ impl TrainError {
             TrainError::Config(e) => e.exit_code(),
             TrainError::Data(e) => e.exit_code(),
             TrainError::Collective(e) => e.exit_code() as u8,
-            TrainError::Libtorch(_) | TrainError::Thread { .. } => 70,
-            TrainError::Write { source, .. } => match source.kind() {
-                std::io::ErrorKind::PermissionDenied
-                | std::io::ErrorKind::ReadOnlyFilesystem
-                | std::io::ErrorKind::AlreadyExists => 73,
-                _ => 74,
-            },
-            TrainError::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => 66,
-            TrainError::Read { .. } => 74,
-            TrainError::NoCheckpoint { .. } => 66,
-            TrainError::Damaged { .. } => 65,
-            TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => 78,
+            TrainError::Libtorch(_) | TrainError::Thread { .. } => exit_code::BUG,
+            TrainError::Write { source, .. } => exit_code::of_write(source),
+            TrainError::Read { source, .. } => exit_code::of_read(source),
+            TrainError::NoCheckpoint { .. } => exit_code::NO_INPUT,
+            TrainError::Damaged { .. } => exit_code::BAD_DATA,
+            TrainError::OtherRun { .. } | TrainError::OtherModel { .. } | TrainError::Layout(_) => {
+                exit_code::BAD_CONFIG
+            }
             TrainError::Diverged { .. }
             | TrainError::AdaptationDiverged { .. }
             | TrainError::NonFinite { .. }
-            | TrainError::NoDistribution { .. } => 80,
+            | TrainError::NoDistribution { .. } => exit_code::NOT_A_NUMBER,
             TrainError::GradientsDiffer { .. }
             | TrainError::RepeatDiffers { .. }
-            | TrainError::ReplicasDiffer { .. } => 81,
-            TrainError::NoCard(_) => 69,
-            TrainError::Stopped => 75,
+            | TrainError::ReplicasDiffer { .. } => exit_code::RANKS_DIFFER,
+            TrainError::NoCard(_) => exit_code::UNAVAILABLE,
+            TrainError::Stopped => exit_code::PREEMPTED,
         }
     }
 
     /// Whether the disk would not have it, which is no fault of what was to be written.
     pub fn is_of_storage(&self) -> bool {
-        let of_files =
-            matches!(self, TrainError::Write { .. } | TrainError::Read { .. } | TrainError::Data(_));
-        of_files && matches!(self.exit_code(), 73 | 74)
+        match self {
+            TrainError::Write { .. } => true,
+            TrainError::Read { source, .. } => source.kind() != std::io::ErrorKind::NotFound,
+            TrainError::Data(e) => {
+                matches!(e, DataError::Output { .. } | DataError::Read { .. } | DataError::Write { .. })
+            }
+            _ => false,
+        }
     }
 
     /// What the user can do about it, where that is known: a sentence in the imperative, for a line of its own.

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use segue_configs::advice;
+use segue_configs::{advice, exit_code};
 use thiserror::Error;
 
 /// What can go wrong between raw text and a batch. Each `why` may come with [advice].
@@ -186,7 +186,7 @@ impl DataError {
     /// The process exit code documented for this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            DataError::Usage(_) => 64,
+            DataError::Usage(_) => exit_code::USAGE,
             DataError::NotUtf8 { .. }
             | DataError::BadInput { .. }
             | DataError::BadLine { .. }
@@ -199,12 +199,13 @@ impl DataError {
             | DataError::BadForeign { .. }
             | DataError::NoSymbol { .. }
             | DataError::Training { .. }
-            | DataError::LaneTooShort { .. } => 65,
-            DataError::Missing { .. } => 66,
-            DataError::OutOfRange { .. } | DataError::Thread(_) => 70,
-            DataError::Output { .. } => 73,
-            DataError::Read { .. } | DataError::Write { .. } => 74,
-            DataError::Stopped { .. } => 75,
+            | DataError::LaneTooShort { .. } => exit_code::BAD_DATA,
+            DataError::Missing { .. } => exit_code::NO_INPUT,
+            DataError::OutOfRange { .. } | DataError::Thread(_) => exit_code::BUG,
+            DataError::Output { .. } => exit_code::CANNOT_CREATE,
+            DataError::Read { source, .. } => exit_code::of_read(source),
+            DataError::Write { source, .. } => exit_code::of_write(source),
+            DataError::Stopped { .. } => exit_code::PREEMPTED,
         }
     }
 

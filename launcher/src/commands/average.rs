@@ -6,7 +6,7 @@ use segue_trainer::families::language_model;
 use serde_json::{Value, json};
 
 use super::at_least_one;
-use crate::failure::Failure;
+use crate::failure::{Failure, NO_INPUT};
 use crate::output::Output;
 
 /// Arguments of `segue average`.
@@ -53,7 +53,7 @@ fn newest(run: &Path, count: Option<usize>) -> Result<Vec<PathBuf>, Failure> {
             all.len(),
             count.max(1)
         );
-        return Err(Failure::new(66, message));
+        return Err(Failure::new(NO_INPUT, message));
     }
     let surplus = all.len() - count;
     Ok(all.into_iter().skip(surplus).map(|(_, path)| path).collect())

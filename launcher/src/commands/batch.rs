@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::launch::LaunchArgs;
 use super::{at_least_one, print_text};
-use crate::failure::{Failure, USAGE, text_of};
+use crate::failure::{Failure, IO_FAILED, USAGE, text_of};
 use crate::output::Output;
 
 /// What stands in a command for the number of a job in its array.
@@ -136,8 +136,7 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
         return Err(Failure::new(USAGE, format!("{message}\nhint: make the warning shorter")));
     }
     let template = match &args.template {
-        Some(path) => std::fs::read_to_string(path)
-            .map_err(|e| Failure::new(66, format!("cannot read {}: {e}", path.display())))?,
+        Some(path) => std::fs::read_to_string(path).map_err(|e| Failure::cannot_read(path, &e))?,
         None => system.template().to_string(),
     };
     let launched = launched(&args)?;
@@ -157,7 +156,7 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
         return Ok(json!({ "script": text }));
     };
     segue_publish::write_file(path, text.as_bytes())
-        .map_err(|e| Failure::new(73, format!("{e}\nhint: choose a writable --output")))?;
+        .map_err(|e| Failure::cannot_write(path, &e.source, "--output"))?;
     let jobs = if args.submit { submit(system, path, args.chain)? } else { Vec::new() };
     match jobs.is_empty() {
         true => out.line(&format!("the script is {}", path.display())),
@@ -220,7 +219,7 @@ fn recipes(command: &[OsString]) -> impl Iterator<Item = PathBuf> {
 /// The words of the job: this program as the supervisor of the command.
 fn words(args: &BatchArgs, system: System) -> Result<Vec<String>, Failure> {
     let program = std::env::current_exe()
-        .map_err(|e| Failure::new(74, format!("cannot find this program's own file: {e}")))?;
+        .map_err(|e| Failure::new(IO_FAILED, format!("cannot find this program's own file: {e}")))?;
     let mut words = vec![text_of(&program)?.to_string(), "launch".into()];
     // What the ranks have for their checkpoint, with some of the warning left to end in.
     let grace = (args.warning * 4 / 5).max(1);

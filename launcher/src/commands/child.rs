@@ -69,8 +69,11 @@ pub async fn command<R>(
     log: &Path,
 ) -> Result<Value, Unfinished> {
     let failed = |code: i32, why: &str| Unfinished::Failed { code, why: why.into(), log: Some(log.into()) };
-    let broken =
-        |e: std::io::Error| Unfinished::Failed { code: 70, why: format!("cannot start it: {e}"), log: None };
+    let broken = |e: std::io::Error| Unfinished::Failed {
+        code: i32::from(crate::failure::BUG),
+        why: format!("cannot start it: {e}"),
+        log: None,
+    };
     let mut command = Command::new(std::env::current_exe().map_err(broken)?);
     command.args(arguments);
     let file = append(log).map_err(broken)?;
@@ -80,7 +83,7 @@ pub async fn command<R>(
         None => Err(Unfinished::Stopped),
         Some(Ended { code: 0, stdout }) => {
             let last = stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
-            last.ok_or_else(|| failed(70, "it exited without a result"))
+            last.ok_or_else(|| failed(i32::from(crate::failure::BUG), "it exited without a result"))
         }
         Some(Ended { code, .. }) if code == i32::from(PREEMPTED) || ENDED_BY_REQUEST.contains(&code) => {
             Err(Unfinished::Stopped)
@@ -129,7 +132,7 @@ pub fn fingerprint(config: &Config, origin: &str) -> Result<String, Failure> {
     if corpus.is_empty() && corpora.is_empty() && *order != DataOrder::Records {
         let message =
             format!("data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the {origin}");
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(crate::failure::BAD_CONFIG, message));
     }
     let text = Sources::open(config)?.fingerprint().to_string();
     if config.data.valid.is_empty() {

@@ -10,7 +10,7 @@ use segue_trainer::families::language_model::parity;
 use segue_trainer::families::task::extract_task;
 use serde_json::{Value, json};
 
-use crate::failure::{CHECK_FAILED, Failure, USAGE};
+use crate::failure::{CHECK_FAILED, Failure, NO_INPUT, USAGE};
 use crate::output::{Output, Unit};
 
 /// Names of variables that a line of the account shows.
@@ -126,12 +126,11 @@ impl Checks {
             }
             if !path.is_file() {
                 let message = format!("{} is not a file of reference numbers", path.display());
-                return Err(Failure::new(66, message));
+                return Err(Failure::new(NO_INPUT, message));
             }
             checks.cases = Some(path);
         } else if path.is_file() {
-            let text = std::fs::read_to_string(&path)
-                .map_err(|e| Failure::new(65, format!("cannot read {} as text: {e}", path.display())))?;
+            let text = std::fs::read_to_string(&path).map_err(|e| Failure::cannot_read(&path, &e))?;
             checks.texts.push(text);
         } else {
             checks.texts.push(given.clone());

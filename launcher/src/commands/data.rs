@@ -12,11 +12,8 @@ use serde_json::{Value, json};
 use crate::commands::data_graph::{self, GraphArgs};
 use crate::commands::import_records::{self, ImportRecordsArgs};
 use crate::commands::tokenizer::{Kind, OnInvalidUtf8, VocabularyArgs};
-use crate::failure::{Failure, USAGE};
+use crate::failure::{BAD_DATA, Failure, USAGE};
 use crate::output::{Output, Progress, Unit};
-
-/// Exit code of a corpus with bad hashes.
-const BAD_DATA: u8 = 65;
 
 /// Arguments of `segue data`.
 #[derive(Args)]

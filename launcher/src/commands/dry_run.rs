@@ -58,7 +58,7 @@ pub fn know_vocabulary(config: &mut Config) -> Result<(), Failure> {
     if config.data.corpus.is_empty() {
         let message = "the recipe takes the vocabulary size from the corpus\nhint: add model.vocab_size=N or \
              data.corpus=FOLDER";
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(crate::failure::BAD_CONFIG, message));
     }
     let corpus = Corpus::open(Path::new(&config.data.corpus))?;
     Ok(config.model.fit_vocabulary(corpus.vocab_size(), None)?)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::print_text;
 use crate::Cli;
-use crate::failure::Failure;
+use crate::failure::{BUG, Failure};
 use crate::output::Output;
 
 /// Section of the manual that programs stand in.
@@ -38,8 +38,9 @@ pub fn run(args: &ManArgs, json: bool, out: &Output) -> Result<Value, Failure> {
     };
     fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error, "--out"))?;
     for (name, page) in &pages {
-        segue_publish::write_file(&folder.join(name), page)
-            .map_err(|error| Failure::new(73, format!("{error}\nhint: choose a writable --out")))?;
+        let path = folder.join(name);
+        segue_publish::write_file(&path, page)
+            .map_err(|error| Failure::cannot_write(&path, &error.source, "--out"))?;
     }
     out.line(&format!("{} pages are in {}", pages.len(), folder.display()));
     let names: Vec<&String> = pages.iter().map(|(name, _)| name).collect();
@@ -60,7 +61,7 @@ fn write(command: &Command, pages: &mut Vec<(String, Vec<u8>)>) -> Result<(), Fa
     let name = command.get_display_name().unwrap_or(command.get_name()).to_string();
     let man = Man::new(command.clone()).title(name.to_uppercase()).section(SECTION);
     let mut page = Vec::new();
-    man.render(&mut page).map_err(|error| Failure::new(70, format!("the page of {name}: {error}")))?;
+    man.render(&mut page).map_err(|error| Failure::new(BUG, format!("the page of {name}: {error}")))?;
     pages.push((format!("{name}.{SECTION}"), page));
     let below = command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help");
     below.into_iter().try_for_each(|below| write(below, pages))

@@ -36,7 +36,7 @@ use clap::ValueEnum;
 use segue_configs::{DeviceKind, Products};
 use segue_trainer::families::language_model::ModelFolder;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, IO_FAILED};
 use crate::output::Output;
 
 /// Devices to compute on.
@@ -95,7 +95,7 @@ fn open_model(path: &Path, out: &Output) -> Result<ModelFolder, Failure> {
 fn print_text(text: &[u8]) -> Result<(), Failure> {
     match stdout().write_all(text).and_then(|()| stdout().flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(74, format!("cannot write to stdout: {error}")))
+            Err(Failure::new(IO_FAILED, format!("cannot write to stdout: {error}")))
         }
         _ => Ok(()),
     }

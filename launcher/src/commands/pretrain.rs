@@ -13,7 +13,7 @@ use segue_trainer::{Compute, missing_kernels};
 use serde_json::{Value, json};
 
 use super::{at_least_one, dry_run, place_among, print_text};
-use crate::failure::{Failure, PREEMPTED};
+use crate::failure::{BAD_CONFIG, Failure, PREEMPTED};
 use crate::memory;
 use crate::output::Output;
 use crate::reporter::Reporter;
@@ -65,11 +65,11 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
     let mut config = loaded.config;
     if !config.task.name.is_empty() {
         let message = format!("task.name is `{}`\nhint: train tasks with `segue finetune`", config.task.name);
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     }
     if config.run.dir.is_empty() {
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     }
     deadline::set(Duration::from_secs(config.train.deadline));
     // Hosts may have copies of their own.

@@ -9,7 +9,7 @@ use segue_trainer::checkpoint::CHECKPOINTS;
 use segue_watch::{RunState, now, open_runs};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, NO_INPUT};
 use crate::output::Output;
 
 /// How deep folders are looked into: a folder of projects, of experiments, of sweeps, of runs, of seeds.
@@ -46,7 +46,7 @@ pub fn run(args: &RunsArgs, out: &Output) -> Result<Value, Failure> {
     if !args.folder.is_dir() {
         let message =
             format!("there is no folder {}\nhint: name the folder that runs lie in", args.folder.display());
-        return Err(Failure::new(66, message));
+        return Err(Failure::new(NO_INPUT, message));
     }
     let mut runs = Vec::new();
     find(&args.folder, DEPTH, &mut runs);

@@ -10,7 +10,7 @@ use segue_watch::serve::{Guard, serve, token};
 use segue_watch::{Run, RunView, open_runs, page, terminal};
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, USAGE};
+use crate::failure::{Failure, IO_FAILED, USAGE};
 use crate::output::Output;
 
 /// Where the page is served unless told: this host alone reaches it.
@@ -72,7 +72,7 @@ pub fn run(args: WatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
 
 fn serve_page(args: &WatchArgs, address: SocketAddr, runs: Vec<Run>, out: &Output) -> Result<Value, Failure> {
     let secret = match args.token || !address.ip().is_loopback() {
-        true => Some(token().map_err(|e| Failure::new(74, format!("cannot read /dev/urandom: {e}")))?),
+        true => Some(token().map_err(|e| Failure::new(IO_FAILED, format!("cannot read /dev/urandom: {e}")))?),
         false => None,
     };
     let guard = |at| {

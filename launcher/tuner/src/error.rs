@@ -1,6 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use segue_configs::exit_code;
 use segue_publish::PublishError;
 use thiserror::Error;
 
@@ -46,10 +47,10 @@ impl TunerError {
     /// The process exit code documented for this error.
     pub fn exit_code(&self) -> u8 {
         match self {
-            TunerError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => 66,
-            TunerError::Read { .. } | TunerError::Write(_) => 74,
-            TunerError::Damaged { .. } => 65,
-            TunerError::OtherStudy { .. } => 78,
+            TunerError::Read { source, .. } => exit_code::of_read(source),
+            TunerError::Write(error) => exit_code::of_write(&error.source),
+            TunerError::Damaged { .. } => exit_code::BAD_DATA,
+            TunerError::OtherStudy { .. } => exit_code::BAD_CONFIG,
         }
     }
 

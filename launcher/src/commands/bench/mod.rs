@@ -107,8 +107,7 @@ fn allreduce(args: &AllreduceArgs, comm: &dyn Communicator, out: &Output) -> Res
 
 fn data(args: &DataArgs, out: &Output) -> Result<Value, Failure> {
     let tokenizer = segue_tokenizer::Tokenizer::load(&args.tokenizer)?;
-    let text = std::fs::read_to_string(&args.input)
-        .map_err(|e| Failure::new(66, format!("cannot read {}: {e}", args.input.display())))?;
+    let text = std::fs::read_to_string(&args.input).map_err(|e| Failure::cannot_read(&args.input, &e))?;
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let Encoded { mb_per_s, ids } = bench_encode(&tokenizer, &lines, args.workers)?;
     let (peak, tokens) = (peak_rss_mb(), ids.iter().flatten().map(Vec::len).sum::<usize>());

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::peak_rss_mb;
 use super::sizes::SizeArgs;
 use crate::commands::{DeviceArg, PrecisionArg, at_least_one, place_among, positive};
-use crate::failure::Failure;
+use crate::failure::{BAD_CONFIG, Failure};
 use crate::output::{Output, Unit};
 
 /// The models there are.
@@ -195,7 +195,7 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
 fn add_up_on_hosts(config: &mut Config) -> Result<(), Failure> {
     if config.train.collectives == CollectivesKind::Nccl {
         let message = "--link slows sums in the memory of hosts, and train.collectives is `nccl`\nhint: leave one of them out";
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     }
     config.train.collectives = CollectivesKind::Host;
     Ok(())

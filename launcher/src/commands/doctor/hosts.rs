@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::host::{CORPUS, PRODUCTS};
 use super::{DoctorArgs, Finding, State};
-use crate::failure::Failure;
+use crate::failure::{BUG, Failure};
 
 /// Of the median of all hosts: what a host or its link reaches at least, or it holds the others up.
 const LEAST_OF_MEDIAN: f64 = 0.8;
@@ -63,7 +63,7 @@ pub fn compare(
     };
     alike.insert("folder".into(), folder);
     let own = Account { host: segue_cluster::host_name(), findings, alike, kernels: engine::kernels(true) };
-    let text = serde_json::to_vec(&own).map_err(|e| Failure::new(70, e.to_string()))?;
+    let text = serde_json::to_vec(&own).map_err(|e| Failure::new(BUG, e.to_string()))?;
     let gathered = comm.gather(0, &text)?;
     let links = links(comm)?;
     let Some(gathered) = gathered else { return Ok(Vec::new()) };

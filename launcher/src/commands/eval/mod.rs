@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use self::subject::{Subject, TextArgs};
 use self::walk::TemperatureArgs;
 use super::{at_least_one, distance, length, some_length};
-use crate::failure::{Failure, NOT_A_NUMBER, USAGE};
+use crate::failure::{BAD_CONFIG, Failure, NOT_A_NUMBER, USAGE};
 use crate::output::{Output, Unit};
 
 /// Pieces of a plain stream.
@@ -342,7 +342,7 @@ pub fn check_tokenizer(folder: &ModelFolder, corpus: &Corpus) -> Result<(), Fail
         corpus.dir().display(),
         folder.path.display()
     );
-    Err(Failure::new(78, message))
+    Err(Failure::new(BAD_CONFIG, message))
 }
 
 /// Context of attention: the command's options, else the model's own.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::subject::{Subject, TextArgs};
 use crate::commands::{at_least_one, not_negative, some_length};
-use crate::failure::{Failure, USAGE};
+use crate::failure::{BUG, Failure, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
 
@@ -82,7 +82,7 @@ pub fn run(args: ReclArgs, out: &Output) -> Result<Value, Failure> {
         losses.push(losses_of(model, label, &contexts, &args, out)?);
     }
     let group =
-        LossGroup::new(contexts, losses).ok_or_else(|| Failure::new(70, "the table of losses has holes"))?;
+        LossGroup::new(contexts, losses).ok_or_else(|| Failure::new(BUG, "the table of losses has holes"))?;
     let analysis = Analysis { group, labels, shares: args.r.clone(), threshold: args.threshold };
     let result = analysis.result(&args);
     analysis.print(out);

@@ -9,7 +9,7 @@ use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};
 
 use crate::commands::{at_least_one, not_negative, some_length};
-use crate::failure::{CHECK_FAILED, Failure, USAGE};
+use crate::failure::{BAD_CONFIG, CHECK_FAILED, Failure, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
 
@@ -101,7 +101,7 @@ fn model(args: &SpeedArgs) -> Result<(ModelConfig, Box<dyn NextToken>), Failure>
     }
     let mut config = families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
     if config.model.vocab_size() == 0 {
-        return Err(Failure::new(USAGE, "the vocabulary size is not set\nhint: add model.vocab_size=N"));
+        return Err(Failure::new(BAD_CONFIG, "the vocabulary size is not set\nhint: add model.vocab_size=N"));
     }
     let vocabulary = config.model.vocab_size();
     config.model.fit_vocabulary(vocabulary, None)?;

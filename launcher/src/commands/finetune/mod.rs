@@ -18,7 +18,7 @@ use segue_trainer::families::task::TaskFolder;
 use serde_json::{Value, json};
 
 use super::print_text;
-use crate::failure::{Failure, USAGE, text_of};
+use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE, text_of};
 use crate::output::Output;
 
 /// Arguments of `segue finetune`.
@@ -79,7 +79,7 @@ pub struct FinetuneArgs {
 pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let Some(first) = args.models.first() else {
         return Err(Failure::new(
-            78,
+            USAGE,
             "--model is not given\nhint: add --model DIR, a model folder, checkpoint or run to start from",
         ));
     };
@@ -149,7 +149,7 @@ fn load(args: &FinetuneArgs, first: &Path, folder: &ModelFolder) -> Result<Loade
         ("task.data", &loaded.config.task.data, "--data FOLDER"),
     ] {
         if value.is_empty() {
-            return Err(Failure::new(78, format!("{key} is not set\nhint: add {option}")));
+            return Err(Failure::new(BAD_CONFIG, format!("{key} is not set\nhint: add {option}")));
         }
     }
     Ok(loaded)
@@ -184,7 +184,7 @@ fn one_run(path: &Path, every_seed: bool) -> Result<PathBuf, Failure> {
         names.join(", "),
         path = path.display()
     );
-    Err(Failure::new(78, message))
+    Err(Failure::new(USAGE, message))
 }
 
 /// The longest sequence that a model folder says it was trained on.
@@ -216,7 +216,7 @@ fn open_tasks(
 ) -> Result<Vec<TaskData>, Failure> {
     let mut tasks = Vec::new();
     let names = || config.task.name.split(',').map(str::trim);
-    check_unique("task.name", names().map(String::from)).map_err(|why| Failure::new(78, why))?;
+    check_unique("task.name", names().map(String::from)).map_err(|why| Failure::new(BAD_CONFIG, why))?;
     for name in names() {
         let mut own = config.clone();
         own.task.name = name.into();
@@ -227,7 +227,7 @@ fn open_tasks(
         if data.train.is_none() && data.dev.is_empty() && data.test.is_empty() {
             let message = format!("there is nothing to answer for `{name}` in {}", own.task.data);
             let hint = "docs/formats.md#files-of-tasks lists the files that each task is read from";
-            return Err(Failure::new(66, format!("{message}\nhint: {hint}")));
+            return Err(Failure::new(NO_INPUT, format!("{message}\nhint: {hint}")));
         }
         for split in data.train.iter().chain(&data.dev).chain(&data.test) {
             out.line(&format!("{name}: {}: {} examples", split.name, split.examples.len()));
@@ -241,7 +241,7 @@ fn open_tasks(
         if tasks.len() > 1 && tasks.iter().any(|data| data.kind == Kind::Ranking) {
             let message = "`ranking` cannot share an encoder with other tasks: documents are ranked by \
                 words alone\nhint: fine-tune it in a run of its own";
-            return Err(Failure::new(USAGE, message));
+            return Err(Failure::new(BAD_CONFIG, message));
         }
     }
     Ok(tasks)

@@ -12,7 +12,7 @@ use segue_trainer::families::task::{
 use serde_json::{Value, json};
 
 use super::{FinetuneArgs, open_tasks, runs_of_seeds};
-use crate::failure::{Failure, USAGE};
+use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
 
@@ -28,7 +28,7 @@ pub fn run(
 ) -> Result<Value, Failure> {
     if config.task.name.contains(',') {
         let message = format!("--predict answers one task, and these are {}", config.task.name);
-        return Err(Failure::new(78, message + "\nhint: name one by --task, and give a command to each"));
+        return Err(Failure::new(USAGE, message + "\nhint: name one by --task, and give a command to each"));
     }
     let head = head_of(&folder, &config.task.name, &args.models[0])?;
     if config.task.labels.is_empty() {
@@ -41,7 +41,7 @@ pub fn run(
             head.labels.len(),
             head.labels.join(", ")
         );
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     }
     let tokenizer = folder.folder.tokenizer()?;
     let test = !args.all_checkpoints;
@@ -56,7 +56,7 @@ pub fn run(
             data.name,
             kinds[1]
         );
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     }
     if args.all_checkpoints {
         check_measured(&config.task, &tasks)?;
@@ -85,7 +85,7 @@ struct Answering {
 fn load(path: &Path, first: &Answering, config: &Config) -> Result<TaskModel, Failure> {
     let folder = TaskFolder::open(path)?;
     let head = head_of(&folder, &config.task.name, path)?;
-    let refuse = |what: String| Err(Failure::new(78, format!("{} {what}", path.display())));
+    let refuse = |what: String| Err(Failure::new(BAD_CONFIG, format!("{} {what}", path.display())));
     if head.kind != first.head.kind {
         return refuse("has a head of another kind than the first model".into());
     }
@@ -108,7 +108,7 @@ fn head_of<'a>(folder: &'a TaskFolder, task: &str, path: &Path) -> Result<&'a He
     found.ok_or_else(|| {
         let known: Vec<&str> = folder.heads.iter().map(|head| head.task.as_str()).collect();
         let message = format!("{} has heads for {}, not for {task}", path.display(), known.join(", "));
-        Failure::new(78, message)
+        Failure::new(BAD_CONFIG, message)
     })
 }
 
@@ -164,7 +164,7 @@ fn answer_split(
     drop(bar);
     let Some(scores) = averaged(&of_models) else {
         return Err(Failure::new(
-            78,
+            BAD_CONFIG,
             "the models' answers have different shapes: their heads have \
             different labels",
         ));
@@ -224,7 +224,7 @@ fn every_checkpoint(
     }
     let rows = table.iter().map(|(value, row)| (*value, row));
     let Some((value, best)) = rows.reduce(|best, row| better(&config.task.metric, best, row)) else {
-        return Err(Failure::new(66, format!("{} has no checkpoints", run.display())));
+        return Err(Failure::new(NO_INPUT, format!("{} has no checkpoints", run.display())));
     };
     let of_seed = best["seed"].as_u64().map_or(String::new(), |seed| format!(" of seed {seed}"));
     let best_step = if value.is_finite() { best["step"].clone() } else { Value::Null };

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::predict::answer_splits;
 use super::{FinetuneArgs, open_tasks};
-use crate::failure::{Failure, PREEMPTED, USAGE};
+use crate::failure::{BAD_CONFIG, Failure, PREEMPTED, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::Output;
 use crate::reporter::Reporter;
@@ -30,7 +30,7 @@ pub fn run(
 ) -> Result<Value, Failure> {
     if config.run.dir.is_empty() {
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     }
     if !args.seeds.is_empty() {
         // The run of one that is named twice would count twice, and seeds would seem to agree.

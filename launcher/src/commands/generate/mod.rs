@@ -119,7 +119,7 @@ fn converse(
         true => LineEditor::new().and_then(|input| session.converse(input, output.lock())),
         false => session.converse(std::io::stdin().lock(), output.lock()),
     };
-    talked.map_err(|e| Failure::new(74, format!("the terminal is gone: {e}")))?;
+    talked.map_err(|e| Failure::new(crate::failure::IO_FAILED, format!("the terminal is gone: {e}")))?;
     Ok(json!({ "seed": sampling.seed }))
 }
 
@@ -165,7 +165,7 @@ fn continue_prompt(
 /// Text for people, alone on stdout.
 fn print(text: &str) -> Result<(), Failure> {
     writeln!(std::io::stdout(), "{text}")
-        .map_err(|e| Failure::new(74, format!("cannot write to stdout: {e}")))
+        .map_err(|e| Failure::new(crate::failure::IO_FAILED, format!("cannot write to stdout: {e}")))
 }
 
 fn prompt(args: &GenerateArgs) -> Result<String, Failure> {
@@ -173,8 +173,8 @@ fn prompt(args: &GenerateArgs) -> Result<String, Failure> {
         return Ok(prompt.clone());
     }
     let mut text = String::new();
-    std::io::stdin()
-        .read_to_string(&mut text)
-        .map_err(|e| Failure::new(65, format!("the prompt on stdin is not text: {e}")))?;
+    std::io::stdin().read_to_string(&mut text).map_err(|e| {
+        Failure::new(crate::failure::BAD_DATA, format!("the prompt on stdin is not text: {e}"))
+    })?;
     Ok(text)
 }

@@ -8,7 +8,7 @@ use segue_trainer::families::language_model::{Sources, open_lanes};
 use segue_trainer::report::MaskChart;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{BAD_CONFIG, BAD_DATA, Failure, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
 
@@ -47,11 +47,11 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
     let config = configuration(args)?;
     if args.lane >= config.train.lanes {
         let message = format!("lane {} does not exist: train.lanes = {}", args.lane, config.train.lanes);
-        return Err(Failure::new(64, message));
+        return Err(Failure::new(USAGE, message));
     }
     if config.data.corpus.is_empty() && config.data.corpora.is_empty() {
         let message = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     }
     let read = read(&config, args, out)?;
     let tokenizer = read.tokenizer.as_ref();
@@ -75,7 +75,7 @@ pub fn run(args: &BatchArgs, out: &Output) -> Result<Value, Failure> {
         None if args.svg.is_some() => {
             let message = "--svg draws the attention mask of sequences of pairs, and this lane reads a \
                 plain stream";
-            return Err(Failure::new(64, message));
+            return Err(Failure::new(USAGE, message));
         }
         None => show_stream(&read.batch, tokenizer, out),
     };
@@ -87,11 +87,12 @@ fn configuration(args: &BatchArgs) -> Result<Config, Failure> {
         return Ok(segue_trainer::families::MODELS.load(args.config.as_deref(), &args.overrides)?.config);
     };
     let path = run.join("config.json");
-    let text = std::fs::read_to_string(&path).map_err(|e| {
-        Failure::new(66, format!("cannot read {}: {e}\nhint: give --run a run folder", path.display()))
+    let text = std::fs::read_to_string(&path).map_err(|e| Failure {
+        hint: Some("give --run a run folder".into()),
+        ..Failure::cannot_read(&path, &e)
     })?;
     let value: Value = serde_json::from_str(&text)
-        .map_err(|e| Failure::new(65, format!("{} is not JSON: {e}", path.display())))?;
+        .map_err(|e| Failure::new(BAD_DATA, format!("{} is not JSON: {e}", path.display())))?;
     Ok(segue_trainer::families::MODELS.from_json(&value, &path.display().to_string())?)
 }
 
@@ -278,7 +279,7 @@ fn line(sequence: &Sequence<'_>, place: usize, two_streams: bool) -> String {
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-        return Err(Failure::new(64, format!("{} is not a file name", path.display())));
+        return Err(Failure::new(USAGE, format!("{} is not a file name", path.display())));
     };
     ResultFolder::create(folder)?.write(name, text)
 }

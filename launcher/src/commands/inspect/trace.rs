@@ -7,7 +7,7 @@ use clap::Args;
 use segue_publish::write_file;
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, NO_INPUT};
 use crate::output::Output;
 use crate::trace::{CATEGORIES, FOLDER, Header, Span};
 
@@ -46,7 +46,7 @@ pub fn run(args: &TraceArgs, out: &Output) -> Result<Value, Failure> {
             "there is no trace in {}\nhint: train with log.trace_steps=5, and log.trace_from=N to begin at another step than the first",
             args.run.join(FOLDER).display()
         );
-        return Err(Failure::new(66, message));
+        return Err(Failure::new(NO_INPUT, message));
     };
     if traces.len() != first.world_size {
         out.line(&format!("warning: of {} ranks {} have a trace", first.world_size, traces.len()));
@@ -147,13 +147,13 @@ fn events(traces: &[Trace]) -> Vec<Value> {
 fn read_all(folder: &Path) -> Result<Vec<Trace>, Failure> {
     let entries = match fs::read_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|e| cannot_read(folder, &e))?,
+        entries => entries.map_err(|e| Failure::cannot_read(folder, &e))?,
     };
     let mut traces = Vec::new();
     for entry in entries {
-        let path = entry.map_err(|e| cannot_read(folder, &e))?.path();
+        let path = entry.map_err(|e| Failure::cannot_read(folder, &e))?.path();
         if path.extension().is_some_and(|ending| ending == "jsonl") {
-            traces.extend(read(&path).map_err(|e| cannot_read(&path, &e))?);
+            traces.extend(read(&path).map_err(|e| Failure::cannot_read(&path, &e))?);
         }
     }
     traces.sort_by_key(|trace| trace.header.rank);
@@ -170,10 +170,6 @@ fn read(path: &Path) -> io::Result<Option<Trace>> {
         spans.extend(serde_json::from_str::<Span>(&line?).ok());
     }
     Ok(Some(Trace { header, spans }))
-}
-
-fn cannot_read(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(74, format!("cannot read {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::commands::at_least_one;
-use crate::failure::{Failure, PREEMPTED, USAGE};
+use crate::failure::{BAD_CONFIG, BUG, Failure, IO_FAILED, PREEMPTED, USAGE};
 use crate::live_ranks::LiveRanksFile;
 use crate::output::{Output, Progress, Unit};
 use crate::run_folder::lock_in;
@@ -158,7 +158,7 @@ impl LeaseFile {
             }
         }
         segue_publish::write_file(&path, silence.to_string().as_bytes())
-            .map_err(|e| Failure::new(73, format!("{e}\nhint: choose a writable run.dir")))?;
+            .map_err(|e| Failure::cannot_write(&path, &e.source, "run.dir"))?;
         Ok(Self(path))
     }
 }
@@ -210,7 +210,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     let json = json || args.command.iter().any(|word| word == "--json");
     args.check_command()?;
     let program = std::env::current_exe()
-        .map_err(|e| Failure::new(74, format!("cannot find this program's own file: {e}")))?;
+        .map_err(|e| Failure::new(IO_FAILED, format!("cannot find this program's own file: {e}")))?;
     let wanted = match configuration(&program, &args.command)? {
         Ok(wanted) => wanted,
         // It was ended with this process.
@@ -221,7 +221,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     let run = wanted.run.dir.as_path();
     if run.as_os_str().is_empty() {
         let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     }
     let begun = Instant::now();
     let limit = (args.stop_after > 0).then(|| Duration::from_secs(args.stop_after));
@@ -289,7 +289,8 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
 
 /// The merged configuration of the job, which the command itself is asked for; or the exit code with which it refused.
 fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, Value>, Failure> {
-    let failed = |what: String| Failure::new(70, format!("cannot read the configuration of the job: {what}"));
+    let failed =
+        |what: String| Failure::new(BUG, format!("cannot read the configuration of the job: {what}"));
     let mut asked = Command::new(program);
     asked
         .args(without_json(command))
@@ -299,7 +300,7 @@ fn configuration(program: &Path, command: &[OsString]) -> Result<Result<Wanted, 
     let answer = asked.output().map_err(|e| failed(e.to_string()))?;
     if !answer.status.success() {
         let mut failed: Value = serde_json::from_slice(&answer.stdout).unwrap_or_else(|_| json!({}));
-        failed["exit_code"] = json!(answer.status.code().unwrap_or(70));
+        failed["exit_code"] = json!(answer.status.code().unwrap_or(BUG.into()));
         return Ok(Err(failed));
     }
     serde_json::from_slice(&answer.stdout).map(Ok).map_err(|e| failed(e.to_string()))
@@ -321,7 +322,7 @@ fn start(args: &LaunchArgs, program: PathBuf, json: bool) -> Result<Start, Failu
         let message = format!(
             "{ranks} ranks do not fit on hosts that take {slots}\nhint: name more hosts, or more ranks on each"
         );
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     }
     let starter = match args.starter {
         Some(ProgramArg::Mpirun) => Starter::Mpirun,
@@ -454,7 +455,7 @@ impl View<'_> {
         let path = self.reports.join(format!("attempt-{attempt:04}.json"));
         let text = serde_json::to_string_pretty(report).unwrap_or_default() + "\n";
         if let Err(error) = segue_publish::write_file(&path, text.as_bytes()) {
-            self.problem.get_or_insert(Failure::new(74, error.to_string()));
+            self.problem.get_or_insert(Failure::cannot_write(&path, &error.source, "run.dir"));
         }
     }
 }

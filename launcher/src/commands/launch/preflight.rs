@@ -14,7 +14,7 @@ use segue_cluster::launch::hosts::{self, Host};
 use segue_trainer::engine;
 use serde::Deserialize;
 
-use crate::failure::Failure;
+use crate::failure::{BAD_CONFIG, Failure};
 use crate::output::Output;
 
 /// How often it is asked whether to stop.
@@ -91,7 +91,7 @@ pub fn fit_hosts(
              ranks by --min-ranks, or leave this check out by --no-preflight",
             sick.join(", ")
         );
-        return Err(Failure::new(78, message));
+        return Err(Failure::new(BAD_CONFIG, message));
     }
     out.line(&format!("launch: left out: {}", sick.join(", ")));
     Ok(fit)

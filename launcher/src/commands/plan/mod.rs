@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::dry_run::know_vocabulary;
 use super::{PrecisionArg, at_least_one};
-use crate::failure::Failure;
+use crate::failure::{BAD_CONFIG, Failure};
 use crate::output::Output;
 
 /// The machine that is measured instead of looked up.
@@ -152,7 +152,7 @@ pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     // Where no row can be had, the first says why.
     if rows.iter().all(|row| row.outcome.is_err()) {
         let first = rows.into_iter().find_map(|row| row.outcome.err());
-        return Err(first.unwrap_or_else(|| Failure::new(78, "there is nothing to plan")));
+        return Err(first.unwrap_or_else(|| Failure::new(BAD_CONFIG, "there is nothing to plan")));
     }
     for line in show::lines(&machine, args.products(&config), &rows) {
         out.line(&line);
@@ -216,7 +216,10 @@ fn fit(
                 format!(": the smallest micro-batch needs {:.2} GB", held / 1e9)
             });
             let what = format!("no micro-batch fits into {:.2} GB on {ranks} rank(s){least}", bytes / 1e9);
-            Failure::new(78, format!("{what}\nhint: try --recompute, --shard gradients, or more ranks"))
+            Failure::new(
+                BAD_CONFIG,
+                format!("{what}\nhint: try --recompute, --shard gradients, or more ranks"),
+            )
         })?;
     Ok(config)
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::super::child::{
     Unfinished, command, essence, evaluations_of, fingerprint, key, training, write_whole,
 };
-use crate::failure::Failure;
+use crate::failure::{BAD_CONFIG, BAD_DATA, Failure};
 
 /// One cell with one seed.
 pub struct Job {
@@ -124,7 +124,7 @@ fn check_different(jobs: &[Job]) -> Result<(), Failure> {
                  say makes no other cell",
                 other.label, job.label
             );
-            return Err(Failure::new(78, message));
+            return Err(Failure::new(BAD_CONFIG, message));
         }
     }
     Ok(())
@@ -220,7 +220,7 @@ impl Job {
         let mut result = command(runner, &self.arguments, &self.log).await?;
         if fingerprint(&self.config, ORIGIN)? != data {
             let why = "its data has changed since the sweep began\nhint: start the sweep again".into();
-            return Err(Unfinished::Failed { code: 65, why, log: None });
+            return Err(Unfinished::Failed { code: i32::from(BAD_DATA), why, log: None });
         }
         if result["evaluation"].is_null() {
             // A run that keeps its best model, and had ended before, does not evaluate again.
@@ -231,7 +231,7 @@ impl Job {
         });
         if !self.is_trained(&record) {
             let why = "its evaluation has no `ppl` and no `accuracy`, by which a sweep compares".into();
-            return Err(Unfinished::Failed { code: 78, why, log: None });
+            return Err(Unfinished::Failed { code: i32::from(BAD_CONFIG), why, log: None });
         }
         self.write(&record)?;
         Ok(record)

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::super::child::{Unfinished, command, essence, evaluations_of, key, training, with_log};
 use super::best;
-use crate::failure::{CHECK_FAILED, Failure, NOT_A_NUMBER};
+use crate::failure::{BAD_CONFIG, BAD_DATA, CHECK_FAILED, Failure, NOT_A_NUMBER};
 
 /// Exit code of a configuration that is refused: another attempt reads it no better.
-const REFUSED: i32 = 78;
+const REFUSED: i32 = BAD_CONFIG as i32;
 
 /// How a job ended: what to say of it, or why it did not.
 pub type Outcome = Result<String, Unfinished>;
@@ -290,7 +290,7 @@ fn losses_of(ended: Result<Value, Unfinished>, run: &Path) -> Result<Option<(u64
             let losses = Losses::read(run)?;
             if losses.rows.is_empty() {
                 let message = "it made no evaluation: its corpus has no validation split, or too short a one";
-                return Err(Failure::new(65, message).into());
+                return Err(Failure::new(BAD_DATA, message).into());
             }
             Ok(Some((result["step"].as_u64().unwrap_or(0), losses)))
         }

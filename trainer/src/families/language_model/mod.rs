@@ -58,10 +58,6 @@ pub fn build(config: &Config, compute: Compute) -> Result<Box<dyn Objective>, Tr
 
 /// Opens the corpus of a run, and gives the model its vocabulary.
 pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
-    if config.data.corpus.is_empty() && config.data.corpora.is_empty() {
-        let why = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
-        return Err(TrainError::Layout(why.into()));
-    }
     let sources = Sources::open(config)?;
     config.model.fit_vocabulary(sources.tokenizer().vocab_size(), sources.tokenizer().eos_id())?;
     Ok(Box::new(sources))

@@ -20,6 +20,10 @@ impl Sources {
     /// Opens what `[data]` names: the description of each corpus. Its shards are opened when they are read.
     pub fn open(config: &Config) -> Result<Self, TrainError> {
         let data = &config.data;
+        if data.corpus.is_empty() && data.corpora.is_empty() {
+            let why = "data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the recipe";
+            return Err(TrainError::Layout(why.into()));
+        }
         let valid = match data.valid.as_str() {
             "" => None,
             path => Some(Corpus::open_lazily(Path::new(path))?),

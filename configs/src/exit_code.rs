@@ -1,0 +1,76 @@
+//! How a process ends, by name: `docs/reference.md#exit-codes` has the table. Where there are names for it in BSD's
+//! `sysexits.h`, the numbers are those.
+
+use std::io;
+
+/// A limit that a check was to hold does not.
+pub const CHECK_FAILED: u8 = 1;
+/// Bad command line.
+pub const USAGE: u8 = 64;
+/// Data that are damaged, empty, or not of their format.
+pub const BAD_DATA: u8 = 65;
+/// An input that is not there, or cannot be read.
+pub const NO_INPUT: u8 = 66;
+/// Another rank, a library or a service is gone, or not there.
+pub const UNAVAILABLE: u8 = 69;
+/// A bug of this program.
+pub const BUG: u8 = 70;
+/// An output that cannot be made.
+pub const CANNOT_CREATE: u8 = 73;
+/// Reading or writing failed: a full disk, a disk that fails.
+pub const IO_FAILED: u8 = 74;
+/// Stopped on request after a checkpoint; the same command goes on.
+pub const PREEMPTED: u8 = 75;
+/// A setting that is unknown, out of range or missing, or does not fit what it is used with.
+pub const BAD_CONFIG: u8 = 78;
+/// The loss or the gradient norm of a training is not a number.
+pub const NOT_A_NUMBER: u8 = 80;
+/// Ranks hold different weights or gradients.
+pub const RANKS_DIFFER: u8 = 81;
+
+/// Of an input that the system refuses to give: one that is not there and one that cannot be opened are alike to whoever
+/// named it.
+pub fn of_read(error: &io::Error) -> u8 {
+    use io::ErrorKind::*;
+    match error.kind() {
+        NotFound | PermissionDenied | IsADirectory | NotADirectory => NO_INPUT,
+        // The standard library's word for a text that is not UTF-8.
+        InvalidData => BAD_DATA,
+        _ => IO_FAILED,
+    }
+}
+
+/// Of an output that the system refuses to take: another place would do, or the same one later.
+pub fn of_write(error: &io::Error) -> u8 {
+    use io::ErrorKind::*;
+    match error.kind() {
+        AlreadyExists | CrossesDevices | IsADirectory | NotADirectory | NotFound | PermissionDenied
+        | ReadOnlyFilesystem => CANNOT_CREATE,
+        _ => IO_FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use io::ErrorKind::*;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_the_code_of_what_helps() {
+        for (kind, read, write) in [
+            (NotFound, 66, 73),
+            (PermissionDenied, 66, 73),
+            (IsADirectory, 66, 73),
+            (NotADirectory, 66, 73),
+            (InvalidData, 65, 74),
+            (ReadOnlyFilesystem, 74, 73),
+            (AlreadyExists, 74, 73),
+            (StorageFull, 74, 74),
+            (QuotaExceeded, 74, 74),
+            (Other, 74, 74),
+        ] {
+            assert_eq!((of_read(&kind.into()), of_write(&kind.into())), (read, write), "{kind:?}");
+        }
+    }
+}
