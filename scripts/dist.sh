@@ -75,7 +75,7 @@ lay_out() {
 add_pages() {
     local stage=$1 share="$1/share"
     mkdir -p "$share"/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
-    "$stage/bin/segue" man --out "$share/man/man1"
+    "$stage/bin/segue" man --output "$share/man/man1"
     "$stage/bin/segue" completions bash >"$share/bash-completion/completions/segue"
     "$stage/bin/segue" completions zsh >"$share/zsh/site-functions/_segue"
     "$stage/bin/segue" completions fish >"$share/fish/vendor_completions.d/segue.fish"

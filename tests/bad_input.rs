@@ -82,7 +82,7 @@ fn outputs_that_cannot_be_made_are_73() {
         &["inspect", "batches", &corpus, "--output", &inside],
         &["tokenizer", "train", "--kind", "word", "--input", &place.text("train.txt"), "--output", &inside],
         &["batch", "slurm", "--output", &inside, "pretrain", "run.dir=x"],
-        &["man", "--out", &inside],
+        &["man", "--output", &inside],
     ] {
         fail(alone(args), 73, &["train.txt"]);
     }
@@ -97,7 +97,7 @@ fn a_full_disk_is_74_and_a_read_only_one_73() {
         [("no-space", 74, "free some space, or choose another"), ("read-only", 73, "choose a writable")]
     {
         for args in [
-            &["man", "--out", &pages][..],
+            &["man", "--output", &pages][..],
             &["batch", "slurm", "--output", &script, "pretrain", "run.dir=x"],
         ] {
             let mut command = alone(args);

@@ -135,7 +135,7 @@ fn m16_a_killed_study_ends_as_if_nothing_had_happened() {
     let listed = succeed(tune(&place, &path, "whole", &["--list"]));
     assert_eq!(listed["trials"].as_array().unwrap().len(), 4);
     fs::write(&path, read(&place, "study.toml").replace("trials = 4", "trials = 5")).unwrap();
-    let more = succeed(tune(&place, &path, "whole", &["--jobs", "2"]));
+    let more = succeed(tune(&place, &path, "whole", &["--workers", "2"]));
     assert_eq!(more["summary"]["trials"], 5);
     fail(
         tune(&place, &path, "whole", &["train.steps=30"]),
@@ -382,7 +382,7 @@ fn studies_with_mistakes_do_not_start() {
     fail(tune(&place, &path, "out", &["data.corpus=nowhere"]), 66, &["nowhere"]);
     fail(tune(&place, &path, "out", &["run.dir=own"]), 78, &["run.dir", "--output"]);
     fail(tune(&place, "nowhere.toml", "out", &[]), 66, &["nowhere.toml"]);
-    fail(tune(&place, &path, "out", &["--jobs", "0"]), 64, &["--jobs", "at least 1"]);
+    fail(tune(&place, &path, "out", &["--workers", "0"]), 64, &["--workers", "at least 1"]);
     let wrong = read(&place, "study.toml").replace("optim.lr", "optim.rate");
     fs::write(&path, wrong).unwrap();
     fail(tune(&place, &path, "out", &[]), 78, &["parameter `optim.rate`", "unknown key"]);

@@ -19,28 +19,28 @@ const SECTION: &str = "1";
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     segue man | man -l -\n  \
-    segue man --out ~/.local/share/man/man1")]
+    segue man --output ~/.local/share/man/man1")]
 pub struct ManArgs {
     /// Folder for the pages of all commands, made where it is not there [default: the page of `segue` on stdout].
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    #[arg(long, alias = "out", value_name = "DIR")]
+    output: Option<PathBuf>,
 }
 
 /// Prints the page of the program, or writes those of all commands.
 pub fn run(args: &ManArgs, json: bool, out: &Output) -> Result<Value, Failure> {
     let pages = pages()?;
-    let Some(folder) = &args.out else {
+    let Some(folder) = &args.output else {
         let (_, page) = &pages[0];
         if !json {
             print_text(page)?;
         }
         return Ok(json!({ "page": String::from_utf8_lossy(page) }));
     };
-    fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error, "--out"))?;
+    fs::create_dir_all(folder).map_err(|error| Failure::cannot_write(folder, &error, "--output"))?;
     for (name, page) in &pages {
         let path = folder.join(name);
         segue_publish::write_file(&path, page)
-            .map_err(|error| Failure::cannot_write(&path, &error.source, "--out"))?;
+            .map_err(|error| Failure::cannot_write(&path, &error.source, "--output"))?;
     }
     out.line(&format!("{} pages are in {}", pages.len(), folder.display()));
     let names: Vec<&String> = pages.iter().map(|(name, _)| name).collect();

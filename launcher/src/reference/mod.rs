@@ -105,6 +105,28 @@ fn every_argument_says_what_it_is_for() {
     }
 }
 
+/// Scripts that were written for them go on.
+#[test]
+fn former_names_of_options_are_taken_and_not_shown() {
+    for (words, former) in [
+        ("tune study.toml", "--jobs=2"),
+        ("man", "--out=pages"),
+        ("bench step", "--vocab=9"),
+        ("bench step", "--mem=9"),
+        ("bench generate", "--vocab=9"),
+        ("bench generate", "--mem=9"),
+        ("bench task", "--vocab=9"),
+        ("bench task", "--length=9"),
+        ("bench task", "--batch=9"),
+    ] {
+        let words = || std::iter::once("segue").chain(words.split(' '));
+        Cli::command().try_get_matches_from(words().chain([former])).unwrap();
+        let help = Cli::command().try_get_matches_from(words().chain(["--help"])).unwrap_err().to_string();
+        let name = former.split('=').next().unwrap();
+        assert!(!help.split_whitespace().any(|word| word == name), "{name} in {help}");
+    }
+}
+
 #[test]
 fn regions_are_replaced_and_nothing_else() {
     let document = format!("a\n{BEGIN}x{BEGIN_END}old\n{END}b\n");

@@ -28,11 +28,11 @@ pub struct GenerateArgs {
     #[arg(long, default_value_t = 1024, value_parser = at_least_one)]
     d_inner: usize,
     /// Vocabulary size.
-    #[arg(long, default_value_t = 8000, value_parser = at_least_one)]
-    vocab: usize,
+    #[arg(long, alias = "vocab", default_value_t = 8000, value_parser = at_least_one)]
+    vocab_size: usize,
     /// Memory length, in positions.
-    #[arg(long, default_value_t = 512)]
-    mem: usize,
+    #[arg(long, alias = "mem", default_value_t = 512)]
+    mem_len: usize,
     /// Number of texts written at once.
     #[arg(long, default_value_t = 1, value_parser = at_least_one)]
     lanes: usize,
@@ -55,8 +55,8 @@ pub fn run(args: &GenerateArgs, out: &Output) -> Result<Value, Failure> {
         format!("model.d_model={}", args.d_model),
         format!("model.n_head={}", args.heads),
         format!("model.d_inner={}", args.d_inner),
-        format!("model.vocab_size={}", args.vocab),
-        format!("model.mem_len={}", args.mem),
+        format!("model.vocab_size={}", args.vocab_size),
+        format!("model.mem_len={}", args.mem_len),
     ];
     let config = MODELS.load(None, &overrides)?.config;
     segue_trainer::libtorch::set_threads(args.threads);
@@ -69,7 +69,7 @@ pub fn run(args: &GenerateArgs, out: &Output) -> Result<Value, Failure> {
     let bar = out.progress(args.tokens as u64, Unit::Steps, "bench");
     let began = Instant::now();
     let mut drawn = 0;
-    for tokens in Texts::new(model.as_ref(), &prompts, args.mem.max(1), samplings)?.take(args.tokens) {
+    for tokens in Texts::new(model.as_ref(), &prompts, args.mem_len.max(1), samplings)?.take(args.tokens) {
         drawn += tokens.len();
         bar.set((drawn / args.lanes) as u64);
     }

@@ -37,7 +37,7 @@ const BATCHES: u64 = 32;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     mpirun -n 2 segue bench step --layers 6 --d-model 256 --micro-batch 8\n  \
-    mpirun -n 2 segue bench step --model xlnet --segment 512 --mem 384 \\\n      \
+    mpirun -n 2 segue bench step --model xlnet --segment 512 --mem-len 384 \\\n      \
     --micro-batch 4\n  \
     segue bench step --config configs/recipes/enwik8-base.toml --threads 2")]
 pub struct StepArgs {
@@ -47,14 +47,14 @@ pub struct StepArgs {
     #[command(flatten)]
     sizes: SizeArgs,
     /// Vocabulary size.
-    #[arg(long, default_value_t = 8000, value_parser = at_least_one)]
-    vocab: usize,
+    #[arg(long, alias = "vocab", default_value_t = 8000, value_parser = at_least_one)]
+    vocab_size: usize,
     /// Tokens per lane and step.
     #[arg(long, default_value_t = 128, value_parser = at_least_one)]
     segment: usize,
     /// Memory length, in positions.
-    #[arg(long, default_value_t = 128)]
-    mem: usize,
+    #[arg(long, alias = "mem", default_value_t = 128)]
+    mem_len: usize,
     /// XLNet: leading tokens of a segment that are kept as memory.
     #[arg(long, default_value_t = 256, value_parser = at_least_one)]
     reuse: usize,
@@ -108,8 +108,8 @@ impl StepArgs {
         };
         overrides.extend(self.sizes.overrides());
         overrides.extend([
-            format!("model.vocab_size={}", self.vocab),
-            format!("model.mem_len={}", self.mem),
+            format!("model.vocab_size={}", self.vocab_size),
+            format!("model.mem_len={}", self.mem_len),
             format!("train.segment={}", self.segment),
         ]);
         overrides

@@ -18,19 +18,19 @@ use crate::output::{Output, Unit};
 
 #[derive(Args)]
 #[command(after_help = "Example:\n  \
-    mpirun -n 2 segue bench task --length 128 --batch 16")]
+    mpirun -n 2 segue bench task --segment 128 --micro-batch 16")]
 pub struct TaskArgs {
     #[command(flatten)]
     sizes: SizeArgs,
     /// Vocabulary size.
-    #[arg(long, default_value_t = 32000, value_parser = at_least_one)]
-    vocab: usize,
+    #[arg(long, alias = "vocab", default_value_t = 32000, value_parser = at_least_one)]
+    vocab_size: usize,
     /// Tokens per sequence.
-    #[arg(long, default_value_t = 128, value_parser = at_least_one)]
-    length: usize,
+    #[arg(long, alias = "length", default_value_t = 128, value_parser = at_least_one)]
+    segment: usize,
     /// Examples per rank, in one micro-step.
-    #[arg(long, default_value_t = 16, value_parser = at_least_one)]
-    batch: usize,
+    #[arg(long, alias = "batch", default_value_t = 16, value_parser = at_least_one)]
+    micro_batch: usize,
 }
 
 /// Times whole steps of fine-tuning an XLNet to tell two classes apart.
@@ -40,11 +40,11 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     overrides.extend([
         "model.model_type=xlnet".to_string(),
         "task.name=bench".to_string(),
-        format!("model.vocab_size={}", args.vocab),
+        format!("model.vocab_size={}", args.vocab_size),
         format!("model.dropatt={:?}", args.sizes.dropout),
-        format!("train.segment={}", args.length),
-        format!("train.lanes={}", args.batch * comm.world_size()),
-        format!("train.micro_batch={}", args.batch),
+        format!("train.segment={}", args.segment),
+        format!("train.lanes={}", args.micro_batch * comm.world_size()),
+        format!("train.micro_batch={}", args.micro_batch),
     ]);
     let config = segue_trainer::families::MODELS.load_over(base, None, &overrides)?.config;
     segue_trainer::libtorch::set_threads(args.sizes.threads);
@@ -58,7 +58,8 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     let bar = out.progress(args.sizes.warmup + args.sizes.steps, Unit::Steps, "bench");
     let (mut times, mut loss) = (Vec::new(), f64::NAN);
     for step in 1..=args.sizes.warmup + args.sizes.steps {
-        let batch: Vec<Example> = (0..args.batch).map(|i| example(args, comm.rank(), step, i)).collect();
+        let batch: Vec<Example> =
+            (0..args.micro_batch).map(|i| example(args, comm.rank(), step, i)).collect();
         comm.barrier()?;
         let began = Instant::now();
         let report = engine.step(step, &batch)?;
@@ -70,7 +71,7 @@ pub fn run(args: &TaskArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     }
     drop(bar);
     let step_s = median(&times);
-    let examples_per_s = (args.batch * comm.world_size()) as f64 / step_s;
+    let examples_per_s = (args.micro_batch * comm.world_size()) as f64 / step_s;
     out.line(&format!("{examples_per_s:.1} examples/s, {step_s:.4} s a step"));
     Ok(json!({
         "examples_per_s": examples_per_s, "step_s": step_s, "params": parameters,
@@ -99,8 +100,8 @@ impl Learner for OneHead {
 /// Uniform random tokens: two texts of about the same length, and a label.
 fn example(args: &TaskArgs, rank: usize, step: u64, number: usize) -> Example {
     let stream = Stream::new(1, Purpose::Bench, &[rank as u64, step, number as u64]);
-    let ids = (0..args.length).map(|i| (stream.bits(i as u64) % args.vocab as u64) as u32).collect();
-    let segments = (0..args.length).map(|i| u8::from(2 * i >= args.length)).collect();
-    let label = (stream.bits(args.length as u64) % 2) as u32;
+    let ids = (0..args.segment).map(|i| (stream.bits(i as u64) % args.vocab_size as u64) as u32).collect();
+    let segments = (0..args.segment).map(|i| u8::from(2 * i >= args.segment)).collect();
+    let label = (stream.bits(args.segment as u64) % 2) as u32;
     Example { sequences: vec![Sequence { ids, segments, outside: Vec::new() }], target: Target::Class(label) }
 }

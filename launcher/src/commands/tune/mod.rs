@@ -33,14 +33,14 @@ const JOURNAL: &str = "journal.jsonl";
     75. A training that fails is tried again, and then counts as one without a loss. best.toml in the \
     study's folder is the recipe of the best trial so far.\n\n\
     Example:\n  \
-    segue tune configs/studies/lstm-small.toml --jobs 2 \\\n      \
+    segue tune configs/studies/lstm-small.toml --workers 2 \\\n      \
     data.corpus=corpora/mine")]
 pub struct TuneArgs {
     /// Study, a TOML file.
     study: PathBuf,
     /// Number of concurrent trials.
-    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
-    jobs: usize,
+    #[arg(long, alias = "jobs", default_value_t = 1, value_parser = at_least_one)]
+    workers: usize,
     /// Folder for runs, journal and report [default: the study's `output`].
     #[arg(long)]
     output: Option<PathBuf>,
@@ -82,8 +82,8 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     }
     let journal = RefCell::new(journal);
     let trials = Trials { study: &study, output: &output, corpus: &corpus, journal: &journal };
-    let mut unfinished = make_trials(&trials, args.jobs, &preemption, out)?;
-    unfinished.extend(make_reruns(&trials, args.jobs, &preemption, out)?);
+    let mut unfinished = make_trials(&trials, args.workers, &preemption, out)?;
+    unfinished.extend(make_reruns(&trials, args.workers, &preemption, out)?);
     let journal = journal.borrow();
     let report = Report::new(&study, &corpus, &journal);
     best::write(&study, &journal, &output)?;
@@ -112,7 +112,7 @@ fn identity(study: &Study, corpus: &str) -> Identity {
 /// Goes on with trials that are open, and makes new ones up to the study's number.
 fn make_trials(
     trials: &Trials,
-    jobs: usize,
+    workers: usize,
     preemption: &Preemption,
     out: &Output,
 ) -> Result<Vec<Unended>, Failure> {
@@ -126,13 +126,13 @@ fn make_trials(
     let work = async |i: usize, runner: &Runner<'_, Outcome>| trials.work(open.get(i).copied(), runner).await;
     let done = (begun - open.len()) as u64;
     let stop = || preemption.requested() || trials.hopeless().is_some();
-    work_off((wanted, done, "tune"), &name, work, jobs, &stop, out)
+    work_off((wanted, done, "tune"), &name, work, workers, &stop, out)
 }
 
 /// Trains the best settings with other seeds, once all trials have ended.
 fn make_reruns(
     trials: &Trials,
-    jobs: usize,
+    workers: usize,
     preemption: &Preemption,
     out: &Output,
 ) -> Result<Vec<Unended>, Failure> {
@@ -148,7 +148,7 @@ fn make_reruns(
     let name = |i: usize| name_of(Training { trial: best, seed: Some(seeds[i]) });
     let work = async |i: usize, runner: &Runner<'_, Outcome>| trials.rerun(best, seeds[i], runner).await;
     let done = (trials.study.reruns - seeds.len()) as u64;
-    work_off((seeds.len(), done, "reruns"), &name, work, jobs, &|| preemption.requested(), out)
+    work_off((seeds.len(), done, "reruns"), &name, work, workers, &|| preemption.requested(), out)
 }
 
 /// Seeds of reruns: those that follow the one of the trials.
@@ -163,7 +163,7 @@ fn work_off(
     (count, done, label): (usize, u64, &str),
     name: &dyn Fn(usize) -> String,
     work: impl AsyncFn(usize, &Runner<'_, Outcome>) -> Outcome,
-    jobs: usize,
+    workers: usize,
     stop: &dyn Fn() -> bool,
     out: &Output,
 ) -> Result<Vec<Unended>, Failure> {
@@ -185,7 +185,7 @@ fn work_off(
             }
         }
     };
-    run_all(count, jobs, stop, work, &mut hear)?;
+    run_all(count, workers, stop, work, &mut hear)?;
     Ok(unended)
 }
 
