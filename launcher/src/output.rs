@@ -1,11 +1,14 @@
 //! Output for people: lines and progress bars on stderr. JSON on stdout is written by `main` alone.
 
+use std::fmt::Write;
 use std::fs::{File, OpenOptions};
 use std::io::IsTerminal;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use console::Term;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanBytes, HumanDuration, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use segue_collectives::print_line;
 
 /// Redraws of a bar a second, at most.
@@ -49,16 +52,56 @@ impl Output {
     pub fn progress(&self, total: u64, unit: Unit, label: &str) -> Progress<'_> {
         let target = if self.silent { ProgressDrawTarget::hidden() } else { draw_target() };
         let bar = ProgressBar::with_draw_target(Some(total), target);
-        let template = match unit {
-            Unit::Bytes => "{prefix} [{bar:28}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left {wide_msg}",
-            Unit::Steps => "{prefix} [{bar:28}] {pos}/{len} {eta} left {wide_msg}",
-        };
-        // The templates are constants; a wrong one would show in the first run.
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-        bar.set_style(style.progress_chars("=> "));
+        let begun = Arc::new(AtomicU64::new(0));
+        bar.set_style(style(unit, begun.clone()));
         bar.set_prefix(label.to_string());
         *self.bar.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(bar.clone());
-        Progress { output: self, bar }
+        Progress { output: self, bar, begun }
+    }
+}
+
+/// How bars look, all of them. `begun` is where this process began to count.
+fn style(unit: Unit, begun: Arc<AtomicU64>) -> ProgressStyle {
+    let template = match unit {
+        Unit::Bytes => "{prefix} [{bar:28}] {bytes}/{total_bytes}{pace} {wide_msg}",
+        Unit::Steps => "{prefix} [{bar:28}] {pos}/{len}{pace} {wide_msg}",
+    };
+    let pace = move |state: &ProgressState, out: &mut dyn Write| {
+        let work = Work {
+            begun: begun.load(Ordering::Relaxed),
+            done: state.pos(),
+            whole: state.len().unwrap_or(0),
+            per_second: state.per_sec(),
+            left: state.eta(),
+        };
+        // A line that cannot be made is drawn without.
+        let _ = out.write_str(&work.pace(unit));
+    };
+    // The templates are constants; a wrong one would show in the first run.
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    style.with_key("pace", pace).progress_chars("=> ")
+}
+
+/// How far the work behind a bar is.
+struct Work {
+    begun: u64,
+    done: u64,
+    whole: u64,
+    per_second: f64,
+    left: Duration,
+}
+
+impl Work {
+    /// Speed and time left, each after a space; nothing before the bar has moved, as there is nothing to tell them from, nor at its end.
+    fn pace(&self, unit: Unit) -> String {
+        if self.done <= self.begun || self.done >= self.whole || self.per_second <= 0.0 {
+            return String::new();
+        }
+        let speed = match unit {
+            Unit::Bytes => format!(" {}/s", HumanBytes(self.per_second as u64)),
+            Unit::Steps => String::new(),
+        };
+        format!("{speed} {:#} left", HumanDuration(self.left))
     }
 }
 
@@ -66,6 +109,8 @@ impl Output {
 pub struct Progress<'a> {
     output: &'a Output,
     bar: ProgressBar,
+    /// Work that was done before this process.
+    begun: Arc<AtomicU64>,
 }
 
 impl Progress<'_> {
@@ -87,6 +132,7 @@ impl Progress<'_> {
 
     /// Starts counting from work that was done before: it does not count towards the time left.
     pub fn resume_at(&self, position: u64) {
+        self.begun.store(position, Ordering::Relaxed);
         self.bar.set_position(position);
         self.bar.reset_eta();
     }
@@ -118,4 +164,26 @@ fn launcher_terminal() -> Option<(File, File)> {
     let write = OpenOptions::new().write(true).open(&stderr).ok()?;
     let read = File::open(&stderr).ok()?;
     write.is_terminal().then_some((read, write))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_is_told_once_a_bar_has_moved() {
+        let work = |begun, done, per_second| Work {
+            begun,
+            done,
+            whole: 100,
+            per_second,
+            left: Duration::from_secs(30),
+        };
+        for still in [work(0, 0, 0.0), work(40, 40, 7.0), work(0, 3, 0.0), work(0, 100, 7.0)] {
+            assert_eq!(still.pace(Unit::Steps), "");
+            assert_eq!(still.pace(Unit::Bytes), "");
+        }
+        assert_eq!(work(40, 41, 0.1).pace(Unit::Steps), " 30s left");
+        assert_eq!(work(0, 1, 2048.0).pace(Unit::Bytes), " 2.00 KiB/s 30s left");
+    }
 }
