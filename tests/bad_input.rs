@@ -191,7 +191,7 @@ fn a_model_that_the_memory_of_the_host_cannot_hold_is_78() {
     let said = stderr(&refused);
     assert!(ended_with(&refused, 78), "{said}");
     assert!(
-        said.contains("GiB on each of 2 rank(s) here") && said.contains("hint: make the model smaller"),
+        said.contains("GiB on each of 2 ranks here") && said.contains("hint: make the model smaller"),
         "{said}"
     );
 }

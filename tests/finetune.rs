@@ -93,7 +93,7 @@ fn x22_a_task_is_learnt_answered_and_published() {
     for word in [
         "sst2",
         "accuracy",
-        "2 rank(s)",
+        "2 ranks",
         "160 training examples",
         "seed: 1",
         "pipeline_tag: text-classification",

@@ -278,7 +278,7 @@ fn a_host_that_lacks_the_corpus_is_left_out_before_the_job_begins() {
     assert!(output.status.success(), "{said}");
     assert!(said.contains(&format!("launch: missing: {name}: corpus: ")), "{said}");
     assert!(said.contains(&format!("launch: left out: {}", hosts.address(2))), "{said}");
-    assert!(said.contains("attempt 1: 2 rank(s)"), "{said}");
+    assert!(said.contains("attempt 1: 2 ranks"), "{said}");
     place.assert_same("one", "some");
 
     let output = finish(hosts.launch(&[], &job));

@@ -141,5 +141,5 @@ fn a_measured_machine_is_one_to_plan_for() {
         assert_eq!(plans[0]["parts"]["communication"], 0.0);
         assert!(number(&plans[1]["parts"]["communication"]) > 0.0, "{planned}");
     }
-    assert!(std::fs::read_to_string(&file).unwrap().contains("on 2 rank(s)"));
+    assert!(std::fs::read_to_string(&file).unwrap().contains("on 2 ranks"));
 }

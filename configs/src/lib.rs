@@ -9,6 +9,7 @@ mod adversarial;
 pub mod advice;
 mod average;
 mod config;
+mod counted;
 mod error;
 pub mod exit_code;
 mod idle;
@@ -36,6 +37,7 @@ mod unique;
 pub use adversarial::{AdversarialConfig, MarginGradient, MarginKind};
 pub use average::{AverageConfig, AverageKind, AverageTrigger, DecidingLoss, TwoTailedVariant};
 pub use config::Config;
+pub use counted::counted;
 pub use error::ConfigError;
 pub use idle::Idle;
 pub use machine::{

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use segue_configs::Config;
+use segue_configs::{Config, counted};
 use segue_trainer::families;
 
 use crate::commands::doctor::line_of;
@@ -75,9 +75,10 @@ pub fn check(config: &Config, ranks_here: usize, world_size: usize) -> Result<()
     match HostMemory::read() {
         Some(host) if !host.has_room(held, ranks_here) => {
             let message = format!(
-                "weights, gradients, optimizer and memory take {} on each of {ranks_here} rank(s) here, and there are {} for them\n\
+                "weights, gradients, optimizer and memory take {} on each of {} here, and there are {} for them\n\
                  hint: make the model smaller, or share it over more hosts by train.shard; `--dry-run` says what takes how much",
                 gib(held),
+                counted(ranks_here, "rank"),
                 gib(host.limit.unwrap_or(host.total) + host.swap)
             );
             Err(Failure::new(BAD_CONFIG, message))

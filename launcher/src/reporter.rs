@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use segue_collectives::Communicator;
-use segue_configs::Config;
+use segue_configs::{Config, counted};
 use segue_trainer::checkpoint::LossSum;
 use segue_trainer::engine::{Event, Labels, LossAs, Measures, Outcome, Started, StepReport};
 use segue_trainer::optim::NoiseScale;
@@ -319,7 +319,10 @@ fn describe_start(started: &Started, out: &Output) {
     }
     let Labels { per_step, step_of, .. } = &started.labels;
     out.line(&format!(
-        "{} parameters, {per_step} {step_of} a step, {} rank(s), from step {} to {}",
-        started.parameters, started.world_size, started.step, started.steps
+        "{} parameters, {per_step} {step_of} a step, {}, from step {} to {}",
+        started.parameters,
+        counted(started.world_size, "rank"),
+        started.step,
+        started.steps
     ));
 }

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use segue_configs::{advice, exit_code};
+use segue_configs::{advice, counted, exit_code};
 use thiserror::Error;
 
 /// What can go wrong between raw text and a batch. Each `why` may come with [advice].
@@ -172,7 +172,7 @@ pub enum DataError {
         total: u64,
     },
     /// The build was asked to stop; what is finished is kept.
-    #[error("the build was stopped after {shards} finished shards")]
+    #[error("the build was stopped after {}", counted(*shards, "finished shard"))]
     Stopped {
         /// Shards that are whole on disk.
         shards: u64,

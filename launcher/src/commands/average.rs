@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use segue_configs::counted;
 use segue_trainer::checkpoint::{self, CHECKPOINTS};
 use segue_trainer::families::language_model;
 use serde_json::{Value, json};
@@ -37,7 +38,11 @@ pub fn run(args: AverageArgs, out: &Output) -> Result<Value, Failure> {
         Some(run) => newest(run, args.last)?,
     };
     language_model::average(&sources, &args.output)?;
-    out.line(&format!("the mean of {} checkpoints is in {}", sources.len(), args.output.display()));
+    out.line(&format!(
+        "the mean of {} is in {}",
+        counted(sources.len(), "checkpoint"),
+        args.output.display()
+    ));
     Ok(json!({ "sources": sources, "output": args.output }))
 }
 
@@ -48,9 +53,9 @@ fn newest(run: &Path, count: Option<usize>) -> Result<Vec<PathBuf>, Failure> {
     let count = count.unwrap_or(all.len());
     if all.is_empty() || all.len() < count {
         let message = format!(
-            "{} holds {} checkpoints, not {}\nhint: lower --last, or train with a larger checkpoint.keep",
+            "{} holds {}, not {}\nhint: lower --last, or train with a larger checkpoint.keep",
             checkpoints.display(),
-            all.len(),
+            counted(all.len(), "checkpoint"),
             count.max(1)
         );
         return Err(Failure::new(NO_INPUT, message));

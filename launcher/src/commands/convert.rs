@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use segue_configs::counted;
 use segue_trainer::convert::{
     CheckedPart, CheckedText, ConvertOptions, RecurrentLayout, Report, Target, TensorFlowHead, check_text,
     check_vacant, convert,
@@ -201,7 +202,10 @@ fn check(
         let worst = groups.iter().map(|group| group.error).fold(0.0, f64::max);
         let all = groups.iter().all(|group| group.holds());
         let verdict = if all { "holds" } else { "FAILS" };
-        out.line(&format!("check {verdict}: {} groups, largest relative error {worst:.1e}", groups.len()));
+        out.line(&format!(
+            "check {verdict}: {}, largest relative error {worst:.1e}",
+            counted(groups.len(), "group")
+        ));
         result["check"] = json!({ "holds": all, "groups": groups });
         holds &= all;
     }
@@ -240,10 +244,10 @@ fn tell(checked: &CheckedText, out: &Output) {
 fn describe(report: &Report, target: &Path, out: &Output) {
     let counts: Vec<String> = report.counts.iter().map(|(fate, count)| format!("{count} {fate}")).collect();
     out.line(&format!(
-        "{} ({}): {} variables: {}",
+        "{} ({}): {}: {}",
         report.source.display(),
         report.source_kind,
-        report.variables.len(),
+        counted(report.variables.len(), "variable"),
         counts.join(", ")
     ));
     let mut reasons: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
@@ -265,9 +269,9 @@ fn describe(report: &Report, target: &Path, out: &Output) {
         None => format!("vocabulary of {} from {}", report.vocabulary["entries"], report.vocabulary["file"]),
     };
     out.line(&format!(
-        "{} parameters in {} tensors, {vocabulary}; account in {}",
+        "{} parameters in {}, {vocabulary}; account in {}",
         report.parameters_count,
-        report.parameters.len(),
+        counted(report.parameters.len(), "tensor"),
         target.join("conversion.json").display()
     ));
 }

@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use clap::{Args, Subcommand};
+use segue_configs::counted;
 use segue_dataloader::{
     BuildObserver, BuildOptions, Corpus, CorpusInfo, DEFAULT_SHARD_TOKENS, DEFAULT_TEXT_COLUMN, Preset,
     Published, Stage, TokenizerChoice, build,
@@ -210,7 +211,11 @@ fn verify(dir: &Path, out: &Output) -> Result<Value, Failure> {
         out.line(&format!("bad: {}: {}", bad.file, bad.why));
     }
     match report.ok {
-        true => out.line(&format!("{} files, {} bytes: every hash is right", report.files, report.bytes)),
+        true => out.line(&format!(
+            "{}, {} bytes: every hash is right",
+            counted(report.files, "file"),
+            report.bytes
+        )),
         false => out.line("restore the files named above, or build the corpus again"),
     }
     let code = if report.ok { 0 } else { BAD_DATA };
@@ -232,16 +237,16 @@ fn describe(info: &CorpusInfo, out: &Output) {
     ));
     for (split, part) in &info.splits {
         out.line(&format!(
-            "  {split}: {} tokens ({} unknown), {} documents, {} sentences, {} bytes of text, {} shards",
-            part.tokens,
+            "  {split}: {} ({} unknown), {}, {}, {} of text, {}",
+            counted(part.tokens, "token"),
             part.unknown,
-            part.documents,
-            part.sentences,
-            part.bytes,
-            part.shards.len()
+            counted(part.documents, "document"),
+            counted(part.sentences, "sentence"),
+            counted(part.bytes, "byte"),
+            counted(part.shards.len(), "shard")
         ));
         if part.replaced > 0 {
-            out.line(&format!("  {split}: {} invalid UTF-8 sequences were replaced", part.replaced));
+            out.line(&format!("  {split}: replaced {}", counted(part.replaced, "invalid UTF-8 sequence")));
         }
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
+use segue_configs::counted;
 use serde_json::{Value, json};
 
 use super::print_text;
@@ -42,7 +43,7 @@ pub fn run(args: &ManArgs, json: bool, out: &Output) -> Result<Value, Failure> {
         segue_publish::write_file(&path, page)
             .map_err(|error| Failure::cannot_write(&path, &error.source, "--output"))?;
     }
-    out.line(&format!("{} pages are in {}", pages.len(), folder.display()));
+    out.line(&format!("{} in {}", counted(pages.len(), "page"), folder.display()));
     let names: Vec<&String> = pages.iter().map(|(name, _)| name).collect();
     Ok(json!({ "out": folder, "pages": names }))
 }

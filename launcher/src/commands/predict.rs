@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use segue_configs::counted;
 use segue_graph::{SparseRows, read_index};
 use segue_trainer::families::planetoid::{Material, Prediction, Predictor, write_embeddings};
 use segue_trainer::metrics::{accuracy, mean_silhouette};
@@ -92,7 +93,7 @@ fn score(material: &Material, predictions: &[Prediction], result: &mut Value, ou
         return;
     }
     let accuracy = accuracy(&gold, &predicted);
-    out.line(&format!("accuracy {accuracy:.4} on {} nodes whose class is known", gold.len()));
+    out.line(&format!("accuracy {accuracy:.4} on {} whose class is known", counted(gold.len(), "node")));
     result["accuracy"] = json!(accuracy);
     result["known"] = json!(gold.len());
 }
@@ -125,12 +126,12 @@ fn show(
     if !rows.is_empty() {
         let silhouette = mean_silhouette(&rows, &classes);
         out.line(&format!(
-            "mean silhouette of the {} nodes whose class is known {silhouette:.4}",
-            rows.len()
+            "mean silhouette of {} whose class is known {silhouette:.4}",
+            counted(rows.len(), "node")
         ));
         result["silhouette"] = json!(silhouette);
     }
-    let title = format!("{}: {} nodes", material.data.name, embeddings.len());
+    let title = format!("{}: {}", material.data.name, counted(embeddings.len(), "node"));
     let groups = (0..material.data.classes).map(|class| format!("class {class}")).collect();
     let places = tsne(embeddings, &TsneOptions::default());
     let chart =

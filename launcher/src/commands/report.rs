@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use segue_configs::counted;
 use segue_watch::{RunView, open_runs, report};
 use serde_json::{Value, json};
 
@@ -32,7 +33,12 @@ pub fn run(args: &ReportArgs, out: &Output) -> Result<Value, Failure> {
     }
     let html = report::html(&views);
     write(&args.output, &html)?;
-    out.line(&format!("written to {}: {} run(s), {} bytes", args.output.display(), views.len(), html.len()));
+    out.line(&format!(
+        "written to {}: {}, {} bytes",
+        args.output.display(),
+        counted(views.len(), "run"),
+        html.len()
+    ));
     let steps: Vec<Value> = views.iter().map(|run| json!({ "run": run.name, "step": run.step })).collect();
     Ok(json!({ "output": args.output, "bytes": html.len(), "runs": steps }))
 }

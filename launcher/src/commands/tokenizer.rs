@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
+use segue_configs::counted;
 use segue_data_error::DataError;
 use segue_dataloader::{DEFAULT_TEXT_COLUMN, InvalidUtf8, Preset, TrainingText, train_tokenizer};
 use segue_publish::FreshFolder;
@@ -212,9 +213,9 @@ fn finish(tokenizer: &Tokenizer, fresh: FreshFolder, output: &Path, out: &Output
     tokenizer.save(fresh.path())?;
     fresh.publish().map_err(DataError::from)?;
     out.line(&format!(
-        "{} tokenizer with {} ids in {}",
+        "{} tokenizer with {} in {}",
         tokenizer.kind(),
-        tokenizer.vocab_size(),
+        counted(tokenizer.vocab_size(), "id"),
         output.display()
     ));
     Ok(json!({

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use segue_configs::counted;
 use segue_dataloader::Corpus;
 use segue_trainer::cards::Compiler;
 use segue_trainer::engine;
@@ -71,7 +72,7 @@ pub fn cores() -> usize {
 
 fn processor() -> Finding {
     let name = line_of("/proc/cpuinfo", "model name").unwrap_or_else(|| "of an unknown kind".into());
-    Finding::ok("processor", format!("{name}, {} core(s) for this process", cores()))
+    Finding::ok("processor", format!("{name}, {} for this process", counted(cores(), "core")))
 }
 
 /// Products of whole numbers, which have no rounding, next to what they are: on every core for a while, as one core of many may be sick.
@@ -91,7 +92,7 @@ fn arithmetic() -> Finding {
     match wrong {
         None => Finding::ok(
             "arithmetic",
-            format!("products of whole numbers are right on {} core(s)", cores.len()),
+            format!("products of whole numbers are right on {}", counted(cores.len(), "core")),
         ),
         Some(routine) => Finding::new(
             "arithmetic",
@@ -371,6 +372,6 @@ mod tests {
     fn what_is_not_needed_is_no_illness() {
         assert!(says("no-such-program", &[]).is_none());
         assert_eq!(says("echo", &["a b"]).as_deref(), Some("a b"));
-        assert!(processor().found.contains("core(s)") && memory().found.contains("GiB"));
+        assert!(processor().found.contains(" core") && memory().found.contains("GiB"));
     }
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use segue_collectives::Communicator;
+use segue_configs::counted;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -130,7 +131,11 @@ pub fn run(args: &DoctorArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     }
     if !alone {
         let hosts: BTreeSet<_> = findings.iter().filter_map(|finding| finding.host.as_ref()).collect();
-        out.line(&format!("{} rank(s) have looked at {} host(s)", comm.world_size(), hosts.len()));
+        out.line(&format!(
+            "{} looked at {}",
+            counted(comm.world_size(), "rank"),
+            counted(hosts.len(), "host")
+        ));
     }
     let sick = findings.iter().any(|finding| finding.state == State::Missing);
     Ok(json!({ "findings": findings, "exit_code": if sick { CHECK_FAILED } else { 0 } }))

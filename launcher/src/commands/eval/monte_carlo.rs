@@ -1,5 +1,6 @@
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
+use segue_configs::counted;
 use segue_trainer::engine::Watch;
 use segue_trainer::evaluation::{AfterPasses, Mean, MonteCarloOptions, Passes, monte_carlo, token_losses};
 use segue_trainer::families::language_model::Evaluation;
@@ -93,7 +94,7 @@ pub fn run(args: MonteCarloArgs, comm: &dyn Communicator, out: &Output) -> Resul
 /// Prints what more and more passes give, each line with `what` before it.
 pub(super) fn describe(found: &[AfterPasses], what: &str, out: &Output) {
     for AfterPasses { passes, loss, ppl } in found {
-        out.line(&format!("{what}{passes} passes: loss {loss:.4}, perplexity {ppl:.3}"));
+        out.line(&format!("{what}{}: loss {loss:.4}, perplexity {ppl:.3}", counted(*passes, "pass")));
     }
 }
 

@@ -2,6 +2,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_collectives::Communicator;
+use segue_configs::counted;
 use segue_trainer::engine::Watch;
 use segue_trainer::evaluation::{recovery, token_losses};
 use serde_json::{Value, json};
@@ -67,15 +68,17 @@ fn row(named: &Path, args: &RecoveryArgs, comm: &dyn Communicator, out: &Output)
         })
         .collect();
     let found = recovery(&lanes, args.fraction).ok_or_else(|| {
-        let message =
-            format!("the split has {} tokens to predict, and recovery needs two in a lane", losses.len());
+        let message = format!(
+            "the split has {} to predict, and recovery needs two in a lane",
+            counted(losses.len(), "token")
+        );
         Failure::new(USAGE, message + "\nhint: take a longer split, or fewer --lanes")
     })?;
     out.line(&format!(
-        "{}: {:.4} nats after {} surprises, {:.4} overall: {:+.4}",
+        "{}: {:.4} nats after {}, {:.4} overall: {:+.4}",
         named.display(),
         found.after,
-        found.surprises,
+        counted(found.surprises, "surprise"),
         found.overall,
         found.difference
     ));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Args;
 use segue_collectives::{Communicator, deadline};
-use segue_configs::{Config, Loaded, check_unique};
+use segue_configs::{Config, Loaded, check_unique, counted};
 use segue_tasks::{Kind, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
 use segue_trainer::checkpoint::CHECKPOINTS;
@@ -230,7 +230,7 @@ fn open_tasks(
             return Err(Failure::new(NO_INPUT, format!("{message}\nhint: {hint}")));
         }
         for split in data.train.iter().chain(&data.dev).chain(&data.test) {
-            out.line(&format!("{name}: {}: {} examples", split.name, split.examples.len()));
+            out.line(&format!("{name}: {}: {}", split.name, counted(split.examples.len(), "example")));
             split.skipped.notes.iter().for_each(|note| out.line(&format!("  {note}")));
             if split.skipped.count > 0 {
                 out.line(&format!("warning: {name}: {}: skipped {}:", split.name, split.skipped.count));

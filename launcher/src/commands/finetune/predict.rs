@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use segue_collectives::Communicator;
-use segue_configs::Config;
+use segue_configs::{Config, counted};
 use segue_tasks::{Kind, Split, TaskData, TaskSplits};
 use segue_trainer::checkpoint::{CHECKPOINTS, list};
 use segue_trainer::engine::Watch;
@@ -35,8 +35,8 @@ pub fn run(
         config.task.labels = head.labels.clone();
     } else if config.task.labels.len() != head.labels.len() {
         let message = format!(
-            "task.labels names {} labels, and the model of {} answers with {}: {}",
-            config.task.labels.len(),
+            "task.labels names {}, and the model of {} answers with {}: {}",
+            counted(config.task.labels.len(), "label"),
             args.models[0].display(),
             head.labels.len(),
             head.labels.join(", ")

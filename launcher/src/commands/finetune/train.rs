@@ -2,7 +2,7 @@ use std::path::Path;
 
 use segue_cluster::Preemption;
 use segue_collectives::Communicator;
-use segue_configs::{Config, check_unique};
+use segue_configs::{Config, check_unique, counted};
 use segue_tasks::{TaskData, TaskSplits};
 use segue_trainer::engine::Outcome;
 use segue_trainer::families::language_model::ModelFolder;
@@ -109,9 +109,9 @@ impl Job<'_> {
         let run = Path::new(&config.run.dir);
         let circumstances = Circumstances {
             hardware: format!(
-                "{} rank(s), {} thread(s) each, CPU",
-                self.comm.world_size(),
-                config.train.threads
+                "{}, {} each, CPU",
+                counted(self.comm.world_size(), "rank"),
+                counted(config.train.threads, "thread")
             ),
         };
         let mut reporter = Reporter::new(config, self.comm, self.out);

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use segue_configs::counted;
 use segue_dataloader::LaneCursor;
 use segue_trainer::checkpoint::publish_tensors;
 use segue_trainer::families::language_model::{Sources, micro_batches, open_lanes};
@@ -52,6 +53,6 @@ pub fn run(args: &BatchesArgs, out: &Output) -> Result<Value, Failure> {
         bar.set(step);
     }
     publish_tensors(&args.output, &tensors)?;
-    out.line(&format!("{} steps in {}", args.steps, args.output.display()));
+    out.line(&format!("{} in {}", counted(args.steps, "step"), args.output.display()));
     Ok(json!({ "steps": args.steps, "tensors": tensors.len(), "output": args.output }))
 }

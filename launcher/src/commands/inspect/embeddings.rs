@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use segue_configs::counted;
 use segue_trainer::evaluation::{Embeddings, hull_distances};
 use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::report::{LineChart, Point, Series};
@@ -53,7 +54,8 @@ pub fn run(args: &EmbeddingsArgs, out: &Output) -> Result<Value, Failure> {
     if !args.labels.is_empty() && args.labels.len() != args.models.len() {
         let (labels, models) = (args.labels.len(), args.models.len());
         let message = format!(
-            "{labels} --labels for {models} models\nhint: they name models, in their order: give one to every model, or to none"
+            "{labels} --labels for {}\nhint: they name models, in their order: give one to every model, or to none",
+            counted(models, "model")
         );
         return Err(Failure::new(USAGE, message));
     }

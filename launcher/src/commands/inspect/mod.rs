@@ -9,6 +9,7 @@ mod trace;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use segue_configs::counted;
 use segue_trainer::convert::inspect;
 use serde_json::{Value, json};
 
@@ -73,12 +74,12 @@ fn checkpoint(args: &CheckpointArgs, out: &Output) -> Result<Value, Failure> {
         ));
     }
     out.line(&format!(
-        "{} variables of {} bytes in {} ({}), {} files",
-        listing.variables.len(),
+        "{} of {} bytes in {} ({}), {}",
+        counted(listing.variables.len(), "variable"),
         listing.bytes,
         listing.path.display(),
         listing.kind,
-        listing.files.len()
+        counted(listing.files.len(), "file")
     ));
     Ok(json!(listing))
 }

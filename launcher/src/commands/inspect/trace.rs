@@ -4,6 +4,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use segue_configs::counted;
 use segue_publish::write_file;
 use serde_json::{Value, json};
 
@@ -49,7 +50,7 @@ pub fn run(args: &TraceArgs, out: &Output) -> Result<Value, Failure> {
         return Err(Failure::new(NO_INPUT, message));
     };
     if traces.len() != first.world_size {
-        out.line(&format!("warning: of {} ranks {} have a trace", first.world_size, traces.len()));
+        out.line(&format!("warning: traces of {} of {}", traces.len(), counted(first.world_size, "rank")));
     }
     let (from, to) = first.steps;
     out.line(&format!("steps {from} to {}, in seconds of each rank's main thread", to - 1));

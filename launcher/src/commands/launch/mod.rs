@@ -18,7 +18,7 @@ use segue_cluster::launch::policy::{Policy, STOPPED};
 use segue_cluster::launch::progress::Straggler;
 use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};
 use segue_cluster::{ClusterError, Preemption};
-use segue_configs::{DataOrder, TrainConfig};
+use segue_configs::{DataOrder, TrainConfig, counted};
 use segue_trainer::checkpoint::{CHECKPOINTS, list};
 use segue_trainer::engine::check_ranks;
 use segue_watch::is_held;
@@ -320,7 +320,8 @@ fn start(args: &LaunchArgs, program: PathBuf, json: bool) -> Result<Start, Failu
     let ranks = args.ranks.unwrap_or(slots.max(1));
     if !hosts.is_empty() && ranks > slots {
         let message = format!(
-            "{ranks} ranks do not fit on hosts that take {slots}\nhint: name more hosts, or more ranks on each"
+            "{} do not fit on hosts that take {slots}\nhint: name more hosts, or more ranks on each",
+            counted(ranks, "rank")
         );
         return Err(Failure::new(BAD_CONFIG, message));
     }
@@ -406,7 +407,8 @@ impl View<'_> {
                 let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
                 let place = if names.is_empty() { "this host".into() } else { names.join(", ") };
                 self.out.line(&format!(
-                    "launch: attempt {attempt}: {ranks} rank(s) on {place}, from step {step}"
+                    "launch: attempt {attempt}: {} on {place}, from step {step}",
+                    counted(ranks, "rank")
                 ));
                 self.bar.resume_at(step);
                 self.ranks = Some(LiveRanksFile::begin(self.reports, attempt, ranks));

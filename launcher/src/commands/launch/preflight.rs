@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use segue_cluster::launch::command::Start;
 use segue_cluster::launch::hosts::{self, Host};
+use segue_configs::counted;
 use segue_trainer::engine;
 use serde::Deserialize;
 
@@ -87,9 +88,10 @@ pub fn fit_hosts(
     let fit: Vec<Host> = start.hosts.iter().filter(is_fit).cloned().collect();
     if fit.iter().map(|host| host.slots).sum::<usize>() < min_ranks {
         let message = format!(
-            "{} cannot take part, and the other hosts have no room for {min_ranks} rank(s)\nhint: mend what is said above, allow fewer \
+            "{} cannot take part, and the other hosts have no room for {}\nhint: mend what is said above, allow fewer \
              ranks by --min-ranks, or leave this check out by --no-preflight",
-            sick.join(", ")
+            sick.join(", "),
+            counted(min_ranks, "rank")
         );
         return Err(Failure::new(BAD_CONFIG, message));
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use segue_collectives::Communicator;
 use segue_collectives::bench::{AllReduceTimings, bench_all_reduce};
-use segue_configs::{ByPrecision, Machine, MachineKind};
+use segue_configs::{ByPrecision, Machine, MachineKind, counted};
 use segue_trainer::libtorch;
 use segue_trainer::libtorch::speed::multiplications;
 use segue_trainer::report::median;
@@ -63,7 +63,7 @@ pub fn machine(comm: &dyn Communicator, out: &Output) -> Result<Machine, Failure
     let disk = written().unwrap_or(known.bandwidth.disk);
     drop(bar);
     let mut machine = known;
-    machine.about = format!("{ranks} core(s) of {}, one rank each", processor());
+    machine.about = format!("{} of {}, one rank each", counted(ranks, "core"), processor());
     machine.kind = MachineKind::Cpu;
     machine.ranks = ranks;
     machine.memory =
@@ -155,9 +155,10 @@ fn processor() -> String {
 /// The description as a file, with what was not measured marked.
 fn to_toml(machine: &Machine, world: usize) -> String {
     let (bandwidth, achieved) = (&machine.bandwidth, &machine.achieved);
+    let ranks_of_it = counted(world, "rank");
     let links = if world > 1 { "measured" } else { "a guess: measure under mpirun" };
     format!(
-        r#"# Written by `segue plan --measure` on {world} rank(s). Price, failures, links between nodes: fill in yours.
+        r#"# Written by `segue plan --measure` on {ranks_of_it}. Price, failures, links between nodes: fill in yours.
 
 about = "{about}"
 kind = "cpu"

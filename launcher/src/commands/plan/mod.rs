@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use segue_collectives::Communicator;
-use segue_configs::{Config, Machine, Products, Shard};
+use segue_configs::{Config, Machine, Products, Shard, counted};
 use segue_trainer::cost::{Choices, Held, Plan};
 use segue_trainer::families;
 use serde_json::{Value, json};
@@ -144,8 +144,8 @@ pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         false => args.ranks.clone(),
     };
     let asked = |ranks: usize| match args.ranks.is_empty() {
-        true => format!("{} node(s)", ranks / machine.ranks),
-        false => format!("{ranks} rank(s)"),
+        true => counted(ranks / machine.ranks, "node"),
+        false => counted(ranks, "rank"),
     };
     let rows: Vec<Row> =
         counts.iter().map(|&ranks| row(args, &config, &machine, ranks, asked(ranks))).collect();
@@ -215,7 +215,11 @@ fn fit(
             let least = least_held(&config, ranks, choices).map_or(String::new(), |held| {
                 format!(": the smallest micro-batch needs {:.2} GB", held / 1e9)
             });
-            let what = format!("no micro-batch fits into {:.2} GB on {ranks} rank(s){least}", bytes / 1e9);
+            let what = format!(
+                "no micro-batch fits into {:.2} GB on {}{least}",
+                bytes / 1e9,
+                counted(ranks, "rank")
+            );
             Failure::new(
                 BAD_CONFIG,
                 format!("{what}\nhint: try --recompute, --shard gradients, or more ranks"),

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
+use segue_configs::counted;
 use segue_configs::sweep::Sweep;
 use segue_trainer::report::{CellResult, Interval, IntervalChart, Summary};
 use serde_json::{Value, json};
@@ -80,7 +81,7 @@ fn work_off(
             Event::Progress(i) => done[i] = (done[i] + 1).min(commands(&jobs[i])),
             Event::Finished(i, outcome) => {
                 let words = match &outcome {
-                    Ok(evaluations) => format!("trained, {evaluations} evaluations"),
+                    Ok(evaluations) => format!("trained, {}", counted(*evaluations, "evaluation")),
                     Err(unfinished) => unfinished.to_string(),
                 };
                 out.line(&format!("{}: {words}", jobs[i].name()));
@@ -186,10 +187,17 @@ fn finish(
         ));
     }
     if open > 0 {
-        out.line(&format!("stopped with {open} of {} runs left; run the same command to resume", jobs.len()));
+        out.line(&format!(
+            "stopped with {open} of {} left; run the same command to resume",
+            counted(jobs.len(), "run")
+        ));
     }
     if !failed.is_empty() {
-        out.line(&format!("{} of {} runs failed; the log of each is named above", failed.len(), jobs.len()));
+        out.line(&format!(
+            "{} of {} failed; the log of each is named above",
+            failed.len(),
+            counted(jobs.len(), "run")
+        ));
     }
     out.line(&format!("table and chart are in {}", output.display()));
     json!({ "output": output, "summary": summary, "failed": failed, "open": open, "exit_code": code })

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
+use segue_configs::counted;
 use segue_configs::study::Study;
 use segue_trainer::families;
 use segue_tuner::{Identity, Journal, State, Training, Trial};
@@ -75,7 +76,7 @@ pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     make_folders(&output, &["runs", "logs"])?;
     let mut journal = open()?;
     if args.retry {
-        out.line(&format!("{} runs that failed are tried again", journal.retry()?));
+        out.line(&format!("trying {} again", counted(journal.retry()?, "failed run")));
     }
     if !study.base.checkpoint.best {
         out.line("checkpoint.best is false: no trial keeps the model of its best evaluation, by which it is judged");
@@ -218,13 +219,13 @@ fn finish(
         None => out.line("no trial has a loss yet"),
     }
     if stopped {
-        out.line(&format!("stopped with {open} runs left; run the same command to resume"));
+        out.line(&format!("stopped with {} left; run the same command to resume", counted(open, "run")));
     }
     let failures = failures(journal, failed);
     if !failures.is_empty() {
         out.line(&format!(
-            "{} runs failed; report.md names them, and --retry tries them again",
-            failures.len()
+            "{} failed; report.md tells of each, and --retry tries again",
+            counted(failures.len(), "run")
         ));
     }
     out.line(&format!("report and charts are in {}", output.display()));

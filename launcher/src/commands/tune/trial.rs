@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use segue_cluster::pool::Runner;
-use segue_configs::Config;
 use segue_configs::study::{Stopping, Study};
+use segue_configs::{Config, counted};
 use segue_tuner::{Asked, Cause, Journal, MedianRule, Rerun, Search, State, Told, Training};
 use serde_json::{Value, json};
 
@@ -94,7 +94,7 @@ impl Trials<'_> {
         let words = match (told.state, told.loss) {
             (State::Done, Some(loss)) => format!("{loss:.4} nats"),
             (State::Stopped, Some(loss)) => {
-                format!("given up after {} turns at {loss:.4} nats", told.turns.len())
+                format!("given up after {} at {loss:.4} nats", counted(told.turns.len(), "turn"))
             }
             _ => no_loss(told.cause.as_ref(), log.as_deref()),
         };
