@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::refused;
-use crate::range::{self, Range};
+use crate::range::Range;
 use crate::{Config, ConfigError, DataOrder, DecidingLoss, DeviceKind, Idle, LossOver};
 
 /// How far the vector of a word may move.
@@ -103,9 +103,5 @@ impl Config {
         let idle = self.adversarial.scale > 0.0 && clusters == 0;
         let why = "needs model.cutoffs, which make clusters of words";
         Idle::all(idle, "adversarial", &["clusters"], &["model.cutoffs"], why)
-    }
-
-    pub(crate) fn check_adversarial(&self) -> Result<(), ConfigError> {
-        range::check("adversarial", &self.adversarial)
     }
 }

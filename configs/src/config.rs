@@ -2,84 +2,150 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::model::{KnownModels, Models, out_of_range};
+use crate::model::{KnownModels, Models, WrongValue, out_of_range};
+use crate::reference::Section;
 use crate::{
     AdversarialConfig, AverageConfig, CheckpointConfig, ConfigError, DataConfig, EvalConfig, LogConfig,
     LossScaleConfig, ModelConfig, ObjectiveConfig, OptimConfig, PairsConfig, PublishedConfig, RecoveryConfig,
     RunConfig, ScheduleConfig, TaskConfig, TrainConfig, range,
 };
 
-/// Everything that describes a run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Config {
-    /// The types of models that it was read with.
-    pub(crate) models: KnownModels,
-    /// Where the run lives.
-    pub run: RunConfig,
-    /// What it reads.
-    pub data: DataConfig,
-    /// How sequences of two segments are made of it.
-    pub pairs: PairsConfig,
-    /// How it steps.
-    pub train: TrainConfig,
-    /// What it trains.
-    pub model: ModelConfig,
-    /// What it is trained to do.
-    pub objective: ObjectiveConfig,
-    /// How far words move away in training.
-    pub adversarial: AdversarialConfig,
-    /// How gradients become updates.
-    pub optim: OptimConfig,
-    /// What losses are multiplied by before backward.
-    pub loss_scale: LossScaleConfig,
-    /// The learning rate over the steps.
-    pub schedule: ScheduleConfig,
-    /// Evaluation while training.
-    pub eval: EvalConfig,
-    /// The average of the weights over steps.
-    pub average: AverageConfig,
-    /// When state is written.
-    pub checkpoint: CheckpointConfig,
-    /// What is reported, and when.
-    pub log: LogConfig,
-    /// What is fine-tuned for.
-    pub task: TaskConfig,
-    /// What others report of this model.
-    pub published: PublishedConfig,
-    /// How a run goes on where it cannot go on as it began.
-    pub recovery: RecoveryConfig,
-    /// `[optim.NAME]` and `[schedule.NAME]` of the networks of a run that has several: what of each section is another
-    /// value for that network.
-    pub(crate) networks: BTreeMap<String, BTreeMap<String, Map<String, Value>>>,
+/// Writes down all that follows from the list of sections, which is in the order of a recipe: [`Config`], its defaults, its JSON and what is
+/// read back from that, the check of ranges, the reference. `[model]`, whose type is known at run time only, has its place in the list.
+macro_rules! sections {
+    (
+        $($(#[$doc:meta])* $name:ident: $section:ty,)*
+        [model]
+        $($(#[$later_doc:meta])* $later:ident: $later_section:ty,)*
+    ) => {
+        /// Everything that describes a run.
+        #[derive(Debug, Clone, PartialEq)]
+        pub struct Config {
+            /// The types of models that it was read with.
+            pub(crate) models: KnownModels,
+            $($(#[$doc])* pub $name: $section,)*
+            /// What it trains.
+            pub model: ModelConfig,
+            $($(#[$later_doc])* pub $later: $later_section,)*
+            /// `[optim.NAME]` and `[schedule.NAME]` of the networks of a run that has several: what of each section is another
+            /// value for that network.
+            pub(crate) networks: Networks,
+        }
+
+        /// The names of all sections.
+        pub(crate) const SECTIONS: &[&str] = &[$(stringify!($name),)* "model", $(stringify!($later),)*];
+
+        impl Config {
+            /// Each section at its own defaults.
+            fn of_defaults(models: KnownModels, model: ModelConfig) -> Self {
+                Self {
+                    models,
+                    $($name: Default::default(),)*
+                    model,
+                    $($later: Default::default(),)*
+                    networks: Networks::new(),
+                }
+            }
+
+            /// All sections as one JSON object; what a run's `config.json` record and hash are made of.
+            pub fn to_json(&self) -> Value {
+                let mut all = Map::new();
+                $(all.insert(stringify!($name).into(), json!(self.$name));)*
+                all.insert("model".into(), self.model.to_typed_json());
+                $(all.insert(stringify!($later).into(), json!(self.$later));)*
+                let mut all = Value::Object(all);
+                for (section, networks) in &self.networks {
+                    for (name, values) in networks {
+                        all[section][name] = Value::Object(values.clone());
+                    }
+                }
+                all
+            }
+
+            /// Reads what [`Config::to_json`] gave, with the sections of single networks taken out. `model` reads that of the model, and
+            /// `wrong` says of which section a value is of the wrong type.
+            pub(crate) fn of_json(
+                models: KnownModels,
+                all: &Value,
+                networks: Networks,
+                model: impl Fn(&Value) -> Result<ModelConfig, WrongValue>,
+                wrong: impl Fn(&str, WrongValue) -> ConfigError,
+            ) -> Result<Self, ConfigError> {
+                Ok(Self {
+                    models,
+                    $($name: serde_path_to_error::deserialize(&all[stringify!($name)])
+                        .map_err(|error| wrong(stringify!($name), error))?,)*
+                    model: model(&all["model"]).map_err(|error| wrong("model", error))?,
+                    $($later: serde_path_to_error::deserialize(&all[stringify!($later)])
+                        .map_err(|error| wrong(stringify!($later), error))?,)*
+                    networks,
+                })
+            }
+
+            /// Checks every number against the range at its key. Those of the model are its own to check.
+            fn check_ranges(&self) -> Result<(), ConfigError> {
+                $(range::check(stringify!($name), &self.$name)?;)*
+                $(range::check(stringify!($later), &self.$later)?;)*
+                Ok(())
+            }
+
+            /// Every section as the reference describes it, with `models` in the place of `[model]`.
+            pub(crate) fn described(&self, models: Vec<Section>) -> Vec<Section> {
+                let mut all = vec![$(Section::of(stringify!($name), &self.$name),)*];
+                all.extend(models);
+                all.extend([$(Section::of(stringify!($later), &self.$later),)*]);
+                all
+            }
+        }
+    };
 }
+
+sections! {
+    /// Where the run lives.
+    run: RunConfig,
+    /// What it reads.
+    data: DataConfig,
+    /// How sequences of two segments are made of it.
+    pairs: PairsConfig,
+    /// How it steps.
+    train: TrainConfig,
+    [model]
+    /// What it is trained to do.
+    objective: ObjectiveConfig,
+    /// How far words move away in training.
+    adversarial: AdversarialConfig,
+    /// How gradients become updates.
+    optim: OptimConfig,
+    /// What losses are multiplied by before backward.
+    loss_scale: LossScaleConfig,
+    /// The learning rate over the steps.
+    schedule: ScheduleConfig,
+    /// Evaluation while training.
+    eval: EvalConfig,
+    /// The average of the weights over steps.
+    average: AverageConfig,
+    /// When state is written.
+    checkpoint: CheckpointConfig,
+    /// How a run goes on where it cannot go on as it began.
+    recovery: RecoveryConfig,
+    /// What is reported, and when.
+    log: LogConfig,
+    /// What is fine-tuned for.
+    task: TaskConfig,
+    /// What others report of this model.
+    published: PublishedConfig,
+}
+
+/// What of a section is another value for a network, by section and network.
+pub(crate) type Networks = BTreeMap<String, BTreeMap<String, Map<String, Value>>>;
 
 impl Config {
     /// Every key at its default for this model.
     pub(crate) fn default_with(models: &'static Models, model: ModelConfig) -> Self {
         let defaults = models.find(model.model_type()).map(|known| known.run_defaults);
-        let mut config = Self {
-            models: KnownModels(models),
-            run: RunConfig::default(),
-            data: DataConfig::default(),
-            pairs: PairsConfig::default(),
-            train: TrainConfig::default(),
-            model,
-            objective: ObjectiveConfig::default(),
-            adversarial: AdversarialConfig::default(),
-            optim: OptimConfig::default(),
-            loss_scale: LossScaleConfig::default(),
-            schedule: ScheduleConfig::default(),
-            eval: EvalConfig::default(),
-            average: AverageConfig::default(),
-            checkpoint: CheckpointConfig::default(),
-            log: LogConfig::default(),
-            task: TaskConfig::default(),
-            recovery: RecoveryConfig::default(),
-            published: PublishedConfig::default(),
-            networks: BTreeMap::new(),
-        };
+        let mut config = Self::of_defaults(KnownModels(models), model);
         if let Some(defaults) = defaults {
             defaults(&mut config);
         }
@@ -142,15 +208,7 @@ impl Config {
     /// Checks every range, and what sections say of each other.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let t = &self.train;
-        range::check("train", t)?;
-        range::check("optim", &self.optim)?;
-        range::check("schedule", &self.schedule)?;
-        range::check("eval", &self.eval)?;
-        range::check("average", &self.average)?;
-        range::check("checkpoint", &self.checkpoint)?;
-        range::check("log", &self.log)?;
-        range::check("objective", &self.objective)?;
-        self.check_adversarial()?;
+        self.check_ranges()?;
         self.check_recovery()?;
         self.check_optim()?;
         self.check_precision()?;

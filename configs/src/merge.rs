@@ -6,7 +6,8 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::model::Models;
+use crate::config::{Networks, SECTIONS};
+use crate::model::{Models, WrongValue};
 use crate::range;
 use crate::{Config, ConfigError, Idle, OptimConfig, ScheduleConfig};
 
@@ -47,47 +48,6 @@ impl Loaded {
             }
         }
         text.trim_start().to_string()
-    }
-}
-
-const SECTIONS: [&str; 17] = [
-    "run",
-    "data",
-    "pairs",
-    "train",
-    "model",
-    "objective",
-    "adversarial",
-    "optim",
-    "loss_scale",
-    "schedule",
-    "eval",
-    "average",
-    "checkpoint",
-    "recovery",
-    "log",
-    "task",
-    "published",
-];
-
-impl Config {
-    /// All sections as one JSON object; what a run's `config.json` record and hash are made of.
-    pub fn to_json(&self) -> Value {
-        let mut model = Map::from_iter([("model_type".into(), self.model.model_type().into())]);
-        if let Value::Object(fields) = self.model.to_json() {
-            model.extend(fields);
-        }
-        let mut all = serde_json::json!({
-            "run": self.run, "data": self.data, "pairs": self.pairs, "train": self.train, "model": model,
-            "objective": self.objective, "adversarial": self.adversarial, "optim": self.optim, "loss_scale": self.loss_scale, "schedule": self.schedule, "eval": self.eval, "average": self.average,
-            "checkpoint": self.checkpoint, "recovery": self.recovery, "log": self.log, "task": self.task, "published": self.published,
-        });
-        for (section, networks) in &self.networks {
-            for (name, values) in networks {
-                all[section][name] = Value::Object(values.clone());
-            }
-        }
-        all
     }
 }
 
@@ -315,8 +275,8 @@ impl Layers {
     }
 
     /// Takes the sections of single networks out of those of all.
-    fn take_networks(&mut self) -> BTreeMap<String, BTreeMap<String, Map<String, Value>>> {
-        let mut taken: BTreeMap<String, BTreeMap<String, Map<String, Value>>> = BTreeMap::new();
+    fn take_networks(&mut self) -> Networks {
+        let mut taken = Networks::new();
         for section in OF_NETWORKS {
             for network in self.networks() {
                 let own = self.merged[section].as_object_mut().and_then(|fields| fields.remove(*network));
@@ -330,36 +290,16 @@ impl Layers {
 
     fn finish(mut self) -> Result<Loaded, ConfigError> {
         self.settle()?;
-        let mut model = self.merged["model"].clone();
-        if let Some(fields) = model.as_object_mut() {
+        let networks = self.take_networks();
+        if let Some(fields) = self.merged["model"].as_object_mut() {
             fields.remove("model_type");
         }
-        let networks = self.take_networks();
         let read = self.defaults.models().find(self.defaults.model.model_type()).map(|known| known.read);
         let Some(read) = read else {
             return Err(ConfigError::NotAnOverride { text: "model.model_type".into() });
         };
-        let mut config = Config {
-            models: self.defaults.models,
-            run: self.section("run", &self.merged["run"])?,
-            data: self.section("data", &self.merged["data"])?,
-            pairs: self.section("pairs", &self.merged["pairs"])?,
-            train: self.section("train", &self.merged["train"])?,
-            model: read(&model).map_err(|e| self.wrong_type("model", e))?,
-            objective: self.section("objective", &self.merged["objective"])?,
-            adversarial: self.section("adversarial", &self.merged["adversarial"])?,
-            optim: self.section("optim", &self.merged["optim"])?,
-            loss_scale: self.section("loss_scale", &self.merged["loss_scale"])?,
-            schedule: self.section("schedule", &self.merged["schedule"])?,
-            eval: self.section("eval", &self.merged["eval"])?,
-            average: self.section("average", &self.merged["average"])?,
-            checkpoint: self.section("checkpoint", &self.merged["checkpoint"])?,
-            recovery: self.section("recovery", &self.merged["recovery"])?,
-            log: self.section("log", &self.merged["log"])?,
-            task: self.section("task", &self.merged["task"])?,
-            published: self.section("published", &self.merged["published"])?,
-            networks,
-        };
+        let wrong = |section: &str, error| self.wrong_type(section, error);
+        let mut config = Config::of_json(self.defaults.models, &self.merged, networks, read, wrong)?;
         for network in self.networks() {
             let (_, _): (OptimConfig, ScheduleConfig) = (
                 self.section(&format!("optim.{network}"), &config.over("optim", network))?,
@@ -398,7 +338,7 @@ impl Layers {
         serde_path_to_error::deserialize(value).map_err(|error| self.wrong_type(name, error))
     }
 
-    fn wrong_type(&self, section: &str, error: serde_path_to_error::Error<serde_json::Error>) -> ConfigError {
+    fn wrong_type(&self, section: &str, error: WrongValue) -> ConfigError {
         let key = format!("{section}.{}", error.path());
         // A wrong list element is named `key[2]`; its origin is the key's.
         let whole = key.split('[').next().unwrap_or(&key);

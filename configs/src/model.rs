@@ -255,6 +255,15 @@ impl ModelConfig {
         self.0.to_json()
     }
 
+    /// This section as a configuration has it, with `model_type`.
+    pub(crate) fn to_typed_json(&self) -> Value {
+        let mut all = Map::from_iter([("model_type".into(), self.model_type().into())]);
+        if let Value::Object(fields) = self.to_json() {
+            all.extend(fields);
+        }
+        Value::Object(all)
+    }
+
     /// Gives tables of positions room for `segment` tokens after the memory, where the recipe leaves
     /// their size open.
     pub(crate) fn fit_positions(&mut self, segment: usize) {
@@ -277,7 +286,8 @@ impl ModelConfig {
     }
 }
 
-type Wrong = serde_path_to_error::Error<serde_json::Error>;
+/// A value of the wrong type, and where it stands.
+pub(crate) type WrongValue = serde_path_to_error::Error<serde_json::Error>;
 
 /// One type of model that a program knows.
 pub struct ModelType {
@@ -288,7 +298,7 @@ pub struct ModelType {
     /// Networks with sections of their own.
     pub networks: &'static [&'static str],
     pub(crate) default: fn() -> ModelConfig,
-    pub(crate) read: fn(&Value) -> Result<ModelConfig, Wrong>,
+    pub(crate) read: fn(&Value) -> Result<ModelConfig, WrongValue>,
     pub(crate) run_defaults: fn(&mut Config),
     pub(crate) schema: fn() -> Value,
     hugging_face_defaults: fn(&mut Map<String, Value>, &Map<String, Value>),

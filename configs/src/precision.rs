@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::out_of_range;
-use crate::range::{self, Range};
+use crate::range::Range;
 use crate::{ByPrecision, Config, ConfigError, Idle, TrainConfig};
 
 /// What the products of a forward and a backward pass are computed in. Weights, moments and sums of gradients are in single precision.
@@ -161,7 +161,6 @@ impl Config {
 
     pub(crate) fn check_precision(&self) -> Result<(), ConfigError> {
         let scale = &self.loss_scale;
-        range::check("loss_scale", scale)?;
         let LossScaleConfig { init, growth, backoff, floor, .. } = *scale;
         let factors = [
             ("loss_scale.init", init),

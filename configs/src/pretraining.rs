@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::out_of_range;
-use crate::range::{self, Range};
+use crate::range::Range;
 use crate::{Config, ConfigError, DataOrder, Idle};
 
 /// What a model is trained to do (Yang 2019, §2.2.2).
@@ -252,7 +252,6 @@ impl Config {
             );
             return Err(out_of_range("model.reuse_len", reuse_len, &why));
         }
-        range::check("pairs", p)?;
         if p.mask_beta > p.mask_alpha {
             return Err(out_of_range("pairs.mask_beta", p.mask_beta, "must be at most pairs.mask_alpha"));
         }

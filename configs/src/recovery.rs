@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::model::out_of_range;
-use crate::range::{self, Range};
+use crate::range::Range;
 use crate::{Config, ConfigError};
 
 /// What follows a loss or a gradient that is not finite.
@@ -89,7 +89,6 @@ fn steps(text: &str) -> Option<RangeInclusive<u64>> {
 
 impl Config {
     pub(crate) fn check_recovery(&self) -> Result<(), ConfigError> {
-        range::check("recovery", &self.recovery)?;
         if let Some(bad) = self.recovery.skip_steps.iter().find(|text| steps(text).is_none()) {
             let why = "steps are numbers from 1, such as \"120\" or \"4990-5010\"";
             return Err(out_of_range("recovery.skip_steps", bad, why));

@@ -1,8 +1,7 @@
 //! What the reference says of configuration keys: name, type, default, range and the text of the doc comment.
 //!
-//! [`sections`] is the one list of what a recipe has. A section is a struct: its fields are the keys, their doc
-//! comments the text, `Default` the defaults, [`Range`](crate::range::Range) the ranges, the variants of an enum
-//! the values.
+//! A section is a struct: its fields are the keys, their doc comments the text, `Default` the defaults,
+//! [`Range`](crate::range::Range) the ranges, the variants of an enum the values.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -49,29 +48,10 @@ pub struct Key {
 pub fn sections(models: &'static Models) -> Vec<Section> {
     let defaults = |known: &ModelType| Config::default_with(models, (known.default)());
     let config = defaults(&models.types()[0]);
-    let mut all = vec![
-        Section::of("run", &config.run),
-        Section::of("data", &config.data),
-        Section::of("pairs", &config.pairs),
-        Section::of("train", &config.train),
-    ];
     let (first, others) = (&models.types()[0], &models.types()[1..]);
-    all.push(Section::of_model(first).after_the_model_type(models));
-    all.extend(others.iter().map(Section::of_model));
-    all.extend([
-        Section::of("objective", &config.objective),
-        Section::of("adversarial", &config.adversarial),
-        Section::of("optim", &config.optim),
-        Section::of("loss_scale", &config.loss_scale),
-        Section::of("schedule", &config.schedule),
-        Section::of("eval", &config.eval),
-        Section::of("average", &config.average),
-        Section::of("checkpoint", &config.checkpoint),
-        Section::of("recovery", &config.recovery),
-        Section::of("log", &config.log),
-        Section::of("task", &config.task),
-        Section::of("published", &config.published),
-    ]);
+    let of_models = [Section::of_model(first).after_the_model_type(models)];
+    let mut all =
+        config.described(of_models.into_iter().chain(others.iter().map(Section::of_model)).collect());
     for section in all.iter_mut().filter(|section| section.name != "model") {
         for known in others {
             section.add_defaults(known.title, &defaults(known).to_json());
@@ -92,7 +72,7 @@ pub fn study_sections() -> Vec<Section> {
 }
 
 impl Section {
-    fn of<T: JsonSchema + Serialize>(name: &str, defaults: &T) -> Self {
+    pub(crate) fn of<T: JsonSchema + Serialize>(name: &str, defaults: &T) -> Self {
         let defaults = serde_json::to_value(defaults).unwrap_or_default();
         Self::of_schema(name, &schema_of::<T>(), |key, _| defaults.get(key).cloned())
     }

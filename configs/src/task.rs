@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::range::{self, Range};
+use crate::range::Range;
 use crate::{Config, ConfigError, Idle};
 
 /// How the options of an example compete (Yang 2019, §2.2.3: QNLI, WNLI).
@@ -155,7 +155,6 @@ impl Config {
     }
 
     pub(crate) fn check_task(&self) -> Result<(), ConfigError> {
-        range::check("task", &self.task)?;
         self.check_on_processor("fine-tuning computes")
     }
 }
