@@ -14,7 +14,7 @@ pub mod xlnet;
 use std::sync::LazyLock;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, ModelConfig, ModelType, Models};
+use segue_configs::{Config, ModelConfig, ModelSection, ModelType, Models};
 use tch::Tensor;
 
 use crate::cost::{Choices, Cost, Held, Work, largest_micro_batch};
@@ -90,6 +90,14 @@ pub fn of(model: &ModelConfig) -> &'static Entry {
     match named(model.model_type()) {
         Some(family) => family,
         None => unreachable!("sections of models come from the list of families"),
+    }
+}
+
+/// The section of a model, asked for by the family that it is of.
+pub(crate) fn own<T: ModelSection>(model: &ModelConfig) -> &T {
+    match model.get() {
+        Some(section) => section,
+        None => unreachable!("a family is asked for models of its own alone"),
     }
 }
 

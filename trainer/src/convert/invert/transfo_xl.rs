@@ -12,6 +12,7 @@ use crate::convert::head::TensorFlowHead;
 use crate::convert::rules::{Operation, Rule, fill, fit};
 use crate::convert::sources::tensorflow_rules;
 use crate::convert::write::TensorFlowFiles;
+use crate::families::own;
 use crate::families::transfo_xl::TransfoXlConfig;
 
 /// Prefix of the program's checkpoints.
@@ -21,14 +22,6 @@ const PREPARED: &str = "corpus-info.json";
 
 /// The program of Dai et al. 2019.
 pub(super) struct TransformerXl;
-
-/// The section of a model of this program.
-fn own(model: &ModelConfig) -> &TransfoXlConfig {
-    match model.get() {
-        Some(config) => config,
-        None => unreachable!("a program is asked for models of its own alone"),
-    }
-}
 
 impl Program for TransformerXl {
     fn scope_of_scores(
@@ -53,7 +46,7 @@ impl Program for TransformerXl {
         weights: &[(String, Tensor)],
         _: Option<&str>,
     ) -> Result<Vec<BundleTensor>, String> {
-        let model = own(model);
+        let model: &TransfoXlConfig = own(model);
         expressible(model)?;
         let one_table = model.div_val == 1 || model.cutoffs.is_empty();
         let rules = tensorflow_rules(one_table, model.untie_r);
@@ -90,7 +83,7 @@ impl Program for TransformerXl {
     }
 
     fn files(&self, model: &ModelConfig, variables: Vec<BundleTensor>) -> TensorFlowFiles {
-        let model = own(model);
+        let model: &TransfoXlConfig = own(model);
         let cutoffs: Vec<usize> = if model.cutoffs.is_empty() { Vec::new() } else { model.cluster_ends() };
         let info = json!({ "vocab_size": model.vocab_size, "cutoffs": cutoffs, "dataset": "converted" });
         TensorFlowFiles {

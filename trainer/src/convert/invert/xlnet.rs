@@ -12,6 +12,7 @@ use crate::convert::head::TensorFlowHead;
 use crate::convert::rules::{Operation, Rule, fill, fit};
 use crate::convert::sources::tensorflow_xlnet_rules;
 use crate::convert::write::TensorFlowFiles;
+use crate::families::own;
 use crate::families::xlnet::{Activation, AttentionDirection, XlnetConfig};
 
 const PREFIX: &str = "xlnet_model.ckpt";
@@ -24,14 +25,6 @@ const EPSILON: f64 = 1e-12;
 
 /// The program of Yang et al. 2019.
 pub(super) struct Xlnet;
-
-/// The section of a model of this program.
-fn own(model: &ModelConfig) -> &XlnetConfig {
-    match model.get() {
-        Some(config) => config,
-        None => unreachable!("a program is asked for models of its own alone"),
-    }
-}
 
 impl Program for Xlnet {
     fn scope_of_scores(
@@ -55,7 +48,8 @@ impl Program for Xlnet {
     }
 
     fn knows(&self, model: &ModelConfig, name: &str) -> Option<bool> {
-        Some(name.starts_with(SCORES) || place(&tensorflow_xlnet_rules(own(model).untie_r), name).is_some())
+        let model: &XlnetConfig = own(model);
+        Some(name.starts_with(SCORES) || place(&tensorflow_xlnet_rules(model.untie_r), name).is_some())
     }
 
     fn variables(
@@ -64,7 +58,7 @@ impl Program for Xlnet {
         weights: &[(String, Tensor)],
         scope: Option<&str>,
     ) -> Result<Vec<BundleTensor>, String> {
-        let model = own(model);
+        let model: &XlnetConfig = own(model);
         let rules = tensorflow_xlnet_rules(model.untie_r);
         let mut out = Vec::new();
         let mut stacks: BTreeMap<&str, Vec<(u64, Tensor)>> = BTreeMap::new();
@@ -95,7 +89,7 @@ impl Program for Xlnet {
     }
 
     fn files(&self, model: &ModelConfig, variables: Vec<BundleTensor>) -> TensorFlowFiles {
-        let model = own(model);
+        let model: &XlnetConfig = own(model);
         TensorFlowFiles {
             prefix: PREFIX,
             variables,

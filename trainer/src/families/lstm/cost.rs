@@ -123,7 +123,7 @@ fn kept_of(model: &LstmConfig, layer: usize) -> u64 {
 mod tests {
     use super::*;
     use crate::cost::tests::{config, flops};
-    use crate::families::lstm::own;
+    use crate::families::own;
 
     /// Three layers of widths 8, 8 and 3 over words of width 3, segments of 5 positions of two lanes.
     fn of(keys: &[&str]) -> MicroStep {

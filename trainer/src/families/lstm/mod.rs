@@ -19,8 +19,8 @@ pub use objective::LanguageModel;
 pub use parameters::specs;
 pub(crate) use parameters::{layer_specs, table_law};
 
-use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
+use super::{Entry, own};
 use crate::cost::{MicroStep, Role};
 use crate::layers::{HeadConfig, WordVectors};
 use crate::parity::Cases;
@@ -35,14 +35,6 @@ pub static FAMILY: Entry = Entry {
 };
 
 struct Recurrent;
-
-/// The section of a model of this family.
-fn own(model: &ModelConfig) -> &LstmConfig {
-    match model.get() {
-        Some(config) => config,
-        None => unreachable!("a family is asked for models of its own alone"),
-    }
-}
 
 impl LanguageFamily for Recurrent {
     fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
@@ -70,7 +62,7 @@ impl LanguageFamily for Recurrent {
     }
 
     fn head(&self, model: &ModelConfig) -> HeadConfig {
-        let config = own(model);
+        let config: &LstmConfig = own(model);
         HeadConfig {
             width: config.last_width() as i64,
             init: Init::Normal { mean: 0.0, std: (config.last_width() as f64).powf(-0.5) },
@@ -100,7 +92,7 @@ impl LanguageFamily for Recurrent {
     }
 
     fn scoring_tables(&self, model: &ModelConfig) -> Vec<String> {
-        let tied = own(model).tie_word_embeddings;
+        let tied = own::<LstmConfig>(model).tie_word_embeddings;
         vec![if tied { parameters::EMBEDDING } else { parameters::OUTPUT }.into()]
     }
 

@@ -13,7 +13,7 @@ pub use config::MomentGameConfig;
 pub use data::VectorReader;
 pub use model::Players;
 
-use super::{Entry, Job};
+use super::{Entry, Job, own};
 use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
@@ -41,28 +41,20 @@ impl Job for Vectors {
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
-        let game = own(config);
+        let game: &MomentGameConfig = own(&config.model);
         let players = Players::new(config, game);
         crate::engine::train(config, MomentGame { config, game }, players, comm, stop, on_event)
-    }
-}
-
-/// The section of a run of this family.
-fn own(config: &Config) -> &MomentGameConfig {
-    match config.model.get() {
-        Some(game) => game,
-        None => unreachable!("a family is asked for models of its own alone"),
     }
 }
 
 /// What a run takes: products of a vector with A once, and with V for data and generated vectors.
 fn work(config: &Config) -> Result<Work, TrainError> {
     let vectors = config.train.micro_batch as f64;
-    let size = own(config).size as f64;
+    let size = own::<MomentGameConfig>(&config.model).size as f64;
     let forward = vectors * PER_MULTIPLY_ADD as f64 * 3.0 * size * size;
     let micro_step =
         MicroStep::of_products(config.train.micro_batch as u64, 1, forward, 4.0 * vectors * size);
-    Ok(Work::new(Players::specs(own(config)), micro_step, |_| Role::Other))
+    Ok(Work::new(Players::specs(own(&config.model)), micro_step, |_| Role::Other))
 }
 
 /// A run of the game.

@@ -28,7 +28,7 @@ pub use model::{Network, Nodes, Scores};
 pub use predict::{Predictor, write_embeddings};
 pub use turns::{Task, Turns};
 
-use super::{Entry, Job};
+use super::{Entry, Job, own};
 use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
     Event, Family, FamilyReader, Folder, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared, Watch,
@@ -44,18 +44,10 @@ struct Opened {
 }
 
 fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
-    let mut fitted = own(config).clone();
+    let mut fitted = own::<PlanetoidConfig>(&config.model).clone();
     let material = Arc::new(Material::open(config, &mut fitted)?);
     config.model = fitted.into();
     Ok(Box::new(Opened { material }))
-}
-
-/// The section of a run of this family.
-fn own(config: &Config) -> &PlanetoidConfig {
-    match config.model.get() {
-        Some(section) => section,
-        None => unreachable!("a family is asked for models of its own alone"),
-    }
 }
 
 impl Job for Opened {
@@ -71,7 +63,7 @@ impl Job for Opened {
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
-        let section = own(config);
+        let section: &PlanetoidConfig = own(&config.model);
         let learner = Classifier::new(config, Network::new(config, section), self.material.clone());
         let family = Training { config, section, material: self.material.clone() };
         crate::engine::train(config, family, learner, comm, stop, on_event)
@@ -80,7 +72,7 @@ impl Job for Opened {
 
 /// What a run takes. Products of a step of contexts, which is the dearest: all contexts for each anchor, of which a walk has one a node.
 fn work(config: &Config) -> Result<Work, TrainError> {
-    let section = own(config);
+    let section: &PlanetoidConfig = own(&config.model);
     let micro_steps = config.micro_steps().max(1) as f64;
     let anchors = (section.context_batch * section.walk_nodes) as f64 / micro_steps;
     let scores = match section.contexts {

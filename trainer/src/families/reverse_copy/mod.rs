@@ -14,7 +14,7 @@ pub use config::ReverseCopyConfig;
 pub use data::{StringReader, Strings, Use};
 pub use model::{Copier, Score};
 
-use super::{Entry, Job};
+use super::{Entry, Job, own};
 use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
     Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
@@ -53,23 +53,15 @@ impl Job for DrawnStrings {
         stop: &dyn Fn() -> bool,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
-        let copy = own(config);
+        let copy: &ReverseCopyConfig = own(&config.model);
         let copier = Copier::new(config, copy, compute);
         crate::engine::train(config, ReverseCopy { config, copy, compute }, copier, comm, stop, on_event)
     }
 }
 
-/// The section of a run of this family.
-fn own(config: &Config) -> &ReverseCopyConfig {
-    match config.model.get() {
-        Some(copy) => copy,
-        None => unreachable!("a family is asked for models of its own alone"),
-    }
-}
-
 /// What a run takes: every matrix but the tables of inputs meets every position once.
 fn work(config: &Config) -> Result<Work, TrainError> {
-    let copy = own(config).sized();
+    let copy = own::<ReverseCopyConfig>(&config.model).sized();
     let specs = model::specs(&copy);
     let positions = (config.train.micro_batch * copy.targets()) as f64;
     let matrices = specs.iter().filter(|spec| spec.shape.len() == 2 && !spec.name.contains("embedding"));

@@ -21,8 +21,8 @@ pub use encoding::{Encoding, Positions};
 pub use model::{Output, Segment, TransfoXl};
 pub use objective::LanguageModel;
 
-use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
+use super::{Entry, own};
 use crate::cost::{MicroStep, Role};
 use crate::layers::{Adversary, HeadConfig, WordVectors};
 use crate::parity::Cases;
@@ -38,14 +38,6 @@ pub static FAMILY: Entry = Entry {
 
 struct TransformerXl;
 
-/// The section of a model of this family.
-fn own(model: &ModelConfig) -> &TransfoXlConfig {
-    match model.get() {
-        Some(config) => config,
-        None => unreachable!("a family is asked for models of its own alone"),
-    }
-}
-
 impl LanguageFamily for TransformerXl {
     fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
         TransfoXl::specs(own(model))
@@ -60,7 +52,7 @@ impl LanguageFamily for TransformerXl {
     }
 
     fn complete_hugging_face(&self, model: &ModelConfig, json: &mut Value) {
-        let config = own(model);
+        let config: &TransfoXlConfig = own(model);
         json["architectures"] = json!(["TransfoXLLMHeadModel"]);
         json["d_embed"] = json!(config.embed_width());
         json["d_head"] = json!(config.head_width());
@@ -81,7 +73,7 @@ impl LanguageFamily for TransformerXl {
     }
 
     fn head(&self, model: &ModelConfig) -> HeadConfig {
-        let config = own(model);
+        let config: &TransfoXlConfig = own(model);
         HeadConfig {
             width: config.d_model as i64,
             init: match config.init {
@@ -122,7 +114,7 @@ impl LanguageFamily for TransformerXl {
     }
 
     fn same_length(&self, model: &ModelConfig) -> bool {
-        own(model).same_length
+        own::<TransfoXlConfig>(model).same_length
     }
 
     fn micro_step(&self, config: &Config) -> MicroStep {

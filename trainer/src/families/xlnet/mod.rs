@@ -28,8 +28,8 @@ pub use left_to_right::LeftToRight;
 pub use model::{Sequence, States, Visibility, Xlnet};
 pub use objective::Pretraining;
 
-use super::Entry;
 use super::language_model::{self, Encoder, LanguageFamily, ModelFolder, NextToken, Objective};
+use super::{Entry, own};
 use crate::cost::{MicroStep, Role};
 use crate::layers::{HeadConfig, WordVectors};
 use crate::parity::Cases;
@@ -47,14 +47,6 @@ struct XlnetFamily;
 
 /// Positions of memory to write with where a configuration has none: Hugging Face's keep none unless told to.
 const MEMORY: usize = 512;
-
-/// The section of a model of this family.
-fn own(model: &ModelConfig) -> &XlnetConfig {
-    match model.get() {
-        Some(config) => config,
-        None => unreachable!("a family is asked for models of its own alone"),
-    }
-}
 
 impl LanguageFamily for XlnetFamily {
     fn specs(&self, model: &ModelConfig) -> Vec<ParameterSpec> {
@@ -82,7 +74,7 @@ impl LanguageFamily for XlnetFamily {
     }
 
     fn closed_to_hugging_face(&self, model: &ModelConfig) -> Option<String> {
-        let model = own(model);
+        let model: &XlnetConfig = own(model);
         let (heads, width) = (model.n_head, model.head_width());
         (width * heads != model.d_model).then(|| {
             format!(
@@ -103,7 +95,7 @@ impl LanguageFamily for XlnetFamily {
 
     fn complete_hugging_face(&self, model: &ModelConfig, json: &mut Value) {
         json["architectures"] = json!(["XLNetLMHeadModel"]);
-        json["d_head"] = json!(own(model).head_width());
+        json["d_head"] = json!(own::<XlnetConfig>(model).head_width());
         json["tie_word_embeddings"] = json!(true);
     }
 
@@ -154,7 +146,7 @@ impl LanguageFamily for XlnetFamily {
     }
 
     fn head(&self, model: &ModelConfig) -> HeadConfig {
-        own(model).into()
+        own::<XlnetConfig>(model).into()
     }
 
     fn words(&self, _: &ModelConfig, parameters: &Parameters) -> WordVectors {
@@ -194,15 +186,15 @@ impl LanguageFamily for XlnetFamily {
     }
 
     fn looks_both_ways(&self, model: &ModelConfig) -> bool {
-        own(model).attn_type == AttentionDirection::Bi
+        own::<XlnetConfig>(model).attn_type == AttentionDirection::Bi
     }
 
     fn usual_memory(&self, model: &ModelConfig) -> Option<usize> {
-        (own(model).mem_len == 0).then_some(MEMORY)
+        (own::<XlnetConfig>(model).mem_len == 0).then_some(MEMORY)
     }
 
     fn same_length(&self, model: &ModelConfig) -> bool {
-        own(model).same_length
+        own::<XlnetConfig>(model).same_length
     }
 
     fn micro_step(&self, config: &Config) -> MicroStep {
