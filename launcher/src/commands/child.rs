@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use segue_cluster::pool::{Ended, Runner};
-use segue_configs::{Config, DataConfig, DataOrder};
-use segue_dataloader::Corpus;
+use segue_configs::Config;
 use segue_trainer::families;
-use segue_trainer::families::language_model::Sources;
 use segue_trainer::report::read_metrics;
 use serde_json::{Value, json};
 
@@ -122,25 +120,9 @@ pub fn training(recipe: &Path, overrides: Vec<String>, run: &Path) -> Result<Vec
     Ok(arguments)
 }
 
-/// The fingerprint of a configuration's data. `origin` is what else may name the corpus, besides the command.
-pub fn fingerprint(config: &Config, origin: &str) -> Result<String, Failure> {
-    let family = families::of(&config.model);
-    if family.language.is_none() {
-        return Ok((family.open)(&mut config.clone())?.data());
-    }
-    let DataConfig { corpus, corpora, order, .. } = &config.data;
-    if corpus.is_empty() && corpora.is_empty() && *order != DataOrder::Records {
-        let message =
-            format!("data.corpus is not set\nhint: add data.corpus=FOLDER to the command or the {origin}");
-        return Err(Failure::new(crate::failure::BAD_CONFIG, message));
-    }
-    let text = Sources::open(config)?.fingerprint().to_string();
-    if config.data.valid.is_empty() {
-        return Ok(text);
-    }
-    // What a run is evaluated on is no part of the text that it goes on with, but of what it comes to.
-    let valid = Corpus::open_lazily(Path::new(&config.data.valid))?;
-    Ok(format!("{text}, evaluated on {}", valid.fingerprint()))
+/// The fingerprint of a configuration's data.
+pub fn fingerprint(config: &Config) -> Result<String, Failure> {
+    Ok((families::of(&config.model).open)(&mut config.clone())?.data())
 }
 
 /// What a run computes: its configuration without what does not count, and the fingerprint of its corpus in place of the path.

@@ -1,9 +1,6 @@
 //! `segue pretrain --dry-run`: the cost of a recipe, next to its published figures.
 
-use std::path::Path;
-
 use segue_configs::{Config, PublishedConfig, RateScale};
-use segue_dataloader::Corpus;
 use segue_trainer::cost::{Bounds, Cost};
 use segue_trainer::families;
 use serde_json::{Value, json};
@@ -17,7 +14,7 @@ const GIB: f64 = (1u64 << 30) as f64;
 /// Prints the cost of `config` on `ranks` ranks. Exit code 1 where the recipe publishes an exact number of
 /// parameters and the model has another.
 pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Failure> {
-    know_vocabulary(&mut config)?;
+    (families::of(&config.model).fit)(&mut config)?;
     let cost = families::cost(&config, ranks)?;
     let published = &config.published;
     let differs = published.parameters != 0 && published.parameters != cost.parameters;
@@ -40,28 +37,6 @@ pub fn run(mut config: Config, ranks: usize, out: &Output) -> Result<Value, Fail
         "agrees": (published.parameters != 0).then_some(!differs),
         "exit_code": if differs { CHECK_FAILED } else { 0 },
     }))
-}
-
-/// Takes the corpus' vocabulary where the recipe of a language model leaves it open and names a corpus; of another model, the sizes that are
-/// those of the data it names.
-pub fn know_vocabulary(config: &mut Config) -> Result<(), Failure> {
-    let family = families::of(&config.model);
-    if family.language.is_none() {
-        if !config.data.corpus.is_empty() {
-            (family.open)(config)?;
-        }
-        return Ok(());
-    }
-    if config.model.vocab_size() > 0 {
-        return Ok(config.model.fit_vocabulary(0, None)?);
-    }
-    if config.data.corpus.is_empty() {
-        let message = "the recipe takes the vocabulary size from the corpus\nhint: add model.vocab_size=N or \
-             data.corpus=FOLDER";
-        return Err(Failure::new(crate::failure::BAD_CONFIG, message));
-    }
-    let corpus = Corpus::open(Path::new(&config.data.corpus))?;
-    Ok(config.model.fit_vocabulary(corpus.vocab_size(), None)?)
 }
 
 fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {

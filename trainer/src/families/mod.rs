@@ -28,6 +28,9 @@ pub struct Entry {
     pub section: fn() -> ModelType,
     /// Opens what a run reads, and fits the configuration to it.
     pub open: fn(&mut Config) -> Result<Box<dyn Job>, TrainError>,
+    /// Takes the sizes that are those of the data, where the configuration leaves them open and names data, without opening what the cost of a
+    /// run does not depend on.
+    pub fit: fn(&mut Config) -> Result<(), TrainError>,
     /// What it trains, and what a micro-step of it takes.
     pub work: fn(&Config) -> Result<Work, TrainError>,
     /// What else there is to it where it is a language model.
@@ -64,7 +67,7 @@ pub trait Job {
         )))
     }
 
-    /// Names the data, where the configuration does not say all of it.
+    /// Names the data that a run comes to its result by, where the configuration does not say all of it.
     fn data(&self) -> String {
         String::new()
     }

@@ -13,7 +13,6 @@ use segue_trainer::cost::{Choices, Held, Plan};
 use segue_trainer::families;
 use serde_json::{Value, json};
 
-use super::dry_run::know_vocabulary;
 use super::{PrecisionArg, at_least_one};
 use crate::failure::{BAD_CONFIG, Failure};
 use crate::output::Output;
@@ -138,7 +137,7 @@ pub fn run(args: &PlanArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
         name => Machine::load(name)?,
     };
     let mut config = families::MODELS.load(args.config.as_deref(), &args.overrides)?.config;
-    know_vocabulary(&mut config)?;
+    (families::of(&config.model).fit)(&mut config)?;
     let counts: Vec<usize> = match args.ranks.is_empty() {
         true => args.nodes.iter().map(|nodes| nodes * machine.ranks).collect(),
         false => args.ranks.clone(),

@@ -57,7 +57,7 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             }
             let data = match fingerprints.entry(read_by(&config)) {
                 Entry::Occupied(known) => known.get().clone(),
-                Entry::Vacant(place) => place.insert(fingerprint(&config, ORIGIN)).clone(),
+                Entry::Vacant(place) => place.insert(fingerprint(&config)).clone(),
             };
             let data = data.and_then(|data| match description.evaluations.first() {
                 Some(evaluation) => has_split(&config, evaluation).map(|()| data),
@@ -140,9 +140,6 @@ fn has_split(config: &Config, evaluation: &Evaluation) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What else than the command may name a corpus.
-const ORIGIN: &str = "sweep";
-
 /// What the fingerprint of a configuration's data depends on, beside the data: families may read other files of one folder, or another part of them,
 /// by keys of their own.
 fn read_by(config: &Config) -> String {
@@ -218,7 +215,7 @@ impl Job {
     /// Trains on the data with the fingerprint `data`, and records it.
     async fn train(&self, data: &str, runner: &Runner<'_, Outcome>) -> Result<Value, Unfinished> {
         let mut result = command(runner, &self.arguments, &self.log).await?;
-        if fingerprint(&self.config, ORIGIN)? != data {
+        if fingerprint(&self.config)? != data {
             let why = "its data has changed since the sweep began\nhint: start the sweep again".into();
             return Err(Unfinished::Failed { code: i32::from(BAD_DATA), why, log: None });
         }

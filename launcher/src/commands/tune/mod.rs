@@ -63,7 +63,7 @@ type Unended = (String, Unfinished);
 pub fn run(args: TuneArgs, out: &Output) -> Result<Value, Failure> {
     let study = Study::load(&families::MODELS, &args.study, &args.overrides)?;
     let output = args.output.unwrap_or_else(|| study.output.clone());
-    let corpus = fingerprint(&study.base, "study")?;
+    let corpus = fingerprint(&study.base)?;
     let identity = identity(&study, &corpus);
     let open = || Journal::open(&output.join(JOURNAL), &identity, study.space.parameters().len());
     if args.list {

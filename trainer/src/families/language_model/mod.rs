@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder, DecidingLoss, DocumentEnd};
-use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader};
+use segue_dataloader::{Batch as Tokens, Corpus, LaneCursor, LaneReader};
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde_json::json;
 use tch::{Kind, Tensor};
@@ -63,6 +63,19 @@ pub fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     Ok(Box::new(sources))
 }
 
+/// Gives the model the vocabulary of the corpus, where the recipe leaves it open.
+pub fn fit(config: &mut Config) -> Result<(), TrainError> {
+    if config.model.vocab_size() > 0 {
+        return Ok(config.model.fit_vocabulary(0, None)?);
+    }
+    if config.data.corpus.is_empty() {
+        let why = "the recipe takes the vocabulary size from the corpus\nhint: add model.vocab_size=N or data.corpus=FOLDER";
+        return Err(TrainError::Layout(why.into()));
+    }
+    let corpus = Corpus::open(Path::new(&config.data.corpus))?;
+    Ok(config.model.fit_vocabulary(corpus.vocab_size(), None)?)
+}
+
 /// What a run trains; see [`super::work`].
 pub fn work(config: &Config) -> Result<Work, TrainError> {
     let family = super::language(&config.model)?;
@@ -82,6 +95,15 @@ pub fn parity(folder: &Path, cases: &Path, compute: Compute) -> Result<Vec<Group
 impl Job for Sources {
     fn check_data(&self) -> Result<(), TrainError> {
         self.check_headers()
+    }
+
+    /// What a run is evaluated on is no part of the text that it goes on with, but of what it comes to.
+    fn data(&self) -> String {
+        let text = self.fingerprint();
+        match self.named_valid() {
+            None => text.into(),
+            Some(valid) => format!("{text}, evaluated on {}", valid.fingerprint()),
+        }
     }
 
     fn check_validation(&self, config: &Config) -> Result<(), TrainError> {

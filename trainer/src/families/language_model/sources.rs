@@ -12,6 +12,8 @@ use crate::TrainError;
 pub struct Sources {
     corpora: Vec<Corpus>,
     valid: Option<Corpus>,
+    /// Whether the configuration names the corpus that is evaluated, which else is one of those that are trained on.
+    names_valid: bool,
     tokenizer: Tokenizer,
     fingerprint: String,
 }
@@ -36,6 +38,7 @@ impl Sources {
             named.iter().map(|path| Corpus::open_lazily(Path::new(path))).collect();
         let corpora = corpora?;
         let tokenizer = corpora[0].tokenizer()?;
+        let names_valid = valid.is_some();
         let has_valid = |corpus: &&Corpus| corpus.info().splits.contains_key(&Split::Valid);
         let valid = valid.or_else(|| corpora.iter().find(has_valid).cloned());
         if let Some(valid) = &valid {
@@ -48,7 +51,7 @@ impl Sources {
                 blake3::hash(all.join("\n").as_bytes()).to_hex().to_string()
             }
         };
-        Ok(Self { corpora, valid, tokenizer, fingerprint })
+        Ok(Self { corpora, valid, names_valid, tokenizer, fingerprint })
     }
 
     fn of_records(config: &Config, valid: Option<Corpus>) -> Result<Self, TrainError> {
@@ -69,7 +72,8 @@ impl Sources {
         if let Some(valid) = &valid {
             same_tokenizer(&config.data, valid, &tokenizer)?;
         }
-        Ok(Self { corpora: Vec::new(), valid, tokenizer, fingerprint: records.fingerprint()? })
+        let (names_valid, fingerprint) = (valid.is_some(), records.fingerprint()?);
+        Ok(Self { corpora: Vec::new(), valid, names_valid, tokenizer, fingerprint })
     }
 
     /// Checks that every file of the corpora is there, and its size and header.
@@ -100,6 +104,11 @@ impl Sources {
             Split::Valid => self.valid(),
             _ => self.corpora.iter().find(|corpus| corpus.info().splits.contains_key(&split)),
         }
+    }
+
+    /// The corpus that `data.valid` names.
+    pub(super) fn named_valid(&self) -> Option<&Corpus> {
+        self.valid.as_ref().filter(|_| self.names_valid)
     }
 
     /// The corpus whose validation split is evaluated.

@@ -30,6 +30,7 @@ use crate::{Init, ParameterSpec, Parameters, TrainError};
 pub static FAMILY: Entry = Entry {
     section: ModelType::of::<LstmConfig>,
     open: language_model::open,
+    fit: language_model::fit,
     work: language_model::work,
     language: Some(&Recurrent),
 };

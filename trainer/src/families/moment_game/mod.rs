@@ -25,6 +25,7 @@ use crate::{Compute, TrainError};
 pub static FAMILY: Entry = Entry {
     section: ModelType::of::<MomentGameConfig>,
     open: |_| Ok(Box::new(Vectors)),
+    fit: |_| Ok(()),
     work,
     language: None,
 };

@@ -36,7 +36,8 @@ use crate::engine::{
 use crate::{Compute, TrainError};
 
 /// The family's line in the list.
-pub static FAMILY: Entry = Entry { section: ModelType::of::<PlanetoidConfig>, open, work, language: None };
+pub static FAMILY: Entry =
+    Entry { section: ModelType::of::<PlanetoidConfig>, open, fit, work, language: None };
 
 /// A graph that is open.
 struct Opened {
@@ -48,6 +49,11 @@ fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     let material = Arc::new(Material::open(config, &mut fitted)?);
     config.model = fitted.into();
     Ok(Box::new(Opened { material }))
+}
+
+/// Takes the sizes of the graph, where one is named.
+fn fit(config: &mut Config) -> Result<(), TrainError> {
+    if config.data.corpus.is_empty() { Ok(()) } else { open(config).map(drop) }
 }
 
 impl Job for Opened {

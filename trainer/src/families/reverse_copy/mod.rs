@@ -24,7 +24,8 @@ use crate::libtorch::stream::put;
 use crate::{Compute, TrainError};
 
 /// The family's line in the list.
-pub static FAMILY: Entry = Entry { section: ModelType::of::<ReverseCopyConfig>, open, work, language: None };
+pub static FAMILY: Entry =
+    Entry { section: ModelType::of::<ReverseCopyConfig>, open, fit: |_| Ok(()), work, language: None };
 
 /// Values that backward needs of a position of a layer, of width n each: gates, cell, output, and what feeds them; and of a round of gates.
 const KEPT_OF_A_LAYER: usize = 10;

@@ -32,6 +32,7 @@ use crate::{Init, ParameterSpec, Parameters, TrainError};
 pub static FAMILY: Entry = Entry {
     section: ModelType::of::<TransfoXlConfig>,
     open: language_model::open,
+    fit: language_model::fit,
     work: language_model::work,
     language: Some(&TransformerXl),
 };

@@ -39,6 +39,7 @@ use crate::{Init, ParameterSpec, Parameters, TrainError};
 pub static FAMILY: Entry = Entry {
     section: ModelType::of::<XlnetConfig>,
     open: language_model::open,
+    fit: language_model::fit,
     work: language_model::work,
     language: Some(&XlnetFamily),
 };
