@@ -13,6 +13,7 @@ mod counted;
 mod error;
 pub mod exit_code;
 mod idle;
+mod keys;
 mod large_batch;
 mod machine;
 mod merge;

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::config::{Networks, SECTIONS};
+use crate::keys::{flatten, nearest, pointer};
 use crate::model::{Models, WrongValue};
 use crate::range;
 use crate::{Config, ConfigError, Idle, OptimConfig, ScheduleConfig};
@@ -17,9 +18,6 @@ const DEFAULT: &str = "default";
 /// from it.
 const RECKONED: [(&str, &str); 2] =
     [("task.epochs", "train.steps"), ("task.warmup_share", "schedule.warmup")];
-/// Names this similar (Jaro-Winkler, 0 to 1) are worth suggesting.
-const SIMILAR: f64 = 0.8;
-
 /// A merged configuration.
 #[derive(Debug, Clone)]
 pub struct Loaded {
@@ -147,11 +145,6 @@ fn parse_override(text: &str) -> Result<Value, ConfigError> {
         .filter(|value| !value.is_null())
         .unwrap_or_else(|| Value::String(value.into()));
     Ok(key.rsplit('.').fold(parsed, |inner, part| Value::Object(Map::from_iter([(part.to_string(), inner)]))))
-}
-
-/// The key as a JSON pointer.
-pub(crate) fn pointer(key: &str) -> String {
-    format!("/{}", key.replace('.', "/"))
 }
 
 fn model_type(value: &Value) -> Option<&Value> {
@@ -345,58 +338,6 @@ impl Layers {
         let origin = self.origins.get(whole).cloned().unwrap_or_else(|| DEFAULT.into());
         ConfigError::WrongType { key, origin, message: in_words(&error.inner().to_string()) }
     }
-}
-
-/// Refuses assignments of a folder to runs that have one each.
-pub(crate) fn check_folders(assignments: &[String]) -> Result<(), ConfigError> {
-    match assignments.iter().find_map(|text| text.strip_prefix("run.dir=")) {
-        None => Ok(()),
-        Some(folder) => {
-            let why = "each run has a folder of its own\nhint: give --output for all of them";
-            Err(ConfigError::OutOfRange { key: "run.dir".into(), value: folder.into(), why: why.into() })
-        }
-    }
-}
-
-/// A nested table as `key=value` texts.
-pub(crate) fn assignments(set: &Map<String, Value>) -> Vec<String> {
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    flatten(&Value::Object(set.clone())).iter().map(|(key, value)| format!("{key}={}", text(value))).collect()
-}
-
-/// Leaves of a nested object by dotted name, in order. Lists are leaves.
-pub(crate) fn flatten(value: &Value) -> Vec<(String, Value)> {
-    fn walk(prefix: &str, value: &Value, out: &mut Vec<(String, Value)>) {
-        match value {
-            Value::Object(fields) => {
-                for (name, inner) in fields {
-                    let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
-                    walk(&key, inner, out);
-                }
-            }
-            leaf => out.push((prefix.to_string(), leaf.clone())),
-        }
-    }
-    let mut out = Vec::new();
-    walk("", value, &mut out);
-    out
-}
-
-fn nearest(key: &str, known: &[String]) -> Option<String> {
-    let score = |candidate: &String| {
-        // A right name in the wrong section is as good a hint as a near miss.
-        let last = |k: &str| k.rsplit('.').next().map(str::to_string);
-        if last(candidate) == last(key) { 1.0 } else { strsim::jaro_winkler(key, candidate) }
-    };
-    known
-        .iter()
-        .map(|candidate| (score(candidate), candidate))
-        .filter(|(similarity, _)| *similarity >= SIMILAR)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, candidate)| candidate.clone())
 }
 
 /// A message about types with words in the place of Rust's names of them.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::merge::flatten;
+use crate::keys::flatten;
 use crate::model::{ModelType, Models};
 use crate::range::{describe, schema_of};
 use crate::{Config, finetuning_defaults, study, sweep};

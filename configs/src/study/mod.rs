@@ -11,7 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::merge::{Loaded, assignments, check_folders, flatten, pointer, read_text};
+use crate::keys::{assignments, check_folders, flatten, pointer};
+use crate::merge::{Loaded, read_text};
 use crate::model::{KnownModels, Models};
 use crate::range::{self, Range};
 use crate::reference::Section;

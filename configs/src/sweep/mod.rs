@@ -12,7 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::merge::{assignments, check_folders, flatten, read_text};
+use crate::keys::{assignments, check_folders, flatten};
+use crate::merge::read_text;
 use crate::model::{KnownModels, Models};
 use crate::range::Range;
 use crate::reference::Section;
