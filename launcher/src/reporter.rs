@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, counted};
-use segue_trainer::checkpoint::LossSum;
-use segue_trainer::engine::{Event, Labels, LossAs, Measures, Outcome, Started, StepReport};
+use segue_trainer::engine::{Event, Labels, LossAs, LossSum, Measures, Outcome, Started, StepReport};
 use segue_trainer::optim::NoiseScale;
 use serde_json::{Value, json};
 

@@ -9,7 +9,6 @@ mod files;
 mod locate;
 mod manifest;
 mod publish;
-mod state;
 mod tensors;
 mod writer;
 
@@ -24,8 +23,6 @@ pub use publish::{
     Check, Draft, Found, Stay, find, find_and_set_aside, find_due, find_up_to, list, replace, tidy_up,
 };
 pub(crate) use publish::{check_alone, publish_with_manifest, refusal};
-pub use state::{BestSoFar, FineTuning, Guard, LossSum, Rating, TrainState};
-pub(crate) use state::{differences, kind_of, without};
 pub use tensors::{TensorFile, publish_tensors, read_tensors, write_tensors};
 pub(crate) use tensors::{bytes_of, map_tensors, write_stored};
 pub use writer::{Job, Writer};

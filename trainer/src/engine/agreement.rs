@@ -6,7 +6,8 @@ use segue_collectives::Communicator;
 use segue_configs::{Config, DeviceKind};
 use serde_json::{Value, json};
 
-use crate::checkpoint::{self, TrainState};
+use super::identity::{differences, without};
+use super::state::{TrainState, kind_of};
 use crate::libtorch::device::{self, Cards};
 use crate::{TrainError, libtorch};
 
@@ -34,14 +35,14 @@ pub(crate) fn check_agreement(
     if comm.world_size() == 1 {
         return Ok(());
     }
-    let mut own = checkpoint::without(&config.to_json(), &PLACES);
+    let mut own = without(&config.to_json(), &PLACES);
     // Ranks meet where a trace begins, and say more of a step where noise is measured.
     own["log"] = json!({
         "noise_scale_every": config.log.noise_scale_every,
         "trace_from": config.log.trace_from,
         "trace_steps": config.log.trace_steps,
     });
-    let device: &str = if config.train.exact { &state.device } else { checkpoint::kind_of(&state.device) };
+    let device: &str = if config.train.exact { &state.device } else { kind_of(&state.device) };
     own["rank"] = json!({
         "corpus": state.corpus, "evaluated_on": evaluated_on, "program": program(), "libtorch": kernels(config.train.exact),
         "device": device,
@@ -61,7 +62,7 @@ fn compare(own: &Value, no_card: &str, comm: &dyn Communicator) -> Result<(), Tr
     let Some(rank) = said.iter().position(|(other, _)| *other != said[0].0) else { return Ok(()) };
     let read = |rank: usize| serde_json::from_slice::<Value>(said[rank].0).unwrap_or_default();
     let whose = format!("on rank {rank}");
-    let mut differing = checkpoint::differences(&read(0), &read(rank), ["on rank 0", &whose]);
+    let mut differing = differences(&read(0), &read(rank), ["on rank 0", &whose]);
     if read(0)["rank"]["device"] != read(rank)["rank"]["device"] {
         for rank in [0, rank] {
             let why = String::from_utf8_lossy(said[rank].1);

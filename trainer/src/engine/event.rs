@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::family::{Labels, Measures};
+use super::state::LossSum;
 use super::step::StepReport;
-use crate::checkpoint::LossSum;
 use crate::optim::NoiseScale;
 
 /// What a run is about, told once.

@@ -10,9 +10,10 @@ use super::family::{Family, Measures};
 use super::learner::Learner;
 use super::run::Run;
 use super::search::newest_checkpoint;
+use super::state::{Guard, TrainState};
 use super::step::Engine;
 use crate::TrainError;
-use crate::checkpoint::{Check, Guard, TrainState, find_up_to};
+use crate::checkpoint::{Check, find_up_to};
 
 impl<L: Learner> Engine<'_, L> {
     /// Scales learning rates by what the run has gone through.

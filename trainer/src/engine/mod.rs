@@ -2,11 +2,13 @@
 //! learners, families and ranks by trait, and nothing of any particular model.
 
 mod agreement;
+mod best;
 mod buckets;
 mod digest;
 mod event;
 mod family;
 mod guard;
+mod identity;
 mod keeper;
 mod layout;
 mod learner;
@@ -27,6 +29,7 @@ mod snapshot;
 mod spoil;
 mod stages;
 mod staging;
+mod state;
 mod step;
 mod sums;
 
@@ -43,5 +46,6 @@ pub use network::Network;
 pub use run::train;
 pub use share::{Share, Watch};
 pub(crate) use snapshot::fill;
+pub use state::LossSum;
 pub use step::{Engine, StepReport};
 pub use sums::library as nccl;

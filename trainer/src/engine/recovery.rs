@@ -9,8 +9,9 @@ use super::family::Family;
 use super::run::{Run, own_cursors};
 use super::search::newest_checkpoint;
 use super::snapshot::restore;
+use super::state::TrainState;
 use crate::TrainError;
-use crate::checkpoint::{Check, TrainState, find_due};
+use crate::checkpoint::{Check, find_due};
 
 /// How a run goes on after a step that made no update.
 pub(super) enum Recovery {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tracing::trace_span;
 
 use super::agreement::check_agreement;
+use super::best::Rating;
 use super::event::{Event, Outcome, Started};
 use super::family::{Better, Family, KeepBest, Measures, Place};
 use super::keeper::Keeper;
@@ -23,10 +24,11 @@ use super::search::newest_checkpoint;
 use super::share::Watch;
 use super::snapshot::{model_folder, replicated, restore, snapshot};
 use super::staging::Staging;
+use super::state::TrainState;
 use super::step::{Chosen, Engine, StepReport};
 use super::sums::without_effect;
 use crate::TrainError;
-use crate::checkpoint::{self, BEST, CHECKPOINTS, Rating, Stay, TrainState, find_and_set_aside, tidy_up};
+use crate::checkpoint::{self, BEST, CHECKPOINTS, Stay, find_and_set_aside, tidy_up};
 use crate::optim::averaging::{AveragingEvent, TRAINED};
 
 /// Trains as `config` says: resumes from the newest whole checkpoint of the run folder, and always leaves a checkpoint

@@ -12,10 +12,11 @@ use super::family::{Family, Folder};
 use super::learner::Learner;
 use super::network::Network;
 use super::staging::Staging;
+use super::state::{FineTuning, TrainState};
 use super::step::Engine;
 use crate::checkpoint::{
-    AVERAGES, CarryFiles, Contents, FineTuning, OPTIMIZER, STATE, Scattered, ScatteredTensor,
-    TRAINING_WEIGHTS, TrainState, WEIGHTS, carry_file, file_of, map_tensors, read_tensors,
+    AVERAGES, CarryFiles, Contents, OPTIMIZER, STATE, Scattered, ScatteredTensor, TRAINING_WEIGHTS, WEIGHTS,
+    carry_file, file_of, map_tensors, read_tensors,
 };
 use crate::optim::Optimizer;
 use crate::optim::averaging::{AveragingError, Saved};

@@ -5,8 +5,9 @@ use serde_json::json;
 use super::event::Event;
 use super::family::{Family, Measures};
 use super::run::Run;
+use super::state::FineTuning;
 use crate::TrainError;
-use crate::checkpoint::{FineTuning, STAGE};
+use crate::checkpoint::STAGE;
 
 impl<F: Family> Run<'_, F> {
     pub(super) fn fine_tunes(&self) -> bool {

@@ -1,51 +1,23 @@
-//! What a run is besides its tensors, and which configurations are those of one run.
+//! What a run is besides its tensors.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use segue_configs::{Config, Models, ScheduleKind};
+use segue_configs::Config;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tch::Device;
 
-use super::contents::STATE;
-use super::files::read_error;
+use super::best::BestSoFar;
+use super::identity::{changes, config_hash, resolved, with_defaults, without};
 use crate::TrainError;
 use crate::cards;
+use crate::checkpoint::{STATE, read_error};
 use crate::optim::{Counts, LossScale, NoiseScale};
 
 /// Version of `trainer_state.json` this program writes.
 const STATE_VERSION: u32 = 1;
-
-/// Keys of a configuration that may differ between the parts of one run: they change when it stops and
-/// what it shows, not what it computes.
-const FREE_KEYS: [&str; 24] = [
-    "/run",
-    "/data/corpus",
-    "/data/corpora",
-    "/data/valid",
-    "/data/tokenizer",
-    "/log",
-    "/eval",
-    "/checkpoint",
-    "/recovery",
-    "/average/beside_trained",
-    "/published",
-    "/task/data",
-    "/train/steps",
-    "/train/init_from",
-    "/train/stop_at",
-    "/train/time_limit",
-    "/train/bucket_bytes",
-    "/train/collectives",
-    "/train/recompute",
-    "/train/check_replicas_every",
-    "/train/check_repeats_every",
-    "/train/device",
-    "/train/shard",
-    "/train/deadline",
-];
 
 /// Loss added up over steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -75,82 +47,6 @@ impl LossSum {
 /// The state of an average of weights that has not begun, which is what a checkpoint without one means.
 fn no_average() -> Value {
     json!({ "count": null, "losses": [] })
-}
-
-/// An evaluation, as models are chosen by it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Rating {
-    /// The measure that checkpoints are chosen by.
-    pub value: f64,
-    /// What decides between it and one as good, where there is such a thing: lower is better.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tie: Option<f64>,
-    /// The step it was made after.
-    pub step: u64,
-}
-
-impl Rating {
-    /// What is not finite is never the best, and of equals the one with the lower `tie` is.
-    fn beats(&self, other: Option<Self>, is_better: impl Fn(f64, f64) -> bool) -> bool {
-        let Some(other) = other else { return self.value.is_finite() };
-        let wins_tie = self.value == other.value
-            && matches!((self.tie, other.tie), (Some(own), Some(best)) if own < best);
-        self.value.is_finite() && is_better(self.value, other.value) || wins_tie
-    }
-}
-
-/// How the evaluations of a run that keeps its best model have gone.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct BestSoFar {
-    /// The best value of the measure that checkpoints are chosen by, of the evaluations that count.
-    pub best: Option<f64>,
-    /// What decides between it and one as good, where there is such a thing: lower is better.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tie: Option<f64>,
-    /// The step it was found after.
-    pub best_step: u64,
-    /// Evaluations since the last one with a better value.
-    pub since_best: u64,
-    /// The evaluation of the model that is kept, where it is a better one that does not count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub aside: Option<Rating>,
-}
-
-impl BestSoFar {
-    /// The evaluation of the model that is kept: the best that was seen, whether it counts or not.
-    pub fn kept(&self) -> Option<Rating> {
-        self.aside.or(self.counted())
-    }
-
-    fn counted(&self) -> Option<Rating> {
-        self.best.map(|value| Rating { value, tie: self.tie, step: self.best_step })
-    }
-
-    /// Takes note of an evaluation; true where its model is the one to keep. One that wins by its `tie` alone is no reason for more
-    /// patience. One that does not count (`counts`) changes nothing of what others are measured by.
-    pub fn observe(&mut self, found: Rating, counts: bool, is_better: impl Fn(f64, f64) -> bool) -> bool {
-        let keep = found.beats(self.kept(), &is_better);
-        if !counts {
-            self.aside = if keep { Some(found) } else { self.aside };
-            return keep;
-        }
-        let better = found.value.is_finite() && self.best.is_none_or(|best| is_better(found.value, best));
-        self.since_best = if better { 0 } else { self.since_best + 1 };
-        if found.beats(self.counted(), &is_better) {
-            (self.best, self.tie, self.best_step) = (Some(found.value), found.tie, found.step);
-        }
-        self.aside = if keep { None } else { self.aside };
-        keep
-    }
-
-    /// Stands where `stored` did. The model that is kept stays the best that was seen, of steps too that are no part of the run any more.
-    fn go_back_to(&mut self, stored: Self) {
-        let kept = self.kept();
-        *self = stored;
-        if kept != self.kept() {
-            self.aside = kept;
-        }
-    }
 }
 
 /// The stage of a run that fine-tunes.
@@ -422,193 +318,15 @@ fn rounds_alike(then: &str, now: &str) -> bool {
 }
 
 /// The kind of a device of this name.
-pub(crate) fn kind_of(device: &str) -> &str {
+pub(super) fn kind_of(device: &str) -> &str {
     device.split_once(':').map_or(device, |(kind, _)| kind)
-}
-
-/// The configuration with the lengths of schedules that follow `train.steps` spelled out: a run made longer must not
-/// silently get other learning rates, nor other noise.
-fn resolved(config: &Config) -> Value {
-    let mut json = config.to_json();
-    let follows =
-        |config: &Config| matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear);
-    if follows(config) || config.input_noise_falls() {
-        json["schedule"]["steps"] = json!(config.schedule_steps());
-    }
-    for network in config.networks_of("schedule") {
-        let own = config.of_network(network);
-        if follows(&own) {
-            json["schedule"][network]["steps"] = json!(own.schedule_steps());
-        }
-    }
-    json
-}
-
-/// The configuration without its free keys. `[eval]` is none where an average of the weights decides by losses: those of
-/// another protocol are no measure of what was found so far.
-fn identity(config: &Value) -> Value {
-    let average = &config["average"];
-    let decides = average["kind"] == "two_tailed" || average["patience"].as_u64().is_some_and(|n| n > 0);
-    let free: Vec<&str> = FREE_KEYS.into_iter().filter(|key| !(decides && *key == "/eval")).collect();
-    without(config, &free)
-}
-
-/// A configuration without some sections and keys, `/section` or `/section/key`.
-pub(crate) fn without(config: &Value, keys: &[&str]) -> Value {
-    let mut left = config.clone();
-    for key in keys {
-        if let Some((parent, name)) = key.rsplit_once('/')
-            && let Some(Value::Object(fields)) = left.pointer_mut(parent)
-        {
-            fields.remove(name);
-        }
-    }
-    left
-}
-
-fn config_hash(config: &Config) -> String {
-    blake3::hash(identity(&resolved(config)).to_string().as_bytes()).to_hex().to_string()
-}
-
-/// A stored configuration with the keys that have come since at their defaults, which is what they were then, but for one.
-fn with_defaults(stored: &Value, models: &'static Models) -> Value {
-    let mut stored = stored.clone();
-    let micro_batch = stored["train"]["micro_batch"].clone();
-    if let Some(eval) = stored["eval"].as_object_mut() {
-        // It decided before there was a key.
-        eval.entry("group").or_insert(micro_batch);
-    }
-    models.from_json(&stored, "the checkpoint").map_or_else(|_| stored.clone(), |config| resolved(&config))
-}
-
-/// One line for each key that makes it another run.
-fn changes(then: &Value, now: &Value) -> String {
-    let mut lines = differences(&identity(then), &identity(now), ["then", "now"]);
-    // So does the best evaluation that a run goes back to; one that is given the policy now has none yet.
-    let restores = |config: &Value| config["recovery"]["non_finite"] == "restore_best";
-    if restores(then) && restores(now) {
-        let eval = |config: &Value| serde_json::json!({ "eval": config["eval"] });
-        let more = differences(&eval(then), &eval(now), ["then", "now"]);
-        lines.extend(
-            more.lines()
-                .filter(|line| !lines.contains(*line))
-                .map(|line| format!("{line}\n"))
-                .collect::<Vec<_>>(),
-        );
-    }
-    lines
-}
-
-/// One line for each key in which two configurations differ. `whose`: what is said after the value of either.
-pub(crate) fn differences(then: &Value, now: &Value, whose: [&str; 2]) -> String {
-    let mut lines = String::new();
-    let empty = serde_json::Map::new();
-    let sections = now.as_object().unwrap_or(&empty);
-    for (section, fields) in sections {
-        let fields = fields.as_object().unwrap_or(&empty);
-        // Sections of single networks are there only where they are set.
-        let gone =
-            then[section].as_object().unwrap_or(&empty).keys().filter(|key| !fields.contains_key(*key));
-        let nothing = gone.map(|key| (key, &Value::Null));
-        for (name, value) in fields.iter().chain(nothing) {
-            let before = &then[section][name];
-            if before != value {
-                lines.push_str(&format!("  {section}.{name}: {before} {}, {value} {}\n", whose[0], whose[1]));
-            }
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::best::Rating;
     use super::*;
     use crate::families::MODELS;
-
-    #[test]
-    fn configurations_differ_only_in_keys_that_decide_the_result() {
-        let load = |o: &[&str]| {
-            MODELS.load(None, &o.iter().map(|s| s.to_string()).collect::<Vec<_>>()).unwrap().config
-        };
-        let (a, b, c) = (load(&[]), load(&["train.stop_at=7", "run.dir=x"]), load(&["optim.lr=0.5"]));
-        assert_eq!(config_hash(&a), config_hash(&b));
-        let longer = load(&["train.steps=2000"]);
-        assert!(changes(&resolved(&a), &resolved(&longer)).contains("schedule.steps: 1000 then, 2000 now"));
-        let constant = |steps: &str| load(&["schedule.kind=constant", steps]);
-        assert_eq!(config_hash(&constant("train.steps=5")), config_hash(&constant("train.steps=6")));
-        // A network's own schedule has a length too, where it ends.
-        let critic = |kind: &'static str, steps: &'static str| {
-            load(&["model.model_type=moment-game", "schedule.kind=constant", kind, steps])
-        };
-        let linear = |steps| resolved(&critic("schedule.critic.kind=linear", steps));
-        assert!(changes(&linear("train.steps=5"), &linear("train.steps=6")).contains("schedule.critic"));
-        let constant = |steps| config_hash(&critic("schedule.critic.warmup=2", steps));
-        assert_eq!(constant("train.steps=5"), constant("train.steps=6"));
-        assert_ne!(config_hash(&a), config_hash(&c));
-        assert_eq!(changes(&a.to_json(), &b.to_json()), "");
-        assert!(changes(&a.to_json(), &c.to_json()).contains("optim.lr: 0.00025 then, 0.5 now"));
-    }
-
-    #[test]
-    fn of_equal_evaluations_the_one_with_the_lower_tie_is_best() {
-        let mut best = BestSoFar::default();
-        let seen = [(0.0, 0.7), (0.0, 0.8), (0.0, 0.6), (f64::NAN, 0.1), (-0.5, 0.0), (0.5, 0.9)];
-        let is: Vec<bool> = (1..)
-            .zip(seen)
-            .map(|(step, (value, tie))| {
-                best.observe(Rating { value, tie: Some(tie), step }, true, |a, b| a > b)
-            })
-            .collect();
-        assert_eq!(is, [true, false, true, false, false, true]);
-        assert_eq!((best.best_step, best.best, best.tie, best.since_best), (6, Some(0.5), Some(0.9), 0));
-        assert!(!best.observe(Rating { value: 0.5, tie: None, step: 7 }, true, |a, b| a > b));
-    }
-
-    #[test]
-    fn an_evaluation_that_does_not_count_keeps_its_model_and_sets_no_bar() {
-        let mut best = BestSoFar::default();
-        let mut see = |step, value, counts| {
-            let keep = best.observe(Rating { value, tie: None, step }, counts, |a, b| a < b);
-            (keep, best.best_step, best.since_best, best.kept().map(|kept| kept.step))
-        };
-        assert_eq!(see(5, 3.0, true), (true, 5, 0, Some(5)));
-        assert_eq!(see(7, 4.0, false), (false, 5, 0, Some(5)));
-        assert_eq!(see(8, 1.0, false), (true, 5, 0, Some(8)));
-        // Better than those that count, and not than the model that is kept.
-        assert_eq!(see(10, 2.0, true), (false, 10, 0, Some(8)));
-        assert_eq!(see(15, 2.5, true), (false, 10, 1, Some(8)));
-        assert_eq!(see(20, 0.5, true), (true, 20, 0, Some(20)));
-        assert!(!serde_json::to_string(&best).unwrap().contains("aside"));
-    }
-
-    #[test]
-    fn an_average_that_decides_by_losses_keeps_to_one_evaluation() {
-        let hash = |o: &[&str]| {
-            let o: Vec<String> = o.iter().map(|s| s.to_string()).collect();
-            config_hash(&MODELS.load(None, &o).unwrap().config)
-        };
-        for (average, kept) in
-            [("average.start=3", false), ("average.patience=3", true), ("average.kind=two_tailed", true)]
-        {
-            let [before, after] =
-                ["eval.segment=32", "eval.segment=16"].map(|e| hash(&["eval.every=10", average, e]));
-            assert_eq!(before != after, kept, "{average}");
-        }
-    }
-
-    #[test]
-    fn keys_that_a_checkpoint_does_not_know_yet_had_their_defaults() {
-        let load = |o: &[String]| MODELS.load(None, o).unwrap().config;
-        let now = resolved(&load(&[]));
-        let mut then = now.clone();
-        for (section, key) in [("train", "ext_len"), ("model", "variational"), ("data", "order")] {
-            then[section].as_object_mut().unwrap().remove(key).unwrap();
-        }
-        then.as_object_mut().unwrap().remove("average").unwrap();
-        assert_eq!(changes(&with_defaults(&then, &MODELS), &now), "");
-        let half = resolved(&load(&["train.loss=half".into()]));
-        assert!(changes(&with_defaults(&then, &MODELS), &half).contains("train.loss"));
-    }
 
     #[test]
     fn exact_runs_go_on_on_the_same_card() {
@@ -681,11 +399,5 @@ mod tests {
         {
             assert_eq!(TrainState { step, ..state.clone() }.stood_still(steps), stood, "{step}, {steps}");
         }
-    }
-
-    #[test]
-    fn model_type_is_part_of_the_identity() {
-        let json = MODELS.load(None, &[]).unwrap().config.to_json();
-        assert!(identity(&json)["model"]["model_type"].is_string());
     }
 }

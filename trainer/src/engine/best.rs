@@ -1,0 +1,116 @@
+//! The best evaluation of a run, which decides over the model that is kept.
+
+use serde::{Deserialize, Serialize};
+
+/// An evaluation, as models are chosen by it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rating {
+    /// The measure that checkpoints are chosen by.
+    pub value: f64,
+    /// What decides between it and one as good, where there is such a thing: lower is better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tie: Option<f64>,
+    /// The step it was made after.
+    pub step: u64,
+}
+
+impl Rating {
+    /// What is not finite is never the best, and of equals the one with the lower `tie` is.
+    fn beats(&self, other: Option<Self>, is_better: impl Fn(f64, f64) -> bool) -> bool {
+        let Some(other) = other else { return self.value.is_finite() };
+        let wins_tie = self.value == other.value
+            && matches!((self.tie, other.tie), (Some(own), Some(best)) if own < best);
+        self.value.is_finite() && is_better(self.value, other.value) || wins_tie
+    }
+}
+
+/// How the evaluations of a run that keeps its best model have gone.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct BestSoFar {
+    /// The best value of the measure that checkpoints are chosen by, of the evaluations that count.
+    pub best: Option<f64>,
+    /// What decides between it and one as good, where there is such a thing: lower is better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tie: Option<f64>,
+    /// The step it was found after.
+    pub best_step: u64,
+    /// Evaluations since the last one with a better value.
+    pub since_best: u64,
+    /// The evaluation of the model that is kept, where it is a better one that does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aside: Option<Rating>,
+}
+
+impl BestSoFar {
+    /// The evaluation of the model that is kept: the best that was seen, whether it counts or not.
+    pub fn kept(&self) -> Option<Rating> {
+        self.aside.or(self.counted())
+    }
+
+    fn counted(&self) -> Option<Rating> {
+        self.best.map(|value| Rating { value, tie: self.tie, step: self.best_step })
+    }
+
+    /// Takes note of an evaluation; true where its model is the one to keep. One that wins by its `tie` alone is no reason for more
+    /// patience. One that does not count (`counts`) changes nothing of what others are measured by.
+    pub fn observe(&mut self, found: Rating, counts: bool, is_better: impl Fn(f64, f64) -> bool) -> bool {
+        let keep = found.beats(self.kept(), &is_better);
+        if !counts {
+            self.aside = if keep { Some(found) } else { self.aside };
+            return keep;
+        }
+        let better = found.value.is_finite() && self.best.is_none_or(|best| is_better(found.value, best));
+        self.since_best = if better { 0 } else { self.since_best + 1 };
+        if found.beats(self.counted(), &is_better) {
+            (self.best, self.tie, self.best_step) = (Some(found.value), found.tie, found.step);
+        }
+        self.aside = if keep { None } else { self.aside };
+        keep
+    }
+
+    /// Stands where `stored` did. The model that is kept stays the best that was seen, of steps too that are no part of the run any more.
+    pub(super) fn go_back_to(&mut self, stored: Self) {
+        let kept = self.kept();
+        *self = stored;
+        if kept != self.kept() {
+            self.aside = kept;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_equal_evaluations_the_one_with_the_lower_tie_is_best() {
+        let mut best = BestSoFar::default();
+        let seen = [(0.0, 0.7), (0.0, 0.8), (0.0, 0.6), (f64::NAN, 0.1), (-0.5, 0.0), (0.5, 0.9)];
+        let is: Vec<bool> = (1..)
+            .zip(seen)
+            .map(|(step, (value, tie))| {
+                best.observe(Rating { value, tie: Some(tie), step }, true, |a, b| a > b)
+            })
+            .collect();
+        assert_eq!(is, [true, false, true, false, false, true]);
+        assert_eq!((best.best_step, best.best, best.tie, best.since_best), (6, Some(0.5), Some(0.9), 0));
+        assert!(!best.observe(Rating { value: 0.5, tie: None, step: 7 }, true, |a, b| a > b));
+    }
+
+    #[test]
+    fn an_evaluation_that_does_not_count_keeps_its_model_and_sets_no_bar() {
+        let mut best = BestSoFar::default();
+        let mut see = |step, value, counts| {
+            let keep = best.observe(Rating { value, tie: None, step }, counts, |a, b| a < b);
+            (keep, best.best_step, best.since_best, best.kept().map(|kept| kept.step))
+        };
+        assert_eq!(see(5, 3.0, true), (true, 5, 0, Some(5)));
+        assert_eq!(see(7, 4.0, false), (false, 5, 0, Some(5)));
+        assert_eq!(see(8, 1.0, false), (true, 5, 0, Some(8)));
+        // Better than those that count, and not than the model that is kept.
+        assert_eq!(see(10, 2.0, true), (false, 10, 0, Some(8)));
+        assert_eq!(see(15, 2.5, true), (false, 10, 1, Some(8)));
+        assert_eq!(see(20, 0.5, true), (true, 20, 0, Some(20)));
+        assert!(!serde_json::to_string(&best).unwrap().contains("aside"));
+    }
+}

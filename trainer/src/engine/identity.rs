@@ -1,0 +1,192 @@
+//! Which configurations are those of one run.
+
+use segue_configs::{Config, Models, ScheduleKind};
+use serde_json::{Value, json};
+
+/// Keys of a configuration that may differ between the parts of one run: they change when it stops and
+/// what it shows, not what it computes.
+const FREE_KEYS: [&str; 24] = [
+    "/run",
+    "/data/corpus",
+    "/data/corpora",
+    "/data/valid",
+    "/data/tokenizer",
+    "/log",
+    "/eval",
+    "/checkpoint",
+    "/recovery",
+    "/average/beside_trained",
+    "/published",
+    "/task/data",
+    "/train/steps",
+    "/train/init_from",
+    "/train/stop_at",
+    "/train/time_limit",
+    "/train/bucket_bytes",
+    "/train/collectives",
+    "/train/recompute",
+    "/train/check_replicas_every",
+    "/train/check_repeats_every",
+    "/train/device",
+    "/train/shard",
+    "/train/deadline",
+];
+
+/// The configuration with the lengths of schedules that follow `train.steps` spelled out: a run made longer must not
+/// silently get other learning rates, nor other noise.
+pub(super) fn resolved(config: &Config) -> Value {
+    let mut json = config.to_json();
+    let follows =
+        |config: &Config| matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear);
+    if follows(config) || config.input_noise_falls() {
+        json["schedule"]["steps"] = json!(config.schedule_steps());
+    }
+    for network in config.networks_of("schedule") {
+        let own = config.of_network(network);
+        if follows(&own) {
+            json["schedule"][network]["steps"] = json!(own.schedule_steps());
+        }
+    }
+    json
+}
+
+/// The configuration without its free keys. `[eval]` is none where an average of the weights decides by losses: those of
+/// another protocol are no measure of what was found so far.
+fn identity(config: &Value) -> Value {
+    let average = &config["average"];
+    let decides = average["kind"] == "two_tailed" || average["patience"].as_u64().is_some_and(|n| n > 0);
+    let free: Vec<&str> = FREE_KEYS.into_iter().filter(|key| !(decides && *key == "/eval")).collect();
+    without(config, &free)
+}
+
+/// A configuration without some sections and keys, `/section` or `/section/key`.
+pub(super) fn without(config: &Value, keys: &[&str]) -> Value {
+    let mut left = config.clone();
+    for key in keys {
+        if let Some((parent, name)) = key.rsplit_once('/')
+            && let Some(Value::Object(fields)) = left.pointer_mut(parent)
+        {
+            fields.remove(name);
+        }
+    }
+    left
+}
+
+pub(super) fn config_hash(config: &Config) -> String {
+    blake3::hash(identity(&resolved(config)).to_string().as_bytes()).to_hex().to_string()
+}
+
+/// A stored configuration with the keys that have come since at their defaults, which is what they were then, but for one.
+pub(super) fn with_defaults(stored: &Value, models: &'static Models) -> Value {
+    let mut stored = stored.clone();
+    let micro_batch = stored["train"]["micro_batch"].clone();
+    if let Some(eval) = stored["eval"].as_object_mut() {
+        // It decided before there was a key.
+        eval.entry("group").or_insert(micro_batch);
+    }
+    models.from_json(&stored, "the checkpoint").map_or_else(|_| stored.clone(), |config| resolved(&config))
+}
+
+/// One line for each key that makes it another run.
+pub(super) fn changes(then: &Value, now: &Value) -> String {
+    let mut lines = differences(&identity(then), &identity(now), ["then", "now"]);
+    // So does the best evaluation that a run goes back to; one that is given the policy now has none yet.
+    let restores = |config: &Value| config["recovery"]["non_finite"] == "restore_best";
+    if restores(then) && restores(now) {
+        let eval = |config: &Value| json!({ "eval": config["eval"] });
+        let more = differences(&eval(then), &eval(now), ["then", "now"]);
+        lines.extend(
+            more.lines()
+                .filter(|line| !lines.contains(*line))
+                .map(|line| format!("{line}\n"))
+                .collect::<Vec<_>>(),
+        );
+    }
+    lines
+}
+
+/// One line for each key in which two configurations differ. `whose`: what is said after the value of either.
+pub(super) fn differences(then: &Value, now: &Value, whose: [&str; 2]) -> String {
+    let mut lines = String::new();
+    let empty = serde_json::Map::new();
+    let sections = now.as_object().unwrap_or(&empty);
+    for (section, fields) in sections {
+        let fields = fields.as_object().unwrap_or(&empty);
+        // Sections of single networks are there only where they are set.
+        let gone =
+            then[section].as_object().unwrap_or(&empty).keys().filter(|key| !fields.contains_key(*key));
+        let nothing = gone.map(|key| (key, &Value::Null));
+        for (name, value) in fields.iter().chain(nothing) {
+            let before = &then[section][name];
+            if before != value {
+                lines.push_str(&format!("  {section}.{name}: {before} {}, {value} {}\n", whose[0], whose[1]));
+            }
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::families::MODELS;
+
+    #[test]
+    fn configurations_differ_only_in_keys_that_decide_the_result() {
+        let load = |o: &[&str]| {
+            MODELS.load(None, &o.iter().map(|s| s.to_string()).collect::<Vec<_>>()).unwrap().config
+        };
+        let (a, b, c) = (load(&[]), load(&["train.stop_at=7", "run.dir=x"]), load(&["optim.lr=0.5"]));
+        assert_eq!(config_hash(&a), config_hash(&b));
+        let longer = load(&["train.steps=2000"]);
+        assert!(changes(&resolved(&a), &resolved(&longer)).contains("schedule.steps: 1000 then, 2000 now"));
+        let constant = |steps: &str| load(&["schedule.kind=constant", steps]);
+        assert_eq!(config_hash(&constant("train.steps=5")), config_hash(&constant("train.steps=6")));
+        // A network's own schedule has a length too, where it ends.
+        let critic = |kind: &'static str, steps: &'static str| {
+            load(&["model.model_type=moment-game", "schedule.kind=constant", kind, steps])
+        };
+        let linear = |steps| resolved(&critic("schedule.critic.kind=linear", steps));
+        assert!(changes(&linear("train.steps=5"), &linear("train.steps=6")).contains("schedule.critic"));
+        let constant = |steps| config_hash(&critic("schedule.critic.warmup=2", steps));
+        assert_eq!(constant("train.steps=5"), constant("train.steps=6"));
+        assert_ne!(config_hash(&a), config_hash(&c));
+        assert_eq!(changes(&a.to_json(), &b.to_json()), "");
+        assert!(changes(&a.to_json(), &c.to_json()).contains("optim.lr: 0.00025 then, 0.5 now"));
+    }
+
+    #[test]
+    fn an_average_that_decides_by_losses_keeps_to_one_evaluation() {
+        let hash = |o: &[&str]| {
+            let o: Vec<String> = o.iter().map(|s| s.to_string()).collect();
+            config_hash(&MODELS.load(None, &o).unwrap().config)
+        };
+        for (average, kept) in
+            [("average.start=3", false), ("average.patience=3", true), ("average.kind=two_tailed", true)]
+        {
+            let [before, after] =
+                ["eval.segment=32", "eval.segment=16"].map(|e| hash(&["eval.every=10", average, e]));
+            assert_eq!(before != after, kept, "{average}");
+        }
+    }
+
+    #[test]
+    fn keys_that_a_checkpoint_does_not_know_yet_had_their_defaults() {
+        let load = |o: &[String]| MODELS.load(None, o).unwrap().config;
+        let now = resolved(&load(&[]));
+        let mut then = now.clone();
+        for (section, key) in [("train", "ext_len"), ("model", "variational"), ("data", "order")] {
+            then[section].as_object_mut().unwrap().remove(key).unwrap();
+        }
+        then.as_object_mut().unwrap().remove("average").unwrap();
+        assert_eq!(changes(&with_defaults(&then, &MODELS), &now), "");
+        let half = resolved(&load(&["train.loss=half".into()]));
+        assert!(changes(&with_defaults(&then, &MODELS), &half).contains("train.loss"));
+    }
+
+    #[test]
+    fn model_type_is_part_of_the_identity() {
+        let json = MODELS.load(None, &[]).unwrap().config.to_json();
+        assert!(identity(&json)["model"]["model_type"].is_string());
+    }
+}
