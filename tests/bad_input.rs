@@ -186,14 +186,18 @@ fn wrong_type_is_78_and_names_key_and_origin() {
 #[test]
 fn a_model_that_the_memory_of_the_host_cannot_hold_is_78() {
     let place = Workplace::new();
-    let refused =
-        finish(mpirun(2, &place.pretrain("run", &["model.d_model=1000000", "model.d_inner=10000000"])));
-    let said = stderr(&refused);
-    assert!(ended_with(&refused, 78), "{said}");
-    assert!(
-        said.contains("GiB on each of 2 ranks here") && said.contains("hint: make the model smaller"),
-        "{said}"
-    );
+    let sizes = ["model.d_model=1000000", "model.d_inner=10000000"];
+    let from_scratch = [&sizes[..], &["task.from_scratch=true"]].concat();
+    for arguments in [place.pretrain("run", &sizes), place.finetune("tuned", &from_scratch)] {
+        let refused = finish(mpirun(2, &arguments));
+        let said = stderr(&refused);
+        assert!(ended_with(&refused, 78), "{said}");
+        assert!(
+            said.contains("GiB on each of 2 ranks here") && said.contains("hint: make the model smaller"),
+            "{said}"
+        );
+    }
+    assert!(!place.path("tuned").exists());
 }
 
 #[test]

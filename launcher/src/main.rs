@@ -14,6 +14,7 @@ mod reporter;
 mod run_folder;
 mod session;
 mod trace;
+mod training;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use segue_configs::{Config, counted};
-use segue_trainer::families;
+use segue_configs::counted;
+use segue_trainer::cost::RankMemory;
 
 use crate::commands::doctor::line_of;
 use crate::failure::{BAD_CONFIG, Failure};
@@ -69,8 +69,7 @@ pub fn gib(bytes: u64) -> String {
 
 /// Refuses a model whose weights, gradients and optimizer the memory of this host cannot hold, for all of its ranks: the kernel would kill
 /// them in the middle of their work, or other programs for them.
-pub fn check(config: &Config, ranks_here: usize, world_size: usize) -> Result<(), Failure> {
-    let memory = families::cost(config, world_size)?.memory_per_rank;
+pub fn check(memory: &RankMemory, ranks_here: usize) -> Result<(), Failure> {
     let held = memory.weights + memory.gradients + memory.optimizer + memory.average + memory.segment_memory;
     match HostMemory::read() {
         Some(host) if !host.has_room(held, ranks_here) => {

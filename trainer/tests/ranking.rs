@@ -11,11 +11,12 @@ use segue_random::{Draws, Purpose};
 use segue_tasks::{Kind, Sequence, Split, TaskData, TaskSplits};
 use segue_tokenizer::{Tokenizer, TokenizerKind, TrainOptions};
 use segue_trainer::engine::Watch;
+use segue_trainer::families::Job;
 use segue_trainer::families::task::{
-    Circumstances, HeadSpec, SplitScores, Start, TaskFolder, TaskModel, answers, decide, finetune, score,
+    Circumstances, Finetuning, HeadSpec, SplitScores, TaskFolder, TaskModel, answers, decide, score,
     task_folder, write_answered,
 };
-use segue_trainer::{Parameters, checkpoint};
+use segue_trainer::{Compute, Parameters, checkpoint};
 use tempfile::TempDir;
 
 const WORDS: u64 = 60;
@@ -114,8 +115,8 @@ fn train(config: &Config, data: &TaskData, comm: &dyn Communicator) {
     let tasks = std::slice::from_ref(data);
     let circumstances = Circumstances::default();
     let tokenizer = tokenizer();
-    let start = Start { folder: None, tokenizer: &tokenizer };
-    finetune(config, tasks, start, &circumstances, comm, &|| false, &mut |_| {}).unwrap();
+    let job = Finetuning { tasks, folder: None, tokenizer: &tokenizer, circumstances };
+    job.train(config, Compute::CPU, comm, &|| false, &mut |_| {}).unwrap();
 }
 
 /// Ranks a split with the model of a run, and writes the run file to `folder`.

@@ -7,14 +7,15 @@ use segue_configs::{Config, Precision, TaskSummary};
 use segue_random::{Draws, Purpose};
 use segue_tasks::{Example, Kind, Records, Row, Sequence, Skipped, Split, TaggedSentence, Target, TaskData};
 use segue_tokenizer::Tokenizer;
-use segue_trainer::Parameters;
 use segue_trainer::engine::{Outcome, Watch};
+use segue_trainer::families::Job;
 use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::families::task::{
-    Circumstances, HeadSpec, Start, TaskFolder, TaskModel, answers, finetune, start_task_from,
+    Circumstances, Finetuning, HeadSpec, TaskFolder, TaskModel, answers, start_task_from,
 };
 use segue_trainer::libtorch::{Autocast, set_threads};
 use segue_trainer::noise::Noise;
+use segue_trainer::{Compute, Parameters};
 use tempfile::TempDir;
 
 const CLS: u32 = 3;
@@ -189,8 +190,9 @@ fn config(run: &Path, model: &str, extra: &[&str]) -> Config {
 fn train(config: &Config, tasks: &[TaskData], comm: &dyn Communicator) -> Outcome {
     segue_trainer::libtorch::set_threads(1);
     let tokenizer = Tokenizer::bytes();
-    let start = Start { folder: None, tokenizer: &tokenizer };
-    finetune(config, tasks, start, &Circumstances::default(), comm, &|| false, &mut |_| {}).unwrap()
+    let circumstances = Circumstances::default();
+    let job = Finetuning { tasks, folder: None, tokenizer: &tokenizer, circumstances };
+    job.train(config, Compute::CPU, comm, &|| false, &mut |_| {}).unwrap()
 }
 
 /// What the best checkpoint scores, by the task's first metric.

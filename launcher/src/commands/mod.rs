@@ -102,7 +102,7 @@ fn print_text(text: &[u8]) -> Result<(), Failure> {
 }
 
 /// The place of `rank` among those of its host, which chooses its card: a launcher need not say it.
-fn place_among(ranks_of_host: &[usize], rank: usize) -> usize {
+pub fn place_among(ranks_of_host: &[usize], rank: usize) -> usize {
     ranks_of_host.iter().position(|other| *other == rank).unwrap_or(0)
 }
 

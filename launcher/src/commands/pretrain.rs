@@ -1,23 +1,16 @@
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
 use clap::Args;
-use segue_cluster::{Preemption, host_identity};
-use segue_collectives::consensus::ranks_of_host;
-use segue_collectives::{Communicator, deadline};
+use segue_collectives::Communicator;
 use segue_configs::Config;
-use segue_trainer::engine::{Event, Outcome};
+use segue_trainer::engine::Outcome;
 use segue_trainer::families;
-use segue_trainer::{Compute, missing_kernels};
 use serde_json::{Value, json};
 
-use super::{at_least_one, dry_run, place_among, print_text};
+use super::{at_least_one, dry_run, print_text};
 use crate::failure::{BAD_CONFIG, Failure, PREEMPTED};
-use crate::memory;
 use crate::output::Output;
-use crate::reporter::Reporter;
-use crate::run_folder::{lock, start_log};
+use crate::training::{Place, Training, check_run_dir, set_up_process};
 
 /// Arguments of `segue pretrain`.
 #[derive(Args)]
@@ -67,56 +60,13 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         let message = format!("task.name is `{}`\nhint: train tasks with `segue finetune`", config.task.name);
         return Err(Failure::new(BAD_CONFIG, message));
     }
-    if config.run.dir.is_empty() {
-        let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
-        return Err(Failure::new(BAD_CONFIG, message));
-    }
-    deadline::set(Duration::from_secs(config.train.deadline));
-    // Hosts may have copies of their own.
-    let ranks = ranks_of_host(comm, &host_identity())?;
-    let place = place_among(&ranks, comm.rank());
-    let compute = Compute::choose(config.train.device, place)?.allow_tf32(config.train.tf32);
+    check_run_dir(&config)?;
+    set_up_process(&config);
+    let place = Place::find(&config, config.train.device, comm)?;
     let job = (families::of(&config.model).open)(&mut config)?;
-    segue_trainer::libtorch::set_threads(config.train.threads);
-    segue_trainer::libtorch::keep_freed_memory();
-    let preemption = Preemption::install()?;
-    let run = Path::new(&config.run.dir);
-    if compute == Compute::CPU {
-        memory::check(&config, ranks.len(), comm.world_size())?;
-    }
-    if ranks.first() == Some(&comm.rank()) {
-        job.check_data()?;
-    }
-    let _lock = match comm.rank() {
-        0 => Some(lock(run)?),
-        _ => None,
-    };
-    start_log(run, comm.rank(), config.log.trace_steps > 0)?;
-    let mut reporter = Reporter::new(&config, comm, out);
-    if let Some(why) = Compute::without_card(config.train.device) {
-        let what = format!("this computes on the processor: {why}");
-        reporter.report(Event::Warning { what });
-    }
-    let mut told = BTreeSet::new();
-    let outcome = job.train(&config, compute, comm, &|| preemption.requested(), &mut |event| {
-        reporter.report(event);
-        tell_missing_kernels(&mut told, &mut reporter);
-    });
-    let problem = reporter.finish(outcome.as_ref().ok());
-    let outcome = outcome?;
-    if let Some(problem) = problem {
-        return Err(problem);
-    }
+    let training = Training::begin(place, &config, &*job, comm, out)?;
+    let outcome = training.train(&config, &*job)?;
     Ok(summary(&config, &outcome, out))
-}
-
-/// Reports why a card goes without kernels of Segue's own, each reason once.
-fn tell_missing_kernels(told: &mut BTreeSet<String>, reporter: &mut Reporter) {
-    for missing in missing_kernels() {
-        if told.insert(missing.why.clone()) {
-            reporter.report(Event::Warning { what: missing.to_string() });
-        }
-    }
 }
 
 fn summary(config: &Config, outcome: &Outcome, out: &Output) -> Value {

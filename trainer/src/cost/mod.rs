@@ -38,7 +38,7 @@ pub use role::{ParameterParts, Role};
 pub use step_time::StepTime;
 
 /// Bytes of a value: training is in single precision.
-const VALUE_BYTES: u64 = 4;
+pub(crate) const VALUE_BYTES: u64 = 4;
 /// A multiply and an add.
 pub const PER_MULTIPLY_ADD: u64 = 2;
 /// Products of a training step to those of its forward pass.
@@ -85,6 +85,19 @@ pub struct RankMemory {
 }
 
 impl RankMemory {
+    /// What training of these parameters holds where lanes carry nothing from step to step, without activations. Fails where the ranks cannot
+    /// share the micro-steps, as training would.
+    pub fn without_carry(
+        config: &Config,
+        trained: &[ParameterSpec],
+        ranks: usize,
+    ) -> Result<Self, TrainError> {
+        let micro_steps = check_ranks(&config.train, ranks)?;
+        let parameters = trained.iter().map(|spec| spec.numel() as u64).sum();
+        let micro_step = MicroStep::of_products(0, 0, 0.0, 0.0);
+        Ok(memory(config, &micro_step, parameters, micro_steps).divided(config, trained, ranks))
+    }
+
     /// The same where `ranks` ranks divide what `train.shard` says.
     fn divided(self, config: &Config, specs: &[ParameterSpec], ranks: usize) -> Self {
         let part = |bytes: u64| bytes.div_ceil(ranks as u64);

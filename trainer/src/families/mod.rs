@@ -17,7 +17,7 @@ use segue_collectives::Communicator;
 use segue_configs::{Config, ModelConfig, ModelSection, ModelType, Models};
 use tch::Tensor;
 
-use crate::cost::{Choices, Cost, Held, Work, largest_micro_batch};
+use crate::cost::{Choices, Cost, Held, RankMemory, Work, largest_micro_batch};
 use crate::engine::{Event, Outcome};
 use crate::{Compute, ParameterSpec, TrainError};
 use language_model::LanguageFamily;
@@ -65,6 +65,11 @@ pub trait Job {
              `segue sweep`",
             config.model.model_type()
         )))
+    }
+
+    /// Bytes that one of `ranks` ranks holds. Fails where the ranks cannot share the micro-steps, as training would.
+    fn memory(&self, config: &Config, ranks: usize) -> Result<RankMemory, TrainError> {
+        Ok(cost(config, ranks)?.memory_per_rank)
     }
 
     /// Names the data that a run comes to its result by, where the configuration does not say all of it.

@@ -5,10 +5,9 @@ mod train;
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::Args;
-use segue_collectives::{Communicator, deadline};
+use segue_collectives::Communicator;
 use segue_configs::{Config, Loaded, check_unique, counted};
 use segue_tasks::{Kind, TaskData, TaskSplits};
 use segue_tokenizer::Tokenizer;
@@ -20,6 +19,7 @@ use serde_json::{Value, json};
 use super::print_text;
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE, text_of};
 use crate::output::Output;
+use crate::training::set_up_process;
 
 /// Arguments of `segue finetune`.
 #[derive(Args)]
@@ -117,9 +117,7 @@ fn prepare(
         return Ok(Break(loaded.config.to_json()));
     }
     let config = loaded.config;
-    deadline::set(Duration::from_secs(config.train.deadline));
-    segue_trainer::libtorch::set_threads(config.train.threads);
-    segue_trainer::libtorch::keep_freed_memory();
+    set_up_process(&config);
     Ok(Continue(config))
 }
 

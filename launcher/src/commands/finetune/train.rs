@@ -1,24 +1,23 @@
 use std::path::Path;
 
-use segue_cluster::Preemption;
 use segue_collectives::Communicator;
-use segue_configs::{Config, check_unique, counted};
-use segue_tasks::{TaskData, TaskSplits};
+use segue_configs::{Config, DeviceKind, check_unique, counted};
+use segue_tasks::TaskSplits;
 use segue_trainer::engine::Outcome;
 use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::families::task::{
-    Circumstances, SplitScores, Start, TaskFolder, beats, finetune, resolve_schedule,
+    Circumstances, Finetuning, SplitScores, TaskFolder, beats, resolve_schedule,
 };
 use segue_trainer::report::Interval;
 use serde_json::{Value, json};
 
 use super::predict::answer_splits;
 use super::{FinetuneArgs, open_tasks};
-use crate::failure::{BAD_CONFIG, Failure, PREEMPTED, USAGE};
+use crate::failure::{Failure, PREEMPTED, USAGE};
 use crate::folder::ResultFolder;
 use crate::output::Output;
-use crate::reporter::Reporter;
-use crate::run_folder::{lock, start_log};
+use crate::run_folder::lock;
+use crate::training::{Place, Training, check_run_dir};
 
 /// Trains with one seed or with several, from the model that is `named` on the command line.
 pub fn run(
@@ -28,15 +27,13 @@ pub fn run(
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<Value, Failure> {
-    if config.run.dir.is_empty() {
-        let message = "run.dir is not set\nhint: add run.dir=FOLDER to the command or the recipe";
-        return Err(Failure::new(BAD_CONFIG, message));
-    }
+    check_run_dir(&config)?;
     if !args.seeds.is_empty() {
         // The run of one that is named twice would count twice, and seeds would seem to agree.
         check_unique("--seeds", args.seeds.iter().map(u64::to_string))
             .map_err(|why| Failure::new(USAGE, why))?;
     }
+    let place = Place::find(&config, DeviceKind::Cpu, comm)?;
     let begins_as_named =
         args.models.first().is_some_and(|model| *model == Path::new(&config.train.init_from));
     let folder = match begins_as_named {
@@ -47,41 +44,48 @@ pub fn run(
     folder.notes.iter().for_each(|note| out.line(note));
     let tokenizer = folder.tokenizer()?;
     config.model.fit_vocabulary(tokenizer.vocab_size(), None)?;
-    let preemption = Preemption::install()?;
     let base = config.run.dir.clone();
-    let _lock = if comm.rank() == 0 { Some(lock(Path::new(&base))?) } else { None };
-    start_log(Path::new(&base), comm.rank(), config.log.trace_steps > 0)?;
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: true, dev: true, test: true }, out)?;
     resolve_schedule(&mut config, &tasks);
-    let start = Start { folder: Some(&folder), tokenizer: &tokenizer };
-    let job = Job { tasks: &tasks, start, comm, out, stop: &|| preemption.requested() };
+    let hardware = format!(
+        "{}, {} each, CPU",
+        counted(comm.world_size(), "rank"),
+        counted(config.train.threads, "thread")
+    );
+    let job = Finetuning {
+        tasks: &tasks,
+        folder: Some(&folder),
+        tokenizer: &tokenizer,
+        circumstances: Circumstances { hardware },
+    };
+    let training = Training::begin(place, &config, &job, comm, out)?;
+    let runs = Runs { job, training, comm, out };
     if args.seeds.is_empty() {
-        return job.train(&config).map(|run| run.json());
+        return runs.train(&config).map(|run| run.json());
     }
-    let mut runs = Vec::new();
+    let mut trained = Vec::new();
     for &seed in &args.seeds {
         config.train.seed = seed;
         config.run.dir = Path::new(&base).join(format!("seed-{seed}")).display().to_string();
         out.line(&format!("seed {seed}:"));
         // Its own lock says which of the seeds is trained now.
         let _lock = if comm.rank() == 0 { Some(lock(Path::new(&config.run.dir))?) } else { None };
-        let run = job.train(&config)?;
+        let run = runs.train(&config)?;
         let preempted = run.outcome.preempted;
-        runs.push((seed, run));
+        trained.push((seed, run));
         if preempted {
             break;
         }
     }
-    compare(&base, &runs, comm, out)
+    compare(&base, &trained, comm, out)
 }
 
 /// What all seeds share.
-struct Job<'a> {
-    tasks: &'a [TaskData],
-    start: Start<'a>,
+struct Runs<'a> {
+    job: Finetuning<'a>,
+    training: Training<'a>,
     comm: &'a dyn Communicator,
     out: &'a Output,
-    stop: &'a dyn Fn() -> bool,
 }
 
 /// One training and what came of it.
@@ -103,27 +107,11 @@ impl Trained {
     }
 }
 
-impl Job<'_> {
+impl Runs<'_> {
     /// Trains with one seed, then answers every split that is not trained on with the best model.
     fn train(&self, config: &Config) -> Result<Trained, Failure> {
         let run = Path::new(&config.run.dir);
-        let circumstances = Circumstances {
-            hardware: format!(
-                "{}, {} each, CPU",
-                counted(self.comm.world_size(), "rank"),
-                counted(config.train.threads, "thread")
-            ),
-        };
-        let mut reporter = Reporter::new(config, self.comm, self.out);
-        let outcome =
-            finetune(config, self.tasks, self.start, &circumstances, self.comm, self.stop, &mut |event| {
-                reporter.report(event);
-            });
-        let problem = reporter.finish(outcome.as_ref().ok());
-        let outcome = outcome?;
-        if let Some(problem) = problem {
-            return Err(problem);
-        }
+        let outcome = self.training.train(config, &self.job)?;
         let mut trained = Trained { run: config.run.dir.clone(), outcome, scores: Vec::new() };
         if trained.outcome.preempted {
             let step = trained.outcome.step;
@@ -135,7 +123,7 @@ impl Job<'_> {
         }
         let model = TaskFolder::open(run)?.load(&config.task)?;
         let folder = ResultFolder::create(&run.join("predictions"))?;
-        trained.scores = answer_splits(&[model], self.tasks, config, &folder, self.comm, self.out)?;
+        trained.scores = answer_splits(&[model], self.job.tasks, config, &folder, self.comm, self.out)?;
         if self.comm.rank() == 0 {
             folder.write("scores.json", &format!("{:#}\n", json!(trained.scores)))?;
         }

@@ -23,5 +23,5 @@ pub use folder::{TaskFolder, start_task_from, task_folder};
 pub use hub::{heads_of, hugging_face_config};
 pub use mixture::Mixture;
 pub use model::{HeadSpec, Scores, TaskModel};
-pub use run::{Start, chosen_by, evaluate_split, finetune, heads, resolve_schedule};
+pub use run::{Finetuning, chosen_by, evaluate_split, heads, resolve_schedule};
 pub use scoring::{Answered, Metric, SplitScores, beats, check_measured, decide, score, write_answered};

@@ -98,6 +98,21 @@ impl TaskModel {
         specs
     }
 
+    /// The same apart: those that stay as they are, and those that are trained.
+    pub fn specs_apart(model: &ModelConfig, heads: &[HeadSpec]) -> (Vec<ParameterSpec>, Vec<ParameterSpec>) {
+        let mut frozen = Self::specs(model, heads);
+        let trained = frozen.split_off(Self::frozen_specs(model, heads));
+        (frozen, trained)
+    }
+
+    /// How many parameters stay as they are.
+    fn frozen_specs(model: &ModelConfig, heads: &[HeadSpec]) -> usize {
+        match encoder::is_frozen(heads) {
+            true => encoder::specs(family(model), model, heads).len(),
+            false => 0,
+        }
+    }
+
     /// An encoder and heads with weights drawn from the run's seed, in single precision.
     pub fn fresh(config: &Config, heads: &[HeadSpec]) -> Self {
         let specs = Self::specs(&config.model, heads);
@@ -121,11 +136,7 @@ impl TaskModel {
             }
         };
         let heads_of = heads.iter().map(head).collect();
-        let frozen = match encoder::is_frozen(heads) {
-            true => encoder::specs(family(model), model, heads).len(),
-            false => 0,
-        };
-        let (frozen, parameters) = parameters.freeze(frozen);
+        let (frozen, parameters) = parameters.freeze(Self::frozen_specs(model, heads));
         Self {
             encoder,
             heads: heads_of,

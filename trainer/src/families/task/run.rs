@@ -20,14 +20,15 @@ use super::hub::{hugging_face_config, pipeline};
 use super::mixture::Mixture;
 use super::model::{HeadSpec, TaskModel};
 use super::scoring::{SplitScores, better, check_measured, decide, score};
+use crate::cost::{RankMemory, VALUE_BYTES};
 use crate::engine::{
     Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, Learner, Loss, LossAs, Measures, Outcome,
     Place, Prepared, Turn, Watch, fill, train,
 };
-use crate::families::language;
 use crate::families::language_model::{ModelFolder, as_stored, read_weights};
+use crate::families::{Job, language};
 use crate::noise::Noise;
-use crate::{Parameters, TrainError};
+use crate::{Compute, Parameters, TrainError};
 
 /// Steps and warm-up of a run over the training examples of `tasks`, where `[task]` tells them in passes and shares.
 pub fn resolve_schedule(config: &mut Config, tasks: &[TaskData]) {
@@ -52,35 +53,50 @@ pub fn heads(config: &TaskConfig, tasks: &[TaskData]) -> Vec<HeadSpec> {
     tasks.iter().map(head).collect()
 }
 
-/// What fine-tuning begins with.
-#[derive(Clone, Copy)]
-pub struct Start<'a> {
+/// Fine-tuning whose tasks are read. The best model is kept in the run's folder `best`.
+pub struct Finetuning<'a> {
+    /// The tasks that share the model.
+    pub tasks: &'a [TaskData],
     /// The folder of the model that `train.init_from` names, where it is open already.
     pub folder: Option<&'a ModelFolder>,
     /// The tokenizer that the tasks are read with.
     pub tokenizer: &'a Tokenizer,
+    /// What the page beside the model says of how it came to be.
+    pub circumstances: Circumstances,
 }
 
-/// Fine-tunes as `config` says, and keeps the best model in its folder `best`; see [`train`].
-pub fn finetune(
-    config: &Config,
-    tasks: &[TaskData],
-    start: Start,
-    circumstances: &Circumstances,
-    comm: &dyn Communicator,
-    stop: &dyn Fn() -> bool,
-    on_event: &mut dyn FnMut(Event),
-) -> Result<Outcome, TrainError> {
-    check_measured(&config.task, tasks)?;
-    let learner = TaskLearner::new(config, tasks)?;
-    let Start { folder, tokenizer } = start;
-    let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
-    // Ranked documents are laid out in their own way, and no other program reads such a folder.
-    let laid_out = tasks.iter().any(|data| data.kind != Kind::Ranking);
-    let for_others = tokenizer.for_sequences(Some(config.train.segment)).filter(|_| laid_out);
-    let tokenizer = Arc::new(for_others.unwrap_or_else(|| tokenizer.clone()));
-    let family = Finetuning { config, tasks, folder, tokenizer, pipeline, circumstances };
-    train(config, family, learner, comm, stop, on_event)
+impl Job for Finetuning<'_> {
+    fn memory(&self, config: &Config, ranks: usize) -> Result<RankMemory, TrainError> {
+        let (frozen, trained) = TaskModel::specs_apart(&config.model, &heads(&config.task, self.tasks));
+        let mut memory = RankMemory::without_carry(config, &trained, ranks)?;
+        memory.weights += VALUE_BYTES * frozen.iter().map(|spec| spec.numel() as u64).sum::<u64>();
+        Ok(memory)
+    }
+
+    fn data(&self) -> String {
+        fingerprint(self.tasks)
+    }
+
+    /// Computes on the processor.
+    fn train(
+        &self,
+        config: &Config,
+        _: Compute,
+        comm: &dyn Communicator,
+        stop: &dyn Fn() -> bool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Outcome, TrainError> {
+        let Self { tasks, folder, tokenizer, circumstances } = self;
+        check_measured(&config.task, tasks)?;
+        let learner = TaskLearner::new(config, tasks)?;
+        let pipeline = pipeline(&config.model, learner.model.heads(), tokenizer);
+        // Ranked documents are laid out in their own way, and no other program reads such a folder.
+        let laid_out = tasks.iter().any(|data| data.kind != Kind::Ranking);
+        let for_others = tokenizer.for_sequences(Some(config.train.segment)).filter(|_| laid_out);
+        let tokenizer = Arc::new(for_others.unwrap_or_else(|| (*tokenizer).clone()));
+        let family = Examples { config, tasks, folder: *folder, tokenizer, pipeline, circumstances };
+        train(config, family, learner, comm, stop, on_event)
+    }
 }
 
 /// A model with heads, trained on one task at a time. A batch is numbers of examples, one for each of the rank's lanes,
@@ -183,7 +199,7 @@ impl Reader for ExampleReader {
 }
 
 /// A run over the examples of tasks.
-struct Finetuning<'a> {
+struct Examples<'a> {
     config: &'a Config,
     tasks: &'a [TaskData],
     /// The folder of the model that it begins with, where it is open already.
@@ -194,7 +210,7 @@ struct Finetuning<'a> {
     circumstances: &'a Circumstances,
 }
 
-impl<'a> Family for Finetuning<'a> {
+impl<'a> Family for Examples<'a> {
     type Learner = TaskLearner<'a>;
     type Raw = Vec<usize>;
     type Cursor = ();
