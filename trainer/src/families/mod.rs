@@ -8,6 +8,8 @@ pub mod moment_game;
 pub mod planetoid;
 pub mod reverse_copy;
 pub mod task;
+#[cfg(test)]
+mod tests;
 pub mod transfo_xl;
 pub mod xlnet;
 
