@@ -5,6 +5,7 @@ mod agreement;
 mod best;
 mod buckets;
 mod digest;
+mod doubles;
 mod event;
 mod family;
 mod guard;

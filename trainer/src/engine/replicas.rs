@@ -4,6 +4,7 @@ use segue_collectives::Communicator;
 use tch::Tensor;
 
 use super::digest::digest;
+use super::doubles;
 use crate::{TrainError, libtorch};
 
 /// Compares hashes of what all ranks hold alike: tensors by name, weights before what follows from them. A collective call.
@@ -42,8 +43,7 @@ pub fn agreed_norm(step: u64, own: f64, comm: &dyn Communicator) -> Result<f64, 
     if comm.world_size() == 1 {
         return Ok(own);
     }
-    let all = comm.all_gather(&own.to_le_bytes())?;
-    let norms: Vec<f64> = all.iter().map(|b| f64::from_le_bytes(std::array::from_fn(|i| b[i]))).collect();
+    let norms = doubles::of_bytes(&comm.all_gather(&doubles::to_bytes([own]))?.concat());
     let Some(other) = norms.iter().position(|norm| !agree(*norm, norms[0])) else { return Ok(norms[0]) };
     let ranks = [0, other];
     Err(TrainError::GradientsDiffer {

@@ -13,6 +13,7 @@ use tracing::trace_span;
 
 use super::agreement::check_agreement;
 use super::best::Rating;
+use super::doubles;
 use super::event::{Event, Outcome, Started};
 use super::family::{Better, Family, KeepBest, Measures, Place};
 use super::keeper::Keeper;
@@ -437,12 +438,12 @@ impl<'a, F: Family> Run<'a, F> {
 
     /// What rank 0 found: processors of several kinds may round differently, and all must decide alike. A collective call.
     pub(super) fn of_first_rank<const N: usize>(&self, found: [f64; N]) -> Result<[f64; N], TrainError> {
-        let mut bytes = found.map(f64::to_le_bytes).concat();
+        let mut bytes = doubles::to_bytes(found);
         if self.comm.world_size() > 1 {
             self.comm.broadcast(0, &mut bytes)?;
         }
-        let number = |place: usize| f64::from_le_bytes(std::array::from_fn(|i| bytes[8 * place + i]));
-        Ok(std::array::from_fn(number))
+        let agreed = doubles::of_bytes(&bytes);
+        Ok(std::array::from_fn(|place| agreed[place]))
     }
 
     /// Writes the model, and `files` beside it, in the place of the folder `name` of the run; false, on all ranks, where the disk would not

@@ -13,6 +13,7 @@ use segue_configs::Shard;
 use tch::{Kind, Tensor, no_grad};
 
 use super::buckets::{ALIGNMENT, padded};
+use super::doubles;
 use super::rows::{Rows, reduce_rows};
 use super::sums::Sums;
 use crate::optim::{Piece, norms};
@@ -253,16 +254,12 @@ impl Kept {
         parameters: usize,
         comm: &dyn Communicator,
     ) -> Result<Vec<f64>, CollectiveError> {
-        let own = self.norms.iter().flat_map(|(parameter, norm)| [*parameter as u64, norm.to_bits()]);
-        let own: Vec<u8> = own.flat_map(u64::to_le_bytes).collect();
+        let own = self.norms.iter().flat_map(|(parameter, norm)| [*parameter as f64, *norm]);
         // Of a parameter that nobody has told of, nothing finite is known.
         let mut norms = vec![f64::NAN; parameters];
-        for bytes in comm.all_gather(&own)? {
-            let number = |b: &[u8]| u64::from_le_bytes(std::array::from_fn(|i| b[i]));
-            for pair in bytes.chunks_exact(16) {
-                if let Some(norm) = norms.get_mut(number(&pair[..8]) as usize) {
-                    *norm = f64::from_bits(number(&pair[8..]));
-                }
+        for pair in doubles::of_bytes(&comm.all_gather(&doubles::to_bytes(own))?.concat()).chunks_exact(2) {
+            if let Some(norm) = norms.get_mut(pair[0] as usize) {
+                *norm = pair[1];
             }
         }
         Ok(norms)

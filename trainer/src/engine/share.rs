@@ -4,6 +4,7 @@ use segue_collectives::consensus::any_rank;
 use segue_collectives::{CollectiveError, Communicator};
 use segue_faults as faults;
 
+use super::doubles;
 use crate::TrainError;
 
 /// Units of work between two questions whether to stop: few enough that a signal is answered in seconds, and so many that
@@ -104,10 +105,9 @@ impl<'a> Share<'a> {
 
     /// The numbers that all parts give, in the order of the parts; `own` are those of this rank's parts. A collective call.
     pub fn numbers<P: AsRef<[f64]>>(&self, own: &[P]) -> Result<Vec<Vec<f64>>, CollectiveError> {
-        let bytes = |part: &P| part.as_ref().iter().flat_map(|x| x.to_le_bytes()).collect();
+        let bytes = |part: &P| doubles::to_bytes(part.as_ref().iter().copied());
         let own: Vec<Vec<u8>> = own.iter().map(bytes).collect();
-        let number = |eight: &[u8]| f64::from_le_bytes(std::array::from_fn(|i| eight[i]));
-        Ok(self.collect(&own)?.iter().map(|part| part.chunks_exact(8).map(number).collect()).collect())
+        Ok(self.collect(&own)?.iter().map(|part| doubles::of_bytes(part)).collect())
     }
 
     /// Sums of as many numbers as each part has, added up in the order of the parts. A collective call.

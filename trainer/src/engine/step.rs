@@ -12,6 +12,7 @@ use tch::{Device, Kind, Tensor};
 use tracing::trace_span;
 
 use super::buckets::GradientBuckets;
+use super::doubles;
 use super::family::Measures;
 use super::layout::Layout;
 use super::learner::{Carry, Learner, Loss, Turn};
@@ -346,13 +347,10 @@ impl<'a, L: Learner> Engine<'a, L> {
     /// Sums of all micro-steps of the job, added up in the order of the tree.
     fn global_sum(&self, own: &[Vec<f64>]) -> Result<Vec<f64>, TrainError> {
         let width = own.first().map_or(2, Vec::len);
-        let bytes: Vec<u8> = own.iter().flatten().flat_map(|x| x.to_le_bytes()).collect();
-        let all = self.comm.all_gather(&bytes)?;
-        let number = |b: &[u8]| f64::from_le_bytes(std::array::from_fn(|i| b[i]));
-        let rows = all.iter().flat_map(|bytes| bytes.chunks_exact(8 * width));
-        let rows = rows.map(|row| row.chunks_exact(8).map(number).collect::<Vec<f64>>());
+        let all = self.comm.all_gather(&doubles::to_bytes(own.iter().flatten().copied()))?;
+        let rows = doubles::of_bytes(&all.concat()).chunks_exact(width).map(<[f64]>::to_vec).collect();
         let add = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| a + b).collect();
-        Ok(tree_sum(rows.collect(), add).unwrap_or_else(|| vec![0.0; width]))
+        Ok(tree_sum(rows, add).unwrap_or_else(|| vec![0.0; width]))
     }
 
     /// Lanes that begin anew, or that have left a document behind them, begin with a fresh carry.
@@ -422,13 +420,12 @@ impl<'a, L: Learner> Engine<'a, L> {
         losses: impl Iterator<Item = CandidateLoss>,
     ) -> Result<Vec<CandidateLoss>, TrainError> {
         let pair = |CandidateLoss { decide, report }| [decide, report];
-        let mut bytes: Vec<u8> = losses.flat_map(pair).flat_map(f64::to_le_bytes).collect();
+        let mut bytes = doubles::to_bytes(losses.flat_map(pair));
         if self.comm.world_size() > 1 {
             self.comm.broadcast(0, &mut bytes)?;
         }
-        let loss = |b: &[u8]| f64::from_le_bytes(std::array::from_fn(|i| b[i]));
-        let of = |b: &[u8]| CandidateLoss { decide: loss(&b[..8]), report: loss(&b[8..]) };
-        Ok(bytes.chunks_exact(16).map(of).collect())
+        let of = |pair: &[f64]| CandidateLoss { decide: pair[0], report: pair[1] };
+        Ok(doubles::of_bytes(&bytes).chunks_exact(2).map(of).collect())
     }
 
     /// Bytes of optimizer state that this rank holds.
