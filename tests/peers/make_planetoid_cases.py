@@ -52,7 +52,10 @@ class Python2(pickle._Pickler):
 
 
 def old_names(content):
-    return content.replace(b"numpy._core.", b"numpy.core.").replace(b"scipy.sparse._csr", b"scipy.sparse.csr")
+    content = content.replace(b"numpy._core.", b"numpy.core.")
+    for form in (b"csr", b"csc", b"coo", b"lil"):
+        content = content.replace(b"scipy.sparse._" + form, b"scipy.sparse." + form)
+    return content
 
 
 def matrix(nodes, wide):
@@ -76,6 +79,14 @@ def matrix(nodes, wide):
     return found
 
 
+def repeated(nodes):
+    """Coordinates in no order, each value in two parts."""
+    whole = matrix(nodes, False).tocoo()
+    order = np.roll(np.arange(2 * whole.nnz), 3)
+    rows, columns, values = (np.tile(part, 2)[order] for part in (whole.row, whole.col, whole.data / 2))
+    return sp.coo_matrix((values, (rows, columns)), shape=whole.shape)
+
+
 def one_hot(nodes, wide):
     table = np.zeros((len(nodes), CLASSES), dtype=np.int32)
     for row, node in enumerate(nodes):
@@ -89,6 +100,17 @@ def write(prefix, dumps, tested, all_nodes, graph, wide=False):
     if all_nodes:
         parts |= {"allx": matrix(all_nodes, wide), "ally": one_hot(all_nodes, wide)}
         prefix.with_name(prefix.name + ".test.index").write_text("".join(f"{node}\n" for node in tested))
+    for name, value in parts.items():
+        prefix.with_name(f"{prefix.name}.{name}").write_bytes(dumps(value))
+
+
+def write_forms(prefix, dumps):
+    """The same in other forms of matrices, with labels without a sign, and neighbours in arrays."""
+    parts = {"x": matrix(TRAIN, True).tocsc(), "tx": repeated(TEST), "allx": matrix(ALL, False).tolil(),
+             "y": one_hot(TRAIN, False).astype("<u2"), "ty": one_hot(TEST, False).astype(">u4"),
+             "ally": one_hot(ALL, False).astype("<u8"),
+             "graph": {node: np.array(others, dtype=np.uint16) for node, others in GRAPH.items()}}
+    prefix.with_name(prefix.name + ".test.index").write_text("".join(f"{node}\n" for node in TEST))
     for name, value in parts.items():
         prefix.with_name(f"{prefix.name}.{name}").write_bytes(dumps(value))
 
@@ -119,6 +141,8 @@ def make(out):
         write(out / f"ind.python2-protocol{protocol}", lambda value: Python2.dumps(value, protocol), TEST, ALL, GRAPH)
     write(out / "ind.python3-protocol2", lambda value: old_names(pickle.dumps(value, 2)), TEST, ALL, GRAPH)
     write(out / "ind.python3-protocol5", lambda value: pickle.dumps(value, 5), TEST, ALL, GRAPH, wide=True)
+    write_forms(out / "ind.forms-protocol0", lambda value: Python2.dumps(value, 0))
+    write_forms(out / "ind.forms-protocol4", lambda value: pickle.dumps(value, 4))
     write(out / "trans.python2-protocol2", lambda value: Python2.dumps(value, 2), [2, 3], None, GRAPH)
 
 

@@ -18,7 +18,7 @@ pub use self::safetensors::{
     SafetensorsEntry, SafetensorsFile, SafetensorsTensor, ShardIndex, write_safetensors,
 };
 pub use bundle::{Bundle, BundleEntry, BundleTensor, write_bundle};
-pub use pickle::{Kind, Pickle, SparseMatrix, View};
+pub use pickle::{Kind, Pickle, SparseMatrix, SparsePlaces, View};
 pub use shared::SharedBytes;
 pub use tensor::{ElementType, RawTensor};
 pub use tfrecord::{Example, RecordFile, RecordFolder, RecordInfo, RecordSettings};

@@ -6,5 +6,5 @@ mod numpy;
 mod reader;
 mod view;
 
-pub use numpy::SparseMatrix;
+pub use numpy::{SparseMatrix, SparsePlaces};
 pub use view::{Kind, Pickle, View};

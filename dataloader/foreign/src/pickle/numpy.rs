@@ -4,17 +4,41 @@
 use super::view::{Kind, Value, View};
 use crate::{ElementType, RawTensor, SharedBytes};
 
-/// A sparse matrix of SciPy in compressed rows. What its arrays promise each other is for the reader to check.
+/// A sparse matrix of SciPy. What its arrays promise each other is for the reader to check.
 #[derive(Debug)]
 pub struct SparseMatrix {
     /// Rows and columns.
     pub shape: [usize; 2],
-    /// Where each row begins in the other two, and the end.
-    pub indptr: RawTensor,
-    /// Columns.
-    pub indices: RawTensor,
+    /// Where the values stand.
+    pub places: SparsePlaces,
     /// Values.
     pub data: RawTensor,
+}
+
+/// Where the values of a sparse matrix stand.
+#[derive(Debug)]
+pub enum SparsePlaces {
+    /// Of `csr_matrix`: where the values of each row begin, and the end, and the column of each value.
+    Rows {
+        /// `[rows + 1]`.
+        indptr: RawTensor,
+        /// `[values]`.
+        indices: RawTensor,
+    },
+    /// Of `csc_matrix`: where the values of each column begin, and the end, and the row of each value.
+    Columns {
+        /// `[columns + 1]`.
+        indptr: RawTensor,
+        /// `[values]`.
+        indices: RawTensor,
+    },
+    /// Of `coo_matrix` and `lil_matrix`: row and column of each value.
+    Coordinates {
+        /// `[values]`.
+        rows: RawTensor,
+        /// `[values]`.
+        columns: RawTensor,
+    },
 }
 
 impl<'a> View<'a> {
@@ -60,49 +84,54 @@ impl<'a> View<'a> {
         match code {
             "i1" | "i2" | "i4" | "i8" => wide(true),
             "u1" | "u2" | "u4" | "b1" => wide(false),
+            "u8" if bytes.last().is_some_and(|high| high & 0x80 == 0) => wide(false),
             "f4" => Some(Value::Float(f64::from(f32::from_le_bytes(bytes[..].try_into().ok()?)))),
             "f8" => Some(Value::Float(f64::from_le_bytes(bytes[..].try_into().ok()?))),
             _ => None,
         }
     }
 
-    /// An array of NumPy.
-    ///
-    /// # Errors
-    ///
-    /// What the value is instead, or why its array cannot be read.
-    pub fn array(self) -> Result<RawTensor, String> {
+    /// Shape, type, order and content of an array of NumPy.
+    fn array_parts(self) -> Result<ArrayParts<'a>, String> {
         let parts = match self.class() {
             Some((module, "_reconstruct")) if module.ends_with("core.multiarray") => {
                 let state: Vec<_> = self.state().and_then(View::elements).into_iter().flatten().collect();
                 match state[..] {
                     // (version, shape, dtype, whether columns come first, bytes)
-                    [_, shape, dtype, fortran, bytes] => Some((shape, dtype, fortran.truth(), bytes)),
+                    [_, shape, dtype, fortran, content] => Some((shape, dtype, fortran.truth(), content)),
                     _ => None,
                 }
             }
             Some((module, "_frombuffer")) if module.ends_with("core.numeric") => {
                 let args: Vec<_> = self.args().and_then(View::elements).into_iter().flatten().collect();
                 match args[..] {
-                    [bytes, dtype, shape, order] => {
-                        Some((shape, dtype, order.text().map(|order| order == "F"), bytes))
+                    [content, dtype, shape, order] => {
+                        Some((shape, dtype, order.text().map(|order| order == "F"), content))
                     }
                     _ => None,
                 }
             }
             _ => return Err(format!("{}, expected an array of NumPy", self.described())),
         };
-        let (shape, dtype, fortran, bytes) = parts.ok_or("an array without its parts")?;
+        let (shape, dtype, fortran, content) = parts.ok_or("an array without its parts")?;
         let shape: Option<Vec<usize>> = shape.elements().and_then(|sizes| sizes.map(View::size).collect());
         let shape = shape.ok_or("an array without a shape")?;
-        let bytes = bytes.bytes().ok_or("an array whose elements are not bytes")?;
+        Ok(ArrayParts { shape, dtype, columns_first: fortran == Some(true), content })
+    }
+
+    /// An array of NumPy. Unsigned integers of more than 8 bits become signed ones that hold them.
+    ///
+    /// # Errors
+    ///
+    /// What the value is instead, or why its array cannot be read.
+    pub fn array(self) -> Result<RawTensor, String> {
+        let ArrayParts { shape, dtype, columns_first, content } = self.array_parts()?;
+        let bytes = content.bytes().ok_or("an array whose elements are not bytes")?;
         let (code, big_endian) = dtype.element_code().ok_or("an array without a type")?;
-        let dtype = element_type(code)?;
-        let bytes = if big_endian { reversed(&bytes, dtype.bytes()).into() } else { bytes };
+        let (dtype, bytes) = elements(code, big_endian, bytes)?;
         // The whole table is there, whatever order it is in.
         RawTensor::contiguous(dtype, shape.clone(), bytes.clone())?;
         let mut strides = vec![1usize; shape.len()];
-        let columns_first = fortran == Some(true);
         for axis in 1..shape.len() {
             let (outer, inner) =
                 if columns_first { (axis, axis - 1) } else { (shape.len() - 1 - axis, shape.len() - axis) };
@@ -111,27 +140,113 @@ impl<'a> View<'a> {
         RawTensor::new(dtype, shape, strides, 0, bytes, "")
     }
 
-    /// A matrix of SciPy in compressed rows, `csr_matrix` or `csr_array`.
+    /// Members of an array of Python's objects in one dimension.
+    fn array_of_objects(self) -> Result<Vec<View<'a>>, String> {
+        let ArrayParts { shape, dtype, content, .. } = self.array_parts()?;
+        let code = dtype.element_code().map(|(code, _)| code);
+        let members: Option<Vec<_>> = content.elements().map(Iterator::collect);
+        match (members, &shape[..]) {
+            (Some(members), [length])
+                if members.len() == *length && code.is_some_and(|c| c.starts_with('O')) =>
+            {
+                Ok(members)
+            }
+            _ => Err(format!("an array of shape {shape:?}, expected one of objects in one dimension")),
+        }
+    }
+
+    /// A matrix of SciPy, `csr_matrix`, `csc_matrix`, `coo_matrix` or `lil_matrix`, or the array of the same form.
     ///
     /// # Errors
     ///
     /// What the value is instead, or why one of its arrays cannot be read.
     pub fn sparse_matrix(self) -> Result<SparseMatrix, String> {
-        match self.class() {
-            Some((module, "csr_matrix" | "csr_array"))
-                if module == "scipy.sparse" || module.starts_with("scipy.sparse.") => {}
-            _ => return Err(format!("{}, expected a csr_matrix of SciPy", self.described())),
-        }
+        let form = match self.class() {
+            Some((module, name)) if module == "scipy.sparse" || module.starts_with("scipy.sparse.") => {
+                name.strip_suffix("_matrix").or_else(|| name.strip_suffix("_array"))
+            }
+            _ => None,
+        };
+        let unread = || {
+            format!(
+                "{}, expected a csr_matrix, csc_matrix, coo_matrix or lil_matrix of SciPy",
+                self.described()
+            )
+        };
+        let form = form.filter(|form| ["csr", "csc", "coo", "lil"].contains(form)).ok_or_else(unread)?;
         let shape = self.attribute("_shape").or_else(|| self.attribute("shape"));
         let shape: Option<Vec<usize>> =
             shape.and_then(View::elements).and_then(|sizes| sizes.map(View::size).collect());
         let shape =
             shape.and_then(|sizes| sizes.try_into().ok()).ok_or("a matrix without rows and columns")?;
-        let array = |name: &str| match self.attribute(name) {
-            Some(array) => array.array().map_err(|why| format!("`{name}` of a matrix: {why}")),
+        if form == "lil" {
+            let (places, data) = self.lists_of_rows()?;
+            return Ok(SparseMatrix { shape, places, data });
+        }
+        let places = match form {
+            "csr" => SparsePlaces::Rows { indptr: self.part("indptr")?, indices: self.part("indices")? },
+            "csc" => SparsePlaces::Columns { indptr: self.part("indptr")?, indices: self.part("indices")? },
+            _ => self.coordinates()?,
+        };
+        Ok(SparseMatrix { shape, places, data: self.part("data")? })
+    }
+
+    /// An array of a matrix.
+    fn part(self, name: &str) -> Result<RawTensor, String> {
+        let array = self.attribute(name).ok_or_else(|| format!("a matrix without `{name}`"))?;
+        array.array().map_err(|why| format!("`{name}` of a matrix: {why}"))
+    }
+
+    /// Of a `coo_matrix`: `row` and `col`, or since SciPy 1.13 `coords` with both.
+    fn coordinates(self) -> Result<SparsePlaces, String> {
+        let Some(coords) = self.attribute("coords") else {
+            return Ok(SparsePlaces::Coordinates { rows: self.part("row")?, columns: self.part("col")? });
+        };
+        let coords: Vec<_> = coords.elements().into_iter().flatten().collect();
+        let [rows, columns] = coords[..] else { return Err("a matrix without rows and columns".into()) };
+        let array = |array: View<'_>| array.array().map_err(|why| format!("`coords` of a matrix: {why}"));
+        Ok(SparsePlaces::Coordinates { rows: array(rows)?, columns: array(columns)? })
+    }
+
+    /// Of a `lil_matrix`: `rows` has a list of columns for each row, `data` one of their values.
+    fn lists_of_rows(self) -> Result<(SparsePlaces, RawTensor), String> {
+        let lists = |name: &str| match self.attribute(name) {
+            Some(array) => array.array_of_objects().map_err(|why| format!("`{name}` of a matrix: {why}")),
             None => Err(format!("a matrix without `{name}`")),
         };
-        Ok(SparseMatrix { shape, indptr: array("indptr")?, indices: array("indices")?, data: array("data")? })
+        let (columns_of, values_of) = (lists("rows")?, lists("data")?);
+        if columns_of.len() != values_of.len() {
+            return Err(format!(
+                "a matrix with {} lists of columns and {} of values",
+                columns_of.len(),
+                values_of.len()
+            ));
+        }
+        let (mut rows, mut columns, mut data) = (Vec::new(), Vec::new(), Vec::new());
+        for (row, (of_columns, of_values)) in columns_of.iter().zip(values_of).enumerate() {
+            let bad = || format!("row {row} of a matrix is not a list of columns and one of as many values");
+            let (Some(of_columns), Some(of_values)) = (of_columns.elements(), of_values.elements()) else {
+                return Err(bad());
+            };
+            if of_columns.len() != of_values.len() {
+                return Err(bad());
+            }
+            if rows.len() + of_columns.len() > self.pickle_bytes() {
+                return Err(format!("more values than its {} bytes can hold", self.pickle_bytes()));
+            }
+            for (column, value) in of_columns.zip(of_values) {
+                rows.push(row as i64);
+                columns.push(column.int().ok_or_else(bad)?);
+                data.push(value.float().ok_or_else(bad)?);
+            }
+        }
+        let table = |dtype, bytes: Vec<u8>| RawTensor::contiguous(dtype, vec![rows.len()], bytes.into());
+        let integers = |numbers: &[i64]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<u8>>();
+        let places = SparsePlaces::Coordinates {
+            rows: table(ElementType::I64, integers(&rows))?,
+            columns: table(ElementType::I64, integers(&columns))?,
+        };
+        Ok((places, table(ElementType::F64, data.iter().flat_map(|x| x.to_le_bytes()).collect())?))
     }
 
     /// What a value is, for a message.
@@ -143,6 +258,43 @@ impl<'a> View<'a> {
             (None, kind) => format!("a value of kind {kind:?}"),
         }
     }
+}
+
+/// What a pickle says of an array.
+struct ArrayParts<'a> {
+    shape: Vec<usize>,
+    dtype: View<'a>,
+    columns_first: bool,
+    /// Bytes, or the members of an array of objects.
+    content: View<'a>,
+}
+
+/// Elements of the type that NumPy calls `code`, little-endian. There is no unsigned type of more than 8 bits here: these are widened.
+fn elements(code: &str, big_endian: bool, bytes: SharedBytes) -> Result<(ElementType, SharedBytes), String> {
+    let (width, wide) = match code {
+        "u2" => (2, ElementType::I32),
+        "u4" => (4, ElementType::I64),
+        "u8" => (8, ElementType::I64),
+        _ => {
+            let dtype = element_type(code)?;
+            let bytes = if big_endian { reversed(&bytes, dtype.bytes()).into() } else { bytes };
+            return Ok((dtype, bytes));
+        }
+    };
+    if !bytes.len().is_multiple_of(width) {
+        return Err(format!("{} bytes for elements of type `{code}`", bytes.len()));
+    }
+    let little = if big_endian { reversed(&bytes, width).into() } else { bytes };
+    if width == 8 {
+        return match little.chunks(8).any(|element| element[7] & 0x80 != 0) {
+            true => Err("an element of type `u8` of more than 63 bits".into()),
+            false => Ok((wide, little)),
+        };
+    }
+    let zeros = [0u8; 4];
+    let widened: Vec<u8> =
+        little.chunks(width).flat_map(|element| element.iter().chain(&zeros[..width])).copied().collect();
+    Ok((wide, widened.into()))
 }
 
 /// The bytes of each element, back to front.

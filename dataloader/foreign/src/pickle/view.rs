@@ -152,6 +152,12 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Bytes that the whole pickle takes. A list may stand in it any number of times, for two bytes each: what is made of all of them has to be
+    /// held against this.
+    pub fn pickle_bytes(self) -> usize {
+        self.pickle.length
+    }
+
     /// Number of the value's node, the same wherever the pickle refers to it; `None` for small values.
     pub fn identity(self) -> Option<u32> {
         match self.value {

@@ -1,13 +1,13 @@
 use std::path::Path;
 
 use segue_data_error::DataError;
-use segue_foreign::{ElementType, Pickle, RawTensor, SharedBytes, View};
+use segue_foreign::{ElementType, Pickle, RawTensor, SharedBytes, SparseMatrix, SparsePlaces, View};
 
 use super::part;
 use crate::limit::Limit;
 use crate::lines::line_of;
 use crate::split::BadMember;
-use crate::text::read_distinct;
+use crate::text::read_index;
 use crate::{Asymmetry, Graph, NodeData, Setting, SparseRows};
 
 /// Rows of features and the classes of these rows.
@@ -23,15 +23,20 @@ pub(crate) fn read(prefix: &Path, setting: Setting, asymmetry: Asymmetry) -> Res
     let published = has_all(prefix, &name)?;
     let train = read_table(prefix, "x", "y")?;
     let tested = read_table(prefix, "tx", "ty")?;
-    let trained = train.labels.len() as u32;
+    let trained = train.labels.len();
+    // The graph alone says which nodes there are: rows of all other files are of these.
+    let graph = read_graph(&part(prefix, "graph"), asymmetry)?;
     // Which rows have which nodes: all that is trained on from node 0 on, then what is tested on.
     let (first, test) = if published {
         let all = read_table(prefix, "allx", "ally")?;
         check_beginning(prefix, &train, &all)?;
-        let test = read_test(prefix, all.labels.len(), tested.labels.len())?;
+        check_rows(&part(prefix, "allx"), 0, all.labels.len(), graph.nodes())?;
+        let test = read_test(prefix, all.labels.len(), tested.labels.len(), graph.nodes())?;
         (all, test)
     } else {
-        (train, (trained..trained + tested.labels.len() as u32).collect())
+        check_rows(&part(prefix, "x"), 0, trained, graph.nodes())?;
+        check_rows(&part(prefix, "tx"), trained, tested.labels.len(), graph.nodes())?;
+        (train, (trained as u32..(trained + tested.labels.len()) as u32).collect())
     };
     if first.features.columns != tested.features.columns || first.classes != tested.classes {
         let (found, expected) = (tested.features.columns, first.features.columns);
@@ -41,14 +46,12 @@ pub(crate) fn read(prefix: &Path, setting: Setting, asymmetry: Asymmetry) -> Res
         );
         return Err(DataError::foreign(&part(prefix, "tx"), why));
     }
-    let least = test.iter().max().map_or(0, |node| *node as usize + 1).max(first.labels.len());
-    let graph = read_graph(&part(prefix, "graph"), least, asymmetry)?;
     let rows = place_rows(graph.nodes(), &first, &tested, &test);
     Ok(NodeData {
         name: ["ind.", "trans."].iter().find_map(|form| name.strip_prefix(form)).unwrap_or(&name).to_string(),
         classes: first.classes,
         graph,
-        train: (0..trained).collect(),
+        train: (0..trained as u32).collect(),
         seen: setting.seen(&rows.2, &test),
         features: rows.0,
         labels: rows.1,
@@ -117,12 +120,22 @@ fn check_beginning(prefix: &Path, train: &Table, all: &Table) -> Result<(), Data
     Err(DataError::foreign(&part(prefix, "allx"), why))
 }
 
-/// Reads the nodes of the `rows` rows of `tx`, which come after the `first` of `allx`. How many the graph has, its file says later.
-fn read_test(prefix: &Path, first: usize, rows: usize) -> Result<Vec<u32>, DataError> {
+/// Refuses rows of the nodes from `first` on that the graph does not have.
+fn check_rows(path: &Path, first: usize, rows: usize, nodes: usize) -> Result<(), DataError> {
+    match first + rows <= nodes {
+        true => Ok(()),
+        false => {
+            let row = nodes.saturating_sub(first);
+            let why = format!("row {row} is of node {} of a graph with {nodes} nodes", first + row);
+            Err(DataError::foreign(path, why))
+        }
+    }
+}
+
+/// Reads the nodes of the `rows` rows of `tx`, which come after the `first` of `allx` in a graph with so many nodes.
+fn read_test(prefix: &Path, first: usize, rows: usize, nodes: usize) -> Result<Vec<u32>, DataError> {
     let path = &part(prefix, "test.index");
-    let graph = Limit::of(&part(prefix, "graph"));
-    let beyond = |node| format!("node {node} of a graph in a file of {} bytes", graph.bytes);
-    let test = read_distinct(path, graph.most() as usize, beyond)?;
+    let test = read_index(path, nodes)?;
     if test.len() != rows {
         return Err(DataError::foreign(path, format!("{} nodes for the {rows} rows of tx", test.len())));
     }
@@ -144,21 +157,22 @@ fn load(path: &Path) -> Result<Pickle, DataError> {
     Pickle::parse(&bytes).map_err(|why| DataError::foreign(path, why))
 }
 
-/// Reads the neighbour lists: a dict of lists by node.
-fn read_graph(path: &Path, at_least: usize, asymmetry: Asymmetry) -> Result<Graph, DataError> {
+/// Reads the neighbour lists: a dict of lists by node. The graph has the nodes up to the highest that it names.
+fn read_graph(path: &Path, asymmetry: Asymmetry) -> Result<Graph, DataError> {
     let pickle = load(path)?;
     let bad = |why: String| DataError::foreign(path, why);
     let root = pickle.root();
     let pairs = root.pairs().ok_or_else(|| bad(format!("{}, expected a dict", root.described())))?;
     let limit = Limit::of(path);
     let mut found = Vec::with_capacity(pairs.len());
-    let mut nodes = at_least;
+    let (mut nodes, mut entries) = (0, 0);
     for (key, list) in pairs {
         let node = key.size().ok_or_else(|| bad(format!("{} for a node", key.described())))?;
-        let list = neighbours(list).map_err(|why| bad(format!("the list of node {node}: {why}")))?;
+        let list = neighbours(list, entries).map_err(|why| bad(format!("the list of node {node}: {why}")))?;
         let highest = list.iter().copied().max().map_or(node, |other| node.max(other as usize));
         let highest = u32::try_from(highest).unwrap_or(u32::MAX);
         nodes = nodes.max(limit.count("node", highest).map_err(bad)?);
+        entries += list.len();
         found.push((node, list));
     }
     let mut lists: Vec<Option<Vec<u32>>> = vec![None; nodes];
@@ -172,63 +186,121 @@ fn read_graph(path: &Path, at_least: usize, asymmetry: Asymmetry) -> Result<Grap
         .map_err(|found| bad(format!("the list of node {}: {}", found.node, found.why)))
 }
 
-fn neighbours(list: View<'_>) -> Result<Vec<u32>, String> {
-    let elements = list.elements().ok_or_else(|| format!("{}, expected a list", list.described()))?;
-    let node = |value: View<'_>| {
-        let node = value.size().and_then(|node| u32::try_from(node).ok());
-        node.ok_or_else(|| format!("{} for a node", value.described()))
+/// Neighbours in a list, or in an array of integers, after `entries` of the same pickle.
+fn neighbours(list: View<'_>, entries: usize) -> Result<Vec<u32>, String> {
+    let node = |value: i64| u32::try_from(value).map_err(|_| format!("{value} for a node"));
+    let Some(elements) = list.elements() else {
+        let array = list.array().map_err(|_| format!("{}, expected a list", list.described()))?;
+        return integers(&array)?.into_iter().map(node).collect();
     };
-    elements.map(node).collect()
+    // A pickle may name one list for any number of nodes.
+    if entries + elements.len() > list.pickle_bytes() {
+        return Err(format!("more neighbours than its {} bytes can hold", list.pickle_bytes()));
+    }
+    elements
+        .map(|value| node(value.int().ok_or_else(|| format!("{} for a node", value.described()))?))
+        .collect()
 }
 
 /// Reads a sparse matrix of features and the one-hot labels of its rows.
 fn read_table(prefix: &Path, features: &str, labels: &str) -> Result<Table, DataError> {
     let (features, labels) = (part(prefix, features), part(prefix, labels));
     let bad = |why| DataError::foreign(&features, why);
-    let rows = sparse_rows(load(&features)?.root()).map_err(bad)?;
-    let last = u32::try_from(rows.columns.saturating_sub(1)).unwrap_or(u32::MAX);
+    let pickle = load(&features)?;
+    let matrix = pickle.root().sparse_matrix().map_err(bad)?;
+    let [rows, columns] = matrix.shape;
+    let last = u32::try_from(columns.saturating_sub(1)).unwrap_or(u32::MAX);
     Limit::of_columns(&features).count("column", last).map_err(bad)?;
     let (classes, found) = one_hot(load(&labels)?.root()).map_err(|why| DataError::foreign(&labels, why))?;
-    if found.len() != rows.len() {
-        let why = format!("{} rows of labels for {} rows of features", found.len(), rows.len());
+    // Before rows are made: those of some forms take no byte of the file.
+    if found.len() != rows {
+        let why = format!("{} rows of labels for {rows} rows of features", found.len());
         return Err(DataError::foreign(&labels, why));
     }
-    Ok(Table { features: rows, labels: found, classes })
+    Ok(Table { features: sparse_rows(&matrix).map_err(bad)?, labels: found, classes })
 }
 
+/// A value of a matrix: row, column and itself.
+type Entry = (u32, u32, f64);
+
 /// Rows of a sparse matrix; columns are sorted, repeated ones summed as their type has it, zeros left out, as a dense matrix would have them.
-fn sparse_rows(root: View<'_>) -> Result<SparseRows, String> {
-    let matrix = root.sparse_matrix()?;
+fn sparse_rows(matrix: &SparseMatrix) -> Result<SparseRows, String> {
     let [rows, columns] = matrix.shape;
-    u32::try_from(columns).map_err(|_| format!("{columns} columns"))?;
-    let starts = integers(&matrix.indptr)?;
-    let (indices, data) = (integers(&matrix.indices)?, numbers(&matrix.data)?);
-    let most = indices.len().min(data.len()) as i64;
-    if starts.len() != rows.saturating_add(1) || starts[0] != 0 || !starts.is_sorted() || starts[rows] > most
-    {
-        return Err(format!("`indptr` does not divide {most} values into {rows} rows"));
-    }
-    let mut table = SparseRows::new(columns);
-    let mut row: Vec<(u32, f64)> = Vec::new();
-    for ends in starts.windows(2) {
-        row.clear();
-        for at in ends[0] as usize..ends[1] as usize {
-            let column = u32::try_from(indices[at]).map_err(|_| format!("column {}", indices[at]))?;
-            row.push((column, data[at]));
+    let mut entries = entries(matrix)?;
+    // Stable: repeated ones are summed in the order in which they stand.
+    entries.sort_by_key(|(row, column, _)| (*row, *column));
+    entries.dedup_by(|later, kept| {
+        let same = (later.0, later.1) == (kept.0, kept.1);
+        if same {
+            kept.2 = sum(matrix.data.dtype(), kept.2, later.2);
         }
-        row.sort_by_key(|(column, _)| *column);
-        row.dedup_by(|later, kept| {
-            let same = later.0 == kept.0;
-            if same {
-                kept.1 = sum(matrix.data.dtype(), kept.1, later.1);
-            }
-            same
-        });
-        let single = row.iter().map(|(column, value)| (*column, *value as f32));
-        let entries = single.filter(|(_, value)| *value != 0.0);
-        table.push(entries).map_err(|why| format!("row {}: {why}", table.len()))?;
+        same
+    });
+    let mut table = SparseRows::new(columns);
+    let mut rest = &entries[..];
+    for row in 0..rows as u32 {
+        let (own, others) = rest.split_at(rest.partition_point(|entry| entry.0 <= row));
+        rest = others;
+        let single = own.iter().map(|(_, column, value)| (*column, *value as f32));
+        table.push(single.filter(|(_, value)| *value != 0.0)).map_err(|why| format!("row {row}: {why}"))?;
     }
     Ok(table)
+}
+
+/// The values of a matrix in the order in which they stand.
+fn entries(matrix: &SparseMatrix) -> Result<Vec<Entry>, String> {
+    let [rows, columns] = matrix.shape;
+    let data = numbers(&matrix.data)?;
+    let within = |what: &str, number: i64, end: usize| match u32::try_from(number) {
+        Ok(place) if (place as usize) < end => Ok(place),
+        _ => Err(format!("{what} {number} of {end}")),
+    };
+    let places: Vec<(i64, i64)> = match &matrix.places {
+        SparsePlaces::Rows { indptr, indices } => divided(indptr, indices, data.len(), rows, "rows")?,
+        SparsePlaces::Columns { indptr, indices } => {
+            divided(indptr, indices, data.len(), columns, "columns")?
+                .into_iter()
+                .map(|(column, row)| (row, column))
+                .collect()
+        }
+        SparsePlaces::Coordinates { rows, columns } => {
+            let (rows, columns) = (integers(rows)?, integers(columns)?);
+            if rows.len() != data.len() || columns.len() != data.len() {
+                let (of_rows, of_columns) = (rows.len(), columns.len());
+                return Err(format!("{of_rows} rows and {of_columns} columns for {} values", data.len()));
+            }
+            rows.into_iter().zip(columns).collect()
+        }
+    };
+    let entry = |((row, column), value)| {
+        let row = within("row", row, rows)?;
+        let column = within("column", column, columns).map_err(|why| format!("row {row}: {why}"))?;
+        Ok((row, column, value))
+    };
+    places.into_iter().zip(data).map(entry).collect()
+}
+
+/// Of compressed rows or columns, for each value the number of its row or column, and its place there.
+fn divided(
+    indptr: &RawTensor,
+    indices: &RawTensor,
+    values: usize,
+    parts: usize,
+    what: &str,
+) -> Result<Vec<(i64, i64)>, String> {
+    let (starts, indices) = (integers(indptr)?, integers(indices)?);
+    let most = indices.len().min(values) as i64;
+    if starts.len() != parts.saturating_add(1)
+        || starts[0] != 0
+        || !starts.is_sorted()
+        || starts[parts] > most
+    {
+        return Err(format!("`indptr` does not divide {most} values into {parts} {what}"));
+    }
+    let part = |(part, ends): (usize, &[i64])| {
+        indices[ends[0] as usize..ends[1] as usize].iter().map(move |place| (part as i64, *place))
+    };
+    Ok(starts.windows(2).enumerate().flat_map(part).collect())
 }
 
 /// A sum as elements of a type have it: of truth values whether one is true, in single precision rounded to that. Wider ones are rounded later.

@@ -3,6 +3,6 @@
 mod read;
 mod write;
 
+pub(crate) use read::read;
 pub use read::read_index;
-pub(crate) use read::{read, read_distinct};
 pub use write::GraphForm;

@@ -197,21 +197,12 @@ impl Graph {
 ///
 /// A file that is missing, or a line that names no node, or one again, with its number.
 pub fn read_index(path: &Path, nodes: usize) -> Result<Vec<u32>, DataError> {
-    read_distinct(path, nodes, |node| format!("node {node} of a graph with {nodes} nodes"))
-}
-
-/// Reads nodes below `end`, one a line, each once; `beyond` says what is wrong with any other.
-pub(crate) fn read_distinct(
-    path: &Path,
-    end: usize,
-    beyond: impl Fn(u32) -> String,
-) -> Result<Vec<u32>, DataError> {
     let mut index = Vec::new();
-    let mut taken = vec![false; end];
+    let mut taken = vec![false; nodes];
     each_record(path, |_, line| {
         let node: u32 = number(Some(line.trim()), "node")?;
         match taken.get_mut(node as usize) {
-            None => return Err(beyond(node)),
+            None => return Err(format!("node {node} of a graph with {nodes} nodes")),
             Some(true) => return Err(format!("node {node} is named twice")),
             Some(taken) => *taken = true,
         }

@@ -1,5 +1,7 @@
 //! Row P1: data sets as files. Small pickles that Python wrote hold what the text beside them holds; damage is an error that says where.
 
+mod pickles;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +29,14 @@ fn p01_pickles_of_python_2_and_3_hold_what_the_text_holds() {
         assert_eq!((text.labels[2], text.labels[5]), (Some(1), None));
         let seen = text.seen.iter().filter(|seen| **seen).count();
         assert_eq!(seen, if setting == Setting::Inductive { 4 } else { 7 });
-        for form in ["python2-protocol0", "python2-protocol2", "python3-protocol2", "python3-protocol5"] {
+        for form in [
+            "python2-protocol0",
+            "python2-protocol2",
+            "python3-protocol2",
+            "python3-protocol5",
+            "forms-protocol0",
+            "forms-protocol4",
+        ] {
             let read = open(&fixture(&format!("ind.{form}")), setting);
             assert_eq!(read.name, form);
             assert_eq!(read.features, text.features, "{form}");
@@ -261,186 +270,6 @@ fn p09_rows_of_features_are_read_with_and_without_a_number_before_them() {
     }
 }
 
-/// A copy of pickles, with one changed.
-fn pickles_with(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> (TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let prefix = folder.path().join("ind.python2-protocol2");
-    for part in ["x", "y", "tx", "ty", "allx", "ally", "graph", "test.index"] {
-        let file = format!("ind.python2-protocol2.{part}");
-        fs::copy(fixture(&file), folder.path().join(file)).unwrap();
-    }
-    let path = folder.path().join(format!("ind.python2-protocol2.{name}"));
-    let mut bytes = fs::read(&path).unwrap();
-    change(&mut bytes);
-    fs::write(&path, bytes).unwrap();
-    (folder, prefix)
-}
-
-fn refused_pickle(name: &str, change: impl FnOnce(&mut Vec<u8>)) -> String {
-    let (_folder, prefix) = pickles_with(name, change);
-    let error = NodeData::open(&prefix, Setting::Inductive).unwrap_err();
-    assert_eq!(error.exit_code(), 65, "{error}");
-    error.to_string().rsplit("python2-protocol2.").next().unwrap().to_string()
-}
-
-/// A change that puts `new` in the place of the first `old`.
-fn replace<'a>(old: &'a [u8], new: &'a [u8]) -> impl FnOnce(&mut Vec<u8>) + 'a {
-    move |bytes| {
-        let at = bytes.windows(old.len()).position(|window| window == old).unwrap();
-        bytes.splice(at..at + old.len(), new.iter().copied());
-    }
-}
-
-#[test]
-fn bad_pickles_are_refused_with_file_and_place() {
-    let cut = refused_pickle("allx", |bytes| bytes.truncate(300));
-    assert!(cut.starts_with("allx cannot be read: ") && cut.contains("byte"), "{cut}");
-    // Two ones in the last row of labels; a graph that is a list; a matrix of another class.
-    let one = [1, 0, 0, 0];
-    let doubled = refused_pickle("ty", |bytes| {
-        let place = bytes.windows(4).rposition(|window| window == one).unwrap();
-        bytes[place + 4] = 1;
-    });
-    assert_eq!(doubled, "ty cannot be read: row 2 is not one-hot");
-    let list = refused_pickle("graph", |bytes| *bytes = b"\x80\x02]q\x00.".to_vec());
-    assert_eq!(list, "graph cannot be read: a value of kind List, expected a dict");
-    let other = refused_pickle("tx", replace(b"csr_matrix", b"csc_matrix"));
-    assert!(
-        other.contains("an object of scipy.sparse.csr.csc_matrix, expected a csr_matrix of SciPy"),
-        "{other}"
-    );
-    let lists =
-        refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00](K\x01K\x09eK\x01](K\x00eu.".to_vec());
-    assert!(
-        lists.starts_with("graph cannot be read: the list of node 0: node 0 lists 9 more often"),
-        "{lists}"
-    );
-    let far = refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00]J\xff\xff\xff\x7fau.".to_vec());
-    assert_eq!(far, "graph cannot be read: node 2147483647 in a file of 15 bytes");
-    let negative = refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00]J\xff\xff\xff\xffau.".to_vec());
-    assert!(negative.contains("the list of node 0: a value of kind Int(-1) for a node"), "{negative}");
-    let few = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n".to_vec());
-    assert_eq!(few, "test.index cannot be read: 2 nodes for the 3 rows of tx");
-    let far = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n4000000\n".to_vec());
-    assert_eq!(far, "test.index, line 3: node 4000000 of a graph in a file of 143 bytes");
-    let low = refused_pickle("test.index", |bytes| *bytes = b"7\n4\n2\n".to_vec());
-    assert_eq!(low, "test.index, line 3: node 2 is one of the 4 of allx");
-}
-
-/// An array as Python 2 writes it by protocol 0, without the end of the pickle.
-fn old_array(code: &str, order: char, shape: &[usize], bytes: &[u8]) -> String {
-    let shape: String = shape.iter().map(|size| format!("I{size}\n")).collect();
-    let bytes: String = bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
-    format!(
-        "cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n({shape}tcnumpy\ndtype\n(S'{code}'\nI0\nI1\ntR\
-         (I3\nS'{order}'\nNNNI-1\nI-1\nI0\ntbI00\nS'{bytes}'\ntb"
-    )
-}
-
-/// The labels of the two rows of `x`, in types that NumPy's users choose for them.
-#[test]
-fn p01_labels_may_be_of_any_type_that_holds_0_and_1() {
-    let expected = open(&fixture("ind.python2-protocol2"), Setting::Inductive).fingerprint();
-    let ones = [0u8, 0, 1, 1, 0, 0];
-    let wide = |width: usize, at: usize| -> Vec<u8> {
-        ones.iter().flat_map(|one| (0..width).map(move |byte| if byte == at { *one } else { 0 })).collect()
-    };
-    let doubles: Vec<u8> = ones.iter().flat_map(|one| f64::from(*one).to_be_bytes()).collect();
-    for (code, order, bytes) in [
-        ("b1", '|', ones.to_vec()),
-        ("u1", '|', ones.to_vec()),
-        ("i1", '|', ones.to_vec()),
-        ("i2", '<', wide(2, 0)),
-        ("i4", '>', wide(4, 3)),
-        ("i8", '>', wide(8, 7)),
-        ("f8", '>', doubles),
-    ] {
-        let labels = old_array(code, order, &[2, 3], &bytes) + ".";
-        let (_folder, prefix) = pickles_with("y", |file| *file = labels.into_bytes());
-        let read = open(&prefix, Setting::Inductive);
-        assert_eq!(read.fingerprint(), expected, "{code}{order}");
-    }
-    let halves = old_array("f2", '<', &[2, 3], &wide(2, 0)) + ".";
-    let refused = refused_pickle("y", |file| *file = halves.into_bytes());
-    assert_eq!(refused, "y cannot be read: unsupported element type f16");
-}
-
-/// What a dense matrix of each type has where a column is given twice: the sum, and of truth values that there is one.
-#[test]
-fn p01_columns_that_are_repeated_add_up_as_their_type_has_it() {
-    let integers = |numbers: &[i32]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
-    let [starts, columns] = [&[0, 2, 3, 6][..], &[3, 3, 0, 2, 1, 2]]
-        .map(|numbers| old_array("i4", '<', &[numbers.len()], &integers(numbers)));
-    // Their sum is past the middle between two numbers of single precision, where each alone is below it.
-    let (one, least) = (1.0 + 1.5 * 2f64.powi(-25), 2f64.powi(-25));
-    let doubles = [one, least, 0.1, one, 0.1, least].map(f64::to_le_bytes).concat();
-    for (code, data, once, twice) in [
-        ("b1", vec![1; 6], 1.0, 1.0),
-        ("i1", vec![0xFF; 6], -1.0, -2.0),
-        ("f8", doubles, 0.1, 1.0 + f32::EPSILON),
-    ] {
-        let data = old_array(code, '<', &[6], &data);
-        let matrix = format!(
-            "ccopy_reg\n_reconstructor\n(cscipy.sparse.csr\ncsr_matrix\nc__builtin__\nobject\nNtR(dS'_shape'\n(I3\nI4\ntsS'indptr'\n{starts}s\
-             S'indices'\n{columns}sS'data'\n{data}sb."
-        );
-        let (_folder, prefix) = pickles_with("tx", |file| *file = matrix.into_bytes());
-        let features = open(&prefix, Setting::Inductive).features;
-        assert_eq!(features.row(7), (&[3][..], &[twice][..]), "{code}");
-        assert_eq!(features.row(4), (&[0][..], &[once][..]), "{code}");
-        assert_eq!(features.row(6), (&[1, 2][..], &[once, twice][..]), "{code}");
-    }
-}
-
-/// Without `allx` the rows of `tx` would be taken for the nodes right behind `x`.
-#[test]
-fn an_inductive_set_without_all_its_files_is_refused() {
-    for setting in [Setting::Inductive, Setting::Transductive] {
-        let (_folder, prefix) = pickles_with("x", |_| ());
-        fs::remove_file(format!("{}.allx", prefix.display())).unwrap();
-        let error = NodeData::open(&prefix, setting).unwrap_err();
-        assert_eq!(error.exit_code(), 66);
-        assert!(error.to_string().contains("ind.python2-protocol2.allx"), "{error}");
-    }
-}
-
-#[test]
-fn pickles_are_not_written_over_others_nor_without_what_they_have_no_room_for() {
-    let (_folder, prefix) = pickles_with("x", |_| ());
-    let data = open(&prefix, Setting::Inductive);
-    assert_eq!(data.write_pickles(&prefix).unwrap_err().exit_code(), 73);
-    // Node 2 has features and is in no part of the split.
-    let data = open(&fixture("text/ind"), Setting::Transductive);
-    let error = data.in_published_order().write_pickles(&prefix.with_file_name("trans.other")).unwrap_err();
-    assert!(error.to_string().contains("is in no part of the split"), "{error}");
-    assert!(error.hint().unwrap().contains("--setting inductive"));
-    let data = open(&fixture("text/trans"), Setting::Transductive);
-    let error = data.in_published_order().write_pickles(&prefix.with_file_name("ind.other")).unwrap_err();
-    assert!(error.to_string().contains("ind.other stands for an inductive set"), "{error}");
-}
-
-#[test]
-fn a_matrix_whose_arrays_lie_is_refused() {
-    // The first array is `indptr`: 0 and then the ends of rows.
-    let (folder, prefix) = pickles_with("x", |_| ());
-    let data = open(&prefix, Setting::Inductive);
-    drop(folder);
-    let folder = tempfile::tempdir().unwrap();
-    let prefix = folder.path().join("ind.toy");
-    data.write_pickles(&prefix).unwrap();
-    let path = folder.path().join("ind.toy.x");
-    let good = fs::read(&path).unwrap();
-    let ends = [0u8, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0];
-    let at = good.windows(12).position(|window| window == ends).unwrap();
-    for (place, value) in [(at, 1), (at + 4, 4), (at + 8, 100), (at + 11, 0x7F)] {
-        let mut bad = good.clone();
-        bad[place] = value;
-        fs::write(&path, bad).unwrap();
-        let error = NodeData::open(&prefix, Setting::Inductive).unwrap_err().to_string();
-        assert!(error.ends_with("`indptr` does not divide 3 values into 2 rows"), "{error}");
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -449,23 +278,6 @@ proptest! {
         let name = ["graph.adj", "labels.txt", "features.svm", "train.index", "test.index", "sizes.txt"][which];
         let folder = text_with(&[(name, &content)]);
         if let Ok(data) = NodeData::open(folder.path(), Setting::Inductive) {
-            data.graph.counts();
-            data.fingerprint();
-        }
-    }
-
-    #[test]
-    fn any_damage_of_a_pickle_is_read_or_refused(
-        which in 0usize..7,
-        at in any::<prop::sample::Index>(),
-        byte in any::<u8>(),
-    ) {
-        let name = ["x", "y", "tx", "ty", "allx", "ally", "graph"][which];
-        let (_folder, prefix) = pickles_with(name, |bytes| {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-        });
-        if let Ok(data) = NodeData::open(&prefix, Setting::Inductive) {
             data.graph.counts();
             data.fingerprint();
         }
