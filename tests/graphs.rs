@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use segue_tests::{ROOT, alone, ended_with, finish, stderr, succeed};
+use segue_tests::{ROOT, alone, ended_with, fail, finish, mpirun, stderr, succeed};
 
 #[test]
 fn p01_every_form_of_a_data_set_has_one_fingerprint() {
@@ -28,6 +28,109 @@ fn p01_every_form_of_a_data_set_has_one_fingerprint() {
         place.path().join("mapped/graph.bin").is_file() && !place.path().join("mapped/graph.adj").exists()
     );
     assert_eq!(fs::read_to_string(place.path().join("ind.copy.test.index")).unwrap(), "7\n4\n6\n");
+}
+
+/// A row of a node that the graph does not have ends the command before it writes anything.
+#[test]
+fn p01_pickles_that_reach_beyond_their_graph_are_refused_and_nothing_is_written() {
+    let place = tempfile::tempdir().unwrap();
+    for part in ["x", "y", "tx", "ty", "allx", "ally", "graph", "test.index"] {
+        let from = format!("{ROOT}/tests/fixtures/planetoid/ind.python2-protocol2.{part}");
+        fs::copy(from, place.path().join(format!("ind.toy.{part}"))).unwrap();
+    }
+    let at = |name: &str| place.path().join(name).display().to_string();
+    let (prefix, out) = (at("ind.toy"), at("out"));
+    let outputs = ["--text", &out, "--mapped", &out, "--pickles", &out];
+    for (part, content, says) in [
+        ("test.index", "7\n4\n8\n", "ind.toy.test.index, line 3: node 8 of a graph with 8 nodes"),
+        (
+            "graph",
+            "(dI2\n(lI2\nas.",
+            "ind.toy.allx cannot be read: row 3 is of node 3 of a graph with 3 nodes",
+        ),
+    ] {
+        fs::write(place.path().join(format!("ind.toy.{part}")), content).unwrap();
+        for output in outputs.chunks(2) {
+            let command = ["data", "graph", &prefix, "--setting", "inductive"];
+            fail(alone(&[&command[..], output].concat()), 65, &[says]);
+            assert!(!place.path().join("out").exists());
+        }
+    }
+}
+
+/// Triples of three categories, each with relations of its own, and of a fourth that is too small.
+fn triples() -> String {
+    let entity = |number: usize| format!("e{number}");
+    let line = |number: usize| {
+        let category = if number < 42 { number % 3 } else { 3 };
+        let others = [3, 6].map(|step| entity((number + step) % 42));
+        format!(
+            "{0}\tconcept:near{category}\t{1}\n{0}\tconcept:like{category}\t{2}\n{0}\tgeneralizations\tcategory{category}\n",
+            entity(number),
+            others[0],
+            others[1]
+        )
+    };
+    (0..47).map(line).collect()
+}
+
+/// What the builder writes has no features: Planetoid-T trains on it as it stands, and is Planetoid-G, to the last byte and prediction, over
+/// stops and ranks. Features that are put beside it are read.
+#[test]
+fn p19_what_triples_become_is_trained_on() {
+    let place = tempfile::tempdir().unwrap();
+    let at = |name: &str| place.path().join(name).display().to_string();
+    fs::write(at("nell.tsv"), triples()).unwrap();
+    let command = ["data", "graph", &at("nell.tsv"), "--triples", "--rate", "0.1", "--seed", "1", "--json"];
+    for form in ["--text", "--mapped"] {
+        let folder = at(&form[2..]);
+        let built = succeed(alone(&[&command[..], &[form, &folder]].concat()));
+        assert_eq!((&built["classes"], &built["train"], &built["test"]), (&3.into(), &3.into(), &39.into()));
+    }
+    let pretrain = |graph: &str, run: &str, more: &[&str]| -> Vec<String> {
+        let recipe = format!("{ROOT}/configs/recipes/planetoid-cora.toml");
+        let own = [format!("run.dir={}", at(run)), format!("data.corpus={}", at(graph))];
+        let short = [
+            "model.pretrain_label=30",
+            "model.pretrain_contexts=300",
+            "model.label_batch=5",
+            "model.context_batch=20",
+            "model.self_pairs=false",
+            "model.lambda=0.05",
+            "model.d_embed=8",
+            "train.steps=430",
+        ];
+        let words = ["pretrain", "--json", "--config", &recipe].into_iter().chain(short);
+        words.map(str::to_string).chain(own).chain(more.iter().map(|word| word.to_string())).collect()
+    };
+    let trained = |run: &str| {
+        let weights = fs::read(place.path().join(run).join("checkpoints/latest/model.safetensors")).unwrap();
+        (weights, succeed(alone(&["predict", &at(run), "--json"]))["predictions"].clone())
+    };
+    let graph = succeed(alone(&pretrain("text", "g", &["model.variant=graph"])));
+    let accuracy = graph["evaluation"]["accuracy"].as_f64().unwrap();
+    assert!(accuracy > 0.8, "{accuracy}");
+    let expected = trained("g");
+    for (run, form) in [("t", "text"), ("t-mapped", "mapped")] {
+        succeed(mpirun(2, &pretrain(form, run, &["train.stop_at=177"])));
+        let both = succeed(alone(&pretrain(form, run, &[])));
+        assert_eq!(both["evaluation"], graph["evaluation"], "{form}");
+        assert!(trained(run) == expected, "{form}");
+    }
+    // What learns from features alone has nothing to learn from.
+    fail(
+        alone(&pretrain("text", "f", &["model.variant=features"])),
+        65,
+        &["has no features, which are learnt from"],
+    );
+    // A column for each category: features say it all.
+    let labels = fs::read_to_string(at("text/labels.txt")).unwrap();
+    let row = |(node, label): (usize, &str)| label.parse::<u32>().map(|class| format!("{node} {class}:1\n"));
+    let features: String = labels.lines().enumerate().filter_map(|found| row(found).ok()).collect();
+    fs::write(at("text/features.svm"), features).unwrap();
+    let both = succeed(alone(&pretrain("text", "with-features", &["train.steps=600"])));
+    assert_eq!(both["evaluation"]["accuracy"], 1.0);
+    assert_ne!(trained("with-features").0.len(), expected.0.len());
 }
 
 #[test]

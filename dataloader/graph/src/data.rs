@@ -43,7 +43,7 @@ pub struct OpenOptions {
     pub asymmetry: Asymmetry,
     /// Which nodes are trained and tested on.
     pub split: Split,
-    /// Whether these need features: what learns from them cannot do without. Inductively they do in any case.
+    /// Whether these need features where any node has some: what learns from them cannot do without. Inductively they do in any case.
     pub features_needed: bool,
 }
 
@@ -129,6 +129,11 @@ impl NodeData {
         let files = Files::find(path, setting)?;
         let data = files.read(setting, options.asymmetry)?;
         data.choose(options, path, |bad| files.refusal(bad))
+    }
+
+    /// Whether no node has a feature that is not zero, as in a graph of entities and relations.
+    pub fn has_no_features(&self) -> bool {
+        self.features.values().is_empty()
     }
 
     /// Number of nodes.

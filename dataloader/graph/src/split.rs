@@ -70,7 +70,8 @@ struct Candidates<'a> {
 
 impl<'a> Candidates<'a> {
     fn of(data: &'a NodeData, features_needed: bool) -> Self {
-        Candidates { data, with_features: features_needed || data.setting == Setting::Inductive }
+        let needed = || features_needed && data.has_features.contains(&true);
+        Candidates { data, with_features: data.setting == Setting::Inductive || needed() }
     }
 
     /// Whether a node can be in a split as far as its features go.

@@ -403,17 +403,27 @@ fn p08_both_readings_of_r1_learn_communities() {
 /// Without features, contexts make the same embedding of both models, bit by bit, and the layer of features learns nothing.
 #[test]
 fn p19_without_features_the_transductive_model_is_the_one_of_the_graph_alone() {
-    let place = tempfile::tempdir().unwrap();
-    let data = write_graph(place.path(), |_, _, row| row.clear());
-    let of = |variant: &str, steps: &str, names: &[&str]| -> Vec<Vec<f32>> {
+    let places = [0, 1, 2].map(|_| tempfile::tempdir().unwrap());
+    let zeros = write_graph(places[0].path(), |_, _, row| row.clear());
+    let none = write_graph(places[1].path(), as_it_is);
+    fs::remove_file(none.join("features.svm")).unwrap();
+    fs::write(none.join("sizes.txt"), format!("nodes {NODES}\ncolumns 0\nclasses {CLASSES}\n")).unwrap();
+    let single = write_graph(places[2].path(), |node, _, row| row.truncate(usize::from(node == LABELLED)));
+    let of = |data: &Path, variant: &str, ranks: usize| {
         let folder = tempfile::tempdir().unwrap();
-        train(&config(folder.path(), &data, &[&SHORT[..], &[variant, steps]].concat()), &Local, false);
-        names.iter().map(|name| weights(folder.path(), name)).collect()
+        let variant = format!("model.variant={variant}");
+        let more = [variant.as_str(), "model.context_steps=0.5", "model.update_embedding=false"];
+        let config = config(folder.path(), data, &[&SHORT[..], &more].concat());
+        let found = simulated::run(ranks, |comm| train(&config, comm, false)).remove(0).evaluation.unwrap();
+        let predictor = Predictor::open(folder.path()).unwrap();
+        let predictions = predictor.predict(&predictor.material(None).unwrap(), &[0, 40, 80]).unwrap();
+        (bytes(folder.path()), found["accuracy"].clone(), predictions)
     };
-    // Three steps of label contexts and three of the graph's come before the first supervised one.
-    let contexts = ["embedding.weight", "contexts.weight", "contexts.bias"];
-    let [both, graph] = ["model.variant=transductive", "model.variant=graph"];
-    assert!(of(both, "train.steps=6", &contexts) == of(graph, "train.steps=6", &contexts));
-    let layer = |steps: &str| of(both, steps, &["hidden.features.weight"]);
-    assert!(layer("train.steps=6") == layer("train.steps=14"));
+    for data in [&zeros, &none] {
+        let graph = of(data, "graph", 1);
+        for ranks in [1, 2, 4] {
+            assert!(of(data, "transductive", ranks) == graph, "{}, {ranks} ranks", data.display());
+        }
+    }
+    assert!(of(&single, "transductive", 1).0 != of(&single, "graph", 1).0);
 }

@@ -51,10 +51,14 @@ impl NodeData {
             let label = |label: &Option<u32>| label.map_or(-1, i64::from);
             self.labels.iter().try_for_each(|found| writeln!(out, "{}", label(found)))
         })?;
-        write("features.svm", &|out| self.write_features(out))?;
         let known = Setting::Inductive.seen(&self.has_features, &self.test);
         let known: Vec<u32> = (0u32..).zip(known).filter_map(|(node, known)| known.then_some(node)).collect();
-        for (name, nodes) in [("train", &self.train), ("test", &self.test), ("allx", &known)] {
+        // Empty files would say that no node may have features, to whoever puts some beside a graph that has none.
+        let all = self.has_features.contains(&true).then_some(("allx", &known));
+        if all.is_some() {
+            write("features.svm", &|out| self.write_features(out))?;
+        }
+        for (name, nodes) in [("train", &self.train), ("test", &self.test)].into_iter().chain(all) {
             write(&format!("{name}.index"), &|out| {
                 nodes.iter().try_for_each(|node| writeln!(out, "{node}"))
             })?;

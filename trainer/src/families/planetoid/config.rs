@@ -20,7 +20,7 @@ const LEAST_STEPS: f64 = 1e-3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Variant {
-    /// Features and an embedding of each node, which contexts train too (Planetoid-T).
+    /// Features and an embedding of each node, which contexts train too (Planetoid-T); without any feature, `graph`.
     Transductive,
     /// Features alone; contexts train the embedding that is computed of them (Planetoid-I).
     Inductive,

@@ -66,6 +66,10 @@ impl Material {
 
     /// The same of data that is open, which needs no labels where nothing is trained.
     pub fn of(data: NodeData, own: &mut PlanetoidConfig) -> Result<Self, TrainError> {
+        // Without features Planetoid-T is Planetoid-G, of which Yang 2019, table 3.8, has one row for both.
+        if own.variant == Variant::Transductive && data.has_no_features() {
+            own.variant = Variant::Graph;
+        }
         let labelled = data.labelled();
         let seen =
             || Covered::new(data.seen.iter().zip(&data.has_features).map(|(seen, known)| *seen && *known));
