@@ -218,7 +218,7 @@ pub struct PlanetoidConfig {
     /// order of their names as numbers, each with `train.index` and `test.index`. 0 for the split of the files.
     #[schemars(transform = Range::at_least(0).at_most(1 << 16))]
     pub given_split: usize,
-    /// Report the recall of each class among the so many test nodes of the highest probability; 0 for not.
+    /// Report how many test nodes of each class are among so many nodes of its highest probability, of all that are not trained on; 0 for not.
     #[schemars(transform = Range::at_least(0).at_most(MAX_COUNT))]
     pub recall_at: usize,
     /// Nodes; 0 until the graph is known, as with the two below.

@@ -101,6 +101,16 @@ impl Material {
         Ok(Self { data, labelled, covered, spread, edges })
     }
 
+    /// Nodes that a ranking is of: all that are not trained on, of which a model that reads features alone leaves out those without any.
+    pub fn candidates(&self, variant: Variant) -> Vec<u32> {
+        let mut open = match variant.is_inductive() {
+            true => self.data.has_features.clone(),
+            false => vec![true; self.data.nodes()],
+        };
+        self.data.train.iter().for_each(|node| open[*node as usize] = false);
+        (0u32..).zip(open).filter_map(|(node, open)| open.then_some(node)).collect()
+    }
+
     /// The number of a node among those that contexts are of, if it is one.
     fn context_of(&self, node: u32) -> Option<u32> {
         self.covered.as_ref().map_or(Some(node), |covered| covered.number(node))

@@ -149,9 +149,13 @@ impl Family for Training<'_> {
         if !self.evaluates() {
             return Ok(None);
         }
-        let data = &self.material.data;
-        let predictions = evaluate::predict(&classifier.network, &self.material, &data.test)?;
-        let (accuracy, row) = evaluate::measure(data, &predictions, self.section.recall_at);
+        let (data, k) = (&self.material.data, self.section.recall_at);
+        let of = |nodes: &[u32]| evaluate::predict(&classifier.network, &self.material, nodes);
+        let ranked = match k {
+            0 => Vec::new(),
+            _ => of(&self.material.candidates(self.section.variant))?,
+        };
+        let (accuracy, row) = evaluate::measure(data, &of(&data.test)?, &ranked, k);
         Ok(Some(evaluate::measures(classifier, accuracy, row)))
     }
 
