@@ -219,6 +219,30 @@ fn p03_the_law_is_that_of_every_walk_counted_out() {
     }
 }
 
+/// Draws on a graph with weights against the law of every walk counted out.
+#[test]
+fn p02_a_million_pairs_of_a_graph_with_weights_follow_the_law_of_its_walks() {
+    let edges = [(0, 1, 1.0), (0, 2, 2.0), (1, 2, 0.5), (2, 3, 4.0), (3, 3, 1.5), (3, 4, 0.25)];
+    let graph = Graph::from_edges(NODES, edges).unwrap();
+    let sampler = contexts(&graph, |options| (options.walk, options.positive) = (5, 1.0));
+    let places = sampler.options().places();
+    let mut positive = vec![0.0; NODES * NODES];
+    for (nodes, chance) in all_walks(&graph, 5) {
+        for (first, second) in &places {
+            positive[nodes[*first] as usize * NODES + nodes[*second] as usize] +=
+                chance / places.len() as f64;
+        }
+    }
+    let law = PairLaw { nodes: NODES, positive, negative: vec![0.0; NODES * NODES] };
+    let pairs = sampler.graph_pairs(0..1_000_000);
+    fits(chi_squared(&pairs, &law));
+    // The same walks without weights are another law.
+    let plain = Graph::from_edges(NODES, edges.map(|(from, to, _)| (from, to, 1.0))).unwrap();
+    let others =
+        contexts(&plain, |options| (options.walk, options.positive) = (5, 1.0)).graph_pairs(0..1_000_000);
+    assert!(chi_squared(&others, &law).0 > 1000.0);
+}
+
 #[test]
 fn p02_steps_follow_weights_and_duplicates() {
     let lists = vec![vec![1, 1, 1, 2], vec![0, 0, 0], vec![0]];

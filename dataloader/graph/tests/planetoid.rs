@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use segue_graph::{GraphCounts, GraphForm, NodeData, Setting};
+use segue_graph::{Graph, GraphCounts, GraphForm, NodeData, Setting};
 
 const SETTINGS: [Setting; 2] = [Setting::Inductive, Setting::Transductive];
 
@@ -76,19 +76,46 @@ fn p01_the_published_sets_have_the_counts_that_were_taken_of_them() {
     }
 }
 
-#[test]
-fn p01_rows_of_the_transition_matrix_sum_to_one() {
-    let Some(folder) = segue_skip::shared_data("planetoid/citeseer") else { return };
-    let data = NodeData::open(&folder, Setting::Transductive).unwrap();
-    for node in 0..data.nodes() as u32 {
-        let mut row = vec![0.0; data.nodes()];
-        let neighbours = data.graph.neighbours(node);
-        neighbours.iter().for_each(|other| row[*other as usize] += 1.0 / data.graph.degree(node));
-        assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-12);
-        // The two ends of each share of steps are all neighbours, as often as they are listed.
-        assert_eq!(data.graph.step(node, 0.0), neighbours.first().copied());
-        assert_eq!(data.graph.step(node, 1.0 - 1e-16), neighbours.last().copied());
+/// The row of a node as steps have it: of equal parts of `[0, 1)`, the share of those that lead to each node.
+fn row_of_steps(graph: &Graph, node: u32, parts: usize) -> Vec<f64> {
+    let mut row = vec![0.0; graph.nodes()];
+    for part in 0..parts {
+        let to = graph.step(node, (part as f64 + 0.5) / parts as f64).unwrap();
+        row[to as usize] += 1.0 / parts as f64;
     }
+    row
+}
+
+/// Steps against the file's own lists, read word by word: each listed neighbour has the same share, so that repeats count as weight.
+#[test]
+fn p01_rows_of_the_transition_matrix_are_the_lists_of_the_file_and_sum_to_one() {
+    let Some(folder) = segue_skip::shared_data("planetoid/citeseer/trans") else { return };
+    let data = NodeData::open(&folder, Setting::Transductive).unwrap();
+    let text = std::fs::read_to_string(folder.join("graph.adj")).unwrap();
+    let mut read = 0;
+    for line in text.lines() {
+        let words: Vec<usize> = line.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        let (node, neighbours) = words.split_first().unwrap();
+        let mut expected = vec![0.0; data.nodes()];
+        neighbours.iter().for_each(|other| expected[*other] += 1.0 / neighbours.len() as f64);
+        // Three parts of each neighbour's share.
+        let found = row_of_steps(&data.graph, *node as u32, 3 * neighbours.len());
+        assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-12), "node {node}");
+        assert!((found.iter().sum::<f64>() - 1.0).abs() < 1e-12, "node {node}");
+        read += 1;
+    }
+    assert_eq!(read, data.nodes());
+}
+
+/// Weights of tenths: shares of a sum of 2.
+#[test]
+fn p01_rows_of_a_graph_with_weights_are_shares_of_them() {
+    let graph = Graph::from_edges(4, [(0, 1, 0.3), (0, 2, 1.1), (0, 3, 0.4), (0, 0, 0.2)]).unwrap();
+    let found = row_of_steps(&graph, 0, 20_000);
+    for (found, expected) in found.iter().zip([0.1, 0.15, 0.55, 0.2]) {
+        assert!((found - expected).abs() < 2.0 / 20_000.0, "{found}, not {expected}");
+    }
+    assert_eq!(row_of_steps(&graph, 2, 10), [1.0, 0.0, 0.0, 0.0].map(|share: f64| share));
 }
 
 #[test]

@@ -318,6 +318,35 @@ fn p13_manifold_regularisation_without_weight_is_the_linear_softmax() {
     );
 }
 
+/// A difference along an edge costs its weight: weights of 4 and a λ of a quarter are weights of 1 and a λ of 1, bit by bit, as powers of two
+/// lose nothing. Weights that differ are other penalties.
+#[test]
+fn p13_penalties_are_paid_by_the_weight_of_edges() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), as_it_is);
+    let edges = fs::read_to_string(data.join("edges.txt")).unwrap();
+    let weigh = |weight: &dyn Fn(usize) -> u32| {
+        let lines = edges.lines().enumerate().map(|(at, edge)| format!("{edge} {}\n", weight(at)));
+        fs::write(data.join("edges.txt"), lines.collect::<String>()).unwrap();
+    };
+    let of = |variant: &str, lambda: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let overrides = [&SHORT[..], &[variant, lambda, "model.context_steps=1"]].concat();
+        train(&config(folder.path(), &data, &overrides), &Local, false);
+        fs::read(folder.path().join("checkpoints/latest/model.safetensors")).unwrap()
+    };
+    for variant in ["model.variant=manireg", "model.variant=semiemb"] {
+        weigh(&|_| 1);
+        let plain = of(variant, "model.lambda=1");
+        weigh(&|_| 4);
+        assert!(of(variant, "model.lambda=0.25") == plain, "{variant}");
+        assert!(of(variant, "model.lambda=1") != plain, "{variant}");
+        weigh(&|at| 1 + 3 * (at % 2) as u32);
+        let mixed = [of(variant, "model.lambda=1"), of(variant, "model.lambda=0.25")];
+        assert!(!mixed.contains(&plain), "{variant}");
+    }
+}
+
 /// Nodes of the graph and unseen rows are predicted alike, where both have the same features.
 #[test]
 fn p09_unseen_nodes_are_predicted_by_their_features() {
@@ -366,6 +395,44 @@ fn p07_communities_are_learnt() {
     }
 }
 
+/// Mean accuracies over three splits of the communities: features with the graph say more than features, and more than the graph.
+#[test]
+fn p07_p09_p11_p12_methods_keep_their_order_on_communities() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), as_it_is);
+    let walks =
+        ["model.pretrain_contexts=100", "model.context_batch=40", "model.d_embed=8", "train.steps=500"];
+    let mean = |variant: &str, more: &[&str]| {
+        let of = |seed: u64| {
+            let folder = tempfile::tempdir().unwrap();
+            let keys = [
+                format!("model.variant={variant}"),
+                format!("model.split_seed={seed}"),
+                format!("train.seed={seed}"),
+            ];
+            let keys = keys.each_ref().map(String::as_str);
+            let split = ["model.split_per_class=3", "model.split_test=60"];
+            let found = evaluation(folder.path(), &data, &[&keys[..], &split, more].concat());
+            found["accuracy"].as_f64().unwrap()
+        };
+        let mean = [1, 2, 3].map(of).iter().sum::<f64>() / 3.0;
+        println!("{variant}: {mean:.3}");
+        mean
+    };
+    let contexts = |pretrain_label: &'static str| [&walks[..], &[pretrain_label]].concat();
+    let labelled = contexts("model.pretrain_label=100");
+    let features = mean("features", &["train.steps=300"]);
+    let [inductive, graph, both] =
+        ["inductive", "graph", "transductive"].map(|variant| mean(variant, &labelled));
+    let embedding = mean("graph-embedding", &contexts("model.pretrain_label=0"));
+    let spread = mean("label-propagation", &["train.steps=100", "optim.lr=1"]);
+    // Features alone, then with the graph around them, then with embeddings of the graph.
+    assert!(features > 0.7 && inductive > features + 0.04 && both > inductive + 0.04);
+    assert!(graph > 0.7 && both > graph + 0.1);
+    // Those of the graph alone: communities hang together.
+    assert!(embedding > 0.85 && spread > 0.9);
+}
+
 /// The text's own sampler and loop (Yang 2019, algorithms 2 and 3), with r1 as it is printed, five true pairs to a drawn one, and the other
 /// way round, five drawn ones to a true one: both learn communities.
 #[test]
@@ -400,7 +467,8 @@ fn p08_both_readings_of_r1_learn_communities() {
     assert!(weights[0] != weights[1]);
 }
 
-/// Without features, contexts make the same embedding of both models, bit by bit, and the layer of features learns nothing.
+/// Without features the transductive model is that of the graph alone, bit by bit, with its predictions: where rows hold nothing, and where no
+/// node has a row. One feature of one node is enough for a model that reads it.
 #[test]
 fn p19_without_features_the_transductive_model_is_the_one_of_the_graph_alone() {
     let places = [0, 1, 2].map(|_| tempfile::tempdir().unwrap());

@@ -108,6 +108,42 @@ fn p07_p09_p11_three_seeds_of_each_method_are_within_the_bands_of_a_second_progr
     }
 }
 
+/// Planetoid-T and -G as table 3.6's sweep trains them: no node is a context of itself, twice the walks at half the rate.
+const OF_THE_TABLE: [&str; 4] =
+    ["model.self_pairs=false", "model.pretrain_contexts=140", "model.lambda=0.05", "train.steps=3640"];
+
+/// GraphEmb likewise. Plain steps of a sum diverge for some seeds, and then any accuracy may come of them: hence the clip.
+const GRAPH_EMBEDDING: [&str; 5] = [
+    "model.variant=graph-embedding",
+    "model.pretrain_label=0",
+    "model.pretrain_contexts=140",
+    "train.steps=1640",
+    "optim.clip=200",
+];
+
+/// Means of three seeds with the settings of the table, and T above G above GraphEmb, as Yang 2019, table 3.6, has them: a minute or two.
+#[test]
+#[ignore = "minutes: make accuracies"]
+fn p07_p11_three_seeds_with_the_settings_of_the_table_keep_its_order() {
+    let Some(cora) = published("cora") else { return };
+    let graph = [&OF_THE_TABLE[..], &["model.variant=graph"]].concat();
+    let methods: [(&str, &[&str], f64, f64); 3] = [
+        ("GraphEmb", &GRAPH_EMBEDDING, 0.62, 0.68),
+        ("Planetoid-G", &graph, 0.68, 0.72),
+        ("Planetoid-T", &OF_THE_TABLE, 0.735, 0.77),
+    ];
+    let means = methods.map(|(method, overrides, low, high)| {
+        let seeds = ["train.seed=1", "train.seed=2", "train.seed=3"].map(|seed| {
+            let folder = tempfile::tempdir().unwrap();
+            by_recipe(folder.path(), "planetoid-cora", &cora, &[overrides, &[seed][..]].concat())
+        });
+        let mean = seeds.iter().sum::<f64>() / 3.0;
+        within(mean, low, high, &format!("{method} of the table on cora, mean of {seeds:?}"));
+        mean
+    });
+    assert!(means.is_sorted(), "GraphEmb, G, T: {means:?}");
+}
+
 /// 59 test nodes of Cora are out of reach of any label, and count as class 0.
 #[test]
 fn p12_labels_spread_over_cora() {
@@ -132,19 +168,7 @@ fn p07_p17_classes_lie_further_apart_with_labels_than_without() {
         mean_silhouette(&predictor.embeddings(&material, test).unwrap(), &classes)
     };
     let with_labels = of(&[], 0.71, 0.78, "Planetoid-T on Cora");
-    let without = of(
-        &[
-            "model.variant=graph-embedding",
-            "model.pretrain_label=0",
-            "model.pretrain_contexts=140",
-            "train.steps=1640",
-            // Plain steps of a sum diverge for some seeds, and then any accuracy may come of them.
-            "optim.clip=200",
-        ],
-        0.63,
-        0.68,
-        "GraphEmb on Cora",
-    );
+    let without = of(&GRAPH_EMBEDDING, 0.63, 0.68, "GraphEmb on Cora");
     println!("mean silhouettes {with_labels:.4} and {without:.4}");
     assert!(with_labels > without);
 }

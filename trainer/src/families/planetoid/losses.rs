@@ -277,5 +277,16 @@ mod tests {
         let laplacian: f64 = edges.iter().map(|&(i, j)| product(i, i) - product(i, j)).sum();
         assert!((all - 3.864_612_999).abs() < 1e-9 && (laplacian - 1.932_306_499).abs() < 1e-9, "{all:.9}");
         assert!((all - 2.0 * laplacian).abs() < 1e-12);
+        // With weights, `2 f'(D − A)f` as a product of matrices.
+        let weight = |(a, b): &(i64, i64)| 0.5 + (a + b) as f64;
+        let weights: Vec<f64> = edges.iter().map(weight).collect();
+        let all = disagreement(&ends(&|e| e.0), &ends(&|e| e.1), &Tensor::from_slice(&weights));
+        let mut matrix = [[0.0; 5]; 5];
+        for edge in &edges {
+            matrix[edge.0 as usize][edge.0 as usize] += weight(edge);
+            matrix[edge.0 as usize][edge.1 as usize] -= weight(edge);
+        }
+        let product: f64 = (0..25).map(|at| f[at / 5] * matrix[at / 5][at % 5] * f[at % 5]).sum();
+        assert!((all.double_value(&[]) - 2.0 * product).abs() < 1e-12);
     }
 }
