@@ -77,13 +77,21 @@ fn t12_gradients_are_the_slopes_of_the_loss() {
     }
 }
 
+/// Changing the table changes what words are read as and what they are scored by, from one storage.
 #[test]
 fn t13_tied_tables_are_one_tensor() {
     let config = adaptive(2);
     let parameters = parameters(&config);
     let model = TransfoXl::new(&config, &parameters);
     let hidden = Tensor::rand([1, 1, 8], (Kind::Double, Device::Cpu));
-    let before = tch::no_grad(|| model.log_probs(&hidden));
-    let _ = tch::no_grad(|| parameters.get("transformer.word_emb.emb_layers.1.weight").fill_(0.3));
-    assert!(difference(&tch::no_grad(|| model.log_probs(&hidden)), &before) > 1e-3);
+    let name = "transformer.word_emb.emb_layers.1.weight";
+    let alike = parameters.specs().iter().filter(|spec| spec.shape == parameters.get(name).size());
+    assert_eq!(alike.map(|spec| spec.name.as_str()).collect::<Vec<_>>(), [name]);
+    // Words 5 to 10 are those of this table.
+    let words = Tensor::from_slice(&[6i64, 7, 9]).view([1, 3]);
+    let both = || tch::no_grad(|| (run(&model, &words, 3), model.log_probs(&hidden)));
+    let before = both();
+    let _ = tch::no_grad(|| parameters.get(name).fill_(0.3));
+    let after = both();
+    assert!(difference(&after.0, &before.0) > 1e-3 && difference(&after.1, &before.1) > 1e-3);
 }

@@ -123,6 +123,29 @@ fn x13_text_read_backwards_gives_the_mirrored_states() {
     }
 }
 
+/// Two segments of a text read backwards, the later one first, are the text read backwards at once: what is remembered is later text.
+#[test]
+fn x13_the_memory_of_text_read_backwards_holds_later_text() {
+    let config = XlnetConfig { mem_len: 8, ..tiny() };
+    let parameters = parameters(&config);
+    let model = Xlnet::new(&config, &parameters);
+    let ids = tokens(11);
+    let [sooner, later] = [(0, 6), (6, 5)].map(|(from, length)| ids.narrow(1, from, length).flip([1]));
+    let none = model.memory_start(1);
+    for seed in 0..3 {
+        let (of_later, of_sooner) = (order(5, seed), order(6, seed + 9));
+        let both: Vec<i64> = of_later.iter().copied().chain(of_sooner.iter().map(|rank| rank + 5)).collect();
+        let whole = read(&model, &ids.flip([1]), &row(&both), 1, &none);
+        let memory = read(&model, &later, &row(&of_later), 1, &none).memory;
+        let then = read(&model, &sooner, &row(&of_sooner), 1, &memory);
+        assert!(difference(&content(&then), &content(&whole).narrow(1, 5, 6)) < 1e-12);
+        assert!(difference(&predictions(&then), &predictions(&whole).narrow(1, 5, 6)) < 1e-12);
+        let table = parameters.get("transformer.word_embedding.weight").detach();
+        let words = Tensor::embedding(&table, &later, -1, false, false);
+        assert_eq!(difference(&memory.layers[0], &words), 0.0);
+    }
+}
+
 #[test]
 fn x13_lanes_of_both_directions_share_a_batch() {
     let (config, ids) =
