@@ -14,10 +14,11 @@ use segue_collectives::simulated;
 use segue_configs::Config;
 use segue_random::{Purpose, Stream};
 use segue_trainer::engine::Outcome;
-use segue_trainer::families::planetoid::Predictor;
+use segue_trainer::families::planetoid::{Predictor, negative_contexts};
 use segue_trainer::families::{self, MODELS};
 use segue_trainer::{Compute, libtorch};
 use serde_json::Value;
+use tch::Tensor;
 
 const NODES: usize = 90;
 const CLASSES: usize = 3;
@@ -431,6 +432,35 @@ fn p07_p09_p11_p12_methods_keep_their_order_on_communities() {
     assert!(graph > 0.7 && both > graph + 0.1);
     // Those of the graph alone: communities hang together.
     assert!(embedding > 0.85 && spread > 0.9);
+}
+
+/// Of both tables, in double precision: a node may be an anchor twice, and a context with either sign.
+#[test]
+fn p04_gradients_of_nodes_and_of_contexts_are_finite_differences() {
+    let table = |shift: f64| {
+        let values: Vec<f64> = (0..15).map(|at| (shift + 1.7 * f64::from(at)).sin()).collect();
+        Tensor::from_slice(&values).view([5, 3])
+    };
+    let pairs = [[0i64, 1, 1, 4, 1], [2, 1, 2, 0, 1]].map(|numbers| Tensor::from_slice(&numbers));
+    let signs = Tensor::from_slice(&[1.0, -1.0, -1.0, 1.0, 1.0]);
+    let loss = |tables: &[Tensor; 2]| {
+        let [e, w] = [0, 1].map(|at| tables[at].index_select(0, &pairs[at]));
+        negative_contexts(&e, &w, &signs)
+    };
+    let leaves = [0.3, 2.9].map(|shift| table(shift).set_requires_grad(true));
+    let gradients = Tensor::run_backward(&[loss(&leaves)], &leaves, false, false);
+    for which in 0..2 {
+        for place in 0..15 {
+            let moved = |by: f64| {
+                let tables = leaves.each_ref().map(|leaf| leaf.detach().copy());
+                let _ = tables[which].view([-1]).narrow(0, place, 1).g_add_scalar_(by);
+                loss(&tables).double_value(&[])
+            };
+            let difference = (moved(1e-6) - moved(-1e-6)) / 2e-6;
+            let found = gradients[which].view([-1]).double_value(&[place]);
+            assert!((found - difference).abs() < 1e-8, "table {which}, {place}: {found}, not {difference}");
+        }
+    }
 }
 
 /// The text's own sampler and loop (Yang 2019, algorithms 2 and 3), with r1 as it is printed, five true pairs to a drawn one, and the other
