@@ -59,7 +59,7 @@ fn trained(encoding: &[&str], seed: u64, steps: u64) -> (Config, LanguageModel) 
         "model.n_layer=2",
         "model.mem_len=16",
         "model.dropout=0.0",
-        "model.init_std=0.05",
+        "model.init_std=0.1",
         "model.memory_start=empty",
         "train.lanes=32",
         "train.micro_batch=32",
@@ -110,7 +110,7 @@ const MEMORIES: [usize; 5] = [8, 16, LAG, 32, 48];
 fn table(encoding: &[&str]) -> Vec<[f64; MEMORIES.len()]> {
     libtorch::set_threads(1);
     let row = |seed| {
-        let (config, mut model) = trained(encoding, seed, 600);
+        let (config, mut model) = trained(encoding, seed, 700);
         let row = MEMORIES.map(|mem_len| perplexity(&config, &mut model, mem_len));
         println!("{encoding:?}, seed {seed}, memory {MEMORIES:?}: {row:.3?}");
         row
@@ -126,10 +126,12 @@ fn t08_relative_positions_gain_once_the_memory_is_longer_than_the_lag() {
     }
 }
 
-/// A longer memory never takes more than a tenth off the perplexity at the memory of training.
+/// A model that has learnt something of the lag from the three quarters of the queries that see it, and does so with the memory it was trained with;
+/// a longer one only costs. Guessing has a perplexity of 8.
 fn gains_nothing(encoding: &[&str]) {
-    for [_, training, longer @ ..] in table(encoding) {
-        assert!(longer.iter().all(|perplexity| *perplexity > 0.9 * training), "{longer:?} after {training}");
+    for [short, training, longer @ ..] in table(encoding) {
+        assert!(training < 6.5 && training < 0.9 * short, "it has learnt nothing: {short}, {training}");
+        assert!(longer.iter().all(|perplexity| *perplexity > training), "{longer:?} after {training}");
     }
 }
 
