@@ -126,6 +126,10 @@ impl HuggingFaceTokenizer {
 
     /// Text of the ids; special tokens are shown by their names.
     pub(crate) fn decode(&self, ids: &[u32]) -> String {
+        // The crate's decoder of suffixes counts on a token.
+        if ids.iter().all(|id| self.token(*id).is_none()) {
+            return String::new();
+        }
         self.tokenizer.decode(ids, false).unwrap_or_default()
     }
 }

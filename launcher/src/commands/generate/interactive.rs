@@ -6,7 +6,7 @@ use rustyline::config::Configurer;
 use rustyline::error::ReadlineError;
 use rustyline::history::MemHistory;
 use rustyline::{Config, Editor};
-use segue_tokenizer::{Tokenizer, TokenizerKind};
+use segue_tokenizer::{TextStream, Tokenizer, TokenizerKind};
 use segue_trainer::families::language_model::NextToken;
 use segue_trainer::generate::{Generator, Sampling};
 
@@ -187,44 +187,6 @@ fn request(line: &str) -> Request<'_> {
     }
 }
 
-/// Text of tokens as they come: a character whose bytes are not all there yet is held back.
-struct TextStream<'a> {
-    tokenizer: &'a Tokenizer,
-    ids: Vec<u32>,
-    shown: usize,
-}
-
-impl<'a> TextStream<'a> {
-    /// Goes on after `ids`, whose text is known already.
-    fn new(tokenizer: &'a Tokenizer, ids: Vec<u32>) -> Self {
-        let shown = tokenizer.decode(&ids).len();
-        Self { tokenizer, ids, shown }
-    }
-
-    /// The text that one more token makes certain.
-    fn push(&mut self, id: u32) -> String {
-        // Rows of a padded vocabulary stand for no text.
-        if (id as usize) < self.tokenizer.vocab_size() {
-            self.ids.push(id);
-        }
-        let text = self.tokenizer.decode(&self.ids);
-        let certain = text.trim_end_matches('\u{fffd}').len();
-        self.take(&text[..certain])
-    }
-
-    /// What was held back.
-    fn rest(&mut self) -> String {
-        let text = self.tokenizer.decode(&self.ids);
-        self.take(&text)
-    }
-
-    fn take(&mut self, text: &str) -> String {
-        let new = text.get(self.shown..).unwrap_or_default().to_string();
-        self.shown = self.shown.max(text.len());
-        new
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use segue_configs::{MemoryStart, ModelConfig};
@@ -315,14 +277,5 @@ mod tests {
         assert!(converse("/help\n").contains("/top-k K"));
         assert_eq!(request("/top-k  7"), Request::TopK(7));
         assert_eq!(request("a /quit"), Request::Text("a /quit"));
-    }
-
-    #[test]
-    fn a_character_is_shown_when_all_its_bytes_are_there() {
-        let tokenizer = Tokenizer::bytes();
-        let mut stream = TextStream::new(&tokenizer, vec![65]);
-        let shown: Vec<String> = [0xC3, 0xA9, 66, 0xC3].map(|id| stream.push(id)).to_vec();
-        assert_eq!(shown, ["", "é", "B", ""]);
-        assert_eq!(stream.rest(), "\u{fffd}");
     }
 }
