@@ -117,3 +117,16 @@ fn lines_are_edited_recalled_and_ended_by_control_keys() {
     let said = std::fs::read_to_string(output).unwrap();
     assert_eq!(said, "> unknown command /nothing; /help lists all\n> \n");
 }
+
+#[test]
+fn what_is_pasted_behind_a_line_is_the_next_one() {
+    let place = Workplace::new();
+    let mut conversation = Conversation::start(&model(&place), None);
+    conversation.expect("> ");
+    conversation.type_in("the lane\r/nothing\rof a\r/nowhere\r");
+    conversation.expect("unknown command /nothing;");
+    conversation.expect("unknown command /nowhere;");
+    conversation.expect("> ");
+    conversation.type_in(CTRL_D);
+    assert_eq!(conversation.program.wait().unwrap().code(), Some(0));
+}
