@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use segue_tests::{Workplace, alone, ended_with, fail, finish, mpirun, stderr, succeed};
+use segue_tests::{Workplace, alone, ended_with, fail, fail_reading, finish, mpirun, stderr, succeed};
 use serde_json::{Value, json};
 
 #[test]
@@ -105,6 +105,18 @@ fn a_full_disk_is_74_and_a_read_only_one_73() {
             fail(command, code, &["cannot write", advice]);
         }
     }
+}
+
+#[test]
+fn a_prompt_that_is_not_utf_8_is_65() {
+    let place = Workplace::new();
+    succeed(alone(&place.pretrain("run", &["train.steps=1"])));
+    let generate = || alone(&["generate", "--model", &place.text("run"), "--tokens", "1"]);
+    fs::write(place.path("prompt.txt"), b"caf\xe9 au lait").unwrap();
+    let prompt = fs::File::open(place.path("prompt.txt")).unwrap();
+    fail_reading(prompt, generate(), 65, &["stdin", "not UTF-8", "byte 3", "iconv"]);
+    let folder = fs::File::open(place.dir.path()).unwrap();
+    fail_reading(folder, generate(), 74, &["stdin"]);
 }
 
 #[test]

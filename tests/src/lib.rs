@@ -227,10 +227,16 @@ pub fn succeed(command: Command) -> Value {
 /// Runs a command that must fail with this exit code and say all of these words. What it says is kept whole in the
 /// snapshots.
 #[track_caller]
-pub fn fail(mut command: Command, code: i32, words: &[&str]) {
+pub fn fail(command: Command, code: i32, words: &[&str]) {
+    fail_reading(Stdio::null(), command, code, words);
+}
+
+/// [`fail`] of a command with this stdin.
+#[track_caller]
+pub fn fail_reading(stdin: impl Into<Stdio>, mut command: Command, code: i32, words: &[&str]) {
     let text = format!("{command:?}");
     // Messages of the command line are wrapped to the width of the terminal.
-    let output = command.env("COLUMNS", "100").stdin(Stdio::null()).output().expect("the command starts");
+    let output = command.env("COLUMNS", "100").stdin(stdin).output().expect("the command starts");
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(code), "{text}\n{said}");
     for word in words {

@@ -19,7 +19,7 @@ use self::interactive::{LineEditor, Session};
 use self::sampling::SamplingArgs;
 use super::eval::eval_config;
 use super::{at_least_one, length, open_model};
-use crate::failure::{Failure, USAGE};
+use crate::failure::{BAD_DATA, Failure, IO_FAILED, USAGE};
 use crate::output::{Output, Unit};
 
 /// Tokens of the prompt read at a time.
@@ -119,7 +119,7 @@ fn converse(
         true => LineEditor::new().and_then(|input| session.converse(input, output.lock())),
         false => session.converse(std::io::stdin().lock(), output.lock()),
     };
-    talked.map_err(|e| Failure::new(crate::failure::IO_FAILED, format!("the terminal is gone: {e}")))?;
+    talked.map_err(|e| Failure::new(IO_FAILED, format!("the terminal is gone: {e}")))?;
     Ok(json!({ "seed": sampling.seed }))
 }
 
@@ -165,16 +165,22 @@ fn continue_prompt(
 /// Text for people, alone on stdout.
 fn print(text: &str) -> Result<(), Failure> {
     writeln!(std::io::stdout(), "{text}")
-        .map_err(|e| Failure::new(crate::failure::IO_FAILED, format!("cannot write to stdout: {e}")))
+        .map_err(|e| Failure::new(IO_FAILED, format!("cannot write to stdout: {e}")))
 }
 
 fn prompt(args: &GenerateArgs) -> Result<String, Failure> {
     if let Some(prompt) = &args.prompt {
         return Ok(prompt.clone());
     }
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(|e| {
-        Failure::new(crate::failure::BAD_DATA, format!("the prompt on stdin is not text: {e}"))
-    })?;
-    Ok(text)
+    let mut bytes = Vec::new();
+    std::io::stdin()
+        .read_to_end(&mut bytes)
+        .map_err(|e| Failure::new(IO_FAILED, format!("cannot read the prompt from stdin: {e}")))?;
+    String::from_utf8(bytes).map_err(|e| {
+        let message = format!("the prompt on stdin is not UTF-8 at byte {}", e.utf8_error().valid_up_to());
+        Failure::new(
+            BAD_DATA,
+            format!("{message}\nhint: convert it, for instance with `iconv -f LATIN1 -t UTF-8`"),
+        )
+    })
 }
