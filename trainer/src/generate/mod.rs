@@ -4,4 +4,4 @@ mod sampling;
 mod texts;
 
 pub use sampling::Sampling;
-pub use texts::{Generator, Texts, Writing, write_texts};
+pub use texts::{Generator, Texts};

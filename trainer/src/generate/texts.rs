@@ -173,54 +173,6 @@ impl Iterator for Generator<'_> {
     }
 }
 
-/// How many texts are continued at once, and how far.
-#[derive(Debug, Clone, Copy)]
-pub struct Writing {
-    /// Most tokens that are drawn for a text.
-    pub tokens: usize,
-    /// Token that ends a text, and is its last.
-    pub end: Option<i64>,
-    /// Tokens of a prompt read at a time.
-    pub segment: usize,
-    /// Texts written at once, at least one.
-    pub lanes: usize,
-    /// How tokens are chosen. Text k draws as [`Sampling::of_text`] of k.
-    pub sampling: Sampling,
-}
-
-/// What the model writes after each of `prompts`: what is drawn for text k is a function of (seed, k, position), so that
-/// neither `lanes` nor the other prompts change it, but for the last bits of log-probabilities.
-pub fn write_texts(model: &dyn NextToken, prompts: &[Vec<i64>], writing: &Writing) -> Vec<Vec<i64>> {
-    let mut order: Vec<usize> = (0..prompts.len()).collect();
-    order.sort_by_key(|&text| prompts[text].len());
-    let mut written = vec![Vec::new(); prompts.len()];
-    let of_one_length = order.chunk_by(|&a, &b| prompts[a].len() == prompts[b].len());
-    for group in of_one_length.flat_map(|texts| texts.chunks(writing.lanes.max(1))) {
-        let own: Vec<&[i64]> = group.iter().map(|&text| prompts[text].as_slice()).collect();
-        let samplings = group.iter().map(|&text| writing.sampling.of_text(text as u64)).collect();
-        let texts = Texts::reading(model, &own, writing.segment, samplings);
-        for (&text, tokens) in group.iter().zip(write(texts, group.len(), writing)) {
-            written[text] = tokens;
-        }
-    }
-    written
-}
-
-/// The tokens of `count` texts, each up to its end.
-fn write(texts: Texts, count: usize, writing: &Writing) -> Vec<Vec<i64>> {
-    let mut written: Vec<Vec<i64>> = vec![Vec::new(); count];
-    let ended = |text: &Vec<i64>| writing.end.is_some() && text.last().copied() == writing.end;
-    for tokens in texts.take(writing.tokens) {
-        for (text, token) in written.iter_mut().zip(tokens).filter(|(text, _)| !ended(text)) {
-            text.push(token);
-        }
-        if written.iter().all(ended) {
-            break;
-        }
-    }
-    written
-}
-
 #[cfg(test)]
 mod tests {
     use crate::families::transfo_xl::TransfoXlConfig;
@@ -331,62 +283,46 @@ mod tests {
         assert_eq!(pieces.take(10).collect::<Vec<_>>(), whole.take(10).collect::<Vec<_>>());
     }
 
-    const WRITING: Writing =
-        Writing { tokens: 25, end: None, segment: 4, lanes: 1, sampling: Sampling { top_k: 40, ..ALL } };
+    const TOP_40: Sampling = Sampling { top_k: 40, ..ALL };
 
-    /// Prompts of three lengths.
-    fn prompts() -> Vec<Vec<i64>> {
-        (0..11).map(|text| (0..5 + text % 3 * 4).map(|i| (i * i + 7 * text) % 60).collect()).collect()
+    /// 25 tokens of each text, `lanes` of them side by side.
+    fn written(model: &dyn NextToken, prompts: &[Vec<i64>], lanes: usize) -> Vec<Vec<i64>> {
+        let mut written = vec![Vec::new(); prompts.len()];
+        let numbers: Vec<usize> = (0..prompts.len()).collect();
+        for group in numbers.chunks(lanes) {
+            let own: Vec<&[i64]> = group.iter().map(|&text| prompts[text].as_slice()).collect();
+            let samplings = group.iter().map(|&text| TOP_40.of_text(text as u64)).collect();
+            for tokens in Texts::new(model, &own, 4, samplings).unwrap().take(25) {
+                group.iter().zip(tokens).for_each(|(&text, token)| written[text].push(token));
+            }
+        }
+        written
     }
 
     #[test]
     fn texts_of_a_batch_are_those_drawn_one_by_one() {
         let (uni, bi) = (small_xlnet(AttentionDirection::Uni), small_xlnet(AttentionDirection::Bi));
         let models: [&dyn NextToken; 3] = [&small_model(), &uni, &bi];
+        let prompts: Vec<Vec<i64>> =
+            (0..11).map(|text| (0..9).map(|i| (i * i + 7 * text) % 60).collect()).collect();
         for model in models {
-            let alone: Vec<Vec<i64>> = (0..)
-                .zip(&prompts())
-                .map(|(text, prompt)| {
-                    let sampling = WRITING.sampling.of_text(text);
-                    Generator::new(model, prompt, 4, sampling).take(25).collect()
-                })
-                .collect();
+            let generator = |(text, prompt): (u64, &Vec<i64>)| {
+                Generator::new(model, prompt, 4, TOP_40.of_text(text)).take(25).collect()
+            };
+            let alone: Vec<Vec<i64>> = (0..).zip(&prompts).map(generator).collect();
             for lanes in [1, 2, 3, 64] {
-                assert_eq!(
-                    write_texts(model, &prompts(), &Writing { lanes, ..WRITING }),
-                    alone,
-                    "{lanes} lanes"
-                );
+                assert_eq!(written(model, &prompts, lanes), alone, "{lanes} lanes");
             }
-            // The first texts do not depend on how many there are.
-            assert_eq!(write_texts(model, &prompts()[..2], &Writing { lanes: 2, ..WRITING }), alone[..2]);
         }
     }
 
     #[test]
     fn equal_prompts_are_continued_differently() {
         let model = small_model();
-        let written = write_texts(&model, &vec![vec![1, 2]; 6], &Writing { lanes: 6, ..WRITING });
+        let written = written(&model, &vec![vec![1, 2]; 6], 6);
         for (i, text) in written.iter().enumerate() {
             assert!(text.len() == 25 && written[..i].iter().all(|other| other != text));
         }
-    }
-
-    #[test]
-    fn a_text_ends_with_the_token_that_ends_it() {
-        let model = small_model();
-        let whole = write_texts(&model, &prompts(), &Writing { lanes: 4, ..WRITING });
-        let end = whole[3][9];
-        let cut = |text: &Vec<i64>| match text.iter().position(|token| *token == end) {
-            Some(at) => text[..=at].to_vec(),
-            None => text.clone(),
-        };
-        let expected: Vec<_> = whole.iter().map(cut).collect();
-        assert!(expected.iter().any(|text| text.len() < 25));
-        assert_eq!(
-            write_texts(&model, &prompts(), &Writing { lanes: 4, end: Some(end), ..WRITING }),
-            expected
-        );
     }
 
     #[test]
@@ -399,8 +335,5 @@ mod tests {
         assert!(batch(&[&[1, 2]], 2).unwrap().to_string().contains("1 prompts and 2 samplings"));
         assert!(batch(&[&[1, 2], &[3, 4]], 2).is_none());
         assert_eq!(Texts::new(&model, &[], 4, Vec::new()).unwrap().next(), None);
-        assert_eq!(write_texts(&model, &[], &WRITING), Vec::<Vec<i64>>::new());
-        let nothing = write_texts(&model, &prompts(), &Writing { tokens: 0, ..WRITING });
-        assert_eq!(nothing, vec![Vec::<i64>::new(); 11]);
     }
 }
