@@ -55,18 +55,30 @@ impl Conversation {
         Self { program, keyboard, terminal, screen, unread: String::new() }
     }
 
-    fn type_in(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).unwrap();
+    fn type_in(&mut self, keys: impl AsRef<[u8]>) {
+        self.keyboard.write_all(keys.as_ref()).unwrap();
+    }
+
+    /// Reads what comes next.
+    fn read(&mut self, awaited: &str) {
+        let more = self.screen.recv_timeout(PATIENCE);
+        let more = more.unwrap_or_else(|_| panic!("no {awaited} in {:?}", self.unread));
+        self.unread.push_str(&String::from_utf8_lossy(&more));
     }
 
     /// Reads on until `words` are on the screen.
     fn expect(&mut self, words: &str) {
         while !self.unread.contains(words) {
-            let more = self.screen.recv_timeout(PATIENCE);
-            let more = more.unwrap_or_else(|_| panic!("no `{words}` in {:?}", self.unread));
-            self.unread.push_str(&String::from_utf8_lossy(&more));
+            self.read(words);
         }
         self.unread = self.unread.split_once(words).unwrap().1.to_string();
+    }
+
+    /// Types a command that there is not, and reads on until the next prompt.
+    fn is_answered(&mut self, command: &str) {
+        self.type_in(format!("{command}\r"));
+        self.expect(&format!("unknown command {command};"));
+        self.expect("> ");
     }
 
     /// Whether the terminal shows what is typed and hands it over in lines, as a shell expects it.
@@ -93,10 +105,10 @@ fn lines_are_edited_recalled_and_ended_by_control_keys() {
 
     let mut conversation = Conversation::start(&model, None);
     conversation.expect("> ");
-    conversation.type_in(&format!("/nothng{LEFT}{LEFT}i\r"));
+    conversation.type_in(format!("/nothng{LEFT}{LEFT}i\r"));
     conversation.expect("unknown command /nothing;");
     conversation.expect("> ");
-    conversation.type_in(&format!("{UP}\r"));
+    conversation.type_in(format!("{UP}\r"));
     conversation.expect("unknown command /nothing;");
     conversation.expect("> ");
     conversation.type_in(CTRL_D);
@@ -105,14 +117,14 @@ fn lines_are_edited_recalled_and_ended_by_control_keys() {
 
     let mut conversation = Conversation::start(&model, None);
     conversation.expect("> ");
-    conversation.type_in(&format!("the lane{CTRL_C}"));
+    conversation.type_in(format!("the lane{CTRL_C}"));
     assert_eq!(conversation.program.wait().unwrap().signal(), Some(libc::SIGINT));
     assert!(conversation.is_as_before());
 
     // An output that is no terminal gets the text alone.
     let output = place.path("said");
     let mut conversation = Conversation::start(&model, Some(File::create(&output).unwrap().into()));
-    conversation.type_in(&format!("/nothing\n{CTRL_D}"));
+    conversation.type_in(format!("/nothing\n{CTRL_D}"));
     assert_eq!(conversation.program.wait().unwrap().code(), Some(0));
     let said = std::fs::read_to_string(output).unwrap();
     assert_eq!(said, "> unknown command /nothing; /help lists all\n> \n");
@@ -129,4 +141,29 @@ fn what_is_pasted_behind_a_line_is_the_next_one() {
     conversation.expect("> ");
     conversation.type_in(CTRL_D);
     assert_eq!(conversation.program.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_conversation_goes_on_after_what_cannot_be_read() {
+    let place = Workplace::new();
+    let model = model(&place);
+
+    let mut conversation = Conversation::start(&model, None);
+    conversation.expect("> ");
+    conversation.type_in(b"the\r\xc3\xa9 l\xffane\rof a\r/nowhere\r");
+    conversation.expect("a line that is not UTF-8 is left out, with what was pasted behind it");
+    conversation.expect("> ");
+    conversation.is_answered("/nothing");
+    conversation.type_in(CTRL_D);
+    assert_eq!(conversation.program.wait().unwrap().code(), Some(0));
+    assert!(conversation.is_as_before());
+
+    let output = place.path("said");
+    let mut conversation = Conversation::start(&model, Some(File::create(&output).unwrap().into()));
+    conversation.type_in([b"/a\xffb\n/c\0d\n/nothing", CTRL_D.as_bytes(), CTRL_D.as_bytes()].concat());
+    // The end in the middle of a line is that of the conversation.
+    assert_eq!(conversation.program.wait().unwrap().code(), Some(0));
+    let said = std::fs::read_to_string(output).unwrap();
+    let left_out = "> a line that is not UTF-8 is left out\n> a line with a NUL character is left out\n";
+    assert_eq!(said, format!("{left_out}> unknown command /nothing; /help lists all\n> \n"));
 }

@@ -1,18 +1,14 @@
 //! A conversation in the terminal: the model reads each line and continues it.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 
-use rustyline::config::Configurer;
-use rustyline::error::ReadlineError;
-use rustyline::history::MemHistory;
-use rustyline::{Config, Editor};
 use segue_tokenizer::{TextStream, Tokenizer, TokenizerKind};
 use segue_trainer::families::language_model::NextToken;
 use segue_trainer::generate::{Generator, Sampling};
 
 use super::SEGMENT;
+use super::lines::{Line, Lines};
 
-const PROMPT: &str = "> ";
 const HELP: &str = "\
 Type text; the model reads it and writes on. It remembers what was read and written before.
   /reset          forget everything
@@ -22,58 +18,6 @@ Type text; the model reads it and writes on. It remembers what was read and writ
   /help           this list
   /quit           end (so does Ctrl-D)
 ";
-
-/// Where typed lines come from.
-pub trait Lines {
-    /// Prompts on `output` and reads a line, without its end. `None` at the end of the input.
-    fn next_line(&mut self, output: &mut impl Write) -> io::Result<Option<String>>;
-}
-
-/// Lines as they are, for an output that is no terminal.
-impl<R: BufRead> Lines for R {
-    fn next_line(&mut self, output: &mut impl Write) -> io::Result<Option<String>> {
-        write!(output, "{PROMPT}")?;
-        output.flush()?;
-        let mut line = String::new();
-        let end = self.read_line(&mut line)? == 0;
-        line.truncate(line.trim_end_matches(['\n', '\r']).len());
-        Ok((!end).then_some(line))
-    }
-}
-
-/// Lines that are edited in a terminal, and recalled with the arrow keys while the conversation lasts.
-pub struct LineEditor(Editor<(), MemHistory>);
-
-impl LineEditor {
-    /// An editor on stdin and stdout, which are a terminal.
-    pub fn new() -> io::Result<Self> {
-        // Each line of what is pasted is a line, as it is without an editor.
-        let mut config = Config::builder().auto_add_history(true);
-        config.enable_bracketed_paste(false);
-        let config = config.build();
-        Editor::with_history(config, MemHistory::new()).map(Self).map_err(io_error)
-    }
-}
-
-impl Lines for LineEditor {
-    /// Ctrl-C ends the process as it does without an editor, the terminal being as it was.
-    fn next_line(&mut self, output: &mut impl Write) -> io::Result<Option<String>> {
-        output.flush()?;
-        match self.0.readline(PROMPT) {
-            Ok(line) => Ok(Some(line)),
-            Err(ReadlineError::Eof) => Ok(None),
-            Err(ReadlineError::Interrupted) => segue_cluster::signals::end_as_interrupted(),
-            Err(error) => Err(io_error(error)),
-        }
-    }
-}
-
-fn io_error(error: ReadlineError) -> io::Error {
-    match error {
-        ReadlineError::Io(error) => error,
-        other => io::Error::other(other),
-    }
-}
 
 /// What the model has read so far, and how it goes on.
 pub struct Session<'a> {
@@ -111,7 +55,14 @@ impl<'a> Session<'a> {
     /// Answers lines of `input` on `output` until it ends or `/quit`.
     pub fn converse(&mut self, mut input: impl Lines, mut output: impl Write) -> io::Result<()> {
         loop {
-            let Some(line) = input.next_line(&mut output)? else { return writeln!(output) };
+            let line = match input.next_line(&mut output)? {
+                Line::Text(line) => line,
+                Line::LeftOut(why) => {
+                    writeln!(output, "{why}")?;
+                    continue;
+                }
+                Line::End => return writeln!(output),
+            };
             match request(&line) {
                 Request::Quit => return Ok(()),
                 Request::Help => write!(output, "{HELP}")?,
@@ -194,6 +145,7 @@ mod tests {
     use segue_trainer::families::transfo_xl::TransfoXlConfig;
     use segue_trainer::families::xlnet::XlnetConfig;
 
+    use super::super::lines::PlainLines;
     use super::*;
 
     const GREEDY: Sampling =
@@ -234,7 +186,8 @@ mod tests {
 
     fn converse_with(model: &dyn NextToken, input: &str) -> String {
         let (tokenizer, mut output) = (Tokenizer::bytes(), Vec::new());
-        Session::new(model, &tokenizer, GREEDY, 5).converse(input.as_bytes(), &mut output).unwrap();
+        let mut session = Session::new(model, &tokenizer, GREEDY, 5);
+        session.converse(PlainLines::new(input.as_bytes()), &mut output).unwrap();
         String::from_utf8(output).unwrap()
     }
 

@@ -1,6 +1,7 @@
 //! `segue generate`: text from a prompt, a conversation, or samples by protocol.
 
 mod interactive;
+mod lines;
 mod samples;
 mod sampling;
 
@@ -15,7 +16,8 @@ use segue_trainer::families::language_model::{NextToken, load_next_token};
 use segue_trainer::generate::{Generator, Sampling};
 use serde_json::{Value, json};
 
-use self::interactive::{LineEditor, Session};
+use self::interactive::Session;
+use self::lines::{LineEditor, PlainLines};
 use self::sampling::SamplingArgs;
 use super::eval::eval_config;
 use super::{at_least_one, length, open_model};
@@ -113,11 +115,12 @@ fn converse(
     if quiet {
         return Err(Failure::new(USAGE, "there is no prompt\nhint: add --prompt TEXT, or pass it on stdin"));
     }
-    let (mut session, output) = (Session::new(model, tokenizer, sampling, tokens), std::io::stdout());
+    let mut session = Session::new(model, tokenizer, sampling, tokens);
+    let output = std::io::stdout();
     // An editor would write its control characters to a file or a pipe.
     let talked = match output.is_terminal() {
         true => LineEditor::new().and_then(|input| session.converse(input, output.lock())),
-        false => session.converse(std::io::stdin().lock(), output.lock()),
+        false => session.converse(PlainLines::new(std::io::stdin().lock()), output.lock()),
     };
     talked.map_err(|e| Failure::new(IO_FAILED, format!("the terminal is gone: {e}")))?;
     Ok(json!({ "seed": sampling.seed }))
