@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use segue_tests::{Workplace, alone, succeed};
+use segue_tests::{Workplace, alone, succeed, wait_for};
 
 /// Longest wait for what the program says next.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -43,6 +43,16 @@ impl Conversation {
         let ours = || Stdio::from(terminal.try_clone().unwrap());
         let mut command = alone(&["generate", "--model", model, "--tokens", "1"]);
         command.env("TERM", "xterm").stdin(ours()).stdout(stdout.unwrap_or_else(ours));
+        // Ctrl-C is a signal to those whose terminal it is.
+        let take_terminal = || {
+            // SAFETY: plain system calls on stdin, which is the terminal.
+            match unsafe { libc::setsid() >= 0 && libc::ioctl(0, libc::TIOCSCTTY, 0) >= 0 } {
+                true => Ok(()),
+                false => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: system calls alone are allowed between fork and exec, and it makes no others.
+        unsafe { command.pre_exec(take_terminal) };
         let program = command.spawn().unwrap();
         let (sender, screen) = channel();
         let mut reader = keyboard.try_clone().unwrap();
@@ -111,14 +121,12 @@ fn lines_are_edited_recalled_and_ended_by_control_keys() {
     conversation.type_in(format!("{UP}\r"));
     conversation.expect("unknown command /nothing;");
     conversation.expect("> ");
+    // In the middle of a line Ctrl-D takes a character away; at its end, none.
+    conversation.type_in(format!("/nowhe-re{LEFT}{LEFT}{LEFT}{CTRL_D}{CTRL_D}{CTRL_D}re{CTRL_D}\r"));
+    conversation.expect("unknown command /nowhere;");
+    conversation.expect("> ");
     conversation.type_in(CTRL_D);
     assert_eq!(conversation.program.wait().unwrap().code(), Some(0));
-    assert!(conversation.is_as_before());
-
-    let mut conversation = Conversation::start(&model, None);
-    conversation.expect("> ");
-    conversation.type_in(format!("the lane{CTRL_C}"));
-    assert_eq!(conversation.program.wait().unwrap().signal(), Some(libc::SIGINT));
     assert!(conversation.is_as_before());
 
     // An output that is no terminal gets the text alone.
@@ -166,4 +174,60 @@ fn a_conversation_goes_on_after_what_cannot_be_read() {
     let said = std::fs::read_to_string(output).unwrap();
     let left_out = "> a line that is not UTF-8 is left out\n> a line with a NUL character is left out\n";
     assert_eq!(said, format!("{left_out}> unknown command /nothing; /help lists all\n> \n"));
+}
+
+#[test]
+fn ctrl_c_stops_the_writing_then_leaves_the_line_then_ends() {
+    /// More than the prompt, and what is typed, shown again at each key.
+    const SOME_TEXT: usize = 2000;
+    let place = Workplace::new();
+    let model = model(&place);
+
+    let mut conversation = Conversation::start(&model, None);
+    conversation.expect("> ");
+    conversation.type_in("/tokens 1000000000\r");
+    conversation.expect("\n");
+    conversation.expect("> ");
+    conversation.type_in("the\r");
+    while conversation.unread.len() < SOME_TEXT {
+        conversation.read("text");
+    }
+    conversation.type_in(CTRL_C);
+    conversation.is_answered("/nothing");
+    for _ in 0..2 {
+        conversation.type_in(format!("the lane{CTRL_C}"));
+        conversation.expect("Ctrl-C again ends, as Ctrl-D does");
+        conversation.expect("> ");
+        conversation.is_answered("/nothing");
+    }
+    conversation.type_in(CTRL_C);
+    conversation.expect("> ");
+    conversation.type_in(CTRL_C);
+    assert_eq!(conversation.program.wait().unwrap().signal(), Some(libc::SIGINT));
+    assert!(conversation.is_as_before());
+
+    // Without an editor Ctrl-C at a prompt ends at once.
+    let output = place.path("said");
+    let said = || std::fs::read(&output).unwrap();
+    let mut conversation = Conversation::start(&model, Some(File::create(&output).unwrap().into()));
+    conversation.type_in("/tokens 1000000000\nthe\n");
+    wait_for("text", PATIENCE, || said().len() > SOME_TEXT);
+    conversation.type_in(CTRL_C);
+    conversation.type_in("/nothing\n");
+    let answer = b"unknown command /nothing; /help lists all\n> ";
+    wait_for("an answer", PATIENCE, || said().ends_with(answer));
+    conversation.type_in(CTRL_C);
+    assert_eq!(conversation.program.wait().unwrap().signal(), Some(libc::SIGINT));
+}
+
+#[test]
+fn a_prompt_from_a_pipe_needs_no_line_end() {
+    let place = Workplace::new();
+    let model = model(&place);
+    let args = ["generate", "--json", "--model", &model, "--tokens", "5"];
+    let expected = succeed(alone(&[&args[..], &["--prompt", "the lane"]].concat()));
+    let mut program = alone(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    program.stdin.take().unwrap().write_all(b"the lane").unwrap();
+    let output = program.wait_with_output().unwrap();
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap(), expected);
 }

@@ -86,6 +86,60 @@ fn is_ignored(signal: c_int) -> bool {
     mask & (1 << (signal - 1)) != 0
 }
 
+/// SIGINT (Ctrl-C) as a request to stop the task at hand, such as the writing of a text, and not the process.
+///
+/// It stops what is between [`begin`](Interruption::begin) and the end of the value that this gives. At other times, and a second time before
+/// the task has stopped, it ends the process as it does without a handler.
+///
+/// ```
+/// let interruption = segue_cluster::signals::Interruption::install().unwrap();
+/// let task = interruption.begin();
+/// signal_hook::low_level::raise(signal_hook::consts::SIGINT).unwrap();
+/// assert!(task.is_interrupted());
+/// ```
+#[derive(Debug, Clone)]
+pub struct Interruption {
+    /// Whether the next SIGINT ends the process.
+    ends: Arc<AtomicBool>,
+}
+
+impl Interruption {
+    /// Listens from now on, for the rest of the process.
+    pub fn install() -> Result<Interruption, ClusterError> {
+        let refused = |source| ClusterError::Signal { signal: name_of(SIGINT), source };
+        let ends = Arc::new(AtomicBool::new(true));
+        // Handlers run in the order of their registration: the first SIGINT of a task only sees to it that the next one ends the process.
+        flag::register_conditional_default(SIGINT, Arc::clone(&ends)).map_err(refused)?;
+        flag::register(SIGINT, Arc::clone(&ends)).map_err(refused)?;
+        Ok(Interruption { ends })
+    }
+
+    /// Begins a task. One is at hand at a time.
+    pub fn begin(&self) -> InterruptibleTask {
+        self.ends.store(false, Ordering::Relaxed);
+        InterruptibleTask { ends: Arc::clone(&self.ends) }
+    }
+}
+
+/// What a SIGINT stops; it ends with the value.
+#[derive(Debug)]
+pub struct InterruptibleTask {
+    ends: Arc<AtomicBool>,
+}
+
+impl InterruptibleTask {
+    /// Whether SIGINT has come since the task began.
+    pub fn is_interrupted(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for InterruptibleTask {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Ends this process as a SIGINT that nobody handles does, for programs that read Ctrl-C from a terminal themselves.
 pub fn end_as_interrupted() -> ! {
     // It fails for signals alone that have no default; SIGINT has one.
@@ -110,17 +164,18 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
     use std::process::{Command, ExitStatus};
 
-    /// Signals are the process's own, so each test raises them in a child: `program` of this binary.
-    fn child(signals: &str) -> Command {
+    /// Signals are the process's own, so each test raises them in a child: `program` or `tasks` of this binary.
+    fn child(program: &str, signals: &str) -> Command {
         // Tests may run under nohup, and a signal that is ignored stays so in children.
         let mut child = Command::new("env");
         child.arg("--default-signal=HUP").arg(std::env::current_exe().unwrap());
-        child.args(["--exact", "signals::tests::program", "--ignored"]).env("SEGUE_TEST_SIGNALS", signals);
+        let program = format!("signals::tests::{program}");
+        child.args(["--exact", &program, "--ignored"]).env("SEGUE_TEST_SIGNALS", signals);
         child
     }
 
     fn raise_in_child(signals: &str) -> ExitStatus {
-        child(signals).output().unwrap().status
+        child("program", signals).output().unwrap().status
     }
 
     #[test]
@@ -141,8 +196,35 @@ mod tests {
     }
 
     #[test]
+    #[ignore = "started by the other tests, in a process of its own"]
+    fn tasks() {
+        let interruption = Interruption::install().unwrap();
+        for count in std::env::var("SEGUE_TEST_SIGNALS").unwrap().split(' ') {
+            let task = interruption.begin();
+            assert!(!task.is_interrupted());
+            for _ in 0..count.parse().unwrap() {
+                raise(SIGINT).unwrap();
+                assert!(task.is_interrupted());
+            }
+        }
+        if std::env::var_os("SEGUE_TEST_END").is_some() {
+            raise(SIGINT).unwrap();
+        }
+        std::process::exit(75);
+    }
+
+    #[test]
+    fn an_interrupt_stops_a_task_and_two_or_one_between_tasks_end_the_process() {
+        let ended = |counts| child("tasks", counts).output().unwrap().status;
+        assert_eq!(ended("1 0 1").code(), Some(75));
+        assert_eq!(ended("1 2").signal(), Some(SIGINT));
+        let between = child("tasks", "1").env("SEGUE_TEST_END", "").output().unwrap().status;
+        assert_eq!(between.signal(), Some(SIGINT));
+    }
+
+    #[test]
     fn an_interrupted_program_ends_by_the_signal_itself() {
-        let status = child("SIGTERM").env("SEGUE_TEST_END", "").output().unwrap().status;
+        let status = child("program", "SIGTERM").env("SEGUE_TEST_END", "").output().unwrap().status;
         assert_eq!((status.code(), status.signal()), (None, Some(SIGINT)));
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use segue_cluster::signals::Interruption;
 use segue_tokenizer::{TextStream, Tokenizer, TokenizerKind};
 use segue_trainer::families::language_model::NextToken;
 use segue_trainer::generate::{Generator, Sampling};
@@ -17,6 +18,7 @@ Type text; the model reads it and writes on. It remembers what was read and writ
   /temperature T  below 1 sharper, above 1 flatter, 0 always the most probable token
   /help           this list
   /quit           end (so does Ctrl-D)
+Ctrl-C stops the model's writing.
 ";
 
 /// What the model has read so far, and how it goes on.
@@ -25,6 +27,7 @@ pub struct Session<'a> {
     tokenizer: &'a Tokenizer,
     sampling: Sampling,
     tokens: usize,
+    interruption: Interruption,
     generator: Option<Generator<'a>>,
 }
 
@@ -42,14 +45,15 @@ enum Request<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// A session that has read nothing.
+    /// A session that has read nothing. `interruption` stops its writing.
     pub fn new(
         model: &'a dyn NextToken,
         tokenizer: &'a Tokenizer,
         sampling: Sampling,
         tokens: usize,
+        interruption: Interruption,
     ) -> Self {
-        Self { model, tokenizer, sampling, tokens, generator: None }
+        Self { model, tokenizer, sampling, tokens, interruption, generator: None }
     }
 
     /// Answers lines of `input` on `output` until it ends or `/quit`.
@@ -83,8 +87,9 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Reads a line and writes on from it, token by token.
+    /// Reads a line and writes on from it, token by token, until it is interrupted.
     fn go_on(&mut self, text: &str, output: &mut impl Write) -> io::Result<()> {
+        let task = self.interruption.begin();
         let ids = self.line_ids(text);
         let signed: Vec<i64> = ids.iter().map(|&id| i64::from(id)).collect();
         match &mut self.generator {
@@ -92,7 +97,10 @@ impl<'a> Session<'a> {
             None => self.generator = Some(Generator::new(self.model, &signed, SEGMENT, self.sampling)),
         }
         let mut stream = TextStream::new(self.tokenizer, ids);
-        for token in self.generator.iter_mut().flatten().take(self.tokens) {
+        let mut tokens = self.generator.iter_mut().flatten().take(self.tokens);
+        while !task.is_interrupted()
+            && let Some(token) = tokens.next()
+        {
             write!(output, "{}", stream.push(token as u32))?;
             output.flush()?;
         }
@@ -186,7 +194,7 @@ mod tests {
 
     fn converse_with(model: &dyn NextToken, input: &str) -> String {
         let (tokenizer, mut output) = (Tokenizer::bytes(), Vec::new());
-        let mut session = Session::new(model, &tokenizer, GREEDY, 5);
+        let mut session = Session::new(model, &tokenizer, GREEDY, 5, Interruption::install().unwrap());
         session.converse(PlainLines::new(input.as_bytes()), &mut output).unwrap();
         String::from_utf8(output).unwrap()
     }

@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 
 use rustix::termios::{QueueSelector, tcflush};
 use rustyline::config::Configurer;
-use rustyline::error::ReadlineError;
+use rustyline::error::{ReadlineError, Signal};
 use rustyline::history::MemHistory;
 use rustyline::{Config, Editor};
 use segue_cluster::signals::end_as_interrupted;
@@ -87,7 +87,11 @@ impl<R: BufRead> Lines for PlainLines<R> {
 }
 
 /// Lines that are edited in a terminal, and recalled with the arrow keys while the conversation lasts.
-pub struct LineEditor(Editor<(), MemHistory>);
+pub struct LineEditor {
+    editor: Editor<(), MemHistory>,
+    /// Whether the last prompt was answered with Ctrl-C.
+    interrupted: bool,
+}
 
 impl LineEditor {
     /// An editor on stdin and stdout, which are a terminal.
@@ -95,18 +99,26 @@ impl LineEditor {
         // Each line of what is pasted is a line, as it is without an editor.
         let mut config = Config::builder().auto_add_history(true);
         config.enable_bracketed_paste(false);
-        Editor::with_history(config.build(), MemHistory::new()).map(Self).map_err(io_error)
+        let editor = Editor::with_history(config.build(), MemHistory::new()).map_err(io_error)?;
+        Ok(Self { editor, interrupted: false })
     }
 }
 
 impl Lines for LineEditor {
-    /// Ctrl-C ends the process as it does without an editor, the terminal being as it was.
+    /// Ctrl-C leaves the line; a second one ends the process as it does without an editor, the terminal being as it was.
     fn next_line(&mut self, output: &mut impl Write) -> io::Result<Line> {
         output.flush()?;
-        match self.0.readline(PROMPT) {
+        let before = std::mem::take(&mut self.interrupted);
+        match self.editor.readline(PROMPT) {
             Ok(line) => Ok(Line::of(line.into_bytes())),
             Err(ReadlineError::Eof) => Ok(Line::End),
-            Err(ReadlineError::Interrupted) => end_as_interrupted(),
+            Err(ReadlineError::Interrupted) if !before => {
+                self.interrupted = true;
+                Ok(Line::LeftOut("Ctrl-C again ends, as Ctrl-D does".into()))
+            }
+            Err(ReadlineError::Interrupted | ReadlineError::Signal(Signal::Interrupt)) => {
+                end_as_interrupted()
+            }
             Err(ReadlineError::Io(error)) if error.kind() == io::ErrorKind::InvalidData => {
                 discard_paste()?;
                 Ok(Line::LeftOut(

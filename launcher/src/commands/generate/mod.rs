@@ -9,6 +9,7 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use segue_cluster::signals::Interruption;
 use segue_configs::ModelConfig;
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use segue_trainer::families::language;
@@ -115,7 +116,7 @@ fn converse(
     if quiet {
         return Err(Failure::new(USAGE, "there is no prompt\nhint: add --prompt TEXT, or pass it on stdin"));
     }
-    let mut session = Session::new(model, tokenizer, sampling, tokens);
+    let mut session = Session::new(model, tokenizer, sampling, tokens, Interruption::install()?);
     let output = std::io::stdout();
     // An editor would write its control characters to a file or a pipe.
     let talked = match output.is_terminal() {
