@@ -21,7 +21,7 @@ pub use build::{
 };
 pub use corpus::{
     BadBlock, Boundaries, CORPUS_FILE, CORPUS_VERSION, Corpus, CorpusInfo, Dtype, ShardInfo, Split,
-    SplitInfo, TokenStream, TokenizerInfo, VerifyReport,
+    SplitInfo, Symbol, TokenStream, TokenizerInfo, VerifyReport,
 };
 pub use lanes::{
     Batch, Documents, EvalBatch, EvalLanes, Heads, LaneCursor, Lanes, Lengths, PADDING_ID, PairLanes,

@@ -24,6 +24,9 @@ pub enum Preset {
     /// enwik8: one stream of bytes, split 90/5/5. As the Transformer-XL reference codes it (bytes sorted by frequency,
     /// the newline is no symbol: 204 symbols), or plain bytes with a byte tokenizer.
     Enwik8,
+    /// enwik8 as Melis (2023) counts it: the newline is a symbol like any other, so that every byte is a token (205 symbols).
+    #[serde(rename = "enwik8-bytes")]
+    Enwik8Bytes,
     /// text8: as enwik8; 27 symbols. The reference also drops white space at both ends of each split.
     Text8,
     /// One sentence per line, which ends in the end-of-sentence token; an empty line ends a document.
@@ -68,12 +71,13 @@ pub(crate) enum Layout {
 
 impl Preset {
     /// All presets.
-    pub const ALL: [Preset; 11] = [
+    pub const ALL: [Preset; 12] = [
         Preset::WikiText,
         Preset::Ptb,
         Preset::PtbChar,
         Preset::Mwc,
         Preset::Enwik8,
+        Preset::Enwik8Bytes,
         Preset::Text8,
         Preset::Sentences,
         Preset::Xlnet,
@@ -90,6 +94,7 @@ impl Preset {
             Preset::PtbChar => "ptb-char",
             Preset::Mwc => "mwc",
             Preset::Enwik8 => "enwik8",
+            Preset::Enwik8Bytes => "enwik8-bytes",
             Preset::Text8 => "text8",
             Preset::Sentences => "sentences",
             Preset::Xlnet => "xlnet",
@@ -101,10 +106,12 @@ impl Preset {
 
     /// The shares of train, valid and test that the preset cuts its input into unless told otherwise.
     pub fn default_split(self) -> Option<[f64; 3]> {
-        match self {
-            Preset::Enwik8 | Preset::Text8 => Some([0.9, 0.05, 0.05]),
-            _ => None,
-        }
+        self.is_bytes().then_some([0.9, 0.05, 0.05])
+    }
+
+    /// Whether the preset's text is that of [`Layout::Bytes`].
+    pub(crate) fn is_bytes(self) -> bool {
+        matches!(self, Preset::Enwik8 | Preset::Enwik8Bytes | Preset::Text8)
     }
 
     /// Whether the preset's text is that of [`Layout::Running`].
@@ -127,7 +134,7 @@ impl Preset {
             }
             Preset::Jsonl => Layout::Records,
             Preset::Documents => Layout::Documents,
-            Preset::Enwik8 | Preset::Text8 => Layout::Bytes,
+            Preset::Enwik8 | Preset::Enwik8Bytes | Preset::Text8 => Layout::Bytes,
         }
     }
 }

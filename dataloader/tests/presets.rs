@@ -114,6 +114,27 @@ fn enwik8_is_coded_as_the_reference_codes_it() {
     }
 }
 
+/// Melis 2023, §2.2.1: 205 byte values, the newline among them, and a token for each byte of the text.
+#[test]
+fn m8_enwik8_by_bytes_has_every_byte_as_a_token_and_205_symbols() {
+    let mut line: Vec<u8> = (0..=255u8).filter(|byte| *byte != b'\n').take(204).collect();
+    line.push(b'\n');
+    let text = line.repeat(100);
+    let folder = tempfile::tempdir().unwrap();
+    let input = write(folder.path(), "text", &text);
+    let output = folder.path().join("corpus");
+    let info = build(&BuildOptions::new(Preset::Enwik8Bytes, vec![input], output.clone()), &()).unwrap();
+    assert_eq!(info.vocab_size, 205);
+    let tokenizer = Corpus::open(&output).unwrap().tokenizer().unwrap();
+    for (split, range) in
+        [(Split::Train, 0..18_450), (Split::Valid, 18_450..19_475), (Split::Test, 19_475..20_500)]
+    {
+        let ids: Vec<u32> = tokens_of(&output, split).iter().map(|id| *id as u32).collect();
+        assert_eq!(ids.len() as u64, info.splits[&split].bytes);
+        assert!(tokenizer.decode_bytes(&ids) == text[range], "{split}");
+    }
+}
+
 #[test]
 fn text8_loses_the_white_space_at_the_ends_of_its_splits() {
     let folder = tempfile::tempdir().unwrap();

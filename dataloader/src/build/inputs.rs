@@ -72,8 +72,7 @@ pub(crate) fn stretches(
         Preset::Documents if every_split_gets_a_file(shares, sources.len()) => {
             Ok(wanted.map(|split| (split, files_of(&sources, shares, split))).collect())
         }
-        Preset::Enwik8 | Preset::Text8 => cut_by_bytes(sources, shares, false),
-        _ => cut_by_bytes(sources, shares, true),
+        preset => cut_by_bytes(sources, shares, !preset.is_bytes()),
     }
 }
 

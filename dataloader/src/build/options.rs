@@ -31,7 +31,7 @@ pub enum InvalidUtf8 {
 /// Where a build's tokenizer comes from.
 #[derive(Clone, Debug)]
 pub enum TokenizerChoice {
-    /// The preset's own: words for WikiText and Penn Treebank, characters for the Multilingual Wikipedia Corpus, the reference's coding of bytes for enwik8 and text8.
+    /// The preset's own: words for WikiText and Penn Treebank, characters for the Multilingual Wikipedia Corpus, the bytes that occur for enwik8 and text8.
     Preset,
     /// Trained on the train split first.
     Train(TrainOptions),
@@ -183,8 +183,7 @@ impl BuildOptions {
             }
             TokenizerChoice::Given(tokenizer) => tokenizer.kind(),
         };
-        let codes_bytes = matches!(self.preset, Preset::Enwik8 | Preset::Text8);
-        if codes_bytes && kind != TokenizerKind::Byte {
+        if self.preset.is_bytes() && kind != TokenizerKind::Byte {
             return usage(format!(
                 "the {} preset codes bytes, which the tokenizer does not\nhint: drop the tokenizer for \
                  the reference's coding, choose the byte kind, or use the documents preset",
@@ -215,6 +214,7 @@ impl BuildOptions {
             | Preset::PtbChar
             | Preset::Mwc
             | Preset::Enwik8
+            | Preset::Enwik8Bytes
             | Preset::Text8 => Ok(()),
             _ => Err(DataError::Usage(format!(
                 "the {} preset needs a tokenizer\nhint: add --tokenizer DIR or --tokenizer-kind KIND",

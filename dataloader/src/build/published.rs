@@ -29,7 +29,7 @@ pub struct Published {
 }
 
 /// Mikolov's Penn Treebank, WikiText (Merity et al. 2017), and Mahoney's enwik8 and text8 as they are usually cut.
-const KNOWN: [Published; 6] = [
+const KNOWN: [Published; 7] = [
     Published {
         name: "ptb",
         counted: Counted::Tokens,
@@ -64,6 +64,13 @@ const KNOWN: [Published; 6] = [
         counts: [90_000_000, 5_000_000, 5_000_000],
         tolerance: 0,
         vocabulary: Some(204),
+    },
+    Published {
+        name: "enwik8-bytes",
+        counted: Counted::Tokens,
+        counts: [90_000_000, 5_000_000, 5_000_000],
+        tolerance: 0,
+        vocabulary: Some(205),
     },
     Published {
         name: "text8",

@@ -256,7 +256,10 @@ impl Build<'_> {
             TokenizerChoice::Train(train) => self.train(plan, train, false)?,
             TokenizerChoice::Preset => match self.options.preset.layout() {
                 // The reference counts symbols over all splits.
-                Layout::Bytes => self.train(plan, &TrainOptions::coded_bytes(), true)?,
+                Layout::Bytes => {
+                    let newline = self.options.preset == Preset::Enwik8Bytes;
+                    self.train(plan, &TrainOptions { newline, ..TrainOptions::coded_bytes() }, true)?
+                }
                 _ => {
                     let kind = match self.options.preset {
                         Preset::Mwc => TokenizerKind::Char,

@@ -87,7 +87,7 @@ pub(crate) fn train_on(
 ) -> Result<Tokenizer, DataError> {
     if options.kind == TokenizerKind::Byte {
         return match options.coded {
-            true => code_bytes(texts, pool, observer),
+            true => code_bytes(texts, options.newline, pool, observer),
             false => Ok(Tokenizer::bytes()),
         };
     }
@@ -101,6 +101,7 @@ pub(crate) fn train_on(
 
 fn code_bytes(
     texts: &[(&Stretch, Reading)],
+    newline: bool,
     pool: &ThreadPool,
     observer: &dyn BuildObserver,
 ) -> Result<Tokenizer, DataError> {
@@ -111,7 +112,7 @@ fn code_bytes(
             count_bytes(bytes, counts);
         }
     })?;
-    train_on_bytes(counts)
+    train_on_bytes(counts, newline)
 }
 
 /// The text of a unit. Byte units are counted elsewhere.

@@ -9,7 +9,7 @@ mod verify;
 pub use info::{CORPUS_FILE, CORPUS_VERSION, CorpusInfo, Dtype, ShardInfo, Split, SplitInfo, TokenizerInfo};
 pub use open::Corpus;
 pub(crate) use open::{BUILD_FOLDER, TOKENIZER_FOLDER};
+pub use stream::{Boundaries, Symbol, TokenStream};
 #[cfg(test)]
-pub(crate) use stream::Indexed;
-pub use stream::{Boundaries, TokenStream};
+pub(crate) use stream::{Indexed, Text};
 pub use verify::{BadBlock, VerifyReport};

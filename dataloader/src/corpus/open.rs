@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use segue_data_error::DataError;
-use segue_tokenizer::Tokenizer;
+use segue_tokenizer::{Tokenizer, TokenizerKind};
 
 use super::info::{CorpusInfo, Dtype, ShardInfo, Split, SplitInfo};
-use super::stream::{Boundaries, Indexed, TokenStream};
+use super::stream::{Boundaries, Indexed, Symbol, Text, TokenStream};
 use super::unpack::{default_cache, unpack};
+use crate::preset::Preset;
 use crate::shard::{
     CheckedShard, HEADER_BYTES, INDEX_HEADER_BYTES, IndexHeader, Lazy, MappedIndex, MappedShard, ShardHeader,
 };
@@ -139,7 +140,22 @@ impl Corpus {
             Lazy::new(move || corpus.map_shard(split, number))
         };
         let shards = part.shards.iter().enumerate().map(|(number, shard)| (shard.tokens, lazy(number)));
-        Ok(TokenStream::new(shards.collect(), part.bytes, part.chars))
+        let text = Text { bytes: part.bytes, chars: part.chars, symbol: self.symbol() };
+        Ok(TokenStream::new(shards.collect(), text))
+    }
+
+    /// What of the text each token stands for, where that is one thing.
+    fn symbol(&self) -> Option<Symbol> {
+        let info = self.info();
+        match info.tokenizer.kind.as_str() {
+            kind if kind == TokenizerKind::Byte.name() => Some(Symbol::Byte),
+            kind if kind == TokenizerKind::Char.name() => Some(Symbol::Character),
+            // Symbols between white space are words to the tokenizer.
+            kind if kind == TokenizerKind::Word.name() && info.preset == Preset::PtbChar.name() => {
+                Some(Symbol::Character)
+            }
+            _ => None,
+        }
     }
 
     fn map_shard(&self, split: Split, number: usize) -> Result<CheckedShard, DataError> {

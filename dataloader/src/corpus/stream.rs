@@ -15,16 +15,35 @@ struct Inner {
     shards: Vec<Lazy<CheckedShard>>,
     /// Position of each shard's first token in the stream, and the stream's length at the end.
     starts: Vec<u64>,
-    bytes: u64,
-    chars: u64,
+    text: Text,
+}
+
+/// What of a text each token stands for, the end of a line among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symbol {
+    /// One byte.
+    Byte,
+    /// One character.
+    Character,
+}
+
+/// The source text of a stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Text {
+    /// Bytes, line ends included.
+    pub bytes: u64,
+    /// Characters, line ends included.
+    pub chars: u64,
+    /// What each token stands for; `None` where that differs, as of words.
+    pub symbol: Option<Symbol>,
 }
 
 impl TokenStream {
-    /// Of shards and the tokens in each; `bytes` and `chars` are of their text.
-    pub(crate) fn new(shards: Vec<(u64, Lazy<CheckedShard>)>, bytes: u64, chars: u64) -> TokenStream {
+    /// Of shards and the tokens in each, which are of this text.
+    pub(crate) fn new(shards: Vec<(u64, Lazy<CheckedShard>)>, text: Text) -> TokenStream {
         let (lengths, shards): (Vec<u64>, Vec<_>) = shards.into_iter().unzip();
         let starts = cumulate(lengths.into_iter());
-        TokenStream { inner: Arc::new(Inner { shards, starts, bytes, chars }) }
+        TokenStream { inner: Arc::new(Inner { shards, starts, text }) }
     }
 
     /// Number of tokens.
@@ -37,14 +56,23 @@ impl TokenStream {
         self.len() == 0
     }
 
-    /// Bytes of the source text, line ends included: the divisor of bits per byte.
-    pub fn bytes(&self) -> u64 {
-        self.inner.bytes
+    /// What each token stands for; `None` where that differs, as of words.
+    pub fn symbol(&self) -> Option<Symbol> {
+        self.inner.text.symbol
     }
 
-    /// Characters of the source text, line ends included.
-    pub fn chars(&self) -> u64 {
-        self.inner.chars
+    /// Bytes and characters that a loss over `targets` of the tokens is divided by. Of words, those of the source text, line ends included.
+    /// Where every token is a byte or a character, those that are predicted: line ends that no token stands for are in no loss, nor are tokens
+    /// that nothing predicts. What is left out so counts as single bytes.
+    pub fn size_of(&self, targets: u64) -> (u64, u64) {
+        let Text { bytes, chars, symbol } = self.inner.text;
+        let of_text = match symbol {
+            None => return (bytes, chars),
+            Some(Symbol::Byte) => bytes,
+            Some(Symbol::Character) => chars,
+        };
+        let predicted = |size: u64| (size + targets).saturating_sub(of_text);
+        (predicted(bytes), predicted(chars))
     }
 
     /// Copies the tokens `start..start + out.len()`, across the borders of shards. A shard is mapped, and each block of it

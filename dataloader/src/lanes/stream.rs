@@ -186,7 +186,7 @@ mod tests {
     /// Lanes of so many tokens over nothing.
     fn cut(lane_tokens: u64, segment: usize) -> StreamLanes {
         StreamLanes {
-            stream: TokenStream::new(Vec::new(), 0, 0),
+            stream: TokenStream::new(Vec::new(), crate::corpus::Text::default()),
             lanes: 1,
             segments: Segments::fixed(segment),
             lane_tokens,

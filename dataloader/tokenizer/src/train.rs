@@ -33,9 +33,12 @@ pub struct TrainOptions {
     pub lower_case: bool,
     /// Further special tokens, after `<eos>`.
     pub special_tokens: Vec<String>,
-    /// For the byte kind: only the bytes that occur, sorted by frequency and without the newline, as the
+    /// For the byte kind: only the bytes that occur, sorted by frequency and without the newline (but see `newline`), as the
     /// Transformer-XL reference codes enwik8 and text8.
     pub coded: bool,
+    /// With `coded`: the newline is a symbol too, where it occurs.
+    #[serde(default)]
+    pub newline: bool,
 }
 
 impl TrainOptions {
@@ -48,6 +51,7 @@ impl TrainOptions {
             lower_case: false,
             special_tokens: Vec::new(),
             coded: false,
+            newline: false,
         }
     }
 
@@ -192,11 +196,11 @@ pub fn train_on_text(
     Ok(Tokenizer::new(kind, model))
 }
 
-/// Makes the byte tokenizer of [`TrainOptions::coded_bytes`] from what [`count_bytes`] has counted.
-pub fn train_on_bytes(counts: Counts<u8>) -> Result<Tokenizer, DataError> {
+/// Makes the byte tokenizer of [`TrainOptions::coded_bytes`] from what [`count_bytes`] has counted, `newline` among it or not.
+pub fn train_on_bytes(counts: Counts<u8>, newline: bool) -> Result<Tokenizer, DataError> {
     let kind = TokenizerKind::Byte;
     let symbols = counts.by_frequency().into_iter().map(|(byte, _)| byte);
-    let symbols = symbols.filter(|byte| *byte != b'\n').collect();
+    let symbols = symbols.filter(|byte| newline || *byte != b'\n').collect();
     let coded = ByteTokenizer::coded(symbols);
     let coded = coded.map_err(|_| DataError::Training { kind: kind.name(), why: EMPTY.into() })?;
     Ok(Tokenizer::new(kind, Model::Bytes(Box::new(coded))))

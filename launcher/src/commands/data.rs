@@ -60,8 +60,8 @@ enum Action {
     segue data build --preset jsonl --train 'fineweb/*.parquet' \\\n      \
     --split 0.99,0.01,0 --tokenizer tokenizers/gpt2 --output corpora/fineweb")]
 struct BuildArgs {
-    /// Layout of the text: `wikitext`, `ptb`, `ptb-char`, `mwc`, `enwik8`, `text8`, `sentences`, `xlnet`, `wikitext-xlnet`,
-    /// `jsonl` or `documents`.
+    /// Layout of the text: `wikitext`, `ptb`, `ptb-char`, `mwc`, `enwik8`, `enwik8-bytes`, `text8`, `sentences`, `xlnet`,
+    /// `wikitext-xlnet`, `jsonl` or `documents`.
     #[arg(long)]
     preset: Preset,
     /// Files or folders of text, or `-` for stdin (for one split, once); `.gz` and `.zst` are decompressed, and the
@@ -77,7 +77,7 @@ struct BuildArgs {
     #[arg(long, num_args = 1.., value_name = "FILE")]
     test: Vec<PathBuf>,
     /// Fractions to split the train input by, into train, valid and test, with the sum 1. Not with --valid or --test
-    /// [default: 0.9,0.05,0.05 for enwik8 and text8, else none].
+    /// [default: 0.9,0.05,0.05 for enwik8, enwik8-bytes and text8, else none].
     #[arg(long, value_delimiter = ',', num_args = 1, value_name = "A,B,C")]
     split: Vec<f64>,
     /// Tokenizer folder: one that Segue wrote, or one with a `tokenizer.json` or `spiece.model` [default: the preset's
@@ -116,8 +116,8 @@ struct BuildArgs {
     /// Number of tokens after which a new shard begins.
     #[arg(long, default_value_t = DEFAULT_SHARD_TOKENS, value_name = "N")]
     shard_tokens: u64,
-    /// Data set whose published counts the corpus must have: `ptb`, `ptb-char`, `wikitext-2`, `wikitext-103`, `enwik8` or
-    /// `text8`. Others are refused.
+    /// Data set whose published counts the corpus must have: `ptb`, `ptb-char`, `wikitext-2`, `wikitext-103`, `enwik8`,
+    /// `enwik8-bytes` or `text8`. Others are refused.
     #[arg(long, value_name = "NAME")]
     published: Option<Published>,
 }

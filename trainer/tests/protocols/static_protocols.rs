@@ -1,7 +1,7 @@
 use std::convert::Infallible;
 
 use segue_collectives::local::Local;
-use segue_dataloader::TokenStream;
+use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenStream, build};
 use segue_trainer::engine::Watch;
 use segue_trainer::evaluation::{best, search_temperature, token_losses};
 use segue_trainer::families::language_model::{EvalOptions, Evaluation, NextToken, Objective, evaluate};
@@ -96,6 +96,53 @@ fn s19_a_uniform_model_has_the_perplexity_of_its_vocabulary() {
         let count = (text.len() - 1 + lanes as u64) as f64;
         let expected = 256f64.ln() * found.targets as f64 / count;
         assert!((rows.loss - expected).abs() < 1e-12 && (rows.ppl - expected.exp()).abs() < 1e-9);
+    }
+}
+
+/// Bits of a symbol are nats / (ln 2 × symbols that are predicted): line ends that are no tokens, white space between symbols, and the first
+/// token, which nothing predicts, are no part of it. A uniform model has log2 of its vocabulary everywhere.
+#[test]
+fn m8_bits_are_divided_by_the_symbols_that_are_predicted() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = "ab äé\ncd\n\nabcd\n";
+    let spaced = "a b _ c\n c d\n";
+    // Preset, text, vocabulary, tokens, and bytes and characters of all tokens but the first.
+    let cases = [
+        // 11 characters on four lines, two of them of two bytes.
+        (Preset::Enwik8, lines, 8, 13, 12, 10),
+        (Preset::Enwik8Bytes, lines, 9, 17, 16, 14),
+        // <eos> and <unk> beside seven characters.
+        (Preset::Mwc, lines, 9, 15, 16, 14),
+        (Preset::PtbChar, spaced, 7, 8, 7, 7),
+    ];
+    for (preset, text, words, tokens, bytes, chars) in cases {
+        let (input, output) =
+            (folder.path().join(preset.name()), folder.path().join(format!("{preset}-corpus")));
+        std::fs::write(&input, text).unwrap();
+        build(
+            &BuildOptions {
+                split: Some([1.0, 0.0, 0.0]),
+                ..BuildOptions::new(preset, vec![input], output.clone())
+            },
+            &(),
+        )
+        .unwrap();
+        let corpus = Corpus::open(&output).unwrap();
+        let stream = corpus.tokens(Split::Train).unwrap();
+        assert_eq!((corpus.vocab_size(), stream.len()), (words, tokens), "{preset}");
+        let model = fresh(&LstmConfig { vocab_size: words, ..small() }, Kind::Double);
+        for tensor in NextToken::parameters(&model).tensors() {
+            let _ = tch::no_grad(|| tensor.shallow_clone().zero_());
+        }
+        let found = evaluated(&model, &stream, 1);
+        assert!((found.nats - (tokens - 1) as f64 * (words as f64).ln()).abs() < 1e-9, "{preset}");
+        let of_text = found.of_text.unwrap();
+        assert_eq!((of_text.bytes, of_text.chars), (bytes, chars), "{preset}");
+        let bits = found.nats / std::f64::consts::LN_2;
+        assert_eq!(of_text.bits_per_byte, bits / bytes as f64, "{preset}");
+        assert_eq!(of_text.bits_per_char, bits / chars as f64, "{preset}");
+        assert!((of_text.bits_per_symbol - (words as f64).log2()).abs() < 1e-12, "{preset}");
+        assert!((of_text.bits_per_symbol - found.bits_per_token).abs() < 1e-12, "{preset}");
     }
 }
 

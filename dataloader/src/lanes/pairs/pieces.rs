@@ -45,7 +45,7 @@ impl PairSource {
         });
         let index = Lazy::new(move || MappedIndex::open(&index_path).map(Arc::new));
         PairSource {
-            stream: TokenStream::new(vec![(tokens, shard)], 0, 0),
+            stream: TokenStream::new(vec![(tokens, shard)], crate::corpus::Text::default()),
             sentences: Boundaries::sentences(vec![Indexed { tokens, entries, index }]),
             weight: 1.0,
         }

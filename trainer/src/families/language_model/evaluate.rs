@@ -61,14 +61,17 @@ pub struct ByRows {
 /// What the loss is to a text.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct OfText {
-    /// UTF-8 bytes of the split's text.
+    /// Bytes of text that the loss is of: [`TokenStream::size_of`].
     pub bytes: u64,
-    /// Characters of the split's text.
+    /// Characters of text that the loss is of.
     pub chars: u64,
     /// Bits per character of text.
     pub bits_per_char: f64,
     /// Bits per byte of text.
     pub bits_per_byte: f64,
+    /// Bits per byte or character where every token is one, else per character of text: what others publish as bpc.
+    #[serde(skip)]
+    pub bits_per_symbol: f64,
 }
 
 /// What else is known of predictions in sequences of pairs.
@@ -97,12 +100,14 @@ pub struct WithoutMemory {
 impl Evaluation {
     /// Of a sum over targets of a stream.
     pub(crate) fn new(nats: f64, targets: u64, stream: &TokenStream) -> Self {
-        let (bytes, chars) = (stream.bytes(), stream.chars());
+        let (bytes, chars) = stream.size_of(targets);
+        let bits_of = |size: u64| nats / LN_2 / size as f64;
         let of_text = OfText {
             bytes,
             chars,
-            bits_per_char: nats / LN_2 / chars as f64,
-            bits_per_byte: nats / LN_2 / bytes as f64,
+            bits_per_char: bits_of(chars),
+            bits_per_byte: bits_of(bytes),
+            bits_per_symbol: bits_of(if stream.symbol().is_some() { targets } else { chars }),
         };
         Self { of_text: Some(of_text), ..Self::of_sum(nats, targets) }
     }

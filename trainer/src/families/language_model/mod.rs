@@ -280,7 +280,7 @@ impl Family for Pretraining<'_> {
 fn measures(evaluation: &Evaluation) -> Measures {
     let named = |(name, value): (&str, f64)| (format!("valid/{name}"), value);
     let mut values = vec![("loss", evaluation.loss), ("ppl", evaluation.ppl)];
-    values.extend(evaluation.of_text.map(|text| ("bpc", text.bits_per_char)));
+    values.extend(evaluation.of_text.map(|text| ("bpc", text.bits_per_symbol)));
     values.extend(evaluation.of_pairs.map(|pairs| ("accuracy", pairs.accuracy)));
     Measures {
         lead: evaluation.loss,
