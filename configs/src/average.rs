@@ -29,7 +29,8 @@ pub enum AverageKind {
 #[serde(rename_all = "snake_case")]
 pub enum AverageTrigger {
     /// A loss is above the best of those that lie more than `patience` evaluations back: AWD-LSTM's rule (Merity et al. 2018,
-    /// algorithm 1), for which a loss as good as the best is good enough.
+    /// algorithm 1), for which a loss as good as the best is good enough. The mean leaves out the weights of its first step, as
+    /// PyTorch's averaged descent does, in rounds of fine-tuning too, unless `takes_first` is set.
     #[default]
     NonMonotonic,
     /// The best loss is `patience` evaluations old: no later one was below it (Melis 2023, §2.2.2).
@@ -87,12 +88,15 @@ pub struct AverageConfig {
     pub patience: u64,
     /// `tail` with `patience`: the rule that begins the mean.
     pub trigger: AverageTrigger,
+    /// `tail` with `trigger = "non_monotonic"`: the mean that it begins, and those of rounds of fine-tuning, take in the weights of their
+    /// first step too.
+    pub takes_first: bool,
     /// `tail`: the mean takes in the weights of steps that are multiples of this alone, such as the last of each epoch: stochastic
     /// weight averaging (Izmailov et al. 2018).
     #[schemars(transform = Range::at_least(1))]
     pub every: u64,
     /// `tail` with `patience`: rounds of fine-tuning. An average that has stagnated, by the same rule over its own losses, ends
-    /// a stage: the run goes back to the average of its best evaluation, trains that, and averages from the second step on
+    /// a stage: the run goes back to the average of its best evaluation, trains that, and averages anew
     /// (Merity et al. 2018). After so many rounds the run ends. 0: it never goes back, and goes on to its last step.
     #[schemars(transform = Range::at_least(0))]
     pub fine_tuning: u64,
@@ -126,6 +130,7 @@ impl Default for AverageConfig {
             start: 0,
             patience: 0,
             trigger: AverageTrigger::NonMonotonic,
+            takes_first: false,
             every: 1,
             fine_tuning: 0,
             fine_tuning_rate: 1.0,
@@ -150,6 +155,11 @@ impl AverageConfig {
         }
     }
 
+    /// Steps whose weights a mean leaves out that losses begin, or a round of fine-tuning.
+    pub fn left_out(&self) -> u64 {
+        u64::from(self.trigger == AverageTrigger::NonMonotonic && !self.takes_first)
+    }
+
     /// Whether it is steered by what evaluations find.
     pub fn needs_evaluations(&self) -> bool {
         self.patience > 0 || self.kind == AverageKind::TwoTailed
@@ -161,7 +171,10 @@ impl Config {
         let by = ["average.patience", "average.kind", "average.start"];
         let AverageConfig { patience, start, .. } = self.average;
         let why = "needs average.patience of at least 1";
-        let mut idle = Idle::all(patience == 0, "average", &["trigger"], &by[..2], why);
+        let mut idle = Idle::all(patience == 0, "average", &["trigger", "takes_first"], &by[..2], why);
+        let always = patience > 0 && self.average.trigger != AverageTrigger::NonMonotonic;
+        let needs = "needs average.trigger = \"non_monotonic\"";
+        idle.extend(Idle::all(always, "average", &["takes_first"], &["average.trigger"], needs));
         let why = "needs average.start or average.patience of at least 1";
         idle.extend(Idle::all(patience == 0 && start == 0, "average", &["every"], &by, why));
         let why = "there is no average: needs average.start or average.patience of at least 1, or another average.kind";
@@ -183,6 +196,7 @@ impl Config {
             ("average.start", a.start.to_string(), a.start != default.start, AverageKind::Tail),
             ("average.patience", a.patience.to_string(), a.patience != default.patience, AverageKind::Tail),
             ("average.every", a.every.to_string(), a.every != default.every, AverageKind::Tail),
+            ("average.takes_first", a.takes_first.to_string(), a.takes_first, AverageKind::Tail),
             (
                 "average.fine_tuning",
                 a.fine_tuning.to_string(),
@@ -271,6 +285,7 @@ mod tests {
             (&["average.kind=polyak", "average.start=3"], "average.start"),
             (&["average.kind=polyak", "average.every=3"], "average.every"),
             (&["average.start=3", "average.every=0"], "average.every"),
+            (&["average.kind=polyak", "average.takes_first=true"], "average.takes_first"),
             (&["average.kind=exponential", "average.patience=3"], "average.patience"),
             (&["average.beta=0.9"], "needs average.kind = \"exponential\""),
             (&["average.kind=polyak", "average.warmup=true"], "average.warmup"),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::buckets::GradientBuckets;
 use super::reducer::Job;
 use super::shard::{Kept, Shards};
+use super::state::FineTuning;
 use crate::libtorch::GradHooks;
 use crate::libtorch::stream::Event;
 use crate::optim::averaging::{self, Averaging, NoAveraging};
@@ -92,21 +93,21 @@ impl Network {
         self.config.average.kind
     }
 
-    /// Lets averages begin with the weights as they are now; those that a step begins after `start`, or where the configuration says.
-    pub fn begin_averages(&mut self, parameters: &Parameters, start: Option<u64>) {
-        self.averaging = self.fresh_averages(parameters, start);
+    /// Lets averages begin with the weights as they are now, in the stage of the run that `stage` says.
+    pub fn begin_averages(&mut self, parameters: &Parameters, stage: &FineTuning) {
+        self.averaging = self.fresh_averages(parameters, stage);
     }
 
     /// The same where the weights have gone back to earlier ones: what was reported best stays.
-    pub fn begin_averages_anew(&mut self, parameters: &Parameters, start: Option<u64>) {
-        let fresh = self.fresh_averages(parameters, start);
+    pub fn begin_averages_anew(&mut self, parameters: &Parameters, stage: &FineTuning) {
+        let fresh = self.fresh_averages(parameters, stage);
         let before = std::mem::replace(&mut self.averaging, Box::new(NoAveraging));
         self.averaging = before.begin_anew(fresh);
     }
 
-    fn fresh_averages(&self, parameters: &Parameters, start: Option<u64>) -> Box<dyn Averaging> {
+    fn fresh_averages(&self, parameters: &Parameters, stage: &FineTuning) -> Box<dyn Averaging> {
         let mut average = self.config.average.clone();
-        average.start = start.unwrap_or(average.start);
+        average.start = stage.averages_after(average.left_out()).unwrap_or(average.start);
         averaging::build(&average, self.config.eval.every, parameters)
     }
 

@@ -213,7 +213,7 @@ fn restore_network<F: Family>(
     match kind_of_average(state) == network.average_kind() {
         true => restore_average(path, state, chosen, network, n, parameters)?,
         // The keys of the run may change: an average of another kind begins with the weights as they are.
-        false => network.begin_averages(parameters, state.fine_tuning.averages_after()),
+        false => network.begin_averages(parameters, &state.fine_tuning),
     }
     // Its tables are the most of a checkpoint: one tensor of them at a time is in memory twice, and of that what this rank keeps.
     let stored = map_tensors(&path.join(file_of(OPTIMIZER, n, name)))?;

@@ -61,9 +61,9 @@ pub struct FineTuning {
 }
 
 impl FineTuning {
-    /// The step after which a round's averages begin: like the published optimizer's, they leave the first iterate out.
-    pub fn averages_after(&self) -> Option<u64> {
-        (self.round > 0).then_some(self.after + 1)
+    /// The step after which a round's averages begin, where their first `left_out` steps are not in them.
+    pub fn averages_after(&self, left_out: u64) -> Option<u64> {
+        (self.round > 0).then_some(self.after + left_out)
     }
 
     fn has_not_begun(&self) -> bool {

@@ -438,14 +438,14 @@ impl<'a, L: Learner> Engine<'a, L> {
     /// Lets averages begin with the weights as they are now, in the stage of the run that `stage` says.
     pub fn begin_averages(&mut self, stage: &FineTuning) {
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            network.begin_averages(parameters, stage.averages_after());
+            network.begin_averages(parameters, stage);
         }
     }
 
     /// [`Engine::begin_averages`] where the weights have gone back to earlier ones: what was reported best stays.
     pub fn begin_averages_anew(&mut self, stage: &FineTuning) {
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            network.begin_averages_anew(parameters, stage.averages_after());
+            network.begin_averages_anew(parameters, stage);
         }
     }
 

@@ -53,7 +53,8 @@ pub fn build(config: &AverageConfig, period: u64, parameters: &Parameters) -> Bo
     match config.kind {
         AverageKind::Tail if config.start == 0 && config.patience == 0 => Box::new(NoAveraging),
         AverageKind::Tail => {
-            let tail = Tail::new(config.start, config.patience, period).begun_by(config.trigger);
+            let tail =
+                Tail::new(config.start, config.patience, period).begun_by(config.trigger, config.left_out());
             Box::new(tail.of_every(config.every).in_stages(config.fine_tuning > 0))
         }
         AverageKind::Exponential => Box::new(Exponential::new(config.beta, config.warmup, parameters)),

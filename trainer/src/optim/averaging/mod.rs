@@ -6,7 +6,7 @@
 //!
 //! | `average.kind` | average after update t |
 //! |---|---|
-//! | `tail` | mean of θ_s … θ_t; s is set, or found by losses that have stopped falling (`average.trigger`) |
+//! | `tail` | mean of θ_s … θ_t; s is set, or found by losses that have stopped falling (`average.trigger`), of which AWD-LSTM's leaves one step more out |
 //! | `exponential` | m_t = (1 − β_t) θ_t + β_t m_{t−1}, m_0 = θ_0 |
 //! | `polyak` | mean of θ_0 … θ_t (Polyak and Juditsky 1992) |
 //! | `two_tailed` | the better of two tails whose lengths follow the validation loss (Melis 2022, arXiv:2209.12581) |

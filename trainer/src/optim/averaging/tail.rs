@@ -17,6 +17,8 @@ pub struct Tail {
     /// Evaluations without a better loss that the trigger waits for; 0 for no trigger.
     patience: u64,
     trigger: AverageTrigger,
+    /// Steps after the trigger whose weights are not in the mean.
+    left_out: u64,
     /// The weights of steps that are multiples of it are in the mean.
     every: u64,
     /// Steps between the evaluations that count. One more at a run's end does not: a run made longer would remember it.
@@ -24,6 +26,8 @@ pub struct Tail {
     /// Whether the mean stagnates in its turn, by the same rule.
     in_stages: bool,
     begun: bool,
+    /// A mean that has begun is of the weights of steps after it.
+    after: u64,
     mean: Mean,
     /// Validation losses until the mean begins; in stages, then those of the mean.
     losses: Vec<f64>,
@@ -34,6 +38,9 @@ pub struct Tail {
 struct State {
     /// Weights in the mean; `None` before it has begun.
     count: Option<u64>,
+    /// Where the mean has begun and is empty: the step after which weights are in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    after: Option<u64>,
     /// `None` for a loss that is no finite number, which JSON cannot say. No loss is above it, nor above infinity.
     losses: Vec<Option<f64>>,
 }
@@ -43,7 +50,8 @@ impl Tail {
     /// Evaluations are `period` steps apart.
     pub fn new(start: u64, patience: u64, period: u64) -> Self {
         let (trigger, mean, losses) = (AverageTrigger::NonMonotonic, Mean::default(), Vec::new());
-        Self { start, patience, trigger, every: 1, period, in_stages: false, begun: false, mean, losses }
+        let (left_out, in_stages, begun, after) = (0, false, false, 0);
+        Self { start, patience, trigger, left_out, every: 1, period, in_stages, begun, after, mean, losses }
     }
 
     /// The same of the weights of steps that are multiples of `every` alone.
@@ -51,9 +59,9 @@ impl Tail {
         Self { every: every.max(1), ..self }
     }
 
-    /// The same with another trigger.
-    pub fn begun_by(self, trigger: AverageTrigger) -> Self {
-        Self { trigger, ..self }
+    /// The same with another trigger, and so many steps after it whose weights are not in the mean.
+    pub fn begun_by(self, trigger: AverageTrigger, left_out: u64) -> Self {
+        Self { trigger, left_out, ..self }
     }
 
     /// The same, of which a run is told when it has begun and brings nothing more.
@@ -61,11 +69,15 @@ impl Tail {
         Self { in_stages, ..self }
     }
 
-    fn begin(&mut self) {
-        if self.in_stages && !self.begun {
+    /// Begins with the weights of the first step after `after`, unless it has begun.
+    fn begin(&mut self, after: u64) {
+        if self.begun {
+            return;
+        }
+        if self.in_stages {
             self.losses.clear();
         }
-        self.begun = true;
+        (self.begun, self.after) = (true, after);
     }
 
     /// Whether the trigger fires at this loss. One that is not a number is never the best, nor above it.
@@ -89,9 +101,9 @@ impl Tail {
 impl Averaging for Tail {
     fn fold(&mut self, step: u64, parameters: &Parameters) {
         if self.start > 0 && step > self.start {
-            self.begin();
+            self.begin(self.start);
         }
-        if self.begun && step.is_multiple_of(self.every) {
+        if self.begun && step > self.after && step.is_multiple_of(self.every) {
             self.mean.fold(parameters);
         }
     }
@@ -107,7 +119,7 @@ impl Averaging for Tail {
         let mut choice = self.compare(step, losses, parameters);
         if step.is_multiple_of(self.period) && self.stalls(losses[0].decide) {
             choice.events.push(if self.begun { AveragingEvent::Stagnated } else { AveragingEvent::Began });
-            self.begin();
+            self.begin(step + self.left_out);
         }
         choice
     }
@@ -123,7 +135,8 @@ impl Averaging for Tail {
 
     fn state(&self) -> Value {
         let losses = self.losses.iter().map(|loss| loss.is_finite().then_some(*loss)).collect();
-        json!(State { count: self.begun.then(|| self.mean.count()), losses })
+        let (count, empty) = (self.begun.then(|| self.mean.count()), self.mean.count() == 0);
+        json!(State { count, after: (self.begun && empty).then_some(self.after), losses })
     }
 
     /// None: the mean is stored as the model.
@@ -133,7 +146,7 @@ impl Averaging for Tail {
 
     fn restore(&mut self, saved: Saved, parameters: &Parameters) -> Result<(), AveragingError> {
         let state: State = saved.read()?;
-        self.begun = state.count.is_some();
+        (self.begun, self.after) = (state.count.is_some(), state.after.unwrap_or(0));
         self.losses = state.losses.into_iter().map(|loss| loss.unwrap_or(f64::INFINITY)).collect();
         self.mean.clear();
         match state.count {

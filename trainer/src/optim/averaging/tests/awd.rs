@@ -1,9 +1,9 @@
 //! AWD-LSTM's optimizer: plain descent, and a mean that its trigger begins (Merity et al. 2018, algorithm 1).
 
-use segue_configs::{OptimConfig, OptimKind};
+use segue_configs::{AverageConfig, AverageTrigger, OptimConfig, OptimKind};
 use tch::{Kind, Tensor};
 
-use crate::optim::averaging::{Averaging, Tail};
+use crate::optim::averaging::{self, Averaging, Tail};
 use crate::optim::{Piece, Update, build};
 use crate::{Init, ParameterSpec, Parameters};
 
@@ -28,18 +28,33 @@ fn s13_the_trigger_fires_where_the_published_one_does() {
     assert_eq!((begins(&[9.0, 8.0, 7.0, 6.0, 5.0], 2), begins(&[5.0, 6.0], 2)), (None, None));
 }
 
-/// PyTorch's averaged descent leaves its first iterate out of the mean, as one that begins after it does.
-#[test]
-fn s13_the_mean_is_that_of_the_iterates_after_the_first() {
-    let mut tail = Tail::new(1, 0, 1);
-    let mut found = Vec::new();
-    for (step, iterate) in (1..).zip([1.0, 0.7, 0.4, 0.9]) {
+/// After a trigger at step 3, by `config`: the weights that are reported after each step that follows.
+fn after_the_trigger(config: &AverageConfig) -> Vec<f64> {
+    let start = weights(&[0.0]);
+    let mut tail = averaging::build(config, 1, &start);
+    for (step, loss) in [(1, 1.0), (2, 2.0), (3, 2.0)] {
+        tail.fold(step, &start);
+        tail.observe(step, &[loss.into()], &start);
+    }
+    let reported = |(step, iterate): (u64, f64)| {
         let parameters = weights(&[iterate]);
         tail.fold(step, &parameters);
-        found.push(tail.chosen().map_or(iterate, |mean| mean[0].double_value(&[0])));
-    }
-    for (found, expected) in found.iter().zip([1.0, 0.7, 0.55, 2.0 / 3.0]) {
-        assert!((found - expected).abs() < 1e-12, "{found}, expected {expected}");
+        tail.chosen().map_or(iterate, |mean| mean[0].double_value(&[0]))
+    };
+    (4..).zip([1.0, 0.7, 0.4, 0.9]).map(reported).collect()
+}
+
+/// PyTorch's averaged descent leaves the first iterate out of its mean (row S13); the plain mean has it (row A8), and Melis' rule begins that.
+#[test]
+fn s13_the_mean_that_the_trigger_begins_is_that_of_the_iterates_after_the_first() {
+    let config = AverageConfig { patience: 1, ..Default::default() };
+    let plain = [1.0, 0.85, 0.7, 0.75];
+    let since_best = AverageConfig { patience: 2, trigger: AverageTrigger::SinceBest, ..config.clone() };
+    let taken = AverageConfig { takes_first: true, ..config.clone() };
+    for (config, expected) in [(config, [1.0, 0.7, 0.55, 2.0 / 3.0]), (taken, plain), (since_best, plain)] {
+        for (found, expected) in after_the_trigger(&config).iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{found}, expected {expected}: {config:?}");
+        }
     }
 }
 

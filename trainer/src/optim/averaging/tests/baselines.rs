@@ -168,7 +168,7 @@ impl Before {
 fn a08_tails_have_the_bits_they_always_had() {
     for (start, patience) in [(20, 0), (0, 2), (33, 1), (0, 0)] {
         let live = parameters(&[0.0; 37], Kind::Float);
-        let config = AverageConfig { start, patience, ..Default::default() };
+        let config = AverageConfig { start, patience, takes_first: true, ..Default::default() };
         let mut averaging = build(&config, 5, &live);
         let mut before = Before { mean: None, losses: Vec::new() };
         for step in 1..=80 {
@@ -187,7 +187,11 @@ fn a08_tails_have_the_bits_they_always_had() {
                 before.observe(loss, patience, &live);
             }
             let count = before.mean.as_ref().map(|(_, count)| *count);
-            let state = serde_json::json!({ "count": count, "losses": before.losses });
+            let mut state = serde_json::json!({ "count": count, "losses": before.losses });
+            if count == Some(0) {
+                // Begun by this step's loss.
+                state["after"] = step.into();
+            }
             assert_eq!(averaging.state().to_string(), state.to_string(), "step {step}");
         }
         assert_eq!(before.mean.is_some(), start + patience > 0);

@@ -26,6 +26,7 @@ fn configs() -> Vec<AverageConfig> {
         of(AverageKind::Tail),
         AverageConfig { start: 5, ..Default::default() },
         AverageConfig { patience: 1, ..Default::default() },
+        AverageConfig { patience: 1, takes_first: true, ..Default::default() },
         AverageConfig { patience: 2, trigger: AverageTrigger::SinceBest, ..Default::default() },
         AverageConfig { start: 5, every: 4, ..Default::default() },
         of(AverageKind::Polyak),

@@ -8,7 +8,7 @@ use crate::optim::averaging::{AveragingEvent, Tail};
 /// The turn, from 1, whose evaluation begins the mean.
 fn begins(trigger: AverageTrigger, losses: &[f64], patience: u64) -> Option<usize> {
     let live = parameters(&[0.0], Kind::Double);
-    let mut tail = Tail::new(0, patience, 1).begun_by(trigger);
+    let mut tail = Tail::new(0, patience, 1).begun_by(trigger, 0);
     let fires = |(turn, loss): (usize, &f64)| {
         let choice = tail.observe(turn as u64, &[(*loss).into()], &live);
         (choice.events == [AveragingEvent::Began]).then_some(turn)
@@ -96,7 +96,7 @@ fn m13_losses_that_are_no_numbers_are_turns_without_a_better_one() {
         ([3.0, f64::NEG_INFINITY, 2.0, f64::NAN], 5),
     ] {
         let fired = |through_a_checkpoint: bool| {
-            let new = || Tail::new(0, 2, 1).begun_by(SinceBest);
+            let new = || Tail::new(0, 2, 1).begun_by(SinceBest, 0);
             let mut tail = new();
             let mut fires = |loss: f64| {
                 if through_a_checkpoint {
