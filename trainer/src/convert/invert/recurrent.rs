@@ -172,9 +172,9 @@ fn expressible(layout: RecurrentLayout, config: &LstmConfig) -> Result<(), Strin
             "its layers are a stack, of which the last predicts words (model.wiring)",
         ),
         (is_lstm && config.input_gate != InputGate::Plain, "its input gates are plain (model.input_gate)"),
-        (layout == RecurrentLayout::Mos && config.mixture == 1, "it mixes softmaxes (model.mixture)"),
+        (layout == RecurrentLayout::Mos && !config.mixes(), "it mixes softmaxes (model.mixture)"),
         (
-            layout != RecurrentLayout::Mos && config.mixture > 1,
+            layout != RecurrentLayout::Mos && config.mixes(),
             "it mixes no softmaxes (model.mixture); --to mos does",
         ),
         (layout == RecurrentLayout::Mos && !is_lstm, "its layers are LSTMs (model.cell)"),

@@ -142,6 +142,9 @@ pub struct LstmConfig {
     /// Softmaxes that are mixed (Yang et al. 2018); 1 for an ordinary one.
     #[schemars(transform = size())]
     pub mixture: usize,
+    /// With `mixture = 1`: states go through a layer with tanh and a bias, as wide as the embeddings, before the softmax, as in a mixture of
+    /// more: a mixture of one.
+    pub mixture_of_one: bool,
     /// Dropout of single recurrent weights, one mask a micro-step (DropConnect; Wan et al. 2013, Merity et al. 2018); of a QRNN, which has
     /// none, of the weights of its inputs.
     #[schemars(transform = rate())]
@@ -206,6 +209,7 @@ impl Default for LstmConfig {
             tie_word_embeddings: true,
             cutoffs: Vec::new(),
             mixture: 1,
+            mixture_of_one: false,
             weight_dropout: 0.0,
             embedding_dropout: 0.0,
             locked_dropout: false,
@@ -240,7 +244,7 @@ impl LstmConfig {
 
     /// Whether a stack's own output table scores states as they are.
     fn scores_states(&self) -> bool {
-        self.wiring == Wiring::Stack && !self.tie_word_embeddings && self.mixture == 1
+        self.wiring == Wiring::Stack && !self.tie_word_embeddings && !self.mixes()
     }
 
     /// Width of what predicts words: the last layer's state.
@@ -287,9 +291,14 @@ impl LstmConfig {
         [0].into_iter().chain(self.cutoffs.iter().copied()).chain([self.vocab_size]).collect()
     }
 
-    /// Whether states are mapped to vectors as wide as the embeddings.
+    /// Whether words are predicted by a mixture of softmaxes, of one or more.
+    pub fn mixes(&self) -> bool {
+        self.mixture > 1 || self.mixture_of_one
+    }
+
+    /// Whether states are mapped to vectors as wide as the embeddings by nothing but a matrix.
     pub fn projects(&self) -> bool {
-        self.mixture == 1 && self.output_width() != self.last_width()
+        !self.mixes() && self.output_width() != self.last_width()
     }
 
     /// Dropout of these vectors.
@@ -405,6 +414,8 @@ impl ModelSection for LstmConfig {
     fn idle(&self, config: &Config) -> Vec<Idle> {
         let mut idle = self.idle_of_cells();
         idle.extend(self.idle_masks());
+        let why = "needs model.mixture = 1: more are a mixture anyway";
+        idle.extend(Idle::all(self.mixture > 1, "model", &["mixture_of_one"], &["model.mixture"], why));
         idle.extend(config.idle_clusters(self.cutoffs.len()));
         idle
     }

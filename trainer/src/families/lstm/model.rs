@@ -88,7 +88,7 @@ pub struct Output {
 impl Model {
     /// Over `parameters`, which hold [`specs`](super::specs).
     pub fn new(config: &LstmConfig, parameters: &Parameters) -> Self {
-        let mixture = (config.mixture > 1).then(|| Mixture {
+        let mixture = config.mixes().then(|| Mixture {
             weight: parameters.get("mixture.weight"),
             bias: parameters.get("mixture.bias"),
             prior: parameters.get("mixture.prior"),

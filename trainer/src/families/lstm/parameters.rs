@@ -59,7 +59,7 @@ pub fn specs(config: &LstmConfig) -> Vec<ParameterSpec> {
         let init = if config.init == InitKind::Truncated { Init::Orthogonal } else { of_last };
         specs.push(spec(PROJECTION, &[scored, last], init));
     }
-    if config.mixture > 1 {
+    if config.mixes() {
         let experts = config.mixture as i64;
         let bias = if config.init == InitKind::Truncated { Init::Zeros } else { of_last };
         specs.push(spec("mixture.weight", &[experts * e, last], of_last));

@@ -73,7 +73,11 @@ pub(super) fn describe(gathered: &Gathered) -> Result<Described, String> {
     }
     put("two_biases", json!(!matches!(table.cell, Cell::Qrnn { .. })));
     if layout == RecurrentLayout::Mos {
-        put("mixture", json!(experts(gathered)?));
+        let experts = matrix(gathered, "prior.weight")?[0];
+        put("mixture", json!(experts));
+        if experts == 1 {
+            put("mixture_of_one", json!(true));
+        }
     }
     let mut unsaid = Vec::new();
     if let Some(tails) = gathered.find("criterion.tail_vectors") {
@@ -240,17 +244,6 @@ fn widths(layers: &[Layer]) -> Result<(usize, usize), String> {
         [only] => Ok((*only, *only)),
         [first, between @ .., last] if between.iter().all(|width| width == first) => Ok((*first, *last)),
         _ => Err(format!("its layers are {all:?} wide; a model here has one width for all but the last")),
-    }
-}
-
-/// Softmaxes of a mixture.
-fn experts(gathered: &Gathered) -> Result<usize, String> {
-    match matrix(gathered, "prior.weight")?[0] {
-        1 => {
-            Err("its mixture has one softmax, over a hidden layer with tanh; no model here computes the same"
-                .into())
-        }
-        experts => Ok(experts),
     }
 }
 

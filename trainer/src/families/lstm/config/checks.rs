@@ -128,7 +128,7 @@ impl LstmConfig {
         let forgets = gated || self.cell == CellKind::Qrnn;
         refuse_first([
             (
-                self.mixture > 1 && !self.cutoffs.is_empty(),
+                self.mixes() && !self.cutoffs.is_empty(),
                 "model.cutoffs",
                 format!("{:?}", self.cutoffs),
                 "has a place without a mixture of softmaxes alone",
@@ -158,7 +158,7 @@ impl LstmConfig {
                 "needs a cell with an input gate",
             ),
             (
-                self.projection_dropout > 0.0 && self.mixture == 1 && self.never_projects(),
+                self.projection_dropout > 0.0 && !self.mixes() && self.never_projects(),
                 "model.projection_dropout",
                 self.projection_dropout.to_string(),
                 "has a place where states are projected, or softmaxes mixed",

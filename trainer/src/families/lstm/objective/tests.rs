@@ -194,6 +194,44 @@ fn s15_each_softmax_of_a_mixture_has_a_margin_of_its_own() {
     close(found.reported(), &[1.997502324], 1e-9);
 }
 
+/// A mixture of one is a plain softmax over tanh(W y + b), with and without an adversary; its prior says nothing, and learns nothing.
+#[test]
+fn m6_s15_a_mixture_of_one_is_a_softmax_over_its_layer_with_tanh() {
+    let config = LstmConfig { mixture_of_one: true, input_embedding_ratio: 0.5, ..small() };
+    let parameters = Parameters::initialise(specs(&config), 5, Kind::Double);
+    // One layer of 8 to 4 with a bias, and a row of the prior, beside what a model without has but its projection.
+    let plain = LstmConfig { mixture_of_one: false, ..config.clone() };
+    let count = |config: &LstmConfig| specs(config).iter().map(|spec| spec.numel()).sum::<usize>();
+    assert_eq!(count(&config), count(&plain) - 4 * 8 + (4 * 8 + 4 + 8));
+    tch::no_grad(|| parameters.get("mixture.bias").copy_(&filled(&[4], 0.2, 0.4)));
+    let model = Model::new(&config, &parameters);
+    let hidden = filled(&[2, 5, 8], 0.5, 1.0);
+    let vectors = (hidden.reshape([-1, 8]).matmul(&parameters.get("mixture.weight").tr())
+        + parameters.get("mixture.bias"))
+    .tanh();
+    let scores = vectors.matmul(&parameters.get("embedding.weight").tr()) + parameters.get("output.bias");
+    let targets = ids(2, 5);
+    let of = |scores: &Tensor| {
+        let log_probs = scores.log_softmax(-1, None::<Kind>);
+        Vec::<f64>::try_from(-log_probs.gather(1, &targets.reshape([-1, 1]), false).squeeze_dim(1)).unwrap()
+    };
+    let log_probs = Vec::<f64>::try_from(scores.log_softmax(-1, None::<Kind>).reshape([-1])).unwrap();
+    close(&model.log_probs(&hidden), &log_probs, 1e-12);
+    close(&model.nll(&hidden, &targets, None), &of(&scores), 1e-12);
+    // The margin is 0.1 of the lengths of the target's row and of what the layer says.
+    let rows =
+        Tensor::embedding(&parameters.get("embedding.weight"), &targets.reshape([-1]), -1, false, false);
+    let length = |x: &Tensor| x.square().sum_dim_intlist(-1, true, None::<Kind>).sqrt();
+    let margin = length(&rows) * length(&vectors) * 0.1;
+    let moved = scores.scatter_add(1, &targets.reshape([-1, 1]), &-margin);
+    let adversary = Adversary::of(&AdversarialConfig { scale: 0.1, ..Default::default() });
+    let found = model.trained_nll(&hidden, &targets, None, adversary.as_ref());
+    close(&found.trained, &of(&moved), 1e-12);
+    close(found.reported(), &of(&scores), 1e-12);
+    found.trained.sum(None::<Kind>).backward();
+    close(&parameters.get("mixture.prior").grad(), &[0.0; 8], 1e-12);
+}
+
 /// In every batch what the adversary makes of the loss is above it, and of nothing there is none; several samples and a split softmax have theirs
 /// too.
 #[test]

@@ -230,8 +230,9 @@ fn s16_gradients_of_a_model_are_those_of_finite_differences() {
 /// the normaliser); those of a mixture may have more.
 #[test]
 fn s15_a_mixture_has_a_rank_that_no_single_softmax_has() {
-    let rank = |mixture: usize| {
-        let config = LstmConfig { d_embed: 2, d_last: 8, mixture, weight_dropout: 0.0, ..awd() };
+    let rank = |mixture: usize, mixture_of_one: bool| {
+        let config =
+            LstmConfig { d_embed: 2, d_last: 8, mixture, mixture_of_one, weight_dropout: 0.0, ..awd() };
         let parameters = parameters(&config);
         tch::no_grad(|| {
             for (spec, tensor) in parameters.specs().iter().zip(parameters.tensors()) {
@@ -247,6 +248,9 @@ fn s15_a_mixture_has_a_rank_that_no_single_softmax_has() {
         let (_, values, _) = model.log_probs(&hidden).view([-1, WORDS]).svd(true, false);
         (values.get(0) * 1e-9).lt_tensor(&values).sum(Kind::Int64).int64_value(&[])
     };
-    assert!(rank(1) <= 2 + 2, "{}", rank(1));
-    assert!(rank(3) > 2 + 2, "{}", rank(3));
+    for alone in [rank(1, false), rank(1, true)] {
+        assert!(alone <= 2 + 2, "{alone}");
+    }
+    let mixed = rank(3, false);
+    assert!(mixed > 2 + 2, "{mixed}");
 }
