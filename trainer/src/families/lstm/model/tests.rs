@@ -3,6 +3,7 @@ use super::super::layer::cell;
 use super::super::parameters::{prefix, specs};
 mod awd;
 mod cells;
+mod dropout;
 
 use super::*;
 use crate::layers::recurrent::Uses;
