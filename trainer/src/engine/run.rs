@@ -1,5 +1,6 @@
 //! The loop over steps: a run from its first step, or from its last checkpoint, to its end.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -515,7 +516,7 @@ fn checkpoints_of(config: &Config) -> PathBuf {
 
 /// What is reported of an evaluation: the chosen weight set, and beside it the losses of all where there were several.
 fn reported(chosen: Chosen) -> Measures {
-    let Chosen { mut candidates, choice, trained } = chosen;
+    let Chosen { mut candidates, choice, lengths, trained } = chosen;
     let mut losses: Vec<(&str, f64)> = candidates.iter().map(|(name, found)| (*name, found.lead)).collect();
     losses.extend(trained.map(|found| (TRAINED, found.lead)));
     let decided: Vec<(&str, f64)> =
@@ -531,6 +532,7 @@ fn reported(chosen: Chosen) -> Measures {
     measures.row["average"] = json!({
         "weights": name,
         "length": choice.length,
+        "lengths": lengths.into_iter().collect::<BTreeMap<_, _>>(),
         "losses": by_name(&losses),
         "events": choice.events,
         "best": choice.best,

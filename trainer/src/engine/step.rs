@@ -63,6 +63,8 @@ pub struct Chosen {
     pub candidates: Vec<(&'static str, Measures)>,
     /// Which of them is reported, and what it led to.
     pub choice: Choice,
+    /// Steps in each average that holds any, after what it led to.
+    pub lengths: Vec<(&'static str, u64)>,
     /// What was found of the trained weights, where they are no candidate and `average.beside_trained` asks for them.
     pub trained: Option<Measures>,
 }
@@ -411,7 +413,10 @@ impl<'a, L: Learner> Engine<'a, L> {
             };
             first.get_or_insert(choice);
         }
-        Ok(first.map(|choice| Chosen { candidates, choice, trained }))
+        let offered = self.networks.first().map_or(Vec::new(), |network| network.averaging.candidates());
+        let averages = offered.iter().filter(|candidate| candidate.weights.is_some());
+        let lengths = averages.map(|average| (average.name, average.length)).collect();
+        Ok(first.map(|choice| Chosen { candidates, choice, lengths, trained }))
     }
 
     /// The losses that averages decide by: rank 0's, so that no rank decides otherwise over a rounding.

@@ -13,6 +13,7 @@ use segue_trainer::families::lstm::LanguageModel;
 use segue_trainer::families::{Job, MODELS};
 use segue_trainer::optim::averaging::{Averaging, CandidateLoss, Exponential, Tail, TwoTailed};
 use segue_trainer::{Compute, Parameters, libtorch};
+use serde_json::json;
 use tch::{Kind, Tensor};
 
 use super::source::{fresh, small, stream, symbols, text, train_by};
@@ -204,6 +205,11 @@ fn a09_the_beginning_of_the_training_split_decides_where_it_is_told_to() {
         row[key].as_object().unwrap().keys().cloned().collect()
     };
     assert_eq!(rows.len(), 2);
+    // Row A3: the first evaluation always makes the one average of five steps the long one; what the second decides says how long they are then.
+    assert_eq!(rows[0]["lengths"], json!({ "long": 5 }));
+    let switches = !rows[1]["events"].as_array().unwrap().is_empty();
+    let after = if switches { json!({ "long": 5 }) } else { json!({ "short": 5, "long": 10 }) };
+    assert_eq!(rows[1]["lengths"], after);
     for row in &rows {
         assert_eq!(names(row, "decided_by"), names(row, "losses"));
         assert_ne!(row["decided_by"], row["losses"]);
