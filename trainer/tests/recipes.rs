@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use segue_configs::AverageTrigger::{NonMonotonic, SinceBest};
 use segue_configs::study::Study;
 use segue_configs::sweep::{Cell, Sweep};
+use segue_configs::{Config, LossOver, OptimKind};
 use segue_trainer::families::MODELS;
-use segue_trainer::families::lstm::LstmConfig;
+use segue_trainer::families::lstm::{CellKind, LstmConfig};
 use segue_trainer::families::transfo_xl::TransfoXlConfig;
 use serde_json::Value;
 
@@ -313,6 +314,34 @@ fn m19_tables_of_recurrent_models_have_their_rows_and_exact_sizes() {
             assert!(*count == 0 || found == *count, "{name}, {}: {found}", cell.label);
             // The widest that fits: a width more is another 30,000 to 120,000.
             assert!(found <= budget && found + 130_000 > budget, "{name}, {}: {found}", cell.label);
+        }
+    }
+}
+
+/// Melis 2023, §2.2.2: gradients are cut off at a norm of 10 where losses are summed over a segment. That of a mean over targets is some 70 times
+/// smaller, and would never be.
+#[test]
+fn m9_m10_recurrent_recipes_and_sweeps_clip_the_gradient_of_a_sum() {
+    let clips_a_sum = |config: &Config, what: &str| {
+        assert_eq!(config.objective.loss_over, LossOver::Lanes, "{what}");
+        assert_eq!(config.optim.clip, 10.0, "{what}");
+    };
+    for name in
+        ["lstm-small.toml", "mogrifier-penn-treebank.toml", "rewired-penn-treebank.toml", "reverse-copy.toml"]
+    {
+        let path = each_toml("recipes").into_iter().find(|p| p.ends_with(name)).unwrap();
+        clips_a_sum(&MODELS.load(Some(&path), &[]).unwrap().config, name);
+    }
+    for path in each_toml("sweeps") {
+        let sweep = Sweep::load(&MODELS, &path, &[]).unwrap();
+        for cell in &sweep.cells {
+            let config = sweep.config_of(cell, 1).unwrap();
+            let by_melis = config.model.get::<LstmConfig>().is_some() && config.optim.kind != OptimKind::Sgd;
+            // The quasi-recurrent models are Merity's, with a clip of their own.
+            if by_melis && config.model.get::<LstmConfig>().is_some_and(|model| model.cell != CellKind::Qrnn)
+            {
+                clips_a_sum(&config, &format!("{}, {}", path.display(), cell.label));
+            }
         }
     }
 }
