@@ -385,7 +385,7 @@ fn m14_m15_m22_protocols_of_evaluation_give_the_same_bytes_over_ranks() {
     let both = ["--models", run.as_str(), &other, "--corpus", &few];
     let passes = ["--passes", "5", "--rates", "0.8", "--lanes", "3"];
     let statistics = ["--statistics-batches", "5", "--statistics-lanes", "3", "--epsilon", "0.001"];
-    let grid = ["--grid", "lr=1e-4,1e-3", "decay=0,1e-3"];
+    let grid = ["--grid", "lr=1e-4,1e-3", "decay=1e-3", "segment=16,32"];
     let krause = ["--mean", "tensors", "--older-scaling", "--temperature", "0.96"];
     let commands: [&[&[&str]]; 8] = [
         &[&["--group", "1", "--temperature", "0.9", "--by-rows"], &model],

@@ -1,6 +1,8 @@
 mod grid;
 mod options;
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use segue_collectives::Communicator;
 use segue_dataloader::{Split, TokenStream};
@@ -82,7 +84,7 @@ pub struct DynamicArgs {
     /// Search nine pairs of learning rate and decay around the given ones on the valid split first.
     #[arg(long, conflicts_with = "grid")]
     tune: bool,
-    /// Search all combinations of these values on the valid split first: any of `lr=..`, `decay=..` and `epsilon=..`.
+    /// Search all combinations of these values on the valid split first: any of `lr=..`, `decay=..`, `epsilon=..` and `segment=..`.
     #[arg(long, num_args = 1.., value_name = "KEY=X,..")]
     grid: Vec<String>,
     /// Also evaluate with this many passes with dropout, in the arithmetic mean of what they predict; each adapts by itself. 0 for none.
@@ -103,7 +105,11 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     let mut subject = args.subject.open(out)?;
     subject.model.look(&args.attention.of(&subject.folder.config)?);
     subject.model.set_inverse_temperature(args.temperature.temperature);
-    let job = Job { rule: rule(&args, &subject, comm, out)?, subject: &subject, args: &args, comm, out };
+    let rule_of = |segment: usize| -> Result<(usize, Rule), Failure> {
+        Ok((segment, rule(&args, segment, &subject, comm, out)?))
+    };
+    let rules = grid.segments(options).into_iter().map(rule_of).collect::<Result<BTreeMap<_, _>, _>>()?;
+    let job = Job { rules, subject: &subject, args: &args, comm, out };
     let points = grid.points(options);
     let trials = if grid.is_searched() { job.search(&points)? } else { Vec::new() };
     let best = trials.iter().filter_map(|(options, trial)| Some((*options, trial.as_ref().ok()?.loss)));
@@ -123,7 +129,7 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     out.line(&format!("dynamic: {}", after.describe()));
     let passes = job.with_dropout(options)?;
     monte_carlo::describe(&passes, "dynamic, ", out);
-    let point = |o: &DynamicOptions| json!({ "lr": o.lr, "decay": o.decay, "epsilon": o.epsilon });
+    let point = |o: &DynamicOptions| json!({ "lr": o.lr, "decay": o.decay, "epsilon": o.epsilon, "segment": o.segment });
     let trial = |(options, trial): &Trial| {
         let mut row = point(options);
         let evaluation = trial.as_ref().ok()?;
@@ -153,7 +159,8 @@ type Trial = (DynamicOptions, Result<Evaluation, String>);
 
 /// What is evaluated, and by whom.
 struct Job<'a> {
-    rule: Rule,
+    /// By the length of segments, which gradients are of.
+    rules: BTreeMap<usize, Rule>,
     subject: &'a Subject,
     args: &'a DynamicArgs,
     comm: &'a dyn Communicator,
@@ -161,20 +168,28 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// How the weights change at a point, whose length of segments is one of the grid's.
+    fn rule(&self, options: &DynamicOptions) -> &Rule {
+        &self.rules[&options.segment]
+    }
+
     /// Perplexity on the valid split at every point of a grid, or why there is none.
     fn search(&self, points: &[DynamicOptions]) -> Result<Vec<Trial>, Failure> {
         let valid = self.subject.corpus.tokens(Split::Valid)?;
-        let trials: Vec<_> = points.iter().map(|options| (&self.rule, *options)).collect();
+        let trials: Vec<_> = points.iter().map(|options| (self.rule(options), *options)).collect();
         let found = self.evaluate(&valid, &trials, "tune")?;
         for (options, result) in points.iter().zip(&found) {
             let point = format!("valid: lr {:.2e}, decay {:.2e}", options.lr, options.decay);
             let epsilon = format!(", epsilon {:.2e}", options.epsilon);
             let varies = points.iter().any(|other| other.epsilon != options.epsilon);
+            let lengths = points.iter().any(|other| other.segment != options.segment);
+            let segment = if lengths { format!(", segments of {}", options.segment) } else { String::new() };
             let outcome = match result {
                 Ok(evaluation) => format!("perplexity {:.3}", evaluation.ppl),
                 Err(why) => why.clone(),
             };
-            self.out.line(&format!("{point}{}: {outcome}", if varies { epsilon.as_str() } else { "" }));
+            let epsilon = if varies { epsilon.as_str() } else { "" };
+            self.out.line(&format!("{point}{epsilon}{segment}: {outcome}"));
         }
         Ok(points.iter().copied().zip(found).collect())
     }
@@ -182,7 +197,7 @@ impl Job<'_> {
     /// The split of the command with fixed weights, and with weights that adapt.
     fn before_and_after(&self, options: DynamicOptions) -> Result<(Evaluation, Evaluation), Failure> {
         let fixed = DynamicOptions { lr: 0.0, decay: 0.0, ..options };
-        let trials = [(&Rule::Sgd, fixed), (&self.rule, options)];
+        let trials = [(&Rule::Sgd, fixed), (self.rule(&options), options)];
         let mut found = self.evaluate(&self.subject.stream, &trials, "dynamic")?.into_iter();
         let mut next = || found.next().unwrap_or_else(|| unreachable!("each of two trials has an outcome"));
         // Weights that nothing moves do not diverge.
@@ -199,16 +214,17 @@ impl Job<'_> {
         let (model, stream) = (self.subject.model.as_ref(), &self.subject.stream);
         let bar = self.out.progress(0, Unit::Steps, "passes");
         let mut report = |done, whole| bar.set_of(done, whole);
-        let (of, passes) = ((&self.rule, self.scaled(options)), Passes { count, rates, seed });
+        let (of, passes) = ((self.rule(&options), self.scaled(options)), Passes { count, rates, seed });
         Ok(dynamic_passes(model, stream, of, passes, self.comm, &mut report)?)
     }
 
     /// Batches that gradients were gathered from, where they were.
     fn statistics_batches(&self) -> Option<u64> {
-        match &self.rule {
+        // As many for each length of segments.
+        self.rules.values().find_map(|rule| match rule {
             Rule::Rms(statistics) => Some(statistics.batches),
             Rule::Sgd => None,
-        }
+        })
     }
 
     /// The constants as the evaluation takes them.
@@ -236,6 +252,7 @@ impl Job<'_> {
 
 fn rule(
     args: &DynamicArgs,
+    segment: usize,
     subject: &Subject,
     comm: &dyn Communicator,
     out: &Output,
@@ -249,7 +266,7 @@ fn rule(
         false => CONTEXT,
     };
     let options = StatisticsOptions {
-        segment: args.segment,
+        segment,
         lanes: args.statistics_lanes,
         batches: args.statistics_batches,
         context: args.statistics_context.unwrap_or(own_context),

@@ -1,5 +1,7 @@
 //! Points of a search for the constants of dynamic evaluation.
 
+use std::collections::BTreeSet;
+
 use segue_trainer::evaluation::DynamicOptions;
 
 use super::{DynamicArgs, RuleName};
@@ -16,6 +18,7 @@ pub struct Grid {
     lr: Vec<f64>,
     decay: Vec<f64>,
     epsilon: Vec<f64>,
+    segment: Vec<usize>,
 }
 
 impl Grid {
@@ -28,12 +31,21 @@ impl Grid {
                 Err(Failure::new(USAGE, format!("--grid `{text}`: {what}\n{hint}")))
             };
             let Some((key, list)) = text.split_once('=') else { return bad("it is not KEY=X,..") };
+            if key == "segment" {
+                for number in list.split(',') {
+                    match number.trim().parse::<usize>() {
+                        Ok(tokens) if tokens > 0 => grid.segment.push(tokens),
+                        _ => return bad(&format!("`{number}` is not a number of tokens of at least 1")),
+                    }
+                }
+                continue;
+            }
             let values = match key {
                 "lr" => &mut grid.lr,
                 "decay" => &mut grid.decay,
                 "epsilon" if args.rule == RuleName::Rms => &mut grid.epsilon,
                 "epsilon" => return bad("`epsilon` is of --rule rms"),
-                _ => return bad("its key is none of `lr`, `decay` and `epsilon`"),
+                _ => return bad("its key is none of `lr`, `decay`, `epsilon` and `segment`"),
             };
             for number in list.split(',') {
                 match number.trim().parse::<f64>() {
@@ -47,7 +59,13 @@ impl Grid {
 
     /// Whether there is anything to search.
     pub fn is_searched(&self) -> bool {
-        self.tunes || [&self.lr, &self.decay, &self.epsilon].iter().any(|values| !values.is_empty())
+        let given = [&self.lr, &self.decay, &self.epsilon].iter().any(|values| !values.is_empty());
+        self.tunes || given || !self.segment.is_empty()
+    }
+
+    /// Lengths of segments of the points, each once.
+    pub fn segments(&self, given: DynamicOptions) -> BTreeSet<usize> {
+        if self.segment.is_empty() { [given.segment].into() } else { self.segment.iter().copied().collect() }
     }
 
     /// All combinations, the last key's values next to each other.
@@ -58,7 +76,9 @@ impl Grid {
         }
         let or = |values: &[f64], given: f64| if values.is_empty() { vec![given] } else { values.to_vec() };
         let (lr, decay) = (or(&self.lr, given.lr), or(&self.decay, given.decay));
-        combined(&lr, &decay, &or(&self.epsilon, given.epsilon), given)
+        let epsilon = or(&self.epsilon, given.epsilon);
+        let of = |segment: usize| combined(&lr, &decay, &epsilon, DynamicOptions { segment, ..given });
+        self.segments(given).into_iter().flat_map(of).collect()
     }
 
     /// What a search found, in words.
@@ -67,7 +87,11 @@ impl Grid {
             true => String::new(),
             false => format!(", epsilon {}", options.epsilon),
         };
-        format!("lr {}, decay {}{epsilon}", options.lr, options.decay)
+        let segment = match self.segment.is_empty() {
+            true => String::new(),
+            false => format!(", segments of {}", options.segment),
+        };
+        format!("lr {}, decay {}{epsilon}{segment}", options.lr, options.decay)
     }
 }
 
@@ -79,4 +103,26 @@ fn combined(lr: &[f64], decay: &[f64], epsilon: &[f64], given: DynamicOptions) -
         }
     }
     points
+}
+
+#[cfg(test)]
+mod tests {
+    use segue_trainer::evaluation::GradientOf;
+
+    use super::*;
+
+    /// Melis 2023, table 2.6: the length of segments is searched with the other constants; each length once, as its statistics cost a pass.
+    #[test]
+    fn m15_a_grid_has_every_combination_with_lengths_of_segments_too() {
+        let given =
+            DynamicOptions { lr: 1.0, decay: 0.5, epsilon: 0.25, segment: 64, gradient: GradientOf::Sum };
+        let grid = Grid { lr: vec![1.0, 2.0], segment: vec![20, 5, 5], ..Grid::default() };
+        let points = grid.points(given);
+        let found: Vec<_> = points.iter().map(|o| (o.segment, o.lr, o.decay, o.epsilon)).collect();
+        let expected = [(5, 1.0), (5, 2.0), (20, 1.0), (20, 2.0)].map(|(s, lr)| (s, lr, 0.5, 0.25));
+        assert_eq!(found, expected);
+        assert!(grid.is_searched() && grid.describe(&points[2]).ends_with("segments of 20"));
+        let plain = Grid::default();
+        assert!(!plain.is_searched() && plain.segments(given) == [64].into());
+    }
 }
