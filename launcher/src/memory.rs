@@ -75,7 +75,7 @@ pub fn check(memory: &RankMemory, ranks_here: usize) -> Result<(), Failure> {
         Some(host) if !host.has_room(held, ranks_here) => {
             let message = format!(
                 "weights, gradients, optimizer and memory take {} on each of {} here, and there are {} for them\n\
-                 hint: make the model smaller, or share it over more hosts by train.shard; `--dry-run` says what takes how much",
+                 hint: make the model smaller, or share it over more hosts by train.shard",
                 gib(held),
                 counted(ranks_here, "rank"),
                 gib(host.limit.unwrap_or(host.total) + host.swap)

@@ -25,7 +25,6 @@ use crate::trace;
 /// 0, and the warnings of others, whose files appear with the first: a job of 1,000 ranks does not make 1,000 empty ones. Spans go to the
 /// trace where steps are traced.
 pub fn start_log(run: &Path, rank: usize, traces: bool) -> Result<(), Failure> {
-    crate::hang::of_run(run, rank);
     let path = run.join("logs").join(format!("rank-{rank:05}.jsonl"));
     let log = LogFile { path, file: None };
     // The run folder is the first thing a job writes to: what is wrong with it shows here.

@@ -15,17 +15,11 @@ use segue_trainer::{Compute, libtorch, missing_kernels};
 
 use crate::commands::place_among;
 use crate::failure::{BAD_CONFIG, Failure};
+use crate::hang;
 use crate::memory;
 use crate::output::Output;
 use crate::reporter::Reporter;
 use crate::run_folder::{lock, start_log};
-
-/// Sets up what a process keeps for as long as it computes by `config`.
-pub fn set_up_process(config: &Config) {
-    deadline::set(Duration::from_secs(config.train.deadline));
-    libtorch::set_threads(config.train.threads);
-    libtorch::keep_freed_memory();
-}
 
 /// Refuses a run without a folder.
 pub fn check_run_dir(config: &Config) -> Result<(), Failure> {
@@ -44,12 +38,16 @@ pub struct Place {
 }
 
 impl Place {
-    /// Finds it out. A collective call.
+    /// Finds it out, and sets up what the process keeps for as long as it computes by `config`. A collective call.
     pub fn find(config: &Config, device: DeviceKind, comm: &dyn Communicator) -> Result<Self, Failure> {
+        // From here on ranks wait for each other, and one may wait for its data.
+        hang::of_run(Path::new(&config.run.dir), comm.rank());
+        deadline::set(Duration::from_secs(config.train.deadline));
         // Hosts may have copies of their own.
         let ranks = ranks_of_host(comm, &host_identity())?;
         let place = place_among(&ranks, comm.rank());
         let compute = Compute::choose(device, place)?.allow_tf32(config.train.tf32);
+        libtorch::set_threads(config.train.threads);
         Ok(Self { ranks, compute })
     }
 }
@@ -73,6 +71,8 @@ impl<'a> Training<'a> {
         out: &'a Output,
     ) -> Result<Self, Failure> {
         let Place { ranks, compute } = place;
+        // All data are open: what reading them has freed goes back.
+        libtorch::keep_freed_memory();
         let preemption = Preemption::install()?;
         if compute == Compute::CPU {
             memory::check(&job.memory(config, comm.world_size())?, ranks.len())?;

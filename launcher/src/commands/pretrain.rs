@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{at_least_one, dry_run, print_text};
 use crate::failure::{BAD_CONFIG, Failure, PREEMPTED};
 use crate::output::Output;
-use crate::training::{Place, Training, check_run_dir, set_up_process};
+use crate::training::{Place, Training, check_run_dir};
 
 /// Arguments of `segue pretrain`.
 #[derive(Args)]
@@ -61,7 +61,6 @@ pub fn run(args: PretrainArgs, json: bool, comm: &dyn Communicator, out: &Output
         return Err(Failure::new(BAD_CONFIG, message));
     }
     check_run_dir(&config)?;
-    set_up_process(&config);
     let place = Place::find(&config, config.train.device, comm)?;
     let job = (families::of(&config.model).open)(&mut config)?;
     let training = Training::begin(place, &config, &*job, comm, out)?;

@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 use super::print_text;
 use crate::failure::{BAD_CONFIG, Failure, NO_INPUT, USAGE, text_of};
 use crate::output::Output;
-use crate::training::set_up_process;
 
 /// Arguments of `segue finetune`.
 #[derive(Args)]
@@ -103,7 +102,7 @@ pub fn run(args: FinetuneArgs, json: bool, comm: &dyn Communicator, out: &Output
     }
 }
 
-/// Prints the configuration where that is all that was asked for, else sets the process up for it.
+/// Prints the configuration where that is all that was asked for, else gives it.
 fn prepare(
     loaded: Loaded,
     args: &FinetuneArgs,
@@ -116,9 +115,7 @@ fn prepare(
         }
         return Ok(Break(loaded.config.to_json()));
     }
-    let config = loaded.config;
-    set_up_process(&config);
-    Ok(Continue(config))
+    Ok(Continue(loaded.config))
 }
 
 /// Layers of the configuration: what fine-tuning takes for granted, or the run the model is from where it was

@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use segue_collectives::Communicator;
+use segue_collectives::{Communicator, deadline};
 use segue_configs::{Config, counted};
 use segue_tasks::{Kind, Split, TaskData, TaskSplits};
 use segue_trainer::checkpoint::{CHECKPOINTS, list};
@@ -9,6 +10,7 @@ use segue_trainer::families::task::{
     HeadSpec, SplitScores, TaskFolder, TaskModel, answers, averaged, beats, check_measured, decide, score,
     write_answered,
 };
+use segue_trainer::libtorch;
 use serde_json::{Value, json};
 
 use super::{FinetuneArgs, open_tasks, runs_of_seeds};
@@ -26,6 +28,8 @@ pub fn run(
     comm: &dyn Communicator,
     out: &Output,
 ) -> Result<Value, Failure> {
+    deadline::set(Duration::from_secs(config.train.deadline));
+    libtorch::set_threads(config.train.threads);
     if config.task.name.contains(',') {
         let message = format!("--predict answers one task, and these are {}", config.task.name);
         return Err(Failure::new(USAGE, message + "\nhint: name one by --task, and give a command to each"));
@@ -46,6 +50,7 @@ pub fn run(
     let tokenizer = folder.folder.tokenizer()?;
     let test = !args.all_checkpoints;
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: false, dev: true, test }, out)?;
+    libtorch::keep_freed_memory();
     let first = Answering { head: head.clone(), tokenizer: tokenizer.fingerprint() };
     if let Some(data) = tasks.iter().find(|data| data.kind != first.head.kind) {
         let kinds = [first.head.kind, data.kind].map(|kind| format!("{kind:?}").to_lowercase());

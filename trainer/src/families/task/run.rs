@@ -73,10 +73,6 @@ impl Job for Finetuning<'_> {
         Ok(memory)
     }
 
-    fn data(&self) -> String {
-        fingerprint(self.tasks)
-    }
-
     /// Computes on the processor.
     fn train(
         &self,
