@@ -198,7 +198,7 @@ pub type Check<'a> = &'a mut dyn FnMut(&Path) -> Result<Option<String>, TrainErr
 pub(crate) fn refusal(verified: Result<(), TrainError>) -> Result<Option<String>, TrainError> {
     match verified {
         Ok(()) => Ok(None),
-        Err(error @ TrainError::Read { .. }) if error.exit_code() == 74 => Err(error),
+        Err(error @ TrainError::Read { .. }) if error.is_of_storage() => Err(error),
         Err(error) => Ok(Some(error.to_string())),
     }
 }
