@@ -88,7 +88,7 @@ fn outputs_that_cannot_be_made_are_73() {
     }
 }
 
-/// Both are told by the same file that is written last.
+/// The fault is in the rename that makes a file visible.
 #[test]
 fn a_full_disk_is_74_and_a_read_only_one_73() {
     let place = Workplace::new();
@@ -116,7 +116,7 @@ fn a_prompt_that_is_not_utf_8_is_65() {
     let prompt = fs::File::open(place.path("prompt.txt")).unwrap();
     fail_reading(prompt, generate(), 65, &["stdin", "not UTF-8", "byte 3", "iconv"]);
     let folder = fs::File::open(place.dir.path()).unwrap();
-    fail_reading(folder, generate(), 74, &["stdin"]);
+    fail_reading(folder, generate(), 66, &["stdin"]);
 }
 
 #[test]

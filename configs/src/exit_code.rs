@@ -33,7 +33,7 @@ pub const RANKS_DIFFER: u8 = 81;
 pub fn of_read(error: &io::Error) -> u8 {
     use io::ErrorKind::*;
     match error.kind() {
-        NotFound | PermissionDenied | IsADirectory | NotADirectory => NO_INPUT,
+        NotFound | PermissionDenied | IsADirectory | NotADirectory | InvalidFilename => NO_INPUT,
         // The standard library's word for a text that is not UTF-8.
         InvalidData => BAD_DATA,
         _ => IO_FAILED,
@@ -44,8 +44,8 @@ pub fn of_read(error: &io::Error) -> u8 {
 pub fn of_write(error: &io::Error) -> u8 {
     use io::ErrorKind::*;
     match error.kind() {
-        AlreadyExists | CrossesDevices | IsADirectory | NotADirectory | NotFound | PermissionDenied
-        | ReadOnlyFilesystem => CANNOT_CREATE,
+        AlreadyExists | CrossesDevices | InvalidFilename | IsADirectory | NotADirectory | NotFound
+        | PermissionDenied | ReadOnlyFilesystem => CANNOT_CREATE,
         _ => IO_FAILED,
     }
 }
@@ -63,6 +63,7 @@ mod tests {
             (PermissionDenied, 66, 73),
             (IsADirectory, 66, 73),
             (NotADirectory, 66, 73),
+            (InvalidFilename, 66, 73),
             (InvalidData, 65, 74),
             (ReadOnlyFilesystem, 74, 73),
             (AlreadyExists, 74, 73),

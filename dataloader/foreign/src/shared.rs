@@ -85,7 +85,7 @@ mod tests {
         drop(write);
         let file = File::from(std::os::fd::OwnedFd::from(read));
         assert_eq!(&SharedBytes::of_file(file).unwrap()[..], b"abc");
-        assert_eq!(SharedBytes::map(dir.path()).unwrap_err().exit_code(), 74);
+        assert_eq!(SharedBytes::map(dir.path()).unwrap_err().exit_code(), 66);
         assert_eq!(SharedBytes::map(&dir.path().join("none")).unwrap_err().exit_code(), 66);
     }
 }

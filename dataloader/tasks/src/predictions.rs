@@ -176,6 +176,6 @@ mod tests {
         let error = write_predictions(&split, &[], &[], "/nowhere/a".as_ref()).unwrap_err();
         assert!(matches!(error, DataError::Usage(_)), "{error}");
         let error = write_predictions(&split, &[], &[Answer::Class(0)], "/nowhere/a".as_ref()).unwrap_err();
-        assert_eq!(error.exit_code(), 74);
+        assert_eq!(error.exit_code(), 73);
     }
 }

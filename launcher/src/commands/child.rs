@@ -11,7 +11,7 @@ use segue_trainer::families;
 use segue_trainer::report::read_metrics;
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, PREEMPTED, text_of};
+use crate::failure::{BUG, Failure, PREEMPTED, text_of};
 
 /// Digits of the hash in names of files.
 const KEY_DIGITS: usize = 12;
@@ -68,7 +68,7 @@ pub async fn command<R>(
 ) -> Result<Value, Unfinished> {
     let failed = |code: i32, why: &str| Unfinished::Failed { code, why: why.into(), log: Some(log.into()) };
     let broken = |e: std::io::Error| Unfinished::Failed {
-        code: i32::from(crate::failure::BUG),
+        code: i32::from(BUG),
         why: format!("cannot start it: {e}"),
         log: None,
     };
@@ -81,7 +81,7 @@ pub async fn command<R>(
         None => Err(Unfinished::Stopped),
         Some(Ended { code: 0, stdout }) => {
             let last = stdout.lines().last().and_then(|line| serde_json::from_str(line).ok());
-            last.ok_or_else(|| failed(i32::from(crate::failure::BUG), "it exited without a result"))
+            last.ok_or_else(|| failed(i32::from(BUG), "it exited without a result"))
         }
         Some(Ended { code, .. }) if code == i32::from(PREEMPTED) || ENDED_BY_REQUEST.contains(&code) => {
             Err(Unfinished::Stopped)

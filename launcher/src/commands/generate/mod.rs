@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use segue_cluster::signals::Interruption;
 use segue_configs::ModelConfig;
+use segue_configs::exit_code::of_read;
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use segue_trainer::families::language;
 use segue_trainer::families::language_model::{NextToken, load_next_token};
@@ -179,7 +180,7 @@ fn prompt(args: &GenerateArgs) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     std::io::stdin()
         .read_to_end(&mut bytes)
-        .map_err(|e| Failure::new(IO_FAILED, format!("cannot read the prompt from stdin: {e}")))?;
+        .map_err(|e| Failure::new(of_read(&e), format!("cannot read the prompt from stdin: {e}")))?;
     String::from_utf8(bytes).map_err(|e| {
         let message = format!("the prompt on stdin is not UTF-8 at byte {}", e.utf8_error().valid_up_to());
         Failure::new(

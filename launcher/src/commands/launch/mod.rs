@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use segue_cluster::Preemption;
 use segue_cluster::launch::attempt::{Limits, Stall};
 use segue_cluster::launch::command::{Start, Starter};
 use segue_cluster::launch::hearing::Heard;
@@ -17,7 +18,6 @@ use segue_cluster::launch::hosts::{self, Host, Source};
 use segue_cluster::launch::policy::{Policy, STOPPED};
 use segue_cluster::launch::progress::Straggler;
 use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};
-use segue_cluster::{ClusterError, Preemption};
 use segue_configs::{DataOrder, TrainConfig, counted};
 use segue_trainer::checkpoint::{CHECKPOINTS, list};
 use segue_trainer::engine::check_ranks;
@@ -351,13 +351,12 @@ fn start(args: &LaunchArgs, program: PathBuf, json: bool) -> Result<Start, Failu
 fn hosts(
     args: &LaunchArgs,
     variables: &BTreeMap<String, String>,
-) -> Result<(Option<Source>, Vec<Host>), ClusterError> {
+) -> Result<(Option<Source>, Vec<Host>), Failure> {
     if let Some(text) = &args.hosts {
         return Ok((Some(Source::Option), hosts::from_option(text)?));
     }
     if let Some(path) = &args.hostfile {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ClusterError::HostFile { path: path.clone(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|e| Failure::cannot_read(path, &e))?;
         return Ok((Some(Source::File), hosts::from_file(&text)?));
     }
     Ok(match hosts::of_batch_system(variables, |path| std::fs::read_to_string(path))? {
