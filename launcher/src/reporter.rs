@@ -314,7 +314,7 @@ fn describe_start(started: &Started, out: &Output) {
         out.line(&format!("warning: not the run it was from step {} on: {changed}", started.step));
     }
     if started.step >= started.steps {
-        out.line(&format!("all {} steps are done; nothing is left to train", started.steps));
+        out.line(&format!("{} done; nothing is left to train", counted(started.steps, "step")));
     }
     let Labels { per_step, step_of, .. } = &started.labels;
     out.line(&format!(

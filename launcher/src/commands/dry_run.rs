@@ -1,6 +1,6 @@
 //! `segue pretrain --dry-run`: the cost of a recipe, next to its published figures.
 
-use segue_configs::{Config, PublishedConfig, RateScale};
+use segue_configs::{Config, PublishedConfig, RateScale, counted};
 use segue_trainer::cost::{Bounds, Cost};
 use segue_trainer::families;
 use serde_json::{Value, json};
@@ -69,9 +69,9 @@ fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
     }
     let memory = cost.memory_per_rank;
     lines.push(format!(
-        "memory of each of {} rank(s), {} micro-step(s) a step: {}",
-        cost.ranks,
-        cost.micro_steps_per_rank,
+        "memory of each of {}, {} a step: {}",
+        counted(cost.ranks, "rank"),
+        counted(cost.micro_steps_per_rank, "micro-step"),
         gib(memory.total())
     ));
     for (name, bytes) in [

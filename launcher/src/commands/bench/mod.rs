@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use segue_collectives::Communicator;
 use segue_collectives::bench::{AllReduceTimings, bench_all_reduce};
+use segue_configs::counted;
 use segue_dataloader::{Encoded, bench_encode};
 use serde_json::{Value, json};
 
@@ -116,7 +117,10 @@ fn data(args: &DataArgs, out: &Output) -> Result<Value, Failure> {
         segue_publish::write_file(path, &bytes)
             .map_err(|e| Failure::cannot_write(path, &e.source, "--ids"))?;
     }
-    out.line(&format!("{mb_per_s:.1} MB/s with {} threads, peak memory {peak:.0} MB", args.workers));
+    out.line(&format!(
+        "{mb_per_s:.1} MB/s with {}, peak memory {peak:.0} MB",
+        counted(args.workers, "thread")
+    ));
     Ok(json!({ "mb_per_s": mb_per_s, "tokens": tokens, "workers": args.workers, "peak_rss_mb": peak }))
 }
 
