@@ -189,14 +189,17 @@ fn read_graph(path: &Path, asymmetry: Asymmetry) -> Result<Graph, DataError> {
 /// Neighbours in a list, or in an array of integers, after `entries` of the same pickle.
 fn neighbours(list: View<'_>, entries: usize) -> Result<Vec<u32>, String> {
     let node = |value: i64| u32::try_from(value).map_err(|_| format!("{value} for a node"));
+    // A pickle may name one list, or one array, for any number of nodes.
+    let check_room = |more: usize| match entries.saturating_add(more) > list.pickle_bytes() {
+        true => Err(format!("more neighbours than its {} bytes can hold", list.pickle_bytes())),
+        false => Ok(()),
+    };
     let Some(elements) = list.elements() else {
         let array = list.array().map_err(|_| format!("{}, expected a list", list.described()))?;
+        check_room(array.numel())?;
         return integers(&array)?.into_iter().map(node).collect();
     };
-    // A pickle may name one list for any number of nodes.
-    if entries + elements.len() > list.pickle_bytes() {
-        return Err(format!("more neighbours than its {} bytes can hold", list.pickle_bytes()));
-    }
+    check_room(elements.len())?;
     elements
         .map(|value| node(value.int().ok_or_else(|| format!("{} for a node", value.described()))?))
         .collect()

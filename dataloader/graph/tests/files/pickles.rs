@@ -136,8 +136,13 @@ fn lists_that_are_named_again_and_again_are_refused_before_they_are_held() {
     pickle.extend(b"eq\x01");
     (1..200).for_each(|node| pickle.extend([b'K', node, b'h', 1]));
     pickle.extend(b"u.");
-    let refused = refused_pickle("graph", |file| *file = pickle);
-    assert!(refused.contains("more neighbours than its"), "{refused}");
+    let array = old_array("u1", '|', &[500], &[0; 500]);
+    let again: String = (1..200).map(|node| format!("I{node}\ng1\ns")).collect();
+    let arrays = format!("(dI0\n{array}p1\ns{again}.");
+    for pickle in [pickle, arrays.into_bytes()] {
+        let refused = refused_pickle("graph", |file| *file = pickle);
+        assert!(refused.contains("more neighbours than its"), "{refused}");
+    }
 }
 
 /// An array as Python 2 writes it by protocol 0, without the end of the pickle.
