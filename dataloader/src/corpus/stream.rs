@@ -63,7 +63,7 @@ impl TokenStream {
 
     /// Bytes and characters that a loss over `targets` of the tokens is divided by. Of words, those of the source text, line ends included.
     /// Where every token is a byte or a character, those that are predicted: line ends that no token stands for are in no loss, nor are tokens
-    /// that nothing predicts. What is left out so counts as single bytes.
+    /// that nothing predicts. What is left out so counts as single bytes. An end of a document is a token, and no text.
     pub fn size_of(&self, targets: u64) -> (u64, u64) {
         let Text { bytes, chars, symbol } = self.inner.text;
         let of_text = match symbol {
@@ -71,7 +71,7 @@ impl TokenStream {
             Some(Symbol::Byte) => bytes,
             Some(Symbol::Character) => chars,
         };
-        let predicted = |size: u64| (size + targets).saturating_sub(of_text);
+        let predicted = |size: u64| size.saturating_add(targets).saturating_sub(of_text).min(size);
         (predicted(bytes), predicted(chars))
     }
 

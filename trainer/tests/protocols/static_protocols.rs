@@ -1,7 +1,8 @@
 use std::convert::Infallible;
 
 use segue_collectives::local::Local;
-use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenStream, build};
+use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, build};
+use segue_tokenizer::{TokenizerKind, TrainOptions};
 use segue_trainer::engine::Watch;
 use segue_trainer::evaluation::{best, search_temperature, token_losses};
 use segue_trainer::families::language_model::{EvalOptions, Evaluation, NextToken, Objective, evaluate};
@@ -114,19 +115,19 @@ fn m8_bits_are_divided_by_the_symbols_that_are_predicted() {
         // <eos> and <unk> beside seven characters.
         (Preset::Mwc, lines, 9, 15, 16, 14),
         (Preset::PtbChar, spaced, 7, 8, 7, 7),
+        // A document of 15 characters and its end, with which as many tokens are predicted as it has characters.
+        (Preset::Documents, lines, 10, 16, 17, 15),
     ];
     for (preset, text, words, tokens, bytes, chars) in cases {
         let (input, output) =
             (folder.path().join(preset.name()), folder.path().join(format!("{preset}-corpus")));
         std::fs::write(&input, text).unwrap();
-        build(
-            &BuildOptions {
-                split: Some([1.0, 0.0, 0.0]),
-                ..BuildOptions::new(preset, vec![input], output.clone())
-            },
-            &(),
-        )
-        .unwrap();
+        let tokenizer = match preset {
+            Preset::Documents => TokenizerChoice::Train(TrainOptions::new(TokenizerKind::Char)),
+            _ => TokenizerChoice::Preset,
+        };
+        let options = BuildOptions::new(preset, vec![input], output.clone());
+        build(&BuildOptions { split: Some([1.0, 0.0, 0.0]), tokenizer, ..options }, &()).unwrap();
         let corpus = Corpus::open(&output).unwrap();
         let stream = corpus.tokens(Split::Train).unwrap();
         assert_eq!((corpus.vocab_size(), stream.len()), (words, tokens), "{preset}");
