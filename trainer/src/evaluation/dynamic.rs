@@ -181,7 +181,7 @@ pub fn dynamic_passes(
 }
 
 /// What becomes of several rules and constants on a split, in their order: the evaluation of each, or why it has none: weights that
-/// diverged. All have one segment. Ranks take turns with them. A collective call.
+/// diverged. Ranks take turns with them. A collective call.
 pub fn dynamic_trials(
     model: &dyn NextToken,
     stream: &TokenStream,
@@ -189,16 +189,20 @@ pub fn dynamic_trials(
     comm: &dyn Communicator,
     watch: &mut Watch,
 ) -> Result<Vec<Result<Evaluation, String>>, TrainError> {
-    let segment = trials.first().map_or(1, |(_, options)| options.segment);
+    // The shortest has the most steps: every rank answers as many questions as that asks for.
+    let segment = trials.iter().map(|(_, options)| options.segment).min().unwrap_or(1);
     let cut = EvalLanes::new(stream.len(), 1, segment)?;
     let share = Share::new(comm, trials.len());
     let own = share.each(cut.steps(), watch, |trial, done| {
         let (rule, options) = trials[trial];
         let (mut stopped, mut before) = (Ok(()), 0);
-        let found = dynamic_evaluation(model, stream, rule, options, |steps, _| {
+        let mut advance = |steps| {
             (before..steps).for_each(|_| _ = stopped.is_ok().then(|| stopped = done()));
             before = steps;
-        });
+        };
+        let found = dynamic_evaluation(model, stream, rule, options, |steps, _| advance(steps));
+        // Longer segments, and weights that diverge, take fewer.
+        advance(cut.steps());
         stopped?;
         match found {
             Ok(evaluation) => Ok(evaluation.nats.to_le_bytes().to_vec()),

@@ -145,7 +145,7 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
         "decay": options.decay,
         "epsilon": options.epsilon,
         "segment": options.segment,
-        "statistics_batches": job.statistics_batches(),
+        "statistics_batches": job.statistics_batches(&options),
         "fixed": before,
         "dynamic": after,
         "passes": passes,
@@ -218,20 +218,19 @@ impl Job<'_> {
         Ok(dynamic_passes(model, stream, of, passes, self.comm, &mut report)?)
     }
 
-    /// Batches that gradients were gathered from, where they were.
-    fn statistics_batches(&self) -> Option<u64> {
-        // As many for each length of segments.
-        self.rules.values().find_map(|rule| match rule {
+    /// Batches that gradients were gathered from for these segments, where they were.
+    fn statistics_batches(&self, options: &DynamicOptions) -> Option<u64> {
+        match self.rule(options) {
             Rule::Rms(statistics) => Some(statistics.batches),
             Rule::Sgd => None,
-        })
+        }
     }
 
     /// The constants as the evaluation takes them.
     fn scaled(&self, options: DynamicOptions) -> DynamicOptions {
         let tensors = self.subject.model.parameters().tensors().len();
         match self.args.older_scaling {
-            true => options.from_older_scaling(tensors, self.statistics_batches().unwrap_or(1)),
+            true => options.from_older_scaling(tensors, self.statistics_batches(&options).unwrap_or(1)),
             false => options,
         }
     }
