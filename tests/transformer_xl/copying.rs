@@ -130,7 +130,7 @@ fn t08_relative_positions_gain_once_the_memory_is_longer_than_the_lag() {
 /// a longer one only costs. Guessing has a perplexity of 8.
 fn gains_nothing(encoding: &[&str]) {
     for [short, training, longer @ ..] in table(encoding) {
-        assert!(training < 6.5 && training < 0.9 * short, "it has learnt nothing: {short}, {training}");
+        assert!(training < 7.0 && training < 0.9 * short, "it has learnt nothing: {short}, {training}");
         assert!(longer.iter().all(|perplexity| *perplexity > training), "{longer:?} after {training}");
     }
 }
