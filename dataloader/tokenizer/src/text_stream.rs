@@ -6,8 +6,8 @@ const CONTEXT: usize = 16;
 /// Places where [`CONTEXT`] or more tokens begin that are tried in turn: a character has four bytes at most.
 const CUTS: usize = 8;
 
-/// Text of tokens as they come: the same text as that of all of them decoded at once, in time that does not grow with their number. A
-/// character whose bytes are not all there yet is held back.
+/// Text of tokens as they come: the same text as that of all of them decoded at once, in time that does not grow with their number, but within
+/// a run of bytes that are no text. A character whose bytes are not all there yet is held back.
 ///
 /// One thing cannot be the same: decoders of Llama's kind (`ByteFallback`) take back a run of bytes once it contains a bad one. What was
 /// handed over of it stays.
@@ -53,6 +53,11 @@ impl<'a> TextStream<'a> {
     /// What was held back, where no more tokens come.
     pub fn rest(&mut self) -> String {
         let text = self.tokenizer.decode(&self.ids);
+        // The decoder has taken back what was handed over: of what is held back, nothing is told but that it is bad.
+        if text.trim_end_matches(char::REPLACEMENT_CHARACTER).len() < self.shown && text.len() > self.shown {
+            self.shown = text.len();
+            return char::REPLACEMENT_CHARACTER.into();
+        }
         self.take(&text)
     }
 

@@ -104,6 +104,14 @@ static BYTE_FALLBACK: LazyLock<Tokenizer> = LazyLock::new(|| {
     foreign(&tokens, json!({ "type": "Sequence", "decoders": decoders }))
 });
 
+/// A character that is cut off in the end makes the decoder take back all characters before it.
+#[test]
+fn one_character_that_is_cut_off_is_one_bad_character() {
+    let whole = "中".repeat(10);
+    let ids: Vec<u32> = whole.bytes().map(u32::from).chain([0xE4]).collect();
+    assert_eq!(streamed(&BYTE_FALLBACK, &[], &ids), whole + "\u{fffd}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 200, ..ProptestConfig::default() })]
 
