@@ -104,7 +104,7 @@ pub struct Interruption {
 }
 
 impl Interruption {
-    /// Listens from now on, for the rest of the process.
+    /// Listens from now on, for the rest of the process. Once a process: of two, the one without a task would end it.
     pub fn install() -> Result<Interruption, ClusterError> {
         let refused = |source| ClusterError::Signal { signal: name_of(SIGINT), source };
         let ends = Arc::new(AtomicBool::new(true));

@@ -1,8 +1,9 @@
 //! Where the lines of a conversation come from.
 
 use std::io::{self, BufRead, Read, Write};
-use std::os::fd::AsRawFd;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::termios::{QueueSelector, tcflush};
 use rustyline::config::Configurer;
 use rustyline::error::{ReadlineError, Signal};
@@ -13,8 +14,8 @@ use segue_cluster::signals::end_as_interrupted;
 const PROMPT: &str = "> ";
 /// Most bytes of a line: far more than anybody types, and not all that a program may send without a line break.
 const LONGEST_LINE: usize = 1 << 16;
-/// A pause as long as this ends what is pasted, in milliseconds.
-const END_OF_PASTE: libc::c_int = 50;
+/// A pause as long as this ends what is pasted.
+const END_OF_PASTE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// What a prompt is answered with.
 #[derive(Debug, PartialEq)]
@@ -134,12 +135,14 @@ impl Lines for LineEditor {
 /// anywhere, is no line of its own.
 fn discard_paste() -> io::Result<()> {
     let input = io::stdin();
-    let mut wait = libc::pollfd { fd: input.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     loop {
+        let more = poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&END_OF_PASTE));
+        // After the wait too: a line without its end is there, and not told of.
         tcflush(&input, QueueSelector::IFlush)?;
-        // SAFETY: the call looks at one `pollfd`, and writes to it alone.
-        if unsafe { libc::poll(&mut wait, 1, END_OF_PASTE) } <= 0 {
-            return Ok(());
+        match more {
+            Ok(0) => return Ok(()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
