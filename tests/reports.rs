@@ -336,8 +336,13 @@ fn dry_run_says_what_it_cannot_reckon() {
     fail(dry_run("tiny", &[]), 78, &["model.vocab_size=N"]);
     fail(dry_run("enwik8-base", &["--ranks", "3"]), 78, &["3 ranks do not divide the 2 micro-steps"]);
     let place = Workplace::new();
-    let corpus = format!("data.corpus={}", place.text("corpus"));
-    assert!(succeed(dry_run("tiny", &[&corpus]))["cost"]["parameters"].as_u64().unwrap() > 256 * 32);
+    let corpus = place.text("corpus");
+    let parameters =
+        |recipe, data: &str| succeed(dry_run(recipe, &[data]))["cost"]["parameters"].as_u64().unwrap();
+    assert!(parameters("tiny", &format!("data.corpus={corpus}")) > 256 * 32);
+    // Several corpora have one vocabulary.
+    let blended = parameters("tiny-xlnet", &format!("data.corpora=[\"{corpus}\",\"{corpus}\"]"));
+    assert_eq!(blended, parameters("tiny-xlnet", &format!("data.corpus={corpus}")));
     // What has no vocabulary needs none.
     let game = succeed(dry_run("moment-game", &["train.lanes=64", "train.steps=10"]));
     assert_eq!((&game["cost"]["parameters"], &game["cost"]["tokens"]), (&24.into(), &640.into()));

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder, DecidingLoss, DocumentEnd};
-use segue_dataloader::{Batch as Tokens, Corpus, LaneCursor, LaneReader};
+use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader};
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde_json::json;
 use tch::{Kind, Tensor};
@@ -68,12 +68,12 @@ pub fn fit(config: &mut Config) -> Result<(), TrainError> {
     if config.model.vocab_size() > 0 {
         return Ok(config.model.fit_vocabulary(0, None)?);
     }
-    if config.data.corpus.is_empty() {
+    if config.data.corpus.is_empty() && config.data.corpora.is_empty() {
         let why = "the recipe takes the vocabulary size from the corpus\nhint: add model.vocab_size=N or data.corpus=FOLDER";
         return Err(TrainError::Layout(why.into()));
     }
-    let corpus = Corpus::open(Path::new(&config.data.corpus))?;
-    Ok(config.model.fit_vocabulary(corpus.vocab_size(), None)?)
+    let vocabulary = Sources::open(config)?.tokenizer().vocab_size();
+    Ok(config.model.fit_vocabulary(vocabulary, None)?)
 }
 
 /// What a run trains; see [`super::work`].
