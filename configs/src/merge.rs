@@ -18,6 +18,7 @@ const DEFAULT: &str = "default";
 /// from it.
 const RECKONED: [(&str, &str); 2] =
     [("task.epochs", "train.steps"), ("task.warmup_share", "schedule.warmup")];
+
 /// A merged configuration.
 #[derive(Debug, Clone)]
 pub struct Loaded {

@@ -254,6 +254,7 @@ impl Kept {
         parameters: usize,
         comm: &dyn Communicator,
     ) -> Result<Vec<f64>, CollectiveError> {
+        // The number of a parameter is exact as a double.
         let own = self.norms.iter().flat_map(|(parameter, norm)| [*parameter as f64, *norm]);
         // Of a parameter that nobody has told of, nothing finite is known.
         let mut norms = vec![f64::NAN; parameters];

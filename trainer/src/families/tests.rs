@@ -24,6 +24,8 @@ static MODELS: LazyLock<Models> = LazyLock::new(|| Models::new(vec![(slope::FAMI
 
 #[test]
 fn the_page_on_adding_a_family_shows_the_files_of_one() {
+    // The test that the reader writes is the one block of code without a file.
+    assert_eq!(PAGE.matches("\n```rust\n").count(), 4);
     for (language, text) in FILES {
         let first = text.lines().next().unwrap_or_default();
         assert!(
