@@ -98,6 +98,9 @@ fn recurrent_models_train_to_the_same_bytes_over_ranks_and_stops() {
                 "adversarial.scale=0.05",
                 "adversarial.gradient=full",
                 "adversarial.clusters=true",
+                // Row S2: a scale that rises and falls.
+                "adversarial.warmup=4",
+                "adversarial.fall=linear",
             ],
         ),
         (
@@ -445,6 +448,7 @@ fn a_recurrent_model_refuses_what_it_cannot_do() {
     refused("model.cutoffs=[9,9]", &["model.cutoffs", "must rise"]);
     refused("objective.samples=0", &["objective.samples"]);
     refused("adversarial.scale=-1", &["adversarial.scale"]);
+    refused("adversarial.warmup=3", &["adversarial.warmup", "needs adversarial.scale above 0"]);
     refused("train.ext_len=8", &["train.ext_len", "cannot go back"]);
     refused("train.at_document_end=mask", &["train.at_document_end", "carry and reset"]);
     refused("eval.same_length=true", &["eval.same_length", "no attention"]);

@@ -263,19 +263,19 @@ fn sweeps_with_mistakes_do_not_start() {
     assert!(!place.path("out").exists());
 }
 
-/// Row S26: the grid of margins with the run that has none, on one corpus; the run without an adversary has the bits of a margin of 0, whatever
-/// else the adversary is told.
+/// Row S26: the grid of margins with the run that has no adversary, on one corpus; that has the bits of the run whose adversary moves nothing,
+/// which is recorded as the rest of the grid is.
 #[test]
 fn s26_a_margin_of_nothing_is_the_run_without_an_adversary_and_the_grid_has_a_table() {
     let place = Workplace::new();
     let path = place.path("margins.toml");
     let margins = ["0.0", "0.001", "0.005", "0.01", "0.05"];
     let cell = |margin: &&str| {
-        let set = "adversarial.gradient = \"full\"";
-        format!("[[cell]]\nlabel = \"{margin}\"\nset.adversarial.scale = {margin}\nset.{set}\n")
+        let set = if *margin == "0.0" { "always = true" } else { "gradient = \"full\"" };
+        format!("[[cell]]\nlabel = \"{margin}\"\nset.adversarial.scale = {margin}\nset.adversarial.{set}\n")
     };
     let text = format!(
-        "name = \"Margins\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\nseeds = [1]\n[set]\ntrain.steps = 20\n\
+        "name = \"Margins\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\nseeds = [1]\n[set]\ntrain.steps = 20\nlog.every = 5\n\
          data.corpus = \"{}\"\n[evaluate]\nby = \"run\"\n[[cell]]\nlabel = \"without\"\n{}",
         place.text("corpus"),
         margins.iter().map(cell).collect::<String>()
@@ -291,14 +291,32 @@ fn s26_a_margin_of_nothing_is_the_run_without_an_adversary_and_the_grid_has_a_ta
         });
         record.unwrap()
     };
-    let model = |label: &str| {
+    let file = |label: &str, name: &str| {
         let run = record(label)["run"].as_str().unwrap().to_string();
-        fs::read(format!("{run}/checkpoints/latest/model.safetensors")).unwrap()
+        fs::read(format!("{run}/{name}")).unwrap()
     };
-    let losses = |label: &str| record(label)["train"]["loss"].as_f64().unwrap();
-    assert!(model("without") == model("0.0") && losses("without") == losses("0.0"));
+    let model = |label: &str| file(label, "checkpoints/latest/model.safetensors");
+    let losses = |label: &str| {
+        let rows = String::from_utf8(file(label, "metrics.jsonl")).unwrap();
+        let rows = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let rows = rows.filter(|row| row["kind"] == "train");
+        rows.map(|row| ["loss", "adversarial_loss", "adversarial_scale"].map(|key| row[key].as_f64()))
+            .collect::<Vec<_>>()
+    };
+    assert!(model("without") == model("0.0"));
+    let (plain, told) = (losses("without"), losses("0.0"));
+    assert_eq!(plain.len(), 4);
+    for ([loss, none, _], zero) in plain.iter().zip(&told) {
+        assert_eq!((*none, *zero), (None, [*loss, *loss, Some(0.0)]));
+    }
     for margin in &margins[1..] {
         assert!(model(margin) != model("without"), "{margin}");
+        for [loss, against, scale] in losses(margin) {
+            assert!(
+                against > loss && scale == margin.parse().ok(),
+                "{margin}: {against:?} {loss:?} {scale:?}"
+            );
+        }
     }
     assert_eq!(result["summary"]["rows"].as_array().unwrap().len(), 6);
     let table = read(&place, "out/table.md");

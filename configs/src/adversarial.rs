@@ -3,9 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::refused;
+use crate::model::{out_of_range, refused};
 use crate::range::Range;
-use crate::{Config, ConfigError, DataOrder, DecidingLoss, DeviceKind, Idle, LossOver};
+use crate::{Config, ConfigError, DataOrder, DecidingLoss, DeviceKind, Fall, Idle, LossOver};
 
 /// How far the vector of a word may move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -38,6 +38,13 @@ pub struct AdversarialConfig {
     /// Size of the ball that a word's vector may move in; 0 for none.
     #[schemars(transform = Range::at_least(0.0))]
     pub scale: f64,
+    /// A `scale` of 0 is trained through the adversary too, who then moves nothing: the bits of a run without one, with its record. For the
+    /// baseline of a grid of scales.
+    pub always: bool,
+    /// Steps over which `scale` rises in a line from 0.
+    pub warmup: u64,
+    /// How `scale` falls from there on, over the steps of the schedule.
+    pub fall: Fall,
     /// How the size of the ball is meant.
     pub kind: MarginKind,
     /// What of a margin is differentiated; its value is the same.
@@ -52,11 +59,38 @@ impl Default for AdversarialConfig {
     fn default() -> Self {
         Self {
             scale: 0.0,
+            always: false,
+            warmup: 0,
+            fall: Fall::Constant,
             kind: MarginKind::Relative,
             gradient: MarginGradient::Delta,
             gate: false,
             clusters: false,
         }
+    }
+}
+
+impl AdversarialConfig {
+    /// Whether losses are trained through the adversary.
+    pub fn takes_part(&self) -> bool {
+        self.scale > 0.0 || self.always
+    }
+
+    /// Size of the ball at step `step`, from 1, of a schedule of `steps`.
+    pub fn scale_at(&self, step: u64, steps: u64) -> f64 {
+        let (step, warmup) = (step as f64, self.warmup as f64);
+        if step < warmup {
+            return self.scale * step / warmup;
+        }
+        match self.fall {
+            Fall::Constant => self.scale,
+            Fall::Linear => self.scale * ((steps as f64 - step) / (steps as f64 - warmup)).max(0.0),
+        }
+    }
+
+    /// Whether the ball shrinks over the steps of the schedule.
+    pub fn falls(&self) -> bool {
+        self.scale > 0.0 && self.fall == Fall::Linear
     }
 }
 
@@ -67,6 +101,7 @@ impl Config {
         let objective = &self.objective;
         let set = [
             (self.adversarial.scale > 0.0, "adversarial.scale"),
+            (self.adversarial.always, "adversarial.always"),
             (objective.samples > 1, "objective.samples"),
             (objective.loss_over != LossOver::Targets, "objective.loss_over"),
             (objective.cosine_penalty > 0.0, "objective.cosine_penalty"),
@@ -93,9 +128,22 @@ impl Config {
     }
 
     pub(crate) fn idle_adversarial(&self) -> Vec<Idle> {
-        let keys = ["kind", "gradient", "gate", "clusters"];
-        let why = "needs adversarial.scale above 0";
-        Idle::all(self.adversarial.scale == 0.0, "adversarial", &keys, &["adversarial.scale"], why)
+        let (keys, by) = (["warmup", "fall", "kind", "gradient", "gate", "clusters"], ["adversarial.scale"]);
+        let still = self.adversarial.scale == 0.0;
+        let mut idle = Idle::all(still, "adversarial", &keys, &by, "needs adversarial.scale above 0");
+        idle.extend(Idle::all(!still, "adversarial", &["always"], &by, "needs an adversarial.scale of 0"));
+        idle
+    }
+
+    /// The scale has risen before it falls to 0.
+    pub(crate) fn check_adversarial(&self) -> Result<(), ConfigError> {
+        let (adversarial, steps) = (&self.adversarial, self.schedule_steps());
+        if adversarial.falls() && adversarial.warmup >= steps {
+            let why =
+                format!("must be below the {steps} steps over which adversarial.fall lets the scale fall");
+            return Err(out_of_range("adversarial.warmup", adversarial.warmup, &why));
+        }
+        Ok(())
     }
 
     /// Of a model without `clusters` of words: the key that moves their vectors.
@@ -103,5 +151,35 @@ impl Config {
         let idle = self.adversarial.scale > 0.0 && clusters == 0;
         let why = "needs model.cutoffs, which make clusters of words";
         Idle::all(idle, "adversarial", &["clusters"], &["model.cutoffs"], why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::MODELS;
+
+    #[test]
+    fn s02_the_scale_rises_in_a_line_and_falls_in_another() {
+        let of = |warmup, fall| AdversarialConfig { scale: 0.8, warmup, fall, ..Default::default() };
+        let at = |config: AdversarialConfig| [0, 1, 2, 4, 7, 10, 11].map(|step| config.scale_at(step, 10));
+        assert_eq!(at(of(0, Fall::Constant)), [0.8; 7]);
+        assert_eq!(at(of(4, Fall::Constant)), [0.0, 0.2, 0.4, 0.8, 0.8, 0.8, 0.8]);
+        assert_eq!(at(of(4, Fall::Linear)), [0.0, 0.2, 0.4, 0.8, 0.4, 0.0, 0.0]);
+        let falling = at(of(0, Fall::Linear));
+        assert!(falling[0] == 0.8 && (falling[2] - 0.64).abs() < 1e-15 && falling[5..] == [0.0; 2]);
+    }
+
+    #[test]
+    fn s02_a_scale_that_falls_before_it_has_risen_is_refused() {
+        let load = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+            MODELS.load(None, &keys).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let rising = ["adversarial.scale=0.1", "adversarial.warmup=10", "train.steps=10"];
+        load(&rising).unwrap();
+        let found = load(&[&rising[..], &["adversarial.fall=linear"]].concat()).unwrap_err();
+        assert!(found.contains("`adversarial.warmup` = 10") && found.contains("10 steps"), "{found}");
+        load(&[&rising[..], &["adversarial.fall=linear", "schedule.steps=20"]].concat()).unwrap();
     }
 }

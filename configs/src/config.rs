@@ -219,6 +219,7 @@ impl Config {
         self.check_reading()?;
         self.check_average()?;
         self.check_large_batch()?;
+        self.check_adversarial()?;
         self.model.check()?;
         match self.task.name.is_empty() {
             true => self.model.check_run(self)?,

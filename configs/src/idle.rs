@@ -98,6 +98,15 @@ mod tests {
             (&["adversarial.gate=true"], "`adversarial.gate` = true is invalid"),
             (&["adversarial.clusters=true"], "`adversarial.clusters` = true is invalid"),
             (
+                &["adversarial.warmup=5"],
+                "`adversarial.warmup` = 5 is invalid: needs adversarial.scale above 0",
+            ),
+            (&["adversarial.fall=linear"], "`adversarial.fall` = linear is invalid"),
+            (
+                &["adversarial.scale=0.1", "adversarial.always=true"],
+                "`adversarial.always` = true is invalid: needs an adversarial.scale of 0",
+            ),
+            (
                 &["objective.input_noise_fall=constant"],
                 "`objective.input_noise_fall` = constant is invalid: needs objective.input_noise above 0",
             ),
@@ -182,7 +191,13 @@ mod tests {
             &["loss_scale.kind=dynamic", "loss_scale.interval=5"],
             &["schedule.kind=linear", "schedule.decay_from=start", "schedule.steps=10"],
             &["schedule.scale=sqrt", "schedule.base_lanes=4"],
-            // The noise of inputs falls as long.
+            // The scale of an adversary, and the noise of inputs, fall as long.
+            &[
+                "schedule.kind=constant",
+                "schedule.steps=10",
+                "adversarial.scale=0.2",
+                "adversarial.fall=linear",
+            ],
             &["schedule.kind=constant", "schedule.steps=10", "objective.input_noise=0.2"],
             &["adversarial.gate=false", "objective.input_noise_fall=linear", "average.trigger=non_monotonic"],
         ] {
@@ -200,6 +215,7 @@ mod tests {
         assert!(load("[optim]\nkind = \"sgd\"\n", &["optim.beta1=0.5"]).unwrap_err().contains("optim.beta1"));
         assert!(load("", &["optim.kind=sgd", "optim.beta1=0.5"]).is_err());
         load("[adversarial]\ngate = true\nscale = 0.1\n", &["adversarial.scale=0"]).unwrap();
+        load("[adversarial]\nalways = true\n", &["adversarial.scale=0.1"]).unwrap();
         load("[schedule]\nsteps = 10\n", &["schedule.kind=constant"]).unwrap();
         let noisy = "[schedule]\nkind = \"constant\"\nsteps = 10\n[objective]\ninput_noise = 0.2\n";
         load(noisy, &["objective.input_noise=0"]).unwrap();

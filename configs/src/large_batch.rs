@@ -4,6 +4,10 @@ use crate::idle::Overlooked;
 use crate::model::out_of_range;
 use crate::{Config, ConfigError, OptimConfig, OptimKind, RateScale, ScheduleKind, Shard, TrainConfig};
 
+/// Keys that give `schedule.steps` an effect.
+const STEPS_COUNT_BY: [&str; 5] =
+    ["kind", "objective.input_noise", "objective.input_noise_fall", "adversarial.scale", "adversarial.fall"];
+
 impl TrainConfig {
     /// Of so many micro-steps one takes part in step `step`, counted from 1; 1 where all do.
     pub fn batch_stride(&self, step: u64) -> usize {
@@ -51,10 +55,7 @@ impl Config {
         let why = "needs schedule.kind = \"cosine\" or \"linear\"";
         let all: [(bool, Overlooked); 3] = [
             (decays, ("decay_from", &["kind"], why)),
-            (
-                decays || self.input_noise_falls(),
-                ("steps", &["kind", "objective.input_noise", "objective.input_noise_fall"], why),
-            ),
+            (decays || self.input_noise_falls() || self.adversarial.falls(), ("steps", &STEPS_COUNT_BY, why)),
             (
                 schedule.scale != RateScale::None,
                 ("base_lanes", &["scale"], "needs schedule.scale = \"linear\" or \"sqrt\""),

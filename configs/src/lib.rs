@@ -49,7 +49,7 @@ pub use model::{MemoryStart, ModelConfig, ModelSection, ModelType, Models, out_o
 pub use optim::{LayerDecay, OptimConfig, OptimKind};
 pub use precision::{LossScaleConfig, LossScaleKind, Precision, Products};
 pub use pretraining::{
-    LossOver, MaskDraws, NoiseFall, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind,
+    Fall, LossOver, MaskDraws, ObjectiveConfig, ObjectiveKind, PAIR_SPECIALS, PairsConfig, SpanKind,
 };
 pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};

@@ -30,10 +30,10 @@ pub enum LossOver {
     Lanes,
 }
 
-/// How noise falls over a run.
+/// How a value falls over a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum NoiseFall {
+pub enum Fall {
     /// In a line, to 0 at the last step of the schedule.
     Linear,
     /// Not at all.
@@ -77,15 +77,15 @@ pub struct ObjectiveConfig {
     #[schemars(transform = Range::at_least(0.0))]
     pub input_noise: f64,
     /// How `input_noise` falls over the steps of the schedule.
-    pub input_noise_fall: NoiseFall,
+    pub input_noise_fall: Fall,
 }
 
 impl ObjectiveConfig {
     /// Standard deviation of the noise on input embeddings at step `step`, from 1, of `steps`.
     pub fn input_noise_at(&self, step: u64, steps: u64) -> f64 {
         let left = match self.input_noise_fall {
-            NoiseFall::Constant => 1.0,
-            NoiseFall::Linear => 1.0 - step.min(steps) as f64 / steps.max(1) as f64,
+            Fall::Constant => 1.0,
+            Fall::Linear => 1.0 - step.min(steps) as f64 / steps.max(1) as f64,
         };
         self.input_noise * left
     }
@@ -104,7 +104,7 @@ impl Default for ObjectiveConfig {
             activation_penalty: 0.0,
             slowness_penalty: 0.0,
             input_noise: 0.0,
-            input_noise_fall: NoiseFall::Linear,
+            input_noise_fall: Fall::Linear,
         }
     }
 }
@@ -195,7 +195,7 @@ impl Config {
     /// Whether noise on inputs falls over the steps of the schedule.
     pub fn input_noise_falls(&self) -> bool {
         let objective = &self.objective;
-        objective.input_noise > 0.0 && objective.input_noise_fall == NoiseFall::Linear
+        objective.input_noise > 0.0 && objective.input_noise_fall == Fall::Linear
     }
 
     /// Targets of a lane in a step.

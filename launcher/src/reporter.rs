@@ -240,6 +240,8 @@ impl<'a> Reporter<'a> {
         }
         if let Some(nats) = sum.adversarial {
             row["adversarial_loss"] = json!(nats / sum.targets);
+            let scale = self.config.adversarial.scale_at(step, self.config.schedule_steps());
+            row["adversarial_scale"] = json!(scale);
             scalars.push(("train/adversarial_loss".into(), nats / sum.targets));
         }
         if let Some(name) = source {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// Keys of a configuration that may differ between the parts of one run: they change when it stops and
 /// what it shows, not what it computes.
-const FREE_KEYS: [&str; 24] = [
+const FREE_KEYS: [&str; 25] = [
     "/run",
     "/data/corpus",
     "/data/corpora",
@@ -16,6 +16,7 @@ const FREE_KEYS: [&str; 24] = [
     "/checkpoint",
     "/recovery",
     "/average/beside_trained",
+    "/adversarial/always",
     "/published",
     "/task/data",
     "/train/steps",
@@ -33,12 +34,12 @@ const FREE_KEYS: [&str; 24] = [
 ];
 
 /// The configuration with the lengths of schedules that follow `train.steps` spelled out: a run made longer must not
-/// silently get other learning rates, nor other noise.
+/// silently get other learning rates, nor other noise, nor other margins.
 pub(super) fn resolved(config: &Config) -> Value {
     let mut json = config.to_json();
     let follows =
         |config: &Config| matches!(config.schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear);
-    if follows(config) || config.input_noise_falls() {
+    if follows(config) || config.input_noise_falls() || config.adversarial.falls() {
         json["schedule"]["steps"] = json!(config.schedule_steps());
     }
     for network in config.networks_of("schedule") {

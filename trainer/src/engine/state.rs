@@ -32,13 +32,12 @@ pub struct LossSum {
 }
 
 impl LossSum {
-    /// Adds the losses of a target of a step of so many. What an adversary makes of it is left out where it was left out of steps before, as in
-    /// checkpoints that did not hold it.
+    /// Adds the losses of a target of a step of so many. What an adversary makes of it is left out where any of the steps has none: before a resume
+    /// that turned `adversarial.always` on or off, or in a checkpoint that did not hold it.
     pub fn add(&mut self, loss: f64, adversarial: Option<f64>, targets: f64) {
         let known = self.targets == 0.0 || self.adversarial.is_some();
-        if let Some(adversarial) = adversarial.filter(|_| known) {
-            *self.adversarial.get_or_insert_default() += adversarial * targets;
-        }
+        let more = adversarial.filter(|_| known).map(|adversarial| adversarial * targets);
+        self.adversarial = more.map(|more| self.adversarial.unwrap_or_default() + more);
         self.nats += loss * targets;
         self.targets += targets;
     }
@@ -388,6 +387,21 @@ mod tests {
         let mut other = TrainState::start(&config, "text", Vec::new(), 1, Device::Cpu);
         other.go_on_from(state.clone(), &[]);
         assert_eq!(other.task, state.task);
+    }
+
+    #[test]
+    fn a_sum_with_a_step_that_no_adversary_saw_has_none_of_it() {
+        let sum = |steps: &[Option<f64>]| {
+            let mut sum = LossSum::default();
+            steps.iter().for_each(|adversarial| sum.add(1.0, *adversarial, 2.0));
+            (sum.nats, sum.adversarial, sum.targets)
+        };
+        assert_eq!(sum(&[Some(1.5), Some(2.0)]), (4.0, Some(7.0), 4.0));
+        for steps in
+            [[None, Some(2.0), Some(2.0)], [Some(2.0), None, Some(2.0)], [Some(2.0), Some(2.0), None]]
+        {
+            assert_eq!(sum(&steps), (6.0, None, 6.0), "{steps:?}");
+        }
     }
 
     #[test]

@@ -13,7 +13,11 @@ use crate::libtorch::widened;
 
 /// Who moves words.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Adversary(AdversarialConfig);
+pub struct Adversary {
+    config: AdversarialConfig,
+    /// Size of the ball at this step; 0 where nothing moves.
+    scale: f64,
+}
 
 /// −ln P of targets.
 pub struct Nll {
@@ -27,6 +31,11 @@ impl Nll {
     /// Trained as it is.
     pub fn of(trained: Tensor) -> Self {
         Self { trained, plain: None }
+    }
+
+    /// Of words that `adversary`, if there is one, leaves as they are.
+    pub fn unmoved(trained: Tensor, adversary: Option<&Adversary>) -> Self {
+        Self { plain: adversary.map(|_| trained.detach()), trained }
     }
 
     /// The same of what `f` makes of both.
@@ -58,9 +67,12 @@ pub fn nll(
     let Some(adversary) = adversary else {
         return Nll::of(cross_entropy::nll(kernels, hidden, parts, targets, None));
     };
-    let moving = if adversary.0.clusters { parts } else { &parts[..parts.len().min(1)] };
-    let margins = adversary.margins(hidden, moving, targets);
-    let trained = cross_entropy::nll(kernels, hidden, parts, targets, Some(&margins));
+    let moving = if adversary.config.clusters { parts.len() } else { parts.len().min(1) };
+    let (margins, parts) = adversary.differentiated(hidden, parts, moving, targets);
+    let trained = cross_entropy::nll(kernels, hidden, &parts, targets, Some(&margins));
+    if !adversary.moves() {
+        return Nll::unmoved(trained, Some(adversary));
+    }
     let plain = tch::no_grad(|| without(&trained, &margins));
     Nll { trained, plain: Some(plain) }
 }
@@ -73,55 +85,72 @@ fn without(nll: &Tensor, margins: &Tensor) -> Tensor {
 }
 
 impl Adversary {
-    /// As `[adversarial]` says; none where nothing moves.
+    /// As `[adversarial]` says; none where none takes part.
     pub fn of(config: &AdversarialConfig) -> Option<Self> {
-        (config.scale > 0.0).then(|| Self(config.clone()))
+        config.takes_part().then(|| Self { config: config.clone(), scale: config.scale })
     }
 
-    /// What the scores of `targets`, `[n]`, fall by: `[n]`, for `hidden` of `[n, width]`. 0 for targets beyond the words of `parts`. With
-    /// a graph of what is differentiated. Norms are of single precision at least.
-    pub fn margins(&self, hidden: &Tensor, parts: &[Words], targets: &Tensor) -> Tensor {
-        let Self(config) = self;
+    /// Told before step `step`, from 1, of a schedule of `steps`: the ball is as large as it is then.
+    pub fn at_step(&mut self, step: u64, steps: u64) {
+        self.scale = self.config.scale_at(step, steps);
+    }
+
+    /// Whether any word moves.
+    pub fn moves(&self) -> bool {
+        self.scale > 0.0
+    }
+
+    /// What the scores of `targets`, `[n]`, fall by: `[n]`, for `hidden` of `[n, width]`. 0 for targets beyond the words of the first `moving`
+    /// of `parts`. With a graph of what is differentiated. Norms are of single precision at least. And `parts` as scores are to read them.
+    fn differentiated(
+        &self,
+        hidden: &Tensor,
+        parts: &[Words],
+        moving: usize,
+        targets: &Tensor,
+    ) -> (Tensor, Vec<Words>) {
         let mut first = 0;
-        let mut margins: Option<Tensor> = None;
-        for part in parts {
+        let mut sum: Option<Tensor> = None;
+        let mut read = Vec::with_capacity(parts.len());
+        for (place, part) in parts.iter().enumerate() {
+            if place >= moving {
+                read.push(part.map(Tensor::shallow_clone));
+                continue;
+            }
             let count = part.count() as i64;
             let own = targets - first;
-            let inside = own.ge(0).logical_and(&own.lt(count));
-            let rows = Tensor::embedding(
-                &self.differentiated(&part.weight),
-                &own.clamp(0, count - 1),
-                -1,
-                false,
-                false,
-            );
-            let margin = self.margin(hidden, &rows) * inside.to_kind(widened(hidden).kind());
-            margins = Some(margins.map_or_else(|| margin.shallow_clone(), |before| before + &margin));
+            let inside = own.ge(0).logical_and(&own.lt(count)).to_kind(widened(hidden).kind());
+            let numbers = own.clamp(0, count - 1);
+            let by_length = self.reaches_by_length();
+            let table = if by_length { part.weight.shallow_clone() } else { part.weight.detach() };
+            let rows = Tensor::embedding(&table, &numbers, -1, false, false);
+            let margins = self.margin(hidden, &rows) * inside;
+            read.push(part.map(Tensor::shallow_clone));
+            sum = Some(sum.map_or_else(|| margins.shallow_clone(), |before| before + &margins));
             first += count;
         }
-        let none = || hidden.select(1, 0).zeros_like();
-        let margins = margins.unwrap_or_else(none);
-        if config.gradient == MarginGradient::Scalar { margins.detach() } else { margins }
+        let margins = sum.unwrap_or_else(|| hidden.select(1, 0).zeros_like());
+        let scalar = self.config.gradient == MarginGradient::Scalar;
+        (if scalar { margins.detach() } else { margins }, read)
     }
 
-    /// The table of words, of which a gradient is made only where it counts.
-    fn differentiated(&self, weight: &Tensor) -> Tensor {
-        if self.0.gradient == MarginGradient::Full { weight.shallow_clone() } else { weight.detach() }
+    /// Whether margins are differentiated by the lengths of words.
+    fn reaches_by_length(&self) -> bool {
+        self.config.gradient == MarginGradient::Full && self.config.kind == MarginKind::Relative
     }
 
     /// ε‖h‖ of each row of `hidden` and of the words it predicts, `[n, width]` both.
     fn margin(&self, hidden: &Tensor, words: &Tensor) -> Tensor {
-        let Self(config) = self;
         let (hidden, words) = (widened(hidden), widened(words));
         let length = |x: &Tensor| x.norm_scalaropt_dim(2.0, [-1], false);
-        let reach = match config.kind {
-            MarginKind::Fixed => length(&hidden) * config.scale,
-            MarginKind::Relative => length(&words) * length(&hidden) * config.scale,
+        let reach = match self.config.kind {
+            MarginKind::Fixed => length(&hidden) * self.scale,
+            MarginKind::Relative => length(&words) * length(&hidden) * self.scale,
         };
-        if !config.gate {
+        if !self.config.gate {
             return reach;
         }
-        let score = (hidden.detach() * words.detach()).sum_dim_intlist(-1, false, None::<Kind>);
+        let score = (hidden.detach() * &words).sum_dim_intlist(-1, false, None::<Kind>);
         reach * score.gt(0.0).to_kind(hidden.kind())
     }
 }

@@ -396,6 +396,7 @@ impl ModelSection for LstmConfig {
             None => {
                 config.check_trained(&[
                     "adversarial.scale",
+                    "adversarial.always",
                     "objective.samples",
                     "objective.loss_over",
                     "objective.cosine_penalty",

@@ -283,12 +283,14 @@ impl Model {
         let flat_ids = known.map(flat);
         let flat_targets = flat_ids.here();
         let nll = match (&self.mixture, adversary) {
-            (Some(mixture), None) => {
-                let log_probs = self.mixed(mixture, hidden, noise);
-                Nll::of(-log_probs.gather(1, &flat_targets.unsqueeze(1), false).squeeze_dim(1))
-            }
-            (Some(mixture), Some(adversary)) => {
+            (Some(mixture), Some(adversary)) if adversary.moves() => {
                 self.mixed_against(mixture, hidden, flat_targets, noise, adversary)
+            }
+            // Mixed from scores of all words, which other kernels round otherwise.
+            (Some(mixture), _) => {
+                let log_probs = self.mixed(mixture, hidden, noise);
+                let nll = -log_probs.gather(1, &flat_targets.unsqueeze(1), false).squeeze_dim(1);
+                Nll::unmoved(nll, adversary)
             }
             (None, _) => self.softmax.nll(&self.projected(hidden, noise), flat_ids, adversary),
         };

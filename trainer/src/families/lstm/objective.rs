@@ -21,7 +21,7 @@ pub struct LanguageModel {
     objective: ObjectiveConfig,
     /// Who moves words in training.
     adversary: Option<Adversary>,
-    /// Steps over which noise falls.
+    /// Steps over which noise, and the adversary's scale, fall.
     steps: u64,
     parameters: Parameters,
 }
@@ -111,6 +111,9 @@ impl Objective for LanguageModel {
 
     fn at_step(&mut self, step: u64) {
         self.model.input_noise = self.objective.input_noise_at(step, self.steps);
+        if let Some(adversary) = &mut self.adversary {
+            adversary.at_step(step, self.steps);
+        }
     }
 
     /// A state cannot look shorter or farther: with `mem_len` 0 each segment begins without one.

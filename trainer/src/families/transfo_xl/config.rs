@@ -299,7 +299,7 @@ impl ModelSection for TransfoXlConfig {
         if config.data.order.in_pairs() {
             return Err(refused(config, "data.order", "needs model.model_type = \"xlnet\""));
         }
-        config.check_trained(&["adversarial.scale", "average.decide_by"])?;
+        config.check_trained(&["adversarial.scale", "adversarial.always", "average.decide_by"])?;
         config.check_text()
     }
 

@@ -66,6 +66,7 @@ impl LanguageFamily for TransformerXl {
         let mut objective = LanguageModel::from_parameters(own(&config.model), parameters);
         objective.targets = config.train.loss;
         objective.adversary = Adversary::of(&config.adversarial);
+        objective.steps = config.schedule_steps();
         Box::new(objective)
     }
 

@@ -18,6 +18,8 @@ pub struct LanguageModel {
     pub targets: LossKind,
     /// Who moves words in training.
     pub adversary: Option<Adversary>,
+    /// Steps over which its scale falls.
+    pub steps: u64,
     parameters: Parameters,
 }
 
@@ -30,7 +32,7 @@ impl LanguageModel {
     /// The configured model over parameters it takes as its own.
     pub fn from_parameters(config: &TransfoXlConfig, parameters: Parameters) -> Self {
         let model = TransfoXl::new(config, &parameters);
-        Self { model, targets: LossKind::Full, adversary: None, parameters }
+        Self { model, targets: LossKind::Full, adversary: None, steps: 0, parameters }
     }
 
     /// −log P of the last `count` targets, `[micro_batch, count]`, and the next memory.
@@ -78,6 +80,12 @@ impl Objective for LanguageModel {
         let (nll, memory) = self.nll(batch, count, memory, noise, self.adversary.as_ref());
         let (nll, targets) = batch.counted(nll);
         Loss::of((&nll, targets), 1.0, None, memory)
+    }
+
+    fn at_step(&mut self, step: u64) {
+        if let Some(adversary) = &mut self.adversary {
+            adversary.at_step(step, self.steps);
+        }
     }
 
     fn look(&mut self, eval: Option<&EvalConfig>) {

@@ -17,8 +17,16 @@ fn small() -> (Tensor, Tensor, Tensor) {
     (filled(&[5, 3], 0.2, 0.9), filled(&[2, 3], 1.0, 1.1), Tensor::from_slice(&[2i64, 0]))
 }
 
+fn moving(config: AdversarialConfig) -> Adversary {
+    Adversary { scale: config.scale, config }
+}
+
+fn margins(adversary: &Adversary, hidden: &Tensor, weight: &Tensor, targets: &Tensor) -> Tensor {
+    adversary.differentiated(hidden, &[words(weight)], 1, targets).0
+}
+
 fn adversary(gradient: MarginGradient) -> Adversary {
-    Adversary(AdversarialConfig { scale: 0.1, gradient, ..Default::default() })
+    moving(AdversarialConfig { scale: 0.1, gradient, ..Default::default() })
 }
 
 fn words(weight: &Tensor) -> Words {
@@ -102,15 +110,28 @@ fn s01_a_target_that_occurs_again_has_a_shift_of_its_own_each_time() {
     }
 }
 
+/// None by default, and one who moves nothing where it is asked for, or where the scale has not risen: with the bits that there are without.
 #[test]
-fn s01_a_scale_of_nothing_is_no_adversary() {
+fn s01_s26_an_adversary_of_scale_nothing_changes_no_bit() {
     assert!(Adversary::of(&AdversarialConfig::default()).is_none());
-    let (plain, of_words, of_states) = differentiated(Kind::Float, None);
-    assert!(plain.plain.is_none());
-    // What is trained against nobody has the bits of a margin of zero too.
-    let nothing = Adversary(AdversarialConfig { scale: 0.0, ..Default::default() });
-    let (zero, words, states) = differentiated(Kind::Float, Some(&nothing));
-    assert!(plain.trained.equal(&zero.trained) && of_words.equal(&words) && of_states.equal(&states));
+    let always = Adversary::of(&AdversarialConfig { always: true, ..Default::default() }).unwrap();
+    let mut later = adversary(MarginGradient::Delta);
+    later.at_step(0, 10);
+    assert!(later.moves());
+    later.config.warmup = 5;
+    later.at_step(0, 10);
+    let gradients = [MarginGradient::Scalar, MarginGradient::Full];
+    let of = |gradient| moving(AdversarialConfig { gradient, ..Default::default() });
+    for kind in [Kind::Double, Kind::Float] {
+        let (plain, of_words, of_states) = differentiated(kind, None);
+        assert!(plain.plain.is_none());
+        for nothing in [always.clone(), later.clone()].into_iter().chain(gradients.map(of)) {
+            let (zero, words, states) = differentiated(kind, Some(&nothing));
+            assert!(plain.trained.equal(&zero.trained), "{nothing:?}");
+            assert!(of_words.equal(&words) && of_states.equal(&states), "{nothing:?}");
+            assert!(zero.plain.is_some_and(|told| told.equal(&plain.trained)), "{nothing:?}");
+        }
+    }
 }
 
 /// The gate lets words move that point to the side of the state.
@@ -118,23 +139,23 @@ fn s01_a_scale_of_nothing_is_no_adversary() {
 fn s01_the_gate_is_the_sign_of_the_product() {
     let weight = Tensor::from_slice(&[1.0, 0.0, -1.0, 0.0]).view([2, 2]);
     let hidden = Tensor::from_slice(&[3.0, 4.0, 3.0, 4.0]).view([2, 2]);
-    let gated = Adversary(AdversarialConfig { scale: 0.1, gate: true, ..Default::default() });
-    let margins = gated.margins(&hidden, &[words(&weight)], &Tensor::from_slice(&[0i64, 1]));
-    close(&margins, &[0.5, 0.0], 1e-15);
+    let gated = moving(AdversarialConfig { scale: 0.1, gate: true, ..Default::default() });
+    let targets = Tensor::from_slice(&[0i64, 1]);
+    close(&margins(&gated, &hidden, &weight, &targets), &[0.5, 0.0], 1e-15);
 }
 
 #[test]
 fn s02_both_rules_give_the_same_margin_for_the_same_distance() {
     let (weight, hidden, targets) = small();
     let relative = adversary(MarginGradient::Delta);
-    let margins = relative.margins(&hidden, &[words(&weight)], &targets);
-    close(&margins, &[0.162518938, 0.144268912], 1e-9);
+    let found = margins(&relative, &hidden, &weight, &targets);
+    close(&found, &[0.162518938, 0.144268912], 1e-9);
     for i in 0..2 {
         let target = targets.int64_value(&[i]);
         let scale = 0.1 * weight.get(target).norm().double_value(&[]);
-        let fixed = Adversary(AdversarialConfig { scale, kind: MarginKind::Fixed, ..Default::default() });
-        let one = fixed.margins(&hidden.narrow(0, i, 1), &[words(&weight)], &targets.narrow(0, i, 1));
-        close(&one, &[margins.double_value(&[i])], 1e-15);
+        let fixed = moving(AdversarialConfig { scale, kind: MarginKind::Fixed, ..Default::default() });
+        let one = margins(&fixed, &hidden.narrow(0, i, 1), &weight, &targets.narrow(0, i, 1));
+        close(&one, &[found.double_value(&[i])], 1e-15);
     }
 }
 
@@ -158,8 +179,7 @@ fn s03_no_shift_within_the_ball_is_worse() {
     let (weight, hidden, _) = small();
     let (epsilon, target, h) = (0.3, 2, hidden.get(0));
     let probability = |weight: &Tensor| weight.matmul(&h).softmax(-1, None::<Kind>);
-    let fixed =
-        Adversary(AdversarialConfig { scale: epsilon, kind: MarginKind::Fixed, ..Default::default() });
+    let fixed = moving(AdversarialConfig { scale: epsilon, kind: MarginKind::Fixed, ..Default::default() });
     let targets = Tensor::from_slice(&[target]);
     let worst = nll(Kernels::Plain, &h.unsqueeze(0), &[words(&weight)], &targets, Some(&fixed)).trained;
     close(&worst, &[0.876270546], 1e-9);
@@ -201,8 +221,7 @@ fn s04_the_probability_of_a_moved_word_is_bounded_by_its_distance_to_others() {
     // Two words and a state along their difference: equal.
     let two = weight.narrow(0, 0, 2);
     let h = (two.get(0) - two.get(1)) * 1.7;
-    let fixed =
-        Adversary(AdversarialConfig { scale: epsilon, kind: MarginKind::Fixed, ..Default::default() });
+    let fixed = moving(AdversarialConfig { scale: epsilon, kind: MarginKind::Fixed, ..Default::default() });
     let target = Tensor::from_slice(&[0i64]);
     let moved = nll(Kernels::Plain, &h.unsqueeze(0), &[words(&two)], &target, Some(&fixed)).trained;
     let phi = energy(&two, 0, h.norm().double_value(&[]), epsilon);
@@ -238,7 +257,7 @@ fn s17_words_of_a_split_softmax_move_where_their_rows_stand() {
     }
     close(&of(1, Some(&delta)).trained, &[2.807703675], 1e-9);
     close(&of(2, Some(&delta)).trained, &[1.455884213], 1e-9);
-    let with_clusters = Adversary(AdversarialConfig { clusters: true, ..delta.0 });
+    let with_clusters = moving(AdversarialConfig { clusters: true, ..delta.config });
     assert!(of(2, Some(&with_clusters)).trained.double_value(&[0]) > 1.455884213 + 1e-3);
     close(&of(1, Some(&with_clusters)).trained, &[2.807703675], 1e-9);
 }

@@ -1,6 +1,6 @@
 mod awd;
 
-use segue_configs::{AdversarialConfig, NoiseFall};
+use segue_configs::{AdversarialConfig, Fall};
 use tch::{Device, Kind};
 
 use super::super::model::over_samples;
@@ -232,8 +232,8 @@ fn m6_s15_a_mixture_of_one_is_a_softmax_over_its_layer_with_tanh() {
     close(&parameters.get("mixture.prior").grad(), &[0.0; 8], 1e-12);
 }
 
-/// In every batch what the adversary makes of the loss is above it, and of nothing there is none; several samples and a split softmax have theirs
-/// too.
+/// In every batch what the adversary makes of the loss is above it, and with a scale of nothing it is the loss; several samples and a split softmax
+/// have theirs too.
 #[test]
 fn s27_an_adversary_raises_the_loss_of_every_batch() {
     let split = LstmConfig { cutoffs: vec![5], ..small() };
@@ -254,10 +254,36 @@ fn s27_an_adversary_raises_the_loss_of_every_batch() {
                 let (reported, against) = sums(&model);
                 assert!((reported - plain).abs() < 1e-9, "{reported} instead of {plain}");
                 assert!(against.is_some_and(|against| against > plain), "{against:?} above {plain}");
+                model.adversary = Adversary::of(&AdversarialConfig { always: true, ..Default::default() });
+                assert_eq!(sums(&model), (plain, Some(plain)));
             }
         }
     }
     assert!(Adversary::of(&AdversarialConfig { scale: 0.0, ..Default::default() }).is_none());
+}
+
+/// The ball of a step follows from its number: a segment costs what it costs with that scale alone.
+#[test]
+fn s02_the_scale_follows_the_step() {
+    let changing = AdversarialConfig { scale: 0.4, warmup: 4, fall: Fall::Linear, ..Default::default() };
+    let against = |model: &LanguageModel| {
+        let (loss, _) = differentiated(model, &batch(2, 9), None);
+        loss.against.unwrap().double_value(&[])
+    };
+    for config in [small(), LstmConfig { mixture: 2, ..small() }] {
+        let mut model = trained(&config, ObjectiveConfig::default());
+        model.steps = 8;
+        model.adversary = Adversary::of(&changing);
+        // Steps in any order: nothing is kept from one to the next.
+        for (step, scale) in [(8, 0.0), (1, 0.1), (4, 0.4), (7, 0.1), (2, 0.2), (6, 0.2), (9, 0.0)] {
+            model.at_step(step);
+            let found = against(&model);
+            let mut constant = trained(&config, ObjectiveConfig::default());
+            constant.adversary =
+                Adversary::of(&AdversarialConfig { scale, always: true, ..Default::default() });
+            assert!((found - against(&constant)).abs() < 1e-12, "step {step}");
+        }
+    }
 }
 
 /// Trained against an adversary, a model reports the loss of its words as they are, and is evaluated by it.
@@ -302,9 +328,9 @@ fn s07_the_cosines_of_output_vectors_weigh_as_much_as_the_mean_loss() {
 fn s08_noise_on_embeddings_falls_to_nothing() {
     let objective =
         |input_noise_fall| ObjectiveConfig { input_noise: 0.2, input_noise_fall, ..Default::default() };
-    let falling = objective(NoiseFall::Linear);
+    let falling = objective(Fall::Linear);
     assert_eq!([0, 5, 10, 11].map(|step| falling.input_noise_at(step, 10)), [0.2, 0.1, 0.0, 0.0]);
-    assert_eq!(objective(NoiseFall::Constant).input_noise_at(10, 10), 0.2);
+    assert_eq!(objective(Fall::Constant).input_noise_at(10, 10), 0.2);
 
     let mut model = trained(&small(), falling);
     model.steps = 10;
