@@ -4,9 +4,12 @@
 //! The worst has a closed form (theorem 3.1): the target's vector moves by ε against the state h, all others stay. So the target's score
 //! falls by a margin of ε‖h‖ before the softmax, and nothing of the size of a table of words is made.
 
+mod rows;
+
 use segue_configs::{AdversarialConfig, MarginGradient, MarginKind};
 use tch::{Kind, Tensor};
 
+use self::rows::Table;
 use super::cross_entropy::{self, Words};
 use crate::Kernels;
 use crate::libtorch::widened;
@@ -101,7 +104,8 @@ impl Adversary {
     }
 
     /// What the scores of `targets`, `[n]`, fall by: `[n]`, for `hidden` of `[n, width]`. 0 for targets beyond the words of the first `moving`
-    /// of `parts`. With a graph of what is differentiated. Norms are of single precision at least. And `parts` as scores are to read them.
+    /// of `parts`. With a graph of what is differentiated. Norms are of single precision at least. And `parts` as scores are to read them: where
+    /// the lengths of words are differentiated, what margins give their rows goes through these.
     fn differentiated(
         &self,
         hidden: &Tensor,
@@ -121,11 +125,13 @@ impl Adversary {
             let own = targets - first;
             let inside = own.ge(0).logical_and(&own.lt(count)).to_kind(widened(hidden).kind());
             let numbers = own.clamp(0, count - 1);
-            let by_length = self.reaches_by_length();
-            let table = if by_length { part.weight.shallow_clone() } else { part.weight.detach() };
-            let rows = Tensor::embedding(&table, &numbers, -1, false, false);
+            let rows = Tensor::embedding(&part.weight.detach(), &numbers, -1, false, false);
             let margins = self.margin(hidden, &rows) * inside;
-            read.push(part.map(Tensor::shallow_clone));
+            let (margins, weight) = match self.reaches_by_length() {
+                true => Table::of(&part.weight).differentiated(margins, &numbers, &rows),
+                false => (margins, part.weight.shallow_clone()),
+            };
+            read.push(Words { weight, bias: part.bias.as_ref().map(Tensor::shallow_clone) });
             sum = Some(sum.map_or_else(|| margins.shallow_clone(), |before| before + &margins));
             first += count;
         }

@@ -134,6 +134,76 @@ fn s01_s26_an_adversary_of_scale_nothing_changes_no_bit() {
     }
 }
 
+/// Two parts, of which one word comes three times: the gradients that automatic differentiation of the whole formula gives.
+#[test]
+fn s01_what_margins_give_words_is_added_to_what_scores_give_them() {
+    let targets = Tensor::from_slice(&[2i64, 5, 2, 6, 0, 2, 3]);
+    let leaf = |shape: &[i64], phase| filled(shape, phase, 0.9).set_requires_grad(true);
+    let leaves = || [leaf(&[7, 4], 1.0), leaf(&[5, 4], 0.2), leaf(&[2, 4], 0.7)];
+    let gradients = |loss: &Tensor, leaves: &[Tensor; 3]| {
+        loss.sum(Kind::Double).backward();
+        leaves.each_ref().map(Tensor::grad)
+    };
+    for gate in [false, true] {
+        let full =
+            moving(AdversarialConfig { gate, clusters: true, ..adversary(MarginGradient::Full).config });
+        let own = leaves();
+        let parts = [words(&own[1]), words(&own[2])];
+        let found = nll(Kernels::Plain, &own[0], &parts, &targets, Some(&full)).trained;
+        let found = gradients(&found, &own);
+
+        let whole = leaves();
+        let table = Tensor::cat(&whole[1..], 0);
+        let rows = table.index_select(0, &targets);
+        let length = |x: &Tensor| x.square().sum_dim_intlist(-1, false, Kind::Double).sqrt();
+        let scores = whole[0].matmul(&table.tr());
+        let open = scores
+            .gather(1, &targets.unsqueeze(1), false)
+            .squeeze_dim(1)
+            .gt(0.0)
+            .logical_or(&Tensor::from(!gate));
+        let margins = length(&rows) * length(&whole[0]) * 0.1 * open;
+        let scores = scores.scatter_add(1, &targets.unsqueeze(1), &-margins.unsqueeze(1));
+        let expected = -scores.log_softmax(1, None::<Kind>).gather(1, &targets.unsqueeze(1), false);
+        for (found, expected) in found.iter().zip(&gradients(&expected, &whole)) {
+            assert!(
+                found.allclose(expected, 0.0, 1e-14, false),
+                "gate {gate}: {found} instead of {expected}"
+            );
+        }
+    }
+}
+
+/// The one gradient of the table's size that there is, is the one that scores make: what reaches the table lies where that was written.
+#[test]
+fn s01_margins_make_no_gradient_of_the_tables_size() {
+    for kernels in [Kernels::Plain, Kernels::Fused] {
+        let leaf = |x: Tensor| x.to_kind(Kind::Float).set_requires_grad(true);
+        let (weight, hidden, targets) = small();
+        let (weight, hidden) = (leaf(weight), leaf(hidden));
+        let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let watched = |x: &Tensor| {
+            let seen = seen.clone();
+            crate::libtorch::function(c"a look", &[x], x.detach(), move |grad| {
+                seen.lock()
+                    .unwrap()
+                    .push((grad.data_ptr().addr(), Vec::<f32>::try_from(grad.reshape([-1])).unwrap()));
+                vec![Some(grad)]
+            })
+        };
+        let full = adversary(MarginGradient::Full);
+        let (margins, read) = full.differentiated(&hidden, &[words(&watched(&weight))], 1, &targets);
+        let scored = words(&watched(&read[0].weight));
+        cross_entropy::nll(kernels, &hidden, &[scored], &targets, Some(&margins)).sum(Kind::Float).backward();
+        let seen = seen.lock().unwrap();
+        let [(of_scores, before), (of_table, after)] = &seen[..] else { panic!("{seen:?}") };
+        assert_eq!(of_scores, of_table);
+        // Rows of targets have changed on the way, and no others.
+        let changed = before.chunks(3).zip(after.chunks(3)).map(|(before, after)| before != after);
+        assert_eq!(changed.collect::<Vec<_>>(), [true, false, true, false, false]);
+    }
+}
+
 /// The gate lets words move that point to the side of the state.
 #[test]
 fn s01_the_gate_is_the_sign_of_the_product() {
