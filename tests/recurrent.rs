@@ -360,6 +360,23 @@ fn a_trained_recurrent_model_is_evaluated_and_writes() {
         let table = &vectors["tables"][table];
         assert!(table["label"] == label && table["model"] == model.as_str(), "{vectors}");
     }
+    let folder = place.text("vectors");
+    let options = ["--state-length=3", "--scale=0.2", "--hull=4", "--output", &folder];
+    let moved = succeed(alone(&[&inspect[..4], &options].concat()));
+    // Row S4: what words can come to in the mean and at least, and those that stand out of all others by more than they move.
+    let energy = &moved["tables"][0]["energy"];
+    assert!(energy["states"]["length"] == 3.0 && energy["states"]["scale"] == 0.2, "{energy}");
+    let [least, mean] = ["bound_least", "bound_mean"].map(|key| energy[key].as_f64().unwrap());
+    assert!(0.0 < least && least <= mean && mean < 1.0, "{energy}");
+    let hull = &moved["tables"][0]["hull"];
+    assert!(hull["recognisable"].as_u64().unwrap() + hull["within"].as_u64().unwrap() <= 4, "{hull}");
+    for file in ["energy.svg", "nearest.svg", "singular.svg"] {
+        assert!(
+            std::fs::read_to_string(place.path("vectors").join(file)).unwrap().contains("<svg"),
+            "{file}"
+        );
+    }
+    fail(alone(&[&inspect[..4], &["--state-length=-1"]].concat()), 64, &["--state-length", "at least 0"]);
     let why = ["1 --labels for 2 models", "they name models, in their order"];
     fail(alone(&[&inspect[..], &["late"]].concat()), 64, &why);
     let dry = succeed(alone(&place.pretrain_lstm("dry", &["--dry-run"])));

@@ -25,8 +25,8 @@ mod windows;
 pub use coverage::{Coverage, Covered, Factorised, MAX_ORDERS};
 pub use dynamic::{DynamicOptions, GradientOf, Rule, dynamic_evaluation, dynamic_passes, dynamic_trials};
 pub use embeddings::{
-    Density, Embeddings, density, hull_distance, hull_distances, nearest_distances,
-    normalised_singular_values,
+    Density, Embeddings, Energy, States, density, energies, hull_distance, hull_distances, nearest_distances,
+    normalised_singular_values, recognisable,
 };
 pub use fit::{LineFit, fit_line};
 pub use gates::{GateMoments, LayerGates, Moments, gate_moments};

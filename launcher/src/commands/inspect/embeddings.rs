@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_configs::counted;
-use segue_trainer::evaluation::{Embeddings, hull_distances};
+use segue_trainer::evaluation::{Density, Embeddings, States, hull_distances, recognisable};
 use segue_trainer::families::language_model::ModelFolder;
 use segue_trainer::report::{LineChart, Point, Series};
 use serde_json::{Value, json};
@@ -34,7 +34,14 @@ pub struct EmbeddingsArgs {
     /// the highest score.
     #[arg(long, value_name = "WORDS", default_value_t = 0)]
     hull: usize,
-    /// Folder for `embeddings.json`, `nearest.svg` and `singular.svg`.
+    /// Length of the states for which the energy of words is told: through the logistic function, the energy bounds the probability that any such
+    /// state can give a word, biases aside; 0 for none.
+    #[arg(long, value_name = "LENGTH", default_value_t = 10.0, value_parser = at_least_zero)]
+    state_length: f64,
+    /// An adversary's scale: energies, and what stands out of hulls, are of words that move against the state by this fraction of their length.
+    #[arg(long, value_name = "SCALE", default_value_t = 0.0, value_parser = at_least_zero)]
+    scale: f64,
+    /// Folder for `embeddings.json`, `nearest.svg`, `singular.svg` and `energy.svg`.
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 }
@@ -47,6 +54,17 @@ struct Table {
     found: Embeddings,
     /// Distances from hulls of others, by word.
     hull: Vec<(usize, f64)>,
+    /// Words of these that some state makes the most probable though they move.
+    recognisable: usize,
+}
+
+fn at_least_zero(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number"))?;
+    if number.is_finite() && number >= 0.0 {
+        Ok(number)
+    } else {
+        Err("must be at least 0, and finite".into())
+    }
 }
 
 /// Tells how vectors of words lie, and draws it where asked.
@@ -64,7 +82,7 @@ pub fn run(args: &EmbeddingsArgs, out: &Output) -> Result<Value, Failure> {
     let bar = out.progress(args.models.len() as u64, Unit::Steps, "models");
     for (i, model) in args.models.iter().enumerate() {
         let label = args.labels.get(i).cloned().unwrap_or_else(|| model.display().to_string());
-        tables.extend(of_model(model, &label, args.hull, out)?);
+        tables.extend(of_model(model, &label, args, out)?);
         bar.set(i as u64 + 1);
     }
     print(&tables, out);
@@ -73,24 +91,30 @@ pub fn run(args: &EmbeddingsArgs, out: &Output) -> Result<Value, Failure> {
         folder.write_json("embeddings.json", &result)?;
         folder.write("nearest.svg", &nearest(&tables).svg())?;
         folder.write("singular.svg", &singular(&tables).svg())?;
+        if args.state_length > 0.0 {
+            folder.write("energy.svg", &energy(&tables).svg())?;
+        }
         out.line(&format!("written to {}", folder.path().display()));
     }
     Ok(result)
 }
 
-fn of_model(model: &Path, label: &str, hull: usize, out: &Output) -> Result<Vec<Table>, Failure> {
+fn of_model(model: &Path, label: &str, args: &EmbeddingsArgs, out: &Output) -> Result<Vec<Table>, Failure> {
     let folder = ModelFolder::open(model)?;
     folder.notes.iter().for_each(|note| out.line(note));
     let parameters = folder.parameters()?;
     let names = folder.family.scoring_tables(&folder.config);
     let several = names.len() > 1;
+    let states = States { length: args.state_length, scale: args.scale };
     let table = |name: String| {
         let weight = parameters.get(&name);
+        let hull = hull_distances(&weight, args.hull, HULL_ACCURACY);
         Table {
             label: if several { format!("{label}: {name}") } else { label.to_string() },
             model: folder.path.clone(),
-            found: Embeddings::of(&weight),
-            hull: hull_distances(&weight, hull, HULL_ACCURACY),
+            found: Embeddings::of(&weight, (states.length > 0.0).then_some(states)),
+            recognisable: recognisable(&weight, &hull, args.scale),
+            hull,
             name,
         }
     };
@@ -110,7 +134,9 @@ fn as_json(table: &Table) -> Value {
     row["model"] = json!(table.model);
     row["table"] = json!(table.name);
     if let Some((within, mean)) = of_hulls(&table.hull) {
-        row["hull"] = json!({ "mean": mean, "within": within, "distances": table.hull });
+        let recognisable = table.recognisable;
+        row["hull"] =
+            json!({ "mean": mean, "within": within, "recognisable": recognisable, "distances": table.hull });
     }
     row
 }
@@ -132,11 +158,21 @@ fn print(tables: &[Table], out: &Output) {
             found.mean_cosine
         ));
     }
-    for Table { label, hull, .. } in tables {
+    for Table { label, found, .. } in tables {
+        if let Some(energy) = &found.energy {
+            let (mean, bound, least) = (energy.mean, energy.bound_mean, energy.bound_least);
+            out.line(&format!(
+                "{label}: mean energy {mean:.4} for states of length {}: no such state gives a word a probability above {bound:.4} in the mean over \
+                 words, above {least:.4} for the word with the lowest bound",
+                energy.states.length
+            ));
+        }
+    }
+    for Table { label, hull, recognisable, .. } in tables {
         if let Some((within, mean)) = of_hulls(hull) {
             let words = hull.len();
             out.line(&format!(
-                "{label}: {within} of {words} words within the hull of all others, mean distance {mean:.4}"
+                "{label}: {within} of {words} words within the hull of all others, mean distance {mean:.4}; {recognisable} recognisable"
             ));
         }
     }
@@ -145,9 +181,19 @@ fn print(tables: &[Table], out: &Output) {
 /// Wang, Gong and Liu 2019, figure 1(a).
 fn nearest(tables: &[Table]) -> LineChart {
     let chart = LineChart::new("Nearest neighbours", "distance to the nearest vector", "density");
+    densities(chart, tables, |found| Some(&found.density))
+}
+
+/// Φ of the same paper's theorem 3.4.
+fn energy(tables: &[Table]) -> LineChart {
+    let chart = LineChart::new("Energy of words", "energy", "density");
+    densities(chart, tables, |found| found.energy.as_ref().map(|energy| &energy.density))
+}
+
+fn densities(chart: LineChart, tables: &[Table], of: impl Fn(&Embeddings) -> Option<&Density>) -> LineChart {
     tables.iter().fold(chart.without_dots(), |chart, table| {
-        let points = table.found.density.points.iter().map(|point| Point::from(*point));
-        chart.with(Series::new(&table.label, points.collect()))
+        let points = of(&table.found).into_iter().flat_map(|density| &density.points);
+        chart.with(Series::new(&table.label, points.map(|point| Point::from(*point)).collect()))
     })
 }
 

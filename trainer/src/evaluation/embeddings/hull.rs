@@ -13,6 +13,14 @@ pub fn hull_distances(table: &Tensor, count: usize, accuracy: f64) -> Vec<(usize
     spread.map(|word| (word, hull_distance(table, word as i64, accuracy))).collect()
 }
 
+/// How many words of `distances`, as [`hull_distances`] has them, lie farther from the hull of the others than `scale` times their own length: some
+/// state makes such a word the most probable even after it has moved by that much against it.
+pub fn recognisable(table: &Tensor, distances: &[(usize, f64)], scale: f64) -> usize {
+    let length =
+        |word: usize| table.get(word as i64).norm_scalaropt_dtype(2.0, Kind::Double).double_value(&[]);
+    distances.iter().filter(|(word, distance)| *distance > scale * length(*word)).count()
+}
+
 /// The distance of row `word` of `table`, `[words, width]`, from the convex hull of the other rows, to a relative `accuracy`; 0 within it. A
 /// word can have the highest score of all by a margin of ε ‖h‖, for some state h, just where this is above ε (Wang, Gong and Liu 2019,
 /// definition 3.2; by the separation of convex sets).

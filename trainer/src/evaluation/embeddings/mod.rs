@@ -2,6 +2,7 @@
 //! 2019, figure 1). Everything is in double precision.
 
 mod density;
+mod energy;
 mod hull;
 
 use serde::Serialize;
@@ -11,7 +12,8 @@ use crate::layers::mean_cosine;
 use crate::report::median;
 
 pub use density::{Density, density};
-pub use hull::{hull_distance, hull_distances};
+pub use energy::{Energy, States, energies};
+pub use hull::{hull_distance, hull_distances, recognisable};
 
 /// Rows and columns of a block of products: 16 MiB.
 const BLOCK_ROWS: i64 = 512;
@@ -36,13 +38,19 @@ pub struct Embeddings {
     pub singular_mean: f64,
     /// Mean cosine of two vectors, as [`mean_cosine`] has it.
     pub mean_cosine: f64,
+    /// How far words can stand out of all others, where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub energy: Option<Energy>,
 }
 
 impl Embeddings {
-    /// Of the rows of `table`, `[words, width]`, two at least.
-    pub fn of(table: &Tensor) -> Self {
+    /// Of the rows of `table`, `[words, width]`, two at least; with the energy for `states`.
+    pub fn of(table: &Tensor, states: Option<States>) -> Self {
         let table = table.detach().to_kind(Kind::Double);
-        let mut nearest = nearest_distances(&table);
+        let (mut nearest, energies) = match states {
+            Some(states) => energy::with_nearest(&table, states),
+            None => (nearest_distances(&table), Vec::new()),
+        };
         nearest.sort_by(f64::total_cmp);
         let singular_values = normalised_singular_values(&table);
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len().max(1) as f64;
@@ -55,34 +63,52 @@ impl Embeddings {
             singular_mean: mean(&singular_values),
             singular_values,
             mean_cosine: mean_cosine(&table).double_value(&[]),
+            energy: states.map(|states| Energy::of(states, energies)),
         }
     }
 }
 
-/// The distance of each row of `table`, `[words, width]`, to the nearest other row. Products go block by block: nothing as large as words by
-/// words is made.
+/// The distance of each row of `table`, `[words, width]`, to the nearest other row.
 pub fn nearest_distances(table: &Tensor) -> Vec<f64> {
+    let [nearest] = folded(table, [f64::INFINITY], |[least], squares| [nearer(&least, squares)]);
+    nearest.into_iter().map(f64::sqrt).collect()
+}
+
+/// The least of squared distances, `[rows]`, with those of another block, `[rows, columns]`.
+fn nearer(least: &Tensor, squares: &Tensor) -> Tensor {
+    least.minimum(&squares.amin([1i64].as_slice(), false))
+}
+
+/// What `fold` makes, from `start` on, of the squared distances of each row of `table`, `[words, width]`, to all rows: of `[rows, columns]`, block
+/// by block, so that nothing as large as words by words is made. A row is infinitely far from itself.
+fn folded<const N: usize>(
+    table: &Tensor,
+    start: [f64; N],
+    fold: impl Fn([Tensor; N], &Tensor) -> [Tensor; N],
+) -> [Vec<f64>; N] {
     let _no_graph = tch::no_grad_guard();
     let table = table.to_kind(Kind::Double);
     let words = table.size()[0];
     let squares = table.square().sum_dim_intlist(1, false, Kind::Double); // [words]
-    let mut nearest = Vec::with_capacity(words as usize);
+    let mut folds = start.map(|_| Vec::with_capacity(words as usize));
     for first in (0..words).step_by(BLOCK_ROWS as usize) {
         let rows = BLOCK_ROWS.min(words - first);
         let own = table.narrow(0, first, rows);
-        let mut least = own.select(1, 0).full_like(f64::INFINITY);
+        let mut of_rows = start.map(|value| own.select(1, 0).full_like(value));
         for start in (0..words).step_by(BLOCK_COLUMNS as usize) {
             let columns = BLOCK_COLUMNS.min(words - start);
-            // ‖b‖² − 2 a·b; ‖a‖² comes at the end.
+            // ‖a‖² + ‖b‖² − 2 a·b
             let mut off = own.matmul(&table.narrow(0, start, columns).tr()) * -2.0;
             off += squares.narrow(0, start, columns);
+            off += squares.narrow(0, first, rows).unsqueeze(1);
             hide_itself(&off, first, start);
-            least = least.minimum(&off.amin([1i64].as_slice(), false));
+            of_rows = fold(of_rows, &off.clamp_min_(0.0));
         }
-        let distances = (least + squares.narrow(0, first, rows)).clamp_min(0.0).sqrt();
-        nearest.extend(Vec::<f64>::try_from(distances.to_device(tch::Device::Cpu)).unwrap_or_default());
+        for (fold, values) in folds.iter_mut().zip(of_rows) {
+            fold.extend(Vec::<f64>::try_from(values.to_device(tch::Device::Cpu)).unwrap_or_default());
+        }
     }
-    nearest
+    folds
 }
 
 /// No word is its own neighbour: `off` is of rows from `first` and columns from `start` on.

@@ -37,7 +37,7 @@ fn s05_nearest_distances_are_those_of_all_pairs() {
 fn the_median_of_an_even_number_of_distances_lies_between_the_middle_two() {
     // To the nearest: 1, 1, 2 and 4.
     let table = Tensor::from_slice(&[1.0, 2.0, 4.0, 8.0]).view([4, 1]);
-    assert_eq!(Embeddings::of(&table).nearest_median, 1.5);
+    assert_eq!(Embeddings::of(&table, None).nearest_median, 1.5);
 }
 
 /// More rows than a block has, among them one that comes again far from the first time.
@@ -94,6 +94,73 @@ fn s05_singular_values_of_a_known_diagonal() {
     }
 }
 
+/// Φ of every word, pair by pair, over more rows and columns than a block has.
+#[test]
+fn s04_energies_are_those_of_all_pairs() {
+    let states = States { length: 1.7, scale: 0.2 };
+    for table in [filled(300, 7), filled(BLOCK_ROWS + 3, 2)] {
+        let rows = rows(&table);
+        let found = energies(&table, states);
+        for (i, found) in found.iter().enumerate() {
+            let epsilon = states.scale * distance(&rows[i], &vec![0.0; rows[i].len()]);
+            let terms = (0..rows.len()).filter(|&j| j != i);
+            let terms = terms.map(|j| (-states.length * (distance(&rows[i], &rows[j]) - epsilon)).exp());
+            let expected = -terms.sum::<f64>().ln();
+            assert!((found - expected).abs() < 1e-9, "{i}: {found} instead of {expected}");
+        }
+        let told = Embeddings::of(&table, Some(states));
+        assert_eq!(told.nearest_mean, Embeddings::of(&table, None).nearest_mean);
+        let energy = told.energy.unwrap();
+        let mean = found.iter().sum::<f64>() / found.len() as f64;
+        assert!((energy.mean - mean).abs() < 1e-12 && energy.states == states);
+        let least = found.iter().copied().fold(f64::INFINITY, f64::min);
+        assert_eq!(energy.bound_least, 1.0 / (1.0 + (-least).exp()));
+    }
+}
+
+/// The ordering of theorem 3.4 in reference numbers: a moved word's probability, σ(Φ), and what the nearest word alone would let it have; it holds
+/// for 10,000 drawn states of every word, and two words with a state along their difference come to it.
+#[test]
+fn s04_no_state_gives_a_moved_word_more_than_its_energy_says() {
+    let sine = |shape: &[i64], phase: f64, scale: f64| {
+        let count = shape.iter().product::<i64>();
+        ((Tensor::arange(count, (Kind::Double, Device::Cpu)) * 1.3 + phase).sin() * scale).view(shape)
+    };
+    let (table, h) = (sine(&[5, 3], 0.2, 0.9), sine(&[3], 1.0, 1.1));
+    let bound = |energy: f64| 1.0 / (1.0 + (-energy).exp());
+    let length = |x: &Tensor| x.norm().double_value(&[]);
+    // ε = 0.3 for word 2.
+    let states = States { length: length(&h), scale: 0.3 / length(&table.get(2)) };
+    let energy = energies(&table, states)[2];
+    let of_nearest = states.length * (nearest_distances(&table)[2] - 0.3);
+    assert!((energy - 0.578132363).abs() < 1e-9 && (bound(energy) - 0.640637550).abs() < 1e-9);
+    assert!((of_nearest - 1.543512615).abs() < 1e-9);
+    let probability = |table: &Tensor, word: i64, states: &Tensor, margin: f64| {
+        let scores = states.matmul(&table.tr());
+        let _ = scores.select(1, word).g_sub_scalar_(margin);
+        scores.softmax(1, None::<Kind>).select(1, word)
+    };
+    let moved = probability(&table, 2, &h.unsqueeze(0), 0.3 * states.length).double_value(&[0]);
+    assert!((moved - 0.416332714).abs() < 1e-9);
+    assert!(moved <= bound(energy) && bound(energy) <= bound(of_nearest));
+
+    let drawn = crate::noise::Noise::new(4).normal(&[10_000, 3]).to_kind(Kind::Double);
+    let drawn = &drawn / drawn.norm_scalaropt_dim(2.0, [1], true) * 6.0;
+    let states = States { length: 6.0, scale: 0.1 };
+    for (word, energy) in energies(&table, states).into_iter().enumerate() {
+        let margin = states.length * states.scale * length(&table.get(word as i64));
+        let most = probability(&table, word as i64, &drawn, margin).max().double_value(&[]);
+        assert!(most <= bound(energy), "{word}: {most} above {}", bound(energy));
+    }
+    let two = table.narrow(0, 0, 2);
+    let along = two.get(0) - two.get(1);
+    let states = States { length: 2.5, scale: 0.2 };
+    let h = &along / along.norm() * states.length;
+    let margin = states.length * states.scale * length(&two.get(0));
+    let most = probability(&two, 0, &h.unsqueeze(0), margin).double_value(&[0]);
+    assert!((most - bound(energies(&two, states)[0])).abs() < 1e-12);
+}
+
 /// Corners of a square and its middle: the middle is √2 from its nearest neighbours and never the most probable, the corners stand √2 out.
 #[test]
 fn s04_the_middle_of_a_square_does_not_stand_out_of_its_corners() {
@@ -104,6 +171,9 @@ fn s04_the_middle_of_a_square_does_not_stand_out_of_its_corners() {
     for corner in 0..4 {
         assert!((hull_distance(&table, corner, 1e-9) - root).abs() < 1e-8);
     }
+    // Half of their length is less than they stand out by, a tenth more than it is more; the middle stands out by nothing.
+    let distances = hull_distances(&table, 5, 1e-9);
+    assert_eq!([0.0, 0.5, 1.1].map(|scale| recognisable(&table, &distances, scale)), [4, 4, 0]);
     // Of four points on a line the ends stand out, by the distance to the next.
     let line = Tensor::from_slice(&[0.0, 1.0, 4.0, 9.0]).view([4, 1]);
     for (word, expected) in (0..).zip([1.0, 0.0, 0.0, 5.0]) {
@@ -196,7 +266,7 @@ fn trained(scale: f64, [train, valid, weights]: [u64; 3]) -> [f64; 4] {
         }
     }
     let value = |x: &Tensor, y: &Tensor| tch::no_grad(|| loss(x, y, None).double_value(&[]));
-    let table = Embeddings::of(&words);
+    let table = Embeddings::of(&words, None);
     [value(&x, &y), value(&of_valid, &valid_targets), table.nearest_mean, table.singular_mean]
 }
 

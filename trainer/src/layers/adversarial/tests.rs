@@ -272,32 +272,6 @@ fn s03_no_shift_within_the_ball_is_worse() {
     assert!(found.min().double_value(&[]) < (all + p) / 2.0);
 }
 
-/// Φ of theorem 3.4, for target `i` and a state of length `a`.
-fn energy(weight: &Tensor, i: i64, a: f64, epsilon: f64) -> f64 {
-    let others: Vec<i64> = (0..weight.size()[0]).filter(|&j| j != i).collect();
-    let distances = (weight.index_select(0, &Tensor::from_slice(&others)) - weight.get(i))
-        .norm_scalaropt_dim(2.0, [-1], false);
-    -((distances - epsilon) * -a).exp().sum(Kind::Double).log().double_value(&[])
-}
-
-#[test]
-fn s04_the_probability_of_a_moved_word_is_bounded_by_its_distance_to_others() {
-    let (weight, hidden, _) = small();
-    let (epsilon, h) = (0.3, hidden.get(0));
-    let phi = energy(&weight, 2, h.norm().double_value(&[]), epsilon);
-    assert!((phi - 0.578132363).abs() < 1e-9);
-    let bound = 1.0 / (1.0 + (-phi).exp());
-    assert!((bound - 0.640637550).abs() < 1e-9 && 0.416332714 <= bound);
-    // Two words and a state along their difference: equal.
-    let two = weight.narrow(0, 0, 2);
-    let h = (two.get(0) - two.get(1)) * 1.7;
-    let fixed = moving(AdversarialConfig { scale: epsilon, kind: MarginKind::Fixed, ..Default::default() });
-    let target = Tensor::from_slice(&[0i64]);
-    let moved = nll(Kernels::Plain, &h.unsqueeze(0), &[words(&two)], &target, Some(&fixed)).trained;
-    let phi = energy(&two, 0, h.norm().double_value(&[]), epsilon);
-    close(&moved, &[(-phi).exp().ln_1p()], 1e-12);
-}
-
 /// Two frequent words and a cluster of three: words move in the softmax where their row stands, the cluster's entry only where it is told to.
 #[test]
 fn s17_words_of_a_split_softmax_move_where_their_rows_stand() {
