@@ -407,11 +407,13 @@ fn m14_m15_m22_protocols_of_evaluation_give_the_same_bytes_over_ranks() {
     let statistics = ["--statistics-batches", "5", "--statistics-lanes", "3", "--epsilon", "0.001"];
     let grid = ["--grid", "lr=1e-4,1e-3", "decay=1e-3", "segment=16,32"];
     let krause = ["--mean", "tensors", "--older-scaling", "--temperature", "0.96"];
-    let commands: [&[&[&str]]; 8] = [
+    let searched = ["--rates", "0.6,1", "--exponent", "2", "--tokens", "300"];
+    let commands: [&[&[&str]]; 9] = [
         &[&["--group", "1", "--temperature", "0.9", "--by-rows"], &model],
         &[&["temperature", "--tokens", "900"], &model],
         &[&["monte-carlo"], &passes, &model],
         &[&["monte-carlo", "--mean", "geometric"], &passes, &model],
+        &[&["monte-carlo", "--mean", "power"], &passes[..2], &searched, &model],
         &[&["dynamic", "--gradient", "sum"], &statistics, &grid, &model],
         &[&["dynamic"], &krause, &statistics, &model],
         &[&["recovery", "--fraction", "0.2"], &both],
@@ -432,15 +434,47 @@ fn m14_m15_m22_protocols_of_evaluation_give_the_same_bytes_over_ranks() {
         }
     }
     assert!(place.final_bytes("run") == weights);
+    searches_take_the_best_of_their_grids(&model);
     let model = ["--model", run.as_str(), "--corpus", &corpus];
     let both = ["--models", run.as_str(), &other, "--corpus", &corpus];
     let refused = |words: &[&str], says: &[&str]| fail(alone(&[&["eval"], words, &model].concat()), 64, says);
     refused(&["monte-carlo", "--rates", "1.5"], &["--rates 1.5", "hint"]);
     refused(&["monte-carlo", "--mean", "power", "--exponent", "0"], &["--exponent", "geometric"]);
+    refused(&["monte-carlo", "--exponent", "2"], &["--exponent", "--mean power"]);
+    refused(&["monte-carlo", "--tokens", "300"], &["--tokens", "--rates"]);
     refused(&["dynamic", "--older-scaling"], &["--older-scaling", "--mean tensors"]);
     refused(&["dynamic", "--grid", "lr=fast"], &["lr=fast", "`fast`", "hint"]);
     refused(&["dynamic", "--rule", "sgd", "--grid", "epsilon=1"], &["epsilon", "rms"]);
     fail(alone(&[&["eval", "recovery", "--fraction", "0"], &both[..]].concat()), 64, &["--fraction"]);
+}
+
+/// Row M14: of the grid of temperatures, and of the rates and exponents that are given, the least loss on the valid split decides, and a split
+/// is evaluated by it as if it had been given alone.
+fn searches_take_the_best_of_their_grids(model: &[&str]) {
+    let eval = |words: &[&str]| succeed(alone(&[&["--json", "eval"], words, model].concat()));
+    let least = |tried: &Value| {
+        let losses: Vec<f64> =
+            tried.as_array().unwrap().iter().map(|point| point["loss"].as_f64().unwrap()).collect();
+        let place = (0..losses.len()).min_by(|a, b| losses[*a].total_cmp(&losses[*b])).unwrap();
+        (losses.len(), tried[place].clone())
+    };
+    let found = eval(&["temperature", "--tokens", "300"]);
+    let (points, best) = least(&found["tried"]);
+    assert_eq!((points, &found["temperature"]), (14, &best["temperature"]));
+    // A search that stops early tries the beginning of the grid.
+    let few = eval(&["temperature", "--tokens", "300", "--stop-early"]);
+    let [whole, few] = [&found, &few].map(|found| found["tried"].as_array().unwrap());
+    assert!(few.len() > 2 && whole.starts_with(few), "{few:?}");
+    let passes = ["monte-carlo", "--passes", "2", "--mean", "power"];
+    let found =
+        eval(&[&passes[..], &["--tokens", "300", "--rates", "0.6,1", "--exponent", "0.5,2"]].concat());
+    let (points, best) = least(&found["tried"]);
+    assert_eq!(points, 4);
+    assert_eq!([&found["rates"], &found["exponent"]], [&best["rates"], &best["exponent"]]);
+    let [rates, exponent] = ["rates", "exponent"].map(|key| best[key].to_string());
+    let single = eval(&[&passes[..], &["--rates", &rates, "--exponent", &exponent]].concat());
+    assert_eq!(single["passes"], found["passes"]);
+    assert!(single.get("tried").is_none(), "{single}");
 }
 
 #[test]

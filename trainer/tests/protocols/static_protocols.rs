@@ -30,13 +30,16 @@ fn m14_a_searched_temperature_is_never_worse_than_one_on_its_own_text() {
     for steps in [0, 30, 250] {
         train(&model, &known, steps, 0.01);
         let tried = search_temperature(false, |t| Ok::<f64, Infallible>(at(&mut model, &other, t))).unwrap();
-        let (found, plain) = (best(&tried).unwrap(), at(&mut model, &other, 1.0));
+        let (found, plain) = (best(&tried, |point| point.loss).unwrap(), at(&mut model, &other, 1.0));
         println!("after {steps} steps: {found:?}, {plain} at 1");
         assert!(found.loss <= plain);
+        // Nor worse than any other of the grid.
+        assert_eq!(tried.len(), 14);
+        assert!(tried.iter().all(|point| found.loss <= point.loss));
     }
     // It has learned its text by heart, and is too sure of another.
     let tried = search_temperature(false, |t| Ok::<f64, Infallible>(at(&mut model, &other, t))).unwrap();
-    assert!(best(&tried).unwrap().temperature < 1.0, "{tried:?}");
+    assert!(best(&tried, |point| point.loss).unwrap().temperature < 1.0, "{tried:?}");
 }
 
 /// τ multiplies all scores, biases too: within each expert, and in head and clusters. What ln P of a plain softmax becomes is ln softmax(τ ln P).

@@ -9,14 +9,15 @@ use serde_json::{Value, json};
 
 use super::AttentionArgs;
 use super::subject::{Subject, SubjectArgs};
-use super::walk::WalkArgs;
+use super::walk::{WalkArgs, beginning};
 use crate::failure::Failure;
 use crate::output::{Output, Unit};
 
 /// Arguments of `segue eval temperature`.
 #[derive(Args)]
 #[command(after_help = "\
-    Works under mpirun too; the result has the same bits at any number of ranks.\n\n\
+    Tries the inverse temperatures 1.06, 1.04, .. 0.80 and evaluates --split at 1 and at the best. Works \
+    under mpirun too; the result has the same bits at any number of ranks.\n\n\
     Example:\n  \
     segue eval temperature --model runs/lstm --split test")]
 pub struct TemperatureSearchArgs {
@@ -29,8 +30,11 @@ pub struct TemperatureSearchArgs {
     /// Tokens of the valid split to search on, from its beginning; 0 for all.
     #[arg(long, default_value_t = USUAL_TOKENS)]
     tokens: u64,
-    /// Try the whole grid, also where two points in succession are no better than the best.
+    /// Stop where two points in succession are no better than the best before them, instead of trying the whole grid.
     #[arg(long)]
+    stop_early: bool,
+    /// What is done anyway.
+    #[arg(long, hide = true, conflicts_with = "stop_early")]
     all: bool,
 }
 
@@ -40,9 +44,8 @@ pub fn run(args: TemperatureSearchArgs, comm: &dyn Communicator, out: &Output) -
     subject.model.look(&args.attention.of(&subject.folder.config)?);
     let walk = args.walk.walk(&subject, &args.subject.model);
     let valid = subject.corpus.tokens(Split::Valid)?;
-    let tokens = if args.tokens == 0 { u64::MAX } else { args.tokens.max(2) };
-    let part = Walk { tokens, ..walk };
-    let tried = search_temperature(args.all, |temperature| {
+    let part = beginning(walk, args.tokens);
+    let tried = search_temperature(args.stop_early, |temperature| {
         let losses = losses_at(&mut subject, &valid, temperature, &part, comm, out)?;
         let loss = losses.iter().sum::<f64>() / losses.len() as f64;
         out.line(&format!(
@@ -51,7 +54,7 @@ pub fn run(args: TemperatureSearchArgs, comm: &dyn Communicator, out: &Output) -
         ));
         Ok::<f64, Failure>(loss)
     })?;
-    let Some(found) = best(&tried) else {
+    let Some(found) = best(&tried, |point| point.loss) else {
         let loss = tried.first().map_or(f64::NAN, |point| point.loss);
         return Err(super::not_a_number(loss, &subject.folder.path));
     };

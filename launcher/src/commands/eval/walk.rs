@@ -27,6 +27,11 @@ impl WalkArgs {
     }
 }
 
+/// The same over so many tokens from the beginning of a stream, two at the least; 0 for all of them.
+pub fn beginning(walk: Walk, tokens: u64) -> Walk {
+    Walk { tokens: if tokens == 0 { u64::MAX } else { tokens.max(2) }, ..walk }
+}
+
 /// How sharp predictions are.
 #[derive(Args)]
 pub struct TemperatureArgs {
