@@ -64,15 +64,15 @@ pub enum DecidingLoss {
 }
 
 /// `[average]`: an average of the weights over steps, kept beside training. Once it has begun, evaluations and
-/// `model.safetensors` are of it; training goes on from the weights themselves, which are in
-/// `training_weights.safetensors` beside it. Of `start` and `patience` both may be set: what comes first begins the mean.
+/// `model.safetensors` are of it; training goes on from the weights themselves, unless `repeat_every` or `fine_tuning` says
+/// otherwise, and they are in `training_weights.safetensors` beside it. Of `start` and `patience` both may be set: what comes first begins the mean.
 ///
 /// `two_tailed` keeps two means of the last weights, a short and a long one. Every `eval.every` steps, which must be set,
 /// both are evaluated. When the short one is as good as the long one it takes its place, and a new short one begins; so
 /// the long one is never much longer than the best tail. With `extended` an average that stagnates is dropped (the
 /// reported loss may then rise for a while), and the trained weights are evaluated too and reported where they are as
 /// good. The best that was reported over the run is kept, and `model.safetensors` is of it. It takes the memory of three
-/// more copies of the weights, the other kinds that of one. Choose `eval.every` large enough that the noise of a
+/// more copies of the weights, the other kinds that of one; with `train.shard` ranks divide them. Choose `eval.every` large enough that the noise of a
 /// validation loss does not decide; a run that is resumed must keep it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -95,6 +95,10 @@ pub struct AverageConfig {
     /// weight averaging (Izmailov et al. 2018).
     #[schemars(transform = Range::at_least(1))]
     pub every: u64,
+    /// `tail`: so many steps after the mean has begun training goes on from it, and a new mean begins with the next step, again and again:
+    /// periodic stochastic weight averaging (Guo, Jin and Liu 2022). 0: the mean goes on, and training never sees it.
+    #[schemars(transform = Range::at_least(0))]
+    pub repeat_every: u64,
     /// `tail` with `patience`: rounds of fine-tuning. An average that has stagnated, by the same rule over its own losses, ends
     /// a stage: the run goes back to the average of its best evaluation, trains that, and averages anew
     /// (Merity et al. 2018). After so many rounds the run ends. 0: it never goes back, and goes on to its last step.
@@ -132,6 +136,7 @@ impl Default for AverageConfig {
             trigger: AverageTrigger::NonMonotonic,
             takes_first: false,
             every: 1,
+            repeat_every: 0,
             fine_tuning: 0,
             fine_tuning_rate: 1.0,
             beta: 0.999,
@@ -176,7 +181,7 @@ impl Config {
         let needs = "needs average.trigger = \"non_monotonic\"";
         idle.extend(Idle::all(always, "average", &["takes_first"], &["average.trigger"], needs));
         let why = "needs average.start or average.patience of at least 1";
-        idle.extend(Idle::all(patience == 0 && start == 0, "average", &["every"], &by, why));
+        idle.extend(Idle::all(patience == 0 && start == 0, "average", &["every", "repeat_every"], &by, why));
         let why = "there is no average: needs average.start or average.patience of at least 1, or another average.kind";
         idle.extend(Idle::all(self.average.copies() == 0, "average", &["beside_trained"], &by, why));
         let stagnates = self.average.variant == TwoTailedVariant::Extended;
@@ -196,6 +201,12 @@ impl Config {
             ("average.start", a.start.to_string(), a.start != default.start, AverageKind::Tail),
             ("average.patience", a.patience.to_string(), a.patience != default.patience, AverageKind::Tail),
             ("average.every", a.every.to_string(), a.every != default.every, AverageKind::Tail),
+            (
+                "average.repeat_every",
+                a.repeat_every.to_string(),
+                a.repeat_every != default.repeat_every,
+                AverageKind::Tail,
+            ),
             ("average.takes_first", a.takes_first.to_string(), a.takes_first, AverageKind::Tail),
             (
                 "average.fine_tuning",
@@ -234,6 +245,9 @@ impl Config {
             let why = "stages end by losses; needs average.patience and eval.every of at least 1";
             return Err(out_of_range("average.fine_tuning", a.fine_tuning, why));
         }
+        if a.repeat_every > 0 {
+            self.check_repeated_average()?;
+        }
         let (start, steps, every) = (a.start, self.train.steps, a.every.max(1));
         if start > 0 && a.patience == 0 && start < steps && steps / every * every <= start {
             let why =
@@ -252,6 +266,27 @@ impl Config {
         if a.kind == AverageKind::TwoTailed && self.eval.every == 0 {
             let why = "average.kind = \"two_tailed\" decides at evaluations; must be at least 1";
             return Err(out_of_range("eval.every", self.eval.every, why));
+        }
+        Ok(())
+    }
+
+    fn check_repeated_average(&self) -> Result<(), ConfigError> {
+        let AverageConfig { start, patience, every, repeat_every, fine_tuning, .. } = self.average;
+        let steps = self.train.steps;
+        if repeat_every < every {
+            let why = format!("a mean may be without weights; must be at least average.every = {every}");
+            return Err(out_of_range("average.repeat_every", repeat_every, &why));
+        }
+        if fine_tuning > 0 {
+            let why = "rounds of average.fine_tuning end by losses; one of both must be 0";
+            return Err(out_of_range("average.repeat_every", repeat_every, why));
+        }
+        let begins = patience == 0 && (1..steps).contains(&start);
+        if begins && self.knows_steps() && start.saturating_add(repeat_every) >= steps {
+            let why = format!(
+                "the mean that begins after average.start = {start} would not be handed over before train.steps = {steps}"
+            );
+            return Err(out_of_range("average.repeat_every", repeat_every, &why));
         }
         Ok(())
     }
@@ -285,6 +320,13 @@ mod tests {
             (&["average.kind=polyak", "average.start=3"], "average.start"),
             (&["average.kind=polyak", "average.every=3"], "average.every"),
             (&["average.start=3", "average.every=0"], "average.every"),
+            (&["average.kind=polyak", "average.repeat_every=3"], "average.repeat_every"),
+            (&["average.start=3", "average.every=5", "average.repeat_every=4"], "average.repeat_every"),
+            (&["train.steps=20", "average.start=12", "average.repeat_every=8"], "average.start = 12"),
+            (
+                &["average.patience=3", "eval.every=5", "average.fine_tuning=1", "average.repeat_every=4"],
+                "average.repeat_every",
+            ),
             (&["average.kind=polyak", "average.takes_first=true"], "average.takes_first"),
             (&["average.kind=exponential", "average.patience=3"], "average.patience"),
             (&["average.beta=0.9"], "needs average.kind = \"exponential\""),
@@ -318,6 +360,7 @@ mod tests {
             &["average.kind=two_tailed", "eval.every=10", "average.variant=monotone"][..],
             &["average.kind=exponential", "average.beta=0", "average.warmup=true"],
             &["average.kind=polyak"],
+            &["train.steps=20", "average.start=12", "average.repeat_every=7"],
             &[
                 "average.patience=5",
                 "eval.every=10",

@@ -126,6 +126,10 @@ mod tests {
                 "`average.trigger` = since_best is invalid: needs average.patience of at least 1",
             ),
             (
+                &["average.repeat_every=5"],
+                "`average.repeat_every` = 5 is invalid: needs average.start or average.patience of at least 1",
+            ),
+            (
                 &["average.every=5"],
                 "`average.every` = 5 is invalid: needs average.start or average.patience of at least 1",
             ),
@@ -160,6 +164,19 @@ mod tests {
                 "`schedule.decay_from` = start is invalid: needs schedule.kind = \"cosine\" or \"linear\"",
             ),
             (&["schedule.kind=inverse_sqrt", "schedule.steps=10"], "`schedule.steps` = 10 is invalid"),
+            (
+                &["schedule.drop_after=[5]"],
+                "`schedule.drop_after` = [5] is invalid: needs schedule.kind = \"stepped\"",
+            ),
+            (
+                &["schedule.kind=linear", "schedule.drop_factor=0.5"],
+                "`schedule.drop_factor` = 0.5 is invalid",
+            ),
+            (&["schedule.kind=stepped"], "`schedule.drop_after` = [] is invalid"),
+            (
+                &["schedule.kind=stepped", "schedule.drop_after=[5,5]"],
+                "`schedule.drop_after` = [5, 5] is invalid: steps must rise",
+            ),
             (
                 &["schedule.base_lanes=4"],
                 "`schedule.base_lanes` = 4 is invalid: needs schedule.scale = \"linear\" or \"sqrt\"",

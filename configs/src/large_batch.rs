@@ -31,6 +31,11 @@ impl TrainConfig {
 }
 
 impl Config {
+    /// Whether `train.steps` says how many steps a run makes. Where `task.epochs` does, the data must be read first.
+    pub(crate) fn knows_steps(&self) -> bool {
+        self.task.epochs == 0.0
+    }
+
     /// Micro-steps of the whole run, over all ranks.
     pub fn micro_steps_of_run(&self) -> u64 {
         let (all, steps) = (self.micro_steps() as u64, self.train.steps);
@@ -53,7 +58,11 @@ impl Config {
         let schedule = &self.schedule;
         let decays = matches!(schedule.kind, ScheduleKind::Cosine | ScheduleKind::Linear);
         let why = "needs schedule.kind = \"cosine\" or \"linear\"";
-        let all: [(bool, Overlooked); 3] = [
+        let drops = schedule.kind == ScheduleKind::Stepped;
+        let of_drops = "needs schedule.kind = \"stepped\"";
+        let all: [(bool, Overlooked); 5] = [
+            (drops, ("drop_after", &["kind"], of_drops)),
+            (drops, ("drop_factor", &["kind"], of_drops)),
             (decays, ("decay_from", &["kind"], why)),
             (decays || self.input_noise_falls() || self.adversarial.falls(), ("steps", &STEPS_COUNT_BY, why)),
             (
@@ -65,9 +74,9 @@ impl Config {
     }
 
     pub(crate) fn check_large_batch(&self) -> Result<(), ConfigError> {
-        self.check_scale("schedule")?;
+        self.check_schedule("schedule")?;
         for network in self.networks_of("schedule") {
-            self.of_network(network).check_scale(&format!("schedule.{network}"))?;
+            self.of_network(network).check_schedule(&format!("schedule.{network}"))?;
         }
         if self.log.noise_scale_every > 0 && self.micro_steps() < 2 {
             let why = "needs two micro-steps at least\nhint: lower train.micro_batch";
@@ -87,6 +96,27 @@ impl Config {
         }
         let why = "must be \"none\" with optim.kind = \"lamb\", which looks at whole parameters";
         Err(out_of_range("train.shard", format!("{:?}", self.train.shard).to_lowercase(), why))
+    }
+
+    fn check_schedule(&self, section: &str) -> Result<(), ConfigError> {
+        let (drops, warmup, steps) = (&self.schedule.drop_after, self.schedule.warmup, self.train.steps);
+        let refuse = |why: &str| {
+            let (key, value) = (format!("{section}.drop_after"), format!("{drops:?}"));
+            Err(ConfigError::OutOfRange { key, value, why: why.into() })
+        };
+        match self.schedule.kind {
+            ScheduleKind::Stepped if drops.is_empty() => {
+                refuse("schedule.kind = \"stepped\" needs a step at least after which the rate drops")
+            }
+            ScheduleKind::Stepped if !drops.is_sorted_by(|a, b| a < b) => refuse("steps must rise"),
+            ScheduleKind::Stepped if drops[0] < warmup.max(1) => refuse(&format!(
+                "the rate would drop before it has been at its peak; steps must be at least 1 and schedule.warmup = {warmup}"
+            )),
+            ScheduleKind::Stepped if self.knows_steps() && drops[drops.len() - 1] >= steps => refuse(
+                &format!("the rate would never drop so late; steps must be below train.steps = {steps}"),
+            ),
+            _ => self.check_scale(section),
+        }
     }
 
     fn check_scale(&self, section: &str) -> Result<(), ConfigError> {
@@ -179,6 +209,24 @@ mod tests {
         let error = load(&["optim.kind=lamb", "train.shard=optimizer"]).unwrap_err();
         assert!(error.contains("train.shard") && error.contains("lamb"), "{error}");
         assert!(load(&["optim.kind=lamb"]).is_ok() && load(&["train.shard=gradients"]).is_ok());
+    }
+
+    #[test]
+    fn a08_rates_drop_within_a_run_and_after_its_warm_up() {
+        let load = |drops: &str, warmup: u64| {
+            let keys = ["schedule.kind=stepped", "train.steps=50"].map(String::from);
+            let own = [format!("schedule.drop_after={drops}"), format!("schedule.warmup={warmup}")];
+            load(&[keys, own].concat().iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        for (drops, warmup, named) in [
+            ("[0,20]", 0, "schedule.warmup = 0"),
+            ("[9,20]", 10, "schedule.warmup = 10"),
+            ("[20,50]", 10, "train.steps = 50"),
+        ] {
+            let message = load(drops, warmup).unwrap_err();
+            assert!(message.contains("`schedule.drop_after`") && message.contains(named), "{message}");
+        }
+        assert!(load("[1]", 0).is_ok() && load("[10,49]", 10).is_ok());
     }
 
     /// Eight micro-steps, from one of four on: two stages of eight steps each.

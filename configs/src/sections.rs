@@ -303,6 +303,8 @@ pub enum ScheduleKind {
     Linear,
     /// `lr · √(warmup / s)`.
     InverseSqrt,
+    /// The peak, times `drop_factor` after each of the steps `drop_after`.
+    Stepped,
 }
 
 /// Where cosine and linear decay begin to count.
@@ -347,6 +349,11 @@ pub struct ScheduleConfig {
     pub scale: RateScale,
     /// Lanes that `optim.lr` was chosen for; needed where `scale` is not `none`.
     pub base_lanes: usize,
+    /// `stepped`: the steps after which the learning rate drops, rising, none of them within the warm-up or at the end of the run.
+    pub drop_after: Vec<u64>,
+    /// `stepped`: what each drop multiplies the learning rate by.
+    #[schemars(transform = Range::above(0.0).below(1.0))]
+    pub drop_factor: f64,
 }
 
 impl Default for ScheduleConfig {
@@ -359,6 +366,8 @@ impl Default for ScheduleConfig {
             decay_from: DecayFrom::Warmup,
             scale: RateScale::None,
             base_lanes: 0,
+            drop_after: Vec::new(),
+            drop_factor: 0.1,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::buckets::GradientBuckets;
 use super::reducer::Job;
 use super::shard::{Kept, Shards};
+use super::snapshot::fill;
 use super::state::FineTuning;
 use crate::libtorch::GradHooks;
 use crate::libtorch::stream::Event;
@@ -91,6 +92,14 @@ impl Network {
     /// The kind of average that it keeps.
     pub fn average_kind(&self) -> AverageKind {
         self.config.average.kind
+    }
+
+    /// Takes the weights after update number `step` into its averages, and lets training go on from one whose time has come.
+    pub fn average(&mut self, step: u64, parameters: &Parameters) {
+        self.averaging.fold(step, parameters);
+        if let Some(average) = self.averaging.hand_over(step) {
+            fill(parameters.tensors().iter().zip(average));
+        }
     }
 
     /// Lets averages begin with the weights as they are now, in the stage of the run that `stage` says.

@@ -203,7 +203,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         spoil("weights", || self.learner.networks()[turn.networks[0]].1.tensors()[0].shallow_clone());
         // Networks whose turn it was not too: averages are over steps, and all of them begin and switch together.
         for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            network.averaging.fold(step, parameters);
+            network.average(step, parameters);
         }
         if let Some([first, ..]) = self.networks[turn.networks[0]].averaging.chosen() {
             spoil("average", || first.shallow_clone());

@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 use segue_configs::{Config, DecayFrom, ScheduleKind};
 
 /// Learning rate of update `step`, counted from 1: linear warm-up to [`Config::peak_lr`], then the configured
-/// decay. Cosine and linear end at `schedule.floor` times the peak and stay there.
+/// decay. Cosine and linear end at `schedule.floor` times the peak and stay there; steps go down to it and no further.
 pub fn learning_rate(config: &Config, step: u64) -> f64 {
     let (schedule, peak) = (&config.schedule, config.peak_lr());
     if step < schedule.warmup {
@@ -16,6 +16,10 @@ pub fn learning_rate(config: &Config, step: u64) -> f64 {
         ScheduleKind::InverseSqrt => (schedule.warmup.max(1) as f64 / step.max(1) as f64).sqrt(),
         ScheduleKind::Cosine => 0.5 * (1.0 + (PI * progress(config, step)).cos()),
         ScheduleKind::Linear => 1.0 - progress(config, step),
+        ScheduleKind::Stepped => {
+            let drops = schedule.drop_after.iter().filter(|last| step > **last);
+            schedule.drop_factor.powi(drops.count() as i32)
+        }
     };
     let share = match schedule.kind {
         ScheduleKind::Cosine | ScheduleKind::Linear => schedule.floor + (1.0 - schedule.floor) * share,
@@ -59,6 +63,15 @@ mod tests {
     fn tensorflow_cosine_counts_from_the_end_of_warm_up() {
         let c = config(&[&COMMON[..], &["schedule.kind=cosine", "schedule.floor=0.004"]].concat());
         assert_eq!(points(&c, &[10, 60, 110]), [1.0, 0.502, 0.004]);
+    }
+
+    #[test]
+    fn a08_a_stepped_rate_drops_after_its_steps_and_not_below_the_floor() {
+        let keys = ["schedule.kind=stepped", "schedule.drop_after=[20,50]", "schedule.drop_factor=0.25"];
+        let c = config(&[&COMMON[..], &keys].concat());
+        assert_eq!(points(&c, &[5, 10, 20, 21, 50, 51, 110]), [0.5, 1.0, 1.0, 0.25, 0.25, 0.0625, 0.0625]);
+        let c = config(&[&COMMON[..], &keys, &["schedule.floor=0.1"]].concat());
+        assert_eq!(points(&c, &[20, 21, 51]), [1.0, 0.25, 0.1]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use segue_trainer::checkpoint::read_tensors;
 use segue_trainer::engine::{Event, Outcome, train};
 use serde_json::{Value, json};
 
-use super::walk::{LANES, STEPS, Walk, config, folder, scale, state, tensors};
+use super::walk::{LANES, STEPS, Walk, config, folder, scale, state, tensors, walk};
 
 /// The loss of each step. By the rule of one evaluation the mean begins after step 4. It stagnates at 8, where 7 is the best; the first round
 /// at 12, where 10 is; and the second at 16, where 13 is, whose weights are no mean yet.
@@ -82,6 +82,45 @@ fn s13_a08_the_first_step_is_in_the_mean_of_no_stage_or_of_every_one() {
     }
     assert!(tensors(whole.path(), 7) == tensors(parts.path(), 7));
     assert_eq!(state(parts.path(), 5)["average"], json!({ "count": 0, "after": 5, "losses": [] }));
+}
+
+/// Row A8: repeated averages, with the bytes of a run that ranks divide and stops interrupt.
+#[test]
+fn a08_training_goes_on_from_repeated_averages() {
+    let with = |dir: &Path, more: &[&str], comm: &dyn Communicator| {
+        let keys = ["average.start=3", "eval.every=5", "checkpoint.every=1"];
+        let config = config(dir, &[&keys[..], more].concat());
+        walk(&config, &[], comm, &|| false, &mut |_| {}).unwrap();
+    };
+    let (once, repeated) = (folder(), folder());
+    with(once.path(), &[], &Local);
+    let keys = ["average.repeat_every=4"];
+    with(repeated.path(), &keys, &Local);
+    let (once, dir) = (once.path(), repeated.path());
+    for step in 4..=6 {
+        assert_eq!((model(dir, step), trained(dir, step)), (model(once, step), trained(once, step)));
+    }
+    // The mean of steps 4 to 7 is the model and what is trained; of the next step alone the next mean is.
+    assert_ne!(model(once, 7), trained(once, 7));
+    assert_eq!((model(dir, 7), trained(dir, 7)), (model(once, 7), model(once, 7)));
+    assert_eq!(model(dir, 8), trained(dir, 8));
+    assert_eq!(model(dir, 9), mean(trained(dir, 8), trained(dir, 9)));
+    let moved = |dir: &Path| trained(dir, 8) - trained(dir, 7);
+    assert!(moved(dir) != 0.0 && trained(dir, 8) != trained(once, 8));
+    assert_eq!(state(dir, 11)["average"], json!({ "count": 0, "after": 11, "losses": [] }));
+    let expected = tensors(dir, STEPS);
+    for (ranks, shard) in [(2, "none"), (4, "optimizer")] {
+        let run = folder();
+        let shard = format!("train.shard={shard}");
+        simulated::run(ranks, |comm| with(run.path(), &[keys[0], &shard], comm));
+        assert!(tensors(run.path(), STEPS) == expected, "{ranks} ranks, {shard}");
+    }
+    for at in 3..STEPS {
+        let run = folder();
+        with(run.path(), &[keys[0], &format!("train.stop_at={at}")], &Local);
+        with(run.path(), &keys, &Local);
+        assert!(tensors(run.path(), STEPS) == expected, "stopped after {at}");
+    }
 }
 
 #[test]

@@ -14,6 +14,12 @@ pub trait Averaging {
     /// update that was skipped.
     fn fold(&mut self, step: u64, parameters: &Parameters);
 
+    /// After [`Averaging::fold`]: the weights that training goes on from, in the order of the parameters, where it is time for that. They are an
+    /// average, of which this then holds nothing. `None`: from the trained ones, as nearly always.
+    fn hand_over(&mut self, _step: u64) -> Option<Vec<Tensor>> {
+        None
+    }
+
     /// The weight sets to evaluate now, one to three. Averages of the same steps are offered once.
     fn candidates(&self) -> Vec<Candidate<'_>>;
 
@@ -55,7 +61,8 @@ pub fn build(config: &AverageConfig, period: u64, parameters: &Parameters) -> Bo
         AverageKind::Tail => {
             let tail =
                 Tail::new(config.start, config.patience, period).begun_by(config.trigger, config.left_out());
-            Box::new(tail.of_every(config.every).in_stages(config.fine_tuning > 0))
+            let tail = tail.of_every(config.every).repeated(config.repeat_every);
+            Box::new(tail.in_stages(config.fine_tuning > 0))
         }
         AverageKind::Exponential => Box::new(Exponential::new(config.beta, config.warmup, parameters)),
         AverageKind::Polyak => Box::new(Exponential::polyak(parameters)),

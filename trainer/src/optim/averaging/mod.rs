@@ -2,7 +2,7 @@
 //!
 //! [`Averaging`] is what a training loop knows of them. It folds the weights in after every update, evaluates each of the
 //! [candidates](Averaging::candidates), and tells the losses; the answer says which weights the run reports. Training
-//! itself never sees an average.
+//! itself never sees an average, but where that is what was asked for (`average.repeat_every`, `average.fine_tuning`).
 //!
 //! | `average.kind` | average after update t |
 //! |---|---|

@@ -21,13 +21,15 @@ pub struct Tail {
     left_out: u64,
     /// The weights of steps that are multiples of it are in the mean.
     every: u64,
+    /// Steps of a mean until training goes on from it; 0 for never.
+    repeat_every: u64,
     /// Steps between the evaluations that count. One more at a run's end does not: a run made longer would remember it.
     period: u64,
     /// Whether the mean stagnates in its turn, by the same rule.
     in_stages: bool,
     begun: bool,
-    /// A mean that has begun is of the weights of steps after it.
-    after: u64,
+    /// A mean that has begun is of the weights of steps after it; `None` where a checkpoint does not say.
+    after: Option<u64>,
     mean: Mean,
     /// Validation losses until the mean begins; in stages, then those of the mean.
     losses: Vec<f64>,
@@ -38,7 +40,7 @@ pub struct Tail {
 struct State {
     /// Weights in the mean; `None` before it has begun.
     count: Option<u64>,
-    /// Where the mean has begun and is empty: the step after which weights are in it.
+    /// The step after which weights are in a mean that has begun. Checkpoints of before told it of an empty one alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     after: Option<u64>,
     /// `None` for a loss that is no finite number, which JSON cannot say. No loss is above it, nor above infinity.
@@ -50,8 +52,26 @@ impl Tail {
     /// Evaluations are `period` steps apart.
     pub fn new(start: u64, patience: u64, period: u64) -> Self {
         let (trigger, mean, losses) = (AverageTrigger::NonMonotonic, Mean::default(), Vec::new());
-        let (left_out, in_stages, begun, after) = (0, false, false, 0);
-        Self { start, patience, trigger, left_out, every: 1, period, in_stages, begun, after, mean, losses }
+        let (left_out, every, repeat_every, in_stages, begun, after) = (0, 1, 0, false, false, None);
+        Self {
+            start,
+            patience,
+            trigger,
+            left_out,
+            every,
+            repeat_every,
+            period,
+            in_stages,
+            begun,
+            after,
+            mean,
+            losses,
+        }
+    }
+
+    /// The same, handed over `repeat_every` steps after it has begun, and begun anew; 0 for never.
+    pub fn repeated(self, repeat_every: u64) -> Self {
+        Self { repeat_every, ..self }
     }
 
     /// The same of the weights of steps that are multiples of `every` alone.
@@ -77,7 +97,7 @@ impl Tail {
         if self.in_stages {
             self.losses.clear();
         }
-        (self.begun, self.after) = (true, after);
+        (self.begun, self.after) = (true, Some(after));
     }
 
     /// Whether the trigger fires at this loss. One that is not a number is never the best, nor above it.
@@ -101,11 +121,28 @@ impl Tail {
 impl Averaging for Tail {
     fn fold(&mut self, step: u64, parameters: &Parameters) {
         if self.start > 0 && step > self.start {
-            self.begin(self.start);
+            // Of a run that has gone back, long after its start.
+            self.begin(step - 1);
         }
-        if self.begun && step > self.after && step.is_multiple_of(self.every) {
-            self.mean.fold(parameters);
+        if self.begun {
+            // Where a checkpoint does not say, the mean counts its steps from there.
+            let after = *self.after.get_or_insert(step - 1);
+            if step > after && step.is_multiple_of(self.every) {
+                self.mean.fold(parameters);
+            }
         }
+    }
+
+    /// Where the step of a mean's end made no update, the next that does ends it.
+    fn hand_over(&mut self, step: u64) -> Option<Vec<Tensor>> {
+        let ends = |after: u64| self.repeat_every > 0 && step >= after + self.repeat_every;
+        if !self.after.is_some_and(ends) || self.mean.count() == 0 {
+            return None;
+        }
+        let handed = self.mean.tables().iter().map(Tensor::shallow_clone).collect();
+        self.mean.clear();
+        self.after = Some(step);
+        Some(handed)
     }
 
     fn candidates(&self) -> Vec<Candidate<'_>> {
@@ -135,8 +172,8 @@ impl Averaging for Tail {
 
     fn state(&self) -> Value {
         let losses = self.losses.iter().map(|loss| loss.is_finite().then_some(*loss)).collect();
-        let (count, empty) = (self.begun.then(|| self.mean.count()), self.mean.count() == 0);
-        json!(State { count, after: (self.begun && empty).then_some(self.after), losses })
+        let count = self.begun.then(|| self.mean.count());
+        json!(State { count, after: self.after, losses })
     }
 
     /// None: the mean is stored as the model.
@@ -146,7 +183,7 @@ impl Averaging for Tail {
 
     fn restore(&mut self, saved: Saved, parameters: &Parameters) -> Result<(), AveragingError> {
         let state: State = saved.read()?;
-        (self.begun, self.after) = (state.count.is_some(), state.after.unwrap_or(0));
+        (self.begun, self.after) = (state.count.is_some(), state.after);
         self.losses = state.losses.into_iter().map(|loss| loss.unwrap_or(f64::INFINITY)).collect();
         self.mean.clear();
         match state.count {

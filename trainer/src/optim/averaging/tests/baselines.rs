@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::optim::averaging::{AveragingEvent, Exponential, Tail};
+use crate::optim::averaging::{AveragingEvent, Exponential, Saved, Tail};
 
 /// θ_0 … θ_7.
 const SEQUENCE: [f64; 8] = [3.0, 1.0, 2.0, 0.0, 4.0, 2.0, 6.0, 4.0];
@@ -87,6 +87,31 @@ fn a08_non_monotonic_trigger_fires_at_the_seventh_evaluation() {
     assert_eq!(values(tail.chosen().unwrap()), [8.0]);
 }
 
+/// A checkpoint of a run that did not hand over says where its mean began, and one of before that does not say lets it begin with the next step.
+#[test]
+fn a08_a_mean_that_is_to_be_handed_over_later_on_keeps_its_length() {
+    let live = parameters(&[0.0], Kind::Double);
+    let plain = AverageConfig { start: 10, ..Default::default() };
+    let mut whole = build(&plain, 1, &live);
+    for step in 1..=14 {
+        whole.fold(step, &live);
+    }
+    let state = whole.state();
+    assert_eq!((&state["count"], &state["after"]), (&4.into(), &10.into()));
+    let mut silent = state.clone();
+    silent.as_object_mut().unwrap().remove("after");
+    for (state, ends) in [(state, 16), (silent, 20)] {
+        let mut tail = build(&AverageConfig { repeat_every: 6, ..plain.clone() }, 1, &live);
+        let chosen = whole.chosen().unwrap().iter().map(Tensor::copy).collect();
+        tail.restore(Saved { state, chosen, tables: Default::default() }, &live).unwrap();
+        let handed = (15..=25).find(|step| {
+            tail.fold(*step, &live);
+            tail.hand_over(*step).is_some()
+        });
+        assert_eq!(handed, Some(ends));
+    }
+}
+
 /// Stochastic weight averaging (Izmailov et al. 2018): the mean of the weights at the ends of epochs, here of three steps each, after a first
 /// phase of two steps.
 #[test]
@@ -96,6 +121,44 @@ fn a08_stochastic_weight_averaging_takes_in_the_ends_of_epochs() {
     // θ_3, and from θ_6 on the mean of both.
     assert_close(&reported(&mut *tail, &live), &[3.0, 1.0, 2.0, 0.0, 0.0, 0.0, 3.0, 3.0]);
     assert_eq!(tail.state()["count"], 2);
+}
+
+/// Periodic averaging (Guo, Jin and Liu 2022), by hand: means of two steps from the second on, each of which training goes on from. What the steps
+/// in between add is told apart from where they begin.
+#[test]
+fn a08_repeated_averages_hand_over_and_begin_anew() {
+    let live = parameters(&[0.0], Kind::Double);
+    let config = AverageConfig { start: 1, repeat_every: 2, ..Default::default() };
+    let mut tail = build(&config, 1, &live);
+    let mut seen = Vec::new();
+    // Each step adds its number.
+    for step in 1..=7u64 {
+        set(&live, &[values(live.tensors())[0] + step as f64]);
+        tail.fold(step, &live);
+        if let Some(handed) = tail.hand_over(step) {
+            set(&live, &values(&handed));
+            assert!(tail.chosen().is_none());
+        }
+        // Through a checkpoint.
+        let chosen: Option<Vec<Tensor>> =
+            tail.chosen().map(|tables| tables.iter().map(Tensor::copy).collect());
+        let state = serde_json::from_str(&tail.state().to_string()).unwrap();
+        tail = build(&config, 1, &live);
+        let chosen = chosen.unwrap_or_else(|| live.tensors().iter().map(Tensor::copy).collect());
+        tail.restore(super::super::Saved { state, chosen, tables: Default::default() }, &live).unwrap();
+        seen.push((values(live.tensors())[0], tail.chosen().map(|mean| values(mean)[0])));
+    }
+    // Steps 2 and 3 come to 3 and 6, of which 4.5 is the mean; 4 and 5 to 8.5 and 13.5, mean 11; 6 and 7 to 17 and 24, mean 20.5.
+    let expected = [
+        (1.0, None),
+        (3.0, Some(3.0)),
+        (4.5, None),
+        (8.5, Some(8.5)),
+        (11.0, None),
+        (17.0, Some(17.0)),
+        (20.5, None),
+    ];
+    assert_eq!(seen, expected);
 }
 
 #[test]
@@ -171,8 +234,10 @@ fn a08_tails_have_the_bits_they_always_had() {
         let config = AverageConfig { start, patience, takes_first: true, ..Default::default() };
         let mut averaging = build(&config, 5, &live);
         let mut before = Before { mean: None, losses: Vec::new() };
+        let mut after = None;
         for step in 1..=80 {
             if start > 0 && step > start {
+                after = after.or(Some(start));
                 before.begin(&live);
             }
             let noise = stream(3, step);
@@ -188,9 +253,9 @@ fn a08_tails_have_the_bits_they_always_had() {
             }
             let count = before.mean.as_ref().map(|(_, count)| *count);
             let mut state = serde_json::json!({ "count": count, "losses": before.losses });
-            if count == Some(0) {
-                // Begun by this step's loss.
-                state["after"] = step.into();
+            if count.is_some() {
+                // Begun by this step's loss, where it was not before.
+                state["after"] = (*after.get_or_insert(step)).into();
             }
             assert_eq!(averaging.state().to_string(), state.to_string(), "step {step}");
         }

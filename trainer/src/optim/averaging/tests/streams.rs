@@ -4,6 +4,7 @@ use segue_configs::TwoTailedVariant::Core;
 
 use super::*;
 use crate::optim::averaging::{AveragingEvent, Exponential, Tail};
+use crate::optim::learning_rate;
 
 const WIDTH: usize = 10;
 const STEPS: u64 = 20_000;
@@ -100,11 +101,19 @@ impl Run {
 
 /// Orders of the averages, and propositions 5 to 7.
 #[test]
-fn a13_two_tailed_averages_converge_at_a_constant_learning_rate() {
+fn a08_a13_two_tailed_averages_converge_at_a_constant_learning_rate() {
     let seeds = 20;
     let mut descents = Descents::new(seeds);
     let mut runs: Vec<Run> = (0..seeds).map(|_| Run::new(200)).collect();
+    // Row A8: the run without an average whose rate drops instead.
     let mut dropped = Descents::new(seeds);
+    let keys = [
+        "schedule.kind=stepped".into(),
+        format!("schedule.drop_after=[{}]", STEPS / 2),
+        format!("train.steps={STEPS}"),
+        format!("optim.lr={RATE}"),
+    ];
+    let drops = crate::families::MODELS.load(None, &keys).unwrap().config;
     let mut averages: Vec<Box<dyn Averaging>> = vec![
         Box::new(Exponential::polyak(&descents.all)),
         Box::new(Exponential::new(0.99, false, &descents.all)),
@@ -114,7 +123,7 @@ fn a13_two_tailed_averages_converge_at_a_constant_learning_rate() {
     let mut early = Vec::new();
     for step in 1..=STEPS {
         descents.step(step, RATE);
-        dropped.step(step, if step <= STEPS / 2 { RATE } else { RATE / 10.0 });
+        dropped.step(step, learning_rate(&drops, step));
         averages.iter_mut().for_each(|average| average.fold(step, &descents.all));
         for (run, live) in runs.iter_mut().zip(&descents.each) {
             run.step(step, 200, live);
