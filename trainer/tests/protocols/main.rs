@@ -6,3 +6,4 @@ mod gates;
 mod monte_carlo;
 mod source;
 mod static_protocols;
+mod undisturbed;
