@@ -141,9 +141,9 @@ pub enum Shard {
     /// Nothing.
     #[default]
     None,
-    /// The optimizer's moments: each rank updates its part of the weights and gives it to the others.
+    /// The optimizer's moments and averages of the weights: each rank updates its part of the weights and gives it to the others.
     Optimizer,
-    /// The moments, and the summed gradients.
+    /// These, and the summed gradients.
     Gradients,
 }
 
@@ -233,7 +233,8 @@ pub struct TrainConfig {
     /// Keep only the inputs of layers for backward, which makes each layer again: less memory for activations, a third more time. Does not
     /// change the result.
     pub recompute: bool,
-    /// Every so many steps all ranks compare a hash of their weights, averages and optimizer; 0 for at the start alone.
+    /// Every so many steps all ranks compare a hash of their weights and, unless `shard` divides these, of averages and optimizer; 0 for at
+    /// the start alone.
     pub check_replicas_every: u64,
     /// Every so many steps each rank makes one of its micro-steps twice and compares loss, carry and gradients bit by bit, which finds
     /// processors that compute wrongly now and then; 0 for never.

@@ -455,6 +455,60 @@ fn a09_averages_decide_by_the_loss_that_is_given_for_it() {
     }
 }
 
+/// Row A7: each rank has its part of every average, and all together what one rank has.
+#[test]
+fn a07_each_rank_holds_an_equal_part_of_the_averages() {
+    let values = |kind: &str, shard: &str, ranks: usize| {
+        let kind = format!("average.kind={kind}");
+        let config = config(&["model.vocab_size=3000", &kind, shard, "eval.every=2"]);
+        simulated::run(ranks, |comm| {
+            libtorch::set_threads(1);
+            let learner = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
+            let mut engine = Engine::new(&config, learner, comm).unwrap();
+            let batches: Vec<Batch> =
+                engine.layout.micro_steps.clone().map(|m| batch(&config, 1, m)).collect();
+            engine.step(1, &batches).unwrap();
+            let candidates = engine.networks[0].averaging.candidates();
+            let averages = candidates.iter().filter_map(|candidate| candidate.weights);
+            averages.flatten().map(Tensor::numel).sum::<usize>()
+        })
+    };
+    for kind in ["exponential", "polyak", "two_tailed"] {
+        let whole = values(kind, "train.shard=none", 2);
+        assert!(whole[0] > 3000 * 16 && whole[0] == whole[1]);
+        for shard in ["train.shard=optimizer", "train.shard=gradients"] {
+            for ranks in [2, 4] {
+                let parts = values(kind, shard, ranks);
+                assert_eq!(parts.iter().sum::<usize>(), whole[0]);
+                assert!(parts.iter().all(|part| part.abs_diff(whole[0] / ranks) * 100 < whole[0] / ranks));
+            }
+        }
+    }
+}
+
+/// Row A7: where an average has come to hold what is no number in the part of one rank, all ranks drop it.
+#[test]
+fn a07_all_ranks_drop_an_average_that_one_of_them_has_broken() {
+    let config = config(&["average.kind=two_tailed", "eval.every=1", "train.shard=optimizer"]);
+    for last in [false, true] {
+        let told = simulated::run(4, |comm| {
+            libtorch::set_threads(1);
+            let learner = objective::build(&config, segue_trainer::Compute::CPU).unwrap();
+            let mut engine = Engine::new(&config, learner, comm).unwrap();
+            let tensors = engine.learner.parameters().tensors();
+            let leaf = tensors[if last { tensors.len() - 1 } else { 0 }].detach().view([-1]);
+            let place = if last { leaf.numel() as i64 - 1 } else { 0 };
+            let _ = tch::no_grad(|| leaf.narrow(0, place, 1).fill_(f64::NAN));
+            let Engine { networks, learner, .. } = &mut engine;
+            networks[0].average(1, learner.parameters());
+            let chosen = engine.evaluate(1, true, |_| Ok(Some(measures(f64::NAN)))).unwrap().unwrap();
+            (format!("{:?}", chosen.choice.events), engine.networks[0].averaging.state())
+        });
+        assert!(told.iter().all(|found| *found == told[0]), "{told:?}");
+        assert!(told[0].0.contains("Dropped"), "{told:?}");
+    }
+}
+
 fn measures(loss: f64) -> Measures {
     Measures {
         lead: loss,

@@ -91,7 +91,7 @@ fn describe(cost: &Cost, published: &PublishedConfig) -> Vec<String> {
     for (name, bytes, there) in [
         ("segment memory of it", checkpoint.carry, checkpoint.carry > 0),
         ("held by rank 0", checkpoint.held_by_rank_0, true),
-        ("held by other ranks", checkpoint.held_by_others, cost.ranks > 1 && checkpoint.carry > 0),
+        ("held by other ranks", checkpoint.held_by_others, cost.ranks > 1 && checkpoint.held_by_others > 0),
     ] {
         if there {
             lines.push(format!("  {name:<22}{:>18} bytes", grouped(bytes)));

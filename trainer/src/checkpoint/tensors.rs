@@ -1,6 +1,6 @@
 //! Tensors in safetensors files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -77,6 +77,12 @@ pub(crate) fn map_tensors(path: &Path) -> Result<MappedTensors, TrainError> {
 }
 
 impl MappedTensors {
+    /// Names of the tables whose tensors are named `TABLE.PARAMETER`.
+    pub(crate) fn tables(&self) -> BTreeSet<&str> {
+        let entries = self.file.entries().iter();
+        entries.filter_map(|entry| Some(entry.name.split_once('.')?.0)).collect()
+    }
+
     /// Reads a tensor; `None` where there is none of that name, or of a type that is not read.
     pub(crate) fn get(&self, name: &str) -> Option<Tensor> {
         to_tensor(self.entry(name)?)

@@ -76,7 +76,7 @@ pub struct RankMemory {
     pub gradients: u64,
     /// Adam's two moments, or this rank's part of them.
     pub optimizer: u64,
-    /// The averages of the weights, where the recipe keeps any.
+    /// The averages of the weights, where the recipe keeps any, or this rank's part of them.
     pub average: u64,
     /// Segment memory of this rank's lanes, before and after a step: one that comes to nothing is taken back.
     pub segment_memory: u64,
@@ -110,8 +110,10 @@ impl RankMemory {
             }
             _ => self.gradients,
         };
-        let optimizer = if config.train.shard == Shard::None { self.optimizer } else { part(self.optimizer) };
-        Self { gradients, optimizer, ..self }
+        if config.train.shard == Shard::None {
+            return Self { gradients, ..self };
+        }
+        Self { gradients, optimizer: part(self.optimizer), average: part(self.average), ..self }
     }
 
     /// The sum.
@@ -128,10 +130,11 @@ pub struct CheckpointCost {
     pub disk: u64,
     /// Of them, what lanes carry.
     pub carry: u64,
-    /// That rank 0 holds beside its training until it is written: copies of all but the carry, and the carry of its own lanes. Of moments
-    /// that ranks divide, its part.
+    /// That rank 0 holds beside its training until it is written: copies of all but the carry, and the carry of its own lanes. Of moments and
+    /// averages that ranks divide, its part.
     pub held_by_rank_0: u64,
-    /// That each other rank holds: the carry of its own lanes, and its part of moments that ranks divide.
+    /// That each other rank holds: the carry of its own lanes, and its part of what ranks divide. Before that part is copied, its weights as they
+    /// were trained, where rank 0 gathers an average that ranks divide: whichever is more.
     pub held_by_others: u64,
 }
 
@@ -269,16 +272,21 @@ fn checkpoint(config: &Config, micro_step: &MicroStep, parameters: u64, ranks: u
     let alike = (1 + config.average.copies() + config.optim.tables()) * parameters * VALUE_BYTES;
     let carry = config.train.lanes as u64 * micro_step.memory_per_lane * VALUE_BYTES;
     let own = carry / ranks as u64;
-    let moments = config.optim.tables() * parameters * VALUE_BYTES;
-    // Copies of moments that rank 0 has and the others have.
+    // The average that is the model is whole on rank 0.
+    let tables = config.optim.tables() + config.average.copies().saturating_sub(1);
+    let divided = tables * parameters * VALUE_BYTES;
+    let part = divided.div_ceil(ranks as u64);
+    // While an average stands in for the weights. Rank 0 has let go of that copy before it makes its second one of the model's size.
+    let held = if config.average.copies() > 0 { parameters * VALUE_BYTES } else { 0 };
+    // Copies of it that rank 0 has and the others have.
     let (first, others) = match config.train.shard {
-        Shard::None => (moments, 0),
-        _ => (moments.div_ceil(ranks as u64), if ranks > 1 { moments.div_ceil(ranks as u64) } else { 0 }),
+        Shard::None => (divided, 0),
+        _ => (part, if ranks > 1 { part.max(held) } else { 0 }),
     };
     CheckpointCost {
         disk: alike + carry,
         carry,
-        held_by_rank_0: alike - moments + first + own,
+        held_by_rank_0: alike - divided + first + own,
         held_by_others: own + others,
     }
 }
@@ -509,6 +517,12 @@ pub(crate) mod tests {
             assert_eq!(four.checkpoint.held_by_rank_0, weights * 3 / 2 + four.checkpoint.carry / 4);
             assert_eq!(four.checkpoint.held_by_others, weights / 2 + four.checkpoint.carry / 4);
         }
+        // An average is gathered in the place of the trained weights, of which each rank keeps a copy meanwhile.
+        let keys = ["model.vocab_size=100", "train.micro_batch=4", "train.lanes=32", "average.kind=polyak"];
+        let held = |shard: &str| cost(&config(&[&keys[..], &[shard]].concat()), 4).unwrap();
+        let (alike, divided) = (held("train.shard=none"), held("train.shard=optimizer"));
+        assert_eq!(alike.checkpoint.held_by_others, alike.checkpoint.carry / 4);
+        assert_eq!(divided.checkpoint.held_by_others, alike.checkpoint.carry / 4 + alike.parameters * 4);
         let (_, four) = costs("train.shard=gradients", "train.lanes=16");
         // The largest parameter, a feed-forward matrix, is a bucket of its own.
         assert_eq!(four.memory_per_rank.gradients, four.parameters + 256 * 1024 * 4);

@@ -88,7 +88,7 @@ impl Measures {
 
     /// What averages are told of the weights that were measured.
     pub fn of_candidate(&self) -> CandidateLoss {
-        CandidateLoss { decide: self.decide.unwrap_or(self.loss()), report: self.loss() }
+        CandidateLoss { decide: self.decide.unwrap_or(self.loss()), ..self.loss().into() }
     }
 }
 

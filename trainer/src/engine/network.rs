@@ -9,7 +9,9 @@ use super::snapshot::fill;
 use super::state::FineTuning;
 use crate::libtorch::GradHooks;
 use crate::libtorch::stream::Event;
-use crate::optim::averaging::{self, Averaging, NoAveraging};
+use crate::optim::averaging::{
+    self, Averaging, AveragingError, CandidateLoss, Choice, NoAveraging, Saved, StandIn,
+};
 use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, joint_norm, learning_rate};
 use crate::{Parameters, TrainError};
 use segue_collectives::Communicator;
@@ -29,6 +31,8 @@ pub struct Network {
     pub rate: f64,
     config: Config,
     shards: Arc<Shards>,
+    /// What this rank has of its weights to average, where ranks divide them.
+    part: Option<Parameters>,
     /// Of gradients that are divided: what this rank has of the step's.
     kept: Kept,
     /// Where its jobs of communication go.
@@ -70,9 +74,23 @@ impl Network {
         let leaves: Vec<_> = parameters.tensors().iter().collect();
         let hooks = GradHooks::install(&leaves, buckets.clone())?;
         let optimizer = optim::build(&config.optim, parameters, shards.own().to_vec());
-        let averaging = averaging::build(&config.average, config.eval.every, parameters);
-        let kept = Kept::default();
-        Ok(Self { name, optimizer, averaging, rate: 1.0, config, shards, kept, jobs, _hooks: hooks, buckets })
+        let part = shards.part(parameters);
+        let averaged = part.as_ref().unwrap_or(parameters);
+        let averaging = averaging::build(&config.average, config.eval.every, averaged);
+        let (rate, kept) = (1.0, Kept::default());
+        Ok(Self {
+            name,
+            optimizer,
+            averaging,
+            rate,
+            config,
+            shards,
+            part,
+            kept,
+            jobs,
+            _hooks: hooks,
+            buckets,
+        })
     }
 
     /// Which rank updates what.
@@ -94,12 +112,64 @@ impl Network {
         self.config.average.kind
     }
 
-    /// Takes the weights after update number `step` into its averages, and lets training go on from one whose time has come.
-    pub fn average(&mut self, step: u64, parameters: &Parameters) {
-        self.averaging.fold(step, parameters);
-        if let Some(average) = self.averaging.hand_over(step) {
-            fill(parameters.tensors().iter().zip(average));
+    /// What its averages are of: `parameters`, or this rank's part of them.
+    pub fn averaged<'a>(&'a self, parameters: &'a Parameters) -> &'a Parameters {
+        self.part.as_ref().unwrap_or(parameters)
+    }
+
+    /// Takes the weights after update number `step` into its averages, and lets training go on from one whose time has come: true where it does,
+    /// and other ranks have the other parts.
+    pub fn average(&mut self, step: u64, parameters: &Parameters) -> bool {
+        let own = self.part.as_ref().unwrap_or(parameters);
+        self.averaging.fold(step, own);
+        let average = self.averaging.hand_over(step);
+        let hands_over = average.is_some();
+        fill(own.tensors().iter().zip(average.unwrap_or_default()));
+        hands_over
+    }
+
+    /// Tells its averages the losses of what they offer, and whether the evaluation `counts`.
+    pub fn choose(
+        &mut self,
+        step: u64,
+        counts: bool,
+        losses: &[CandidateLoss],
+        parameters: &Parameters,
+    ) -> Choice {
+        let own = self.part.as_ref().unwrap_or(parameters);
+        match counts {
+            true => self.averaging.observe(step, losses, own),
+            false => self.averaging.compare(step, losses, own),
         }
+    }
+
+    /// Puts weights of its averages in the place of the trained ones. Those of other ranks are to be gathered.
+    pub fn stand_in(&self, weights: Option<&[Tensor]>, parameters: &Parameters) -> StandIn {
+        StandIn::new(weights, self.averaged(parameters), parameters)
+    }
+
+    /// Goes on with averages of a checkpoint, of which `saved` holds this rank's part.
+    pub fn restore_averages(&mut self, saved: Saved, parameters: &Parameters) -> Result<(), AveragingError> {
+        self.averaging.restore(saved, self.part.as_ref().unwrap_or(parameters))
+    }
+
+    /// This rank's part of weights of all parameters.
+    pub fn part_of(&self, weights: Vec<Tensor>) -> Vec<Tensor> {
+        match self.part {
+            None => weights,
+            Some(_) => self.shards.own().iter().map(|piece| piece.of(&weights[piece.parameter])).collect(),
+        }
+    }
+
+    /// Lets the communication thread bring in what other ranks have of `parameters`, where they divide them: one job.
+    pub fn gather(&self, parameters: &Parameters) -> Result<(), TrainError> {
+        if let Some(jobs) = self.jobs.as_ref().filter(|_| self.shards.is_divided()) {
+            let weights = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
+            let made = Event::now(parameters.options().1)?;
+            // As with buckets: whoever waits learns of a thread that has ended.
+            let _ = jobs.send(Job::Gather(self.shards.clone(), weights, made));
+        }
+        Ok(())
     }
 
     /// Lets averages begin with the weights as they are now, in the stage of the run that `stage` says.
@@ -117,7 +187,7 @@ impl Network {
     fn fresh_averages(&self, parameters: &Parameters, stage: &FineTuning) -> Box<dyn Averaging> {
         let mut average = self.config.average.clone();
         average.start = stage.averages_after(average.left_out()).unwrap_or(average.start);
-        averaging::build(&average, self.config.eval.every, parameters)
+        averaging::build(&average, self.config.eval.every, self.averaged(parameters))
     }
 
     /// Learning rate of step `step`.
@@ -176,12 +246,7 @@ impl Network {
         self.kept = Kept::default();
         let divisor = weight / clip_factor(grad_norm, self.config.optim.clip);
         self.optimizer.update(parameters, &Update { grads: &grads, divisor, lr, reached })?;
-        if let Some(jobs) = self.jobs.as_ref().filter(|_| self.shards.is_divided()) {
-            let weights = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
-            let made = Event::now(parameters.options().1)?;
-            // As with buckets: whoever waits learns of a thread that has ended.
-            let _ = jobs.send(Job::Gather(self.shards.clone(), weights, made));
-        }
+        self.gather(parameters)?;
         Ok(Updated { lr, grad_norm })
     }
 }

@@ -185,7 +185,7 @@ impl<'a, F: Family> Run<'a, F> {
         // Where none is due but at the end, the run waits for it as it is.
         let mut staging = if every == 0 && minutes == 0.0 { Staging::sharing() } else { Staging::default() };
         // So that the first checkpoint finds memory in use, as those after it do.
-        drop(snapshot(&family, &engine, &state, comm.rank(), &mut staging));
+        drop(snapshot(&family, &engine, &state, comm.rank(), &mut staging)?);
         on_event(Event::Started(Started {
             step: state.step,
             evaluated: state.evaluated,
@@ -342,7 +342,8 @@ impl<'a, F: Family> Run<'a, F> {
         faults::point("checkpoint.stage");
         // The copy goes where the one before lay.
         self.keeper.wait(on_event)?;
-        let contents = snapshot(&self.family, &self.engine, &self.state, self.comm.rank(), &mut self.staging);
+        let contents =
+            snapshot(&self.family, &self.engine, &self.state, self.comm.rank(), &mut self.staging)?;
         let publication = Publication {
             folder: self.checkpoints(),
             step: self.state.step,
@@ -456,9 +457,10 @@ impl<'a, F: Family> Run<'a, F> {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<bool, TrainError> {
         let mut written = Ok(());
-        if self.comm.rank() == 0 {
-            let began = Instant::now();
-            let mut contents = model_folder(&self.family, &self.engine, &mut Staging::sharing());
+        let began = Instant::now();
+        let rank = self.comm.rank();
+        let mut contents = model_folder(&self.family, &self.engine, rank, &mut Staging::sharing())?;
+        if rank == 0 {
             contents.files = files;
             let folder = Path::new(&self.config.run.dir).join(name);
             written = checkpoint::replace(&folder, |dir| contents.write(dir));

@@ -72,6 +72,24 @@ impl Shards {
         &self.pieces[self.rank]
     }
 
+    /// What this rank owns as parameters of their own, which share the memory of `parameters`; `None` where that is all of them.
+    pub fn part(&self, parameters: &Parameters) -> Option<Parameters> {
+        if !self.is_divided() {
+            return None;
+        }
+        let tensors: Vec<Tensor> = self
+            .own()
+            .iter()
+            .map(|piece| piece.of(&parameters.tensors()[piece.parameter]).detach())
+            .collect();
+        let spec = |(piece, tensor): (&Piece, &Tensor)| ParameterSpec {
+            shape: tensor.size(),
+            ..parameters.specs()[piece.parameter].clone()
+        };
+        let specs = self.own().iter().zip(&tensors).map(spec).collect();
+        Some(Parameters::from_tensors(specs, tensors, parameters.options().0))
+    }
+
     /// The parts of a parameter, in the order of their values.
     pub fn parts(&self, parameter: usize) -> Vec<Part<'_>> {
         let of_rank = |(rank, pieces): (usize, &'_ Vec<Piece>)| {

@@ -1,5 +1,6 @@
 //! The state of a run as contents of a checkpoint, and back.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use segue_configs::{AverageKind, Config};
@@ -23,26 +24,32 @@ use crate::optim::averaging::{AveragingError, Saved};
 use crate::{Parameters, TrainError};
 
 /// What rank `rank` has of a checkpoint: what its own lanes carry, which nobody writes to and which is shared; its part of what ranks
-/// divide among themselves; and on rank 0 a copy of all else. Copies lie in `staging`.
+/// divide among themselves; and on rank 0 a copy of all else. Copies lie in `staging`. A collective call.
 pub fn snapshot<F: Family>(
     family: &F,
     engine: &Engine<F::Learner>,
     state: &TrainState,
     rank: usize,
     staging: &mut Staging,
-) -> Contents {
+) -> Result<Contents, TrainError> {
     let lease = staging.begin();
-    let mut contents = match rank {
-        0 => state_of_all(family, engine, state, staging),
-        _ => Contents::default(),
-    };
+    let mut contents = model_folder(family, engine, rank, staging)?;
+    if rank == 0 {
+        add_state_of_all(&mut contents, engine, state, staging);
+    }
     contents.lease = Some(lease);
     for (n, (network, (name, parameters))) in
         engine.networks.iter().zip(engine.learner.networks()).enumerate()
     {
         if network.shards().is_divided() {
-            let tensors = scattered(network, parameters, staging);
-            contents.scattered.push(Scattered { file: file_of(OPTIMIZER, n, name), tensors });
+            for (file, tables) in
+                [(OPTIMIZER, network.optimizer.tables()), (AVERAGES, network.averaging.tables())]
+            {
+                if file == OPTIMIZER || !tables.is_empty() {
+                    let tensors = scattered(tables, network, parameters, staging);
+                    contents.scattered.push(Scattered { file: file_of(file, n, name), tensors });
+                }
+            }
         }
     }
     // Nobody writes to it: on the CPU it is shared with the writer.
@@ -52,17 +59,16 @@ pub fn snapshot<F: Family>(
     };
     let carry = engine.carry_tables().into_iter().map(of_file);
     contents.tables.extend(carry);
-    contents
+    Ok(contents)
 }
 
-/// A copy of what all ranks have alike.
-fn state_of_all<F: Family>(
-    family: &F,
-    engine: &Engine<F::Learner>,
+/// Adds a copy of what all ranks have alike.
+fn add_state_of_all<L: Learner>(
+    contents: &mut Contents,
+    engine: &Engine<L>,
     state: &TrainState,
     staging: &mut Staging,
-) -> Contents {
-    let mut contents = model_folder(family, engine, staging);
+) {
     let mut state = state.clone();
     state.learner = engine.learner.state();
     state.loss_scale = engine.loss_scale.state();
@@ -74,8 +80,8 @@ fn state_of_all<F: Family>(
             0 => state.average = network.averaging.state(),
             _ => _ = state.averages.insert(name.into(), network.averaging.state()),
         }
-        let averages = network.averaging.tables(parameters);
-        if !averages.is_empty() {
+        let averages = network.averaging.named_tables(parameters);
+        if !averages.is_empty() && !network.shards().is_divided() {
             let averages = averages.into_iter().map(|(name, tensor)| (name, staging.copy(&tensor))).collect();
             contents.tables.push((file_of(AVERAGES, n, name), averages));
         }
@@ -90,14 +96,17 @@ fn state_of_all<F: Family>(
         }
     }
     contents.documents.push((STATE.into(), json!(state)));
-    contents
 }
 
-/// The tables of an optimizer whose state ranks have divided, with a copy of this rank's part.
-fn scattered(network: &Network, parameters: &Parameters, staging: &mut Staging) -> Vec<ScatteredTensor> {
-    let own: Vec<_> = network.optimizer.tables();
+/// Tables of the optimizer or of averages that ranks have divided, with a copy of this rank's part.
+fn scattered(
+    tables: Vec<(&'static str, &[Tensor])>,
+    network: &Network,
+    parameters: &Parameters,
+    staging: &mut Staging,
+) -> Vec<ScatteredTensor> {
     let mut tensors = Vec::new();
-    for (table, pieces) in own {
+    for (table, pieces) in tables {
         for (i, spec) in parameters.specs().iter().enumerate() {
             let parts = network.shards().parts(i);
             let own = parts.iter().find(|part| part.is_own).map(|part| staging.copy(&pieces[part.number]));
@@ -112,39 +121,71 @@ fn scattered(network: &Network, parameters: &Parameters, staging: &mut Staging) 
     tensors
 }
 
-/// What all ranks hold alike, by name: of each network its weights, then what follows from them, averages and tables of the optimizer
-/// unless ranks have divided these.
+/// What all ranks hold alike, by name: of each network its weights, then, unless ranks have divided these, what follows from them: averages and
+/// tables of the optimizer.
 pub fn replicated<L: Learner>(engine: &Engine<L>) -> Vec<(String, Tensor)> {
     let of_network = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
         let weights = parameters.specs().iter().zip(parameters.tensors());
         let weights = weights.map(|(spec, tensor)| (spec.name.clone(), tensor.shallow_clone()));
+        if network.shards().is_divided() {
+            return weights.collect();
+        }
         let chosen = network.averaging.chosen().unwrap_or_default().iter().zip(parameters.specs());
         let chosen = chosen.map(|(tensor, spec)| (format!("average.{}", spec.name), tensor.shallow_clone()));
-        let averages = chosen.chain(network.averaging.tables(parameters));
-        let optimizer = match network.shards().is_divided() {
-            true => Vec::new(),
-            false => optimizer_tables(network.optimizer.as_ref(), parameters),
-        };
+        let averages = chosen.chain(network.averaging.named_tables(parameters));
+        let optimizer = optimizer_tables(network.optimizer.as_ref(), parameters);
         weights.chain(averages).chain(optimizer).collect::<Vec<_>>()
     };
     engine.networks.iter().zip(engine.learner.networks()).flat_map(of_network).collect()
 }
 
-/// The model of a run as a folder of its own: means of weights where they are kept, `config.json`, tokenizer.
-pub fn model_folder<F: Family>(family: &F, engine: &Engine<F::Learner>, staging: &mut Staging) -> Contents {
-    let table = |(n, (network, (name, parameters))): (usize, (&Network, (&'static str, &Parameters)))| {
-        let values = network.averaging.chosen().unwrap_or(parameters.tensors());
-        let stored = family.stored(&engine.learner, n, copies(parameters, values, staging));
-        (file_of(WEIGHTS, n, name), stored)
-    };
-    let networks = engine.networks.iter().zip(engine.learner.networks()).enumerate();
-    let Folder { config, tokenizer } = family.folder(&engine.learner);
-    Contents {
-        tables: networks.map(table).collect(),
-        documents: vec![("config.json".into(), config)],
-        tokenizer,
-        ..Contents::default()
+/// The model of a run as a folder of its own: means of weights where they are kept, `config.json`, tokenizer. Rank 0 has it, and the others nothing
+/// of it. A collective call.
+pub fn model_folder<F: Family>(
+    family: &F,
+    engine: &Engine<F::Learner>,
+    rank: usize,
+    staging: &mut Staging,
+) -> Result<Contents, TrainError> {
+    let mut tables = Vec::new();
+    for (n, (name, parameters)) in engine.learner.networks().into_iter().enumerate() {
+        let copies = model_of(engine, n, parameters, rank, staging)?;
+        if rank == 0 {
+            tables.push((file_of(WEIGHTS, n, name), family.stored(&engine.learner, n, copies)));
+        }
     }
+    if rank > 0 {
+        return Ok(Contents::default());
+    }
+    let Folder { config, tokenizer } = family.folder(&engine.learner);
+    let documents = vec![("config.json".into(), config)];
+    Ok(Contents { tables, documents, tokenizer, ..Contents::default() })
+}
+
+/// Copies of the weights that network `n` has as its model, on rank 0. A collective call.
+fn model_of<L: Learner>(
+    engine: &Engine<L>,
+    n: usize,
+    parameters: &Parameters,
+    rank: usize,
+    staging: &mut Staging,
+) -> Result<Vec<(String, Tensor)>, TrainError> {
+    let network = &engine.networks[n];
+    let chosen = network.averaging.chosen();
+    if !network.shards().is_divided() || chosen.is_none() {
+        let values = chosen.unwrap_or(parameters.tensors());
+        return Ok(if rank == 0 { copies(parameters, values, staging) } else { Vec::new() });
+    }
+    let _stand_in = engine.stand_in(n, chosen)?;
+    Ok(match (rank, staging.shares()) {
+        (0, false) => copies(parameters, parameters.tensors(), staging),
+        // What stands in does not stay.
+        (0, true) => {
+            let whole: Vec<Tensor> = parameters.tensors().iter().map(|t| t.detach().copy()).collect();
+            copies(parameters, &whole, staging)
+        }
+        _ => Vec::new(),
+    })
 }
 
 /// Fills `engine` from the checkpoint `path`, which must belong to the same data and, but for what `[recovery]` allows,
@@ -250,15 +291,35 @@ fn restore_average(
 ) -> Result<(), TrainError> {
     let averages = path.join(file_of(AVERAGES, n, network.name));
     let tables = match averages.is_file() {
-        true => read_tensors(&averages)?.tensors.into_iter().collect(),
-        false => Default::default(),
+        true => own_averages(&averages, network, parameters)?,
+        false => HashMap::new(),
     };
+    let chosen = network.part_of(chosen);
     let of_network = if n == 0 { Some(&state.average) } else { state.averages.get(network.name) };
     let saved = Saved { state: of_network.cloned().unwrap_or_default(), chosen, tables };
-    network.averaging.restore(saved, parameters).map_err(|error| match error {
+    network.restore_averages(saved, parameters).map_err(|error| match error {
         AveragingError::OtherPeriod { .. } => TrainError::Layout(error.to_string()),
         _ => TrainError::Damaged { path: path.into(), what: error.to_string() },
     })
+}
+
+/// What this rank keeps of the averages in the file `path`, by their names there. No more of it is read.
+fn own_averages(
+    path: &Path,
+    network: &Network,
+    parameters: &Parameters,
+) -> Result<HashMap<String, Tensor>, TrainError> {
+    let stored = map_tensors(path)?;
+    let mut own = HashMap::new();
+    for table in stored.tables() {
+        for (piece, part) in network.shards().own().iter().zip(network.averaged(parameters).specs()) {
+            let whole = &parameters.specs()[piece.parameter].shape;
+            let name = format!("{table}.{}", part.name);
+            let values = stored.read_part(&name, whole, piece.values.clone())?;
+            own.insert(name, values.view(part.shape.as_slice()));
+        }
+    }
+    Ok(own)
 }
 
 /// State of an optimizer of whole parameters under the names a checkpoint stores: `TABLE.PARAMETER`. The tensors are the optimizer's own.

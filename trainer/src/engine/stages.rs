@@ -52,7 +52,7 @@ impl<F: Family> Run<'_, F> {
         if let Some(best) = self.state.guard.as_ref().map(|guard| guard.step) {
             self.load_best(best, on_event)?;
         }
-        self.engine.take_averages();
+        self.engine.take_averages()?;
         self.state.fine_tuning = FineTuning { round: round + 1, after: self.state.step, over: false };
         self.engine.begin_averages(&self.state.fine_tuning);
         self.engine.begin_carries();

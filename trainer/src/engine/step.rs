@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use segue_collectives::Communicator;
 use segue_collectives::tree::tree_sum;
-use segue_configs::Config;
+use segue_configs::{AverageKind, Config};
 use segue_faults as faults;
 use segue_random::{Purpose, derive};
 use tch::{Device, Kind, Tensor};
@@ -26,7 +26,7 @@ use super::state::FineTuning;
 use super::sums::Sums;
 use crate::libtorch::{Autocast, backward_into, stored_values};
 use crate::noise::Noise;
-use crate::optim::averaging::{CandidateLoss, Choice, StandIn};
+use crate::optim::averaging::{CandidateLoss, Choice, StandIn, is_finite};
 use crate::optim::{LossScaler, NoiseEstimate, Scaled};
 use crate::{Parameters, TrainError};
 
@@ -202,8 +202,10 @@ impl<'a, L: Learner> Engine<'a, L> {
         self.learner.updated(&turn, &statistics, targets);
         spoil("weights", || self.learner.networks()[turn.networks[0]].1.tensors()[0].shallow_clone());
         // Networks whose turn it was not too: averages are over steps, and all of them begin and switch together.
-        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            network.average(step, parameters);
+        for n in 0..self.networks.len() {
+            if self.networks[n].average(step, self.learner.networks()[n].1) {
+                self.gather(n)?;
+            }
         }
         if let Some([first, ..]) = self.networks[turn.networks[0]].averaging.chosen() {
             spoil("average", || first.shallow_clone());
@@ -382,15 +384,18 @@ impl<'a, L: Learner> Engine<'a, L> {
         counts: bool,
         mut work: impl FnMut(&mut L) -> Result<Option<Measures>, TrainError>,
     ) -> Result<Option<Chosen>, TrainError> {
-        let mut candidates = Vec::new();
+        let (mut candidates, mut broken) = (Vec::new(), Vec::new());
         for k in 0..self.networks.first().map_or(0, |network| network.averaging.candidates().len()) {
-            let pairs = || self.networks.iter().zip(self.learner.networks());
-            let name = pairs().next().map_or("", |(network, _)| network.averaging.candidates()[k].name);
-            let of = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
-                network.averaging.candidates()[k].stand_in(parameters)
-            };
-            let stand_ins: Vec<StandIn> = pairs().map(of).collect();
+            let of = |network: &Network| network.averaging.candidates()[k].name;
+            let name = self.networks.first().map_or("", of);
+            let stand_in = |n: usize| self.stand_in(n, self.networks[n].averaging.candidates()[k].weights);
+            let stand_ins: Vec<StandIn> = (0..self.networks.len()).map(stand_in).collect::<Result<_, _>>()?;
             let found = work(&mut self.learner);
+            // A look at all weights, which nobody needs where the loss is a number.
+            broken.push(match &found {
+                Ok(Some(measures)) if !measures.of_candidate().decide.is_finite() => self.broken_parts(),
+                _ => vec![false; self.networks.len()],
+            });
             drop(stand_ins);
             match found? {
                 Some(measures) => candidates.push((name, measures)),
@@ -406,12 +411,14 @@ impl<'a, L: Learner> Engine<'a, L> {
         };
         let losses = self.decisive(candidates.iter().map(|(_, found)| found.of_candidate()))?;
         let mut first: Option<Choice> = None;
-        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            let choice = match counts {
-                true => network.averaging.observe(step, &losses, parameters),
-                false => network.averaging.compare(step, &losses, parameters),
-            };
-            first.get_or_insert(choice);
+        for (n, (network, (_, parameters))) in
+            self.networks.iter_mut().zip(self.learner.networks()).enumerate()
+        {
+            let pairs = losses.iter().zip(&broken);
+            let of_network =
+                |(loss, broken): (&CandidateLoss, &Vec<bool>)| CandidateLoss { broken: broken[n], ..*loss };
+            let losses: Vec<CandidateLoss> = pairs.map(of_network).collect();
+            first.get_or_insert(network.choose(step, counts, &losses, parameters));
         }
         let offered = self.networks.first().map_or(Vec::new(), |network| network.averaging.candidates());
         let averages = offered.iter().filter(|candidate| candidate.weights.is_some());
@@ -419,17 +426,48 @@ impl<'a, L: Learner> Engine<'a, L> {
         Ok(first.map(|choice| Chosen { candidates, choice, lengths, trained }))
     }
 
+    /// Puts weights that network `n` averages in the place of the trained ones until the result is dropped: all of them, also where each rank has a
+    /// part. A collective call.
+    pub(super) fn stand_in(&self, n: usize, weights: Option<&[Tensor]>) -> Result<StandIn, TrainError> {
+        let stand_in = self.networks[n].stand_in(weights, self.learner.networks()[n].1);
+        if weights.is_some() {
+            self.gather(n)?;
+        }
+        Ok(stand_in)
+    }
+
+    /// Gives every rank what the others have of the weights of network `n`, where they divide it. A collective call.
+    fn gather(&self, n: usize) -> Result<(), TrainError> {
+        self.networks[n].gather(self.learner.networks()[n].1)?;
+        let divided = self.networks[n].shards().is_divided();
+        match self.reducer.as_ref().filter(|_| divided) {
+            Some(reducer) => reducer.wait(1).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether what stands in the place of the weights holds a value that is no number, of each network that ranks divide and whose averages are
+    /// dropped for that.
+    fn broken_parts(&self) -> Vec<bool> {
+        let pairs = self.networks.iter().zip(self.learner.networks());
+        let broken = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
+            let drops = network.average_kind() == AverageKind::TwoTailed;
+            drops && network.shards().is_divided() && !is_finite(parameters.tensors())
+        };
+        pairs.map(broken).collect()
+    }
+
     /// The losses that averages decide by: rank 0's, so that no rank decides otherwise over a rounding.
     fn decisive(
         &self,
         losses: impl Iterator<Item = CandidateLoss>,
     ) -> Result<Vec<CandidateLoss>, TrainError> {
-        let pair = |CandidateLoss { decide, report }| [decide, report];
+        let pair = |CandidateLoss { decide, report, .. }| [decide, report];
         let mut bytes = doubles::to_bytes(losses.flat_map(pair));
         if self.comm.world_size() > 1 {
             self.comm.broadcast(0, &mut bytes)?;
         }
-        let of = |pair: &[f64]| CandidateLoss { decide: pair[0], report: pair[1] };
+        let of = |pair: &[f64]| CandidateLoss { decide: pair[0], ..pair[1].into() };
         Ok(doubles::of_bytes(&bytes).chunks_exact(2).map(of).collect())
     }
 
@@ -454,12 +492,15 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
     }
 
-    /// Lets training go on from the averages, where there are any.
-    pub(super) fn take_averages(&self) {
-        for (network, (_, parameters)) in self.networks.iter().zip(self.learner.networks()) {
-            let averages = network.averaging.chosen().unwrap_or_default();
-            fill(parameters.tensors().iter().zip(averages.iter().map(Tensor::shallow_clone)));
+    /// Lets training go on from the averages, where there are any. A collective call.
+    pub(super) fn take_averages(&self) -> Result<(), TrainError> {
+        for (n, (_, parameters)) in self.learner.networks().into_iter().enumerate() {
+            let Some(averages) = self.networks[n].averaging.chosen() else { continue };
+            let own = self.networks[n].averaged(parameters).tensors();
+            fill(own.iter().zip(averages.iter().map(Tensor::shallow_clone)));
+            self.gather(n)?;
         }
+        Ok(())
     }
 
     /// Number of gradient buckets of all networks.

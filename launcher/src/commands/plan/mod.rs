@@ -87,9 +87,9 @@ impl PlanArgs {
 enum ShardArg {
     /// Nothing.
     None,
-    /// The optimizer's moments (ZeRO-1).
+    /// The optimizer's moments (ZeRO-1), and averages of the weights.
     Optimizer,
-    /// Moments and gradients (ZeRO-2).
+    /// These and gradients (ZeRO-2).
     Gradients,
 }
 

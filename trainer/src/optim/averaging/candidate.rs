@@ -28,7 +28,7 @@ impl<'a> Candidate<'a> {
 
     /// Puts these weights in the place of the trained ones until the result is dropped.
     pub fn stand_in(&self, parameters: &Parameters) -> StandIn {
-        StandIn::new(self.weights, parameters)
+        StandIn::new(self.weights, parameters, parameters)
     }
 }
 
@@ -40,21 +40,19 @@ pub struct StandIn {
 }
 
 impl StandIn {
-    fn new(weights: Option<&[Tensor]>, parameters: &Parameters) -> Self {
-        let leaves = parameters.tensors();
+    /// Puts `weights` in the place of `own`, which are `parameters` or share the memory of a part of them. What else `parameters` hold may be
+    /// written to as well until the result is dropped.
+    pub(crate) fn new(weights: Option<&[Tensor]>, own: &Parameters, parameters: &Parameters) -> Self {
+        let Some(weights) = weights else { return Self { replaced: Vec::new() } };
         // A copy rather than an exchange: an average may be more precise than the leaf it stands in for.
-        let replaced = tch::no_grad(|| {
-            let pairs = leaves.iter().zip(weights.unwrap_or_default());
-            pairs
-                .map(|(leaf, weight)| {
-                    let held = leaf.detach().copy();
-                    let mut place = leaf.shallow_clone();
-                    place.copy_(weight);
-                    (place, held)
-                })
-                .collect()
-        });
-        Self { replaced }
+        tch::no_grad(|| {
+            let held = |leaf: &Tensor| (leaf.shallow_clone(), leaf.detach().copy());
+            let replaced = parameters.tensors().iter().map(held).collect();
+            for (leaf, weight) in own.tensors().iter().zip(weights) {
+                leaf.shallow_clone().copy_(weight);
+            }
+            Self { replaced }
+        })
     }
 }
 
@@ -76,11 +74,14 @@ pub struct CandidateLoss {
     pub decide: f64,
     /// The loss that is reported, and that the best weights are chosen by.
     pub report: f64,
+    /// Whether weights hold a NaN or an infinity, where ranks have parts of them and each sees its own alone; looked for where `decide` is no
+    /// finite number.
+    pub broken: bool,
 }
 
 impl From<f64> for CandidateLoss {
     fn from(loss: f64) -> Self {
-        Self { decide: loss, report: loss }
+        Self { decide: loss, report: loss, broken: false }
     }
 }
 

@@ -59,11 +59,6 @@ impl Averaging for Exponential {
         json!(State { count: self.mean.count() })
     }
 
-    /// None: the average is stored as the model.
-    fn tables(&self, _: &Parameters) -> Vec<(String, Tensor)> {
-        Vec::new()
-    }
-
     fn restore(&mut self, saved: Saved, parameters: &Parameters) -> Result<(), AveragingError> {
         let state: State = saved.read()?;
         self.mean.restore(saved.chosen, state.count, parameters)

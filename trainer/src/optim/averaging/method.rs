@@ -2,6 +2,7 @@ use segue_configs::{AverageConfig, AverageKind};
 use serde_json::Value;
 use tch::Tensor;
 
+use super::saved::named;
 use super::{
     AveragingError, Candidate, CandidateLoss, Choice, Exponential, NoAveraging, Saved, Tail, TwoTailed,
 };
@@ -45,9 +46,16 @@ pub trait Averaging {
     /// What a checkpoint holds besides tensors.
     fn state(&self) -> Value;
 
-    /// Averages that a checkpoint holds besides [`Averaging::chosen`], as `PREFIX.NAME` of each parameter. They share
-    /// memory with the averages.
-    fn tables(&self, parameters: &Parameters) -> Vec<(String, Tensor)>;
+    /// Averages that a checkpoint holds besides [`Averaging::chosen`], by name, each in the order of the parameters.
+    fn tables(&self) -> Vec<(&'static str, &[Tensor])> {
+        Vec::new()
+    }
+
+    /// The same as `NAME.PARAMETER`, as a checkpoint names them. They share memory with the averages.
+    fn named_tables(&self, parameters: &Parameters) -> Vec<(String, Tensor)> {
+        let tables = self.tables().into_iter();
+        tables.flat_map(|(name, tables)| named(name, tables, parameters)).collect()
+    }
 
     /// Goes on from a checkpoint's state, tables and chosen weights.
     fn restore(&mut self, saved: Saved, parameters: &Parameters) -> Result<(), AveragingError>;

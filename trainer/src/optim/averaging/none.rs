@@ -28,10 +28,6 @@ impl Averaging for NoAveraging {
         json!({ "count": null, "losses": [] })
     }
 
-    fn tables(&self, _: &Parameters) -> Vec<(String, Tensor)> {
-        Vec::new()
-    }
-
     fn restore(&mut self, _: Saved, _: &Parameters) -> Result<(), AveragingError> {
         Ok(())
     }

@@ -176,11 +176,6 @@ impl Averaging for Tail {
         json!(State { count, after: self.after, losses })
     }
 
-    /// None: the mean is stored as the model.
-    fn tables(&self, _: &Parameters) -> Vec<(String, Tensor)> {
-        Vec::new()
-    }
-
     fn restore(&mut self, saved: Saved, parameters: &Parameters) -> Result<(), AveragingError> {
         let state: State = saved.read()?;
         (self.begun, self.after) = (state.count.is_some(), state.after);

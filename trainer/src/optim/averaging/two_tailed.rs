@@ -4,9 +4,8 @@ use serde_json::{Value, json};
 use tch::Tensor;
 
 use super::candidate::TRAINED;
-use super::mean::Mean;
+use super::mean::{Mean, is_finite};
 use super::record::Record;
-use super::saved::named;
 use super::{Averaging, AveragingError, AveragingEvent, Best, Candidate, CandidateLoss, Choice, Saved};
 use crate::Parameters;
 
@@ -70,9 +69,10 @@ impl Tracked {
         self.record = Record::default();
     }
 
-    /// Whether its weights, which gave this loss, are no numbers.
-    fn is_broken(&self, loss: f64) -> bool {
-        loss.is_infinite() && self.mean.count() > 0 && !self.mean.is_finite()
+    /// Whether its weights, which gave this loss, are no numbers, here or on another rank.
+    fn is_broken(&self, found: Found) -> bool {
+        let broken = || found.broken || !is_finite(self.mean.tables());
+        found.loss.is_infinite() && self.mean.count() > 0 && broken()
     }
 }
 
@@ -112,6 +112,8 @@ struct Found {
     length: u64,
     /// What decisions follow; infinite where it is not a finite number, so that no comparison fails for ever.
     loss: f64,
+    /// Whether its weights, of which each rank has a part, hold a NaN or an infinity on any of them; told where the loss is no number.
+    broken: bool,
 }
 
 impl Weights {
@@ -160,8 +162,10 @@ impl TwoTailed {
         let candidates = self.candidates();
         assert_eq!(losses.len(), candidates.len(), "one loss for each candidate");
         let found = |place: usize| {
-            let (Candidate { name, length, .. }, loss) = (candidates[place], losses[place].decide);
-            Found { place, name, length, loss: if loss.is_finite() { loss } else { f64::INFINITY } }
+            let (Candidate { name, length, .. }, CandidateLoss { decide, broken, .. }) =
+                (candidates[place], losses[place]);
+            let loss = if decide.is_finite() { decide } else { f64::INFINITY };
+            Found { place, name, length, loss, broken }
         };
         let named = |name: &str| candidates.iter().position(|candidate| candidate.name == name).map(found);
         let (short, long) = self.lengths();
@@ -173,8 +177,8 @@ impl TwoTailed {
 
     /// Changes the averages as algorithm 2 demands, or algorithm 1, and gives the average to report.
     fn decide(&mut self, short: Found, long: Found, events: &mut Vec<AveragingEvent>) -> Found {
-        let short_broken = self.short.is_broken(short.loss);
-        let long_broken = self.long.is_broken(long.loss);
+        let short_broken = self.short.is_broken(short);
+        let long_broken = self.long.is_broken(long);
         if short_broken {
             self.short.clear();
             if long_broken {
@@ -344,12 +348,12 @@ impl Averaging for TwoTailed {
         })
     }
 
-    /// `short.NAME` and `long.NAME`, of averages that are not empty, and `best.NAME` where another is the model for now.
-    fn tables(&self, parameters: &Parameters) -> Vec<(String, Tensor)> {
+    /// `short` and `long`, of averages that are not empty, and `best` where another is the model for now.
+    fn tables(&self) -> Vec<(&'static str, &[Tensor])> {
         let best = self.passing.and(self.best).map(|_| (BEST, &self.best_weights));
         let tails = [(SHORT, &self.short.mean), (LONG, &self.long.mean)];
         let filled = tails.into_iter().filter(|(_, tail)| tail.count() > 0);
-        filled.chain(best).flat_map(|(name, mean)| named(name, mean.tables(), parameters)).collect()
+        filled.chain(best).map(|(name, mean)| (name, mean.tables())).collect()
     }
 
     fn restore(&mut self, mut saved: Saved, parameters: &Parameters) -> Result<(), AveragingError> {

@@ -16,7 +16,7 @@ pub(super) fn stored(averaging: &dyn Averaging, live: &Parameters) -> Saved {
     Saved {
         state: averaging.state(),
         chosen: copies(averaging.chosen().unwrap_or(live.tensors())),
-        tables: averaging.tables(live).into_iter().map(|(name, t)| (name, t.copy())).collect(),
+        tables: averaging.named_tables(live).into_iter().map(|(name, t)| (name, t.copy())).collect(),
     }
 }
 
@@ -54,7 +54,7 @@ fn a05_every_kind_resumes_between_any_two_steps() {
     };
     let bits = |averaging: &dyn Averaging, live: &Parameters| -> (Value, Vec<Vec<f32>>) {
         let flat = |t: &Tensor| Vec::<f32>::try_from(t.detach().reshape([-1])).unwrap();
-        let tables = averaging.tables(live);
+        let tables = averaging.named_tables(live);
         let chosen = averaging.chosen().unwrap_or(live.tensors()).iter();
         (averaging.state(), chosen.chain(tables.iter().map(|(_, t)| t)).map(flat).collect())
     };
@@ -90,7 +90,7 @@ fn a05_every_kind_resumes_between_any_two_steps() {
 fn a05_tables_are_named_after_their_parameters() {
     let live = parameters(&[1.0], Kind::Float);
     let mut averaging = two_tailed(TwoTailedVariant::Core, 2);
-    let names = |a: &TwoTailed| a.tables(&live).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+    let names = |a: &TwoTailed| a.named_tables(&live).into_iter().map(|(name, _)| name).collect::<Vec<_>>();
     assert!(names(&averaging).is_empty());
     averaging.fold(1, &live);
     assert_eq!(names(&averaging), ["short.w", "long.w"]);

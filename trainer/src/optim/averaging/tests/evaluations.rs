@@ -177,9 +177,9 @@ fn a09_decisions_can_follow_another_loss_than_the_reported_one() {
     let live = parameters(&[0.0], Kind::Double);
     let mut averaging = two_tailed(Core, 3);
     fold_period(&mut averaging, 1, 1.0, &live);
-    averaging.observe(3, &[CandidateLoss { decide: 1.0, report: 5.0 }], &live);
+    averaging.observe(3, &[CandidateLoss { decide: 1.0, ..5.0.into() }], &live);
     fold_period(&mut averaging, 2, 1.0, &live);
-    let losses = [CandidateLoss { decide: 0.5, report: 7.0 }, CandidateLoss { decide: 0.6, report: 4.0 }];
+    let losses = [CandidateLoss { decide: 0.5, ..7.0.into() }, CandidateLoss { decide: 0.6, ..4.0.into() }];
     let choice = averaging.observe(6, &losses, &live);
     // The short average is better by the first loss and worse by the second, which the best is chosen by.
     assert_eq!((choice.events, choice.name, choice.loss), (vec![Switched], "short", 7.0));

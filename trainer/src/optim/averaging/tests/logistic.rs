@@ -69,7 +69,7 @@ fn best_losses(seed: u64, flipped: f64) -> [f64; 3] {
             let on_valid = evaluate(&mut by_valid, step, &live, &|weights| loss(weights, &valid));
             let on_train = evaluate_by(&mut by_train, step, &live, &|weights| CandidateLoss {
                 decide: loss(weights, &train),
-                report: loss(weights, &valid),
+                ..loss(weights, &valid).into()
             });
             let now = [on_valid.loss, on_train.loss, loss(&weights, &valid)];
             best.iter_mut().zip(now).for_each(|(best, now)| *best = best.min(now));

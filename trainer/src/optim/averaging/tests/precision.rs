@@ -80,10 +80,10 @@ fn a07_averages_of_shards_are_those_of_the_whole() {
                     averaging.observe(step, &losses, shard);
                 }
             }
-            let tables = averaging.tables(&whole);
+            let tables = averaging.named_tables(&whole);
             for (i, (name, table)) in tables.iter().enumerate() {
                 let parts: Vec<Tensor> =
-                    shards.iter().zip(&sharded).map(|(p, a)| a.tables(p).remove(i).1).collect();
+                    shards.iter().zip(&sharded).map(|(p, a)| a.named_tables(p).remove(i).1).collect();
                 assert_eq!(
                     values(&[Tensor::cat(&parts, 0)]),
                     values(&[table.shallow_clone()]),

@@ -200,7 +200,7 @@ fn a05_a_run_that_stops_anywhere_resumes_to_the_same_trace() {
                 // Through text, as in a file.
                 state: serde_json::from_str(&averaging.state().to_string()).unwrap(),
                 chosen: copies(averaging.chosen().unwrap_or(live.tensors())),
-                tables: averaging.tables(live).into_iter().map(|(name, t)| (name, t.copy())).collect(),
+                tables: averaging.named_tables(live).into_iter().map(|(name, t)| (name, t.copy())).collect(),
             };
             let mut resumed = two_tailed(variant, PERIOD);
             resumed.restore(saved, live).unwrap();
@@ -248,7 +248,7 @@ fn a05_an_evaluation_out_of_turn_leaves_the_averages_alone() {
 
 /// What an averaging holds besides its weights, and all of its weights by name.
 fn held(averaging: &TwoTailed, live: &Parameters) -> (serde_json::Value, Vec<(String, Vec<f64>)>) {
-    let tables = averaging.tables(live).into_iter().map(|(name, table)| (name, values(&[table])));
+    let tables = averaging.named_tables(live).into_iter().map(|(name, table)| (name, values(&[table])));
     let chosen = averaging.chosen().map(|weights| ("chosen".to_string(), values(weights)));
     (averaging.state(), tables.chain(chosen).collect())
 }
