@@ -39,6 +39,20 @@ pub enum Init {
         /// Longest time to remember, in steps, above 2.
         longest: f64,
     },
+    /// N(0, std²), cut as [`Init::TruncatedNormal`], but for `count` values from `first` on: those of the parameter of the name counter `of`, which starts
+    /// by [`Init::Chrono`], with the other sign. Input gates then open as far as forget gates close (Tallec and Ollivier 2018, eq. 16).
+    OppositeChrono {
+        /// Standard deviation before the cut of all other values.
+        std: f64,
+        /// Place of the first that is opposite.
+        first: usize,
+        /// How many are.
+        count: usize,
+        /// Longest time of the other parameter.
+        longest: f64,
+        /// [`name_counter`] of its name.
+        of: u64,
+    },
     /// A matrix whose shorter side's vectors are orthogonal and of length 1 (Saxe et al. 2014).
     Orthogonal,
     /// All zero.
@@ -174,6 +188,13 @@ fn draw(spec: &ParameterSpec, seed: u64, kind: Kind) -> Tensor {
         return Tensor::zeros(&spec.shape, (kind, Device::Cpu));
     }
     let values = match spec.init {
+        Init::OppositeChrono { std, first, count, longest, of } => {
+            let other = Stream::new(seed, Purpose::Weights, &[of]);
+            let opposite = -self::values(Init::Chrono { longest }, &other, count);
+            let all = self::values(Init::TruncatedNormal { mean: 0.0, std }, &stream, spec.numel());
+            all.narrow(0, first as i64, count as i64).copy_(&opposite);
+            all
+        }
         Init::Orthogonal => Tensor::from_slice(&orthogonal(&stream, &spec.shape)),
         law => values(law, &stream, spec.numel()),
     };
@@ -188,7 +209,7 @@ fn values(law: Init, stream: &Stream, count: usize) -> Tensor {
         Init::TruncatedNormal { mean, std } => Box::new(move |i| mean + std * within(stream, i)),
         Init::Uniform { range } => Box::new(move |i| range * (2.0 * stream.uniform(i) - 1.0)),
         Init::Chrono { longest } => Box::new(move |i| (1.0 + (longest - 2.0) * stream.uniform(i)).ln()),
-        Init::Orthogonal => unreachable!("drawn as a whole"),
+        Init::Orthogonal | Init::OppositeChrono { .. } => unreachable!("drawn as a whole"),
     };
     let mut values = Tensor::empty([count as i64], (Kind::Float, Device::Cpu));
     as_f32_mut(&mut values).par_iter_mut().enumerate().for_each(|(i, value)| *value = draw(i as u64) as f32);
@@ -240,14 +261,20 @@ mod tests {
         assert!((values - 1.0).abs().max().double_value(&[]) <= CUT * 0.5);
     }
 
-    /// E ln U(1, T − 1) is 2.548453445 for T = 32.
+    /// E ln U(1, T − 1) of the ends of the published range, e² and e⁵, and of 32, by Python's standard library.
     #[test]
     fn m12_chrono_biases_remember_from_one_step_to_the_longest() {
-        let values = drawn(Init::Chrono { longest: 32.0 }, &[100_000]);
-        let (least, most) = (values.min().double_value(&[]), values.max().double_value(&[]));
-        assert!(least >= 0.0 && most <= 31f64.ln(), "{least} to {most}");
-        let mean = values.mean(None::<Kind>).double_value(&[]);
-        assert!((mean - 2.548_453_445).abs() < 0.015, "{mean}");
+        for (longest, expected) in
+            [(2f64.exp(), 1.198_725_944), (32.0, 2.548_453_445), (5f64.exp(), 4.027_343_011)]
+        {
+            let values = drawn(Init::Chrono { longest }, &[100_000]);
+            let (least, most) = (values.min().double_value(&[]), values.max().double_value(&[]));
+            // Values are drawn in f32.
+            assert!(least >= 0.0 && most <= (longest - 1.0).ln() * (1.0 + 1e-7), "{least} to {most}");
+            let mean = values.mean(None::<Kind>).double_value(&[]);
+            // Five standard deviations of the mean: that of ln u is below 1 for all three.
+            assert!((mean - expected).abs() < 5.0 / 100_000f64.sqrt(), "{longest}: {mean}");
+        }
     }
 
     #[test]

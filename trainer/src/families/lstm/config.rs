@@ -79,6 +79,16 @@ pub enum ForgetBias {
     Chrono,
 }
 
+/// How the biases of input gates start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum InputBias {
+    /// As those of other gates (Melis 2023, §4.4).
+    Ordinary,
+    /// As those of forget gates with the other sign (Tallec and Ollivier 2018).
+    Opposite,
+}
+
 /// `model_type = "lstm"`: recurrent language models (Melis 2023, ch. 2 and 4).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -179,6 +189,8 @@ pub struct LstmConfig {
     /// Longest time that `forget_bias = "chrono"` remembers, in steps.
     #[schemars(transform = Range::above(2.0))]
     pub t_max: f64,
+    /// How the biases of input gates start; `opposite` needs `forget_bias = "chrono"`.
+    pub input_bias: InputBias,
     /// Id of the end of a text; the corpus' where it has one.
     #[schemars(transform = Range::any())]
     pub eos_token_id: i64,
@@ -222,6 +234,7 @@ impl Default for LstmConfig {
             init: InitKind::Truncated,
             forget_bias: ForgetBias::One,
             t_max: 32.0,
+            input_bias: InputBias::Ordinary,
             eos_token_id: 0,
         }
     }

@@ -12,7 +12,7 @@ use segue_configs::{Config, ModelConfig, ModelType};
 use serde_json::{Value, json};
 
 pub(crate) use config::widest;
-pub use config::{CellKind, ForgetBias, GateNormKind, InitKind, LstmConfig, Wiring};
+pub use config::{CellKind, ForgetBias, GateNormKind, InitKind, InputBias, LstmConfig, Wiring};
 pub(crate) use layer::layer_below;
 pub use model::{Model, Output};
 pub use objective::LanguageModel;

@@ -1,6 +1,8 @@
 //! Parameters of the model: names, shapes, and how they start.
 
-use super::config::{CellKind, ForgetBias, GateNormKind, InitKind, LstmConfig};
+use segue_random::name_counter;
+
+use super::config::{CellKind, ForgetBias, GateNormKind, InitKind, InputBias, LstmConfig};
 use crate::layers::norm::NORM_MEAN;
 use crate::layers::recurrent::{InputGate, Scales, factor_law};
 use crate::{Init, ParameterSpec};
@@ -112,6 +114,14 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
         (_, ForgetBias::One) => Init::TruncatedNormal { mean: 1.0, std: (BEFORE_CUT / n as f64).sqrt() },
         (_, ForgetBias::Chrono) => Init::Chrono { longest: config.t_max },
     };
+    // How a vector of biases starts in which those of the input gate are the n values from `first` on.
+    let with_input = |first: i64| match (config.input_bias, forget, bias) {
+        (InputBias::Opposite, Init::Chrono { longest }, Init::TruncatedNormal { std, .. }) => {
+            let of = name_counter(&format!("{prefix}bias_f"));
+            Init::OppositeChrono { std, first: first as usize, count: n as usize, longest, of }
+        }
+        _ => bias,
+    };
     // A tied input gate is no gate of its own.
     let gates = if config.input_gate == InputGate::Tied { 3 } else { 4 };
     let matrices = match config.gate_rank as i64 {
@@ -124,7 +134,7 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
     let gain = Init::Normal { mean: NORM_MEAN, std: 0.0 };
     let norm =
         (config.gate_norm == GateNormKind::Layer).then(|| ("layer_norm.weight", vec![gates * n], gain));
-    let biases = [("bias_f", vec![n], forget), ("bias", vec![(gates - 1) * n], bias)];
+    let biases = [("bias_f", vec![n], forget), ("bias", vec![(gates - 1) * n], with_input(2 * n))];
     let gated: Vec<_> = matrices.into_iter().chain(norm).chain(biases).collect();
     let second = if config.init == InitKind::Truncated { Init::Zeros } else { bias };
     let of_state = [("bias_fh", vec![n], second), ("bias_h", vec![(gates - 1) * n], second)];
@@ -151,7 +161,7 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
             ("weight_h", vec![3 * n, n], h),
             ("weight_fu", vec![n, n], h),
             ("weight_oc", vec![n, n], h),
-            ("bias", vec![2 * n], bias),
+            ("bias", vec![2 * n], with_input(0)),
             ("bias_f", vec![n], forget),
             ("bias_o", vec![n], bias),
         ],
@@ -164,3 +174,6 @@ fn cell_specs(config: &LstmConfig, prefix: &str, m: i64, n: i64) -> Vec<Paramete
     let named = |(name, shape, init): Part| ParameterSpec { name: format!("{prefix}{name}"), shape, init };
     parts.into_iter().map(named).collect()
 }
+
+#[cfg(test)]
+mod tests;

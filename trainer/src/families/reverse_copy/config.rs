@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::model;
 use crate::ParameterSpec;
-use crate::families::lstm::{CellKind, ForgetBias, LstmConfig, widest};
+use crate::families::lstm::{CellKind, ForgetBias, InputBias, LstmConfig, widest};
 use crate::layers::recurrent::InputGate;
 
 /// Ids beside the tokens: the mark that ends a string, and two that nothing uses, a separator and an unknown token, which the published
@@ -66,6 +66,8 @@ pub struct ReverseCopyConfig {
     /// Longest time that `forget_bias = "chrono"` remembers, in steps.
     #[schemars(transform = Range::above(2.0))]
     pub t_max: f64,
+    /// How the biases of input gates start, with `forget_bias = "chrono"`.
+    pub input_bias: InputBias,
 }
 
 impl Default for ReverseCopyConfig {
@@ -80,6 +82,7 @@ impl Default for ReverseCopyConfig {
             mogrifier_zigzag,
             forget_bias,
             t_max,
+            input_bias,
             ..
         } = LstmConfig::default();
         Self {
@@ -99,6 +102,7 @@ impl Default for ReverseCopyConfig {
             mogrifier_zigzag,
             forget_bias,
             t_max,
+            input_bias,
         }
     }
 }
@@ -133,6 +137,7 @@ impl ReverseCopyConfig {
             mogrifier_zigzag: self.mogrifier_zigzag,
             forget_bias: self.forget_bias,
             t_max: self.t_max,
+            input_bias: self.input_bias,
             ..Default::default()
         }
     }

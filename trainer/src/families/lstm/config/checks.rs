@@ -3,7 +3,7 @@
 use segue_configs::model::out_of_range;
 use segue_configs::{ConfigError, Idle};
 
-use super::{CellKind, DEFAULT_WINDOW, ForgetBias, GateNormKind, InitKind, LstmConfig, Wiring};
+use super::{CellKind, DEFAULT_WINDOW, ForgetBias, GateNormKind, InitKind, InputBias, LstmConfig, Wiring};
 use crate::layers::recurrent::InputGate;
 
 impl LstmConfig {
@@ -158,6 +158,12 @@ impl LstmConfig {
                 "needs a cell with an input gate",
             ),
             (
+                self.input_bias == InputBias::Opposite && !(gated && self.input_gate != InputGate::Tied),
+                "model.input_bias",
+                "opposite".into(),
+                "needs a cell with an input gate that is not tied",
+            ),
+            (
                 self.projection_dropout > 0.0 && !self.mixes() && self.never_projects(),
                 "model.projection_dropout",
                 self.projection_dropout.to_string(),
@@ -174,7 +180,7 @@ impl LstmConfig {
         let (rounds, why) = (["model.mogrifier_rounds"], "needs model.mogrifier_rounds of at least 1");
         let mut idle = Idle::all(self.mogrifier_rounds == 0, "model", &mogrifier, &rounds, why);
         let (never, why) = (self.forget_bias != ForgetBias::Chrono, "needs model.forget_bias = \"chrono\"");
-        idle.extend(Idle::all(never, "model", &["t_max"], &["model.forget_bias"], why));
+        idle.extend(Idle::all(never, "model", &["t_max", "input_bias"], &["model.forget_bias"], why));
         idle
     }
 

@@ -70,6 +70,13 @@ fn what_a_model_has_no_place_for_is_refused() {
     refused(LstmConfig { state_dropout: 0.1, ..gru() }, "model.state_dropout");
     refused(LstmConfig { forget_bias: ForgetBias::Chrono, ..gru() }, "model.forget_bias");
     refused(LstmConfig { input_gate: InputGate::Tied, ..gru() }, "model.input_gate");
+    let opposite = LstmConfig {
+        forget_bias: ForgetBias::Chrono,
+        input_bias: InputBias::Opposite,
+        input_gate: InputGate::Tied,
+        ..plain()
+    };
+    refused(opposite, "model.input_bias");
     refused(LstmConfig { mogrifier_rank: i64::MAX, ..plain() }, "model.mogrifier_rank");
     assert!(plain().check().is_ok() && residual().check().is_ok() && gru().check().is_ok());
 }
@@ -201,29 +208,6 @@ fn s14_widths_that_differ_are_projected() {
     );
 }
 
-/// Tables of words vary as 1/e and sums as their terms, once what lies beyond two deviations is cut off; what an mLSTM multiplies its state by is as
-/// large as 1.
-#[test]
-fn m12_truncated_values_have_the_variances_of_their_table() {
-    let config = LstmConfig {
-        vocab_size: 11,
-        cell: CellKind::Mlstm,
-        parameters: 0,
-        d_model: 16,
-        ..Default::default()
-    };
-    let (e, m) = (config.embed_width() as f64, config.input_width(0) as f64);
-    let specs = parameters::specs(&config);
-    for (name, variance) in
-        [("embedding.weight", 1.0 / e), ("layers.0.weight_x", 1.0 / m), ("layers.0.weight_mx", 1.0)]
-    {
-        let spec = specs.iter().find(|spec| spec.name == name).unwrap();
-        let crate::Init::TruncatedNormal { mean, std } = spec.init else { panic!("{name}: {:?}", spec.init) };
-        // The variance of a normal distribution between two deviations is 0.774 of the whole one's.
-        assert!(mean == 0.0 && (0.774 * std * std / variance - 1.0).abs() < 0.01, "{name}: {std}");
-    }
-}
-
 /// Merity et al. 2018: words in ±0.1, layers in ±1/√n, biases of words 0.
 #[test]
 fn s14_uniform_values_start_within_their_bounds() {
@@ -271,7 +255,11 @@ fn keys_without_effect_are_refused_by_name() {
         crate::families::MODELS.load(None, &keys).map(|_| ()).map_err(|e| e.to_string())
     };
     for (keys, message) in [
-        (&["model.t_max=50"][..], "`model.t_max` = 50.0 is invalid: needs model.forget_bias = \"chrono\""),
+        (
+            &["model.input_bias=opposite"][..],
+            "`model.input_bias` = opposite is invalid: needs model.forget_bias = \"chrono\"",
+        ),
+        (&["model.t_max=50"], "`model.t_max` = 50.0 is invalid: needs model.forget_bias = \"chrono\""),
         (
             &["model.mogrifier_rank=8"],
             "`model.mogrifier_rank` = 8 is invalid: needs model.mogrifier_rounds of at least 1",
@@ -303,27 +291,4 @@ fn keys_without_effect_are_refused_by_name() {
     let copy = ["model.model_type=reverse-copy", "model.mogrifier_rank=8"].map(str::to_string);
     let found = crate::families::MODELS.load(None, &copy).unwrap_err().to_string();
     assert!(found.contains("model.mogrifier_rounds"), "{found}");
-}
-
-/// Melis 2023, §3.4: a table has the variance of what it is summed over, which for scores is the state that they are read from.
-#[test]
-fn tables_start_from_the_width_that_they_are_read_with() {
-    use super::super::parameters::{EMBEDDING, OUTPUT, specs};
-    use crate::Init;
-    let config = LstmConfig {
-        vocab_size: 11,
-        d_model: 64,
-        input_embedding_ratio: 0.0625,
-        wiring: Wiring::Stack,
-        tie_word_embeddings: false,
-        ..Default::default()
-    };
-    let std = |name: &str| {
-        let spec = specs(&config).into_iter().find(|spec| spec.name == name).unwrap();
-        let Init::TruncatedNormal { std, .. } = spec.init else { panic!("{name}: {:?}", spec.init) };
-        (spec.shape[1], std)
-    };
-    let [(e, words), (state, scores)] = [EMBEDDING, OUTPUT].map(std);
-    assert_eq!((e, state), (4, 64));
-    assert!((words / scores - 4.0).abs() < 1e-12, "{words} {scores}");
 }

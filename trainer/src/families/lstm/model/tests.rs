@@ -120,7 +120,7 @@ fn m08_a_carried_state_makes_pieces_a_whole() {
     }
 }
 
-/// The mask of the state is one for all positions of a segment, another for each lane and each layer; without noise there is none.
+/// The mask of the state is one for all positions of a segment, another for each lane, each layer and each segment; without noise there is none.
 #[test]
 fn m05_the_mask_of_the_state_is_drawn_once_a_segment() {
     let config = LstmConfig { state_dropout: 0.5, d_model: 512, ..small() };
@@ -132,6 +132,9 @@ fn m05_the_mask_of_the_state_is_drawn_once_a_segment() {
     assert!(difference(&first.get(0), &first.get(1)) > 1.0);
     let again = model.state_mask(&state, Some(&Noise::new(3))).unwrap();
     assert!(again.equal(&first));
+    // The noise of another micro-step, which a lane's next segment is in.
+    let next = model.state_mask(&state, Some(&Noise::new(4))).unwrap();
+    assert!(difference(&next, &first) > 1.0);
     assert!(model.state_mask(&state, None).is_none());
 }
 
