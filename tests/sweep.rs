@@ -322,3 +322,84 @@ fn s26_a_margin_of_nothing_is_the_run_without_an_adversary_and_the_grid_has_a_ta
     let table = read(&place, "out/table.md");
     assert!(margins.iter().all(|margin| table.contains(&format!("| {margin} |"))), "{table}");
 }
+
+/// The record of a run.
+fn record_of(place: &Workplace, output: &str, cell: &str, seed: u64) -> Value {
+    let records = fs::read_dir(place.path(output).join("results")).unwrap();
+    let mut records = records.map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+    let is_it = |record: &Value| record["cell"] == cell && record["seed"] == seed;
+    records.find_map(|text| serde_json::from_str(&text).ok().filter(is_it)).expect("a record")
+}
+
+/// Row M19: networks by split, fixed or adapting weights, one pass or the mean of several, with their sizes; and row M21: how fast they were.
+#[test]
+fn m19_m21_a_table_over_protocols_has_what_the_commands_say() {
+    let place = Workplace::new();
+    fs::write(place.path("valid.txt"), segue_tests::text(700, 2)).unwrap();
+    fs::write(place.path("test.txt"), segue_tests::text(500, 3)).unwrap();
+    let test = place.text("test.txt");
+    place.build("split", &["--preset", "documents", "--tokenizer-kind", "byte", "--test", &test]);
+    let path = place.path("protocols.toml");
+    let dynamic = "\"--segment=16\", \"--statistics-batches=3\"";
+    let text = |of_rewired: &str| {
+        format!(
+            "name = \"Protocols\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\nseeds = [2]\nspeed = true\n\
+             [set]\ntrain.steps = 10\nlog.every = 2\nmodel.parameters = 20000\ndata.corpus = \"{}\"\n[evaluate]\nby = \"run\"\n\
+             [evaluate.protocols]\nsplits = [\"valid\", \"test\"]\nunit = \"bits\"\nstatic = [\"--lanes=2\"]\npasses = 2\n\
+             rates = 0.8\ndynamic = [{dynamic}]\n\
+             [[cell]]\nlabel = \"LSTM\"\nset = {{ model.cell = \"lstm\", model.mogrifier_rounds = 0, model.mogrifier_rank = 0 }}\n\
+             [[cell]]\nlabel = \"rewired\"\n{of_rewired}\n",
+            place.text("split")
+        )
+    };
+    fs::write(&path, text("")).unwrap();
+    let path = path.display().to_string();
+    let result = succeed(sweep(&place, &path, "out", &[]));
+    let mut by_hand = Vec::new();
+    for split in ["test", "valid"] {
+        let run = record_of(&place, "out", "LSTM", 2)["run"].as_str().unwrap().to_string();
+        let passes = ["--model", &run, "--split", split, "--passes", "2", "--rates", "0.8"];
+        let of = |words: &[&str]| succeed(alone(&[&["--json", "eval"], words, &passes].concat()));
+        let fixed = of(&["monte-carlo", "--lanes", "2"]);
+        let adapting = of(&["dynamic", "--segment", "16", "--statistics-batches", "3"]);
+        let losses = [&adapting["dynamic"], &adapting["passes"][1], &fixed["fixed"], &fixed["passes"][1]];
+        by_hand.extend(losses.map(|found| found["loss"].as_f64().unwrap() / 2f64.ln()));
+    }
+    let row = &result["summary"]["rows"][0];
+    let columns: Vec<&String> =
+        row["measures"].as_object().unwrap().keys().filter(|name| name.contains("bits")).collect();
+    let of_split = |split: &str| {
+        ["dynamic", "dynamic MC", "static", "static MC"].map(|protocol| format!("{split} bits, {protocol}"))
+    };
+    assert_eq!(columns, [of_split("test"), of_split("valid")].concat().iter().collect::<Vec<_>>());
+    for (column, expected) in columns.iter().zip(by_hand) {
+        let found = row["measures"][column.as_str()]["mean"].as_f64().unwrap();
+        assert!((found - expected).abs() < 1e-9, "{column}: {found}, {expected}");
+    }
+    let table = read(&place, "out/table.md");
+    let counts: Vec<u64> = table
+        .lines()
+        .filter(|line| line.starts_with("| LSTM ") || line.starts_with("| rewired "))
+        .map(|line| line.split('|').nth(3).unwrap().trim().parse().unwrap())
+        .collect();
+    assert!(counts.len() == 2 && counts.iter().all(|count| (18_000..=20_000).contains(count)), "{table}");
+    let speed = read(&place, "out/speed.md");
+    assert!(speed.contains("time of a token, LSTM = 1") && speed.contains("| 1.00 (1.00) |"), "{speed}");
+
+    // What is recorded is not made again, and weights that diverge leave a dash and no failure.
+    let before = read(&place, "out/results.json");
+    succeed(sweep(&place, &path, "out", &[]));
+    assert_eq!(read(&place, "out/results.json"), before);
+    let wild = text("").replace(dynamic, "\"--rule=sgd\", \"--lr=1e30\"");
+    fs::write(&path, wild).unwrap();
+    succeed(sweep(&place, &path, "out", &[]));
+    let table = read(&place, "out/table.md");
+    assert!(!table.contains("dynamic") && table.contains("static MC"), "{table}");
+    let record = record_of(&place, "out", "LSTM", 2);
+    let diverged =
+        record["protocols"].as_object().unwrap().values().filter(|result| result["diverged"].is_string());
+    assert_eq!(diverged.count(), 2, "{record:#}");
+    // There is no test split of the other corpus.
+    let corpus = format!("data.corpus={}", place.text("corpus"));
+    fail(sweep(&place, &path, "other", &[&corpus]), 65, &["test"]);
+}

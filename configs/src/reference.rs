@@ -269,9 +269,9 @@ mod tests {
     fn a_sweep_has_tables_in_tables() {
         let all = sweep_sections();
         let titles: Vec<&str> = all.iter().map(|section| section.title.as_str()).collect();
-        let within =
-            ["", "[evaluate]", "[evaluate.memory]", "[evaluate.window]", "[[cell]]", "[cell.published]"];
-        assert_eq!(titles, [&within[..], &["[[axis]]", "[[axis.values]]", "[[expect]]"]].concat());
+        let evaluate = ["", "[evaluate]", "[evaluate.memory]", "[evaluate.window]", "[evaluate.protocols]"];
+        let within = ["[[cell]]", "[cell.published]"];
+        assert_eq!(titles, [&evaluate[..], &within, &["[[axis]]", "[[axis.values]]", "[[expect]]"]].concat());
         let default = |title: &str, name: &str| {
             let section = all.iter().find(|section| section.title == title).unwrap();
             section.keys.iter().find(|key| key.name == name).unwrap().default.clone()

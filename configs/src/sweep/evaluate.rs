@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Config;
 use crate::range::{self, Range};
+use crate::unique::check_unique;
 
 /// Who says how well a run does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -37,6 +38,8 @@ pub struct Evaluate {
     /// Required by `by = "lengths"` for cells without memory: the attention length is how many tokens are read again
     /// before each segment (`--ext-len`).
     pub window: Option<Lengths>,
+    /// More evaluations of every run, with `by = "run"`: columns of the table, beside the counts of parameters.
+    pub protocols: Option<Protocols>,
 }
 
 fn default_split() -> String {
@@ -62,6 +65,128 @@ pub struct Lengths {
     pub lengths: Vec<usize>,
 }
 
+/// Unit of a loss.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    /// Perplexity.
+    #[default]
+    Ppl,
+    /// Bits a token, which is a character where a corpus is one of characters.
+    Bits,
+}
+
+impl Unit {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Ppl => "ppl",
+            Unit::Bits => "bits",
+        }
+    }
+
+    /// A loss of `nats` a token in it.
+    pub fn of(self, nats: f64) -> f64 {
+        match self {
+            Unit::Ppl => nats.exp(),
+            Unit::Bits => nats / std::f64::consts::LN_2,
+        }
+    }
+}
+
+/// `[evaluate.protocols]`: how language models are evaluated beside their runs' own evaluation. Every split has a column for each: `static`, and
+/// where they are asked for `static MC`, `dynamic` and `dynamic MC`, with MC the mean of passes with dropout.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Protocols {
+    /// Parts of the corpus, of `valid` and `test`.
+    #[serde(default = "default_splits")]
+    pub splits: Vec<String>,
+    /// Unit of the columns.
+    #[serde(default)]
+    pub unit: Unit,
+    /// Options of `segue eval`, and of `segue eval monte-carlo` where there are passes.
+    #[serde(default, rename = "static")]
+    pub fixed: Vec<String>,
+    /// Passes with dropout whose probabilities are averaged; 0 for none.
+    #[serde(default)]
+    #[schemars(transform = Range::at_least(0))]
+    pub passes: u64,
+    /// Factor of all rates of dropout in passes.
+    #[serde(default = "default_rates")]
+    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
+    pub rates: f64,
+    /// Options of `segue eval dynamic`, such as a `--grid` that is searched on the valid split; no dynamic evaluation without.
+    pub dynamic: Option<Vec<String>>,
+}
+
+fn default_splits() -> Vec<String> {
+    vec!["valid".into()]
+}
+
+fn default_rates() -> f64 {
+    1.0
+}
+
+/// A command that evaluates a run, and the losses that it tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Protocol {
+    /// The part of the corpus.
+    pub split: String,
+    /// What follows `segue eval`.
+    pub words: Vec<String>,
+    /// Unit of its columns.
+    pub unit: Unit,
+    /// Columns of the table, and where the result of the command has the nats of each.
+    pub columns: Vec<(String, &'static str)>,
+}
+
+/// Where `segue eval` and its protocols say what came of passes: the last row is that of all of them.
+pub const OF_PASSES: &str = "/passes";
+
+impl Protocol {
+    /// Its words in one text: commands with the same name have the same result.
+    pub fn name(&self) -> String {
+        self.words.join(" ")
+    }
+}
+
+impl Protocols {
+    /// The commands for a run, those of one split after another.
+    pub(super) fn commands(&self) -> Result<Vec<Protocol>, String> {
+        range::check("evaluate.protocols", self).map_err(|e| e.to_string())?;
+        if let Some(split) = self.splits.iter().find(|split| !["valid", "test"].contains(&split.as_str())) {
+            return Err(format!(
+                "evaluate.protocols.splits has `{split}`, and splits are `valid` and `test`"
+            ));
+        }
+        check_unique("evaluate.protocols.splits", self.splits.iter().cloned())?;
+        Ok(self.splits.iter().flat_map(|split| self.of_split(split)).collect())
+    }
+
+    fn of_split(&self, split: &str) -> Vec<Protocol> {
+        let passes = match self.passes {
+            0 => Vec::new(),
+            count => vec![format!("--passes={count}"), format!("--rates={:?}", self.rates)],
+        };
+        let name = |what: &str| format!("{split} {}, {what}", self.unit.name());
+        let command = |protocol: &[&str], options: &[String], columns: [(&str, &'static str); 2]| {
+            let own = protocol.iter().map(|word| word.to_string()).chain([format!("--split={split}")]);
+            let words = own.chain(passes.iter().cloned()).chain(options.iter().cloned()).collect();
+            let told = if passes.is_empty() { 1 } else { 2 };
+            let columns = columns[..told].iter().map(|(what, place)| (name(what), *place)).collect();
+            Protocol { split: split.into(), words, unit: self.unit, columns }
+        };
+        let (protocol, place): (&[&str], _) =
+            if passes.is_empty() { (&[], "/evaluation/loss") } else { (&["monte-carlo"], "/fixed/loss") };
+        let fixed = command(protocol, &self.fixed, [("static", place), ("static MC", OF_PASSES)]);
+        let dynamic = self.dynamic.as_ref().map(|options| {
+            command(&["dynamic"], options, [("dynamic", "/dynamic/loss"), ("dynamic MC", OF_PASSES)])
+        });
+        [fixed].into_iter().chain(dynamic).collect()
+    }
+}
+
 /// One evaluation of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evaluation {
@@ -81,6 +206,16 @@ impl Evaluation {
 }
 
 impl Evaluate {
+    /// The commands of [`Protocols`], where there are any.
+    pub(super) fn protocols(&self) -> Result<Vec<Protocol>, String> {
+        match &self.protocols {
+            Some(_) if self.by == EvaluatedBy::Lengths => {
+                Err("[evaluate.protocols] needs evaluate.by = \"run\"".into())
+            }
+            protocols => protocols.as_ref().map_or(Ok(Vec::new()), Protocols::commands),
+        }
+    }
+
     /// The attention length of training and the evaluations of a run.
     pub(super) fn of(&self, config: &Config) -> Result<(usize, Vec<Evaluation>), String> {
         if self.by == EvaluatedBy::Run {

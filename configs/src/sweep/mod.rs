@@ -21,7 +21,7 @@ use crate::tables::sections_of;
 use crate::unique::check_unique;
 use crate::{Config, ConfigError, advice};
 
-pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths};
+pub use evaluate::{Evaluate, EvaluatedBy, Evaluation, Lengths, OF_PASSES, Protocol, Protocols, Unit};
 
 /// Every table of the file.
 pub(crate) fn sections() -> Vec<Section> {
@@ -51,6 +51,9 @@ struct SweepFile {
     /// Also write the lowest losses of evaluations so far, over steps and over forward passes: `curves.csv`, `by-step.svg` and `by-pass.svg`.
     #[serde(default)]
     curves: bool,
+    /// Also write how fast runs were, in tokens a second and as the time of a token to that of the first cell: `speed.md`.
+    #[serde(default)]
+    speed: bool,
     /// Configuration keys for every cell.
     #[serde(default)]
     set: Map<String, Value>,
@@ -165,6 +168,8 @@ pub struct Cell {
     pub published: PublishedRow,
     /// Its evaluations, by rising attention length; none where the run evaluates itself.
     pub evaluations: Vec<Evaluation>,
+    /// Protocols that it is evaluated by beside.
+    pub protocols: Vec<Protocol>,
     /// The attention length of training.
     pub init: usize,
 }
@@ -197,6 +202,8 @@ pub struct Sweep {
     pub expectations: Vec<Expectation>,
     /// Whether to write how losses fell.
     pub curves: bool,
+    /// Whether to write how fast runs were.
+    pub speed: bool,
     models: KnownModels,
 }
 
@@ -238,6 +245,7 @@ impl SweepFile {
         if self.cells.is_empty() && self.axes.is_empty() {
             return Err(wrong("a sweep needs a [[cell]] or an [[axis]]".into()));
         }
+        let protocols = self.evaluate.protocols().map_err(wrong)?;
         let mut cells = Vec::new();
         for (label, set, published) in self.combinations() {
             let mut all = assignments(&self.set);
@@ -247,7 +255,8 @@ impl SweepFile {
             let config = models.load(Some(&self.recipe), &all).map_err(|e| in_cell(&label, e))?.config;
             let (init, evaluations) =
                 self.evaluate.of(&config).map_err(|why| wrong(format!("cell `{label}`: {why}")))?;
-            cells.push(Cell { label, overrides: all, published, evaluations, init });
+            let protocols = protocols.clone();
+            cells.push(Cell { label, overrides: all, published, evaluations, protocols, init });
         }
         check_unique("labels of cells", cells.iter().map(|c| c.label.clone())).map_err(wrong)?;
         for expected in &self.expectations {
@@ -259,11 +268,11 @@ impl SweepFile {
                 }
             }
         }
-        let Self { name, recipe, output, seeds, mut seeded, expectations, curves, .. } = self;
+        let Self { name, recipe, output, seeds, mut seeded, expectations, curves, speed, .. } = self;
         seeded.insert(0, "train.seed".into());
         check_unique("seeded", seeded.iter().cloned()).map_err(wrong)?;
         let models = KnownModels(models);
-        let sweep = Sweep { name, recipe, output, seeds, seeded, cells, expectations, curves, models };
+        let sweep = Sweep { name, recipe, output, seeds, seeded, cells, expectations, curves, speed, models };
         for cell in &sweep.cells {
             for seed in &sweep.seeds {
                 sweep.config_of(cell, *seed).map_err(|e| in_cell(&cell.label, e))?;
@@ -378,6 +387,50 @@ mod tests {
         assert_eq!(with_memory, "--split=valid --lanes=4 --segment=8 --mem-len=16 --same-length");
         let without = sweep.cells[1].evaluations[0].options.join(" ");
         assert_eq!(without, "--split=valid --lanes=4 --segment=4 --mem-len=0 --ext-len=12");
+    }
+
+    /// Row M19: splits × fixed or adapting weights × one pass or the mean of several, by two commands a split.
+    #[test]
+    fn m19_protocols_are_commands_whose_results_are_columns() {
+        let of = |protocols: &str| {
+            let text = format!(
+                "name = \"t\"\nrecipe = \"r.toml\"\n[evaluate]\nby = \"run\"\n[evaluate.protocols]\n{protocols}\n\
+                 [[cell]]\nlabel = \"a\"\n"
+            );
+            sweep_of(&text, &[]).map(|sweep| sweep.cells[0].protocols.clone())
+        };
+        let words = |protocols: &[Protocol]| protocols.iter().map(Protocol::name).collect::<Vec<_>>();
+        assert_eq!(words(&of("").unwrap()), ["--split=valid"]);
+        let all = of("splits = [\"valid\", \"test\"]\nunit = \"bits\"\nstatic = [\"--lanes=1\"]\npasses = 5\nrates = 0.8\n\
+                      dynamic = [\"--segment=5\"]\n")
+        .unwrap();
+        assert_eq!(
+            words(&all),
+            [
+                "monte-carlo --split=valid --passes=5 --rates=0.8 --lanes=1",
+                "dynamic --split=valid --passes=5 --rates=0.8 --segment=5",
+                "monte-carlo --split=test --passes=5 --rates=0.8 --lanes=1",
+                "dynamic --split=test --passes=5 --rates=0.8 --segment=5",
+            ]
+        );
+        let columns: Vec<&str> = all.iter().flat_map(|p| &p.columns).map(|(name, _)| name.as_str()).collect();
+        let of_split = |split| {
+            ["static", "static MC", "dynamic", "dynamic MC"].map(|what| format!("{split} bits, {what}"))
+        };
+        assert_eq!(columns, [of_split("valid"), of_split("test")].concat());
+        assert!((Unit::Bits.of(2.0 * 2f64.ln()) - 2.0).abs() < 1e-15 && Unit::Ppl.of(0.0) == 1.0);
+        for (wrong, word) in [
+            ("splits = [\"exam\"]", "`exam`"),
+            ("splits = [\"test\", \"test\"]", "twice"),
+            ("rates = 1.5", "evaluate.protocols.rates"),
+            ("unit = \"bytes\"", "bytes"),
+        ] {
+            let message = of(wrong).unwrap_err().to_string();
+            assert!(message.contains(word), "{word}: {message}");
+        }
+        let by_lengths = HEAD.replace("[evaluate.window]", "[evaluate.protocols]\n[evaluate.window]");
+        let message = sweep_of(&(by_lengths + "[[cell]]\nlabel = \"a\"\n"), &[]).unwrap_err().to_string();
+        assert!(message.contains("evaluate.by"), "{message}");
     }
 
     #[test]

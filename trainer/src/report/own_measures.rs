@@ -6,7 +6,9 @@ use super::ablation::{Row, Summary};
 use super::compared::{Compared, column};
 
 /// Measures that come first, in this order; others follow.
-const FIRST: [&str; 3] = ["ppl", "accuracy", "loss"];
+const FIRST: [&str; 4] = [PARAMETERS, "ppl", "accuracy", "loss"];
+/// A count, the same with every seed.
+const PARAMETERS: &str = "parameters";
 
 /// Medians with mean and interval over seeds, and beside them what is published.
 pub fn markdown(summary: &Summary) -> String {
@@ -48,7 +50,13 @@ fn introduction(compared: Compared) -> &'static str {
 fn line(row: &Row, measures: &[&str], scores: &[&str]) -> String {
     let cell = |text: Option<String>| format!(" {} |", text.unwrap_or("–".into()));
     let seeds = row.measures.values().map(|interval| interval.count).max().unwrap_or(0);
-    let shown = |name: &str| row.measures.get(name).map(|i| i.scaled(column(name).1).text_with_median());
+    let shown = |name: &str| {
+        let found = row.measures.get(name)?;
+        match name {
+            PARAMETERS => Some(format!("{:.0}", found.median)),
+            _ => Some(found.scaled(column(name).1).text_with_median()),
+        }
+    };
     let found = measures.iter().map(|name| cell(shown(name)));
     let published =
         scores.iter().map(|name| cell(row.published.scores.get(*name).map(|s| format!("{s:.2}"))));

@@ -1,13 +1,13 @@
 //! One run of a sweep: training and evaluations, each recorded when it is done.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_cluster::pool::Runner;
 use segue_configs::Config;
-use segue_configs::sweep::{Evaluation, Sweep};
+use segue_configs::sweep::{Cell, Evaluation, OF_PASSES, Protocol, Sweep};
 use segue_dataloader::Corpus;
 use segue_trainer::families;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::super::child::{
     Unfinished, command, essence, evaluations_of, fingerprint, key, training, write_whole,
 };
-use crate::failure::{BAD_CONFIG, BAD_DATA, Failure};
+use crate::failure::{BAD_CONFIG, BAD_DATA, Failure, NOT_A_NUMBER};
 
 /// One cell with one seed.
 pub struct Job {
@@ -27,6 +27,8 @@ pub struct Job {
     pub seed: u64,
     /// Its evaluations; none where it evaluates itself.
     pub evaluations: Vec<Evaluation>,
+    /// Protocols that it is evaluated by beside.
+    pub protocols: Vec<Protocol>,
     /// The attention length of training.
     pub init: usize,
     /// Its run folder.
@@ -51,19 +53,16 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
     for &seed in &sweep.seeds {
         for (cell, description) in sweep.cells.iter().enumerate() {
             let config = sweep.config_of(description, seed)?;
-            // What evaluates at attention lengths compares perplexities.
-            if !description.evaluations.is_empty() {
+            // What `segue eval` evaluates are perplexities.
+            if is_evaluated(description) {
                 families::language(&config.model)?;
             }
             let data = match fingerprints.entry(read_by(&config)) {
                 Entry::Occupied(known) => known.get().clone(),
                 Entry::Vacant(place) => place.insert(fingerprint(&config)).clone(),
             };
-            let data = data.and_then(|data| match description.evaluations.first() {
-                Some(evaluation) => has_split(&config, evaluation).map(|()| data),
-                None => Ok(data),
-            });
-            let key = key(&content(&config, data.as_deref().unwrap_or_default(), &description.evaluations));
+            let data = data.and_then(|data| has_splits(&config, description).map(|()| data));
+            let key = key(&content(&config, data.as_deref().unwrap_or_default(), is_evaluated(description)));
             let (runs, record) = (output.join("runs"), output.join("results").join(format!("{key}.json")));
             let name = recorded_name(&record, &runs)
                 .unwrap_or_else(|| format!("{}-s{seed}-{key}", description.slug()));
@@ -74,6 +73,7 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
                 label: description.label.clone(),
                 seed,
                 evaluations: description.evaluations.clone(),
+                protocols: description.protocols.clone(),
                 init: description.init,
                 log: output.join("logs").join(format!("{name}.log")),
                 record,
@@ -92,9 +92,9 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
 
 /// What a run and its evaluations compute. `segue eval` reads the best model of a run that keeps one; what a run says itself is the same with and
 /// without.
-fn content(config: &Config, data: &str, evaluations: &[Evaluation]) -> Value {
+fn content(config: &Config, data: &str, evaluated: bool) -> Value {
     let mut content = essence(config, data);
-    if config.checkpoint.best && !evaluations.is_empty() {
+    if config.checkpoint.best && evaluated {
         content["checkpoint"] = json!({ "best": true });
     }
     content
@@ -130,12 +130,23 @@ fn check_different(jobs: &[Job]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Refuses an evaluation on what the corpus does not have, before a training that leads to it.
-fn has_split(config: &Config, evaluation: &Evaluation) -> Result<(), Failure> {
+/// Whether other commands evaluate the runs of a cell.
+fn is_evaluated(cell: &Cell) -> bool {
+    !cell.evaluations.is_empty() || !cell.protocols.is_empty()
+}
+
+/// Refuses evaluations on what the corpus does not have, before a training that leads to them.
+fn has_splits(config: &Config, cell: &Cell) -> Result<(), Failure> {
+    let of_protocols = cell.protocols.iter().map(|protocol| &protocol.split);
+    let splits: BTreeSet<&String> = cell.evaluations.iter().map(|e| &e.split).chain(of_protocols).collect();
     let corpus = Path::new(&config.data.corpus);
     // Of several corpora, or of lines of a file, an evaluation asks for one.
-    if !config.data.corpus.is_empty() {
-        Corpus::open_lazily(corpus)?.tokens(evaluation.split.parse()?)?;
+    if config.data.corpus.is_empty() || splits.is_empty() {
+        return Ok(());
+    }
+    let corpus = Corpus::open_lazily(corpus)?;
+    for split in splits {
+        corpus.tokens(split.parse()?)?;
     }
     Ok(())
 }
@@ -157,7 +168,8 @@ impl Job {
     pub fn values(&self) -> Option<BTreeMap<usize, f64>> {
         let record = self.read();
         if self.evaluations.is_empty() {
-            return Some([(self.init, Self::value_of_run(&record)?)].into());
+            let all = self.protocols.iter().all(|protocol| record["protocols"][protocol.name()].is_object());
+            return all.then(|| Some([(self.init, Self::value_of_run(&record)?)].into())).flatten();
         }
         let one = |e: &Evaluation| Some((e.attention, record["evaluations"][e.name()]["ppl"].as_f64()?));
         self.evaluations.iter().map(one).collect()
@@ -171,12 +183,33 @@ impl Job {
         ppl.or_else(|| found["accuracy"].as_f64())
     }
 
-    /// Numbers of the evaluation that the run is compared by, by name, where it is one of its own.
+    /// Numbers of the evaluation that the run is compared by, by name, where it is one of its own, and those of its protocols.
     pub fn measures(&self) -> BTreeMap<String, f64> {
-        match self.evaluations.is_empty() {
-            true => measures_of(&self.read()["train"]["evaluation"]),
-            false => BTreeMap::new(),
+        if !self.evaluations.is_empty() {
+            return BTreeMap::new();
         }
+        let record = self.read();
+        let mut measures = measures_of(&record["train"]["evaluation"]);
+        for protocol in &self.protocols {
+            let result = &record["protocols"][protocol.name()];
+            measures.extend(
+                protocol.columns.iter().filter_map(|(name, place)| {
+                    Some((name.clone(), protocol.unit.of(loss_at(result, place)?)))
+                }),
+            );
+        }
+        if !self.protocols.is_empty() {
+            measures.extend(self.parameters().map(|count| (PARAMETERS.to_string(), count as f64)));
+        }
+        measures
+    }
+
+    /// Number of trained values; `None` where it cannot be counted.
+    pub fn parameters(&self) -> Option<u64> {
+        let mut config = self.config.clone();
+        // A vocabulary is the corpus' where the configuration names none.
+        (families::of(&config.model).open)(&mut config).ok()?;
+        Some(families::cost(&config, 1).ok()?.parameters)
     }
 
     /// Whether a record has the training, and its value where no other evaluation is made of it.
@@ -188,7 +221,13 @@ impl Job {
     pub fn commands_done(&self) -> u64 {
         let record = self.read();
         let evaluations = self.evaluations.iter().filter(|e| record["evaluations"][e.name()].is_object());
-        u64::from(self.is_trained(&record)) + evaluations.count() as u64
+        let protocols = self.protocols.iter().filter(|p| record["protocols"][p.name()].is_object());
+        u64::from(self.is_trained(&record)) + (evaluations.count() + protocols.count()) as u64
+    }
+
+    /// Commands that it takes.
+    pub fn commands(&self) -> u64 {
+        1 + (self.evaluations.len() + self.protocols.len()) as u64
     }
 
     /// Does what is not recorded yet.
@@ -209,7 +248,29 @@ impl Job {
             record["evaluations"][evaluation.name()] = result["evaluation"].clone();
             self.write(&record)?;
         }
-        Ok(self.evaluations.len())
+        for protocol in &self.protocols {
+            if !record["protocols"][protocol.name()].is_object() {
+                record["protocols"][protocol.name()] = self.evaluate(protocol, runner).await?;
+                self.write(&record)?;
+            }
+        }
+        Ok(self.evaluations.len() + self.protocols.len())
+    }
+
+    /// What a protocol says of the run. Weights that diverge as they adapt are a result, of which the table has a dash.
+    async fn evaluate(&self, protocol: &Protocol, runner: &Runner<'_, Outcome>) -> Result<Value, Unfinished> {
+        // Before `eval`: behind it, a protocol would no longer be one.
+        let mut arguments = vec!["--json".to_string(), "eval".into()];
+        let (kind, options) = protocol.words.split_at(usize::from(!protocol.words[0].starts_with("--")));
+        arguments.extend(kind.iter().cloned());
+        arguments.push(format!("--model={}", self.run.display()));
+        arguments.extend(options.iter().cloned());
+        match command(runner, &arguments, &self.log).await {
+            Err(Unfinished::Failed { code, why, .. }) if code == i32::from(NOT_A_NUMBER) => {
+                Ok(json!({ "diverged": why }))
+            }
+            result => result,
+        }
     }
 
     /// Trains on the data with the fingerprint `data`, and records it.
@@ -241,6 +302,15 @@ impl Job {
     fn write(&self, record: &Value) -> Result<(), Failure> {
         write_whole(&self.record, &format!("{record:#}\n"))
     }
+}
+
+/// Measure of a run with protocols: its number of trained values.
+pub const PARAMETERS: &str = "parameters";
+
+/// Nats at a place of a protocol's result, or after the last of its passes.
+fn loss_at(result: &Value, place: &str) -> Option<f64> {
+    let found = result.pointer(place)?;
+    if place == OF_PASSES { found.as_array()?.last()?["loss"].as_f64() } else { found.as_f64() }
 }
 
 /// Measures of an evaluation that the table shows.
@@ -310,10 +380,17 @@ mod tests {
             let overrides = [format!("checkpoint.best={best}")];
             families::MODELS.load(None, &overrides).unwrap().config
         });
-        let evaluations = [Evaluation { attention: 8, split: "valid".into(), options: Vec::new() }];
-        assert_ne!(content(&best, "data", &evaluations), content(&plain, "data", &evaluations));
-        assert_eq!(content(&plain, "data", &evaluations), essence(&plain, "data"));
-        assert_eq!(content(&best, "data", &[]), essence(&plain, "data"));
+        assert_ne!(content(&best, "data", true), content(&plain, "data", true));
+        assert_eq!(content(&plain, "data", true), essence(&plain, "data"));
+        assert_eq!(content(&best, "data", false), essence(&plain, "data"));
+    }
+
+    #[test]
+    fn m19_the_loss_after_passes_is_that_of_all_of_them() {
+        let result = json!({ "fixed": { "loss": 3.0 }, "passes": [{ "loss": 2.5 }, { "loss": 2.0 }] });
+        assert_eq!(loss_at(&result, "/fixed/loss"), Some(3.0));
+        assert_eq!(loss_at(&result, OF_PASSES), Some(2.0));
+        assert_eq!(loss_at(&json!({ "diverged": "weights" }), "/dynamic/loss"), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::run_folder::lock;
 
 mod curves;
 mod job;
+mod speed;
 
 /// Arguments of `segue sweep`.
 #[derive(Args)]
@@ -60,6 +61,9 @@ pub fn run(args: SweepArgs, out: &Output) -> Result<Value, Failure> {
     if sweep.curves {
         curves::write(&sweep, &jobs, &output, out)?;
     }
+    if sweep.speed {
+        speed::write(&sweep, &jobs, &output, out)?;
+    }
     Ok(finish(&summary, &jobs, &outcomes, &output, out))
 }
 
@@ -70,15 +74,14 @@ fn work_off(
     preemption: &Preemption,
     out: &Output,
 ) -> Result<Vec<Option<Outcome>>, Failure> {
-    let commands = |job: &Job| 1 + job.evaluations.len() as u64;
-    let bar = out.progress(jobs.iter().map(commands).sum(), Unit::Steps, "sweep");
+    let bar = out.progress(jobs.iter().map(Job::commands).sum(), Unit::Steps, "sweep");
     let mut done: Vec<u64> = jobs.iter().map(Job::commands_done).collect();
     bar.resume_at(done.iter().sum());
     let mut outcomes: Vec<Option<Outcome>> = jobs.iter().map(|_| None).collect();
     let mut hear = |event: Event<Outcome>| {
         match event {
             Event::Started(i) => bar.message(&jobs[i].name()),
-            Event::Progress(i) => done[i] = (done[i] + 1).min(commands(&jobs[i])),
+            Event::Progress(i) => done[i] = (done[i] + 1).min(jobs[i].commands()),
             Event::Finished(i, outcome) => {
                 let words = match &outcome {
                     Ok(evaluations) => format!("trained, {}", counted(*evaluations, "evaluation")),
