@@ -403,3 +403,37 @@ fn m19_m21_a_table_over_protocols_has_what_the_commands_say() {
     let corpus = format!("data.corpus={}", place.text("corpus"));
     fail(sweep(&place, &path, "other", &[&corpus]), 65, &["test"]);
 }
+
+/// Row M23: one dropout sample is the plain run, bit for bit, on an axis of steps and one of forward passes.
+#[test]
+fn m23_a_single_sample_is_the_plain_run_on_both_axes() {
+    let place = Workplace::new();
+    let path = place.path("samples.toml");
+    let text = format!(
+        "name = \"Samples\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\nseeds = [1]\ncurves = true\n\
+         [set]\neval.every = 4\naverage.kind = \"two_tailed\"\nobjective.loss_over = \"lanes\"\ndata.corpus = \"{}\"\n\
+         [evaluate]\nby = \"run\"\n\
+         [[cell]]\nlabel = \"D × N\"\nset = {{ train.steps = 8, objective.samples = 2 }}\n\
+         [[cell]]\nlabel = \"1 × N\"\nset.train.steps = 8\n[[cell]]\nlabel = \"1 × D N\"\nset.train.steps = 16\n",
+        place.text("corpus")
+    );
+    fs::write(&path, text).unwrap();
+    succeed(sweep(&place, &path.display().to_string(), "out", &[]));
+    let settings = ["train.steps=8", "eval.every=4", "average.kind=two_tailed", "objective.loss_over=lanes"];
+    succeed(alone(&place.pretrain_lstm("plain", &[&settings[..], &["train.seed=1"]].concat())));
+    let run = |cell: &str| record_of(&place, "out", cell, 1)["run"].as_str().unwrap().to_string();
+    let bytes =
+        |cell: &str| segue_tests::files_of(&std::path::Path::new(&run(cell)).join("checkpoints/latest"));
+    for (name, plain) in place.final_bytes("plain") {
+        assert!(bytes("1 × N")[&name] == plain, "{name}");
+    }
+    assert!(bytes("D × N")["model.safetensors"] != bytes("1 × N")["model.safetensors"]);
+    // Cells by step and by pass: two samples for 8 steps take as many passes as one for 16.
+    let curves = read(&place, "out/curves.csv");
+    let ends = |cell: &str| {
+        let last = curves.lines().rfind(|line| line.starts_with(&format!("\"{cell}\""))).unwrap();
+        last.split(',').skip(2).take(2).map(String::from).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(["D × N", "1 × N", "1 × D N"].map(ends), ["8 16", "8 8", "16 16"]);
+    assert!(["out/by-step.svg", "out/by-pass.svg"].iter().all(|name| read(&place, name).starts_with("<svg")));
+}
