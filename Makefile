@@ -8,7 +8,7 @@ SHELL := /bin/bash
 # Flags for every cargo call of ours, such as --locked.
 CARGO_FLAGS ?=
 
-.PHONY: help setup build demo test test-slurm test-dist test-gpu-kit dist gpu-kit soak kills accuracies reverse-copy faults simulate sanitize bench reference lint clean
+.PHONY: help setup build demo test test-slurm test-dist test-gpu-kit dist gpu-kit soak kills accuracies reverse-copy adaptation faults simulate sanitize bench reference lint clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -54,6 +54,9 @@ accuracies: build ## Train each method of Planetoid on Cora and Citeseer with th
 
 reverse-copy: build ## Train an LSTM and a Mogrifier LSTM on reverse copy with three seeds each, and compare them: minutes
 	cargo test --workspace --test reverse_copy $(CARGO_FLAGS) -- --ignored --nocapture three_seeds
+
+adaptation: build ## Let four recurrent networks adapt to a source whose symbols changed: ten minutes
+	cargo test --workspace --test protocols $(CARGO_FLAGS) -- --ignored --nocapture below_two_nats
 
 faults: build ## Let jobs under segue launch suffer every fault at every point: half an hour
 	cargo test --workspace --test launch $(CARGO_FLAGS) -- --ignored --nocapture all_faults

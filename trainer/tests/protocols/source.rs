@@ -8,7 +8,7 @@ use segue_random::{Purpose, Stream};
 use segue_tokenizer::{TokenizerKind, TrainOptions};
 use segue_trainer::evaluation::Walk;
 use segue_trainer::families::language_model::{Batch, NextToken, Objective};
-use segue_trainer::families::lstm::{LanguageModel, LstmConfig, specs};
+use segue_trainer::families::lstm::{CellKind, ForgetBias, LanguageModel, LstmConfig, Wiring, specs};
 use segue_trainer::noise::Noise;
 use segue_trainer::optim::{Adam, Optimizer, Update};
 use segue_trainer::{Parameters, libtorch};
@@ -58,6 +58,23 @@ pub fn text(symbols: &[usize], relabelled: impl Fn(usize) -> bool) -> Vec<u8> {
     let letter =
         |(place, &a): (usize, &usize)| b'a' + if relabelled(place) { (3 * a + 1) % SYMBOLS } else { a } as u8;
     symbols.iter().enumerate().map(letter).collect()
+}
+
+/// The networks of chapter 4 (Melis 2023): two residual layers of 32 over the symbols alone, biases by Chrono.
+pub fn networks() -> [(&'static str, LstmConfig); 4] {
+    let plain = LstmConfig {
+        vocab_size: SYMBOLS,
+        d_model: 32,
+        wiring: Wiring::Residual,
+        forget_bias: ForgetBias::Chrono,
+        t_max: 32.0,
+        ..Default::default()
+    };
+    let mogrified =
+        |config: &LstmConfig| LstmConfig { mogrifier_rounds: 5, mogrifier_rank: 4, ..config.clone() };
+    let rewired = LstmConfig { cell: CellKind::Rewired, ..plain.clone() };
+    let both = mogrified(&rewired);
+    [("LSTM", plain.clone()), ("Mogrifier", mogrified(&plain)), ("rewired", rewired), ("both", both)]
 }
 
 pub fn small() -> LstmConfig {
