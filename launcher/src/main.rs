@@ -17,6 +17,7 @@ mod trace;
 mod training;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -163,6 +164,9 @@ fn main() -> ExitCode {
     };
     let comm = session.comm.as_ref();
     let out = Output::new(comm.rank());
+    if comm.rank() == 0 {
+        segue_publish::on_missing_locks(|path| print_line(&missing_locks(path)));
+    }
     let done = arm_faults(&cli.command, comm.rank()).and_then(|()| run(cli.command, cli.json, comm, &out));
     let code = match done {
         Ok(result) => finish(&result, cli.json && comm.rank() == 0),
@@ -192,6 +196,16 @@ fn arm_faults(command: &Command, rank: usize) -> Result<(), Failure> {
         print_line(&format!("segue: warning: {variable} is set: rank {rank} has faults on purpose"));
     }
     Ok(())
+}
+
+/// What to say of a file or folder that is written on a file system without locks.
+fn missing_locks(path: &Path) -> String {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    format!(
+        "segue: warning: the file system of {} has no locks: a second job that writes there at the same time is not refused, and may damage what \
+         both write\nhint: run one job at a time in a folder",
+        folder.display()
+    )
 }
 
 /// Prints the result. A command may name another exit code than 0 in it.

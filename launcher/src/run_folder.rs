@@ -7,6 +7,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use segue_configs::{Config, SinkKind};
+use segue_publish::{Claim, claim};
 use segue_trainer::TrainError;
 use segue_trainer::report::{
     CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink,
@@ -100,25 +101,30 @@ pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
     let path = folder.join("lock");
     let open = || {
         fs::create_dir_all(folder)?;
-        File::create(&path)
+        let file = File::create(&path)?;
+        // It may be a link to where there are locks.
+        let place = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        Ok((claim(&file, &place)?, file))
     };
-    let file = open().map_err(|e| Failure::cannot_write(&path, &e, "run.dir"))?;
-    // Whoever only looks whether a job is there holds it for a moment.
     let begun = Instant::now();
-    while matches!(file.try_lock(), Err(fs::TryLockError::WouldBlock)) && begun.elapsed() < LOOKS {
-        std::thread::sleep(LOOKS / 10);
-    }
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(fs::TryLockError::WouldBlock) => {
-            let message = format!(
-                "another job is training in {}\nhint: wait for it, or choose another run.dir",
-                run.display()
-            );
-            Err(Failure::new(CANNOT_CREATE, message))
+    loop {
+        match open().map_err(|e| Failure::cannot_write(&path, &e, "run.dir"))? {
+            // Without locks: go on as everyone else does there. `main` says so.
+            (Claim::Ours | Claim::Unknown, file) => return Ok(file),
+            // Whoever only looks whether a job is there holds it for a moment. Or somebody has removed it.
+            (Claim::Taken | Claim::Gone, _) if begun.elapsed() < LOOKS => std::thread::sleep(LOOKS / 10),
+            (Claim::Taken, _) => {
+                let message = format!(
+                    "another job is training in {}\nhint: wait for it, or choose another run.dir",
+                    run.display()
+                );
+                return Err(Failure::new(CANNOT_CREATE, message));
+            }
+            (Claim::Gone, _) => {
+                let message = format!("{} is removed again and again", path.display());
+                return Err(Failure::new(CANNOT_CREATE, format!("{message}\nhint: choose another run.dir")));
+            }
         }
-        // A file system without locks: go on as everyone else does there.
-        Err(fs::TryLockError::Error(_)) => Ok(file),
     }
 }
 
@@ -266,5 +272,18 @@ mod tests {
         }
         assert_eq!(fs::read_to_string(&path).unwrap(), "a\nb\n");
         log().opened().unwrap();
+    }
+
+    #[test]
+    fn a_lock_may_be_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (run, place) = (dir.path().join("run"), dir.path().join("elsewhere"));
+        fs::create_dir(&run).unwrap();
+        std::os::unix::fs::symlink(&place, run.join("lock")).unwrap();
+        let first = lock(&run).unwrap();
+        let refused = lock(&run).unwrap_err();
+        assert!(refused.message.starts_with("another job is training"), "{}", refused.message);
+        drop(first);
+        lock(&run).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::PublishError;
 use crate::disk::{hidden, parent_of, rename_durably};
-use crate::lock::{Claim, claim};
+use crate::lock::{Claim, claim_quietly};
 
 /// What the names of files end in until they are whole.
 pub const TEMPORARY_SUFFIX: &str = ".tmp";
@@ -122,7 +122,7 @@ fn open_part(target: &Path) -> io::Result<(PathBuf, File)> {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
             opened => opened?,
         };
-        match claim(&file, &part)? {
+        match claim_quietly(&file, &part)? {
             Claim::Ours | Claim::Unknown => return Ok((part, file)),
             // Somebody takes it for a leftover, as it had no lock for a moment.
             Claim::Taken | Claim::Gone => {}
@@ -142,7 +142,7 @@ fn remove_leftovers(target: &Path) {
         }
         let path = entry.path();
         if let Ok(file) = File::open(&path)
-            && let Ok(Claim::Ours) = claim(&file, &path)
+            && let Ok(Claim::Ours) = claim_quietly(&file, &path)
         {
             let _ = fs::remove_file(&path);
         }

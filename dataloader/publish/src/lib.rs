@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub use disk::{rename_durably, replace_link};
 pub use file::{FreshFile, TEMPORARY_SUFFIX, write_file, write_passing_file};
 pub use folder::{FreshFolder, clean_up};
-pub use lock::{Claim, claim};
+pub use lock::{Claim, claim, on_missing_locks};
 
 /// Something could not be published.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 /// Whether what is being written is taken.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,13 +19,41 @@ pub enum Claim {
     Unknown,
 }
 
+type Tell = Box<dyn FnOnce(&Path) + Send>;
+
+/// Whom to tell of the first file without locks.
+static TELL: Mutex<Option<Tell>> = Mutex::new(None);
+
+/// Lets `tell` hear of the first path of this process that [`claim`] finds on a file system without locks, where writers cannot see each other. Of
+/// single files it does not: each writer has a part of its own.
+/// Libraries print nothing: it is for whoever speaks to people.
+pub fn on_missing_locks(tell: impl FnOnce(&Path) + Send + 'static) {
+    *TELL.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tell));
+}
+
+fn tell_of(path: &Path) {
+    let tell = TELL.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(tell) = tell {
+        tell(path);
+    }
+}
+
 /// Tries to take the lock of `file`, which was opened at `path`. The lock goes when the file is closed, however the process
 /// ends.
 ///
 /// # Errors
 ///
-/// What the system refused; that it has no locks is [`Claim::Unknown`].
+/// What the system refused; that it has no locks is [`Claim::Unknown`], and told by [`on_missing_locks`].
 pub fn claim(file: &File, path: &Path) -> io::Result<Claim> {
+    let claim = claim_quietly(file, path)?;
+    if claim == Claim::Unknown {
+        tell_of(path);
+    }
+    Ok(claim)
+}
+
+/// [`claim`], where nothing can be damaged without locks.
+pub(crate) fn claim_quietly(file: &File, path: &Path) -> io::Result<Claim> {
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Ok(Claim::Taken),
@@ -42,6 +71,8 @@ pub fn claim(file: &File, path: &Path) -> io::Result<Claim> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use rustix::fs::{Mode, OFlags, open};
 
     use super::*;
@@ -66,6 +97,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         // Such a descriptor has no locks, like files of some network file systems.
         let descriptor = File::from(open(dir.path(), OFlags::PATH, Mode::empty()).unwrap());
+        let (tell, told) = mpsc::channel();
+        on_missing_locks(move |path: &Path| tell.send(path.to_path_buf()).unwrap());
+        assert_eq!(claim_quietly(&descriptor, dir.path()).unwrap(), Claim::Unknown);
+        assert_eq!(told.try_iter().count(), 0);
         assert_eq!(claim(&descriptor, dir.path()).unwrap(), Claim::Unknown);
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [dir.path()]);
     }
 }

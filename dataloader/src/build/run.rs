@@ -51,7 +51,7 @@ pub fn build(options: &BuildOptions, observer: &dyn BuildObserver) -> Result<Cor
     options.check()?;
     let output = options.output.as_path();
     let scratch = output.join(BUILD_FOLDER);
-    let lock = claim(output, &scratch, observer)?;
+    let lock = claim(output, &scratch)?;
     let splits = match stretches(options, &scratch) {
         Ok(splits) => splits,
         Err(error) => {
@@ -159,7 +159,7 @@ fn holds_a_corpus(output: &Path) -> DataError {
 }
 
 /// Makes sure that the output folder may be built in, and that nobody else builds there while the lock is held.
-fn claim(output: &Path, scratch: &Path, observer: &dyn BuildObserver) -> Result<File, DataError> {
+fn claim(output: &Path, scratch: &Path) -> Result<File, DataError> {
     let refuse = |why: &str| Err(DataError::Output { path: output.into(), why: why.into() });
     let finished = output.join(CORPUS_FILE).exists();
     if finished && !scratch.exists() {
@@ -175,18 +175,13 @@ fn claim(output: &Path, scratch: &Path, observer: &dyn BuildObserver) -> Result<
         let failed = |e| DataError::write(&path, e);
         let lock = File::create(&path).map_err(failed)?;
         match segue_publish::claim(&lock, &path).map_err(failed)? {
-            Claim::Ours => return Ok(lock),
+            // Without locks, whoever speaks to people is told of it.
+            Claim::Ours | Claim::Unknown => return Ok(lock),
             Claim::Taken => {
                 return refuse("another build is writing there\nhint: wait for it, or choose another folder");
             }
             // Another build has just taken its scratch folder away.
             Claim::Gone => {}
-            Claim::Unknown => {
-                observer.note(
-                    "the file system of the output has no locks: make sure that no other build writes there",
-                );
-                return Ok(lock);
-            }
         }
     }
 }
