@@ -233,38 +233,25 @@ impl<'a> Reporter<'a> {
             "communication_exposed_s": recent.communication_exposed.as_secs_f64(),
             "checkpoint_stall_s": recent.checkpoint_stall.as_secs_f64(),
         });
-        let mut scalars = vec![("train/loss".to_string(), loss)];
         if let Some((name, value)) = also {
             row[name] = json!(value);
-            scalars.push((format!("train/{name}"), value));
         }
         if let Some(nats) = sum.adversarial {
             row["adversarial_loss"] = json!(nats / sum.targets);
             let scale = self.config.adversarial.scale_at(step, self.config.schedule_steps());
             row["adversarial_scale"] = json!(scale);
-            scalars.push(("train/adversarial_loss".into(), nats / sum.targets));
         }
         if let Some(name) = source {
             row[*kind] = json!(name);
         }
-        scalars.push(("train/lr".into(), report.lr));
-        // Gradients that overflow have no norm.
-        if report.scaled.is_none_or(|scaled| !scaled.overflowed) {
-            scalars.push(("train/gradient_norm".into(), report.grad_norm));
-        }
-        scalars.push((format!("speed/{rate}"), per_s));
         for (name, value) in noise.iter().flat_map(describe_noise) {
             row[name] = json!(value);
-            scalars.push((format!("train/{name}"), value));
         }
         if let Some(scaled) = report.scaled {
             row["loss_scale"] = json!(scaled.scale);
             row["skipped"] = json!(scaled.skipped);
-            scalars.push(("train/loss_scale".into(), scaled.scale));
-            scalars.push(("train/skipped".into(), scaled.skipped as f64));
         }
         record.row(&row)?;
-        record.scalars(step, &scalars)?;
         record.lost()
     }
 

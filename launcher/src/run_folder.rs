@@ -10,7 +10,7 @@ use segue_configs::{Config, SinkKind};
 use segue_publish::{Claim, claim};
 use segue_trainer::TrainError;
 use segue_trainer::report::{
-    CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink,
+    CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink, read_metrics,
 };
 use segue_watch::DONE_FILE;
 use serde_json::Value;
@@ -148,7 +148,7 @@ impl Record {
         remove(&done).map_err(|e| Failure::cannot_write(&done, &e, "run.dir"))?;
         let metrics = MetricsFile::open(run, step, evaluated)?;
         let events = match config.log.tensorboard {
-            true => Some(EventFile::create(&run.join("tensorboard"), step)?),
+            true => Some(open_events(run, GoesOn { step, evaluated })?),
             false => None,
         };
         let record = format!("{:#}\n", config.to_json());
@@ -159,17 +159,17 @@ impl Record {
         Ok(Self { done, metrics, events, sinks, lost })
     }
 
-    /// Adds a row to `metrics.jsonl` and to the sinks. One of these that fails takes no further rows, and costs nothing else: see
-    /// [`lost`](Self::lost).
+    /// Adds a row to `metrics.jsonl`, to the sinks and, where it is one of training, to TensorBoard. A sink that fails takes no further rows, and
+    /// costs nothing else: see [`lost`](Self::lost).
     pub fn row(&mut self, row: &Value) -> Result<(), Failure> {
         self.metrics.append(row)?;
         let values = segue_watch::numbers(row);
         let number = |key: &str| row[key].as_u64().unwrap_or(0);
         let kind = row["kind"].as_str().unwrap_or_default();
         let (step, attempt) = (number("step"), number("attempt"));
-        let row = MetricRow { kind, step, attempt, time: segue_watch::now(), values: &values };
-        self.each_sink(|sink| sink.row(&row));
-        Ok(())
+        let of_sinks = MetricRow { kind, step, attempt, time: segue_watch::now(), values: &values };
+        self.each_sink(|sink| sink.row(&of_sinks));
+        if kind == "train" { self.scalars(step, &scalars_of(row)) } else { Ok(()) }
     }
 
     /// Lets the rows of `metrics.jsonl` outlast a power cut.
@@ -201,6 +201,47 @@ impl Record {
     pub fn scalars(&mut self, step: u64, values: &[(String, f64)]) -> Result<(), Failure> {
         Ok(self.events.as_mut().map_or(Ok(()), |file| file.scalars(step, values))?)
     }
+}
+
+/// Begins the TensorBoard events of a run. An evaluation of its step that no checkpoint knows of is made again: it is void with all of that
+/// step, whose training is told once more.
+fn open_events(run: &Path, goes_on: GoesOn) -> Result<EventFile, TrainError> {
+    let GoesOn { step, evaluated } = goes_on;
+    let is_repeated = evaluated < step;
+    let mut events = EventFile::create(&run.join("tensorboard"), step + u64::from(!is_repeated))?;
+    if is_repeated {
+        let rows = read_metrics(run)?;
+        let of_step = rows.iter().filter(|row| row["kind"] == "train" && row["step"] == step);
+        for row in of_step {
+            events.scalars(step, &scalars_of(row))?;
+        }
+    }
+    Ok(events)
+}
+
+/// Numbers of a row of training that TensorBoard gets under their own names.
+const SCALARS: [&str; 10] = [
+    "loss",
+    "ppl",
+    "bpc",
+    "adversarial_loss",
+    "lr",
+    "noise_scale",
+    "noise_gradient",
+    "noise_trace",
+    "loss_scale",
+    "skipped",
+];
+
+/// The values that TensorBoard gets of a row of training, by their tags. What is null, such as the norm of gradients that overflow, is none.
+fn scalars_of(row: &Value) -> Vec<(String, f64)> {
+    let tag = |key: &str| match key {
+        "grad_norm" => Some("train/gradient_norm".into()),
+        key if key.ends_with("_per_s") => Some(format!("speed/{key}")),
+        key => SCALARS.contains(&key).then(|| format!("train/{key}")),
+    };
+    let values = row.as_object().into_iter().flatten();
+    values.filter_map(|(key, value)| Some((tag(key)?, value.as_f64()?))).collect()
 }
 
 /// Removes a file, if it is there.
@@ -243,6 +284,8 @@ fn open_sinks(config: &Config, goes_on: GoesOn) -> (Vec<Box<dyn Sink>>, Vec<Trai
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -258,6 +301,35 @@ mod tests {
         assert!(done.exists());
         Record::open(&config, 4, 4).unwrap();
         assert!(!done.exists());
+    }
+
+    #[test]
+    fn an_evaluation_that_is_made_again_is_shown_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = segue_trainer::families::MODELS
+            .load(None, &[format!("run.dir={}", dir.path().display())])
+            .unwrap()
+            .config;
+        let row = json!({ "kind": "train", "step": 4, "loss": 2.5, "lr": 0.1, "grad_norm": null, "tokens_per_s": 9.0, "step_s": 1.0 });
+        let scalars = [("train/loss", 2.5), ("train/lr", 0.1), ("speed/tokens_per_s", 9.0)]
+            .map(|(tag, v)| (tag.to_string(), v));
+        let mut found = scalars_of(&row);
+        found.sort_by(|a, b| b.0.cmp(&a.0));
+        let mut expected = scalars.to_vec();
+        expected.sort_by(|a, b| b.0.cmp(&a.0));
+        assert_eq!(found, expected);
+        Record::open(&config, 0, 0).unwrap().row(&row).unwrap();
+        // What TensorBoard does with such files is in `tests/reports.rs`.
+        let told_again = |evaluated| {
+            let before = fs::read_dir(dir.path().join("tensorboard")).unwrap().count();
+            Record::open(&config, 4, evaluated).unwrap();
+            let files = fs::read_dir(dir.path().join("tensorboard")).unwrap().map(|e| e.unwrap().path());
+            let newest = files.max_by_key(|path| (path.to_string_lossy().len(), path.clone())).unwrap();
+            assert_eq!(fs::read_dir(dir.path().join("tensorboard")).unwrap().count(), before + 1);
+            String::from_utf8_lossy(&fs::read(newest).unwrap()).contains("train/loss")
+        };
+        assert!(told_again(0));
+        assert!(!told_again(4));
     }
 
     #[test]

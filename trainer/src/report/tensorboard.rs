@@ -1,7 +1,7 @@
 //! TensorBoard event files: TFRecord frames around `tensorflow.Event` messages.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,22 +19,15 @@ pub struct EventFile {
 }
 
 impl EventFile {
-    /// Starts a new file in `folder` for a run that goes on after `step`.
-    pub fn create(folder: &Path, step: u64) -> Result<Self, TrainError> {
+    /// Starts a new file in `folder`. Events of the step `from` and of later ones are void in earlier files.
+    pub fn create(folder: &Path, from: u64) -> Result<Self, TrainError> {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let host = if host.trim().is_empty() { "localhost" } else { host.trim() };
-        let name = format!("events.out.tfevents.{:010}.{host}.{}.0", now() as u64, std::process::id());
-        let path = folder.join(name);
-        let create = || {
-            fs::create_dir_all(folder)?;
-            File::create(&path)
-        };
-        let file = create().map_err(|source| TrainError::Write { path: path.clone(), source })?;
+        let name = format!("events.out.tfevents.{:010}.{host}.{}", now() as u64, std::process::id());
+        let (path, file) = create_numbered(folder, &name)?;
         let mut events = Self { path, file };
         events.write(0, |event| bytes(event, 3, b"brain.Event:2"))?;
-        // The loss of `step` itself is not reported again. Its evaluation may be, where its checkpoint was not written any more: with the same
-        // values.
-        events.write(step + 1, |event| message(event, 7, |log| varint_field(log, 1, SESSION_START)))?;
+        events.write(from, |event| message(event, 7, |log| varint_field(log, 1, SESSION_START)))?;
         Ok(events)
     }
 
@@ -62,6 +55,21 @@ impl EventFile {
         self.file
             .write_all(&frame(&event))
             .map_err(|source| TrainError::Write { path: self.path.clone(), source })
+    }
+}
+
+/// Makes the first of the files `NAME.0`, `NAME.1`, … that is not there: a run that goes back within a second of its start begins a second one.
+fn create_numbered(folder: &Path, name: &str) -> Result<(PathBuf, File), TrainError> {
+    let failed = |path: &Path, source| TrainError::Write { path: path.into(), source };
+    fs::create_dir_all(folder).map_err(|e| failed(folder, e))?;
+    let mut number = 0;
+    loop {
+        let path = folder.join(format!("{name}.{number}"));
+        match File::create_new(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => number += 1,
+            Err(e) => return Err(failed(&path, e)),
+        }
     }
 }
 
@@ -123,9 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn a_file_voids_the_steps_after_the_one_it_goes_on_from() {
+    fn a_file_voids_steps_and_takes_no_file_from_another() {
         let dir = tempfile::tempdir().unwrap();
-        let events = EventFile::create(dir.path(), 20).unwrap();
+        let events = EventFile::create(dir.path(), 21).unwrap();
+        let again = EventFile::create(dir.path(), 21).unwrap();
+        assert_ne!(events.path, again.path);
         let bytes = fs::read(&events.path).unwrap();
         // By the .proto files of TensorFlow: `step` is field 2 of an event, `session_log` field 7, and in it `status` field 1, of which 1
         // is START. Before them the time: a key, and eight bytes.
