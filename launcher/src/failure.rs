@@ -64,6 +64,20 @@ impl Failure {
         Self::new(of_write(error), format!("cannot write {}: {error}\nhint: {advice}", path.display()))
     }
 
+    /// A failure of a training, or of a file in the folder of its run.
+    pub fn of_run(error: TrainError) -> Self {
+        use io::ErrorKind::*;
+        let TrainError::Write { path, source } = &error else { return error.into() };
+        let failure = Self::cannot_write(path, source, "run.dir");
+        match source.kind() {
+            StorageFull | QuotaExceeded => {
+                let hint = "free some space, lower checkpoint.keep or choose another run.dir, then run the same command again";
+                Self { hint: Some(hint.into()), ..failure }
+            }
+            _ => failure,
+        }
+    }
+
     /// The lines for people. `rank`: the one that speaks, where it is not the first.
     pub fn text(&self, rank: Option<usize>) -> String {
         let place = rank.map_or(String::new(), |rank| format!(" on rank {rank}"));
@@ -140,6 +154,22 @@ mod tests {
             assert_eq!((failure.code, failure.hint.as_deref()), (code, Some(hint)), "{}", failure.message);
             assert!(failure.message.starts_with("cannot write a/b: "));
         }
+    }
+
+    /// Who gives an output by an option is not sent to the folder of a run.
+    #[test]
+    fn advice_names_what_the_user_has_given() {
+        let full = || TrainError::Write { path: "a".into(), source: io::ErrorKind::StorageFull.into() };
+        let sealed =
+            || TrainError::Write { path: "a".into(), source: io::ErrorKind::PermissionDenied.into() };
+        let hint = |failure: Failure| failure.hint.unwrap();
+        for error in [full(), sealed()] {
+            let hint = hint(error.into());
+            assert!(hint.contains("output") && !hint.contains("run.dir"), "{hint}");
+        }
+        assert!(hint(Failure::of_run(full())).contains("lower checkpoint.keep or choose another run.dir"));
+        assert_eq!(hint(Failure::of_run(sealed())), "choose a writable run.dir");
+        assert_eq!(Failure::of_run(TrainError::Stopped).code, PREEMPTED);
     }
 
     /// What ends with a code that the table does not have tells nobody what to do.

@@ -130,6 +130,7 @@ pub fn lock_in(folder: &Path, run: &Path) -> Result<File, Failure> {
 
 /// `metrics.jsonl`, TensorBoard events, other sinks, `config.json` and `done` of a run.
 pub struct Record {
+    run: PathBuf,
     /// Where the run says that it is done.
     done: PathBuf,
     metrics: MetricsFile,
@@ -146,9 +147,9 @@ impl Record {
         let run = Path::new(&config.run.dir);
         let done = run.join(DONE_FILE);
         remove(&done).map_err(|e| Failure::cannot_write(&done, &e, "run.dir"))?;
-        let metrics = MetricsFile::open(run, step, evaluated)?;
+        let metrics = MetricsFile::open(run, step, evaluated).map_err(Failure::of_run)?;
         let events = match config.log.tensorboard {
-            true => Some(open_events(run, GoesOn { step, evaluated })?),
+            true => Some(open_events(run, GoesOn { step, evaluated }).map_err(Failure::of_run)?),
             false => None,
         };
         let record = format!("{:#}\n", config.to_json());
@@ -156,13 +157,13 @@ impl Record {
         segue_publish::write_file(&path, record.as_bytes())
             .map_err(|e| Failure::cannot_write(&path, &e.source, "run.dir"))?;
         let (sinks, lost) = open_sinks(config, GoesOn { step, evaluated });
-        Ok(Self { done, metrics, events, sinks, lost })
+        Ok(Self { run: run.into(), done, metrics, events, sinks, lost })
     }
 
     /// Adds a row to `metrics.jsonl`, to the sinks and, where it is one of training, to TensorBoard. A sink that fails takes no further rows, and
     /// costs nothing else: see [`lost`](Self::lost).
     pub fn row(&mut self, row: &Value) -> Result<(), Failure> {
-        self.metrics.append(row)?;
+        self.metrics.append(row).map_err(Failure::of_run)?;
         let values = segue_watch::numbers(row);
         let number = |key: &str| row[key].as_u64().unwrap_or(0);
         let kind = row["kind"].as_str().unwrap_or_default();
@@ -174,12 +175,12 @@ impl Record {
 
     /// Lets the rows of `metrics.jsonl` outlast a power cut.
     pub fn sync(&self) -> Result<(), Failure> {
-        Ok(self.metrics.sync()?)
+        self.metrics.sync().map_err(Failure::of_run)
     }
 
     /// Why a sink takes no rows any more; each is told of once.
     pub fn lost(&mut self) -> Result<(), Failure> {
-        Ok(self.lost.pop().map_or(Ok(()), Err)?)
+        self.lost.pop().map_or(Ok(()), |error| Err(of_sink(error, &self.run)))
     }
 
     fn each_sink(&mut self, mut work: impl FnMut(&mut dyn Sink) -> Result<(), TrainError>) {
@@ -199,7 +200,7 @@ impl Record {
 
     /// Adds values to TensorBoard.
     pub fn scalars(&mut self, step: u64, values: &[(String, f64)]) -> Result<(), Failure> {
-        Ok(self.events.as_mut().map_or(Ok(()), |file| file.scalars(step, values))?)
+        self.events.as_mut().map_or(Ok(()), |file| file.scalars(step, values)).map_err(Failure::of_run)
     }
 }
 
@@ -217,6 +218,16 @@ fn open_events(run: &Path, goes_on: GoesOn) -> Result<EventFile, TrainError> {
         }
     }
     Ok(events)
+}
+
+/// A failure of a sink: its file is in the folder of the run, or in a store elsewhere.
+fn of_sink(error: TrainError, run: &Path) -> Failure {
+    match &error {
+        TrainError::Write { path, source } if !path.starts_with(run) => {
+            Failure::cannot_write(path, source, "log.mlflow_dir")
+        }
+        _ => Failure::of_run(error),
+    }
 }
 
 /// Numbers of a row of training that TensorBoard gets under their own names.
@@ -301,6 +312,16 @@ mod tests {
         assert!(done.exists());
         Record::open(&config, 4, 4).unwrap();
         assert!(!done.exists());
+    }
+
+    #[test]
+    fn hints_of_sinks_name_the_setting_that_places_them() {
+        let hint = |path: &str| {
+            let source = io::ErrorKind::PermissionDenied.into();
+            of_sink(TrainError::Write { path: path.into(), source }, Path::new("runs/a")).hint.unwrap()
+        };
+        assert_eq!(hint("runs/a/metrics.csv"), "choose a writable run.dir");
+        assert_eq!(hint("store/0/meta.yaml"), "choose a writable log.mlflow_dir");
     }
 
     #[test]

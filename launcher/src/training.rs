@@ -100,7 +100,7 @@ impl<'a> Training<'a> {
             tell_missing_kernels(&mut told, &mut reporter);
         });
         let problem = reporter.finish(outcome.as_ref().ok());
-        let outcome = outcome?;
+        let outcome = outcome.map_err(Failure::of_run)?;
         problem.map_or(Ok(outcome), Err)
     }
 }

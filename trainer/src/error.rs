@@ -178,13 +178,11 @@ fn suspicion(whom: &str) -> String {
     format!("check memory and network of {whom}, and resume from the last checkpoint")
 }
 
+/// Of an output of any kind: who knows which option names it says so.
 fn write_advice(source: &std::io::Error) -> &'static str {
     match source.kind() {
         std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-            "free some space, lower checkpoint.keep or choose another run.dir, then run the same command again"
-        }
-        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
-            "choose a run.dir that can be written"
+            "free some space, or choose another output, then run the same command again"
         }
         std::io::ErrorKind::AlreadyExists => "choose another output",
         _ if exit_code::of_write(source) == exit_code::CANNOT_CREATE => {
