@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use segue_cluster::pool::{Ended, Runner};
-use segue_configs::Config;
+use segue_configs::{Config, advice};
 use segue_trainer::families;
 use segue_trainer::report::read_metrics;
 use serde_json::{Value, json};
@@ -56,7 +56,11 @@ impl fmt::Display for Unfinished {
 /// A failure of this process, as that of the job it befell.
 impl From<Failure> for Unfinished {
     fn from(failure: Failure) -> Self {
-        Self::Failed { code: i32::from(failure.code), why: failure.message, log: None }
+        Self::Failed {
+            code: i32::from(failure.code),
+            why: advice::joined(&failure.message, failure.hint),
+            log: None,
+        }
     }
 }
 
@@ -74,8 +78,9 @@ pub async fn command<R>(
     };
     let mut command = Command::new(std::env::current_exe().map_err(broken)?);
     command.args(arguments);
-    let file = append(log).map_err(broken)?;
-    let before = file.metadata().map_err(broken)?.len();
+    let unwritable = |e: std::io::Error| Failure::cannot_write(log, &e, "--output");
+    let file = append(log).map_err(unwritable)?;
+    let before = file.metadata().map_err(unwritable)?.len();
     let ended = runner.run(command, file).await.map_err(broken)?;
     match ended {
         None => Err(Unfinished::Stopped),
@@ -164,7 +169,29 @@ pub fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use segue_cluster::pool::{Event, run_all};
+
     use super::*;
+    use crate::failure::CANNOT_CREATE;
+
+    #[test]
+    fn a_log_that_cannot_be_opened_is_an_output_that_cannot_be_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut ended = None;
+        // A folder is no file to append to.
+        let work =
+            async |_, runner: &Runner<'_, Result<Value, Unfinished>>| command(runner, &[], dir.path()).await;
+        run_all(1, 1, &|| false, work, &mut |event| {
+            if let Event::Finished(_, result) = event {
+                ended = Some(result);
+            }
+        })
+        .unwrap();
+        let Some(Err(Unfinished::Failed { code, why, .. })) = ended else { panic!("{ended:?}") };
+        assert_eq!(code, i32::from(CANNOT_CREATE));
+        assert!(why.starts_with(&format!("cannot write {}: ", dir.path().display())), "{why}");
+        assert!(why.ends_with("\nhint: choose a writable --output"), "{why}");
+    }
 
     fn key_of(keys: &[&str]) -> String {
         let overrides: Vec<String> = keys.iter().map(|k| k.to_string()).collect();
