@@ -1,6 +1,6 @@
 //! Runs as people see them: while they live and after, in a terminal, in a browser, in one file, in Prometheus.
 //!
-//! A run is its folder. [`Run`] reads that of one run, again and again, into a plain [`RunView`]; the others are functions of such views:
+//! A run is its folder. [`Runs`] reads those of some runs, again and again, each into a plain [`RunView`]; the others are functions of such views:
 //! [`terminal`] draws them, [`serve`] sends them to the page that [`report`] writes into a file, [`prometheus`] lists them. Nothing here
 //! writes into the folder of a run, and nothing here knows a tensor.
 
@@ -20,7 +20,7 @@ mod view;
 pub use error::WatchError;
 pub use flatten::numbers;
 pub use ranks::{LiveRanks, RANKS_FILE, RankState, WaitState};
-pub use run::{DONE_FILE, Run, is_held, open_runs};
+pub use run::{DONE_FILE, Runs, is_held};
 pub use tail::{News, Tail};
 pub use thin::thinned;
 pub use view::{AttemptView, RanksFrom, RanksView, RunState, RunView, SampleView, Series};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_configs::counted;
-use segue_watch::{RunView, open_runs, report};
+use segue_watch::{RunView, Runs, report};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -25,8 +25,7 @@ pub struct ReportArgs {
 
 /// Writes the file. It has all in it that it shows, and asks for nothing from anywhere.
 pub fn run(args: &ReportArgs, out: &Output) -> Result<Value, Failure> {
-    let mut runs = open_runs(&args.runs)?;
-    let views: Vec<RunView> = runs.iter_mut().map(|run| run.look().clone()).collect();
+    let views: Vec<RunView> = Runs::open(&args.runs)?.look().cloned().collect();
     for (run, problem) in views.iter().flat_map(|run| run.problems.iter().map(move |problem| (run, problem)))
     {
         out.line(&format!("warning: {}: {problem}", run.name));

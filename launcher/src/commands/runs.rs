@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use segue_trainer::checkpoint::CHECKPOINTS;
-use segue_watch::{RunState, now, open_runs};
+use segue_watch::{RunState, Runs, now};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, NO_INPUT};
@@ -112,8 +112,8 @@ fn describe(folder: &Path) -> Option<Run> {
     if !folder.join(CHECKPOINTS).is_dir() && !folder.join("metrics.jsonl").is_file() {
         return None;
     }
-    let mut run = open_runs(&[folder.to_path_buf()]).ok()?.pop()?;
-    let view = run.look();
+    let mut runs = Runs::open(&[folder.to_path_buf()]).ok()?;
+    let view = runs.look().next()?;
     let since = |at: f64| Duration::try_from_secs_f64(now() - at).unwrap_or_default();
     (view.steps > 0).then(|| Run {
         path: folder.into(),

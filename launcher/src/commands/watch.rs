@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use segue_cluster::Preemption;
 use segue_watch::serve::{Guard, serve, token};
-use segue_watch::{Run, RunView, open_runs, page, terminal};
+use segue_watch::{RunView, Runs, page, terminal};
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, IO_FAILED, USAGE};
@@ -50,11 +50,11 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// Shows the runs. With `--json` and no server, what is known of them now is the result.
 pub fn run(args: WatchArgs, json: bool, out: &Output) -> Result<Value, Failure> {
-    let mut runs = open_runs(&args.runs)?;
+    let mut runs = Runs::open(&args.runs)?;
     match args.serve {
         Some(address) => serve_page(&args, address, runs, out),
         None if json => {
-            let views: Vec<RunView> = runs.iter_mut().map(|run| run.look().clone()).collect();
+            let views: Vec<RunView> = runs.look().cloned().collect();
             Ok(page::data(&views))
         }
         None if std::io::stdout().is_terminal() => {
@@ -70,7 +70,7 @@ pub fn run(args: WatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
     }
 }
 
-fn serve_page(args: &WatchArgs, address: SocketAddr, runs: Vec<Run>, out: &Output) -> Result<Value, Failure> {
+fn serve_page(args: &WatchArgs, address: SocketAddr, runs: Runs, out: &Output) -> Result<Value, Failure> {
     let secret = match args.token || !address.ip().is_loopback() {
         true => Some(token().map_err(|e| Failure::new(IO_FAILED, format!("cannot read /dev/urandom: {e}")))?),
         false => None,
@@ -80,7 +80,7 @@ fn serve_page(args: &WatchArgs, address: SocketAddr, runs: Vec<Run>, out: &Outpu
         out.line(&format!("watch: {}", guard.url()));
         guard
     };
-    let count = runs.len();
+    let count = runs.count();
     let mut at = address;
     serve(runs, address, guard, |found| at = found)?;
     Ok(json!({ "address": at.to_string(), "runs": count }))

@@ -26,7 +26,7 @@ const LARGEST: u64 = 64 << 20;
 
 /// A run that is looked at. It opens files when it looks, and holds none.
 #[derive(Debug)]
-pub struct Run {
+struct Run {
     folder: PathBuf,
     /// Where the supervisor writes: in the folder of all seeds, where the run is one of them.
     launch: PathBuf,
@@ -41,22 +41,67 @@ pub struct Run {
     view: RunView,
 }
 
-/// The runs in the folders that were named: each is one, or has one for each seed.
-///
-/// # Errors
-///
-/// A folder without a run.
-pub fn open_runs(folders: &[PathBuf]) -> Result<Vec<Run>, WatchError> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    for folder in folders {
-        let runs = if is_run(folder) { vec![folder.clone()] } else { seeds(folder) };
-        if runs.is_empty() {
-            return Err(WatchError::NoRun { path: folder.clone() });
+/// The runs in the folders that were named: each is one, or has one for each seed, of which further ones may begin meanwhile.
+#[derive(Debug)]
+pub struct Runs {
+    folders: Vec<PathBuf>,
+    /// In the order in which they were found, so that each keeps its number.
+    runs: Vec<Run>,
+}
+
+impl Runs {
+    /// Finds the runs that are there.
+    ///
+    /// # Errors
+    ///
+    /// A folder without a run.
+    pub fn open(folders: &[PathBuf]) -> Result<Self, WatchError> {
+        if let Some(path) = folders.iter().find(|folder| runs_in(folder).is_empty()) {
+            return Err(WatchError::NoRun { path: path.clone() });
         }
-        found.extend(runs);
+        let mut runs = Self { folders: folders.into(), runs: Vec::new() };
+        runs.discover();
+        Ok(runs)
     }
-    let names = names(&found.iter().map(PathBuf::as_path).collect::<Vec<_>>());
-    Ok(found.into_iter().zip(names).map(|(folder, name)| Run::new(folder, name)).collect())
+
+    /// Looks at each run, and at those that have begun since.
+    pub fn look(&mut self) -> impl Iterator<Item = &RunView> {
+        self.discover();
+        self.runs.iter_mut().map(Run::look)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Adds the runs that are not known yet, behind those that are.
+    fn discover(&mut self) {
+        let known = self.runs.len();
+        let mut mistook = false;
+        for folder in &self.folders {
+            for path in runs_in(folder) {
+                if self.runs.iter().any(|run| run.folder == path) {
+                    continue;
+                }
+                let run = Run::new(path);
+                // A folder with nothing but a lock or a supervisor passed for a run until its seeds began.
+                match self.runs.iter_mut().find(|run| run.folder == *folder) {
+                    Some(mistaken) => (*mistaken, mistook) = (run, true),
+                    None => self.runs.push(run),
+                }
+            }
+        }
+        if mistook || self.runs.len() > known {
+            let names = names(&self.runs.iter().map(|run| run.folder.as_path()).collect::<Vec<_>>());
+            self.runs.iter_mut().zip(names).for_each(|(run, name)| run.view.name = name);
+        }
+    }
+}
+
+/// The folders of runs that a folder stands for.
+fn runs_in(folder: &Path) -> Vec<PathBuf> {
+    if is_run(folder) { vec![folder.into()] } else { seeds(folder) }
 }
 
 /// Whether a folder is that of a run, of one too that has only just begun. Seeds have a lock and a supervisor in common.
@@ -106,7 +151,7 @@ fn names(folders: &[&Path]) -> Vec<String> {
 }
 
 impl Run {
-    fn new(folder: PathBuf, name: String) -> Self {
+    fn new(folder: PathBuf) -> Self {
         let launch = launch_of(&folder);
         Self {
             metrics: Tail::new(&folder.join("metrics.jsonl")),
@@ -116,19 +161,14 @@ impl Run {
             ranks: Watched::new(launch.join(RANKS_FILE)),
             reports: BTreeMap::new(),
             heard: None,
-            view: RunView { name, ..RunView::default() },
+            view: RunView::default(),
             folder,
             launch,
         }
     }
 
-    /// What was read last.
-    pub fn view(&self) -> &RunView {
-        &self.view
-    }
-
     /// Reads what has changed. What cannot be read is one of the view's problems, and stays as it was.
-    pub fn look(&mut self) -> &RunView {
+    fn look(&mut self) -> &RunView {
         self.view.problems.clear();
         self.look_at_metrics();
         if let Some(config) = self.config.look(&mut self.view.problems) {

@@ -25,6 +25,15 @@ fn folder(dir: &Path, name: &str) -> PathBuf {
     folder
 }
 
+/// The run in a folder.
+fn open(folder: &Path) -> Run {
+    Runs::open(&[folder.into()]).unwrap().runs.swap_remove(0)
+}
+
+fn names_of(runs: &mut Runs) -> Vec<String> {
+    runs.look().map(|run| run.name.clone()).collect()
+}
+
 #[test]
 fn a_run_is_followed_over_its_restart_to_its_end() {
     let dir = tempfile::tempdir().unwrap();
@@ -33,7 +42,7 @@ fn a_run_is_followed_over_its_restart_to_its_end() {
     lock.try_lock().unwrap();
     let metrics = path.join("metrics.jsonl");
     append(&metrics, &[train(1, 1, 5.0), train(2, 1, 4.5), train(3, 1, 4.0)]);
-    let mut run = open_runs(std::slice::from_ref(&path)).unwrap().swap_remove(0);
+    let mut run = open(&path);
     let view = run.look();
     assert_eq!((view.name.as_str(), view.model.as_str(), view.state), ("one", "xlnet", RunState::Training));
     assert_eq!((view.step, view.steps, view.checkpoints.as_slice()), (3, 6, &[2][..]));
@@ -51,8 +60,7 @@ fn a_run_is_followed_over_its_restart_to_its_end() {
     let view = run.look();
     assert_eq!((view.state, view.step, view.problems.as_slice()), (RunState::Done, 6, &[][..]));
     // The same rows as somebody sees them who comes only then.
-    let mut late = open_runs(&[path]).unwrap().swap_remove(0);
-    assert_eq!(late.look(), run.view());
+    assert_eq!(open(&path).look(), &run.view);
 }
 
 #[test]
@@ -60,7 +68,7 @@ fn a_run_that_ended_before_its_last_step_is_done_where_it_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let path = folder(dir.path(), "one");
     append(&path.join("metrics.jsonl"), &[train(3, 1, 4.0)]);
-    let mut run = open_runs(std::slice::from_ref(&path)).unwrap().swap_remove(0);
+    let mut run = open(&path);
     assert_eq!(run.look().state, RunState::Stopped);
     fs::write(path.join(DONE_FILE), "").unwrap();
     assert_eq!(run.look().state, RunState::Done);
@@ -75,8 +83,7 @@ fn ranks_are_those_of_the_supervisor_and_after_it_those_of_its_report() {
     let dir = tempfile::tempdir().unwrap();
     let path = folder(dir.path(), "one");
     fs::create_dir(path.join("launch")).unwrap();
-    let open = || open_runs(std::slice::from_ref(&path)).unwrap().swap_remove(0);
-    let mut run = open();
+    let mut run = open(&path);
     assert_eq!(run.look().ranks, RanksView::default());
     let rank = RankState { rank: 1, host: "n1".into(), step: 4, resident: 9, ..RankState::default() };
     let live = |written| LiveRanks { attempt: 2, world_size: 2, written, ranks: vec![rank.clone()] };
@@ -90,7 +97,7 @@ fn ranks_are_those_of_the_supervisor_and_after_it_those_of_its_report() {
     write(&live(5.0));
     assert_eq!(run.look().ranks, RanksView { from: RanksFrom::Live, seen: live(5.0) });
     // A supervisor that was killed leaves its file behind.
-    let mut run = open();
+    let mut run = open(&path);
     assert_eq!(run.look().ranks, RanksView::default());
     let waits = json!({ "call": "MPI_Allgather", "peer": null, "seconds": 3.5 });
     let report = json!({
@@ -118,14 +125,30 @@ fn a_folder_of_seeds_is_as_many_runs_and_names_tell_them_apart() {
     // As `segue launch` leaves them with what it starts.
     fs::create_dir(dir.path().join("a/launch")).unwrap();
     File::create(dir.path().join("a/lock")).unwrap();
-    let runs = open_runs(&[dir.path().join("a"), dir.path().join("b")]).unwrap();
-    let names: Vec<&str> = runs.iter().map(|run| run.view().name.as_str()).collect();
-    assert_eq!(names, ["a/seed-1", "a/seed-2", "b/seed-1"]);
-    assert_eq!(runs[0].launch, dir.path().join("a/launch"));
-    let one = open_runs(&[dir.path().join("a/seed-2")]).unwrap();
-    assert_eq!(one[0].launch, dir.path().join("a/launch"));
-    let error = open_runs(&[dir.path().join("none")]).unwrap_err();
+    let mut runs = Runs::open(&[dir.path().join("a"), dir.path().join("b")]).unwrap();
+    assert_eq!(names_of(&mut runs), ["a/seed-1", "a/seed-2", "b/seed-1"]);
+    assert_eq!(runs.runs[0].launch, dir.path().join("a/launch"));
+    assert_eq!(open(&dir.path().join("a/seed-2")).launch, dir.path().join("a/launch"));
+    let error = Runs::open(&[dir.path().join("none")]).unwrap_err();
     assert_eq!(error.exit_code(), 66);
+}
+
+#[test]
+fn seeds_that_begin_later_are_seen_and_those_before_keep_their_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    // As `segue launch` has them before its ranks begin.
+    for name in ["a", "b"] {
+        fs::create_dir_all(dir.path().join(name).join("launch")).unwrap();
+    }
+    folder(dir.path(), "b/seed-2");
+    let mut runs = Runs::open(&[dir.path().join("a"), dir.path().join("b")]).unwrap();
+    assert_eq!(names_of(&mut runs), ["a", "seed-2"]);
+    folder(dir.path(), "a/seed-2");
+    assert_eq!(names_of(&mut runs), ["a/seed-2", "b/seed-2"]);
+    folder(dir.path(), "b/seed-1");
+    folder(dir.path(), "a/seed-3");
+    assert_eq!(names_of(&mut runs), ["a/seed-2", "b/seed-2", "a/seed-3", "b/seed-1"]);
+    assert_eq!((runs.count(), names_of(&mut runs).len()), (4, 4));
 }
 
 #[test]
@@ -135,7 +158,7 @@ fn what_is_damaged_is_told_and_the_rest_is_shown() {
     fs::write(path.join("config.json"), "{\"train\":").unwrap();
     fs::write(path.join("metrics.jsonl"), format!("no JSON\n[1]\n{}\n{{\"kind\":", train(1, 1, 5.0)))
         .unwrap();
-    let mut run = open_runs(&[path]).unwrap().swap_remove(0);
+    let mut run = open(&path);
     let view = run.look();
     assert_eq!(view.series["train/loss"], [(1, 5.0)]);
     assert!(view.problems[0].starts_with("config.json: "), "{:?}", view.problems);

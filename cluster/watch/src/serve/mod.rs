@@ -32,7 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 pub use guard::{Guard, token};
 
 use crate::page::{HTML, SCRIPT, STYLE, data, whole, without_curves};
-use crate::{Run, RunView, WatchError, now, prometheus};
+use crate::{RunView, Runs, WatchError, now, prometheus};
 
 /// How often the folders of runs are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -66,7 +66,7 @@ struct Served {
 ///
 /// The address cannot be listened at.
 pub fn serve(
-    runs: Vec<Run>,
+    runs: Runs,
     address: SocketAddr,
     guard: impl FnOnce(SocketAddr) -> Guard,
     begins: impl FnOnce(SocketAddr),
@@ -109,18 +109,18 @@ async fn answer(mut listener: TcpListener, app: Router, limits: Limits) -> Infal
 }
 
 /// Looks at the runs on a thread of its own, which ends with whoever is told: a file system may take its time.
-fn follow(mut runs: Vec<Run>) -> std::io::Result<watch::Receiver<Seen>> {
-    let first: Vec<Arc<RunView>> = runs.iter_mut().map(|run| Arc::new(run.look().clone())).collect();
+fn follow(mut runs: Runs) -> std::io::Result<watch::Receiver<Seen>> {
+    let first: Vec<Arc<RunView>> = runs.look().map(|run| Arc::new(run.clone())).collect();
     let (told, seen) = watch::channel(Arc::new(first));
     thread::Builder::new().name("watch-runs".into()).spawn(move || {
         while !told.is_closed() {
             thread::sleep(LOOK_EVERY);
             let before = Arc::clone(&told.borrow());
-            let look = |(run, before): (&mut Run, &Arc<RunView>)| match run.look() {
-                same if *same == **before => Arc::clone(before),
-                changed => Arc::new(changed.clone()),
+            let look = |(i, run): (usize, &RunView)| match before.get(i) {
+                Some(same) if **same == *run => Arc::clone(same),
+                _ => Arc::new(run.clone()),
             };
-            told.send_replace(Arc::new(runs.iter_mut().zip(before.iter()).map(look).collect()));
+            told.send_replace(Arc::new(runs.look().enumerate().map(look).collect()));
         }
     })?;
     Ok(seen)
@@ -180,13 +180,14 @@ async fn events(State(served): State<Served>) -> Response {
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-/// The runs that are not what they were, with the time; curves only of those that have grown.
+/// The runs that are not what they were, with the time; curves only of those that have grown. Runs keep their numbers, new ones come last.
 fn changes(before: Option<&Seen>, seen: &Seen) -> String {
-    let changed = seen.iter().enumerate().filter_map(|(i, run)| match before.map(|before| &before[i]) {
-        Some(before) if Arc::ptr_eq(before, run) => None,
-        Some(before) if before.series == run.series => Some(without_curves(i, run)),
-        _ => Some(whole(i, run)),
-    });
+    let changed =
+        seen.iter().enumerate().filter_map(|(i, run)| match before.and_then(|before| before.get(i)) {
+            Some(before) if Arc::ptr_eq(before, run) => None,
+            Some(before) if before.series == run.series => Some(without_curves(i, run)),
+            _ => Some(whole(i, run)),
+        });
     json!({ "now": now(), "runs": changed.collect::<Vec<_>>() }).to_string()
 }
 

@@ -9,11 +9,11 @@ use std::sync::mpsc::channel;
 use serde_json::Value;
 
 use super::*;
-use crate::open_runs;
+use crate::Runs;
 
 /// A server for the run in `folder`, on a thread that goes with the test.
 fn start(folder: &Path, token: Option<&str>) -> SocketAddr {
-    let runs = open_runs(&[folder.to_path_buf()]).unwrap();
+    let runs = Runs::open(&[folder.to_path_buf()]).unwrap();
     let (begun, begins) = channel();
     let token = token.map(String::from);
     let guard = |at| Guard::new(at, &["node1".to_string()], token);

@@ -8,7 +8,7 @@ use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 pub use draw::{Screen, draw};
 
-use crate::{Run, RunView, WatchError, now};
+use crate::{RunView, Runs, WatchError, now};
 
 /// How often keys are looked for, and how many times that the runs are looked at.
 const KEYS_EVERY: Duration = Duration::from_millis(250);
@@ -19,7 +19,7 @@ const LOOKS_EVERY: u32 = 4;
 /// # Errors
 ///
 /// The terminal cannot be drawn on.
-pub fn show(mut runs: Vec<Run>, stop: &dyn Fn() -> bool) -> Result<(), WatchError> {
+pub fn show(mut runs: Runs, stop: &dyn Fn() -> bool) -> Result<(), WatchError> {
     let drawing = |source| WatchError::Terminal { source };
     let mut terminal = ratatui::try_init().map_err(drawing)?;
     let shown = follow(&mut terminal, &mut runs, stop);
@@ -29,14 +29,14 @@ pub fn show(mut runs: Vec<Run>, stop: &dyn Fn() -> bool) -> Result<(), WatchErro
 
 fn follow(
     terminal: &mut ratatui::DefaultTerminal,
-    runs: &mut [Run],
+    runs: &mut Runs,
     stop: &dyn Fn() -> bool,
 ) -> std::io::Result<()> {
     let mut screen = Screen::default();
     let mut views: Vec<RunView> = Vec::new();
     for round in 0u32.. {
         if round.is_multiple_of(LOOKS_EVERY) {
-            views = runs.iter_mut().map(|run| run.look().clone()).collect();
+            views = runs.look().cloned().collect();
         }
         terminal.draw(|frame| draw(frame, &views, &screen, now()))?;
         if event::poll(KEYS_EVERY)? && quits(&event::read()?, &mut screen, views.len()) || stop() {
