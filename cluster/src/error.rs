@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::exit_code;
+
 /// The environment of a job does not fit together, or the system refuses what a job needs.
 #[derive(Debug, Error)]
 pub enum ClusterError {
@@ -125,20 +127,19 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// The process exit code for this error: 78 where the environment must be changed, 70 where the
-    /// system refused what always works.
+    /// The process exit code for this error, one of [`exit_code`].
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::Signal { .. } | Self::Pool { .. } => 70,
+            Self::Signal { .. } | Self::Pool { .. } => exit_code::BUG,
             Self::Malformed { .. }
             | Self::Incomplete { .. }
             | Self::Contradiction { .. }
             | Self::NoMpi { .. }
             | Self::NoHosts { .. }
             | Self::Template { .. }
-            | Self::TwoSchedulers { .. } => 78,
-            Self::HostFile { .. } => 66,
-            Self::Start { .. } | Self::Supervisor { .. } | Self::Refused { .. } => 69,
+            | Self::TwoSchedulers { .. } => exit_code::BAD_CONFIG,
+            Self::HostFile { .. } => exit_code::NO_INPUT,
+            Self::Start { .. } | Self::Supervisor { .. } | Self::Refused { .. } => exit_code::UNAVAILABLE,
         }
     }
 

@@ -8,6 +8,7 @@
 pub mod batch;
 pub mod environment;
 mod error;
+pub mod exit_code;
 pub mod launch;
 pub mod pool;
 pub mod signals;

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::deadline;
+use crate::{deadline, exit_code};
 
 /// A collective call that did not come through. Every variant names the rank that saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -118,13 +118,14 @@ pub enum CollectiveError {
 }
 
 impl CollectiveError {
-    /// The process exit code for this error: 69 a peer or the service is gone, 78 the configuration
-    /// asks for the impossible, 70 a bug, 82 the deadline is over.
+    /// The process exit code for this error: one of [`exit_code`], or that of the [`deadline`].
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::PeerGone { .. } | Self::Mpi { .. } | Self::Nccl { .. } | Self::MpiUnavailable { .. } => 69,
-            Self::UnevenMicroSteps { .. } | Self::NcclUnavailable { .. } => 78,
-            Self::LengthMismatch { .. } | Self::NoSuchPeer { .. } => 70,
+            Self::PeerGone { .. } | Self::Mpi { .. } | Self::Nccl { .. } | Self::MpiUnavailable { .. } => {
+                exit_code::UNAVAILABLE
+            }
+            Self::UnevenMicroSteps { .. } | Self::NcclUnavailable { .. } => exit_code::BAD_CONFIG,
+            Self::LengthMismatch { .. } | Self::NoSuchPeer { .. } => exit_code::BUG,
             Self::Overdue { .. } => deadline::EXIT_CODE,
         }
     }

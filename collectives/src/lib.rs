@@ -31,6 +31,7 @@ mod communicator;
 pub mod consensus;
 pub mod deadline;
 mod error;
+pub mod exit_code;
 mod giving_up;
 pub mod local;
 pub mod mpi;

@@ -3,10 +3,10 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use crate::Communicator;
+use crate::{Communicator, exit_code};
 
 /// Exit code of a job that ends by a panic: a bug in the program.
-pub const PANIC_EXIT_CODE: i32 = 70;
+pub const PANIC_EXIT_CODE: i32 = exit_code::BUG;
 
 /// From now on a panic on any thread of this rank prints its message, flushes stderr and aborts the
 /// job on all ranks with [`PANIC_EXIT_CODE`], so that no rank is left waiting for the one that is gone.

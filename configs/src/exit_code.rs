@@ -27,6 +27,8 @@ pub const BAD_CONFIG: u8 = 78;
 pub const NOT_A_NUMBER: u8 = 80;
 /// Ranks hold different weights or gradients.
 pub const RANKS_DIFFER: u8 = 81;
+/// A wait for other ranks that was longer than its deadline.
+pub const OVERDUE: u8 = 82;
 
 /// Of an input that the system refuses to give: one that is not there and one that cannot be opened are alike to whoever
 /// named it.

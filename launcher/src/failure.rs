@@ -135,7 +135,7 @@ impl From<WatchError> for Failure {
 
 #[cfg(test)]
 mod tests {
-    use segue_configs::exit_code::RANKS_DIFFER;
+    use segue_configs::exit_code::{OVERDUE, RANKS_DIFFER};
 
     use super::*;
 
@@ -172,6 +172,36 @@ mod tests {
         assert_eq!(Failure::of_run(TrainError::Stopped).code, PREEMPTED);
     }
 
+    /// Crates below the configuration name their codes themselves.
+    #[test]
+    fn crates_that_do_not_know_the_configuration_have_the_same_codes() {
+        use segue_cluster::exit_code as cluster;
+        use segue_collectives::exit_code as collectives;
+        use segue_watch::exit_code as watch;
+        let of_ranks = [
+            (collectives::UNAVAILABLE, UNAVAILABLE),
+            (collectives::BUG, BUG),
+            (collectives::BAD_CONFIG, BAD_CONFIG),
+            (cluster::USAGE, USAGE),
+            (cluster::BAD_DATA, BAD_DATA),
+            (cluster::NO_INPUT, NO_INPUT),
+            (cluster::UNAVAILABLE, UNAVAILABLE),
+            (cluster::BUG, BUG),
+            (cluster::CANNOT_CREATE, CANNOT_CREATE),
+            (cluster::IO_FAILED, IO_FAILED),
+            (cluster::PREEMPTED, PREEMPTED),
+            (cluster::BAD_CONFIG, BAD_CONFIG),
+            (cluster::NOT_A_NUMBER, NOT_A_NUMBER),
+            (cluster::OVERDUE, OVERDUE),
+            (segue_collectives::deadline::EXIT_CODE, OVERDUE),
+        ];
+        for (code, same) in of_ranks {
+            assert_eq!(code, i32::from(same));
+        }
+        let of_watch = [watch::NO_INPUT, watch::UNAVAILABLE, watch::IO_FAILED];
+        assert_eq!(of_watch, [NO_INPUT, UNAVAILABLE, IO_FAILED]);
+    }
+
     /// What ends with a code that the table does not have tells nobody what to do.
     #[test]
     fn every_exit_code_stands_in_the_document() {
@@ -191,6 +221,7 @@ mod tests {
             UNAVAILABLE,
             USAGE,
             RANKS_DIFFER,
+            OVERDUE,
         ] {
             assert_eq!(table.matches(&format!("\n| {code} |")).count(), 1, "{code}");
         }

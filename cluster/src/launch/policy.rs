@@ -3,6 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::exit_code::{
+    BAD_CONFIG, BAD_DATA, CANNOT_CREATE, IO_FAILED, NO_INPUT, NOT_A_NUMBER, PREEMPTED, USAGE,
+};
+
 /// How an attempt ended, as the supervisor saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
@@ -78,12 +82,10 @@ impl fmt::Display for Next {
 
 /// Exit codes that another attempt meets again: the command line, the data, a missing input, an output that cannot be made, the
 /// configuration, a loss that is not a number.
-const FOR_GOOD: [i32; 6] = [64, 65, 66, 73, 78, 80];
+const FOR_GOOD: [i32; 6] = [USAGE, BAD_DATA, NO_INPUT, CANNOT_CREATE, BAD_CONFIG, NOT_A_NUMBER];
 /// Exit codes of ranks that did not come to their last checkpoint, and would not the next time: those of above, but one that may come of ranks
 /// that are still ending, and one of files that cannot be written.
-const FAILED: [i32; 6] = [64, 65, 66, 74, 78, 80];
-/// The exit code of a job that was asked to stop, and did.
-pub const STOPPED: i32 = 75;
+const FAILED: [i32; 6] = [USAGE, BAD_DATA, NO_INPUT, IO_FAILED, BAD_CONFIG, NOT_A_NUMBER];
 
 /// What has happened so far.
 #[derive(Debug, Default)]
@@ -106,7 +108,7 @@ impl History {
         self.step = self.step.max(ended.step);
         match ended.code {
             0 if !ended.hung => return Next::Done,
-            STOPPED if !ended.hung => return Next::Stopped,
+            PREEMPTED if !ended.hung => return Next::Stopped,
             // A job that is queued again after a full disk, say, comes to that again, and again.
             code if ended.stopping && FAILED.contains(&code) && !ended.hung => {
                 return Next::GiveUp { code, why: "it was asked to stop, and failed".into() };

@@ -14,10 +14,11 @@ use super::attempt::{self, Attempt, Limits};
 use super::command::Start;
 use super::hearing::{FirstFailure, Heard};
 use super::hosts::Host;
-use super::policy::{Next, Policy, STOPPED};
+use super::policy::{Next, Policy};
 use super::pulse::{ATTEMPT, Address, VARIABLE};
 use super::trials::Trials;
 use crate::ClusterError;
+use crate::exit_code::{BAD_CONFIG, PREEMPTED};
 
 /// How often a wait between attempts asks whether to stop.
 const ASK_EVERY: Duration = Duration::from_millis(100);
@@ -150,7 +151,7 @@ impl Supervisor<'_> {
             let Some(hosts_and_ranks) = self.trials.choose(self.job.can_share) else {
                 let least = self.job.min_ranks;
                 outcome.why = Some(format!("no number of ranks from {least} on can share the work"));
-                outcome.code = if outcome.code == 0 { 78 } else { outcome.code };
+                outcome.code = if outcome.code == 0 { BAD_CONFIG } else { outcome.code };
                 hear(Event::NoHosts(outcome.why.as_deref().unwrap_or_default()));
                 return Ok(outcome);
             };
@@ -163,7 +164,7 @@ impl Supervisor<'_> {
             match next {
                 Next::Done => return Ok(outcome),
                 Next::Stopped => {
-                    outcome.code = STOPPED;
+                    outcome.code = PREEMPTED;
                     return Ok(outcome);
                 }
                 Next::GiveUp { code, why } => {
@@ -174,7 +175,7 @@ impl Supervisor<'_> {
                 Next::Restart(wait) => {
                     // Ranks that are out of sight may still write into the run.
                     if self.wait(wait.max(report.end.lease_left)).await || self.wait_for_the_run(hear).await {
-                        outcome.code = STOPPED;
+                        outcome.code = PREEMPTED;
                         return Ok(outcome);
                     }
                 }

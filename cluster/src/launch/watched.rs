@@ -10,9 +10,9 @@ use segue_world::now;
 use super::attempt::{Attempt, Limits, RankSeen, Stall};
 use super::hearing::{FirstFailure, Heard, first_failure};
 use super::hosts::{self, Host};
-use super::policy::STOPPED;
 use super::progress::{Progress, Straggler};
 use super::pulse::{Beat, EVERY, Hello, identity};
+use crate::exit_code::{OVERDUE, PREEMPTED, UNAVAILABLE};
 
 /// How long ranks of a job that hangs have to write down how they stand.
 const TELL_WITHIN: Duration = Duration::from_millis(2500);
@@ -26,9 +26,6 @@ const WITHOUT_A_RANK: Duration = Duration::from_millis(500);
 const KEPT_LINES: usize = 200;
 /// What is said of a rank that its starter ended well without.
 const NEVER_DONE: &str = "its starter ended with 0, and it did not say that it was done";
-/// Exit codes of a job whose ranks are gone, and nobody says why; and of one that does not get on.
-const RANKS_GONE: i32 = 69;
-const HUNG: i32 = 82;
 /// What is said of a rank of which nothing else is known.
 const ENDED: &str = "its process ended";
 
@@ -304,13 +301,13 @@ impl<'a> Watched<'a> {
         let of_first = self.first.as_ref().and_then(|first| codes.get(first.rank).copied().flatten());
         let unfinished = codes.iter().position(Option::is_none);
         match (self.hung.is_some(), unfinished) {
-            (true, Some(_)) => HUNG,
+            (true, Some(_)) => OVERDUE,
             // All of them said so, and be it just before they were ended.
             (_, None) => codes.into_iter().flatten().find(|code| *code != 0).unwrap_or(0).into(),
             (false, Some(_)) if of_first.is_some_and(|code| code != 0) => of_first.unwrap_or_default().into(),
             (false, Some(rank)) if starters == 0 => {
                 self.note(FirstFailure { rank, host: None, what: NEVER_DONE.into() });
-                RANKS_GONE
+                UNAVAILABLE
             }
             _ => starters,
         }
@@ -319,7 +316,7 @@ impl<'a> Watched<'a> {
     /// How the attempt ended, whose starter ended with the code `starters`.
     pub fn attempt(mut self, starters: i32) -> Attempt {
         let (code, begun) = (self.code(starters), self.has_begun());
-        let failed = ![0, STOPPED].contains(&code) || self.hung.is_some();
+        let failed = ![0, PREEMPTED].contains(&code) || self.hung.is_some();
         let mut first = self.first.clone().filter(|_| failed);
         if let Some(first) = &mut first {
             first.host = self.host_of(first.rank).map(Into::into).or(first.host.take());

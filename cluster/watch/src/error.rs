@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::exit_code;
+
 /// A run cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
@@ -36,12 +38,12 @@ pub enum WatchError {
 }
 
 impl WatchError {
-    /// Exit code, one of those in `docs/reference.md`.
+    /// Exit code, one of [`exit_code`].
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::NoRun { .. } => 66,
-            Self::Listen { .. } => 69,
-            Self::Serve { .. } | Self::Terminal { .. } => 74,
+            Self::NoRun { .. } => exit_code::NO_INPUT,
+            Self::Listen { .. } => exit_code::UNAVAILABLE,
+            Self::Serve { .. } | Self::Terminal { .. } => exit_code::IO_FAILED,
         }
     }
 

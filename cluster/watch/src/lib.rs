@@ -5,6 +5,7 @@
 //! writes into the folder of a run, and nothing here knows a tensor.
 
 mod error;
+pub mod exit_code;
 mod flatten;
 pub mod page;
 pub mod prometheus;

@@ -15,7 +15,7 @@ use segue_cluster::launch::attempt::{Limits, Stall};
 use segue_cluster::launch::command::{Start, Starter};
 use segue_cluster::launch::hearing::Heard;
 use segue_cluster::launch::hosts::{self, Host, Source};
-use segue_cluster::launch::policy::{Policy, STOPPED};
+use segue_cluster::launch::policy::Policy;
 use segue_cluster::launch::progress::Straggler;
 use segue_cluster::launch::supervisor::{Event, Job, Outcome, Report, supervise};
 use segue_configs::{DataOrder, TrainConfig, counted};
@@ -214,7 +214,7 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
     let wanted = match configuration(&program, &args.command)? {
         Ok(wanted) => wanted,
         // It was ended with this process.
-        Err(_) if preemption.requested() => return Ok(json!({ "exit_code": STOPPED })),
+        Err(_) if preemption.requested() => return Ok(json!({ "exit_code": PREEMPTED })),
         // It has said why to people.
         Err(failed) => return Ok(failed),
     };
@@ -240,7 +240,8 @@ pub fn run(args: LaunchArgs, json: bool, out: &Output) -> Result<Value, Failure>
         start.hosts = preflight::fit_hosts(&start, min_ranks, &needs, limits, out)?;
     }
     if stop() {
-        let outcome = Outcome { code: STOPPED, why: None, attempts: 0, result: None, first: None };
+        let outcome =
+            Outcome { code: i32::from(PREEMPTED), why: None, attempts: 0, result: None, first: None };
         return Ok(summary(run, &outcome, json));
     }
     let job = Job {
