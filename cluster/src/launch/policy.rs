@@ -135,17 +135,21 @@ impl History {
         self.fruitless = if progress { 0 } else { self.fruitless + 1 };
         self.restarts += 1;
         if self.fruitless > policy.without_progress {
-            let why = format!(
-                "{} restarts in a row have brought no newer checkpoint than that of step {}",
-                policy.without_progress, self.step
-            );
+            let of_step = format!("no newer checkpoint than that of step {}", self.step);
+            let why = match policy.without_progress {
+                0 => format!("this attempt has brought {of_step}"),
+                1 => format!("a restart has brought {of_step}"),
+                restarts => format!("{restarts} restarts in a row have brought {of_step}"),
+            };
             return Next::GiveUp { code: ended.code, why };
         }
         if self.restarts > policy.restarts {
-            return Next::GiveUp {
-                code: ended.code,
-                why: format!("it has been restarted {} times", policy.restarts),
+            let why = match policy.restarts {
+                0 => "it is not to be restarted".into(),
+                1 => "it has been restarted once".into(),
+                restarts => format!("it has been restarted {restarts} times"),
             };
+            return Next::GiveUp { code: ended.code, why };
         }
         let doublings = self.fruitless.saturating_sub(1).min(16) as u32;
         Next::Restart((policy.back_off * 2u32.pow(doublings)).min(policy.longest))
@@ -212,6 +216,23 @@ mod tests {
         let mut history = History::new(0);
         let all: Vec<Next> = (1..4).map(|step| history.after(&ended(82, step), &few)).collect();
         assert!(matches!(&all[2], Next::GiveUp { code: 82, why } if why.contains("2 times")), "{all:?}");
+    }
+
+    #[test]
+    fn one_restart_and_none_are_told_as_such() {
+        let why = |restarts, without_progress, step| {
+            let policy = Policy { restarts, without_progress, ..Policy::default() };
+            let mut history = History::new(0);
+            loop {
+                if let Next::GiveUp { why, .. } = history.after(&ended(137, step), &policy) {
+                    return why;
+                }
+            }
+        };
+        assert_eq!(why(9, 0, 0), "this attempt has brought no newer checkpoint than that of step 0");
+        assert_eq!(why(9, 1, 0), "a restart has brought no newer checkpoint than that of step 0");
+        assert_eq!(why(0, 9, 0), "it is not to be restarted");
+        assert_eq!(why(1, 9, 0), "it has been restarted once");
     }
 
     #[test]
