@@ -30,6 +30,11 @@ struct Conversation {
 impl Conversation {
     /// Starts one with a model; with `stdout` elsewhere than in the terminal, if it is given.
     fn start(model: &str, stdout: Option<Stdio>) -> Self {
+        Self::start_in("xterm", model, stdout)
+    }
+
+    /// The same in a terminal of a kind that `TERM` names.
+    fn start_in(term: &str, model: &str, stdout: Option<Stdio>) -> Self {
         let (mut keyboard, mut terminal) = (0, 0);
         let name = std::ptr::null_mut();
         // SAFETY: the call writes two file descriptors, which nobody else owns, and may be given no more than that.
@@ -42,7 +47,7 @@ impl Conversation {
         };
         let ours = || Stdio::from(terminal.try_clone().unwrap());
         let mut command = alone(&["generate", "--model", model, "--tokens", "1"]);
-        command.env("TERM", "xterm").stdin(ours()).stdout(stdout.unwrap_or_else(ours));
+        command.env("TERM", term).stdin(ours()).stdout(stdout.unwrap_or_else(ours));
         // Ctrl-C is a signal to those whose terminal it is.
         let take_terminal = || {
             // SAFETY: plain system calls on stdin, which is the terminal.
@@ -218,6 +223,17 @@ fn ctrl_c_stops_the_writing_then_leaves_the_line_then_ends() {
     wait_for("an answer", PATIENCE, || said().ends_with(answer));
     conversation.type_in(CTRL_C);
     assert_eq!(conversation.program.wait().unwrap().signal(), Some(libc::SIGINT));
+
+    // Nor is there an editor in a terminal that cannot be edited in.
+    let mut conversation = Conversation::start_in("dumb", &model, None);
+    conversation.expect("> ");
+    conversation.type_in(CTRL_C);
+    let mut ended = None;
+    wait_for("an end", PATIENCE, || {
+        ended = conversation.program.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert_eq!(ended.unwrap().signal(), Some(libc::SIGINT));
 }
 
 #[test]

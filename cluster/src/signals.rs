@@ -88,8 +88,8 @@ fn is_ignored(signal: c_int) -> bool {
 
 /// SIGINT (Ctrl-C) as a request to stop the task at hand, such as the writing of a text, and not the process.
 ///
-/// It stops what is between [`begin`](Interruption::begin) and the end of the value that this gives. At other times, and a second time before
-/// the task has stopped, it ends the process as it does without a handler.
+/// It stops what is between [`begin`](Interruption::begin) and the end of the value that this gives. A second time before the task has stopped it
+/// ends the process as it does without a handler, and so it does at other times, unless [`spare`](Interruption::spare) is asked for.
 ///
 /// ```
 /// let interruption = segue_cluster::signals::Interruption::install().unwrap();
@@ -101,6 +101,8 @@ fn is_ignored(signal: c_int) -> bool {
 pub struct Interruption {
     /// Whether the next SIGINT ends the process.
     ends: Arc<AtomicBool>,
+    /// Whether one that comes when no task is at hand does.
+    ends_between_tasks: bool,
 }
 
 impl Interruption {
@@ -111,13 +113,20 @@ impl Interruption {
         // Handlers run in the order of their registration: the first SIGINT of a task only sees to it that the next one ends the process.
         flag::register_conditional_default(SIGINT, Arc::clone(&ends)).map_err(refused)?;
         flag::register(SIGINT, Arc::clone(&ends)).map_err(refused)?;
-        Ok(Interruption { ends })
+        Ok(Interruption { ends, ends_between_tasks: true })
+    }
+
+    /// Lets a first SIGINT between tasks pass, for a program that reads Ctrl-C as a key: one that comes just after a task, before the terminal
+    /// gives keys, was meant for the task.
+    pub fn spare(self) -> Interruption {
+        self.ends.store(false, Ordering::Relaxed);
+        Interruption { ends_between_tasks: false, ..self }
     }
 
     /// Begins a task. One is at hand at a time.
     pub fn begin(&self) -> InterruptibleTask {
         self.ends.store(false, Ordering::Relaxed);
-        InterruptibleTask { ends: Arc::clone(&self.ends) }
+        InterruptibleTask { ends: Arc::clone(&self.ends), ends_after: self.ends_between_tasks }
     }
 }
 
@@ -125,6 +134,8 @@ impl Interruption {
 #[derive(Debug)]
 pub struct InterruptibleTask {
     ends: Arc<AtomicBool>,
+    /// Whether a SIGINT after the task ends the process.
+    ends_after: bool,
 }
 
 impl InterruptibleTask {
@@ -136,7 +147,7 @@ impl InterruptibleTask {
 
 impl Drop for InterruptibleTask {
     fn drop(&mut self) {
-        self.ends.store(true, Ordering::Relaxed);
+        self.ends.store(self.ends_after, Ordering::Relaxed);
     }
 }
 
@@ -199,6 +210,11 @@ mod tests {
     #[ignore = "started by the other tests, in a process of its own"]
     fn tasks() {
         let interruption = Interruption::install().unwrap();
+        let spares = std::env::var_os("SEGUE_TEST_SPARE").is_some();
+        let interruption = if spares { interruption.spare() } else { interruption };
+        if spares {
+            raise(SIGINT).unwrap();
+        }
         for count in std::env::var("SEGUE_TEST_SIGNALS").unwrap().split(' ') {
             let task = interruption.begin();
             assert!(!task.is_interrupted());
@@ -220,6 +236,13 @@ mod tests {
         assert_eq!(ended("1 2").signal(), Some(SIGINT));
         let between = child("tasks", "1").env("SEGUE_TEST_END", "").output().unwrap().status;
         assert_eq!(between.signal(), Some(SIGINT));
+        // Before a task and after one, whether that was interrupted or not.
+        let spared = |counts| {
+            let mut child = child("tasks", counts);
+            child.env("SEGUE_TEST_END", "").env("SEGUE_TEST_SPARE", "").output().unwrap().status
+        };
+        assert_eq!(spared("0 1").code(), Some(75));
+        assert_eq!(spared("1 2").signal(), Some(SIGINT));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use segue_cluster::signals::end_as_interrupted;
 const PROMPT: &str = "> ";
 /// Most bytes of a line: far more than anybody types, and not all that a program may send without a line break.
 const LONGEST_LINE: usize = 1 << 16;
+/// Terminals, by `TERM`, in which the editor edits nothing: it reads lines there, and Ctrl-C is a signal.
+const WITHOUT_EDITING: [&str; 3] = ["dumb", "cons25", "emacs"];
 /// A pause as long as this ends what is pasted.
 const END_OF_PASTE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
@@ -105,6 +107,11 @@ impl LineEditor {
     }
 }
 
+/// Whether an editor in a terminal of this kind, which `TERM` names, reads Ctrl-C as a key.
+pub fn takes_keys(term: Option<&str>) -> bool {
+    !term.is_some_and(|term| WITHOUT_EDITING.iter().any(|known| known.eq_ignore_ascii_case(term)))
+}
+
 impl Lines for LineEditor {
     /// Ctrl-C leaves the line; a second one ends the process as it does without an editor, the terminal being as it was.
     fn next_line(&mut self, output: &mut impl Write) -> io::Result<Line> {
@@ -166,6 +173,19 @@ mod tests {
         }
         assert_eq!(output, PROMPT.repeat(answers.len()).as_bytes());
         answers
+    }
+
+    #[test]
+    fn ctrl_c_is_a_key_where_lines_are_edited() {
+        for (term, keys) in [
+            (None, true),
+            (Some("xterm"), true),
+            (Some("dumb"), false),
+            (Some("Cons25"), false),
+            (Some("emacs"), false),
+        ] {
+            assert_eq!(takes_keys(term), keys, "{term:?}");
+        }
     }
 
     fn text(text: &str) -> Line {

@@ -19,7 +19,7 @@ use segue_trainer::generate::{Generator, Sampling};
 use serde_json::{Value, json};
 
 use self::interactive::Session;
-use self::lines::{LineEditor, PlainLines};
+use self::lines::{LineEditor, PlainLines, takes_keys};
 use self::sampling::SamplingArgs;
 use super::eval::eval_config;
 use super::{at_least_one, length, open_model};
@@ -117,8 +117,14 @@ fn converse(
     if quiet {
         return Err(Failure::new(USAGE, "there is no prompt\nhint: add --prompt TEXT, or pass it on stdin"));
     }
-    let mut session = Session::new(model, tokenizer, sampling, tokens, Interruption::install()?);
     let output = std::io::stdout();
+    let term = std::env::var("TERM").ok();
+    let interruption = match output.is_terminal() && takes_keys(term.as_deref()) {
+        // The editor reads Ctrl-C as a key.
+        true => Interruption::install()?.spare(),
+        false => Interruption::install()?,
+    };
+    let mut session = Session::new(model, tokenizer, sampling, tokens, interruption);
     // An editor would write its control characters to a file or a pipe.
     let talked = match output.is_terminal() {
         true => LineEditor::new().and_then(|input| session.converse(input, output.lock())),
