@@ -12,7 +12,7 @@ use super::head::TensorFlowHead;
 use super::invert::{program_of, recurrent};
 use super::optimizer::{self, OptimizerState};
 use super::report::Report;
-use super::sources::{RecurrentLayout, Source, detect, import_vocabulary};
+use super::sources::{LABELS, RecurrentLayout, Source, detect, import_vocabulary};
 use super::write;
 use super::write::{TensorFlowFiles, TokenizerFiles, Weights};
 use crate::TrainError;
@@ -229,7 +229,14 @@ fn to_tensorflow(
     if let Some(state) = &report.optimizer {
         variables.extend(optimizer::to_tensorflow(state, &slots, invert).map_err(refused)?);
     }
-    Ok(program.files(config, variables))
+    let mut files = program.files(config, variables);
+    // The program reads what it knows and leaves the rest: names of labels, which it does not keep, find their way back.
+    if scope.is_some()
+        && let Some(names) = head.get(LABELS)
+    {
+        files.beside.1[LABELS] = names.clone();
+    }
+    Ok(files)
 }
 
 /// The model as the state dict of a PyTorch program.

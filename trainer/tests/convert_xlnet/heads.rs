@@ -106,6 +106,36 @@ fn hugging_face_to_here_to_hugging_face_loses_no_head() {
     }
 }
 
+/// The program keeps no names of labels.
+#[test]
+fn names_of_labels_go_to_tensorflow_and_back() {
+    let names = json!({ "0": "contradiction", "1": "entailment", "2": "neutral" });
+    let said = json!({
+        "architectures": ["XLNetForSequenceClassification"], "finetuning_task": "mnli",
+        "problem_type": "single_label_classification", "id2label": names,
+    });
+    let head: [(&str, &[i64]); 2] = [("logits_proj.weight", &[3, 6]), ("logits_proj.bias", &[3])];
+    let source = headed(said, &head);
+    let (_first, there, _) = to(Target::TensorFlow, source.path()).unwrap();
+    let back = || {
+        let (_second, back, made) = to(Target::HuggingFace, &there).unwrap();
+        let told = made.report.notes.iter().any(|note| note.contains("LABEL_0 to LABEL_2"));
+        (json_of(&back.join("config.json")), told)
+    };
+    let (config, told) = back();
+    assert_eq!((&config["id2label"], &config["label2id"]["neutral"], told), (&names, &json!(2), false));
+    // Of a checkpoint that the program has written, or where they do not fit.
+    let path = there.join("xlnet_config.json");
+    fs::remove_file(there.join("MANIFEST.json")).unwrap();
+    let mut program = json_of(&path);
+    for other in [json!({ "0": "a", "1": "b" }), json!({ "0": 0, "1": 1, "2": 2 }), Value::Null] {
+        program["id2label"] = other;
+        fs::write(&path, program.to_string()).unwrap();
+        let (config, told) = back();
+        assert_eq!((&config["id2label"]["2"], told), (&json!("LABEL_2"), true));
+    }
+}
+
 #[test]
 fn a_summary_by_attention_stays_behind_with_its_reason() {
     let attentive: [(&str, &[usize]); 4] = [

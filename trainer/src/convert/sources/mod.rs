@@ -15,5 +15,7 @@ pub use recurrent::RecurrentLayout;
 pub(super) use recurrent::{Cell, Matrices, Table};
 pub use source::{Source, Values, Variable, detect, import_vocabulary};
 pub(super) use tensorflow::rules as tensorflow_rules;
-pub(super) use tensorflow_xlnet::{CHOICE, CLASSIFICATION, REGRESSION, rules as tensorflow_xlnet_rules};
+pub(super) use tensorflow_xlnet::{
+    CHOICE, CLASSIFICATION, LABELS, REGRESSION, rules as tensorflow_xlnet_rules,
+};
 pub use tensors::{INDEX, Tensors};

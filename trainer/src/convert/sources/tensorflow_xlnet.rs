@@ -14,6 +14,8 @@ use crate::convert::rules::{Operation, Rule, captured, rule, skip};
 
 /// Names that its configuration has: of released checkpoints, and of a training run.
 const CONFIGURATIONS: [&str; 2] = ["xlnet_config.json", "config.json"];
+/// Hugging Face's key for names of labels by their numbers.
+pub const LABELS: &str = "id2label";
 const VOCABULARY: &str = "spiece.model";
 const TABLE: &str = "model/transformer/word_embedding/lookup_table";
 /// LayerNorm's ε in TensorFlow's contrib layers.
@@ -138,7 +140,8 @@ pub fn open(bundle: Bundle) -> Result<Source, TrainError> {
             "its biases are tied; the folder holds a copy for each layer, as Hugging Face has them".into(),
         );
     }
-    let activation = activation(&folder, &sizes, &mut notes)?;
+    let said = configuration(&folder)?;
+    let activation = activation(said.as_ref(), &sizes, &mut notes)?;
     let mut config = sizes.clone();
     for (key, value) in [
         ("model_type", json!("xlnet")),
@@ -153,7 +156,7 @@ pub fn open(bundle: Bundle) -> Result<Source, TrainError> {
     let described = Described {
         rules: rules(config["untie_r"] == json!(true)),
         config,
-        head: head(bundle.entries()),
+        head: head(bundle.entries(), labels(said), &mut notes),
         notes,
         vocabulary: Some(folder.join(VOCABULARY)).filter(|path| path.is_file()),
     };
@@ -200,11 +203,11 @@ fn infer(entries: &[BundleEntry]) -> Result<Map<String, Value>, String> {
 /// The non-linearity that the program's configuration names, in Hugging Face's words: its `gelu` is the tanh form,
 /// which that package calls `gelu_new`. Everything else that it says must agree with the variables.
 fn activation(
-    folder: &Path,
+    said: Option<&Said>,
     sizes: &Map<String, Value>,
     notes: &mut Vec<String>,
 ) -> Result<String, TrainError> {
-    let Some(Said { path, fields: said }) = configuration(folder)? else {
+    let Some(Said { path, fields: said }) = said else {
         notes.push(format!(
             "there is no {} beside the checkpoint; its non-linearity is taken for that of the released models, \
              gelu_new: model.ff_activation=relu where it is not",
@@ -218,7 +221,7 @@ fn activation(
             && value != found
         {
             let what = format!("{theirs} is {value}, and the variables of the checkpoint say {found}");
-            return Err(TrainError::Damaged { path, what });
+            return Err(TrainError::Damaged { path: path.clone(), what });
         }
     }
     match said.get("ff_activation").and_then(Value::as_str) {
@@ -226,7 +229,7 @@ fn activation(
         Some("relu") => Ok("relu".into()),
         other => {
             let what = format!("ff_activation is {other:?}; the program knows `gelu` and `relu`");
-            Err(TrainError::Damaged { path, what })
+            Err(TrainError::Damaged { path: path.clone(), what })
         }
     }
 }
@@ -254,8 +257,14 @@ fn configuration(folder: &Path) -> Result<Option<Said>, TrainError> {
     Ok(None)
 }
 
-/// What Hugging Face's `config.json` says of the head that is in the checkpoint.
-fn head(entries: &[BundleEntry]) -> Map<String, Value> {
+/// Names of labels by their numbers, where a conversion from here has left them in the program's configuration.
+fn labels(said: Option<Said>) -> Map<String, Value> {
+    let names = said.and_then(|mut said| said.fields.remove(LABELS));
+    names.and_then(|names| names.as_object().cloned()).unwrap_or_default()
+}
+
+/// What Hugging Face's `config.json` says of the head that is in the checkpoint. `known`: names of its labels by their numbers.
+fn head(entries: &[BundleEntry], known: Map<String, Value>, notes: &mut Vec<String>) -> Map<String, Value> {
     let mut head = Map::new();
     let mut say = |key: &str, value: Value| head.insert(key.into(), value);
     let of_scope = |scope: &str| {
@@ -279,11 +288,21 @@ fn head(entries: &[BundleEntry]) -> Map<String, Value> {
         return head;
     };
     say("architectures", json!([architecture]));
-    if labels > 0 {
-        let names = (0..labels).map(|i| (i.to_string(), json!(format!("LABEL_{i}"))));
-        say("id2label", Value::Object(names.collect()));
-        let numbers = (0..labels).map(|i| (format!("LABEL_{i}"), json!(i)));
-        say("label2id", Value::Object(numbers.collect()));
+    if labels == 0 {
+        return head;
     }
+    let by_number = || (0..labels).map(|i| known.get(&i.to_string())?.as_str().map(String::from));
+    let names = by_number().collect::<Option<Vec<String>>>().filter(|_| known.len() == labels);
+    if names.is_none() && labels > 1 {
+        notes.push(format!(
+            "the checkpoint does not name its labels: they are LABEL_0 to LABEL_{} in config.json, whose id2label and label2id may say otherwise",
+            labels - 1
+        ));
+    }
+    let names = names.unwrap_or_else(|| (0..labels).map(|i| format!("LABEL_{i}")).collect());
+    let named = names.iter().enumerate().map(|(i, name)| (i.to_string(), json!(name)));
+    say(LABELS, Value::Object(named.collect()));
+    let numbers = names.iter().enumerate().map(|(i, name)| (name.clone(), json!(i)));
+    say("label2id", Value::Object(numbers.collect()));
     head
 }
