@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use segue_publish::write_file;
+use segue_trainer::report::csv_line;
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -38,32 +39,7 @@ impl ResultFolder {
 
     /// Writes a CSV file (RFC 4180).
     pub fn write_csv(&self, name: &str, header: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
-        let mut text = csv_line(header.iter().copied());
-        for row in rows {
-            text.push_str(&csv_line(row.iter().map(String::as_str)));
-        }
-        self.write(name, &text)
-    }
-}
-
-fn csv_line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
-    let quoted = |cell: &str| {
-        if cell.contains(['"', ',', '\n', '\r']) {
-            format!("\"{}\"", cell.replace('"', "\"\""))
-        } else {
-            cell.to_string()
-        }
-    };
-    cells.map(quoted).collect::<Vec<_>>().join(",") + "\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cells_with_commas_and_quotes_are_quoted() {
-        let line = csv_line(["a", "b,c", "d\"e"].into_iter());
-        assert_eq!(line, "a,\"b,c\",\"d\"\"e\"\n");
+        let lines = rows.iter().map(csv_line);
+        self.write(name, &(csv_line(header) + &lines.collect::<String>()))
     }
 }

@@ -7,7 +7,7 @@ use segue_configs::counted;
 use segue_graph::{SparseRows, read_index};
 use segue_trainer::families::planetoid::{Material, Prediction, Predictor, write_embeddings};
 use segue_trainer::metrics::{accuracy, mean_silhouette};
-use segue_trainer::report::{ScatterChart, TsneOptions, tsne};
+use segue_trainer::report::{ScatterChart, TsneOptions, csv_line, tsne};
 use serde_json::{Value, json};
 
 use super::child::write_whole;
@@ -142,11 +142,11 @@ fn show(
 }
 
 fn csv(predictions: &[Prediction], classes: usize) -> String {
-    let heads: Vec<String> = (0..classes).map(|class| format!("p{class}")).collect();
-    let mut text = format!("node,class,{}\n", heads.join(","));
-    for found in predictions {
-        let probabilities: Vec<String> = found.probabilities.iter().map(f32::to_string).collect();
-        text.push_str(&format!("{},{},{}\n", found.node, found.class, probabilities.join(",")));
+    let of_classes = (0..classes).map(|class| format!("p{class}"));
+    let mut text = csv_line(["node".into(), "class".into()].into_iter().chain(of_classes));
+    for Prediction { node, class, probabilities } in predictions {
+        let place = [node.to_string(), class.to_string()];
+        text += &csv_line(place.into_iter().chain(probabilities.iter().map(f32::to_string)));
     }
     text
 }

@@ -48,18 +48,29 @@ impl Sink for CsvFile {
     fn row(&mut self, row: &MetricRow) -> Result<(), TrainError> {
         let MetricRow { kind, step, attempt, time, .. } = row;
         let line = |(name, value): &(String, f64)| {
-            format!("{time:.3},{attempt},{kind},{step},{},{value}\n", quoted(name))
+            // A line is a number, as whoever cuts the file counts on.
+            let name = name.replace(['\n', '\r'], " ");
+            csv_line([
+                format!("{time:.3}"),
+                attempt.to_string(),
+                kind.to_string(),
+                step.to_string(),
+                name,
+                value.to_string(),
+            ])
         };
         // One write a row: it is torn at most once.
         self.write(&row.values.iter().map(line).collect::<String>())
     }
 }
 
-fn quoted(cell: &str) -> String {
-    match cell.contains(['"', ',', '\n', '\r']) {
-        true => format!("\"{}\"", cell.replace('"', "\"\"").replace(['\n', '\r'], " ")),
-        false => cell.into(),
-    }
+/// A line of a CSV file in the form of RFC 4180 with a line feed: cells with commas, quotes or line breaks stand in quotes.
+pub fn csv_line<T: ToString>(cells: impl IntoIterator<Item = T>) -> String {
+    let quoted = |cell: T| match cell.to_string() {
+        cell if cell.contains(['"', ',', '\n', '\r']) => format!("\"{}\"", cell.replace('"', "\"\"")),
+        cell => cell,
+    };
+    cells.into_iter().map(quoted).collect::<Vec<_>>().join(",") + "\n"
 }
 
 #[cfg(test)]
@@ -67,6 +78,13 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn cells_are_quoted_where_they_have_to_be() {
+        let line = csv_line(["a", "", "b,c", "d\"e", "f\ng", "\r"]);
+        assert_eq!(line, "a,,\"b,c\",\"d\"\"e\",\"f\ng\",\"\r\"\n");
+        assert_eq!(csv_line([0.5, 2.0]), "0.5,2\n");
+    }
 
     #[test]
     fn a_run_that_goes_on_takes_back_what_it_makes_again() {

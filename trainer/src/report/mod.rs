@@ -20,7 +20,7 @@ mod tsne;
 pub use ablation::{CellResult, Check, Row, Summary, Verdict};
 pub use chart::{LineChart, Point, Series};
 pub use compared::Compared;
-pub use csv::CsvFile;
+pub use csv::{CsvFile, csv_line};
 pub use interval_chart::IntervalChart;
 pub use mask_chart::MaskChart;
 pub use metrics::{MetricsFile, read_metrics};

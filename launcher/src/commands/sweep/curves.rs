@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use segue_configs::sweep::Sweep;
-use segue_trainer::report::{LineChart, Point, Series};
+use segue_trainer::report::{LineChart, Point, Series, csv_line};
 use serde_json::Value;
 
 use super::super::child::{evaluations_of, write_whole};
@@ -74,12 +74,13 @@ pub fn write(sweep: &Sweep, jobs: &[Job], output: &Path, out: &Output) -> Result
 }
 
 fn csv(courses: &[Course]) -> String {
-    let mut text = "cell,seed,step,passes,best_loss\n".to_string();
+    let mut text = csv_line(["cell", "seed", "step", "passes", "best_loss"]);
     for Course { label, samples, seeds } in courses {
-        let label = label.replace('"', "\"\"");
         for (seed, losses) in seeds {
             for (step, loss) in losses {
-                text.push_str(&format!("\"{label}\",{seed},{step},{},{loss}\n", step * samples));
+                let numbers = [*seed, *step, step * samples].map(|number| number.to_string());
+                let [seed, step, passes] = numbers;
+                text += &csv_line([label.clone(), seed, step, passes, loss.to_string()]);
             }
         }
     }

@@ -5,7 +5,7 @@ use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
 use segue_configs::counted;
 use segue_configs::sweep::Sweep;
-use segue_trainer::report::{CellResult, Interval, IntervalChart, Summary};
+use segue_trainer::report::{CellResult, Interval, IntervalChart, Summary, csv_line};
 use serde_json::{Value, json};
 
 use self::job::{Job, Outcome};
@@ -124,11 +124,15 @@ fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
 }
 
 fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), Failure> {
-    let mut csv = format!("cell,seed,attention,{}\n", summary.compared.name());
+    let mut csv = csv_line(["cell", "seed", "attention", summary.compared.name()]);
     for job in jobs {
         for (attention, value) in job.values().unwrap_or_default() {
-            let label = job.label.replace('"', "\"\"");
-            csv.push_str(&format!("\"{label}\",{},{attention},{value}\n", job.seed));
+            csv += &csv_line([
+                job.label.clone(),
+                job.seed.to_string(),
+                attention.to_string(),
+                value.to_string(),
+            ]);
         }
     }
     let chart = chart(summary).svg();
