@@ -147,7 +147,7 @@ fn a_stream_without_ends_of_lines_has_no_heads() {
     let error = cut.batch(0..1, &[LaneCursor::default()], 1).unwrap_err();
     assert!(error.to_string().contains("does not follow an end-of-sequence token"), "{error}");
     let too_many = Heads::new(lines.boundaries(), 21, 0, lines.eos, SEED).unwrap_err();
-    assert!(too_many.to_string().contains("20 lines do not make 21 lanes"), "{too_many}");
+    assert!(too_many.to_string().contains("21 lanes cannot be made of 20 lines"), "{too_many}");
 }
 
 #[test]

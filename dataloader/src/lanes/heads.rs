@@ -1,3 +1,4 @@
+use segue_configs::counted;
 use segue_data_error::DataError;
 use segue_random::{Draws, Purpose};
 
@@ -18,7 +19,8 @@ impl Heads {
     /// `lanes` heads over the lines that begin at `lines` and end with `eos`. Each begins up to `jitter` lines away from its place.
     pub fn new(lines: Boundaries, lanes: usize, jitter: u64, eos: i64, seed: u64) -> Result<Self, DataError> {
         if lines.len() < lanes as u64 {
-            let why = format!("{} lines do not make {lanes} lanes\nhint: lower train.lanes", lines.len());
+            let lines = counted(lines.len(), "line");
+            let why = format!("{lanes} lanes cannot be made of {lines}\nhint: lower train.lanes");
             return Err(DataError::EmptyInput { why });
         }
         Ok(Self { lines, lanes: lanes as u64, jitter, eos, seed })

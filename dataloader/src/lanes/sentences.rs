@@ -1,5 +1,6 @@
 use std::ops::Range;
 
+use segue_configs::counted;
 use segue_data_error::DataError;
 use segue_random::{Permutation, Purpose};
 
@@ -37,8 +38,8 @@ impl SentenceLanes {
     ) -> Result<Self, DataError> {
         segments.check(lanes)?;
         if starts.len() < lanes as u64 {
-            let why =
-                format!("{} sentences do not fill {lanes} lanes\nhint: lower train.lanes", starts.len());
+            let sentences = counted(starts.len(), "sentence");
+            let why = format!("{lanes} lanes cannot be filled with {sentences}\nhint: lower train.lanes");
             return Err(DataError::EmptyInput { why });
         }
         Ok(Self { stream, starts, lanes, segments, eos, seed, episodes: false })

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use segue_configs::TaskConfig;
+use segue_configs::{TaskConfig, counted};
 use segue_data_error::DataError;
 
 use super::labels::Labels;
@@ -154,8 +154,8 @@ impl Columns {
         }
         let Some(label) = self.label.filter(|_| table.width + 1 == like.width) else {
             let why = format!(
-                "the file has {} columns, but {} has {}",
-                table.width,
+                "the file has {}, but {} has {}",
+                counted(table.width, "column"),
                 like.path.display(),
                 like.width
             );

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use segue_configs::TaskLoss;
+use segue_configs::{TaskLoss, counted};
 use segue_data_error::DataError;
 
 use super::data::{Split, TaskData};
@@ -331,9 +331,9 @@ impl Glue {
         }
         let widths: Vec<String> = self.widths.iter().map(usize::to_string).collect();
         let why = format!(
-            "it has no header and {} columns, where files of `{}` have {}\nhint: is it the task's file? A table of \
+            "it has no header and {}, where files of `{}` have {}\nhint: is it the task's file? A table of \
              another form is read by --task text",
-            table.width,
+            counted(table.width, "column"),
             self.name,
             widths.join(" or ")
         );
@@ -393,9 +393,9 @@ impl Column {
                 return Ok(place);
             }
             let why = format!(
-                "it has {} columns and no header, but `{}` is expected in column {}: is it the task's \
+                "it has {} and no header, but `{}` is expected in column {}: is it the task's \
                  file?",
-                table.width,
+                counted(table.width, "column"),
                 self.0[0],
                 place + 1
             );

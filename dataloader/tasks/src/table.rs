@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use segue_configs::counted;
 use segue_data_error::DataError;
 use serde_json::{Map, Value};
 
@@ -229,7 +230,7 @@ fn keep_wide(
             kept.push(row);
             continue;
         }
-        let why = format!("it has {} columns where {measure} {width}", row.cells.len());
+        let why = format!("it has {} where {measure} {width}", counted(row.cells.len(), "column"));
         sieve.refuse(DataError::line(path, row.line, why))?;
     }
     Ok(kept)
@@ -304,7 +305,7 @@ mod tests {
         let (table, skipped) = parse("a.tsv", text, true);
         assert_eq!(rows(&table.unwrap()), [(1, vec!["a", "1"]), (2, vec!["b", "0"]), (5, vec!["c", "1"])]);
         assert_eq!(skipped.count, 2);
-        assert!(skipped.first[1].starts_with("a.tsv, line 3: it has 1 columns where most lines have 2"));
+        assert!(skipped.first[1].starts_with("a.tsv, line 3: it has 1 column where most lines have 2"));
         let json = parse("a.jsonl", b"{}\n[1]\n", false).0.unwrap_err().to_string();
         assert!(json.starts_with("a.jsonl, line 2: it is not a JSON object"), "{json}");
     }

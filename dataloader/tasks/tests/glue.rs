@@ -178,7 +178,7 @@ fn x22_bad_files_are_told_with_file_line_and_remedy() {
             "line 1: the header has no `sentence2`, only index, sentence1, other",
         ),
         (String::new(), "line 1: the file is empty"),
-        ("x\n".into(), "line 1: it has no header and 1 columns, where files of `rte` have 4"),
+        ("x\n".into(), "line 1: it has no header and 1 column, where files of `rte` have 4"),
     ] {
         let folder = folder(&[("train.tsv", content.as_bytes()), ("dev.tsv", good.as_bytes())]);
         let error = TaskData::open(&config("rte", folder.path()), &words(TOKENS), ALL).unwrap_err();

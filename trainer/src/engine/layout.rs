@@ -2,7 +2,7 @@ use std::ops::Range;
 
 use segue_collectives::Communicator;
 use segue_collectives::tree::aligned_blocks;
-use segue_configs::TrainConfig;
+use segue_configs::{TrainConfig, counted};
 
 use crate::TrainError;
 
@@ -43,8 +43,10 @@ pub fn check_ranks(train: &TrainConfig, world: usize) -> Result<usize, TrainErro
     let micro_steps = lanes / micro_batch;
     if world == 0 || !micro_steps.is_multiple_of(world) {
         return Err(TrainError::Layout(format!(
-            "{world} ranks do not divide the {micro_steps} micro-steps of a step ({lanes} lanes in micro-batches of \
-             {micro_batch})\nhint: choose train.lanes as a multiple of {}, or another number of ranks",
+            "{world} ranks do not divide the {} of a step ({} in micro-batches of {micro_batch})\n\
+             hint: choose train.lanes as a multiple of {}, or another number of ranks",
+            counted(micro_steps, "micro-step"),
+            counted(lanes, "lane"),
             micro_batch * world.max(1)
         )));
     }

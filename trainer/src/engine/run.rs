@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use segue_collectives::consensus::{any_rank, any_rank_of};
 use segue_collectives::{Communicator, deadline};
-use segue_configs::{CheckpointConfig, Config};
+use segue_configs::{CheckpointConfig, Config, counted};
 use segue_dataloader::Prefetcher;
 use segue_faults as faults;
 use serde_json::{Value, json};
@@ -544,7 +544,11 @@ fn reported(chosen: Chosen) -> Measures {
     }
     let told: Vec<String> = losses.iter().map(|(name, loss)| format!("{name} {loss:.4}")).collect();
     if losses.len() > 1 {
-        measures.lines.push(format!("weights: {name} of {} steps ({})", choice.length, told.join(", ")));
+        measures.lines.push(format!(
+            "weights: {name} of {} ({})",
+            counted(choice.length, "step"),
+            told.join(", ")
+        ));
         measures.scalars.extend(losses.iter().map(|(name, loss)| (format!("average/{name}"), *loss)));
         measures.scalars.push(("average/length".into(), choice.length as f64));
     }

@@ -97,9 +97,9 @@ fn allreduce(args: &AllreduceArgs, comm: &dyn Communicator, out: &Output) -> Res
     let seconds = |t: &[std::time::Duration]| AllReduceTimings::median(t).as_secs_f64();
     let (tree_s, library_s) = (seconds(&timings.tree), seconds(&timings.any_order));
     out.line(&format!(
-        "{} MiB over {} ranks: tree {:.2} ms, library {:.2} ms",
+        "{} MiB over {}: tree {:.2} ms, library {:.2} ms",
         args.mib,
-        comm.world_size(),
+        counted(comm.world_size(), "rank"),
         tree_s * 1e3,
         library_s * 1e3
     ));
