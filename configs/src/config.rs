@@ -1,6 +1,7 @@
 //! The configuration of a run: its sections, and what they say of each other.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
@@ -86,8 +87,15 @@ macro_rules! sections {
 
             /// Checks every number against the range at its key. Those of the model are its own to check.
             fn check_ranges(&self) -> Result<(), ConfigError> {
-                $(range::check(stringify!($name), &self.$name)?;)*
-                $(range::check(stringify!($later), &self.$later)?;)*
+                // To make a schema takes much longer than to check by it.
+                static SCHEMAS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+                    let mut all = Map::new();
+                    $(all.insert(stringify!($name).into(), range::schema_of::<$section>());)*
+                    $(all.insert(stringify!($later).into(), range::schema_of::<$later_section>());)*
+                    all
+                });
+                $(range::check_by(&SCHEMAS[stringify!($name)], stringify!($name), &self.$name)?;)*
+                $(range::check_by(&SCHEMAS[stringify!($later)], stringify!($later), &self.$later)?;)*
                 Ok(())
             }
 

@@ -84,7 +84,12 @@ pub(crate) fn schema_of<T: JsonSchema>() -> Value {
 
 /// Checks every number of a section against the range at its key.
 pub fn check<T: JsonSchema + Serialize>(section: &str, values: &T) -> Result<(), ConfigError> {
-    let (schema, values) = (schema_of::<T>(), serde_json::to_value(values).unwrap_or_default());
+    check_by(&schema_of::<T>(), section, values)
+}
+
+/// The same by the section's schema, for who has made it before.
+pub(crate) fn check_by<T: Serialize>(schema: &Value, section: &str, values: &T) -> Result<(), ConfigError> {
+    let values = serde_json::to_value(values).unwrap_or_default();
     let Some(properties) = schema["properties"].as_object() else { return Ok(()) };
     for (key, property) in properties {
         let refuse = |value: String, why: String| ConfigError::OutOfRange {
