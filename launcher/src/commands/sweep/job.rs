@@ -48,7 +48,7 @@ pub type Outcome = Result<usize, Unfinished>;
 /// Every run of a sweep. Seeds change slowest, so that a sweep cut short has whole columns. A cell whose data cannot be read fails when
 /// its turn comes, like one whose training does; an error here where that befalls all of them.
 pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
-    let mut fingerprints: BTreeMap<String, Result<String, Failure>> = BTreeMap::new();
+    let mut fingerprints: BTreeMap<(String, BTreeSet<&str>), Result<String, Failure>> = BTreeMap::new();
     let mut jobs = Vec::new();
     for &seed in &sweep.seeds {
         for (cell, description) in sweep.cells.iter().enumerate() {
@@ -57,11 +57,14 @@ pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
             if is_evaluated(description) {
                 families::language(&config.model)?;
             }
-            let data = match fingerprints.entry(read_by(&config)) {
+            let splits = splits(description);
+            let data = match fingerprints.entry((read_by(&config), splits)) {
                 Entry::Occupied(known) => known.get().clone(),
-                Entry::Vacant(place) => place.insert(fingerprint(&config)).clone(),
+                Entry::Vacant(place) => {
+                    let data = fingerprint_with(&config, &place.key().1);
+                    place.insert(data).clone()
+                }
             };
-            let data = data.and_then(|data| has_splits(&config, description).map(|()| data));
             let key = key(&content(&config, data.as_deref().unwrap_or_default(), is_evaluated(description)));
             let (runs, record) = (output.join("runs"), output.join("results").join(format!("{key}.json")));
             let name = recorded_name(&record, &runs)
@@ -135,20 +138,24 @@ fn is_evaluated(cell: &Cell) -> bool {
     !cell.evaluations.is_empty() || !cell.protocols.is_empty()
 }
 
-/// Refuses evaluations on what the corpus does not have, before a training that leads to them.
-fn has_splits(config: &Config, cell: &Cell) -> Result<(), Failure> {
-    let of_protocols = cell.protocols.iter().map(|protocol| &protocol.split);
-    let splits: BTreeSet<&String> = cell.evaluations.iter().map(|e| &e.split).chain(of_protocols).collect();
-    let corpus = Path::new(&config.data.corpus);
+/// What these evaluate on.
+fn splits(cell: &Cell) -> BTreeSet<&str> {
+    let of_protocols = cell.protocols.iter().map(|protocol| protocol.split.as_str());
+    cell.evaluations.iter().map(|evaluation| evaluation.split.as_str()).chain(of_protocols).collect()
+}
+
+/// The fingerprint of a configuration's data. Refuses evaluations on `splits` that its corpus does not have, before a training that leads to them.
+fn fingerprint_with(config: &Config, splits: &BTreeSet<&str>) -> Result<String, Failure> {
+    let fingerprint = fingerprint(config)?;
     // Of several corpora, or of lines of a file, an evaluation asks for one.
     if config.data.corpus.is_empty() || splits.is_empty() {
-        return Ok(());
+        return Ok(fingerprint);
     }
-    let corpus = Corpus::open_lazily(corpus)?;
+    let corpus = Corpus::open_lazily(Path::new(&config.data.corpus))?;
     for split in splits {
         corpus.tokens(split.parse()?)?;
     }
-    Ok(())
+    Ok(fingerprint)
 }
 
 /// What the fingerprint of a configuration's data depends on, beside the data: families may read other files of one folder, or another part of them,
