@@ -29,7 +29,8 @@ impl HostMemory {
             text.trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib << 10)
         };
         let total = bytes("MemTotal")?;
-        let limit = limit_of_group().filter(|limit| *limit < total);
+        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let limit = limit_of_group(&groups, Path::new(GROUPS)).filter(|limit| *limit < total);
         Some(Self { total, free: bytes("MemAvailable")?, swap: bytes("SwapTotal").unwrap_or(0), limit })
     }
 
@@ -40,24 +41,27 @@ impl HostMemory {
     }
 }
 
-/// The least of the limits of this process' control group and of those that it lies in. In a container its own is the root.
-fn limit_of_group() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+/// Where the files of control groups are.
+const GROUPS: &str = "/sys/fs/cgroup";
+
+/// The least of the limits of a process' control group and of those that it lies in, by its `/proc/self/cgroup` and the files below `root`. In a
+/// container its own is the root.
+fn limit_of_group(groups: &str, root: &Path) -> Option<u64> {
     // One line a hierarchy, `NUMBER:CONTROLLERS:PATH`; the second version has one, without names.
     let of = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/').to_string());
         match controllers {
-            "" => Some(("/sys/fs/cgroup", path, "memory.max")),
-            "memory" => Some(("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes")),
+            "" => Some((root.to_owned(), path, "memory.max")),
+            "memory" => Some((root.join("memory"), path, "memory.limit_in_bytes")),
             _ => None,
         }
     };
     let limits = groups.lines().filter_map(of).flat_map(|(root, path, file)| {
-        let below = Path::new(&path).ancestors().map(Path::to_owned).collect::<Vec<_>>();
-        below.into_iter().filter_map(move |group| {
-            fs::read_to_string(Path::new(root).join(group).join(file)).ok()?.trim().parse().ok()
-        })
+        let groups =
+            Path::new(&path).ancestors().map(|group| root.join(group).join(file)).collect::<Vec<_>>();
+        // "max" is no limit.
+        groups.into_iter().filter_map(|limit| fs::read_to_string(limit).ok()?.trim().parse().ok())
     });
     limits.min()
 }
@@ -83,5 +87,53 @@ pub fn check(memory: &RankMemory, ranks_here: usize) -> Result<(), Failure> {
             Err(Failure::new(BAD_CONFIG, message))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree of files of control groups: their folders and what is in them.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    #[test]
+    fn the_least_limit_of_a_group_and_of_those_around_it_counts() {
+        let root = tree(&[
+            ("memory.max", "9000\n"),
+            ("job/memory.max", "700\n"),
+            ("job/step/memory.max", "max\n"),
+            ("other/memory.max", "5\n"),
+            ("memory/memory.limit_in_bytes", "8000\n"),
+            ("memory/job/memory.limit_in_bytes", "600\n"),
+        ]);
+        let limit = |groups| limit_of_group(groups, root.path());
+        assert_eq!(limit("0::/job/step\n"), Some(700));
+        // A container sees its own group as the root.
+        assert_eq!(limit("0::/\n"), Some(9000));
+        // The first version has a hierarchy for each controller; hosts may have both.
+        assert_eq!(limit("5:cpu,cpuacct:/job\n4:memory:/job\n0::/job\n"), Some(600));
+        assert_eq!(limit("4:memory:/\n"), Some(8000));
+        // A group that is not there any more has those around it.
+        assert_eq!(limit("0::/job/gone\n"), Some(700));
+        for none in ["", "no line of groups", "5:cpu:/job\n"] {
+            assert_eq!(limit(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn ranks_share_the_host_and_a_group_counts_for_each() {
+        let host = HostMemory { total: 100, free: 50, swap: 10, limit: Some(40) };
+        assert!(host.has_room(50, 2) && !host.has_room(51, 2));
+        assert!(host.has_room(36, 3) && !host.has_room(37, 3));
+        assert!(HostMemory { limit: None, ..host }.has_room(110, 1));
     }
 }
