@@ -153,7 +153,9 @@ fn p17_predictions_embeddings_and_a_map_are_written() {
     assert_eq!(numbers, [3, 81]);
     fs::write(&nodes, "3\nfour\n").expect("a file");
     fail(alone(&["predict", &run, "--nodes", &nodes]), 65, &["line 2", "`four`"]);
-    fail(alone(&["predict", &run, "--features", &nodes]), 78, &["nodes of its graph alone"]);
+    let rows = text("unseen.svm");
+    fs::write(&rows, "0:1 3:1\n").expect("a file");
+    fail(alone(&["predict", &run, "--features", &rows]), 78, &["nodes of its graph alone"]);
 }
 
 #[test]

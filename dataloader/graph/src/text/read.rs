@@ -252,7 +252,7 @@ const NO_ROW: u32 = u32::MAX;
 
 impl SparseRows {
     /// Reads rows of `columns` features from a file with one a line, `column:value`, columns from 0 and rising; an empty line is a row of zeros.
-    /// What a line begins with before the first of them, such as a node's number, is left out.
+    /// A number that a line begins with, such as a node's, is left out.
     ///
     /// # Errors
     ///
@@ -261,7 +261,7 @@ impl SparseRows {
         let mut rows = SparseRows::new(columns);
         each_line(path, |_, line| {
             let mut words = words(line).peekable();
-            words.next_if(|first| !first.contains(':'));
+            words.next_if(|first| first.parse().is_ok_and(f64::is_finite));
             rows.push(words.map(feature).collect::<Result<Vec<_>, _>>()?)
         })?;
         Ok(rows)
@@ -270,7 +270,8 @@ impl SparseRows {
 
 /// A feature, `column:value`.
 fn feature(word: &str) -> Result<(u32, f32), String> {
-    let (column, value) = word.split_once(':').ok_or_else(|| format!("`{word}` is not column:value"))?;
+    let (column, value) =
+        word.split_once(':').ok_or_else(|| format!("`{word}` is not column:value, such as 12:0.5"))?;
     let value: f32 = number(Some(value), "value")?;
     match value.is_finite() {
         true => Ok((number(Some(column), "column")?, value)),

@@ -94,7 +94,7 @@ fn bad_text_is_refused_with_file_and_line() {
         ("labels.txt", "0\n3\n", "labels.txt, line 2: class 3 of 3"),
         ("features.svm", "0 0:1\n8 0:1\n", "features.svm, line 2: node 8 of a graph with 8 nodes"),
         ("features.svm", "0 0:1\n0 1:1\n", "features.svm, line 2: node 0 has a row already"),
-        ("features.svm", "0 0\n", "features.svm, line 1: `0` is not column:value"),
+        ("features.svm", "0 0\n", "features.svm, line 1: `0` is not column:value, such as 12:0.5"),
         ("features.svm", "0 1:1 1:2\n", "features.svm, line 1: column 1 does not come after 1"),
         ("features.svm", "0 4:1\n", "features.svm, line 1: column 4 of 4"),
         ("features.svm", "0 1:inf\n", "features.svm, line 1: a value of inf"),
@@ -263,7 +263,12 @@ fn p09_rows_of_features_are_read_with_and_without_a_number_before_them() {
     for empty in [1, 3, 4] {
         assert!(rows.row(empty).0.is_empty());
     }
-    for (text, why) in [("0:1\n1:x", "line 2"), ("4:1", "line 1"), ("1 2", "`2`"), ("3:1 1:1", "line 1")] {
+    for (text, why) in [("0:1\n1:x", "line 2"), ("4:1", "line 1"), ("1 2", "`2`"), ("3:1 1:1", "line 1")]
+        .into_iter()
+        // Words, which are no features.
+        .chain([("hello\n0:1", "line 1: `hello` is not column:value"), ("0:1\nthe cat", "line 2: `the`")])
+        .chain([("nan 0:1", "line 1: `nan`"), ("0:1\n-inf", "line 2: `-inf`")])
+    {
         fs::write(&path, text).unwrap();
         let message = SparseRows::read(&path, 4).unwrap_err().to_string();
         assert!(message.contains(why), "{message}");
