@@ -207,3 +207,21 @@ fn bad_lists_end_with_their_file_and_line() {
     assert!(told.contains("--symmetrise"), "{told}");
     assert_eq!(succeed(alone(&["data", "graph", &text, "--symmetrise", "--json"]))["graph"]["edges"], 1);
 }
+
+/// Of two folders the first would be written whole before the second is found to have files.
+#[test]
+fn no_form_of_a_graph_is_written_where_the_folder_of_another_is_refused() {
+    let (place, text) = text();
+    let (new, full) = (place.path().join("new"), place.path().join("full"));
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("mine"), "").unwrap();
+    let [text, to, mapped] = [&text, &new, &full].map(|path| path.display().to_string());
+    let refused = finish(alone(&["data", "graph", &text, "--text", &to, "--mapped", &mapped]));
+    assert!(ended_with(&refused, 73));
+    assert!(
+        stderr(&refused).contains("full cannot take the output: it is not empty"),
+        "{}",
+        stderr(&refused)
+    );
+    assert!(!new.exists());
+}

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use segue_data_error::DataError;
 use segue_graph::{Asymmetry, EntityGraph, GraphForm, NodeData, OpenOptions, Setting};
 use serde_json::{Value, json};
 
@@ -83,6 +84,10 @@ impl From<SettingArg> for Setting {
 
 /// Reads a data set, writes it in the forms that are asked for, and counts it.
 pub fn run(args: &GraphArgs, out: &Output) -> Result<Value, Failure> {
+    // Before anything is written, be it into the other one.
+    for folder in args.text.iter().chain(&args.mapped) {
+        DataError::refuse_files(folder)?;
+    }
     let data = read(args)?;
     // Pickles first: they have no room for everything, and refuse before anything is written.
     if let Some(prefix) = &args.pickles {

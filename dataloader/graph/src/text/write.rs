@@ -3,7 +3,6 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use segue_data_error::DataError;
-use segue_publish::FreshFolder;
 
 use crate::{NodeData, Setting};
 
@@ -24,7 +23,7 @@ impl NodeData {
     ///
     /// A folder that is there and not empty, and what the system refused.
     pub fn write_text(&self, folder: &Path, form: GraphForm) -> Result<(), DataError> {
-        let fresh = FreshFolder::create(folder)?;
+        let fresh = DataError::begin_folder(folder)?;
         let write = |name: &str, lines: &dyn Fn(&mut BufWriter<File>) -> io::Result<()>| {
             let path = fresh.path().join(name);
             let written = File::create(&path).map(BufWriter::new).and_then(|mut file| {

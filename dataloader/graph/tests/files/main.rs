@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use segue_graph::{Asymmetry, Graph, NodeData, OpenOptions, Setting, SparseRows, Split};
+use segue_graph::{Asymmetry, Graph, GraphForm, NodeData, OpenOptions, Setting, SparseRows, Split};
 use tempfile::TempDir;
 
 fn fixture(name: &str) -> PathBuf {
@@ -250,6 +250,17 @@ fn p18_splits_that_are_given_come_in_the_order_of_their_numbers() {
     let error = open(1).unwrap_err();
     assert!(error.to_string().ends_with("9/test.index, line 1: node 4 is in train and in test"), "{error}");
     assert_eq!(error.exit_code(), 65);
+}
+
+/// Before any work is done, not at its end.
+#[test]
+fn a_folder_with_files_is_refused_for_a_graph() {
+    let data = open(text_with(&[]).path(), Setting::Inductive);
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("mine"), "").unwrap();
+    let error = data.write_text(folder.path(), GraphForm::Text).unwrap_err();
+    assert!(error.exit_code() == 73 && error.to_string().contains("it is not empty"), "{error}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
 #[test]
