@@ -273,9 +273,15 @@ fn tensorboard_reads_the_events() {
         );
         return;
     }
-    // Gone on with after a step that was reported.
-    succeed(alone(&place.pretrain("run", &["train.stop_at=20"])));
-    succeed(alone(&place.pretrain("run", &[])));
+    // Killed between an evaluation and the checkpoint that knows of it, the second one of its step; and started once more after its end.
+    let run = place.pretrain("run", &["eval.every=20", "checkpoint.every=20"]);
+    let mut killed = alone(&run);
+    killed.env("SEGUE_FAULTS", "kill@checkpoint.begin:step=20:hit=2");
+    assert!(!finish(killed).status.success());
+    succeed(alone(&run));
+    succeed(alone(&run));
+    let superseded = fs::read_to_string(place.path("run/metrics.superseded.jsonl")).unwrap();
+    assert!(superseded.lines().any(|line| line.contains(r#""kind":"eval""#)), "{superseded}");
     let folder = place.text("run/tensorboard");
     let mut command = Command::new(python);
     command.args([&format!("{ROOT}/tests/peers/read_tensorboard.py"), &folder]);
@@ -283,10 +289,15 @@ fn tensorboard_reads_the_events() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && said.contains("valid/loss"), "{said}{}", stderr(&output));
     let told: Value = serde_json::from_str(&said).unwrap();
-    let steps: Vec<&Value> = told["train/loss"].as_array().unwrap().iter().map(|point| &point[0]).collect();
     let rows = rows(&place, "run");
-    let of_rows = rows.iter().filter(|row| row["kind"] == "train").map(|row| &row["step"]);
-    assert_eq!(steps, of_rows.collect::<Vec<_>>());
+    for (tag, kind, expected) in
+        [("train/loss", "train", &[10, 20, 30, 40, 50][..]), ("valid/loss", "eval", &[20, 40, 50])]
+    {
+        let steps: Vec<&Value> = told[tag].as_array().unwrap().iter().map(|point| &point[0]).collect();
+        assert_eq!(steps, expected.iter().collect::<Vec<_>>(), "{tag}");
+        let of_rows = rows.iter().filter(|row| row["kind"] == kind).map(|row| &row["step"]);
+        assert_eq!(steps, of_rows.collect::<Vec<_>>(), "{tag}");
+    }
 }
 
 /// `segue pretrain --dry-run` of a recipe.

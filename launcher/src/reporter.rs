@@ -267,6 +267,9 @@ impl<'a> Reporter<'a> {
             row["best"] = json!(best);
         }
         merge(&mut row, &measures.row);
+        if record.has(&row) {
+            return record.lost();
+        }
         record.row(&row)?;
         // A checkpoint may be on its way already that knows of this evaluation.
         record.sync()?;

@@ -10,7 +10,7 @@ use segue_configs::{Config, SinkKind};
 use segue_publish::{Claim, claim};
 use segue_trainer::TrainError;
 use segue_trainer::report::{
-    CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink, read_metrics,
+    CsvFile, EventFile, GoesOn, MetricRow, MetricsFile, MlflowRun, MlflowStore, Sink,
 };
 use segue_watch::DONE_FILE;
 use serde_json::Value;
@@ -149,7 +149,9 @@ impl Record {
         remove(&done).map_err(|e| Failure::cannot_write(&done, &e, "run.dir"))?;
         let metrics = MetricsFile::open(run, step, evaluated).map_err(Failure::of_run)?;
         let events = match config.log.tensorboard {
-            true => Some(open_events(run, GoesOn { step, evaluated }).map_err(Failure::of_run)?),
+            true => Some(
+                open_events(run, GoesOn { step, evaluated }, metrics.of_step()).map_err(Failure::of_run)?,
+            ),
             false => None,
         };
         let record = format!("{:#}\n", config.to_json());
@@ -158,6 +160,20 @@ impl Record {
             .map_err(|e| Failure::cannot_write(&path, &e.source, "run.dir"))?;
         let (sinks, lost) = open_sinks(config, GoesOn { step, evaluated });
         Ok(Self { run: run.into(), done, metrics, events, sinks, lost })
+    }
+
+    /// Whether `metrics.jsonl` has had the row, but for its attempt, since before it was opened: that of an evaluation which a run that had ended
+    /// makes once more.
+    pub fn has(&self, row: &Value) -> bool {
+        let without_attempt = |row: &Value| {
+            let mut row = row.clone();
+            row["attempt"].take();
+            row
+        };
+        // What is read may differ from what was written in the last bit of a number.
+        let read: Value = serde_json::from_str(&row.to_string()).unwrap_or_default();
+        let wanted = without_attempt(&read);
+        self.metrics.of_step().iter().any(|known| without_attempt(known) == wanted)
     }
 
     /// Adds a row to `metrics.jsonl`, to the sinks and, where it is one of training, to TensorBoard. A sink that fails takes no further rows, and
@@ -206,14 +222,12 @@ impl Record {
 
 /// Begins the TensorBoard events of a run. An evaluation of its step that no checkpoint knows of is made again: it is void with all of that
 /// step, whose training is told once more.
-fn open_events(run: &Path, goes_on: GoesOn) -> Result<EventFile, TrainError> {
+fn open_events(run: &Path, goes_on: GoesOn, of_step: &[Value]) -> Result<EventFile, TrainError> {
     let GoesOn { step, evaluated } = goes_on;
     let is_repeated = evaluated < step;
     let mut events = EventFile::create(&run.join("tensorboard"), step + u64::from(!is_repeated))?;
     if is_repeated {
-        let rows = read_metrics(run)?;
-        let of_step = rows.iter().filter(|row| row["kind"] == "train" && row["step"] == step);
-        for row in of_step {
+        for row in of_step.iter().filter(|row| row["kind"] == "train") {
             events.scalars(step, &scalars_of(row))?;
         }
     }
@@ -322,6 +336,23 @@ mod tests {
         };
         assert_eq!(hint("runs/a/metrics.csv"), "choose a writable run.dir");
         assert_eq!(hint("store/0/meta.yaml"), "choose a writable log.mlflow_dir");
+    }
+
+    #[test]
+    fn a_row_is_known_by_all_but_its_attempt() {
+        let dir = tempfile::tempdir().unwrap();
+        let overrides = [format!("run.dir={}", dir.path().display())];
+        let config = segue_trainer::families::MODELS.load(None, &overrides).unwrap().config;
+        let row =
+            |attempt: u32, loss: f64| json!({ "kind": "eval", "step": 4, "attempt": attempt, "loss": loss });
+        let mut record = Record::open(&config, 0, 0).unwrap();
+        record.row(&row(1, 0.1 + 0.2)).unwrap();
+        let knows = |evaluated, row: &Value| Record::open(&config, 4, evaluated).unwrap().has(row);
+        assert!(knows(4, &row(2, 0.1 + 0.2)));
+        assert!(!knows(4, &row(2, 0.4)));
+        assert!(!knows(4, &json!({ "kind": "eval", "step": 4, "attempt": 2 })));
+        // Void, as no checkpoint knows of it.
+        assert!(!knows(0, &row(2, 0.1 + 0.2)));
     }
 
     #[test]

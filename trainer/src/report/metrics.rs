@@ -16,6 +16,7 @@ pub struct MetricsFile {
     file: File,
     /// Bytes of whole lines in it.
     whole: u64,
+    of_step: Vec<Value>,
 }
 
 impl MetricsFile {
@@ -25,8 +26,9 @@ impl MetricsFile {
         let path = run.join(FILE);
         let write_error = |source| TrainError::Write { path: path.clone(), source };
         fs::create_dir_all(run).map_err(write_error)?;
+        let mut of_step = Vec::new();
         if path.exists() {
-            let (kept, superseded) = split_rows(&path, step, evaluated)?;
+            let (kept, superseded) = split_rows(&path, step, evaluated, &mut of_step)?;
             // A last row may lack the end of its line alone.
             if kept.len() as u64 != fs::metadata(&path).map_err(write_error)?.len() {
                 append(&run.join(SUPERSEDED), &superseded).map_err(write_error)?;
@@ -35,7 +37,12 @@ impl MetricsFile {
         }
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(write_error)?;
         let whole = file.metadata().map_err(write_error)?.len();
-        Ok(Self { path, file, whole })
+        Ok(Self { path, file, whole, of_step })
+    }
+
+    /// The rows of the step that the run goes on after, as they were when the file was opened.
+    pub fn of_step(&self) -> &[Value] {
+        &self.of_step
     }
 
     /// Adds one row, or nothing of it where the disk is full: the next one would stand on its line.
@@ -73,19 +80,26 @@ pub fn read_metrics(run: &Path) -> Result<Vec<Value>, TrainError> {
     Ok(bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect())
 }
 
-fn split_rows(path: &Path, step: u64, evaluated: u64) -> Result<(String, String), TrainError> {
+/// The rows that stay, and the others; of those that stay, `of_step` gets those of `step`.
+fn split_rows(
+    path: &Path,
+    step: u64,
+    evaluated: u64,
+    of_step: &mut Vec<Value>,
+) -> Result<(String, String), TrainError> {
     let read_error = |source| TrainError::Read { path: path.into(), source };
     let (mut kept, mut superseded) = (String::new(), String::new());
     // A torn line may end within a character.
     for line in BufReader::new(File::open(path).map_err(read_error)?).split(b'\n') {
         let line = line.map_err(read_error)?;
         let line = String::from_utf8_lossy(&line);
-        let row = serde_json::from_str::<Value>(&line).ok();
-        let stays = |row: Value| {
+        let stays = |row: &Value| {
             let last = if row["kind"] == "eval" { evaluated } else { step };
             row["step"].as_u64().is_some_and(|step| step <= last)
         };
-        let rows = if row.is_some_and(stays) { &mut kept } else { &mut superseded };
+        let row = serde_json::from_str::<Value>(&line).ok().filter(stays);
+        let rows = if row.is_some() { &mut kept } else { &mut superseded };
+        of_step.extend(row.filter(|row| row["step"] == step));
         rows.push_str(&line);
         rows.push('\n');
     }
@@ -113,6 +127,7 @@ mod tests {
         file.append(&json!({"kind": "eval", "step": 2})).unwrap();
         file.append(&json!({"kind": "eval", "step": 3})).unwrap();
         let mut file = MetricsFile::open(dir.path(), 3, 2).unwrap();
+        let of_step = file.of_step().to_vec();
         file.append(&json!({"step": 4, "attempt": 2})).unwrap();
         let read = |name| fs::read_to_string(dir.path().join(name)).unwrap();
         let steps: Vec<u64> = read(FILE)
@@ -121,6 +136,8 @@ mod tests {
             .collect();
         assert_eq!(steps, [1, 2, 3, 2, 4]);
         assert_eq!(read(SUPERSEDED).lines().count(), 4);
+        // The evaluation of step 3 is void.
+        assert_eq!(of_step, [json!({"step": 3, "attempt": 1})]);
     }
 
     /// Without the end of the last line, and within a character of it.
