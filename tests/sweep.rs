@@ -384,7 +384,10 @@ fn m19_m21_a_table_over_protocols_has_what_the_commands_say() {
         .collect();
     assert!(counts.len() == 2 && counts.iter().all(|count| (18_000..=20_000).contains(count)), "{table}");
     let speed = read(&place, "out/speed.md");
-    assert!(speed.contains("time of a token, LSTM = 1") && speed.contains("| 1.00 (1.00) |"), "{speed}");
+    assert!(
+        speed.contains("| tokens/s | time per token, LSTM = 1 |") && speed.contains("| 1.00 (1.00) |"),
+        "{speed}"
+    );
 
     // What is recorded is not made again, and weights that diverge leave a dash and no failure.
     let before = read(&place, "out/results.json");
@@ -392,13 +395,45 @@ fn m19_m21_a_table_over_protocols_has_what_the_commands_say() {
     assert_eq!(read(&place, "out/results.json"), before);
     let wild = text("").replace(dynamic, "\"--rule=sgd\", \"--lr=1e30\"");
     fs::write(&path, wild).unwrap();
+    let output = finish(sweep(&place, &path, "out", &[]));
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let line = said.lines().find(|line| line.starts_with("LSTM, seed 2: trained")).unwrap();
+    assert!(line.contains("diverged in `segue eval dynamic --split=valid "), "{line}");
+    // Row by row: `dynamic` and `dynamic MC` of the test split; `static` has a number.
+    let cells = |text: &str| {
+        let row = text.lines().find(|line| line.starts_with("| LSTM ")).unwrap();
+        row.split(" | ").map(String::from).collect::<Vec<_>>()
+    };
+    let columns = |text: &str, name: &str| {
+        let head = text.lines().find(|line| line.starts_with("| cell ")).unwrap();
+        cells(text)[head.split(" | ").position(|head| head == name).unwrap()].clone()
+    };
+    let table = read(&place, "out/table.md");
+    for protocol in ["dynamic", "dynamic MC"] {
+        assert_eq!(columns(&table, &format!("test bits, {protocol}")), "–", "{table}");
+    }
+    assert_ne!(columns(&table, "test bits, static MC"), "–", "{table}");
+    let record = record_of(&place, "out", "LSTM", 2);
+    let diverged = record["protocols"]
+        .as_object()
+        .unwrap()
+        .values()
+        .filter(|result| result["diverged_as_it_adapted"].is_string());
+    assert_eq!(diverged.count(), 2, "{record:#}");
+    // One more protocol of runs whose folders are gone.
+    fs::remove_dir_all(place.path("out/runs")).unwrap();
+    fs::write(&path, text("").replace(dynamic, "\"--rule=sgd\", \"--lr=1e-3\"")).unwrap();
     succeed(sweep(&place, &path, "out", &[]));
     let table = read(&place, "out/table.md");
-    assert!(!table.contains("dynamic") && table.contains("static MC"), "{table}");
-    let record = record_of(&place, "out", "LSTM", 2);
-    let diverged =
-        record["protocols"].as_object().unwrap().values().filter(|result| result["diverged"].is_string());
-    assert_eq!(diverged.count(), 2, "{record:#}");
+    assert_ne!(columns(&table, "valid bits, dynamic MC"), "–", "{table}");
+    // Options that no protocol takes, or not with such values, are refused before anything trains.
+    for (wrong, word) in [("--leap=3", "--leap"), ("--segment=none", "--segment")] {
+        fs::write(&path, text("").replace(dynamic, &format!("\"{wrong}\""))).unwrap();
+        fail(sweep(&place, &path, "wrong", &[]), 78, &["[evaluate.protocols]", "segue eval dynamic", word]);
+        assert!(!place.path("wrong").exists());
+    }
+    fs::write(&path, text("")).unwrap();
     // There is no test split of the other corpus.
     let corpus = format!("data.corpus={}", place.text("corpus"));
     fail(sweep(&place, &path, "other", &[&corpus]), 65, &["test"]);

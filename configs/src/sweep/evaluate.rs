@@ -99,7 +99,7 @@ impl Unit {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Protocols {
-    /// Parts of the corpus, of `valid` and `test`.
+    /// Parts of the corpus, of `valid` and `test`; at least one.
     #[serde(default = "default_splits")]
     pub splits: Vec<String>,
     /// Unit of the columns.
@@ -141,10 +141,18 @@ pub struct Protocol {
     pub columns: Vec<(String, &'static str)>,
 }
 
+/// The protocol whose weights adapt.
+const DYNAMIC: &str = "dynamic";
+
 /// Where `segue eval` and its protocols say what came of passes: the last row is that of all of them.
 pub const OF_PASSES: &str = "/passes";
 
 impl Protocol {
+    /// Whether weights adapt, which may make them diverge.
+    pub fn adapts(&self) -> bool {
+        self.words.first().is_some_and(|word| word == DYNAMIC)
+    }
+
     /// Its words in one text: commands with the same name have the same result.
     pub fn name(&self) -> String {
         self.words.join(" ")
@@ -161,6 +169,9 @@ impl Protocols {
             ));
         }
         check_unique("evaluate.protocols.splits", self.splits.iter().cloned())?;
+        if self.passes == 0 && self.rates != default_rates() {
+            return Err("evaluate.protocols.rates has no effect without evaluate.protocols.passes".into());
+        }
         Ok(self.splits.iter().flat_map(|split| self.of_split(split)).collect())
     }
 
@@ -181,7 +192,7 @@ impl Protocols {
             if passes.is_empty() { (&[], "/evaluation/loss") } else { (&["monte-carlo"], "/fixed/loss") };
         let fixed = command(protocol, &self.fixed, [("static", place), ("static MC", OF_PASSES)]);
         let dynamic = self.dynamic.as_ref().map(|options| {
-            command(&["dynamic"], options, [("dynamic", "/dynamic/loss"), ("dynamic MC", OF_PASSES)])
+            command(&[DYNAMIC], options, [("dynamic", "/dynamic/loss"), ("dynamic MC", OF_PASSES)])
         });
         [fixed].into_iter().chain(dynamic).collect()
     }

@@ -418,11 +418,14 @@ mod tests {
             ["static", "static MC", "dynamic", "dynamic MC"].map(|what| format!("{split} bits, {what}"))
         };
         assert_eq!(columns, [of_split("valid"), of_split("test")].concat());
+        assert_eq!(all.iter().map(Protocol::adapts).collect::<Vec<_>>(), [false, true, false, true]);
         assert!((Unit::Bits.of(2.0 * 2f64.ln()) - 2.0).abs() < 1e-15 && Unit::Ppl.of(0.0) == 1.0);
         for (wrong, word) in [
             ("splits = [\"exam\"]", "`exam`"),
             ("splits = [\"test\", \"test\"]", "twice"),
+            ("splits = []", "evaluate.protocols.splits: there is none"),
             ("rates = 1.5", "evaluate.protocols.rates"),
+            ("rates = 0.8", "evaluate.protocols.passes"),
             ("unit = \"bytes\"", "bytes"),
         ] {
             let message = of(wrong).unwrap_err().to_string();

@@ -158,7 +158,8 @@ fn adapt_along(
 /// The same with dropout, many times: what the first 1, 2, 5, .. passes predict together, in the arithmetic mean of the probabilities of each target
 /// (Melis 2023, §2.2.2 and the MC rows of tables 2.1 and 2.2). A pass has a memory of its own and begins with the trained weights; it is scored
 /// with its masks, and learns from the same gradient. Those masks are the masks of [`monte_carlo`](super::monte_carlo), whose arithmetic mean in one
-/// lane this is with a learning rate of 0, bit for bit. Ranks take turns with passes. A collective call.
+/// lane this is with a learning rate of 0, bit for bit. Where the weights diverge in a pass, what it and later ones predict together is no number.
+/// Ranks take turns with passes. A collective call.
 pub fn dynamic_passes(
     model: &dyn NextToken,
     stream: &TokenStream,
@@ -171,10 +172,21 @@ pub fn dynamic_passes(
     let sums = sums_of_passes(passes, cut.steps(), comm, progress, |pass, done| {
         let mut losses = Vec::with_capacity(cut.total_targets() as usize);
         let masks = |step| passes.masks(pass, 0, step);
-        adapt_along(model, stream, (rule, options), Some(&masks), &mut |scored| {
+        let mut steps = 0;
+        let walked = adapt_along(model, stream, (rule, options), Some(&masks), &mut |scored| {
             losses.extend(Vec::<f64>::try_from(scored.to_kind(Kind::Double).view([-1]))?);
+            steps += 1;
             done()
-        })?;
+        });
+        match walked {
+            Ok(_) => {}
+            // The other ranks count on all of its segments.
+            Err(TrainError::AdaptationDiverged { .. }) => {
+                (steps..cut.steps()).try_for_each(|_| done())?;
+                losses.resize(cut.total_targets() as usize, f64::NAN);
+            }
+            Err(other) => return Err(other),
+        }
         Ok(losses)
     })?;
     Ok(passes.after(sums, cut.total_targets()))

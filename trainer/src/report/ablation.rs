@@ -1,7 +1,7 @@
 //! The table of a sweep: cells with intervals over seeds, their published values, and whether the expected orders
 //! hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use segue_configs::sweep::{At, Expectation, PublishedRow};
 use serde::Serialize;
@@ -23,6 +23,8 @@ pub struct CellResult {
     pub init: usize,
     /// What is published of it.
     pub published: PublishedRow,
+    /// Measures that its runs are to have by protocols; those whose weights diverged lack some.
+    pub columns: BTreeSet<String>,
     /// Perplexity, or the accuracy of runs that evaluate themselves and have none, by seed and attention length. Every seed has the same
     /// lengths.
     pub values: BTreeMap<u64, BTreeMap<usize, f64>>,
@@ -46,6 +48,9 @@ pub struct Row {
     /// What runs have measured themselves.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub measures: BTreeMap<String, Interval>,
+    /// Measures that it was to have by protocols.
+    #[serde(skip)]
+    pub columns: BTreeSet<String>,
     /// What is published of it.
     pub published: PublishedRow,
 }
@@ -152,6 +157,7 @@ impl CellResult {
             attention: lengths.iter().find(reaches).map(|(length, _)| *length),
             lengths,
             measures: self.measured(),
+            columns: self.columns.clone(),
             published: self.published.clone(),
         }
     }
@@ -276,7 +282,14 @@ mod tests {
 
     fn cell(label: &str, published: PublishedRow, table: &[(u64, &[(usize, f64)])]) -> CellResult {
         let values = table.iter().map(|(seed, lengths)| (*seed, lengths.iter().copied().collect())).collect();
-        CellResult { label: label.into(), init: 64, published, values, measures: BTreeMap::new() }
+        CellResult {
+            label: label.into(),
+            init: 64,
+            published,
+            columns: BTreeSet::new(),
+            values,
+            measures: BTreeMap::new(),
+        }
     }
 
     fn expected(better: &str, than: &str, at: At) -> Expectation {

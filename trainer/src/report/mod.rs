@@ -25,6 +25,7 @@ pub use interval_chart::IntervalChart;
 pub use mask_chart::MaskChart;
 pub use metrics::{MetricsFile, read_metrics};
 pub use mlflow::{MlflowRun, MlflowStore};
+pub use own_measures::PARAMETERS;
 pub use scatter_chart::ScatterChart;
 pub use sink::{GoesOn, MetricRow, Sink};
 pub use statistics::{Interval, median, student_t_975};

@@ -7,14 +7,19 @@ use super::compared::{Compared, column};
 
 /// Measures that come first, in this order; others follow.
 const FIRST: [&str; 4] = [PARAMETERS, "ppl", "accuracy", "loss"];
-/// A count, the same with every seed.
-const PARAMETERS: &str = "parameters";
+/// A count, the same with every seed: the trained values of a run.
+pub const PARAMETERS: &str = "parameters";
+
+/// Whose numbers columns of protocols are.
+const OF_PROTOCOLS: &str = "\n\
+    Columns that begin with a split are of the model that `segue eval` opens: the best one of a run that keeps it, else the last one. Where weights\n\
+    diverged as they adapted, they tell of how many seeds they are, or have a dash.";
 
 /// Medians with mean and interval over seeds, and beside them what is published.
 pub fn markdown(summary: &Summary) -> String {
-    let measures = columns(summary.rows.iter().flat_map(|row| row.measures.keys()));
+    let measures = columns(summary.rows.iter().flat_map(|row| row.measures.keys().chain(&row.columns)));
     let scores = columns(summary.rows.iter().flat_map(|row| row.published.scores.keys()));
-    let mut text = format!("# {}\n\n{}\n\n", summary.name, introduction(summary.compared));
+    let mut text = format!("# {}\n\n{}\n\n", summary.name, introduction(summary));
     let heads =
         |names: &mut dyn Iterator<Item = String>| names.map(|name| format!(" {name} |")).collect::<String>();
     text.push_str(&format!(
@@ -33,8 +38,8 @@ pub fn markdown(summary: &Summary) -> String {
     text
 }
 
-fn introduction(compared: Compared) -> &'static str {
-    match compared {
+fn introduction(summary: &Summary) -> String {
+    let of_runs = match summary.compared {
         Compared::Perplexity => {
             "The last evaluation of each run, of its own objective, or the best of a run that fine-tunes: median over seeds, with mean and 95 %\n\
              confidence interval.\n\
@@ -44,7 +49,9 @@ fn introduction(compared: Compared) -> &'static str {
             "The last evaluation of each run: median over seeds, with mean and 95 % confidence interval. Higher is better.\n\
              What is published stands in the last columns."
         }
-    }
+    };
+    let by_protocols = summary.rows.iter().any(|row| !row.columns.is_empty());
+    of_runs.to_string() + if by_protocols { OF_PROTOCOLS } else { "" }
 }
 
 fn line(row: &Row, measures: &[&str], scores: &[&str]) -> String {
@@ -54,7 +61,11 @@ fn line(row: &Row, measures: &[&str], scores: &[&str]) -> String {
         let found = row.measures.get(name)?;
         match name {
             PARAMETERS => Some(format!("{:.0}", found.median)),
-            _ => Some(found.scaled(column(name).1).text_with_median()),
+            _ => {
+                let text = found.scaled(column(name).1).text_with_median();
+                let few = found.count < seeds;
+                Some(if few { format!("{text}, {} of {seeds}", found.count) } else { text })
+            }
         }
     };
     let found = measures.iter().map(|name| cell(shown(name)));
@@ -100,6 +111,7 @@ mod tests {
                 scores: scores.iter().map(|(name, score)| (name.to_string(), *score)).collect(),
                 ..Default::default()
             },
+            columns: BTreeSet::new(),
             values: by_seed(&|v| v).into_iter().map(|(seed, v)| (seed, [(8, v)].into())).collect(),
             measures: by_seed(&|v| v).into_iter().map(measure).collect(),
         }
@@ -132,6 +144,28 @@ The difference of perplexities is paired by seed; above 0 is as expected.
 | full | no memory | 10.00 ± 0.00 | holds |
 ";
         assert!(text.ends_with(golden), "{text}");
+    }
+
+    /// Weights that diverge as they adapt, with one seed and with all.
+    #[test]
+    fn m19_columns_of_fewer_seeds_say_so_and_those_of_none_have_a_dash() {
+        let mut cells = [cell("LSTM", &[], &[20.0, 22.0, 24.0])];
+        cells[0].columns =
+            ["static", "dynamic", "dynamic MC"].map(|name| format!("valid ppl, {name}")).into();
+        for (seed, measures) in &mut cells[0].measures {
+            measures.remove("accuracy");
+            measures.insert("valid ppl, static".into(), 10.0);
+            if *seed != 2 {
+                measures.insert("valid ppl, dynamic".into(), 8.0);
+            }
+        }
+        let text = Summary::new("Test", &cells, &[]).markdown();
+        let golden = "\
+| cell | seeds | ppl | valid ppl, dynamic | valid ppl, dynamic MC | valid ppl, static | published row |
+|---|---|---|---|---|---|---|
+| LSTM | 3 | 22.00 (22.00 ± 4.97) | 8.00 (8.00 ± 0.00), 2 of 3 | – | 10.00 (10.00 ± 0.00) | row of LSTM |
+";
+        assert!(text.ends_with(golden) && text.contains("the model that `segue eval` opens"), "{text}");
     }
 
     /// Cells without perplexities: percents, of which the higher is the better.

@@ -252,3 +252,25 @@ fn m14_m15_passes_that_adapt_have_the_same_bits_on_any_number_of_ranks() {
     });
     assert_eq!(found.len(), 3);
 }
+
+#[test]
+fn m15_weights_that_diverge_in_a_pass_leave_no_number_on_any_number_of_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = text(&symbols(120, 1), |_| false);
+    let name = std::sync::atomic::AtomicUsize::new(0);
+    let (lost, end) = on_ranks(|comm| {
+        let number = name.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let text = stream(&folder, &number.to_string(), &text);
+        let model = fresh(&dropping(), Kind::Float);
+        let before = weights(&model);
+        let of = (&Rule::Sgd, DynamicOptions { lr: 1e30, decay: 0.0, ..DYNAMIC });
+        let passes = Passes { count: 4, ..PASSES };
+        let mut last = (0, 0);
+        let report = &mut |done, whole| last = (done, whole);
+        let found = dynamic_passes(&model, &text, of, passes, comm, report).unwrap();
+        assert_eq!(weights(&model), before);
+        (found.iter().map(|point| point.loss.is_nan()).collect::<Vec<_>>(), last.0 == last.1)
+    });
+    // After 1, 2 and all of 4 passes; every rank has come to the end of its work.
+    assert!(lost == [true; 3] && end);
+}

@@ -129,6 +129,9 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
     out.line(&format!("dynamic: {}", after.describe()));
     let passes = job.with_dropout(options)?;
     monte_carlo::describe(&passes, "dynamic, ", out);
+    if passes.iter().any(|after| after.loss.is_nan()) {
+        out.line("the weights diverged in a pass with dropout: lower --lr");
+    }
     let point = |o: &DynamicOptions| json!({ "lr": o.lr, "decay": o.decay, "epsilon": o.epsilon, "segment": o.segment });
     let trial = |(options, trial): &Trial| {
         let mut row = point(options);

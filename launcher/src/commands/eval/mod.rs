@@ -14,6 +14,7 @@ pub mod subject;
 mod temperature;
 mod walk;
 
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -198,6 +199,18 @@ impl EvalArgs {
             }
         }
     }
+}
+
+/// Says what is wrong with words behind `segue eval`.
+pub fn check_words(words: &[String]) -> Result<(), String> {
+    let command = EvalArgs::augment_args(clap::Command::new("segue eval"));
+    let words = iter::once("segue eval").chain(words.iter().map(String::as_str));
+    command.try_get_matches_from(words).map(drop).map_err(|error| {
+        let text = error.to_string();
+        // Usage and hints follow.
+        let first = text.lines().next().unwrap_or_default();
+        first.strip_prefix("error: ").unwrap_or(first).to_string()
+    })
 }
 
 /// Runs the protocol that is named, or evaluates a split.

@@ -10,11 +10,13 @@ use segue_configs::Config;
 use segue_configs::sweep::{Cell, Evaluation, OF_PASSES, Protocol, Sweep};
 use segue_dataloader::Corpus;
 use segue_trainer::families;
+use segue_trainer::report::PARAMETERS;
 use serde_json::{Value, json};
 
 use super::super::child::{
     Unfinished, command, essence, evaluations_of, fingerprint, key, training, write_whole,
 };
+use super::super::eval;
 use crate::failure::{BAD_CONFIG, BAD_DATA, Failure, NOT_A_NUMBER};
 
 /// One cell with one seed.
@@ -48,6 +50,7 @@ pub type Outcome = Result<usize, Unfinished>;
 /// Every run of a sweep. Seeds change slowest, so that a sweep cut short has whole columns. A cell whose data cannot be read fails when
 /// its turn comes, like one whose training does; an error here where that befalls all of them.
 pub fn all(sweep: &Sweep, output: &Path) -> Result<Vec<Job>, Failure> {
+    sweep.cells.iter().flat_map(|cell| &cell.protocols).try_for_each(check_options)?;
     let mut fingerprints: BTreeMap<(String, BTreeSet<&str>), Result<String, Failure>> = BTreeMap::new();
     let mut jobs = Vec::new();
     for &seed in &sweep.seeds {
@@ -115,6 +118,20 @@ fn recorded_name(record: &Path, runs: &Path) -> Option<String> {
 fn read(record: &Path) -> Value {
     let text = fs::read_to_string(record).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
+}
+
+/// The words of a protocol behind `segue eval`, for the model in a folder.
+fn words_for(protocol: &Protocol, model: &str) -> Vec<String> {
+    let (kind, options) = protocol.words.split_at(usize::from(!protocol.words[0].starts_with("--")));
+    [kind, &[format!("--model={model}")], options].concat()
+}
+
+/// Refuses options that `segue eval` does not take, before a training that leads to them.
+fn check_options(protocol: &Protocol) -> Result<(), Failure> {
+    eval::check_words(&words_for(protocol, "MODEL")).map_err(|why| {
+        let message = format!("[evaluate.protocols]: `segue eval {}`: {why}", protocol.name());
+        Failure::new(BAD_CONFIG, message)
+    })
 }
 
 /// Refuses two cells that compute the same: they would have one record, and train two runs for it.
@@ -211,6 +228,16 @@ impl Job {
         measures
     }
 
+    /// Protocols that have no number for one of their columns: weights diverged as they adapted.
+    pub fn diverged(&self) -> Vec<String> {
+        let record = self.read();
+        let lacks = |protocol: &&Protocol| {
+            let result = &record["protocols"][protocol.name()];
+            result.is_object() && protocol.columns.iter().any(|(_, place)| loss_at(result, place).is_none())
+        };
+        self.protocols.iter().filter(lacks).map(Protocol::name).collect()
+    }
+
     /// Number of trained values; `None` where it cannot be counted.
     pub fn parameters(&self) -> Option<u64> {
         let mut config = self.config.clone();
@@ -241,7 +268,9 @@ impl Job {
     pub async fn work(&self, runner: &Runner<'_, Outcome>) -> Outcome {
         let data = self.data.clone()?;
         let mut record = self.read();
-        if !self.is_trained(&record) {
+        // Records outlive run folders: what is yet to be evaluated has to be trained again.
+        let lost = self.commands_done() < self.commands() && !self.run.is_dir();
+        if lost || !self.is_trained(&record) {
             record = self.train(&data, runner).await?;
         }
         for evaluation in &self.evaluations {
@@ -266,15 +295,14 @@ impl Job {
 
     /// What a protocol says of the run. Weights that diverge as they adapt are a result, of which the table has a dash.
     async fn evaluate(&self, protocol: &Protocol, runner: &Runner<'_, Outcome>) -> Result<Value, Unfinished> {
-        // Before `eval`: behind it, a protocol would no longer be one.
+        // `--json` stands before `eval`, which takes a protocol or options of its own, not both.
         let mut arguments = vec!["--json".to_string(), "eval".into()];
-        let (kind, options) = protocol.words.split_at(usize::from(!protocol.words[0].starts_with("--")));
-        arguments.extend(kind.iter().cloned());
-        arguments.push(format!("--model={}", self.run.display()));
-        arguments.extend(options.iter().cloned());
+        arguments.extend(words_for(protocol, &self.run.display().to_string()));
         match command(runner, &arguments, &self.log).await {
-            Err(Unfinished::Failed { code, why, .. }) if code == i32::from(NOT_A_NUMBER) => {
-                Ok(json!({ "diverged": why }))
+            Err(Unfinished::Failed { code, why, .. })
+                if protocol.adapts() && code == i32::from(NOT_A_NUMBER) =>
+            {
+                Ok(json!({ DIVERGED: why }))
             }
             result => result,
         }
@@ -311,8 +339,8 @@ impl Job {
     }
 }
 
-/// Measure of a run with protocols: its number of trained values.
-pub const PARAMETERS: &str = "parameters";
+/// In a record, in place of a protocol's result: why weights that adapted have none.
+const DIVERGED: &str = "diverged_as_it_adapted";
 
 /// Nats at a place of a protocol's result, or after the last of its passes.
 fn loss_at(result: &Value, place: &str) -> Option<f64> {
@@ -397,7 +425,8 @@ mod tests {
         let result = json!({ "fixed": { "loss": 3.0 }, "passes": [{ "loss": 2.5 }, { "loss": 2.0 }] });
         assert_eq!(loss_at(&result, "/fixed/loss"), Some(3.0));
         assert_eq!(loss_at(&result, OF_PASSES), Some(2.0));
-        assert_eq!(loss_at(&json!({ "diverged": "weights" }), "/dynamic/loss"), None);
+        assert_eq!(loss_at(&json!({ DIVERGED: "weights" }), "/dynamic/loss"), None);
+        assert_eq!(loss_at(&json!({ "passes": [{ "loss": 2.5 }, { "loss": f64::NAN }] }), OF_PASSES), None);
     }
 
     #[test]

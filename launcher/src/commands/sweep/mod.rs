@@ -1,10 +1,11 @@
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use segue_cluster::Preemption;
 use segue_cluster::pool::{Event, Runner, run_all};
 use segue_configs::counted;
-use segue_configs::sweep::Sweep;
+use segue_configs::sweep::{Protocol, Sweep};
 use segue_trainer::report::{CellResult, Interval, IntervalChart, Summary, csv_line};
 use serde_json::{Value, json};
 
@@ -84,7 +85,9 @@ fn work_off(
             Event::Progress(i) => done[i] = (done[i] + 1).min(jobs[i].commands()),
             Event::Finished(i, outcome) => {
                 let words = match &outcome {
-                    Ok(evaluations) => format!("trained, {}", counted(*evaluations, "evaluation")),
+                    Ok(evaluations) => {
+                        format!("trained, {}", counted(*evaluations, "evaluation")) + &lost(&jobs[i])
+                    }
                     Err(unfinished) => unfinished.to_string(),
                 };
                 out.line(&format!("{}: {words}", jobs[i].name()));
@@ -98,6 +101,14 @@ fn work_off(
     Ok(outcomes)
 }
 
+/// Evaluations of a run without a number, in words.
+fn lost(job: &Job) -> String {
+    match job.diverged()[..] {
+        [] => String::new(),
+        ref lost => format!("; the weights diverged in `segue eval {}`", lost.join("`, `segue eval ")),
+    }
+}
+
 /// What is recorded, cell by cell.
 fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
     let mut cells: Vec<CellResult> = sweep
@@ -107,6 +118,7 @@ fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
             label: cell.label.clone(),
             init: cell.init,
             published: cell.published.clone(),
+            columns: columns(&cell.protocols),
             values: Default::default(),
             measures: Default::default(),
         })
@@ -121,6 +133,12 @@ fn results(sweep: &Sweep, jobs: &[Job]) -> Result<Vec<CellResult>, Failure> {
         }
     }
     Ok(cells)
+}
+
+/// Columns that protocols are to fill.
+fn columns(protocols: &[Protocol]) -> BTreeSet<String> {
+    let columns = protocols.iter().flat_map(|protocol| &protocol.columns);
+    columns.map(|(name, _)| name.clone()).collect()
 }
 
 fn write_reports(summary: &Summary, jobs: &[Job], output: &Path) -> Result<(), Failure> {
