@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use segue_tests::{
-    ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peer_python, reference_models, stderr, succeed,
+    ROOT, SHARED, Workplace, alone, finish, ids_file, mpirun, peer_python, peers_each, reference_models,
+    stderr, succeed,
 };
 use segue_trainer::card_sources;
 use segue_trainer::cards::{Compiler, Source};
@@ -110,17 +111,15 @@ fn recurrent_checkpoints_of_other_shapes_are_converted() {
             r#"{"layout": "mos", "words": 29, "emsize": 7, "nhidlast": 12, "experts": 5, "tied": false, "form": "state"}"#,
         ),
     ];
-    let run = |arguments: &[&str]| {
-        let mut command = Command::new(&python);
-        finish({
-            command.arg(format!("{ROOT}/tests/peers/make_recurrent_checkpoints.py")).args(arguments);
-            command
-        })
-    };
     let folder = place.path().display().to_string();
-    let output =
-        run(&[&[folder.as_str()][..], &configurations.map(|(_, configuration)| configuration)].concat());
+    let mut make = Command::new(&python);
+    make.args([&format!("{ROOT}/tests/peers/make_recurrent_checkpoints.py"), &folder]);
+    let output = finish({
+        make.args(configurations.map(|(_, configuration)| configuration));
+        make
+    });
     assert!(output.status.success(), "{}", stderr(&output));
+    let mut compared = Vec::new();
     for (number, (program, configuration)) in configurations.iter().enumerate() {
         let at = |name: &str| place.path().join(number.to_string()).join(name).display().to_string();
         let (source, model, back) = (at("model.pt"), at("here"), at("back"));
@@ -128,8 +127,11 @@ fn recurrent_checkpoints_of_other_shapes_are_converted() {
             succeed(alone(&["convert", &source, &model, "--check", &at("cases.safetensors"), "--json"]));
         assert_eq!(result["check"]["holds"], true, "{configuration}: {}", result["check"]);
         succeed(alone(&["convert", "--to", program, &model, &back]));
-        let output = run(&["--same", &source, &format!("{back}/model.pt"), configuration]);
-        assert!(output.status.success(), "{configuration}: {}", stderr(&output));
+        compared.push(vec!["--same".into(), source, format!("{back}/model.pt"), configuration.to_string()]);
+    }
+    let found = peers_each(&python, "make_recurrent_checkpoints.py", &compared);
+    for ((_, configuration), (code, _, stderr)) in configurations.iter().zip(found) {
+        assert_eq!(code, 0, "{configuration}: {stderr}");
     }
 }
 
@@ -161,18 +163,18 @@ fn hugging_face_opens_a_checkpoint_and_agrees() {
         ("shared", &["model.untie_r=false", "model.pre_lnorm=true", "model.cutoffs=[60]"]),
         ("clamped", &["model.clamp_len=10", "model.same_length=true", "model.d_embed=16"]),
     ];
-    for (name, overrides) in variants {
+    let ids = place.text("ids.safetensors");
+    std::fs::write(&ids, ids_file(256)).unwrap();
+    let opened = variants.map(|(name, overrides)| {
         succeed(alone(&place.pretrain(name, &[overrides, &["train.steps=10"]].concat())));
-        let (run, ids, scores) =
-            (place.text(name), place.text("ids.safetensors"), place.text("scores.safetensors"));
-        std::fs::write(&ids, ids_file(256)).unwrap();
+        let (run, scores) = (place.text(name), place.text(&format!("{name}.safetensors")));
         succeed(alone(&["score", "--model", &run, "--ids", &ids, "--output", &scores]));
-        let checkpoint = place.text(&format!("{name}/checkpoints/latest"));
-        let mut command = Command::new(&python);
-        command.args([&format!("{ROOT}/tests/peers/from_pretrained.py"), &checkpoint, &scores]);
-        let output = finish(command);
-        println!("{name}: {}", String::from_utf8_lossy(&output.stdout).trim());
-        assert!(output.status.success(), "{name}: {}", stderr(&output));
+        vec![format!("{run}/checkpoints/latest"), scores]
+    });
+    let found = peers_each(&python, "from_pretrained.py", &opened);
+    for ((name, _), (code, stdout, stderr)) in variants.iter().zip(found) {
+        println!("{name}: {stdout}");
+        assert_eq!(code, 0, "{name}: {stderr}");
     }
 }
 
@@ -247,39 +249,36 @@ fn hugging_face_opens_an_xlnet_checkpoint_and_agrees() {
         let text = "The lane reads \u{201c}2,000\u{201d} segments, and a caf\u{e9} in every memory.";
         runs.push(("pieces", place.pretrain_xlnet("pieces-run", &more), 32_000, Some(text)));
     }
+    let mut opened = Vec::new();
     for (name, train, vocabulary, text) in runs {
         let run = train.iter().find_map(|arg| arg.strip_prefix("run.dir=")).unwrap().to_string();
         succeed(alone(&train));
-        let (ids, scores) = (place.text("ids.safetensors"), place.text("scores.safetensors"));
+        let [ids, scores] = ["ids", "scores"].map(|kind| place.text(&format!("{name}-{kind}.safetensors")));
         std::fs::write(&ids, ids_file(vocabulary)).unwrap();
         succeed(alone(&["score", "--model", &run, "--ids", &ids, "--output", &scores]));
         let checkpoint = format!("{run}/checkpoints/latest");
-        let mut command = Command::new(&python);
-        command.args([&format!("{ROOT}/tests/peers/xlnet_scores.py"), &checkpoint, &scores]);
+        let mut arguments = vec![checkpoint.clone(), scores];
         if name == "zeros" {
             // Without them the package begins with no memory at all, and says something else.
-            let mut without = Command::new(&python);
-            without.args([
-                &format!("{ROOT}/tests/peers/xlnet_scores.py"),
-                &checkpoint,
-                &scores,
-                "--limit",
-                "1e-3",
-            ]);
-            let output = finish(without);
-            println!("{name}, not given: {}", String::from_utf8_lossy(&output.stdout).trim());
-            assert_eq!(output.status.code(), Some(1));
-            command.arg("--zeros");
+            let without = [&arguments[..], &["--limit", "1e-3"].map(String::from)].concat();
+            opened.push(("zeros, not given", without, 1));
+            arguments.push("--zeros".into());
         }
         if let Some(text) = text {
             let mut ids = Vec::new();
             segue_tokenizer::Tokenizer::load(Path::new(&checkpoint)).unwrap().encode(text, &mut ids);
             let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
-            command.args(["--text", text, "--ids", &ids.join(",")]);
+            arguments.extend(["--text", text, "--ids", &ids.join(",")].map(String::from));
         }
-        let output = finish(command);
-        println!("{name}: {}", String::from_utf8_lossy(&output.stdout).trim());
-        assert!(output.status.success(), "{name}: {}", stderr(&output));
+        opened.push((name, arguments, 0));
+    }
+    let arguments: Vec<_> = opened.iter().map(|(_, arguments, _)| arguments.clone()).collect();
+    for ((name, _, expected), (code, stdout, stderr)) in
+        opened.iter().zip(peers_each(&python, "xlnet_scores.py", &arguments))
+    {
+        println!("{name}: {stdout}");
+        // What ends otherwise than by its finding says none.
+        assert!(code == *expected && stdout.contains("max_rel_difference"), "{name}: {stderr}");
     }
 }
 
@@ -369,7 +368,7 @@ fn kernels_for_cards_compile_for_cards_of_several_kinds() {
         "gradient_norms",
     ];
     assert_eq!(card_sources().count(), kernels.len());
-    for (source, kernel) in card_sources().zip(kernels) {
+    for (number, (source, kernel)) in card_sources().zip(kernels).enumerate() {
         let has = |code: &[u8], word: &str| code.windows(word.len()).any(|bytes| bytes == word.as_bytes());
         let compiled = |capability| {
             let compiled = source.compiled(&compiler, capability);
@@ -379,9 +378,11 @@ fn kernels_for_cards_compile_for_cards_of_several_kinds() {
             let code = compiled(capability);
             assert!(code.starts_with(b"\x7fELF") && has(&code, kernel), "{} for {capability}", source.name());
         }
-        // A card that is newer than the compiler gets a text that its driver translates.
-        let text = compiled(9999);
-        assert!(has(&text, ".target sm_") && has(&text, kernel), "{}", source.name());
+        // A card that is newer than the compiler gets a text that its driver translates. Sources differ by card only where they say so.
+        if number == 0 || source.name().starts_with("flash") {
+            let text = compiled(9999);
+            assert!(has(&text, ".target sm_") && has(&text, kernel), "{}", source.name());
+        }
     }
 }
 

@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
-use segue_tests::{ROOT, SHARED, Workplace, alone, fail, peer_python, sentences, succeed};
+use segue_tests::{SHARED, Workplace, alone, fail, peer_python, peers_each, sentences, succeed};
 use serde_json::{Value, json};
 
 /// Texts of a split.
@@ -73,15 +72,21 @@ fn tuned(place: &Workplace, run: &str, encoder: &str, task: &str, data: &str) ->
     succeed(alone(&[&args[..], &settings].concat()))
 }
 
-/// What the public pipeline answers with the best model of a run.
-fn theirs(python: &str, place: &Workplace, folder: &str, pipeline: &str, texts: &Value) -> Vec<Value> {
-    let path = place.text("texts.json");
-    fs::write(&path, texts.to_string()).unwrap();
-    let mut command = Command::new(python);
-    command.args([&format!("{ROOT}/tests/peers/pipeline_answers.py"), folder, pipeline, &path]);
-    let found = succeed(command);
-    assert_eq!((&found["missing"], &found["unexpected"]), (&json!([]), &json!([])), "{folder}");
-    found["answers"].as_array().unwrap().clone()
+/// What the public pipeline answers with the best models of runs, each asked its texts: the answers of each run.
+fn theirs(python: &str, place: &Workplace, pipeline: &str, asked: &[(&str, &Value)]) -> Vec<Vec<Value>> {
+    let arguments = asked.iter().map(|(run, texts)| {
+        let path = place.text(&format!("{run}.json"));
+        fs::write(&path, texts.to_string()).unwrap();
+        vec![place.text(&format!("{run}/best")), pipeline.to_string(), path]
+    });
+    let found = peers_each(python, "pipeline_answers.py", &arguments.collect::<Vec<_>>());
+    let answers = asked.iter().zip(found).map(|((run, _), (code, stdout, stderr))| {
+        assert_eq!(code, 0, "{run}: {stderr}");
+        let found: Value = serde_json::from_str(stdout.lines().last().expect("a line")).unwrap();
+        assert_eq!((&found["missing"], &found["unexpected"]), (&json!([]), &json!([])), "{run}");
+        found["answers"].as_array().unwrap().clone()
+    });
+    answers.collect()
 }
 
 /// Second column of a table of answers.
@@ -122,16 +127,17 @@ fn classes_of_every_kind_of_tokenizer_are_those_of_the_public_pipeline() {
     let pieces: Vec<_> =
         pieces.iter().map(|(name, folder)| (*name, ["--tokenizer", folder.as_str()])).collect();
     let all = KINDS.into_iter().chain(pieces.iter().map(|(name, options)| (*name, &options[..])));
-    for (kind, options) in all {
-        let (encoder, run) = (encoder(&place, kind, options), format!("classes-{kind}"));
-        let result = tuned(&place, &run, &encoder, "text", "classes");
-        let found = theirs(
-            &python,
-            &place,
-            &place.text(&format!("{run}/best")),
-            "text-classification",
-            &json!(texts),
-        );
+    let runs: Vec<(&str, String, Value)> = all
+        .map(|(kind, options)| {
+            let (encoder, run) = (encoder(&place, kind, options), format!("classes-{kind}"));
+            let result = tuned(&place, &run, &encoder, "text", "classes");
+            (kind, run, result)
+        })
+        .collect();
+    let texts = json!(texts);
+    let asked: Vec<_> = runs.iter().map(|(_, run, _)| (run.as_str(), &texts)).collect();
+    let answers = theirs(&python, &place, "text-classification", &asked);
+    for ((kind, run, result), found) in runs.iter().zip(answers) {
         let ours = answered(&place, &format!("{run}/predictions/text-dev.tsv"));
         assert_eq!((found.len(), ours.len()), (TEXTS, TEXTS));
         let mut loss = 0.0;
@@ -148,7 +154,7 @@ fn classes_of_every_kind_of_tokenizer_are_those_of_the_public_pipeline() {
         let own = result["scores"][0]["loss"].as_f64().unwrap();
         println!("{kind}: loss {own:.7} here, {loss:.7} there");
         assert!((own - loss).abs() < LIMIT, "{kind}: {own} and {loss}");
-        assert!(card(&place, &run).contains("pipeline_tag: text-classification\n"));
+        assert!(card(&place, run).contains("pipeline_tag: text-classification\n"));
     }
 }
 
@@ -167,9 +173,9 @@ fn numbers_and_pairs_are_those_of_the_public_pipeline() {
     });
     tuned(&place, "pairs-run", &encoder, "text-regression", "pairs-of-texts");
     let pairs: Vec<[String; 2]> = (0..TEXTS).map(|i| [short(i), short(TEXTS - 1 - i)]).collect();
-    for (run, asked) in [("numbers-run", json!(texts)), ("pairs-run", json!(pairs))] {
-        let found =
-            theirs(&python, &place, &place.text(&format!("{run}/best")), "text-classification", &asked);
+    let (texts, pairs) = (json!(texts), json!(pairs));
+    let asked = [("numbers-run", &texts), ("pairs-run", &pairs)];
+    for ((run, _), found) in asked.iter().zip(theirs(&python, &place, "text-classification", &asked)) {
         let ours = answered(&place, &format!("{run}/predictions/text-regression-dev.tsv"));
         let mut worst = 0f64;
         for (scores, own) in found.iter().zip(&ours) {
@@ -199,16 +205,14 @@ fn labels_of_words_are_those_of_the_public_pipeline() {
     for name in ["train.txt", "dev.txt"] {
         fs::write(place.path("tags").join(name), texts.iter().map(sentence).collect::<String>()).unwrap();
     }
-    for (kind, options) in [KINDS[0], KINDS[2], KINDS[3]] {
+    let runs = [KINDS[0], KINDS[2], KINDS[3]].map(|(kind, options)| {
         let (encoder, run) = (encoder(&place, kind, options), format!("tags-{kind}"));
         tuned(&place, &run, &encoder, "conll", "tags");
-        let found = theirs(
-            &python,
-            &place,
-            &place.text(&format!("{run}/best")),
-            "token-classification",
-            &json!(texts),
-        );
+        run
+    });
+    let texts = json!(texts);
+    let asked = runs.each_ref().map(|run| (run.as_str(), &texts));
+    for (run, found) in runs.iter().zip(theirs(&python, &place, "token-classification", &asked)) {
         let ours = fs::read_to_string(place.path(&format!("{run}/predictions/conll-dev.tsv"))).unwrap();
         let ours: Vec<Vec<&str>> = ours
             .trim_end()
@@ -221,8 +225,8 @@ fn labels_of_words_are_those_of_the_public_pipeline() {
                 labels.as_array().unwrap().iter().map(|label| label.as_str().unwrap_or("none")).collect()
             })
             .collect();
-        assert_eq!(ours, theirs, "{kind}");
-        assert!(card(&place, &run).contains("pipeline_tag: token-classification\n"));
+        assert_eq!(ours, theirs, "{run}");
+        assert!(card(&place, run).contains("pipeline_tag: token-classification\n"));
     }
 }
 

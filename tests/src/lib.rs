@@ -210,6 +210,22 @@ pub fn peer_python(environment: &str) -> Option<String> {
     Some(python)
 }
 
+/// Runs a program of `tests/peers` once for each list of arguments, in one process: to import the packages takes longer than what is asked of
+/// them. For each its exit code, its stdout and its stderr.
+pub fn peers_each(python: &str, script: &str, arguments: &[Vec<String>]) -> Vec<(i64, String, String)> {
+    let [each, script] = ["each.py", script].map(|name| format!("{ROOT}/tests/peers/{name}"));
+    let mut command = Command::new(python);
+    command.args([each, script, Value::from(arguments.to_vec()).to_string()]);
+    let found = succeed(command);
+    let found = found.as_array().expect("a list").iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_string();
+    let found: Vec<_> = found
+        .map(|run| (run["code"].as_i64().unwrap_or(-1), text(&run["stdout"]), text(&run["stderr"])))
+        .collect();
+    assert_eq!(found.len(), arguments.len());
+    found
+}
+
 /// stderr as text.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
