@@ -397,7 +397,7 @@ fn m14_m15_m22_protocols_of_evaluation_give_the_same_bytes_over_ranks() {
     succeed(alone(&place.pretrain_lstm("other", &["train.steps=10"])));
     let weights = place.final_bytes("run");
     // What ranks share are passes, points of a grid, lanes and rows, however long these are.
-    std::fs::write(place.path("valid.txt"), text(1_500, 2)).unwrap();
+    std::fs::write(place.path("valid.txt"), text(600, 2)).unwrap();
     place.build("few", &["--preset", "documents", "--tokenizer-kind", "byte"]);
     let (run, other) = (place.text("run"), place.text("other"));
     let [corpus, few] = ["corpus", "few"].map(|name| place.text(name));
@@ -408,22 +408,23 @@ fn m14_m15_m22_protocols_of_evaluation_give_the_same_bytes_over_ranks() {
     let grid = ["--grid", "lr=1e-4,1e-3", "decay=1e-3", "segment=16,32"];
     let krause = ["--mean", "tensors", "--older-scaling", "--temperature", "0.96"];
     let searched = ["--rates", "0.6,1", "--exponent", "2", "--tokens", "300"];
-    let commands: [&[&[&str]]; 9] = [
-        &[&["--group", "1", "--temperature", "0.9", "--by-rows"], &model],
-        &[&["temperature", "--tokens", "900"], &model],
-        &[&["monte-carlo"], &passes, &model],
-        &[&["monte-carlo", "--mean", "geometric"], &passes, &model],
-        &[&["monte-carlo", "--mean", "power"], &passes[..2], &searched, &model],
-        &[&["dynamic", "--gradient", "sum"], &statistics, &grid, &model],
-        &[&["dynamic"], &krause, &statistics, &model],
-        &[&["recovery", "--fraction", "0.2"], &both],
-        &[&["gates"], &model],
+    // What is shared is the same whichever the mean or the rule: commands that differ in these alone go by one number of ranks each.
+    let commands: [(&[usize], &[&[&str]]); 9] = [
+        (&[2, 4], &[&["--group", "1", "--temperature", "0.9", "--by-rows"], &model]),
+        (&[2, 4], &[&["temperature", "--tokens", "500"], &model]),
+        (&[4], &[&["monte-carlo"], &passes, &model]),
+        (&[2], &[&["monte-carlo", "--mean", "geometric"], &passes, &model]),
+        (&[4], &[&["monte-carlo", "--mean", "power"], &passes[..2], &searched, &model]),
+        (&[4], &[&["dynamic", "--gradient", "sum"], &statistics, &grid, &model]),
+        (&[2], &[&["dynamic"], &krause, &statistics, &model]),
+        (&[2, 4], &[&["recovery", "--fraction", "0.2"], &both]),
+        (&[2, 4], &[&["gates"], &model]),
     ];
-    for words in commands {
+    for (numbers, words) in commands {
         let words = [&["--json", "eval"], &words.concat()[..]].concat();
         let one = finish(alone(&words));
         assert!(one.status.success(), "{words:?}: {}", stderr(&one));
-        for ranks in [2, 4] {
+        for &ranks in numbers {
             let shared = finish(mpirun(ranks, &words));
             assert!(shared.status.success(), "{words:?}: {}", stderr(&shared));
             assert_eq!(

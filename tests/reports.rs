@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use segue_tests::{ROOT, Workplace, alone, fail, finish, mpirun, stderr, succeed};
+use segue_tests::{ROOT, Workplace, alone, fail, finish, mpirun, stderr, succeed, text};
 use serde_json::Value;
 
 fn rows(place: &Workplace, run: &str) -> Vec<Value> {
@@ -40,7 +40,7 @@ fn metrics_tell_every_interval() {
     let eval: Vec<u64> =
         rows.iter().filter(|r| r["kind"] == "eval").map(|r| r["step"].as_u64().unwrap()).collect();
     assert_eq!(eval, [20, 40, 50]);
-    assert_eq!(result["evaluation"]["targets"], 5_999);
+    assert_eq!(result["evaluation"]["targets"], 1_499);
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn evaluation_is_the_same_at_any_number_of_ranks() {
     let run = place.text("run");
     let args = ["eval", "--json", "--model", &run, "--lanes", "7", "--segment", "33", "--mem-len", "50"];
     let one = succeed(alone(&args));
-    assert_eq!(one["evaluation"]["targets"], 5_999);
+    assert_eq!(one["evaluation"]["targets"], 1_499);
     for ranks in [2, 3] {
         assert_eq!(succeed(mpirun(ranks, &args)), one, "{ranks} ranks");
     }
@@ -362,8 +362,11 @@ fn dry_run_says_what_it_cannot_reckon() {
 #[test]
 fn a_signal_in_a_long_evaluation_does_not_wait_for_its_end() {
     let place = Workplace::new();
-    // Token by token, so that the evaluation takes seconds.
-    let long = ["train.steps=4", "log.every=1", "eval.every=2", "eval.segment=1", "eval.lanes=2"];
+    // Of a longer text, token by token, so that the evaluation takes seconds.
+    fs::write(place.path("valid.txt"), text(6_000, 2)).unwrap();
+    place.build("longer", &["--preset", "documents", "--tokenizer-kind", "byte"]);
+    let corpus = format!("data.corpus={}", place.text("longer"));
+    let long = ["train.steps=4", "log.every=1", "eval.every=2", "eval.segment=1", "eval.lanes=2", &corpus];
     let mut command = mpirun(2, &place.pretrain("run", &long));
     let mut job = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(job.stderr.take().unwrap()).lines();
