@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use segue_tests::kills::job_to_kill;
 use segue_tests::{
     Workplace, alone, ended_with, fail, files_of, finish, mpirun, stderr, succeed, two_at_a_time,
 };
@@ -190,7 +191,7 @@ fn killed_at_any_place_of_a_step_on_any_rank_a_run_ends_with_the_same_bytes() {
             "reduce.bucket" => ":step=5",
             _ => ":hit=2",
         };
-        let killed = finish(with(mpirun(2, &args), &format!("kill@{point}:rank={rank}{hit}")));
+        let killed = finish(with(job_to_kill(i, &args), &format!("kill@{point}:rank={rank}{hit}")));
         // Rank 0 does not contribute to a checkpoint, rank 1 neither begins nor publishes one.
         let visited = match point {
             "checkpoint.contribute" => rank == 1,
@@ -209,10 +210,11 @@ fn killed_at_any_place_of_a_step_on_any_rank_a_run_ends_with_the_same_bytes() {
 fn a_rank_that_ends_in_any_way_ends_the_job() {
     let place = Workplace::new();
     succeed(alone(&place.pretrain("whole", &SHORT)));
-    for (kind, code) in [("panic", 70), ("exit=3", 3), ("segv", 139), ("kill", 137)] {
+    let kinds = [("panic", 70), ("exit=3", 3), ("segv", 139), ("kill", 137)];
+    for (number, (kind, code)) in kinds.into_iter().enumerate() {
         let run = kind.replace('=', "-");
         let args = place.pretrain(&run, &SHORT);
-        let ended = finish(with(mpirun(2, &args), &format!("{kind}@step.backward:rank=1:step=4")));
+        let ended = finish(with(job_to_kill(number, &args), &format!("{kind}@step.backward:rank=1:step=4")));
         assert!(ended_with(&ended, code), "{kind}: {:?} {}", ended.status, stderr(&ended));
         succeed(mpirun(2, &args));
         place.assert_same("whole", &run);

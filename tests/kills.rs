@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use segue_random::{Draws, Purpose};
-use segue_tests::{Workplace, alone, children, stderr, succeed, wait_for};
+use segue_tests::{Workplace, alone, at_once, children, stderr, succeed, wait_for};
 use serde_json::Value;
 
 const RANKS: usize = 2;
@@ -110,8 +110,7 @@ fn launch(job: &[String]) -> Command {
     words.extend(job.iter().map(String::as_str).filter(|word| *word != "--json"));
     let mut command = alone(&words);
     // Whoever is left of an attempt has nothing to finish: mpirun need not wait for it.
-    command.env("OMPI_MCA_odls_base_sigkill_timeout", "0");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    at_once(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use segue_tests::kills::hurry;
 use segue_tests::{Workplace, alone, children, fail, finish, stderr, succeed, two_at_a_time, wait_for};
 use serde_json::Value;
 
@@ -51,7 +52,9 @@ fn whatever_ends_a_rank_the_job_is_started_again_to_the_same_bytes() {
     {
         let run = format!("run-{number}");
         let plan = format!("{fault}:rank={rank}:attempt=1");
-        let result = succeed(launch(ranks, &[], &place.pretrain(&run, &SHORT), &plan));
+        let mut launched = launch(ranks, &[], &place.pretrain(&run, &SHORT), &plan);
+        hurry(&mut launched, number);
+        let result = succeed(launched);
         assert_eq!((&result["attempts"], &result["step"]), (&2.into(), &6.into()), "{plan}: {result}");
         assert_eq!(result["result"]["step"], 6, "{result}");
         let (first, second) = (report(&place, &run, 1), report(&place, &run, 2));
@@ -314,7 +317,9 @@ fn suffer(place: &Workplace, cases: &[Case], numbers: &[usize]) {
         let Case { fault, point, rank, world } = &cases[number];
         let (run, plan) = (format!("case-{number}"), format!("{fault}@{point}:rank={rank}:attempt=1"));
         let job = place.pretrain(&run, &settings);
-        let output = finish(launch(*world, &[], &job, &plan));
+        let mut launched = launch(*world, &[], &job, &plan);
+        hurry(&mut launched, i);
+        let output = finish(launched);
         let code = output.status.code();
         // Stopped on request, and a loss that is not a number on all ranks: nothing is tried again unasked. On one of them it is taken for what
         // it is, a fault of that rank.

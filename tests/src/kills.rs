@@ -4,7 +4,7 @@ use std::process::{Child, Command};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use crate::{children, end_where_stuck, mpirun, succeed};
+use crate::{at_once, children, end_where_stuck, mpirun, succeed};
 
 /// Runs jobs of two ranks, killing one rank or another at random moments, until `wanted` kills are done. `job`: the command of a run of
 /// that name; `assert_same`: panics unless two runs ended with the same bytes. The runs are `undisturbed` and `killed-0` and so on.
@@ -32,14 +32,19 @@ pub fn kill_often(wanted: usize, job: &dyn Fn(&str) -> Vec<String>, assert_same:
     println!("{kills} kills over {runs} runs");
 }
 
-/// A job of two ranks of which one is to be killed, after `kills` others. Each third time the rank that is left has the two seconds that Open MPI
-/// gives it to end by itself, as it has where people use the program; else it is killed at once, as these seconds are most of what a killed job takes.
+/// A job of two ranks of which one is to be killed, after `kills` others.
 pub fn job_to_kill(kills: usize, args: &[String]) -> Command {
     let mut command = mpirun(2, args);
-    if !kills.is_multiple_of(3) {
-        command.env("OMPI_MCA_odls_base_sigkill_timeout", "0");
-    }
+    hurry(&mut command, kills);
     command
+}
+
+/// Each third time the ranks that a killed one leaves have the time that Open MPI gives them to end by themselves, as they have where people use
+/// the program; else they are killed at once, as these seconds are most of what a killed job takes.
+pub fn hurry(job: &mut Command, kills: usize) {
+    if !kills.is_multiple_of(3) {
+        at_once(job);
+    }
 }
 
 /// Starts a job that says nothing.

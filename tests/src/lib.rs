@@ -94,6 +94,11 @@ pub fn mpirun<S: AsRef<str>>(ranks: usize, args: &[S]) -> Command {
     command
 }
 
+/// Has Open MPI end the ranks that a failed one leaves at once: by default they have two seconds to end by themselves.
+pub fn at_once(job: &mut Command) -> &mut Command {
+    job.env("OMPI_MCA_odls_base_sigkill_timeout", "0")
+}
+
 /// Calls `each` with 0 to `count`, two at a time: processes that are killed, and those that publish files, wait for most of their time.
 pub fn two_at_a_time(count: usize, each: &(dyn Fn(usize) + Sync)) {
     let next = AtomicUsize::new(0);
@@ -254,7 +259,8 @@ pub fn fail(command: Command, code: i32, words: &[&str]) {
 pub fn fail_reading(stdin: impl Into<Stdio>, mut command: Command, code: i32, words: &[&str]) {
     let text = format!("{command:?}");
     // Messages of the command line are wrapped to the width of the terminal.
-    let output = command.env("COLUMNS", "100").stdin(stdin).output().expect("the command starts");
+    let output =
+        at_once(&mut command).env("COLUMNS", "100").stdin(stdin).output().expect("the command starts");
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(code), "{text}\n{said}");
     for word in words {
