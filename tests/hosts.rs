@@ -215,7 +215,7 @@ fn launched_over_three_hosts_a_job_goes_on_with_two_when_one_is_cut_off() {
     let job: Vec<String> =
         place.pretrain("cut", &steps).into_iter().filter(|word| word != "--json").collect();
     let said = place.path("said");
-    let mut command = hosts.launch(&["--min-ranks", "2", "--back-off", "0.1"], &job);
+    let mut command = hosts.launch(&["--min-ranks", "2", "--back-off", "0.1", "--silence", "4"], &job);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(fs::File::create(&said).expect("a file"));
     let launched = command.spawn().expect("ip starts");
     let metrics = place.path("cut/metrics.jsonl");
@@ -225,7 +225,7 @@ fn launched_over_three_hosts_a_job_goes_on_with_two_when_one_is_cut_off() {
     hosts.cut(2);
     let cut = Instant::now();
     let told = || fs::read_to_string(&said).unwrap_or_default();
-    // Its silence is 8 s long; the rest is room for a busy machine.
+    // Its silence is 4 s long; the rest is room for a busy machine.
     wait_for("word of the cut", Duration::from_secs(15), || {
         told().contains("the attempt will be ended: rank")
     });
@@ -242,7 +242,7 @@ fn launched_over_three_hosts_a_job_goes_on_with_two_when_one_is_cut_off() {
     let report: serde_json::Value =
         serde_json::from_slice(&fs::read(report).expect("a report")).expect("JSON");
     assert_eq!(report["first"]["host"], hosts.address(2), "{report:#}");
-    assert!(report["hung"].as_str().is_some_and(|why| why.contains("silent for 8 s")), "{report:#}");
+    assert!(report["hung"].as_str().is_some_and(|why| why.contains("silent for 4 s")), "{report:#}");
     assert_eq!(report["world_size"], 4);
     let second = fs::read(place.path("cut/launch/attempt-0002.json")).expect("a second report");
     let second: serde_json::Value = serde_json::from_slice(&second).expect("JSON");

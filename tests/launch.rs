@@ -14,10 +14,15 @@ use serde_json::Value;
 /// Six steps, with a checkpoint after every second.
 const SHORT: [&str; 3] = ["train.steps=6", "checkpoint.every=2", "eval.every=3"];
 
-/// `segue launch` of `ranks` ranks for the job of these arguments, which suffers `faults`.
+/// Where the test waits for it to pass.
+const SOON: [&str; 2] = ["--silence", "3"];
+
+/// `segue launch` of `ranks` ranks for the job of these arguments, which suffers `faults`. A silent rank is given up soon where one of these is a
+/// rank that stands still or `options` say so, else only after what no busy machine takes.
 fn launch(ranks: usize, options: &[&str], job: &[String], faults: &str) -> Command {
-    let count = ranks.to_string();
-    let mut words = vec!["launch", "--json", "-n", &count, "--back-off", "0.1", "--silence", "3"];
+    let (count, silence) = (ranks.to_string(), if faults.contains("stop@") { "3" } else { "30" });
+    let mut words = vec!["launch", "--json", "-n", &count, "--back-off", "0.1"];
+    words.extend((!options.contains(&"--silence")).then_some(["--silence", silence]).into_iter().flatten());
     words.extend(options);
     words.extend(job.iter().map(String::as_str).filter(|word| *word != "--json"));
     let mut command = alone(&words);
@@ -149,19 +154,20 @@ fn a_job_stops_with_a_checkpoint_and_two_do_not_share_a_run() {
     let steps = ["train.steps=400", "checkpoint.every=400", "eval.every=0"];
     succeed(alone(&place.pretrain("whole", &steps)));
     let job = place.pretrain("run", &steps);
-    let mut command = launch(2, &[], &job, "");
+    // As long as the next one waits for what might be left of the one before.
+    let mut command = launch(2, &SOON, &job, "");
     let supervisor = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
     let log = place.path("run/metrics.jsonl");
     wait_for("the first steps", Duration::from_secs(60), || {
         fs::metadata(&log).is_ok_and(|log| log.len() > 0)
     });
-    fail(launch(1, &[], &job, ""), 73, &["another job", "run.dir"]);
+    fail(launch(1, &SOON, &job, ""), 73, &["another job", "run.dir"]);
     // SAFETY: plain system call, to a process of ours.
     unsafe { libc::kill(supervisor.id() as i32, libc::SIGTERM) };
     let output = supervisor.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(75), "{}", stderr(&output));
     assert_eq!(report(&place, "run", 1)["next"], "stopped with a checkpoint");
-    succeed(launch(2, &[], &job, ""));
+    succeed(launch(2, &SOON, &job, ""));
     place.assert_same("whole", "run");
 }
 
@@ -170,7 +176,8 @@ fn a_job_stops_with_a_checkpoint_and_two_do_not_share_a_run() {
 fn ranks_end_with_their_supervisor() {
     let place = Workplace::new();
     let job = place.pretrain("run", &["train.steps=100000", "checkpoint.every=0"]);
-    let mut command = launch(2, &[], &job, "");
+    // As long as that ranks go on without their supervisor.
+    let mut command = launch(2, &SOON, &job, "");
     let mut supervisor = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     let log = place.path("run/metrics.jsonl");
     wait_for("the first steps", Duration::from_secs(60), || {
@@ -191,7 +198,7 @@ fn ranks_end_with_their_supervisor() {
     // The next one knows, waits for what might be left, and goes on.
     let output = finish(launch(
         2,
-        &[],
+        &SOON,
         &place.pretrain("run", &["train.steps=100000", "train.stop_at=2", "checkpoint.every=0"]),
         "",
     ));
