@@ -1,5 +1,4 @@
 use segue_collectives::local::Local;
-use segue_configs::{OptimConfig, OptimKind};
 use segue_dataloader::TokenStream;
 use segue_trainer::engine::Watch;
 use segue_trainer::evaluation::{
@@ -11,7 +10,7 @@ use segue_trainer::families::lstm::{LanguageModel, LstmConfig};
 use tch::{Kind, Tensor};
 
 use super::monte_carlo::dropping;
-use super::source::{fresh, networks, on_ranks, small, stream, symbols, text, train, train_by, walk};
+use super::source::{config, fresh, networks, on_ranks, small, stream, symbols, text, train, train_by, walk};
 
 const STATISTICS: StatisticsOptions = StatisticsOptions {
     segment: 10,
@@ -61,7 +60,7 @@ fn m15_a_model_adapts_to_a_source_whose_symbols_changed_and_is_itself_again() {
 
 /// Nats of a network on symbols of a source of which it knows another spelling, with its weights as they are and as they adapt. It is trained as in
 /// Melis 2023, chapter 4, at a constant rate.
-fn on_shifted(config: &LstmConfig, (steps, lr): (u64, f64), length: usize) -> [f64; 2] {
+fn on_shifted(network: &LstmConfig, (steps, lr): (u64, f64), length: usize) -> [f64; 2] {
     let folder = tempfile::tempdir().unwrap();
     // Bytes are ids: a vocabulary of the symbols alone has no rows that nothing trains.
     let bytes = |symbols: &[usize], spelt: fn(usize) -> usize| -> Vec<u8> {
@@ -69,10 +68,11 @@ fn on_shifted(config: &LstmConfig, (steps, lr): (u64, f64), length: usize) -> [f
     };
     let known = stream(&folder, "known", &bytes(&symbols(200_000, 1), |a| a));
     let shifted = stream(&folder, "shifted", &bytes(&symbols(length, 2), |a| (3 * a + 1) % 8));
-    let model = fresh(config, Kind::Float);
-    let kind = OptimKind::Radam;
-    let rule = OptimConfig { kind, lr, beta1: 0.0, rectify_above: 5.0, ..Default::default() };
-    train_by(&rule, 32, &model, &known, steps, |_| {});
+    let model = fresh(network, Kind::Float);
+    let own = [format!("optim.lr={lr}"), format!("train.steps={steps}")];
+    let radam = ["optim.kind=radam", "optim.beta1=0", "optim.rectify_above=5"];
+    let keys = [&radam[..], &["train.lanes=32", "train.segment=35"]].concat().into_iter().map(String::from);
+    train_by(&config("constant", &keys.chain(own).collect::<Vec<_>>()), &model, &known, |_| {});
     let before = weights(&model);
     let fixed = static_loss(&model, &shifted);
     let rule = statistics(&model, &known, &StatisticsOptions { batches: 100, lanes: 32, ..STATISTICS });

@@ -2,15 +2,16 @@
 
 use std::fs;
 
-use segue_configs::OptimConfig;
+use segue_configs::Config;
 use segue_dataloader::{BuildOptions, Corpus, Preset, Split, TokenStream, TokenizerChoice, build};
 use segue_random::{Purpose, Stream};
 use segue_tokenizer::{TokenizerKind, TrainOptions};
 use segue_trainer::evaluation::Walk;
+use segue_trainer::families::MODELS;
 use segue_trainer::families::language_model::{Batch, NextToken, Objective};
 use segue_trainer::families::lstm::{CellKind, ForgetBias, LanguageModel, LstmConfig, Wiring, specs};
 use segue_trainer::noise::Noise;
-use segue_trainer::optim::{Adam, Optimizer, Update};
+use segue_trainer::optim::{Adam, Optimizer, Update, learning_rate};
 use segue_trainer::{Parameters, libtorch};
 use tch::{Kind, Tensor};
 
@@ -85,43 +86,49 @@ pub fn fresh(config: &LstmConfig, kind: Kind) -> LanguageModel {
     LanguageModel::from_parameters(config, Parameters::initialise(specs(config), 5, kind))
 }
 
-/// Trains on lanes of a text that begin at even distances, without dropout, by Adam.
-pub fn train(model: &LanguageModel, text: &TokenStream, steps: u64, lr: f64) {
-    train_by(&OptimConfig { lr, ..Default::default() }, 16, model, text, steps, |_| {});
+/// A configuration with these keys besides those of a constant rate, or of another `schedule` that they name.
+pub fn config(schedule: &str, keys: &[String]) -> Config {
+    let own = [format!("schedule.kind={schedule}"), "train.micro_batch=1".into()];
+    MODELS.load(None, &[&own[..], keys].concat()).unwrap().config
 }
 
-/// The same by any rule of Adam's kind on any number of lanes; `made` hears of every step, from 1.
-pub fn train_by(
-    rule: &OptimConfig,
-    lanes: u64,
-    model: &LanguageModel,
-    text: &TokenStream,
-    steps: u64,
-    mut made: impl FnMut(u64),
-) {
-    const SEGMENT: u64 = 35;
+/// Trains on 16 lanes of a text that begin at even distances, without dropout, by Adam.
+pub fn train(model: &LanguageModel, text: &TokenStream, steps: u64, lr: f64) {
+    let keys = [
+        format!("optim.lr={lr}"),
+        format!("train.steps={steps}"),
+        "train.lanes=16".into(),
+        "train.segment=35".into(),
+    ];
+    train_by(&config("constant", &keys), model, text, |_| {});
+}
+
+/// The same as a configuration has it, by any rule of Adam's kind; `made` hears of every step, from 1.
+pub fn train_by(config: &Config, model: &LanguageModel, text: &TokenStream, mut made: impl FnMut(u64)) {
+    let (lanes, segment) = (config.train.lanes as u64, config.train.segment);
     let parameters = NextToken::parameters(model);
-    let mut optimizer = Adam::new(rule, parameters);
+    let mut optimizer = Adam::new(&config.optim, parameters);
     let lane = (text.len() - 1) / lanes;
-    let per_lane = lane / SEGMENT;
+    let per_lane = lane / segment as u64;
     let mut memory = NextToken::memory_start(model, lanes as i64);
-    for step in 0..steps {
+    for step in 1..=config.train.steps {
         let mut ids = Vec::new();
         for i in 0..lanes {
-            let mut row = vec![0; SEGMENT as usize + 1];
-            text.read(i * lane + step % per_lane * SEGMENT, &mut row).unwrap();
+            let mut row = vec![0; segment + 1];
+            text.read(i * lane + (step - 1) % per_lane * segment as u64, &mut row).unwrap();
             ids.extend(row);
         }
         let ids = Tensor::from_slice(&ids).view([lanes as i64, -1]);
-        let batch = Batch::new(ids.narrow(1, 0, SEGMENT as i64), ids.narrow(1, 1, SEGMENT as i64));
+        let batch = Batch::new(ids.narrow(1, 0, segment as i64), ids.narrow(1, 1, segment as i64));
         let loss = model.loss(&batch, &memory, None::<&Noise>);
         loss.sum.backward();
         memory = loss.memory;
         let grads: Vec<Tensor> = parameters.tensors().iter().map(Tensor::grad).collect();
-        let update = Update { grads: &grads, divisor: loss.weight, lr: rule.lr, reached: None };
+        let lr = learning_rate(config, step);
+        let update = Update { grads: &grads, divisor: loss.weight, lr, reached: None };
         optimizer.update(parameters, &update).unwrap();
         parameters.tensors().iter().for_each(|tensor| tensor.shallow_clone().zero_grad());
-        made(step + 1);
+        made(step);
     }
 }
 
