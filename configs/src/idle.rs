@@ -172,6 +172,7 @@ mod tests {
                 &["schedule.kind=linear", "schedule.drop_factor=0.5"],
                 "`schedule.drop_factor` = 0.5 is invalid",
             ),
+            (&["schedule.cycle=5"], "`schedule.cycle` = 5 is invalid: needs schedule.kind = \"cyclical\""),
             (&["schedule.kind=stepped"], "`schedule.drop_after` = [] is invalid"),
             (
                 &["schedule.kind=stepped", "schedule.drop_after=[5,5]"],

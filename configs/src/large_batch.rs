@@ -60,9 +60,11 @@ impl Config {
         let why = "needs schedule.kind = \"cosine\" or \"linear\"";
         let drops = schedule.kind == ScheduleKind::Stepped;
         let of_drops = "needs schedule.kind = \"stepped\"";
-        let all: [(bool, Overlooked); 5] = [
+        let cycles = schedule.kind == ScheduleKind::Cyclical;
+        let all: [(bool, Overlooked); 6] = [
             (drops, ("drop_after", &["kind"], of_drops)),
             (drops, ("drop_factor", &["kind"], of_drops)),
+            (cycles, ("cycle", &["kind"], "needs schedule.kind = \"cyclical\"")),
             (decays, ("decay_from", &["kind"], why)),
             (decays || self.input_noise_falls() || self.adversarial.falls(), ("steps", &STEPS_COUNT_BY, why)),
             (
@@ -99,23 +101,47 @@ impl Config {
     }
 
     fn check_schedule(&self, section: &str) -> Result<(), ConfigError> {
+        match self.schedule.kind {
+            ScheduleKind::Stepped => self.check_drops(section)?,
+            ScheduleKind::Cyclical => self.check_cycle(section)?,
+            _ => {}
+        }
+        self.check_scale(section)
+    }
+
+    fn check_drops(&self, section: &str) -> Result<(), ConfigError> {
         let (drops, warmup, steps) = (&self.schedule.drop_after, self.schedule.warmup, self.train.steps);
         let refuse = |why: &str| {
             let (key, value) = (format!("{section}.drop_after"), format!("{drops:?}"));
             Err(ConfigError::OutOfRange { key, value, why: why.into() })
         };
-        match self.schedule.kind {
-            ScheduleKind::Stepped if drops.is_empty() => {
-                refuse("schedule.kind = \"stepped\" needs a step at least after which the rate drops")
-            }
-            ScheduleKind::Stepped if !drops.is_sorted_by(|a, b| a < b) => refuse("steps must rise"),
-            ScheduleKind::Stepped if drops[0] < warmup.max(1) => refuse(&format!(
+        match drops[..] {
+            [] => refuse("schedule.kind = \"stepped\" needs a step at least after which the rate drops"),
+            _ if !drops.is_sorted_by(|a, b| a < b) => refuse("steps must rise"),
+            [first, ..] if first < warmup.max(1) => refuse(&format!(
                 "the rate would drop before it has been at its peak; steps must be at least 1 and schedule.warmup = {warmup}"
             )),
-            ScheduleKind::Stepped if self.knows_steps() && drops[drops.len() - 1] >= steps => refuse(
-                &format!("the rate would never drop so late; steps must be below train.steps = {steps}"),
+            [.., last] if self.knows_steps() && last >= steps => refuse(&format!(
+                "the rate would never drop so late; steps must be below train.steps = {steps}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_cycle(&self, section: &str) -> Result<(), ConfigError> {
+        let (cycle, steps) = (self.schedule.cycle, self.train.steps);
+        let refuse = |why: &str| {
+            let (key, value) = (format!("{section}.cycle"), cycle.to_string());
+            Err(ConfigError::OutOfRange { key, value, why: why.into() })
+        };
+        match cycle {
+            0 | 1 => refuse(
+                "the rate of a cycle falls from step to step; must be at least 2 with schedule.kind = \"cyclical\"",
             ),
-            _ => self.check_scale(section),
+            _ if self.knows_steps() && cycle > steps => {
+                refuse(&format!("no cycle would come to its end; must be at most train.steps = {steps}"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -227,6 +253,20 @@ mod tests {
             assert!(message.contains("`schedule.drop_after`") && message.contains(named), "{message}");
         }
         assert!(load("[1]", 0).is_ok() && load("[10,49]", 10).is_ok());
+    }
+
+    #[test]
+    fn a08_a_cycle_has_a_fall_and_an_end_within_the_run() {
+        let load = |keys: &[&str]| load(&[&["schedule.kind=cyclical", "train.steps=50"], keys].concat());
+        for (keys, named) in [
+            (&[][..], "`schedule.cycle` = 0"),
+            (&["schedule.cycle=1"], "at least 2"),
+            (&["schedule.cycle=51"], "train.steps = 50"),
+        ] {
+            let message = load(keys).unwrap_err();
+            assert!(message.contains("`schedule.cycle`") && message.contains(named), "{message}");
+        }
+        assert!(load(&["schedule.cycle=2"]).is_ok() && load(&["schedule.cycle=50"]).is_ok());
     }
 
     /// Eight micro-steps, from one of four on: two stages of eight steps each.

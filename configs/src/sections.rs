@@ -306,6 +306,8 @@ pub enum ScheduleKind {
     InverseSqrt,
     /// The peak, times `drop_factor` after each of the steps `drop_after`.
     Stepped,
+    /// A straight line down to the floor, over and over, each of `cycle` steps (Izmailov et al. 2018).
+    Cyclical,
 }
 
 /// Where cosine and linear decay begin to count.
@@ -341,7 +343,7 @@ pub struct ScheduleConfig {
     /// Steps of the whole schedule; 0 for `train.steps`.
     pub steps: u64,
     /// The learning rate never falls below this share of the peak after warm-up. Cosine and linear end there and
-    /// stay.
+    /// stay; a cycle ends there.
     #[schemars(transform = Range::at_least(0.0).below(1.0))]
     pub floor: f64,
     /// Where cosine and linear begin to count.
@@ -355,6 +357,10 @@ pub struct ScheduleConfig {
     /// `stepped`: what each drop multiplies the learning rate by.
     #[schemars(transform = Range::above(0.0).below(1.0))]
     pub drop_factor: f64,
+    /// `cyclical`: steps of a cycle. They are counted from step 1, whatever the warm-up, so that cycles end at its multiples, as the means of
+    /// `average.every` take them in. Choose a `floor`: with one of 0 the last step of each cycle has a rate of 0. A warm-up that ends
+    /// within a cycle rises towards the peak, and from there the rate drops to where the cycle is by then.
+    pub cycle: u64,
 }
 
 impl Default for ScheduleConfig {
@@ -369,6 +375,7 @@ impl Default for ScheduleConfig {
             base_lanes: 0,
             drop_after: Vec::new(),
             drop_factor: 0.1,
+            cycle: 0,
         }
     }
 }

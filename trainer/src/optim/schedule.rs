@@ -5,7 +5,7 @@ use std::f64::consts::PI;
 use segue_configs::{Config, DecayFrom, ScheduleKind};
 
 /// Learning rate of update `step`, counted from 1: linear warm-up to [`Config::peak_lr`], then the configured
-/// decay. Cosine and linear end at `schedule.floor` times the peak and stay there; steps go down to it and no further.
+/// decay. Cosine and linear end at `schedule.floor` times the peak and stay there, and each cycle ends there; steps go down to it and no further.
 pub fn learning_rate(config: &Config, step: u64) -> f64 {
     let (schedule, peak) = (&config.schedule, config.peak_lr());
     if step < schedule.warmup {
@@ -20,9 +20,15 @@ pub fn learning_rate(config: &Config, step: u64) -> f64 {
             let drops = schedule.drop_after.iter().filter(|last| step > **last);
             schedule.drop_factor.powi(drops.count() as i32)
         }
+        ScheduleKind::Cyclical => {
+            let cycle = schedule.cycle.max(1);
+            1.0 - (step.saturating_sub(1) % cycle + 1) as f64 / cycle as f64
+        }
     };
     let share = match schedule.kind {
-        ScheduleKind::Cosine | ScheduleKind::Linear => schedule.floor + (1.0 - schedule.floor) * share,
+        ScheduleKind::Cosine | ScheduleKind::Linear | ScheduleKind::Cyclical => {
+            schedule.floor + (1.0 - schedule.floor) * share
+        }
         _ => share.max(schedule.floor),
     };
     peak * share
@@ -72,6 +78,17 @@ mod tests {
         assert_eq!(points(&c, &[5, 10, 20, 21, 50, 51, 110]), [0.5, 1.0, 1.0, 0.25, 0.25, 0.0625, 0.0625]);
         let c = config(&[&COMMON[..], &keys, &["schedule.floor=0.1"]].concat());
         assert_eq!(points(&c, &[20, 21, 51]), [1.0, 0.25, 0.1]);
+    }
+
+    /// Izmailov et al. 2018, section 3.2: α(i) = (1 − t(i)) α1 + t(i) α2 with t(i) = (mod(i − 1, c) + 1) / c, here of α1 = 1, α2 = 0.1 and c = 4.
+    #[test]
+    fn a08_a_cyclical_rate_falls_to_the_floor_and_begins_anew() {
+        let keys = ["optim.lr=1.0", "schedule.kind=cyclical", "schedule.cycle=4", "schedule.floor=0.1"];
+        let c = config(&keys);
+        assert_eq!(points(&c, &[1, 2, 3, 4, 5, 8, 9]), [0.775, 0.55, 0.325, 0.1, 0.775, 0.1, 0.775]);
+        // A warm-up takes the place of what cycles it covers, and moves none.
+        let c = config(&[&keys[..], &["schedule.warmup=6"]].concat());
+        assert_eq!(points(&c, &[3, 6, 7, 8, 9]), [0.5, 0.55, 0.325, 0.1, 0.775]);
     }
 
     #[test]

@@ -151,6 +151,36 @@ fn a08_a13_two_tailed_averages_converge_at_a_constant_learning_rate() {
     }
 }
 
+/// Stochastic weight averaging with a cyclical rate (Izmailov et al. 2018): weights at the ends of cycles, where the rate is low, are better than at a
+/// constant rate, and the mean of them is better still.
+#[test]
+fn a08_the_mean_of_the_ends_of_cycles_is_better_than_any_of_them() {
+    let seeds = 10;
+    let keys = ["schedule.kind=cyclical", "schedule.cycle=100", "schedule.floor=0.1"].map(String::from);
+    let own = [format!("train.steps={STEPS}"), format!("optim.lr={RATE}")];
+    let cycles = crate::families::MODELS.load(None, &[&keys[..], &own].concat()).unwrap().config;
+    let (mut constant, mut cyclical) = (Descents::new(seeds), Descents::new(seeds));
+    let averages = AverageConfig { start: STEPS / 2, every: cycles.schedule.cycle, ..Default::default() };
+    let mut tail = build(&averages, 1, &cyclical.all);
+    let (mut raw, mut ends) = (Vec::new(), Vec::new());
+    for step in 1..=STEPS {
+        constant.step(step, RATE);
+        cyclical.step(step, learning_rate(&cycles, step));
+        tail.fold(step, &cyclical.all);
+        if step > STEPS / 2 && step.is_multiple_of(cycles.schedule.cycle) {
+            raw.push(mean_excess(&values(constant.all.tensors())));
+            ends.push(mean_excess(&values(cyclical.all.tensors())));
+        }
+    }
+    assert_eq!(tail.state()["count"], 100);
+    let (raw, best, end) = (mean(&raw), ends.iter().copied().fold(f64::MAX, f64::min), mean(&ends));
+    let average = mean_excess(&values(tail.chosen().unwrap()));
+    println!(
+        "excess risk: constant rate {raw:.5}, ends of cycles {end:.5}, the best {best:.5}, mean {average:.5}"
+    );
+    assert!(end < raw && average < best / 2.0, "{raw} {end} {best} {average}");
+}
+
 #[test]
 fn a10_the_period_of_evaluations_hardly_matters() {
     let seeds = 10;
