@@ -318,6 +318,9 @@ fn keys_that_are_given_win_over_what_defaults_reckon() {
     fail(alone(&args), 78, &["task.epochs", "train.steps", "override `train.steps=3`"]);
     args.retain(|arg| arg != "task.epochs=2");
     assert_eq!(succeed(alone(&args))["step"], 3);
+    // 160 examples in batches of 8, twice: known once they are read.
+    let cycles = ["schedule.kind=cyclical", "schedule.cycle=41"];
+    fail(alone(&place.finetune("cycles", &cycles)), 78, &["`schedule.cycle` = 41", "train.steps = 40"]);
 }
 
 #[test]

@@ -249,7 +249,7 @@ impl Config {
             self.check_repeated_average()?;
         }
         let (start, steps, every) = (a.start, self.train.steps, a.every.max(1));
-        if start > 0 && a.patience == 0 && start < steps && steps / every * every <= start {
+        if self.begins_after_start() && steps / every * every <= start {
             let why =
                 format!("no multiple of it lies between average.start = {start} and train.steps = {steps}");
             return Err(out_of_range("average.every", a.every, &why));
@@ -270,8 +270,14 @@ impl Config {
         Ok(())
     }
 
+    /// Whether a mean is known to begin after `average.start`: within the run, and not by losses before.
+    fn begins_after_start(&self) -> bool {
+        let AverageConfig { start, patience, .. } = self.average;
+        patience == 0 && self.knows_steps() && (1..self.train.steps).contains(&start)
+    }
+
     fn check_repeated_average(&self) -> Result<(), ConfigError> {
-        let AverageConfig { start, patience, every, repeat_every, fine_tuning, .. } = self.average;
+        let AverageConfig { start, every, repeat_every, fine_tuning, .. } = self.average;
         let steps = self.train.steps;
         if repeat_every < every {
             let why = format!("a mean may be without weights; must be at least average.every = {every}");
@@ -281,8 +287,7 @@ impl Config {
             let why = "rounds of average.fine_tuning end by losses; one of both must be 0";
             return Err(out_of_range("average.repeat_every", repeat_every, why));
         }
-        let begins = patience == 0 && (1..steps).contains(&start);
-        if begins && self.knows_steps() && start.saturating_add(repeat_every) >= steps {
+        if self.begins_after_start() && start.saturating_add(repeat_every) >= steps {
             let why = format!(
                 "the mean that begins after average.start = {start} would not be handed over before train.steps = {steps}"
             );
@@ -320,6 +325,7 @@ mod tests {
             (&["average.kind=polyak", "average.start=3"], "average.start"),
             (&["average.kind=polyak", "average.every=3"], "average.every"),
             (&["average.start=3", "average.every=0"], "average.every"),
+            (&["train.steps=20", "average.start=16", "average.every=15"], "average.every"),
             (&["average.kind=polyak", "average.repeat_every=3"], "average.repeat_every"),
             (&["average.start=3", "average.every=5", "average.repeat_every=4"], "average.repeat_every"),
             (&["train.steps=20", "average.start=12", "average.repeat_every=8"], "average.start = 12"),
@@ -369,6 +375,29 @@ mod tests {
             ],
         ] {
             load_with(overrides).unwrap();
+        }
+    }
+
+    /// Where epochs say how many steps a run makes, `train.steps` says nothing until they are counted.
+    #[test]
+    fn steps_that_epochs_say_are_compared_with_once_they_are_counted() {
+        let of_average = ["average.start=960", "average.every=950"];
+        let of_repeats = ["average.start=960", "average.repeat_every=40"];
+        let of_cycles = ["schedule.kind=cyclical", "schedule.cycle=1001"];
+        let of_drops = ["schedule.kind=stepped", "schedule.drop_after=[1000]"];
+        for (keys, named) in [
+            (of_average, "average.every"),
+            (of_repeats, "average.repeat_every"),
+            (of_cycles, "schedule.cycle"),
+            (of_drops, "schedule.drop_after"),
+        ] {
+            let base = vec![(crate::finetuning_defaults(), "fine-tuning".to_string())];
+            let mut config = MODELS.load_over(base, None, &keys.map(String::from)).unwrap().config;
+            config.train.steps = 1000;
+            let message = config.check_steps().unwrap_err().to_string();
+            assert!(message.contains(&format!("`{named}`")), "{message}");
+            config.train.steps = 5000;
+            config.check_steps().unwrap();
         }
     }
 

@@ -36,6 +36,14 @@ impl Config {
         self.task.epochs == 0.0
     }
 
+    /// Holds what counts steps against the steps of the run, once `train.steps` says what `task.epochs` comes to.
+    pub fn check_steps(&self) -> Result<(), ConfigError> {
+        let mut known = self.clone();
+        known.task.epochs = 0.0;
+        known.check_large_batch()?;
+        known.check_average()
+    }
+
     /// Micro-steps of the whole run, over all ranks.
     pub fn micro_steps_of_run(&self) -> u64 {
         let (all, steps) = (self.micro_steps() as u64, self.train.steps);
@@ -111,10 +119,8 @@ impl Config {
 
     fn check_drops(&self, section: &str) -> Result<(), ConfigError> {
         let (drops, warmup, steps) = (&self.schedule.drop_after, self.schedule.warmup, self.train.steps);
-        let refuse = |why: &str| {
-            let (key, value) = (format!("{section}.drop_after"), format!("{drops:?}"));
-            Err(ConfigError::OutOfRange { key, value, why: why.into() })
-        };
+        let refuse =
+            |why: &str| Err(out_of_range(format!("{section}.drop_after"), format!("{drops:?}"), why));
         match drops[..] {
             [] => refuse("schedule.kind = \"stepped\" needs a step at least after which the rate drops"),
             _ if !drops.is_sorted_by(|a, b| a < b) => refuse("steps must rise"),
@@ -130,10 +136,7 @@ impl Config {
 
     fn check_cycle(&self, section: &str) -> Result<(), ConfigError> {
         let (cycle, steps) = (self.schedule.cycle, self.train.steps);
-        let refuse = |why: &str| {
-            let (key, value) = (format!("{section}.cycle"), cycle.to_string());
-            Err(ConfigError::OutOfRange { key, value, why: why.into() })
-        };
+        let refuse = |why: &str| Err(out_of_range(format!("{section}.cycle"), cycle, why));
         match cycle {
             0 | 1 => refuse(
                 "the rate of a cycle falls from step to step; must be at least 2 with schedule.kind = \"cyclical\"",
@@ -149,8 +152,8 @@ impl Config {
         match (self.schedule.scale, self.schedule.base_lanes) {
             (RateScale::None, _) | (_, 1..) => Ok(()),
             (_, 0) => {
-                let why = "schedule.scale needs the number of lanes that optim.lr was chosen for".into();
-                Err(ConfigError::OutOfRange { key: format!("{section}.base_lanes"), value: "0".into(), why })
+                let why = "schedule.scale needs the number of lanes that optim.lr was chosen for";
+                Err(out_of_range(format!("{section}.base_lanes"), 0, why))
             }
         }
     }

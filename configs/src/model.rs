@@ -428,8 +428,8 @@ pub enum MemoryStart {
 }
 
 /// The error of a key whose value is not possible; `why` may end with `\nhint: ` and advice.
-pub fn out_of_range(key: &'static str, value: impl ToString, why: &str) -> ConfigError {
-    ConfigError::OutOfRange { key: key.into(), value: value.to_string(), why: why.into() }
+pub fn out_of_range(key: impl ToString, value: impl ToString, why: &str) -> ConfigError {
+    ConfigError::OutOfRange { key: key.to_string(), value: value.to_string(), why: why.into() }
 }
 
 /// [`out_of_range`] of a key of `config`, with the value that it has there.

@@ -46,7 +46,7 @@ pub fn run(
     config.model.fit_vocabulary(tokenizer.vocab_size(), None)?;
     let base = config.run.dir.clone();
     let tasks = open_tasks(&config, &tokenizer, TaskSplits { train: true, dev: true, test: true }, out)?;
-    resolve_schedule(&mut config, &tasks);
+    resolve_schedule(&mut config, &tasks)?;
     let hardware = format!(
         "{}, {} each, CPU",
         counted(comm.world_size(), "rank"),

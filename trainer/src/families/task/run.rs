@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use segue_collectives::Communicator;
-use segue_configs::{Config, TaskConfig};
+use segue_configs::{Config, ConfigError, TaskConfig};
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_tasks::{Example, ExampleOrder, Kind, Split, TaskData, batches_of_pass};
@@ -30,8 +30,9 @@ use crate::families::{Job, language};
 use crate::noise::Noise;
 use crate::{Compute, Parameters, TrainError};
 
-/// Steps and warm-up of a run over the training examples of `tasks`, where `[task]` tells them in passes and shares.
-pub fn resolve_schedule(config: &mut Config, tasks: &[TaskData]) {
+/// Steps and warm-up of a run over the training examples of `tasks`, where `[task]` tells them in passes and shares. Refuses keys that count steps
+/// and do not go with them.
+pub fn resolve_schedule(config: &mut Config, tasks: &[TaskData]) -> Result<(), ConfigError> {
     if config.task.epochs > 0.0 {
         let examples = tasks.iter().filter_map(|data| data.train.as_ref()).map(|split| split.examples.len());
         let batches: usize = examples.map(|examples| batches_of_pass(examples, config.train.lanes)).sum();
@@ -40,6 +41,7 @@ pub fn resolve_schedule(config: &mut Config, tasks: &[TaskData]) {
     if config.task.warmup_share > 0.0 {
         config.schedule.warmup = (config.task.warmup_share * config.train.steps as f64).round() as u64;
     }
+    config.check_steps()
 }
 
 /// The heads that tasks need, in their order, as `config` wants them.
