@@ -244,8 +244,8 @@ pub struct TrainConfig {
     /// How ranks add up gradients that lie on cards: from card to card by `nccl`, or in the memory of the `host`. `auto` takes NCCL where it is there
     /// and every rank has a card of its own. Does not change the result where `exact`.
     pub collectives: CollectivesKind,
-    /// What ranks divide among themselves: `none`, the `optimizer`'s moments (ZeRO-1), or these and the summed `gradients`
-    /// (ZeRO-2). Saves memory; does not change the result.
+    /// What ranks divide among themselves: `none`, the `optimizer`'s moments and averages of the weights (ZeRO-1), or these and the summed
+    /// `gradients` (ZeRO-2). Saves memory; does not change the result.
     pub shard: Shard,
     /// Seconds that a rank waits for others in one call before the job ends with exit code 82; 0 for as long as it takes.
     #[schemars(transform = Range::at_least(0))]
