@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use segue_foreign::{Kind, RawTensor, TorchFile, View};
+use segue_foreign::{RawTensor, TorchFile, View};
 use segue_tokenizer::Tokenizer;
 use serde_json::{Map, Value, json};
 
 use super::names;
-use super::source::Source;
+use super::source::{Source, number};
 use super::tensors::Tensors;
 use crate::TrainError;
 use crate::convert::rules::{Operation, rule};
@@ -73,11 +73,7 @@ fn configuration<'t>(
     let mut take = |holder: View<'_>, theirs: &str, ours: &str| {
         let value =
             holder.attribute(theirs).ok_or_else(|| format!("its {class} has no attribute `{theirs}`"))?;
-        let value = match value.kind() {
-            Kind::Bool(value) => json!(value),
-            Kind::Float(value) => json!(value),
-            _ => json!(value.int().ok_or_else(|| format!("its attribute `{theirs}` is not a number"))?),
-        };
+        let value = number(value).ok_or_else(|| format!("its attribute `{theirs}` is not a number"))?;
         config.insert(ours.into(), value);
         Ok::<_, String>(())
     };

@@ -7,7 +7,7 @@ use segue_tokenizer::find_symbols;
 use serde_json::{Map, Value, json};
 
 use super::names;
-use super::source::{Source, Variable};
+use super::source::{Source, Variable, number};
 use super::tensors::Tensors;
 use crate::TrainError;
 use crate::convert::rules::{Operation, rule, skip};
@@ -124,14 +124,10 @@ fn configuration(settings: View<'_>) -> Result<(Map<String, Value>, Vec<String>)
         ("tie_weight", "tie_word_embeddings"),
     ]) {
         let value = settings.get(theirs).ok_or_else(|| missing(theirs))?;
-        let value = match value.kind() {
-            Kind::Bool(value) => json!(value),
-            Kind::Float(value) => json!(value),
-            // The width of embeddings that is left out is the model's.
-            Kind::None => continue,
-            _ => json!(value.int().ok_or_else(|| missing(theirs))?),
-        };
-        config.insert(ours.into(), value);
+        // The width of embeddings that is left out is the model's.
+        if value.kind() != Kind::None {
+            config.insert(ours.into(), number(value).ok_or_else(|| missing(theirs))?);
+        }
     }
     let list = |name: &str| settings.get(name).and_then(View::elements).ok_or_else(|| missing(name));
     let cutoffs: Vec<usize> = list("cutoffs")?.filter_map(View::size).collect();

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use segue_data_error::DataError;
-use segue_foreign::{Bundle, ElementType, RawTensor, SharedBytes, TorchFile};
+use segue_foreign::{Bundle, ElementType, RawTensor, SharedBytes, TorchFile, View};
 use segue_tokenizer::Tokenizer;
 use serde_json::{Map, Value};
 use tch::{Kind, Tensor};
@@ -236,6 +236,15 @@ fn detect_torch(path: &Path) -> Result<Source, TrainError> {
                 model (encoder.weight with rnn.weight_ih_l0 or rnns.0.*), and there is no config.json beside it that would tell the model's \
                 sizes (Hugging Face)";
     Err(TrainError::Damaged { path: path.into(), what: what.into() })
+}
+
+/// A truth value or a number of a pickle as JSON; `None` where it is neither.
+pub(super) fn number(value: View<'_>) -> Option<Value> {
+    match value.kind() {
+        segue_foreign::Kind::Bool(value) => Some(value.into()),
+        segue_foreign::Kind::Float(value) => Some(value.into()),
+        _ => value.int().map(Value::from),
+    }
 }
 
 fn raw(tensor: &RawTensor) -> Result<Tensor, String> {
