@@ -3,10 +3,14 @@
 use super::*;
 use crate::optim::averaging::Tail;
 
-/// Five thousand weights around 1, in bfloat16.
+/// Weights around 1 in bfloat16, averaged over 5,000 steps. In single precision their average is within 5e-6 of the exact one at the worst of 64
+/// places, and 1e-6 off in the mean. In bfloat16 it would be 1e-2 off in the mean, and 3e-2 to 5e-2 at the worst of 64 places: it stops moving
+/// once (θ - w) / n is below half a unit in the last place. The worst place is chance, so that its mean over four draws is looked at: single
+/// ones of a second program have 2.8e-2 to 4.9e-2, and means of all places 0.8e-2 to 1.3e-2.
 #[test]
 fn a07_averages_of_half_precision_weights_are_kept_in_single_precision() {
-    let (places, steps) = (64, 5000);
+    const PLACES: usize = 64;
+    let (places, steps) = (4 * PLACES, 5000);
     let live = parameters(&vec![0.0; places], Kind::BFloat16);
     let mut tail = Tail::new(1, 0, 1);
     let mut sums = vec![0.0; places];
@@ -27,9 +31,11 @@ fn a07_averages_of_half_precision_weights_are_kept_in_single_precision() {
         |found: Vec<f64>| -> Vec<f64> { found.iter().zip(&exact).map(|(a, b)| (a - b).abs()).collect() };
     let (single, half) = (off(values(tables)), off(values(&[naive])));
     let worst = |off: &[f64]| off.iter().fold(0.0, |a: f64, b| a.max(*b));
-    assert!(worst(&single) < 5e-6 && mean(&single) < 2e-6, "{} {}", worst(&single), mean(&single));
-    // What an average in bfloat16 would be: it stops moving.
-    assert!(mean(&half) > 3e-3 && worst(&half) > 1e-2, "{} {}", mean(&half), worst(&half));
+    let worsts = |off: &[f64]| -> Vec<f64> { off.chunks(PLACES).map(worst).collect() };
+    let (of_single, of_half) = (worsts(&single), worsts(&half));
+    assert!(mean(&of_single) < 5e-6 && mean(&single) < 1e-6, "{of_single:?} {}", mean(&single));
+    assert!((8e-3..1.3e-2).contains(&mean(&half)), "{}", mean(&half));
+    assert!((3e-2..5e-2).contains(&mean(&of_half)), "{of_half:?}");
 }
 
 /// Neither the trained weights nor the average lose a bit when one of another precision stands in.
