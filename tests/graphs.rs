@@ -224,4 +224,17 @@ fn no_form_of_a_graph_is_written_where_the_folder_of_another_is_refused() {
         stderr(&refused)
     );
     assert!(!new.exists());
+    // One folder for two forms, in two spellings, and one within that of another.
+    let [again, within, prefix] =
+        ["./new", "new/text", "new/ind.toy"].map(|path| place.path().join(path).display().to_string());
+    let graph = ["data", "graph", text.as_str()];
+    for (outputs, says) in [
+        (["--text", to.as_str(), "--mapped", &again], ["--mapped lies in", "--text"]),
+        (["--text", &within, "--mapped", &to], ["--text lies in", "--mapped"]),
+        (["--mapped", &within, "--text", &to], ["--mapped lies in", "--text"]),
+        (["--pickles", &prefix, "--text", &to], ["--pickles lies in", "--text"]),
+    ] {
+        fail(alone(&[&graph[..], &outputs].concat()), 64, &says);
+        assert!(!new.exists());
+    }
 }

@@ -1,6 +1,6 @@
 //! `segue data graph`: counts of a graph whose nodes are classified, and its other forms on disk.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use segue_data_error::DataError;
@@ -85,6 +85,7 @@ impl From<SettingArg> for Setting {
 /// Reads a data set, writes it in the forms that are asked for, and counts it.
 pub fn run(args: &GraphArgs, out: &Output) -> Result<Value, Failure> {
     // Before anything is written, be it into the other one.
+    check_apart(args)?;
     for folder in args.text.iter().chain(&args.mapped) {
         DataError::refuse_files(folder)?;
     }
@@ -103,6 +104,33 @@ pub fn run(args: &GraphArgs, out: &Output) -> Result<Value, Failure> {
         out.line(&format!("text with a mapped graph in {}", folder.display()));
     }
     Ok(describe(&data, out))
+}
+
+/// Refuses a folder that something else is written into: it would no longer be empty when its own turn comes.
+fn check_apart(args: &GraphArgs) -> Result<(), Failure> {
+    let folders = [("--text", &args.text), ("--mapped", &args.mapped)];
+    let files = [("--pickles", &args.pickles), ("--names", &args.names)];
+    let places = folders.into_iter().filter_map(|(option, path)| Some((option, path.clone()?)));
+    let of_files =
+        files.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?.parent()?.into())));
+    let places: Vec<(&str, PathBuf)> = places.chain(of_files).collect();
+    for (folder, path) in folders.into_iter().filter_map(|(option, path)| Some((option, path.as_ref()?))) {
+        let within = |(other, place): &&(&str, PathBuf)| *other != folder && lies_in(place, path);
+        if let Some((other, _)) = places.iter().find(within) {
+            let message = format!("{other} lies in the folder of {folder}, {}", path.display());
+            return Err(Failure::new(USAGE, message + "\nhint: give each a place of its own"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a path is that of `folder` or goes through it, as they are spelt from the root on. Where a link hides that, the folder is refused when its turn
+/// comes.
+fn lies_in(path: &Path, folder: &Path) -> bool {
+    // An empty path is the parent of a name alone.
+    let absolute =
+        |path: &Path| std::path::absolute(if path.as_os_str().is_empty() { Path::new(".") } else { path });
+    matches!((absolute(path), absolute(folder)), (Ok(path), Ok(folder)) if path.starts_with(&folder))
 }
 
 fn read(args: &GraphArgs) -> Result<NodeData, Failure> {
