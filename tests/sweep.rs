@@ -429,6 +429,10 @@ fn m19_m21_a_table_over_protocols_has_what_the_commands_say() {
     succeed(sweep(&place, &path, "out", &[]));
     let table = read(&place, "out/table.md");
     assert_ne!(columns(&table, "valid bits, dynamic MC"), "–", "{table}");
+    // Those that were on record are kept with the new training.
+    let kept = &record_of(&place, "out", "LSTM", 2)["protocols"];
+    let before = record["protocols"].as_object().unwrap();
+    assert!(before.iter().all(|(name, result)| kept[name] == *result), "{kept:#}");
     // Options that no protocol takes, or not with such values, are refused before anything trains.
     for (wrong, word) in [("--leap=3", "--leap"), ("--segment=none", "--segment")] {
         fs::write(&path, text("").replace(dynamic, &format!("\"{wrong}\""))).unwrap();
@@ -439,6 +443,71 @@ fn m19_m21_a_table_over_protocols_has_what_the_commands_say() {
     // There is no test split of the other corpus.
     let corpus = format!("data.corpus={}", place.text("corpus"));
     fail(sweep(&place, &path, "other", &[&corpus]), 65, &["test"]);
+}
+
+/// Evaluations on record outlive run folders: what is yet to be evaluated is trained again to its end first, and where that comes to other numbers they are
+/// made again too.
+#[test]
+fn t24_a_run_that_is_trained_again_keeps_evaluations_of_the_same_weights_alone() {
+    const FIXED: &str = "--split=valid --lanes=2";
+    let place = Workplace::new();
+    let path = place.path("again.toml");
+    let of_rate = |lr: &str| format!("dynamic --split=valid --rule=sgd --lr={lr}");
+    let again = |output: &str, lr: &str| {
+        let dynamic = if lr.is_empty() {
+            String::new()
+        } else {
+            format!("dynamic = [\"--rule=sgd\", \"--lr={lr}\"]\n")
+        };
+        let text = format!(
+            "name = \"Again\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\nseeds = [1]\n\
+             [set]\ntrain.steps = 20\ndata.corpus = \"{}\"\n[evaluate]\nby = \"run\"\n\
+             [evaluate.protocols]\nstatic = [\"--lanes=2\"]\n{dynamic}[[cell]]\nlabel = \"LSTM\"\n",
+            place.text("corpus")
+        );
+        fs::write(&path, text).unwrap();
+        sweep(&place, &path.display().to_string(), output, &[])
+    };
+    let record = || -> Value {
+        serde_json::from_str(&fs::read_to_string(only(&place, "out/results")).unwrap()).unwrap()
+    };
+    let change = |change: &dyn Fn(&mut Value)| {
+        let mut record = record();
+        change(&mut record);
+        fs::write(only(&place, "out/results"), record.to_string()).unwrap();
+        fs::remove_dir_all(place.path("out/runs")).unwrap();
+    };
+    succeed(again("out", ""));
+    succeed(again("whole", "1e-3"));
+    let whole = record_of(&place, "whole", "LSTM", 1);
+    // A mark shows what is kept.
+    change(&|record| record["protocols"][FIXED]["mark"] = true.into());
+    let mut killed = again("out", "1e-3");
+    killed.env("SEGUE_FAULTS", "kill@step.begin:step=15");
+    let output = finish(killed);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(only(&place, "out/runs").join("checkpoints/latest").exists());
+    succeed(again("out", "1e-3"));
+    let found = record();
+    let losses = |record: &Value| {
+        let loss = |found: &Value| found["loss"].as_f64().unwrap();
+        (loss(&record["train"]), loss(&record["protocols"][of_rate("1e-3")]["dynamic"]))
+    };
+    assert_eq!((&found["train"]["step"], losses(&found)), (&20.into(), losses(&whole)));
+    assert_eq!(found["protocols"][FIXED]["mark"], true);
+    change(&|record| record["train"]["loss"] = 99.into());
+    succeed(again("out", "1e-4"));
+    let found = record();
+    assert!(
+        found["protocols"][FIXED]["evaluation"].is_object() && found["protocols"][FIXED]["mark"].is_null(),
+        "{found:#}"
+    );
+    assert!(
+        found["protocols"][of_rate("1e-4")].is_object() && found["protocols"][of_rate("1e-3")].is_null(),
+        "{found:#}"
+    );
+    let log = fs::read_to_string(only(&place, "out/logs")).unwrap();
+    assert!(log.contains("whose evaluations are made again"), "{log}");
 }
 
 /// Row M23: one dropout sample is the plain run, bit for bit, on an axis of steps and one of forward passes.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -110,6 +111,12 @@ fn error_of(log: &str) -> String {
     };
     let error = messages.rev().find(|line| line.starts_with("error")).map(String::from);
     error.or_else(panic).unwrap_or_else(|| "no error message".into())
+}
+
+/// Adds a line to a log.
+pub fn note(log: &Path, line: &str) -> Result<(), Failure> {
+    let written = append(log).and_then(|mut file| writeln!(file, "segue: {line}"));
+    written.map_err(|e| Failure::cannot_write(log, &e, "--output"))
 }
 
 fn append(path: &Path) -> std::io::Result<File> {

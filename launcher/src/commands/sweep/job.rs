@@ -14,7 +14,7 @@ use segue_trainer::report::PARAMETERS;
 use serde_json::{Value, json};
 
 use super::super::child::{
-    Unfinished, command, essence, evaluations_of, fingerprint, key, training, write_whole,
+    Unfinished, command, essence, evaluations_of, fingerprint, key, note, training, write_whole,
 };
 use super::super::eval;
 use crate::failure::{BAD_CONFIG, BAD_DATA, Failure, NOT_A_NUMBER};
@@ -270,7 +270,13 @@ impl Job {
         let mut record = self.read();
         // Records outlive run folders: what is yet to be evaluated has to be trained again.
         let lost = self.commands_done() < self.commands() && !self.run.is_dir();
-        if lost || !self.is_trained(&record) {
+        if lost && record["train"].is_object() {
+            // Until that ends there is no training on record: where it is stopped, the next start goes on with it and evaluates no half of it.
+            record[BEFORE] = record["train"].take();
+            record["run"] = json!(self.run);
+            self.write(&record)?;
+        }
+        if !self.is_trained(&record) {
             record = self.train(&data, runner).await?;
         }
         for evaluation in &self.evaluations {
@@ -319,8 +325,21 @@ impl Job {
             // A run that keeps its best model, and had ended before, does not evaluate again.
             result["evaluation"] = evaluations_of(&self.run)?.pop().unwrap_or_default();
         }
+        // Of a run whose folder is gone, evaluations may be on record: a training that came to the same has the same.
+        let known = self.read();
+        let before = if known[BEFORE].is_object() { &known[BEFORE] } else { &known["train"] };
+        let same = came_to_the_same(&self.config, before, &result);
+        let kept = |name: &str| if same && known[name].is_object() { known[name].clone() } else { json!({}) };
+        let any = |name: &str| known[name].as_object().is_some_and(|found| !found.is_empty());
+        if !same && (any("evaluations") || any("protocols")) {
+            note(
+                &self.log,
+                "nothing shows that this training came to the weights of the one on record, whose evaluations are made again",
+            )?;
+        }
         let record = json!({
-            "cell": self.label, "seed": self.seed, "run": self.run, "train": result, "evaluations": {},
+            "cell": self.label, "seed": self.seed, "run": self.run, "train": result, "evaluations": kept("evaluations"),
+            "protocols": kept("protocols"),
         });
         if !self.is_trained(&record) {
             let why = "its evaluation has no `ppl` and no `accuracy`, by which a sweep compares".into();
@@ -337,6 +356,17 @@ impl Job {
     fn write(&self, record: &Value) -> Result<(), Failure> {
         write_whole(&self.record, &format!("{record:#}\n"))
     }
+}
+
+/// In a record, while a run whose folder is gone is trained again: what the training that its evaluations are of came to.
+const BEFORE: &str = "trained_before";
+
+/// Whether two trainings of a configuration came to the same weights, as far as numbers on record tell. Under a limit of time they never do: other steps
+/// than the last may have been left out.
+fn came_to_the_same(config: &Config, before: &Value, now: &Value) -> bool {
+    let numbers =
+        |train: &Value| (train["step"].clone(), train["loss"].clone(), measures_of(&train["evaluation"]));
+    config.train.time_limit <= 0.0 && before.is_object() && numbers(before) == numbers(now)
 }
 
 /// In a record, in place of a protocol's result: why weights that adapted have none.
@@ -406,6 +436,22 @@ mod tests {
         assert_eq!(measures_of(&evaluation), expected.into());
         let percents = json!({ "loss": 4.0, "accuracy": 0.5, "stage": { "best": 3.0 } });
         assert_eq!(measures_of(&percents)["loss"], 4.0);
+    }
+
+    #[test]
+    fn a_training_came_to_the_same_where_its_numbers_do_and_no_clock_ends_it() {
+        let config = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+            families::MODELS.load(None, &keys).unwrap().config
+        };
+        let came = |loss: f64, of_evaluation: f64| json!({ "step": 9, "loss": loss, "evaluation": { "loss": of_evaluation, "seconds": loss } });
+        let (plain, timed) = (config(&[]), config(&["train.time_limit=60"]));
+        let same = |config: &Config, now: Value| came_to_the_same(config, &came(2.0, 3.0), &now);
+        assert!(same(&plain, came(2.0, 3.0)) && !same(&timed, came(2.0, 3.0)));
+        assert!(!same(&plain, came(2.1, 3.0)) && !same(&plain, came(2.0, 3.1)));
+        let mut shorter = came(2.0, 3.0);
+        shorter["step"] = json!(8);
+        assert!(!same(&plain, shorter) && !came_to_the_same(&plain, &Value::Null, &came(2.0, 3.0)));
     }
 
     /// `segue eval` reads the best model where there is one; records of runs that say themselves how they did keep their names.
