@@ -439,6 +439,8 @@ fn m19_m21_a_table_over_protocols_has_what_the_commands_say() {
         fail(sweep(&place, &path, "wrong", &[]), 78, &["[evaluate.protocols]", "segue eval dynamic", word]);
         assert!(!place.path("wrong").exists());
     }
+    fs::write(&path, text("").replace("passes = 2\nrates = 0.8", "rates = 1.0")).unwrap();
+    fail(sweep(&place, &path, "wrong", &[]), 78, &["evaluate.protocols.rates", "evaluate.protocols.passes"]);
     fs::write(&path, text("")).unwrap();
     // There is no test split of the other corpus.
     let corpus = format!("data.corpus={}", place.text("corpus"));

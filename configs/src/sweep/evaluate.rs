@@ -112,20 +112,15 @@ pub struct Protocols {
     #[serde(default)]
     #[schemars(transform = Range::at_least(0))]
     pub passes: u64,
-    /// Factor of all rates of dropout in passes.
-    #[serde(default = "default_rates")]
+    /// Factor of all rates of dropout in passes, 1 where it is not set; needs `passes`.
     #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
-    pub rates: f64,
+    pub rates: Option<f64>,
     /// Options of `segue eval dynamic`, such as a `--grid` that is searched on the valid split; no dynamic evaluation without.
     pub dynamic: Option<Vec<String>>,
 }
 
 fn default_splits() -> Vec<String> {
     vec!["valid".into()]
-}
-
-fn default_rates() -> f64 {
-    1.0
 }
 
 /// A command that evaluates a run, and the losses that it tells.
@@ -169,16 +164,35 @@ impl Protocols {
             ));
         }
         check_unique("evaluate.protocols.splits", self.splits.iter().cloned())?;
-        if self.passes == 0 && self.rates != default_rates() {
+        // JSON, by which ranges are checked, has no word for it.
+        if self.rates.is_some_and(|rates| !rates.is_finite()) {
+            return Err("evaluate.protocols.rates must be a finite number".into());
+        }
+        if self.passes == 0 && self.rates.is_some() {
             return Err("evaluate.protocols.rates has no effect without evaluate.protocols.passes".into());
         }
+        self.check_options()?;
         Ok(self.splits.iter().flat_map(|split| self.of_split(split)).collect())
+    }
+
+    /// Refuses options that keys of the section stand for: a rate would be put beside the one that the section adds.
+    fn check_options(&self) -> Result<(), String> {
+        let dynamic = self.dynamic.iter().flatten().map(|option| ("dynamic", option));
+        for (key, option) in self.fixed.iter().map(|option| ("static", option)).chain(dynamic) {
+            let name = option.split('=').next().unwrap_or_default();
+            if let Some(own) = ["passes", "rates"].into_iter().find(|own| name == format!("--{own}")) {
+                return Err(format!(
+                    "evaluate.protocols.{key} has `{option}`, which evaluate.protocols.{own} says for all columns"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn of_split(&self, split: &str) -> Vec<Protocol> {
         let passes = match self.passes {
             0 => Vec::new(),
-            count => vec![format!("--passes={count}"), format!("--rates={:?}", self.rates)],
+            count => vec![format!("--passes={count}"), format!("--rates={:?}", self.rates.unwrap_or(1.0))],
         };
         let name = |what: &str| format!("{split} {}, {what}", self.unit.name());
         let command = |protocol: &[&str], options: &[String], columns: [(&str, &'static str); 2]| {

@@ -401,6 +401,7 @@ mod tests {
         };
         let words = |protocols: &[Protocol]| protocols.iter().map(Protocol::name).collect::<Vec<_>>();
         assert_eq!(words(&of("").unwrap()), ["--split=valid"]);
+        assert_eq!(words(&of("passes = 3").unwrap()), ["monte-carlo --split=valid --passes=3 --rates=1.0"]);
         let all = of("splits = [\"valid\", \"test\"]\nunit = \"bits\"\nstatic = [\"--lanes=1\"]\npasses = 5\nrates = 0.8\n\
                       dynamic = [\"--segment=5\"]\n")
         .unwrap();
@@ -425,7 +426,13 @@ mod tests {
             ("splits = [\"test\", \"test\"]", "twice"),
             ("splits = []", "evaluate.protocols.splits: there is none"),
             ("rates = 1.5", "evaluate.protocols.rates"),
+            ("passes = 2\nrates = nan", "evaluate.protocols.rates"),
             ("rates = 0.8", "evaluate.protocols.passes"),
+            ("passes = 2\ndynamic = [\"--rates=0.6,0.8\"]", "evaluate.protocols.rates"),
+            ("passes = 2\nstatic = [\"--rates\", \"0.6\"]", "evaluate.protocols.rates"),
+            ("dynamic = [\"--passes=2\"]", "evaluate.protocols.passes"),
+            // What passes have where nothing is said, which they are not told.
+            ("rates = 1.0", "evaluate.protocols.passes"),
             ("unit = \"bytes\"", "bytes"),
         ] {
             let message = of(wrong).unwrap_err().to_string();
