@@ -16,11 +16,12 @@ use serde_json::{Value, json};
 
 use self::grid::Grid;
 use self::options::{GradientName, MeanName, RuleName};
+use super::monte_carlo::Tried;
 use super::subject::{Subject, SubjectArgs};
 use super::walk::TemperatureArgs;
 use super::{AttentionArgs, SplitName, monte_carlo};
 use crate::commands::some_length;
-use crate::failure::{Failure, NOT_A_NUMBER};
+use crate::failure::{Failure, NOT_A_NUMBER, USAGE};
 use crate::output::{Output, Unit};
 
 /// Tokens that a recurrent model reads before a segment of the statistics, where the command does not say.
@@ -35,7 +36,8 @@ const CONTEXT: u64 = 128;
     segue eval dynamic --model runs/wikitext2 --split test --rule rms --tune\n  \
     segue eval dynamic --model runs/lstm --split test --segment 5 \\\n      \
     --mean tensors --grid lr=3e-5,5e-5,1e-4 decay=1e-3,2e-3,5e-3\n  \
-    segue eval dynamic --model runs/lstm --split test --passes 200 --rates 0.8")]
+    segue eval dynamic --model runs/lstm --split test --passes 200 \\\n      \
+    --rates 0.6,0.8,1")]
 pub struct DynamicArgs {
     #[command(flatten)]
     subject: SubjectArgs,
@@ -90,9 +92,9 @@ pub struct DynamicArgs {
     /// Also evaluate with this many passes with dropout, in the arithmetic mean of what they predict; each adapts by itself. 0 for none.
     #[arg(long, default_value_t = 0)]
     passes: u64,
-    /// Factor of all rates of dropout in these passes, in [0, 1].
-    #[arg(long, default_value_t = 1.0, requires = "passes")]
-    rates: f64,
+    /// Factor of all rates of dropout in these passes, in [0, 1]; of several, the best on the valid split.
+    #[arg(long, default_value = "1", value_delimiter = ',', requires = "passes")]
+    rates: Vec<f64>,
     /// Seed of their masks.
     #[arg(long, default_value_t = 1, requires = "passes")]
     seed: u64,
@@ -101,7 +103,7 @@ pub struct DynamicArgs {
 /// Evaluates while the model adapts; prints the result beside that of the fixed model.
 pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<Value, Failure> {
     let (mut options, grid) = (options::options(&args)?, Grid::of(&args)?);
-    monte_carlo::check_rates(args.rates)?;
+    check_rates(&args)?;
     let mut subject = args.subject.open(out)?;
     subject.model.look(&args.attention.of(&subject.folder.config)?);
     subject.model.set_inverse_temperature(args.temperature.temperature);
@@ -124,10 +126,14 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
         }
         None => {}
     }
+    let (rates, tried) = job.rates(options)?;
     let (before, after) = job.before_and_after(options)?;
     out.line(&format!("fixed:   {}", before.describe()));
     out.line(&format!("dynamic: {}", after.describe()));
-    let passes = job.with_dropout(options)?;
+    let passes = match args.passes {
+        0 => Vec::new(),
+        _ => job.with_dropout(&subject.stream, options, rates, "passes")?,
+    };
     monte_carlo::describe(&passes, "dynamic, ", out);
     if passes.iter().any(|after| after.loss.is_nan()) {
         out.line("the weights diverged in a pass with dropout: lower --lr");
@@ -141,7 +147,7 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
         Some(row)
     };
     let diverged = trials.iter().filter(|(_, trial)| trial.is_err()).map(|(options, _)| point(options));
-    Ok(json!({
+    let mut told = json!({
         "model": subject.folder.path,
         "rule": if args.rule == RuleName::Sgd { "sgd" } else { "rms" },
         "lr": options.lr,
@@ -154,7 +160,15 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
         "passes": passes,
         "trials": trials.iter().filter_map(trial).collect::<Vec<_>>(),
         "diverged": diverged.collect::<Vec<_>>(),
-    }))
+    });
+    if args.passes > 0 {
+        told["rates"] = json!(rates);
+    }
+    if !tried.is_empty() {
+        let row = |(rates, loss): &(f64, f64)| json!({ "rates": rates, "loss": loss });
+        told["tried"] = tried.iter().map(row).collect();
+    }
+    Ok(told)
 }
 
 /// A point of a grid, and its evaluation or why there is none.
@@ -208,17 +222,35 @@ impl Job<'_> {
         Ok((before, next().map_err(|why| Failure::new(NOT_A_NUMBER, why + "\nhint: lower --lr"))?))
     }
 
-    /// The split of the command in passes with dropout that adapt, where there are any.
-    fn with_dropout(&self, options: DynamicOptions) -> Result<Vec<AfterPasses>, Failure> {
-        let &DynamicArgs { passes: count, rates, seed, .. } = self.args;
-        if count == 0 {
-            return Ok(Vec::new());
+    /// The factor of rates of dropout: of several, the best on the valid split, and the loss of each there. The first where weights diverge with each.
+    fn rates(&self, options: DynamicOptions) -> Result<(f64, Tried<f64>), Failure> {
+        let first = self.args.rates[0];
+        if self.args.rates.len() == 1 {
+            return Ok((first, Vec::new()));
         }
-        let (model, stream) = (self.subject.model.as_ref(), &self.subject.stream);
-        let bar = self.out.progress(0, Unit::Steps, "passes");
+        let valid = self.subject.corpus.tokens(Split::Valid)?;
+        let describe = |rates: &f64| format!("rates times {rates}");
+        let passes = |rates: &f64| self.with_dropout(&valid, options, *rates, "search");
+        let (best, tried) = monte_carlo::best_on_valid(&self.args.rates, describe, self.out, passes)?;
+        if best.is_none() {
+            self.out.line("the weights diverged at each of --rates, of which the first is taken: lower --lr");
+        }
+        Ok((best.unwrap_or(first), tried))
+    }
+
+    /// A split in passes with dropout that adapt.
+    fn with_dropout(
+        &self,
+        stream: &TokenStream,
+        options: DynamicOptions,
+        rates: f64,
+        label: &str,
+    ) -> Result<Vec<AfterPasses>, Failure> {
+        let passes = Passes { count: self.args.passes, rates, seed: self.args.seed };
+        let bar = self.out.progress(0, Unit::Steps, label);
         let mut report = |done, whole| bar.set_of(done, whole);
-        let (of, passes) = ((self.rule(&options), self.scaled(options)), Passes { count, rates, seed });
-        Ok(dynamic_passes(model, stream, of, passes, self.comm, &mut report)?)
+        let of = (self.rule(&options), self.scaled(options));
+        Ok(dynamic_passes(self.subject.model.as_ref(), stream, of, passes, self.comm, &mut report)?)
     }
 
     /// Batches that gradients were gathered from for these segments, where they were.
@@ -250,6 +282,15 @@ impl Job<'_> {
         let mut watch = Watch::new(&mut report);
         Ok(dynamic_trials(self.subject.model.as_ref(), stream, &trials, self.comm, &mut watch)?)
     }
+}
+
+/// Refuses what is no factor of rates, and factors for no passes.
+fn check_rates(args: &DynamicArgs) -> Result<(), Failure> {
+    if args.passes == 0 && args.rates != [1.0] {
+        let message = "--rates are those of passes with dropout, and there are none\nhint: give --passes";
+        return Err(Failure::new(USAGE, message));
+    }
+    monte_carlo::check_rates(&args.rates)
 }
 
 fn rule(

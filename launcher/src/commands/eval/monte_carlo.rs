@@ -130,8 +130,7 @@ pub fn run(args: MonteCarloArgs, comm: &dyn Communicator, out: &Output) -> Resul
     Ok(told)
 }
 
-/// Tries all points on the beginning of the valid split. Gives the one of the lowest loss after all passes, the first of equal ones, and what was
-/// found of each.
+/// Tries all points on the beginning of the valid split. Gives the best, and what was found of each.
 fn search(
     points: &[Point],
     subject: &Subject,
@@ -142,24 +141,42 @@ fn search(
 ) -> Result<(Point, Value), Failure> {
     let valid = subject.corpus.tokens(Split::Valid)?;
     let walk = beginning(walk, args.tokens.unwrap_or(USUAL_TOKENS));
-    let mut tried = Vec::new();
-    for point in points {
+    let (best, tried) = best_on_valid(points, Point::describe, out, |point| {
         let bar = out.progress(0, Unit::Steps, "search");
-        let options = options(args, *point, walk);
         let mut progress = |done, whole| bar.set_of(done, whole);
-        let found = monte_carlo(subject.model.as_ref(), &valid, &options, comm, &mut progress)?;
-        drop(bar);
-        let loss = found.last().map_or(f64::NAN, |after| after.loss);
-        out.line(&format!("valid: {}: loss {loss:.4}, perplexity {:.3}", point.describe(), loss.exp()));
-        tried.push((*point, loss));
-    }
-    let Some((best, _)) = best(&tried, |(_, loss)| *loss) else {
+        let options = options(args, *point, walk);
+        Ok(monte_carlo(subject.model.as_ref(), &valid, &options, comm, &mut progress)?)
+    })?;
+    let Some(best) = best else {
         let loss = tried.last().map_or(f64::NAN, |(_, loss)| *loss);
         return Err(super::not_a_number(loss, &subject.folder.path));
     };
-    out.line(&format!("best on valid: {}", best.describe()));
     let row = |(point, loss): &(Point, f64)| json!({ "rates": point.rates, "exponent": point.exponent(), "loss": loss });
     Ok((best, tried.iter().map(row).collect()))
+}
+
+/// Points that were tried, and the loss of each after all passes.
+pub(super) type Tried<T> = Vec<(T, f64)>;
+
+/// Tries points, by what `passes` of the valid split with each find. Gives the one of the lowest loss after all passes, the first of equal ones, and the loss
+/// of each; none is the best where no loss is a finite number.
+pub(super) fn best_on_valid<T: Copy>(
+    points: &[T],
+    describe: impl Fn(&T) -> String,
+    out: &Output,
+    mut passes: impl FnMut(&T) -> Result<Vec<AfterPasses>, Failure>,
+) -> Result<(Option<T>, Tried<T>), Failure> {
+    let mut tried = Vec::new();
+    for point in points {
+        let loss = passes(point)?.last().map_or(f64::NAN, |after| after.loss);
+        out.line(&format!("valid: {}: loss {loss:.4}, perplexity {:.3}", describe(point), loss.exp()));
+        tried.push((*point, loss));
+    }
+    let best = best(&tried, |(_, loss)| *loss).map(|(best, _)| best);
+    if let Some(best) = &best {
+        out.line(&format!("best on valid: {}", describe(best)));
+    }
+    Ok((best, tried))
 }
 
 fn options(args: &MonteCarloArgs, point: Point, walk: Walk) -> MonteCarloOptions {
@@ -175,12 +192,10 @@ pub(super) fn describe(found: &[AfterPasses], what: &str, out: &Output) {
 }
 
 /// Refuses what is no factor of rates.
-pub(super) fn check_rates(rates: f64) -> Result<(), Failure> {
-    if !(0.0..=1.0).contains(&rates) {
-        let message = format!("--rates {rates} does not lie in [0, 1]");
-        return Err(Failure::new(USAGE, message + "\nhint: 0.6, 0.7, 0.8 and 0.9 are usual"));
-    }
-    Ok(())
+pub(super) fn check_rates(rates: &[f64]) -> Result<(), Failure> {
+    let Some(wrong) = rates.iter().find(|rates| !(0.0..=1.0).contains(*rates)) else { return Ok(()) };
+    let message = format!("--rates {wrong} does not lie in [0, 1]");
+    Err(Failure::new(USAGE, message + "\nhint: 0.6, 0.7, 0.8 and 0.9 are usual"))
 }
 
 fn name(mean: MeanName) -> &'static str {
@@ -193,7 +208,7 @@ fn name(mean: MeanName) -> &'static str {
 
 /// Every rate with every mean.
 fn points(args: &MonteCarloArgs) -> Result<Vec<Point>, Failure> {
-    args.rates.iter().try_for_each(|rates| check_rates(*rates))?;
+    check_rates(&args.rates)?;
     let means = match args.mean {
         MeanName::Arithmetic => vec![Mean::Arithmetic],
         MeanName::Geometric => vec![Mean::Geometric],
