@@ -123,13 +123,19 @@ fn rectify(x: &Tensor, drops: Drops) -> Tensor {
     })
 }
 
+/// Values that stay in the first cache from loop to loop.
+const PART: usize = 1024;
+
 vectorised! { fn rectify_part(x: &[f32], y: &mut [f32], drops: Drops) = rectify_part_plain; }
 
 #[inline(always)]
 fn rectify_part_plain(x: &[f32], y: &mut [f32], drops: Drops) {
-    for (i, (x, y)) in x.iter().zip(y).enumerate() {
-        // Not `max`: what is no number stays none.
-        *y = drops.factor(i) * if *x <= 0.0 { 0.0 } else { *x };
+    for (part, (x, y)) in x.chunks(PART).zip(y.chunks_mut(PART)).enumerate() {
+        drop_factors(y, drops.from(part * PART));
+        for (y, x) in y.iter_mut().zip(x) {
+            // Not `max`: what is no number stays none.
+            *y *= if *x <= 0.0 { 0.0 } else { *x };
+        }
     }
 }
 
@@ -157,8 +163,6 @@ vectorised! {
 
 #[inline(always)]
 fn fill_plain(x: &[f32], y: &mut [f32], slope: &mut [f32], drops: Drops, f: impl Fn(f32) -> (f32, f32)) {
-    // So many stay in the first cache from loop to loop.
-    const PART: usize = 1024;
     let parts = x.chunks(PART).zip(y.chunks_mut(PART)).zip(slope.chunks_mut(PART));
     for (part, ((x, y), slope)) in parts.enumerate() {
         y.copy_from_slice(x);

@@ -8,7 +8,7 @@ use super::recompute::States;
 use crate::Kernels;
 use crate::cards;
 use crate::libtorch::{Autocast, Shared, as_f32, function, widened};
-use crate::noise::{Drops, DropsOfRows, Noise, dropout};
+use crate::noise::{Drops, DropsOfRows, Noise, drop_factors, dropout};
 use crate::parameters::Parameters;
 use crate::simd::{sum, sum_of_pairs, vectorised};
 use crate::threads;
@@ -256,8 +256,10 @@ fn normalise_plain(
         let own = row * width..(row + 1) * width;
         let (x, residual) = (&x[own.clone()], &residual[own.clone()]);
         let (y, normed) = (&mut y[own.clone()], &mut normed[own.clone()]);
-        for (i, ((z, x), residual)) in normed.iter_mut().zip(x).zip(residual).enumerate() {
-            *z = drops.factor(own.start + i) * x + residual;
+        // First the factors: a loop that hashes and reads is not compiled for many values at once.
+        drop_factors(normed, drops.from(own.start));
+        for ((z, x), residual) in normed.iter_mut().zip(x).zip(residual) {
+            *z = *z * x + residual;
         }
         let mean = sum(normed) / width as f32;
         let variance = sum_of_pairs(normed, normed, |z, _| (z - mean) * (z - mean)) / width as f32;
@@ -310,8 +312,9 @@ fn normalise_back_plain(
         for (of_z, normed) in of_z.iter_mut().zip(normed) {
             *of_z = scale * (*of_z - mean - normed * slant);
         }
-        for (i, (of_x, of_z)) in of_x.iter_mut().zip(&*of_z).enumerate() {
-            *of_x = drops.factor(own.start + i) * of_z;
+        drop_factors(of_x, drops.from(own.start));
+        for (of_x, of_z) in of_x.iter_mut().zip(&*of_z) {
+            *of_x *= of_z;
         }
     }
 }
