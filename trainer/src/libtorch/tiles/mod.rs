@@ -14,6 +14,7 @@ mod pack;
 use std::ops::Range;
 use std::sync::OnceLock;
 
+use super::limit;
 use super::product::{Rows, Shared};
 use crate::threads;
 
@@ -37,16 +38,7 @@ const SMALLEST: usize = 1 << 19;
 /// oneDNN's choice, does not speak against them.
 pub fn available() -> bool {
     static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| {
-        let limit = std::env::var("ONEDNN_MAX_CPU_ISA").or_else(|_| std::env::var("DNNL_MAX_CPU_ISA"));
-        limit.map_or(true, |isa| allows_tiles(&isa)) && has_tiles()
-    })
-}
-
-/// Whether oneDNN, limited to `isa`, may use tiles.
-fn allows_tiles(isa: &str) -> bool {
-    let isa = isa.to_ascii_uppercase();
-    ["", "ALL", "DEFAULT"].contains(&isa.as_str()) || isa.contains("AMX")
+    *AVAILABLE.get_or_init(|| limit::allows("AMX") && has_tiles())
 }
 
 /// Whether a product of `[m, k]` and `[k, n]` is faster in tiles here.

@@ -122,17 +122,3 @@ fn what_is_not_finite_is_seen() {
         }
     }
 }
-
-#[test]
-fn a_limit_of_onednn_holds_for_tiles() {
-    for (isa, allowed) in [
-        ("ALL", true),
-        ("avx512_core_amx", true),
-        ("AVX10_1_512_AMX_FP16", true),
-        ("AVX512_CORE_BF16", false),
-        ("AVX2", false),
-        ("SSE41", false),
-    ] {
-        assert_eq!(allows_tiles(isa), allowed, "{isa}");
-    }
-}

@@ -1,6 +1,9 @@
-//! Products of a few queries with all keys, values or distances of a head: in the processor's tiles where it has them, else by oneDNN.
+//! Products of a few queries with all keys, values or distances of a head: in the processor's tiles where it has them and the head is wide
+//! enough, else by oneDNN, but for gradients of keys, values and distances, which go by outer products where the processor has AVX-512.
 
-use crate::libtorch::{DEPTH_OF_TILES, Panels, Rows, Side, small_product, tiles_are_available};
+use crate::libtorch::{
+    DEPTH_OF_TILES, Panels, Rows, Side, outer_is_available, outer_product, small_product, tiles_are_available,
+};
 use crate::simd::transpose;
 
 /// Scores of a query that are laid out for tiles at once: those of all queries at hand stay in the first cache.
@@ -151,8 +154,10 @@ pub unsafe fn add_turned(a: Matrix<'_>, b: Matrix<'_>, to: Rows<*mut f32>, space
                 let to = Rows { start: to.start.add(start * to.stride), stride: to.stride };
                 space.left.times(&space.right, [0, 0], b.columns, to, true);
             }
+        } else if outer_is_available() {
+            outer_product([a.columns, b.columns, a.rows], a.start(), b.start(), to, true);
         } else {
-            // Products want the left side's rows together.
+            // Small products want the left side's rows together.
             space.turned.resize(a.columns * a.rows, 0.0);
             transpose(a.values, a.stride, [a.rows, a.columns], &mut space.turned, a.rows);
             let turned = Rows { start: space.turned.as_ptr(), stride: a.rows };
