@@ -40,13 +40,15 @@ def main():
     parser.add_argument("--output", help="JSON file for every figure")
     args = parser.parse_args()
     python = peer_python("base")
-    program = [python, str(ROOT / "tests/bench/planetoid_step.py"), args.folder, "--walks", str(WALKS), "--steps", str(args.steps)]
+    # Programs are started in the project's folder.
+    folder = str(pathlib.Path(args.folder).resolve())
+    program = [python, str(ROOT / "tests/bench/planetoid_step.py"), folder, "--walks", str(WALKS), "--steps", str(args.steps)]
 
     def peer(variant):
         return last_json(program, OMP_NUM_THREADS="1", **VARIANTS[variant])
 
     best = fastest(VARIANTS, peer, "walks_per_s")
-    summary = in_turn(lambda: ours(args.folder, args.steps), lambda: peer(best), "walks_per_s", "walks/s", args.rounds)
+    summary = in_turn(lambda: ours(folder, args.steps), lambda: peer(best), "walks_per_s", "walks/s", args.rounds)
     summary["peer_settings"] = best
     write(args.output, summary)
 
