@@ -22,7 +22,7 @@ pub(crate) fn each_line(
 ) -> Result<(), DataError> {
     let file = File::open(path).map_err(|e| DataError::read(path, e))?;
     let mut reader = BufReader::with_capacity(1 << 16, file);
-    let (mut line, mut number, mut offset) = (Vec::new(), 0, 0);
+    let (mut line, mut number) = (Vec::new(), 0);
     loop {
         line.clear();
         let taken = reader.read_until(b'\n', &mut line).map_err(|e| DataError::read(path, e))?;
@@ -30,9 +30,10 @@ pub(crate) fn each_line(
             return Ok(());
         }
         number += 1;
-        let text = std::str::from_utf8(&line)
-            .map_err(|e| DataError::NotUtf8 { path: path.into(), offset: offset + e.valid_up_to() as u64 })?;
-        offset += taken as u64;
+        let text = std::str::from_utf8(&line).map_err(|e| {
+            let at = e.valid_up_to() + 1;
+            DataError::line(path, number, format!("byte {at} of the line is not UTF-8"))
+        })?;
         take(number, text.trim_end()).map_err(|why| DataError::line(path, number, why))?;
     }
 }
@@ -53,7 +54,7 @@ pub(crate) fn line_of(path: &Path, place: usize) -> u64 {
 
 /// A word of a line as a number.
 pub(crate) fn number<T: FromStr>(word: Option<&str>, what: &str) -> Result<T, String> {
-    let word = word.ok_or_else(|| format!("no {what}"))?;
+    let word = word.ok_or_else(|| format!("a {what} is missing"))?;
     word.parse().map_err(|_| format!("`{word}` is not a {what}"))
 }
 

@@ -37,10 +37,7 @@ impl Graph {
         }
         let missing = missing_entries(&lists);
         if let (Asymmetry::Refuse, Some((node, other))) = (asymmetry, missing.first()) {
-            let why = format!(
-                "node {node} lists {other} more often than {other} lists {node}\nhint: --symmetrise adds what is missing"
-            );
-            return Err(BadList { node: *node, why });
+            return Err(BadList { node: *node, why: unanswered(&lists, *node, *other) });
         }
         for (node, other) in missing {
             lists[other as usize].push(node);
@@ -53,6 +50,27 @@ impl Graph {
         }));
         Ok(Graph { offsets: offsets.into(), neighbours: lists.concat().into(), weights: None })
     }
+}
+
+/// Why the entry `other` in the list of `node` is refused, with a hint. A number beyond the last list may be no node's at all: what is
+/// missing would make it one.
+fn unanswered(lists: &[Vec<u32>], node: u32, other: u32) -> String {
+    let theirs = &lists[other as usize];
+    let last = lists.iter().rposition(|list| !list.is_empty()).unwrap_or_default();
+    if theirs.is_empty() && other as usize > last {
+        return format!(
+            "node {node} lists {other}, which lists no node; the highest that does is {last}\n\
+             hint: correct the number, or give node {other} a list"
+        );
+    }
+    let why = match theirs.contains(&node) {
+        true => format!("node {node} lists {other} more often than {other} lists {node}"),
+        false if theirs.is_empty() => format!("node {node} lists {other}, which lists no node"),
+        false => format!("node {node} lists {other}, which does not list {node}"),
+    };
+    format!(
+        "{why}\nhint: correct it, or let `segue data graph --symmetrise` write lists with what is missing"
+    )
 }
 
 /// Entries `(i, j)`, `j` in the list of `i`, without a counterpart, in the order of `i`, then of `j`.
@@ -91,9 +109,22 @@ mod tests {
     #[test]
     fn what_is_asymmetric_is_refused_or_mended() {
         let lists = || vec![vec![1, 1, 2], vec![0], vec![]];
-        let bad = Graph::from_lists(lists(), Asymmetry::Refuse).unwrap_err();
-        assert_eq!(bad.node, 0);
-        assert!(bad.why.starts_with("node 0 lists 1 more often than 1 lists 0"), "{}", bad.why);
+        for (lists, why, may_be_mended) in [
+            (lists(), "node 0 lists 1 more often than 1 lists 0\n", true),
+            (vec![vec![1], vec![0, 2], vec![2]], "node 1 lists 2, which does not list 1\n", true),
+            (vec![vec![1], vec![], vec![2]], "node 0 lists 1, which lists no node\n", true),
+            // This may be no node at all.
+            (
+                vec![vec![1], vec![0, 3], vec![2], vec![]],
+                "node 1 lists 3, which lists no node; the highest that does is 2\n",
+                false,
+            ),
+        ] {
+            let bad = Graph::from_lists(lists, Asymmetry::Refuse).unwrap_err();
+            assert!(bad.why.starts_with(why), "{}", bad.why);
+            assert_eq!(bad.why.contains("--symmetrise"), may_be_mended, "{}", bad.why);
+            assert_eq!(bad.node, why[5..6].parse::<u32>().unwrap());
+        }
         let graph = Graph::from_lists(lists(), Asymmetry::Mend).unwrap();
         assert_eq!((graph.neighbours(1), graph.neighbours(2)), (&[0, 0][..], &[0][..]));
         let bad = Graph::from_lists(vec![vec![1]], Asymmetry::Mend).unwrap_err();

@@ -85,7 +85,11 @@ fn refused(files: &[(&str, &str)]) -> String {
 fn bad_text_is_refused_with_file_and_line() {
     for (file, content, expected) in [
         ("graph.adj", "0 1\n1 x\n", "graph.adj, line 2: `x` is not a node"),
-        ("graph.adj", "0 1\n\n1 0\n2 9\n", "graph.adj, line 4: node 2 lists 9 more often than 9 lists 2"),
+        (
+            "graph.adj",
+            "0 1\n\n1 0\n2 9\n",
+            "graph.adj, line 4: node 2 lists 9, which lists no node; the highest that does is 2",
+        ),
         ("graph.adj", "0 1\n1 0\n0 1\n", "graph.adj, line 3: node 0 has a list already, in line 1"),
         ("graph.adj", "0 4294967295\n", "graph.adj, line 1: node 4294967295 in a file of 13 bytes"),
         ("graph.adj", "0 -1\n", "graph.adj, line 1: `-1` is not a node"),
@@ -105,6 +109,11 @@ fn bad_text_is_refused_with_file_and_line() {
     ] {
         assert_eq!(refused(&[(file, content)]), expected);
     }
+    let folder = text_with(&[]);
+    fs::write(folder.path().join("labels.txt"), b"0\n1\xFF\n").unwrap();
+    let error = NodeData::open(folder.path(), Setting::Inductive).unwrap_err();
+    assert!(error.to_string().ends_with("labels.txt, line 2: byte 2 of the line is not UTF-8"), "{error}");
+    assert_eq!((error.exit_code(), error.hint()), (65, None));
     // What files promise each other.
     assert_eq!(refused(&[("test.index", "7\n0\n")]), "test.index, line 2: node 0 is in train and in test");
     assert_eq!(refused(&[("test.index", "5\n")]), "test.index, line 1: node 5 has no label");
@@ -216,7 +225,7 @@ fn p18_a_coordinate_list_is_a_graph_with_weights() {
     assert_eq!(graph.nodes(), 5);
     assert_eq!(graph.edges().collect::<Vec<_>>(), [(0, 1, 0.75), (1, 2, 1.0)]);
     for (content, expected) in [
-        ("0 1\n0\n", "line 2: no node"),
+        ("0 1\n0\n", "line 2: a node is missing"),
         ("0 1 -1\n", "line 1: a weight of -1, expected a positive number"),
         ("0 1 1 1\n", "line 1: `1` after the weight"),
     ] {

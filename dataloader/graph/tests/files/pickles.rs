@@ -72,7 +72,7 @@ fn bad_pickles_are_refused_with_file_and_place() {
     let lists =
         refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00](K\x01K\x09eK\x01](K\x00eu.".to_vec());
     assert!(
-        lists.starts_with("graph cannot be read: the list of node 0: node 0 lists 9 more often"),
+        lists.starts_with("graph cannot be read: the list of node 0: node 0 lists 9, which lists no node"),
         "{lists}"
     );
     let far = refused_pickle("graph", |bytes| *bytes = b"\x80\x02}(K\x00]J\xff\xff\xff\x7fau.".to_vec());
@@ -192,6 +192,21 @@ fn p01_labels_may_be_of_any_type_that_holds_0_and_1() {
         let labels = old_array("u8", '<', &[2, 3], &bytes) + ".";
         assert_eq!(refused_pickle("y", |file| *file = labels.into_bytes()), why);
     }
+}
+
+/// Rows of `ally` may be zeros, as those of NELL's entities without a label are; such a node is seen and in no part of a split.
+#[test]
+fn p19_rows_of_unlabelled_nodes_are_zeros() {
+    let whole = open(&fixture("ind.python2-protocol2"), Setting::Inductive);
+    let (_folder, prefix) = pickles_with("ally", |bytes| {
+        // The one of the last of four rows of three classes.
+        let place = bytes.windows(4).rposition(|window| window == [1, 0, 0, 0]).unwrap();
+        bytes[place] = 0;
+    });
+    let read = open(&prefix, Setting::Inductive);
+    assert_eq!((whole.labels[3], read.labels[3]), (Some(2), None));
+    assert_eq!(read.labels[..3], whole.labels[..3]);
+    assert_eq!((&read.seen, read.classes), (&whole.seen, 3));
 }
 
 /// An object of SciPy as Python 2 writes it by protocol 0, of three rows and four columns.
