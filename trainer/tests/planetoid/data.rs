@@ -4,13 +4,60 @@ use std::fs;
 use std::path::Path;
 
 use segue_collectives::local::Local;
+use segue_trainer::engine::Event;
 use segue_trainer::families;
 use segue_trainer::families::planetoid::Predictor;
+use segue_trainer::{Compute, libtorch};
 
 use super::{
-    CLASSES, COLUMNS, LABELLED, NODES, SHORT, TESTED, as_it_is, config, evaluation, train, weights,
-    write_graph,
+    CLASSES, COLUMNS, LABELLED, NODES, SHORT, TESTED, VARIANTS, as_it_is, bytes, config, evaluation, train,
+    weights, write_graph,
 };
+
+/// Every method, those that read the features of unlabelled nodes among them, from pickles as Python 2 writes them, one of whose nodes is in no
+/// matrix: to the bytes that the text beside them gives.
+#[test]
+fn p01_p09_p13_pickles_of_python_2_train_every_method_as_their_text_does() {
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/planetoid");
+    for variant in VARIANTS {
+        let of = |name: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let found = evaluation(folder.path(), &published.join(name), &[&SHORT[..], variant].concat());
+            (bytes(folder.path()), found)
+        };
+        assert!(of("python2-protocol2") == of("text"), "{variant:?}");
+    }
+}
+
+/// A file of features that is missing is told of, and is no mistake where entities and relations have none.
+#[test]
+fn p19_a_graph_without_features_is_told_of_where_they_would_be_read() {
+    let place = tempfile::tempdir().unwrap();
+    let data = write_graph(place.path(), as_it_is);
+    let warnings = |variant: &str| -> Vec<String> {
+        libtorch::set_threads(1);
+        let folder = tempfile::tempdir().unwrap();
+        let variant = format!("model.variant={variant}");
+        let mut config = config(folder.path(), &data, &[&SHORT[..], &[variant.as_str()]].concat());
+        let job = (families::of(&config.model).open)(&mut config).unwrap();
+        let mut told = Vec::new();
+        let mut listen = |event| {
+            if let Event::Warning { what } = event {
+                told.push(what);
+            }
+        };
+        job.train(&config, Compute::CPU, &Local, &|| false, &mut listen).unwrap();
+        told
+    };
+    assert!(warnings("transductive").is_empty());
+    fs::remove_file(data.join("features.svm")).unwrap();
+    let told = warnings("transductive");
+    assert!(
+        told.len() == 1 && told[0].contains("has no features: it trains as model.variant=graph\nhint: "),
+        "{told:?}"
+    );
+    assert!(warnings("graph").is_empty());
+}
 
 /// Means over no edges would be no numbers.
 #[test]

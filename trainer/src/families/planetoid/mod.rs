@@ -42,13 +42,17 @@ pub static FAMILY: Entry =
 /// A graph that is open.
 struct Opened {
     material: Arc<Material>,
+    /// Whether a model of features was asked for, of which the graph has none.
+    lacks_features: bool,
 }
 
 fn open(config: &mut Config) -> Result<Box<dyn Job>, TrainError> {
     let mut fitted = own::<PlanetoidConfig>(&config.model).clone();
+    let asked = fitted.variant;
     let material = Arc::new(Material::open(config, &mut fitted)?);
+    let lacks_features = fitted.variant != asked;
     config.model = fitted.into();
-    Ok(Box::new(Opened { material }))
+    Ok(Box::new(Opened { material, lacks_features }))
 }
 
 /// Takes the sizes of the graph, where one is named.
@@ -70,6 +74,15 @@ impl Job for Opened {
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let section: &PlanetoidConfig = own(&config.model);
+        if self.lacks_features {
+            let graph = &self.material.data.name;
+            on_event(Event::Warning {
+                what: format!(
+                    "the graph `{graph}` has no features: it trains as model.variant=graph\n\
+                     hint: add features.svm, or set model.variant=graph"
+                ),
+            });
+        }
         let learner = Classifier::new(config, Network::new(config, section), self.material.clone());
         let family = Training { config, section, material: self.material.clone() };
         crate::engine::train(config, family, learner, comm, stop, on_event)
