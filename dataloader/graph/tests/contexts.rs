@@ -201,12 +201,16 @@ fn p03_the_law_is_that_of_every_walk_counted_out() {
         let mut options = ContextOptions::paper();
         (options.walk, options.window, options.within, options.positive) = (5, 3, within, 1.0);
         let places = options.places();
+        let held = |node: u32| covered.is_none_or(|covered| covered[node as usize]);
+        // Walks start at nodes that pairs may hold.
+        let starts = (0..NODES as u32).filter(|node| held(*node)).count();
         let mut expected = vec![0.0; NODES * NODES];
-        for (nodes, chance) in all_walks(&graph, 5) {
+        for (nodes, chance) in all_walks(&graph, 5).into_iter().filter(|(nodes, _)| held(nodes[0])) {
+            let chance = chance * NODES as f64 / starts as f64;
             for (first, second) in &places {
-                let (node, context) = (nodes[*first] as usize, nodes[*second] as usize);
-                if covered.is_none_or(|covered| covered[node] && covered[context]) {
-                    expected[node * NODES + context] += chance / places.len() as f64;
+                let (node, context) = (nodes[*first], nodes[*second]);
+                if held(node) && held(context) {
+                    expected[node as usize * NODES + context as usize] += chance / places.len() as f64;
                 }
             }
         }
@@ -215,7 +219,28 @@ fn p03_the_law_is_that_of_every_walk_counted_out() {
         close(&sampler.graph_law().positive, &expected, 1e-12);
         let drawn = sampler.graph_pairs(0..50_000);
         let share = drawn.len() as f64 / 50_000.0;
-        assert!((share - expected.iter().sum::<f64>()).abs() < 0.01, "{share}");
+        let total = expected.iter().sum::<f64>();
+        assert!((share - total).abs() < 0.01, "{share}");
+        // The law of those draws that give a pair.
+        let positive = expected.iter().map(|chance| chance / total).collect();
+        let law = PairLaw { nodes: NODES, positive, negative: vec![0.0; NODES * NODES] };
+        fits(chi_squared(&drawn, &law));
+    }
+}
+
+/// Inductively the public program permutes the nodes that training sees, not all.
+#[test]
+fn p09_walks_start_at_each_node_that_pairs_may_hold_before_at_any_again() {
+    let graph = Graph::from_edges(NODES, (0..NODES as u32).map(|node| (node, node, 1.0))).unwrap();
+    let covered = Covered::new([true, false, true, true, false]);
+    let mut options = ContextOptions::public_program();
+    (options.walk, options.window) = (1, 0);
+    let sampler = Contexts::new(&graph, &[], Some(&covered), options, 3).unwrap();
+    for pass in 0..4 {
+        let pairs = sampler.graph_pairs(3 * pass..3 * pass + 3);
+        let mut starts: Vec<u32> = pairs.iter().map(|pair| pair.node).collect();
+        starts.sort_unstable();
+        assert_eq!(starts, [0, 2, 3]);
     }
 }
 

@@ -1,7 +1,7 @@
 /// Stands for the number of a node that is not covered.
 const NONE: u32 = u32::MAX;
 
-/// The nodes that pairs may hold, where these are not all: inductively those whose features training may read.
+/// The nodes that walks start at and pairs may hold, where these are not all: inductively those whose features training may read.
 #[derive(Clone, Debug)]
 pub struct Covered {
     /// By node, its number among them.

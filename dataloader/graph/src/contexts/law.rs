@@ -3,7 +3,7 @@ use super::sample::Contexts;
 use crate::Graph;
 
 /// Probabilities of ordered pairs `(i, c)` of the nodes of a small graph: that a draw gives the pair. Where draws give nothing
-/// (starts without neighbours, pairs that are not covered), they sum to less than 1.
+/// (starts without neighbours, pairs with nodes that are not covered), they sum to less than 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PairLaw {
     /// Number of nodes n.
@@ -30,9 +30,12 @@ impl Contexts<'_> {
     pub fn graph_law(&self) -> PairLaw {
         let (graph, options, _, covered) = self.parts();
         let nodes = graph.nodes();
-        let near = near_law(graph, options);
         let covers = |node: usize| covered.is_none_or(|covered| covered.number(node as u32).is_some());
         let candidates = (0..nodes).filter(|node| covers(*node)).count();
+        // A walk starts at any of these alike, and gives nothing where that has no neighbour.
+        let starts = |node: usize| covers(node) && graph.degree(node as u32) > 0.0;
+        let start = |node: usize| if starts(node) { 1.0 / candidates as f64 } else { 0.0 };
+        let near = near_law(graph, options, (0..nodes).map(start).collect());
         let mut law =
             PairLaw { nodes, positive: vec![0.0; nodes * nodes], negative: vec![0.0; nodes * nodes] };
         for (at, chance) in near.into_iter().enumerate() {
@@ -82,13 +85,12 @@ impl Contexts<'_> {
     }
 }
 
-/// The law of two places of a walk, `[n, n]`: `(S_j, S_k)` with `(j, k)` uniform over the window and a uniform start that has a neighbour.
-fn near_law(graph: &Graph, options: &ContextOptions) -> Vec<f64> {
+/// The law of two places of a walk, `[n, n]`: `(S_j, S_k)` with `(j, k)` uniform over the window. `start`: the law of its first node, m_0, `[n]`.
+fn near_law(graph: &Graph, options: &ContextOptions, start: Vec<f64>) -> Vec<f64> {
     let nodes = graph.nodes();
     let places = options.places();
-    // Where the walk is at each place: m_0 uniform, m_{j+1} = m_j T.
-    let start = |node: usize| if graph.degree(node as u32) > 0.0 { 1.0 / nodes as f64 } else { 0.0 };
-    let mut at: Vec<Vec<f64>> = vec![(0..nodes).map(start).collect()];
+    // Where the walk is at each place: m_{j+1} = m_j T.
+    let mut at: Vec<Vec<f64>> = vec![start];
     for place in 1..options.walk {
         at.push(step_all(graph, &at[place - 1]));
     }

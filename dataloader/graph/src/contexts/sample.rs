@@ -56,8 +56,8 @@ pub struct Contexts<'a> {
 }
 
 impl<'a> Contexts<'a> {
-    /// A sampler over a graph and labels, `(node, class)`. `covered` are the nodes that pairs may hold, `None` for all. Walks pass
-    /// through the others, and graph pairs that touch one are left out.
+    /// A sampler over a graph and labels, `(node, class)`. `covered` are the nodes that walks start at and pairs may hold, `None` for all.
+    /// Walks pass through the others, and graph pairs that touch one are left out.
     ///
     /// # Errors
     ///
@@ -123,17 +123,18 @@ impl<'a> Contexts<'a> {
         Draws::new(self.seed, Purpose::Contexts, &[source as u64, number])
     }
 
-    /// The node that a walk starts at; `None` in a graph without nodes.
+    /// The node that a walk starts at, one that pairs may hold; `None` where there is none.
     fn start(&self, number: u64, draws: &mut Draws) -> Option<u32> {
-        let nodes = self.graph.nodes() as u64;
+        let nodes = self.covered.map_or(self.graph.nodes(), |covered| covered.nodes().len()) as u64;
         let (pass, place) = (number.checked_div(nodes)?, number % nodes);
-        Some(match self.options.starts {
+        let start = match self.options.starts {
             Starts::Uniform => draws.below(nodes),
             Starts::Permuted => {
                 Permutation::new(nodes, self.seed, Purpose::Contexts, &[Source::Starts as u64, pass])
                     .at(place)
             }
-        } as u32)
+        };
+        Some(self.covered.map_or(start as u32, |covered| covered.nodes()[start as usize]))
     }
 
     fn add_walk(&self, number: u64, draws: &mut Draws, pairs: &mut Vec<Pair>) {

@@ -121,9 +121,10 @@ pub enum LabelPairs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Starts {
-    /// At every node once, in a random order, before any comes again, as in the public program.
+    /// At every node once, in a random order, before any comes again, as in the public program; inductively at those alone that training
+    /// sees.
     Permuted,
-    /// At nodes drawn uniformly (Yang 2019, algorithm 2).
+    /// At nodes drawn uniformly (Yang 2019, algorithm 2), inductively among those that training sees.
     Uniform,
 }
 
