@@ -24,6 +24,7 @@ use failure::{BAD_CONFIG, Failure, IO_FAILED, USAGE};
 use output::Output;
 use rustix::fs::Mode;
 use segue_cluster::Preemption;
+use segue_collectives::deadline::end_now;
 use segue_collectives::{Communicator, print_line};
 use serde_json::Value;
 use session::Session;
@@ -151,11 +152,9 @@ fn main() {
 /// command, for memory that the system takes back.
 fn end(code: u8) -> ! {
     let _ = std::io::stdout().flush();
-    // SAFETY: flushes all streams of C, to which libraries write, such as NCCL what it was asked to tell; then ends, and runs nothing of ours.
-    unsafe {
-        libc::fflush(std::ptr::null_mut());
-        libc::_exit(i32::from(code))
-    }
+    // SAFETY: without a stream it flushes all of C's, to which libraries write, such as NCCL what it was asked to tell.
+    unsafe { libc::fflush(std::ptr::null_mut()) };
+    end_now(i32::from(code))
 }
 
 /// Does what the command line says, on every rank. Gives the exit code; MPI is finalised by then.
