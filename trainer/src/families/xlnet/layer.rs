@@ -161,10 +161,11 @@ impl Layer {
         let keys = LazyCell::new(|| {
             if mem.size()[1] == 0 { own_h.shallow_clone() } else { Tensor::cat(&[mem, own_h], 1) }
         });
-        let projected = LazyCell::new(|| self.keys_and_values(mem, own_h));
+        // Cut once for all groups: backward joins their gradients. A `narrow` for each would clear a gradient of all lanes, fill its part of it
+        // and add it to those of the others.
+        let projected = LazyCell::new(|| self.keys_and_values(mem, own_h).map(|x| plan.by_lanes(&x)));
         let at_once = self.at_once(plan, content.then_some(own_h), g.as_ref());
         let at_once = at_once.as_ref();
-        let of_groups = LazyCell::new(|| [&projected.0, &projected.1].map(|x| plan.by_lanes(x)));
         // s₋ − s₊, once for all that attend: its gradient takes as many operations as it does.
         let other = plan.has_segments().then(|| self.seg_embed.get(1) - self.seg_embed.get(0));
         let other = other.as_ref();
@@ -172,12 +173,8 @@ impl Layer {
         for (i, group) in plan.groups.iter().enumerate() {
             let own = |x: &Tensor| x.narrow(0, group.start, group.lanes);
             let r = at_once.map_or_else(|| self.distances(group), |all| all.r[i].shallow_clone());
-            let own_projected = LazyCell::new(|| match at_once {
-                Some(_) => (of_groups[0][i].shallow_clone(), of_groups[1][i].shallow_clone()),
-                None => (own(&projected.0), own(&projected.1)),
-            });
-            let attention =
-                LazyCell::new(|| Attention::new(self, group, &own_projected.0, &own_projected.1, &r));
+            let own_projected = || projected.each_ref().map(|of_groups| &of_groups[i]);
+            let attention = LazyCell::new(|| Attention::new(self, group, own_projected(), &r));
             if content {
                 let q = match at_once {
                     Some(all) => all.of_content[i].shallow_clone(),
@@ -185,8 +182,8 @@ impl Layer {
                 };
                 let read = match self.kernels.chunk(&q) || self.kernels.fuse(&q) {
                     true => {
-                        let projected = [&q, &own_projected.0, &own_projected.1, &r];
-                        self.read_content(group, projected, other, noise)
+                        let [k, v] = own_projected();
+                        self.read_content(group, [&q, k, v, &r], other, noise)
                     }
                     false => attention.content(&q, noise),
                 };
@@ -201,8 +198,8 @@ impl Layer {
                 let read = match few {
                     true => self.read_few(group, targets, &q, &own(&keys), &r, noise),
                     false => {
-                        let projected = [&q, &own_projected.0, &own_projected.1, &r];
-                        let read = self.read_targets(group, targets, projected, (other, noise));
+                        let [k, v] = own_projected();
+                        let read = self.read_targets(group, targets, [&q, k, v, &r], (other, noise));
                         read.unwrap_or_else(|| attention.predictions(&q, targets, noise))
                     }
                 };
@@ -236,15 +233,13 @@ impl Layer {
     }
 
     /// Keys and values of memory and segment, `[batch, mem + segment, heads, width]` each.
-    fn keys_and_values(&self, mem: &Tensor, h: &Tensor) -> (Tensor, Tensor) {
+    fn keys_and_values(&self, mem: &Tensor, h: &Tensor) -> [Tensor; 2] {
         let weights = [&self.k, &self.v].map(|weight| self.matrix(weight));
         let map = |i: usize| Projection { weight: &weights[i], of_memory: true };
-        let [k, v] = project(self.kernels, mem, h, [map(0), map(1)], None);
-        let by_head = |x: Tensor| {
+        project(self.kernels, mem, h, [map(0), map(1)], None).map(|x| {
             let size = x.size();
             x.view([size[0], size[1], self.heads, self.width])
-        };
-        (by_head(k), by_head(v))
+        })
     }
 
     /// `[heads * width, d_model]` of `[d_model, heads, width]`.
@@ -435,7 +430,7 @@ struct Attention<'a> {
 
 impl<'a> Attention<'a> {
     /// `k` and `v`: `[lanes, key, heads, width]`; `r`: `[distance, heads, width]`.
-    fn new(layer: &'a Layer, group: &'a Group, k: &Tensor, v: &Tensor, r: &Tensor) -> Self {
+    fn new(layer: &'a Layer, group: &'a Group, [k, v]: [&Tensor; 2], r: &Tensor) -> Self {
         let (heads, width, lanes) = (layer.heads, layer.width, group.lanes);
         let keys = k.size()[1];
         let by_head = |x: &Tensor| x.permute([2, 0, 1, 3]); // [heads, lanes, key, width]
