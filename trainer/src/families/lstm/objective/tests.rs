@@ -262,6 +262,46 @@ fn s27_an_adversary_raises_the_loss_of_every_batch() {
     assert!(Adversary::of(&AdversarialConfig { scale: 0.0, ..Default::default() }).is_none());
 }
 
+/// An adversary of scale 0, and one whose scale has fallen to 0, leave a mixture the bits that it has without one: what is reported, what is trained
+/// and the gradient of every parameter, with dropout and several samples.
+#[test]
+fn s15_s26_an_adversary_that_moves_nothing_changes_no_bit_of_a_mixture() {
+    let config = LstmConfig { mixture: 3, output_dropout: 0.3, projection_dropout: 0.2, ..small() };
+    let bits = |tensor: &Tensor| {
+        let values = Vec::<f64>::try_from(tensor.detach().reshape([-1]).to_kind(Kind::Double)).unwrap();
+        values.into_iter().map(f64::to_bits).collect::<Vec<_>>()
+    };
+    let several = ObjectiveConfig { samples: 2, ..Default::default() };
+    let still = AdversarialConfig { always: true, ..Default::default() };
+    let falling = AdversarialConfig { scale: 0.3, fall: Fall::Linear, ..Default::default() };
+    for (kind, objective) in [Kind::Double, Kind::Float]
+        .into_iter()
+        .flat_map(|kind| [(kind, ObjectiveConfig::default()), (kind, several.clone())])
+    {
+        let mut model =
+            LanguageModel::from_parameters(&config, Parameters::initialise(specs(&config), 5, kind));
+        (model.objective, model.steps) = (objective, 8);
+        Objective::look(&mut model, None);
+        let mut step = |adversary: Option<&AdversarialConfig>, step| {
+            model.adversary = adversary.and_then(Adversary::of);
+            model.at_step(step);
+            let (loss, gradients) = differentiated(&model, &batch(2, 7), Some(&Noise::new(3)));
+            let against = loss.against.as_ref().map(bits);
+            (bits(&loss.sum), against, gradients.iter().map(bits).collect::<Vec<_>>())
+        };
+        let (sum, none, gradients) = step(None, 8);
+        assert!(none.is_none());
+        for nothing in [&still, &falling] {
+            assert!(
+                step(Some(nothing), 8) == (sum.clone(), Some(sum.clone()), gradients.clone()),
+                "{kind:?} {nothing:?}"
+            );
+        }
+        // A step before, it moves words.
+        assert!(step(Some(&falling), 7).2 != gradients, "{kind:?}");
+    }
+}
+
 /// The ball of a step follows from its number: a segment costs what it costs with that scale alone.
 #[test]
 fn s02_the_scale_follows_the_step() {
