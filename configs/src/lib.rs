@@ -10,7 +10,9 @@ pub mod advice;
 mod average;
 mod config;
 mod counted;
+mod data;
 mod error;
+mod eval;
 pub mod exit_code;
 mod idle;
 mod keys;
@@ -26,20 +28,24 @@ pub mod range;
 mod reading;
 mod recovery;
 pub mod reference;
-mod sections;
+mod run;
+mod schedule;
 pub mod study;
 pub mod sweep;
 mod tables;
 mod task;
 #[cfg(test)]
 mod testing;
+mod train;
 mod unique;
 
 pub use adversarial::{AdversarialConfig, MarginGradient, MarginKind};
 pub use average::{AverageConfig, AverageKind, AverageTrigger, DecidingLoss, TwoTailedVariant};
 pub use config::Config;
 pub use counted::counted;
+pub use data::{DataConfig, DataOrder};
 pub use error::ConfigError;
+pub use eval::EvalConfig;
 pub use idle::Idle;
 pub use machine::{
     Achieved, Bandwidth, ByPrecision, Latency, Machine, MachineKind, Observed, ObservedModel, Series,
@@ -53,9 +59,8 @@ pub use pretraining::{
 };
 pub use published::PublishedConfig;
 pub use recovery::{NonFinite, RecoveryConfig};
-pub use sections::{
-    CheckpointConfig, CollectivesKind, DataConfig, DataOrder, DecayFrom, DeviceKind, DocumentEnd, EvalConfig,
-    LogConfig, LossKind, RateScale, RunConfig, ScheduleConfig, ScheduleKind, Shard, SinkKind, TrainConfig,
-};
+pub use run::{CheckpointConfig, LogConfig, RunConfig, SinkKind};
+pub use schedule::{DecayFrom, RateScale, ScheduleConfig, ScheduleKind};
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};
+pub use train::{CollectivesKind, DeviceKind, DocumentEnd, LossKind, Shard, TrainConfig};
 pub use unique::check_unique;

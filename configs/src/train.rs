@@ -1,0 +1,213 @@
+//! `[train]`: how a run steps.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::precision::Precision;
+use crate::range::Range;
+
+/// Targets that a segment takes its loss from (Yang 2019, table 2.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LossKind {
+    /// All. With `ext_len = segment` every target has half a window before it and none is left out.
+    Full,
+    /// The most recent half of the segment, rounded up.
+    Half,
+}
+
+/// What a document's end does to the memory of its lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DocumentEnd {
+    /// Nothing, as in the references.
+    Carry,
+    /// The segment after the one it lies in starts with a fresh memory.
+    Reset,
+    /// No position sees another document, in memory or segment.
+    Mask,
+}
+
+/// Where a rank computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// A card where one can be used, else the processor.
+    #[default]
+    Auto,
+    /// The processor.
+    Cpu,
+    /// NVIDIA's card.
+    Cuda,
+}
+
+/// How ranks add up what lies on their cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CollectivesKind {
+    /// From card to card where NCCL is there and every rank has a card of its own, else in the memory of hosts.
+    #[default]
+    Auto,
+    /// From card to card.
+    Nccl,
+    /// In the memory of hosts, over MPI.
+    Host,
+}
+
+/// What of the state of training is divided among ranks instead of being held by each (Rajbhandari et al. 2020, ZeRO).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Shard {
+    /// Nothing.
+    #[default]
+    None,
+    /// The optimizer's moments and averages of the weights: each rank updates its part of the weights and gives it to the others.
+    Optimizer,
+    /// These, and the summed gradients.
+    Gradients,
+}
+
+/// `[train]`: how a run steps.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// Global steps of the whole run.
+    #[schemars(transform = Range::at_least(1))]
+    pub steps: u64,
+    /// Model folder, checkpoint or run whose weights the first step begins with, a model of the same type and sizes;
+    /// empty for fresh weights. A run that goes on does not look at it.
+    pub init_from: String,
+    /// Stop after this step with a checkpoint and exit code 0, the schedule untouched; 0 for never.
+    pub stop_at: u64,
+    /// Seconds of training, by the clock of rank 0: the run ends after the step in which they are over, with an evaluation and a checkpoint; 0 for no
+    /// limit. Steps count over all attempts, and evaluations and checkpoints do not. Models that step at different speeds compare at equal
+    /// time so; how many steps are made is no longer the same twice.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub time_limit: f64,
+    /// Seed of initial weights, dropout and data choices.
+    #[schemars(transform = Range::at_least(0).at_most(i64::MAX).or_too_large("a seed has at most 63 bits"))]
+    pub seed: u64,
+    /// Parallel token streams of the global batch, over all ranks: a multiple of `micro_batch`.
+    #[schemars(transform = Range::at_least(1))]
+    pub lanes: usize,
+    /// Lanes of one forward and backward pass.
+    #[schemars(transform = Range::at_least(1))]
+    pub micro_batch: usize,
+    /// Tokens of a lane per step.
+    #[schemars(transform = Range::at_least(1))]
+    pub segment: usize,
+    /// Tokens before the segment that are read again each step, as context without loss. The memory ends where they
+    /// begin. 0 unless `data.order = "stream"`, and with `at_document_end = "reset"`.
+    pub ext_len: usize,
+    /// Targets that count in the loss.
+    pub loss: LossKind,
+    /// Segments of varying length, drawn for each step: 95 % around `segment`, the others around its half, with a
+    /// standard deviation of 5, at least 5 and at most `segment`.
+    pub varlen: bool,
+    /// Fraction of steps that draw the length of their segments around half of `segment`, the others around all of it
+    /// (AWD-LSTM: 0.05). Lengths are drawn where this or `segment_spread` is above 0, in place of `varlen`, and are rounded down.
+    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
+    pub segment_half: f64,
+    /// Standard deviation of these lengths in tokens (AWD-LSTM: 5). None is below 5.
+    #[schemars(transform = Range::at_least(0.0))]
+    pub segment_spread: f64,
+    /// Longest of them; 0 for no limit.
+    pub segment_most: usize,
+    /// Multiply the learning rate of a step with such lengths by length / `segment`.
+    pub segment_rate: bool,
+    /// Read what is left of a lane's epoch as one shorter segment, so that each of its tokens but the first is a target once; else it is
+    /// left out. Needs `data.order = "stream"` or `"lines"`.
+    pub segment_rest: bool,
+    /// Probability that a lane forgets all it carries before a segment (Melis 2023: 0.01); with `objective.samples`, each sample by
+    /// itself. Recurrent models alone.
+    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
+    pub drop_state: f64,
+    /// Begin each lane at a random place of its piece, another one each epoch, and go round (the partial shuffle of Press 2019). Needs
+    /// `data.order = "stream"`.
+    pub roll: bool,
+    /// What a document's end does to memory, in training and in its evaluations. Only `carry` unless
+    /// `data.order = "stream"`.
+    pub at_document_end: DocumentEnd,
+    /// The same bits whatever the number of ranks. With more than one rank, `lanes / micro_batch / ranks` must then
+    /// be a power of two; else it only has to be whole.
+    pub exact: bool,
+    /// Threads of libtorch in each rank. Part of exactness: sums split over threads round differently.
+    #[schemars(transform = Range::at_least(1))]
+    pub threads: usize,
+    /// Steps over which the batch grows to all lanes: at first one of `batch_warmup_from` micro-steps takes part, then one
+    /// of half as many, in stages of one length. Micro-steps take turns, and the lanes of the others wait. A multiple of
+    /// `batch_warmup_from` times the number of stages, log2 of it; 0 for all lanes from the first step on.
+    pub batch_warmup: u64,
+    /// Of so many micro-steps one takes part in the first stage of `batch_warmup`: a power of two that divides the
+    /// micro-steps of each rank.
+    #[schemars(transform = Range::at_least(1))]
+    pub batch_warmup_from: usize,
+    /// Gradient bytes that are reduced at a time; does not change the result where `exact`.
+    #[schemars(transform = Range::at_least(1))]
+    pub bucket_bytes: usize,
+    /// What products are computed in: `f32`, or 16 bits of them. Weights, moments, sums of gradients, norms, softmaxes and losses stay in
+    /// single precision; evaluations are all in it.
+    pub precision: Precision,
+    /// Round the factors of products in single precision to TF32 on a card, with 10 bits of mantissa; a processor has no such products.
+    pub tf32: bool,
+    /// Keep only the inputs of layers for backward, which makes each layer again: less memory for activations, a third more time. Does not
+    /// change the result.
+    pub recompute: bool,
+    /// Every so many steps all ranks compare a hash of their weights and, unless `shard` divides these, of averages and optimizer; 0 for at
+    /// the start alone.
+    pub check_replicas_every: u64,
+    /// Every so many steps each rank makes one of its micro-steps twice and compares loss, carry and gradients bit by bit, which finds
+    /// processors that compute wrongly now and then; 0 for never.
+    pub check_repeats_every: u64,
+    /// Where ranks compute. `auto` takes a card where one can be used; of several, ranks on a host take one after the other.
+    pub device: DeviceKind,
+    /// How ranks add up gradients that lie on cards: from card to card by `nccl`, or in the memory of the `host`. `auto` takes NCCL where it is there
+    /// and every rank has a card of its own. Does not change the result where `exact`.
+    pub collectives: CollectivesKind,
+    /// What ranks divide among themselves: `none`, the `optimizer`'s moments and averages of the weights (ZeRO-1), or these and the summed
+    /// `gradients` (ZeRO-2). Saves memory; does not change the result.
+    pub shard: Shard,
+    /// Seconds that a rank waits for others in one call before the job ends with exit code 82; 0 for as long as it takes.
+    #[schemars(transform = Range::at_least(0))]
+    pub deadline: u64,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            steps: 1000,
+            init_from: String::new(),
+            stop_at: 0,
+            time_limit: 0.0,
+            seed: 1,
+            lanes: 8,
+            micro_batch: 4,
+            segment: 128,
+            ext_len: 0,
+            loss: LossKind::Full,
+            varlen: false,
+            segment_half: 0.0,
+            segment_spread: 0.0,
+            segment_most: 0,
+            segment_rate: true,
+            segment_rest: false,
+            drop_state: 0.0,
+            roll: false,
+            at_document_end: DocumentEnd::Carry,
+            exact: true,
+            threads: 1,
+            batch_warmup: 0,
+            batch_warmup_from: 1,
+            bucket_bytes: 4 << 20,
+            precision: Precision::F32,
+            tf32: false,
+            recompute: false,
+            check_replicas_every: 100,
+            check_repeats_every: 0,
+            device: DeviceKind::Auto,
+            collectives: CollectivesKind::Auto,
+            shard: Shard::None,
+            deadline: 1800,
+        }
+    }
+}
