@@ -2,10 +2,14 @@
 //! learners, families and ranks by trait, and nothing of any particular model.
 
 mod agreement;
+mod averages;
 mod best;
 mod buckets;
+mod carries;
+mod cursors;
 mod digest;
 mod doubles;
+mod evaluation;
 mod event;
 mod family;
 mod guard;

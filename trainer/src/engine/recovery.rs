@@ -4,9 +4,10 @@ use std::path::Path;
 
 use segue_configs::NonFinite;
 
+use super::cursors::own_cursors;
 use super::event::Event;
 use super::family::Family;
-use super::run::{Run, own_cursors};
+use super::run::Run;
 use super::search::newest_checkpoint;
 use super::snapshot::restore;
 use super::state::TrainState;

@@ -1,37 +1,34 @@
 //! The loop over steps: a run from its first step, or from its last checkpoint, to its end.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use segue_collectives::consensus::{any_rank, any_rank_of};
 use segue_collectives::{Communicator, deadline};
-use segue_configs::{CheckpointConfig, Config, counted};
+use segue_configs::{CheckpointConfig, Config};
 use segue_dataloader::Prefetcher;
 use segue_faults as faults;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tracing::trace_span;
 
 use super::agreement::check_agreement;
-use super::best::Rating;
+use super::cursors::{own_cursors, to_json};
 use super::doubles;
 use super::event::{Event, Outcome, Started};
-use super::family::{Better, Family, KeepBest, Measures, Place};
+use super::family::{Family, Place};
 use super::keeper::Keeper;
 use super::learner::Learner;
 use super::publication::Publication;
 use super::recovery::Recovery;
 use super::replicas::check_replicas;
 use super::search::newest_checkpoint;
-use super::share::Watch;
 use super::snapshot::{model_folder, replicated, restore, snapshot};
 use super::staging::Staging;
 use super::state::TrainState;
-use super::step::{Chosen, Engine, StepReport};
+use super::step::{Engine, StepReport};
 use super::sums::without_effect;
 use crate::TrainError;
-use crate::checkpoint::{self, BEST, CHECKPOINTS, Stay, find_and_set_aside, tidy_up};
-use crate::optim::averaging::{AveragingEvent, TRAINED};
+use crate::checkpoint::{self, CHECKPOINTS, Stay, find_and_set_aside, tidy_up};
 
 /// Trains as `config` says: resumes from the newest whole checkpoint of the run folder, and always leaves a checkpoint
 /// of its last step. `stop` is asked at every step; where any rank says yes, all stop with a checkpoint. A collective
@@ -121,9 +118,10 @@ pub(super) struct Run<'a, F: Family> {
     staging: Staging,
     stall: Duration,
     /// Whether the time of the run is over, on all ranks alike.
-    over: bool,
+    pub(super) over: bool,
     loss: Option<f64>,
-    evaluation: Option<Value>,
+    /// The row of its last evaluation.
+    pub(super) evaluation: Option<Value>,
 }
 
 impl<'a, F: Family> Run<'a, F> {
@@ -272,11 +270,6 @@ impl<'a, F: Family> Run<'a, F> {
         limit > 0.0 && self.state.seconds >= limit
     }
 
-    /// Whether the time is over, and nothing is left to be done.
-    fn over_and_evaluated(&self) -> bool {
-        self.over && !self.evaluation_due()
-    }
-
     fn tell(
         &mut self,
         report: StepReport,
@@ -363,81 +356,6 @@ impl<'a, F: Family> Run<'a, F> {
         checkpoints_of(self.config)
     }
 
-    /// Whether the state's step is one to evaluate after, and that has not been done.
-    fn evaluation_due(&self) -> bool {
-        let step = self.state.step;
-        let due = step == self.config.train.steps || self.over || self.counts();
-        due && step > 0 && self.state.evaluated != step
-    }
-
-    /// Whether an evaluation after the state's step decides anything. One more at a run's end does not: a run made longer would remember it.
-    /// Nor does one of weights that have not changed since the last one was due.
-    pub(super) fn counts(&self) -> bool {
-        let every = self.config.eval.every;
-        every > 0 && self.state.step.is_multiple_of(every) && !self.state.stood_still(every)
-    }
-
-    /// Evaluates, and keeps the model where it is the best so far. True where `stop` ended it before it was done.
-    fn evaluate(
-        &mut self,
-        stop: &dyn Fn() -> bool,
-        on_event: &mut dyn FnMut(Event),
-    ) -> Result<bool, TrainError> {
-        let _span = trace_span!(target: "compute", "evaluate").entered();
-        let (step, counts) = (self.state.step, self.counts());
-        let Self { engine, family, comm, .. } = self;
-        let mut progress = |done, total| on_event(Event::Evaluating { done, total });
-        let mut watch = Watch::new(&mut progress).stopped_by(stop);
-        let found = match engine.evaluate(step, counts, |learner| family.evaluate(learner, *comm, &mut watch))
-        {
-            Err(TrainError::Stopped) => return Ok(true),
-            found => found?,
-        };
-        let Some(chosen) = found else { return Ok(false) };
-        self.state.evaluated = step;
-        let ends = chosen.choice.events.contains(&AveragingEvent::Stagnated);
-        let mut measures = reported(chosen);
-        let best = self.keep_best(&measures, on_event)?;
-        self.guard(&measures, on_event)?;
-        self.mark_stage(&mut measures, ends);
-        self.evaluation = Some(measures.row.clone());
-        on_event(Event::Evaluated { step, measures, best });
-        if ends {
-            self.end_stage(on_event)?;
-        }
-        Ok(false)
-    }
-
-    /// Writes the model down where it is the best so far, and says whether it is.
-    fn keep_best(
-        &mut self,
-        measures: &Measures,
-        on_event: &mut dyn FnMut(Event),
-    ) -> Result<Option<bool>, TrainError> {
-        if self.family.keeps_best().is_none() {
-            return Ok(None);
-        }
-        let step = self.state.step;
-        let is_better = |a: f64, b: f64| match measures.better {
-            Better::Lower => a < b,
-            Better::Higher => a > b,
-        };
-        let [lead, tie] = self.of_first_rank([measures.lead, measures.tie.unwrap_or(f64::NAN)])?;
-        let found = Rating { value: lead, tie: Some(tie).filter(|tie| tie.is_finite()), step };
-        let mut so_far = self.state.task.clone();
-        let best = so_far.observe(found, self.counts(), is_better);
-        if best {
-            let files = self.family.beside_best(measures, step);
-            if !self.write_model(BEST, files, on_event)? {
-                // The best model is the one that lies there.
-                self.state.task.since_best = so_far.since_best;
-                return Ok(Some(false));
-            }
-        }
-        self.state.task = so_far;
-        Ok(Some(best))
-    }
-
     /// What rank 0 found: processors of several kinds may round differently, and all must decide alike. A collective call.
     pub(super) fn of_first_rank<const N: usize>(&self, found: [f64; N]) -> Result<[f64; N], TrainError> {
         let mut bytes = doubles::to_bytes(found);
@@ -477,28 +395,6 @@ impl<'a, F: Family> Run<'a, F> {
         Ok(!failed)
     }
 
-    fn out_of_patience(&self) -> bool {
-        let KeepBest { patience } = self.family.keeps_best().unwrap_or(KeepBest { patience: 0 });
-        self.state.fine_tuning.over || patience > 0 && self.state.task.since_best >= patience
-    }
-
-    /// Completes the cursors of all lanes of the job by those of the other ranks.
-    fn gather_cursors(&mut self) -> Result<(), TrainError> {
-        if self.cursors.is_empty() {
-            return Ok(());
-        }
-        let own: Vec<Value> = self.cursors.iter().map(to_json).collect();
-        let bytes = serde_json::to_vec(&own).unwrap_or_default();
-        let mut lanes = Vec::with_capacity(self.state.lanes.len());
-        for bytes in self.comm.all_gather(&bytes)? {
-            let of_rank: Vec<Value> = serde_json::from_slice(&bytes)
-                .map_err(|e| TrainError::Layout(format!("a rank sends cursors that cannot be read: {e}")))?;
-            lanes.extend(of_rank);
-        }
-        self.state.lanes = lanes;
-        Ok(())
-    }
-
     pub(super) fn finish(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         self.keeper.finish(on_event)?;
         // No rank leaves before the last checkpoint is on the disk.
@@ -514,72 +410,4 @@ fn stay(config: &Config, state: &TrainState) -> Stay {
 
 fn checkpoints_of(config: &Config) -> PathBuf {
     Path::new(&config.run.dir).join(CHECKPOINTS)
-}
-
-/// What is reported of an evaluation: the chosen weight set, and beside it the losses of all where there were several.
-fn reported(chosen: Chosen) -> Measures {
-    let Chosen { mut candidates, choice, lengths, trained } = chosen;
-    let mut losses: Vec<(&str, f64)> = candidates.iter().map(|(name, found)| (*name, found.lead)).collect();
-    losses.extend(trained.map(|found| (TRAINED, found.lead)));
-    let decided: Vec<(&str, f64)> =
-        candidates.iter().filter_map(|(name, found)| Some((*name, found.decide?))).collect();
-    let (name, mut measures) = candidates.swap_remove(choice.candidate);
-    if choice.best.as_ref().is_some_and(|best| best.since > 0) {
-        // Weights from before are kept as the model: these win no tie.
-        measures.tie = None;
-    }
-    if losses.len() == 1 && choice.events.is_empty() {
-        return measures;
-    }
-    measures.row["average"] = json!({
-        "weights": name,
-        "length": choice.length,
-        "lengths": lengths.into_iter().collect::<BTreeMap<_, _>>(),
-        "losses": by_name(&losses),
-        "events": choice.events,
-        "best": choice.best,
-    });
-    if !decided.is_empty() {
-        measures.row["average"]["decided_by"] = by_name(&decided);
-    }
-    let told: Vec<String> = losses.iter().map(|(name, loss)| format!("{name} {loss:.4}")).collect();
-    if losses.len() > 1 {
-        measures.lines.push(format!(
-            "weights: {name} of {} ({})",
-            counted(choice.length, "step"),
-            told.join(", ")
-        ));
-        measures.scalars.extend(losses.iter().map(|(name, loss)| (format!("average/{name}"), *loss)));
-        measures.scalars.push(("average/length".into(), choice.length as f64));
-    }
-    measures
-}
-
-fn by_name(losses: &[(&str, f64)]) -> Value {
-    losses.iter().map(|(name, loss)| (name.to_string(), json!(loss))).collect()
-}
-
-fn to_json(cursor: &impl serde::Serialize) -> Value {
-    serde_json::to_value(cursor).unwrap_or_default()
-}
-
-/// This rank's cursors out of those of all lanes.
-pub(super) fn own_cursors<C: serde::de::DeserializeOwned, L: Learner>(
-    state: &TrainState,
-    engine: &Engine<L>,
-    resumed: Option<&Path>,
-) -> Result<Vec<C>, TrainError> {
-    if state.lanes.is_empty() {
-        return Ok(Vec::new());
-    }
-    let own = state.lanes.get(engine.layout.lane_range());
-    let read = own.map(|own| own.iter().map(|cursor| C::deserialize(cursor)).collect::<Result<Vec<C>, _>>());
-    match read {
-        Some(Ok(cursors)) => Ok(cursors),
-        wrong => {
-            let why = wrong.and_then(Result::err).map_or("too few lanes".to_string(), |e| e.to_string());
-            let path = resumed.unwrap_or(Path::new("")).join(checkpoint::STATE);
-            Err(TrainError::Damaged { path, what: format!("cursors of lanes: {why}") })
-        }
-    }
 }

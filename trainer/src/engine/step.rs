@@ -1,11 +1,10 @@
 //! One step of training on one rank: micro-steps, reduction over ranks, updates.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use segue_collectives::Communicator;
 use segue_collectives::tree::tree_sum;
-use segue_configs::{AverageKind, Config};
+use segue_configs::Config;
 use segue_faults as faults;
 use segue_random::{Purpose, derive};
 use tch::{Device, Kind, Tensor};
@@ -13,20 +12,16 @@ use tracing::trace_span;
 
 use super::buckets::GradientBuckets;
 use super::doubles;
-use super::family::Measures;
 use super::layout::Layout;
-use super::learner::{Carry, Learner, Loss, Turn};
+use super::learner::{Learner, Loss, Turn};
 use super::network::{Network, Updated, finite};
 use super::reducer::Reducer;
 use super::repeat::Made;
 use super::replicas::agreed_norm;
-use super::snapshot::fill;
 use super::spoil::spoil;
-use super::state::FineTuning;
 use super::sums::Sums;
 use crate::libtorch::{Autocast, backward_into, stored_values};
 use crate::noise::Noise;
-use crate::optim::averaging::{CandidateLoss, Choice, StandIn, is_finite};
 use crate::optim::{LossScaler, NoiseEstimate, Scaled};
 use crate::{Parameters, TrainError};
 
@@ -57,28 +52,16 @@ pub struct StepReport {
     pub communication_exposed: Duration,
 }
 
-/// What an evaluation came to.
-pub struct Chosen {
-    /// What was found of each weight set, with its name.
-    pub candidates: Vec<(&'static str, Measures)>,
-    /// Which of them is reported, and what it led to.
-    pub choice: Choice,
-    /// Steps in each average that holds any, after what it led to.
-    pub lengths: Vec<(&'static str, u64)>,
-    /// What was found of the trained weights, where they are no candidate and `average.beside_trained` asks for them.
-    pub trained: Option<Measures>,
-}
-
 /// Training of one learner on one rank, with what its lanes carry.
 pub struct Engine<'a, L: Learner> {
     pub(super) config: &'a Config,
-    comm: &'a dyn Communicator,
+    pub(super) comm: &'a dyn Communicator,
     /// This rank's share of the global batch.
     pub layout: Layout,
     // Order matters when dropped: networks hold hooks on the learner's parameters and feed the reducer's thread.
     /// What is updated, in the learner's order.
     pub networks: Vec<Network>,
-    reducer: Option<Reducer>,
+    pub(super) reducer: Option<Reducer>,
     /// What is trained.
     pub learner: L,
     /// What this rank's lanes carry, one entry for each of its micro-steps.
@@ -109,12 +92,6 @@ impl<'a, L: Learner> Engine<'a, L> {
         let mut engine = Self { config, comm, layout, networks, reducer, learner, carries, loss_scale };
         engine.begin_carries();
         Ok(engine)
-    }
-
-    /// Lets all lanes begin with a fresh carry.
-    pub fn begin_carries(&mut self) {
-        let start = |_| self.learner.start(self.layout.micro_batch as i64);
-        self.carries = self.layout.micro_steps.clone().map(start).collect();
     }
 
     /// Where it computes.
@@ -357,120 +334,6 @@ impl<'a, L: Learner> Engine<'a, L> {
         Ok(tree_sum(rows, add).unwrap_or_else(|| vec![0.0; width]))
     }
 
-    /// Lanes that begin anew, or that have left a document behind them, begin with a fresh carry.
-    /// `restarts`: as many entries for each of this rank's lanes as it has parts that are forgotten by themselves, or none at all.
-    pub fn forget(&mut self, restarts: &[bool]) {
-        let lanes = self.layout.micro_batch as i64;
-        let each = (restarts.len() / self.carries.len()).max(1);
-        for (carry, restarts) in self.carries.iter_mut().zip(restarts.chunks(each)) {
-            if restarts.contains(&true) {
-                carry.forget(restarts, self.learner.start(lanes));
-            }
-        }
-    }
-
-    /// What this rank's lanes carry, to be put back where a step comes to nothing. The tensors are shared.
-    pub fn held_carries(&self) -> Vec<L::Carry> {
-        let held =
-            |carry: &L::Carry| carry.of_tables(carry.tables().into_iter().map(|(_, table)| table).collect());
-        self.carries.iter().map(held).collect()
-    }
-
-    /// Evaluates the weight sets that the averages offer, one after the other in the place of the trained weights, and
-    /// lets the averages choose by their losses. `None` where `work` finds nothing to evaluate.
-    pub fn evaluate(
-        &mut self,
-        step: u64,
-        counts: bool,
-        mut work: impl FnMut(&mut L) -> Result<Option<Measures>, TrainError>,
-    ) -> Result<Option<Chosen>, TrainError> {
-        let (mut candidates, mut broken) = (Vec::new(), Vec::new());
-        for k in 0..self.networks.first().map_or(0, |network| network.averaging.candidates().len()) {
-            let of = |network: &Network| network.averaging.candidates()[k].name;
-            let name = self.networks.first().map_or("", of);
-            let stand_in = |n: usize| self.stand_in(n, self.networks[n].averaging.candidates()[k].weights);
-            let stand_ins: Vec<StandIn> = (0..self.networks.len()).map(stand_in).collect::<Result<_, _>>()?;
-            let found = work(&mut self.learner);
-            // A look at all weights, which nobody needs where the loss is a number.
-            broken.push(match &found {
-                Ok(Some(measures)) if !measures.of_candidate().decide.is_finite() => self.broken_parts(),
-                _ => vec![false; self.networks.len()],
-            });
-            drop(stand_ins);
-            match found? {
-                Some(measures) => candidates.push((name, measures)),
-                None => return Ok(None),
-            }
-        }
-        let averages_alone = self.networks.first().is_some_and(|network| {
-            network.averaging.candidates().iter().all(|candidate| candidate.weights.is_some())
-        });
-        let trained = match self.config.average.beside_trained && averages_alone {
-            true => work(&mut self.learner)?,
-            false => None,
-        };
-        let losses = self.decisive(candidates.iter().map(|(_, found)| found.of_candidate()))?;
-        let mut first: Option<Choice> = None;
-        for (n, (network, (_, parameters))) in
-            self.networks.iter_mut().zip(self.learner.networks()).enumerate()
-        {
-            let pairs = losses.iter().zip(&broken);
-            let of_network =
-                |(loss, broken): (&CandidateLoss, &Vec<bool>)| CandidateLoss { broken: broken[n], ..*loss };
-            let losses: Vec<CandidateLoss> = pairs.map(of_network).collect();
-            first.get_or_insert(network.choose(step, counts, &losses, parameters));
-        }
-        let offered = self.networks.first().map_or(Vec::new(), |network| network.averaging.candidates());
-        let averages = offered.iter().filter(|candidate| candidate.weights.is_some());
-        let lengths = averages.map(|average| (average.name, average.length)).collect();
-        Ok(first.map(|choice| Chosen { candidates, choice, lengths, trained }))
-    }
-
-    /// Puts weights that network `n` averages in the place of the trained ones until the result is dropped: all of them, also where each rank has a
-    /// part. A collective call.
-    pub(super) fn stand_in(&self, n: usize, weights: Option<&[Tensor]>) -> Result<StandIn, TrainError> {
-        let stand_in = self.networks[n].stand_in(weights, self.learner.networks()[n].1);
-        if weights.is_some() {
-            self.gather(n)?;
-        }
-        Ok(stand_in)
-    }
-
-    /// Gives every rank what the others have of the weights of network `n`, where they divide it. A collective call.
-    fn gather(&self, n: usize) -> Result<(), TrainError> {
-        self.networks[n].gather(self.learner.networks()[n].1)?;
-        let divided = self.networks[n].shards().is_divided();
-        match self.reducer.as_ref().filter(|_| divided) {
-            Some(reducer) => reducer.wait(1).map(|_| ()),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether what stands in the place of the weights holds a value that is no number, of each network that ranks divide and whose averages are
-    /// dropped for that.
-    fn broken_parts(&self) -> Vec<bool> {
-        let pairs = self.networks.iter().zip(self.learner.networks());
-        let broken = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
-            let drops = network.average_kind() == AverageKind::TwoTailed;
-            drops && network.shards().is_divided() && !is_finite(parameters.tensors())
-        };
-        pairs.map(broken).collect()
-    }
-
-    /// The losses that averages decide by: rank 0's, so that no rank decides otherwise over a rounding.
-    fn decisive(
-        &self,
-        losses: impl Iterator<Item = CandidateLoss>,
-    ) -> Result<Vec<CandidateLoss>, TrainError> {
-        let pair = |CandidateLoss { decide, report, .. }| [decide, report];
-        let mut bytes = doubles::to_bytes(losses.flat_map(pair));
-        if self.comm.world_size() > 1 {
-            self.comm.broadcast(0, &mut bytes)?;
-        }
-        let of = |pair: &[f64]| CandidateLoss { decide: pair[0], ..pair[1].into() };
-        Ok(doubles::of_bytes(&bytes).chunks_exact(2).map(of).collect())
-    }
-
     /// Bytes of optimizer state that this rank holds.
     pub fn optimizer_bytes(&self) -> u64 {
         let tables = self.networks.iter().flat_map(|network| network.optimizer.tables());
@@ -478,69 +341,9 @@ impl<'a, L: Learner> Engine<'a, L> {
         tensors.map(|tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64).sum()
     }
 
-    /// Lets averages begin with the weights as they are now, in the stage of the run that `stage` says.
-    pub fn begin_averages(&mut self, stage: &FineTuning) {
-        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            network.begin_averages(parameters, stage);
-        }
-    }
-
-    /// [`Engine::begin_averages`] where the weights have gone back to earlier ones: what was reported best stays.
-    pub fn begin_averages_anew(&mut self, stage: &FineTuning) {
-        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
-            network.begin_averages_anew(parameters, stage);
-        }
-    }
-
-    /// Lets training go on from the averages, where there are any. A collective call.
-    pub(super) fn take_averages(&self) -> Result<(), TrainError> {
-        for (n, (_, parameters)) in self.learner.networks().into_iter().enumerate() {
-            let Some(averages) = self.networks[n].averaging.chosen() else { continue };
-            let own = self.networks[n].averaged(parameters).tensors();
-            fill(own.iter().zip(averages.iter().map(Tensor::shallow_clone)));
-            self.gather(n)?;
-        }
-        Ok(())
-    }
-
     /// Number of gradient buckets of all networks.
     pub fn bucket_count(&self) -> usize {
         self.networks.iter().map(|network| network.buckets().len()).sum()
-    }
-
-    /// What this rank's lanes carry: for each micro-step its first lane, numbered over the job, and its tables, which are
-    /// shared with it. None where lanes carry nothing.
-    pub fn carry_tables(&self) -> Vec<(usize, Vec<(String, Tensor)>)> {
-        let first = |micro_step: usize| micro_step * self.layout.micro_batch;
-        let own = self.layout.micro_steps.clone().map(first).zip(self.carries.iter().map(Carry::tables));
-        own.filter(|(_, tables)| !tables.is_empty()).collect()
-    }
-
-    /// Puts in place what this rank's lanes carry. `read` gives the tables of these names of a micro-step's lanes, which
-    /// are numbered over the job; it is not asked where lanes carry nothing.
-    pub fn restore_carry(
-        &mut self,
-        mut read: impl FnMut(&[String], Range<usize>) -> Result<Vec<Tensor>, TrainError>,
-    ) -> Result<(), TrainError> {
-        let names: Vec<String> = self
-            .carries
-            .first()
-            .map_or(Vec::new(), Carry::tables)
-            .into_iter()
-            .map(|(name, _)| name)
-            .collect();
-        if names.is_empty() {
-            return Ok(());
-        }
-        let each = self.layout.micro_batch;
-        for (carry, micro_step) in self.carries.iter_mut().zip(self.layout.micro_steps.clone()) {
-            let stored = read(&names, micro_step * each..(micro_step + 1) * each)?;
-            let like = |((_, live), stored): ((String, Tensor), Tensor)| {
-                stored.to_device(live.device()).to_kind(live.kind())
-            };
-            *carry = carry.of_tables(carry.tables().into_iter().zip(stored).map(like).collect());
-        }
-        Ok(())
     }
 }
 

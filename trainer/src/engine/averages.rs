@@ -1,0 +1,148 @@
+//! Averages of the weights beside the trained ones: evaluated in their place, begun, and taken over.
+
+use segue_configs::AverageKind;
+use tch::Tensor;
+
+use super::doubles;
+use super::family::Measures;
+use super::learner::Learner;
+use super::network::Network;
+use super::snapshot::fill;
+use super::state::FineTuning;
+use super::step::Engine;
+use crate::optim::averaging::{CandidateLoss, Choice, StandIn, is_finite};
+use crate::{Parameters, TrainError};
+
+/// What an evaluation came to.
+pub struct Chosen {
+    /// What was found of each weight set, with its name.
+    pub candidates: Vec<(&'static str, Measures)>,
+    /// Which of them is reported, and what it led to.
+    pub choice: Choice,
+    /// Steps in each average that holds any, after what it led to.
+    pub lengths: Vec<(&'static str, u64)>,
+    /// What was found of the trained weights, where they are no candidate and `average.beside_trained` asks for them.
+    pub trained: Option<Measures>,
+}
+
+impl<L: Learner> Engine<'_, L> {
+    /// Evaluates the weight sets that the averages offer, one after the other in the place of the trained weights, and
+    /// lets the averages choose by their losses. `None` where `work` finds nothing to evaluate.
+    pub fn evaluate(
+        &mut self,
+        step: u64,
+        counts: bool,
+        mut work: impl FnMut(&mut L) -> Result<Option<Measures>, TrainError>,
+    ) -> Result<Option<Chosen>, TrainError> {
+        let (mut candidates, mut broken) = (Vec::new(), Vec::new());
+        for k in 0..self.networks.first().map_or(0, |network| network.averaging.candidates().len()) {
+            let of = |network: &Network| network.averaging.candidates()[k].name;
+            let name = self.networks.first().map_or("", of);
+            let stand_in = |n: usize| self.stand_in(n, self.networks[n].averaging.candidates()[k].weights);
+            let stand_ins: Vec<StandIn> = (0..self.networks.len()).map(stand_in).collect::<Result<_, _>>()?;
+            let found = work(&mut self.learner);
+            // A look at all weights, which nobody needs where the loss is a number.
+            broken.push(match &found {
+                Ok(Some(measures)) if !measures.of_candidate().decide.is_finite() => self.broken_parts(),
+                _ => vec![false; self.networks.len()],
+            });
+            drop(stand_ins);
+            match found? {
+                Some(measures) => candidates.push((name, measures)),
+                None => return Ok(None),
+            }
+        }
+        let averages_alone = self.networks.first().is_some_and(|network| {
+            network.averaging.candidates().iter().all(|candidate| candidate.weights.is_some())
+        });
+        let trained = match self.config.average.beside_trained && averages_alone {
+            true => work(&mut self.learner)?,
+            false => None,
+        };
+        let losses = self.decisive(candidates.iter().map(|(_, found)| found.of_candidate()))?;
+        let mut first: Option<Choice> = None;
+        for (n, (network, (_, parameters))) in
+            self.networks.iter_mut().zip(self.learner.networks()).enumerate()
+        {
+            let pairs = losses.iter().zip(&broken);
+            let of_network =
+                |(loss, broken): (&CandidateLoss, &Vec<bool>)| CandidateLoss { broken: broken[n], ..*loss };
+            let losses: Vec<CandidateLoss> = pairs.map(of_network).collect();
+            first.get_or_insert(network.choose(step, counts, &losses, parameters));
+        }
+        let offered = self.networks.first().map_or(Vec::new(), |network| network.averaging.candidates());
+        let averages = offered.iter().filter(|candidate| candidate.weights.is_some());
+        let lengths = averages.map(|average| (average.name, average.length)).collect();
+        Ok(first.map(|choice| Chosen { candidates, choice, lengths, trained }))
+    }
+
+    /// Whether what stands in the place of the weights holds a value that is no number, of each network that ranks divide and whose averages are
+    /// dropped for that.
+    fn broken_parts(&self) -> Vec<bool> {
+        let pairs = self.networks.iter().zip(self.learner.networks());
+        let broken = |(network, (_, parameters)): (&Network, (&str, &Parameters))| {
+            let drops = network.average_kind() == AverageKind::TwoTailed;
+            drops && network.shards().is_divided() && !is_finite(parameters.tensors())
+        };
+        pairs.map(broken).collect()
+    }
+
+    /// The losses that averages decide by: rank 0's, so that no rank decides otherwise over a rounding.
+    fn decisive(
+        &self,
+        losses: impl Iterator<Item = CandidateLoss>,
+    ) -> Result<Vec<CandidateLoss>, TrainError> {
+        let pair = |CandidateLoss { decide, report, .. }| [decide, report];
+        let mut bytes = doubles::to_bytes(losses.flat_map(pair));
+        if self.comm.world_size() > 1 {
+            self.comm.broadcast(0, &mut bytes)?;
+        }
+        let of = |pair: &[f64]| CandidateLoss { decide: pair[0], ..pair[1].into() };
+        Ok(doubles::of_bytes(&bytes).chunks_exact(2).map(of).collect())
+    }
+
+    /// Puts weights that network `n` averages in the place of the trained ones until the result is dropped: all of them, also where each rank has a
+    /// part. A collective call.
+    pub(super) fn stand_in(&self, n: usize, weights: Option<&[Tensor]>) -> Result<StandIn, TrainError> {
+        let stand_in = self.networks[n].stand_in(weights, self.learner.networks()[n].1);
+        if weights.is_some() {
+            self.gather(n)?;
+        }
+        Ok(stand_in)
+    }
+
+    /// Gives every rank what the others have of the weights of network `n`, where they divide it. A collective call.
+    pub(super) fn gather(&self, n: usize) -> Result<(), TrainError> {
+        self.networks[n].gather(self.learner.networks()[n].1)?;
+        let divided = self.networks[n].shards().is_divided();
+        match self.reducer.as_ref().filter(|_| divided) {
+            Some(reducer) => reducer.wait(1).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Lets averages begin with the weights as they are now, in the stage of the run that `stage` says.
+    pub fn begin_averages(&mut self, stage: &FineTuning) {
+        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
+            network.begin_averages(parameters, stage);
+        }
+    }
+
+    /// [`Engine::begin_averages`] where the weights have gone back to earlier ones: what was reported best stays.
+    pub fn begin_averages_anew(&mut self, stage: &FineTuning) {
+        for (network, (_, parameters)) in self.networks.iter_mut().zip(self.learner.networks()) {
+            network.begin_averages_anew(parameters, stage);
+        }
+    }
+
+    /// Lets training go on from the averages, where there are any. A collective call.
+    pub(super) fn take_averages(&self) -> Result<(), TrainError> {
+        for (n, (_, parameters)) in self.learner.networks().into_iter().enumerate() {
+            let Some(averages) = self.networks[n].averaging.chosen() else { continue };
+            let own = self.networks[n].averaged(parameters).tensors();
+            fill(own.iter().zip(averages.iter().map(Tensor::shallow_clone)));
+            self.gather(n)?;
+        }
+        Ok(())
+    }
+}
