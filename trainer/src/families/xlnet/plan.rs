@@ -103,7 +103,14 @@ impl Plan {
         // One table of distances serves all lanes of a direction; lanes of the other need its mirror image.
         let groups = [(0, forward, false), (forward, sequence.reversed, true)];
         let lanes = groups.into_iter().filter(|(_, lanes, _)| *lanes > 0);
-        let scene = Scene { sequence, memory, context, uni, options };
+        let causal = (uni || matches!(sequence.visibility, Visibility::Before)).then(|| {
+            let segment = sequence.ids.size()[1];
+            let mask = attention_mask(segment, memory.len(), context.same_length, options);
+            // The additive mask of Transformer-XL as a boolean one, so that same-length attention is counted
+            // in one place.
+            mask.isfinite().logical_not().unsqueeze(0)
+        });
+        let scene = Scene { sequence, memory, context, causal, options };
         let groups: Vec<Group> = lanes
             .map(|(start, lanes, backwards)| scene.group(start, lanes, backwards, d_model, &drop))
             .collect();
@@ -142,7 +149,8 @@ struct Scene<'a> {
     sequence: &'a Sequence<'a>,
     memory: &'a Memory,
     context: &'a Context,
-    uni: bool,
+    /// What a left-to-right model hides from each position, whatever the lane: `[1, segment, key]`.
+    causal: Option<Tensor>,
     options: Options,
 }
 
@@ -253,18 +261,11 @@ impl Scene<'_> {
         // Whether there is such a place is worth a look at the values: without one, most passes need no mask
         // at all.
         let unwritten = unwritten.filter(|hidden| hidden.any().int64_value(&[]) != 0);
-        let in_order = matches!(self.sequence.visibility, Visibility::Before);
-        let causal = (self.uni || in_order).then(|| {
-            let mask = attention_mask(segment, mem, self.context.same_length, self.options);
-            // The additive mask of Transformer-XL as a boolean one, so that same-length attention is counted
-            // in one place.
-            let hidden = mask.isfinite().logical_not().unsqueeze(0);
-            match at {
-                None => hidden,
-                Some(at) => {
-                    let index = at.unsqueeze(2).expand([-1, -1, mem + segment], false);
-                    hidden.expand([lanes, -1, -1], false).gather(1, &index, false)
-                }
+        let causal = self.causal.as_ref().map(|hidden| match at {
+            None => hidden.shallow_clone(),
+            Some(at) => {
+                let index = at.unsqueeze(2).expand([-1, -1, mem + segment], false);
+                hidden.expand([lanes, -1, -1], false).gather(1, &index, false)
             }
         });
         // One mask for all lanes, or none: no need to spell it out for each.
