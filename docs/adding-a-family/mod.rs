@@ -10,7 +10,7 @@ use segue_configs::{Config, ModelType};
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_random::{Purpose, Stream};
-use serde_json::json;
+use serde_json::{Value, json};
 use tch::Tensor;
 
 pub use config::SlopeConfig;
@@ -19,8 +19,7 @@ pub use model::Slope;
 use super::{Entry, Job, own};
 use crate::cost::{MicroStep, Role, Work};
 use crate::engine::{
-    Better, Event, Family, FamilyReader, Folder, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared,
-    Watch,
+    Better, Event, Family, FamilyReader, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
 use crate::{Compute, TrainError};
 
@@ -128,7 +127,7 @@ impl Family for Fit<'_> {
         }))
     }
 
-    fn folder(&self, _: &Slope) -> Folder {
-        Folder { config: json!({ "model_type": "slope" }), tokenizer: None }
+    fn model_config(&self, _: &Slope) -> Value {
+        json!({ "model_type": "slope" })
     }
 }

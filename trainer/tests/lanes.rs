@@ -13,13 +13,13 @@ use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_trainer::checkpoint::{carry_file, read_tensors};
 use segue_trainer::engine::{
-    Carry, Event, Family, FamilyReader, Folder, Labels, Layout, Learner, Loss, LossAs, Measures, Place,
-    Prepared, Turn, Watch, train,
+    Carry, Event, Family, FamilyReader, Labels, Layout, Learner, Loss, LossAs, Measures, Place, Prepared,
+    Turn, Watch, train,
 };
 use segue_trainer::families::MODELS;
 use segue_trainer::noise::Noise;
 use segue_trainer::{Init, ParameterSpec, Parameters, TrainError};
-use serde_json::json;
+use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
 const LANES: usize = 4096;
@@ -118,8 +118,8 @@ impl Family for Carrying {
         Ok(None)
     }
 
-    fn folder(&self, _: &Wide) -> Folder {
-        Folder { config: json!({}), tokenizer: None }
+    fn model_config(&self, _: &Wide) -> Value {
+        json!({})
     }
 }
 

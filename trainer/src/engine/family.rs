@@ -129,15 +129,6 @@ pub struct KeepBest {
     pub patience: u64,
 }
 
-/// What a folder of the model holds beside weights.
-#[derive(Clone)]
-pub struct Folder {
-    /// `config.json`.
-    pub config: Value,
-    /// The tokenizer, where there is text.
-    pub tokenizer: Option<Arc<Tokenizer>>,
-}
-
 /// A reader of one source of family `F`.
 pub type FamilyReader<F> = Box<dyn Reader<Batch = <F as Family>::Raw>>;
 /// The batch that family `F` trains on in one step.
@@ -221,8 +212,14 @@ pub trait Family {
         Vec::new()
     }
 
-    /// What a folder of the model holds beside weights.
-    fn folder(&self, learner: &Self::Learner) -> Folder;
+    /// `config.json` of a folder of the model.
+    fn model_config(&self, learner: &Self::Learner) -> Value;
+
+    /// The tokenizer of the text that the family reads: it lies in every folder of the model, and a run does not go on with another. `None` where
+    /// there is no text.
+    fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        None
+    }
 
     /// `weights` of network `network`, in the order of its parameters, as they are stored: under names that other
     /// programs find, and with what belongs to the model and is not trained.

@@ -43,7 +43,7 @@ pub use buckets::GradientBuckets;
 pub(crate) use buckets::group;
 pub use event::{Event, Outcome, Started};
 pub use family::{
-    Better, Family, FamilyBatch, FamilyReader, Folder, KeepBest, Labels, LossAs, Measures, Place, Prepared,
+    Better, Family, FamilyBatch, FamilyReader, KeepBest, Labels, LossAs, Measures, Place, Prepared,
 };
 pub use layout::{Layout, check_ranks};
 pub use learner::{Carry, Learner, Loss, Turn};

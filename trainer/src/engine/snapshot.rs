@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tch::{Device, Tensor};
 
-use super::family::{Family, Folder};
+use super::family::Family;
 use super::learner::Learner;
 use super::network::Network;
 use super::staging::Staging;
@@ -157,9 +157,8 @@ pub fn model_folder<F: Family>(
     if rank > 0 {
         return Ok(Contents::default());
     }
-    let Folder { config, tokenizer } = family.folder(&engine.learner);
-    let documents = vec![("config.json".into(), config)];
-    Ok(Contents { tables, documents, tokenizer, ..Contents::default() })
+    let documents = vec![("config.json".into(), family.model_config(&engine.learner))];
+    Ok(Contents { tables, documents, tokenizer: family.tokenizer().cloned(), ..Contents::default() })
 }
 
 /// Copies of the weights that network `n` has as its model, on rank 0. A collective call.
@@ -202,7 +201,7 @@ pub fn restore<F: Family>(
         // Stages are those of the average that was kept.
         state.fine_tuning = FineTuning::default();
     }
-    check_tokenizer(path, family.folder(&engine.learner).tokenizer.as_deref())?;
+    check_tokenizer(path, family.tokenizer().map(AsRef::as_ref))?;
     engine.begin_averages(&state.fine_tuning);
     for n in 0..engine.networks.len() {
         restore_network(path, &state, family, engine, n)?;

@@ -9,8 +9,8 @@ use segue_configs::Config;
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_trainer::engine::{
-    Better, Carry, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, Learner, Loss, LossAs,
-    Measures, Outcome, Place, Prepared, Share, Turn, Watch, train,
+    Better, Carry, Event, Family, FamilyReader, KeepBest, Labels, Layout, Learner, Loss, LossAs, Measures,
+    Outcome, Place, Prepared, Share, Turn, Watch, train,
 };
 use segue_trainer::families::MODELS;
 use segue_trainer::noise::Noise;
@@ -148,8 +148,8 @@ impl Family for Walk<'_> {
         self.keeps_best
     }
 
-    fn folder(&self, _: &Scale) -> Folder {
-        Folder { config: json!({}), tokenizer: None }
+    fn model_config(&self, _: &Scale) -> Value {
+        json!({})
     }
 }
 

@@ -20,7 +20,7 @@ use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder, DecidingLoss, DocumentEnd};
 use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader};
 use segue_tokenizer::{Tokenizer, TokenizerKind};
-use serde_json::json;
+use serde_json::{Value, json};
 use tch::{Kind, Tensor};
 
 pub use average::average;
@@ -42,7 +42,7 @@ pub use sources::Sources;
 use super::Job;
 use crate::cost::Work;
 use crate::engine::{
-    Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
+    Better, Event, Family, FamilyReader, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
     Prepared, Watch, train,
 };
 use crate::parity::{Cases, Group};
@@ -259,8 +259,12 @@ impl Family for Pretraining<'_> {
         Ok(Some(found))
     }
 
-    fn folder(&self, _: &Box<dyn Objective>) -> Folder {
-        Folder { config: hugging_face_config(&self.config.model), tokenizer: Some(self.tokenizer.clone()) }
+    fn model_config(&self, _: &Box<dyn Objective>) -> Value {
+        hugging_face_config(&self.config.model)
+    }
+
+    fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        Some(&self.tokenizer)
     }
 
     fn stored(

@@ -6,7 +6,7 @@ mod model;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelType};
-use serde_json::json;
+use serde_json::{Value, json};
 use tch::Tensor;
 
 pub use config::MomentGameConfig;
@@ -16,7 +16,7 @@ pub use model::Players;
 use super::{Entry, Job, own};
 use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
-    Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
+    Better, Event, Family, FamilyReader, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
     Prepared, Watch,
 };
 use crate::{Compute, TrainError};
@@ -132,9 +132,9 @@ impl Family for MomentGame<'_> {
         Some(KeepBest { patience: self.config.eval.patience })
     }
 
-    fn folder(&self, _: &Players) -> Folder {
+    fn model_config(&self, _: &Players) -> Value {
         let mut config = json!(self.game);
         config["model_type"] = json!("moment-game");
-        Folder { config, tokenizer: None }
+        config
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelType};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub use config::{Contexts, Hidden, LabelPairs, PairsPerWalk, PlanetoidConfig, Starts, Variant};
 pub use data::{Material, Part, PartReader};
@@ -31,7 +31,7 @@ pub use turns::{Task, Turns};
 use super::{Entry, Job, own};
 use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
-    Event, Family, FamilyReader, Folder, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared, Watch,
+    Event, Family, FamilyReader, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
 use crate::{Compute, TrainError};
 
@@ -172,9 +172,9 @@ impl Family for Training<'_> {
         Ok(Some(evaluate::measures(classifier, accuracy, row)))
     }
 
-    fn folder(&self, _: &Classifier) -> Folder {
+    fn model_config(&self, _: &Classifier) -> Value {
         let mut config = json!(self.section);
         config["model_type"] = json!("planetoid");
-        Folder { config, tokenizer: None }
+        config
     }
 }

@@ -7,7 +7,7 @@ mod model;
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelType};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tch::Tensor;
 
 pub use config::ReverseCopyConfig;
@@ -17,7 +17,7 @@ pub use model::{Copier, Score};
 use super::{Entry, Job, own};
 use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
-    Better, Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
+    Better, Event, Family, FamilyReader, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
     Prepared, Share, Watch,
 };
 use crate::libtorch::stream::put;
@@ -203,9 +203,9 @@ impl Family for ReverseCopy<'_> {
         self.config.keeps_best().then_some(KeepBest { patience })
     }
 
-    fn folder(&self, _: &Copier) -> Folder {
+    fn model_config(&self, _: &Copier) -> Value {
         let mut config = json!(self.copy);
         config["model_type"] = json!("reverse-copy");
-        Folder { config, tokenizer: None }
+        config
     }
 }

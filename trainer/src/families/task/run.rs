@@ -10,7 +10,7 @@ use segue_dataloader::Reader;
 use segue_tasks::{Example, ExampleOrder, Kind, Split, TaskData, batches_of_pass};
 use segue_tokenizer::Tokenizer;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tch::Tensor;
 
 use super::answers::answers;
@@ -22,8 +22,8 @@ use super::model::{HeadSpec, TaskModel};
 use super::scoring::{SplitScores, better, check_measured, decide, score};
 use crate::cost::{RankMemory, VALUE_BYTES};
 use crate::engine::{
-    Event, Family, FamilyReader, Folder, KeepBest, Labels, Layout, Learner, Loss, LossAs, Measures, Outcome,
-    Place, Prepared, Turn, Watch, fill, train,
+    Event, Family, FamilyReader, KeepBest, Labels, Layout, Learner, Loss, LossAs, Measures, Outcome, Place,
+    Prepared, Turn, Watch, fill, train,
 };
 use crate::families::language_model::{ModelFolder, as_stored, read_weights};
 use crate::families::{Job, language};
@@ -294,12 +294,12 @@ impl<'a> Family for Examples<'a> {
         ]
     }
 
-    fn folder(&self, learner: &TaskLearner<'a>) -> Folder {
-        let model = &learner.model;
-        Folder {
-            config: hugging_face_config(model.config(), model.heads()),
-            tokenizer: Some(self.tokenizer.clone()),
-        }
+    fn model_config(&self, learner: &TaskLearner<'a>) -> Value {
+        hugging_face_config(learner.model.config(), learner.model.heads())
+    }
+
+    fn tokenizer(&self) -> Option<&Arc<Tokenizer>> {
+        Some(&self.tokenizer)
     }
 
     /// What stays as it is comes before what is trained.
