@@ -25,8 +25,11 @@ demo: build ## Train a small Transformer-XL with 2 ranks on real text and let it
 
 test: build ## Run every test: unit, end to end under mpirun, documentation
 	scripts/tests/setup_test.sh
-	scripts/tests/gpu_kit_logic_test.py
-	scripts/test.sh $(CARGO_FLAGS)
+	@# Beside the others: it starts some hundred short programs one by one, and leaves the cores idle most of its time.
+	@mkdir -p target; scripts/tests/gpu_kit_logic_test.py >target/gpu_kit_logic.log 2>&1 & logic=$$!; \
+		trap 'kill "$$logic" 2>/dev/null || true' EXIT; \
+		scripts/test.sh $(CARGO_FLAGS); \
+		wait "$$logic" || { cat target/gpu_kit_logic.log; exit 1; }
 
 test-slurm: setup ## Install Slurm where that can be done, and run batch jobs under it: signals, limits, cancelled, a node lost
 	@scripts/test_slurm.sh $(CARGO_FLAGS)
