@@ -27,6 +27,10 @@ cargo build --workspace "$@"
 export SEGUE_IS_BUILT=1
 
 if cargo nextest --version >/dev/null 2>&1; then
+    # More than there are cores, where these are few: most tests of jobs wait for more than half of their time.
+    threads=$(nproc)
+    ((threads >= 4)) || threads=4
+    export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$threads}
     cargo nextest run --workspace "$@"
 else
     # Tests under mpirun share the cores: one at a time. nextest runs two where that is safe (.config/nextest.toml).
