@@ -1,6 +1,9 @@
 //! `ONEDNN_MAX_CPU_ISA`, which limits the instructions that oneDNN chooses kernels by, and with them those of kernels of our own that
 //! stand in for its.
 
+/// The limit whose name does not say how wide its vectors are: those of AVX-512, without tiles.
+const AVX10_2: &str = "AVX10_2";
+
 /// Whether instructions may be used whose names, as oneDNN has them, contain `part`: `512` or `AMX`.
 pub fn allows(part: &str) -> bool {
     let limit = std::env::var("ONEDNN_MAX_CPU_ISA").or_else(|_| std::env::var("DNNL_MAX_CPU_ISA"));
@@ -9,7 +12,9 @@ pub fn allows(part: &str) -> bool {
 
 fn reaches(limit: &str, part: &str) -> bool {
     let limit = limit.to_ascii_uppercase();
-    ["", "ALL", "DEFAULT"].contains(&limit.as_str()) || limit.contains(part)
+    ["", "ALL", "DEFAULT"].contains(&limit.as_str())
+        || limit.contains(part)
+        || (part == "512" && limit.starts_with(AVX10_2))
 }
 
 #[cfg(test)]
@@ -23,6 +28,9 @@ mod tests {
             ("avx512_core_amx", true, true),
             ("AVX10_1_512_AMX_FP16", true, true),
             ("AVX512_CORE_BF16", true, false),
+            ("avx10_2", true, false),
+            ("AVX10_2_512", true, false),
+            ("AVX10_2_512_AMX_2", true, true),
             ("avx512_core", true, false),
             ("AVX2", false, false),
             ("AVX2_VNNI_2", false, false),
