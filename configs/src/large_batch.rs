@@ -135,7 +135,7 @@ impl Config {
     }
 
     fn check_cycle(&self, section: &str) -> Result<(), ConfigError> {
-        let (cycle, steps) = (self.schedule.cycle, self.train.steps);
+        let (cycle, warmup, steps) = (self.schedule.cycle, self.schedule.warmup, self.train.steps);
         let refuse = |why: &str| Err(out_of_range(format!("{section}.cycle"), cycle, why));
         match cycle {
             0 | 1 => refuse(
@@ -144,6 +144,9 @@ impl Config {
             _ if self.knows_steps() && cycle > steps => {
                 refuse(&format!("no cycle would come to its end; must be at most train.steps = {steps}"))
             }
+            _ if warmup >= cycle => refuse(&format!(
+                "the first cycle would be over before the rate is at its peak; must be above the {warmup} steps of warm-up"
+            )),
             _ => Ok(()),
         }
     }
@@ -265,11 +268,13 @@ mod tests {
             (&[][..], "`schedule.cycle` = 0"),
             (&["schedule.cycle=1"], "at least 2"),
             (&["schedule.cycle=51"], "train.steps = 50"),
+            (&["schedule.cycle=4", "schedule.warmup=4"], "4 steps of warm-up"),
         ] {
             let message = load(keys).unwrap_err();
             assert!(message.contains("`schedule.cycle`") && message.contains(named), "{message}");
         }
         assert!(load(&["schedule.cycle=2"]).is_ok() && load(&["schedule.cycle=50"]).is_ok());
+        assert!(load(&["schedule.cycle=4", "schedule.warmup=3"]).is_ok());
     }
 
     /// Eight micro-steps, from one of four on: two stages of eight steps each.

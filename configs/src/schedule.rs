@@ -71,8 +71,8 @@ pub struct ScheduleConfig {
     #[schemars(transform = Range::above(0.0).below(1.0))]
     pub drop_factor: f64,
     /// `cyclical`: steps of a cycle. They are counted from step 1, whatever the warm-up, so that cycles end at its multiples, as the means of
-    /// `average.every` take them in. Choose a `floor`: with one of 0 the last step of each cycle has a rate of 0. A warm-up that ends
-    /// within a cycle rises towards the peak, and from there the rate drops to where the cycle is by then.
+    /// `average.every` take them in. Choose a `floor`: with one of 0 the last step of each cycle has a rate of 0. A warm-up is
+    /// shorter than a cycle: it rises towards the peak, and from there the rate drops to where the cycle is by then.
     pub cycle: u64,
 }
 

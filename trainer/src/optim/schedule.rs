@@ -86,9 +86,9 @@ mod tests {
         let keys = ["optim.lr=1.0", "schedule.kind=cyclical", "schedule.cycle=4", "schedule.floor=0.1"];
         let c = config(&keys);
         assert_eq!(points(&c, &[1, 2, 3, 4, 5, 8, 9]), [0.775, 0.55, 0.325, 0.1, 0.775, 0.1, 0.775]);
-        // A warm-up takes the place of what cycles it covers, and moves none.
-        let c = config(&[&keys[..], &["schedule.warmup=6"]].concat());
-        assert_eq!(points(&c, &[3, 6, 7, 8, 9]), [0.5, 0.55, 0.325, 0.1, 0.775]);
+        // A warm-up takes the place of the beginning of the first cycle, and moves none.
+        let c = config(&[&keys[..], &["schedule.warmup=2"]].concat());
+        assert_eq!(points(&c, &[1, 2, 3, 4, 5]), [0.5, 0.55, 0.325, 0.1, 0.775]);
     }
 
     #[test]
