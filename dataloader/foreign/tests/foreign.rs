@@ -132,6 +132,18 @@ fn memory_that_is_out_of_proportion_is_refused_with_its_place() {
 }
 
 #[test]
+fn a_text_is_told_from_a_damaged_pickle() {
+    let why = |bytes: &[u8]| Pickle::parse(&bytes.to_vec().into()).err().unwrap();
+    for text in ["he said\n", "Nobody\n", "{\"json\": 1}\n", "0 1 2\n"] {
+        let found = why(text.as_bytes());
+        assert!(found.contains(": is it a pickle? (opcode"), "{text}: {found}");
+    }
+    // Of protocol 0, with a number too long.
+    assert!(why(b"L99999999999999999999L\n.").starts_with("a number of more than 64 bits"));
+    assert_eq!(why(b"\x80\x04]h\x07."), "memo 7 is empty (opcode 0x68 at byte 3)");
+}
+
+#[test]
 fn a_walk_copies_no_key_it_has_no_use_for() {
     // A dict whose keys are all one text of 8 MiB, with numbers for values: copying each, 24 TiB, takes an hour.
     let mut bytes = b"\x80\x04X\x00\x00\x80\x00".to_vec();

@@ -5,6 +5,7 @@ use super::reader::{Reader, unescape, unquote};
 use super::view::{Node, Object, Pickle, Value};
 use crate::SharedBytes;
 
+const UNKNOWN: &str = "unknown opcode";
 /// Nodes a pickle may make. The vocabulary of a billion words' corpus takes a tenth of it.
 const MAX_NODES: usize = 1 << 23;
 /// Values a pickle may push or memoise.
@@ -46,7 +47,12 @@ pub(super) fn run(input: &SharedBytes) -> Result<Pickle, String> {
         if opcode == b'.' {
             break;
         }
-        machine.step(opcode).map_err(|why| format!("{why} (opcode {opcode:#04x} at byte {at})"))?;
+        machine.step(opcode).map_err(|why| {
+            // Most letters of a text are opcodes. What stumbles before it has made a list, a text or the like is hardly a pickle.
+            let is_doubtful = machine.nodes.is_empty() || why == UNKNOWN;
+            let doubt = if is_doubtful { ": is it a pickle?" } else { "" };
+            format!("{why}{doubt} (opcode {opcode:#04x} at byte {at})")
+        })?;
     }
     let root = machine.pop()?;
     Ok(Pickle { nodes: machine.nodes, root, length: machine.reader.at })
@@ -90,7 +96,7 @@ impl Machine<'_> {
             b'c' | 0x93 | b'R' | 0x81 | 0x92 | b'b' | b'i' | b'o' | b'P' | b'Q' | 0x82..=0x84 => {
                 self.call(opcode)?;
             }
-            _ => return Err("unknown opcode: is it a pickle?".into()),
+            _ => return Err(UNKNOWN.into()),
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ pub(super) fn open(input: &SharedBytes) -> Result<Container, String> {
     if input.starts_with(b"PK\x03\x04") {
         return open_zip(input);
     }
-    let first = Pickle::parse(input).map_err(|why| format!("it is not a pickle: {why}"))?;
+    let first = Pickle::parse(input)?;
     match first.root().kind() {
         Kind::Big(number) if number == LEGACY_MAGIC => open_legacy(input, first.length()),
         _ => Ok(Container { pickle: first, storages: HashMap::new() }),

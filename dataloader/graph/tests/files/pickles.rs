@@ -60,6 +60,9 @@ fn bad_pickles_are_refused_with_file_and_place() {
         bytes[place + 4] = 1;
     });
     assert_eq!(doubled, "ty cannot be read: row 2 is not one-hot");
+    // A text, whose first letter is an opcode that looks a value up.
+    let text = refused_pickle("graph", |bytes| *bytes = b"hello, this is text\n".to_vec());
+    assert_eq!(text, "graph cannot be read: memo 101 is empty: is it a pickle? (opcode 0x68 at byte 0)");
     let list = refused_pickle("graph", |bytes| *bytes = b"\x80\x02]q\x00.".to_vec());
     assert_eq!(list, "graph cannot be read: a value of kind List, expected a dict");
     let other = refused_pickle("tx", replace(b"csr_matrix", b"bsr_matrix"));
