@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Config;
 use crate::range::{self, Range};
@@ -112,15 +112,30 @@ pub struct Protocols {
     #[serde(default)]
     #[schemars(transform = Range::at_least(0))]
     pub passes: u64,
-    /// Factor of all rates of dropout in passes, 1 where it is not set; needs `passes`.
-    #[schemars(transform = Range::at_least(0.0).at_most(1.0))]
-    pub rates: Option<f64>,
+    /// Factor of all rates of dropout in passes, in [0, 1]: a number, or a list, of which each protocol takes the best on the valid split for
+    /// every split; 1 where it is not set. Needs `passes`.
+    #[serde(default, deserialize_with = "one_or_several")]
+    pub rates: Option<Vec<f64>>,
     /// Options of `segue eval dynamic`, such as a `--grid` that is searched on the valid split; no dynamic evaluation without.
     pub dynamic: Option<Vec<String>>,
 }
 
 fn default_splits() -> Vec<String> {
     vec!["valid".into()]
+}
+
+/// Reads a number, or a list of them.
+fn one_or_several<'de, D: Deserializer<'de>>(written: D) -> Result<Option<Vec<f64>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a number or a list of numbers")]
+    enum Numbers {
+        One(f64),
+        Several(Vec<f64>),
+    }
+    Ok(Some(match Numbers::deserialize(written)? {
+        Numbers::One(number) => vec![number],
+        Numbers::Several(numbers) => numbers,
+    }))
 }
 
 /// A command that evaluates a run, and the losses that it tells.
@@ -148,6 +163,24 @@ impl Protocol {
         self.words.first().is_some_and(|word| word == DYNAMIC)
     }
 
+    /// Splits that it reads: its own, the valid one where it chooses among options, and the one of its statistics where that is named.
+    pub fn reads(&self) -> impl Iterator<Item = &str> {
+        let several = |option| self.value(option).is_some_and(|values| values.contains(','));
+        let searches = self.words.iter().any(|word| word == "--tune" || word.starts_with("--grid"));
+        let chooses = searches || several("--rates") || several("--exponent");
+        [self.split.as_str()]
+            .into_iter()
+            .chain(chooses.then_some("valid"))
+            .chain(self.value("--statistics-from"))
+    }
+
+    /// The value of an option, in one word with it or in the next.
+    fn value(&self, option: &str) -> Option<&str> {
+        let own = self.words.iter().find_map(|word| word.strip_prefix(option)?.strip_prefix('='));
+        let next = || self.words.windows(2).find(|pair| pair[0] == option).map(|pair| pair[1].as_str());
+        own.or_else(next)
+    }
+
     /// Its words in one text: commands with the same name have the same result.
     pub fn name(&self) -> String {
         self.words.join(" ")
@@ -164,15 +197,20 @@ impl Protocols {
             ));
         }
         check_unique("evaluate.protocols.splits", self.splits.iter().cloned())?;
-        // JSON, by which ranges are checked, has no word for it.
-        if self.rates.is_some_and(|rates| !rates.is_finite()) {
-            return Err("evaluate.protocols.rates must be a finite number".into());
-        }
+        self.check_rates()?;
         if self.passes == 0 && self.rates.is_some() {
             return Err("evaluate.protocols.rates has no effect without evaluate.protocols.passes".into());
         }
         self.check_options()?;
         Ok(self.splits.iter().flat_map(|split| self.of_split(split)).collect())
+    }
+
+    fn check_rates(&self) -> Result<(), String> {
+        let Some(rates) = &self.rates else { return Ok(()) };
+        if let Some(wrong) = rates.iter().find(|rates| !(0.0..=1.0).contains(*rates)) {
+            return Err(format!("evaluate.protocols.rates has {wrong}, which does not lie in [0, 1]"));
+        }
+        check_unique("evaluate.protocols.rates", rates.iter().map(|rates| format!("{rates:?}")))
     }
 
     /// Refuses options that keys of the section stand for: a rate would be put beside the one that the section adds.
@@ -192,7 +230,11 @@ impl Protocols {
     fn of_split(&self, split: &str) -> Vec<Protocol> {
         let passes = match self.passes {
             0 => Vec::new(),
-            count => vec![format!("--passes={count}"), format!("--rates={:?}", self.rates.unwrap_or(1.0))],
+            count => {
+                let rates = self.rates.as_deref().unwrap_or(&[1.0]);
+                let rates: Vec<String> = rates.iter().map(|rates| format!("{rates:?}")).collect();
+                vec![format!("--passes={count}"), format!("--rates={}", rates.join(","))]
+            }
         };
         let name = |what: &str| format!("{split} {}, {what}", self.unit.name());
         let command = |protocol: &[&str], options: &[String], columns: [(&str, &'static str); 2]| {

@@ -414,6 +414,25 @@ mod tests {
                 "dynamic --split=test --passes=5 --rates=0.8 --segment=5",
             ]
         );
+        // Of several rates the valid split says the best, which it is read for.
+        let several = of("splits = [\"test\"]\npasses = 2\nrates = [0.6, 1]").unwrap();
+        assert_eq!(words(&several), ["monte-carlo --split=test --passes=2 --rates=0.6,1.0"]);
+        assert_eq!(several[0].reads().collect::<Vec<_>>(), ["test", "valid"]);
+        let single = of("splits = [\"test\"]\npasses = 2\nrates = [0.6]").unwrap();
+        assert_eq!(words(&single), ["monte-carlo --split=test --passes=2 --rates=0.6"]);
+        assert_eq!(single[0].reads().collect::<Vec<_>>(), ["test"]);
+        for (option, reads) in [
+            ("\"--grid\", \"lr=3e-5,1e-4\"", &["test", "valid"][..]),
+            ("\"--tune\"", &["test", "valid"]),
+            ("\"--statistics-from=valid\"", &["test", "valid"]),
+            ("\"--statistics-from\", \"train\"", &["test", "train"]),
+            ("\"--segment=5\"", &["test"]),
+        ] {
+            let adapting = of(&format!("splits = [\"test\"]\ndynamic = [{option}]")).unwrap();
+            assert_eq!(adapting.last().unwrap().reads().collect::<Vec<_>>(), reads, "{option}");
+        }
+        let means = of("splits = [\"test\"]\npasses = 2\nstatic = [\"--exponent\", \"0.3,0.5\"]").unwrap();
+        assert_eq!(means[0].reads().collect::<Vec<_>>(), ["test", "valid"]);
         let columns: Vec<&str> = all.iter().flat_map(|p| &p.columns).map(|(name, _)| name.as_str()).collect();
         let of_split = |split| {
             ["static", "static MC", "dynamic", "dynamic MC"].map(|what| format!("{split} bits, {what}"))
@@ -428,6 +447,10 @@ mod tests {
             ("rates = 1.5", "evaluate.protocols.rates"),
             ("passes = 2\nrates = nan", "evaluate.protocols.rates"),
             ("rates = 0.8", "evaluate.protocols.passes"),
+            ("passes = 2\nrates = [0.6, 1.5]", "evaluate.protocols.rates has 1.5"),
+            ("passes = 2\nrates = [0.6, 0.6]", "twice"),
+            ("passes = 2\nrates = []", "evaluate.protocols.rates: there is none"),
+            ("passes = 2\nrates = \"all\"", "a number or a list of numbers"),
             ("passes = 2\ndynamic = [\"--rates=0.6,0.8\"]", "evaluate.protocols.rates"),
             ("passes = 2\nstatic = [\"--rates\", \"0.6\"]", "evaluate.protocols.rates"),
             ("dynamic = [\"--passes=2\"]", "evaluate.protocols.passes"),

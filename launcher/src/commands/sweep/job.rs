@@ -157,7 +157,7 @@ fn is_evaluated(cell: &Cell) -> bool {
 
 /// What these evaluate on.
 fn splits(cell: &Cell) -> BTreeSet<&str> {
-    let of_protocols = cell.protocols.iter().map(|protocol| protocol.split.as_str());
+    let of_protocols = cell.protocols.iter().flat_map(Protocol::reads);
     cell.evaluations.iter().map(|evaluation| evaluation.split.as_str()).chain(of_protocols).collect()
 }
 
