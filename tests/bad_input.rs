@@ -251,6 +251,7 @@ fn bad_command_line_is_64() {
     fail(alone(&["no-such-command"]), 64, &["no-such-command"]);
     fail(alone(&["eval", "--model", "m", "--clamp-len", "-7"]), 64, &["--clamp-len", "-1 for no limit"]);
     fail(alone(&["batch", "slurm", "--array", "foo", "--", "segue"]), 64, &["--array", "1-8"]);
+    fail(alone(&["batch", "slurm", "--time", "01:30", "--", "segue"]), 64, &["--time", "HH:MM:SS"]);
 }
 
 /// What waits in a queue for hours is looked at before.

@@ -173,21 +173,21 @@ pub fn script(
     environment.render_str(template, filled).map_err(|error| unusable(format!("{error:#}")))
 }
 
-/// Reads a time limit: `SECONDS`, `HH:MM`, `HH:MM:SS` or `D-HH:MM:SS`.
+/// Reads a time limit, in seconds: `HH:MM:SS`, `D-HH:MM:SS` or `D-HH:MM`. A number alone is none, as it is minutes to Slurm and LSF and seconds to PBS,
+/// nor are two: hours and minutes to LSF, minutes and seconds to the others.
 pub fn seconds_of(text: &str) -> Option<u64> {
     let (days, rest) = match text.split_once('-') {
-        Some((days, rest)) => (days.parse::<u64>().ok()?, rest),
-        None => (0, text),
+        Some((days, rest)) => (Some(days.parse::<u64>().ok()?), rest),
+        None => (None, text),
     };
     let parts = rest.split(':').map(|part| part.parse().ok()).collect::<Option<Vec<u64>>>()?;
-    let seconds = match (days, parts.as_slice()) {
-        (0, [seconds]) => *seconds,
-        (_, [hours, minutes]) => hours.checked_mul(3600)?.checked_add(minutes.checked_mul(60)?)?,
-        (_, [hours, minutes, seconds]) => {
-            hours.checked_mul(3600)?.checked_add(minutes.checked_mul(60)?)?.checked_add(*seconds)?
-        }
+    let (hours, minutes, seconds) = match (days, parts.as_slice()) {
+        (Some(_), [hours, minutes]) => (hours, minutes, 0),
+        (_, [hours, minutes, seconds]) => (hours, minutes, *seconds),
         _ => return None,
     };
+    let seconds = hours.checked_mul(3600)?.checked_add(minutes.checked_mul(60)?)?.checked_add(seconds)?;
+    let days = days.unwrap_or(0);
     days.checked_mul(86_400)?.checked_add(seconds).filter(|seconds| *seconds > 0)
 }
 
@@ -354,13 +354,23 @@ mod tests {
     #[test]
     fn time_limits_are_read_as_batch_systems_write_them() {
         for (text, seconds) in
-            [("90", 90), ("01:30", 5400), ("24:00:00", 86_400), ("2-00:00:30", 172_830), ("1-12:00", 129_600)]
+            [("01:30:00", 5400), ("24:00:00", 86_400), ("2-00:00:30", 172_830), ("1-12:00", 129_600)]
         {
             assert_eq!(seconds_of(text), Some(seconds), "{text}");
         }
-        for bad in
-            ["", "0", "1:2:3:4", "x", "1-", "1-5", "99999999999999999999", "18446744073709551615-01:00"]
-        {
+        for bad in [
+            "",
+            "0",
+            "90",
+            "01:30",
+            "00:00:00",
+            "1:2:3:4",
+            "x",
+            "1-",
+            "1-5",
+            "99999999999999999999",
+            "18446744073709551615-01:00",
+        ] {
             assert_eq!(seconds_of(bad), None, "{bad}");
         }
     }

@@ -45,7 +45,7 @@ fn a_pbs_job_stops_before_its_limit_and_is_queued_again() {
     succeed(alone(&place.pretrain("one", &STEPS)));
     for (run, qrerun) in [("rerun", "yes"), ("anew", "no")] {
         let batch = FakeBatch::new(&[("FAKE_QRERUN", qrerun)]);
-        let limit = ["--time", "20", "--warning", "12", "--setup", SLOW];
+        let limit = ["--time", "00:00:20", "--warning", "12", "--setup", SLOW];
         let jobs = batch.submit("pbs", &place, &limit, &place.pretrain(run, &STEPS));
         assert_eq!(jobs, ["1.fake"]);
         let codes = match qrerun {
@@ -99,7 +99,7 @@ fn a_chain_of_pbs_jobs_goes_on_from_one_to_the_next() {
     let place = Workplace::new();
     succeed(alone(&place.pretrain("one", &STEPS)));
     let batch = FakeBatch::new(&[]);
-    let options = ["--time", "20", "--warning", "12", "--setup", SLOW, "--chain", "6"];
+    let options = ["--time", "00:00:20", "--warning", "12", "--setup", SLOW, "--chain", "6"];
     let jobs = batch.submit("pbs", &place, &options, &place.pretrain("run", &STEPS));
     assert_eq!(jobs, ["1.fake", "2.fake", "3.fake", "4.fake", "5.fake", "6.fake"]);
     let codes: Vec<String> =

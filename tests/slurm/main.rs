@@ -95,7 +95,8 @@ fn a_batch_job_is_warned_before_its_time_limit_and_goes_on() {
     let slow = "slow=100@step.backward:hit=1..";
     let steps = ["train.steps=250", "checkpoint.every=0", "log.every=1", "eval.every=0"];
     succeed(alone(&place.pretrain("one", &steps)));
-    let options = ["--time", "60", "--warning", "20", "--setup", &format!("export SEGUE_FAULTS='{slow}'")];
+    let options =
+        ["--time", "00:01:00", "--warning", "20", "--setup", &format!("export SEGUE_FAULTS='{slow}'")];
     let job = slurm.submit(&place, &options, &place.pretrain("run", &steps));
     assert_eq!(slurm.wait_for_end(&job, 5 * PATIENCE), ["COMPLETED"]);
     println!("warned, queued again and done: {} s", begun.elapsed().as_secs());

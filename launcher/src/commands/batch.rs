@@ -45,8 +45,8 @@ pub struct BatchArgs {
     /// Memory of each host, as the system writes it, such as 64G.
     #[arg(long)]
     memory: Option<String>,
-    /// Time limit: HH:MM:SS, D-HH:MM:SS, HH:MM or seconds.
-    #[arg(long, default_value = "24:00:00", value_parser = limit)]
+    /// Time limit: HH:MM:SS, D-HH:MM:SS or D-HH:MM.
+    #[arg(long, value_name = "LIMIT", default_value = "24:00:00", value_parser = limit)]
     time: u64,
     /// Seconds before the time limit at which the job stops with a checkpoint.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
@@ -119,7 +119,13 @@ impl From<SystemArg> for System {
 }
 
 fn limit(text: &str) -> Result<u64, String> {
-    seconds_of(text).ok_or_else(|| "not a time such as 24:00:00".into())
+    let is_short =
+        text.split(':').count() < 3 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
+    let why = match is_short && !text.is_empty() {
+        true => "batch systems read one number and two in different units: write HH:MM:SS, such as 00:30:00",
+        false => "not a time such as 24:00:00",
+    };
+    seconds_of(text).ok_or_else(|| why.into())
 }
 
 /// Writes the script, and submits it where that is asked for.
@@ -132,7 +138,7 @@ pub fn run(args: BatchArgs, json: bool, out: &Output) -> Result<Value, Failure> 
         return Ok(json!({ "template": system.template() }));
     }
     if args.warning >= args.time {
-        let message = format!("--warning {} leaves nothing of --time {}", args.warning, args.time);
+        let message = format!("--warning {} leaves nothing of the {} s of --time", args.warning, args.time);
         return Err(Failure::new(USAGE, format!("{message}\nhint: make the warning shorter")));
     }
     let template = match &args.template {
