@@ -529,6 +529,12 @@ fn m15_passes_that_adapt_take_the_best_of_several_rates() {
     assert!(losses[1] < losses[0] && found["rates"] == 0.1, "{found}");
     let of_valid = |rates: &str| eval("valid", rates, &[])["passes"][1]["loss"].as_f64().unwrap();
     assert_eq!(["1", "0.1"].map(of_valid), losses);
+    // On the valid split itself the passes are those of the search, as numbers.
+    let on_valid = eval("valid", "1,0.1", &[]);
+    assert_eq!(
+        (&on_valid["rates"], &on_valid["passes"]),
+        (&found["rates"], &eval("valid", "0.1", &[])["passes"])
+    );
     let single = eval("test", "0.1", &[]);
     assert_eq!((&single["passes"], &single["rates"]), (&found["passes"], &found["rates"]));
     assert!(single.get("tried").is_none() && single["passes"][1]["loss"] != losses[1], "{single}");

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use self::grid::Grid;
 use self::options::{GradientName, MeanName, RuleName};
-use super::monte_carlo::Tried;
+use super::monte_carlo::{Best, Tried};
 use super::subject::{Subject, SubjectArgs};
 use super::walk::TemperatureArgs;
 use super::{AttentionArgs, SplitName, monte_carlo};
@@ -126,12 +126,15 @@ pub fn run(args: DynamicArgs, comm: &dyn Communicator, out: &Output) -> Result<V
         }
         None => {}
     }
-    let (rates, tried) = job.rates(options)?;
+    let (best, tried) = job.best_rates(options)?;
     let (before, after) = job.before_and_after(options)?;
     out.line(&format!("fixed:   {}", before.describe()));
     out.line(&format!("dynamic: {}", after.describe()));
-    let passes = match args.passes {
-        0 => Vec::new(),
+    let rates = best.as_ref().map_or(args.rates[0], |(rates, _)| *rates);
+    let passes = match best {
+        _ if args.passes == 0 => Vec::new(),
+        // The search has made them.
+        Some((_, passes)) if args.subject.text.split == SplitName::Valid => passes,
         _ => job.with_dropout(&subject.stream, options, rates, "passes")?,
     };
     monte_carlo::describe(&passes, "dynamic, ", out);
@@ -222,11 +225,11 @@ impl Job<'_> {
         Ok((before, next().map_err(|why| Failure::new(NOT_A_NUMBER, why + "\nhint: lower --lr"))?))
     }
 
-    /// The factor of rates of dropout: of several, the best on the valid split, and the loss of each there. The first where weights diverge with each.
-    fn rates(&self, options: DynamicOptions) -> Result<(f64, Tried<f64>), Failure> {
-        let first = self.args.rates[0];
+    /// Of several factors of rates of dropout the best on the valid split, with its passes there, and the loss of each. None is where weights diverge with
+    /// each: the first is taken then.
+    fn best_rates(&self, options: DynamicOptions) -> Result<(Option<Best<f64>>, Tried<f64>), Failure> {
         if self.args.rates.len() == 1 {
-            return Ok((first, Vec::new()));
+            return Ok((None, Vec::new()));
         }
         let valid = self.subject.corpus.tokens(Split::Valid)?;
         let describe = |rates: &f64| format!("rates times {rates}");
@@ -235,7 +238,7 @@ impl Job<'_> {
         if best.is_none() {
             self.out.line("the weights diverged at each of --rates, of which the first is taken: lower --lr");
         }
-        Ok((best.unwrap_or(first), tried))
+        Ok((best, tried))
     }
 
     /// A split in passes with dropout that adapt.

@@ -135,7 +135,7 @@ enum Protocol {
     Coverage(coverage::CoverageArgs),
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
 pub enum SplitName {
     Train,
     Valid,

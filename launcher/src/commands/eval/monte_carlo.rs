@@ -147,7 +147,7 @@ fn search(
         let options = options(args, *point, walk);
         Ok(monte_carlo(subject.model.as_ref(), &valid, &options, comm, &mut progress)?)
     })?;
-    let Some(best) = best else {
+    let Some((best, _)) = best else {
         let loss = tried.last().map_or(f64::NAN, |(_, loss)| *loss);
         return Err(super::not_a_number(loss, &subject.folder.path));
     };
@@ -158,22 +158,28 @@ fn search(
 /// Points that were tried, and the loss of each after all passes.
 pub(super) type Tried<T> = Vec<(T, f64)>;
 
-/// Tries points, by what `passes` of the valid split with each find. Gives the one of the lowest loss after all passes, the first of equal ones, and the loss
-/// of each; none is the best where no loss is a finite number.
+/// A point, and what its passes found.
+pub(super) type Best<T> = (T, Vec<AfterPasses>);
+
+/// Tries points, by what `passes` of the valid split with each find. Gives the one of the lowest loss after all passes, the first of equal ones, with what
+/// its passes found, and the loss of each; none is the best where no loss is a finite number.
 pub(super) fn best_on_valid<T: Copy>(
     points: &[T],
     describe: impl Fn(&T) -> String,
     out: &Output,
     mut passes: impl FnMut(&T) -> Result<Vec<AfterPasses>, Failure>,
-) -> Result<(Option<T>, Tried<T>), Failure> {
-    let mut tried = Vec::new();
+) -> Result<(Option<Best<T>>, Tried<T>), Failure> {
+    let (mut tried, mut found) = (Vec::new(), Vec::new());
     for point in points {
-        let loss = passes(point)?.last().map_or(f64::NAN, |after| after.loss);
+        let after = passes(point)?;
+        let loss = after.last().map_or(f64::NAN, |after| after.loss);
+        found.push((*point, after));
         out.line(&format!("valid: {}: loss {loss:.4}, perplexity {:.3}", describe(point), loss.exp()));
         tried.push((*point, loss));
     }
-    let best = best(&tried, |(_, loss)| *loss).map(|(best, _)| best);
-    if let Some(best) = &best {
+    let places: Vec<usize> = (0..points.len()).collect();
+    let best = best(&places, |place| tried[*place].1).map(|place| found.swap_remove(place));
+    if let Some((best, _)) = &best {
         out.line(&format!("best on valid: {}", describe(best)));
     }
     Ok((best, tried))
@@ -239,6 +245,8 @@ fn power(exponent: f64) -> Result<Mean, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use clap::Parser;
 
     use super::*;
@@ -263,6 +271,25 @@ mod tests {
         assert_eq!(exponents(&["--exponent", "-1,0.5"]), [Some(-1.0), Some(0.5)]);
         assert_eq!(exponents(&["--exponent", "-2"]), [Some(-2.0)]);
         assert_eq!(exponents(&[]), [Some(0.5)]);
+    }
+
+    #[test]
+    fn the_best_point_is_the_first_of_the_lowest_loss_with_what_its_passes_found() {
+        let out = Output::new(1);
+        let after = |loss: f64| vec![AfterPasses { passes: 2, loss, ppl: loss.exp() }];
+        let of = |losses: &[f64]| {
+            let made = Cell::new(0);
+            let points: Vec<usize> = (0..losses.len()).collect();
+            let passes = |point: &usize| {
+                made.set(made.get() + 1);
+                Ok(after(losses[*point]))
+            };
+            let (best, tried) = best_on_valid(&points, usize::to_string, &out, passes).unwrap();
+            assert_eq!((made.get(), tried.len()), (losses.len(), losses.len()));
+            best
+        };
+        assert_eq!(of(&[2.5, f64::NAN, 1.5, 1.5]), Some((2, after(1.5))));
+        assert_eq!(of(&[f64::NAN, f64::INFINITY]), None);
     }
 
     #[test]
