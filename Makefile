@@ -23,13 +23,14 @@ build: setup ## Build everything
 demo: build ## Train a small Transformer-XL with 2 ranks on real text and let it write; TEXT=path for your own text
 	@scripts/demo.sh $(if $(TEXT),"$(TEXT)")
 
+# The logic of the kit for cards beside the other tests: it starts some hundred short programs one by one, and leaves the cores idle most of its time.
 test: build ## Run every test: unit, end to end under mpirun, documentation
 	scripts/tests/setup_test.sh
-	@# Beside the others: it starts some hundred short programs one by one, and leaves the cores idle most of its time.
 	@mkdir -p target; scripts/tests/gpu_kit_logic_test.py >target/gpu_kit_logic.log 2>&1 & logic=$$!; \
-		trap 'kill "$$logic" 2>/dev/null || true' EXIT; \
-		scripts/test.sh $(CARGO_FLAGS); \
-		wait "$$logic" || { cat target/gpu_kit_logic.log; exit 1; }
+		trap 'kill %1 2>/dev/null || true' EXIT; code=0; \
+		scripts/test.sh $(CARGO_FLAGS) || code=$$?; \
+		wait "$$logic" || { cat target/gpu_kit_logic.log; code=1; }; \
+		exit $$code
 
 test-slurm: setup ## Install Slurm where that can be done, and run batch jobs under it: signals, limits, cancelled, a node lost
 	@scripts/test_slurm.sh $(CARGO_FLAGS)

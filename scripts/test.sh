@@ -28,12 +28,10 @@ export SEGUE_IS_BUILT=1
 
 if cargo nextest --version >/dev/null 2>&1; then
     # More than there are cores, where these are few: most tests of jobs wait for more than half of their time.
-    threads=$(nproc)
-    ((threads >= 4)) || threads=4
-    export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$threads}
+    if (($(nproc --all) < 4)); then export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-4}; fi
     cargo nextest run --workspace "$@"
 else
-    # Tests under mpirun share the cores: one at a time. nextest runs two where that is safe (.config/nextest.toml).
+    # Tests under mpirun share the cores: one at a time. nextest runs up to four where that is safe (.config/nextest.toml).
     cargo test --workspace --exclude segue-tests --lib --bins --tests "$@"
     cargo test --package segue-tests "$@" -- --test-threads 1
 fi

@@ -194,7 +194,7 @@ fn full_disk_ends_the_job_with_74_and_keeps_the_checkpoint_before() {
 fn a_disk_that_has_room_again_gets_the_next_checkpoint() {
     let place = Workplace::new();
     let job = place.pretrain("run", &["train.steps=30"]);
-    let words = ["launch", "--json", "-n", "2"].into_iter();
+    let words = ["launch", "--json", "-n", "2", "--silence", "30"].into_iter();
     let words: Vec<&str> =
         words.chain(job.iter().map(String::as_str).filter(|word| *word != "--json")).collect();
     let mut command = alone(&words);

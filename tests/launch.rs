@@ -347,7 +347,9 @@ fn suffer(place: &Workplace, cases: &[Case], numbers: &[usize]) {
         let restarted = attempts(place, &run) - 1;
         // All ranks come by the points of a step, and what ends a rank there ends the attempt.
         let ends = ["kill", "segv", "panic", "exit=3", "stop"].contains(fault) && STEP.contains(point);
-        assert!(!ends || restarted == 1, "{plan} of {world}: {restarted} restarts");
+        // Where one stands still, ranks are given up after three seconds, on a busy machine the next attempt's too.
+        let most = if *fault == "stop" { 3 } else { 1 };
+        assert!(!ends || (1..=most).contains(&restarted), "{plan} of {world}: {restarted} restarts");
         restarts.fetch_add(restarted, Ordering::Relaxed);
         fs::remove_dir_all(place.path(&run)).expect("a run of ours");
         let total = total.fetch_add(1, Ordering::Relaxed) + 1;

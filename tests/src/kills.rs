@@ -15,7 +15,8 @@ pub fn kill_often(wanted: usize, job: &dyn Fn(&str) -> Vec<String>, assert_same:
         let run = format!("killed-{runs}");
         loop {
             draw = draw.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let moment = Duration::from_millis(100 + (draw >> 33) % 900);
+            // Among them seconds that are enough for ranks to start beside other tests.
+            let moment = Duration::from_millis(200 + (draw >> 33) % 1200);
             let victim = (draw >> 20) as usize % 2;
             let killed =
                 kills < wanted && kill_rank(&mut spawn(job_to_kill(kills, &job(&run))), victim, moment);
