@@ -9,9 +9,11 @@ use serde_json::Value;
 #[test]
 fn ranks_1_2_and_4_give_the_same_bytes() {
     let place = Workplace::new();
-    let one = succeed(alone(&place.pretrain("one", &[])));
+    // As runs evaluate that say nothing of it.
+    let pretrain = |run: &str| place.pretrain(run, &["eval.lanes=4", "eval.group=0"]);
+    let one = succeed(alone(&pretrain("one")));
     for (ranks, run) in [(2, "two"), (4, "four")] {
-        let result = succeed(mpirun(ranks, &place.pretrain(run, &[])));
+        let result = succeed(mpirun(ranks, &pretrain(run)));
         place.assert_same("one", run);
         assert_eq!(result["evaluation"], one["evaluation"], "{ranks} ranks");
         assert_eq!(result["loss"], one["loss"], "{ranks} ranks");
@@ -37,6 +39,23 @@ fn two_threads_a_rank_give_the_same_bytes_on_1_and_2_ranks_and_over_stops() {
     succeed(mpirun(2, &pretrain("parts", &["train.stop_at=5"])));
     succeed(alone(&pretrain("parts", &[])));
     place.assert_same("one", "parts");
+}
+
+/// Large products are made by other routines than small ones; by which, depends on the processor.
+#[test]
+fn wide_layers_give_the_same_bytes_over_ranks_stops_and_layers_made_again() {
+    let place = Workplace::new();
+    let wide = ["model.d_model=256", "model.d_inner=1024", "train.segment=64", "train.steps=6"];
+    let pretrain = |run: &str, more: &[&str]| place.pretrain(run, &[&wide, more].concat());
+    succeed(alone(&pretrain("one", &[])));
+    succeed(mpirun(4, &pretrain("four", &["train.recompute=true"])));
+    place.assert_same("one", "four");
+    succeed(mpirun(2, &pretrain("parts", &["train.stop_at=3"])));
+    succeed(alone(&pretrain("parts", &[])));
+    place.assert_same("one", "parts");
+    succeed(alone(&pretrain("threads-one", &["train.threads=2"])));
+    succeed(mpirun(2, &pretrain("threads-two", &["train.threads=2"])));
+    place.assert_same("threads-one", "threads-two");
 }
 
 /// Dense gradients, sparse ones, and those of several networks that take turns.

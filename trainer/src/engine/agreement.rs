@@ -96,15 +96,26 @@ pub fn program() -> &'static str {
     })
 }
 
-/// libtorch, and where every bit counts what its kernels and those of oneDNN are made for here, and whether products are made in tiles.
+/// libtorch, and where every bit counts what its kernels and those of oneDNN are made for here, and whether products are made in tiles or by MKL.
 pub fn kernels(exact: bool) -> String {
     let library = libtorch::library();
     if !exact {
         return library.split(' ').next().unwrap_or_default().into();
     }
     let limit = std::env::var("ONEDNN_MAX_CPU_ISA").map(|isa| format!("oneDNN up to {isa}"));
-    let tiles = if libtorch::tiles_are_available() { ", tiles" } else { "" };
-    format!("{library}, {}{tiles}", limit.unwrap_or_else(|_| instructions()))
+    let mut found = vec![library, limit.unwrap_or_else(|_| instructions())];
+    if libtorch::tiles_are_available() {
+        found.push("tiles".into());
+    }
+    if libtorch::mkl_is_used() {
+        found.push("MKL".into());
+        // What its kernels are limited by.
+        let set = ["MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS"]
+            .into_iter()
+            .filter_map(|name| Some(format!("{name}={}", std::env::var(name).ok()?)));
+        found.extend(set);
+    }
+    found.join(", ")
 }
 
 /// Instructions of the processor that oneDNN chooses kernels by.

@@ -1,4 +1,4 @@
-//! `ONEDNN_MAX_CPU_ISA`, which limits the instructions that oneDNN chooses kernels by, and with them those of kernels of our own that
+//! `ONEDNN_MAX_CPU_ISA`, which limits the instructions that oneDNN chooses kernels by, and with them those of kernels of our own, and of MKL, that
 //! stand in for its.
 
 /// The limit whose name does not say how wide its vectors are: those of AVX-512, without tiles.

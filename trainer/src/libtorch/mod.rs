@@ -1,11 +1,12 @@
 //! The one place that speaks to libtorch past what `tch` binds: gradient hooks, the fused Adam update,
-//! oneDNN's products, functions with gradients of our own, parts of graphs, thread counts, and tensor storage as slices.
+//! matrix products by several routines, functions with gradients of our own, parts of graphs, thread counts, and tensor storage as slices.
 
 mod autocast;
 pub mod device;
 mod function;
 mod graph;
 mod limit;
+mod mkl;
 mod outer;
 mod pointwise;
 mod product;
@@ -29,6 +30,7 @@ pub use autocast::{Autocast, precise, widened};
 pub(crate) use function::assert_differentiable_once;
 pub use function::{Called, KERNEL_ADVICE, function, functions};
 pub use graph::{Since, gradients, identity, leaves};
+pub use mkl::available as mkl_is_used;
 pub(crate) use outer::{available as outer_is_available, outer_product};
 pub use pointwise::{Pointwise, pointwise};
 pub(crate) use product::{RIGHT_COLUMNS, plain_linear, transposed_product, turned_product};

@@ -1,4 +1,4 @@
-//! Matrix products, by oneDNN and for small tiles.
+//! Matrix products, each by the fastest routine there is for it here, and those of small tiles.
 
 use std::ffi::c_char;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::strips::Strips;
 use super::tiles::{self, Side, Start};
-use super::{CppTensor, as_f32, as_f32_mut, checked, cpp, function};
+use super::{CppTensor, as_f32, as_f32_mut, checked, cpp, function, mkl};
 use crate::simd::transpose;
 use crate::threads;
 
@@ -37,8 +37,8 @@ unsafe extern "C" {
     ) -> bool;
 }
 
-/// `x`, `[.., in]`, times `weight`, `[out, in]`, transposed, plus `bias`, `[out]`. In f32 on the CPU with oneDNN's
-/// kernels, which are up to a quarter faster than those that `Tensor::linear` takes; differentiable once, as a [`function`].
+/// `x`, `[.., in]`, times `weight`, `[out, in]`, transposed, plus `bias`, `[out]`. In f32 on the CPU by tiles, MKL or
+/// oneDNN, of which the last is up to a quarter faster than `Tensor::linear` where the processor is not of MKL's maker; differentiable once, as a [`function`].
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
     if x.kind() != Kind::Float || x.device() != Device::Cpu {
         return x.linear(weight, bias);
@@ -64,6 +64,9 @@ pub(crate) fn plain_linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -
     let m = x.numel() / k.max(1);
     if tiles::suit([m, n, k]) && x.size().last() == Some(&(k as i64)) {
         return linear_in_tiles(&x.contiguous(), weight, bias);
+    }
+    if mkl::suit([m, n, k]) {
+        return mkl::linear(x, weight, bias);
     }
     by_onednn(x, weight, bias)
 }
@@ -139,9 +142,12 @@ const GROUP: usize = 4 * TURNED_COLUMNS;
 
 /// `left`, `[n, a]`, transposed times `right`, `[n, b]`, both f32 on the CPU: `[a, b]`.
 pub(crate) fn transposed_product(left: &Tensor, right: &Tensor) -> Tensor {
-    let (a, b) = (left.size()[1], right.size()[1]);
-    if tiles::suit([a as usize, b as usize, left.size()[0] as usize]) {
+    let sides = [left.size()[1], right.size()[1], left.size()[0]].map(|side| side as usize);
+    if tiles::suit(sides) {
         return in_tiles(&left.contiguous().tr(), &right.contiguous());
+    }
+    if mkl::suit(sides) {
+        return mkl::transposed_product(left, right);
     }
     in_strips(left, right)
 }
