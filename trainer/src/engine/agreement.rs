@@ -89,10 +89,12 @@ fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
 pub fn program() -> &'static str {
     static HASH: OnceLock<String> = OnceLock::new();
     HASH.get_or_init(|| {
-        let bytes = std::env::current_exe().and_then(std::fs::read);
+        let hash = std::env::current_exe().and_then(std::fs::File::open).and_then(|file| {
+            let mut hasher = blake3::Hasher::new();
+            Ok(hasher.update_reader(file)?.finalize())
+        });
         // A program that cannot read itself is named by its version.
-        bytes
-            .map_or(env!("CARGO_PKG_VERSION").into(), |bytes| blake3::hash(&bytes).to_hex()[..16].to_string())
+        hash.map_or(env!("CARGO_PKG_VERSION").into(), |hash| hash.to_hex()[..16].to_string())
     })
 }
 
