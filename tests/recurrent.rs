@@ -291,7 +291,8 @@ fn s13_s27_a_run_in_stages_has_the_same_bytes_and_tells_the_score_of_each() {
     let corpus = place.text("corpus");
     for (stage, folder) in stages.iter().zip(["stage-1", "best"]) {
         let model = format!("{run}/{folder}");
-        let found = succeed(alone(&["eval", "--json", "--model", &model, "--corpus", &corpus]));
+        let eval = ["eval", "--json", "--lanes", "32", "--model", &model, "--corpus", &corpus];
+        let found = succeed(alone(&eval));
         let [found, told] = [&found["evaluation"]["loss"], &stage["loss"]].map(|loss| loss.as_f64().unwrap());
         // As runs evaluate: in other groups of lanes, whose sums round differently.
         assert!((found - told).abs() < 1e-5, "{folder}: {found} instead of {told}");
@@ -353,7 +354,8 @@ fn a_trained_recurrent_model_is_evaluated_and_writes() {
     let place = Workplace::new();
     let trained = succeed(alone(&place.pretrain_lstm("run", &["train.steps=30"])));
     let (run, corpus) = (place.text("run"), place.text("corpus"));
-    let evaluated = succeed(alone(&["eval", "--json", "--model", &run, "--corpus", &corpus]));
+    let evaluated =
+        succeed(alone(&["eval", "--json", "--lanes", "32", "--model", &run, "--corpus", &corpus]));
     let (found, reported) = (&evaluated["evaluation"]["loss"], &trained["evaluation"]["loss"]);
     let difference = (found.as_f64().unwrap() - reported.as_f64().unwrap()).abs();
     assert!(difference < 1e-5, "{found} instead of {reported}");

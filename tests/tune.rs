@@ -16,7 +16,7 @@ fn write_study(place: &Workplace, more: &str) -> String {
     let text = format!(
         "name = \"Toy\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\ntrials = 4\nstartup = 2\n{reruns}{more}\n\
          [set]\ntrain.steps = 20\neval.every = 10\ncheckpoint.every = 5\ndata.corpus = \"{}\"\n\
-         train.segment = 8\nmodel.n_layer = 1\n{STOP}\
+         train.segment = 8\nmodel.n_layer = 1\neval.lanes = 32\neval.group = 8\n{STOP}\
          [[parameter]]\nkey = \"optim.lr\"\nlow = 1e-4\nhigh = 1e-2\nscale = \"log\"\n\
          [[parameter]]\nkey = \"model.mogrifier_rounds\"\nlow = 0\nhigh = 3\nscale = \"integer\"\n\
          [[parameter]]\nkey = \"model.mogrifier_rank\"\nlow = -4\nhigh = 8\nscale = \"integer\"\nfloor = 0\n\
@@ -323,7 +323,7 @@ fn m16_the_best_recipe_is_the_configuration_of_the_best_trial() {
         settings.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap())).collect();
     let mut all =
         vec!["--config", &recipe, "eval.every=10", "checkpoint.every=5", &corpus, "checkpoint.best=true"];
-    all.push("train.segment=8");
+    all.extend(["train.segment=8", "eval.lanes=32", "eval.group=8"]);
     all.extend(line);
     all.extend(settings.iter().map(String::as_str));
     let best = place.text("out/best.toml");

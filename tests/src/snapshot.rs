@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::{ROOT, stderr};
+use crate::{PIECES, ROOT, stderr};
 
 /// How files are written anew.
 const ADVICE: &str = "Where the change is meant, write it with `make reference`, or with SEGUE_SNAPSHOTS=write in the \
@@ -130,7 +130,8 @@ fn arguments(command: &Command) -> String {
         }
         None => format!("segue {}", args.join(" ")),
     };
-    line.replace('\n', " ")
+    // What every run of a test is given says nothing of the test.
+    line.replace(&format!(" {}", PIECES.join(" ")), "").replace('\n', " ")
 }
 
 /// Temporary folders, the checkout, hashes and instruction sets by a word each: the bits that a hash is of may depend on the processor.

@@ -232,13 +232,15 @@ mod tests {
             Tensor::from_slice(&values).view([5, 5]).set_requires_grad(true)
         };
         let (e, w) = (start(1), start(2));
-        for _ in 0..1500 {
+        let velocities = [&e, &w].map(|leaf| leaf.zeros_like().detach());
+        for _ in 0..300 {
             let rows = [(&e, &nodes), (&w, &contexts)].map(|(table, numbers)| table.index_select(0, numbers));
             let loss = negative_contexts(&rows[0], &rows[1], &signs) / pairs.len() as f64;
             let gradients = Tensor::run_backward(&[loss], &[&e, &w], false, false);
             tch::no_grad(|| {
-                for (leaf, gradient) in [&e, &w].iter().zip(gradients) {
-                    let _ = leaf.shallow_clone().g_sub_(&(gradient * 2.0));
+                for ((leaf, gradient), velocity) in [&e, &w].iter().zip(gradients).zip(&velocities) {
+                    let velocity = velocity.shallow_clone().g_mul_scalar_(0.9).g_add_(&gradient);
+                    let _ = leaf.shallow_clone().g_sub_(&(velocity * 2.0));
                 }
             });
         }
