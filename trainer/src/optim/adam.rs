@@ -158,6 +158,38 @@ mod tests {
     use crate::optim::state::groups;
     use crate::{Init, ParameterSpec};
 
+    /// ρ and r of updates with β₂ = 0.999, computed with Python's floats from the equations; PyTorch takes the adaptive step above 5.
+    #[test]
+    fn m10_a15_lengths_of_means_and_rates_are_the_reference_numbers() {
+        let expected = [
+            (1.0, 1.0, None),
+            (2.0, 1.99949975, None),
+            (3.0, 2.998666, None),
+            (4.0, 3.99749875, None),
+            (5.0, 4.995998, Some(0.017311503)),
+            (6.0, 5.994163752, Some(0.025821113)),
+            (7.0, 6.991996004, Some(0.032738814)),
+            (8.0, 7.989494758, Some(0.038738277)),
+            (9.0, 8.986660014, Some(0.044104860)),
+            (10.0, 9.983491772, Some(0.048998013)),
+            (100.0, 98.332944323, Some(0.215335437)),
+            (1_000.0, 835.967375611, Some(0.645325652)),
+            (10_000.0, 1_998.096492266, Some(0.999773305)),
+        ];
+        for (number, rho, share) in expected {
+            let [found, long] = lengths(0.999, number);
+            assert!(
+                (found - rho).abs() < 1e-9 * rho.max(1e3) && (long - 1999.0).abs() < 1e-9,
+                "{number}: {found}"
+            );
+            match (rectification(0.999, number, 4.0), share) {
+                (Some(found), Some(share)) => assert!((found - share).abs() < 1e-9, "{number}: {found}"),
+                (found, share) => assert_eq!(found, share, "{number}"),
+            }
+            assert_eq!(rectification(0.999, number, 5.0).is_some(), number > 5.0);
+        }
+    }
+
     fn parameters() -> Parameters {
         let spec = |name: &str| ParameterSpec {
             name: name.into(),

@@ -194,6 +194,35 @@ fn s15_each_softmax_of_a_mixture_has_a_margin_of_its_own() {
     close(found.reported(), &[1.997502324], 1e-9);
 }
 
+/// Reference numbers of one softmax, and of two softmaxes of which a temperature sharpens each and leaves the prior alone.
+#[test]
+fn m14_temperatures_give_the_reference_numbers() {
+    let log_probs = |config: LstmConfig, values: &[(&str, &[f64])], temperature: f64| {
+        let parameters = Parameters::initialise(specs(&config), 5, Kind::Double);
+        tch::no_grad(|| parameters.tensors().iter().for_each(|tensor| drop(tensor.shallow_clone().zero_())));
+        for (name, value) in values {
+            let mut parameter = parameters.get(name);
+            tch::no_grad(|| parameter.copy_(&Tensor::from_slice(value).view_as(&parameter)));
+        }
+        let mut model = Model::new(&config, &parameters);
+        model.set_inverse_temperature(temperature);
+        model.log_probs(&Tensor::from_slice(&[1.0, 0.0]).view([1, 1, 2]))
+    };
+    let config =
+        || LstmConfig { vocab_size: 3, d_model: 2, tie_word_embeddings: false, ..Default::default() };
+    let one = log_probs(config(), &[("output.weight", &[2.0, 0.0, 0.5, 0.0, -1.0, 0.0])], 0.8);
+    close(&one, &[-0.330678460, -1.530678460, -2.730678460], 1e-9);
+    // Each softmax has one column of the words' rows, next to a tanh of 1.
+    let rows = [2.0, -0.5, 0.5, 1.0, -1.0, 0.0].map(|score: f64| score / 1f64.tanh());
+    let values: [(&str, &[f64]); 3] = [
+        ("mixture.prior", &[0.4, 0.0, -0.2, 0.0]),
+        ("mixture.bias", &[1.0, 0.0, 0.0, 1.0]),
+        ("output.weight", &rows),
+    ];
+    let two = log_probs(LstmConfig { mixture: 2, ..config() }, &values, 0.9);
+    close(&two, &[-0.612671782, -1.082042871, -2.126982523], 1e-9);
+}
+
 /// A mixture of one is a plain softmax over tanh(W y + b), with and without an adversary; its prior says nothing, and learns nothing.
 #[test]
 fn m6_s15_a_mixture_of_one_is_a_softmax_over_its_layer_with_tanh() {
