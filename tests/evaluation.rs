@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use segue_tests::{SHARED, Workplace, alone, fail, finish, ids_file, mpirun, succeed};
-use segue_trainer::checkpoint::read_tensors;
+use segue_tests::{SHARED, Workplace, alone, assert_scores_are_distributions, fail, finish, mpirun, succeed};
 use serde_json::Value;
-use tch::Kind;
 
 /// A corpus and two short runs on it.
 fn trained() -> Workplace {
@@ -298,13 +296,7 @@ fn an_xlnet_writes_and_scores() {
     let samples =
         succeed(alone(&[&["--json", "generate", "samples", "--model", &run], &lengths[..]].concat()));
     assert_eq!(samples["samples"][1]["sample_tokens"].as_array().map(Vec::len), Some(20));
-    let [ids, scores] = ["ids", "scores"].map(|name| place.text(name));
-    std::fs::write(&ids, ids_file(256)).unwrap();
-    succeed(alone(&["score", "--model", &run, "--ids", &ids, "--output", &scores]));
-    let log_probs = read_tensors(Path::new(&scores)).unwrap().tensors.remove("log_probs").unwrap();
-    assert_eq!(log_probs.size()[..2], [2, 24]);
-    let sums = log_probs.exp().sum_dim_intlist(-1, false, Kind::Double);
-    assert!((sums - 1.0).abs().max().double_value(&[]) < 1e-5);
+    assert_scores_are_distributions(&place, &run, 256);
 }
 
 #[test]

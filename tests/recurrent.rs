@@ -1,17 +1,15 @@
 //! Recurrent language models, from a recipe to text.
 
-use std::path::Path;
 use std::process::Command;
 
 use segue_random::{Draws, Purpose};
 use segue_tests::chain::{chain, entropy_rate};
 use segue_tests::kills::job_to_kill;
 use segue_tests::{
-    Workplace, alone, ended_with, fail, finish, ids_file, mpirun, stderr, succeed, text, two_at_a_time,
+    Workplace, alone, assert_scores_are_distributions, ended_with, fail, finish, mpirun, stderr, succeed,
+    text, two_at_a_time,
 };
-use segue_trainer::checkpoint::read_tensors;
 use serde_json::Value;
-use tch::Kind;
 
 /// Trains on one rank, and on two, one and four with stops between, to the same bytes; what the first found, and whether the lanes of four ranks
 /// come to the end of an epoch. Segments are short where `options` do not say how long they are.
@@ -407,13 +405,8 @@ fn a_trained_recurrent_model_is_evaluated_and_writes() {
     fail(alone(&[&inspect[..], &["late"]].concat()), 64, &why);
     let dry = succeed(alone(&place.pretrain_lstm("dry", &["--dry-run"])));
     assert!(dry["cost"].is_object(), "{dry}");
-    let [ids, scores, lengths] = ["ids", "scores", "lengths"].map(|name| place.text(name));
-    std::fs::write(&ids, ids_file(40)).unwrap();
-    succeed(alone(&["score", "--model", &run, "--ids", &ids, "--output", &scores]));
-    let log_probs = read_tensors(Path::new(&scores)).unwrap().tensors.remove("log_probs").unwrap();
-    assert_eq!(log_probs.size()[..2], [2, 24]);
-    let sums = log_probs.exp().sum_dim_intlist(-1, false, Kind::Double);
-    assert!((sums - 1.0).abs().max().double_value(&[]) < 1e-5);
+    assert_scores_are_distributions(&place, &run, 40);
+    let lengths = place.text("lengths");
     let contexts = ["--positions", "20", "--delta", "8", "--max", "24", "--r", "1"];
     let group = ["--json", "eval", "recl", "--models", &early, &late, "--labels", "early", "late"];
     let found = [&group[..], &contexts, &["--corpus", &corpus, "--output", &lengths]].concat();

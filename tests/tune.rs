@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use segue_tests::{ROOT, Workplace, alone, fail, finish, stderr, succeed};
+use segue_tests::{PIECES, ROOT, Workplace, alone, fail, finish, stderr, succeed};
 use serde_json::Value;
 
 const STOP: &str = "[stop]\nturn = 10\nleast = 2\n";
@@ -16,12 +16,13 @@ fn write_study(place: &Workplace, more: &str) -> String {
     let text = format!(
         "name = \"Toy\"\nrecipe = \"{ROOT}/configs/recipes/tiny-lstm.toml\"\ntrials = 4\nstartup = 2\n{reruns}{more}\n\
          [set]\ntrain.steps = 20\neval.every = 10\ncheckpoint.every = 5\ndata.corpus = \"{}\"\n\
-         train.segment = 8\nmodel.n_layer = 1\neval.lanes = 32\neval.group = 8\n{STOP}\
+         train.segment = 8\nmodel.n_layer = 1\n{}\n{STOP}\
          [[parameter]]\nkey = \"optim.lr\"\nlow = 1e-4\nhigh = 1e-2\nscale = \"log\"\n\
          [[parameter]]\nkey = \"model.mogrifier_rounds\"\nlow = 0\nhigh = 3\nscale = \"integer\"\n\
          [[parameter]]\nkey = \"model.mogrifier_rank\"\nlow = -4\nhigh = 8\nscale = \"integer\"\nfloor = 0\n\
          when = {{ key = \"model.mogrifier_rounds\", at_least = 1 }}\n",
-        place.text("corpus")
+        place.text("corpus"),
+        PIECES.join("\n")
     );
     fs::write(&path, text).unwrap();
     path.display().to_string()
@@ -323,7 +324,8 @@ fn m16_the_best_recipe_is_the_configuration_of_the_best_trial() {
         settings.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap())).collect();
     let mut all =
         vec!["--config", &recipe, "eval.every=10", "checkpoint.every=5", &corpus, "checkpoint.best=true"];
-    all.extend(["train.segment=8", "eval.lanes=32", "eval.group=8"]);
+    all.push("train.segment=8");
+    all.extend(PIECES);
     all.extend(line);
     all.extend(settings.iter().map(String::as_str));
     let best = place.text("out/best.toml");

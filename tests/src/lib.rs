@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use segue_dataloader::{BuildOptions, Preset, TokenizerChoice, build};
 use segue_tokenizer::{TokenizerKind, TrainOptions};
+use segue_trainer::checkpoint::read_tensors;
 use serde_json::Value;
+use tch::Kind;
 use tempfile::TempDir;
 
 pub mod browser;
@@ -23,12 +25,12 @@ pub mod snapshot;
 
 /// Root of the checkout.
 pub const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// Pieces of the validation split, in four groups of so many that are read side by side: places of a text follow each other, and are what an
-/// evaluation of a tiny model takes its time for, of which the recipes would have eight times as many.
-const PIECES: [&str; 2] = ["eval.lanes=32", "eval.group=8"];
-
 /// Reference files beside the checkout; not everyone has them.
 pub const SHARED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared");
+
+/// Pieces of the validation split, in four groups of so many that are read side by side: places of a text follow each other, and are what an
+/// evaluation of a tiny model takes its time for, of which the recipes would have eight times as many.
+pub const PIECES: [&str; 2] = ["eval.lanes=32", "eval.group=8"];
 
 /// Models of public packages with their reference numbers in `cases.safetensors`: the project's own, called `own`, and a larger one
 /// among the shared files, where they are.
@@ -464,6 +466,18 @@ pub fn ids_file(vocabulary: i64) -> Vec<u8> {
     bytes.extend(header.as_bytes());
     bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
     bytes
+}
+
+/// `segue score` gives `model` a distribution over its words at each of the places of [`ids_file`].
+pub fn assert_scores_are_distributions(place: &Workplace, model: &str, vocabulary: i64) {
+    let [ids, scores] = ["ids", "scores"].map(|name| place.text(name));
+    std::fs::write(&ids, ids_file(vocabulary)).expect("a file");
+    succeed(alone(&["score", "--model", model, "--ids", &ids, "--output", &scores]));
+    let mut found = read_tensors(Path::new(&scores)).expect("scores");
+    let log_probs = found.tensors.remove("log_probs").expect("log-probabilities");
+    assert_eq!(log_probs.size()[..2], [2, 24]);
+    let sums = log_probs.exp().sum_dim_intlist(-1, false, Kind::Double);
+    assert!((sums - 1.0).abs().max().double_value(&[]) < 1e-5);
 }
 
 /// Whether this process may mount file systems.
