@@ -7,9 +7,11 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUBlas.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/alignment.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
@@ -23,6 +25,8 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -205,6 +209,38 @@ c10::Stream stream_of(const StreamNumbers &numbers) {
 c10::Device device_of(int64_t type, int64_t index) {
   return {static_cast<c10::DeviceType>(type), static_cast<c10::DeviceIndex>(index)};
 }
+
+// Values of tensors on the processor, where libtorch wants them: `c10::gAlignment` bytes apart, in blocks of plain malloc. libtorch's own allocator
+// has them from posix_memalign, for which glibc before 2.38 looks for room of the size and the alignment together, and then gives back what is over: no
+// tensor fits where one of its size was freed. Between two steps of equal tensors that leaves a hole for nearly each.
+struct Heap final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    void *values = bytes == 0 ? nullptr : take(bytes);
+    return {values, values, &give_back, c10::DeviceType::CPU};
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+
+  void copy_data(void *to, const void *from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  static_assert(c10::gAlignment % alignof(std::max_align_t) == 0 && sizeof(void *) <= alignof(std::max_align_t));
+
+  // What malloc gives is aligned less, so that the next multiple after it leaves room for where it begins.
+  static void *take(size_t bytes) {
+    const bool counted = bytes <= static_cast<size_t>(PTRDIFF_MAX) - c10::gAlignment;
+    void *block = counted ? std::malloc(bytes + c10::gAlignment) : nullptr;
+    TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr, "no memory for a tensor of ", bytes, " bytes");
+    const auto begin = reinterpret_cast<uintptr_t>(block);
+    auto values = reinterpret_cast<void **>((begin / c10::gAlignment + 1) * c10::gAlignment);
+    values[-1] = block;
+    return values;
+  }
+
+  static void give_back(void *values) {
+    if (values != nullptr) std::free(static_cast<void **>(values)[-1]);
+  }
+};
 
 }  // namespace
 
@@ -477,6 +513,9 @@ void segue_library(char *text, size_t capacity) {
   std::strncpy(text, found.c_str(), capacity - 1);
   text[capacity - 1] = 0;
 }
+
+// Has the values of tensors on the processor from `Heap` from now on.
+void segue_use_heap() { c10::SetCPUAllocator(new Heap); }
 
 void segue_allow_tf32(bool allowed) {
   at::globalContext().setAllowTF32CuBLAS(allowed);

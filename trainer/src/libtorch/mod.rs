@@ -5,6 +5,7 @@ mod autocast;
 pub mod device;
 mod function;
 mod graph;
+mod heap;
 mod limit;
 mod mkl;
 mod outer;
@@ -30,6 +31,7 @@ pub use autocast::{Autocast, precise, widened};
 pub(crate) use function::assert_differentiable_once;
 pub use function::{Called, KERNEL_ADVICE, function, functions};
 pub use graph::{Since, gradients, identity, leaves};
+pub use heap::keep_freed_memory;
 pub use mkl::available as mkl_is_used;
 pub(crate) use outer::{available as outer_is_available, outer_product};
 pub use pointwise::{Pointwise, pointwise};
@@ -370,22 +372,6 @@ pub(crate) fn as_f32_mut(tensor: &mut Tensor) -> &mut [f32] {
     // SAFETY: contiguous f32 storage on the CPU holds `numel` values from `data_ptr`, and the exclusive
     // borrow keeps this handle from being used meanwhile.
     unsafe { std::slice::from_raw_parts_mut(pointer, tensor.numel()) }
-}
-
-/// Blocks up to this size are taken from the heap and kept there when freed, instead of being mapped,
-/// zeroed page by page and unmapped again at each use.
-const KEPT_BLOCK_BYTES: libc::c_int = 1 << 30;
-
-/// Makes the C allocator keep the memory of tensors for the next step. On a step of 2 × 8 lanes of 128
-/// tokens, width 256, it saves 5 %. What was freed before goes back: pieces that files were read into are of no use to tensors.
-pub fn keep_freed_memory() {
-    // SAFETY: plain calls of the C library; a value it refuses leaves it as it was.
-    unsafe {
-        libc::malloc_trim(0);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, KEPT_BLOCK_BYTES);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, libc::c_int::MAX);
-        libc::mallopt(libc::M_TOP_PAD, KEPT_BLOCK_BYTES / 4);
-    }
 }
 
 /// Fixes libtorch's threads for the life of the process. Sums split over threads round differently, so
