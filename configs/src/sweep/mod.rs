@@ -145,7 +145,7 @@ pub enum At {
 }
 
 /// `[[expect]]`: one cell should have a lower perplexity than another.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
     /// Label of the cell that should be lower.
@@ -155,6 +155,41 @@ pub struct Expectation {
     /// Attention length at which both are compared.
     #[serde(default)]
     pub at: At,
+    /// A column of `[evaluate.protocols]`, such as `valid ppl, dynamic`, that both are compared by instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub column: Option<String>,
+    /// The column of the other cell, where that is a different one: with it a cell may be compared with itself. Needs `column`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub than_column: Option<String>,
+}
+
+impl Expectation {
+    /// Labels of both cells, and the columns that these are compared by where those are named.
+    pub fn sides(&self) -> [(&str, Option<&str>); 2] {
+        let column = self.column.as_deref();
+        [(&self.better, column), (&self.than, self.than_column.as_deref().or(column))]
+    }
+
+    /// Refuses names that a sweep with these cells and protocols does not have.
+    fn check(&self, cells: &[Cell], protocols: &[Protocol]) -> Result<(), String> {
+        if self.than_column.is_some() && self.column.is_none() {
+            return Err("[[expect]] has than_column, which needs column".into());
+        }
+        for (label, column) in self.sides() {
+            if !cells.iter().any(|cell| cell.label == label) {
+                return Err(format!("[[expect]] names the cell `{label}`, which the sweep does not have"));
+            }
+            let known: Vec<String> =
+                protocols.iter().flat_map(|p| &p.columns).map(|(name, _)| format!("`{name}`")).collect();
+            if let Some(column) = column.filter(|column| !known.contains(&format!("`{column}`"))) {
+                let columns = if known.is_empty() { "none".into() } else { known.join(", ") };
+                return Err(format!(
+                    "[[expect]] names the column `{column}`; [evaluate.protocols] makes {columns}"
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// One cell: a configuration but for the seed.
@@ -259,15 +294,10 @@ impl SweepFile {
             cells.push(Cell { label, overrides: all, published, evaluations, protocols, init });
         }
         check_unique("labels of cells", cells.iter().map(|c| c.label.clone())).map_err(wrong)?;
-        for expected in &self.expectations {
-            for label in [&expected.better, &expected.than] {
-                if !cells.iter().any(|cell| cell.label == *label) {
-                    return Err(wrong(format!(
-                        "[[expect]] names the cell `{label}`, which the sweep does not have"
-                    )));
-                }
-            }
-        }
+        self.expectations
+            .iter()
+            .try_for_each(|expected| expected.check(&cells, &protocols))
+            .map_err(wrong)?;
         let Self { name, recipe, output, seeds, mut seeded, expectations, curves, speed, .. } = self;
         seeded.insert(0, "train.seed".into());
         check_unique("seeded", seeded.iter().cloned()).map_err(wrong)?;
@@ -464,6 +494,32 @@ mod tests {
         let by_lengths = HEAD.replace("[evaluate.window]", "[evaluate.protocols]\n[evaluate.window]");
         let message = sweep_of(&(by_lengths + "[[cell]]\nlabel = \"a\"\n"), &[]).unwrap_err().to_string();
         assert!(message.contains("evaluate.by"), "{message}");
+    }
+
+    #[test]
+    fn cells_are_compared_by_columns_of_protocols() {
+        let protocols = "[evaluate.protocols]\ndynamic = []\n";
+        let of = |protocols: &str, keys: &str| {
+            let head = HEAD.split("[evaluate").next().unwrap();
+            let expect = format!("[[expect]]\nbetter = \"a\"\nthan = \"a\"\n{keys}");
+            sweep_of(
+                &format!("{head}[evaluate]\nby = \"run\"\n{protocols}[[cell]]\nlabel = \"a\"\n{expect}"),
+                &[],
+            )
+        };
+        let two = "column = \"valid ppl, dynamic\"\nthan_column = \"valid ppl, static\"";
+        let expected = &of(protocols, two).unwrap().expectations[0];
+        assert_eq!(expected.sides(), [("a", Some("valid ppl, dynamic")), ("a", Some("valid ppl, static"))]);
+        let one = &of(protocols, "column = \"valid ppl, static\"").unwrap().expectations[0];
+        assert_eq!(one.sides(), [("a", Some("valid ppl, static")); 2]);
+        for (protocols, keys, word) in [
+            (protocols, "column = \"test ppl, static\"", "makes `valid ppl, static`, `valid ppl, dynamic`"),
+            ("", two, "makes none"),
+            (protocols, "than_column = \"valid ppl, static\"", "needs column"),
+        ] {
+            let message = of(protocols, keys).unwrap_err().to_string();
+            assert!(message.contains(word), "{word}: {message}");
+        }
     }
 
     #[test]

@@ -114,6 +114,17 @@ pub struct Summary {
     pub checks: Vec<Check>,
 }
 
+impl Check {
+    /// What is compared with what, in words.
+    pub fn sides(&self) -> [String; 2] {
+        let words = |(label, column): (&str, Option<&str>)| match column {
+            Some(column) => format!("{label} ({column})"),
+            None => label.to_string(),
+        };
+        self.expected.sides().map(words)
+    }
+}
+
 impl CellResult {
     /// The mean at every attention length.
     fn lengths(&self) -> BTreeMap<usize, Interval> {
@@ -127,6 +138,12 @@ impl CellResult {
         let value =
             |(seed, by_length): (&u64, &BTreeMap<usize, f64>)| Some((*seed, *by_length.get(&length)?));
         self.values.iter().filter_map(value).collect()
+    }
+
+    /// By seed, in a column of the table.
+    fn by(&self, column: &str) -> BTreeMap<u64, f64> {
+        let value = |(seed, measures): (&u64, &BTreeMap<String, f64>)| Some((*seed, *measures.get(column)?));
+        self.measures.iter().filter_map(value).collect()
     }
 
     /// The attention length with the best mean.
@@ -234,9 +251,11 @@ impl Summary {
         }
         let (at, rule) = if with_lengths { (" at |", "---|") } else { ("", "") };
         let ([better, worse], compared) = (self.compared.sides(), self.compared.of_differences());
+        let by_columns = self.checks.iter().any(|check| check.expected.column.is_some());
+        let of_columns = if by_columns { " Columns in brackets have their own unit." } else { "" };
         let mut text = format!(
             "\n## Expected orders\n\n\
-             The difference of {compared} is paired by seed; above 0 is as expected.\n\n\
+             The difference of {compared} is paired by seed; above 0 is as expected.{of_columns}\n\n\
              | {better} | {worse} |{at} difference | verdict |\n|---|---|{rule}---|---|\n"
         );
         for check in &self.checks {
@@ -245,10 +264,11 @@ impl Summary {
                 At::Init => " init |",
                 At::Best => " best |",
             };
+            let [better, worse] = check.sides();
             text.push_str(&format!(
                 "| {} | {} |{at} {} | {} |\n",
-                check.expected.better,
-                check.expected.than,
+                better,
+                worse,
                 self.difference(check).unwrap_or("–".into()),
                 check.verdict.words(),
             ));
@@ -259,14 +279,18 @@ impl Summary {
 
 /// How much better one cell is than another, seed by seed.
 fn paired(cells: &[CellResult], expected: &Expectation, compared: Compared) -> Option<Interval> {
-    let values = |label: &str| {
+    let values = |(label, column): (&str, Option<&str>)| {
         let cell = cells.iter().find(|cell| cell.label == label)?;
+        if let Some(column) = column {
+            return Some(cell.by(column));
+        }
         Some(cell.at(match expected.at {
             At::Init => cell.init,
             At::Best => cell.best(compared)?,
         }))
     };
-    let (better, than) = (values(&expected.better)?, values(&expected.than)?);
+    let [better, than] = expected.sides();
+    let (better, than) = (values(better)?, values(than)?);
     let gain = |(seed, better): (&u64, &f64)| Some(compared.gain(*better, *than.get(seed)?));
     let differences: Vec<f64> = better.iter().filter_map(gain).collect();
     Interval::of(&differences)
@@ -293,7 +317,7 @@ mod tests {
     }
 
     fn expected(better: &str, than: &str, at: At) -> Expectation {
-        Expectation { better: better.into(), than: than.into(), at }
+        Expectation { better: better.into(), than: than.into(), at, ..Default::default() }
     }
 
     fn summary() -> Summary {

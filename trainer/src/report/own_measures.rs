@@ -124,7 +124,7 @@ mod tests {
             cell("no memory", &[("RACE", 65.55), ("EM", 77.27)], &[30.0, 31.0, 32.0, 33.0, 109.0]),
             cell("failed", &[], &[]),
         ];
-        let order = Expectation { better: "full".into(), than: "no memory".into(), at: Default::default() };
+        let order = Expectation { better: "full".into(), than: "no memory".into(), ..Default::default() };
         let text = Summary::new("Test", &cells, &[order]).markdown();
         // Deviations from the mean 37: 17, 16, 15, 14 and 62; their squares sum to 4810, so that ± is
         // 2.7764 · sqrt(4810 / 4) / sqrt(5) = 43.06.
@@ -168,6 +168,30 @@ The difference of perplexities is paired by seed; above 0 is as expected.
         assert!(text.ends_with(golden) && text.contains("the model that `segue eval` opens"), "{text}");
     }
 
+    /// One cell with itself, by the seeds that have both columns.
+    #[test]
+    fn m15_a_cell_is_compared_with_itself_by_two_columns() {
+        let mut cells = [cell("LSTM", &[], &[20.0, 22.0, 24.0])];
+        for (seed, dynamic) in [(1, 7.0), (3, 9.0)] {
+            cells[0].measures.get_mut(&seed).unwrap().insert("valid ppl, dynamic".into(), dynamic);
+        }
+        for (seed, measures) in &mut cells[0].measures {
+            measures.insert("valid ppl, static".into(), 8.0 + *seed as f64);
+        }
+        let [dynamic, fixed] = ["dynamic", "static"].map(|name| Some(format!("valid ppl, {name}")));
+        let (better, than) = ("LSTM".to_string(), "LSTM".to_string());
+        let order = Expectation { better, than, column: dynamic, than_column: fixed, ..Default::default() };
+        let text = Summary::new("Test", &cells, &[order]).markdown();
+        let golden = "\
+The difference of perplexities is paired by seed; above 0 is as expected. Columns in brackets have their own unit.
+
+| lower | higher | difference | verdict |
+|---|---|---|---|
+| LSTM (valid ppl, dynamic) | LSTM (valid ppl, static) | 2.00 ± 0.00 | holds |
+";
+        assert!(text.ends_with(golden), "{text}");
+    }
+
     /// Cells without perplexities: percents, of which the higher is the better.
     #[test]
     fn accuracies_stand_in_percent_and_the_higher_is_better() {
@@ -184,7 +208,7 @@ The difference of perplexities is paired by seed; above 0 is as expected.
         let order = |better: &str, than: &str| Expectation {
             better: better.into(),
             than: than.into(),
-            at: Default::default(),
+            ..Default::default()
         };
         let cells = [accurate("graph", &[64.0, 65.0, 66.0]), accurate("both", &[74.0, 75.0, 76.0])];
         let summary = Summary::new("Test", &cells, &[order("both", "graph"), order("graph", "both")]);

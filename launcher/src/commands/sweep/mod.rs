@@ -204,12 +204,8 @@ fn finish(
     let side = if summary.compared.gain(1.0, 0.0) > 0.0 { "above" } else { "below" };
     for check in &summary.checks {
         let difference = summary.difference(check).map_or(String::new(), |d| format!(", difference {d}"));
-        out.line(&format!(
-            "expected {} {side} {}: {}{difference}",
-            check.expected.better,
-            check.expected.than,
-            check.verdict.words()
-        ));
+        let [better, than] = check.sides();
+        out.line(&format!("expected {better} {side} {than}: {}{difference}", check.verdict.words()));
     }
     if open > 0 {
         out.line(&format!(
