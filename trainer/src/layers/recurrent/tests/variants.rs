@@ -36,6 +36,12 @@ fn m03_the_multiplicative_lstm_gives_the_reference_numbers() {
     let found = step(&multiplicative(), None);
     assert_near(&found.cell, &[0.59093528, -0.030378603], PRINTED);
     assert_near(&found.hidden, &[0.310350027, -0.015112082], PRINTED);
+    // The same from h^m = W^mx x ⊙ W^mh h', whose numbers are known too, in the place of h'.
+    let mapped = input().matmul(&matrix(N, M, 16.0).tr()) * hidden().matmul(&matrix(N, N, 16.05).tr());
+    assert_near(&mapped, &[0.014195591, 0.023821566], PRINTED);
+    let inner = lstm(InputGate::Capped);
+    let expected = inner.unroll(AHEAD).step(&inner.read(&input()), &mapped, &cell_state(), None);
+    assert!(found.cell.allclose(&expected.cell, 0.0, 1e-15, false));
 }
 
 /// Where W^mx x is 1 everywhere, h^m is W^mh h'.
