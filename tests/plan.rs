@@ -55,18 +55,6 @@ fn tables_and_bars_are_at_most_a_hundred_columns_wide() {
     }
 }
 
-/// Peaks of whole processes: what the C allocator cannot give away again counts as well.
-#[test]
-fn layers_made_again_take_two_fifths_of_the_memory() {
-    let peak = |more: &[&str]| {
-        let step = ["bench", "step", "--json", "--layers", "12", "--vocab-size", "256"];
-        let steps = ["--steps", "2", "--warmup", "1"];
-        number(&succeed(alone(&[&step[..], &steps, more].concat()))["peak_above_state_mb"])
-    };
-    let (kept, again) = (peak(&[]), peak(&["--recompute"]));
-    assert!(again < 0.4 * kept, "{again} of {kept} MB");
-}
-
 #[test]
 fn the_largest_micro_batch_fits_and_the_next_does_not() {
     let sixteen = ["--lanes-per-rank", "64", "--memory"];

@@ -211,8 +211,9 @@ c10::Device device_of(int64_t type, int64_t index) {
 }
 
 // Values of tensors on the processor, where libtorch wants them: `c10::gAlignment` bytes apart, in blocks of plain malloc. libtorch's own allocator
-// has them from posix_memalign, for which glibc before 2.38 looks for room of the size and the alignment together, and then gives back what is over: no
-// tensor fits where one of its size was freed. Between two steps of equal tensors that leaves a hole for nearly each.
+// has them from posix_memalign, for which glibc looks for room of the size and the alignment together, and then gives back what is over: no
+// tensor fits where one of its size was freed. Between two steps of equal tensors that leaves a hole for nearly each. What is not here of libtorch's
+// own: the count for its profiler, and THP_MEM_ALLOC_ENABLE.
 struct Heap final : c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     void *values = bytes == 0 ? nullptr : take(bytes);
@@ -515,7 +516,11 @@ void segue_library(char *text, size_t capacity) {
 }
 
 // Has the values of tensors on the processor from `Heap` from now on.
-void segue_use_heap() { c10::SetCPUAllocator(new Heap); }
+void segue_use_heap() {
+  // Never destroyed: tensors may outlive the end of main.
+  static Heap *const heap = new Heap;
+  c10::SetCPUAllocator(heap);
+}
 
 void segue_allow_tf32(bool allowed) {
   at::globalContext().setAllowTF32CuBLAS(allowed);

@@ -155,7 +155,7 @@ pub struct Expectation {
     /// Attention length at which both are compared.
     #[serde(default)]
     pub at: At,
-    /// A column of `[evaluate.protocols]`, such as `valid ppl, dynamic`, that both are compared by instead.
+    /// Column of `[evaluate.protocols]`, such as `valid ppl, dynamic`, to compare both by in the place of what runs evaluate themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub column: Option<String>,
     /// The column of the other cell, where that is a different one: with it a cell may be compared with itself. Needs `column`.
@@ -174,6 +174,13 @@ impl Expectation {
     fn check(&self, cells: &[Cell], protocols: &[Protocol]) -> Result<(), String> {
         if self.than_column.is_some() && self.column.is_none() {
             return Err("[[expect]] has than_column, which needs column".into());
+        }
+        if self.column.is_some() && self.at == At::Init {
+            return Err("[[expect]] has at, which has no effect beside column".into());
+        }
+        let [better, than] = self.sides();
+        if better == than {
+            return Err(format!("[[expect]] compares `{}` with itself", self.better));
         }
         for (label, column) in self.sides() {
             if !cells.iter().any(|cell| cell.label == label) {
@@ -510,12 +517,15 @@ mod tests {
         let two = "column = \"valid ppl, dynamic\"\nthan_column = \"valid ppl, static\"";
         let expected = &of(protocols, two).unwrap().expectations[0];
         assert_eq!(expected.sides(), [("a", Some("valid ppl, dynamic")), ("a", Some("valid ppl, static"))]);
-        let one = &of(protocols, "column = \"valid ppl, static\"").unwrap().expectations[0];
-        assert_eq!(one.sides(), [("a", Some("valid ppl, static")); 2]);
+        let one = Expectation { than: "b".into(), than_column: None, ..expected.clone() };
+        assert_eq!(one.sides(), [("a", Some("valid ppl, dynamic")), ("b", Some("valid ppl, dynamic"))]);
         for (protocols, keys, word) in [
             (protocols, "column = \"test ppl, static\"", "makes `valid ppl, static`, `valid ppl, dynamic`"),
             ("", two, "makes none"),
             (protocols, "than_column = \"valid ppl, static\"", "needs column"),
+            (protocols, "column = \"valid ppl, static\"", "`a` with itself"),
+            ("", "", "`a` with itself"),
+            (protocols, &format!("{two}\nat = \"init\""), "no effect beside column"),
         ] {
             let message = of(protocols, keys).unwrap_err().to_string();
             assert!(message.contains(word), "{word}: {message}");

@@ -374,12 +374,15 @@ pub(crate) fn as_f32_mut(tensor: &mut Tensor) -> &mut [f32] {
     unsafe { std::slice::from_raw_parts_mut(pointer, tensor.numel()) }
 }
 
-/// Fixes libtorch's threads for the life of the process. Sums split over threads round differently, so
+/// Fixes libtorch's threads for the life of the process, and where its tensors lie; for every command, before it computes. Sums split over threads round differently, so
 /// this number is part of a run's identity.
 pub fn set_threads(threads: usize) {
-    static INTEROP: std::sync::Once = std::sync::Once::new();
+    static FIRST: std::sync::Once = std::sync::Once::new();
     tch::set_num_threads(threads as i32);
     threads::set_count(threads);
-    // libtorch refuses a second call.
-    INTEROP.call_once(|| tch::set_num_interop_threads(1));
+    FIRST.call_once(|| {
+        heap::place_tensors();
+        // libtorch refuses a second call.
+        tch::set_num_interop_threads(1);
+    });
 }

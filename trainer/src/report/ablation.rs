@@ -241,7 +241,8 @@ impl Summary {
 
     /// The difference that a check found, in the unit that tables show.
     pub fn difference(&self, check: &Check) -> Option<String> {
-        check.difference.map(|difference| difference.scaled(self.compared.scale()).text())
+        let scale = compared_by(&check.expected, self.compared).scale();
+        check.difference.map(|difference| difference.scaled(scale).text())
     }
 
     /// `with_lengths`: at which attention length cells were compared.
@@ -279,6 +280,7 @@ impl Summary {
 
 /// How much better one cell is than another, seed by seed.
 fn paired(cells: &[CellResult], expected: &Expectation, compared: Compared) -> Option<Interval> {
+    let compared = compared_by(expected, compared);
     let values = |(label, column): (&str, Option<&str>)| {
         let cell = cells.iter().find(|cell| cell.label == label)?;
         if let Some(column) = column {
@@ -294,6 +296,11 @@ fn paired(cells: &[CellResult], expected: &Expectation, compared: Compared) -> O
     let gain = |(seed, better): (&u64, &f64)| Some(compared.gain(*better, *than.get(seed)?));
     let differences: Vec<f64> = better.iter().filter_map(gain).collect();
     Interval::of(&differences)
+}
+
+/// Columns of protocols are losses, whatever the sweep compares by.
+fn compared_by(expected: &Expectation, compared: Compared) -> Compared {
+    if expected.column.is_some() { Compared::Perplexity } else { compared }
 }
 
 fn or_dash(value: Option<impl ToString>) -> String {
