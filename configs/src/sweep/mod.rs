@@ -520,7 +520,11 @@ mod tests {
         let one = Expectation { than: "b".into(), than_column: None, ..expected.clone() };
         assert_eq!(one.sides(), [("a", Some("valid ppl, dynamic")), ("b", Some("valid ppl, dynamic"))]);
         for (protocols, keys, word) in [
-            (protocols, "column = \"test ppl, static\"", "makes `valid ppl, static`, `valid ppl, dynamic`"),
+            (
+                protocols,
+                "column = \"valid ppl, static\"\nthan_column = \"test ppl, static\"",
+                "`test ppl, static`; [evaluate.protocols] makes `valid ppl, static`, `valid ppl, dynamic`",
+            ),
             ("", two, "makes none"),
             (protocols, "than_column = \"valid ppl, static\"", "needs column"),
             (protocols, "column = \"valid ppl, static\"", "`a` with itself"),
