@@ -182,16 +182,16 @@ impl Expectation {
         if better == than {
             return Err(format!("[[expect]] compares `{}` with itself", self.better));
         }
-        for (label, column) in self.sides() {
+        let made: Vec<&str> =
+            protocols.iter().flat_map(|protocol| &protocol.columns).map(|(name, _)| name.as_str()).collect();
+        for (label, column) in [better, than] {
             if !cells.iter().any(|cell| cell.label == label) {
                 return Err(format!("[[expect]] names the cell `{label}`, which the sweep does not have"));
             }
-            let known: Vec<String> =
-                protocols.iter().flat_map(|p| &p.columns).map(|(name, _)| format!("`{name}`")).collect();
-            if let Some(column) = column.filter(|column| !known.contains(&format!("`{column}`"))) {
-                let columns = if known.is_empty() { "none".into() } else { known.join(", ") };
+            if let Some(column) = column.filter(|column| !made.contains(column)) {
+                let made = if made.is_empty() { "none".into() } else { format!("`{}`", made.join("`, `")) };
                 return Err(format!(
-                    "[[expect]] names the column `{column}`; [evaluate.protocols] makes {columns}"
+                    "[[expect]] names the column `{column}`; [evaluate.protocols] makes {made}"
                 ));
             }
         }

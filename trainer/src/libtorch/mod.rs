@@ -374,8 +374,8 @@ pub(crate) fn as_f32_mut(tensor: &mut Tensor) -> &mut [f32] {
     unsafe { std::slice::from_raw_parts_mut(pointer, tensor.numel()) }
 }
 
-/// Fixes libtorch's threads for the life of the process, and where its tensors lie; for every command, before it computes. Sums split over threads round differently, so
-/// this number is part of a run's identity.
+/// Fixes libtorch's threads for the life of the process, and where its tensors lie; for every command, before it computes.
+/// Sums split over threads round differently, so this number is part of a run's identity.
 pub fn set_threads(threads: usize) {
     static FIRST: std::sync::Once = std::sync::Once::new();
     tch::set_num_threads(threads as i32);
