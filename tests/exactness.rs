@@ -329,6 +329,36 @@ fn a_run_divided_otherwise_after_stops_and_kills_ends_with_the_same_bytes() {
     place.assert_same("whole", "parts");
 }
 
+/// Rounded on their way, gradients are others than those of `train.exact`, but the same whenever as many ranks make them, whatever these divide.
+#[test]
+fn gradients_sent_as_bf16_repeat_over_stops_kills_and_divisions_and_train_as_well() {
+    let place = Workplace::new();
+    let long = ["train.steps=200", "checkpoint.every=20", "eval.every=100"];
+    let pretrain = |run: &str, more: &[&str]| place.pretrain(run, &[&long[..], more].concat());
+    let short = |run: &str, more: &[&str]| {
+        pretrain(run, &[&["train.exact=false", "train.reduce_precision=bf16"], more].concat())
+    };
+    let whole = succeed(mpirun(4, &pretrain("f32", &[])));
+    let rounded = succeed(mpirun(4, &short("bf16", &[])));
+    let weights = |run: &str| {
+        std::fs::read(place.path(run).join("checkpoints/latest/model.safetensors")).expect("weights")
+    };
+    assert!(weights("f32") != weights("bf16"), "nothing was rounded");
+    let [whole, rounded] = [whole, rounded].map(|result| result["loss"].as_f64().expect("a loss"));
+    println!("loss after 200 steps: {whole} of f32, {rounded} of bf16");
+    assert!((rounded - whole).abs() < 0.01 * whole, "{rounded} and {whole}");
+    succeed(mpirun(4, &short("parts", &["train.shard=gradients", "train.stop_at=50"])));
+    kill_rank(
+        &mut spawn(mpirun(4, &short("parts", &["train.shard=optimizer"]))),
+        1,
+        Duration::from_millis(900),
+    );
+    succeed(mpirun(4, &short("parts", &["train.shard=gradients"])));
+    assert!(weights("bf16") == weights("parts"), "other weights after a stop and a kill");
+    let alone_of_two = succeed(alone(&short("alone", &["train.steps=3"])));
+    assert_eq!(alone_of_two["loss"], succeed(alone(&pretrain("alone-f32", &["train.steps=3"])))["loss"]);
+}
+
 #[test]
 fn a_run_made_longer_equals_one_that_was_long_from_the_start() {
     let place = Workplace::new();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::tree::tree_all_reduce;
+use crate::tree::{Wire, tree_all_reduce};
 use crate::{CollectiveError, Communicator};
 
 /// What [`bench_all_reduce`] measured on this rank.
@@ -14,6 +14,8 @@ pub struct AllReduceTimings {
     pub world_size: usize,
     /// Each call of [`tree_all_reduce`], in the order they were made.
     pub tree: Vec<Duration>,
+    /// The same by messages of bfloat16.
+    pub short: Vec<Duration>,
     /// Each call of [`Communicator::all_reduce_any_order`], likewise.
     pub any_order: Vec<Duration>,
 }
@@ -29,7 +31,7 @@ impl AllReduceTimings {
     }
 }
 
-/// Collective. Times both ways to sum `bytes` (rounded down to whole `f32`s) over the ranks,
+/// Collective. Times the three ways to sum `bytes` (rounded down to whole `f32`s) over the ranks,
 /// alternating, `repeats` times each after one unmeasured round. Each call starts at a barrier.
 pub fn bench_all_reduce(
     comm: &dyn Communicator,
@@ -38,22 +40,24 @@ pub fn bench_all_reduce(
 ) -> Result<AllReduceTimings, CollectiveError> {
     let mut values = vec![0.0; bytes / size_of::<f32>()];
     let mut scratch = Vec::new();
-    let mut tree = Vec::with_capacity(repeats);
-    let mut any_order = Vec::with_capacity(repeats);
-    for round in 0..=repeats {
-        let by_tree = timed(comm, || tree_all_reduce(comm, &mut values, &mut scratch))?;
-        let by_library = timed(comm, || comm.all_reduce_any_order(&mut values))?;
-        if round > 0 {
-            tree.push(by_tree);
-            any_order.push(by_library);
-        }
-    }
-    Ok(AllReduceTimings {
+    let mut timings = AllReduceTimings {
         bytes: values.len() * size_of::<f32>(),
         world_size: comm.world_size(),
-        tree,
-        any_order,
-    })
+        tree: Vec::with_capacity(repeats),
+        short: Vec::with_capacity(repeats),
+        any_order: Vec::with_capacity(repeats),
+    };
+    for round in 0..=repeats {
+        let mut by_tree = |wire| timed(comm, || tree_all_reduce(comm, &mut values, &mut scratch, wire));
+        let (tree, short) = (by_tree(Wire::F32)?, by_tree(Wire::Bf16)?);
+        let by_library = timed(comm, || comm.all_reduce_any_order(&mut values))?;
+        if round > 0 {
+            timings.tree.push(tree);
+            timings.short.push(short);
+            timings.any_order.push(by_library);
+        }
+    }
+    Ok(timings)
 }
 
 fn timed(
@@ -75,7 +79,7 @@ mod tests {
     fn every_repeat_is_reported() {
         for timings in simulated::run(3, |comm| bench_all_reduce(comm, 4001, 5).unwrap()) {
             assert_eq!((timings.bytes, timings.world_size), (4000, 3));
-            assert_eq!((timings.tree.len(), timings.any_order.len()), (5, 5));
+            assert_eq!((timings.tree.len(), timings.short.len(), timings.any_order.len()), (5, 5, 5));
         }
     }
 

@@ -15,11 +15,11 @@
 //! another speed; [`Watched`] tells what was said.
 //!
 //! ```
-//! use segue_collectives::{simulated, tree::tree_all_reduce, Communicator};
+//! use segue_collectives::{simulated, tree::{tree_all_reduce, Wire}, Communicator};
 //!
 //! let totals: Vec<Vec<f32>> = simulated::run(3, |comm| {
 //!     let mut values = vec![comm.rank() as f32; 4];
-//!     tree_all_reduce(comm, &mut values, &mut Vec::new()).unwrap();
+//!     tree_all_reduce(comm, &mut values, &mut Vec::new(), Wire::F32).unwrap();
 //!     values
 //! });
 //! assert!(totals.iter().all(|values| *values == [3.0; 4]));

@@ -122,7 +122,7 @@ impl Communicator for Slowed {
 mod tests {
     use super::*;
     use crate::simulated;
-    use crate::tree::tree_all_reduce;
+    use crate::tree::{Wire, tree_all_reduce};
 
     /// Bytes a second at which the messages here take milliseconds.
     const SLOW: f64 = 1e6;
@@ -133,7 +133,7 @@ mod tests {
             let slowed = Slowed::over(comm, SLOW).unwrap();
             let mut values = vec![comm.rank() as f32; 2000];
             let began = Instant::now();
-            tree_all_reduce(&slowed, &mut values, &mut Vec::new()).unwrap();
+            tree_all_reduce(&slowed, &mut values, &mut Vec::new(), Wire::F32).unwrap();
             assert_eq!(values, [1.0; 2000]);
             began.elapsed()
         });

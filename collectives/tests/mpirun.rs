@@ -151,14 +151,14 @@ fn collectives(comm: &dyn Communicator) {
 
     tree_has_the_naive_bits(comm);
     let timings = bench::bench_all_reduce(comm, 1 << 16, 2).unwrap();
-    assert_eq!((timings.tree.len(), timings.any_order.len()), (2, 2));
+    assert_eq!((timings.tree.len(), timings.short.len(), timings.any_order.len()), (2, 2, 2));
 }
 
 fn tree_has_the_naive_bits(comm: &dyn Communicator) {
     let term = |rank: usize, i: usize| ((i + 1) as f32).sqrt() * [1.0, -1e-3, 1e4, -1e7][(rank + i) % 4];
     for len in [0, 1, 5, 1000, 1_300_007] {
         let mut values: Vec<f32> = (0..len).map(|i| term(comm.rank(), i)).collect();
-        tree::tree_all_reduce(comm, &mut values, &mut Vec::new()).unwrap();
+        tree::tree_all_reduce(comm, &mut values, &mut Vec::new(), tree::Wire::F32).unwrap();
         for (i, value) in values.iter().enumerate() {
             let of = |rank| term(rank, i);
             let naive = match comm.world_size() {
@@ -180,7 +180,7 @@ fn threads(comm: &dyn Communicator) {
     let sums = |comm: &dyn Communicator, first: f32| {
         for round in 0..50 {
             let mut values = vec![first + round as f32; 20_000];
-            tree::tree_all_reduce(comm, &mut values, &mut Vec::new()).unwrap();
+            tree::tree_all_reduce(comm, &mut values, &mut Vec::new(), tree::Wire::F32).unwrap();
             assert!(values.iter().all(|value| *value == ranks * (first + round as f32)));
             comm.barrier().unwrap();
         }

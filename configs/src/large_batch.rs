@@ -2,7 +2,9 @@
 
 use crate::idle::Overlooked;
 use crate::model::out_of_range;
-use crate::{Config, ConfigError, OptimConfig, OptimKind, RateScale, ScheduleKind, Shard, TrainConfig};
+use crate::{
+    Config, ConfigError, OptimConfig, OptimKind, RateScale, ReducePrecision, ScheduleKind, Shard, TrainConfig,
+};
 
 /// Keys that give `schedule.steps` an effect.
 const STEPS_COUNT_BY: [&str; 5] =
@@ -93,6 +95,7 @@ impl Config {
             return Err(out_of_range("log.noise_scale_every", self.log.noise_scale_every, why));
         }
         self.check_shard()?;
+        self.check_reduce_precision()?;
         self.check_batch_warmup()
     }
 
@@ -106,6 +109,15 @@ impl Config {
         }
         let why = "must be \"none\" with optim.kind = \"lamb\", which looks at whole parameters";
         Err(out_of_range("train.shard", format!("{:?}", self.train.shard).to_lowercase(), why))
+    }
+
+    fn check_reduce_precision(&self) -> Result<(), ConfigError> {
+        if !self.train.exact || self.train.reduce_precision == ReducePrecision::F32 {
+            return Ok(());
+        }
+        let why = "sums would be rounded otherwise at each number of ranks, and train.exact = true promises the same bits at all of them\n\
+                   hint: set train.exact=false, or leave it at f32";
+        Err(out_of_range("train.reduce_precision", "bf16", why))
     }
 
     fn check_schedule(&self, section: &str) -> Result<(), ConfigError> {
@@ -241,6 +253,16 @@ mod tests {
         let error = load(&["optim.kind=lamb", "train.shard=optimizer"]).unwrap_err();
         assert!(error.contains("train.shard") && error.contains("lamb"), "{error}");
         assert!(load(&["optim.kind=lamb"]).is_ok() && load(&["train.shard=gradients"]).is_ok());
+    }
+
+    #[test]
+    fn sums_are_rounded_on_their_way_only_where_nobody_was_promised_their_bits() {
+        let error = load(&["train.reduce_precision=bf16"]).unwrap_err();
+        assert!(
+            error.contains("`train.reduce_precision` = bf16") && error.contains("train.exact"),
+            "{error}"
+        );
+        assert!(load(&["train.reduce_precision=bf16", "train.exact=false"]).is_ok());
     }
 
     #[test]

@@ -62,5 +62,5 @@ pub use recovery::{NonFinite, RecoveryConfig};
 pub use run::{CheckpointConfig, LogConfig, RunConfig, SinkKind};
 pub use schedule::{DecayFrom, RateScale, ScheduleConfig, ScheduleKind};
 pub use task::{TaskConfig, TaskLoss, TaskSummary, finetuning_defaults};
-pub use train::{CollectivesKind, DeviceKind, DocumentEnd, LossKind, Shard, TrainConfig};
+pub use train::{CollectivesKind, DeviceKind, DocumentEnd, LossKind, ReducePrecision, Shard, TrainConfig};
 pub use unique::check_unique;

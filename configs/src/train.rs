@@ -54,6 +54,27 @@ pub enum CollectivesKind {
     Host,
 }
 
+/// What messages carry of gradients that ranks add up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReducePrecision {
+    /// All of them.
+    #[default]
+    F32,
+    /// The nearest numbers of 16 bits.
+    Bf16,
+}
+
+impl ReducePrecision {
+    /// Bytes of a value in a message.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::F32 => 4,
+            Self::Bf16 => 2,
+        }
+    }
+}
+
 /// What of the state of training is divided among ranks instead of being held by each (Rajbhandari et al. 2020, ZeRO).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -164,6 +185,9 @@ pub struct TrainConfig {
     /// How ranks add up gradients that lie on cards: from card to card by `nccl`, or in the memory of the `host`. `auto` takes NCCL where it is there
     /// and every rank has a card of its own. Does not change the result where `exact`.
     pub collectives: CollectivesKind,
+    /// What messages carry of gradients that ranks add up: all of `f32`, or half of the bytes, `bf16`. Sums are made in single precision, and rounded
+    /// where they cross ranks, so that they depend on the number of ranks: only where not `exact`.
+    pub reduce_precision: ReducePrecision,
     /// What ranks divide among themselves: `none`, the `optimizer`'s moments and averages of the weights (ZeRO-1), or these and the summed
     /// `gradients` (ZeRO-2). Saves memory; does not change the result.
     pub shard: Shard,
@@ -206,6 +230,7 @@ impl Default for TrainConfig {
             check_repeats_every: 0,
             device: DeviceKind::Auto,
             collectives: CollectivesKind::Auto,
+            reduce_precision: ReducePrecision::F32,
             shard: Shard::None,
             deadline: 1800,
         }

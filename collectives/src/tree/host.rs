@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::regions::{Message, Place, Regions};
+use super::wire::{Wire, round, shorten, widen};
 use crate::{CollectiveError, Communicator};
 
 /// Values on the host. Each call is over when it returns.
@@ -10,12 +11,19 @@ pub struct Host<'a> {
     comm: &'a dyn Communicator,
     values: &'a mut [f32],
     room: &'a mut Vec<f32>,
+    wire: Wire,
+    short: Short,
 }
 
 impl<'a> Host<'a> {
-    /// `room` grows as far as it is needed.
-    pub fn new(comm: &'a dyn Communicator, values: &'a mut [f32], room: &'a mut Vec<f32>) -> Self {
-        Self { comm, values, room }
+    /// `room` grows as far as it is needed; messages carry what `wire` says.
+    pub fn new(
+        comm: &'a dyn Communicator,
+        values: &'a mut [f32],
+        room: &'a mut Vec<f32>,
+        wire: Wire,
+    ) -> Self {
+        Self { comm, values, room, wire, short: Short::default() }
     }
 
     /// Two places that do not overlap.
@@ -50,11 +58,18 @@ impl Regions for Host<'_> {
     }
 
     fn exchange(&mut self, messages: &[Message]) -> Result<(), CollectiveError> {
-        let comm = self.comm;
+        let (comm, wire) = (self.comm, self.wire);
+        let mut short = std::mem::take(&mut self.short);
         for Message { peer, send, recv } in messages {
             let (mine, theirs) = self.pair(&Place::Values(send.clone()), recv);
-            comm.exchange(*peer, bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(theirs))?;
+            match wire {
+                Wire::F32 => {
+                    comm.exchange(*peer, bytemuck::cast_slice(mine), bytemuck::cast_slice_mut(theirs))?;
+                }
+                Wire::Bf16 => short.exchange(comm, *peer, mine, theirs)?,
+            }
         }
+        self.short = short;
         Ok(())
     }
 
@@ -72,7 +87,38 @@ impl Regions for Host<'_> {
         Ok(())
     }
 
+    fn round(&mut self, values: &Range<usize>) -> Result<(), CollectiveError> {
+        if self.wire == Wire::Bf16 {
+            round(&mut self.values[values.clone()]);
+        }
+        Ok(())
+    }
+
     fn finish(&mut self) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+}
+
+/// Messages of 16 bits a value.
+#[derive(Default)]
+struct Short {
+    sent: Vec<u16>,
+    received: Vec<u16>,
+}
+
+impl Short {
+    fn exchange(
+        &mut self,
+        comm: &dyn Communicator,
+        peer: usize,
+        mine: &[f32],
+        theirs: &mut [f32],
+    ) -> Result<(), CollectiveError> {
+        self.sent.resize(mine.len(), 0);
+        self.received.resize(theirs.len(), 0);
+        shorten(mine, &mut self.sent);
+        comm.exchange(peer, bytemuck::cast_slice(&self.sent), bytemuck::cast_slice_mut(&mut self.received))?;
+        widen(&self.received, theirs);
         Ok(())
     }
 }

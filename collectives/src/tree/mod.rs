@@ -14,14 +14,17 @@
 //! of the whole. [`aligned_blocks`] says whether a number of ranks allows that, [`tree_sum`] is the
 //! tree inside a rank, [`tree_all_reduce`] the tree over ranks; [`tree_reduce_scatter`] gives each rank a part of
 //! the sums alone, and [`all_gather_slices`] brings together what each rank has made of its part. Those three are for values on the host; [`regions`]
-//! has the same three for values wherever they lie, and the one routine behind both.
+//! has the same three for values wherever they lie, and the one routine behind both. Where messages carry half of the
+//! bytes ([`Wire`]), sums depend on the number of ranks: all of this is of messages that carry all.
 
 mod host;
 pub mod regions;
+mod wire;
 
 use std::ops::Range;
 
 use host::Host;
+pub use wire::Wire;
 
 use crate::{CollectiveError, Communicator};
 
@@ -75,19 +78,19 @@ pub fn aligned_blocks(micro_steps: usize, world_size: usize) -> Result<usize, Co
     })
 }
 
-/// Collective. Sums `values`, of equal length on all ranks, over the ranks in the order of the tree;
+/// Collective. Sums `values`, of equal length on all ranks, over the ranks in the order of the tree, by messages that carry what `wire` says;
 /// every rank gets the sum. `scratch` holds what is received; keep it between calls to spare its
 /// allocation.
 ///
-/// Each rank sends and receives 2 (n-1)/n times the bytes of `values`, as in a ring, in 2 (k + m-1) messages a round, where n = 2^k m with an
+/// Each rank sends and receives 2 (n-1)/n times as many values, as in a ring, in 2 (k + m-1) messages a round, where n = 2^k m with an
 /// odd m. After an error `values` are undefined.
 ///
 /// ```
-/// use segue_collectives::{simulated, tree::tree_all_reduce};
+/// use segue_collectives::{simulated, tree::{tree_all_reduce, Wire}};
 /// let terms = [1e8_f32, 1.0, -1e8, 1.0];
 /// let sums = simulated::run(4, |comm| {
 ///     let mut values = [terms[segue_collectives::Communicator::rank(comm)]];
-///     tree_all_reduce(comm, &mut values, &mut Vec::new()).unwrap();
+///     tree_all_reduce(comm, &mut values, &mut Vec::new(), Wire::F32).unwrap();
 ///     values[0]
 /// });
 /// assert_eq!(sums, [(1e8_f32 + 1.0) + (-1e8 + 1.0); 4]);
@@ -96,20 +99,21 @@ pub fn tree_all_reduce(
     comm: &dyn Communicator,
     values: &mut [f32],
     scratch: &mut Vec<f32>,
+    wire: Wire,
 ) -> Result<(), CollectiveError> {
-    regions::all_reduce(&mut Host::new(comm, values, scratch))
+    regions::all_reduce(&mut Host::new(comm, values, scratch, wire))
 }
 
 /// Collective. Sums `values` as [`tree_all_reduce`] does, to the same bits, but gives rank r the sums of `wanted[r]` alone; what
 /// else its `values` hold is undefined afterwards. All ranks give the same list of ranges, one a rank, which may overlap and may be empty.
 ///
-/// Each rank sends and receives (n-1)/n times the bytes of `values`, and then what it wants of the others' sums and they of its own.
+/// Each rank sends and receives (n-1)/n times as many values, and then what it wants of the others' sums and they of its own.
 ///
 /// ```
-/// use segue_collectives::{simulated, tree::tree_reduce_scatter, Communicator};
+/// use segue_collectives::{simulated, tree::{tree_reduce_scatter, Wire}, Communicator};
 /// let sums = simulated::run(3, |comm| {
 ///     let mut values = [1.0, 2.0, 3.0];
-///     tree_reduce_scatter(comm, &mut values, &[0..1, 1..1, 1..3], &mut Vec::new()).unwrap();
+///     tree_reduce_scatter(comm, &mut values, &[0..1, 1..1, 1..3], &mut Vec::new(), Wire::F32).unwrap();
 ///     values
 /// });
 /// assert_eq!((sums[0][0], &sums[2][1..]), (3.0, &[6.0, 9.0][..]));
@@ -119,9 +123,10 @@ pub fn tree_reduce_scatter(
     values: &mut [f32],
     wanted: &[Range<usize>],
     scratch: &mut Vec<f32>,
+    wire: Wire,
 ) -> Result<(), CollectiveError> {
     assert_eq!(wanted.len(), comm.world_size(), "one range for each rank");
-    regions::reduce_scatter(&mut Host::new(comm, values, scratch), wanted)
+    regions::reduce_scatter(&mut Host::new(comm, values, scratch, wire), wanted)
 }
 
 /// Collective. Overwrites `values[slices[r]]` on every rank with those of rank r. All ranks give the same list of slices, one a rank, which do
@@ -142,7 +147,7 @@ pub fn all_gather_slices(
     slices: &[Range<usize>],
 ) -> Result<(), CollectiveError> {
     assert_eq!(slices.len(), comm.world_size(), "one slice for each rank");
-    regions::all_gather(&mut Host::new(comm, values, &mut Vec::new()), slices)
+    regions::all_gather(&mut Host::new(comm, values, &mut Vec::new(), Wire::F32), slices)
 }
 
 #[cfg(test)]

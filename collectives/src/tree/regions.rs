@@ -65,6 +65,9 @@ pub trait Regions {
     /// `to = from`. The two do not overlap.
     fn copy(&mut self, to: &Place, from: &Place) -> Result<(), CollectiveError>;
 
+    /// Rounds values to what [`exchange`](Regions::exchange) passes on of them, so that who sends them holds what the others are given.
+    fn round(&mut self, values: &Range<usize>) -> Result<(), CollectiveError>;
+
     /// Waits until all calls have taken effect, where whoever has the places does not do so before it looks at them.
     fn finish(&mut self) -> Result<(), CollectiveError>;
 }
@@ -170,7 +173,8 @@ impl Blocks {
     }
 }
 
-/// Sums a round: this rank then holds the sums of what [`Blocks::summed_by`] says. Gives what it gave away inside of its block, by distance.
+/// Sums a round: this rank then holds the sums of what [`Blocks::summed_by`] says, as others will be given them. Gives what it gave away inside
+/// of its block, by distance.
 fn sum(
     regions: &mut dyn Regions,
     round: &Range<usize>,
@@ -180,6 +184,7 @@ fn sum(
     if blocks.count > 1 {
         sum_at_owners(regions, round, blocks)?;
     }
+    regions.round(&moved(blocks.summed_by(blocks.rank, round.len()), round.start))?;
     Ok(given_away)
 }
 

@@ -1,9 +1,11 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 
 use super::regions::{Message, Place, Regions, SLICE_LEN, even_slice};
 use super::*;
+use crate::Watched;
 use crate::simulated::{self, Simulated};
 
 /// The tree a second way, top down: the left branch is the largest power of two below the count.
@@ -28,7 +30,7 @@ fn naive_bits(terms: &[Vec<f32>]) -> Vec<u32> {
 fn all_reduce_bits(terms: &[Vec<f32>]) -> Vec<Vec<u32>> {
     simulated::run(terms.len(), |comm| {
         let mut values = terms[comm.rank()].clone();
-        tree_all_reduce(comm, &mut values, &mut Vec::new()).unwrap();
+        tree_all_reduce(comm, &mut values, &mut Vec::new(), Wire::F32).unwrap();
         values.into_iter().map(f32::to_bits).collect()
     })
 }
@@ -109,7 +111,7 @@ fn scattered_sums_have_the_bits_of_the_naive_tree_where_they_are_wanted() {
             for wanted in [one_by_one, overlapping_parts(len, world_size)] {
                 simulated::run(world_size, |comm| {
                     let mut values = terms[comm.rank()].clone();
-                    tree_reduce_scatter(comm, &mut values, &wanted, &mut Vec::new()).unwrap();
+                    tree_reduce_scatter(comm, &mut values, &wanted, &mut Vec::new(), Wire::F32).unwrap();
                     let own = wanted[comm.rank()].clone();
                     let found = values[own.clone()].iter().map(|x| x.to_bits());
                     assert!(found.eq(expected[own].iter().copied()), "{} of {world_size}", comm.rank());
@@ -142,13 +144,84 @@ fn every_rank_gathers_the_slices_of_all() {
     }
 }
 
+/// Terms of each rank and what is summed of them by messages of 16 bits, on each.
+fn short_sums(terms: &[Vec<f32>]) -> Vec<Vec<f32>> {
+    simulated::run(terms.len(), |comm| {
+        let mut values = terms[comm.rank()].clone();
+        tree_all_reduce(comm, &mut values, &mut Vec::new(), Wire::Bf16).unwrap();
+        values
+    })
+}
+
+#[test]
+fn short_messages_give_all_ranks_the_same_sums_as_near_as_their_roundings_let_them() {
+    for world_size in (2..=9).chain([12]) {
+        for len in [0, 1, 3, 1000, SLICE_LEN * world_size + 77] {
+            if len > 1000 && ![2, 3, 6].contains(&world_size) {
+                continue;
+            }
+            let terms: Vec<Vec<f32>> = (0..world_size).map(|rank| rough_values(len, rank)).collect();
+            let sums = short_sums(&terms);
+            assert!(sums.iter().all(|of_rank| bits(of_rank) == bits(&sums[0])), "{world_size} ranks");
+            // Half of the last of 8 bits, at each level that crosses ranks and in the end.
+            let levels = world_size.next_power_of_two().trailing_zeros() + 1;
+            for (i, sum) in sums[0].iter().enumerate() {
+                let exact: f64 = terms.iter().map(|of_rank| f64::from(of_rank[i])).sum();
+                let size: f64 = terms.iter().map(|of_rank| f64::from(of_rank[i].abs())).sum();
+                let most = f64::from(levels) * size / 256.0;
+                assert!((f64::from(*sum) - exact).abs() <= most, "{sum} for {exact}, {world_size} ranks");
+                assert_eq!(sum.to_bits() & 0xffff, 0, "{sum} is no bfloat16");
+            }
+        }
+    }
+    // Who is alone gives nobody anything.
+    let own = rough_values(100, 0);
+    assert_eq!(bits(&short_sums(std::slice::from_ref(&own))[0]), bits(&own));
+}
+
+#[test]
+fn scattered_sums_of_short_messages_have_the_bits_of_those_that_all_get() {
+    for world_size in [2, 3, 4, 6] {
+        let len = 4099;
+        let terms: Vec<Vec<f32>> = (0..world_size).map(|rank| rough_values(len, rank)).collect();
+        let (expected, wanted) = (short_sums(&terms), overlapping_parts(len, world_size));
+        simulated::run(world_size, |comm| {
+            let mut values = terms[comm.rank()].clone();
+            tree_reduce_scatter(comm, &mut values, &wanted, &mut Vec::new(), Wire::Bf16).unwrap();
+            let own = wanted[comm.rank()].clone();
+            assert_eq!(
+                bits(&values[own.clone()]),
+                bits(&expected[0][own]),
+                "{} of {world_size}",
+                comm.rank()
+            );
+        });
+    }
+}
+
+#[test]
+fn short_messages_take_half_of_the_bytes() {
+    let heard = |wire: Wire| {
+        simulated::run(6, |comm| {
+            let bytes = Arc::new(AtomicUsize::new(0));
+            let counter = bytes.clone();
+            let count = move |_: &'static str, received| _ = counter.fetch_add(received, Ordering::SeqCst);
+            let comm = Watched::over(comm, count).unwrap();
+            tree_all_reduce(&comm, &mut [1.0; 600], &mut Vec::new(), wire).unwrap();
+            bytes.load(Ordering::SeqCst)
+        })
+    };
+    assert_eq!(heard(Wire::F32), [600 * 2 * 5 / 6 * 4; 6]);
+    assert_eq!(heard(Wire::Bf16), [600 * 2 * 5 / 6 * 2; 6]);
+}
+
 #[test]
 fn scratch_of_another_call_does_not_matter() {
     let sums = simulated::run(3, |comm| {
         let mut scratch = vec![f32::NAN; 100];
         let mut values = vec![1.0; 7];
-        tree_all_reduce(comm, &mut values, &mut scratch).unwrap();
-        tree_all_reduce(comm, &mut values, &mut scratch).unwrap();
+        tree_all_reduce(comm, &mut values, &mut scratch, Wire::F32).unwrap();
+        tree_all_reduce(comm, &mut values, &mut scratch, Wire::F32).unwrap();
         values
     });
     assert_eq!(sums, vec![vec![9.0; 7]; 3]);
@@ -162,7 +235,7 @@ fn a_rank_that_dies_ends_the_sum_on_all_ranks() {
             faults[world_size - 1].dies_at_call = Some(dies_at);
             let results = simulated::run_with(faults, |comm| {
                 let mut values = vec![1.0; 64];
-                (0..3).try_for_each(|_| tree_all_reduce(comm, &mut values, &mut Vec::new()))
+                (0..3).try_for_each(|_| tree_all_reduce(comm, &mut values, &mut Vec::new(), Wire::F32))
             });
             assert!(results.iter().all(|result| result.as_ref().is_err_and(|e| e.exit_code() == 69)));
         }
@@ -310,6 +383,10 @@ impl Regions for Late<'_> {
         Ok(())
     }
 
+    fn round(&mut self, _: &Range<usize>) -> Result<(), CollectiveError> {
+        Ok(())
+    }
+
     fn finish(&mut self) -> Result<(), CollectiveError> {
         let mut memory = self.memory.lock().unwrap();
         std::mem::take(&mut self.queue).into_iter().try_for_each(|work| work(&mut memory))
@@ -391,6 +468,10 @@ impl Regions for Counted<'_> {
 
     fn copy(&mut self, to: &Place, from: &Place) -> Result<(), CollectiveError> {
         self.late.copy(to, from)
+    }
+
+    fn round(&mut self, values: &Range<usize>) -> Result<(), CollectiveError> {
+        self.late.round(values)
     }
 
     fn finish(&mut self) -> Result<(), CollectiveError> {

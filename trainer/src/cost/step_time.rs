@@ -1,6 +1,6 @@
 //! The parts of a step, in seconds.
 
-use segue_configs::{ByPrecision, Config, Machine, MachineKind, Products, Shard};
+use segue_configs::{ByPrecision, Config, Machine, MachineKind, Products, ReducePrecision, Shard};
 use serde::Serialize;
 
 use super::overlap::{buckets, hidden_behind};
@@ -82,7 +82,9 @@ impl Setting<'_> {
     }
 
     fn algorithm(&self) -> Algorithm {
-        if self.config.train.exact { Algorithm::Tree } else { Algorithm::Any }
+        let train = &self.config.train;
+        let is_tree = train.exact || train.reduce_precision != ReducePrecision::F32;
+        if is_tree { Algorithm::Tree } else { Algorithm::Any }
     }
 
     /// Forward and backward of one micro-step: all but communication, data, update.

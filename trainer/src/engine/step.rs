@@ -77,8 +77,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         let (reducer, ready) = if comm.world_size() == 1 {
             (None, None)
         } else {
-            let (kind, device) = (config.train.collectives, device_of(&learner));
-            let sums = Sums::choose(kind, device, comm.duplicate()?, config.train.exact)?;
+            let sums = Sums::choose(&config.train, device_of(&learner), comm.duplicate()?)?;
             let (reducer, ready) = Reducer::start(sums)?;
             (Some(reducer), Some(ready))
         };

@@ -6,9 +6,9 @@ use std::sync::OnceLock;
 use segue_collectives::nccl::library::{Library, NoLibrary, card_identity};
 use segue_collectives::nccl::{CardLink, CardStream, Nccl, Stretch};
 use segue_collectives::tree::regions::{self, Message, Place, Regions};
-use segue_collectives::tree::{all_gather_slices, tree_all_reduce, tree_reduce_scatter};
+use segue_collectives::tree::{Wire, all_gather_slices, tree_all_reduce, tree_reduce_scatter};
 use segue_collectives::{CollectiveError, Communicator};
-use segue_configs::CollectivesKind;
+use segue_configs::{CollectivesKind, ReducePrecision, TrainConfig};
 use tch::{Device, Kind, Tensor, no_grad};
 
 use crate::TrainError;
@@ -19,11 +19,38 @@ use crate::libtorch::{as_f32_mut, device};
 /// other and over when [`wait`](Self::wait) returns for a mark behind them, else before they return.
 pub struct Sums {
     comm: Box<dyn Communicator>,
-    exact: bool,
+    order: Order,
     device: Device,
     /// What comes of a sum is queued here, beside backward.
     stream: Stream,
     way: Way,
+}
+
+/// How terms of several ranks meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// In that of the tree, by messages that carry what is said.
+    Tree(Wire),
+    /// As the library's all-reduce likes; where ranks divide sums, in that of the tree.
+    Any,
+}
+
+impl Order {
+    fn of(train: &TrainConfig) -> Self {
+        match (train.exact, train.reduce_precision) {
+            (true, _) => Self::Tree(Wire::F32),
+            // A library would add in what it sends, and round at each rank.
+            (false, ReducePrecision::Bf16) => Self::Tree(Wire::Bf16),
+            (false, ReducePrecision::F32) => Self::Any,
+        }
+    }
+
+    fn wire(self) -> Wire {
+        match self {
+            Self::Tree(wire) => wire,
+            Self::Any => Wire::F32,
+        }
+    }
 }
 
 enum Way {
@@ -34,20 +61,20 @@ enum Way {
 }
 
 impl Sums {
-    /// Over the ranks of `comm`, each of which computes on its `device`, by the way that `kind` asks for. `exact` keeps the order of the tree; else
-    /// the library's all-reduce may add as it likes. A collective call.
+    /// Over the ranks of `comm`, each of which computes on its `device`, as `train` asks for. `train.exact` keeps the order of the tree, and so does
+    /// a `train.reduce_precision` of 16 bits; else the library's all-reduce may add as it likes. A collective call.
     ///
     /// # Errors
     ///
     /// [`CollectiveError::NcclUnavailable`], on all ranks, where NCCL is asked for and cannot be used.
     pub fn choose(
-        kind: CollectivesKind,
+        train: &TrainConfig,
         device: Device,
         comm: Box<dyn Communicator>,
-        exact: bool,
     ) -> Result<Self, TrainError> {
+        let (kind, order) = (train.collectives, Order::of(train));
         let stream = Stream::beside(device)?;
-        let mut sums = Self { comm, exact, device, stream, way: Way::Host(Vec::new()) };
+        let mut sums = Self { comm, order, device, stream, way: Way::Host(Vec::new()) };
         match (sums.join(kind)?, kind) {
             (Ok(link), _) => {
                 sums.way = Way::Cards(Box::new(link), Tensor::zeros([0], (Kind::Float, device)));
@@ -135,10 +162,10 @@ impl Sums {
 
     /// Every rank gets the sums of `values`, in the order of the tree only where the run is exact.
     pub fn all_reduce(&mut self, values: &Tensor) -> Result<(), CollectiveError> {
-        if self.exact {
+        if self.order != Order::Any {
             return self.tree_all_reduce(values);
         }
-        match self.on_cards(values)? {
+        match self.on_cards(values, Wire::F32)? {
             Some(mut regions) => regions.all_reduce_any_order(),
             None => self.by_host(values, |comm, values, _| comm.all_reduce_any_order(values)),
         }
@@ -146,9 +173,10 @@ impl Sums {
 
     /// The same in the order of the tree.
     pub fn tree_all_reduce(&mut self, values: &Tensor) -> Result<(), CollectiveError> {
-        match self.on_cards(values)? {
+        let wire = self.order.wire();
+        match self.on_cards(values, wire)? {
             Some(mut regions) => regions::all_reduce(&mut regions),
-            None => self.by_host(values, |comm, values, room| tree_all_reduce(comm, values, room)),
+            None => self.by_host(values, |comm, values, room| tree_all_reduce(comm, values, room, wire)),
         }
     }
 
@@ -158,28 +186,32 @@ impl Sums {
         values: &Tensor,
         wanted: &[Range<usize>],
     ) -> Result<(), CollectiveError> {
-        match self.on_cards(values)? {
+        let wire = self.order.wire();
+        match self.on_cards(values, wire)? {
             Some(mut regions) => regions::reduce_scatter(&mut regions, wanted),
-            None => {
-                self.by_host(values, |comm, values, room| tree_reduce_scatter(comm, values, wanted, room))
-            }
+            None => self
+                .by_host(values, |comm, values, room| tree_reduce_scatter(comm, values, wanted, room, wire)),
         }
     }
 
-    /// Overwrites `values[slices[r]]` on every rank with those of rank r.
+    /// Overwrites `values[slices[r]]` on every rank with those of rank r: all of each value.
     pub fn all_gather(&mut self, values: &Tensor, slices: &[Range<usize>]) -> Result<(), CollectiveError> {
-        match self.on_cards(values)? {
+        match self.on_cards(values, Wire::F32)? {
             Some(mut regions) => regions::all_gather(&mut regions, slices),
             None => self.by_host(values, |comm, values, _| all_gather_slices(comm, values, slices)),
         }
     }
 
-    /// `values` as what cards exchange; `None` where hosts do.
-    fn on_cards<'a>(&'a mut self, values: &'a Tensor) -> Result<Option<OnCard<'a>>, CollectiveError> {
+    /// `values` as what cards exchange, by messages that carry what `wire` says; `None` where hosts do.
+    fn on_cards<'a>(
+        &'a mut self,
+        values: &'a Tensor,
+        wire: Wire,
+    ) -> Result<Option<OnCard<'a>>, CollectiveError> {
         let (rank, world_size) = (self.comm.rank(), self.comm.world_size());
         let Way::Cards(link, room) = &mut self.way else { return Ok(None) };
         let stream = native(&self.stream, rank)?;
-        Ok(Some(OnCard { link: &**link, stream, rank, world_size, values, room }))
+        Ok(Some(OnCard { link: &**link, stream, rank, world_size, values, room, wire }))
     }
 
     /// Does `work` to `values` in the memory of the host.
@@ -274,6 +306,7 @@ struct OnCard<'a> {
     world_size: usize,
     values: &'a Tensor,
     room: &'a mut Tensor,
+    wire: Wire,
 }
 
 impl OnCard<'_> {
@@ -283,6 +316,19 @@ impl OnCard<'_> {
             Place::Room(range) => (&*self.room, range),
         };
         of.narrow(0, range.start as i64, range.len() as i64)
+    }
+
+    /// What messages are sent from and received into: the places themselves, or tensors of their own of 16 bits.
+    fn ends(&self, message: &Message) -> [Tensor; 2] {
+        let (send, recv) = (self.at(&Place::Values(message.send.clone())), self.at(&message.recv));
+        match self.wire {
+            Wire::F32 => [send, recv],
+            Wire::Bf16 => {
+                let (sent, received) = (pairs_of_short(&send), pairs_of_short(&recv));
+                no_grad(|| sent.narrow(0, 0, send.size()[0]).copy_(&send));
+                [sent, received]
+            }
+        }
     }
 
     /// The sums over ranks in whatever order the library likes.
@@ -314,18 +360,23 @@ impl Regions for OnCard<'_> {
     }
 
     fn exchange(&mut self, messages: &[Message]) -> Result<(), CollectiveError> {
-        let stretch = |message: &Message| {
-            let (send, recv) = (self.at(&Place::Values(message.send.clone())), self.at(&message.recv));
-            Stretch {
-                peer: message.peer,
-                send: (send.data_ptr() as *const f32, send.numel()),
-                recv: (recv.data_ptr() as *mut f32, recv.numel()),
-            }
+        let ends: Vec<[Tensor; 2]> = messages.iter().map(|message| self.ends(message)).collect();
+        let stretch = |(message, [send, recv]): (&Message, &[Tensor; 2])| Stretch {
+            peer: message.peer,
+            send: (send.data_ptr() as *const f32, words(send)),
+            recv: (recv.data_ptr() as *mut f32, words(recv)),
         };
-        let stretches: Vec<Stretch> = messages.iter().map(stretch).collect();
-        // SAFETY: views of `values` and of `room`, which are contiguous; both stay as in `all_reduce_any_order`. That they do not overlap is the
-        // contract of messages.
-        unsafe { self.link.exchange(&stretches, self.stream) }
+        let stretches: Vec<Stretch> = messages.iter().zip(&ends).map(stretch).collect();
+        // SAFETY: views of `values` and of `room`, or tensors of this stream, which are contiguous; all stay as in `all_reduce_any_order`. That they
+        // do not overlap is the contract of messages.
+        unsafe { self.link.exchange(&stretches, self.stream)? };
+        if self.wire == Wire::Bf16 {
+            for (message, [_, received]) in messages.iter().zip(&ends) {
+                let mut recv = self.at(&message.recv);
+                no_grad(|| recv.copy_(&received.narrow(0, 0, recv.size()[0])));
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, sums: &Place, terms: &Place) -> Result<(), CollectiveError> {
@@ -338,10 +389,29 @@ impl Regions for OnCard<'_> {
         Ok(())
     }
 
+    fn round(&mut self, values: &Range<usize>) -> Result<(), CollectiveError> {
+        if self.wire == Wire::Bf16 {
+            let mut values = self.at(&Place::Values(values.clone()));
+            no_grad(|| values.copy_(&values.to_kind(Kind::BFloat16)));
+        }
+        Ok(())
+    }
+
     fn finish(&mut self) -> Result<(), CollectiveError> {
         // The stream keeps the order, and whoever wants the end waits for a mark.
         Ok(())
     }
+}
+
+/// Room for as many numbers of 16 bits as there are `values`, in whole words of f32, which is what links pass on.
+fn pairs_of_short(values: &Tensor) -> Tensor {
+    let even = values.numel().next_multiple_of(2) as i64;
+    Tensor::empty([even], (Kind::BFloat16, values.device()))
+}
+
+/// How many f32 have as many bytes as `values`.
+fn words(values: &Tensor) -> usize {
+    values.numel() * values.kind().elt_size_in_bytes() / size_of::<f32>()
 }
 
 #[cfg(test)]

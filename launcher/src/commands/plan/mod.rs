@@ -250,7 +250,8 @@ impl PlanArgs {
             Some(ShardArg::Gradients) => Shard::Gradients,
         };
         let recompute = self.recompute || config.train.recompute;
-        Choices { shard, recompute, ..Choices::of(self.products(config)) }
+        let gradient_bytes = config.train.reduce_precision.bytes() as f64;
+        Choices { shard, recompute, gradient_bytes, ..Choices::of(self.products(config)) }
     }
 }
 

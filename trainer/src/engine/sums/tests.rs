@@ -5,12 +5,19 @@ use super::*;
 impl Sums {
     /// Over ranks of a test, on the processor.
     pub fn simulated(comm: &Simulated, exact: bool) -> Self {
-        Self::choose(CollectivesKind::Host, Device::Cpu, comm.duplicate().unwrap(), exact).unwrap()
+        let train = TrainConfig { collectives: CollectivesKind::Host, exact, ..TrainConfig::default() };
+        Self::choose(&train, Device::Cpu, comm.duplicate().unwrap()).unwrap()
     }
 
     /// The same by the way of cards, over a link that copies memory of the host.
     pub fn of_cards(comm: &Simulated, exact: bool) -> Self {
-        Self { exact, ..Self::over_link(comm, Box::new(Copied(comm.duplicate().unwrap()))) }
+        let link = Box::new(Copied(comm.duplicate().unwrap()));
+        Self { order: Self::simulated(comm, exact).order, ..Self::over_link(comm, link) }
+    }
+
+    /// The same by messages of 16 bits.
+    fn short(self) -> Self {
+        Self { order: Order::Tree(Wire::Bf16), ..self }
     }
 
     /// By the way of cards over a link that adds up in whatever order.
@@ -62,13 +69,16 @@ fn bits(tensor: &Tensor) -> Vec<u32> {
     Vec::<f32>::try_from(tensor).unwrap().into_iter().map(f32::to_bits).collect()
 }
 
+/// Of odd lengths too: cards pass on pairs of 16 bits.
 #[test]
 fn sums_over_cards_have_the_bits_of_those_over_hosts() {
-    for world_size in 2..=6 {
+    for (world_size, is_short) in (2..=6).flat_map(|ranks| [(ranks, false), (ranks, true)]) {
         for len in [1, 5, 1000] {
             let wanted: Vec<_> = (0..world_size).map(|rank| rank.min(len as usize)..len as usize).collect();
             simulated::run(world_size, |comm| {
-                let (mut hosts, mut cards) = (Sums::simulated(comm, true), Sums::of_cards(comm, true));
+                let of = |sums: Sums| if is_short { sums.short() } else { sums };
+                let mut hosts = of(Sums::simulated(comm, true));
+                let mut cards = of(Sums::of_cards(comm, true));
                 let rank = comm.rank();
                 let [own, other] = [term(rank, len), term(rank, len)];
                 hosts.all_reduce(&own).unwrap();
@@ -82,6 +92,28 @@ fn sums_over_cards_have_the_bits_of_those_over_hosts() {
             });
         }
     }
+}
+
+/// Weights that ranks have updated in parts are passed on as they are.
+#[test]
+fn gathered_values_are_not_rounded() {
+    simulated::run(2, |comm| {
+        for mut sums in [Sums::simulated(comm, true).short(), Sums::of_cards(comm, true).short()] {
+            let values = Tensor::from_slice(&[1.0 + comm.rank() as f32 / 3.0; 2]);
+            sums.all_gather(&values, &[0..1, 1..2]).unwrap();
+            assert_eq!(Vec::<f32>::try_from(values).unwrap(), [1.0, 1.0 + 1.0 / 3.0]);
+        }
+    });
+}
+
+#[test]
+fn what_a_run_asks_for_is_how_its_terms_meet() {
+    let order = |exact, reduce_precision| {
+        Order::of(&TrainConfig { exact, reduce_precision, ..TrainConfig::default() })
+    };
+    assert_eq!(order(true, ReducePrecision::F32), Order::Tree(Wire::F32));
+    assert_eq!(order(false, ReducePrecision::F32), Order::Any);
+    assert_eq!(order(false, ReducePrecision::Bf16), Order::Tree(Wire::Bf16));
 }
 
 #[test]
@@ -114,7 +146,10 @@ fn cards_are_joined_where_every_rank_has_one_of_its_own() {
 #[test]
 fn ranks_on_processors_add_up_on_hosts_unless_nccl_is_asked_for() {
     simulated::run(2, |comm| {
-        let choose = |kind| Sums::choose(kind, Device::Cpu, comm.duplicate().unwrap(), true);
+        let choose = |collectives| {
+            let train = TrainConfig { collectives, ..TrainConfig::default() };
+            Sums::choose(&train, Device::Cpu, comm.duplicate().unwrap())
+        };
         assert!(matches!(choose(CollectivesKind::Auto).unwrap().way, Way::Host(_)));
         let error = choose(CollectivesKind::Nccl).err().unwrap();
         assert_eq!(
