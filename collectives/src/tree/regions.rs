@@ -206,6 +206,8 @@ fn halve(
         let received = Place::Room(0..keep.len());
         let message = Message { peer: blocks.rank ^ distance, send: give.clone(), recv: received.clone() };
         regions.exchange(&[message])?;
+        // As the other's term has been: a sum would depend on who makes it otherwise.
+        regions.round(&keep)?;
         // Addition is commutative, so it is the same sum on either side of the pair.
         regions.add(&Place::Values(keep.clone()), &received)?;
         own = keep;
@@ -254,6 +256,7 @@ fn sum_at_owners(
     // Every term has a place of its own, by block, until all are there. Added up on arrival they would meet in
     // the order of the network.
     let term = |block: usize| Place::Room(block * own.len()..(block + 1) * own.len());
+    regions.round(&own)?;
     regions.copy(&term(blocks.rank / blocks.size), &Place::Values(own.clone()))?;
     let message = |peer| Message { peer, send: slice(peer), recv: term(peer / blocks.size) };
     regions.exchange(&blocks.counterparts().map(message).collect::<Vec<_>>())?;

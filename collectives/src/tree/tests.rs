@@ -179,6 +179,24 @@ fn short_messages_give_all_ranks_the_same_sums_as_near_as_their_roundings_let_th
     assert_eq!(bits(&short_sums(std::slice::from_ref(&own))[0]), bits(&own));
 }
 
+/// As a bucket of another size would have them: no sum knows where its value lies.
+#[test]
+fn sums_of_short_messages_do_not_depend_on_the_places_of_values() {
+    for world_size in [2, 3, 4, 6, 8] {
+        let terms: Vec<Vec<f32>> = (0..world_size).map(|rank| rough_values(1001, rank)).collect();
+        let whole = &short_sums(&terms)[0];
+        let reversed: Vec<Vec<f32>> =
+            terms.iter().map(|of_rank| of_rank.iter().rev().copied().collect()).collect();
+        let parts = [0..17, 17..400, 400..1001].map(|part| {
+            let own: Vec<Vec<f32>> = terms.iter().map(|of_rank| of_rank[part.clone()].to_vec()).collect();
+            short_sums(&own)[0].clone()
+        });
+        assert_eq!(bits(&parts.concat()), bits(whole), "{world_size} ranks");
+        let back: Vec<f32> = short_sums(&reversed)[0].iter().rev().copied().collect();
+        assert_eq!(bits(&back), bits(whole), "{world_size} ranks");
+    }
+}
+
 #[test]
 fn scattered_sums_of_short_messages_have_the_bits_of_those_that_all_get() {
     for world_size in [2, 3, 4, 6] {

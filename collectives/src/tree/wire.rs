@@ -6,8 +6,8 @@ pub enum Wire {
     /// All of it.
     #[default]
     F32,
-    /// The nearest bfloat16: half of the bytes. Terms are rounded at each level of the tree that crosses ranks, and sums once more: the same ones on
-    /// all ranks, others at another number of ranks.
+    /// The nearest bfloat16: half of the bytes. Both terms of a sum are rounded wherever one of them crosses ranks, and the sums of all once more: the
+    /// same ones on all ranks, wherever values lie and however they are cut, but others at another number of ranks.
     Bf16,
 }
 

@@ -145,7 +145,7 @@ impl<'a, F: Family> Run<'a, F> {
         }
         let parameters = learner.networks().iter().map(|(_, parameters)| parameters.count()).sum();
         let mut engine = Engine::new(config, learner, comm)?;
-        if let Some(what) = without_effect(config.train.collectives, comm.world_size()) {
+        for what in without_effect(&config.train, comm.world_size()) {
             on_event(Event::Warning { what: what.into() });
         }
         let lanes = family.cursors().iter().map(to_json).collect();

@@ -280,10 +280,19 @@ fn why_apart(all: &[Vec<u8>]) -> Option<Apart> {
     Some(Apart::Because(format!("ranks {other} and {rank} share a card, which NCCL does not take")))
 }
 
-/// Why `kind` changes nothing about how so many ranks add up; `None` where it is heeded.
-pub fn without_effect(kind: CollectivesKind, ranks: usize) -> Option<&'static str> {
-    let alone = kind == CollectivesKind::Nccl && ranks == 1;
-    alone.then_some("train.collectives = \"nccl\" has no effect: one rank has nobody to add up with, and NCCL is not loaded")
+/// What `train` asks for of how ranks add up, and a rank alone does not heed.
+pub fn without_effect(train: &TrainConfig, ranks: usize) -> Vec<&'static str> {
+    let asked = [
+        (
+            train.collectives == CollectivesKind::Nccl,
+            "train.collectives = \"nccl\" has no effect: one rank has nobody to add up with, and NCCL is not loaded",
+        ),
+        (
+            train.reduce_precision == ReducePrecision::Bf16,
+            "train.reduce_precision = \"bf16\" has no effect: one rank has nobody to add up with",
+        ),
+    ];
+    asked.into_iter().filter(|(asked, _)| *asked && ranks == 1).map(|(_, what)| what).collect()
 }
 
 fn passed(event: &Event) -> Result<bool, String> {
