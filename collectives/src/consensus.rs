@@ -25,6 +25,20 @@ pub fn any_rank_of<const N: usize>(
     Ok(std::array::from_fn(|i| all.iter().any(|of_rank| of_rank.get(i) == Some(&1))))
 }
 
+/// Collective. By rank, the first rank on its host; `host` names this one's.
+///
+/// ```
+/// use segue_collectives::{consensus::hosts_of_ranks, simulated, Communicator};
+/// let hosts = ["a", "b", "a", "b"];
+/// let first = simulated::run(4, |comm| hosts_of_ranks(comm, hosts[comm.rank()]).unwrap());
+/// assert_eq!(first, [[0, 1, 0, 1]; 4]);
+/// ```
+pub fn hosts_of_ranks(comm: &dyn Communicator, host: &str) -> Result<Vec<usize>, CollectiveError> {
+    let hosts = comm.all_gather(host.as_bytes())?;
+    let first = |host: &Vec<u8>| hosts.iter().take_while(|other| *other != host).count();
+    Ok(hosts.iter().map(first).collect())
+}
+
 /// Collective. The ranks on the host of this one, which `host` names, in their order. The first does what has to be done once on each host.
 ///
 /// ```
@@ -34,8 +48,12 @@ pub fn any_rank_of<const N: usize>(
 /// assert_eq!(ranks, [[0, 2], [1, 3], [0, 2], [1, 3]]);
 /// ```
 pub fn ranks_of_host(comm: &dyn Communicator, host: &str) -> Result<Vec<usize>, CollectiveError> {
-    let hosts = comm.all_gather(host.as_bytes())?;
-    Ok((0..hosts.len()).filter(|rank| hosts[*rank] == host.as_bytes()).collect())
+    Ok(ranks_beside(&hosts_of_ranks(comm, host)?, comm.rank()))
+}
+
+/// The ranks on the host of `rank`, of what [`hosts_of_ranks`] has found.
+pub fn ranks_beside(hosts: &[usize], rank: usize) -> Vec<usize> {
+    (0..hosts.len()).filter(|other| hosts[*other] == hosts[rank]).collect()
 }
 
 #[cfg(test)]

@@ -196,6 +196,13 @@ pub struct TrainConfig {
     pub deadline: u64,
 }
 
+impl TrainConfig {
+    /// Whether gradients of ranks are added in the order of the tree, and not as a library likes.
+    pub fn sums_by_tree(&self) -> bool {
+        self.exact || self.reduce_precision != ReducePrecision::F32 || self.shard == Shard::Gradients
+    }
+}
+
 impl Default for TrainConfig {
     fn default() -> Self {
         Self {

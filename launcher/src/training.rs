@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use segue_cluster::{Preemption, host_identity};
-use segue_collectives::consensus::ranks_of_host;
+use segue_collectives::consensus::{hosts_of_ranks, ranks_beside};
+use segue_collectives::tree::meets_on_hosts;
 use segue_collectives::{Communicator, deadline};
 use segue_configs::{Config, DeviceKind};
 use segue_trainer::engine::{Event, Outcome};
@@ -32,6 +33,8 @@ pub fn check_run_dir(config: &Config) -> Result<(), Failure> {
 
 /// Where this rank computes, and beside whom.
 pub struct Place {
+    /// By rank, the first rank on its host.
+    hosts: Vec<usize>,
     /// Ranks of this host, in their order.
     ranks: Vec<usize>,
     compute: Compute,
@@ -44,17 +47,19 @@ impl Place {
         hang::of_run(Path::new(&config.run.dir), comm.rank());
         deadline::set(Duration::from_secs(config.train.deadline));
         // Hosts may have copies of their own.
-        let ranks = ranks_of_host(comm, &host_identity())?;
+        let hosts = hosts_of_ranks(comm, &host_identity())?;
+        let ranks = ranks_beside(&hosts, comm.rank());
         let place = place_among(&ranks, comm.rank());
         let compute = Compute::choose(device, place)?.allow_tf32(config.train.tf32);
         libtorch::set_threads(config.train.threads);
-        Ok(Self { ranks, compute })
+        Ok(Self { hosts, ranks, compute })
     }
 }
 
 /// A run folder that is this job's, ready for training.
 pub struct Training<'a> {
     compute: Compute,
+    hosts: Vec<usize>,
     preemption: Preemption,
     comm: &'a dyn Communicator,
     out: &'a Output,
@@ -70,7 +75,7 @@ impl<'a> Training<'a> {
         comm: &'a dyn Communicator,
         out: &'a Output,
     ) -> Result<Self, Failure> {
-        let Place { ranks, compute } = place;
+        let Place { hosts, ranks, compute } = place;
         // All data are open: what reading them has freed goes back.
         libtorch::keep_freed_memory();
         let preemption = Preemption::install()?;
@@ -83,7 +88,7 @@ impl<'a> Training<'a> {
         let run = Path::new(&config.run.dir);
         let _lock = if comm.rank() == 0 { Some(lock(run)?) } else { None };
         start_log(run, comm.rank(), config.log.trace_steps > 0)?;
-        Ok(Self { compute, preemption, comm, out, _lock })
+        Ok(Self { compute, hosts, preemption, comm, out, _lock })
     }
 
     /// Trains, and reports to stderr, `metrics.jsonl`, TensorBoard and logs. A collective call.
@@ -91,6 +96,9 @@ impl<'a> Training<'a> {
         let mut reporter = Reporter::new(config, self.comm, self.out);
         if let Some(why) = Compute::without_card(config.train.device) {
             let what = format!("this computes on the processor: {why}");
+            reporter.report(Event::Warning { what });
+        }
+        if let Some(what) = far_sums(config, &self.hosts) {
             reporter.report(Event::Warning { what });
         }
         let mut told = BTreeSet::new();
@@ -105,11 +113,46 @@ impl<'a> Training<'a> {
     }
 }
 
+/// Why sums in the order of the tree send more between hosts than they have to; `None` where they do not. `hosts`: by rank, the first rank on its host.
+fn far_sums(config: &Config, hosts: &[usize]) -> Option<String> {
+    (config.train.sums_by_tree() && !meets_on_hosts(hosts)).then(|| {
+        "sums over ranks send more bytes between hosts than others would: ranks of a host do not come together in the tree of sums\nhint: number \
+         ranks host by host, as mpirun does with --map-by slot, and start as many on each host, a power of two where that can be chosen"
+            .into()
+    })
+}
+
 /// Reports why a card goes without kernels of Segue's own, each reason once.
 fn tell_missing_kernels(told: &mut BTreeSet<String>, reporter: &mut Reporter) {
     for missing in missing_kernels() {
         if told.insert(missing.why.clone()) {
             reporter.report(Event::Warning { what: missing.to_string() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_are_far_from_their_neighbours_in_the_tree_are_told_of() {
+        let config = |keys: &[&str]| {
+            let keys: Vec<String> = keys.iter().map(|key| key.to_string()).collect();
+            segue_trainer::families::MODELS.load(None, &keys).unwrap().config
+        };
+        let (near, far) = ([0, 0, 2, 2], [0, 1, 0, 1]);
+        let loose = ["train.exact=false"];
+        let short = ["train.exact=false", "train.reduce_precision=bf16"];
+        let divided = ["train.exact=false", "train.shard=gradients"];
+        for (keys, hosts, told) in [
+            (&[][..], near, false),
+            (&[], far, true),
+            (&loose, far, false),
+            (&short, far, true),
+            (&divided, far, true),
+        ] {
+            assert_eq!(far_sums(&config(keys), &hosts).is_some(), told, "{keys:?} {hosts:?}");
         }
     }
 }

@@ -21,6 +21,7 @@ mod host;
 pub mod regions;
 mod wire;
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use host::Host;
@@ -76,6 +77,29 @@ pub fn aligned_blocks(micro_steps: usize, world_size: usize) -> Result<usize, Co
         world_size,
         possible: (1..=micro_steps).filter(|ranks| block(*ranks).is_some()).collect(),
     })
+}
+
+/// Whether ranks meet on their own hosts before they talk to others, so that as few bytes go between hosts as can: each host has an aligned block of
+/// a power of two of ranks. `hosts`: by rank, what names its host. One host has nobody to talk to.
+///
+/// ```
+/// use segue_collectives::tree::meets_on_hosts;
+/// assert!(meets_on_hosts(&[0, 0, 2, 2, 4, 4]) && meets_on_hosts(&[0, 1, 2]) && meets_on_hosts(&[0, 0, 0]));
+/// // Numbered in turn; three ranks a host; hosts of different sizes; a host in two blocks.
+/// for far in [&[0, 1, 0, 1][..], &[0, 0, 0, 3, 3, 3], &[0, 0, 2], &[0, 0, 2, 2, 0, 0]] {
+///     assert!(!meets_on_hosts(far), "{far:?}");
+/// }
+/// ```
+pub fn meets_on_hosts(hosts: &[usize]) -> bool {
+    let block = hosts.iter().take_while(|host| **host == hosts[0]).count();
+    if block == hosts.len() {
+        return true;
+    }
+    let mut seen = HashSet::new();
+    block.is_power_of_two()
+        && hosts
+            .chunks(block)
+            .all(|own| own.len() == block && own.iter().all(|host| *host == own[0]) && seen.insert(own[0]))
 }
 
 /// Collective. Sums `values`, of equal length on all ranks, over the ranks in the order of the tree, by messages that carry what `wire` says;

@@ -1,6 +1,6 @@
 //! The parts of a step, in seconds.
 
-use segue_configs::{ByPrecision, Config, Machine, MachineKind, Products, ReducePrecision, Shard};
+use segue_configs::{ByPrecision, Config, Machine, MachineKind, Products, Shard};
 use serde::Serialize;
 
 use super::overlap::{buckets, hidden_behind};
@@ -82,9 +82,7 @@ impl Setting<'_> {
     }
 
     fn algorithm(&self) -> Algorithm {
-        let train = &self.config.train;
-        let is_tree = train.exact || train.reduce_precision != ReducePrecision::F32;
-        if is_tree { Algorithm::Tree } else { Algorithm::Any }
+        if self.config.train.sums_by_tree() { Algorithm::Tree } else { Algorithm::Any }
     }
 
     /// Forward and backward of one micro-step: all but communication, data, update.
