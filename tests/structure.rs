@@ -277,30 +277,77 @@ const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
 /// Ways to name the processor as the place of a tensor.
 const PROCESSOR: [&str; 5] = ["Device::Cpu", "FLOAT_CPU", "DOUBLE_CPU", "INT64_CPU", "Compute::CPU"];
 
-/// A tensor that is made on the processor where its model computes on a card stops the run there, and nothing on a host without one tells.
-#[test]
-fn models_and_engine_make_tensors_where_their_parameters_lie() {
-    let mut found = BTreeMap::new();
-    for folder in ["engine", "evaluation", "families", "generate", "layers", "noise", "optim"] {
-        for (path, code) in sources(&format!("trainer/src/{folder}")) {
-            let named = code.lines().filter(|line| PROCESSOR.iter().any(|word| line.contains(word))).count();
-            if named > 0 {
-                found.insert(path["trainer/src/".len()..].to_string(), named);
-            }
-        }
-    }
+/// Where models and the engine read values of a tensor, on how many lines, and why: a card is waited for there.
+const READS_VALUES: &[(&str, usize, &str)] = &[
+    (
+        "engine/buckets.rs",
+        2,
+        "the noise scale, where it is measured; rows of sparse gradients, which the processor makes",
+    ),
+    ("engine/digest.rs", 1, "rows of sparse gradients"),
+    ("engine/repeat.rs", 1, "a micro-step that is made twice is compared on the host"),
+    ("engine/step.rs", 1, "losses, all of a step at once"),
+    ("families/language_model/evaluate.rs", 1, "losses of an evaluation"),
+    ("families/language_model/evaluate_pairs.rs", 1, "losses of an evaluation"),
+    (
+        "families/language_model/objective.rs",
+        2,
+        "weights of a batch in the host's memory; in each micro-step the loss against an adversary, where there is one",
+    ),
+    ("families/xlnet/on_cards.rs", 1, "a test, which emulates a card"),
+    (
+        "families/xlnet/plan.rs",
+        2,
+        "whether masks hide anything, for those that most passes do without; how many segments there are, for attention in tensors",
+    ),
+    ("layers/attention/fused/mod.rs", 1, "attention in tiles, which are the processor's"),
+    ("layers/cross_entropy.rs", 1, "targets of the processor's loops"),
+    ("layers/heads/kernels.rs", 1, "ranking is fine-tuned on processors"),
+    ("layers/ids.rs", 1, "ids in the host's memory"),
+    ("optim/averaging/mean.rs", 1, "asks after an update that was not finite"),
+    ("optim/clip.rs", 2, "norms on a processor; on a card without kernels, all of a step at once"),
+    ("optim/clip/card.rs", 1, "norms, all of a step at once"),
+];
+
+/// Ways to read values of a tensor.
+const READING: [&str; 5] = ["int64_value(", "double_value(", "copy_data(", ">::try_from(", "Vec::try_from("];
+
+/// Lines of `folders` in `trainer/src` that hold one of `words`, by file.
+fn lines_with(words: &[&str], folders: &[&str]) -> BTreeMap<String, usize> {
+    let code = folders.iter().flat_map(|folder| sources(&format!("trainer/src/{folder}")));
+    let count = |code: &str| code.lines().filter(|line| words.iter().any(|word| line.contains(word))).count();
+    let counted = code.map(|(path, code)| (path["trainer/src/".len()..].to_string(), count(&code)));
+    counted.filter(|(_, lines)| *lines > 0).collect()
+}
+
+/// Fails unless these are the lines of a table, which gives a reason for each file. `advice` says what to do.
+#[track_caller]
+fn assert_listed(found: &BTreeMap<String, usize>, listed: &[(&str, usize, &str)], advice: &str) {
     let allowed: BTreeMap<String, usize> =
-        NAMES_THE_PROCESSOR.iter().map(|(path, lines, _)| (path.to_string(), *lines)).collect();
+        listed.iter().map(|(path, lines, _)| (path.to_string(), *lines)).collect();
     let differ = found.keys().chain(allowed.keys()).filter(|path| found.get(*path) != allowed.get(*path));
     let differ: BTreeSet<String> = differ
         .map(|path| format!("{path}: {:?} lines, expected {:?}", found.get(path), allowed.get(path)))
         .collect();
-    assert!(
-        differ.is_empty(),
-        "the processor is named where a model's device may be meant; take `options()` of its parameters, or say in \
-         NAMES_THE_PROCESSOR why not: {differ:#?}"
-    );
-    assert!(NAMES_THE_PROCESSOR.iter().all(|(_, _, why)| !why.is_empty()));
+    assert!(differ.is_empty(), "{advice}: {differ:#?}");
+    assert!(listed.iter().all(|(_, _, why)| !why.is_empty()));
+}
+
+/// A tensor that is made on the processor where its model computes on a card stops the run there, and nothing on a host without one tells.
+#[test]
+fn models_and_engine_make_tensors_where_their_parameters_lie() {
+    let folders = ["engine", "evaluation", "families", "generate", "layers", "noise", "optim"];
+    let advice = "the processor is named where a model's device may be meant; take `options()` of its parameters, or say in NAMES_THE_PROCESSOR why not";
+    assert_listed(&lines_with(&PROCESSOR, &folders), NAMES_THE_PROCESSOR, advice);
+}
+
+#[test]
+fn values_of_tensors_are_read_where_there_is_a_reason_to() {
+    let models = ["language_model", "lstm", "transfo_xl", "xlnet"].map(|name| format!("families/{name}"));
+    let folders: Vec<&str> =
+        models.iter().map(String::as_str).chain(["engine", "layers", "noise", "optim"]).collect();
+    let advice = "a step would wait for a card here; keep the value on the host (`OfHost`), or say in READS_VALUES why not";
+    assert_listed(&lines_with(&READING, &folders), READS_VALUES, advice);
 }
 
 /// Crates that `cargo tree` finds behind these kinds of edges, and their features.

@@ -8,7 +8,7 @@ use super::{Activation, XlnetConfig};
 use tch::{Kind, Tensor};
 
 use super::model::BIASES;
-use super::plan::{Group, Plan, Targets};
+use super::plan::{Group, Plan, Segments, Targets};
 use crate::Kernels;
 use crate::layers::activation::{activate_map, activate_rows, takes_rows};
 use crate::layers::attention::projections::{Projection, project};
@@ -187,7 +187,7 @@ impl Layer {
                     }
                     false => attention.content(&q, noise),
                 };
-                for_h.push(seen(read, group.seeing.as_ref()));
+                for_h.push(read);
             }
             if let (Some(g), Some(targets)) = (&g, &group.targets) {
                 let q = match at_once {
@@ -203,7 +203,7 @@ impl Layer {
                         read.unwrap_or_else(|| attention.predictions(&q, targets, noise))
                     }
                 };
-                for_g.push(seen(read, targets.mask.as_ref().and_then(|mask| mask.seeing.as_ref())));
+                for_g.push(seen(read, targets.seeing.as_ref()));
             }
         }
         if let (true, Some(g)) = (content, &g)
@@ -268,7 +268,7 @@ impl Layer {
         noise: Option<&Noise>,
     ) -> Tensor {
         let (segment, keys) = (projected[0].size()[1], projected[1].size()[1]);
-        let ids = group.segments.as_ref().map(|codes| codes.ids.narrow(1, keys - segment, segment));
+        let ids = group.segments.as_ref().map(|segments| segments.ids.narrow(1, keys - segment, segment));
         self.attend(group, projected, (None, ids.as_ref()), other, |attention| match &group.chunks {
             Some(chunks) => chunked::attend(attention, chunks, self.dropatt, noise),
             None => fused::attend(attention, &group.blocks, self.dropatt, noise),
@@ -284,7 +284,7 @@ impl Layer {
         (other, noise): (Option<&Tensor>, Option<&Noise>),
     ) -> Option<Tensor> {
         let places = fused::Places { of_queries: &targets.at, segment: group.segment };
-        let ids = group.segments.as_ref().and_then(|codes| codes.ids_of_targets.as_ref());
+        let ids = group.segments.as_ref().and_then(|segments| segments.ids_of_targets.as_ref());
         self.attend(group, projected, (Some(places), ids), other, |attention| match &targets.chunks {
             Some(chunks) if self.kernels.chunk(attention.q) => {
                 chunked::attend_to_places(attention, chunks, self.dropatt, noise)
@@ -307,10 +307,10 @@ impl Layer {
     ) -> T {
         let [u, by_position, by_segment] = &self.biases;
         let segments = group.segments.as_ref().zip(of_queries).zip(other);
-        let segments = segments.map(|((codes, of_queries), other)| fused::Segments {
+        let segments = segments.map(|((of_keys, of_queries), other)| fused::Segments {
             vectors: [by_segment, other],
             of_queries,
-            of_keys: &codes.ids,
+            of_keys: &of_keys.ids,
         });
         let (biases, scale) = ([u, by_position], scale(self));
         with(&fused::Attention { q, k, v, r, places, biases, segments, scale })
@@ -339,7 +339,7 @@ impl Layer {
         let by_distance = by_head(q + v).bmm(&r.permute([1, 2, 0])).view([heads, lanes, rows, -1]);
         let distances = targets.distances.unsqueeze(0).expand([heads, -1, -1, -1], false);
         let mut scores = by_content + by_lane(by_distance.gather(3, &distances, false));
-        if let Some(codes) = &group.segments
+        if let Some(codes) = group.segments.as_ref().map(Segments::codes)
             && let Some(of_targets) = &codes.targets
         {
             let s = (self.seg_embed.get(1) - self.seg_embed.get(0)).view([heads, width]);
@@ -349,8 +349,8 @@ impl Layer {
             scores += other.reshape(scores.size());
         }
         let scores = scores * scale(self);
-        if let Some(mask) = &targets.mask {
-            let _ = scores.view([lanes, heads, rows, -1]).g_add_(&mask.added.unsqueeze(1));
+        if let Some(mask) = &targets.block.mask {
+            let _ = scores.view([lanes, heads, rows, -1]).g_add_(&mask.unsqueeze(1));
         }
         let weights = dropout(weights_of(&scores), self.dropatt, noise);
         let read = weights.bmm(keys).view([lanes, heads, rows, -1]).permute([1, 0, 2, 3]);
@@ -435,7 +435,7 @@ impl<'a> Attention<'a> {
         let keys = k.size()[1];
         let by_head = |x: &Tensor| x.permute([2, 0, 1, 3]); // [heads, lanes, key, width]
         let mut k = by_head(k);
-        if let Some(codes) = &group.segments {
+        if let Some(codes) = group.segments.as_ref().map(Segments::codes) {
             k = Tensor::cat(&[k, codes.keys.unsqueeze(0).expand([heads, -1, -1, -1], false)], 3);
         }
         Self {
@@ -478,7 +478,8 @@ impl<'a> Attention<'a> {
     fn content(&self, q: &Tensor, noise: Option<&Noise>) -> Tensor {
         let segment = q.size()[1];
         let q = self.queries(q);
-        let by_content = self.content_queries(&q, self.group.segments.as_ref().map(|codes| &codes.queries));
+        let by_content =
+            self.content_queries(&q, self.group.segments.as_ref().map(|segments| &segments.codes().queries));
         let by_position = self.biased(&q, &self.layer.biases[1]);
         // One place of the noise for all blocks, as attention in tiles has it.
         let (drops, mut first) = (self.drops(noise), 0);
@@ -516,7 +517,7 @@ impl<'a> Attention<'a> {
     /// What the query stream reads, `[lanes, targets, heads * width]`; `q`: `[lanes, targets, heads, width]`.
     fn predictions(&self, q: &Tensor, targets: &Targets, noise: Option<&Noise>) -> Tensor {
         let (heads, lanes, rows) = (self.layer.heads, self.group.lanes, q.size()[1]);
-        let codes = self.group.segments.as_ref().and_then(|codes| codes.targets.as_ref());
+        let codes = self.group.segments.as_ref().and_then(|segments| segments.codes().targets.as_ref());
         let q = self.queries(q);
         let by_distance = self.by_head(&self.biased(&q, &self.layer.biases[1])).bmm(&self.r);
         let by_distance = by_distance.view([heads, lanes, rows, -1]);
@@ -524,7 +525,7 @@ impl<'a> Attention<'a> {
         let aligned = by_distance.gather(3, &distances, false).view([heads * lanes, rows, self.keys]);
         let q = self.by_lane(&self.content_queries(&q, codes));
         let scores = aligned.baddbmm(&q, &self.k, 1.0, scale(self.layer));
-        let mask = targets.mask.as_ref().map(|mask| &mask.added);
+        let mask = targets.block.mask.as_ref();
         self.to_rows(&self.read(scores, mask, self.keys, self.drops(noise), &mut 0))
     }
 

@@ -5,6 +5,7 @@
 //! keys that all of its rows must not see.
 
 use std::slice;
+use std::sync::OnceLock;
 
 use tch::{Kind, Tensor};
 
@@ -19,12 +20,15 @@ use crate::{Kernels, Options};
 /// Queries of one block: short enough to waste few distances, long enough for the matrix products.
 pub const BLOCK_ROWS: i64 = 128;
 
-/// An additive mask, and which of its rows have anything to see.
-pub struct Mask {
-    /// `[lanes, query, key]`: 0 where a query may see a key, else −∞; rows that may see nothing are 0.
-    pub added: Tensor,
-    /// `[lanes, query, 1]`: 0 for rows that may see nothing, else 1; `None` where there are no such rows.
-    pub seeing: Option<Tensor>,
+/// Which segment keys and targets are of.
+pub struct Segments {
+    /// The segment of each key as a number, `[lanes, key]`.
+    pub ids: Tensor,
+    /// The same of each target, `[lanes, targets]`.
+    pub ids_of_targets: Option<Tensor>,
+    /// How many of the keys are memory.
+    mem: i64,
+    codes: OnceLock<SegmentCodes>,
 }
 
 /// Codes of segments that turn "same or other" into a product: a key's code has a 1 at its segment, a query's at
@@ -36,10 +40,25 @@ pub struct SegmentCodes {
     pub queries: Tensor,
     /// `[lanes, targets, segments]`, where there are targets.
     pub targets: Option<Tensor>,
-    /// The segment of each key as a number, `[lanes, key]`.
-    pub ids: Tensor,
-    /// The same of each target, `[lanes, targets]`.
-    pub ids_of_targets: Option<Tensor>,
+}
+
+impl Segments {
+    /// For attention in tensors. How many segments there are is read from them, for which a card is waited for.
+    pub fn codes(&self) -> &SegmentCodes {
+        self.codes.get_or_init(|| {
+            let count = self.ids.max().double_value(&[]) as i64 + 1;
+            let numbers = Tensor::arange(count, (self.ids.kind(), self.ids.device()));
+            // A 1 at the own segment for keys, at all others for queries: their product is 1 where segments
+            // differ, else 0.
+            let is = |ids: &Tensor| ids.unsqueeze(2).eq_tensor(&numbers).to_kind(ids.kind());
+            let own = self.ids.narrow(1, self.mem, self.ids.size()[1] - self.mem);
+            SegmentCodes {
+                keys: is(&self.ids),
+                queries: 1.0 - is(&own),
+                targets: self.ids_of_targets.as_ref().map(|ids| 1.0 - is(ids)),
+            }
+        })
+    }
 }
 
 /// Rows of the query stream.
@@ -50,8 +69,8 @@ pub struct Targets {
     pub block: Block,
     /// The same for attention in chunks, where that is taken.
     pub chunks: Option<Chunks>,
-    /// Which keys each sees.
-    pub mask: Option<Mask>,
+    /// `[lanes, target, 1]`: 0 for those that may see nothing, else 1; `None` where there are none.
+    pub seeing: Option<Tensor>,
     /// The table's row for each key, `[lanes, targets, key]`.
     pub distances: Tensor,
 }
@@ -71,12 +90,10 @@ pub struct Group {
     pub blocks: Vec<Block>,
     /// The same for attention in chunks, where that is taken.
     pub chunks: Option<Chunks>,
-    /// `[lanes, segment, 1]`: 0 for rows that may see nothing, else 1; `None` where there are no such rows.
-    pub seeing: Option<Tensor>,
     /// The query stream's rows.
     pub targets: Option<Targets>,
-    /// Codes of segments, where segments count.
-    pub segments: Option<SegmentCodes>,
+    /// Where segments count.
+    pub segments: Option<Segments>,
 }
 
 /// What all layers share.
@@ -172,9 +189,10 @@ impl Scene<'_> {
             // Of the distances 1 - key, .., -least.
             true => sinusoids_between(-least, 1 - key, clamp, d_model, self.options).flip([0]),
         };
-        let mask = self.hidden(start, lanes).map(|hidden| self.mask(&hidden));
+        // Each position sees itself, so that no row is hidden as a whole.
+        let mask = self.hidden(start, lanes).map(|hidden| self.added(&hidden));
         let blocks = self.blocks(mask.as_ref());
-        let chunks = self.in_chunks(&blocks, mask.as_ref().map(|mask| &mask.added));
+        let chunks = self.in_chunks(&blocks, mask.as_ref());
         Group {
             start,
             lanes,
@@ -186,7 +204,6 @@ impl Scene<'_> {
             },
             blocks,
             chunks,
-            seeing: mask.and_then(|mask| mask.seeing),
             targets: self.targets(start, lanes),
             segments: self.segments(start, lanes),
         }
@@ -194,8 +211,11 @@ impl Scene<'_> {
 
     /// Rows for attention in chunks, where that is taken.
     fn in_chunks(&self, blocks: &[Block], mask: Option<&Tensor>) -> Option<Chunks> {
-        let chunk = Kernels::Fused.chunk(self.sequence.ids);
-        chunk.then(|| Chunks::new(blocks, mask.map(Tensor::shallow_clone), self.options.1))
+        self.is_on_card().then(|| Chunks::new(blocks, mask.map(Tensor::shallow_clone), self.options.1))
+    }
+
+    fn is_on_card(&self) -> bool {
+        Kernels::Fused.chunk(self.sequence.ids)
     }
 
     fn segment(&self) -> i64 {
@@ -258,9 +278,8 @@ impl Scene<'_> {
         let (segment, mem) = (self.segment(), self.memory.len());
         let marks = self.memory.documents.as_ref().filter(|_| mem > 0);
         let unwritten = marks.map(|marks| marks.narrow(0, start, lanes).eq(NO_DOCUMENT).unsqueeze(1));
-        // Whether there is such a place is worth a look at the values: without one, most passes need no mask
-        // at all.
-        let unwritten = unwritten.filter(|hidden| hidden.any().int64_value(&[]) != 0);
+        // Whether there is such a place is worth a look at the values where most passes need no mask of each lane without one.
+        let unwritten = unwritten.filter(|hidden| own.is_some() || any(hidden));
         let causal = self.causal.as_ref().map(|hidden| match at {
             None => hidden.shallow_clone(),
             Some(at) => {
@@ -285,7 +304,7 @@ impl Scene<'_> {
         })
     }
 
-    fn blocks(&self, mask: Option<&Mask>) -> Vec<Block> {
+    fn blocks(&self, mask: Option<&Tensor>) -> Vec<Block> {
         let (segment, mem) = (self.segment(), self.memory.len());
         // Nobody in the reused half sees the half after it. Blocks that end where the halves do leave those
         // keys out of the products instead of masking them.
@@ -299,7 +318,7 @@ impl Scene<'_> {
             let mut start = first;
             while start < end {
                 let rows = BLOCK_ROWS.min(end - start);
-                let own = |mask: &Mask| mask.added.narrow(1, start, rows).narrow(2, 0, keys).contiguous();
+                let own = |mask: &Tensor| mask.narrow(1, start, rows).narrow(2, 0, keys).contiguous();
                 let mask = mask.map(own);
                 blocks.push(Block { start, rows, keys, mask });
                 start += rows;
@@ -315,50 +334,46 @@ impl Scene<'_> {
         // row `segment - 1 - i + j`. Targets stand anywhere, so their rows are gathered, where those of
         // content are a shift.
         let column = Tensor::arange(self.keys(), (Kind::Int64, self.options.1)) + (self.segment() - 1);
-        let mask = hidden.map(|hidden| self.mask(&hidden));
-        let added = mask.as_ref().map(|mask| mask.added.shallow_clone());
+        let (added, seeing) = hidden.map(|hidden| self.open(hidden)).unzip();
         let block = Block { start: 0, rows: at.size()[1], keys: self.keys(), mask: added };
         Some(Targets {
             chunks: self.in_chunks(slice::from_ref(&block), block.mask.as_ref()),
             block,
-            mask,
+            seeing: seeing.flatten(),
             distances: column.view([1, 1, -1]) - at.unsqueeze(2),
             at,
         })
     }
 
-    fn mask(&self, hidden: &Tensor) -> Mask {
-        // A softmax over −∞ alone is not a number; over a large negative constant it is uniform, and a
-        // prediction would see its own token. So such a row stays open, and what it reads is multiplied by 0
-        // afterwards.
-        let blind = hidden.all_dim(2, true);
-        let any = blind.any().int64_value(&[]) != 0;
-        let hidden = if any { hidden.logical_and(&blind.logical_not()) } else { hidden.shallow_clone() };
-        let added = Tensor::zeros(hidden.size(), self.options);
-        Mask {
-            added: added.masked_fill(&hidden, f64::NEG_INFINITY),
-            seeing: any.then(|| blind.logical_not().to_kind(self.options.0)),
+    /// What is added to scores, 0 where a query may see a key, else −∞; and which rows have anything to see, where not all have. Those that have
+    /// nothing stay open: a softmax over −∞ alone is not a number; over a large negative constant it is uniform, and a prediction would see its own
+    /// token. What they read is multiplied by 0 afterwards.
+    fn open(&self, hidden: Tensor) -> (Tensor, Option<Tensor>) {
+        let seeing = hidden.all_dim(2, true).logical_not();
+        // A card is not asked, as that would wait for all that it has to do.
+        if !self.is_on_card() && !any(&seeing.logical_not()) {
+            return (self.added(&hidden), None);
         }
+        (self.added(&hidden.logical_and(&seeing)), Some(seeing.to_kind(self.options.0)))
     }
 
-    fn segments(&self, start: i64, lanes: i64) -> Option<SegmentCodes> {
-        let own = self.sequence.segments?.narrow(0, start, lanes);
-        let count = own.max().int64_value(&[]) + 1;
-        let numbers = Tensor::arange(count, (Kind::Int64, self.options.1));
-        // Memory counts as segment 0, whatever it was when it was read.
-        let before = Tensor::zeros([lanes, self.memory.len()], (Kind::Int64, self.options.1));
-        let all = Tensor::cat(&[before, own.shallow_clone()], 1);
-        let ids = all.to_kind(self.options.0);
-        // A 1 at the own segment for keys, at all others for queries: their product is 1 where segments
-        // differ, else 0.
-        let is = |ids: &Tensor| ids.unsqueeze(2).eq_tensor(&numbers).to_kind(self.options.0);
-        let queries: Tensor = 1.0 - is(&own);
-        let at = self.sequence.targets.map(|at| at.narrow(0, start, lanes));
-        let targets = at.as_ref().map(|at| {
-            let index = at.unsqueeze(2).expand([-1, -1, count], false);
-            queries.gather(1, &index, false)
-        });
-        let ids_of_targets = at.map(|at| own.gather(1, &at, false).to_kind(self.options.0));
-        Some(SegmentCodes { keys: is(&all), queries, targets, ids, ids_of_targets })
+    fn added(&self, hidden: &Tensor) -> Tensor {
+        Tensor::zeros(hidden.size(), self.options).masked_fill(hidden, f64::NEG_INFINITY)
     }
+
+    fn segments(&self, start: i64, lanes: i64) -> Option<Segments> {
+        let own = self.sequence.segments?.narrow(0, start, lanes);
+        // Memory counts as segment 0, whatever it was when it was read.
+        let mem = self.memory.len();
+        let before = Tensor::zeros([lanes, mem], (Kind::Int64, self.options.1));
+        let ids = Tensor::cat(&[before, own.shallow_clone()], 1).to_kind(self.options.0);
+        let at = self.sequence.targets.map(|at| at.narrow(0, start, lanes));
+        let ids_of_targets = at.map(|at| own.gather(1, &at, false).to_kind(self.options.0));
+        Some(Segments { ids, ids_of_targets, mem, codes: OnceLock::new() })
+    }
+}
+
+/// Whether one of `marks` is set. A card is waited for.
+fn any(marks: &Tensor) -> bool {
+    marks.any().int64_value(&[]) != 0
 }
