@@ -278,9 +278,9 @@ fn dynamic_evaluation_adapts_to_a_repeated_pattern_and_leaves_the_weights_alone(
 fn samples_begin_with_text_of_the_split_and_know_what_follows() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder, &noise_text(400));
-    let model = LanguageModel::new(&config(), 5, Kind::Float);
+    let model = LanguageModel::new(&config(), 5, Kind::Double);
     let sampling = Sampling { top_k: 40, top_p: 1.0, eta: 0.0, temperature: 1.0, exclude: None, seed: 3 };
-    let options = SampleOptions { samples: 3, seed_tokens: 20, tokens: 15, segment: 7, sampling };
+    let options = SampleOptions { samples: 3, seed_tokens: 20, tokens: 15, lanes: 1, segment: 7, sampling };
     let samples = draw_samples(&model, &stream, &options, |_| {}).unwrap();
     for sample in &samples {
         assert_eq!(sample.context, ids(&stream, sample.start, 20));
@@ -291,6 +291,12 @@ fn samples_begin_with_text_of_the_split_and_know_what_follows() {
     // None is discarded: fewer samples are the first of more.
     let two = draw_samples(&model, &stream, &SampleOptions { samples: 2, ..options }, |_| {}).unwrap();
     assert_eq!(two, samples[..2]);
+    for lanes in [2, 3, 64] {
+        let mut told = Vec::new();
+        let options = SampleOptions { lanes, ..options };
+        assert_eq!(draw_samples(&model, &stream, &options, |done| told.push(done)).unwrap(), samples);
+        assert!(told.is_sorted() && told.last() == Some(&45), "{lanes}: {told:?}");
+    }
     let long = SampleOptions { tokens: 400, ..options };
     assert_eq!(draw_samples(&model, &stream, &long, |_| {}).unwrap_err().exit_code(), 64);
 }

@@ -8,7 +8,7 @@ use segue_random::{Purpose, Stream, derive};
 use super::positions::scaled;
 use crate::TrainError;
 use crate::families::language_model::NextToken;
-use crate::generate::{Generator, Sampling};
+use crate::generate::{Sampling, Texts};
 
 /// What is drawn.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +19,8 @@ pub struct SampleOptions {
     pub seed_tokens: usize,
     /// Tokens to write.
     pub tokens: usize,
+    /// Samples that are written side by side, one at least.
+    pub lanes: usize,
     /// Tokens of the seed text read at a time.
     pub segment: usize,
     /// How tokens are chosen. Its seed also draws the seed texts.
@@ -39,7 +41,8 @@ pub struct Sample {
 }
 
 /// Draws seed texts and continues them. `progress` gets tokens written in all. Equal options give equal
-/// samples, and the first samples do not depend on how many are drawn.
+/// samples, and the first samples do not depend on how many are drawn. With other `lanes` they are the same but where two tokens are as likely to
+/// the last bits of their probabilities: a matrix product may round otherwise for more rows.
 pub fn draw_samples(
     model: &dyn NextToken,
     stream: &TokenStream,
@@ -59,21 +62,26 @@ pub fn draw_samples(
     let places = stream.len() - length + 1;
     let seed = options.sampling.seed;
     let draws = Stream::new(seed, Purpose::Evaluation, &[1]);
-    let mut written = 0;
-    let mut out = Vec::new();
+    let mut samples = Vec::new();
     for i in 0..options.samples {
         let start = scaled(draws.bits(i), places);
-        let mut ids = vec![0; length as usize];
-        stream.read(start, &mut ids)?;
-        let reference = ids.split_off(options.seed_tokens);
-        let sampling = Sampling { seed: derive(seed, Purpose::Evaluation, &[2, i]), ..options.sampling };
-        let mut continuation = Vec::with_capacity(options.tokens);
-        for token in Generator::new(model, &ids, options.segment, sampling).take(options.tokens) {
-            continuation.push(token);
-            written += 1;
+        let mut context = vec![0; length as usize];
+        stream.read(start, &mut context)?;
+        let reference = context.split_off(options.seed_tokens);
+        samples.push(Sample { start, context, continuation: Vec::with_capacity(options.tokens), reference });
+    }
+    let sampling = |i: u64| Sampling { seed: derive(seed, Purpose::Evaluation, &[2, i]), ..options.sampling };
+    let (mut first, mut written) = (0, 0);
+    for group in samples.chunks_mut(options.lanes) {
+        let contexts: Vec<Vec<i64>> = group.iter().map(|sample| sample.context.clone()).collect();
+        let contexts: Vec<&[i64]> = contexts.iter().map(Vec::as_slice).collect();
+        let samplings = (first..).take(group.len()).map(sampling).collect();
+        first += group.len() as u64;
+        for tokens in Texts::new(model, &contexts, options.segment, samplings)?.take(options.tokens) {
+            written += tokens.len() as u64;
+            group.iter_mut().zip(tokens).for_each(|(sample, token)| sample.continuation.push(token));
             progress(written);
         }
-        out.push(Sample { start, context: ids, continuation, reference });
     }
-    Ok(out)
+    Ok(samples)
 }

@@ -10,7 +10,7 @@ use super::SEGMENT;
 use super::sampling::SamplingArgs;
 use crate::commands::eval::eval_config;
 use crate::commands::eval::subject::SubjectArgs;
-use crate::commands::{distance, length, some_length};
+use crate::commands::{at_least_one, distance, length, some_length};
 use crate::failure::Failure;
 use crate::folder::ResultFolder;
 use crate::output::{Output, Unit};
@@ -34,6 +34,9 @@ pub struct SamplesArgs {
     /// Number of tokens to generate.
     #[arg(long, default_value_t = 500, value_parser = length)]
     tokens: usize,
+    /// Samples that are written side by side: faster together, and the same but for rare choices between tokens as likely to the last bits.
+    #[arg(long, default_value_t = 1, value_parser = at_least_one)]
+    lanes: usize,
     #[command(flatten)]
     sampling: SamplingArgs,
     /// Memory length, in positions [default: the model's; 512 for an XLNet without memory].
@@ -67,6 +70,7 @@ pub fn run(args: SamplesArgs, quiet: bool, out: &Output) -> Result<Value, Failur
         samples: args.samples,
         seed_tokens: args.seed_tokens,
         tokens: args.tokens,
+        lanes: args.lanes,
         segment: SEGMENT,
         sampling: args.sampling.sampling(&tokenizer)?,
     };
