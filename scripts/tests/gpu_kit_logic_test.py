@@ -257,6 +257,21 @@ class Contests(unittest.TestCase):
         told, notes, _, _ = self.race(None, {8: 10.0}, own_best=False)
         self.assertEqual((told, notes), ([("they", 8, 10.0)], ["tiny, bf16: we: not here"]))
 
+    def test_kernels_that_a_card_goes_without_are_told_once(self):
+        found = {"tokens_per_s": 5.0, "step_s": 0.1, "first_loss": 6.0, "loss": 5.0, "kernels": {"compiled": [], "missing": {"flash": "too little memory"}}}
+        figures = entrants.Figures.of(8, found)
+
+        class Lacking(Entrant):
+            def measure(self, *_):
+                return [figures]
+
+        plan = contest.Plan([], ["bf16"], [8], 2, "trial", "timing", False)
+        race = contest.Contest(shapes.Shape("tiny", pathlib.Path("tiny.toml"), {}, 2e6), "bf16", plan, lambda: 100)
+        self.assertEqual(len(list(race.rows([Lacking("we", {}, 6.0, [])], {}, "NVIDIA H200"))), 1)
+        self.assertEqual(race.notes, ["tiny, bf16: we: without kernels of its own, which makes it slower: flash: too little memory"])
+        for none in (None, {"compiled": ["flash"], "missing": {}}):
+            self.assertEqual(entrants.Figures.of(8, {**found, "kernels": none}).missing, ())
+
     def test_losses_that_differ_are_told(self):
         _, notes, _, _ = self.race({8: 1.0}, {8: 1.0}, loss=6.1)
         self.assertIn("losses differ by more than 1%: we 6.0000, they 6.1000", notes[0])

@@ -29,12 +29,16 @@ pub mod tokenizer;
 pub mod tune;
 pub mod watch;
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write, stdout};
 use std::path::Path;
 
 use clap::ValueEnum;
 use segue_configs::{DeviceKind, Products};
+use segue_trainer::cards::Source;
 use segue_trainer::families::language_model::ModelFolder;
+use segue_trainer::{Compute, card_sources, missing_kernels};
+use serde_json::{Value, json};
 
 use crate::failure::{Failure, IO_FAILED};
 use crate::output::Output;
@@ -162,6 +166,18 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Kernels of Segue's own that a card has compiled, and which it has not, with the reason, which is also a warning; nothing of a processor.
+fn told_kernels(compute: Compute, out: &Output) -> Value {
+    if compute == Compute::CPU {
+        return Value::Null;
+    }
+    let missing = missing_kernels();
+    missing.iter().for_each(|missing| out.line(&format!("warning: {missing}")));
+    let compiled: Vec<&str> = card_sources().filter(|source| source.is_loaded()).map(Source::name).collect();
+    let missing = missing.iter().flat_map(|of| of.sources.iter().map(|source| (source, &of.why)));
+    json!({ "compiled": compiled, "missing": missing.collect::<BTreeMap<_, _>>() })
+}
+
 #[cfg(test)]
 mod tests {
     use segue_collectives::consensus::ranks_of_host;
@@ -177,5 +193,10 @@ mod tests {
             place_among(&ranks_of_host(comm, hosts[comm.rank()]).unwrap(), comm.rank())
         });
         assert_eq!(places, [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn a_processor_has_no_kernels_to_name() {
+        assert_eq!(told_kernels(Compute::CPU, &Output::new(0)), Value::Null);
     }
 }

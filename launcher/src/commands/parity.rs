@@ -5,7 +5,7 @@ use segue_trainer::Compute;
 use segue_trainer::families::language_model::parity;
 use serde_json::{Value, json};
 
-use super::DeviceArg;
+use super::{DeviceArg, told_kernels};
 use crate::failure::{CHECK_FAILED, Failure};
 use crate::output::Output;
 
@@ -40,7 +40,8 @@ pub fn run(args: ParityArgs, out: &Output) -> Result<Value, Failure> {
             format!("{:26} {:>8} {:>10.2e} {:>8.0e}", group.name, group.tensors, group.error, group.limit);
         out.line(&(line + &verdict));
     }
+    let kernels = told_kernels(compute, out);
     let holds = groups.iter().all(|group| group.holds());
     let exit_code = if holds { 0 } else { CHECK_FAILED };
-    Ok(json!({ "holds": holds, "groups": groups, "exit_code": exit_code }))
+    Ok(json!({ "holds": holds, "groups": groups, "kernels": kernels, "exit_code": exit_code }))
 }

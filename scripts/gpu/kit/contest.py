@@ -31,7 +31,10 @@ class Contest:
         self.notes = []
 
     def measure(self, entrant, batches, enough, timing):
-        return entrant.measure(self.shape, self.precision, batches, enough, timing, self.time_left)
+        found = entrant.measure(self.shape, self.precision, batches, enough, timing, self.time_left)
+        for missing in (why for figures in found for why in figures.missing):
+            self.note(entrant, f"without kernels of its own, which makes it slower: {missing}")
+        return found
 
     def trials(self, entrants):
         """Tokens/s of the largest batches that fit, by entrant and batch. Who cannot run is noted and left out."""
@@ -47,7 +50,9 @@ class Contest:
         return found
 
     def note(self, entrant, why):
-        self.notes.append(f"{self.shape.name}, {self.precision}: {entrant.name}: {why}")
+        note = f"{self.shape.name}, {self.precision}: {entrant.name}: {why}"
+        if note not in self.notes:
+            self.notes.append(note)
 
     def race(self, entrants, batch):
         """Figures of each round by entrant; who goes first changes from round to round."""

@@ -36,11 +36,13 @@ class Figures:
     p95_s: float | None
     peak_bytes: int | None
     loss: float
+    missing: tuple[str, ...] = ()  # kernels of its own that the card goes without, each with its reason
 
     @classmethod
     def of(cls, batch, found):
+        missing = (found.get("kernels") or {}).get("missing") or {}
         return cls(batch, found["tokens_per_s"], found["step_s"], found.get("step_p95_s"), found.get("peak_bytes"),
-                   found.get("first_loss", found["loss"]))
+                   found.get("first_loss", found["loss"]), tuple(f"{name}: {why}" for name, why in missing.items()))
 
 
 def finish(words, time_left, log, env=None):

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -7,16 +6,15 @@ use segue_cluster::host_identity;
 use segue_collectives::consensus::ranks_of_host;
 use segue_collectives::{Communicator, Slowed};
 use segue_configs::{CollectivesKind, Config, Products};
-use segue_trainer::cards::Source;
+use segue_trainer::Compute;
 use segue_trainer::engine::Engine;
 use segue_trainer::families::language_model::{Frequencies, build, random_batch};
 use segue_trainer::report::median;
-use segue_trainer::{Compute, card_sources, missing_kernels};
 use serde_json::{Value, json};
 
 use super::peak_rss_mb;
 use super::sizes::SizeArgs;
-use crate::commands::{DeviceArg, PrecisionArg, at_least_one, place_among, positive};
+use crate::commands::{DeviceArg, PrecisionArg, at_least_one, place_among, positive, told_kernels};
 use crate::failure::{BAD_CONFIG, Failure};
 use crate::output::{Output, Unit};
 
@@ -182,12 +180,12 @@ pub fn run(args: &StepArgs, comm: &dyn Communicator, out: &Output) -> Result<Val
     out.line(&format!(
         "{tokens_per_s:.0} tokens/s, {step_s:.4} s a step, of it {exposed_s:.4} s waiting for reductions"
     ));
-    missing_kernels().iter().for_each(|missing| out.line(&format!("warning: {missing}")));
+    let kernels = told_kernels(compute, out);
     Ok(json!({
         "tokens_per_s": tokens_per_s, "step_s": step_s, "communication_exposed_s": exposed_s,
         "step_p95_s": slowest, "params": parameters, "world": comm.world_size(), "buckets": engine.bucket_count(),
         "peak_rss_mb": peak_rss_mb(), "peak_above_state_mb": peak_rss_mb() - at_rest_mb, "peak_bytes": compute.peak_bytes()?,
-        "first_loss": losses.first(), "loss": losses.last(), "kernels": kernels(compute),
+        "first_loss": losses.first(), "loss": losses.last(), "kernels": kernels,
     }))
 }
 
@@ -199,17 +197,6 @@ fn add_up_on_hosts(config: &mut Config) -> Result<(), Failure> {
     }
     config.train.collectives = CollectivesKind::Host;
     Ok(())
-}
-
-/// Kernels of Segue's own that a card has compiled, and which it has not, with the reason; nothing of a processor.
-fn kernels(compute: Compute) -> Value {
-    if compute == Compute::CPU {
-        return Value::Null;
-    }
-    let compiled: Vec<&str> = card_sources().filter(|source| source.is_loaded()).map(Source::name).collect();
-    let missing = missing_kernels();
-    let missing = missing.iter().flat_map(|of| of.sources.iter().map(|source| (source, &of.why)));
-    json!({ "compiled": compiled, "missing": missing.collect::<BTreeMap<_, _>>() })
 }
 
 /// Weights, gradients, moments and memory of segments on each rank: what is there whether a step is under way or not.
@@ -235,10 +222,5 @@ mod tests {
         }
         let refused = add_up_on_hosts(&mut config("nccl")).unwrap_err();
         assert!(refused.message.contains("--link"), "{}", refused.message);
-    }
-
-    #[test]
-    fn a_processor_has_no_kernels_to_name() {
-        assert_eq!(kernels(Compute::CPU), Value::Null);
     }
 }
