@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, ModelSection};
+use segue_configs::{Config, ConfigError, DeviceKind, ModelSection};
 use serde::{Deserialize, Serialize};
 
 /// The covariance of a vector must fit into memory, whatever a file says.
@@ -52,6 +52,10 @@ impl ModelSection for MomentGameConfig {
     fn check_run(&self, config: &Config) -> Result<(), ConfigError> {
         config.check_on_processor("this model trains")?;
         config.check_trained(&[])
+    }
+
+    fn run_defaults(config: &mut Config) {
+        config.train.device = DeviceKind::Cpu;
     }
 }
 

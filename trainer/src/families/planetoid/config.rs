@@ -5,7 +5,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use segue_configs::model::{out_of_range, refused, size, width};
 use segue_configs::range::{self, Range};
-use segue_configs::{Config, ConfigError, Idle, ModelSection, OptimKind, ScheduleKind};
+use segue_configs::{Config, ConfigError, DeviceKind, Idle, ModelSection, OptimKind, ScheduleKind};
 use segue_data_error::DataError;
 use segue_graph::{NodeData, OpenOptions, Setting, Split};
 use serde::{Deserialize, Serialize};
@@ -399,6 +399,7 @@ impl ModelSection for PlanetoidConfig {
         config.schedule.kind = ScheduleKind::Constant;
         config.train.lanes = 4;
         config.train.micro_batch = 1;
+        config.train.device = DeviceKind::Cpu;
     }
 }
 
