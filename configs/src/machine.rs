@@ -222,6 +222,9 @@ pub struct Series {
     pub value_bytes: f64,
     /// Times that four bytes a parameter are read or written in an update.
     pub update_passes: f64,
+    /// Whether attention goes in one pass over the keys, without its matrices in memory.
+    #[serde(default)]
+    pub one_pass: bool,
     /// Lanes of a rank, in one micro-step.
     pub lanes: usize,
     /// Whether the machine's `[achieved]` was fitted to the row of one rank.

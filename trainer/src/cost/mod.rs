@@ -30,8 +30,8 @@ pub use held::{Held, largest_micro_batch};
 pub use links::{Algorithm, Links};
 pub use overlap::{Bucket, Overlap, buckets, hidden_behind};
 pub use parts::{
-    DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, Parts, SCORE_PASSES, STATE_PASSES,
-    TABLE_PASSES, share_of_words,
+    DROPPED_SCORE_PASSES, LAYER_OPERATIONS, LINEAR_PASSES, LOGIT_PASSES, ONE_PASS_SCORE_PASSES, Parts,
+    SCORE_PASSES, STATE_PASSES, TABLE_PASSES, share_of_words,
 };
 pub use plan::Plan;
 pub use role::{ParameterParts, Role};

@@ -12,6 +12,9 @@ const CORE_WORDS: f64 = 10_000.0;
 pub const SCORE_PASSES: f64 = 21.0;
 /// The same for its dropout: read and written, forward and backward.
 pub const DROPPED_SCORE_PASSES: f64 = 4.0;
+/// The same where attention goes in one pass over the keys (Dao et al. 2022), as Segue's does on cards in 16 bits: forward keeps none; backward writes weights and
+/// gradients of scores, by content and by distance, once each, for products over queries that read each once: 6 of 2 bytes, where values count as 3.
+pub const ONE_PASS_SCORE_PASSES: f64 = 4.0;
 /// Times that another value is: written and read forward, read again by backward, its gradient written and read.
 pub const STATE_PASSES: f64 = 5.0;
 /// Times that a score of a word is: written by its product, read and written by the softmax, read by the loss; backward read and written by the
@@ -39,8 +42,10 @@ pub struct Parts {
     pub attention: f64,
     /// Operations of the output layer's.
     pub softmax: f64,
-    /// Values of attention's matrices moved, `[lanes, heads, query, key]` many times, by kernels that keep them in memory.
-    pub scores_moved: f64,
+    /// Values of attention's matrices, `[lanes, heads, query, key]` of each layer.
+    pub scores: f64,
+    /// Times that each is moved by kernels that keep them in memory.
+    pub score_passes: f64,
     /// Values moved by norms, dropout, residuals, activation functions.
     pub states_moved: f64,
     /// Values moved by the softmax over the vocabulary.

@@ -217,6 +217,10 @@ mod tests {
         assert!((again.parts.products / plain.parts.products - 4.0 / 3.0).abs() < 1e-9);
         assert_eq!(again.parts.softmax, plain.parts.softmax);
         assert_eq!(again.mfu < plain.mfu, again.step_s > plain.step_s);
+        // Attention's matrices in memory take longer, of all parts that of attention alone.
+        let stored = plan(&a100(), 8, &Choices { one_pass: false, ..bf16() });
+        assert!(stored.parts.attention > 1.5 * plain.parts.attention);
+        assert_eq!(stored.parts.products, plain.parts.products);
         let shared = plan(&a100(), 8, &Choices { shard: Shard::Optimizer, ..bf16() });
         assert!((shared.parts.update - plain.parts.update / 8.0).abs() < 1e-12);
         // As many bytes in all, the second half of them after the update, and in one message.

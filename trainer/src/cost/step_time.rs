@@ -4,7 +4,9 @@ use segue_configs::{ByPrecision, Config, Machine, MachineKind, Products, Shard};
 use serde::Serialize;
 
 use super::overlap::{buckets, hidden_behind};
-use super::{Algorithm, Choices, Cost, Links, Overlap, TRAINING_TO_FORWARD, VALUE_BYTES, Work};
+use super::{
+    Algorithm, Choices, Cost, Links, ONE_PASS_SCORE_PASSES, Overlap, TRAINING_TO_FORWARD, VALUE_BYTES, Work,
+};
 use crate::TrainError;
 use crate::engine::check_ranks;
 
@@ -95,10 +97,12 @@ impl Setting<'_> {
         let layers = TRAINING_TO_FORWARD + again;
         let moved = 1.0 + again / TRAINING_TO_FORWARD;
         // Where attention goes tile by tile its matrices stay in the cache.
-        let scores = match self.machine.kind {
+        let passes = match self.machine.kind {
             MachineKind::Cpu => 0.0,
-            MachineKind::Cuda => parts.scores_moved,
+            MachineKind::Cuda if self.choices.one_pass => ONE_PASS_SCORE_PASSES,
+            MachineKind::Cuda => parts.score_passes,
         };
+        let scores = parts.scores * passes;
         let gradients = GRADIENT_PASSES * self.parameters() * VALUE_BYTES as f64;
         let mut time = StepTime {
             products: layers * parts.products / rate + moved * parts.products_moved * bytes / memory,

@@ -68,6 +68,7 @@ fn predict(observed: &Observed, series: &Series, machine: &Machine, ranks: usize
         gradient_bytes: series.gradient_bytes,
         value_bytes: series.value_bytes,
         update_passes: series.update_passes,
+        one_pass: series.one_pass,
         ..Choices::of(products)
     };
     Ok(Plan::new(&config, &families::work(&config)?, machine, ranks, &choices)?.tokens_per_s)
@@ -180,7 +181,7 @@ mod tests {
     #[test]
     fn constants_of_machines_are_those_that_fit_runs_of_one_rank_best() {
         let mut moved = 0;
-        for name in ["dgx-1", "dgx-2h", "dgx-a100", "two-core-xeon"] {
+        for name in ["dgx-1", "dgx-2h", "dgx-a100", "dgx-h100", "two-core-xeon"] {
             let best = misfit(name, &|_| {});
             for (what, constant) in CONSTANTS {
                 for factor in [0.93, 1.07] {

@@ -185,7 +185,8 @@ impl Shape {
             products_moved: LINEAR_PASSES * layers * (self.lanes * rows) as f64,
             attention: flops(layers * self.attention_products() as f64),
             softmax: flops(self.softmax_products().0 as f64 + tails),
-            scores_moved: layers * scores * (SCORE_PASSES + dropped),
+            scores: layers * scores,
+            score_passes: SCORE_PASSES + dropped,
             states_moved: STATE_PASSES * (inside - matrices),
             logits_moved: LOGIT_PASSES * logits + TABLE_PASSES * table * (1 + cuts) as f64,
             layers,
@@ -283,9 +284,9 @@ mod tests {
         assert_eq!(plain.parts.activations(false), plain.activations.least);
         // 6 layers of 4 heads and 2 lanes: each of 128 queries sees 256 keys.
         let scores = (6 * 2 * 4 * 128 * 256) as f64;
-        assert_eq!(plain.parts.scores_moved, 21.0 * scores);
+        assert_eq!((plain.parts.scores, plain.parts.score_passes), (scores, 21.0));
         let dropped = work(&config(&[&keys[..], &["model.dropatt=0.1"]].concat())).unwrap().micro_step.parts;
-        assert_eq!(dropped.scores_moved, 25.0 * scores);
+        assert_eq!((dropped.scores, dropped.score_passes), (scores, 25.0));
         assert_eq!(dropped.states_moved, plain.parts.states_moved);
         // Rare words lie between none and all of them in the tails.
         let tails = work(&config(&[&keys[..], &["model.cutoffs=[5000,20000]"]].concat())).unwrap().micro_step;
