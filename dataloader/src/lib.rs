@@ -28,7 +28,7 @@ pub use lanes::{
     PairOptions, PairSource, Pairs, RecordLanes, RecordRow, RecordSteps, Segments, SentenceLanes,
     StreamLanes,
 };
-pub use prefetch::{LaneReader, Prefetcher, Reader};
+pub use prefetch::{LaneReader, Mapped, Prefetcher, Reader};
 pub use preset::Preset;
 pub use shard::{
     BLOCK_BYTES, HEADER_BYTES, INDEX_HEADER_BYTES, INDEX_MAGIC, INDEX_VERSION, IndexHeader, SHARD_MAGIC,

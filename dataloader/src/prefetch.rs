@@ -20,6 +20,34 @@ pub trait Reader: Send + 'static {
 
     /// Batch number `nth` of the source, from 1. Numbers rise by one from call to call.
     fn read(&mut self, nth: u64) -> Result<Self::Batch, DataError>;
+
+    /// Changes each batch by `make`, on the thread that reads.
+    fn map<B, F>(self, make: F) -> Mapped<Self, F>
+    where
+        Self: Sized,
+        F: FnMut(Self::Batch) -> B + Send + 'static,
+    {
+        Mapped { reader: self, make }
+    }
+}
+
+/// A reader that changes the batches of another; made by [`Reader::map`].
+pub struct Mapped<R, F> {
+    reader: R,
+    make: F,
+}
+
+impl<R, B, F> Reader for Mapped<R, F>
+where
+    R: Reader,
+    B: Send + 'static,
+    F: FnMut(R::Batch) -> B + Send + 'static,
+{
+    type Batch = B;
+
+    fn read(&mut self, nth: u64) -> Result<B, DataError> {
+        self.reader.read(nth).map(&mut self.make)
+    }
 }
 
 /// Reads a range of lanes, step by step.

@@ -50,6 +50,27 @@ fn lanes_read_their_own_piece_of_the_stream() {
 }
 
 #[test]
+fn batches_are_changed_on_the_way_and_errors_are_not() {
+    struct Three;
+    impl Reader for Three {
+        type Batch = u64;
+
+        fn read(&mut self, nth: u64) -> Result<u64, DataError> {
+            if nth > 3 { Err(DataError::Usage("there are three".into())) } else { Ok(nth) }
+        }
+    }
+    let mut made = 0;
+    let counted = Three.map(move |nth| {
+        made += 1;
+        (nth, made)
+    });
+    let mut batches = Prefetcher::spawn(counted, 2).unwrap();
+    let found = [batches.next_batch().unwrap(), batches.next_batch().unwrap()];
+    assert_eq!(found, [(2, 1), (3, 2)]);
+    assert!(batches.next_batch().unwrap_err().to_string().contains("there are three"));
+}
+
+#[test]
 fn a_lane_too_short_for_one_segment_says_what_to_change() {
     let folder = tempfile::tempdir().unwrap();
     let stream = stream(&folder);

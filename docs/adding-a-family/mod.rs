@@ -19,7 +19,7 @@ pub use model::Slope;
 use super::{Entry, Job, own};
 use crate::cost::{MicroStep, Role, Work};
 use crate::engine::{
-    Better, Event, Family, FamilyReader, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared, Watch,
+    Better, Event, Family, FamilyReader, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
 use crate::{Compute, TrainError};
 
@@ -84,7 +84,6 @@ struct Fit<'a> {
 
 impl Family for Fit<'_> {
     type Learner = Slope;
-    type Raw = Vec<f32>;
     type Cursor = ();
 
     fn labels(&self) -> Labels {
@@ -101,12 +100,9 @@ impl Family for Fit<'_> {
 
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
         let (truth, seed) = (truth(self.config), self.config.train.seed);
-        Ok(Box::new(PairReader { truth, seed, lanes: place.layout.lane_range() }))
-    }
-
-    fn prepare(&self, pairs: Vec<f32>, layout: &Layout) -> Prepared<Tensor, ()> {
-        let shape = [layout.micro_steps.len() as i64, layout.micro_batch as i64, 2];
-        Prepared::of(Tensor::from_slice(&pairs).view(shape))
+        let shape = [place.layout.micro_steps.len() as i64, place.layout.micro_batch as i64, 2];
+        let reader = PairReader { truth, seed, lanes: place.layout.lane_range() };
+        Ok(Box::new(reader.map(move |pairs| Prepared::of(Tensor::from_slice(&pairs).view(shape)))))
     }
 
     fn evaluate(

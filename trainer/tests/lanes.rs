@@ -13,8 +13,8 @@ use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_trainer::checkpoint::{carry_file, read_tensors};
 use segue_trainer::engine::{
-    Carry, Event, Family, FamilyReader, Labels, Layout, Learner, Loss, LossAs, Measures, Place, Prepared,
-    Turn, Watch, train,
+    Carry, Event, Family, FamilyReader, Labels, Learner, Loss, LossAs, Measures, Place, Prepared, Turn,
+    Watch, train,
 };
 use segue_trainer::families::MODELS;
 use segue_trainer::noise::Noise;
@@ -84,7 +84,6 @@ struct Carrying;
 
 impl Family for Carrying {
     type Learner = Wide;
-    type Raw = ();
     type Cursor = ();
 
     fn labels(&self) -> Labels {
@@ -100,13 +99,9 @@ impl Family for Carrying {
         }
     }
 
-    fn reader(&self, _: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
-        Ok(Box::new(Nothing))
-    }
-
-    fn prepare(&self, (): (), layout: &Layout) -> Prepared<Tensor, ()> {
-        let lanes: Vec<f32> = layout.lane_range().map(|lane| lane as f32).collect();
-        Prepared::of(Tensor::from_slice(&lanes))
+    fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
+        let lanes: Vec<f32> = place.layout.lane_range().map(|lane| lane as f32).collect();
+        Ok(Box::new(Nothing.map(move |()| Prepared::of(Tensor::from_slice(&lanes)))))
     }
 
     fn evaluate(

@@ -19,7 +19,7 @@ use crate::checkpoint::{WEIGHTS, file_of, locate, read_tensors};
 use crate::optim::averaging::CandidateLoss;
 use crate::{Parameters, TrainError};
 
-/// What a rank trains on in one step, made of what a reader gave.
+/// What a rank trains on in one step, as a reader gives it.
 pub struct Prepared<B, C> {
     /// The batch.
     pub batch: B,
@@ -129,19 +129,17 @@ pub struct KeepBest {
     pub patience: u64,
 }
 
+/// What family `F` trains on in one step.
+pub type FamilyBatch<F> = Prepared<<<F as Family>::Learner as Learner>::Batch, <F as Family>::Cursor>;
 /// A reader of one source of family `F`.
-pub type FamilyReader<F> = Box<dyn Reader<Batch = <F as Family>::Raw>>;
-/// The batch that family `F` trains on in one step.
-pub type FamilyBatch<F> = <<F as Family>::Learner as Learner>::Batch;
+pub type FamilyReader<F> = Box<dyn Reader<Batch = FamilyBatch<F>>>;
 
 /// A kind of run: what is around the steps of a learner.
 pub trait Family {
     /// What is trained.
     type Learner: Learner;
-    /// What readers give, ahead of time and on threads of their own.
-    type Raw: Send + 'static;
     /// Where a lane stands.
-    type Cursor: Clone + Serialize + DeserializeOwned;
+    type Cursor: Clone + Serialize + DeserializeOwned + Send + 'static;
 
     /// Names the data: a run goes on with the same only. Empty where the configuration says all of it.
     fn fingerprint(&self) -> String {
@@ -166,13 +164,9 @@ pub trait Family {
         Vec::new()
     }
 
-    /// Reads a source. At most one source of a run has lanes with cursors.
+    /// Reads a source, ahead of time and on a thread of its own. Batches of tensors lie where the model lives. At most one source of a run has lanes with
+    /// cursors.
     fn reader(&self, place: Place<Self::Cursor>) -> Result<FamilyReader<Self>, TrainError>
-    where
-        Self: Sized;
-
-    /// Makes a batch of what a reader gave, where the model lives.
-    fn prepare(&self, raw: Self::Raw, layout: &Layout) -> Prepared<FamilyBatch<Self>, Self::Cursor>
     where
         Self: Sized;
 

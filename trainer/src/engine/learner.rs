@@ -85,7 +85,7 @@ impl Carry for () {
 /// noise it is given.
 pub trait Learner {
     /// What a rank trains on in one step.
-    type Batch;
+    type Batch: Send + 'static;
     /// What lanes keep from step to step.
     type Carry: Carry;
 

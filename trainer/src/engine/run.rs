@@ -15,7 +15,7 @@ use super::agreement::check_agreement;
 use super::cursors::{own_cursors, to_json};
 use super::doubles;
 use super::event::{Event, Outcome, Started};
-use super::family::{Family, Place};
+use super::family::{Family, FamilyBatch, Place};
 use super::keeper::Keeper;
 use super::learner::Learner;
 use super::publication::Publication;
@@ -101,7 +101,7 @@ pub fn train<F: Family>(
 }
 
 /// Batches of one source, built ahead of time.
-type Source<F> = Option<Prefetcher<<F as Family>::Raw>>;
+type Source<F> = Option<Prefetcher<FamilyBatch<F>>>;
 
 /// A run that goes on.
 pub(super) struct Run<'a, F: Family> {
@@ -220,11 +220,7 @@ impl<'a, F: Family> Run<'a, F> {
     fn step(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<u64, TrainError> {
         let began = Instant::now();
         let step = self.state.step + 1;
-        let (raw, data_wait) = self.next_batch(step)?;
-        let prepared = {
-            let _span = trace_span!(target: "data", "prepare").entered();
-            self.family.prepare(raw, &self.engine.layout)
-        };
+        let (prepared, data_wait) = self.next_batch(step)?;
         self.engine.forget(&prepared.restarts);
         deadline::at_step(step);
         faults::at_step(step);
@@ -301,7 +297,7 @@ impl<'a, F: Family> Run<'a, F> {
     }
 
     /// What step `step` trains on, and how long that was waited for.
-    fn next_batch(&mut self, step: u64) -> Result<(F::Raw, Duration), TrainError> {
+    fn next_batch(&mut self, step: u64) -> Result<(FamilyBatch<F>, Duration), TrainError> {
         let turn = self.engine.learner.turn(step);
         if self.sources.len() <= turn.source {
             self.sources.resize_with(turn.source + 1, || None);
@@ -320,8 +316,8 @@ impl<'a, F: Family> Run<'a, F> {
         };
         let _span = trace_span!(target: "data", "wait for a batch").entered();
         let waited = batches.waited();
-        let raw = batches.next_batch()?;
-        Ok((raw, batches.waited() - waited))
+        let batch = batches.next_batch()?;
+        Ok((batch, batches.waited() - waited))
     }
 
     /// Hands the state over to be written, where that has not been done. A collective call.

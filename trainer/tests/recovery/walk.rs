@@ -9,8 +9,8 @@ use segue_configs::Config;
 use segue_data_error::DataError;
 use segue_dataloader::Reader;
 use segue_trainer::engine::{
-    Better, Carry, Event, Family, FamilyReader, KeepBest, Labels, Layout, Learner, Loss, LossAs, Measures,
-    Outcome, Place, Prepared, Share, Turn, Watch, train,
+    Better, Carry, Event, Family, FamilyReader, KeepBest, Labels, Learner, Loss, LossAs, Measures, Outcome,
+    Place, Prepared, Share, Turn, Watch, train,
 };
 use segue_trainer::families::MODELS;
 use segue_trainer::noise::Noise;
@@ -93,7 +93,6 @@ pub struct Walk<'a> {
 
 impl Family for Walk<'_> {
     type Learner = Scale;
-    type Raw = (Vec<f32>, Vec<u64>);
     type Cursor = u64;
 
     fn cursors(&self) -> Vec<u64> {
@@ -113,13 +112,14 @@ impl Family for Walk<'_> {
     }
 
     fn reader(&self, place: Place<u64>) -> Result<FamilyReader<Self>, TrainError> {
-        let (lanes, poisoned) = (place.layout.lane_range(), self.poisoned.to_vec());
-        Ok(Box::new(Places { lanes, cursors: place.cursors, poisoned }))
-    }
-
-    fn prepare(&self, (values, cursors): (Vec<f32>, Vec<u64>), layout: &Layout) -> Prepared<Tensor, u64> {
+        let (layout, poisoned) = (&place.layout, self.poisoned.to_vec());
         let shape = [layout.micro_steps.len() as i64, layout.micro_batch as i64];
-        Prepared { cursors, ..Prepared::of(Tensor::from_slice(&values).view(shape)) }
+        let reader = Places { lanes: layout.lane_range(), cursors: place.cursors, poisoned };
+        let prepared = move |(values, cursors): (Vec<f32>, Vec<u64>)| Prepared {
+            cursors,
+            ..Prepared::of(Tensor::from_slice(&values).view(shape))
+        };
+        Ok(Box::new(reader.map(prepared)))
     }
 
     fn evaluate(

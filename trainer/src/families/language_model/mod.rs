@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, DataOrder, DecidingLoss, DocumentEnd};
-use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader};
+use segue_dataloader::{Batch as Tokens, LaneCursor, LaneReader, Reader};
 use segue_tokenizer::{Tokenizer, TokenizerKind};
 use serde_json::{Value, json};
 use tch::{Kind, Tensor};
@@ -42,8 +42,8 @@ pub use sources::Sources;
 use super::Job;
 use crate::cost::Work;
 use crate::engine::{
-    Better, Event, Family, FamilyReader, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
-    Prepared, Watch, train,
+    Better, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
+    train,
 };
 use crate::parity::{Cases, Group};
 use crate::{Compute, Parameters, TrainError};
@@ -165,7 +165,6 @@ impl<'a> Pretraining<'a> {
 
 impl Family for Pretraining<'_> {
     type Learner = Box<dyn Objective>;
-    type Raw = Tokens;
     type Cursor = LaneCursor;
 
     fn fingerprint(&self) -> String {
@@ -207,27 +206,19 @@ impl Family for Pretraining<'_> {
         let reader = LaneReader::new(lanes, place.layout.lane_range(), place.cursors);
         let (train, samples) = (self.config.train.clone(), self.config.objective.samples);
         let reader = reader.forgetting(train.drop_state, samples, train.seed);
-        Ok(Box::new(match train.batch_warmup {
-            0 => reader,
-            _ => {
-                reader.in_turns(train.micro_batch, move |step, micro_step| train.takes_part(step, micro_step))
-            }
-        }))
-    }
-
-    fn prepare(&self, tokens: Tokens, layout: &Layout) -> Prepared<Vec<Batch>, LaneCursor> {
-        let device = self.compute.device();
-        let train = &self.config.train;
+        let (device, micro_batch, segment) = (self.compute.device(), train.micro_batch, train.segment);
         let scales = train.draws_lengths() && train.segment_rate;
-        Prepared {
-            batch: micro_batches(&tokens, layout.micro_batch)
-                .into_iter()
-                .map(|batch| batch.to(device))
-                .collect(),
+        let reader = match train.batch_warmup {
+            0 => reader,
+            _ => reader.in_turns(micro_batch, move |step, micro_step| train.takes_part(step, micro_step)),
+        };
+        let prepared = move |tokens: Tokens| Prepared {
+            batch: micro_batches(&tokens, micro_batch).into_iter().map(|batch| batch.to(device)).collect(),
             restarts: tokens.restarts,
-            rate: if scales { tokens.segment as f64 / train.segment as f64 } else { 1.0 },
+            rate: if scales { tokens.segment as f64 / segment as f64 } else { 1.0 },
             cursors: tokens.cursors_after,
-        }
+        };
+        Ok(Box::new(reader.map(prepared)))
     }
 
     fn begin(&self, objective: &Box<dyn Objective>, from: &Path) -> Result<Vec<String>, TrainError> {

@@ -6,6 +6,7 @@ mod model;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelType};
+use segue_dataloader::Reader;
 use serde_json::{Value, json};
 use tch::Tensor;
 
@@ -16,8 +17,7 @@ pub use model::Players;
 use super::{Entry, Job, own};
 use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
-    Better, Event, Family, FamilyReader, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
-    Prepared, Watch,
+    Better, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch,
 };
 use crate::{Compute, TrainError};
 
@@ -66,7 +66,6 @@ struct MomentGame<'a> {
 
 impl Family for MomentGame<'_> {
     type Learner = Players;
-    type Raw = Vec<f32>;
     /// A batch is a function of its number: no place in the data to remember.
     type Cursor = ();
 
@@ -84,17 +83,15 @@ impl Family for MomentGame<'_> {
     }
 
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
-        Ok(Box::new(VectorReader {
+        let layout = &place.layout;
+        let shape = [layout.micro_steps.len(), layout.micro_batch, self.game.size].map(|n| n as i64);
+        let reader = VectorReader {
             config: self.game.clone(),
             seed: self.config.train.seed,
             source: place.source,
-            lanes: place.layout.lane_range(),
-        }))
-    }
-
-    fn prepare(&self, vectors: Vec<f32>, layout: &Layout) -> Prepared<Tensor, ()> {
-        let shape = [layout.micro_steps.len(), layout.micro_batch, self.game.size].map(|n| n as i64);
-        Prepared::of(Tensor::from_slice(&vectors).view(shape))
+            lanes: layout.lane_range(),
+        };
+        Ok(Box::new(reader.map(move |vectors| Prepared::of(Tensor::from_slice(&vectors).view(shape)))))
     }
 
     /// Measures the distance to the optimum, eq. 5. All of it is at hand on every rank: nothing is shared out.

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelType};
+use segue_dataloader::Reader;
 use serde_json::{Value, json};
 
 pub use config::{Contexts, Hidden, LabelPairs, PairsPerWalk, PlanetoidConfig, Starts, Variant};
@@ -30,9 +31,7 @@ pub use turns::{Task, Turns};
 
 use super::{Entry, Job, own};
 use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
-use crate::engine::{
-    Event, Family, FamilyReader, Labels, Layout, LossAs, Measures, Outcome, Place, Prepared, Watch,
-};
+use crate::engine::{Event, Family, FamilyReader, Labels, LossAs, Measures, Outcome, Place, Prepared, Watch};
 use crate::{Compute, TrainError};
 
 /// The family's line in the list.
@@ -113,7 +112,6 @@ struct Training<'a> {
 
 impl Family for Training<'_> {
     type Learner = Classifier;
-    type Raw = Vec<Part>;
     /// A batch is a function of its number: no place in the data to remember.
     type Cursor = ();
 
@@ -134,18 +132,15 @@ impl Family for Training<'_> {
     }
 
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
-        Ok(Box::new(PartReader {
+        let reader = PartReader {
             material: self.material.clone(),
             config: self.section.clone(),
             seed: self.config.train.seed,
             task: Task::ALL[place.source],
             micro_steps: place.layout.micro_steps,
             of: self.config.micro_steps(),
-        }))
-    }
-
-    fn prepare(&self, parts: Vec<Part>, _: &Layout) -> Prepared<Vec<Part>, ()> {
-        Prepared::of(parts)
+        };
+        Ok(Box::new(reader.map(Prepared::of)))
     }
 
     fn evaluates(&self) -> bool {

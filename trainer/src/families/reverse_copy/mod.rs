@@ -6,6 +6,7 @@ mod model;
 
 use segue_collectives::Communicator;
 use segue_configs::{Config, ModelType};
+use segue_dataloader::Reader;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tch::Tensor;
@@ -17,8 +18,8 @@ pub use model::{Copier, Score};
 use super::{Entry, Job, own};
 use crate::cost::{MicroStep, PER_MULTIPLY_ADD, Role, Work};
 use crate::engine::{
-    Better, Event, Family, FamilyReader, KeepBest, Labels, Layout, LossAs, Measures, Outcome, Place,
-    Prepared, Share, Watch,
+    Better, Event, Family, FamilyReader, KeepBest, Labels, LossAs, Measures, Outcome, Place, Prepared, Share,
+    Watch,
 };
 use crate::libtorch::stream::put;
 use crate::{Compute, TrainError};
@@ -105,11 +106,6 @@ impl Copied {
 }
 
 impl ReverseCopy<'_> {
-    /// `[lanes, length]`, where the model lives.
-    fn tensor(&self, tokens: &[i64]) -> Tensor {
-        put(Tensor::from_slice(tokens).view([-1, self.copy.length as i64]), self.compute.device())
-    }
-
     /// Scores `count` strings of one use in groups, which ranks share. A collective call.
     fn score(
         &self,
@@ -128,7 +124,8 @@ impl ReverseCopy<'_> {
             let first = part as u64 * group;
             let tokens: Vec<i64> =
                 (first..count.min(first + group)).flat_map(|number| strings.string(number)).collect();
-            let Score { nats, tokens, strings } = copier.score(&self.tensor(&tokens));
+            let Score { nats, tokens, strings } =
+                copier.score(&strings_of(&tokens, self.copy.length, self.compute));
             done()?;
             Ok([nats, tokens, strings])
         })?;
@@ -140,9 +137,13 @@ impl ReverseCopy<'_> {
     }
 }
 
+/// Strings of `length` tokens, where the model lives: `[lanes, length]`.
+fn strings_of(tokens: &[i64], length: usize, compute: Compute) -> Tensor {
+    put(Tensor::from_slice(tokens).view([-1, length as i64]), compute.device())
+}
+
 impl Family for ReverseCopy<'_> {
     type Learner = Copier;
-    type Raw = Vec<i64>;
     /// A batch is a function of its number: no place in the data to remember.
     type Cursor = ();
 
@@ -159,17 +160,18 @@ impl Family for ReverseCopy<'_> {
     }
 
     fn reader(&self, place: Place<()>) -> Result<FamilyReader<Self>, TrainError> {
-        Ok(Box::new(StringReader {
+        let reader = StringReader {
             strings: Strings::new(self.copy, self.config.train.seed, Use::Train),
             count: self.copy.train_strings,
             all: place.layout.lanes,
             lanes: place.layout.lane_range(),
-        }))
-    }
-
-    fn prepare(&self, tokens: Vec<i64>, layout: &Layout) -> Prepared<Vec<Tensor>, ()> {
-        let each = layout.micro_batch * self.copy.length;
-        Prepared::of(tokens.chunks_exact(each).map(|strings| self.tensor(strings)).collect())
+        };
+        let (length, compute) = (self.copy.length, self.compute);
+        let each = place.layout.micro_batch * length;
+        let batch = move |tokens: Vec<i64>| {
+            tokens.chunks_exact(each).map(|tokens| strings_of(tokens, length, compute)).collect()
+        };
+        Ok(Box::new(reader.map(move |tokens| Prepared::of(batch(tokens)))))
     }
 
     fn evaluate(

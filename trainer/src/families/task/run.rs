@@ -22,8 +22,8 @@ use super::model::{HeadSpec, TaskModel};
 use super::scoring::{SplitScores, better, check_measured, decide, score};
 use crate::cost::{RankMemory, VALUE_BYTES};
 use crate::engine::{
-    Event, Family, FamilyReader, KeepBest, Labels, Layout, Learner, Loss, LossAs, Measures, Outcome, Place,
-    Prepared, Turn, Watch, fill, train,
+    Event, Family, FamilyReader, KeepBest, Labels, Learner, Loss, LossAs, Measures, Outcome, Place, Prepared,
+    Turn, Watch, fill, train,
 };
 use crate::families::language_model::{ModelFolder, as_stored, read_weights};
 use crate::families::{Job, language};
@@ -210,7 +210,6 @@ struct Examples<'a> {
 
 impl<'a> Family for Examples<'a> {
     type Learner = TaskLearner<'a>;
-    type Raw = Vec<usize>;
     type Cursor = ();
 
     fn fingerprint(&self) -> String {
@@ -240,11 +239,7 @@ impl<'a> Family for Examples<'a> {
         // Tasks of one seed must not take their examples in one rhythm.
         let seed = config.train.seed.wrapping_add(task as u64);
         let order = ExampleOrder::new(widths, config.train.lanes, config.task.length_window, seed);
-        Ok(Box::new(ExampleReader { order, lanes: place.layout.lane_range() }))
-    }
-
-    fn prepare(&self, numbers: Vec<usize>, _: &Layout) -> Prepared<Vec<usize>, ()> {
-        Prepared::of(numbers)
+        Ok(Box::new(ExampleReader { order, lanes: place.layout.lane_range() }.map(Prepared::of)))
     }
 
     fn begin(&self, learner: &TaskLearner<'a>, from: &Path) -> Result<Vec<String>, TrainError> {
