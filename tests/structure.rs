@@ -271,7 +271,7 @@ const NAMES_THE_PROCESSOR: &[(&str, usize, &str)] = &[
     ("layers/norm.rs", 2, "rows of slices, which the processor works on"),
     ("noise/continuous.rs", 1, "draws of the host, which who needs them moves"),
     ("noise/dropout.rs", 1, "asks whether the processor's loop makes the mask"),
-    ("optim/clip.rs", 1, "asks whether the processor adds up squares"),
+    ("optim/clip.rs", 1, "norms of no gradients lie nowhere"),
 ];
 
 /// Ways to name the processor as the place of a tensor.
@@ -279,21 +279,16 @@ const PROCESSOR: [&str; 5] = ["Device::Cpu", "FLOAT_CPU", "DOUBLE_CPU", "INT64_C
 
 /// Where models and the engine read values of a tensor, on how many lines, and why: a card is waited for there.
 const READS_VALUES: &[(&str, usize, &str)] = &[
-    (
-        "engine/buckets.rs",
-        2,
-        "the noise scale, where it is measured; rows of sparse gradients, which the processor makes",
-    ),
+    ("engine/buckets.rs", 1, "rows of sparse gradients, which the processor makes"),
     ("engine/digest.rs", 1, "rows of sparse gradients"),
-    ("engine/repeat.rs", 1, "a micro-step that is made twice is compared on the host"),
-    ("engine/step.rs", 1, "losses, all of a step at once"),
+    (
+        "engine/micro_step.rs",
+        1,
+        "losses, statistics and norms, all of a step at once; a micro-step that is made twice",
+    ),
     ("families/language_model/evaluate.rs", 1, "losses of an evaluation"),
     ("families/language_model/evaluate_pairs.rs", 1, "losses of an evaluation"),
-    (
-        "families/language_model/objective.rs",
-        2,
-        "weights of a batch in the host's memory; in each micro-step the loss against an adversary, where there is one",
-    ),
+    ("families/language_model/objective.rs", 1, "weights of a batch in the host's memory"),
     ("families/xlnet/on_cards.rs", 1, "a test, which emulates a card"),
     (
         "families/xlnet/plan.rs",
@@ -305,8 +300,6 @@ const READS_VALUES: &[(&str, usize, &str)] = &[
     ("layers/heads/kernels.rs", 1, "ranking is fine-tuned on processors"),
     ("layers/ids.rs", 1, "ids in the host's memory"),
     ("optim/averaging/mean.rs", 1, "asks after an update that was not finite"),
-    ("optim/clip.rs", 2, "norms on a processor; on a card without kernels, all of a step at once"),
-    ("optim/clip/card.rs", 1, "norms, all of a step at once"),
 ];
 
 /// Ways to read values of a tensor.

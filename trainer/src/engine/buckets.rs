@@ -209,8 +209,8 @@ impl GradientBuckets {
         state.norms = Some(self.places.iter().map(|_| None).collect());
     }
 
-    /// The squared norm of what was measured since [`Self::measure`], summed per parameter in f64; waits for a card.
-    pub fn measured(&self) -> Result<f64, TrainError> {
+    /// The norms of what was measured since [`Self::measure`], of each parameter that got a gradient, where they lie.
+    pub fn measured(&self) -> Tensor {
         let norms: Vec<Tensor> = self.lock().norms.take().into_iter().flatten().flatten().collect();
         if norms.is_empty() {
             return Ok(0.0);

@@ -35,8 +35,9 @@ pub struct Loss<C> {
     pub weight: f64,
     /// What the lanes carry to their next batch.
     pub carry: C,
-    /// Sums that [`Learner::updated`] wants over the whole batch; as many from each micro-step.
-    pub statistics: Vec<f64>,
+    /// Sums that [`Learner::updated`] wants over the whole batch, on the device of `reported`; it gets their values one after the other, as many from each
+    /// micro-step.
+    pub statistics: Vec<Tensor>,
 }
 
 impl<C> Loss<C> {

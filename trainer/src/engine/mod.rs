@@ -17,6 +17,7 @@ mod identity;
 mod keeper;
 mod layout;
 mod learner;
+mod micro_step;
 mod network;
 mod publication;
 mod recovery;

@@ -12,7 +12,7 @@ use crate::libtorch::stream::Event;
 use crate::optim::averaging::{
     self, Averaging, AveragingError, CandidateLoss, Choice, NoAveraging, Saved, StandIn,
 };
-use crate::optim::{self, Optimizer, Update, clip_factor, global_norm, joint_norm, learning_rate};
+use crate::optim::{self, Optimizer, Update, clip_factor, joint_norm, learning_rate, norms};
 use crate::{Parameters, TrainError};
 use segue_collectives::Communicator;
 use segue_configs::{AverageKind, Config, Shard};
@@ -224,11 +224,24 @@ impl Network {
         });
     }
 
-    /// Norm of the step's gradients. A collective call where these are divided.
-    pub fn gradient_norm(&self, parameters: &Parameters, comm: &dyn Communicator) -> Result<f64, TrainError> {
+    /// Norms of the step's gradients that this rank takes, in f64, where they lie.
+    pub fn norms(&self) -> Vec<Tensor> {
         match self.shards.divides_gradients() {
-            true => Ok(joint_norm(&self.kept.gather_norms(parameters.specs().len(), comm)?)),
-            false => Ok(global_norm(&self.buckets.gradients())),
+            true => self.kept.norms.iter().map(|(_, norms)| norms.shallow_clone()).collect(),
+            false => vec![norms(&self.buckets.gradients())],
+        }
+    }
+
+    /// Norm of the step's gradients, of which this rank has taken [`norms`](Self::norms), `taken`. A collective call where these are divided.
+    pub fn gradient_norm(
+        &self,
+        taken: &[f64],
+        parameters: &Parameters,
+        comm: &dyn Communicator,
+    ) -> Result<f64, TrainError> {
+        match self.shards.divides_gradients() {
+            true => Ok(joint_norm(&self.kept.gather_norms(taken, parameters.specs().len(), comm)?)),
+            false => Ok(joint_norm(taken)),
         }
     }
 

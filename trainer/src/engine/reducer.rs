@@ -9,7 +9,7 @@ use tracing::trace_span;
 
 use super::buckets::Ready;
 use super::rows::reduce_rows;
-use super::shard::{Kept, Shards};
+use super::shard::{BucketShard, Kept, Norms, Shards};
 use super::sums::Sums;
 use crate::TrainError;
 use crate::libtorch::stream::Event;
@@ -81,8 +81,16 @@ impl Reducer {
 /// A job that may not be over yet.
 struct Queued {
     kept: Kept,
-    /// A mark behind it, and what it works on until then, which is nobody else's.
-    under_way: Option<(Event, Tensor)>,
+    under_way: Option<UnderWay>,
+}
+
+struct UnderWay {
+    /// Behind it.
+    mark: Event,
+    /// What it works on until then, which is nobody else's.
+    values: Tensor,
+    /// Where gradients are divided: what each rank gets, and the norms of what this one gets whole.
+    divided: Option<(Arc<BucketShard>, Norms)>,
 }
 
 impl Queued {
@@ -91,9 +99,12 @@ impl Queued {
     }
 
     /// Waits for its end.
-    fn settle(self, sums: &Sums) -> Result<Kept, TrainError> {
-        if let Some((mark, _)) = &self.under_way {
-            sums.wait(mark)?;
+    fn settle(mut self, sums: &Sums) -> Result<Kept, TrainError> {
+        let Some(UnderWay { mark, values, divided }) = self.under_way else { return Ok(self.kept) };
+        sums.wait(&mark)?;
+        if let Some((shard, norms)) = divided {
+            // What is kept is made where the others use it: memory of a card belongs to the stream that it was taken on.
+            self.kept.extend(shard.keep(&values, norms));
         }
         Ok(self.kept)
     }
@@ -111,7 +122,7 @@ fn sum(sums: &mut Sums, job: Ready) -> Result<Queued, TrainError> {
     faults::point("reduce.bucket");
     let _span = trace_span!(target: "communication", "sum", bucket = job.bucket).entered();
     let values = &job.sum;
-    let beside = sums.begin(&job.made?)?;
+    let _beside = sums.begin(&job.made?)?;
     // Models on cards list no rows: their gradients are whole tables, for which a word of the hosts' would keep cards waiting.
     let table = job.table.filter(|_| job.by_rows || !sums.is_from_card_to_card());
     let total = match (&job.shard, &table) {
@@ -119,16 +130,11 @@ fn sum(sums: &mut Sums, job: Ready) -> Result<Queued, TrainError> {
         (None, Some((width, rows))) => reduce_rows(sums, values, *width, rows, Sums::all_reduce)?,
         (None, None) => sums.all_reduce(values).map(|()| None)?,
     };
-    let mark = sums.mark()?;
-    let Some(shard) = job.shard else {
-        let tables = total.into_iter().map(|total| (job.bucket, total)).collect();
-        return Ok(Queued { kept: Kept { tables, ..Kept::default() }, under_way: Some((mark, job.sum)) });
-    };
-    sums.wait(&mark)?;
-    let norms = shard.norms(values);
-    // What is kept is made where the others use it: memory of a card belongs to the stream that it was taken on.
-    drop(beside);
-    Ok(Queued::over(shard.keep(values, norms)))
+    // Before the mark: after it the card has the next sum to make, which nobody should wait for.
+    let norms = job.shard.as_ref().map(|shard| shard.norms(values));
+    let tables = total.into_iter().map(|total| (job.bucket, total)).collect();
+    let under_way = Some(UnderWay { mark: sums.mark()?, values: job.sum, divided: job.shard.zip(norms) });
+    Ok(Queued { kept: Kept { tables, ..Kept::default() }, under_way })
 }
 
 /// Gathers weights of which each rank has updated its own.
@@ -157,8 +163,11 @@ mod tests {
     use segue_collectives::{CollectiveError, Communicator, simulated};
     use tch::Device;
 
+    use segue_configs::Shard;
+
     use super::super::rows::Rows;
     use super::*;
+    use crate::{Init, ParameterSpec, Parameters};
 
     /// Ranks that disagree on whether a bucket is a table still add it up: no rank has told another of its rows.
     #[test]
@@ -182,17 +191,26 @@ mod tests {
     struct Told {
         begins: mpsc::Receiver<()>,
         says: mpsc::Sender<String>,
+        link: Box<dyn CardLink>,
     }
 
-    impl CardLink for Told {
-        unsafe fn exchange(&self, _: &[Stretch], _: CardStream) -> Result<(), CollectiveError> {
-            unreachable!("a rank is alone")
-        }
-
-        unsafe fn all_reduce(&self, _: *mut f32, len: usize, _: CardStream) -> Result<(), CollectiveError> {
+    impl Told {
+        fn queue(&self, len: usize) {
             // Only the first waits: all jobs are there then.
             let _ = self.begins.recv();
             self.says.send(format!("queue {len}")).unwrap();
+        }
+    }
+
+    impl CardLink for Told {
+        unsafe fn exchange(&self, stretches: &[Stretch], stream: CardStream) -> Result<(), CollectiveError> {
+            self.queue(stretches.iter().map(|stretch| stretch.recv.1).sum());
+            // SAFETY: the caller's word.
+            unsafe { self.link.exchange(stretches, stream) }
+        }
+
+        unsafe fn all_reduce(&self, _: *mut f32, len: usize, _: CardStream) -> Result<(), CollectiveError> {
+            self.queue(len);
             Ok(())
         }
 
@@ -206,7 +224,8 @@ mod tests {
     fn cards_have_the_next_sum_before_anybody_waits_for_the_one_before() {
         simulated::run(1, |comm| {
             let ((begin, begins), (says, said)) = (mpsc::channel(), mpsc::channel());
-            let sums = Sums::over_link(comm, Box::new(Told { begins, says }));
+            let link = Sums::copying_link(comm);
+            let sums = Sums::over_link(comm, Box::new(Told { begins, says, link }));
             let (reducer, jobs) = Reducer::start(sums).unwrap();
             for bucket in 0..3 {
                 let sum = Tensor::zeros([bucket as i64 + 1], (tch::Kind::Float, Device::Cpu));
@@ -220,5 +239,49 @@ mod tests {
             let said: Vec<String> = said.iter().collect();
             assert_eq!(said, ["queue 1", "queue 2", "wait", "queue 3", "wait", "wait"]);
         });
+    }
+
+    /// What a rank keeps of a sum, and its norm, are those of that sum, although the next one is under way when they are taken.
+    #[test]
+    fn cards_have_the_next_divided_sum_before_anybody_waits_for_the_one_before() {
+        let specs: Vec<ParameterSpec> = [3, 2, 1]
+            .map(|len| ParameterSpec { name: format!("p{len}"), shape: vec![16 * len], init: Init::Zeros })
+            .into();
+        let found = simulated::run(2, |comm| {
+            let parameters = Parameters::initialise(specs.clone(), 1, tch::Kind::Float);
+            let ((begin, begins), (says, said)) = (mpsc::channel(), mpsc::channel());
+            let link = Sums::copying_link(comm);
+            let sums = Sums::over_link(comm, Box::new(Told { begins, says, link }));
+            let (reducer, jobs) = Reducer::start(sums).unwrap();
+            let shards = Shards::new(Shard::Gradients, &parameters, comm.rank(), 2);
+            for (bucket, parameter) in [2, 1, 0].into_iter().enumerate() {
+                let sum = Tensor::full(
+                    &specs[parameter].shape,
+                    bucket as f64 + 0.5,
+                    (tch::Kind::Float, Device::Cpu),
+                );
+                let shard = Some(Arc::new(shards.of_bucket(&[parameter], &specs)));
+                let made = Event::now(Device::Cpu);
+                let job = Ready { bucket, sum, table: None, by_rows: false, shard, made };
+                assert!(jobs.send(Job::Sum(job)).is_ok());
+            }
+            drop(begin);
+            let kept = reducer.wait(3).unwrap();
+            drop((jobs, reducer));
+            let values = kept.gradients.iter().map(|(_, part)| Vec::<f32>::try_from(part).unwrap());
+            let norms = kept.norms.iter().flat_map(|(_, norms)| Vec::<f64>::try_from(norms).unwrap());
+            let mut said: Vec<bool> = said.iter().map(|word| word == "wait").collect();
+            // A sum is several messages.
+            said.dedup_by(|after, before| !*after && !*before);
+            (said, values.collect::<Vec<_>>(), norms.collect::<Vec<_>>())
+        });
+        // Rank 0 has the last two parameters, rank 1 the first, which is as long.
+        let [first, second] = &found[..] else { unreachable!("two ranks") };
+        // Two sums, then a wait for the first of them, and so on.
+        assert_eq!([&first.0, &second.0], [&[false, true, false, true, true]; 2]);
+        assert_eq!(first.1, [vec![1.0; 16], vec![3.0; 32]]);
+        assert_eq!(second.1, [vec![5.0; 48]]);
+        let norm = |square: f64| f64::from(square.sqrt() as f32);
+        assert_eq!((&first.2[..], &second.2[..]), (&[4.0, norm(9.0 * 32.0)][..], &[norm(25.0 * 48.0)][..]));
     }
 }

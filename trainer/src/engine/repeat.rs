@@ -3,11 +3,12 @@
 
 use super::digest::{Digest, digest};
 use super::learner::{Carry, Loss};
+use super::micro_step::read_at_once;
 
 /// What a micro-step has come to, bit by bit.
 #[derive(PartialEq, Eq)]
 pub struct Made {
-    /// The reported sum, its weight, and the statistics.
+    /// The reported sum, the statistics, and the weight.
     sums: Vec<u64>,
     carry: Vec<(String, Digest)>,
     /// Of each network of the turn, by parameter.
@@ -18,8 +19,8 @@ impl Made {
     /// Of a micro-step whose backward gave these gradients.
     pub fn of<C: Carry>(loss: &Loss<C>, gradients: Vec<Vec<Option<Digest>>>) -> Self {
         let tables = loss.carry.tables().into_iter();
-        let sums =
-            [loss.reported.double_value(&[]), loss.weight].into_iter().chain(loss.statistics.iter().copied());
+        let computed = read_at_once([&loss.reported].into_iter().chain(&loss.statistics));
+        let sums = computed.expect("sums are numbers").into_iter().flatten().chain([loss.weight]);
         Self {
             sums: sums.map(f64::to_bits).collect(),
             carry: tables.map(|(name, table)| (name, digest(&table))).collect(),
@@ -31,7 +32,7 @@ impl Made {
     pub fn difference(&self, other: &Self, name: impl Fn(usize, usize) -> String) -> Option<String> {
         if self.sums != other.sums {
             let shown = |made: &Self| made.sums.iter().map(|sum| f64::from_bits(*sum)).collect::<Vec<_>>();
-            return Some(format!("loss, weight and statistics ({:?} and {:?})", shown(self), shown(other)));
+            return Some(format!("loss, statistics and weight ({:?} and {:?})", shown(self), shown(other)));
         }
         let tables = self.carry.iter().zip(&other.carry);
         if let Some(((table, _), _)) = tables.into_iter().find(|(one, other)| one != other) {

@@ -4,7 +4,6 @@ use segue_collectives::Communicator;
 use tch::Tensor;
 
 use super::digest::digest;
-use super::doubles;
 use crate::{TrainError, libtorch};
 
 /// Compares hashes of what all ranks hold alike: tensors by name, weights before what follows from them. A collective call.
@@ -37,20 +36,16 @@ pub fn check_replicas(
 /// How far norms of the same sums may lie apart, relatively: each parameter's is an f32, whose roundings on other processors are near 1e-7.
 const ROUNDING: f64 = 1e-6;
 
-/// The norm of a gradient that all ranks hold: rank 0's, as processors of several kinds may round it differently and replicas must
-/// not. A norm that differs by more is that of another gradient, though all ranks were given the same. A collective call.
-pub fn agreed_norm(step: u64, own: f64, comm: &dyn Communicator) -> Result<f64, TrainError> {
-    if comm.world_size() == 1 {
-        return Ok(own);
-    }
-    let norms = doubles::of_bytes(&comm.all_gather(&doubles::to_bytes([own]))?.concat());
+/// The norm of a gradient that all ranks hold, of which they have found `norms`: rank 0's, as processors of several kinds may round it differently and
+/// replicas must not. A norm that differs by more is that of another gradient, though all ranks were given the same.
+pub fn agreed_norm(step: u64, norms: &[f64]) -> Result<f64, TrainError> {
     let Some(other) = norms.iter().position(|norm| !agree(*norm, norms[0])) else { return Ok(norms[0]) };
     let ranks = [0, other];
     Err(TrainError::GradientsDiffer {
         step,
         ranks,
         norms: ranks.map(|rank| norms[rank]),
-        suspect: suspect(&norms, ranks),
+        suspect: suspect(norms, ranks),
     })
 }
 
@@ -88,9 +83,7 @@ mod tests {
             ([inf, inf, inf], inf),
         ];
         for (norms, expected) in agreed {
-            for found in simulated::run(3, |comm| agreed_norm(4, norms[comm.rank()], comm).unwrap()) {
-                assert_eq!(found.to_bits(), expected.to_bits());
-            }
+            assert_eq!(agreed_norm(4, &norms).unwrap().to_bits(), f64::to_bits(expected));
         }
         let differing: [(&[f64], usize, Option<usize>); 6] = [
             (&[2.0, 2.0, 2.00001], 2, Some(2)),
@@ -101,14 +94,11 @@ mod tests {
             (&[2.0, 3.0], 1, None),
         ];
         for (norms, rank, expected) in differing {
-            for error in
-                simulated::run(norms.len(), |comm| agreed_norm(4, norms[comm.rank()], comm).unwrap_err())
-            {
-                let TrainError::GradientsDiffer { step: 4, ranks, suspect, .. } = error else {
-                    panic!("{error}")
-                };
-                assert_eq!((ranks, suspect), ([0, rank], expected), "{norms:?}");
-            }
+            let error = agreed_norm(4, norms).unwrap_err();
+            let TrainError::GradientsDiffer { step: 4, ranks, suspect, .. } = error else {
+                panic!("{error}")
+            };
+            assert_eq!((ranks, suspect), ([0, rank], expected), "{norms:?}");
         }
     }
 

@@ -211,14 +211,14 @@ pub struct BucketShard {
 pub struct Kept {
     /// Sums of gradients of its pieces, by the piece's number, each of the shape that [`Piece::of`] gives.
     pub gradients: Vec<(usize, Tensor)>,
-    /// Norms of whole gradients.
-    pub norms: Norms,
+    /// Norms of whole gradients, an entry a bucket, as their sums have come.
+    pub norms: Vec<Norms>,
     /// Sums of tables whose rows were counted, by bucket.
     pub tables: Vec<(usize, Tensor)>,
 }
 
-/// Norms of gradients, by parameter.
-pub type Norms = Vec<(usize, f64)>;
+/// Numbers of parameters, and the norms of their gradients, which may still be in the making.
+pub type Norms = (Vec<usize>, Tensor);
 
 impl BucketShard {
     /// Collective. Sums the bucket's `values` over ranks, as far as this one needs them; `table` is as in [`Ready`](super::buckets::Ready).
@@ -245,7 +245,7 @@ impl BucketShard {
         let gradient = |(number, values, shape): &(usize, Range<usize>, Vec<i64>)| {
             (*number, narrow(sums, values.start, values.len()).copy().view(shape.as_slice()))
         };
-        Kept { gradients: self.own.iter().map(gradient).collect(), norms, tables: Vec::new() }
+        Kept { gradients: self.own.iter().map(gradient).collect(), norms: vec![norms], tables: Vec::new() }
     }
 
     /// Norms of the gradients in `sums` that this rank takes whole.
@@ -254,7 +254,7 @@ impl BucketShard {
             narrow(sums, *offset, shape.iter().product::<i64>() as usize).view(shape.as_slice())
         });
         let norms = norms(&whole.collect::<Vec<_>>());
-        self.whole.iter().map(|(parameter, _, _)| *parameter).zip(norms).collect()
+        (self.whole.iter().map(|(parameter, _, _)| *parameter).collect(), norms)
     }
 }
 
@@ -266,14 +266,16 @@ impl Kept {
         self.tables.extend(other.tables);
     }
 
-    /// Collective. Norms of the gradients of all `parameters` parameters, in their order, from the ranks that have taken them.
+    /// Collective. Norms of the gradients of all `parameters` parameters, in their order, from the ranks that have taken them: this one has `taken`.
     pub fn gather_norms(
         &self,
+        taken: &[f64],
         parameters: usize,
         comm: &dyn Communicator,
     ) -> Result<Vec<f64>, CollectiveError> {
+        let of_parameters = self.norms.iter().flat_map(|(parameters, _)| parameters);
         // The number of a parameter is exact as a double.
-        let own = self.norms.iter().flat_map(|(parameter, norm)| [*parameter as f64, *norm]);
+        let own = of_parameters.zip(taken).flat_map(|(parameter, norm)| [*parameter as f64, *norm]);
         // Of a parameter that nobody has told of, nothing finite is known.
         let mut norms = vec![f64::NAN; parameters];
         for pair in doubles::of_bytes(&comm.all_gather(&doubles::to_bytes(own))?.concat()).chunks_exact(2) {
@@ -369,6 +371,10 @@ mod tests {
         }
     }
 
+    fn read(norms: &Tensor) -> Vec<f64> {
+        norms.try_into().unwrap()
+    }
+
     /// Sums, and norms of whole parameters, although most of these lie on several ranks.
     #[test]
     fn ranks_keep_the_sums_of_their_pieces_and_know_all_norms() {
@@ -408,10 +414,11 @@ mod tests {
                 let own = kept.gradients.iter().map(|(_, sum)| values(sum)).collect::<Vec<_>>();
                 let wanted = shards.own().iter().map(|piece| values(&piece.of(&expected[piece.parameter])));
                 assert_eq!(own, wanted.collect::<Vec<_>>());
-                kept.gather_norms(sizes.len(), comm).unwrap()
+                let taken: Vec<Tensor> = kept.norms.iter().map(|(_, norms)| norms.shallow_clone()).collect();
+                kept.gather_norms(&read(&Tensor::cat(&taken, 0)), sizes.len(), comm).unwrap()
             });
             let expected: Vec<Tensor> = (0..sizes.len()).map(sum).collect();
-            assert!(found.iter().all(|found| *found == norms(&expected)), "{found:?}");
+            assert!(found.iter().all(|found| *found == read(&norms(&expected))), "{found:?}");
         }
     }
 }

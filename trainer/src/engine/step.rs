@@ -7,19 +7,21 @@ use segue_collectives::tree::tree_sum;
 use segue_configs::Config;
 use segue_faults as faults;
 use segue_random::{Purpose, derive};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 use tracing::trace_span;
 
 use super::buckets::GradientBuckets;
 use super::doubles;
 use super::layout::Layout;
 use super::learner::{Learner, Loss, Turn};
+use super::micro_step::{MicroStep, put_together, read_at_once};
 use super::network::{Network, Updated, finite};
 use super::reducer::Reducer;
 use super::repeat::Made;
 use super::replicas::agreed_norm;
 use super::spoil::spoil;
 use super::sums::Sums;
+use crate::libtorch::stream::Event;
 use crate::libtorch::{Autocast, backward_into, stored_values};
 use crate::noise::Noise;
 use crate::optim::{LossScaler, NoiseEstimate, Scaled};
@@ -109,37 +111,29 @@ impl<'a, L: Learner> Engine<'a, L> {
         let turn = self.learner.turn(step);
         let active = self.layout.taking_part(&self.config.train, step);
         self.open(&turn, active.len());
-        let mut made = Vec::with_capacity(active.len());
+        let mut made: Vec<MicroStep> = Vec::with_capacity(active.len());
         for (place, &(i, number)) in active.iter().enumerate() {
             let place = MicroStepPlace { place, of: active.len(), i, number };
             made.push(self.micro_step(&turn, step, batch, place)?);
         }
-        let sums = read(made)?;
         faults::point("step.sum");
-        let mut sums = self.global_sum(&sums)?;
-        let mut statistics = sums.split_off(2);
-        let parts =
-            self.measures_noise(step).then(|| statistics.split_off(statistics.len() - NoiseEstimate::PARTS));
-        let waiting = Instant::now();
-        if let Some(reducer) = &self.reducer {
-            let _span = trace_span!(target: "communication", "wait for sums").entered();
-            for &n in &turn.networks {
-                let network = &mut self.networks[n];
-                let kept = reducer.wait(network.buckets().len())?;
-                network.keep(kept);
-            }
-        }
-        let communication_exposed = waiting.elapsed();
+        self.await_backward()?;
+        let targets = self.targets(&made)?;
+        let communication_exposed = self.await_sums(&turn)?;
         spoil("gradient", || stored_values(&self.networks[turn.networks[0]].gradients()[0]));
-        let (loss, targets) = (sums[0], sums[1]);
-        let loss = finite(step, "the loss", loss / targets)?;
         let factor = self.loss_scale.factor();
-        // All of them before any update: a step that is not finite changes nothing.
         for &n in &turn.networks {
             let (_, parameters) = self.learner.networks()[n];
             self.networks[n].penalise(parameters, targets * factor, self.learner.reached(&turn, n));
         }
-        let norms = self.norms(&turn, step, factor, targets)?;
+        // All of them before any update: a step that is not finite changes nothing.
+        let (mut sums, norms) = self.measure(&turn, &made, factor, targets)?;
+        let loss = finite(step, "the loss", sums[0] / targets)?;
+        let norms: Vec<f64> =
+            norms.iter().map(|of_ranks| agreed_norm(step, of_ranks)).collect::<Result<_, _>>()?;
+        let mut statistics = sums.split_off(1);
+        let parts =
+            self.measures_noise(step).then(|| statistics.split_off(statistics.len() - NoiseEstimate::PARTS));
         let scaled = self.loss_scale.observe(norms.iter().all(|norm| norm.is_finite()));
         let (source, network) = (turn.source, self.networks[turn.networks[0]].name);
         let mut report = StepReport {
@@ -192,15 +186,47 @@ impl<'a, L: Learner> Engine<'a, L> {
         Ok(report)
     }
 
-    /// Norms of the gradients of the mean loss, of each network of a turn, the same on all ranks. `factor` is what sums were scaled by. A
-    /// collective call.
-    fn norms(&self, turn: &Turn, step: u64, factor: f64, targets: f64) -> Result<Vec<f64>, TrainError> {
+    /// Waits for a card's backward where ranks add up: what it takes, here or on a slower rank, is not communication. A rank alone goes on without.
+    fn await_backward(&self) -> Result<(), TrainError> {
+        if self.reducer.is_none() {
+            return Ok(());
+        }
+        let _span = trace_span!(target: "compute", "wait for backward").entered();
+        Event::now(self.device())?.wait()
+    }
+
+    /// Waits until gradients are summed over ranks. Gives how long that took.
+    fn await_sums(&mut self, turn: &Turn) -> Result<Duration, TrainError> {
+        let Some(reducer) = &self.reducer else { return Ok(Duration::ZERO) };
+        let waiting = Instant::now();
+        let _span = trace_span!(target: "communication", "wait for sums").entered();
+        for &n in &turn.networks {
+            let network = &mut self.networks[n];
+            network.keep(reducer.wait(network.buckets().len())?);
+        }
+        Ok(waiting.elapsed())
+    }
+
+    /// What a step has come to: sums over the job's micro-steps, the loss first; and for each network of the turn the norm of its gradient, of the mean
+    /// over `targets`, as each rank has found it. A card is read once. `factor` is what losses were multiplied by. A collective call.
+    fn measure(
+        &self,
+        turn: &Turn,
+        made: &[MicroStep],
+        factor: f64,
+        targets: f64,
+    ) -> Result<(Vec<f64>, Vec<Vec<f64>>), TrainError> {
+        let taken: Vec<Vec<Tensor>> = turn.networks.iter().map(|&n| self.networks[n].norms()).collect();
+        let computed = made.iter().flat_map(MicroStep::computed).chain(taken.iter().flatten());
+        let mut read = read_at_once(computed)?.into_iter();
+        let rows: Vec<Vec<f64>> = made.iter().map(|made| made.row(&mut read, factor)).collect();
         let networks = self.learner.networks();
-        let norm = |&n: &usize| {
-            let norm = self.networks[n].gradient_norm(networks[n].1, self.comm)?;
-            agreed_norm(step, norm / factor / targets, self.comm)
-        };
-        turn.networks.iter().map(norm).collect()
+        let mut found = Vec::new();
+        for (&n, taken) in turn.networks.iter().zip(&taken) {
+            let taken: Vec<f64> = read.by_ref().take(taken.len()).flatten().collect();
+            found.push(self.networks[n].gradient_norm(&taken, networks[n].1, self.comm)? / factor / targets);
+        }
+        put_together(&rows, &found, self.comm)
     }
 
     /// Waits until this rank has what the others have updated, where updates are divided. Gives how long that took.
@@ -233,15 +259,14 @@ impl<'a, L: Learner> Engine<'a, L> {
         }
     }
 
-    /// Makes one of this rank's micro-steps. Gives the loss sum, where it was computed, and its weight, the statistics and what
-    /// is measured of its gradient.
+    /// Makes one of this rank's micro-steps.
     fn micro_step(
         &mut self,
         turn: &Turn,
         step: u64,
         batch: &L::Batch,
         MicroStepPlace { place, of, i, number }: MicroStepPlace,
-    ) -> Result<(Tensor, Vec<f64>), TrainError> {
+    ) -> Result<MicroStep, TrainError> {
         let buckets = || turn.networks.iter().map(|&n| self.networks[n].buckets());
         let every = self.config.train.check_repeats_every;
         // Another micro-step each time, so that all lanes and all parts of memory have their turn.
@@ -273,13 +298,11 @@ impl<'a, L: Learner> Engine<'a, L> {
                 });
             }
         }
-        let mut known: Vec<f64> = [loss.weight].into_iter().chain(loss.statistics).collect();
-        if self.measures_noise(step) {
-            let factor = self.loss_scale.factor();
-            known.extend(NoiseEstimate::part(measured.measured()? / factor.powi(2), loss.weight));
-        }
+        let norms = self.measures_noise(step).then(|| measured.measured());
         self.carries[i] = loss.carry;
-        Ok((loss.reported.detach(), known))
+        // Without their graphs: they are read when the step is over.
+        let statistics = loss.statistics.iter().map(Tensor::detach).collect();
+        Ok(MicroStep { reported: loss.reported.detach(), statistics, norms, weight: loss.weight })
     }
 
     /// Into buckets that are open, and are closed afterwards.
@@ -324,13 +347,10 @@ impl<'a, L: Learner> Engine<'a, L> {
         self.learner.networks()[network].1.specs()[parameter].name.clone()
     }
 
-    /// Sums of all micro-steps of the job, added up in the order of the tree.
-    fn global_sum(&self, own: &[Vec<f64>]) -> Result<Vec<f64>, TrainError> {
-        let width = own.first().map_or(2, Vec::len);
-        let all = self.comm.all_gather(&doubles::to_bytes(own.iter().flatten().copied()))?;
-        let rows = doubles::of_bytes(&all.concat()).chunks_exact(width).map(<[f64]>::to_vec).collect();
-        let add = |a: Vec<f64>, b: Vec<f64>| a.iter().zip(&b).map(|(a, b)| a + b).collect();
-        Ok(tree_sum(rows, add).unwrap_or_else(|| vec![0.0; width]))
+    /// Targets of all micro-steps of the job. A collective call.
+    fn targets(&self, made: &[MicroStep]) -> Result<f64, TrainError> {
+        let all = self.comm.all_gather(&doubles::to_bytes(made.iter().map(|made| made.weight)))?;
+        Ok(tree_sum(doubles::of_bytes(&all.concat()), |a, b| a + b).unwrap_or(0.0))
     }
 
     /// Bytes of optimizer state that this rank holds.
@@ -365,11 +385,4 @@ struct MicroStepPlace {
     i: usize,
     /// Its number in the job.
     number: usize,
-}
-
-/// The sums of all micro-steps of a rank: losses, read from where they were computed at once, each with what was known before.
-fn read(made: Vec<(Tensor, Vec<f64>)>) -> Result<Vec<Vec<f64>>, TrainError> {
-    let losses: Vec<&Tensor> = made.iter().map(|(loss, _)| loss).collect();
-    let losses = Vec::<f64>::try_from(Tensor::stack(&losses, 0).to_kind(Kind::Double))?;
-    Ok(losses.into_iter().zip(made).map(|(loss, (_, known))| [vec![loss], known].concat()).collect())
 }

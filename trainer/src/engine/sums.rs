@@ -150,12 +150,7 @@ impl Sums {
     /// Waits until all before `mark` is over. What is there then is there for all streams.
     pub fn wait(&self, mark: &Event) -> Result<(), TrainError> {
         match &self.way {
-            Way::Host(_) => {
-                while !mark.has_passed()? {
-                    std::thread::yield_now();
-                }
-                Ok(())
-            }
+            Way::Host(_) => mark.wait(),
             Way::Cards(link, _) => Ok(link.wait(&mut || passed(mark))?),
         }
     }

@@ -280,6 +280,14 @@ impl Drop for Event {
 
 #[cfg(test)]
 mod tests {
+
+    /// Waits until the card has come that far.
+    pub fn wait(&self) -> Result<(), TrainError> {
+        while !self.has_passed()? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
     use super::*;
 
     #[test]
@@ -303,6 +311,7 @@ mod tests {
         let message = |error: TrainError| error.to_string().to_lowercase();
         assert!(message(Stream::beside(Device::Cuda(0)).unwrap_err()).contains("cuda"));
         assert!(message(Event::now(Device::Cuda(0)).unwrap_err()).contains("cuda"));
+        event.wait().unwrap();
         assert!(pinned(&Tensor::from_slice(&[1f32])).is_err());
         assert!(message(peak_bytes(Device::Cuda(0)).unwrap_err()).contains("cuda"));
     }

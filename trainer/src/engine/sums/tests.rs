@@ -11,8 +11,12 @@ impl Sums {
 
     /// The same by the way of cards, over a link that copies memory of the host.
     pub fn of_cards(comm: &Simulated, exact: bool) -> Self {
-        let link = Box::new(Copied(comm.duplicate().unwrap()));
-        Self { order: Self::simulated(comm, exact).order, ..Self::over_link(comm, link) }
+        Self { order: Self::simulated(comm, exact).order, ..Self::over_link(comm, Self::copying_link(comm)) }
+    }
+
+    /// A link that copies memory of the host.
+    pub fn copying_link(comm: &Simulated) -> Box<dyn CardLink> {
+        Box::new(Copied(comm.duplicate().unwrap()))
     }
 
     /// The same by messages of 16 bits.

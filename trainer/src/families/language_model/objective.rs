@@ -231,7 +231,7 @@ impl Learner for Box<dyn Objective> {
         noise: &Noise,
     ) -> engine::Loss<Memory> {
         let loss = self.as_ref().loss(&batch[micro_step], memory, Some(noise));
-        let statistics = loss.against.iter().map(|sum| sum.double_value(&[])).collect();
+        let statistics = loss.against.into_iter().collect();
         let loss = engine::Loss::of(loss.sum, loss.weight, loss.auxiliary, loss.memory);
         engine::Loss { statistics, ..loss }
     }

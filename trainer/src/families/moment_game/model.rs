@@ -148,14 +148,12 @@ impl Learner for Players {
             GENERATOR => gap.shallow_clone(),
             _ => self.penalty() * weight - &gap,
         };
-        let mut sums = vec![0.0; self.config.size];
-        data.sum_dim_intlist(0, false, Kind::Double).copy_data(&mut sums, self.config.size);
         Loss {
             objectives: turn.networks.iter().map(objective).collect(),
             reported: gap.detach(),
             weight,
             carry: (),
-            statistics: sums,
+            statistics: vec![data.sum_dim_intlist(0, false, Kind::Double)],
         }
     }
 

@@ -6,9 +6,8 @@ use crate::cards::{Source, THREADS, Table, params};
 
 pub static NORMS: Source = Source::new("optim/norms", include_str!("../norms.cu"));
 
-/// Norm of each gradient, read at once; `None` where there are no kernels for them.
-pub(super) fn norms(grads: &[Tensor]) -> Option<Vec<f64>> {
-    let first = grads.first()?;
+/// Norm of each gradient, in f32; `None` where there are no kernels for them. `first` is one of them.
+pub(super) fn norms(first: &Tensor, grads: &[Tensor]) -> Option<Tensor> {
     let (kernels, device) = (NORMS.kernels(first)?, first.device());
     let mut table = Table::default();
     for grad in grads {
@@ -26,6 +25,5 @@ pub(super) fn norms(grads: &[Tensor]) -> Option<Vec<f64>> {
         kernels.launch("gradient_squares", [chunks, 1], THREADS, params![of_table, rows, of_squares]);
         kernels.launch("gradient_norms", [rows.into(), 1], THREADS, params![of_table, of_squares, of_norms]);
     }
-    let norms = Vec::<f32>::try_from(norms).expect("norms are one axis of f32");
-    Some(norms.into_iter().map(f64::from).collect())
+    Some(norms)
 }
