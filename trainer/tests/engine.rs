@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex};
 use segue_collectives::simulated::{self, Faults};
 use segue_collectives::{Communicator, Watched};
 use segue_configs::Config;
-use segue_trainer::engine::{Better, Engine, Measures, StepReport};
+use segue_trainer::engine::{Better, Engine, Learner, Loss, Measures, StepReport, Turn};
 use segue_trainer::families::language_model::{self as objective, Batch};
-use segue_trainer::{Parameters, TrainError, libtorch};
+use segue_trainer::noise::Noise;
+use segue_trainer::{Init, ParameterSpec, Parameters, TrainError, libtorch};
 use serde_json::json;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 fn load(base: &[&str], overrides: &[&str]) -> Config {
     let all: Vec<String> = base.iter().chain(overrides).map(|s| s.to_string()).collect();
@@ -519,4 +520,60 @@ fn measures(loss: f64) -> Measures {
         scalars: Vec::new(),
         lines: Vec::new(),
     }
+}
+
+/// Three parameters, each a bucket of its own, used from the last to the first: backward is through with the first one first. A batch says which
+/// micro-steps have an example.
+struct Backwards(Parameters);
+
+impl Learner for Backwards {
+    type Batch = Vec<bool>;
+    type Carry = ();
+
+    fn networks(&self) -> Vec<(&'static str, &Parameters)> {
+        vec![("model", &self.0)]
+    }
+
+    fn start(&self, _: i64) {}
+
+    fn loss(&self, _: &Turn, batch: &Vec<bool>, micro_step: usize, (): &(), _: &Noise) -> Loss<()> {
+        if !batch[micro_step] {
+            return Loss::nothing(1, Device::Cpu, ());
+        }
+        let used = self.0.tensors().iter().rev().map(|tensor| tensor.sin().sum(Kind::Float));
+        Loss::of(used.reduce(|sum, next| sum.cos() + next).unwrap(), 1.0, None, ())
+    }
+}
+
+/// The second rank has no example in the first step, so that its buckets are complete in rising order there: it follows the first rank's.
+#[test]
+fn buckets_are_added_up_in_the_order_of_the_first_rank() {
+    let config = config(&["train.lanes=2", "train.bucket_bytes=1"]);
+    let train = |comm: &dyn Communicator| {
+        libtorch::set_threads(1);
+        let spec = |n: i64| ParameterSpec {
+            name: format!("p{n}"),
+            shape: vec![n],
+            init: Init::Uniform { range: 1.0 },
+        };
+        let parameters = Parameters::initialise([5, 40, 3].map(spec).into(), 1, Kind::Float);
+        let mut engine = Engine::new(&config, Backwards(parameters), comm).unwrap();
+        let mut arrived = Vec::new();
+        for step in 1..=3 {
+            let examples = [true, step > 1][engine.layout.micro_steps.clone()].to_vec();
+            engine.step(step, &examples).unwrap();
+            arrived.push(engine.networks[0].buckets().arrived());
+        }
+        let weights = engine.learner.0.tensors().iter();
+        let bits = weights
+            .flat_map(|t| Vec::<f32>::try_from(t.detach()).unwrap())
+            .map(f32::to_bits)
+            .collect::<Vec<_>>();
+        (bits, arrived)
+    };
+    let (alone, _) = train(&segue_collectives::local::Local);
+    let found = simulated::run(2, |comm| train(comm));
+    assert!(found.iter().all(|(bits, _)| *bits == alone));
+    assert_eq!(found[0].1, [[2, 1, 0]; 3]);
+    assert_eq!(found[1].1, [[0, 1, 2], [2, 1, 0], [2, 1, 0]]);
 }

@@ -22,8 +22,8 @@ pub struct Overlap {
     pub exposed: f64,
 }
 
-/// The buckets of `bucket_bytes` that the engine cuts gradients into, in the order in which it hands them over. `roles` says what each
-/// parameter is for, and [`Role::ready`] when its gradient is complete.
+/// The buckets of `bucket_bytes` that the engine cuts gradients into, in the order in which they are complete, which is that of their sums. `roles` says
+/// what each parameter is for, and [`Role::ready`] when its gradient is complete.
 pub fn buckets(
     specs: &[ParameterSpec],
     roles: &[Role],
@@ -31,14 +31,13 @@ pub fn buckets(
     output: f64,
     layers: f64,
 ) -> Vec<Bucket> {
-    let mut so_far = 0.0f64;
-    let bucket = |members: Vec<usize>| {
-        let last = members.iter().map(|&i| roles[i].ready(output, layers)).fold(0.0, f64::max);
-        // Handed over in order: one that is complete waits for those before it.
-        so_far = so_far.max(last);
-        Bucket { values: members.iter().map(|&i| specs[i].numel() as f64).sum(), ready: so_far }
+    let bucket = |members: Vec<usize>| Bucket {
+        values: members.iter().map(|&i| specs[i].numel() as f64).sum(),
+        ready: members.iter().map(|&i| roles[i].ready(output, layers)).fold(0.0, f64::max),
     };
-    group(specs, bucket_bytes).into_iter().map(bucket).collect()
+    let mut buckets: Vec<Bucket> = group(specs, bucket_bytes).into_iter().map(bucket).collect();
+    buckets.sort_by(|a, b| a.ready.total_cmp(&b.ready));
+    buckets
 }
 
 /// Sums the buckets one after the other beside a backward of `backward` seconds; `sum` says how long one takes by its values.
@@ -71,11 +70,11 @@ mod tests {
     }
 
     #[test]
-    fn buckets_come_in_the_order_of_backward_and_wait_for_those_before_them() {
+    fn buckets_come_in_the_order_of_backward() {
         let made = buckets_of(&[(Role::Embedding, 64), (Role::Layer(0), 16), (Role::Layer(1), 16)], 0.2, 2.0);
         let expected = [(16.0, 0.2 + 0.8 * 0.5), (16.0, 1.0), (64.0, 1.0)];
         assert_eq!(made, expected.map(|(values, ready)| Bucket { values, ready }));
-        // What all layers share stands first here and last there: everything behind it waits.
+        // What all layers share stands before them, and is complete after them. An output layer that stands behind them comes first.
         let made = buckets_of(&[(Role::Layer(0), 16), (Role::Shared, 16)], 0.0, 1.0);
         assert_eq!(made.iter().map(|bucket| bucket.ready).collect::<Vec<_>>(), [1.0, 1.0]);
         let made = buckets_of(&[(Role::Layer(0), 16), (Role::Output, 16)], 0.3, 1.0);

@@ -26,7 +26,7 @@ pub(super) const ALIGNMENT: usize = 16;
 
 /// A bucket whose sum over this rank's micro-steps is complete.
 pub struct Ready {
-    /// Its number; buckets come in rising order.
+    /// Its number; buckets come in the same order on all ranks.
     pub bucket: usize,
     /// The sum, f32, which nobody touches until the step ends: flat, or of a table whose rows are counted a sparse tensor of its shape.
     pub sum: Tensor,
@@ -85,7 +85,12 @@ struct State {
     /// Whether a micro-step is under way that trains these parameters.
     open: bool,
     ready: Option<Sender<Job>>,
-    next_to_send: usize,
+    /// In which order buckets are handed over.
+    order: Vec<usize>,
+    /// How many of them have been in this step.
+    sent: usize,
+    /// In which order they were complete in the last step.
+    arrived: Vec<usize>,
     /// Norms of what has come in of the open micro-step, by parameter, where somebody asked for them.
     norms: Option<Vec<Option<Tensor>>>,
     /// What has come in of it, likewise.
@@ -104,9 +109,9 @@ pub struct GradientBuckets {
 }
 
 impl GradientBuckets {
-    /// Buckets of about `bucket_bytes`, filled from the last parameter backwards: the order in which
-    /// backward makes gradients. Sums `micro_steps` gradients a step; each bucket goes to `ready`, in
-    /// order, as soon as its sum is complete.
+    /// Buckets of about `bucket_bytes`, filled from the last parameter backwards: about the order in which
+    /// backward makes gradients. Sums `micro_steps` gradients a step; each bucket goes to `ready` as soon as its sum is
+    /// complete and those before it have gone, in the order of [`Self::hand_over_in`], rising before that.
     pub fn new(
         parameters: &Parameters,
         bucket_bytes: usize,
@@ -122,7 +127,8 @@ impl GradientBuckets {
             }
         }
         let device = parameters.options().1;
-        let buckets = groups.into_iter().map(|members| Bucket::new(members, specs)).collect();
+        let buckets: Vec<Bucket> = groups.into_iter().map(|members| Bucket::new(members, specs)).collect();
+        let order = (0..buckets.len()).collect();
         let leaves = parameters.tensors().iter().map(Tensor::shallow_clone).collect();
         let state = State {
             leaves,
@@ -132,7 +138,9 @@ impl GradientBuckets {
             micro_step: 0,
             open: false,
             ready,
-            next_to_send: 0,
+            order,
+            sent: 0,
+            arrived: Vec::new(),
             norms: None,
             heard: None,
             rehearsal: false,
@@ -168,7 +176,8 @@ impl GradientBuckets {
         state.micro_step = index;
         state.open = true;
         if index == 0 {
-            state.next_to_send = 0;
+            state.sent = 0;
+            state.arrived.clear();
         }
         for bucket in &mut state.buckets {
             bucket.seen.fill(false);
@@ -212,11 +221,20 @@ impl GradientBuckets {
     /// The norms of what was measured since [`Self::measure`], of each parameter that got a gradient, where they lie.
     pub fn measured(&self) -> Tensor {
         let norms: Vec<Tensor> = self.lock().norms.take().into_iter().flatten().flatten().collect();
-        if norms.is_empty() {
-            return Ok(0.0);
+        match norms.is_empty() {
+            true => Tensor::zeros([0], (Kind::Float, self.device)),
+            false => Tensor::stack(&norms, 0),
         }
-        let norms = Vec::<f64>::try_from(Tensor::stack(&norms, 0).to_kind(Kind::Double))?;
-        Ok(norms.into_iter().map(|norm| norm.powi(2)).sum())
+    }
+
+    /// In which order the buckets of the last step were complete.
+    pub fn arrived(&self) -> Vec<usize> {
+        self.lock().arrived.clone()
+    }
+
+    /// Hands over buckets in `order` from the next step on. It names each once, and is the same on all ranks. Sums stay the same to the bit.
+    pub fn hand_over_in(&self, order: Vec<usize>) {
+        self.lock().order = order;
     }
 
     /// Closes the open micro-step: parameters that got no gradient count as zero.
@@ -304,6 +322,7 @@ impl GradientBuckets {
             bucket.carry(micro_step);
             if micro_step + 1 == state.micro_steps {
                 bucket.settle(state.micro_steps, &self.specs, self.device);
+                state.arrived.push(b);
                 state.send_ready();
             }
         }
@@ -333,13 +352,14 @@ impl GradReady for GradientBuckets {
 }
 
 impl State {
-    /// Hands over complete buckets in rising order, so that all ranks reduce in the same order.
+    /// Hands over complete buckets in the order that all ranks have.
     fn send_ready(&mut self) {
         let Some(sender) = &self.ready else { return };
-        while let Some(bucket) = self.buckets.get_mut(self.next_to_send).filter(|b| b.complete) {
+        while let Some(&number) = self.order.get(self.sent).filter(|b| self.buckets[**b].complete) {
+            let bucket = &mut self.buckets[number];
             let sum = bucket.total.as_ref().unwrap_or_else(|| &bucket.levels[bucket.result].flat);
             let ready = Ready {
-                bucket: self.next_to_send,
+                bucket: number,
                 sum: sum.shallow_clone(),
                 table: bucket.width.map(|width| (width, bucket.rows.clone())),
                 by_rows: bucket.counts_rows,
@@ -349,7 +369,7 @@ impl State {
             if bucket.shard.is_some() {
                 bucket.levels.clear();
             }
-            self.next_to_send += 1;
+            self.sent += 1;
             // A closed channel means the reducer has failed; the step learns it when it waits.
             let _ = sender.send(Job::Sum(ready));
         }

@@ -14,7 +14,7 @@ use crate::optim::averaging::{
 };
 use crate::optim::{self, Optimizer, Update, clip_factor, joint_norm, learning_rate, norms};
 use crate::{Parameters, TrainError};
-use segue_collectives::Communicator;
+use segue_collectives::{CollectiveError, Communicator};
 use segue_configs::{AverageKind, Config, Shard};
 use segue_world::Sender;
 use tch::Tensor;
@@ -37,6 +37,8 @@ pub struct Network {
     kept: Kept,
     /// Where its jobs of communication go.
     jobs: Option<Sender<Job>>,
+    /// Whether ranks have agreed on the order of its buckets.
+    ordered: bool,
     // Hooks before buckets when dropped.
     _hooks: GradHooks<GradientBuckets>,
     buckets: Arc<GradientBuckets>,
@@ -88,6 +90,7 @@ impl Network {
             part,
             kept,
             jobs,
+            ordered: false,
             _hooks: hooks,
             buckets,
         })
@@ -105,6 +108,19 @@ impl Network {
             .for_each(|(bucket, total)| self.buckets.put(bucket, total));
         kept.gradients.sort_by_key(|(piece, _)| *piece);
         self.kept = kept;
+    }
+
+    /// Lets all ranks hand over buckets in the order in which rank 0's were complete in its first step: the order of parameters says only roughly when
+    /// backward is through with them, and a bucket that waits for one before it is added up late. A collective call.
+    pub fn order_buckets(&mut self, comm: &dyn Communicator) -> Result<(), CollectiveError> {
+        if std::mem::replace(&mut self.ordered, true) {
+            return Ok(());
+        }
+        let mut order: Vec<u32> = self.buckets.arrived().into_iter().map(|bucket| bucket as u32).collect();
+        comm.broadcast(0, bytemuck::cast_slice_mut(&mut order))?;
+        tracing::debug!(network = self.name, ?order, "buckets go in the order of rank 0's backward");
+        self.buckets.hand_over_in(order.into_iter().map(|bucket| bucket as usize).collect());
+        Ok(())
     }
 
     /// The kind of average that it keeps.

@@ -203,6 +203,7 @@ impl<'a, L: Learner> Engine<'a, L> {
         for &n in &turn.networks {
             let network = &mut self.networks[n];
             network.keep(reducer.wait(network.buckets().len())?);
+            network.order_buckets(self.comm)?;
         }
         Ok(waiting.elapsed())
     }

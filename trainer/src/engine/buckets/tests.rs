@@ -94,22 +94,28 @@ fn gradients_that_are_kept_lie_as_buckets_do() {
     assert_eq!(Vec::<f32>::try_from(found.view([-1])).unwrap(), [1.0, 2.0, 3.0, 4.0]);
 }
 
+/// In rising order first, for which the first bucket has to wait for the last gradient; then as they are complete.
 #[test]
-fn buckets_leave_in_rising_order_after_the_last_micro_step() {
+fn buckets_leave_after_the_last_micro_step_in_the_order_that_is_asked_for() {
     let parameters = parameters(&[64, 64, 64]);
     let (sender, receiver) = segue_world::channel();
     let buckets = GradientBuckets::new(&parameters, 256, 2, Some(sender));
-    for m in 0..2 {
-        buckets.begin(m);
-        // Gradients arrive in forward order: bucket 0 (the last parameter) completes last.
-        for p in 0..3 {
-            let (b, position) = buckets.places[p];
-            let grad = Tensor::ones([64], (Kind::Float, Device::Cpu));
-            buckets.collect(&mut buckets.lock(), b, position, Some(grad));
+    let sent = || -> Vec<usize> {
+        std::iter::from_fn(|| receiver.try_recv().ok()).map(|job| summed(job).bucket).collect()
+    };
+    for (order, wanted) in [([0, 1, 2], [&[][..], &[], &[0, 1, 2]]), ([2, 1, 0], [&[2], &[1], &[0]])] {
+        buckets.hand_over_in(order.to_vec());
+        for m in 0..2 {
+            buckets.begin(m);
+            // Gradients arrive in forward order: bucket 0 (the last parameter) completes last.
+            for p in 0..3 {
+                let (b, position) = buckets.places[p];
+                let grad = Tensor::ones([64], (Kind::Float, Device::Cpu));
+                buckets.collect(&mut buckets.lock(), b, position, Some(grad));
+                assert_eq!(sent(), if m == 0 { &[][..] } else { wanted[p] }, "{order:?}");
+            }
         }
-        let sent: Vec<usize> =
-            std::iter::from_fn(|| receiver.try_recv().ok()).map(|job| summed(job).bucket).collect();
-        assert_eq!(sent, if m == 0 { vec![] } else { vec![0, 1, 2] });
+        assert_eq!(buckets.arrived(), [2, 1, 0]);
     }
 }
 
